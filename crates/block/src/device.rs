@@ -1,0 +1,173 @@
+//! The device contract.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{Error, Operation, Result};
+
+/// A device that several owners share.
+pub type Device = Arc<dyn BlockDevice>;
+
+/// Whether a device takes writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Every write is refused with [`Error::ReadOnly`].
+    ReadOnly,
+    /// Writes are taken.
+    ReadWrite,
+}
+
+/// Sizes in bytes that the device would like its users to respect; powers of two, except the optimal ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// Smallest unit of addressing below us (a disk's logical sector).
+    pub logical_block_bytes: u32,
+    /// Smallest unit written without reading first (a disk's physical sector).
+    pub physical_block_bytes: u32,
+    /// Best size of small I/O: a RAID chunk; 0 when unknown.
+    pub minimum_io_bytes: u32,
+    /// Best size of large I/O: a full RAID stripe; 0 when unknown.
+    pub optimal_io_bytes: u32,
+}
+
+impl Default for Topology {
+    fn default() -> Self {
+        Self { logical_block_bytes: 512, physical_block_bytes: 4096, minimum_io_bytes: 0, optimal_io_bytes: 0 }
+    }
+}
+
+/// One request of a batch.
+#[derive(Debug)]
+pub enum Request<'a> {
+    /// Fill `buf` from `offset`.
+    Read {
+        /// First byte on the device.
+        offset: u64,
+        /// Where the bytes go.
+        buf: &'a mut [u8],
+    },
+    /// Store `data` at `offset`.
+    Write {
+        /// First byte on the device.
+        offset: u64,
+        /// The bytes.
+        data: &'a [u8],
+    },
+}
+
+/// A byte-addressed device that any number of threads may use at once.
+///
+/// - **Ranges.** Any byte range is allowed, aligned or not; the device does what alignment it needs. A range
+///   that does not lie within [`size_bytes`](Self::size_bytes) is refused with [`Error::OutOfRange`], by the
+///   device, before anything is transferred. Offsets come from untrusted disks, so this is not a panic.
+/// - **Completion.** A call returns when its bytes are transferred. A read after a returned write sees it.
+///   Overlapping concurrent requests have no order; each byte is old or new.
+/// - **Durability.** A completed write may be lost in a crash until [`flush`](Self::flush) has returned `Ok`
+///   for a call that began after the write returned. Unflushed writes survive in any subset.
+/// - **Errors.** After a failed write or flush the content of its range is old, new or torn.
+pub trait BlockDevice: Send + Sync + fmt::Debug {
+    /// A name for messages: a path, or what the device is.
+    fn name(&self) -> String;
+
+    /// Size in bytes; constant while the device is open.
+    fn size_bytes(&self) -> u64;
+
+    /// Whether writes are taken.
+    fn access(&self) -> Access;
+
+    /// What sizes the device prefers.
+    fn topology(&self) -> Topology {
+        Topology::default()
+    }
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], or [`Error::Io`] when not all bytes could be read.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Stores `data` at `offset`.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], or [`Error::Io`].
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Makes every write that returned before this call durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; what was written since the last flush is then in doubt. A read-only device answers `Ok`.
+    fn flush(&self) -> Result<()>;
+
+    /// Tells the device that a range's content no longer matters. Reads of it give anything until it is
+    /// written again.
+    ///
+    /// # Errors
+    /// As for [`write_at`](Self::write_at). A device that cannot discard answers `Ok`.
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        check_write(self, Operation::Discard, offset, len)
+    }
+
+    /// Makes a range read as zeroes.
+    ///
+    /// # Errors
+    /// As for [`write_at`](Self::write_at).
+    fn write_zeroes(&self, offset: u64, len: u64) -> Result<()> {
+        check_write(self, Operation::WriteZeroes, offset, len)?;
+        const ZEROES: [u8; 64 * 1024] = [0; 64 * 1024];
+        let mut at = offset;
+        while at < offset + len {
+            let step = (offset + len - at).min(ZEROES.len() as u64);
+            self.write_at(at, &ZEROES[..step as usize])?;
+            at += step;
+        }
+        Ok(())
+    }
+
+    /// Carries out all requests, as many at once as the device can, in no particular order. Requests of one
+    /// batch do not overlap.
+    ///
+    /// # Errors
+    /// The first failure that was noticed; the other requests may or may not have been carried out.
+    fn run_batch(&self, batch: &mut [Request<'_>]) -> Result<()> {
+        for request in batch {
+            match request {
+                Request::Read { offset, buf } => self.read_at(*offset, buf)?,
+                Request::Write { offset, data } => self.write_at(*offset, data)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a range that does not lie within the device.
+///
+/// # Errors
+/// [`Error::OutOfRange`].
+pub fn check_range<D: BlockDevice + ?Sized>(
+    device: &D,
+    operation: Operation,
+    offset: u64,
+    len: u64,
+) -> Result<()> {
+    let size = device.size_bytes();
+    match offset.checked_add(len) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(Error::OutOfRange { operation, offset, len, size, device: device.name() }),
+    }
+}
+
+/// Refuses a write to a read-only device or outside the device.
+///
+/// # Errors
+/// [`Error::ReadOnly`], [`Error::OutOfRange`].
+pub fn check_write<D: BlockDevice + ?Sized>(
+    device: &D,
+    operation: Operation,
+    offset: u64,
+    len: u64,
+) -> Result<()> {
+    if device.access() == Access::ReadOnly {
+        return Err(Error::ReadOnly { operation, device: device.name() });
+    }
+    check_range(device, operation, offset, len)
+}

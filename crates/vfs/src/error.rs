@@ -1,0 +1,95 @@
+//! Why an operation on a filesystem did not succeed.
+//!
+//! Corrupt, unsupported and I/O failure are three answers. Everything else is an ordinary refusal that POSIX
+//! has an errno for; the errno itself appears once, at the FUSE edge.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::Ino;
+
+/// Result of a filesystem operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Where a structure on disk is not what it must be, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Corruption {
+    /// The structure, in the format's terms: "extent tree node", "directory block".
+    pub structure: &'static str,
+    /// The inode it belongs to.
+    pub ino: Option<Ino>,
+    /// The filesystem block it was read from.
+    pub block: Option<u64>,
+    /// What was found and what was expected.
+    pub detail: Cow<'static, str>,
+}
+
+impl fmt::Display for Corruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "corrupt {}", self.structure)?;
+        if let Some(ino) = self.ino {
+            write!(f, " of inode {ino}")?;
+        }
+        if let Some(block) = self.block {
+            write!(f, " in block {block}")?;
+        }
+        write!(f, ": {}", self.detail)
+    }
+}
+
+/// A refusal or failure.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No such name.
+    #[error("no such file or directory")]
+    NotFound,
+    /// A component of the path, or the object itself, is not a directory.
+    #[error("not a directory")]
+    NotDirectory,
+    /// The object is a directory.
+    #[error("is a directory")]
+    IsDirectory,
+    /// The caller may not.
+    #[error("permission denied")]
+    PermissionDenied,
+    /// A name longer than the filesystem's limit, or a path longer than 4095 bytes.
+    #[error("name too long")]
+    NameTooLong,
+    /// More than 40 symbolic links in one path.
+    #[error("too many levels of symbolic links")]
+    TooManySymlinks,
+    /// The call makes no sense for this object or these numbers.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(&'static str),
+    /// No such extended attribute.
+    #[error("no such extended attribute")]
+    NoAttribute,
+    /// Seeking for data or holes past the end.
+    #[error("no data or hole at or after this offset")]
+    NoSuchOffset,
+    /// The inode number does not name a live inode.
+    #[error("stale file handle")]
+    Stale,
+    /// The filesystem takes no writes.
+    #[error("read-only filesystem")]
+    ReadOnly,
+    /// The content needs a key we do not have.
+    #[error("the content is encrypted and no key is loaded")]
+    NoKey,
+    /// Something the format allows and this program does not do, by name.
+    #[error("unsupported: {0}")]
+    Unsupported(Cow<'static, str>),
+    /// The disk lies.
+    #[error("{0}")]
+    Corrupt(Box<Corruption>),
+    /// The device failed.
+    #[error(transparent)]
+    Io(#[from] undercroft_block::Error),
+}
+
+impl From<Corruption> for Error {
+    fn from(corruption: Corruption) -> Self {
+        Self::Corrupt(Box::new(corruption))
+    }
+}
