@@ -1,4 +1,13 @@
-//! The device contract.
+//! The device contract: what every block device promises, and what its users must not assume.
+//!
+//! Everything above (md, the metadata cache, the filesystems) talks to a [`Device`], everything below (files,
+//! memory, windows, overlays, test devices) is one. A device is used by any number of threads through `&self` and
+//! knows nothing of what is stored on it. Locks: a device takes locks of class `DEVICE` only, which come last in
+//! the order of the house, so a caller may hold any lock but never needs one. A device made of a device calls
+//! the one below with none of its own locks held. The suite behind the feature `conformance` checks these
+//! promises on any device.
+//!
+//! Left out: resizing while open, zones, and requests that complete after the call has returned.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +27,7 @@ pub enum Access {
 }
 
 /// Sizes in bytes that the device would like its users to respect; powers of two, except the optimal ones.
+/// They are advice: a request of any other size or alignment is carried out as well, at a price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// Smallest unit of addressing below us (a disk's logical sector).
@@ -32,7 +42,12 @@ pub struct Topology {
 
 impl Default for Topology {
     fn default() -> Self {
-        Self { logical_block_bytes: 512, physical_block_bytes: 4096, minimum_io_bytes: 0, optimal_io_bytes: 0 }
+        Self {
+            logical_block_bytes: 512,
+            physical_block_bytes: 4096,
+            minimum_io_bytes: 0,
+            optimal_io_bytes: 0,
+        }
     }
 }
 
@@ -59,12 +74,18 @@ pub enum Request<'a> {
 ///
 /// - **Ranges.** Any byte range is allowed, aligned or not; the device does what alignment it needs. A range
 ///   that does not lie within [`size_bytes`](Self::size_bytes) is refused with [`Error::OutOfRange`], by the
-///   device, before anything is transferred. Offsets come from untrusted disks, so this is not a panic.
+///   device, before anything is transferred. Offsets come from untrusted disks, so this is not a panic. An empty
+///   range transfers nothing and is allowed up to and including the end of the device.
 /// - **Completion.** A call returns when its bytes are transferred. A read after a returned write sees it.
-///   Overlapping concurrent requests have no order; each byte is old or new.
+///   Overlapping concurrent requests have no order; each byte is old or new. Requests that do not overlap do not
+///   touch each other's bytes, however close they lie: a device that must write larger units than it was asked
+///   to keeps its neighbours' bytes itself.
 /// - **Durability.** A completed write may be lost in a crash until [`flush`](Self::flush) has returned `Ok`
 ///   for a call that began after the write returned. Unflushed writes survive in any subset.
-/// - **Errors.** After a failed write or flush the content of its range is old, new or torn.
+/// - **Refusals.** On a read-only device every write, discard and write of zeroes is refused with
+///   [`Error::ReadOnly`], whatever its range; a flush is not.
+/// - **Errors.** After a failed write the content of its range is old, new or torn, byte by byte. After a failed
+///   read the content of the buffer is unspecified. The device does not retry and does not remember.
 pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// A name for messages: a path, or what the device is.
     fn name(&self) -> String;
@@ -112,8 +133,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// # Errors
     /// As for [`write_at`](Self::write_at).
     fn write_zeroes(&self, offset: u64, len: u64) -> Result<()> {
+        static ZEROES: [u8; 64 * 1024] = [0; 64 * 1024];
         check_write(self, Operation::WriteZeroes, offset, len)?;
-        const ZEROES: [u8; 64 * 1024] = [0; 64 * 1024];
         let mut at = offset;
         while at < offset + len {
             let step = (offset + len - at).min(ZEROES.len() as u64);
@@ -123,8 +144,14 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         Ok(())
     }
 
+    /// Says that a range will probably be read soon. A hint: it never fails, transfers nothing to the caller
+    /// and may be ignored, also when the range lies outside the device.
+    fn prefetch(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+
     /// Carries out all requests, as many at once as the device can, in no particular order. Requests of one
-    /// batch do not overlap.
+    /// batch do not overlap. Returns when none of them is in progress any more, also after a failure.
     ///
     /// # Errors
     /// The first failure that was noticed; the other requests may or may not have been carried out.
@@ -170,4 +197,35 @@ pub fn check_write<D: BlockDevice + ?Sized>(
         return Err(Error::ReadOnly { operation, device: device.name() });
     }
     check_range(device, operation, offset, len)
+}
+
+impl Request<'_> {
+    /// First byte on the device.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        match self {
+            Self::Read { offset, .. } | Self::Write { offset, .. } => *offset,
+        }
+    }
+
+    /// Number of bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "an empty request is as good as any other")]
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Read { buf, .. } => buf.len() as u64,
+            Self::Write { data, .. } => data.len() as u64,
+        }
+    }
+
+    /// Refuses a request that `device` must not carry out.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`].
+    pub fn check<D: BlockDevice + ?Sized>(&self, device: &D) -> Result<()> {
+        match self {
+            Self::Read { .. } => check_range(device, Operation::Read, self.offset(), self.len()),
+            Self::Write { .. } => check_write(device, Operation::Write, self.offset(), self.len()),
+        }
+    }
 }
