@@ -39,7 +39,6 @@ impl fmt::Display for Corruption {
 
 /// A refusal or failure.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum Error {
     /// No such name.
     #[error("no such file or directory")]
