@@ -4,9 +4,13 @@
 //! | --- | --- |
 //! | [`MemoryDevice`] | sparse bytes in memory |
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod device;
 mod error;
 mod memory;
+#[cfg(any(feature = "conformance", feature = "test-devices"))]
+mod rng;
 mod span;
 mod sparse;
 
