@@ -52,6 +52,10 @@ pub enum Error {
     /// The caller may not.
     #[error("permission denied")]
     PermissionDenied,
+    /// The caller may not, whatever the permission bits say: the sticky bit, an immutable file (`EPERM`, where
+    /// [`PermissionDenied`](Self::PermissionDenied) is `EACCES`).
+    #[error("operation not permitted")]
+    NotPermitted,
     /// A name longer than the filesystem's limit, or a path longer than 4095 bytes.
     #[error("name too long")]
     NameTooLong,

@@ -1,9 +1,33 @@
 //! The filesystem contract, and everything that is the same for every filesystem above it.
+//!
+//! A filesystem implements [`FileSystem`] and [`Inode`]; [`Vfs`] puts the inode cache, the name cache,
+//! permissions, path walking and the shared data path above it. Users are the FUSE server, which calls by inode,
+//! and the library's users and the program, who call by path.
+//!
+//! An operation on an open file or in a cached directory takes no global lock and looks into no global table.
+//! This crate knows nothing of any format, of FUSE, or of the program.
 
+mod acl;
 mod attr;
 mod contract;
+mod credentials;
+mod data;
 mod error;
+mod file;
+mod hash;
+mod inode_cache;
+mod name_cache;
+mod node;
+mod path;
+mod permission;
+mod vfs;
 
 pub use attr::{Attr, DeviceNumber, FileType, Ino, InodeFlags, Timestamp};
 pub use contract::{DirEntry, DirOffset, Extent, FileSystem, Found, Inode, Limits, Mapping, StatFs};
+pub use credentials::Credentials;
 pub use error::{Corruption, Error, Result};
+pub use file::File;
+pub use node::Node;
+pub use path::Follow;
+pub use permission::{Access, NewFile, check_access, check_delete, new_file_owner};
+pub use vfs::{Vfs, VfsOptions};

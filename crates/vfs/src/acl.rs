@@ -1,0 +1,175 @@
+//! POSIX.1e access control lists, in the form that `getxattr` gives: version 2, little-endian.
+//!
+//! Read by permission checks. A list is parsed once for each node and kept in its [`AclCell`]; that there is
+//! none, which is the ordinary case, costs one relaxed load afterwards and no lock.
+//!
+//! On disk and in the xattr: a four-byte version, then entries of eight bytes (tag, permissions, id), ordered
+//! owner, users, owning group, groups, mask, others. A list in another order, without its three obligatory
+//! entries or with an unknown tag is corrupt: Linux never stores one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use undercroft_sync::{RwLock, order};
+
+use crate::permission::grants;
+use crate::{Access, Attr, Corruption, Credentials, Ino, Inode, Result};
+
+/// The xattr that holds the list of a file.
+pub(crate) const ACCESS_XATTR: &[u8] = b"system.posix_acl_access";
+
+const VERSION: u32 = 2;
+const TAG_USER_OBJ: u16 = 0x01;
+const TAG_USER: u16 = 0x02;
+const TAG_GROUP_OBJ: u16 = 0x04;
+const TAG_GROUP: u16 = 0x08;
+const TAG_MASK: u16 = 0x10;
+const TAG_OTHER: u16 = 0x20;
+
+/// A list that governs access to one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Acl {
+    owner: u16,
+    users: Box<[Named]>,
+    owning_group: u16,
+    groups: Box<[Named]>,
+    mask: Option<u16>,
+    others: u16,
+}
+
+/// Permissions of a user or group by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Named {
+    id: u32,
+    permissions: u16,
+}
+
+impl Acl {
+    /// Judges the bytes of the xattr.
+    pub(crate) fn parse(bytes: &[u8], ino: Ino) -> Result<Self> {
+        let corrupt = |detail: &'static str| Corruption {
+            structure: "access control list",
+            ino: Some(ino),
+            block: None,
+            detail: detail.into(),
+        };
+        let Some((version, body)) = bytes.split_first_chunk() else {
+            return Err(corrupt("shorter than its version").into());
+        };
+        if u32::from_le_bytes(*version) != VERSION {
+            return Err(corrupt("its version is not 2").into());
+        }
+        let (entries, rest) = body.as_chunks::<8>();
+        if !rest.is_empty() {
+            return Err(corrupt("it ends within an entry").into());
+        }
+
+        let (mut owner, mut owning_group, mut mask, mut others) = (None, None, None, None);
+        let (mut users, mut groups) = (Vec::new(), Vec::new());
+        let mut last_tag = 0;
+        for &[tag_low, tag_high, permissions_low, permissions_high, id @ ..] in entries {
+            let tag = u16::from_le_bytes([tag_low, tag_high]);
+            let permissions = u16::from_le_bytes([permissions_low, permissions_high]);
+            let id = u32::from_le_bytes(id);
+            if permissions > 0o7 {
+                return Err(corrupt("an entry has permissions that do not exist").into());
+            }
+            // The tags' values rise in the order that entries have.
+            if tag < last_tag {
+                return Err(corrupt("its entries are out of order").into());
+            }
+            last_tag = tag;
+            let repeated = match tag {
+                TAG_USER_OBJ => owner.replace(permissions).is_some(),
+                TAG_GROUP_OBJ => owning_group.replace(permissions).is_some(),
+                TAG_MASK => mask.replace(permissions).is_some(),
+                TAG_OTHER => others.replace(permissions).is_some(),
+                TAG_USER => {
+                    users.push(Named { id, permissions });
+                    false
+                }
+                TAG_GROUP => {
+                    groups.push(Named { id, permissions });
+                    false
+                }
+                _ => return Err(corrupt("an entry has an unknown tag").into()),
+            };
+            if repeated {
+                return Err(corrupt("an entry that must be single is repeated").into());
+            }
+        }
+        let (Some(owner), Some(owning_group), Some(others)) = (owner, owning_group, others) else {
+            return Err(corrupt("the entry for owner, owning group or others is missing").into());
+        };
+        if mask.is_none() && !(users.is_empty() && groups.is_empty()) {
+            return Err(corrupt("it names users or groups and has no mask").into());
+        }
+        Ok(Self { owner, users: users.into(), owning_group, groups: groups.into(), mask, others })
+    }
+
+    /// Whether the list lets `who` do all of `want` with the file that `attr` describes.
+    pub(crate) fn grants(&self, who: &Credentials, attr: &Attr, want: Access) -> bool {
+        if who.uid == attr.uid {
+            return grants(self.owner, want);
+        }
+        let masked = |permissions: u16| grants(permissions & self.mask.unwrap_or(0o7), want);
+        if let Some(user) = self.users.iter().find(|user| user.id == who.uid) {
+            return masked(user.permissions);
+        }
+        // Any one group that grants everything suffices; several that grant a part each do not.
+        let mut is_member = false;
+        let owning = Named { id: attr.gid, permissions: self.owning_group };
+        for group in std::iter::once(&owning).chain(&self.groups) {
+            if who.in_group(group.id) {
+                is_member = true;
+                if masked(group.permissions) {
+                    return true;
+                }
+            }
+        }
+        !is_member && grants(self.others, want)
+    }
+}
+
+/// What a node remembers of its inode's list.
+///
+/// | state | meaning |
+/// | --- | --- |
+/// | `UNKNOWN` | not asked yet |
+/// | `NONE` | asked, and there is none |
+/// | `SOME` | asked, and `list` holds it |
+///
+/// The state is stored with release after `list`, and loaded with acquire before it.
+pub(crate) struct AclCell {
+    state: AtomicU8,
+    list: RwLock<Option<Arc<Acl>>>,
+}
+
+const UNKNOWN: u8 = 0;
+const NONE: u8 = 1;
+const SOME: u8 = 2;
+
+impl AclCell {
+    pub(crate) const fn new() -> Self {
+        Self { state: AtomicU8::new(UNKNOWN), list: RwLock::new(&order::ACL_CACHE, None) }
+    }
+
+    /// The list of `inode`, read at the first call. A failure is not remembered.
+    pub(crate) fn get(&self, inode: &dyn Inode) -> Result<Option<Arc<Acl>>> {
+        match self.state.load(Ordering::Acquire) {
+            NONE => Ok(None),
+            SOME => Ok(self.list.read().clone()),
+            _ => {
+                // The lock is not held over I/O; two threads that come first at once read the same.
+                let Some(bytes) = inode.xattr(ACCESS_XATTR)? else {
+                    self.state.store(NONE, Ordering::Release);
+                    return Ok(None);
+                };
+                let acl = Arc::new(Acl::parse(&bytes, inode.attr().ino)?);
+                *self.list.write() = Some(Arc::clone(&acl));
+                self.state.store(SOME, Ordering::Release);
+                Ok(Some(acl))
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A mounted filesystem: the filesystem together with the caches above it.
+//!
+//! Called by the FUSE server (by inode) and by the library's users and the program (by path, see `path.rs`).
+//! What is called by inode does not check permissions: the kernel has, or the caller does.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::inode_cache::{InodeCache, Keep};
+use crate::name_cache::{Known, NameCache};
+use crate::{Error, File, FileSystem, Ino, InodeFlags, Node, Result};
+
+/// How much memory the caches may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VfsOptions {
+    /// Bytes of inodes that are kept while nobody uses them.
+    pub inode_cache_bytes: usize,
+    /// Bytes of names that are kept.
+    pub name_cache_bytes: usize,
+}
+
+impl Default for VfsOptions {
+    fn default() -> Self {
+        Self { inode_cache_bytes: 24 << 20, name_cache_bytes: 8 << 20 }
+    }
+}
+
+/// A mounted filesystem.
+pub struct Vfs {
+    fs: Arc<dyn FileSystem>,
+    inodes: InodeCache,
+    root: OnceLock<Arc<Node>>,
+    root_ino: Ino,
+    name_max_bytes: usize,
+}
+
+impl Vfs {
+    /// Puts the caches above a filesystem. Touches no disk.
+    #[must_use]
+    pub fn new(fs: Arc<dyn FileSystem>, options: VfsOptions) -> Arc<Self> {
+        let names = NameCache::new(options.name_cache_bytes);
+        let inodes = InodeCache::new(options.inode_cache_bytes, names);
+        let name_max_bytes = fs.limits().name_max_bytes as usize;
+        Arc::new(Self { root_ino: fs.root(), fs, inodes, root: OnceLock::new(), name_max_bytes })
+    }
+
+    /// The filesystem below.
+    #[must_use]
+    pub fn filesystem(&self) -> &Arc<dyn FileSystem> {
+        &self.fs
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// The filesystem's own when the root cannot be read.
+    pub fn root(&self) -> Result<Arc<Node>> {
+        self.root_ref().cloned()
+    }
+
+    /// The root directory without a handle of one's own. The node stays in memory once it was read.
+    pub(crate) fn root_ref(&self) -> Result<&Arc<Node>> {
+        match self.root.get() {
+            Some(root) => Ok(root),
+            None => {
+                let root = self.node(self.root_ino)?;
+                Ok(self.root.get_or_init(|| root))
+            }
+        }
+    }
+
+    /// The node of an inode number, through the inode cache.
+    ///
+    /// # Errors
+    /// [`Stale`](Error::Stale) for a number that names no live inode.
+    pub fn node(&self, ino: Ino) -> Result<Arc<Node>> {
+        self.inodes.get(&*self.fs, ino, Keep::Cached)
+    }
+
+    /// The node of an inode number, for a caller that passes each inode once: an inode that is not cached yet
+    /// lives only as long as the handle, so that passing a million files leaves the cache as it was.
+    ///
+    /// # Errors
+    /// As for [`node`](Self::node).
+    pub fn node_once(&self, ino: Ino) -> Result<Arc<Node>> {
+        self.inodes.get(&*self.fs, ino, Keep::WhileUsed)
+    }
+
+    /// The node that `name` stands for in `dir`. The root's `..` is the root.
+    ///
+    /// # Errors
+    /// [`NotFound`](Error::NotFound), [`NotDirectory`](Error::NotDirectory),
+    /// [`NameTooLong`](Error::NameTooLong), [`InvalidArgument`](Error::InvalidArgument) for a name that cannot
+    /// exist (empty, or with `/` or NUL in it); the filesystem's own.
+    pub fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
+        let children = dir.children().ok_or(Error::NotDirectory)?;
+        dir.touch();
+        match children.get(name) {
+            Some(Known::Node(node)) => {
+                node.touch();
+                return Ok(node);
+            }
+            Some(Known::Absent) => return Err(Error::NotFound),
+            Some(Known::Ino(ino)) => {
+                let node = self.node(ino)?;
+                children.insert(name, &node);
+                return Ok(node);
+            }
+            None => {}
+        }
+        // Names that were never right are not in the cache, so a hit need not be checked for them.
+        self.check_name(name)?;
+        if name == b"." || (name == b".." && dir.ino() == self.root_ino) {
+            return children.dir().ok_or(Error::Stale);
+        }
+        match dir.inode().lookup(name)? {
+            Some(found) => {
+                let node = self.node(found.ino)?;
+                children.insert(name, &node);
+                Ok(node)
+            }
+            None => {
+                // Without regard to case one creation makes many names exist, which a table of exact names
+                // cannot follow.
+                if !dir.attr().flags.contains(InodeFlags::CASEFOLD) {
+                    children.insert_absent(name);
+                }
+                Err(Error::NotFound)
+            }
+        }
+    }
+
+    /// Opens a regular file for reading.
+    ///
+    /// # Errors
+    /// [`IsDirectory`](Error::IsDirectory); [`InvalidArgument`](Error::InvalidArgument) for anything else that
+    /// has no bytes.
+    pub fn open_node(&self, node: &Arc<Node>) -> Result<File> {
+        node.check_regular()?;
+        Ok(File::new(Arc::clone(node), self.fs.data_device().cloned()))
+    }
+
+    fn check_name(&self, name: &[u8]) -> Result<()> {
+        if name.len() > self.name_max_bytes {
+            return Err(Error::NameTooLong);
+        }
+        if name.is_empty() {
+            return Err(Error::InvalidArgument("a name cannot be empty"));
+        }
+        if name.iter().any(|&byte| byte == b'/' || byte == 0) {
+            return Err(Error::InvalidArgument("a name cannot hold a slash or a NUL byte"));
+        }
+        Ok(())
+    }
+}
