@@ -1,1 +1,29 @@
-//! oracle
+//! What Linux says: images made by its tools, filled and read by its kernel, and compared with ours.
+//!
+//! A library for tests. Everything here asks the real thing (mke2fs, debugfs, the kernel by loop mounts), so
+//! most of it needs root and the tools that `cargo xtask test` installs; what is missing is an error, never a
+//! reason to skip.
+
+mod content;
+mod diff;
+mod error;
+mod image;
+mod kernel;
+mod lsattr;
+mod manifest;
+mod mount;
+pub mod populate;
+mod recipe;
+mod scratch;
+mod tool;
+
+pub use content::{Content, FULL_SUM_LIMIT, collect_segments, data_segments, sha256_of_file};
+pub use diff::Differences;
+pub use error::{Error, Result, shown};
+pub use image::{Features, Image, Mke2fs};
+pub use kernel::manifest as kernel_manifest;
+pub use manifest::{Entry, Identity, Manifest, Reading, Space, Time};
+pub use mount::LoopMount;
+pub use recipe::Recipe;
+pub use scratch::Scratch;
+pub use tool::Tool;
