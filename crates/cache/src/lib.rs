@@ -71,6 +71,12 @@ impl BufferCache {
         Ok(self.insert(block, bytes))
     }
 
+    /// Whether `block` is here now.
+    #[must_use]
+    pub fn contains(&self, block: u64) -> bool {
+        self.shard(block).lock().contains(block)
+    }
+
     /// Brings the `count` blocks from `first` on into the cache with few large reads, for a caller that is
     /// about to ask for them one by one. Blocks that are here already are not read again. Past what the
     /// cache can hold nothing is fetched, and failures are left for the later read to report.
@@ -83,12 +89,12 @@ impl BufferCache {
         let at_once = (PREFETCH_MAX_BYTES / block_bytes).max(1);
         let mut block = first;
         while block < end {
-            if self.shard(block).lock().contains(block) {
+            if self.contains(block) {
                 block += 1;
                 continue;
             }
             let mut run = 1;
-            while run < at_once && block + run < end && !self.shard(block + run).lock().contains(block + run)
+            while run < at_once && block + run < end && !self.contains(block + run)
             {
                 run += 1;
             }
@@ -111,7 +117,7 @@ impl BufferCache {
         let at_once = (PREFETCH_MAX_BYTES / block_bytes).max(1);
         let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
         for &block in blocks {
-            if block >= device_blocks || self.shard(block).lock().contains(block) {
+            if block >= device_blocks || self.contains(block) {
                 continue;
             }
             match runs.last_mut() {

@@ -1,0 +1,281 @@
+//! Feature words: what a filesystem uses, by the names that mke2fs and tune2fs give.
+//!
+//! Source: kernel documentation, "Super Block", and the feature names of `tune2fs -O`.
+
+use undercroft_vfs::Error;
+
+bitflags::bitflags! {
+    /// Features that a program which does not know them may ignore.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Compat: u32 {
+        /// `dir_prealloc`: directories are preallocated.
+        const DIR_PREALLOC = 0x0001;
+        /// `imagic_inodes`: AFS server inodes.
+        const IMAGIC_INODES = 0x0002;
+        /// `has_journal`: there is a journal.
+        const HAS_JOURNAL = 0x0004;
+        /// `ext_attr`: extended attributes.
+        const EXT_ATTR = 0x0008;
+        /// `resize_inode`: blocks are reserved for more group descriptors.
+        const RESIZE_INODE = 0x0010;
+        /// `dir_index`: hashed directories.
+        const DIR_INDEX = 0x0020;
+        /// `lazy_bg`: never came into use.
+        const LAZY_BG = 0x0040;
+        /// `exclude_inode`: for snapshots, never came into use.
+        const EXCLUDE_INODE = 0x0080;
+        /// `exclude_bitmap`: for snapshots, never came into use.
+        const EXCLUDE_BITMAP = 0x0100;
+        /// `sparse_super2`: at most two backup superblocks, in named groups.
+        const SPARSE_SUPER2 = 0x0200;
+        /// `fast_commit`: the journal may end in fast commits.
+        const FAST_COMMIT = 0x0400;
+        /// `stable_inodes`: inode numbers and the UUID never change.
+        const STABLE_INODES = 0x0800;
+        /// `orphan_file`: orphans are kept in a file.
+        const ORPHAN_FILE = 0x1000;
+        /// Bits without a name here.
+        const _ = !0;
+    }
+
+    /// Features without which the filesystem cannot even be read.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Incompat: u32 {
+        /// `compression`: compressed files (never merged into Linux).
+        const COMPRESSION = 0x0001;
+        /// `filetype`: directory entries carry the kind of file.
+        const FILETYPE = 0x0002;
+        /// `needs_recovery`: the journal holds changes.
+        const RECOVER = 0x0004;
+        /// `journal_dev`: this device is a journal for another one.
+        const JOURNAL_DEV = 0x0008;
+        /// `meta_bg`: group descriptors lie in the groups that they describe.
+        const META_BG = 0x0010;
+        /// `extent`: files may be mapped by extents.
+        const EXTENTS = 0x0040;
+        /// `64bit`: block numbers have 64 bits.
+        const SIXTY_FOUR_BIT = 0x0080;
+        /// `mmp`: protection against being mounted twice.
+        const MMP = 0x0100;
+        /// `flex_bg`: bitmaps and inode tables may lie in other groups.
+        const FLEX_BG = 0x0200;
+        /// `ea_inode`: large attribute values have inodes of their own.
+        const EA_INODE = 0x0400;
+        /// `dirdata`: data in directory entries (Lustre).
+        const DIRDATA = 0x1000;
+        /// `metadata_csum_seed`: the checksum seed is stored.
+        const CSUM_SEED = 0x2000;
+        /// `large_dir`: directories over 2 GiB and hash trees three levels deep.
+        const LARGE_DIR = 0x4000;
+        /// `inline_data`: small files and directories live in the inode.
+        const INLINE_DATA = 0x8000;
+        /// `encrypt`: files may be encrypted.
+        const ENCRYPT = 0x1_0000;
+        /// `casefold`: directories may ignore case.
+        const CASEFOLD = 0x2_0000;
+        /// Bits without a name here.
+        const _ = !0;
+    }
+
+    /// Features without which the filesystem can be read, but not written.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RoCompat: u32 {
+        /// `sparse_super`: backup superblocks in groups 0, 1 and powers of 3, 5 and 7.
+        const SPARSE_SUPER = 0x0001;
+        /// `large_file`: a file is larger than 2 GiB.
+        const LARGE_FILE = 0x0002;
+        /// `btree_dir`: never came into use.
+        const BTREE_DIR = 0x0004;
+        /// `huge_file`: block counts in units of filesystem blocks.
+        const HUGE_FILE = 0x0008;
+        /// `uninit_bg`: group descriptors carry a CRC-16.
+        const GDT_CSUM = 0x0010;
+        /// `dir_nlink`: directories may have more than 65,000 subdirectories.
+        const DIR_NLINK = 0x0020;
+        /// `extra_isize`: inodes reserve room for more fields.
+        const EXTRA_ISIZE = 0x0040;
+        /// `has_snapshot`: never came into use.
+        const HAS_SNAPSHOT = 0x0080;
+        /// `quota`: quota files are part of the filesystem.
+        const QUOTA = 0x0100;
+        /// `bigalloc`: space is allocated in clusters of blocks.
+        const BIGALLOC = 0x0200;
+        /// `metadata_csum`: all metadata carries CRC-32C.
+        const METADATA_CSUM = 0x0400;
+        /// `replica`: never came into use.
+        const REPLICA = 0x0800;
+        /// `read-only`: must not be written.
+        const READONLY = 0x1000;
+        /// `project`: project ids and quotas.
+        const PROJECT = 0x2000;
+        /// `shared_blocks`: files share blocks; must not be written.
+        const SHARED_BLOCKS = 0x4000;
+        /// `verity`: files may be protected by fs-verity.
+        const VERITY = 0x8000;
+        /// `orphan_present`: the orphan file is not empty.
+        const ORPHAN_PRESENT = 0x1_0000;
+        /// Bits without a name here.
+        const _ = !0;
+    }
+}
+
+/// What this crate can read. `RECOVER` is dealt with before anything else is read.
+const READABLE: Incompat = Incompat::FILETYPE
+    .union(Incompat::RECOVER)
+    .union(Incompat::META_BG)
+    .union(Incompat::EXTENTS)
+    .union(Incompat::SIXTY_FOUR_BIT)
+    .union(Incompat::MMP)
+    .union(Incompat::FLEX_BG)
+    .union(Incompat::EA_INODE)
+    .union(Incompat::CSUM_SEED)
+    .union(Incompat::LARGE_DIR)
+    .union(Incompat::INLINE_DATA)
+    .union(Incompat::ENCRYPT)
+    .union(Incompat::CASEFOLD);
+
+/// The three feature words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// May be ignored when unknown.
+    pub compat: Compat,
+    /// Must be known to read.
+    pub incompat: Incompat,
+    /// Must be known to write.
+    pub ro_compat: RoCompat,
+}
+
+impl Features {
+    /// Refuses, by name, what cannot be read.
+    pub(crate) fn check_readable(&self) -> Result<(), Error> {
+        if self.incompat.contains(Incompat::JOURNAL_DEV) {
+            return Err(Error::Unsupported(
+                "this is the external journal of another filesystem (feature journal_dev); open the \
+                 filesystem's own device"
+                    .into(),
+            ));
+        }
+        let unknown = self.incompat.difference(READABLE);
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Unsupported(
+            format!("the filesystem uses {}, which this program cannot read", incompat_names(unknown).join(", "))
+                .into(),
+        ))
+    }
+
+    /// The names of all features in use, in the order of their bits, as `dumpe2fs` prints them; a bit that
+    /// has no name is given as `FEATURE_C31` (`C`, `I`, `R` for the word, then the bit).
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let compat = names(self.compat.bits(), 'C', |bit| COMPAT_NAMES.get(bit).copied().flatten());
+        let incompat = incompat_names(self.incompat);
+        let ro = names(self.ro_compat.bits(), 'R', |bit| RO_COMPAT_NAMES.get(bit).copied().flatten());
+        [compat, incompat, ro].concat()
+    }
+}
+
+fn incompat_names(flags: Incompat) -> Vec<String> {
+    names(flags.bits(), 'I', |bit| INCOMPAT_NAMES.get(bit).copied().flatten())
+}
+
+fn names(word: u32, letter: char, name: impl Fn(usize) -> Option<&'static str>) -> Vec<String> {
+    (0..32)
+        .filter(|bit| word >> bit & 1 == 1)
+        .map(|bit| name(bit).map_or_else(|| format!("FEATURE_{letter}{bit}"), str::to_owned))
+        .collect()
+}
+
+/// Indexed by bit.
+const COMPAT_NAMES: [Option<&str>; 13] = [
+    Some("dir_prealloc"),
+    Some("imagic_inodes"),
+    Some("has_journal"),
+    Some("ext_attr"),
+    Some("resize_inode"),
+    Some("dir_index"),
+    Some("lazy_bg"),
+    Some("snapshot_inode"),
+    Some("snapshot_bitmap"),
+    Some("sparse_super2"),
+    Some("fast_commit"),
+    Some("stable_inodes"),
+    Some("orphan_file"),
+];
+
+/// Indexed by bit.
+const INCOMPAT_NAMES: [Option<&str>; 18] = [
+    Some("compression"),
+    Some("filetype"),
+    Some("needs_recovery"),
+    Some("journal_dev"),
+    Some("meta_bg"),
+    None,
+    Some("extent"),
+    Some("64bit"),
+    Some("mmp"),
+    Some("flex_bg"),
+    Some("ea_inode"),
+    None,
+    Some("dirdata"),
+    Some("metadata_csum_seed"),
+    Some("large_dir"),
+    Some("inline_data"),
+    Some("encrypt"),
+    Some("casefold"),
+];
+
+/// Indexed by bit.
+const RO_COMPAT_NAMES: [Option<&str>; 17] = [
+    Some("sparse_super"),
+    Some("large_file"),
+    Some("btree_dir"),
+    Some("huge_file"),
+    Some("uninit_bg"),
+    Some("dir_nlink"),
+    Some("extra_isize"),
+    Some("snapshot"),
+    Some("quota"),
+    Some("bigalloc"),
+    Some("metadata_csum"),
+    Some("replica"),
+    Some("read-only"),
+    Some("project"),
+    Some("shared_blocks"),
+    Some("verity"),
+    Some("orphan_present"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_incompat(bits: u32) -> Features {
+        Features {
+            compat: Compat::empty(),
+            incompat: Incompat::from_bits_retain(bits),
+            ro_compat: RoCompat::empty(),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_by_name() {
+        let refusal = with_incompat(0x1 | 0x40 | 1 << 20).check_readable().unwrap_err().to_string();
+        assert!(refusal.contains("compression, FEATURE_I20"), "{refusal}");
+        assert!(!refusal.contains("extent"), "{refusal}");
+        assert!(with_incompat(0x8).check_readable().unwrap_err().to_string().contains("journal"));
+        assert!(with_incompat(0x3_e7d6).check_readable().is_ok());
+    }
+
+    #[test]
+    fn names_follow_the_bits() {
+        let features = Features {
+            compat: Compat::HAS_JOURNAL | Compat::ORPHAN_FILE,
+            incompat: Incompat::CASEFOLD | Incompat::SIXTY_FOUR_BIT,
+            ro_compat: RoCompat::ORPHAN_PRESENT | RoCompat::SPARSE_SUPER,
+        };
+        let names = ["has_journal", "orphan_file", "64bit", "casefold", "sparse_super", "orphan_present"];
+        assert_eq!(features.names(), names);
+    }
+}

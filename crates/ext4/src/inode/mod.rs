@@ -1,0 +1,252 @@
+//! Inodes: found by number, judged, and put into plain numbers.
+//!
+//! An [`Inode`] holds what the 128 to 256 bytes say and the 60 bytes of `i_block` as they are; extended
+//! attributes inside the inode are read again from the (cached) inode table when somebody asks for them, so
+//! that a handle stays small however many are in use.
+
+mod raw;
+mod time;
+
+use std::ops::Range;
+
+use undercroft_cache::Buffer;
+use undercroft_vfs::{DeviceNumber, Error, FileType, InodeFlags, Result, Timestamp};
+use zerocopy::{FromBytes, FromZeros};
+
+use crate::checksum::{crc32c, crc32c_around};
+use crate::error::{corrupt, corrupt_inode};
+use crate::features::{Incompat, RoCompat};
+use crate::group::GroupDescriptor;
+use crate::numbers::{FsBlock, Group};
+use crate::volume::Volume;
+pub(crate) use raw::RawInode;
+use raw::{BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, RawInodeExtra};
+
+/// The root directory.
+pub(crate) const ROOT_INODE: u32 = 2;
+
+const STRUCTURE: &str = "inode";
+
+/// An inode that has been judged: its kind exists, its checksum holds, its extra fields fit its size.
+#[derive(Clone, Debug)]
+pub(crate) struct Inode {
+    pub(crate) number: u32,
+    pub(crate) kind: FileType,
+    pub(crate) permissions: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) links: u16,
+    pub(crate) flags: InodeFlags,
+    pub(crate) generation: u32,
+    pub(crate) size_bytes: u64,
+    /// In units of 512 bytes.
+    pub(crate) sectors: u64,
+    pub(crate) accessed: Timestamp,
+    pub(crate) modified: Timestamp,
+    pub(crate) changed: Timestamp,
+    pub(crate) created: Option<Timestamp>,
+    pub(crate) project: u32,
+    /// The block of extended attributes; 0 when there is none.
+    pub(crate) xattr_block: FsBlock,
+    /// Where attributes inside the inode begin: `128 + i_extra_isize`, or the inode's size when it has none.
+    pub(crate) inline_xattr_start: u16,
+    pub(crate) i_block: [u8; 60],
+}
+
+impl Inode {
+    /// Reads a live inode by number.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] for a number that is unused, [`Error::Corrupt`] for one that cannot exist.
+    pub(crate) fn read(volume: &Volume, number: u32) -> Result<Self> {
+        let inode = Self::read_even_unlinked(volume, number)?;
+        if inode.links == 0 {
+            return Err(Error::Stale);
+        }
+        Ok(inode)
+    }
+
+    /// Reads an inode that may have no name left: an orphan.
+    pub(crate) fn read_even_unlinked(volume: &Volume, number: u32) -> Result<Self> {
+        let bytes = InodeBytes::read(volume, number)?;
+        Self::judge(volume, number, &bytes)
+    }
+
+    fn judge(volume: &Volume, number: u32, bytes: &[u8]) -> Result<Self> {
+        let superblock = volume.superblock();
+        let wrong = |detail: String| Err(corrupt_inode(STRUCTURE, number, None, detail));
+        let Ok((raw, rest)) = RawInode::read_from_prefix(bytes) else {
+            return wrong(format!("only {} bytes", bytes.len()));
+        };
+        let mode = u32::from(raw.i_mode.get());
+        if mode == 0 && raw.i_links_count.get() == 0 {
+            return Err(Error::Stale);
+        }
+
+        let mut extra = RawInodeExtra::new_zeroed();
+        let mut extra_bytes = 0;
+        if let Some(size) = rest.first_chunk::<2>() {
+            extra_bytes = usize::from(u16::from_le_bytes(*size));
+            if extra_bytes > rest.len() || !extra_bytes.is_multiple_of(4) {
+                return wrong(format!("extra fields take {extra_bytes} of {} bytes", rest.len()));
+            }
+            let present = extra_bytes.min(size_of::<RawInodeExtra>());
+            zerocopy::IntoBytes::as_mut_bytes(&mut extra)[..present].copy_from_slice(&rest[..present]);
+        }
+        // Whether an extra field, which ends at this offset, is there.
+        let has = |field_end: usize| extra_bytes >= field_end;
+
+        if superblock.has_metadata_checksums() {
+            let (stored, computed) = checksums(volume, number, bytes, &raw, has(4));
+            if stored != computed {
+                return wrong(format!("checksum is {stored:#010x}, its content gives {computed:#010x}"));
+            }
+        }
+        let Some(kind) = FileType::from_mode(mode) else {
+            return wrong(format!("mode {mode:#o} is no kind of file"));
+        };
+
+        let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
+        let features = superblock.features();
+        let has_large_size =
+            kind == FileType::Regular || features.incompat.contains(Incompat::LARGE_DIR);
+        let size_high = if has_large_size { u64::from(raw.i_size_high.get()) << 32 } else { 0 };
+        let size_bytes = u64::from(raw.i_size_lo.get()) | size_high;
+        if size_bytes > i64::MAX as u64 {
+            return wrong(format!("size is {size_bytes} bytes"));
+        }
+        let huge = features.ro_compat.contains(RoCompat::HUGE_FILE);
+        let blocks_high = if huge { u64::from(raw.i_blocks_high.get()) << 32 } else { 0 };
+        let block_count = u64::from(raw.i_blocks_lo.get()) | blocks_high;
+        let in_fs_blocks = huge && flags.contains(InodeFlags::HUGE_FILE);
+        let sectors = if in_fs_blocks { block_count << (superblock.geometry().block_bits() - 9) } else { block_count };
+
+        let high_file_acl = u64::from(raw.i_file_acl_high.get()) << 32;
+        let sixty_four_bit = features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
+        let xattr_block = u64::from(raw.i_file_acl_lo.get()) | if sixty_four_bit { high_file_acl } else { 0 };
+        let wide16 = |lo: u16, hi: u16| u32::from(lo) | u32::from(hi) << 16;
+        Ok(Self {
+            number,
+            kind,
+            permissions: (mode & 0o7777) as u16,
+            uid: wide16(raw.i_uid_lo.get(), raw.i_uid_high.get()),
+            gid: wide16(raw.i_gid_lo.get(), raw.i_gid_high.get()),
+            links: raw.i_links_count.get(),
+            flags,
+            generation: raw.i_generation.get(),
+            size_bytes,
+            sectors,
+            accessed: time::decode(raw.i_atime.get(), has(16).then(|| extra.i_atime_extra.get())),
+            modified: time::decode(raw.i_mtime.get(), has(12).then(|| extra.i_mtime_extra.get())),
+            changed: time::decode(raw.i_ctime.get(), has(8).then(|| extra.i_ctime_extra.get())),
+            created: has(20)
+                .then(|| time::decode(extra.i_crtime.get(), has(24).then(|| extra.i_crtime_extra.get()))),
+            project: if has(32) && features.ro_compat.contains(RoCompat::PROJECT) { extra.i_projid.get() } else { 0 },
+            xattr_block: FsBlock(xattr_block),
+            inline_xattr_start: if extra_bytes == 0 { bytes.len() } else { BASE_BYTES + extra_bytes } as u16,
+            i_block: raw.i_block,
+        })
+    }
+
+    /// Seed of the checksums of everything that belongs to this inode: extent nodes, directory blocks.
+    pub(crate) fn checksum_seed(&self, volume: &Volume) -> u32 {
+        let with_number = crc32c(volume.superblock().checksum_seed(), &self.number.to_le_bytes());
+        crc32c(with_number, &self.generation.to_le_bytes())
+    }
+
+    /// The bytes after the fixed fields, where attributes may be; empty in inodes of 128 bytes.
+    pub(crate) fn read_inline_xattrs(&self, volume: &Volume) -> Result<InodeBytes> {
+        let mut bytes = InodeBytes::read(volume, self.number)?;
+        bytes.range.start = (bytes.range.start + usize::from(self.inline_xattr_start)).min(bytes.range.end);
+        Ok(bytes)
+    }
+
+    /// What a device node stands for; zero for every other kind.
+    pub(crate) fn device_number(&self) -> DeviceNumber {
+        if !matches!(self.kind, FileType::CharDevice | FileType::BlockDevice) {
+            return DeviceNumber::default();
+        }
+        let word = |n: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| self.i_block[n * 4 + i]));
+        // Linux has had two encodings: 8 bits each in the first word, or 12 and 20 bits in the second.
+        match (word(0), word(1)) {
+            (0, new) => DeviceNumber { major: new >> 8 & 0xfff, minor: new & 0xff | new >> 12 & 0xf_ff00 },
+            (old, _) => DeviceNumber { major: old >> 8 & 0xff, minor: old & 0xff },
+        }
+    }
+
+    pub(crate) fn has_inline_data(&self) -> bool {
+        self.flags.contains(InodeFlags::INLINE_DATA)
+    }
+}
+
+fn checksums(volume: &Volume, number: u32, bytes: &[u8], raw: &RawInode, has_high: bool) -> (u32, u32) {
+    let seed = crc32c(volume.superblock().checksum_seed(), &number.to_le_bytes());
+    let seed = crc32c(seed, &raw.i_generation.get().to_le_bytes());
+    let low = u32::from(raw.i_checksum_lo.get());
+    let base = crc32c_around(seed, &bytes[..BASE_BYTES], CHECKSUM_LO);
+    if !has_high {
+        return (low, crc32c(base, &bytes[BASE_BYTES..]) & 0xffff);
+    }
+    let high = u32::from(u16::from_le_bytes([bytes[CHECKSUM_HI.start], bytes[CHECKSUM_HI.start + 1]]));
+    let hole = CHECKSUM_HI.start - BASE_BYTES..CHECKSUM_HI.end - BASE_BYTES;
+    (low | high << 16, crc32c_around(base, &bytes[BASE_BYTES..], hole))
+}
+
+/// The bytes of one inode, within a buffer of the inode table or as a fast commit has them.
+#[derive(Debug)]
+pub(crate) struct InodeBytes {
+    home: Home,
+    range: Range<usize>,
+}
+
+#[derive(Debug)]
+enum Home {
+    Table(Buffer),
+    FastCommit(Box<[u8]>),
+}
+
+impl InodeBytes {
+    pub(crate) fn read(volume: &Volume, number: u32) -> Result<Self> {
+        let geometry = volume.superblock().geometry();
+        let inode_bytes = usize::from(geometry.inode_bytes());
+        let (block, byte, unused) = locate(volume, number)?;
+        if let Some(raw) = volume.fast_commits().inode(number) {
+            // The table's copy still has what the fast commit left out, so it is the base.
+            let buffer = volume.read_block(block)?;
+            let merged = raw.merged_over(&buffer[byte..byte + inode_bytes]);
+            let range = 0..merged.len();
+            return Ok(Self { home: Home::FastCommit(merged), range });
+        }
+        if unused {
+            return Err(Error::Stale);
+        }
+        Ok(Self { home: Home::Table(volume.read_block(block)?), range: byte..byte + inode_bytes })
+    }
+}
+
+impl std::ops::Deref for InodeBytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match &self.home {
+            Home::Table(buffer) => &buffer[self.range.clone()],
+            Home::FastCommit(bytes) => &bytes[self.range.clone()],
+        }
+    }
+}
+
+/// The block of the inode table that holds an inode, the byte at which it begins there, and whether it lies
+/// in the part of the table that was never used.
+pub(crate) fn locate(volume: &Volume, number: u32) -> Result<(FsBlock, usize, bool)> {
+    let geometry = volume.superblock().geometry();
+    if number == 0 || number > geometry.inodes() {
+        let detail = format!("there is no inode {number}; they count from 1 to {}", geometry.inodes());
+        return Err(corrupt("inode number", detail));
+    }
+    let index = number - 1;
+    let (group, slot) = (Group(index / geometry.inodes_per_group()), index % geometry.inodes_per_group());
+    let descriptor = GroupDescriptor::read(volume, group)?;
+    let byte = u64::from(slot) * u64::from(geometry.inode_bytes());
+    let block = FsBlock(descriptor.inode_table.0 + (byte >> geometry.block_bits()));
+    let unused = slot >= geometry.inodes_per_group() - descriptor.unused_inodes;
+    Ok((block, (byte % u64::from(geometry.block_bytes())) as usize, unused))
+}

@@ -1,0 +1,309 @@
+//! The superblock: what the filesystem is, where its parts lie, and what state it was left in.
+//!
+//! [`Superblock::read`] is the only way to a [`Superblock`], and judges everything that later code relies on:
+//! magic, checksum, features, sizes, and that all block groups lie within the device. Past it nobody doubts a
+//! size. Free counts are hints, as they are for Linux: the group descriptors' are better.
+
+mod geometry;
+mod raw;
+mod state;
+
+use undercroft_block::BlockDevice;
+use undercroft_vfs::{Error, Result, Timestamp};
+use uuid::Uuid;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::checksum::crc32c;
+use crate::error::corrupt;
+use crate::features::{Compat, Features, Incompat, RoCompat};
+pub use geometry::Geometry;
+pub(crate) use raw::RawSuperblock;
+pub use state::State;
+
+/// Where the primary superblock lies, in bytes.
+const SUPERBLOCK_OFFSET: u64 = 1024;
+const MAGIC: u16 = 0xEF53;
+
+/// Revision 0 has fixed values where later ones have fields.
+const REVISION_ORIGINAL: u32 = 0;
+
+/// How names are hashed in a directory whose index does not say otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HashDefaults {
+    /// `s_def_hash_version`.
+    pub(crate) version: u8,
+    /// `s_hash_seed`; all zero stands for the hash's own initial values.
+    pub(crate) seed: [u32; 4],
+    /// Whether `char` was unsigned on the machine that made the indexes.
+    pub(crate) unsigned: bool,
+}
+
+/// A superblock that has been judged.
+#[derive(Clone, Debug)]
+pub struct Superblock {
+    raw: Box<RawSuperblock>,
+    features: Features,
+    geometry: Geometry,
+    checksum_seed: u32,
+}
+
+impl Superblock {
+    /// Reads and judges the primary superblock.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when it is not an ext superblock or contradicts itself or the device's size,
+    /// [`Error::Unsupported`] for features that cannot be read, [`Error::Io`].
+    pub fn read(device: &dyn BlockDevice) -> Result<Self> {
+        let mut bytes = [0; size_of::<RawSuperblock>()];
+        if device.size_bytes() < SUPERBLOCK_OFFSET + bytes.len() as u64 {
+            return Err(corrupt(
+                "superblock",
+                format!("{} is only {} bytes long, too short for one", device.name(), device.size_bytes()),
+            ));
+        }
+        device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+        Self::judge(&bytes, device.size_bytes())
+    }
+
+    /// Whether the device carries the magic number of the ext family, whatever else may be wrong with it.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn is_present(device: &dyn BlockDevice) -> Result<bool> {
+        let mut magic = [0; 2];
+        if device.size_bytes() < SUPERBLOCK_OFFSET + size_of::<RawSuperblock>() as u64 {
+            return Ok(false);
+        }
+        device.read_at(SUPERBLOCK_OFFSET + 0x38, &mut magic)?;
+        Ok(u16::from_le_bytes(magic) == MAGIC)
+    }
+
+    fn judge(bytes: &[u8; size_of::<RawSuperblock>()], device_bytes: u64) -> Result<Self> {
+        let Ok(raw) = RawSuperblock::read_from_bytes(bytes) else {
+            return Err(corrupt("superblock", "too short"));
+        };
+        let magic = raw.s_magic.get();
+        if magic != MAGIC {
+            let detail = format!("magic number is {magic:#06x}, not {MAGIC:#06x}: this is not ext2, ext3 or ext4");
+            return Err(corrupt("superblock", detail));
+        }
+        let features = if raw.s_rev_level.get() == REVISION_ORIGINAL {
+            Features { compat: Compat::empty(), incompat: Incompat::empty(), ro_compat: RoCompat::empty() }
+        } else {
+            Features {
+                compat: Compat::from_bits_retain(raw.s_feature_compat.get()),
+                incompat: Incompat::from_bits_retain(raw.s_feature_incompat.get()),
+                ro_compat: RoCompat::from_bits_retain(raw.s_feature_ro_compat.get()),
+            }
+        };
+        features.check_readable()?;
+        if features.ro_compat.contains(RoCompat::METADATA_CSUM) {
+            Self::verify_checksum(&raw)?;
+        }
+        let geometry = Geometry::judge(&raw, &features, device_bytes)?;
+        let checksum_seed = if features.incompat.contains(Incompat::CSUM_SEED) {
+            raw.s_checksum_seed.get()
+        } else {
+            crc32c(!0, &raw.s_uuid)
+        };
+        Ok(Self { raw: Box::new(raw), features, geometry, checksum_seed })
+    }
+
+    fn verify_checksum(raw: &RawSuperblock) -> Result<()> {
+        /// The only checksum that is defined: CRC-32C.
+        const CRC32C: u8 = 1;
+        if raw.s_checksum_type != CRC32C {
+            let name = format!("metadata checksum algorithm {}", raw.s_checksum_type);
+            return Err(Error::Unsupported(name.into()));
+        }
+        let computed = crc32c(!0, &raw.as_bytes()[..size_of::<RawSuperblock>() - 4]);
+        let stored = raw.s_checksum.get();
+        if computed != stored {
+            let detail = format!("checksum is {stored:#010x}, its content gives {computed:#010x}");
+            return Err(corrupt("superblock", detail));
+        }
+        Ok(())
+    }
+
+    /// The features in use.
+    #[must_use]
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Sizes and counts.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The filesystem's UUID.
+    #[must_use]
+    pub fn uuid(&self) -> Uuid {
+        Uuid::from_bytes(self.raw.s_uuid)
+    }
+
+    /// The label, without trailing NULs: at most 16 bytes, any encoding.
+    #[must_use]
+    pub fn label(&self) -> &[u8] {
+        until_nul(&self.raw.s_volume_name)
+    }
+
+    /// Where it was mounted last; empty if never.
+    #[must_use]
+    pub fn last_mounted(&self) -> &[u8] {
+        until_nul(&self.raw.s_last_mounted)
+    }
+
+    /// `ext2`, `ext3` or `ext4`, by the features in use, as `blkid` tells them apart.
+    #[must_use]
+    pub fn family(&self) -> &'static str {
+        let (incompat, ro_compat) = (self.features.incompat, self.features.ro_compat);
+        let ext3_incompat = Incompat::FILETYPE | Incompat::RECOVER | Incompat::META_BG;
+        let ext3_ro_compat = RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE | RoCompat::BTREE_DIR;
+        if !ext3_incompat.contains(incompat) || !ext3_ro_compat.contains(ro_compat) {
+            "ext4"
+        } else if self.features.compat.contains(Compat::HAS_JOURNAL) {
+            "ext3"
+        } else {
+            "ext2"
+        }
+    }
+
+    /// Whether the journal must be replayed before anything else is believed.
+    #[must_use]
+    pub fn needs_recovery(&self) -> bool {
+        self.features.incompat.contains(Incompat::RECOVER)
+    }
+
+    /// The state word: clean, with errors, with orphans.
+    #[must_use]
+    pub fn state(&self) -> State {
+        State::from_bits_retain(self.raw.s_state.get())
+    }
+
+    /// How many errors the kernel has recorded since the last check.
+    #[must_use]
+    pub fn error_count(&self) -> u32 {
+        self.raw.s_error_count.get()
+    }
+
+    /// When it was made.
+    #[must_use]
+    pub fn created(&self) -> Timestamp {
+        wide_time(self.raw.s_mkfs_time.get(), self.raw.s_mkfs_time_hi)
+    }
+
+    /// When it was mounted last; the epoch if never.
+    #[must_use]
+    pub fn mounted(&self) -> Timestamp {
+        wide_time(self.raw.s_mtime.get(), self.raw.s_mtime_hi)
+    }
+
+    /// When the superblock was written last.
+    #[must_use]
+    pub fn written(&self) -> Timestamp {
+        wide_time(self.raw.s_wtime.get(), self.raw.s_wtime_hi)
+    }
+
+    /// When it was checked last.
+    #[must_use]
+    pub fn checked(&self) -> Timestamp {
+        wide_time(self.raw.s_lastcheck.get(), self.raw.s_lastcheck_hi)
+    }
+
+    /// Mounts since the last check.
+    #[must_use]
+    pub fn mount_count(&self) -> u16 {
+        self.raw.s_mnt_count.get()
+    }
+
+    /// KiB ever written through a mount.
+    #[must_use]
+    pub fn lifetime_writes_kib(&self) -> u64 {
+        self.raw.s_kbytes_written.get()
+    }
+
+    /// The journal's inode number; `None` without a journal or with an external one.
+    #[must_use]
+    pub fn journal_inode(&self) -> Option<u32> {
+        let ino = self.raw.s_journal_inum.get();
+        (self.features.compat.contains(Compat::HAS_JOURNAL) && ino != 0).then_some(ino)
+    }
+
+    /// The UUID of the external journal, where the journal is one.
+    #[must_use]
+    pub fn external_journal(&self) -> Option<Uuid> {
+        let external = self.features.compat.contains(Compat::HAS_JOURNAL)
+            && self.raw.s_journal_inum.get() == 0
+            && self.raw.s_journal_dev.get() != 0;
+        external.then(|| Uuid::from_bytes(self.raw.s_journal_uuid))
+    }
+
+    /// Name of the encoding by which casefolded directories compare names.
+    #[must_use]
+    pub fn encoding(&self) -> Option<&'static str> {
+        const UTF8_12_1: u16 = 1;
+        if !self.features.incompat.contains(Incompat::CASEFOLD) {
+            return None;
+        }
+        Some(if self.raw.s_encoding.get() == UTF8_12_1 { "utf8-12.1.0" } else { "unknown" })
+    }
+
+    /// Inodes that hold user, group and project quotas; 0 where there is none.
+    #[must_use]
+    pub fn quota_inodes(&self) -> [u32; 3] {
+        [self.raw.s_usr_quota_inum.get(), self.raw.s_grp_quota_inum.get(), self.raw.s_prj_quota_inum.get()]
+    }
+
+    /// Seed of every metadata checksum but the superblock's.
+    pub(crate) fn checksum_seed(&self) -> u32 {
+        self.checksum_seed
+    }
+
+    pub(crate) fn has_metadata_checksums(&self) -> bool {
+        self.features.ro_compat.contains(RoCompat::METADATA_CSUM)
+    }
+
+    pub(crate) fn hash_defaults(&self) -> HashDefaults {
+        /// `EXT2_FLAGS_UNSIGNED_HASH`: `char` was unsigned where the directories were hashed.
+        const UNSIGNED_HASH: u32 = 0x0002;
+        HashDefaults {
+            version: self.raw.s_def_hash_version,
+            seed: self.raw.s_hash_seed.map(zerocopy::little_endian::U32::get),
+            unsigned: self.raw.s_flags.get() & UNSIGNED_HASH != 0,
+        }
+    }
+
+    /// The head of the list of orphaned inodes; 0 when it is empty.
+    pub(crate) fn first_orphan(&self) -> u32 {
+        self.raw.s_last_orphan.get()
+    }
+
+    /// The orphan file's inode number, where the feature is on.
+    pub(crate) fn orphan_file_inode(&self) -> Option<u32> {
+        let ino = self.raw.s_orphan_file_inum.get();
+        (self.features.compat.contains(Compat::ORPHAN_FILE) && ino != 0).then_some(ino)
+    }
+
+    /// Where the multiple-mount protection block lies, and the seconds between its updates.
+    pub(crate) fn mmp(&self) -> Option<(u64, u16)> {
+        self.features
+            .incompat
+            .contains(Incompat::MMP)
+            .then(|| (self.raw.s_mmp_block.get(), self.raw.s_mmp_interval.get()))
+    }
+
+    pub(crate) fn raw(&self) -> &RawSuperblock {
+        &self.raw
+    }
+}
+
+fn until_nul(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len())]
+}
+
+/// The superblock's times have 40 bits and no sign.
+fn wide_time(low: u32, high: u8) -> Timestamp {
+    Timestamp { seconds: i64::from(low) | i64::from(high) << 32, nanoseconds: 0 }
+}

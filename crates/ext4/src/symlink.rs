@@ -1,0 +1,58 @@
+//! Targets of symbolic links: in the inode when short, in a block when long, or as inline data.
+//!
+//! Source: kernel documentation, section "Symbolic Links"; a target is at most one block, and 4095 bytes.
+
+use undercroft_vfs::{Error, FileType, InodeFlags, Result};
+
+use crate::error::corrupt_inode;
+use crate::features::Incompat;
+use crate::inode::Inode;
+use crate::map::{self, RunState};
+use crate::numbers::{FileBlock, FsBlock};
+use crate::volume::Volume;
+use crate::inline;
+
+const STRUCTURE: &str = "symbolic link";
+/// The longest path that Linux takes.
+const PATH_MAX: u64 = 4096;
+
+/// The target of `inode`.
+pub(crate) fn read(volume: &Volume, inode: &Inode) -> Result<Vec<u8>> {
+    if inode.kind != FileType::Symlink {
+        return Err(Error::InvalidArgument("not a symbolic link"));
+    }
+    if inode.flags.contains(InodeFlags::ENCRYPTED) {
+        return Err(Error::NoKey);
+    }
+    let wrong = |detail: String| Err(corrupt_inode(STRUCTURE, inode.number, None, detail));
+    let size = inode.size_bytes;
+    if size == 0 || size >= PATH_MAX.min(u64::from(volume.block_bytes()) + 1) {
+        return wrong(format!("target is {size} bytes long"));
+    }
+    let size = size as usize;
+    let target = if inode.has_inline_data() {
+        inline::read(volume, inode)?.get(..size).map(<[u8]>::to_vec)
+    } else if is_fast(volume, inode) {
+        inode.i_block.get(..size).map(<[u8]>::to_vec)
+    } else {
+        let RunState::Mapped(block) = map::lookup(volume, inode, FileBlock(0))?.state else {
+            return wrong("target has no block".into());
+        };
+        volume.read_block(block)?.get(..size).map(<[u8]>::to_vec)
+    };
+    match target {
+        Some(target) if !target.contains(&0) => Ok(target),
+        _ => wrong(format!("target is shorter than its size of {size} bytes")),
+    }
+}
+
+/// Whether the target lies in `i_block`: by size with `ea_inode`, else by having no blocks but attributes'.
+fn is_fast(volume: &Volume, inode: &Inode) -> bool {
+    let superblock = volume.superblock();
+    if superblock.features().incompat.contains(Incompat::EA_INODE) {
+        return inode.size_bytes < inode.i_block.len() as u64;
+    }
+    let cluster_sectors = u64::from(superblock.geometry().cluster_bytes() >> 9);
+    let xattr_sectors = if inode.xattr_block == FsBlock(0) { 0 } else { cluster_sectors };
+    inode.sectors.saturating_sub(xattr_sectors) == 0
+}
