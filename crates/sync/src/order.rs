@@ -1,38 +1,69 @@
 //! The lock order of the whole house, outermost first, on one page.
 //!
-//! A lock may be taken only while every lock the thread holds has a lower rank. Debug builds check it.
+//! A lock may be taken only while every lock the thread holds has a lower rank. Debug builds check it on every
+//! acquisition. Two locks of one class are taken with `lock_nested` and its like, in the order that the class
+//! documents, with rising subclasses. Gaps between ranks are for classes to come.
 
 use crate::{LockClass, Rank};
 
-/// The shared state of one tree walk.
-pub static WALK: LockClass = LockClass::new("walk", Rank(80));
-/// The rename lock: taken first by a move of a directory to another directory.
-pub static RENAME: LockClass = LockClass::new("rename", Rank(100));
-/// A name within a directory.
-pub static NAME: LockClass = LockClass::new("name", Rank(200));
-/// An inode's own state.
-pub static INODE: LockClass = LockClass::new("inode", Rank(300));
-/// What an inode keeps in memory about its access control list.
-pub static ACL_CACHE: LockClass = LockClass::new("acl_cache", Rank(320));
-/// The name cache's list of directories that hold names.
-pub static NAME_CLOCK: LockClass = LockClass::new("name_clock", Rank(330));
-/// The children of one directory in the name cache.
-pub static NAME_CACHE: LockClass = LockClass::new("name_cache", Rank(340));
-/// A shard of the inode cache.
-pub static INODE_CACHE: LockClass = LockClass::new("inode_cache", Rank(360));
-/// One inode on its way from the filesystem into the inode cache.
-pub static INODE_LOAD: LockClass = LockClass::new("inode_load", Rank(370));
-/// The journal or log handle.
-pub static JOURNAL: LockClass = LockClass::new("journal", Rank(400));
-/// A block group or allocation group.
-pub static GROUP: LockClass = LockClass::new("group", Rank(500));
-/// An inode cluster or another index structure.
-pub static INDEX: LockClass = LockClass::new("index", Rank(600));
-/// A shard of the buffer cache, or one buffer.
-pub static BUFFER: LockClass = LockClass::new("buffer", Rank(700));
-/// A shard of the orphan list.
-pub static ORPHAN: LockClass = LockClass::new("orphan", Rank(800));
-/// A hash bucket of the RAID stripe cache.
-pub static STRIPE: LockClass = LockClass::new("stripe", Rank(900));
-/// A block device's own state.
-pub static DEVICE: LockClass = LockClass::new("device", Rank(1000));
+/// Declares the classes and lists them.
+macro_rules! lock_order {
+    ($($(#[$doc:meta])* $class:ident = $name:literal, rank $rank:literal;)*) => {
+        $($(#[$doc])* pub static $class: LockClass = LockClass::new($name, Rank($rank));)*
+
+        /// Every class, outermost first.
+        pub static ALL: &[&LockClass] = &[$(&$class),*];
+    };
+}
+
+lock_order! {
+    /// The shared state of one tree walk.
+    WALK = "walk", rank 80;
+    /// The rename lock: taken first by a move of a directory to another directory.
+    RENAME = "rename", rank 100;
+    /// A name within a directory. Two: by directory, then hash; see [`NameLocks::lock_two`](crate::NameLocks::lock_two).
+    NAME = "name", rank 200;
+    /// An inode's own state. Several: ancestors first, otherwise by ascending number, duplicates merged.
+    INODE = "inode", rank 300;
+    /// What an inode keeps in memory about its access control list.
+    ACL_CACHE = "acl_cache", rank 320;
+    /// The name cache's list of directories that hold names.
+    NAME_CLOCK = "name_clock", rank 330;
+    /// The children of one directory in the name cache.
+    NAME_CACHE = "name_cache", rank 340;
+    /// A shard of the inode cache.
+    INODE_CACHE = "inode_cache", rank 360;
+    /// One inode on its way from the filesystem into the inode cache.
+    INODE_LOAD = "inode_load", rank 370;
+    /// The journal or log handle.
+    JOURNAL = "journal", rank 400;
+    /// A block group or allocation group. Several: by ascending number.
+    GROUP = "group", rank 500;
+    /// An inode cluster or another index structure.
+    INDEX = "index", rank 600;
+    /// A shard of the buffer cache, or one buffer.
+    BUFFER = "buffer", rank 700;
+    /// A shard of the orphan list.
+    ORPHAN = "orphan", rank 800;
+    /// A hash bucket of the RAID stripe cache.
+    STRIPE = "stripe", rank 900;
+    /// A block device's own state.
+    DEVICE = "device", rank 1000;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_lists_ranks_in_rising_order() {
+        assert!(ALL.is_sorted_by(|a, b| a.rank() < b.rank()));
+    }
+
+    #[test]
+    fn every_class_has_a_name_of_its_own() {
+        for (at, class) in ALL.iter().enumerate() {
+            assert!(ALL[..at].iter().all(|other| other.name() != class.name()), "{} twice", class.name());
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Real primitives: parking_lot, the standard atomics, thread parking.
+
+use std::hint;
+use std::time::{Duration, Instant};
+
+use parking_lot::{RawMutex, RawRwLock};
+
+// Used by the order check of debug builds only.
+#[cfg(debug_assertions)]
+pub(crate) use std::thread_local;
+
+pub use std::sync::atomic;
+pub use std::thread;
+
+// parking_lot's locks under our own names: their names are barred in the whole workspace, so that nobody takes a
+// lock without a class.
+pub(crate) type Mutex<T> = lock_api::Mutex<RawMutex, T>;
+pub(crate) type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
+pub(crate) type RwLock<T> = lock_api::RwLock<RawRwLock, T>;
+pub(crate) type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
+pub(crate) type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
+
+/// Rounds of [`spin_until`] that only pause the processor; the pauses double from one round to the next.
+const PAUSE_ROUNDS: u32 = 6;
+/// Rounds that offer the processor to another thread: the one that will wake us may need ours.
+const YIELD_ROUNDS: u32 = 12;
+
+/// Waits a little for `done`, for less time than going to sleep and being woken costs. Tells whether it came.
+pub(crate) fn spin_until(done: impl Fn() -> bool) -> bool {
+    for round in 0..PAUSE_ROUNDS + YIELD_ROUNDS {
+        if done() {
+            return true;
+        }
+        if round < PAUSE_ROUNDS {
+            for _ in 0..1 << round {
+                hint::spin_loop();
+            }
+        } else {
+            thread::yield_now();
+        }
+    }
+    done()
+}
+
+/// Until when a thread may sleep.
+#[derive(Clone, Copy)]
+pub(crate) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// No end.
+    pub(crate) const NEVER: Self = Self(None);
+
+    /// The moment `timeout` from now; never, if the clock cannot say it.
+    pub(crate) fn after(timeout: Duration) -> Self {
+        Self(Instant::now().checked_add(timeout))
+    }
+
+    /// Parks the thread until it is unparked or the deadline passes, or for no reason. `false` if the deadline
+    /// had passed already.
+    pub(crate) fn park(self) -> bool {
+        let Some(end) = self.0 else {
+            thread::park();
+            return true;
+        };
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        thread::park_timeout(left);
+        true
+    }
+}
