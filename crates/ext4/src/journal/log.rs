@@ -1,0 +1,183 @@
+//! The states of a log, as types.
+//!
+//! ```text
+//! Log::open ──► Clean(CleanLog) ◄──────────────────────── finish ◄─┐
+//!          └──► Dirty(DirtyLog) ── recover ──► ReplayedLog ────────┘
+//!                              └── discard ──► CleanLog
+//! ```
+//!
+//! A filesystem takes a [`CleanLog`], and there is no way to one past a dirty log but these. What a crash may
+//! leave behind:
+//!
+//! 1. before `recover`, or within it: the dirty log, some of its blocks already at home. Recovering again
+//!    ends in the same state as recovering once;
+//! 2. after `recover`, before `finish`: every block at home, durably, and the log still dirty. As above, which
+//!    leaves the caller time to apply fast commits;
+//! 3. after `finish`: an empty log.
+//!
+//! The log and the blocks it protects are on one device. For a read-only open that device is a copy-on-write
+//! overlay, so nothing here needs to know. Called once by the opener, alone: there are no locks.
+
+use undercroft_block::BlockDevice;
+use undercroft_vfs::Result;
+
+use super::fast_commit::{self, FastCommitOp};
+use super::location::{LogBlock, LogLocation, Volume};
+use super::replay::Replay;
+use super::report::RecoveryReport;
+use super::revoke::Revokes;
+use super::scan::Scan;
+use super::sequence::Sequence;
+use super::superblock::Superblock;
+
+/// A log as it was found.
+#[derive(Debug)]
+pub(crate) enum Log {
+    /// Nothing to recover.
+    Clean(CleanLog),
+    /// Transactions wait.
+    Dirty(DirtyLog),
+}
+
+/// What every state knows.
+#[derive(Debug)]
+struct Found {
+    location: LogLocation,
+    volume: Volume,
+    superblock: Superblock,
+}
+
+/// An empty log.
+#[derive(Debug)]
+pub(crate) struct CleanLog {
+    found: Found,
+    next: Sequence,
+}
+
+/// A log with transactions that may not have reached their homes.
+#[derive(Debug)]
+pub(crate) struct DirtyLog {
+    found: Found,
+    start: LogBlock,
+}
+
+/// A log whose blocks are at home, durably, but which still calls itself dirty.
+#[derive(Debug)]
+pub(crate) struct ReplayedLog {
+    found: Found,
+    next: Sequence,
+    report: RecoveryReport,
+    fast_commits: Vec<FastCommitOp>,
+}
+
+impl Log {
+    /// Reads and judges the journal superblock.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Unsupported` with the name of an unknown feature; `Io`.
+    pub(crate) fn open(device: &dyn BlockDevice, location: LogLocation, volume: Volume) -> Result<Self> {
+        let superblock = Superblock::read(device, &location, &volume)?;
+        let (start, sequence) = (superblock.start(), superblock.sequence());
+        let found = Found { location, volume, superblock };
+        Ok(match start {
+            Some(start) => Self::Dirty(DirtyLog { found, start }),
+            None => Self::Clean(CleanLog { found, next: sequence.next() }),
+        })
+    }
+}
+
+impl DirtyLog {
+    /// Brings every block of a committed transaction home.
+    ///
+    /// The whole log is judged before the first write, so an error other than `Io` leaves the device as it
+    /// was. The caller applies [`ReplayedLog::fast_commits`], in memory or on the device, and then calls
+    /// [`ReplayedLog::finish`]. The filesystem's own superblock may be among the blocks that were brought
+    /// home: read it again.
+    ///
+    /// # Errors
+    /// `Corrupt` when the log contradicts itself or would write outside the filesystem; `Unsupported` with the
+    /// name of an unknown fast-commit feature; `Io`.
+    pub(crate) fn recover(self, device: &dyn BlockDevice) -> Result<ReplayedLog> {
+        let Found { location, volume, superblock } = &self.found;
+        let scan = Scan::run(device, location, superblock, self.start)?;
+        let revokes = Revokes::collect(device, location, superblock, &scan)?;
+        let replay = Replay::prepare(device, location, superblock, volume, &scan, &revokes)?;
+        let fast = fast_commit::read(device, location, superblock, volume, scan.end)?;
+
+        replay.write(device)?;
+        device.flush()?;
+        let report = RecoveryReport {
+            transactions: scan.transactions,
+            first_sequence: superblock.sequence().0,
+            end_sequence: scan.end.0,
+            blocks_logged: scan.blocks.len() as u64,
+            blocks_replayed: replay.blocks(),
+            revoke_records: revokes.records,
+            blocks_revoked: replay.revoked,
+            fast_commits: fast.commits,
+            fast_commit_operations: fast.operations.len() as u64,
+            fast_commits_cut_short: fast.cut_short,
+            recorded_error: superblock.recorded_error(),
+        };
+        Ok(ReplayedLog { next: scan.end.next(), report, fast_commits: fast.operations, found: self.found })
+    }
+
+    /// Empties the log without replay. Right only where the filesystem's superblock says that no recovery is
+    /// needed: then the log's content is older than the filesystem.
+    ///
+    /// # Errors
+    /// As for [`recover`](Self::recover): the log is walked to learn which transaction numbers it has used.
+    pub(crate) fn discard(self, device: &dyn BlockDevice) -> Result<CleanLog> {
+        let Found { location, superblock, .. } = &self.found;
+        let scan = Scan::run(device, location, superblock, self.start)?;
+        self.found.finish(scan.end.next(), device)
+    }
+}
+
+impl ReplayedLog {
+    /// What was done.
+    pub(crate) fn report(&self) -> &RecoveryReport {
+        &self.report
+    }
+
+    /// What happened after the last transaction, in order, and still has to be applied.
+    pub(crate) fn fast_commits(&self) -> &[FastCommitOp] {
+        &self.fast_commits
+    }
+
+    /// Makes the log empty. Fast commits that are not applied by now are lost.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn finish(self, device: &dyn BlockDevice) -> Result<CleanLog> {
+        self.found.finish(self.next, device)
+    }
+}
+
+impl Found {
+    fn finish(mut self, next: Sequence, device: &dyn BlockDevice) -> Result<CleanLog> {
+        // Before this write a crash repeats the recovery, after it the homes must be durable: the flush that
+        // `recover` ended with stands between the two. Should this write get lost, recovery repeats.
+        self.superblock.make_empty(next);
+        self.superblock.write(device, &self.location)?;
+        device.flush()?;
+        Ok(CleanLog { found: self, next })
+    }
+}
+
+impl CleanLog {
+    /// The number that the next transaction must have: later than any in the log's stale blocks.
+    pub(crate) fn next_sequence(&self) -> Sequence {
+        self.next
+    }
+
+    /// The error that made the last writer give up, as a negative errno; 0 when there was none.
+    pub(crate) fn recorded_error(&self) -> i32 {
+        self.found.superblock.recorded_error()
+    }
+
+    /// Blocks in the log, its superblock included.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.found.location.blocks()
+    }
+}

@@ -1,0 +1,36 @@
+//! Journal recovery: turns a dirty jbd2 log into a clean filesystem before the first operation on it.
+//!
+//! Three passes over the log: find its end ([`scan`]), collect revocations ([`revoke`]), replay ([`replay`]);
+//! then the fast commits that follow the last transaction ([`fast_commit`]). Called by the opener of a
+//! filesystem, alone, so it takes no locks. A log that waits for recovery and one that is empty are different
+//! types ([`log`]), so a mount without replay cannot be written down.
+//!
+//! All passes are loops bounded by the length of the log, and what they remember is bounded by it too. Every
+//! number is checked before it is used; an unknown feature is refused by name.
+//!
+//! Left out: writing the log; external journal devices, which the caller refuses.
+
+mod checksum;
+mod commit;
+mod descriptor;
+mod fast_commit;
+mod features;
+mod format;
+mod location;
+mod log;
+mod replay;
+mod report;
+mod revoke;
+mod scan;
+mod sequence;
+mod superblock;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use fast_commit::{
+    DirectoryChange, FastCommitOp, FastCommitView, InodeChange, Overridden,
+};
+pub(crate) use location::{LogBlock, LogLocation, LogRun, Volume};
+pub(crate) use log::{CleanLog, DirtyLog, Log, ReplayedLog};
+pub use report::RecoveryReport;
+pub(crate) use sequence::Sequence;
