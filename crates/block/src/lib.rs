@@ -2,13 +2,16 @@
 //!
 //! | device | what it is |
 //! | --- | --- |
+//! | [`FileDevice`] | a regular file or a block device |
 //! | [`MemoryDevice`] | sparse bytes in memory |
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod device;
 mod error;
+mod file;
 mod memory;
+mod open_error;
 #[cfg(any(feature = "conformance", feature = "test-devices"))]
 mod rng;
 mod span;
@@ -16,4 +19,6 @@ mod sparse;
 
 pub use device::{Access, BlockDevice, Device, Request, Topology, check_range, check_write};
 pub use error::{Error, Operation, Result};
+pub use file::{FileDevice, FileOptions, Locking};
 pub use memory::MemoryDevice;
+pub use open_error::OpenError;

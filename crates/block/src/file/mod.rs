@@ -1,0 +1,262 @@
+//! A regular file or a block device as a device.
+//!
+//! Single requests are positioned reads and writes. Batches go to the kernel at once through io_uring where that
+//! is allowed, and one after the other where it is not. With direct I/O the page cache is left out; what alignment
+//! that needs is done here, see `direct.rs`.
+//!
+//! Between programs an advisory lock on the whole file keeps two writers, or a writer and a reader, apart. Inside
+//! the program the kernel does the ordering, except for the edges of unaligned direct writes.
+//!
+//! Locks: class `DEVICE`, the list of idle rings (never held across I/O) or the edges of direct writes (held
+//! across I/O on this file only), never both.
+//! Left out: files that change their size while open; a read of what was cut off reports an early end.
+
+mod direct;
+mod geometry;
+mod lock;
+mod options;
+mod ring;
+mod zeroing;
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Advice, OFlags, fadvise};
+
+pub use options::{FileOptions, Locking};
+
+use self::direct::Direct;
+use self::geometry::Kind;
+use self::ring::RingPool;
+use self::zeroing::Zeroing;
+use crate::device::{check_range, check_write};
+use crate::{Access, BlockDevice, Error, OpenError, Operation, Request, Result, Topology};
+
+/// A regular file or a block device, opened.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    path: PathBuf,
+    size_bytes: u64,
+    access: Access,
+    topology: Topology,
+    kind: Kind,
+    direct: Option<Direct>,
+    rings: Option<RingPool>,
+    zeroing: Zeroing,
+}
+
+impl FileDevice {
+    /// Opens an image file or a block device.
+    ///
+    /// A block device opened for writing is claimed from the kernel, so that a mounted one is refused.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the file is missing, of the wrong kind, in use, or cannot do what `options` ask for.
+    pub fn open(path: impl AsRef<Path>, options: FileOptions) -> std::result::Result<Self, OpenError> {
+        let path = path.as_ref();
+        let system =
+            |action| move |source: io::Error| OpenError::System { action, path: path.to_owned(), source };
+        // Looked at by name first: opening a pipe would wait for its other end.
+        let metadata = std::fs::metadata(path).map_err(system("open"))?;
+        let kind = Kind::of(&metadata, path)?;
+        let writable = options.access == Access::ReadWrite;
+        let mut flags = OFlags::empty();
+        flags.set(OFlags::DIRECT, options.direct);
+        flags.set(OFlags::EXCL, writable && kind == Kind::BlockDevice);
+        let opened =
+            File::options().read(true).write(writable).custom_flags(flags.bits().cast_signed()).open(path);
+        let file = opened.map_err(|source| match rustix::io::Errno::from_io_error(&source) {
+            Some(rustix::io::Errno::BUSY) if kind == Kind::BlockDevice => {
+                OpenError::Mounted { path: path.to_owned() }
+            }
+            Some(rustix::io::Errno::INVAL) if options.direct => {
+                OpenError::DirectUnsupported { path: path.to_owned() }
+            }
+            _ => system("open")(source),
+        })?;
+        if options.locking == Locking::Advisory {
+            lock::acquire(&file, path, options.access)?;
+        }
+        let kind = Kind::of(&file.metadata().map_err(system("look at"))?, path)?;
+        let size_bytes = geometry::size_bytes(&file, kind).map_err(system("find the size of"))?;
+        let topology = geometry::topology(&file, kind).map_err(system("look at"))?;
+        let direct = options.direct.then(|| Direct::new(&file, kind, topology));
+        if let Some(direct) = &direct
+            && writable
+            && !size_bytes.is_multiple_of(direct.offset_align())
+        {
+            let align = direct.offset_align();
+            return Err(OpenError::DirectSize { path: path.to_owned(), size: size_bytes, align });
+        }
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            size_bytes,
+            access: options.access,
+            topology,
+            kind,
+            direct,
+            rings: options.io_uring.then(RingPool::new),
+            zeroing: Zeroing::default(),
+        })
+    }
+
+    /// Whether batches go through io_uring: asked for, and not refused by the kernel so far.
+    #[must_use]
+    pub fn uses_io_uring(&self) -> bool {
+        self.rings.as_ref().is_some_and(RingPool::is_usable)
+    }
+
+    fn error(&self, operation: Operation, offset: u64, len: u64, source: io::Error) -> Error {
+        Error::Io { operation, offset, len, device: self.name(), source }
+    }
+
+    /// Reads without looking at the range again.
+    fn transfer_in(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let done = match &self.direct {
+            Some(direct) => direct.read(&self.file, offset, buf),
+            None => self.file.read_exact_at(buf, offset),
+        };
+        done.map_err(|source| self.error(Operation::Read, offset, buf.len() as u64, source))
+    }
+
+    /// Writes without looking at the range again.
+    fn transfer_out(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let done = match &self.direct {
+            Some(direct) => direct.write(&self.file, offset, data),
+            None => self.file.write_all_at(data, offset),
+        };
+        done.map_err(|source| self.error(Operation::Write, offset, data.len() as u64, source))
+    }
+
+    fn transfer(&self, request: &mut Request<'_>) -> Result<()> {
+        match request {
+            Request::Read { offset, buf } => self.transfer_in(*offset, buf),
+            Request::Write { offset, data } => self.transfer_out(*offset, data),
+        }
+    }
+
+    /// Hands a batch to the kernel at once; `None` if it takes no batches.
+    fn transfer_together(&self, batch: &mut [Request<'_>]) -> Option<Result<()>> {
+        let ring = self.rings.as_ref()?.take()?;
+        let mut together = Vec::with_capacity(batch.len());
+        for request in batch {
+            match &self.direct {
+                Some(direct) if !direct.is_aligned(request) => {
+                    if let Err(error) = self.transfer(request) {
+                        return Some(Err(error));
+                    }
+                }
+                _ => together.push(request),
+            }
+        }
+        let _edges = self.direct.as_ref().map(Direct::share_edges);
+        match ring.run(&self.file, &mut together) {
+            Ok(()) => Some(Ok(())),
+            Err(ring::Failure::Request { index, source }) => {
+                let request = &together[index];
+                let operation = match request {
+                    Request::Read { .. } => Operation::Read,
+                    Request::Write { .. } => Operation::Write,
+                };
+                Some(Err(self.error(operation, request.offset(), request.len(), source)))
+            }
+            Err(ring::Failure::Refused) => None,
+        }
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn access(&self) -> Access {
+        self.access
+    }
+
+    fn topology(&self) -> Topology {
+        self.topology
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        check_range(self, Operation::Read, offset, buf.len() as u64)?;
+        self.transfer_in(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        check_write(self, Operation::Write, offset, data.len() as u64)?;
+        self.transfer_out(offset, data)
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.access == Access::ReadOnly {
+            return Ok(());
+        }
+        self.file.sync_data().map_err(|source| self.error(Operation::Flush, 0, self.size_bytes, source))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        check_write(self, Operation::Discard, offset, len)?;
+        let unit = self.kind.allocation_unit(self.topology);
+        let start = offset.next_multiple_of(unit);
+        let end = (offset + len) / unit * unit;
+        if start >= end {
+            return Ok(());
+        }
+        let _edges = self.direct.as_ref().map(Direct::share_edges);
+        let done = self.zeroing.punch(&self.file, start, end - start);
+        done.map_err(|source| self.error(Operation::Discard, offset, len, source))
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> Result<()> {
+        check_write(self, Operation::WriteZeroes, offset, len)?;
+        let unit = self.kind.allocation_unit(self.topology);
+        let end = offset + len;
+        let start_whole = offset.next_multiple_of(unit);
+        let end_whole = end / unit * unit;
+        if start_whole >= end_whole {
+            return zeroing::by_writing(offset, len, |at, zeroes| self.transfer_out(at, zeroes));
+        }
+        let edges = self.direct.as_ref().map(Direct::share_edges);
+        let whole = self.zeroing.zero(&self.file, self.kind, start_whole, end_whole - start_whole);
+        drop(edges);
+        let whole = whole.map_err(|source| self.error(Operation::WriteZeroes, offset, len, source))?;
+        let parts = match whole {
+            zeroing::Done::Yes => [(offset, start_whole), (end_whole, end)],
+            zeroing::Done::No => [(offset, end), (end, end)],
+        };
+        for (from, to) in parts {
+            zeroing::by_writing(from, to - from, |at, zeroes| self.transfer_out(at, zeroes))?;
+        }
+        Ok(())
+    }
+
+    fn prefetch(&self, offset: u64, len: u64) {
+        let within = len.min(self.size_bytes.saturating_sub(offset));
+        if let (Some(len), None) = (NonZeroU64::new(within), &self.direct) {
+            // A hint: there is nothing to do about a kernel that does not take it.
+            let _ = fadvise(&self.file, offset, Some(len), Advice::WillNeed);
+        }
+    }
+
+    fn run_batch(&self, batch: &mut [Request<'_>]) -> Result<()> {
+        for request in &*batch {
+            request.check(self)?;
+        }
+        if batch.len() > 1
+            && let Some(result) = self.transfer_together(batch)
+        {
+            return result;
+        }
+        batch.iter_mut().try_for_each(|request| self.transfer(request))
+    }
+}

@@ -1,0 +1,93 @@
+//! Why a device or an image could not be opened: one sentence with the file, the reason and a way out.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::Access;
+
+/// An opening that did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A system call failed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    System {
+        /// What was being done, as a verb.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is neither a regular file nor a block device.
+    #[error("{} is a {kind}, not an image file or a block device", path.display())]
+    NotADevice {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        kind: &'static str,
+    },
+    /// Another opener holds a lock that excludes this one.
+    #[error("cannot open {} for {}: {}", path.display(), use_of(*wanted), holder(*wanted))]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// What was asked for.
+        wanted: Access,
+    },
+    /// The kernel itself uses the block device.
+    #[error(
+        "cannot open {} for writing: the kernel is using it as a mounted filesystem, as swap or as part of \
+         another device; unmount or detach it first, or open it read-only", path.display()
+    )]
+    Mounted {
+        /// The block device.
+        path: PathBuf,
+    },
+    /// The filesystem the file lies on has no locks.
+    #[error("cannot lock {}: {source}; open it without locking if nothing else uses it", path.display())]
+    LockUnsupported {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The filesystem the file lies on has no direct I/O.
+    #[error("{} does not allow direct I/O; open it through the page cache", path.display())]
+    DirectUnsupported {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Direct writes cannot reach the last bytes of the file.
+    #[error(
+        "cannot write to {} with direct I/O: its size of {size} bytes is not a multiple of {align}; open it \
+         through the page cache", path.display()
+    )]
+    DirectSize {
+        /// The file.
+        path: PathBuf,
+        /// Its size in bytes.
+        size: u64,
+        /// What direct I/O needs, in bytes.
+        align: u64,
+    },
+}
+
+fn use_of(access: Access) -> &'static str {
+    match access {
+        Access::ReadOnly => "reading",
+        Access::ReadWrite => "writing",
+    }
+}
+
+fn holder(wanted: Access) -> &'static str {
+    match wanted {
+        Access::ReadOnly => {
+            "another program has it open for writing; wait until it is done, or open without locking to look at \
+             content that may change meanwhile"
+        }
+        Access::ReadWrite => {
+            "another program has it open; close it there first, as two writers would destroy what is on it"
+        }
+    }
+}
