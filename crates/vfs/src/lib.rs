@@ -21,6 +21,7 @@ mod node;
 mod path;
 mod permission;
 mod vfs;
+mod walk;
 
 pub use attr::{Attr, DeviceNumber, FileType, Ino, InodeFlags, Timestamp};
 pub use contract::{DirEntry, DirOffset, Extent, FileSystem, Found, Inode, Limits, Mapping, StatFs};
@@ -31,3 +32,4 @@ pub use node::Node;
 pub use path::Follow;
 pub use permission::{Access, NewFile, check_access, check_delete, new_file_owner};
 pub use vfs::{Vfs, VfsOptions};
+pub use walk::{WalkEntry, WalkEvent, WalkFlow, WalkOptions};
