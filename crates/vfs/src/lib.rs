@@ -29,7 +29,7 @@ pub use credentials::Credentials;
 pub use error::{Corruption, Error, Result};
 pub use file::File;
 pub use node::Node;
-pub use path::Follow;
+pub use path::{Follow, PATH_MAX_BYTES};
 pub use permission::{Access, NewFile, check_access, check_delete, new_file_owner};
 pub use vfs::{Vfs, VfsOptions};
 pub use walk::{WalkEntry, WalkEvent, WalkFlow, WalkOptions};

@@ -23,7 +23,7 @@ pub enum Follow {
 }
 
 /// Longest path, and longest target of a symbolic link, in bytes: Linux's 4096 less the terminating NUL.
-const PATH_MAX_BYTES: usize = 4095;
+pub const PATH_MAX_BYTES: usize = 4095;
 
 /// Most symbolic links that one walk follows.
 const SYMLINKS_MAX: u32 = 40;

@@ -25,7 +25,7 @@ use crate::{Attr, Corruption, Error, FileType, Ino, Node, Result, Vfs};
 
 /// Longest path of a directory below the start, in bytes. Linux's own calls take 4095; a tree may be deeper than that, and a
 /// hostile one so deep that building its paths would never end.
-const PATH_MAX_BYTES: usize = 64 * 1024;
+const WALK_PATH_MAX_BYTES: usize = 64 * 1024;
 
 /// How to walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use undercroft_sync::{Mutex, order};
 
 use super::batch::{Batch, Entry};
-use super::{PATH_MAX_BYTES, WalkEntry, WalkEvent, WalkFlow, WalkOptions, node_of_kind};
+use super::{WALK_PATH_MAX_BYTES, WalkEntry, WalkEvent, WalkFlow, WalkOptions, node_of_kind};
 use crate::hash::InoHashBuilder;
 use crate::{Corruption, DirOffset, Error, FileType, Ino, Node, Result, Vfs};
 
@@ -249,7 +249,7 @@ impl<'a> Descent<'a> {
 
     /// Puts the directory that `path` stands for on the stack.
     fn enter(&mut self, ino: Ino) -> Result<()> {
-        if self.path.len() > PATH_MAX_BYTES {
+        if self.path.len() > WALK_PATH_MAX_BYTES {
             return Err(Error::NameTooLong);
         }
         self.seen.enter(ino)?;
