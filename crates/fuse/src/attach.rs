@@ -1,0 +1,209 @@
+//! Mounting: from a directory to an open connection to the kernel.
+//!
+//! Root mounts by system call. Everybody else goes through `fusermount3`, which is set-user-ID root, checks that
+//! the directory is the caller's, mounts, and sends the open descriptor back over a socket. The socket is the
+//! helper's standard input, so that it is passed on without being leaked to other children.
+
+use std::env;
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io::{self, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+use crate::{MountError, MountOptions};
+
+const DEVICE: &str = "/dev/fuse";
+
+/// A mount's type is `fuse.` and then this, so that the mount table tells whose it is.
+const SUBTYPE: &str = "undercroft.";
+
+/// Whether a mount of this type is one of ours.
+pub(crate) fn is_ours(fs_type: &str) -> bool {
+    fs_type.strip_prefix("fuse.").is_some_and(|subtype| subtype.starts_with(SUBTYPE))
+}
+
+/// Mounts on `dir`, which the mount table must be able to name, and returns the connection. `kind` is the kind
+/// of filesystem: `ext4`.
+pub(crate) fn attach(dir: &Path, kind: &str, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let point = |cause: io::Error| MountError::Point { dir: dir.to_owned(), cause };
+    if !dir.metadata().map_err(point)?.is_dir() {
+        return Err(point(Errno::NOTDIR.into()));
+    }
+    match attach_directly(dir, kind, options) {
+        Ok(connection) => Ok(connection),
+        Err(Errno::PERM | Errno::ACCESS) => attach_by_helper(dir, kind, options),
+        Err(Errno::NOENT) => {
+            let cause = io::Error::other("the kernel has no FUSE: load the module with \"modprobe fuse\"");
+            Err(point(cause))
+        }
+        Err(errno) => Err(point(errno.into())),
+    }
+}
+
+/// Takes the mount away: at once, or when its last user is gone.
+pub(crate) fn detach(dir: &Path, lazily: bool) -> io::Result<()> {
+    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => {
+            let mut helper = Command::new("fusermount3");
+            helper.arg("-u");
+            if lazily {
+                helper.arg("-z");
+            }
+            let output = helper.arg("--").arg(dir).stdin(Stdio::null()).output().map_err(helper_missing)?;
+            if output.status.success() {
+                return Ok(());
+            }
+            let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            if message.contains("busy") {
+                return Err(Errno::BUSY.into());
+            }
+            Err(io::Error::other(message))
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Whether this process may open further connections to the kernel for its event loops.
+pub(crate) fn may_open_device() -> bool {
+    open_device().is_ok()
+}
+
+fn open_device() -> io::Result<OwnedFd> {
+    Ok(OpenOptions::new().read(true).write(true).open(DEVICE)?.into())
+}
+
+fn attach_directly(dir: &Path, kind: &str, options: &MountOptions) -> Result<OwnedFd, Errno> {
+    let connection = open_device().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NODEV, !options.dev);
+    flags.set(MountFlags::NOSUID, !options.suid);
+    flags.set(MountFlags::NOEXEC, !options.exec);
+    flags.set(MountFlags::NOATIME, !options.atime);
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={},group_id={}",
+        connection.as_raw_fd(),
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    for (word, wanted) in words(options) {
+        if wanted {
+            data.push(',');
+            data.push_str(word);
+        }
+    }
+    let data = CString::new(data).map_err(|_| Errno::INVAL)?;
+    let fs_type = format!("fuse.{SUBTYPE}{kind}");
+    rustix::mount::mount(options.fs_name.as_str(), dir, fs_type, flags, data.as_c_str())?;
+    Ok(connection)
+}
+
+/// What the kernel's FUSE takes as words, and whether it is wanted.
+fn words(options: &MountOptions) -> [(&'static str, bool); 2] {
+    [("allow_other", options.allow_other), ("default_permissions", options.default_permissions)]
+}
+
+fn attach_by_helper(dir: &Path, kind: &str, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let refused = |message: String| MountError::Helper { dir: dir.to_owned(), message };
+    let broken = |cause: io::Error| refused(cause.to_string());
+    let (ours, theirs) = UnixStream::pair().map_err(broken)?;
+    let mut helper = Command::new("fusermount3")
+        .arg("-o")
+        .arg(helper_options(kind, options))
+        .arg("--")
+        .arg(dir)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| broken(helper_missing(error)))?;
+    let connection = receive_descriptor(&ours).map_err(broken)?;
+    let mut message = String::new();
+    if let Some(mut stderr) = helper.stderr.take() {
+        stderr.read_to_string(&mut message).map_err(broken)?;
+    }
+    let status = helper.wait().map_err(broken)?;
+    connection.filter(|_| status.success()).ok_or_else(|| refused(message.trim().to_owned()))
+}
+
+fn helper_missing(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other(format!(
+            "fusermount3 is not in {}: install the package fuse3",
+            env::var("PATH").unwrap_or_else(|_| "the search path".to_owned())
+        )),
+        _ => error,
+    }
+}
+
+fn helper_options(kind: &str, options: &MountOptions) -> String {
+    let switch = |on, yes: &str, no: &str| (if on { yes } else { no }).to_owned();
+    let mut list = vec![
+        switch(options.read_only, "ro", "rw"),
+        switch(options.dev, "dev", "nodev"),
+        switch(options.suid, "suid", "nosuid"),
+        switch(options.exec, "exec", "noexec"),
+        switch(options.atime, "atime", "noatime"),
+    ];
+    list.extend(words(options).into_iter().filter(|(_, wanted)| *wanted).map(|(word, _)| word.to_owned()));
+    list.push(format!("fsname={}", options.fs_name.replace('\\', "\\\\").replace(',', "\\,")));
+    list.push(format!("subtype={SUBTYPE}{kind}"));
+    list.join(",")
+}
+
+/// The descriptor that the helper sends; `None` when it closes the socket instead.
+fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut messages = RecvAncillaryBuffer::new(&mut space);
+    loop {
+        let mut data = [IoSliceMut::new(&mut byte)];
+        match rustix::net::recvmsg(socket, &mut data, &mut messages, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+            Ok(_) => break,
+        }
+    }
+    Ok(messages.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_commas_stays_one_option() {
+        let options = MountOptions {
+            fs_name: "/images/a,suid\\b".to_owned(),
+            allow_other: true,
+            ..MountOptions::default()
+        };
+        assert_eq!(
+            helper_options("ext4", &options),
+            "ro,nodev,nosuid,exec,atime,allow_other,default_permissions,\
+             fsname=/images/a\\,suid\\\\b,subtype=undercroft.ext4"
+        );
+    }
+
+    #[test]
+    fn our_mounts_are_known_by_their_type() {
+        assert!(is_ours("fuse.undercroft.ext4"));
+        assert!(!is_ours("fuse.undercroft"));
+        assert!(!is_ours("ext4"));
+        assert!(!is_ours("fuse.sshfs"));
+    }
+}

@@ -1,0 +1,81 @@
+//! Why a mount or an unmount did not succeed: one sentence each, with the place.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::OptionError;
+
+/// Why a filesystem could not be mounted or served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The options contradict each other or ask for what cannot be had.
+    #[error(transparent)]
+    Options(#[from] OptionError),
+    /// The mount point cannot be used.
+    #[error("cannot mount on {}: {cause}", dir.display())]
+    Point {
+        /// The mount point.
+        dir: PathBuf,
+        /// What stands against it.
+        cause: io::Error,
+    },
+    /// The helper that mounts for ordinary users refused.
+    #[error("cannot mount on {}: {message}", dir.display())]
+    Helper {
+        /// The mount point.
+        dir: PathBuf,
+        /// The helper's own words.
+        message: String,
+    },
+    /// The filesystem has no usable root directory.
+    #[error("cannot read the root directory: {0}")]
+    Root(#[source] undercroft_vfs::Error),
+    /// A part of the server could not be started.
+    #[error("cannot {what}: {cause}")]
+    Start {
+        /// What was to be done.
+        what: &'static str,
+        /// What stands against it.
+        cause: io::Error,
+    },
+    /// The connection to the kernel failed.
+    #[error("serving {} failed: {cause}", dir.display())]
+    Serve {
+        /// The mount point.
+        dir: PathBuf,
+        /// What the kernel answered.
+        cause: io::Error,
+    },
+}
+
+/// Why a filesystem could not be unmounted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnmountError {
+    /// Nothing is mounted there.
+    #[error("nothing is mounted on {}", .0.display())]
+    NotMounted(PathBuf),
+    /// Something else is mounted there.
+    #[error("{} is a mount of type {fs_type}, not one of undercroft's", dir.display())]
+    Foreign {
+        /// The mount point.
+        dir: PathBuf,
+        /// What is mounted there.
+        fs_type: String,
+    },
+    /// Files are open, or somebody's working directory is inside.
+    #[error("{} is in use: close its files and leave its directories, then try again", .0.display())]
+    Busy(PathBuf),
+    /// The kernel or the helper refused.
+    #[error("cannot unmount {}: {cause}", dir.display())]
+    Refused {
+        /// The mount point.
+        dir: PathBuf,
+        /// The reason.
+        cause: io::Error,
+    },
+    /// The mount is gone, and its server still holds on to the image.
+    #[error("{} is unmounted, but its server has not ended", .0.display())]
+    ServerLingers(PathBuf),
+}

@@ -1,0 +1,212 @@
+//! A mounted filesystem: from the first message of the kernel to the last trace of the mount.
+//!
+//! Order of the beginning: the guardian is there before the mount is, so that a server killed at any later moment
+//! leaves nothing behind. Order of the end: the mount is gone, the event loops have ended, the filesystem is
+//! closed, and last the presence is withdrawn, on which whoever unmounts has been waiting.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+use undercroft_vfs::Vfs;
+
+use crate::guardian::Guardian;
+use crate::mount_table::{self, MountDevice};
+use crate::nodes::NodeTable;
+use crate::presence::Presence;
+use crate::server::Server;
+use crate::transport::Connection;
+use crate::unmount::detach;
+use crate::{MountError, MountOptions, UnmountError, attach};
+
+/// Bytes that the kernel reads ahead of a program that reads a file from front to back, where we may say so.
+const READ_AHEAD_KIB: u32 = 1024;
+
+/// Mounts `vfs` on the directory `dir` and starts serving it. When this returns, the mount answers.
+///
+/// The server takes over the handle: for the image to be closed when the mount ends, the caller must not keep
+/// another one.
+///
+/// # Errors
+/// [`MountError`]; nothing is left mounted.
+pub fn mount(vfs: Arc<Vfs>, dir: &Path, options: MountOptions) -> Result<Mounted, MountError> {
+    options.check()?;
+    let kind = vfs.filesystem().kind();
+    let server = Arc::new(Server::new(vfs).map_err(MountError::Root)?);
+    let point = |cause| MountError::Point { dir: dir.to_owned(), cause };
+    let dir = mount_table::absolute(dir).map_err(point)?;
+    let start = |what| move |cause| MountError::Start { what, cause };
+
+    let mut guardian = Guardian::start(&dir).map_err(start("start the mount's guardian"))?;
+    let fd = attach::attach(&dir, kind, &options)?;
+    // From here on every early return drops the connection and the guardian, which takes the mount away.
+    let entry = mount_table::mount_at(&dir).map_err(point)?;
+    let Some(entry) = entry.filter(|entry| attach::is_ours(&entry.fs_type)) else {
+        return Err(point(io::Error::other("the mount has disappeared")));
+    };
+    guardian.guard(entry.device).map_err(start("tell the mount's guardian what to guard"))?;
+    let nodes = Arc::clone(server.nodes());
+    let serve = |cause| MountError::Serve { dir: dir.clone(), cause };
+    let connection = Connection::open(fd, server, &options).map_err(serve)?;
+    read_far_ahead(entry.device);
+    // Without it an unmount does not know when we end, which is no reason not to serve.
+    let presence = Presence::announce(entry.device).ok();
+    let (report, events) = channel();
+    let loops = {
+        let report = report.clone();
+        thread::Builder::new()
+            .name("undercroft-fuse".to_owned())
+            .spawn(move || {
+                let ended = connection.run();
+                // Nobody listens any more if the mount was given up.
+                let _ = report.send(Event::Ended(ended));
+            })
+            .map_err(start("start the event loops"))?
+    };
+    Ok(Mounted {
+        dir,
+        device: entry.device,
+        nodes,
+        events,
+        report,
+        signals: None,
+        loops: Some(loops),
+        guardian: Some(guardian),
+        presence,
+    })
+}
+
+/// A mounted filesystem and its server. Dropping it unmounts lazily: users who are still inside keep what they
+/// have open until this process ends.
+pub struct Mounted {
+    dir: PathBuf,
+    device: MountDevice,
+    nodes: Arc<NodeTable>,
+    events: Receiver<Event>,
+    report: Sender<Event>,
+    signals: Option<(Handle, JoinHandle<()>)>,
+    loops: Option<JoinHandle<()>>,
+    guardian: Option<Guardian>,
+    presence: Option<Presence>,
+}
+
+/// What ends a wait.
+enum Event {
+    /// The event loops are done.
+    Ended(io::Result<()>),
+    /// Somebody does not want to wait for the last user any longer.
+    GivenUp,
+}
+
+impl Mounted {
+    /// The mount point, absolute.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// How many inodes the kernel holds at the moment, without the root.
+    #[must_use]
+    pub fn inodes_in_kernel(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// From now on an interrupt, a hang-up or a request to terminate unmounts. If somebody is still inside, the
+    /// mount disappears at once for everybody else and [`wait`](Self::wait) returns when they have left, or at
+    /// the second signal.
+    ///
+    /// # Errors
+    /// [`MountError::Start`] when the signals cannot be caught.
+    pub fn unmount_on_signals(&mut self) -> Result<(), MountError> {
+        let what = "catch signals";
+        let start = |cause| MountError::Start { what, cause };
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(start)?;
+        let handle = signals.handle();
+        let (dir, report) = (self.dir.clone(), self.report.clone());
+        let thread = thread::Builder::new().name("undercroft-signals".to_owned()).spawn(move || {
+            let mut detached = false;
+            for _ in signals.forever() {
+                if detached {
+                    let _ = report.send(Event::GivenUp);
+                    return;
+                }
+                detached = true;
+                if let Err(UnmountError::Busy(dir)) = detach(&dir, false) {
+                    eprintln!(
+                        "undercroft: {} is still in use; serving until its users leave or the next signal",
+                        dir.display()
+                    );
+                }
+                if let Err(error) = detach(&dir, true) {
+                    eprintln!("undercroft: {error}");
+                }
+            }
+        });
+        self.signals = Some((handle, thread.map_err(start)?));
+        Ok(())
+    }
+
+    /// Unmounts, if nobody is inside.
+    ///
+    /// # Errors
+    /// [`UnmountError::Busy`] and the like; the mount is still served then.
+    pub fn unmount(&self) -> Result<(), UnmountError> {
+        detach(&self.dir, false)
+    }
+
+    /// Serves until the mount is gone, whoever takes it away.
+    ///
+    /// # Errors
+    /// [`MountError::Serve`] when the connection to the kernel broke.
+    pub fn wait(mut self) -> Result<(), MountError> {
+        let event = self.events.recv();
+        match event {
+            Ok(Event::Ended(ended)) => {
+                self.join_loops();
+                ended.map_err(|cause| MountError::Serve { dir: self.dir.clone(), cause })
+            }
+            // The loops cannot be stopped while users are inside; they end with the process.
+            Ok(Event::GivenUp) | Err(_) => Ok(()),
+        }
+    }
+
+    fn join_loops(&mut self) {
+        if let Some(loops) = self.loops.take() {
+            // Whatever it had to say came as an event before.
+            let _ = loops.join();
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some((handle, thread)) = self.signals.take() {
+            handle.close();
+            let _ = thread.join();
+        }
+        let mounted = || mount_table::is_mounted(self.device).unwrap_or(true);
+        if mounted() {
+            // A failure leaves the work to the guardian.
+            let _ = detach(&self.dir, true);
+        }
+        if let Some(guardian) = self.guardian.take()
+            && !mounted()
+        {
+            guardian.release();
+        }
+        if self.loops.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.join_loops();
+        }
+        self.presence = None;
+    }
+}
+
+/// Asks for a larger read-ahead than the protocol can. Only root may; for others the kernel's default stays.
+fn read_far_ahead(device: MountDevice) {
+    let _ = fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), READ_AHEAD_KIB.to_string());
+}

@@ -1,0 +1,223 @@
+//! Mount options: what `-o a,b=c` may say, and what each setting means.
+//!
+//! Unknown options are refused by name, so that a misspelt one is never silently without effect.
+
+use std::num::NonZeroUsize;
+use std::thread;
+use std::time::Duration;
+
+/// A read-only image never changes under the kernel, so what it has learned stays true for as long as it likes.
+const UNCHANGING: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// More event loops than this have never made a mount faster; each costs a thread.
+const DEFAULT_THREADS_MAX: usize = 8;
+
+/// The most event loops that can be asked for.
+const THREADS_MAX: usize = 64;
+
+/// How a filesystem is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// Event loops, each with its own thread and its own connection to the kernel.
+    pub threads: NonZeroUsize,
+    /// What `mount` shows as the source: usually the path of the image.
+    pub fs_name: String,
+    /// Takes no writes. The server refuses to mount without it.
+    pub read_only: bool,
+    /// Lets other users than the one who mounts in. For anyone but root, `/etc/fuse.conf` must agree.
+    pub allow_other: bool,
+    /// The kernel checks permission bits and ACLs. Without it whoever gets in sees everything, which is for
+    /// looking into one's own image; it cannot be combined with [`allow_other`](Self::allow_other).
+    pub default_permissions: bool,
+    /// Device nodes work.
+    pub dev: bool,
+    /// Set-user-ID, set-group-ID and file capabilities are honoured.
+    pub suid: bool,
+    /// Programs may be run.
+    pub exec: bool,
+    /// Access times are kept; without meaning on a read-only mount, but shown in the mount table.
+    pub atime: bool,
+    /// For how long the kernel may keep attributes without asking again.
+    pub attr_timeout: Duration,
+    /// For how long the kernel may keep names, and that names do not exist.
+    pub entry_timeout: Duration,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        let processors = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        Self {
+            threads: processors.min(NonZeroUsize::new(DEFAULT_THREADS_MAX).unwrap_or(NonZeroUsize::MIN)),
+            fs_name: "undercroft".to_owned(),
+            read_only: true,
+            allow_other: false,
+            default_permissions: true,
+            dev: false,
+            suid: false,
+            exec: true,
+            atime: true,
+            attr_timeout: UNCHANGING,
+            entry_timeout: UNCHANGING,
+        }
+    }
+}
+
+/// Why a list of mount options was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// There is no such option.
+    #[error("unknown mount option \"{0}\"")]
+    Unknown(String),
+    /// The option needs a value, or has one that it cannot take.
+    #[error("mount option \"{option}\" takes {expected}")]
+    Value {
+        /// The option as it was given.
+        option: String,
+        /// What it takes.
+        expected: &'static str,
+    },
+    /// Two options that exclude each other.
+    #[error("mount options \"{0}\" and \"{1}\" exclude each other")]
+    Conflict(&'static str, &'static str),
+    /// The filesystem cannot be written to.
+    #[error("mount option \"rw\": this mount is read-only")]
+    ReadWrite,
+}
+
+impl MountOptions {
+    /// The defaults, changed by a comma-separated list as it stands after `-o`.
+    ///
+    /// # Errors
+    /// [`OptionError`], naming the option.
+    pub fn parse(list: &str) -> Result<Self, OptionError> {
+        let mut options = Self::default();
+        options.apply(list)?;
+        Ok(options)
+    }
+
+    /// Changes the settings that a comma-separated list names; of contradicting ones the last counts.
+    ///
+    /// # Errors
+    /// [`OptionError`], naming the option; those before it have been applied.
+    pub fn apply(&mut self, list: &str) -> Result<(), OptionError> {
+        list.split(',').filter(|option| !option.is_empty()).try_for_each(|option| self.apply_one(option))
+    }
+
+    fn apply_one(&mut self, option: &str) -> Result<(), OptionError> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        if let Some(value) = value {
+            return self.apply_value(option, name, value);
+        }
+        match name {
+            "ro" => self.read_only = true,
+            "rw" => self.read_only = false,
+            "allow_other" => self.allow_other = true,
+            "default_permissions" => self.default_permissions = true,
+            "no_default_permissions" => self.default_permissions = false,
+            "dev" => self.dev = true,
+            "nodev" => self.dev = false,
+            "suid" => self.suid = true,
+            "nosuid" => self.suid = false,
+            "exec" => self.exec = true,
+            "noexec" => self.exec = false,
+            "atime" => self.atime = true,
+            "noatime" => self.atime = false,
+            "threads" | "fsname" | "attr_timeout" | "entry_timeout" => {
+                return Err(OptionError::Value {
+                    option: option.to_owned(),
+                    expected: "a value after \"=\"",
+                });
+            }
+            _ => return Err(OptionError::Unknown(option.to_owned())),
+        }
+        Ok(())
+    }
+
+    fn apply_value(&mut self, option: &str, name: &str, value: &str) -> Result<(), OptionError> {
+        let refuse = |expected| OptionError::Value { option: option.to_owned(), expected };
+        match name {
+            "threads" => {
+                self.threads = value
+                    .parse()
+                    .ok()
+                    .filter(|threads: &NonZeroUsize| threads.get() <= THREADS_MAX)
+                    .ok_or_else(|| refuse("a number of event loops from 1 to 64"))?;
+            }
+            "fsname" => value.clone_into(&mut self.fs_name),
+            "attr_timeout" => self.attr_timeout = seconds(value).ok_or_else(|| refuse("seconds"))?,
+            "entry_timeout" => self.entry_timeout = seconds(value).ok_or_else(|| refuse("seconds"))?,
+            _ => return Err(OptionError::Unknown(option.to_owned())),
+        }
+        Ok(())
+    }
+
+    /// Refuses what cannot be had together.
+    pub(crate) fn check(&self) -> Result<(), OptionError> {
+        if !self.read_only {
+            return Err(OptionError::ReadWrite);
+        }
+        if self.allow_other && !self.default_permissions {
+            return Err(OptionError::Conflict("allow_other", "no_default_permissions"));
+        }
+        Ok(())
+    }
+}
+
+fn seconds(value: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(value.parse().ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_changes_the_defaults_and_the_last_word_counts() {
+        let options =
+            MountOptions::parse("ro,dev,suid,noatime,noexec,exec,threads=3,fsname=a=b,attr_timeout=0.5,")
+                .unwrap();
+        let expected = MountOptions {
+            dev: true,
+            suid: true,
+            atime: false,
+            threads: NonZeroUsize::new(3).unwrap(),
+            fs_name: "a=b".to_owned(),
+            attr_timeout: Duration::from_millis(500),
+            ..MountOptions::default()
+        };
+        assert_eq!(options, expected);
+        assert_eq!(MountOptions::parse("").unwrap(), MountOptions::default());
+    }
+
+    #[test]
+    fn what_is_unknown_is_refused_by_name() {
+        for option in ["allow_otter", "uid=0", "RO", "ro=1", " ro"] {
+            let error = MountOptions::parse(&format!("dev,{option},suid")).unwrap_err();
+            assert_eq!(error, OptionError::Unknown(option.to_owned()));
+            assert!(error.to_string().contains(option));
+        }
+    }
+
+    #[test]
+    fn values_are_judged() {
+        for option in ["threads", "threads=", "threads=0", "threads=65", "threads=-1", "attr_timeout=-1"] {
+            let error = MountOptions::parse(option).unwrap_err();
+            assert!(matches!(&error, OptionError::Value { option: named, .. } if named == option), "{error}");
+        }
+        assert!(MountOptions::parse("entry_timeout=nan").is_err());
+        assert!(MountOptions::parse("entry_timeout=1e300").is_err());
+    }
+
+    #[test]
+    fn combinations_are_judged() {
+        let check = |list| MountOptions::parse(list).unwrap().check();
+        assert_eq!(check("allow_other"), Ok(()));
+        assert_eq!(check("no_default_permissions"), Ok(()));
+        assert_eq!(check("rw"), Err(OptionError::ReadWrite));
+        let both = check("allow_other,no_default_permissions");
+        assert!(matches!(both, Err(OptionError::Conflict(..))), "{both:?}");
+    }
+}
