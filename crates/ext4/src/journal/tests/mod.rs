@@ -1,1 +1,7 @@
+//! Recovery against logs made by hand, damaged logs, and logs that Linux left behind.
 
+mod builder;
+mod damage;
+mod fast_commit;
+mod real;
+mod rules;
