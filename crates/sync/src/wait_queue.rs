@@ -266,9 +266,13 @@ impl<'a> Stay<'a> {
 
 impl Drop for Stay<'_> {
     fn drop(&mut self) {
+        let queued = matches!(self.position, Position::Queued(_));
         let woken = self.leave();
-        // Timed out, or the condition panicked: the wake was meant for one waiter, so the next one gets it.
-        if woken && !self.satisfied && self.kind == Kind::Exclusive {
+        // A wake is used up by an exclusive waiter that was woken, looked, and found what it waits for. One that
+        // gave up has no use for it, and neither has one that found it while still in the queue: that was there
+        // without the wake, which announced another one. So the next waiter gets the wake.
+        let used = self.satisfied && !queued;
+        if self.kind == Kind::Exclusive && woken && !used {
             self.queue.wake_one();
         }
     }

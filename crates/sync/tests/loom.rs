@@ -1,0 +1,285 @@
+//! Exhaustive models of the primitives: every interleaving of two or three threads, and every value that a relaxed
+//! load may see.
+//!
+//!     RUSTFLAGS="--cfg loom" cargo test -p undercroft-sync --release --test loom
+//!
+//! Loom reports a thread that nobody will ever wake as a deadlock, so a model that returns has lost no wake-up.
+//! With three threads the number of preemptions is bounded, as loom's authors advise; two threads are explored in
+//! full. Under loom a timed wait may time out whenever it would sleep.
+
+#![cfg(loom)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use undercroft_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use undercroft_sync::{LockClass, Mutex, NameLocks, Rank, RwLock, WaitQueue, thread};
+
+static CLASS: LockClass = LockClass::new("model", Rank(1));
+
+const ANY_TIME: Duration = Duration::from_secs(1);
+
+/// Preemptions per execution of a model with three threads.
+const PREEMPTIONS: usize = 3;
+
+fn three_threads(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.check(model);
+}
+
+/// Slots to be taken by exclusive waiters. All accesses are relaxed: the queue has to order them.
+struct Slots {
+    free: AtomicUsize,
+    queue: WaitQueue,
+}
+
+impl Slots {
+    fn new(free: usize) -> Arc<Self> {
+        Arc::new(Self { free: AtomicUsize::new(free), queue: WaitQueue::new() })
+    }
+
+    fn take(&self) -> bool {
+        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1)).is_ok()
+    }
+
+    fn put(&self) {
+        self.free.fetch_add(1, Ordering::Relaxed);
+        self.queue.wake_one();
+    }
+}
+
+#[test]
+fn a_wake_is_not_lost_between_the_look_and_the_sleep() {
+    loom::model(|| {
+        let shared = Arc::new((AtomicBool::new(false), WaitQueue::new()));
+        let waker = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                shared.0.store(true, Ordering::Relaxed);
+                shared.1.wake_one();
+            }
+        });
+        shared.1.wait(|| shared.0.load(Ordering::Relaxed));
+        waker.join().unwrap();
+        assert_eq!(shared.1.waiting(), 0);
+    });
+}
+
+#[test]
+fn a_woken_thread_sees_what_was_written_before_the_wake() {
+    loom::model(|| {
+        let shared = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0), WaitQueue::new()));
+        let waker = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                shared.0.store(7, Ordering::Relaxed);
+                shared.1.store(1, Ordering::Release);
+                shared.2.wake_all();
+            }
+        });
+        shared.2.wait_exclusive(|| shared.1.load(Ordering::Acquire) == 1);
+        assert_eq!(shared.0.load(Ordering::Relaxed), 7);
+        waker.join().unwrap();
+    });
+}
+
+#[test]
+fn two_exclusive_waiters_get_the_two_slots_that_are_put_back() {
+    three_threads(|| {
+        let slots = Slots::new(0);
+        let takers: Vec<_> = (0..2)
+            .map(|_| {
+                let slots = Arc::clone(&slots);
+                thread::spawn(move || slots.queue.wait_exclusive(|| slots.take()))
+            })
+            .collect();
+        slots.put();
+        slots.put();
+        for taker in takers {
+            taker.join().unwrap();
+        }
+        assert_eq!((slots.free.load(Ordering::Relaxed), slots.queue.waiting()), (0, 0));
+    });
+}
+
+#[test]
+fn one_slot_goes_round() {
+    three_threads(|| {
+        let slots = Slots::new(1);
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let slots = Arc::clone(&slots);
+                thread::spawn(move || {
+                    slots.queue.wait_exclusive(|| slots.take());
+                    slots.put();
+                })
+            })
+            .collect();
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!((slots.free.load(Ordering::Relaxed), slots.queue.waiting()), (1, 0));
+    });
+}
+
+#[test]
+fn a_waiter_that_times_out_passes_its_wake_on() {
+    three_threads(|| {
+        let slots = Slots::new(0);
+        let impatient = thread::spawn({
+            let slots = Arc::clone(&slots);
+            move || {
+                if slots.queue.wait_exclusive_timeout(ANY_TIME, || slots.take()) {
+                    slots.put();
+                }
+            }
+        });
+        let patient = thread::spawn({
+            let slots = Arc::clone(&slots);
+            move || slots.queue.wait_exclusive(|| slots.take())
+        });
+        // One wake for two waiters: whichever gets it, the patient one must not sleep for ever.
+        slots.put();
+        impatient.join().unwrap();
+        patient.join().unwrap();
+        assert_eq!((slots.free.load(Ordering::Relaxed), slots.queue.waiting()), (0, 0));
+    });
+}
+
+#[test]
+fn one_wake_reaches_the_exclusive_and_the_non_exclusive_waiter() {
+    three_threads(|| {
+        let shared = Arc::new((AtomicBool::new(false), WaitQueue::new()));
+        let exclusive = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.1.wait_exclusive(|| shared.0.load(Ordering::Relaxed))
+        });
+        let other = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.1.wait(|| shared.0.load(Ordering::Relaxed))
+        });
+        shared.0.store(true, Ordering::Relaxed);
+        shared.1.wake_one();
+        exclusive.join().unwrap();
+        other.join().unwrap();
+    });
+}
+
+/// Adds one in two steps, so that an overlap or a stale read loses an addition.
+fn add_one_slowly(counter: &AtomicUsize) {
+    let seen = counter.load(Ordering::Relaxed);
+    counter.store(seen + 1, Ordering::Relaxed);
+}
+
+#[test]
+fn the_same_name_is_held_by_one_at_a_time() {
+    three_threads(|| {
+        let shared = Arc::new((NameLocks::with_buckets(1), AtomicUsize::new(0)));
+        let others: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let _guard = shared.0.lock(1, b"a");
+                    add_one_slowly(&shared.1);
+                })
+            })
+            .collect();
+        {
+            let _guard = shared.0.lock(1, b"a");
+            add_one_slowly(&shared.1);
+        }
+        for other in others {
+            other.join().unwrap();
+        }
+        let _guard = shared.0.lock(1, b"a");
+        assert_eq!(shared.1.load(Ordering::Relaxed), 3);
+    });
+}
+
+#[test]
+fn another_name_in_the_same_bucket_does_not_wait() {
+    loom::model(|| {
+        let names = Arc::new(NameLocks::with_buckets(1));
+        let held = names.lock(1, b"a");
+        let other = thread::spawn({
+            let names = Arc::clone(&names);
+            move || drop(names.lock(1, b"b"))
+        });
+        // Joined while the first name is held: a deadlock if the second one waited for it.
+        other.join().unwrap();
+        drop(held);
+    });
+}
+
+#[test]
+fn two_names_in_opposite_order_cannot_deadlock() {
+    loom::model(|| {
+        let shared = Arc::new((NameLocks::with_buckets(1), AtomicUsize::new(0)));
+        let other = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                let _pair = shared.0.lock_two((1, b"a"), (2, b"b"));
+                add_one_slowly(&shared.1);
+            }
+        });
+        {
+            let _pair = shared.0.lock_two((2, b"b"), (1, b"a"));
+            add_one_slowly(&shared.1);
+        }
+        other.join().unwrap();
+        assert_eq!(shared.1.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn readers_of_a_name_and_its_writer_never_meet() {
+    three_threads(|| {
+        let shared = Arc::new((NameLocks::with_buckets(1), AtomicUsize::new(0)));
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let _guard = shared.0.lock_shared(1, b"a");
+                    let seen = shared.1.load(Ordering::Relaxed);
+                    assert!(seen != 1, "saw the middle of a write");
+                })
+            })
+            .collect();
+        {
+            let _guard = shared.0.lock(1, b"a");
+            add_one_slowly(&shared.1);
+            add_one_slowly(&shared.1);
+        }
+        for reader in readers {
+            reader.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_locks_over_the_model_exclude_and_publish() {
+    loom::model(|| {
+        let shared = Arc::new((Mutex::new(&CLASS, 0), RwLock::new(&CLASS, (0, 0))));
+        let other = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                *shared.0.lock() += 1;
+                let pair = shared.1.read();
+                assert_eq!(pair.0, pair.1);
+            }
+        });
+        if let Some(mut value) = shared.0.try_lock() {
+            *value += 1;
+        } else {
+            *shared.0.lock() += 1;
+        }
+        {
+            let mut pair = shared.1.write();
+            pair.0 += 1;
+            pair.1 += 1;
+        }
+        other.join().unwrap();
+        assert_eq!((*shared.0.lock(), *shared.1.read()), (2, (1, 1)));
+    });
+}
