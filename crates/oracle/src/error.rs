@@ -22,14 +22,14 @@ pub enum Error {
         package: &'static str,
     },
     /// The program ran and reported failure.
-    #[error("`{command}` failed ({status}): {stderr}")]
+    #[error("`{command}` failed ({status}): {said}")]
     ToolFailed {
         /// The command line.
         command: String,
         /// The exit status or signal.
         status: String,
-        /// What it wrote to its standard error, or to its standard output when that was empty.
-        stderr: String,
+        /// What it wrote, to standard error first.
+        said: String,
     },
     /// A tool's output did not have the expected form.
     #[error("cannot make sense of the output of {tool}: {detail}")]
@@ -48,6 +48,16 @@ pub enum Error {
         path: String,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// Undercroft failed where Linux did not.
+    #[error("Undercroft cannot {action} /{path}: {source}")]
+    Undercroft {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On what.
+        path: String,
+        /// What it said.
+        source: undercroft_vfs::Error,
     },
     /// What was built is not what the test needs, for example an extent tree that stayed shallow.
     #[error("{0}")]

@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatxFlags, StatxTimestam
 use rustix::io::Errno;
 
 use crate::error::Context;
-use crate::manifest::{Entry, Manifest, Reading, Space, Time};
+use crate::manifest::{Entry, Manifest, Reading, Space, Time, join};
 use crate::{Content, Result, content, lsattr};
 
 /// Looks at everything below `root`.
@@ -122,15 +122,16 @@ impl Walk {
     }
 
     fn read_linked(&mut self) -> Result<()> {
-        let mut known: HashMap<u64, Reading> = HashMap::new();
+        let mut known: HashMap<u64, (Reading, Option<u32>)> = HashMap::new();
         for (path, dir, name) in std::mem::take(&mut self.linked) {
             let entry = self.entries.get_mut(&path).expect("entered before it was put off");
-            let reading = match known.get(&entry.ino) {
-                Some(reading) => reading.clone(),
-                None => read(&dir, &name, entry.size, &path)?.0,
+            let (reading, flags) = match known.get(&entry.ino) {
+                Some(known) => known.clone(),
+                None => read(&dir, &name, entry.size, &path)?,
             };
-            known.insert(entry.ino, reading.clone());
+            known.insert(entry.ino, (reading.clone(), flags));
             entry.content = Some(reading);
+            entry.flags = flags;
         }
         Ok(())
     }
@@ -244,10 +245,6 @@ fn xattrs(dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<BTreeMap<Vec<u8>, V
         all.insert(name.to_vec(), value[..len].to_vec());
     }
     Ok(all)
-}
-
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
 
 fn type_bits(file_type: FileType) -> Option<u32> {

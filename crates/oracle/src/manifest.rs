@@ -145,3 +145,8 @@ impl Entry {
         self.type_bits() == 0o100_000
     }
 }
+
+/// The path of `name` in the directory at `dir`.
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
+}

@@ -9,6 +9,7 @@ use crate::{Error, Image, Mke2fs, Result};
 pub struct Recipe {
     mke2fs: Mke2fs,
     plan: Plan,
+    prepare: fn(&Image) -> Result<()>,
     finish: fn(&Image) -> Result<()>,
 }
 
@@ -16,13 +17,20 @@ impl Recipe {
     /// An image that this call of mke2fs makes, filled by the default [`Plan`].
     #[must_use]
     pub fn new(mke2fs: Mke2fs) -> Self {
-        Self { mke2fs, plan: Plan::default(), finish: |_| Ok(()) }
+        Self { mke2fs, plan: Plan::default(), prepare: |_| Ok(()), finish: |_| Ok(()) }
     }
 
     /// Changes the plan.
     #[must_use]
     pub fn plan(mut self, change: impl FnOnce(&mut Plan)) -> Self {
         change(&mut self.plan);
+        self
+    }
+
+    /// What is done to the image before the kernel first mounts it.
+    #[must_use]
+    pub fn prepare(mut self, prepare: fn(&Image) -> Result<()>) -> Self {
+        self.prepare = prepare;
         self
     }
 
@@ -39,6 +47,7 @@ impl Recipe {
     /// A tool's or the kernel's, and [`Error::Unfit`] when the extent tree stayed too shallow.
     pub fn make(&self) -> Result<Image> {
         let image = self.mke2fs.make()?;
+        (self.prepare)(&image)?;
         let features = image.features()?;
         let mount = image.mount("noatime")?;
         populate(mount.path(), &features, &self.plan)?;

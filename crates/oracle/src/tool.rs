@@ -74,7 +74,7 @@ impl Tool {
     /// Runs it to its end and gives its standard output.
     ///
     /// # Errors
-    /// [`Error::MissingTool`], or [`Error::ToolFailed`] with what it wrote to its standard error.
+    /// [`Error::MissingTool`], or [`Error::ToolFailed`] with what it wrote.
     pub fn run(mut self) -> Result<Vec<u8>> {
         let shown = self.shown();
         let output = self.command.output().map_err(|source| match source.kind() {
@@ -87,9 +87,10 @@ impl Tool {
         if output.status.code().is_some_and(|code| self.accepted.contains(&code)) {
             return Ok(output.stdout);
         }
-        let said = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
-        let stderr = String::from_utf8_lossy(said).trim().to_owned();
-        Err(Error::ToolFailed { command: shown, status: output.status.to_string(), stderr })
+        // e2fsck writes its findings to standard output, and only its name to standard error.
+        let said = [output.stderr, output.stdout].concat();
+        let said = String::from_utf8_lossy(&said).trim().to_owned();
+        Err(Error::ToolFailed { command: shown, status: output.status.to_string(), said })
     }
 
     /// Runs it to its end and gives its standard output as text.
@@ -123,8 +124,8 @@ mod tests {
     #[test]
     fn a_failing_tool_is_an_error_with_its_own_words() {
         let error = Tool::new("dumpe2fs").arg("/nonexistent-image").run().unwrap_err();
-        let Error::ToolFailed { command, stderr, .. } = error else { panic!("{error}") };
+        let Error::ToolFailed { command, said, .. } = error else { panic!("{error}") };
         assert_eq!(command, "dumpe2fs /nonexistent-image");
-        assert!(stderr.contains("No such file"), "{stderr}");
+        assert!(said.contains("No such file"), "{said}");
     }
 }

@@ -1,10 +1,10 @@
-//! Owners, modes, times, flags and projects.
-
-use std::path::Path;
+//! Owners, modes, times and flags.
+//!
+//! Projects are left to the recipes: many kernels refuse to write to a filesystem that has them.
 
 use super::Dir;
+use crate::Result;
 use crate::manifest::Time;
-use crate::{Features, Result, Tool};
 
 /// Inode flags, with the values of FS_IOC_SETFLAGS, and the names of the files that get them.
 const FLAGS: &[(&str, u32)] = &[
@@ -20,12 +20,9 @@ const FLAGS: &[(&str, u32)] = &[
 const DIRSYNC: u32 = 0x0001_0000;
 const TOPDIR: u32 = 0x0002_0000;
 
-pub(super) fn populate(top: &Dir, path: &Path, features: &Features) -> Result<()> {
+pub(super) fn populate(top: &Dir) -> Result<()> {
     owners(&top.dir("owners")?)?;
     modes(&top.dir("modes")?)?;
-    if features.has("project") {
-        projects(&top.dir("projects")?, &path.join("projects"))?;
-    }
     times(&top.dir("times")?)?;
     flags(&top.dir("flags")?)
 }
@@ -93,17 +90,5 @@ fn flags(dir: &Dir) -> Result<()> {
         dir.dir(name)?.file("inside")?;
         dir.flags(name, flags)?;
     }
-    Ok(())
-}
-
-/// A file of one project, and a directory whose children inherit another.
-fn projects(dir: &Dir, path: &Path) -> Result<()> {
-    dir.file("file")?;
-    drop(dir.dir("heirs")?);
-    Tool::new("chattr").args(["-p", "4242"]).arg(path.join("file")).run()?;
-    Tool::new("chattr").args(["-p", "4000000000", "+P"]).arg(path.join("heirs")).run()?;
-    let heirs = Dir::open(&path.join("heirs"))?;
-    heirs.file_with("file", 1, 5000)?;
-    heirs.dir("directory")?.file("file")?;
     Ok(())
 }

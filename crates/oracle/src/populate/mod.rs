@@ -51,7 +51,7 @@ pub fn populate(root: &Path, features: &Features, plan: &Plan) -> Result<()> {
     if features.has("ext_attr") {
         xattrs::populate(&top.dir("xattrs")?, features)?;
     }
-    attributes::populate(&top.dir("attributes")?, &root.join("attributes"), features)
+    attributes::populate(&top.dir("attributes")?)
 }
 
 /// Fills a buffer with bytes that depend on `seed` and are not compressible to a pattern (xorshift64*).

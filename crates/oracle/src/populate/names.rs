@@ -67,8 +67,10 @@ fn many(dir: &Dir, plan: &Plan) -> Result<()> {
         if number % 7 == 0 {
             name.extend_from_slice(b"-\xe4\xff\x80");
         }
-        let padding = plan.many_name_bytes.saturating_sub(name.len());
-        name.resize(name.len() + padding, b'a' + (number % 26) as u8);
+        if name.len() < plan.many_name_bytes {
+            name.push(b'.');
+            name.resize(plan.many_name_bytes.max(name.len()), b'a' + (number % 26) as u8);
+        }
         let file = dir.file(&name)?;
         if number % 50 == 0 {
             file.write_all_at(format!("file {number}\n").as_bytes(), 0).context("write", &name)?;
