@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`FileDevice`] | a regular file or a block device |
 //! | [`MemoryDevice`] | sparse bytes in memory |
+//! | [`PartitionDevice`] | a range of another device, as [`partition`] tables name them |
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -12,13 +13,16 @@ mod error;
 mod file;
 mod memory;
 mod open_error;
+pub mod partition;
 #[cfg(any(feature = "conformance", feature = "test-devices"))]
 mod rng;
 mod span;
 mod sparse;
+mod window;
 
 pub use device::{Access, BlockDevice, Device, Request, Topology, check_range, check_write};
 pub use error::{Error, Operation, Result};
 pub use file::{FileDevice, FileOptions, Locking};
 pub use memory::MemoryDevice;
 pub use open_error::OpenError;
+pub use window::PartitionDevice;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use std::io::Write;
 
-use undercroft_block::{Access, Device, FileDevice, FileOptions, MemoryDevice, block_conformance};
+use undercroft_block::{
+    Access, Device, FileDevice, FileOptions, MemoryDevice, PartitionDevice, block_conformance,
+};
 
 fn memory(content: &[u8], access: Access) -> Option<Device> {
     Some(Arc::new(MemoryDevice::from_bytes(content.to_vec(), access)))
@@ -44,3 +46,12 @@ block_conformance!(file_device, file_with_io_uring);
 block_conformance!(file_device_without_io_uring, file_without_io_uring);
 block_conformance!(direct_file_device, direct_file);
 block_conformance!(direct_file_device_without_io_uring, direct_file_without_io_uring);
+
+/// A window that begins and ends inside a sector of its base.
+fn partition(content: &[u8], access: Access) -> Option<Device> {
+    let around = [&[0xee; 777], content, &[0xee; 555]].concat();
+    let base = Arc::new(MemoryDevice::from_bytes(around, access));
+    Some(Arc::new(PartitionDevice::new(base, 777, content.len() as u64).unwrap()))
+}
+
+block_conformance!(partition_device, partition);
