@@ -1,2 +1,47 @@
-//! xtask
-fn main() {}
+//! The project's own chores, run as `cargo xtask <chore>`. Continuous integration runs `cargo xtask ci` and
+//! nothing else, so whatever it demands can be had at home with the same words.
+
+mod ci;
+mod dependencies;
+mod spdx;
+mod step;
+mod system;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+Usage: cargo xtask <chore>
+
+  ci     everything that continuous integration runs: format, lints, documentation, dependencies, tidiness, tests
+  test   install what the tests need, then run every test, root ones by sudo
+  tidy   the project's own rules about its source files
+  deps   licences, sources and duplicates among the dependencies
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let outcome = step::repository_root().and_then(|root| {
+        std::env::set_current_dir(&root).map_err(|e| format!("cannot enter {}: {e}", root.display()))?;
+        match args[..] {
+            ["ci"] => ci::run(),
+            ["test"] => test::run(),
+            ["tidy"] => tidy::run(),
+            ["deps"] => dependencies::run(),
+            [] | ["help" | "-h" | "--help"] => {
+                print!("{HELP}");
+                Ok(())
+            }
+            _ => Err(format!("there is no such chore: {}\n\n{HELP}", args.join(" "))),
+        }
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
