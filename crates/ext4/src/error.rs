@@ -30,3 +30,6 @@ pub(crate) fn corrupt_inode(
     let ino = Some(Ino(u64::from(ino)));
     Corruption { structure, ino, block: block.map(|b| b.0), detail: detail.into() }.into()
 }
+
+/// The outcome of judging bytes by who does not know where they lie; a caller who does makes a corruption of it.
+pub(crate) type Verdict<T> = std::result::Result<T, Cow<'static, str>>;

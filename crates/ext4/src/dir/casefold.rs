@@ -1,0 +1,152 @@
+//! Names without regard to case, as casefolded directories compare them.
+//!
+//! Linux compares by Unicode 12.1: canonical decomposition with full case folding, default-ignorable code
+//! points left out ("NFDICF"). Names that are not UTF-8 are bytes like any other. The tables here come from
+//! libraries that know newer versions of Unicode; what those changed for code points that did not exist in
+//! 12.1 is undone, since such code points stand for themselves there. The result was compared with
+//! `debugfs dx_hash -c` for every code point; see the tests.
+
+use caseless::Caseless;
+use unicode_normalization::UnicodeNormalization;
+
+use crate::features::Incompat;
+use crate::superblock::Superblock;
+
+/// How the casefolded directories of a filesystem compare names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Casefold {
+    /// Whether a name that the index does not lead to may still be there, under a hash that another version of
+    /// Unicode gave it.
+    pub(super) may_be_misplaced: bool,
+}
+
+impl Casefold {
+    /// `None` without the feature, and for an encoding other than UTF-8.
+    pub(super) fn of(superblock: &Superblock) -> Option<Self> {
+        const UTF8_12_1: u16 = 1;
+        const NO_COMPAT_FALLBACK: u16 = 0x2;
+        let raw = superblock.raw();
+        let is_known =
+            superblock.features().incompat.contains(Incompat::CASEFOLD) && raw.s_encoding.get() == UTF8_12_1;
+        is_known.then(|| Self { may_be_misplaced: raw.s_encoding_flags.get() & NO_COMPAT_FALLBACK == 0 })
+    }
+}
+
+/// What two names have in common that differ only in case. `None` for what is not UTF-8, and for a name of
+/// nothing but ignorable code points: those are compared byte by byte.
+pub(super) fn fold(name: &[u8]) -> Option<String> {
+    let text = str::from_utf8(name).ok()?;
+    if text.is_ascii() {
+        return Some(text.to_ascii_lowercase());
+    }
+    let mut folded = String::with_capacity(2 * text.len());
+    // Decomposition reorders marks, but never across a code point that is no mark.
+    for part in text.split_inclusive(is_newer) {
+        let end = part.char_indices().next_back().filter(|&(_, last)| is_newer(last));
+        let known = end.map_or(part, |(at, _)| &part[..at]);
+        folded.extend(known.chars().default_case_fold().nfd().filter(|&c| !is_ignorable(c)));
+        folded.extend(end.map(|(_, newer)| newer));
+    }
+    (!folded.is_empty()).then_some(folded)
+}
+
+fn is_ignorable(c: char) -> bool {
+    contains(IGNORABLE, c)
+}
+
+fn is_newer(c: char) -> bool {
+    contains(NEWER, c)
+}
+
+fn contains(ranges: &[(u32, u32)], c: char) -> bool {
+    let c = u32::from(c);
+    let after = ranges.partition_point(|&(first, _)| first <= c);
+    after.checked_sub(1).is_some_and(|i| c <= ranges[i].1)
+}
+
+/// `Default_Ignorable_Code_Point` of Unicode 12.1.
+const IGNORABLE: &[(u32, u32)] = &[
+    (0xad, 0xad),
+    (0x34f, 0x34f),
+    (0x61c, 0x61c),
+    (0x115f, 0x1160),
+    (0x17b4, 0x17b5),
+    (0x180b, 0x180e),
+    (0x200b, 0x200f),
+    (0x202a, 0x202e),
+    (0x2060, 0x206f),
+    (0x3164, 0x3164),
+    (0xfe00, 0xfe0f),
+    (0xfeff, 0xfeff),
+    (0xffa0, 0xffa0),
+    (0xfff0, 0xfff8),
+    (0x1bca0, 0x1bca3),
+    (0x1d173, 0x1d17a),
+    (0xe0000, 0xe0fff),
+];
+
+/// Code points that came after Unicode 12.1 and fold, decompose or combine.
+const NEWER: &[(u32, u32)] = &[
+    (0x5c8, 0x5c9),
+    (0x897, 0x89f),
+    (0x8ca, 0x8d2),
+    (0xc3c, 0xc3c),
+    (0x1715, 0x1715),
+    (0x1abf, 0x1af0),
+    (0x1c89, 0x1c89),
+    (0x1dfa, 0x1dfa),
+    (0x2c2f, 0x2c2f),
+    (0xa7c0, 0xa7c0),
+    (0xa7c7, 0xa7c7),
+    (0xa7c9, 0xa7c9),
+    (0xa7cb, 0xa7cc),
+    (0xa7d0, 0xa7d0),
+    (0xa7d6, 0xa7d6),
+    (0xa7d8, 0xa7d8),
+    (0xa7da, 0xa7da),
+    (0xa7dc, 0xa7dc),
+    (0xa7f5, 0xa7f5),
+    (0xa82c, 0xa82c),
+    (0x10570, 0x1057a),
+    (0x1057c, 0x1058a),
+    (0x1058c, 0x10592),
+    (0x10594, 0x10595),
+    (0x105c9, 0x105c9),
+    (0x105e4, 0x105e4),
+    (0x10d50, 0x10d65),
+    (0x10d69, 0x10d6d),
+    (0x10eab, 0x10eac),
+    (0x10ecb, 0x10ecf),
+    (0x10ef0, 0x10efb),
+    (0x10efd, 0x10eff),
+    (0x10f82, 0x10f85),
+    (0x11070, 0x11070),
+    (0x11383, 0x11383),
+    (0x11385, 0x11385),
+    (0x1138e, 0x1138e),
+    (0x11391, 0x11391),
+    (0x113c5, 0x113c5),
+    (0x113c7, 0x113c8),
+    (0x113ce, 0x113d0),
+    (0x11938, 0x11938),
+    (0x1193d, 0x1193e),
+    (0x11943, 0x11943),
+    (0x11f41, 0x11f42),
+    (0x16121, 0x16128),
+    (0x1612f, 0x1612f),
+    (0x16d68, 0x16d6a),
+    (0x16ff0, 0x16ff1),
+    (0x1d127, 0x1d128),
+    (0x1d250, 0x1d252),
+    (0x1d25b, 0x1d25c),
+    (0x1d25f, 0x1d25f),
+    (0x1d280, 0x1d281),
+    (0x1e08f, 0x1e08f),
+    (0x1e2ae, 0x1e2ae),
+    (0x1e4ec, 0x1e4ef),
+    (0x1e5ee, 0x1e5ef),
+    (0x1e6e3, 0x1e6e3),
+    (0x1e6e6, 0x1e6e6),
+    (0x1e6ee, 0x1e6ef),
+    (0x1e6f5, 0x1e6f5),
+];

@@ -1,0 +1,152 @@
+//! Hashes of names, by which an indexed directory finds the block that holds one.
+//!
+//! Source: kernel documentation, section "Hash Tree Directories"; details settled against `debugfs dx_hash`,
+//! whose answers the tests repeat. There are three functions. Each takes the name's bytes as signed or unsigned
+//! numbers, depending on the machine that made the filesystem; the superblock remembers which. The fourth,
+//! SipHash, needs an encryption key and is not here.
+
+use crate::superblock::HashDefaults;
+
+/// SipHash, in directories that are both encrypted and casefolded.
+pub(super) const VERSION_SIPHASH: u8 = 6;
+
+/// Initial state where the superblock has no seed: that of MD4.
+const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
+
+/// Marks the end of a directory for a reader by hash; no name has it.
+const END_OF_DIRECTORY: u32 = 0xffff_fffe;
+
+/// A name's place in the index. The lowest bit is always clear: an index entry that has it set goes on with the
+/// names whose hash is one less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NameHash {
+    pub(super) major: u32,
+    /// Tells apart names whose `major` is the same; no part of the index.
+    pub(super) minor: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Function {
+    Legacy,
+    HalfMd4,
+    Tea,
+}
+
+/// One of the functions with everything it needs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NameHasher {
+    function: Function,
+    unsigned: bool,
+    seed: [u32; 4],
+}
+
+impl NameHasher {
+    /// The function with the number `version`; `None` when it is not one of those here.
+    pub(super) fn new(version: u8, defaults: HashDefaults) -> Option<Self> {
+        let function = match version {
+            0 => Function::Legacy,
+            1 => Function::HalfMd4,
+            2 => Function::Tea,
+            _ => return None,
+        };
+        let seed = if defaults.seed == [0; 4] { DEFAULT_SEED } else { defaults.seed };
+        Some(Self { function, unsigned: defaults.unsigned, seed })
+    }
+
+    pub(super) fn hash(&self, name: &[u8]) -> NameHash {
+        let (major, minor) = match self.function {
+            Function::Legacy => (self.legacy(name), 0),
+            Function::HalfMd4 => {
+                let mut state = self.seed;
+                for rest in tails(name, 32) {
+                    half_md4(&mut state, &self.words(rest));
+                }
+                (state[1], state[2])
+            }
+            Function::Tea => {
+                let mut state = self.seed;
+                for rest in tails(name, 16) {
+                    tea(&mut state, &self.words(rest));
+                }
+                (state[0], state[1])
+            }
+        };
+        let major = match major & !1 {
+            END_OF_DIRECTORY => END_OF_DIRECTORY - 2,
+            major => major,
+        };
+        NameHash { major, minor }
+    }
+
+    /// A byte as the number that C made of a `char`.
+    fn widen(&self, byte: u8) -> u32 {
+        if self.unsigned { u32::from(byte) } else { byte.cast_signed() as u32 }
+    }
+
+    /// The function of the first indexed directories.
+    fn legacy(&self, name: &[u8]) -> u32 {
+        let (mut last, mut before) = (0x12a3_fe2d_u32, 0x37ab_e8f9_u32);
+        for &byte in name {
+            let mut next = before.wrapping_add(last ^ self.widen(byte).wrapping_mul(7_152_373));
+            if next & 0x8000_0000 != 0 {
+                next = next.wrapping_sub(0x7fff_ffff);
+            }
+            (before, last) = (last, next);
+        }
+        last << 1
+    }
+
+    /// The first `4 * N` bytes as big-endian words. What is missing is filled up with the length.
+    fn words<const N: usize>(&self, rest: &[u8]) -> [u32; N] {
+        let length = rest.len() as u32;
+        let mut pad = length | length << 8;
+        pad |= pad << 16;
+        let mut words = [pad; N];
+        for (word, bytes) in words.iter_mut().zip(rest.chunks(4)) {
+            *word = bytes.iter().fold(pad, |word, &byte| (word << 8).wrapping_add(self.widen(byte)));
+        }
+        words
+    }
+}
+
+/// What is left of `name` at each step of `step` bytes.
+fn tails(name: &[u8], step: usize) -> impl Iterator<Item = &[u8]> {
+    (0..name.len()).step_by(step).map(|at| &name[at..])
+}
+
+/// MD4's rounds over half as many words.
+fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
+    type Mix = fn(u32, u32, u32) -> u32;
+    let rounds: [(Mix, u32, [u32; 4], [usize; 8]); 3] = [
+        (|x, y, z| z ^ (x & (y ^ z)), 0, [3, 7, 11, 19], [0, 1, 2, 3, 4, 5, 6, 7]),
+        (|x, y, z| (x & y).wrapping_add((x ^ y) & z), 0x5a82_7999, [3, 5, 9, 13], [1, 3, 5, 7, 0, 2, 4, 6]),
+        (|x, y, z| x ^ y ^ z, 0x6ed9_eba1, [3, 9, 11, 15], [3, 7, 2, 6, 1, 5, 0, 4]),
+    ];
+    let [mut a, mut b, mut c, mut d] = *state;
+    for (mix, constant, shifts, order) in rounds {
+        for (step, word) in order.into_iter().enumerate() {
+            let sum = a.wrapping_add(mix(b, c, d)).wrapping_add(words[word]).wrapping_add(constant);
+            (a, b, c, d) = (d, sum.rotate_left(shifts[step % 4]), b, c);
+        }
+    }
+    for (part, by) in state.iter_mut().zip([a, b, c, d]) {
+        *part = part.wrapping_add(by);
+    }
+}
+
+/// The Tiny Encryption Algorithm with sixteen rounds, the words as key.
+fn tea(state: &mut [u32; 4], key: &[u32; 4]) {
+    const DELTA: u32 = 0x9e37_79b9;
+    let [mut left, mut right, ..] = *state;
+    let mut sum = 0_u32;
+    let mix = |half: u32, sum: u32, first: u32, second: u32| {
+        (half << 4).wrapping_add(first) ^ half.wrapping_add(sum) ^ (half >> 5).wrapping_add(second)
+    };
+    for _ in 0..16 {
+        sum = sum.wrapping_add(DELTA);
+        left = left.wrapping_add(mix(right, sum, key[0], key[1]));
+        right = right.wrapping_add(mix(left, sum, key[2], key[3]));
+    }
+    state[0] = state[0].wrapping_add(left);
+    state[1] = state[1].wrapping_add(right);
+}

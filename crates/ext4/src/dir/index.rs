@@ -1,0 +1,233 @@
+//! The index of a directory: a tree over hashes of names, whose leaves are ordinary blocks of entries.
+//!
+//! Source: kernel documentation, section "Hash Tree Directories". The root lies in the directory's first block,
+//! in the space of its entry `..`; inner nodes lie behind an unused entry that takes the whole block. To who
+//! knows nothing of indexes they all look empty, so a directory can always be read from end to end.
+//!
+//! Names with one hash may fill more than a block: the next entry then has that hash plus one, and the search
+//! goes on there. How far is bounded by the number of the directory's blocks, how deep by the format.
+
+use undercroft_vfs::Result;
+use zerocopy::byteorder::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::directory::{Block, Directory, Shape};
+use super::hash::{NameHasher, VERSION_SIPHASH};
+use super::query::Query;
+use super::tail;
+use crate::error::Verdict;
+use crate::features::Incompat;
+use crate::numbers::FileBlock;
+
+/// What follows `.` and `..` in the root.
+#[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawRootInfo {
+    reserved_zero: U32,
+    hash_version: u8,
+    info_length: u8,
+    indirect_levels: u8,
+    unused_flags: u8,
+}
+
+/// Names whose hash is at least `hash`, and less than the next entry's, are found through `block`.
+#[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawIndexEntry {
+    hash: U32,
+    block: U32,
+}
+
+/// What lies in place of the first entry's hash, which would be 0.
+#[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RawCountLimit {
+    limit: U16,
+    count: U16,
+}
+
+const ENTRY_BYTES: usize = size_of::<RawIndexEntry>();
+const ROOT_INFO_AT: usize = 24;
+const ROOT_ENTRIES_AT: usize = ROOT_INFO_AT + size_of::<RawRootInfo>();
+const NODE_ENTRIES_AT: usize = 8;
+const _: () = assert!(ENTRY_BYTES == 8 && ROOT_ENTRIES_AT == 32);
+
+/// The upper four bits of a block number are reserved.
+const BLOCK_MASK: u32 = 0x0fff_ffff;
+
+/// Judges the checksum of an index block.
+pub(super) fn check_checksum(seed: u32, block: &Block) -> Verdict<()> {
+    let entries_at = entries_at(block.shape);
+    let (limit, count) = limit_and_count(block, entries_at)?;
+    tail::check_index(seed, &block.buffer, entries_at, count, limit)
+}
+
+fn entries_at(shape: Shape) -> usize {
+    if shape == Shape::IndexRoot { ROOT_ENTRIES_AT } else { NODE_ENTRIES_AT }
+}
+
+/// How many entries the block has room for, and how many are in use.
+fn limit_and_count(block: &Block, entries_at: usize) -> Verdict<(usize, usize)> {
+    let head = block.buffer.get(entries_at..).and_then(|rest| RawCountLimit::ref_from_prefix(rest).ok());
+    let Some((head, _)) = head else { return Err("too short for an index".into()) };
+    let (limit, count) = (usize::from(head.limit.get()), usize::from(head.count.get()));
+    let room = (block.buffer.len() - entries_at) / ENTRY_BYTES;
+    if count == 0 || count > limit || limit > room {
+        return Err(format!("{count} index entries of {limit}, with room for {room}").into());
+    }
+    Ok((limit, count))
+}
+
+/// An index block whose numbers have been judged.
+#[derive(Debug)]
+struct Node {
+    block: Block,
+    entries_at: usize,
+    count: usize,
+}
+
+impl Node {
+    fn judge(directory: &Directory<'_>, block: Block) -> Result<Self> {
+        let entries_at = entries_at(block.shape);
+        match limit_and_count(&block, entries_at) {
+            Ok((_, count)) => Ok(Self { block, entries_at, count }),
+            Err(detail) => Err(block.corrupt(directory, detail)),
+        }
+    }
+
+    fn read(directory: &Directory<'_>, at: FileBlock) -> Result<Self> {
+        let block = directory.read_block(at)?;
+        if block.shape != Shape::IndexNode {
+            return Err(block.corrupt(directory, "index leads here, but this is no index node"));
+        }
+        Self::judge(directory, block)
+    }
+
+    fn entries(&self) -> &[RawIndexEntry] {
+        let entries = self.block.buffer.get(self.entries_at..);
+        let entries = entries.and_then(|e| <[RawIndexEntry]>::ref_from_prefix_with_elems(e, self.count).ok());
+        entries.map_or(&[], |(entries, _)| entries)
+    }
+
+    /// The last entry whose hash is not above `hash`.
+    fn slot_of(&self, hash: u32) -> usize {
+        let with_hash = self.entries().get(1..).unwrap_or(&[]);
+        with_hash.partition_point(|entry| entry.hash.get() <= hash)
+    }
+
+    fn child(&self, slot: usize) -> Option<FileBlock> {
+        self.entries().get(slot).map(|entry| FileBlock(entry.block.get() & BLOCK_MASK))
+    }
+}
+
+/// What the root says of the whole index.
+#[derive(Clone, Copy, Debug)]
+struct RootInfo {
+    hash_version: u8,
+    indirect_levels: usize,
+}
+
+impl RootInfo {
+    /// `None` for an index of a kind that came later than this program: the directory is then read as if it had
+    /// none.
+    fn judge(directory: &Directory<'_>, root: &Block) -> Result<Option<Self>> {
+        let info = root.buffer.get(ROOT_INFO_AT..).and_then(|rest| RawRootInfo::ref_from_prefix(rest).ok());
+        let Some((info, _)) = info else { return Err(root.corrupt(directory, "too short for an index")) };
+        let is_known = info.reserved_zero.get() == 0
+            && usize::from(info.info_length) == size_of::<RawRootInfo>()
+            && info.unused_flags & 1 == 0;
+        if !is_known {
+            return Ok(None);
+        }
+        let large = directory.volume.superblock().features().incompat.contains(Incompat::LARGE_DIR);
+        let most_levels = if large { 2 } else { 1 };
+        if info.indirect_levels > most_levels {
+            let detail = format!("index has {} inner levels of at most {most_levels}", info.indirect_levels);
+            return Err(root.corrupt(directory, detail));
+        }
+        let (hash_version, indirect_levels) = (info.hash_version, usize::from(info.indirect_levels));
+        Ok(Some(Self { hash_version, indirect_levels }))
+    }
+}
+
+/// The hash function of an indexed directory; `None` when it is SipHash or unknown.
+pub(super) fn read_hasher(directory: &Directory<'_>) -> Result<Option<NameHasher>> {
+    let root = directory.read_block(FileBlock(0))?;
+    let info = RootInfo::judge(directory, &root)?;
+    Ok(info.and_then(|i| NameHasher::new(i.hash_version, directory.volume.superblock().hash_defaults())))
+}
+
+/// The leaves that may hold a name, first to last.
+#[derive(Debug)]
+pub(super) struct Leaves<'a> {
+    directory: Directory<'a>,
+    hash: u32,
+    /// From the root to the lowest inner node, each with the slot that leads on.
+    path: Vec<(Node, usize)>,
+    /// Leaves that may still be looked at.
+    budget: u64,
+    started: bool,
+}
+
+impl<'a> Leaves<'a> {
+    /// `None` where the index is of no use for this query: its kind or its hash function is not known.
+    pub(super) fn find(directory: Directory<'a>, query: &Query<'_>) -> Result<Option<Self>> {
+        let root = directory.read_block(FileBlock(0))?;
+        let Some(info) = RootInfo::judge(&directory, &root)? else { return Ok(None) };
+        let hasher = NameHasher::new(info.hash_version, directory.volume.superblock().hash_defaults());
+        if hasher.is_none() && info.hash_version != VERSION_SIPHASH {
+            return Ok(None);
+        }
+        let Some(hash) = query.hash(hasher.as_ref()) else { return Ok(None) };
+        let mut node = Node::judge(&directory, root)?;
+        let mut path = Vec::with_capacity(1 + info.indirect_levels);
+        for _ in 0..info.indirect_levels {
+            let slot = node.slot_of(hash);
+            let child = child(&directory, &node, slot)?;
+            path.push((node, slot));
+            node = Node::read(&directory, child)?;
+        }
+        let slot = node.slot_of(hash);
+        path.push((node, slot));
+        Ok(Some(Self { directory, hash, path, budget: directory.blocks, started: false }))
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Block>> {
+        if self.started && !self.advance()? {
+            return Ok(None);
+        }
+        self.started = true;
+        let Some((node, slot)) = self.path.last() else { return Ok(None) };
+        let Some(left) = self.budget.checked_sub(1) else {
+            let detail = "index has more leaves for one hash than the directory has blocks";
+            return Err(node.block.corrupt(&self.directory, detail));
+        };
+        self.budget = left;
+        self.directory.read_block(child(&self.directory, node, *slot)?).map(Some)
+    }
+
+    /// Steps to the next leaf, if it goes on with the same hash.
+    fn advance(&mut self) -> Result<bool> {
+        let depth = self.path.len();
+        let Some(level) = self.path.iter().rposition(|(node, slot)| slot + 1 < node.count) else {
+            return Ok(false);
+        };
+        let (node, slot) = &mut self.path[level];
+        *slot += 1;
+        if node.entries().get(*slot).is_none_or(|entry| entry.hash.get() & !1 != self.hash) {
+            return Ok(false);
+        }
+        self.path.truncate(level + 1);
+        while let Some((node, slot)) = self.path.last()
+            && self.path.len() < depth
+        {
+            let next = Node::read(&self.directory, child(&self.directory, node, *slot)?)?;
+            self.path.push((next, 0));
+        }
+        Ok(true)
+    }
+}
+
+fn child(directory: &Directory<'_>, node: &Node, slot: usize) -> Result<FileBlock> {
+    node.child(slot).ok_or_else(|| node.block.corrupt(directory, format!("index entry {slot} is missing")))
+}
