@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`FileDevice`] | a regular file or a block device |
 //! | [`MemoryDevice`] | sparse bytes in memory |
+//! | [`Overlay`] | writes beside a base that stays as it is |
 //! | [`PartitionDevice`] | a range of another device, as [`partition`] tables name them |
 
 #[cfg(feature = "conformance")]
@@ -13,6 +14,7 @@ mod error;
 mod file;
 mod memory;
 mod open_error;
+mod overlay;
 pub mod partition;
 #[cfg(any(feature = "conformance", feature = "test-devices"))]
 mod rng;
@@ -25,4 +27,5 @@ pub use error::{Error, Operation, Result};
 pub use file::{FileDevice, FileOptions, Locking};
 pub use memory::MemoryDevice;
 pub use open_error::OpenError;
+pub use overlay::{Overlay, OverlayStore};
 pub use window::PartitionDevice;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::io::Write;
 
 use undercroft_block::{
-    Access, Device, FileDevice, FileOptions, MemoryDevice, PartitionDevice, block_conformance,
+    Access, Device, FileDevice, FileOptions, MemoryDevice, Overlay, OverlayStore, PartitionDevice,
+    block_conformance,
 };
 
 fn memory(content: &[u8], access: Access) -> Option<Device> {
@@ -55,3 +56,32 @@ fn partition(content: &[u8], access: Access) -> Option<Device> {
 }
 
 block_conformance!(partition_device, partition);
+
+fn overlay_on(content: &[u8], store: &OverlayStore) -> Device {
+    let base = Arc::new(MemoryDevice::from_bytes(content.to_vec(), Access::ReadOnly));
+    Arc::new(Overlay::with_store(base, store).unwrap())
+}
+
+fn overlay(content: &[u8], access: Access) -> Option<Device> {
+    (access == Access::ReadWrite).then(|| overlay_on(content, &OverlayStore::Memory))
+}
+
+fn overlay_in_a_file(content: &[u8], access: Access) -> Option<Device> {
+    let store = OverlayStore::TempFile(env!("CARGO_TARGET_TMPDIR").into());
+    (access == Access::ReadWrite).then(|| overlay_on(content, &store))
+}
+
+/// A window onto an overlay whose chunks lie across those of the window, and which ends inside a chunk.
+fn overlay_in_a_window(content: &[u8], access: Access) -> Option<Device> {
+    if access == Access::ReadOnly {
+        return None;
+    }
+    let around = [&[0xee; 777], content, &[0xee; 555]].concat();
+    Some(Arc::new(
+        PartitionDevice::new(overlay_on(&around, &OverlayStore::Memory), 777, content.len() as u64).unwrap(),
+    ))
+}
+
+block_conformance!(overlay_device, overlay);
+block_conformance!(overlay_device_in_a_file, overlay_in_a_file);
+block_conformance!(overlay_device_in_a_window, overlay_in_a_window);
