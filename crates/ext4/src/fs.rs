@@ -67,20 +67,25 @@ impl Ext4 {
         Ok(orphan::collect(&self.volume)?.into_iter().map(|number| Ino(u64::from(number))).collect())
     }
 
+    #[cfg(feature = "testing")]
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
     /// Free and used blocks of each group, first to last: (free blocks, blocks in the group).
     ///
     /// # Errors
     /// Corruption of a group descriptor; I/O failure.
-    pub fn group_usage(&self) -> Result<impl Iterator<Item = Result<(u64, u64)>> + '_> {
+    pub fn group_usage(&self) -> impl Iterator<Item = Result<(u64, u64)>> + '_ {
         let geometry = self.volume.superblock().geometry();
-        Ok((0..geometry.groups()).map(move |group| {
+        (0..geometry.groups()).map(move |group| {
             let group = crate::numbers::Group(group);
             let descriptor = crate::group::GroupDescriptor::read(&self.volume, group)?;
             let start = geometry.group_start(group).0;
             let blocks = (geometry.blocks() - start).min(u64::from(geometry.blocks_per_group()));
             let free = u64::from(descriptor.free_clusters) * u64::from(geometry.blocks_per_cluster());
             Ok((free.min(blocks), blocks))
-        }))
+        })
     }
 }
 

@@ -1,1 +1,38 @@
-//! ext4
+//! ext2, ext3 and ext4, on Linux's own on-disk format.
+//!
+//! Four rings: raw bytes (`raw` modules, zerocopy structs), checked types ([`Superblock`], `GroupDescriptor`,
+//! `Inode`), operations (`map`, `dir`, `xattr`, `journal`), and a thin adapter to the vfs contract (`fs`). A
+//! structure is judged once, where its bytes become a checked type; nothing past that doubts it.
+//!
+//! No locks of its own: everything here is read-only once opened, and the metadata cache does its own locking.
+//! Every loop is bounded by a count that was checked against the device, every walk by a depth.
+//!
+//! Sources of each format fact are named in the module that uses it.
+
+mod checksum;
+mod dir;
+mod error;
+mod features;
+mod fs;
+mod group;
+mod inline;
+mod inode;
+mod journal;
+mod map;
+mod mmp;
+mod numbers;
+mod open;
+mod orphan;
+mod statfs;
+mod superblock;
+mod symlink;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod volume;
+mod xattr;
+
+pub use features::{Compat, Features, Incompat, RoCompat};
+pub use fs::Ext4;
+pub use journal::RecoveryReport;
+pub use open::OpenOptions;
+pub use superblock::{Geometry, State, Superblock};

@@ -12,7 +12,7 @@ use zerocopy::FromBytes;
 use crate::checksum::crc32c;
 use crate::error::{corrupt, corrupt_inode};
 use crate::inode::{Inode, InodeBytes, RawInode};
-use crate::map::{self, RunState};
+use crate::map;
 use crate::numbers::FsBlock;
 use crate::volume::{Judged, Volume};
 
@@ -47,11 +47,8 @@ fn collect_file(volume: &Volume, found: &mut Vec<u32>, seen: &mut HashSet<u32>) 
     let Some(number) = volume.superblock().orphan_file_inode() else { return Ok(()) };
     let inode = Inode::read(volume, number)?;
     let blocks = inode.size_bytes.div_ceil(u64::from(volume.block_bytes()));
-    for run in map::collect_runs(volume, &inode, blocks)? {
-        let RunState::Mapped(first) = run.state else {
-            return Err(corrupt_inode(FILE, number, None, "has an unwritten extent"));
-        };
-        for block in (first.0..first.0 + run.len).map(FsBlock) {
+    for (_, first, count) in map::collect_whole(volume, &inode, blocks)? {
+        for block in (first.0..first.0 + count).map(FsBlock) {
             collect_block(volume, &inode, block, found, seen)?;
         }
     }

@@ -7,7 +7,7 @@ use undercroft_cache::{Buffer, BufferCache};
 use undercroft_vfs::Result;
 
 use crate::error::corrupt_block;
-use crate::journal::fast_commit::FastCommitView;
+use crate::journal::FastCommitView;
 use crate::numbers::FsBlock;
 use crate::superblock::Superblock;
 

@@ -150,3 +150,64 @@ const NEWER: &[(u32, u32)] = &[
     (0x1e6ee, 0x1e6ef),
     (0x1e6f5, 0x1e6f5),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folded(name: &str) -> Option<String> {
+        fold(name.as_bytes())
+    }
+
+    #[test]
+    fn names_that_differ_in_case_or_composition_fold_alike() {
+        for (a, b) in [
+            ("README", "readme"),
+            ("Straße", "STRASSE"),
+            ("\u{e9}t\u{e9}", "E\u{301}TE\u{301}"),
+            ("\u{212b}", "\u{e5}"),
+            ("\u{17f}\u{212a}", "sk"),
+            ("fi\u{200d}le", "FILE"),
+            // A mark that is a letter when folded stands where it stood.
+            ("\u{391}\u{345}\u{301}", "\u{3b1}\u{3b9}\u{301}"),
+        ] {
+            assert_eq!(folded(a), folded(b), "{a} {b}");
+            assert!(folded(a).is_some());
+        }
+        assert_ne!(folded("\u{131}"), folded("i"), "the Turkish dotless i is a letter of its own");
+    }
+
+    #[test]
+    fn what_cannot_be_folded_is_compared_as_bytes() {
+        assert_eq!(fold(b"\xff"), None);
+        assert_eq!(fold(b"\xed\xa0\x80"), None);
+        assert_eq!(folded("\u{200d}"), None);
+    }
+
+    #[test]
+    fn code_points_after_unicode_12_1_stand_for_themselves() {
+        // Vithkuqi capital A, of Unicode 14; an upper-case letter before and after it still folds.
+        assert_eq!(folded("A\u{10570}B").unwrap(), "a\u{10570}b");
+        // A combining mark of Unicode 14 does not move.
+        assert_eq!(folded("a\u{301}\u{1ac1}\u{316}").unwrap(), "a\u{301}\u{1ac1}\u{316}");
+        assert_eq!(folded("\u{1ac1}").unwrap(), "\u{1ac1}");
+    }
+
+    #[test]
+    fn tables_are_in_order() {
+        for table in [IGNORABLE, NEWER] {
+            assert!(table.is_sorted_by(|a, b| a.1 < b.0));
+            assert!(table.iter().all(|(first, last)| first <= last));
+        }
+    }
+
+    /// Folding leaves nothing to fold, so comparing folded names is enough.
+    #[test]
+    fn folding_twice_is_folding_once() {
+        for c in '\u{1}'..=char::MAX {
+            if let Some(once) = folded(&c.to_string()) {
+                assert_eq!(folded(&once).as_ref(), Some(&once), "U+{:04X}", u32::from(c));
+            }
+        }
+    }
+}

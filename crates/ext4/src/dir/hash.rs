@@ -150,3 +150,56 @@ fn tea(state: &mut [u32; 4], key: &[u32; 4]) {
     state[0] = state[0].wrapping_add(left);
     state[1] = state[1].wrapping_add(right);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: [u32; 4] = [0; 4];
+    /// 9a6d3c1e-4f0b-4c8a-b7e2-51d0c6f3a987
+    const SEED: [u32; 4] = [0x1e3c_6d9a, 0x8a4c_0b4f, 0xd051_e2b7, 0x87a9_f3c6];
+    const THIRTY_TWO: &str = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
+    const LONGER: &str = "A_name_that_is_longer_than_thirty-two_bytes.text";
+
+    /// Answers of `debugfs -R "dx_hash -h <version> -s <seed> <name>"` (e2fsprogs 1.47), in which versions 3 to
+    /// 5 are the first three with unsigned bytes.
+    #[test]
+    fn answers_of_debugfs() {
+        for (version, unsigned, seed, name, major, minor) in [
+            (0, false, NONE, "a", 0xe74b_53e2, 0x0),
+            (0, false, SEED, "a", 0xe74b_53e2, 0x0),
+            (0, false, NONE, "lost+found", 0x5e2a_ba24, 0x0),
+            (0, false, NONE, "naïve-ümläut", 0xab64_7ed8, 0x0),
+            (0, true, NONE, "naïve-ümläut", 0x7c08_1cc2, 0x0),
+            (0, false, NONE, LONGER, 0xe637_39a6, 0x0),
+            (1, false, NONE, "a", 0xd5fa_7d7a, 0xacb4_8187),
+            (1, false, SEED, "a", 0xb166_dd56, 0xf0ab_ab02),
+            (1, true, SEED, "a", 0xb166_dd56, 0xf0ab_ab02),
+            (1, false, NONE, "lost+found", 0x591d_e422, 0x6ffc_56e0),
+            (1, false, NONE, "naïve-ümläut", 0xd427_9db6, 0x593f_abdb),
+            (1, false, SEED, "naïve-ümläut", 0x3215_2e34, 0x7873_1614),
+            (1, true, SEED, "naïve-ümläut", 0x684a_5d32, 0x7472_b06c),
+            (1, false, SEED, THIRTY_TWO, 0x53f9_9e46, 0xe3d0_1dc5),
+            (1, false, SEED, LONGER, 0x9ad0_ced2, 0xaafe_2ca1),
+            (2, false, NONE, "a", 0x6d0e_a4c0, 0xc189_22df),
+            (2, false, SEED, "a", 0x8892_ca22, 0x9a35_2296),
+            (2, false, NONE, "naïve-ümläut", 0x3639_1004, 0xd984_b3fc),
+            (2, true, NONE, "naïve-ümläut", 0xdd73_969c, 0x86ac_a810),
+            (2, true, SEED, "naïve-ümläut", 0x739c_b80a, 0xeea1_19ee),
+            (2, false, SEED, THIRTY_TWO, 0x0c83_5426, 0xbf3a_e764),
+            (2, false, SEED, LONGER, 0xcfda_0bfc, 0x1601_416d),
+        ] {
+            let defaults = HashDefaults { version, seed, unsigned };
+            let hash = NameHasher::new(version, defaults).unwrap().hash(name.as_bytes());
+            assert_eq!(hash, NameHash { major, minor }, "version {version}, unsigned {unsigned}, {name}");
+        }
+    }
+
+    #[test]
+    fn unknown_functions_are_not_guessed() {
+        let defaults = HashDefaults { version: 1, seed: NONE, unsigned: false };
+        for version in [3, 4, 5, VERSION_SIPHASH, 7, 255] {
+            assert!(NameHasher::new(version, defaults).is_none());
+        }
+    }
+}

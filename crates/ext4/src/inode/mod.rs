@@ -69,10 +69,18 @@ impl Inode {
     /// Reads an inode that may have no name left: an orphan.
     pub(crate) fn read_even_unlinked(volume: &Volume, number: u32) -> Result<Self> {
         let bytes = InodeBytes::read(volume, number)?;
-        Self::judge(volume, number, &bytes)
+        let mut inode = Self::judge(volume, number, &bytes)?;
+        if inode.kind == FileType::Directory {
+            inode.links = volume.fast_commits().directory_links(number, inode.links, |child| {
+                let bytes = InodeBytes::read(volume, child)?;
+                let mode = bytes.first_chunk().map_or(0, |mode| u16::from_le_bytes(*mode));
+                Ok(FileType::from_mode(u32::from(mode)) == Some(FileType::Directory))
+            })?;
+        }
+        Ok(inode)
     }
 
-    fn judge(volume: &Volume, number: u32, bytes: &[u8]) -> Result<Self> {
+    fn judge(volume: &Volume, number: u32, bytes: &InodeBytes) -> Result<Self> {
         let superblock = volume.superblock();
         let wrong = |detail: String| Err(corrupt_inode(STRUCTURE, number, None, detail));
         let Ok((raw, rest)) = RawInode::read_from_prefix(bytes) else {
@@ -96,7 +104,7 @@ impl Inode {
         // Whether an extra field, which ends at this offset, is there.
         let has = |field_end: usize| extra_bytes >= field_end;
 
-        if superblock.has_metadata_checksums() {
+        if superblock.has_metadata_checksums() && bytes.carry_checksum() {
             let (stored, computed) = checksums(volume, number, bytes, &raw, has(4));
             if stored != computed {
                 return wrong(format!("checksum is {stored:#010x}, its content gives {computed:#010x}"));
@@ -207,20 +215,23 @@ enum Home {
 
 impl InodeBytes {
     pub(crate) fn read(volume: &Volume, number: u32) -> Result<Self> {
-        let geometry = volume.superblock().geometry();
-        let inode_bytes = usize::from(geometry.inode_bytes());
+        let inode_bytes = usize::from(volume.superblock().geometry().inode_bytes());
         let (block, byte, unused) = locate(volume, number)?;
-        if let Some(raw) = volume.fast_commits().inode(number) {
-            // The table's copy still has what the fast commit left out, so it is the base.
-            let buffer = volume.read_block(block)?;
-            let merged = raw.merged_over(&buffer[byte..byte + inode_bytes]);
-            let range = 0..merged.len();
-            return Ok(Self { home: Home::FastCommit(merged), range });
+        let range = byte..byte + inode_bytes;
+        if let Some(change) = volume.fast_commits().inode(number) {
+            let mut bytes: Box<[u8]> = volume.read_block(block)?[range].into();
+            change.apply(&mut bytes);
+            return Ok(Self { range: 0..bytes.len(), home: Home::FastCommit(bytes) });
         }
         if unused {
             return Err(Error::Stale);
         }
-        Ok(Self { home: Home::Table(volume.read_block(block)?), range: byte..byte + inode_bytes })
+        Ok(Self { home: Home::Table(volume.read_block(block)?), range })
+    }
+
+    /// Whether the bytes are as somebody wrote them, with a checksum. The log has vouched for the others.
+    fn carry_checksum(&self) -> bool {
+        matches!(self.home, Home::Table(_))
     }
 }
 

@@ -5,12 +5,18 @@ mod indirect;
 
 use undercroft_vfs::{InodeFlags, Result};
 
+use crate::error::corrupt_inode;
 use crate::inode::Inode;
+use crate::journal::Overridden;
 use crate::numbers::{FileBlock, FsBlock};
 use crate::volume::Volume;
 
 /// One more than the largest number that a file block can have.
 const FILE_BLOCKS: u64 = 1 << 32;
+
+/// Far more pieces than a file made at one go has. A hostile map can name the same blocks over and over, so
+/// the size of the device is no bound.
+const MAX_PIECES: usize = 1 << 16;
 
 /// A run of file blocks that are mapped alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,32 +56,45 @@ impl Run {
 /// # Errors
 /// Corruption of the map, naming inode and block; I/O failure.
 pub(crate) fn lookup(volume: &Volume, inode: &Inode, block: FileBlock) -> Result<Run> {
-    let change = volume.fast_commits().run(inode.number, block);
-    if let Some(run) = change.and_then(|c| c.over(block)) {
-        return Ok(run);
-    }
-    let on_disk = if inode.flags.contains(InodeFlags::EXTENTS) {
-        extent::lookup(volume, inode, block)?
-    } else {
-        indirect::lookup(volume, inode, block)?
+    let Some(change) = volume.fast_commits().inode(inode.number).filter(|change| change.remaps()) else {
+        return lookup_on_disk(volume, inode, block);
     };
+    let (change, len) = change.lookup(block);
+    let len = u64::from(len);
     Ok(match change {
-        Some(change) => on_disk.at_most(change.len()),
-        None => on_disk,
+        Overridden::OnDisk => lookup_on_disk(volume, inode, block)?.at_most(len),
+        Overridden::Hole => Run { start: block, len, state: RunState::Hole },
+        Overridden::Mapped { pblk, unwritten: true } => Run { start: block, len, state: RunState::Unwritten(pblk) },
+        Overridden::Mapped { pblk, unwritten: false } => Run { start: block, len, state: RunState::Mapped(pblk) },
     })
 }
 
-/// Runs of a whole file in order, holes left out, up to `blocks` file blocks: for the journal and the orphan
-/// file, whose every block must be there.
-pub(crate) fn collect_runs(volume: &Volume, inode: &Inode, blocks: u64) -> Result<Vec<Run>> {
-    let mut runs = Vec::new();
+fn lookup_on_disk(volume: &Volume, inode: &Inode, block: FileBlock) -> Result<Run> {
+    if inode.flags.contains(InodeFlags::EXTENTS) {
+        extent::lookup(volume, inode, block)
+    } else {
+        indirect::lookup(volume, inode, block)
+    }
+}
+
+/// The pieces of a file that must have every block, like the journal and the orphan file, in order.
+///
+/// # Errors
+/// Corruption of the map; a hole; more than [`MAX_PIECES`] pieces.
+pub(crate) fn collect_whole(volume: &Volume, inode: &Inode, blocks: u64) -> Result<Vec<(FileBlock, FsBlock, u64)>> {
+    let wrong = |detail: String| Err(corrupt_inode("block map", inode.number, None, detail));
+    let mut pieces = Vec::new();
     let mut next = 0;
     while next < blocks.min(FILE_BLOCKS) {
         let run = lookup(volume, inode, FileBlock(next as u32))?.at_most(blocks - next);
-        next += run.len;
-        if run.state != RunState::Hole {
-            runs.push(run);
+        let RunState::Mapped(first) = run.state else {
+            return wrong(format!("block {next} of the file is missing or was never written"));
+        };
+        if pieces.len() == MAX_PIECES {
+            return wrong(format!("the file is in more than {MAX_PIECES} pieces"));
         }
+        pieces.push((run.start, first, run.len));
+        next += run.len;
     }
-    Ok(runs)
+    Ok(pieces)
 }

@@ -307,3 +307,90 @@ fn until_nul(bytes: &[u8]) -> &[u8] {
 fn wide_time(low: u32, high: u8) -> Timestamp {
     Timestamp { seconds: i64::from(low) | i64::from(high) << 32, nanoseconds: 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromZeros;
+
+    use super::*;
+    use crate::numbers::Group;
+
+    /// As mke2fs makes a filesystem of 64 MiB with blocks of 1 KiB.
+    fn good() -> RawSuperblock {
+        let mut raw = RawSuperblock::new_zeroed();
+        raw.s_magic.set(MAGIC);
+        raw.s_rev_level.set(1);
+        raw.s_blocks_count_lo.set(65536);
+        raw.s_first_data_block.set(1);
+        raw.s_blocks_per_group.set(8192);
+        raw.s_clusters_per_group.set(8192);
+        raw.s_inodes_per_group.set(2048);
+        raw.s_inodes_count.set(8 * 2048);
+        raw.s_first_ino.set(11);
+        raw.s_inode_size.set(256);
+        raw.s_desc_size.set(64);
+        raw.s_feature_incompat.set(0x2c2);
+        raw.s_feature_ro_compat.set(0x46b);
+        raw.s_checksum_type = 1;
+        raw
+    }
+
+    fn judge(mut raw: RawSuperblock) -> Result<Superblock> {
+        let sum = crc32c(!0, &raw.as_bytes()[..1020]);
+        raw.s_checksum.set(sum);
+        let mut bytes = [0; 1024];
+        bytes.copy_from_slice(raw.as_bytes());
+        Superblock::judge(&bytes, 64 << 20)
+    }
+
+    #[test]
+    fn a_good_one_is_believed() {
+        let superblock = judge(good()).unwrap();
+        let geometry = superblock.geometry();
+        assert_eq!((geometry.groups(), geometry.block_bytes(), geometry.inode_table_blocks()), (8, 1024, 512));
+        assert_eq!(superblock.family(), "ext4");
+        let with_copies: Vec<u32> = (0..8).filter(|&g| geometry.has_superblock(Group(g))).collect();
+        assert_eq!(with_copies, [0, 1, 3, 5, 7]);
+    }
+
+    /// Each lie, and a word of the answer.
+    #[test]
+    fn each_lie_is_found_out() {
+        type Lie = fn(&mut RawSuperblock);
+        let lies: [(Lie, &str); 19] = [
+            (|raw| raw.s_magic.set(0), "magic"),
+            (|raw| raw.s_log_block_size.set(7), "block size"),
+            (|raw| raw.s_log_block_size.set(u32::MAX), "block size"),
+            (|raw| raw.s_blocks_count_lo.set(65537), "cut short"),
+            (|raw| raw.s_blocks_count_hi.set(u32::MAX), "cut short"),
+            (|raw| raw.s_blocks_count_lo.set(0), "first data block"),
+            (|raw| raw.s_first_data_block.set(0), "first data block"),
+            (|raw| raw.s_first_data_block.set(u32::MAX), "first data block"),
+            (|raw| raw.s_blocks_per_group.set(0), "per group"),
+            (|raw| raw.s_blocks_per_group.set(u32::MAX), "per group"),
+            (|raw| raw.s_inodes_per_group.set(0), "inodes per group"),
+            (|raw| raw.s_inodes_per_group.set(8193), "inodes per group"),
+            (|raw| raw.s_inodes_count.set(1), "inodes"),
+            (|raw| raw.s_inode_size.set(0), "inode size"),
+            (|raw| raw.s_inode_size.set(2048), "inode size"),
+            (|raw| raw.s_first_ino.set(2), "first inode"),
+            (|raw| raw.s_desc_size.set(48), "descriptors"),
+            (|raw| raw.s_feature_incompat.set(0x1_02c2 | 1 << 30), "FEATURE_I30"),
+            (|raw| raw.s_checksum_type = 9, "algorithm 9"),
+        ];
+        for (lie, word) in lies {
+            let mut raw = good();
+            lie(&mut raw);
+            let answer = judge(raw).unwrap_err().to_string();
+            assert!(answer.contains(word), "{word}: {answer}");
+        }
+    }
+
+    #[test]
+    fn a_broken_checksum_is_found() {
+        let mut bytes = [0; 1024];
+        bytes.copy_from_slice(good().as_bytes());
+        let answer = Superblock::judge(&bytes, 64 << 20).unwrap_err().to_string();
+        assert!(answer.contains("checksum"), "{answer}");
+    }
+}

@@ -3,5 +3,7 @@
 mod builder;
 mod damage;
 mod fast_commit;
+mod image;
 mod real;
+mod real_fast_commit;
 mod rules;
