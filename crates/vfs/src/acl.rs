@@ -173,3 +173,134 @@ impl AclCell {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Error;
+    use crate::conformance::{AclEntry, acl_bytes, reference_acl_grants};
+    use crate::{DeviceNumber, FileType, InodeFlags, Timestamp};
+
+    fn attr(uid: u32, gid: u32) -> Attr {
+        Attr {
+            ino: Ino(9),
+            generation: 0,
+            kind: FileType::Regular,
+            permissions: 0o664,
+            links: 1,
+            uid,
+            gid,
+            rdev: DeviceNumber::default(),
+            size_bytes: 0,
+            sectors: 0,
+            block_bytes: 4096,
+            accessed: Timestamp::default(),
+            modified: Timestamp::default(),
+            changed: Timestamp::default(),
+            created: None,
+            flags: InodeFlags::empty(),
+            project: 0,
+        }
+    }
+
+    /// Few numbers, so that they meet.
+    fn id() -> impl Strategy<Value = u32> {
+        0_u32..4
+    }
+
+    fn bits() -> impl Strategy<Value = u16> {
+        0_u16..8
+    }
+
+    /// A list as Linux would store one.
+    fn list() -> impl Strategy<Value = Vec<AclEntry>> {
+        let named = || prop::collection::btree_map(id(), bits(), 0..3);
+        (bits(), named(), bits(), named(), prop::option::of(bits()), bits()).prop_map(
+            |(owner, users, group, groups, mask, other)| {
+                let needs_mask = !(users.is_empty() && groups.is_empty());
+                let mut list = vec![AclEntry::Owner(owner)];
+                list.extend(users.into_iter().map(|(id, bits)| AclEntry::User(id, bits)));
+                list.push(AclEntry::OwningGroup(group));
+                list.extend(groups.into_iter().map(|(id, bits)| AclEntry::Group(id, bits)));
+                list.extend(mask.or(needs_mask.then_some(0o5)).map(AclEntry::Mask));
+                list.push(AclEntry::Other(other));
+                list
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_model(
+            list in list(),
+            (uid, gid) in (id(), id()),
+            (who_uid, who_gid, groups) in (id(), id(), prop::collection::vec(id(), 0..3)),
+            want in 0_u16..8,
+        ) {
+            let who = Credentials::user(who_uid, who_gid, groups);
+            let acl = Acl::parse(&acl_bytes(&list), Ino(9)).unwrap();
+            prop_assert_eq!(
+                acl.grants(&who, &attr(uid, gid), Access::from_bits_truncate(want as u8)),
+                reference_acl_grants(&list, (uid, gid), &who, want)
+            );
+        }
+
+        #[test]
+        fn any_bytes_are_judged(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            // Whatever is accepted is what its own entries say.
+            if let Ok(acl) = Acl::parse(&bytes, Ino(9)) {
+                prop_assert_eq!(4 + 8 * (3 + acl.users.len() + acl.groups.len() + usize::from(acl.mask.is_some())),
+                    bytes.len());
+            }
+        }
+
+        #[test]
+        fn damaged_lists_are_judged(list in list(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in 0_usize..9) {
+            let mut bytes = acl_bytes(&list);
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            bytes.truncate(bytes.len() - cut);
+            if let Ok(acl) = Acl::parse(&bytes, Ino(9)) {
+                prop_assert!(acl.owner <= 7 && acl.others <= 7 && acl.owning_group <= 7);
+            }
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_not_a_list() {
+        use AclEntry::{Mask, Other, Owner, OwningGroup, User};
+        let good = acl_bytes(&[Owner(6), User(5, 4), OwningGroup(4), Mask(6), Other(4)]);
+        assert!(Acl::parse(&good, Ino(9)).is_ok());
+        let with = |at: usize, byte: u8| {
+            let mut bytes = good.clone();
+            bytes[at] = byte;
+            bytes
+        };
+        for (bytes, reason) in [
+            (vec![], "shorter"),
+            (vec![2, 0, 0], "shorter"),
+            (with(0, 1), "version"),
+            (good[..good.len() - 1].to_vec(), "within an entry"),
+            (with(4, 0x40), "unknown tag"),
+            (with(4, 0x04), "out of order"),
+            (with(36, 0x40), "unknown tag"),
+            (with(6, 8), "permissions"),
+            (with(12, 0x01), "repeated"),
+            (acl_bytes(&[Owner(6), Other(4)]), "missing"),
+            (acl_bytes(&[]), "missing"),
+            (acl_bytes(&[Owner(6), User(5, 4), OwningGroup(4), Other(4)]), "no mask"),
+            (acl_bytes(&[Owner(6), OwningGroup(4), User(5, 4), Mask(4), Other(4)]), "out of order"),
+            (acl_bytes(&[Owner(6), OwningGroup(4), Other(4), Other(4)]), "repeated"),
+        ] {
+            match Acl::parse(&bytes, Ino(9)) {
+                Err(Error::Corrupt(corruption)) => {
+                    assert!(corruption.detail.contains(reason), "{bytes:?}: {corruption}");
+                    assert_eq!(corruption.ino, Some(Ino(9)));
+                }
+                other => panic!("{bytes:?} gave {other:?}, expected: {reason}"),
+            }
+        }
+    }
+}

@@ -188,3 +188,220 @@ fn data_device<'a>(device: Option<&'a Device>, inode: &dyn Inode) -> Result<&'a 
 fn corrupt(inode: &dyn Inode, detail: String) -> Error {
     Corruption { structure: "extent", ino: Some(inode.attr().ino), block: None, detail: detail.into() }.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use undercroft_block::{Access, BlockDevice, MemoryDevice};
+
+    use super::*;
+    use crate::conformance::{Content, Object, Tree};
+    use crate::memory_fs::MemoryFs;
+    use crate::{Credentials, File};
+
+    /// Counts what arrives at the device.
+    #[derive(Debug)]
+    struct Counting {
+        inner: MemoryDevice,
+        single: AtomicUsize,
+        batches: AtomicUsize,
+        batched: AtomicUsize,
+        largest: AtomicUsize,
+    }
+
+    impl BlockDevice for Counting {
+        fn name(&self) -> String {
+            self.inner.name()
+        }
+        fn size_bytes(&self) -> u64 {
+            self.inner.size_bytes()
+        }
+        fn access(&self) -> Access {
+            self.inner.access()
+        }
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> undercroft_block::Result<()> {
+            self.single.fetch_add(1, Ordering::Relaxed);
+            self.inner.read_at(offset, buf)
+        }
+        fn write_at(&self, offset: u64, data: &[u8]) -> undercroft_block::Result<()> {
+            self.inner.write_at(offset, data)
+        }
+        fn flush(&self) -> undercroft_block::Result<()> {
+            self.inner.flush()
+        }
+        fn run_batch(&self, batch: &mut [Request<'_>]) -> undercroft_block::Result<()> {
+            self.batches.fetch_add(1, Ordering::Relaxed);
+            self.batched.fetch_add(batch.len(), Ordering::Relaxed);
+            self.largest.fetch_max(batch.len(), Ordering::Relaxed);
+            self.inner.run_batch(batch)
+        }
+    }
+
+    fn device(offset: u64) -> Mapping {
+        Mapping::Device { offset }
+    }
+
+    /// A file of this size that is mapped by these extents, on a device whose byte at `n` is `n * 7`.
+    fn file(size: u64, extents: Vec<(u64, u64, Mapping)>) -> (File, Arc<Counting>) {
+        let bytes = (0..1_u32 << 16).map(|at| (at * 7) as u8).collect();
+        let counting = Arc::new(Counting {
+            inner: MemoryDevice::from_bytes(bytes, Access::ReadOnly),
+            single: AtomicUsize::new(0),
+            batches: AtomicUsize::new(0),
+            batched: AtomicUsize::new(0),
+            largest: AtomicUsize::new(0),
+        });
+        let mut tree = Tree::new();
+        tree.add("file", Object::File(Content::default()));
+        let mut fs = MemoryFs::new(&tree);
+        let inode = fs.inode_mut("file");
+        inode.attr.size_bytes = size;
+        inode.extents =
+            extents.into_iter().map(|(start, len, mapping)| Extent { start, len, mapping }).collect();
+        fs.device = Some(counting.clone());
+        let (vfs, _) = fs.mount(1 << 20, 1 << 20);
+        (vfs.open(&Credentials::root(), b"file").unwrap(), counting)
+    }
+
+    fn read(file: &File, offset: u64, len: usize) -> Vec<u8> {
+        let mut buf = vec![0xa5; len];
+        let count = file.read_at(offset, &mut buf).unwrap();
+        buf.truncate(count);
+        buf
+    }
+
+    fn device_bytes(from: u32, len: u32) -> Vec<u8> {
+        (from..from + len).map(|at| (at * 7) as u8).collect()
+    }
+
+    #[test]
+    fn a_read_in_one_extent_is_one_read_of_the_device() {
+        let (file, device) = file(5000, vec![(0, 5000, device(100))]);
+        assert_eq!(read(&file, 11, 300), device_bytes(111, 300));
+        assert_eq!(read(&file, 4990, 300), device_bytes(5090, 10));
+        assert_eq!((device.single.load(Ordering::Relaxed), device.batches.load(Ordering::Relaxed)), (2, 0));
+    }
+
+    #[test]
+    fn neighbours_on_the_device_are_read_together() {
+        let extents =
+            vec![(0, 10, device(0)), (10, 10, device(10)), (20, 10, device(20)), (30, 10, Mapping::Hole)];
+        let (file, device) = file(40, extents);
+        assert_eq!(read(&file, 5, 40), [device_bytes(5, 25), vec![0; 10]].concat());
+        assert_eq!((device.single.load(Ordering::Relaxed), device.batches.load(Ordering::Relaxed)), (1, 0));
+    }
+
+    #[test]
+    fn pieces_that_do_not_touch_go_in_batches_of_limited_size() {
+        // Backwards on the device, with a gap of 5 bytes: nothing can be joined.
+        let place = |number: u64| 60_000 - number * 15;
+        let extents = (0..200).map(|number| (number * 10, 10, device(place(number)))).collect();
+        let (file, device) = file(2000, extents);
+        let expected: Vec<u8> = (0..200).flat_map(|number| device_bytes(place(number) as u32, 10)).collect();
+        assert_eq!(read(&file, 0, 3000), expected);
+        assert_eq!(device.largest.load(Ordering::Relaxed), BATCH);
+        assert_eq!(device.batched.load(Ordering::Relaxed) + device.single.load(Ordering::Relaxed), 200);
+        for start in (0..2000).step_by(77) {
+            assert_eq!(read(&file, start, 150), expected[start as usize..][..150.min(2000 - start as usize)]);
+        }
+    }
+
+    #[test]
+    fn every_mapping_in_one_read() {
+        let inline: Arc<[u8]> = vec![1, 2, 3].into();
+        let (file, _) = file(
+            60,
+            vec![
+                (0, 10, Mapping::Unwritten),
+                (10, 10, device(50)),
+                (20, 5, Mapping::Hole),
+                (25, 10, device(60)),
+                (35, 5, Mapping::Inline(inline)),
+                (40, 20, device(500)),
+            ],
+        );
+        let whole = [
+            vec![0; 10],
+            device_bytes(50, 10),
+            vec![0; 5],
+            device_bytes(60, 10),
+            vec![1, 2, 3, 0, 0],
+            device_bytes(500, 20),
+        ]
+        .concat();
+        for start in 0..60 {
+            for end in start..=60 {
+                assert_eq!(read(&file, start as u64, end - start), whole[start..end], "{start}..{end}");
+            }
+        }
+        assert_eq!(file.seek_data(0).unwrap(), 10);
+        assert_eq!(file.seek_hole(10).unwrap(), 20);
+        assert_eq!(file.seek_data(20).unwrap(), 25);
+        assert_eq!(file.seek_hole(25).unwrap(), 60);
+    }
+
+    #[test]
+    fn a_hole_of_exabytes_is_one_step() {
+        let (file, _) =
+            file(u64::MAX, vec![(0, u64::MAX - 10, Mapping::Hole), (u64::MAX - 10, 10, device(0))]);
+        assert_eq!(file.seek_data(0).unwrap(), u64::MAX - 10);
+        assert_eq!(file.seek_hole(u64::MAX - 5).unwrap(), u64::MAX);
+        assert_eq!(read(&file, u64::MAX - 12, 100), [vec![0; 2], device_bytes(0, 10)].concat());
+    }
+
+    #[test]
+    fn an_extent_elsewhere_is_corrupt_and_no_endless_loop() {
+        for (start, len, mapping) in [
+            (105, 0, Mapping::Hole),
+            (100, 0, Mapping::Hole),
+            (100, 5, device(0)),
+            (106, 10, Mapping::Unwritten),
+            (106, u64::MAX, Mapping::Hole),
+            (100, u64::MAX, device(u64::MAX - 4)),
+        ] {
+            let lie = Extent { start, len, mapping };
+            let file = lying_file(lie.clone());
+            for result in [
+                file.read_at(105, &mut [0; 50]).map(|count| count as u64),
+                file.seek_data(105),
+                file.seek_hole(105),
+            ] {
+                match result {
+                    Err(Error::Corrupt(corruption)) => assert_eq!(corruption.structure, "extent"),
+                    other => panic!("{lie:?} gave {other:?}"),
+                }
+            }
+        }
+    }
+
+    /// A file whose every byte is said to lie in the same extent.
+    fn lying_file(lie: Extent) -> File {
+        let mut tree = Tree::new();
+        tree.add("file", Object::File(Content::default()));
+        let mut fs = MemoryFs::new(&tree);
+        let inode = fs.inode_mut("file");
+        inode.attr.size_bytes = 1000;
+        inode.lie = Some(lie);
+        let (vfs, _) = fs.mount(1 << 20, 1 << 20);
+        vfs.open(&Credentials::root(), b"file").unwrap()
+    }
+
+    #[test]
+    fn a_device_range_needs_a_device() {
+        let (file, _) = file(1000, vec![(0, 500, device(0)), (500, 500, device(700))]);
+        for len in [10, 600] {
+            let result = read_at(file.node().inode(), None, 0, &mut vec![0; len]);
+            assert!(matches!(result, Err(Error::Corrupt(_))), "{result:?}");
+        }
+    }
+
+    #[test]
+    fn a_range_outside_the_device_is_an_error() {
+        let (file, _) = file(1000, vec![(0, 500, device(65_000)), (500, 500, device(65_300))]);
+        assert!(matches!(file.read_at(0, &mut [0; 100]), Ok(100)));
+        assert!(matches!(file.read_at(500, &mut [0; 500]), Err(Error::Io(_))));
+        assert!(matches!(file.read_at(0, &mut [0; 1000]), Err(Error::Io(_))));
+    }
+}

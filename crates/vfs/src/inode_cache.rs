@@ -7,16 +7,18 @@
 //! Several threads that miss on the same number read it once: the first puts a [`Load`] into the table, and
 //! whoever finds it waits for its lock. If the read fails, the next waiter tries for itself.
 //!
+//! The filesystem is never asked for an inode whose last handle is still being dropped: the dead table entry
+//! stays until the drop is done (see [`Departure`]), and whoever finds it waits.
+//!
 //! Locks: a shard's state (`inode_cache`) is never held over filesystem I/O; a load's (`inode_load`) is, and no
 //! shard is locked meanwhile. Handles are dropped after every guard, because dropping a node locks its shard.
 
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::vec_deque::VecDeque;
-use std::ptr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use undercroft_sync::{Mutex, order};
+use undercroft_sync::{Mutex, WaitQueue, order};
 
 use crate::hash::InoHashBuilder;
 use crate::name_cache::NameCache;
@@ -40,6 +42,8 @@ pub(crate) struct InodeCache {
 /// The part of the cache that serves some of the numbers.
 pub(crate) struct Shard {
     state: Mutex<State>,
+    /// Woken when a dead entry has left the table.
+    departures: WaitQueue,
     bound_bytes: usize,
 }
 
@@ -83,6 +87,7 @@ impl InodeCache {
                     &order::INODE_CACHE,
                     State { table: HashMap::with_hasher(hash), clock: VecDeque::new(), clock_bytes: 0 },
                 ),
+                departures: WaitQueue::new(),
                 bound_bytes: bound_bytes / SHARDS,
             })
         };
@@ -94,7 +99,7 @@ impl InodeCache {
         let shard = &self.shards[self.hash.spread(ino, SHARDS)];
         match shard.find(ino, keep) {
             Ok(node) => Ok(node),
-            Err(load) => self.load(fs, ino, keep, shard, &load),
+            Err(load) => self.load(fs, ino, keep, shard, load),
         }
     }
 
@@ -105,7 +110,7 @@ impl InodeCache {
         ino: Ino,
         keep: Keep,
         shard: &Arc<Shard>,
-        load: &Arc<Load>,
+        load: Arc<Load>,
     ) -> Result<Arc<Node>> {
         let mut loaded = load.0.lock();
         if let Some(node) = &*loaded {
@@ -116,7 +121,7 @@ impl InodeCache {
                 let node = Node::new(ino, inode, Arc::downgrade(shard), &self.names);
                 *loaded = Some(Arc::clone(&node));
                 drop(loaded);
-                shard.publish(load, &node, keep);
+                shard.publish(&load, &node, keep);
                 Ok(node)
             }
             Err(error) => {
@@ -131,32 +136,38 @@ impl InodeCache {
 impl Shard {
     /// The node, or the load to take part in.
     fn find(&self, ino: Ino, keep: Keep) -> std::result::Result<Arc<Node>, Arc<Load>> {
-        let mut state = self.state.lock();
-        let mut slot = match state.table.entry(ino) {
-            Entry::Occupied(slot) => slot,
-            Entry::Vacant(slot) => {
-                let load = Load::new();
-                slot.insert(Slot::Loading(Arc::clone(&load)));
-                return Err(load);
+        loop {
+            let mut state = self.state.lock();
+            let node = match state.table.entry(ino) {
+                Entry::Vacant(slot) => {
+                    let load = Load::new();
+                    slot.insert(Slot::Loading(Arc::clone(&load)));
+                    return Err(load);
+                }
+                Entry::Occupied(slot) => match slot.get() {
+                    Slot::Loading(load) => return Err(Arc::clone(load)),
+                    Slot::Known(node) => node.upgrade(),
+                },
+            };
+            let Some(node) = node else {
+                drop(state);
+                self.departures.wait(|| !self.is_departing(ino));
+                continue;
+            };
+            node.touch();
+            if keep == Keep::Cached && !node.resident().load(Ordering::Relaxed) {
+                let evicted = self.admit(&mut state, &node);
+                drop(state);
+                drop(evicted);
             }
-        };
-        let node = match slot.get() {
-            Slot::Loading(load) => return Err(Arc::clone(load)),
-            Slot::Known(node) => node.upgrade(),
-        };
-        let Some(node) = node else {
-            // Its last handle is being dropped right now; `forget` will see that the slot is no longer its own.
-            let load = Load::new();
-            slot.insert(Slot::Loading(Arc::clone(&load)));
-            return Err(load);
-        };
-        node.touch();
-        if keep == Keep::Cached && !node.resident().load(Ordering::Relaxed) {
-            let evicted = self.admit(&mut state, &node);
-            drop(state);
-            drop(evicted);
+            return Ok(node);
         }
-        Ok(node)
+    }
+
+    /// Whether the last handle of an inode is being dropped right now.
+    fn is_departing(&self, ino: Ino) -> bool {
+        let state = self.state.lock();
+        matches!(state.table.get(&ino), Some(Slot::Known(node)) if node.strong_count() == 0)
     }
 
     /// Turns a finished load into a known node.
@@ -176,23 +187,28 @@ impl Shard {
         drop((replaced, evicted));
     }
 
-    /// Removes a load that failed, unless it succeeded for somebody else meanwhile.
-    fn give_up(&self, load: &Arc<Load>, ino: Ino) {
+    /// Leaves a load that failed to those who still wait for it, or removes it when there are none.
+    fn give_up(&self, load: Arc<Load>, ino: Ino) {
         let mut state = self.state.lock();
-        if let Entry::Occupied(slot) = state.table.entry(ino)
-            && matches!(slot.get(), Slot::Loading(current) if Arc::ptr_eq(current, load))
-        {
-            let removed = slot.remove();
-            drop(state);
-            drop(removed);
+        let Entry::Occupied(slot) = state.table.entry(ino) else { return };
+        if !matches!(slot.get(), Slot::Loading(current) if Arc::ptr_eq(current, &load)) {
+            // Somebody else succeeded. This may be the last handle of the load and through it of the node, so
+            // it is dropped after the lock: parameters are dropped after local variables.
+            return;
+        }
+        // Handles of a load are made only under this lock, so the table's alone means that nobody waits. Ours
+        // goes before the lock does, or of two that fail at once each would leave the load to the other.
+        drop(load);
+        if matches!(slot.get(), Slot::Loading(current) if Arc::strong_count(current) == 1) {
+            slot.remove();
         }
     }
 
-    /// Removes a node whose last handle is gone.
-    pub(crate) fn forget(&self, node: &Node) {
+    /// Removes the entry of a node that is gone. A dead entry is nobody else's: a new node comes only after it.
+    fn forget(&self, ino: Ino) {
         let mut state = self.state.lock();
-        if let Entry::Occupied(slot) = state.table.entry(node.ino())
-            && matches!(slot.get(), Slot::Known(known) if ptr::eq(known.as_ptr(), node))
+        if let Entry::Occupied(slot) = state.table.entry(ino)
+            && matches!(slot.get(), Slot::Known(node) if node.strong_count() == 0)
         {
             slot.remove();
             // A burst of many live nodes must not leave its table behind.
@@ -200,6 +216,8 @@ impl Shard {
                 state.table.shrink_to_fit();
             }
         }
+        drop(state);
+        self.departures.wake_all();
     }
 
     /// Puts a node into the clock and returns those that had to leave, to be dropped without the lock.
@@ -231,8 +249,193 @@ impl Shard {
     }
 }
 
+/// A node's last field: takes the number out of the table after everything else of the node is dropped.
+pub(crate) struct Departure {
+    ino: Ino,
+    home: Weak<Shard>,
+}
+
+impl Departure {
+    pub(crate) fn new(ino: Ino, home: Weak<Shard>) -> Self {
+        Self { ino, home }
+    }
+}
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        if let Some(shard) = self.home.upgrade() {
+            shard.forget(self.ino);
+        }
+    }
+}
+
 impl Load {
     fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(&order::INODE_LOAD, None)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+    use crate::conformance::{Content, Object, Tree, mix};
+    use crate::memory_fs::{MemoryFs, ROOT};
+    use crate::{Error, Vfs};
+
+    fn files(count: u64) -> Tree {
+        let mut tree = Tree::new();
+        for number in 0..count {
+            tree.add(format!("{number}"), Object::File(Content::default()));
+        }
+        tree
+    }
+
+    fn mount(count: u64, inode_cache_bytes: usize) -> (Arc<Vfs>, Arc<MemoryFs>, Vec<Ino>) {
+        let (vfs, fs) = MemoryFs::new(&files(count)).mount(inode_cache_bytes, 1 << 20);
+        let mut inos: Vec<Ino> = fs.inodes.keys().copied().filter(|&ino| ino != ROOT).collect();
+        inos.sort_unstable();
+        (vfs, fs, inos)
+    }
+
+    fn reads(fs: &MemoryFs) -> u64 {
+        fs.calls.read_inode.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_number_in_use_has_one_node_even_without_room() {
+        let (vfs, fs, inos) = mount(2000, 0);
+        let held = vfs.node(inos[0]).unwrap();
+        for &ino in &inos {
+            vfs.node(ino).unwrap();
+        }
+        assert!(Arc::ptr_eq(&held, &vfs.node(inos[0]).unwrap()));
+        assert_eq!(reads(&fs), 2000);
+        drop(held);
+        vfs.node(inos[0]).unwrap();
+        assert_eq!(reads(&fs), 2001);
+    }
+
+    #[test]
+    fn unused_nodes_stay_within_the_bound() {
+        let bound = 640 * 1000;
+        let (vfs, fs, inos) = mount(5000, bound);
+        for &ino in &inos {
+            vfs.node(ino).unwrap();
+        }
+        let per_node = size_of::<Node>() + fs.inode_bytes + OVERHEAD_BYTES;
+        let (live, fit) = (fs.live_handles(), bound / per_node);
+        // Shards fill unevenly only before they are full.
+        assert!(live <= fit && live > fit * 8 / 10, "{live} nodes live, {fit} fit");
+    }
+
+    #[test]
+    fn what_is_used_again_and_again_stays() {
+        let (vfs, fs, inos) = mount(5000, 640 * 1000);
+        let hot = &inos[..10];
+        for &ino in &inos[10..] {
+            vfs.node(ino).unwrap();
+            for &ino in hot {
+                vfs.node(ino).unwrap();
+            }
+        }
+        assert_eq!(reads(&fs), 5000);
+    }
+
+    #[test]
+    fn what_is_passed_once_leaves_the_cache_as_it_was() {
+        let (vfs, fs, inos) = mount(1000, 1 << 30);
+        let kept: Vec<_> = inos[..100].iter().map(|&ino| Arc::downgrade(&vfs.node(ino).unwrap())).collect();
+        for &ino in &inos {
+            vfs.node_once(ino).unwrap();
+        }
+        assert_eq!(fs.live_handles(), 100);
+        assert!(kept.iter().all(|node| node.strong_count() == 1));
+        // Who asks for it to be kept while it is passed by gets that.
+        let passing = vfs.node_once(inos[500]).unwrap();
+        assert!(Arc::ptr_eq(&passing, &vfs.node(inos[500]).unwrap()));
+        drop(passing);
+        assert_eq!(fs.live_handles(), 101);
+    }
+
+    #[test]
+    fn threads_that_miss_together_read_once() {
+        const THREADS: usize = 8;
+        let (vfs, fs, inos) = mount(50, 1 << 20);
+        let barrier = Barrier::new(THREADS);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for &ino in &inos {
+                        barrier.wait();
+                        assert_eq!(vfs.node(ino).unwrap().ino(), ino);
+                    }
+                });
+            }
+        });
+        assert_eq!(reads(&fs), 50);
+    }
+
+    #[test]
+    fn a_failure_is_not_remembered() {
+        const THREADS: usize = 4;
+        let (vfs, fs, inos) = mount(3, 1 << 20);
+        fs.failing.store(true, Ordering::Relaxed);
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        assert!(matches!(vfs.node(inos[0]), Err(Error::Stale)));
+                    }
+                });
+            }
+        });
+        assert!(matches!(vfs.node(Ino(u64::MAX)), Err(Error::Stale)));
+        assert!(vfs.inodes().shards.iter().all(|shard| shard.state.lock().table.is_empty()));
+        fs.failing.store(false, Ordering::Relaxed);
+        assert!(vfs.node(inos[0]).is_ok());
+    }
+
+    /// The filesystem itself checks that it is never asked for an inode of which a handle lives.
+    #[test]
+    fn there_is_one_handle_for_each_number_at_any_time() {
+        const THREADS: u64 = 4;
+        let (vfs, fs, inos) = mount(6, 0);
+        thread::scope(|scope| {
+            for seed in 0..THREADS {
+                let (vfs, fs, inos) = (&vfs, &fs, &inos);
+                scope.spawn(move || {
+                    let mut held = Vec::new();
+                    for number in 0..20_000 {
+                        let random = mix(seed << 32 | number);
+                        let ino = inos[random as usize % inos.len()];
+                        let node = if random >> 20 & 1 == 0 { vfs.node(ino) } else { vfs.node_once(ino) };
+                        match node {
+                            Ok(node) if random >> 24 & 1 == 0 => held.push(node),
+                            Ok(node) => assert_eq!(node.ino(), ino),
+                            // While another thread lets reads fail.
+                            Err(error) => assert!(matches!(error, Error::Stale)),
+                        }
+                        if held.len() > 3 {
+                            held.clear();
+                        }
+                        fs.failing.store(random >> 30 & 0xf == 0, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        fs.failing.store(false, Ordering::Relaxed);
+        drop(vfs);
+        assert_eq!(fs.live_handles(), 0);
+    }
+
+    #[test]
+    fn a_node_may_outlive_the_mount() {
+        let (vfs, _, inos) = mount(3, 1 << 20);
+        let node = vfs.node(inos[0]).unwrap();
+        drop(vfs);
+        assert_eq!(node.attr().ino, inos[0]);
     }
 }

@@ -9,6 +9,8 @@
 
 mod acl;
 mod attr;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
 mod contract;
 mod credentials;
 mod data;
@@ -16,6 +18,8 @@ mod error;
 mod file;
 mod hash;
 mod inode_cache;
+#[cfg(test)]
+mod memory_fs;
 mod name_cache;
 mod node;
 mod path;

@@ -174,3 +174,120 @@ impl Drop for Children {
         self.cache.bytes.fetch_sub(self.table.read().bytes, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{Content, Object, Tree};
+    use crate::memory_fs::MemoryFs;
+    use crate::{Error, InodeFlags, Vfs};
+
+    /// `dirs` directories with `files` files each.
+    fn tree(dirs: usize, files: usize) -> Tree {
+        let mut tree = Tree::new();
+        for dir in 0..dirs {
+            tree.add(format!("{dir}"), Object::Directory);
+            for file in 0..files {
+                tree.add(format!("{dir}/{file}"), Object::File(Content::default()));
+            }
+        }
+        tree
+    }
+
+    fn lookups(fs: &MemoryFs) -> u64 {
+        fs.calls.lookup.load(Ordering::Relaxed)
+    }
+
+    fn dir(vfs: &Vfs, number: usize) -> Arc<Node> {
+        vfs.lookup(&vfs.root().unwrap(), number.to_string().as_bytes()).unwrap()
+    }
+
+    fn counted_bytes(node: &Node) -> usize {
+        node.children().unwrap().cache.bytes.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_name_is_looked_up_on_the_disk_once_whether_it_exists_or_not() {
+        let (vfs, fs) = MemoryFs::new(&tree(1, 3)).mount(1 << 20, 1 << 20);
+        let dir = dir(&vfs, 0);
+        let before = lookups(&fs);
+        for _ in 0..5 {
+            assert!(vfs.lookup(&dir, b"1").is_ok());
+            assert!(matches!(vfs.lookup(&dir, b"none"), Err(Error::NotFound)));
+            assert_eq!(vfs.lookup(&dir, b"..").unwrap().ino(), fs.ino(""));
+        }
+        assert_eq!(lookups(&fs) - before, 3);
+    }
+
+    #[test]
+    fn names_that_cannot_be_are_not_kept() {
+        let (vfs, fs) = MemoryFs::new(&tree(1, 0)).mount(1 << 20, 1 << 20);
+        let dir = dir(&vfs, 0);
+        let before = (counted_bytes(&dir), lookups(&fs));
+        for name in [&b""[..], b"a/b", b"a\0", &[b'x'; 256]] {
+            assert!(vfs.lookup(&dir, name).is_err());
+        }
+        assert_eq!((counted_bytes(&dir), lookups(&fs)), before);
+    }
+
+    #[test]
+    fn a_directory_that_folds_case_keeps_no_missing_names() {
+        let mut fs = MemoryFs::new(&tree(1, 0));
+        fs.inode_mut("0").attr.flags = InodeFlags::CASEFOLD;
+        let (vfs, fs) = fs.mount(1 << 20, 1 << 20);
+        let dir = dir(&vfs, 0);
+        let before = lookups(&fs);
+        for _ in 0..3 {
+            assert!(matches!(vfs.lookup(&dir, b"none"), Err(Error::NotFound)));
+        }
+        assert_eq!(lookups(&fs) - before, 3);
+    }
+
+    #[test]
+    fn a_name_outlives_its_node() {
+        let (vfs, fs) = MemoryFs::new(&tree(1, 3)).mount(0, 1 << 20);
+        let dir = dir(&vfs, 0);
+        let ino = vfs.lookup(&dir, b"1").unwrap().ino();
+        let before = lookups(&fs);
+        assert_eq!(vfs.lookup(&dir, b"1").unwrap().ino(), ino);
+        assert_eq!(lookups(&fs), before);
+    }
+
+    #[test]
+    fn names_stay_within_the_bound_and_unused_directories_go_first() {
+        let bound = 300 * (ENTRY_BYTES + 2);
+        let (vfs, fs) = MemoryFs::new(&tree(100, 10)).mount(1 << 30, bound);
+        let root = vfs.root().unwrap();
+        for number in 0..100 {
+            let one = dir(&vfs, number);
+            for file in 0..10 {
+                vfs.lookup(&one, file.to_string().as_bytes()).unwrap();
+                vfs.lookup(&dir(&vfs, 0), b"0").unwrap();
+                assert!(counted_bytes(&root) <= bound + ENTRY_BYTES + 2);
+            }
+        }
+        assert!(counted_bytes(&root) > bound / 2);
+        // The first directory was used all the time; the second was not.
+        let before = lookups(&fs);
+        vfs.lookup(&dir(&vfs, 0), b"0").unwrap();
+        assert_eq!(lookups(&fs), before);
+        let second = vfs.node(fs.ino("1")).unwrap();
+        vfs.lookup(&second, b"0").unwrap();
+        assert_eq!(lookups(&fs), before + 1);
+    }
+
+    #[test]
+    fn a_directory_takes_its_bytes_along() {
+        let (vfs, _) = MemoryFs::new(&tree(5, 10)).mount(0, 1 << 30);
+        let root = vfs.root().unwrap();
+        dir(&vfs, 0);
+        let before = counted_bytes(&root);
+        let one = dir(&vfs, 0);
+        for file in 0..10 {
+            vfs.lookup(&one, file.to_string().as_bytes()).unwrap();
+        }
+        assert_eq!(counted_bytes(&root), before + 10 * (ENTRY_BYTES + 1));
+        drop(one);
+        assert_eq!(counted_bytes(&root), before);
+    }
+}

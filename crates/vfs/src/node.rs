@@ -2,8 +2,8 @@
 //!
 //! Users get nodes from [`Vfs`](crate::Vfs) as `Arc<Node>`. While anybody holds the node of an inode number,
 //! asking for the number again gives the same node: the inode cache's table knows every live node, and a node
-//! leaves that table when it is dropped. Dropping the last handle takes the lock of one inode cache shard, so
-//! no lock of a later class may be held then.
+//! leaves that table after the filesystem's handle is dropped. Dropping the last handle of a node takes the lock
+//! of one inode cache shard, so no lock of a later class may be held then.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::acl::AclCell;
-use crate::inode_cache::Shard;
+use crate::inode_cache::{Departure, Shard};
 use crate::name_cache::{Children, NameCache};
 use crate::{Attr, DirEntry, DirOffset, Error, Extent, FileType, Ino, Inode, Result};
 
@@ -27,7 +27,8 @@ pub struct Node {
     acl: AclCell,
     /// Only directories have one.
     children: Option<Box<Children>>,
-    home: Weak<Shard>,
+    /// Last, since fields are dropped in this order: the number is free again after the inode is dropped.
+    _departure: Departure,
 }
 
 impl Node {
@@ -47,7 +48,7 @@ impl Node {
             acl: AclCell::new(),
             children: (kind == FileType::Directory)
                 .then(|| Box::new(Children::new(Weak::clone(this), Arc::clone(names)))),
-            home,
+            _departure: Departure::new(ino, home),
         })
     }
 
@@ -170,14 +171,6 @@ impl Node {
     pub(crate) fn memory_bytes(&self) -> usize {
         let children = if self.children.is_some() { size_of::<Children>() } else { 0 };
         size_of::<Self>() + children + self.inode.memory_bytes()
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        if let Some(shard) = self.home.upgrade() {
-            shard.forget(self);
-        }
     }
 }
 

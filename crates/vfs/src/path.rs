@@ -166,3 +166,184 @@ impl Rest<'_> {
         self.0.push(Segment { bytes: Cow::Owned(target), at: 0 });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::VfsOptions;
+    use crate::conformance::{Content, Object, Tree};
+    use crate::memory_fs::MemoryFs;
+
+    /// The tree as the model sees it: canonical paths as lists of names.
+    #[derive(Debug)]
+    struct Model {
+        objects: BTreeMap<Vec<String>, Kind>,
+    }
+
+    #[derive(Clone, Debug)]
+    enum Kind {
+        Directory { open: bool },
+        File,
+        Link(String),
+    }
+
+    impl Model {
+        /// Path resolution as one would explain it: name by name, and a link is resolved by resolving its
+        /// target from the directory where the link is.
+        fn resolve(
+            &self,
+            from: &[String],
+            path: &str,
+            follow: bool,
+            links: &mut u32,
+        ) -> std::result::Result<Vec<String>, &'static str> {
+            let mut at = if path.starts_with('/') { Vec::new() } else { from.to_vec() };
+            let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+            for (position, name) in names.iter().enumerate() {
+                let last = position + 1 == names.len();
+                match self.objects[&at] {
+                    Kind::Directory { open: true } => {}
+                    Kind::Directory { open: false } => return Err("PermissionDenied"),
+                    _ => return Err("NotDirectory"),
+                }
+                let next = match *name {
+                    "." => at.clone(),
+                    ".." => at[..at.len().saturating_sub(1)].to_vec(),
+                    name => [&at[..], &[name.to_owned()]].concat(),
+                };
+                at = match self.objects.get(&next).ok_or("NotFound")? {
+                    Kind::Link(target) if !last || follow || path.ends_with('/') => {
+                        *links += 1;
+                        if *links > 40 {
+                            return Err("TooManySymlinks");
+                        }
+                        self.resolve(&at, target, true, links)?
+                    }
+                    _ => next,
+                };
+            }
+            if path.ends_with('/') && !matches!(self.objects[&at], Kind::Directory { .. }) {
+                return Err("NotDirectory");
+            }
+            Ok(at)
+        }
+    }
+
+    /// Paths over few names, with dots and slashes everywhere.
+    fn path() -> impl Strategy<Value = String> {
+        let name = prop::sample::select(vec!["a", "a", "b", "b", "c", ".", "..", "x"]);
+        let slashes = || prop::sample::select(vec!["/", "/", "//"]);
+        (prop::option::of(slashes()), prop::collection::vec((name, slashes()), 1..6), any::<bool>()).prop_map(
+            |(front, parts, slash_last)| {
+                let mut path = front.unwrap_or("").to_owned();
+                for (name, slash) in parts {
+                    path.push_str(name);
+                    path.push_str(slash);
+                }
+                if !slash_last {
+                    path.truncate(path.trim_end_matches('/').len());
+                }
+                path
+            },
+        )
+    }
+
+    /// A few objects; each is put below one of the directories made before it.
+    fn model() -> impl Strategy<Value = Model> {
+        let kind = prop_oneof![
+            4 => prop::bool::weighted(0.9).prop_map(|open| Kind::Directory { open }),
+            1 => Just(Kind::File),
+            3 => path().prop_map(Kind::Link),
+        ];
+        let name = prop::sample::select(vec!["a", "b", "c"]);
+        prop::collection::vec((any::<prop::sample::Index>(), name, kind), 1..15).prop_map(|made| {
+            let mut objects = BTreeMap::from([(Vec::new(), Kind::Directory { open: true })]);
+            for (parent, name, kind) in made {
+                let is_directory =
+                    |object: &(&Vec<String>, &Kind)| matches!(object.1, Kind::Directory { .. });
+                let directories: Vec<_> = objects.iter().filter(is_directory).collect();
+                let mut path = directories[parent.index(directories.len())].0.clone();
+                path.push(name.to_owned());
+                objects.entry(path).or_insert(kind);
+            }
+            Model { objects }
+        })
+    }
+
+    fn tree_of(model: &Model) -> Tree {
+        let mut tree = Tree::new();
+        for (path, kind) in model.objects.iter().skip(1) {
+            let path = path.join("/");
+            match kind {
+                Kind::Directory { open } => {
+                    tree.add(path, Object::Directory).owned(if *open { 0o711 } else { 0o700 }, 1, 1)
+                }
+                Kind::File => tree.add(path, Object::File(Content::default())),
+                Kind::Link(target) => tree.add(path, Object::Symlink(target.clone().into_bytes())),
+            };
+        }
+        tree
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_model(model in model(), queries in prop::collection::vec((path(), any::<bool>()), 20)) {
+            let fs = MemoryFs::new(&tree_of(&model));
+            let options = VfsOptions::default();
+            let (vfs, fs) = fs.mount(options.inode_cache_bytes, options.name_cache_bytes);
+            let who = Credentials::user(9, 9, vec![]);
+            for (path, follow) in queries {
+                let expected = model.resolve(&[], &path, follow, &mut 0);
+                let follow = if follow { Follow::Last } else { Follow::NoFollow };
+                match (vfs.resolve(&who, path.as_bytes(), follow), expected) {
+                    (Ok(node), Ok(expected)) => {
+                        prop_assert_eq!(node.ino(), fs.ino(&expected.join("/")), "{}", path);
+                    }
+                    (Err(error), Err(expected)) => prop_assert_eq!(format!("{error:?}"), expected, "{}", path),
+                    (got, expected) => prop_assert!(false, "{path}: {got:?}, expected {expected:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_path_is_4095_bytes() {
+        let (vfs, _) = MemoryFs::new(&Tree::new()).mount(1 << 20, 1 << 20);
+        let resolve = |len| vfs.resolve(&Credentials::root(), &vec![b'/'; len], Follow::Last);
+        assert!(resolve(4095).is_ok());
+        assert!(matches!(resolve(4096), Err(Error::NameTooLong)));
+    }
+
+    #[test]
+    fn hostile_link_targets_are_refused() {
+        let mut tree = Tree::new();
+        tree.add("empty", Object::Symlink(Vec::new()));
+        tree.add("long", Object::Symlink(vec![b'/'; 4096]));
+        tree.add("longest", Object::Symlink(vec![b'/'; 4095]));
+        tree.add("nul", Object::Symlink(b"a\0b".to_vec()));
+        let (vfs, _) = MemoryFs::new(&tree).mount(1 << 20, 1 << 20);
+        let resolve = |path: &str| vfs.resolve(&Credentials::root(), path.as_bytes(), Follow::Last);
+        assert!(matches!(resolve("empty"), Err(Error::NotFound)));
+        assert!(matches!(resolve("long"), Err(Error::NameTooLong)));
+        assert!(matches!(resolve("nul"), Err(Error::InvalidArgument(_))));
+        assert_eq!(resolve("longest").unwrap().ino(), vfs.root().unwrap().ino());
+    }
+
+    #[test]
+    fn a_false_parent_on_the_disk_leads_nowhere() {
+        let mut tree = Tree::new();
+        for path in ["a", "a/b", "elsewhere"] {
+            tree.add(path, Object::Directory);
+        }
+        let mut fs = MemoryFs::new(&tree);
+        let elsewhere = fs.ino("elsewhere");
+        fs.inode_mut("a/b").names[1].1 = elsewhere;
+        let (vfs, fs) = fs.mount(1 << 20, 1 << 20);
+        let node = vfs.resolve(&Credentials::root(), b"/a/b/..", Follow::Last).unwrap();
+        assert_eq!(node.ino(), fs.ino("a"));
+    }
+}

@@ -110,3 +110,116 @@ fn is_granted(who: &Credentials, node: &Node, attr: &Attr, want: Access) -> Resu
 pub(crate) fn grants(bits: u16, want: Access) -> bool {
     Access::from_bits_truncate((bits & 0o7) as u8).contains(want)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::conformance::{AclEntry, Content, Object, Tree, acl_bytes};
+    use crate::memory_fs::MemoryFs;
+    use crate::{Follow, Result, Vfs};
+
+    fn file() -> Object {
+        Object::File(Content::full(10, 1))
+    }
+
+    fn node(vfs: &Vfs, path: &str) -> std::sync::Arc<Node> {
+        vfs.resolve(&Credentials::root(), path.as_bytes(), Follow::NoFollow).unwrap()
+    }
+
+    fn is<T>(result: Result<T>, expected: &str) -> bool {
+        result.is_err_and(|error| format!("{error:?}") == expected)
+    }
+
+    #[test]
+    fn the_superuser_runs_only_what_somebody_may_run() {
+        let mut tree = Tree::new();
+        tree.add("text", file()).owned(0o644, 5, 5);
+        tree.add("program", file()).owned(0o001, 5, 5);
+        tree.add("closed", Object::Directory).owned(0o000, 5, 5);
+        let (vfs, _) = MemoryFs::new(&tree).mount(1 << 20, 1 << 20);
+        let root = Credentials::root();
+        let allowed = |path, want| check_access(&root, &node(&vfs, path), want).is_ok();
+        assert!(allowed("text", Access::READ | Access::WRITE));
+        assert!(!allowed("text", Access::EXECUTE));
+        assert!(!allowed("text", Access::READ | Access::EXECUTE));
+        assert!(allowed("program", Access::all()));
+        assert!(allowed("closed", Access::all()));
+    }
+
+    #[test]
+    fn a_list_is_read_once_and_not_for_the_owner() {
+        use AclEntry::{Mask, Other, Owner, OwningGroup, User};
+        let mut tree = Tree::new();
+        let list = acl_bytes(&[Owner(6), User(7, 6), OwningGroup(0), Mask(6), Other(0)]);
+        tree.add("with", file()).owned(0o660, 5, 5).xattr("system.posix_acl_access", list);
+        tree.add("without", file()).owned(0o640, 5, 5);
+        tree.add("broken", file()).owned(0o640, 5, 5).xattr("system.posix_acl_access", [2, 0, 0]);
+        let (vfs, fs) = MemoryFs::new(&tree).mount(1 << 20, 1 << 20);
+        let reads = || fs.calls.xattr.load(Ordering::Relaxed);
+        let (with, without, broken) = (node(&vfs, "with"), node(&vfs, "without"), node(&vfs, "broken"));
+        let (owner, named, other) = (
+            Credentials::user(5, 5, vec![]),
+            Credentials::user(7, 9, vec![]),
+            Credentials::user(9, 9, vec![]),
+        );
+        for node in [&with, &without, &broken] {
+            assert!(check_access(&owner, node, Access::READ).is_ok());
+        }
+        assert_eq!(reads(), 0);
+        for _ in 0..3 {
+            assert!(check_access(&named, &with, Access::READ | Access::WRITE).is_ok());
+            assert!(is(check_access(&other, &with, Access::READ), "PermissionDenied"));
+            assert!(is(check_access(&named, &without, Access::READ), "PermissionDenied"));
+        }
+        assert_eq!(reads(), 2);
+        assert!(matches!(check_access(&named, &broken, Access::READ), Err(Error::Corrupt(_))));
+    }
+
+    #[test]
+    fn only_owners_remove_from_a_sticky_directory() {
+        let mut tree = Tree::new();
+        tree.add("sticky", Object::Directory).owned(0o1777, 5, 5);
+        tree.add("sticky/file", file()).owned(0o666, 6, 6);
+        tree.add("plain", Object::Directory).owned(0o777, 5, 5);
+        tree.add("closed", Object::Directory).owned(0o1755, 5, 5);
+        let (vfs, _) = MemoryFs::new(&tree).mount(1 << 20, 1 << 20);
+        let victim = node(&vfs, "sticky/file").attr();
+        let delete = |uid, dir| {
+            let who = if uid == 0 { Credentials::root() } else { Credentials::user(uid, 9, vec![]) };
+            check_delete(&who, &node(&vfs, dir), &victim)
+        };
+        for uid in [0, 5, 6] {
+            assert!(delete(uid, "sticky").is_ok(), "user {uid}");
+        }
+        assert!(is(delete(7, "sticky"), "NotPermitted"));
+        assert!(delete(7, "plain").is_ok());
+        assert!(is(delete(6, "closed"), "PermissionDenied"));
+    }
+
+    #[test]
+    fn a_set_group_id_directory_hands_its_group_on() {
+        let mut tree = Tree::new();
+        tree.add("shared", Object::Directory).owned(0o2777, 5, 50);
+        tree.add("plain", Object::Directory).owned(0o777, 5, 50);
+        let (vfs, _) = MemoryFs::new(&tree).mount(1 << 20, 1 << 20);
+        let (shared, plain) = (node(&vfs, "shared").attr(), node(&vfs, "plain").attr());
+        let (stranger, member) = (Credentials::user(7, 9, vec![]), Credentials::user(7, 9, vec![50]));
+        let (regular, directory) = (FileType::Regular, FileType::Directory);
+        for (who, dir, kind, permissions, expected) in [
+            (&stranger, &plain, regular, 0o2755, (9, 0o2755)),
+            (&stranger, &plain, directory, 0o755, (9, 0o755)),
+            (&stranger, &shared, directory, 0o755, (50, 0o2755)),
+            (&stranger, &shared, regular, 0o644, (50, 0o644)),
+            (&stranger, &shared, regular, 0o2755, (50, 0o755)),
+            (&stranger, &shared, regular, 0o2745, (50, 0o2745)),
+            (&member, &shared, regular, 0o2755, (50, 0o2755)),
+            (&Credentials::root(), &shared, regular, 0o2755, (50, 0o2755)),
+        ] {
+            let new = new_file_owner(who, dir, kind, permissions);
+            assert_eq!((new.gid, new.permissions), expected, "{who:?} {kind:?} {permissions:o}");
+            assert_eq!(new.uid, who.uid);
+        }
+    }
+}

@@ -139,6 +139,12 @@ impl Vfs {
         Ok(File::new(Arc::clone(node), self.fs.data_device().cloned()))
     }
 
+    /// The inode cache, for its tests.
+    #[cfg(test)]
+    pub(crate) fn inodes(&self) -> &InodeCache {
+        &self.inodes
+    }
+
     fn check_name(&self, name: &[u8]) -> Result<()> {
         if name.len() > self.name_max_bytes {
             return Err(Error::NameTooLong);

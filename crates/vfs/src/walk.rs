@@ -180,3 +180,215 @@ fn node_of_kind(vfs: &Vfs, ino: Ino, kind: FileType) -> Result<Arc<Node>> {
     Err(Corruption { structure: "directory entry", ino: Some(ino), block: None, detail: detail.into() }
         .into())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::conformance::{Content, Object, Tree};
+    use crate::memory_fs::{MemoryFs, ROOT};
+
+    /// Three levels: 20 directories of 20 directories of 10 files.
+    fn tree() -> Tree {
+        let mut tree = Tree::new();
+        for outer in 0..20 {
+            tree.add(format!("{outer:02}"), Object::Directory);
+            for inner in 0..20 {
+                tree.add(format!("{outer:02}/{inner:02}"), Object::Directory);
+                for file in 0..10 {
+                    tree.add(format!("{outer:02}/{inner:02}/{file}"), Object::File(Content::default()));
+                }
+            }
+        }
+        tree
+    }
+
+    const ENTRIES: usize = 1 + 20 + 400 + 4000;
+
+    /// What a walk with several threads tells, visits and failures apart.
+    fn walk(
+        vfs: &Vfs,
+        threads: usize,
+        flow: impl Fn(&[u8]) -> WalkFlow + Sync,
+    ) -> (Vec<String>, Vec<String>) {
+        let (sender, receiver) = mpsc::channel();
+        let options = WalkOptions { threads, ..WalkOptions::default() };
+        vfs.walk(&vfs.root().unwrap(), options, &|event| match event {
+            WalkEvent::Entry(entry) => {
+                let failure = entry.attr().err().map(|error| format!("{}: {error}", text(entry.path())));
+                sender.send((Some(text(entry.path())), failure)).unwrap();
+                flow(entry.path())
+            }
+            WalkEvent::Failure { path, error } => {
+                sender.send((None, Some(format!("{}: {error}", text(path))))).unwrap();
+                WalkFlow::Continue
+            }
+        });
+        drop(sender);
+        let (visits, failures): (Vec<_>, Vec<_>) = receiver.into_iter().unzip();
+        (visits.into_iter().flatten().collect(), failures.into_iter().flatten().collect())
+    }
+
+    fn text(path: &[u8]) -> String {
+        String::from_utf8_lossy(path).into_owned()
+    }
+
+    #[test]
+    fn several_threads_visit_everything_once() {
+        let (vfs, fs) = MemoryFs::new(&tree()).mount(1 << 20, 1 << 20);
+        for threads in [1, 2, 3, 8] {
+            let (visits, failures) = walk(&vfs, threads, |_| WalkFlow::Continue);
+            assert_eq!(failures, [""; 0]);
+            assert_eq!(visits.len(), ENTRIES);
+            assert_eq!(visits.iter().collect::<BTreeSet<_>>().len(), ENTRIES);
+        }
+        // The root, which the mount keeps, is all that is left.
+        assert_eq!(fs.live_handles(), 1);
+        assert_eq!(fs.calls.prefetched.load(Ordering::Relaxed), 4 * (ENTRIES as u64 - 1));
+    }
+
+    #[test]
+    fn only_directories_are_announced_to_who_wants_names() {
+        let (vfs, fs) = MemoryFs::new(&tree()).mount(1 << 20, 1 << 20);
+        let names = AtomicUsize::new(0);
+        let options = WalkOptions { inodes: false, ..WalkOptions::default() };
+        vfs.walk(&vfs.root().unwrap(), options, &|_| {
+            names.fetch_add(1, Ordering::Relaxed);
+            WalkFlow::Continue
+        });
+        assert_eq!(names.into_inner(), ENTRIES);
+        assert_eq!(fs.calls.prefetched.load(Ordering::Relaxed), 420);
+        assert_eq!(fs.calls.read_inode.load(Ordering::Relaxed), 421);
+    }
+
+    #[test]
+    fn large_directories_are_read_in_parts() {
+        let mut tree = Tree::new();
+        for number in 0..5000 {
+            let object = if number % 3 == 0 { Object::Directory } else { Object::Fifo };
+            tree.add(format!("{number}"), object);
+        }
+        let (vfs, _) = MemoryFs::new(&tree).mount(1 << 20, 1 << 20);
+        for threads in [1, 4] {
+            let (visits, failures) = walk(&vfs, threads, |_| WalkFlow::Continue);
+            assert_eq!(failures, [""; 0]);
+            assert_eq!(visits.into_iter().collect::<BTreeSet<_>>().len(), 5001);
+        }
+    }
+
+    #[test]
+    fn subtrees_are_skipped() {
+        let (vfs, _) = MemoryFs::new(&tree()).mount(1 << 20, 1 << 20);
+        let skip = |path: &[u8]| match path {
+            b"03" | b"04/05" => WalkFlow::SkipSubtree,
+            _ => WalkFlow::Continue,
+        };
+        let (visits, _) = walk(&vfs, 4, skip);
+        assert_eq!(visits.len(), ENTRIES - 20 * 11 - 10);
+        assert!(visits.iter().any(|path| path == "03") && !visits.iter().any(|path| path.starts_with("03/")));
+        let (visits, _) = walk(&vfs, 4, |_| WalkFlow::SkipSubtree);
+        assert_eq!(visits, [""]);
+    }
+
+    #[test]
+    fn the_visitor_stops_the_walk() {
+        let (vfs, _) = MemoryFs::new(&tree()).mount(1 << 20, 1 << 20);
+        for threads in [1, 4] {
+            let stop = |path: &[u8]| if path == b"00" { WalkFlow::Stop } else { WalkFlow::Continue };
+            let (visits, _) = walk(&vfs, threads, stop);
+            assert!(visits.len() < ENTRIES, "{} visits with {threads} threads", visits.len());
+        }
+        let mut visits = Vec::new();
+        vfs.walk_sorted(&vfs.root().unwrap(), WalkOptions::default(), &mut |event| {
+            let WalkEvent::Entry(entry) = event else { panic!("{event:?}") };
+            visits.push(text(entry.path()));
+            if visits.len() == 4 { WalkFlow::Stop } else { WalkFlow::Continue }
+        });
+        assert_eq!(visits, ["", "00", "00/00", "00/00/0"]);
+    }
+
+    #[test]
+    fn a_visitor_that_panics_leaves_nobody_waiting() {
+        let (vfs, _) = MemoryFs::new(&tree()).mount(1 << 20, 1 << 20);
+        for threads in [1, 4] {
+            let panics = || {
+                walk(&vfs, threads, |path| {
+                    if path == b"07/07/7" { panic!("on purpose") } else { WalkFlow::Continue }
+                })
+            };
+            assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_directory_is_visited_alone() {
+        let (vfs, fs) = MemoryFs::new(&tree()).mount(1 << 20, 1 << 20);
+        let start = vfs.node(fs.ino("05/05/5")).unwrap();
+        let visits = AtomicUsize::new(0);
+        vfs.walk(&start, WalkOptions::default(), &|event| {
+            assert!(
+                matches!(event, WalkEvent::Entry(entry) if entry.path().is_empty() && entry.depth() == 0)
+            );
+            visits.fetch_add(1, Ordering::Relaxed);
+            WalkFlow::Continue
+        });
+        assert_eq!(visits.into_inner(), 1);
+    }
+
+    /// A tree that lies in several ways is walked to its end, and each lie is told.
+    #[test]
+    fn corrupt_trees_end_and_are_reported() {
+        for threads in [1, 4] {
+            let mut fs = MemoryFs::new(&tree());
+            let (shared, file) = (fs.ino("02/02"), fs.ino("03/03/3"));
+            for (dir, name, ino) in
+                [("00/00", "cycle", ROOT), ("01", "second", shared), ("04", "missing", Ino(5))]
+            {
+                fs.inode_mut(dir).names.push((name.into(), ino));
+            }
+            fs.lying_kind = Some((file, FileType::Directory));
+            let (vfs, _) = fs.mount(1 << 20, 1 << 20);
+            let (visits, failures) = walk(&vfs, threads, |_| WalkFlow::Continue);
+            assert_eq!(visits.len(), ENTRIES + 2);
+            let count = |path: &str, what: &str| {
+                let told = |failure: &&String| failure.starts_with(path) && failure.contains(what);
+                failures.iter().filter(told).count()
+            };
+            assert_eq!(count("00/00/cycle:", "corrupt directory tree of inode 2"), 1);
+            // Which of the two names comes second depends on the threads.
+            assert_eq!(
+                count("01/second:", "corrupt directory tree") + count("02/02:", "corrupt directory tree"),
+                1
+            );
+            assert_eq!(count("04/missing:", "stale"), 1);
+            // Once to the visitor who asks for the attributes, once from the walk that cannot enter it.
+            assert_eq!(count("03/03/3:", "the directory says Directory, the inode says Regular"), 2);
+            assert_eq!(failures.len(), 5, "{failures:?}");
+        }
+    }
+
+    #[test]
+    fn paths_end_at_their_limit_and_not_on_the_stack() {
+        let mut tree = Tree::new();
+        let mut path = Vec::new();
+        let name = [b'd'; 250];
+        while path.len() <= WALK_PATH_MAX_BYTES {
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&name);
+            tree.add(&path, Object::Directory);
+        }
+        path.extend_from_slice(b"/beyond");
+        tree.add(&path, Object::Directory);
+        let count = tree.entries.len();
+        let (vfs, _) = MemoryFs::new(&tree).mount(1 << 20, 1 << 20);
+        let (visits, failures) = walk(&vfs, 2, |_| WalkFlow::Continue);
+        assert_eq!(visits.len(), count - 1);
+        assert!(failures.len() == 1 && failures[0].ends_with("name too long"));
+    }
+}
