@@ -24,7 +24,8 @@ use crate::waiter::Waiter;
 /// must wait for the same thing, because the one that is woken is the only one to learn of it.
 ///
 /// A condition is evaluated by the waiting thread, any number of times, the last time with the result `true`;
-/// it may take what it found (a free slot, say) and it may take locks.
+/// it may take what it found (a free slot, say) and it may take locks. A newcomer whose condition holds at once does
+/// not queue, even if others do.
 pub struct WaitQueue {
     /// How many are in the queue: lets a wake without waiters pass by without the lock. Written under it.
     waiting: AtomicUsize,
@@ -420,6 +421,24 @@ mod tests {
             queue.wake_one();
             assert_eq!(queue.waiting(), 1);
             drop(gives_up);
+            assert!(next.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn an_exclusive_waiter_that_was_satisfied_before_its_wake_passes_it_on() {
+        let (queue, free) = (WaitQueue::new(), AtomicU32::new(1));
+        thread::scope(|scope| {
+            // Queued, it finds the slot that was free already, and is woken for the next slot before it can leave.
+            let mut satisfied = Stay::new(&queue, Kind::Exclusive);
+            satisfied.enter();
+            satisfied.satisfied = take(&free);
+            let next = scope.spawn(|| queue.wait_exclusive_timeout(LONG, || take(&free)));
+            until_waiting(&queue, 2);
+            free.store(1, Ordering::Relaxed);
+            queue.wake_one();
+            assert_eq!(queue.waiting(), 1);
+            drop(satisfied);
             assert!(next.join().unwrap());
         });
     }

@@ -21,11 +21,14 @@ pub(crate) type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock
 pub(crate) type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
 
 /// Rounds of [`spin_until`] that only pause the processor; the pauses double from one round to the next.
-const PAUSE_ROUNDS: u32 = 6;
+const PAUSE_ROUNDS: u32 = 3;
 /// Rounds that offer the processor to another thread: the one that will wake us may need ours.
-const YIELD_ROUNDS: u32 = 12;
+const YIELD_ROUNDS: u32 = 7;
 
 /// Waits a little for `done`, for less time than going to sleep and being woken costs. Tells whether it came.
+///
+/// Few pauses and some yields, as parking_lot has it: with more threads than processors longer pauses only keep the
+/// other thread from coming.
 pub(crate) fn spin_until(done: impl Fn() -> bool) -> bool {
     for round in 0..PAUSE_ROUNDS + YIELD_ROUNDS {
         if done() {
