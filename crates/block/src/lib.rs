@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`FileDevice`] | a regular file or a block device |
 //! | [`MemoryDevice`] | sparse bytes in memory |
+//! | [`Qcow2Device`] | a qcow2 image; [`open_image`] tells it from a raw one |
 //! | [`Overlay`] | writes beside a base that stays as it is |
 //! | [`PartitionDevice`] | a range of another device, as [`partition`] tables name them |
 
@@ -12,6 +13,7 @@ pub mod conformance;
 mod device;
 mod error;
 mod file;
+mod image;
 mod memory;
 mod open_error;
 mod overlay;
@@ -25,6 +27,7 @@ mod window;
 pub use device::{Access, BlockDevice, Device, Request, Topology, check_range, check_write};
 pub use error::{Error, Operation, Result};
 pub use file::{FileDevice, FileOptions, Locking};
+pub use image::{ImageFormat, ImageOptions, Qcow2Device, open_image};
 pub use memory::MemoryDevice;
 pub use open_error::OpenError;
 pub use overlay::{Overlay, OverlayStore};

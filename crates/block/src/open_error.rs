@@ -71,6 +71,36 @@ pub enum OpenError {
         /// What direct I/O needs, in bytes.
         align: u64,
     },
+    /// The file is of a format that is recognised and not supported.
+    #[error("{} is {format}, which cannot be opened; {advice}", path.display())]
+    UnsupportedFormat {
+        /// The file.
+        path: PathBuf,
+        /// What it is, with its article.
+        format: &'static str,
+        /// What to do instead.
+        advice: &'static str,
+    },
+    /// The image wants other files opened, and that has not been allowed.
+    #[error(
+        "{} needs another file, {named:?}, which has not been opened because the image comes from elsewhere and may          name any file; allow it if you trust the image", path.display()
+    )]
+    OtherFileDenied {
+        /// The image.
+        path: PathBuf,
+        /// The file that the image names, as it names it.
+        named: String,
+    },
+    /// The image is damaged, or uses features that are not supported.
+    #[error("cannot open {} as a {format} image: {source}", path.display())]
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// Which format it was taken for.
+        format: &'static str,
+        /// What is wrong.
+        source: io::Error,
+    },
 }
 
 fn use_of(access: Access) -> &'static str {

@@ -111,6 +111,17 @@ impl FileDevice {
         self.rings.as_ref().is_some_and(RingPool::is_usable)
     }
 
+    /// The open file once more, for a reader of image formats. The lock stays with this device.
+    pub(crate) fn duplicate(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// The file as it was named.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn error(&self, operation: Operation, offset: u64, len: u64, source: io::Error) -> Error {
         Error::Io { operation, offset, len, device: self.name(), source }
     }
