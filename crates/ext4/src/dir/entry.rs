@@ -175,11 +175,11 @@ mod tests {
 
     #[test]
     fn a_chain_is_followed_to_its_end() {
-        let bytes = [entry(12, 12, b"a", 1), entry(0, 16, b"gone", 0), entry(13, 20, b"name", 9)].concat();
-        let mut bytes = bytes;
-        bytes.resize(48, 7);
+        let mut bytes =
+            [entry(12, 12, b"a", 1), entry(0, 12, b"gone", 0), entry(13, 20, b"name", 9)].concat();
+        bytes.resize(44, 7);
         let entries: Vec<_> = Entries::new(&bytes, SMALL).map(Result::unwrap).collect();
-        assert_eq!(entries.iter().map(|e| (e.at, e.next)).collect::<Vec<_>>(), [(0, 12), (12, 28), (28, 48)]);
+        assert_eq!(entries.iter().map(|e| (e.at, e.next)).collect::<Vec<_>>(), [(0, 12), (12, 24), (24, 44)]);
         assert_eq!(entries[0].name, b"a");
         assert_eq!(entries[0].kind, Some(FileType::Regular));
         assert_eq!(entries[1].ino, 0);

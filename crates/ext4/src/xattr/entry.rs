@@ -179,12 +179,11 @@ mod tests {
 
     #[test]
     fn names_and_values_are_found() {
-        let mut bytes =
-            list(&[entry(1, b"note", 60, 0, 4), entry(6, b"x", 0, 0, 0), entry(4, b"y", 0, 77, 9)], 72);
-        bytes[60..64].copy_from_slice(b"text");
-        // Two entries of 20 bytes and one of 20: the list ends at byte 60, so values start at 64.
-        assert!(Attributes::judge(&bytes, 0).is_err());
-        bytes[2] = 64;
+        // Three entries of 20 bytes: the list ends at byte 60, values may begin at 64.
+        let entries =
+            |value_at| [entry(1, b"note", value_at, 0, 4), entry(6, b"x", 0, 0, 0), entry(4, b"y", 0, 77, 9)];
+        assert!(Attributes::judge(&list(&entries(60), 72), 0).is_err());
+        let mut bytes = list(&entries(64), 72);
         bytes[64..68].copy_from_slice(b"text");
         let attributes = Attributes::judge(&bytes, 0).unwrap();
         assert_eq!(attributes.find(1, b"note").unwrap().value, Value::Here(b"text"));
