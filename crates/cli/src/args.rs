@@ -1,0 +1,264 @@
+//! The command line as typed: flags, help texts and examples, nothing decided yet.
+//!
+//! [`crate::plan`] turns this into what is meant; commands see only that. Manual pages and completions are made
+//! from the same definitions.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+
+use crate::exit;
+
+const IMAGE_HELP: &str = "\
+IMAGE is a disk image (raw or qcow2) or a block device. `IMAGE?part=N` names partition N of a partitioned \
+disk; a disk with exactly one Linux partition needs no hint. Images are opened read-only and never written: a \
+journal that needs recovery is replayed in memory.";
+
+const JSON_HELP: &str = "\
+Names are bytes. With --json, a name that is not UTF-8 is shown with U+FFFD where bytes do not fit, and its \
+exact bytes stand in hexadecimal beside it: `name_bytes` beside `name`, `path_bytes` beside `path`, and so on. \
+On a terminal, control characters and such bytes are escaped (`\\n`, `\\x1b`, `\\xe9`).";
+
+fn notes() -> String {
+    format!("{IMAGE_HELP}\n\n{JSON_HELP}\n\n{}", exit::TABLE)
+}
+
+/// Open Linux filesystems without the kernel: look inside, copy out, mount
+#[derive(Debug, Parser)]
+#[command(name = "undercroft", version, propagate_version = true, after_long_help = notes())]
+#[command(after_help = "Start with `undercroft tour`; `undercroft --help` tells about images, JSON and exit codes.")]
+pub(crate) struct Typed {
+    /// When to colour the output
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: When,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum When {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// What every command that opens an image takes.
+#[derive(Debug, Args)]
+pub(crate) struct ImageArgs {
+    /// Disk image or block device; `IMAGE?part=N` for a partition
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
+    pub(crate) image: OsString,
+
+    /// Read past the page cache of this machine (O_DIRECT)
+    #[arg(long)]
+    pub(crate) direct: bool,
+
+    /// Open an image that another program holds locked
+    #[arg(long)]
+    pub(crate) no_lock: bool,
+}
+
+/// For commands that print values.
+#[derive(Debug, Args)]
+pub(crate) struct JsonArg {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what is in an image: geometry, state, free space, features
+    #[command(after_help = "Examples:
+  undercroft info disk.img
+  undercroft info '/dev/sdb?part=2'
+  undercroft info --json disk.qcow2")]
+    Info {
+        #[command(flatten)]
+        image: ImageArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// List a directory
+    #[command(after_help = "Owners are numbers, since the names belong to the image's own /etc/passwd. Times are UTC.
+
+Examples:
+  undercroft ls disk.img
+  undercroft ls -la disk.img /etc
+  undercroft ls -R --json disk.img /home")]
+    Ls {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Path inside the image
+        #[arg(default_value = "/")]
+        path: OsString,
+        /// Show mode, links, owner, group, size and time of modification
+        #[arg(short, long)]
+        long: bool,
+        /// Show names that begin with a dot
+        #[arg(short, long)]
+        all: bool,
+        /// Show inode numbers
+        #[arg(short, long)]
+        inode: bool,
+        /// List subdirectories too
+        #[arg(short = 'R', long)]
+        recursive: bool,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Draw a directory and everything below it
+    #[command(after_help = "Examples:
+  undercroft tree disk.img
+  undercroft tree -L 2 disk.img /usr")]
+    Tree {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Path inside the image
+        #[arg(default_value = "/")]
+        path: OsString,
+        /// Go down this many levels only
+        #[arg(short = 'L', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        level: Option<u32>,
+        /// Show names that begin with a dot
+        #[arg(short, long)]
+        all: bool,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Show everything about one file
+    #[command(after_help = "Shows times to the nanosecond, flags as lsattr does, extended attributes, and which parts hold data.
+
+Examples:
+  undercroft stat disk.img /etc/passwd
+  undercroft stat -L --json disk.img /bin/sh")]
+    Stat {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Path inside the image
+        path: OsString,
+        /// Follow a symbolic link
+        #[arg(short = 'L', long)]
+        dereference: bool,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Write files to standard output
+    #[command(after_help = "Examples:
+  undercroft cat disk.img /etc/os-release
+  undercroft cat backup.img /var/log/syslog.1 /var/log/syslog | grep error")]
+    Cat {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Paths inside the image
+        #[arg(required = true)]
+        paths: Vec<OsString>,
+    },
+
+    /// Copy files and whole trees out of an image
+    #[command(after_help = "Keeps modes, times to the nanosecond, extended attributes, ACLs, hard links, symbolic links, fifos, \
+sockets and holes; owners and device nodes too when run as root. Nothing that exists is ever written over, and no \
+name or link in the image can lead outside DEST. If DEST is a directory, PATH is put into it under its own name; the \
+root of an image is put into DEST itself, which must then be empty.
+
+Examples:
+  undercroft get disk.img /home/anna ./anna
+  undercroft get disk.img / ./everything
+  undercroft get --tar disk.img / | zstd > everything.tar.zst")]
+    Get {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Path inside the image
+        path: OsString,
+        /// Where to put it
+        #[arg(required_unless_present = "tar", conflicts_with = "tar", value_hint = ValueHint::AnyPath)]
+        dest: Option<PathBuf>,
+        /// Write a tar archive to standard output instead
+        #[arg(long)]
+        tar: bool,
+        /// Print a JSON summary of what was copied
+        #[arg(long, conflicts_with = "tar")]
+        json: bool,
+    },
+
+    /// Mount an image read-only, through FUSE
+    #[command(after_help = "Returns once the files can be read, and serves them in the background until `undercroft unmount DIR`.
+
+Examples:
+  undercroft mount disk.img /mnt
+  undercroft mount 'disk.img?part=2' ~/disk
+  undercroft mount -o allow_other disk.img /mnt")]
+    Mount {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Directory to mount on
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+        /// Mount options, separated by commas
+        #[arg(short, value_name = "OPTS", value_delimiter = ',')]
+        options: Vec<String>,
+        /// Stay in the foreground until unmounted
+        #[arg(short, long)]
+        foreground: bool,
+        /// Set by the parent of the background process: say on standard output when ready
+        #[arg(long, hide = true, requires = "foreground")]
+        announce: bool,
+    },
+
+    /// Unmount what `mount` mounted
+    #[command(after_help = "Examples:
+  undercroft unmount /mnt")]
+    Unmount {
+        /// Directory it is mounted on
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+    },
+
+    /// See it work: a guided look at a small ext4 image that this program carries
+    #[command(after_help = "Needs no root, no FUSE and no disk. Every byte shown comes out of a real ext4 image that Linux made.")]
+    Tour {
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Write a completion script for a shell to standard output
+    #[command(after_help = "Examples:
+  undercroft completions bash > /etc/bash_completion.d/undercroft
+  undercroft completions zsh > ~/.zfunc/_undercroft
+  undercroft completions fish > ~/.config/fish/completions/undercroft.fish")]
+    Completions {
+        /// Shell
+        shell: Shell,
+    },
+
+    /// Write the manual pages into a directory, or the main page to standard output
+    #[command(after_help = "Examples:
+  undercroft man | man -l -
+  undercroft man /usr/local/share/man/man1")]
+    Man {
+        /// Directory for one page per command
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: Option<PathBuf>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_agree_with_each_other() {
+        super::Typed::command().debug_assert();
+    }
+}

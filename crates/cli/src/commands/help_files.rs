@@ -1,0 +1,49 @@
+//! `completions` and `man`: files made from the definitions of the command line.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::args::Typed;
+use crate::failure::Failure;
+
+/// Writes a completion script to standard output.
+pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
+    // Into memory first: the generator panics when its writer fails.
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Typed::command(), "undercroft", &mut script);
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(&script)?;
+    Ok(stdout.flush()?)
+}
+
+/// Writes the main page to standard output, or all pages into a directory.
+pub(crate) fn man(dir: Option<&Path>) -> Result<(), Failure> {
+    let mut command = Typed::command();
+    command.build();
+    let Some(dir) = dir else {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(&page(&command, "undercroft")?)?;
+        return Ok(stdout.flush()?);
+    };
+    write_page(dir, &command, "undercroft")?;
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
+        write_page(dir, sub, &format!("undercroft-{}", sub.get_name()))?;
+    }
+    Ok(())
+}
+
+fn write_page(dir: &Path, command: &clap::Command, name: &str) -> Result<(), Failure> {
+    let path = dir.join(format!("{name}.1"));
+    fs::write(&path, page(command, name)?)
+        .map_err(|error| Failure::host(format!("cannot write {}", path.display()), &error))
+}
+
+fn page(command: &clap::Command, name: &str) -> Result<Vec<u8>, Failure> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command.clone()).title(name.to_owned()).render(&mut page)?;
+    Ok(page)
+}

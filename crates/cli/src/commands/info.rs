@@ -1,0 +1,365 @@
+//! `info`: what a filesystem is, what state it was left in, and how full it is.
+
+use std::io::Write;
+
+use serde::Serialize;
+use undercroft_ext4::{Ext4, RecoveryReport, State};
+use undercroft_vfs::{Error, FileSystem, StatFs, Timestamp};
+
+use crate::exit::Kind;
+use crate::failure::Failure;
+use crate::image::{self, Opened};
+use crate::plan::{Format, ImageSpec};
+use crate::text::human;
+use crate::text::names::{Label, MountedOn, safe};
+use crate::text::out::Out;
+use crate::text::style;
+
+/// Columns of the bars and of the group map.
+const PICTURE_COLUMNS: usize = 48;
+
+/// What is told about an ext filesystem.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// ext2, ext3 or ext4.
+    filesystem: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition: Option<u32>,
+    #[serde(flatten)]
+    label: Label,
+    uuid: String,
+    /// Where it was mounted last, from the superblock.
+    #[serde(flatten)]
+    last_mounted: MountedOn,
+    state: Condition,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery: Option<Recovery>,
+    size_bytes: u64,
+    block_bytes: u32,
+    blocks: u64,
+    cluster_bytes: u32,
+    blocks_for_files: u64,
+    blocks_free: u64,
+    blocks_available: u64,
+    inode_bytes: u16,
+    inodes: u64,
+    inodes_free: u64,
+    groups: u32,
+    blocks_per_group: u32,
+    inodes_per_group: u32,
+    /// How full the groups are in percent, first to last; neighbours are put together where there are many.
+    group_map_percent: Vec<u8>,
+    journal: Journal,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encoding: Option<&'static str>,
+    created: Option<String>,
+    mounted: Option<String>,
+    written: Option<String>,
+    checked: Option<String>,
+    mounts_since_check: u16,
+    lifetime_writes_kib: u64,
+    features: Vec<String>,
+    #[serde(skip)]
+    times: [Timestamp; 4],
+}
+
+/// How it was left.
+#[derive(Debug, Serialize)]
+struct Condition {
+    /// Unmounted cleanly, and without errors.
+    clean: bool,
+    /// The kernel has recorded errors.
+    errors: bool,
+    error_count: u32,
+    /// Files that were deleted while open, or were being cut, when the system stopped.
+    orphans: u64,
+}
+
+/// What was replayed in memory when the image was opened.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Recovery {
+    pub(crate) transactions: u32,
+    pub(crate) blocks_logged: u64,
+    pub(crate) blocks_replayed: u64,
+    pub(crate) blocks_revoked: u64,
+    pub(crate) fast_commits: u32,
+    pub(crate) fast_commit_operations: u64,
+    pub(crate) fast_commits_cut_short: bool,
+    pub(crate) recorded_error: i32,
+}
+
+impl From<&RecoveryReport> for Recovery {
+    fn from(report: &RecoveryReport) -> Self {
+        Self {
+            transactions: report.transactions,
+            blocks_logged: report.blocks_logged,
+            blocks_replayed: report.blocks_replayed,
+            blocks_revoked: report.blocks_revoked,
+            fast_commits: report.fast_commits,
+            fast_commit_operations: report.fast_commit_operations,
+            fast_commits_cut_short: report.fast_commits_cut_short,
+            recorded_error: report.recorded_error,
+        }
+    }
+}
+
+impl Recovery {
+    /// `3 transactions, 17 blocks`.
+    pub(crate) fn words(&self) -> String {
+        let mut words = format!(
+            "{}, {}",
+            human::counted(self.transactions.into(), "transaction"),
+            human::counted(self.blocks_replayed, "block")
+        );
+        if self.fast_commits > 0 {
+            words.push_str(&format!(", {}", human::counted(self.fast_commits.into(), "fast commit")));
+        }
+        words
+    }
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+enum Journal {
+    None,
+    Internal { inode: u32 },
+    External { uuid: String },
+}
+
+/// Shows what is in an image.
+pub(crate) fn run(image: &ImageSpec, format: Format) -> Result<(), Failure> {
+    let opened = image::open(image)?;
+    let report = report(&opened).map_err(|error| {
+        Failure::new(Kind::of(&error), format!("cannot read {}", image.shown())).because(&error)
+    })?;
+    let mut out = Out::stdout();
+    match format {
+        Format::Json => out.json(&report)?,
+        Format::Text => report.text(&mut out)?,
+    }
+    out.finish()
+}
+
+/// Reads what there is to tell.
+pub(crate) fn report(opened: &Opened) -> Result<Report, Error> {
+    let ext4 = &*opened.ext4;
+    let superblock = ext4.superblock();
+    let geometry = superblock.geometry();
+    let StatFs { blocks, blocks_free, blocks_available, inodes, inodes_free, .. } = ext4.statfs()?;
+    let state = superblock.state();
+    let errors = state.contains(State::ERRORS) || superblock.error_count() > 0;
+    let time = |time: Timestamp| (time.seconds != 0).then(|| human::exact_time(time));
+    let journal = match (superblock.journal_inode(), superblock.external_journal()) {
+        (Some(inode), _) => Journal::Internal { inode },
+        (None, Some(uuid)) => Journal::External { uuid: uuid.to_string() },
+        (None, None) => Journal::None,
+    };
+    Ok(Report {
+        filesystem: superblock.family(),
+        partition: opened.partition,
+        label: superblock.label().to_vec().into(),
+        uuid: superblock.uuid().to_string(),
+        last_mounted: superblock.last_mounted().to_vec().into(),
+        state: Condition {
+            clean: state.contains(State::CLEAN) && !errors && ext4.recovery().is_none(),
+            errors,
+            error_count: superblock.error_count(),
+            orphans: ext4.orphans()?.len() as u64,
+        },
+        recovery: ext4.recovery().map(Recovery::from),
+        size_bytes: geometry.blocks().saturating_mul(geometry.block_bytes().into()),
+        block_bytes: geometry.block_bytes(),
+        blocks: geometry.blocks(),
+        cluster_bytes: geometry.cluster_bytes(),
+        blocks_for_files: blocks,
+        blocks_free,
+        blocks_available,
+        inode_bytes: geometry.inode_bytes(),
+        inodes,
+        inodes_free,
+        groups: geometry.groups(),
+        blocks_per_group: geometry.blocks_per_group(),
+        inodes_per_group: geometry.inodes_per_group(),
+        group_map_percent: group_map(ext4)?,
+        journal,
+        encoding: superblock.encoding(),
+        created: time(superblock.created()),
+        mounted: time(superblock.mounted()),
+        written: time(superblock.written()),
+        checked: time(superblock.checked()),
+        mounts_since_check: superblock.mount_count(),
+        lifetime_writes_kib: superblock.lifetime_writes_kib(),
+        features: superblock.features().names(),
+        times: [superblock.created(), superblock.mounted(), superblock.written(), superblock.checked()],
+    })
+}
+
+/// How full the groups are, put together to at most as many as a picture has columns.
+fn group_map(ext4: &Ext4) -> Result<Vec<u8>, Error> {
+    let groups = ext4.superblock().geometry().groups() as usize;
+    let per_column = groups.div_ceil(PICTURE_COLUMNS).max(1);
+    let mut columns: Vec<(u64, u64)> = vec![(0, 0); groups.div_ceil(per_column)];
+    for (index, usage) in ext4.group_usage().enumerate() {
+        let (free, blocks) = usage?;
+        let column = &mut columns[index / per_column];
+        column.0 = column.0.saturating_add(free);
+        column.1 = column.1.saturating_add(blocks);
+    }
+    Ok(columns
+        .into_iter()
+        .map(|(free, blocks)| {
+            let used = u128::from(blocks.saturating_sub(free));
+            (used * 100).checked_div(u128::from(blocks)).unwrap_or(0) as u8
+        })
+        .collect())
+}
+
+impl Report {
+    /// Size of the filesystem.
+    pub(crate) const fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// As people read it.
+    pub(crate) fn text(&self, out: &mut Out) -> Result<(), Failure> {
+        let palette = out.palette;
+        let label = safe(&self.label.raw);
+        let title = if label.is_empty() { "without a label".to_owned() } else { format!("\"{label}\"") };
+        let place = self.partition.map_or_else(String::new, |number| format!(", partition {number}"));
+        writeln!(out, "{} {title}{place}", palette.paint(style::HEADING, self.filesystem))?;
+        let mut line = |label: &str, value: &str| {
+            writeln!(out, "  {} {value}", palette.paint(style::DIM, &format!("{label:<9}")))
+        };
+        line("uuid", &self.uuid)?;
+        for (number, sentence) in self.state_sentences().into_iter().enumerate() {
+            let colour = if self.state.clean { style::GOOD } else { style::WARN };
+            line(if number == 0 { "state" } else { "" }, &palette.paint(colour, &sentence))?;
+        }
+        line(
+            "size",
+            &format!(
+                "{} in {} of {}",
+                human::size(self.size_bytes),
+                human::counted(self.blocks, "block"),
+                human::size(self.block_bytes.into())
+            ),
+        )?;
+        let bytes = |blocks: u64| human::size(blocks.saturating_mul(self.block_bytes.into()));
+        let used = self.blocks_for_files.saturating_sub(self.blocks_free);
+        let bar = |part, whole| palette.paint(style::PICTURE, &human::bar(part, whole, PICTURE_COLUMNS));
+        line("space", &format!("{} {}", bar(used, self.blocks_for_files), human::percent(used, self.blocks_for_files)))?;
+        line(
+            "",
+            &format!("{} used, {} free, {} of it for users", bytes(used), bytes(self.blocks_free), bytes(self.blocks_available)),
+        )?;
+        let inodes_used = self.inodes.saturating_sub(self.inodes_free);
+        line("inodes", &format!("{} {}", bar(inodes_used, self.inodes), human::percent(inodes_used, self.inodes)))?;
+        line(
+            "",
+            &format!("{} used, {} free, of {} bytes", human::count(inodes_used), human::count(self.inodes_free), self.inode_bytes),
+        )?;
+        let per_column = (self.groups as usize).div_ceil(self.group_map_percent.len().max(1));
+        let map: String = self.group_map_percent.iter().map(|percent| shade(*percent)).collect();
+        let legend = if per_column > 1 { format!("; a column is {per_column} groups") } else { String::new() };
+        line("groups", &palette.paint(style::PICTURE, &map))?;
+        line(
+            "",
+            &format!(
+                "{} of {} blocks and {} inodes, the taller the fuller{legend}",
+                human::counted(self.groups.into(), "group"),
+                human::count(self.blocks_per_group.into()),
+                human::count(self.inodes_per_group.into())
+            ),
+        )?;
+        line("journal", &self.journal_words())?;
+        for (label, time) in ["created", "mounted", "written", "checked"].into_iter().zip(self.times) {
+            let time = human::second_or_never(time);
+            let mounted_on = safe(&self.last_mounted.raw);
+            match label {
+                "mounted" if !mounted_on.is_empty() => line(label, &format!("{time}, on {mounted_on}"))?,
+                _ => line(label, &time)?,
+            }
+        }
+        if let Some(encoding) = self.encoding {
+            line("names", &format!("{encoding} where case is ignored"))?;
+        }
+        for (number, features) in wrap(&self.features, out.width.saturating_sub(12)).into_iter().enumerate() {
+            let label = if number == 0 { "features" } else { "" };
+            writeln!(out, "  {} {features}", palette.paint(style::DIM, &format!("{label:<9}")))?;
+        }
+        Ok(())
+    }
+
+    fn state_sentences(&self) -> Vec<String> {
+        let mut sentences = Vec::new();
+        if let Some(recovery) = &self.recovery {
+            sentences.push(format!("was not unmounted; replayed in memory: {}", recovery.words()));
+            sentences.push("the image itself was not written".to_owned());
+            if recovery.recorded_error != 0 {
+                sentences.push(format!("its last writer gave up with error {}; run e2fsck", recovery.recorded_error));
+            }
+        }
+        if self.state.errors {
+            let errors = human::counted(self.state.error_count.into(), "error");
+            sentences.push(format!("Linux has recorded {errors}; run e2fsck"));
+        }
+        if self.state.orphans > 0 {
+            let orphans = human::counted(self.state.orphans, "deleted file");
+            sentences.push(format!("{orphans} still held space when the system stopped"));
+        }
+        if sentences.is_empty() {
+            sentences.push(if self.state.clean { "clean" } else { "was not unmounted, and nothing is to be replayed" }.to_owned());
+        }
+        sentences
+    }
+
+    fn journal_words(&self) -> String {
+        match &self.journal {
+            Journal::None => "none".to_owned(),
+            Journal::Internal { inode } => format!("internal, inode {inode}"),
+            Journal::External { uuid } => format!("on another device, {uuid}"),
+        }
+    }
+}
+
+/// A column as tall as a share is large; an empty one keeps its place.
+fn shade(percent: u8) -> char {
+    const STEPS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    // Anything used at all shows, and only what is full looks full.
+    STEPS[match percent {
+        0 => 0,
+        100.. => 8,
+        percent => (usize::from(percent) * 7 / 100) + 1,
+    }]
+}
+
+/// Words in lines of at most `columns`.
+fn wrap(words: &[String], columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.clone()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{shade, wrap};
+
+    #[test]
+    fn a_little_use_shows_and_only_full_looks_full() {
+        assert_eq!([0, 1, 50, 99, 100].map(shade), ['·', '▁', '▄', '▇', '█']);
+    }
+
+    #[test]
+    fn words_wrap_between_words() {
+        let words: Vec<String> = ["aa", "bb", "cccccc", "d"].map(str::to_owned).into();
+        assert_eq!(wrap(&words, 5), ["aa bb", "cccccc", "d"]);
+    }
+}

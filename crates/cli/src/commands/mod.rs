@@ -1,0 +1,33 @@
+//! The commands. Each takes what is meant, opens what it needs, builds values and prints them as text or JSON.
+
+mod cat;
+mod facts;
+mod help_files;
+mod info;
+mod list;
+mod mount;
+mod stat;
+mod tour;
+mod tree;
+
+use crate::exit::Kind;
+use crate::failure::Failure;
+use crate::get;
+use crate::plan::Plan;
+
+/// Does one thing. `Ok(Some(kind))` says that failures were already printed and what they amount to.
+pub(crate) fn run(plan: Plan) -> Result<Option<Kind>, Failure> {
+    match plan {
+        Plan::Info { image, format } => info::run(&image, format).map(|()| None),
+        Plan::List { image, path, style, format } => list::run(&image, &path, style, format),
+        Plan::Tree { image, path, levels, all, format } => tree::run(&image, &path, levels, all, format),
+        Plan::Stat { image, path, follow, format } => stat::run(&image, &path, follow, format).map(|()| None),
+        Plan::Cat { image, paths } => cat::run(&image, &paths),
+        Plan::Get { image, path, to, format } => get::run(&image, &path, to, format),
+        Plan::Mount { image, dir, options, how } => mount::run(&image, &dir, &options, how).map(|()| None),
+        Plan::Unmount { dir } => mount::unmount(&dir).map(|()| None),
+        Plan::Tour { format } => tour::run(format).map(|()| None),
+        Plan::Completions { shell } => help_files::completions(shell).map(|()| None),
+        Plan::Man { dir } => help_files::man(dir.as_deref()).map(|()| None),
+    }
+}

@@ -1,0 +1,162 @@
+//! `mount` and `unmount`.
+//!
+//! In the background form this program starts itself again with `--foreground --announce`; that process opens the
+//! image, mounts, says `ready` on its standard output, lets go of the terminal and serves. Its parent waits for
+//! the word, so that the files are there when the command returns, and a failure is told by whoever met it, in the
+//! terminal, with its exit code.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use undercroft_fuse::{MountError, MountOptions, UnmountError};
+
+use crate::exit::Kind;
+use crate::failure::Failure;
+use crate::image;
+use crate::plan::{ImageSpec, Serving};
+use crate::text::names::safe;
+
+/// What the process in the background says when the files can be read.
+const READY: &str = "ready";
+
+/// Mounts and, unless another process does it, serves until unmounted.
+pub(crate) fn run(image: &ImageSpec, dir: &Path, options: &[String], how: Serving) -> Result<(), Failure> {
+    let mut settings = MountOptions { fs_name: source(image), ..MountOptions::default() };
+    settings
+        .apply(&options.join(","))
+        .map_err(|error| Failure::new(Kind::Usage, "cannot mount").because(&error))?;
+    match how {
+        Serving::Background => in_background(image, dir, options),
+        Serving::Foreground => {
+            let mounted = mount(image, dir, settings)?;
+            if io::stderr().is_terminal() {
+                let dir = safe(dir.as_os_str().as_bytes());
+                eprintln!("{} is mounted on {dir}; interrupt or `undercroft unmount` ends it", image.shown());
+            }
+            serve(mounted)
+        }
+        Serving::Announcing => {
+            // Not being in the terminal's session is all there is to being in the background. This fails only for
+            // a process that leads a group, which then is in nobody's way.
+            let _ = rustix::process::setsid();
+            let mounted = mount(image, dir, settings)?;
+            let mut stdout = io::stdout();
+            writeln!(stdout, "{READY}")?;
+            stdout.flush()?;
+            let_go().map_err(|error| Failure::host("cannot leave the terminal", &error))?;
+            serve(mounted)
+        }
+    }
+}
+
+/// Takes a mount away and waits until its server has closed the image.
+pub(crate) fn unmount(dir: &Path) -> Result<(), Failure> {
+    undercroft_fuse::unmount(dir).map_err(|error| {
+        let advice = match &error {
+            UnmountError::NotMounted(_) => Some("`findmnt` lists what is mounted"),
+            UnmountError::Foreign { .. } => Some("use `umount` for it"),
+            _ => None,
+        };
+        let failure = Failure::new(Kind::Host, "cannot unmount").because(&error);
+        advice.into_iter().fold(failure, Failure::advise)
+    })
+}
+
+fn mount(image: &ImageSpec, dir: &Path, settings: MountOptions) -> Result<undercroft_fuse::Mounted, Failure> {
+    check_point(dir)?;
+    // The mount must be the filesystem's only owner, so that unmounting closes the image.
+    let image::Opened { vfs, ext4, .. } = image::open(image)?;
+    drop(ext4);
+    let mut mounted = undercroft_fuse::mount(vfs, dir, settings).map_err(|error| mount_failure(&error))?;
+    mounted.unmount_on_signals().map_err(|error| mount_failure(&error))?;
+    Ok(mounted)
+}
+
+fn serve(mounted: undercroft_fuse::Mounted) -> Result<(), Failure> {
+    mounted.wait().map_err(|error| mount_failure(&error))
+}
+
+fn mount_failure(error: &MountError) -> Failure {
+    let kind = match error {
+        MountError::Options(_) => Kind::Usage,
+        MountError::Root(cause) => Kind::of(cause),
+        _ => Kind::Host,
+    };
+    Failure::new(kind, "cannot mount").because(error)
+}
+
+/// The usual mistakes with a mount point, in words.
+fn check_point(dir: &Path) -> Result<(), Failure> {
+    let shown = safe(dir.as_os_str().as_bytes());
+    match fs::metadata(dir) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(Failure::new(Kind::Host, format!("cannot mount on {shown}: it is not a directory"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Failure::host(format!("cannot mount on {shown}"), &error)
+                .advise(format!("make the directory first: mkdir {shown}")))
+        }
+        Err(error) => Err(Failure::host(format!("cannot mount on {shown}"), &error)),
+    }
+}
+
+/// What `mount` and `findmnt` show as the source.
+fn source(image: &ImageSpec) -> String {
+    let path = image.path.canonicalize().unwrap_or_else(|_| image.path.clone());
+    match image.partition {
+        Some(number) => format!("{}?part={number}", path.display()),
+        None => path.display().to_string(),
+    }
+}
+
+fn in_background(image: &ImageSpec, dir: &Path, options: &[String]) -> Result<(), Failure> {
+    let host = |error: io::Error| Failure::host("cannot start the process that serves the mount", &error);
+    let mut command = Command::new(env::current_exe().map_err(host)?);
+    command.args(["mount", "--foreground", "--announce"]);
+    if image.direct {
+        command.arg("--direct");
+    }
+    if !image.lock {
+        command.arg("--no-lock");
+    }
+    if !options.is_empty() {
+        command.arg("-o").arg(options.join(","));
+    }
+    let mut typed = image.path.clone().into_os_string();
+    if let Some(number) = image.partition {
+        typed.push(format!("?part={number}"));
+    }
+    command.arg("--").arg(typed).arg(dir);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(host)?;
+    let mut word = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut word).map_err(host)?;
+    }
+    if word.trim_end() == READY {
+        return Ok(());
+    }
+    // It has said on standard error what was wrong; what is left to hand on is the number.
+    let status = child.wait().map_err(host)?;
+    Err(match status.code() {
+        Some(code) => Failure::told(kind_of(code)),
+        None => Failure::new(Kind::Host, format!("the process that serves the mount was killed: {status}")),
+    })
+}
+
+/// The kind behind a child's exit code.
+fn kind_of(code: i32) -> Kind {
+    let kinds = [Kind::Usage, Kind::CannotOpen, Kind::Unsupported, Kind::Corrupt, Kind::Io, Kind::Path];
+    kinds.into_iter().find(|kind| i32::from(kind.code()) == code).unwrap_or(Kind::Host)
+}
+
+/// Gives the terminal and the working directory back, so that nothing but the mount keeps them.
+fn let_go() -> io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    env::set_current_dir("/")
+}

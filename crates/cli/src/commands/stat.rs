@@ -1,0 +1,179 @@
+//! `stat`: everything about one file, with its extended attributes and where its data is.
+
+use std::io::Write;
+
+use serde::Serialize;
+use undercroft_vfs::{Error, File, FileType, Node, Vfs};
+
+use super::facts::Facts;
+use crate::failure::Failure;
+use crate::image;
+use crate::plan::{Format, ImageSpec};
+use crate::text::human;
+use crate::text::names::{Name, Path, Value, safe};
+use crate::text::out::Out;
+use crate::text::style;
+
+/// As many data ranges as are shown; a badly fragmented file has more than anybody reads.
+const RANGES_MAX: usize = 1000;
+/// As many of them as the text shows.
+const RANGES_SHOWN: usize = 8;
+
+/// One file.
+#[derive(Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    path: Path,
+    #[serde(flatten)]
+    facts: Facts,
+    xattrs: Vec<Xattr>,
+    /// For a regular file: the ranges that are not holes, at most [`RANGES_MAX`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Vec<Range>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Xattr {
+    #[serde(flatten)]
+    name: Name,
+    #[serde(flatten)]
+    value: Value,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Range {
+    offset_bytes: u64,
+    length_bytes: u64,
+}
+
+/// Shows `path`.
+pub(crate) fn run(image: &ImageSpec, path: &[u8], follow: bool, format: Format) -> Result<(), Failure> {
+    let vfs = image::open(image)?.vfs;
+    let node = image::resolve(&vfs, path, follow)?;
+    let report = report(&vfs, path, &node).map_err(|error| Failure::inside(path, &error))?;
+    let mut out = Out::stdout();
+    match format {
+        Format::Json => out.json(&report)?,
+        Format::Text => text(&mut out, &report)?,
+    }
+    out.finish()
+}
+
+fn report(vfs: &Vfs, path: &[u8], node: &std::sync::Arc<Node>) -> Result<Report, Error> {
+    let facts = Facts::read(node)?;
+    let mut xattrs = Vec::new();
+    for name in node.list_xattrs()? {
+        if let Some(value) = node.xattr(&name)? {
+            xattrs.push(Xattr { name: name.into(), value: value.into() });
+        }
+    }
+    let data = match facts.attr.kind {
+        FileType::Regular => match vfs.open_node(node).and_then(|file| ranges(&file)) {
+            Ok(ranges) => Some(ranges),
+            // What has no key still has attributes.
+            Err(Error::NoKey | Error::Unsupported(_)) => None,
+            Err(error) => return Err(error),
+        },
+        _ => None,
+    };
+    Ok(Report { path: path.to_vec().into(), facts, xattrs, data })
+}
+
+/// The first ranges of a file that are not holes.
+fn ranges(file: &File) -> Result<Vec<Range>, Error> {
+    let mut ranges = Vec::new();
+    let mut offset = 0;
+    while ranges.len() < RANGES_MAX {
+        let start = match file.seek_data(offset) {
+            Ok(start) => start,
+            Err(Error::NoSuchOffset) => break,
+            Err(error) => return Err(error),
+        };
+        let end = file.seek_hole(start)?;
+        if end <= start {
+            break;
+        }
+        ranges.push(Range { offset_bytes: start, length_bytes: end - start });
+        offset = end;
+    }
+    Ok(ranges)
+}
+
+fn text(out: &mut Out, report: &Report) -> Result<(), Failure> {
+    let facts = &report.facts;
+    let attr = &facts.attr;
+    let palette = out.palette;
+    let path = out.name(&report.path.raw).into_owned();
+    out.write_all(&path)?;
+    if let Some(target) = &facts.target {
+        let target = out.name(&target.raw).into_owned();
+        out.write_all(b" -> ")?;
+        out.write_all(&target)?;
+    }
+    out.write_all(b"\n")?;
+    let mut line = |label: &str, value: &str| {
+        writeln!(out, "  {} {value}", palette.paint(style::DIM, &format!("{label:<10}")))
+    };
+    line("kind", facts.kind)?;
+    if let Some(device) = facts.device {
+        line("device", &format!("{}, {}", device.major, device.minor))?;
+    }
+    let allocated = match facts.allocated_bytes {
+        0 => "nothing allocated".to_owned(),
+        bytes => format!("{} allocated", human::size(bytes)),
+    };
+    line("size", &format!("{} bytes ({}), {allocated}", human::count(attr.size_bytes), human::size(attr.size_bytes)))?;
+    line("inode", &format!("{}, generation {}, {}", facts.inode, facts.generation, human::counted(attr.links.into(), "link")))?;
+    line("mode", &format!("{} {}", facts.mode, human::mode_letters(attr)))?;
+    line("owner", &format!("{}, group {}, project {}", facts.uid, facts.gid, facts.project))?;
+    line("flags", &facts.flags)?;
+    line("modified", &facts.modified)?;
+    line("accessed", &facts.accessed)?;
+    line("changed", &facts.changed)?;
+    if let Some(created) = &facts.created {
+        line("created", created)?;
+    }
+    for Xattr { name, value } in &report.xattrs {
+        line("xattr", &format!("{} = {}", safe(&name.raw), shown_value(&value.raw)))?;
+    }
+    if let Some(ranges) = &report.data {
+        for range in ranges.iter().take(RANGES_SHOWN) {
+            let length = human::size(range.length_bytes);
+            line("data", &format!("{length} at byte {}", human::count(range.offset_bytes)))?;
+        }
+        if ranges.len() > RANGES_SHOWN {
+            let more = ranges.len() - RANGES_SHOWN;
+            let more = if ranges.len() == RANGES_MAX { format!("{more} or more") } else { more.to_string() };
+            line("data", &format!("... and {more} further ranges"))?;
+        }
+        if ranges.is_empty() && attr.size_bytes > 0 {
+            line("data", "none: the whole file is a hole")?;
+        }
+    }
+    Ok(())
+}
+
+/// Text in quotes, anything else in hexadecimal, long values cut.
+fn shown_value(value: &[u8]) -> String {
+    const SHOWN_MAX: usize = 120;
+    let cut = &value[..value.len().min(SHOWN_MAX)];
+    let more = if cut.len() < value.len() { format!(" ... ({} bytes)", value.len()) } else { String::new() };
+    let printable = !cut.iter().any(u8::is_ascii_control) && std::str::from_utf8(value).is_ok();
+    if printable {
+        format!("\"{}\"{more}", safe(cut))
+    } else {
+        format!("0x{}{more}", crate::text::names::hex(cut))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown_value;
+
+    #[test]
+    fn values_are_text_when_they_can_be() {
+        assert_eq!(shown_value(b"stone"), "\"stone\"");
+        assert_eq!(shown_value(&[2, 0, 255]), "0x0200ff");
+        assert_eq!(shown_value(&[b'a'; 200]), format!("\"{}\" ... (200 bytes)", "a".repeat(120)));
+    }
+}

@@ -1,0 +1,207 @@
+//! The tour in text: what was found, with pictures.
+
+use std::io::Write;
+
+use undercroft_vfs::FileType;
+
+use super::{Branch, Report, Sparse};
+use crate::failure::Failure;
+use crate::text::human;
+use crate::text::names::safe;
+use crate::text::out::Out;
+use crate::text::style::{self, Palette};
+
+/// Names drawn of one directory before the rest is counted.
+const NAMES_SHOWN: usize = 4;
+/// Columns of the picture of a sparse file.
+const PICTURE_COLUMNS: usize = 64;
+
+/// Writes the whole tour.
+pub(super) fn text(out: &mut Out, report: &Report) -> Result<(), Failure> {
+    let palette = out.palette;
+    welcome(out, report)?;
+
+    chapter(out, 1, "What it is")?;
+    report.image.text(out)?;
+
+    chapter(out, 2, "What is in it")?;
+    draw_tree(out, &report.tree)?;
+
+    chapter(out, 3, "Every byte")?;
+    let verified = &report.verified;
+    say(out, &format!(
+        "{} {}, {}, read and compared with the SHA-256 sums that Linux took:",
+        palette.paint(style::PICTURE, &human::bar(1, 1, 16)),
+        human::counted(verified.files, "file"),
+        human::size(verified.bytes),
+    ))?;
+    say(out, &palette.paint(style::GOOD, "all of them are right, to the last bit."))?;
+
+    chapter(out, 4, "Odd corners")?;
+    corners(out, report)?;
+
+    chapter(out, 5, "The interruption")?;
+    interruption(out, report)?;
+
+    chapter(out, 6, "Now your own disk")?;
+    for (command, meaning) in [
+        ("undercroft info DISK.img", "what is it, and in what state?"),
+        ("undercroft tree -L 2 DISK.img", "look around"),
+        ("undercroft get DISK.img /home ./home", "copy out, with everything that hangs on the files"),
+        ("undercroft mount DISK.img DIR", "use it with every program, read-only"),
+        ("undercroft info '/dev/sda?part=2'", "disks and partitions work as well as images"),
+    ] {
+        say(out, &format!("{}  {}", palette.paint(style::COMMAND, &format!("{command:<38}")), palette.paint(style::DIM, meaning)))?;
+    }
+    say(out, "")?;
+    say(out, "Nothing that these commands open is ever written.")
+}
+
+fn welcome(out: &mut Out, report: &Report) -> Result<(), Failure> {
+    let palette = out.palette;
+    let arches = ["   .-\"\"-.   .-\"\"-.   .-\"\"-.", "  /      \\ /      \\ /      \\", " |        |        |        |", " |        |        |        |"];
+    let words = [
+        palette.paint(style::HEADING, "undercroft"),
+        format!(
+            "A real ext4 filesystem travels inside this program: {}, packed into {}.",
+            human::size(report.image.size_bytes()),
+            human::size(report.compressed_bytes)
+        ),
+        "Linux made it, filled it, and lost power. Everything below is read from".to_owned(),
+        "it now, in memory: no root, no kernel driver, no FUSE, no other tool.".to_owned(),
+    ];
+    writeln!(out)?;
+    for (arch, words) in arches.into_iter().zip(words) {
+        writeln!(out, "{}   {words}", palette.paint(style::PICTURE, &format!("{arch:<29}")))?;
+    }
+    Ok(())
+}
+
+fn chapter(out: &mut Out, number: u32, title: &str) -> Result<(), Failure> {
+    let palette = out.palette;
+    let line = "─".repeat(out.width.saturating_sub(title.len() + 6));
+    writeln!(
+        out,
+        "\n{} {} {}",
+        palette.paint(style::PICTURE, &format!("─ {number}")),
+        palette.paint(style::HEADING, title),
+        palette.paint(style::PICTURE, &line)
+    )?;
+    Ok(())
+}
+
+fn say(out: &mut Out, line: &str) -> Result<(), Failure> {
+    writeln!(out, "  {line}")?;
+    Ok(())
+}
+
+/// The tree, with few names of each directory and the number of the others.
+fn draw_tree(out: &mut Out, tree: &[Branch]) -> Result<(), Failure> {
+    let palette = out.palette;
+    say(out, &palette.paint(style::DIM, "/"))?;
+    let mut last_at: Vec<bool> = Vec::new();
+    let mut drawn_at: Vec<usize> = vec![0];
+    let mut left_out = 0_usize;
+    for branch in tree {
+        let depth = branch.depth as usize;
+        last_at.truncate(depth - 1);
+        drawn_at.truncate(depth);
+        drawn_at.resize(depth, 0);
+        drawn_at[depth - 1] += 1;
+        let indent: String = last_at.iter().map(|last| if *last { "    " } else { "│   " }).collect();
+        last_at.push(branch.last);
+        // Only files are left out, and only where more than one would be; the root shows all.
+        let too_many = depth > 1 && drawn_at[depth - 1] > NAMES_SHOWN && branch.attr.kind != FileType::Directory;
+        if too_many && !(branch.last && left_out == 0) {
+            left_out += 1;
+            if branch.last {
+                let rest = format!("{indent}└── ... and {left_out} more");
+                say(out, &palette.paint(style::DIM, &rest))?;
+                left_out = 0;
+            }
+            continue;
+        }
+        let fork = format!("{indent}{}", if branch.last { "└── " } else { "├── " });
+        say(out, &format!("{}{}{}", palette.paint(style::DIM, &fork), name(palette, branch), remark(palette, branch)))?;
+    }
+    Ok(())
+}
+
+fn name(palette: Palette, branch: &Branch) -> String {
+    palette.paint(style::of_file(&branch.attr), &safe(&branch.name))
+}
+
+fn remark(palette: Palette, branch: &Branch) -> String {
+    match (&branch.target, branch.attr.kind) {
+        (Some(target), _) => format!(" -> {}", safe(&target.raw)),
+        (None, FileType::Regular) => palette.paint(style::DIM, &format!("  {}", human::size(branch.size_bytes))),
+        (None, FileType::Directory) => String::new(),
+        (None, _) => palette.paint(style::DIM, &format!("  {}", branch.kind)),
+    }
+}
+
+fn corners(out: &mut Out, report: &Report) -> Result<(), Failure> {
+    let palette = out.palette;
+    let path = |raw: &[u8]| palette.paint(style::HEADING, &safe(raw));
+
+    let sparse = &report.sparse;
+    say(out, &format!(
+        "{} is {} long and takes {} on disk; the rest are holes:",
+        path(&sparse.path.raw),
+        human::size(sparse.size_bytes),
+        human::size(sparse.allocated_bytes)
+    ))?;
+    say(out, &palette.paint(style::PICTURE, &islands(sparse)))?;
+
+    let names: Vec<String> = report.hard_links.iter().map(|name| safe(&name.raw)).collect();
+    say(out, "")?;
+    say(out, &format!("{} are {} names of one file, inode {}.", names.join(" and "), names.len(), report.hard_link_inode))?;
+    say(out, &format!(
+        "{} points to {}, which is inode {}.",
+        path(&report.symlink.path.raw),
+        safe(&report.symlink.target.raw),
+        report.symlink.leads_to_inode
+    ))?;
+    let labels: Vec<String> = report
+        .labelled
+        .xattrs
+        .iter()
+        .map(|(name, value)| format!("{name} = \"{}\"", safe(&value.raw)))
+        .collect();
+    let acl = if report.labelled.acl { ", and an access control list" } else { "" };
+    say(out, &format!("{} carries {}{acl}.", path(&report.labelled.path.raw), labels.join(", ")))?;
+    say(out, &format!("{} was last changed at {}: no year 2038 here.", path(&report.latest_time.path.raw), report.latest_time.modified))?;
+
+    let odd: Vec<String> = report.odd_names.iter().map(|name| safe(&name.raw)).collect();
+    say(out, &format!("Names are bytes, and none of them gets at your terminal: {}", odd.join("  ")))
+}
+
+/// Where in a file there is data.
+fn islands(sparse: &Sparse) -> String {
+    let mut picture = vec!['·'; PICTURE_COLUMNS];
+    for (start, length) in &sparse.data {
+        let column = |byte: u64| (u128::from(byte) * PICTURE_COLUMNS as u128 / u128::from(sparse.size_bytes.max(1))) as usize;
+        let last = column(start + length.saturating_sub(1)).min(PICTURE_COLUMNS - 1);
+        for place in &mut picture[column(*start).min(last)..=last] {
+            *place = '█';
+        }
+    }
+    picture.into_iter().collect()
+}
+
+fn interruption(out: &mut Out, report: &Report) -> Result<(), Failure> {
+    let palette = out.palette;
+    let recovery = &report.recovery;
+    say(out, "The power went after the last changes had reached the journal, and before they")?;
+    say(out, "had reached their places on disk. When the image was opened, the journal was")?;
+    say(out, &format!("replayed, in memory: {}.", palette.paint(style::GOOD, &recovery.words())))?;
+    say(out, "")?;
+    let condemned = if report.condemned_exists { "is still there" } else { "is gone" };
+    say(out, &format!("So /condemned, which the directories on disk still show, {condemned}, and the journal"))?;
+    say(out, "gives back what only it knew, /guestbook/last-entry.txt:")?;
+    say(out, "")?;
+    for line in report.last_entry.raw.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        say(out, &format!("{} {}", palette.paint(style::PICTURE, "▌"), safe(line)))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Exit codes: the one place that says which number stands for what, and which failure gets which number.
+//!
+//! Scripts branch on these numbers, so they never change their meaning. The table in `--help` and in the manual
+//! pages is [`TABLE`], and a test holds it against [`Kind::code`].
+
+use std::process::ExitCode;
+
+use undercroft_vfs as vfs;
+
+/// Why the program stops short of complete success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nobody reads our output any more: that is the reader's choice and no failure.
+    ClosedPipe,
+    /// Some of the work failed, some succeeded.
+    Partial,
+    /// The command line makes no sense.
+    Usage,
+    /// The image cannot be opened: not there, not permitted, in use, an unknown partition.
+    CannotOpen,
+    /// What is in the image is not known, or it uses something this program does not do.
+    Unsupported,
+    /// The image contradicts itself.
+    Corrupt,
+    /// The device under the image failed.
+    Io,
+    /// The path does not lead to a fitting object inside the image.
+    Path,
+    /// This machine refused: the destination, the mount point, FUSE, standard output.
+    Host,
+}
+
+/// The codes as the help shows them.
+pub(crate) const TABLE: &str = "\
+Exit codes:
+  0  done
+  1  some of the work failed; each failure is named on standard error
+  2  the command line makes no sense
+  3  the image cannot be opened: not found, not permitted, in use, no such partition
+  4  not a filesystem this program knows, or it uses an unsupported feature
+  5  the filesystem is corrupt
+  6  the device or image file failed while reading
+  7  no such path inside the image, or not of the kind the command needs
+  8  this machine refused: destination, mount point, FUSE or standard output";
+
+impl Kind {
+    /// The number the shell sees.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::ClosedPipe => 0,
+            Self::Partial => 1,
+            Self::Usage => 2,
+            Self::CannotOpen => 3,
+            Self::Unsupported => 4,
+            Self::Corrupt => 5,
+            Self::Io => 6,
+            Self::Path => 7,
+            Self::Host => 8,
+        }
+    }
+
+    /// The kind of a filesystem's refusal.
+    pub(crate) const fn of(error: &vfs::Error) -> Self {
+        match error {
+            vfs::Error::NotFound
+            | vfs::Error::NotDirectory
+            | vfs::Error::IsDirectory
+            | vfs::Error::PermissionDenied
+            | vfs::Error::NotPermitted
+            | vfs::Error::NameTooLong
+            | vfs::Error::TooManySymlinks
+            | vfs::Error::InvalidArgument(_)
+            | vfs::Error::NoAttribute
+            | vfs::Error::NoSuchOffset
+            | vfs::Error::ReadOnly => Self::Path,
+            vfs::Error::InUse(_) => Self::CannotOpen,
+            vfs::Error::NoKey | vfs::Error::Unsupported(_) => Self::Unsupported,
+            // A name in a directory that leads to no live inode is the directory's fault.
+            vfs::Error::Corrupt(_) | vfs::Error::Stale => Self::Corrupt,
+            vfs::Error::Io(_) => Self::Io,
+        }
+    }
+}
+
+impl From<Kind> for ExitCode {
+    fn from(kind: Kind) -> Self {
+        Self::from(kind.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kind, TABLE};
+
+    #[test]
+    fn the_table_lists_every_code_once() {
+        let kinds = [
+            Kind::ClosedPipe,
+            Kind::Partial,
+            Kind::Usage,
+            Kind::CannotOpen,
+            Kind::Unsupported,
+            Kind::Corrupt,
+            Kind::Io,
+            Kind::Path,
+            Kind::Host,
+        ];
+        let listed: Vec<u8> = TABLE
+            .lines()
+            .filter_map(|line| line.trim_start().split("  ").next()?.parse().ok())
+            .collect();
+        assert_eq!(listed, kinds.map(Kind::code));
+    }
+}

@@ -1,0 +1,131 @@
+//! `get`: copies files and trees out of an image, onto this machine or into a tar archive.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `place` | decides where the copy goes, and opens that place |
+//! | `extract` | makes names: walks the image and creates one object after the other |
+//! | `content` | copies a file's bytes with its holes, in several threads |
+//! | `metadata` | owner, mode, extended attributes, times |
+//! | `tar`, `pax`, `acl` | the archive |
+//! | `progress` | the bar |
+//!
+//! The image is hostile. Every name is created relative to the open directory it belongs to, with flags that
+//! follow no link and accept nothing that exists, so no name and no link in the image can lead outside the
+//! destination: a link is only ever created, never walked through.
+
+mod acl;
+mod content;
+mod extract;
+mod metadata;
+mod pax;
+mod place;
+mod progress;
+mod tar;
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+
+use serde::Serialize;
+use undercroft_vfs::{FileType, Node, Vfs};
+
+use crate::exit::Kind;
+use crate::failure::{Complaints, Failure};
+use crate::image;
+use crate::plan::{Destination, Format, ImageSpec};
+use crate::text::human;
+use crate::text::out::Out;
+
+use progress::Progress;
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Summary {
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    /// Further names of files that were already copied.
+    hard_links: u64,
+    /// Fifos, sockets and device nodes.
+    special: u64,
+    /// Bytes that were read and written; holes are not.
+    content_bytes: u64,
+}
+
+impl Summary {
+    fn count(&mut self, kind: FileType) {
+        match kind {
+            FileType::Regular => self.files += 1,
+            FileType::Directory => self.directories += 1,
+            FileType::Symlink => self.symlinks += 1,
+            FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => self.special += 1,
+        }
+    }
+}
+
+/// Copies `path`.
+pub(crate) fn run(
+    image: &ImageSpec,
+    path: &[u8],
+    to: Destination,
+    format: Format,
+) -> Result<Option<Kind>, Failure> {
+    let vfs = image::open(image)?.vfs;
+    let node = image::resolve(&vfs, path, false)?;
+    let progress = Progress::new(expected_bytes(&vfs, &node));
+    let mut complaints = Complaints::default();
+    match to {
+        Destination::Tar => {
+            if io::stdout().is_terminal() {
+                return Err(Failure::new(Kind::Usage, "a tar archive is not for a terminal")
+                    .advise("send it into a file or a pipe"));
+            }
+            tar::write(&vfs, &node, path, &progress, &mut complaints)?;
+        }
+        Destination::Path(dest) => {
+            let place = place::decide(&dest, path)?;
+            let summary = extract::run(&vfs, &node, path, place, &progress, &mut complaints)?;
+            progress.finish();
+            report(summary, format)?;
+        }
+    }
+    Ok(complaints.outcome())
+}
+
+/// How much there is to read, where that can be known without walking the tree first.
+fn expected_bytes(vfs: &Vfs, node: &Arc<Node>) -> Option<u64> {
+    let attr = node.attr();
+    match attr.kind {
+        FileType::Regular => Some(attr.sectors.saturating_mul(512).min(attr.size_bytes)),
+        FileType::Directory if attr.ino == vfs.filesystem().root() => {
+            let stat = vfs.filesystem().statfs().ok()?;
+            Some(stat.blocks.saturating_sub(stat.blocks_free).saturating_mul(stat.block_bytes.into()))
+        }
+        _ => None,
+    }
+}
+
+fn report(summary: Summary, format: Format) -> Result<(), Failure> {
+    let mut out = Out::stdout();
+    if format == Format::Json {
+        out.json(&summary)?;
+    } else if out.terminal {
+        use std::io::Write;
+        let mut parts = vec![human::counted(summary.files, "file")];
+        match summary.directories {
+            0 => {}
+            1 => parts.push("1 directory".to_owned()),
+            many => parts.push(format!("{} directories", human::count(many))),
+        }
+        for (number, noun) in [
+            (summary.symlinks, "symbolic link"),
+            (summary.hard_links, "hard link"),
+            (summary.special, "special file"),
+        ] {
+            if number > 0 {
+                parts.push(human::counted(number, noun));
+            }
+        }
+        writeln!(out, "copied {}; {} of content", parts.join(", "), human::size(summary.content_bytes))?;
+    }
+    out.finish()
+}

@@ -1,0 +1,252 @@
+//! Writes a tree as a tar archive to standard output: ustar members, with PAX records for what does not fit.
+//!
+//! A file that cannot be read to its end leaves zeroes in the archive, so that the members after it are right,
+//! and is named among the failures. Holes are written as zeroes. Sockets have no place in a tar archive.
+
+use std::collections::HashMap;
+use std::io::{self, BufReader, BufWriter, Read, StdoutLock};
+use std::sync::Arc;
+
+use tar::{Builder, EntryType, Header};
+use undercroft_vfs::{self as vfs, Attr, FileType, Ino, Node, Vfs};
+
+use super::pax::Records;
+use super::progress::Progress;
+use super::acl;
+use crate::exit::Kind;
+use crate::failure::{Complaints, Failure};
+use crate::text::names::{join, safe};
+use crate::walk::{Event, Order, Walk};
+
+/// Bytes read or written at once.
+const CHUNK_BYTES: usize = 1 << 20;
+/// The first number that seven octal digits do not hold.
+const OCTAL_7_END: u64 = 1 << 21;
+/// The first number that eleven octal digits do not hold.
+const OCTAL_11_END: u64 = 1 << 33;
+/// Bytes of a name in the fixed header.
+const NAME_BYTES: usize = 100;
+
+struct Archive<'a> {
+    vfs: &'a Vfs,
+    builder: Builder<BufWriter<StdoutLock<'static>>>,
+    /// The member that holds the content of a file with several names.
+    members: HashMap<Ino, Vec<u8>>,
+    progress: &'a Progress,
+    complaints: &'a mut Complaints,
+}
+
+/// Writes `node`, whose path inside the image is `path`.
+pub(crate) fn write(
+    vfs: &Vfs,
+    node: &Arc<Node>,
+    path: &[u8],
+    progress: &Progress,
+    complaints: &mut Complaints,
+) -> Result<(), Failure> {
+    let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or_default();
+    let name = if name == b"." || name == b".." { &b""[..] } else { name };
+    let sink = BufWriter::with_capacity(CHUNK_BYTES, io::stdout().lock());
+    let mut archive =
+        Archive { vfs, builder: Builder::new(sink), members: HashMap::new(), progress, complaints };
+    let top = if name.is_empty() { b".".to_vec() } else { name.to_vec() };
+    archive.member(top, node, path)?;
+    if node.kind() == FileType::Directory {
+        for event in Walk::new(vfs, node, name.to_vec(), Order::Inode) {
+            match event {
+                Event::File(entry) | Event::Enter(entry) => archive.member(entry.path, &entry.node, path)?,
+                Event::Leave => {}
+                Event::Trouble { path: below, error } => {
+                    archive.complain(Failure::inside(&join(path, &below), &error))?;
+                }
+            }
+        }
+    }
+    let mut sink = archive.builder.into_inner()?;
+    io::Write::flush(&mut sink)?;
+    progress.finish();
+    Ok(())
+}
+
+impl Archive<'_> {
+    /// Writes one member; what is wrong with the image is told and does not end the archive.
+    fn member(&mut self, name: Vec<u8>, node: &Arc<Node>, top: &[u8]) -> Result<(), Failure> {
+        let shown = join(top, &name);
+        match self.try_member(name, node, &shown) {
+            Ok(()) => {
+                self.complaints.done_some();
+                Ok(())
+            }
+            Err(failure) if matches!(failure.kind(), Kind::ClosedPipe | Kind::Host) => Err(failure),
+            Err(failure) => self.complain(failure),
+        }
+    }
+
+    fn try_member(&mut self, mut name: Vec<u8>, node: &Arc<Node>, shown: &[u8]) -> Result<(), Failure> {
+        let inside = |error: vfs::Error| Failure::inside(shown, &error);
+        let attr = node.attr();
+        let mut records = Records::default();
+        let mut header = Header::new_ustar();
+        if attr.kind != FileType::Directory && attr.links > 1 {
+            if let Some(first) = self.members.get(&attr.ino) {
+                header.set_entry_type(EntryType::Link);
+                set_link(&mut header, &mut records, first);
+                set_attributes(&mut header, &mut records, &attr);
+                return self.append(header, &records, &name, io::empty());
+            }
+            self.members.insert(attr.ino, name.clone());
+        }
+        set_attributes(&mut header, &mut records, &attr);
+        set_xattrs(&mut records, node).map_err(inside)?;
+        match attr.kind {
+            FileType::Regular => {
+                let file = self.vfs.open_node(node).map_err(inside)?;
+                header.set_entry_type(EntryType::Regular);
+                set_size(&mut header, &mut records, attr.size_bytes);
+                let mut failed = None;
+                let content = Content { file: &file, at: 0, size: attr.size_bytes, failed: &mut failed, progress: self.progress };
+                self.append(header, &records, &name, BufReader::with_capacity(CHUNK_BYTES, content))?;
+                return failed.map_or(Ok(()), |error| Err(inside(error)));
+            }
+            FileType::Directory => {
+                header.set_entry_type(EntryType::Directory);
+                name.push(b'/');
+            }
+            FileType::Symlink => {
+                header.set_entry_type(EntryType::Symlink);
+                set_link(&mut header, &mut records, &node.read_link().map_err(inside)?);
+            }
+            FileType::Fifo => header.set_entry_type(EntryType::Fifo),
+            FileType::CharDevice => header.set_entry_type(EntryType::Char),
+            FileType::BlockDevice => header.set_entry_type(EntryType::Block),
+            FileType::Socket => {
+                self.progress.aside(|| eprintln!("undercroft: note: {}: a tar archive holds no sockets", safe(shown)));
+                return Ok(());
+            }
+        }
+        if matches!(attr.kind, FileType::CharDevice | FileType::BlockDevice) {
+            header.set_device_major(attr.rdev.major)?;
+            header.set_device_minor(attr.rdev.minor)?;
+        }
+        self.append(header, &records, &name, io::empty())
+    }
+
+    fn append(&mut self, mut header: Header, records: &Records, name: &[u8], content: impl Read) -> Result<(), Failure> {
+        let mut long_name = Records::default();
+        if name.len() > NAME_BYTES {
+            long_name.add(b"path", name);
+        }
+        let extended = [long_name.as_bytes(), records.as_bytes()].concat();
+        if !extended.is_empty() {
+            let mut pax = Header::new_ustar();
+            pax.set_entry_type(EntryType::XHeader);
+            set_field(&mut pax, b"PaxHeaders/member");
+            pax.set_mode(0o644);
+            pax.set_size(extended.len() as u64);
+            pax.set_cksum();
+            self.builder.append(&pax, &extended[..])?;
+        }
+        set_field(&mut header, name);
+        header.set_cksum();
+        self.builder.append(&header, content)?;
+        Ok(())
+    }
+
+    fn complain(&mut self, failure: Failure) -> Result<(), Failure> {
+        let complaints = &mut *self.complaints;
+        self.progress.aside(|| complaints.add(failure))
+    }
+}
+
+/// The name field, cut where it is too short; a record then has the whole name.
+fn set_field(header: &mut Header, name: &[u8]) {
+    let field = &mut header.as_old_mut().name;
+    let length = name.len().min(NAME_BYTES);
+    field[..length].copy_from_slice(&name[..length]);
+}
+
+fn set_link(header: &mut Header, records: &mut Records, target: &[u8]) {
+    if target.len() > NAME_BYTES {
+        records.add(b"linkpath", target);
+    }
+    let field = &mut header.as_old_mut().linkname;
+    let length = target.len().min(NAME_BYTES);
+    field[..length].copy_from_slice(&target[..length]);
+}
+
+fn set_size(header: &mut Header, records: &mut Records, size: u64) {
+    if size >= OCTAL_11_END {
+        records.add(b"size", size.to_string().as_bytes());
+    }
+    // The framing takes the member's length from the reader, so the field may be of another form.
+    header.set_size(size);
+}
+
+fn set_attributes(header: &mut Header, records: &mut Records, attr: &Attr) {
+    header.set_mode(u32::from(attr.permissions));
+    for (key, id) in [("uid", attr.uid), ("gid", attr.gid)] {
+        if u64::from(id) >= OCTAL_7_END {
+            records.add(key.as_bytes(), id.to_string().as_bytes());
+        }
+    }
+    let fits = |id: u32| if u64::from(id) < OCTAL_7_END { u64::from(id) } else { 0 };
+    header.set_uid(fits(attr.uid));
+    header.set_gid(fits(attr.gid));
+    let whole = u64::try_from(attr.modified.seconds).ok().filter(|seconds| *seconds < OCTAL_11_END);
+    if whole.is_none() || attr.modified.nanoseconds > 0 {
+        records.add_time("mtime", attr.modified);
+    }
+    header.set_mtime(whole.unwrap_or(0));
+    records.add_time("atime", attr.accessed);
+    records.add_time("ctime", attr.changed);
+}
+
+fn set_xattrs(records: &mut Records, node: &Node) -> vfs::Result<()> {
+    for name in node.list_xattrs()? {
+        let Some(value) = node.xattr(&name)? else { continue };
+        let acl_key = match &name[..] {
+            b"system.posix_acl_access" => Some("SCHILY.acl.access"),
+            b"system.posix_acl_default" => Some("SCHILY.acl.default"),
+            _ => None,
+        };
+        match (acl_key, acl::text(&value)) {
+            (Some(key), Some(text)) => records.add(key.as_bytes(), text.as_bytes()),
+            _ => records.add_xattr(&name, &value),
+        }
+    }
+    Ok(())
+}
+
+/// A file's bytes, exactly as many as its size says: zeroes after a failure, which is kept.
+struct Content<'a> {
+    file: &'a vfs::File,
+    at: u64,
+    size: u64,
+    failed: &'a mut Option<vfs::Error>,
+    progress: &'a Progress,
+}
+
+impl Read for Content<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let want = usize::try_from(self.size - self.at).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let buffer = &mut buffer[..want];
+        let read = match &self.failed {
+            Some(_) => None,
+            None => match self.file.read_at(self.at, buffer) {
+                Ok(read) => Some(read),
+                Err(error) => {
+                    *self.failed = Some(error);
+                    None
+                }
+            },
+        };
+        // After a failure, and after an end that came too early.
+        let read = read.unwrap_or(0);
+        if read < want {
+            buffer[read..].fill(0);
+        }
+        self.at += want as u64;
+        self.progress.advance(want as u64);
+        Ok(want)
+    }
+}

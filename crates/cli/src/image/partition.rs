@@ -1,0 +1,92 @@
+//! Which part of a device is meant.
+
+use undercroft_block::partition::{Partition, Table, partitions};
+use undercroft_block::{Device, PartitionDevice};
+use undercroft_ext4::Superblock;
+
+use crate::exit::Kind;
+use crate::failure::Failure;
+use crate::plan::ImageSpec;
+use crate::text::human;
+use crate::text::names::safe;
+
+/// The whole device, or one partition of it with its number.
+pub(super) fn choose(spec: &ImageSpec, device: Device) -> Result<(Device, Option<u32>), Failure> {
+    if spec.partition.is_none() && holds_filesystem(&device) {
+        return Ok((device, None));
+    }
+    let table = partitions(&*device).map_err(|error| {
+        Failure::new(Kind::Corrupt, format!("cannot use the partition table of {}", spec.shown())).because(&error)
+    })?;
+    for damage in &table.damage {
+        eprintln!("undercroft: note: {}: {}", spec.shown(), safe(damage.as_bytes()));
+    }
+    if let Some(number) = spec.partition {
+        let number = number.get();
+        let Some(partition) = table.partition(number) else {
+            let what = format!("{} has no partition {number}", spec.shown());
+            let failure = Failure::new(Kind::CannotOpen, what);
+            return Err(if table.partitions.is_empty() {
+                failure.advise("it has no partition table: leave `?part=` off")
+            } else {
+                failure.advise(format!("it has {}", list(&table)))
+            });
+        };
+        return open(spec, device, partition);
+    }
+    let meant: Vec<&Partition> =
+        table.partitions.iter().filter(|partition| may_be_meant(&device, partition)).collect();
+    match meant[..] {
+        [] if table.partitions.is_empty() => Ok((device, None)),
+        [] => Err(Failure::new(
+            Kind::Unsupported,
+            format!("{} has {}, none of which holds a Linux filesystem", spec.shown(), list(&table)),
+        )
+        .advise("name one to see what it holds, as IMAGE?part=N")),
+        [only] => open(spec, device, only),
+        _ => Err(Failure::new(Kind::CannotOpen, format!("{} has {}", spec.shown(), list(&table)))
+            .advise(format!("name one as {}?part=N", spec.shown()))),
+    }
+}
+
+fn open(spec: &ImageSpec, device: Device, partition: &Partition) -> Result<(Device, Option<u32>), Failure> {
+    let number = partition.number;
+    let window = PartitionDevice::open(device, partition).map_err(|error| {
+        Failure::new(Kind::CannotOpen, format!("cannot use partition {number} of {}", spec.shown()))
+            .because(&error)
+            .advise("the image may be cut short")
+    })?;
+    Ok((std::sync::Arc::new(window), Some(number)))
+}
+
+/// Whether a filesystem of ours begins on this device. Where that cannot be read, it is found out at opening.
+fn holds_filesystem(device: &Device) -> bool {
+    Superblock::is_present(&**device).unwrap_or(false)
+}
+
+/// A partition for Linux's files, by its type or by what it holds.
+fn may_be_meant(device: &Device, partition: &Partition) -> bool {
+    if partition.kind.is_extended() {
+        return false;
+    }
+    let by_content = PartitionDevice::open(Device::clone(device), partition)
+        .is_ok_and(|window| Superblock::is_present(&window).unwrap_or(false));
+    by_content || is_for_files_of_linux(partition)
+}
+
+fn is_for_files_of_linux(partition: &Partition) -> bool {
+    let not_files = ["Linux swap", "Linux RAID", "Linux LVM"];
+    partition.kind.name().is_some_and(|name| name.starts_with("Linux") && !not_files.contains(&name))
+}
+
+/// `3 partitions (1: 100 MiB EFI system "boot", 2: ...)`.
+fn list(table: &Table) -> String {
+    let partitions = table.partitions.iter().map(|partition| {
+        let kind = partition.kind.name().map_or_else(|| format!("type {}", partition.kind), str::to_owned);
+        let label =
+            partition.label.as_ref().map_or_else(String::new, |label| format!(" \"{}\"", safe(label.as_bytes())));
+        format!("{}: {} {kind}{label}", partition.number, human::size(partition.size_bytes))
+    });
+    let number = table.partitions.len() as u64;
+    format!("{} ({})", human::counted(number, "partition"), partitions.collect::<Vec<_>>().join(", "))
+}

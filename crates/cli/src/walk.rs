@@ -1,0 +1,215 @@
+//! Walks a tree of an image in a fixed order, one directory at a time.
+//!
+//! Called by `tree` and `get`, which need parents before children, a word when a directory is finished,
+//! and the same order on every run. Hostile images are the normal case: a directory that is reached twice is
+//! reported and not entered again, so the walk ends; a name that no filesystem may hold is reported and skipped;
+//! depth costs memory on the heap only, and ends where paths get longer than any of Linux's. A directory that cannot be read is reported where it stands and the walk
+//! goes on.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use undercroft_vfs::{Corruption, DirOffset, Error, FileType, Ino, Node, PATH_MAX_BYTES, Result, Vfs};
+
+use crate::text::names::join;
+
+/// The order of the names within a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// By the bytes of the names, for people.
+    Name,
+    /// By inode number, which is about the order on disk.
+    Inode,
+}
+
+/// What the walk meets.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Something that is not a directory.
+    File(Entry),
+    /// A directory; its content follows, and then [`Event::Leave`], unless [`Walk::pass_over`] is called now.
+    Enter(Entry),
+    /// The directory that was entered last and not yet left is finished.
+    Leave,
+    /// Something could not be read.
+    Trouble {
+        /// Where.
+        path: Vec<u8>,
+        /// Why.
+        error: Error,
+    },
+}
+
+/// One name of the tree.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// The name within its directory.
+    pub(crate) name: Vec<u8>,
+    /// The path from the walk's start, which was given.
+    pub(crate) path: Vec<u8>,
+    /// How many directories below the start; its entries are at 1.
+    pub(crate) depth: u32,
+    /// No more names follow in this directory.
+    pub(crate) last: bool,
+    /// What it names.
+    pub(crate) node: Arc<Node>,
+}
+
+struct Frame {
+    entries: std::vec::IntoIter<(Vec<u8>, Ino)>,
+    /// How much of [`Walk::path`] is this directory's.
+    path_bytes: usize,
+}
+
+/// A walk in progress.
+pub(crate) struct Walk<'a> {
+    vfs: &'a Vfs,
+    order: Order,
+    hidden: bool,
+    frames: Vec<Frame>,
+    /// The path of the directory where the walk is, and perhaps more behind it.
+    path: Vec<u8>,
+    directories: HashSet<Ino>,
+    /// The directory just announced, to be opened at the next step; its path is in `path`.
+    entering: Option<Arc<Node>>,
+}
+
+impl std::fmt::Debug for Walk<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Walk").field("depth", &self.frames.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Walk<'a> {
+    /// A walk over what is below `start`, whose path is `path`. The start itself is not reported, except that
+    /// the walk's last event is its [`Event::Leave`].
+    pub(crate) fn new(vfs: &'a Vfs, start: &Arc<Node>, path: Vec<u8>, order: Order) -> Self {
+        Self {
+            vfs,
+            order,
+            hidden: true,
+            frames: Vec::new(),
+            path,
+            directories: HashSet::from([start.ino()]),
+            entering: Some(Arc::clone(start)),
+        }
+    }
+
+    /// Without names that begin with a dot.
+    #[must_use]
+    pub(crate) fn without_hidden(mut self) -> Self {
+        self.hidden = false;
+        self
+    }
+
+    /// Does not go into the directory that was just announced, and does not announce its end.
+    pub(crate) fn pass_over(&mut self) {
+        self.entering = None;
+    }
+
+    fn open(&mut self, dir: &Node) -> Option<Event> {
+        let (entries, trouble) = entries(self.vfs, dir, self.order, self.hidden);
+        self.frames.push(Frame { entries: entries.into_iter(), path_bytes: self.path.len() });
+        trouble.map(|error| Event::Trouble { path: self.path.clone(), error })
+    }
+
+    fn visit(&mut self, name: Vec<u8>, ino: Ino) -> Event {
+        let frame = self.frames.last().expect("a name comes out of an open directory");
+        let last = frame.entries.as_slice().is_empty();
+        self.path.truncate(frame.path_bytes);
+        let path = join(&self.path, &name);
+        let node = match node_of(self.vfs, &name, ino) {
+            Ok(node) => node,
+            Err(error) => return Event::Trouble { path, error },
+        };
+        let depth = u32::try_from(self.frames.len()).unwrap_or(u32::MAX);
+        let entry = Entry { name, path, depth, last, node };
+        if entry.node.kind() != FileType::Directory {
+            return Event::File(entry);
+        }
+        if !self.directories.insert(ino) {
+            return Event::Trouble { path: entry.path, error: second_name(ino) };
+        }
+        if entry.path.len() > PATH_MAX_BYTES {
+            return Event::Trouble { path: entry.path, error: Error::NameTooLong };
+        }
+        self.path.clone_from(&entry.path);
+        self.entering = Some(Arc::clone(&entry.node));
+        Event::Enter(entry)
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        if let Some(dir) = self.entering.take()
+            && let Some(trouble) = self.open(&dir)
+        {
+            return Some(trouble);
+        }
+        match self.frames.last_mut()?.entries.next() {
+            Some((name, ino)) => Some(self.visit(name, ino)),
+            None => {
+                self.frames.pop();
+                Some(Event::Leave)
+            }
+        }
+    }
+}
+
+/// The names of a directory, without `.` and `..`, in order. What could be read comes with the error that ended
+/// the reading.
+pub(crate) fn entries(vfs: &Vfs, dir: &Node, order: Order, hidden: bool) -> (Vec<(Vec<u8>, Ino)>, Option<Error>) {
+    let mut entries = Vec::new();
+    let read = dir.read_dir(DirOffset::default(), &mut |entry| {
+        if entry.name != b"." && entry.name != b".." && (hidden || entry.name.first() != Some(&b'.')) {
+            entries.push((entry.name.to_vec(), entry.ino));
+        }
+        ControlFlow::Continue(())
+    });
+    match order {
+        Order::Name => entries.sort_unstable(),
+        Order::Inode => entries.sort_unstable_by(|(name, ino), (other, other_ino)| (ino, name).cmp(&(other_ino, other))),
+    }
+    let inodes: Vec<Ino> = entries.iter().map(|(_, ino)| *ino).collect();
+    vfs.filesystem().prefetch_inodes(&inodes);
+    (entries, read.err())
+}
+
+/// What a name in a directory names.
+pub(crate) fn node_of(vfs: &Vfs, name: &[u8], ino: Ino) -> Result<Arc<Node>> {
+    refuse_name(name).map_or(Ok(()), Err)?;
+    vfs.node_once(ino)
+}
+
+/// A directory has one name; one that is met by another would make a walk endless.
+pub(crate) fn second_name(ino: Ino) -> Error {
+    let detail = "the directory is reached a second time, by this path".into();
+    Corruption { structure: "directory tree", ino: Some(ino), block: None, detail }.into()
+}
+
+/// Names that would mean something else than a name on this machine.
+fn refuse_name(name: &[u8]) -> Option<Error> {
+    let wrong = name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0);
+    wrong.then(|| {
+        let detail = "the name is not one that a file can have".into();
+        Corruption { structure: "directory entry", ino: None, block: None, detail }.into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::refuse_name;
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        for wrong in [&b""[..], b".", b"..", b"a/b", b"../x", b"a\0b", b"/"] {
+            assert!(refuse_name(wrong).is_some(), "{wrong:?}");
+        }
+        for right in [&b"a"[..], b"...", b"..a", b"\xff", b"a b\n"] {
+            assert!(refuse_name(right).is_none(), "{right:?}");
+        }
+    }
+}
