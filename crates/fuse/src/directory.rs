@@ -33,8 +33,8 @@ pub(crate) enum Details {
     Dots,
     /// Handed out to the kernel and counted.
     Inode(NodeId, Attr),
-    /// It cannot be read. Counted as well, because the kernel gives it back.
-    Unreadable(NodeId),
+    /// It cannot be read. Counted as well, under its number, because the kernel gives it back.
+    Unreadable,
 }
 
 /// Entries of a directory, copied out of it.
@@ -118,7 +118,7 @@ impl Server {
         let kind = match &details {
             Details::Dots => FileType::Directory,
             Details::Inode(_, attr) => attr.kind,
-            Details::Unreadable(_) => entry.kind.unwrap_or(FileType::Regular),
+            Details::Unreadable => entry.kind.unwrap_or(FileType::Regular),
         };
         let listed = Listed { name, ino: entry.ino, kind, next: entry.next.0 };
         if let Some(id) = counted {
@@ -139,13 +139,13 @@ impl Server {
         // A damaged directory may name what has no name; a lookup will say so.
         let unreadable = NodeId(ino.0);
         let Some(id) = self.id_of(ino) else {
-            return (Details::Unreadable(unreadable), Some(unreadable));
+            return (Details::Unreadable, Some(unreadable));
         };
         match self.vfs().node(ino) {
             Ok(node) => (Details::Inode(id, node.attr()), Some(id)),
             Err(error) => {
                 self.report(&error);
-                (Details::Unreadable(unreadable), Some(unreadable))
+                (Details::Unreadable, Some(unreadable))
             }
         }
     }

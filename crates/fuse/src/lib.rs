@@ -33,7 +33,14 @@ mod server;
 mod transport;
 mod unmount;
 
+#[cfg(test)]
+#[path = "../examples/serve_memory/memory.rs"]
+mod memory;
+#[cfg(test)]
+#[path = "../examples/serve_memory/sample.rs"]
+mod sample;
+
 pub use error::{MountError, UnmountError};
 pub use mounted::{Mounted, mount};
-pub use options::{MountOptions, OptionError};
+pub use options::{ListAttributes, MountOptions, OptionError};
 pub use unmount::unmount;

@@ -52,7 +52,7 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, options: MountOptions) -> Result<Mounted
     guardian.guard(entry.device).map_err(start("tell the mount's guardian what to guard"))?;
     let nodes = Arc::clone(server.nodes());
     let serve = |cause| MountError::Serve { dir: dir.clone(), cause };
-    let connection = Connection::open(fd, server, &options).map_err(serve)?;
+    let connection = Connection::open(fd, server, options).map_err(serve)?;
     read_far_ahead(entry.device);
     // Without it an unmount does not know when we end, which is no reason not to serve.
     let presence = Presence::announce(entry.device).ok();
@@ -136,13 +136,17 @@ impl Mounted {
                     return;
                 }
                 detached = true;
-                if let Err(UnmountError::Busy(dir)) = detach(&dir, false) {
-                    eprintln!(
-                        "undercroft: {} is still in use; serving until its users leave or the next signal",
-                        dir.display()
-                    );
-                }
-                if let Err(error) = detach(&dir, true) {
+                let result = match detach(&dir, false) {
+                    Err(UnmountError::Busy(_)) => {
+                        eprintln!(
+                            "undercroft: {} is still in use; serving until its users leave or the next signal",
+                            dir.display()
+                        );
+                        detach(&dir, true)
+                    }
+                    other => other,
+                };
+                if let Err(error) = result {
                     eprintln!("undercroft: {error}");
                 }
             }

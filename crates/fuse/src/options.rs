@@ -9,8 +9,9 @@ use std::time::Duration;
 /// A read-only image never changes under the kernel, so what it has learned stays true for as long as it likes.
 const UNCHANGING: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// More event loops than this have never made a mount faster; each costs a thread.
-const DEFAULT_THREADS_MAX: usize = 8;
+/// Event loops by default: twice as many as there are processors, because some wait for the disk, and within
+/// these bounds. One that has nothing to do costs next to nothing.
+const DEFAULT_THREADS: std::ops::RangeInclusive<usize> = 4..=16;
 
 /// The most event loops that can be asked for.
 const THREADS_MAX: usize = 64;
@@ -37,17 +38,35 @@ pub struct MountOptions {
     pub exec: bool,
     /// Access times are kept; without meaning on a read-only mount, but shown in the mount table.
     pub atime: bool,
+    /// Whether listing a directory brings the attributes of its files along.
+    pub list_attributes: ListAttributes,
     /// For how long the kernel may keep attributes without asking again.
     pub attr_timeout: Duration,
     /// For how long the kernel may keep names, and that names do not exist.
     pub entry_timeout: Duration,
 }
 
+/// Whether listing a directory brings the attributes of its files along (the protocol's `READDIRPLUS`).
+///
+/// Most programs that list a directory ask for the attributes next. One question for all of them is less than half
+/// the work of one question for each; if nobody asks, a plain listing has been twice the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListAttributes {
+    /// Always.
+    Always,
+    /// While the program that lists asks for the attributes of what it was just told. Many programs read the
+    /// whole directory first, and gain nothing.
+    Auto,
+    /// Never.
+    Never,
+}
+
 impl Default for MountOptions {
     fn default() -> Self {
-        let processors = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let threads = processors.saturating_mul(2).clamp(*DEFAULT_THREADS.start(), *DEFAULT_THREADS.end());
         Self {
-            threads: processors.min(NonZeroUsize::new(DEFAULT_THREADS_MAX).unwrap_or(NonZeroUsize::MIN)),
+            threads: NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN),
             fs_name: "undercroft".to_owned(),
             read_only: true,
             allow_other: false,
@@ -56,6 +75,7 @@ impl Default for MountOptions {
             suid: false,
             exec: true,
             atime: true,
+            list_attributes: ListAttributes::Always,
             attr_timeout: UNCHANGING,
             entry_timeout: UNCHANGING,
         }
@@ -125,7 +145,7 @@ impl MountOptions {
             "noexec" => self.exec = false,
             "atime" => self.atime = true,
             "noatime" => self.atime = false,
-            "threads" | "fsname" | "attr_timeout" | "entry_timeout" => {
+            "threads" | "fsname" | "readdirplus" | "attr_timeout" | "entry_timeout" => {
                 return Err(OptionError::Value {
                     option: option.to_owned(),
                     expected: "a value after \"=\"",
@@ -147,6 +167,14 @@ impl MountOptions {
                     .ok_or_else(|| refuse("a number of event loops from 1 to 64"))?;
             }
             "fsname" => value.clone_into(&mut self.fs_name),
+            "readdirplus" => {
+                self.list_attributes = match value {
+                    "always" => ListAttributes::Always,
+                    "auto" => ListAttributes::Auto,
+                    "never" => ListAttributes::Never,
+                    _ => return Err(refuse("always, auto or never")),
+                };
+            }
             "attr_timeout" => self.attr_timeout = seconds(value).ok_or_else(|| refuse("seconds"))?,
             "entry_timeout" => self.entry_timeout = seconds(value).ok_or_else(|| refuse("seconds"))?,
             _ => return Err(OptionError::Unknown(option.to_owned())),
@@ -176,15 +204,17 @@ mod tests {
 
     #[test]
     fn a_list_changes_the_defaults_and_the_last_word_counts() {
-        let options =
-            MountOptions::parse("ro,dev,suid,noatime,noexec,exec,threads=3,fsname=a=b,attr_timeout=0.5,")
-                .unwrap();
+        let options = MountOptions::parse(
+            "ro,dev,suid,noatime,noexec,exec,threads=3,fsname=a=b,readdirplus=auto,attr_timeout=0.5,",
+        )
+        .unwrap();
         let expected = MountOptions {
             dev: true,
             suid: true,
             atime: false,
             threads: NonZeroUsize::new(3).unwrap(),
             fs_name: "a=b".to_owned(),
+            list_attributes: ListAttributes::Auto,
             attr_timeout: Duration::from_millis(500),
             ..MountOptions::default()
         };
@@ -203,7 +233,15 @@ mod tests {
 
     #[test]
     fn values_are_judged() {
-        for option in ["threads", "threads=", "threads=0", "threads=65", "threads=-1", "attr_timeout=-1"] {
+        for option in [
+            "threads",
+            "threads=",
+            "threads=0",
+            "threads=65",
+            "threads=-1",
+            "readdirplus=2",
+            "attr_timeout=-1",
+        ] {
             let error = MountOptions::parse(option).unwrap_err();
             assert!(matches!(&error, OptionError::Value { option: named, .. } if named == option), "{error}");
         }

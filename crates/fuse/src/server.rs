@@ -82,20 +82,20 @@ impl Server {
         Ok(node)
     }
 
-    /// Looks a name up and counts what it found. The kernel asks for `.` and `..` when it rebuilds the path of
-    /// an inode from a file handle.
+    /// Looks a name up and counts what it found. The kernel asks for `.` when it finds an inode by a file handle
+    /// that was kept (then `dir` need not be a directory), and for `..` when it goes up from there.
     pub(crate) fn lookup(&self, dir: NodeId, name: &[u8]) -> Result<Entry> {
         let dir = self.busy_node(dir)?;
         let node = match self.vfs.lookup(&dir, name) {
+            Err(Error::NotDirectory) if name == b"." => Arc::clone(&dir),
             // The directory lives, so it is the entry that is wrong.
-            Err(Error::Stale) => return Err(bad_entry(&dir, "it names an inode that is not in use".into())),
+            Err(Error::Stale) => return Err(bad_entry(&dir, name, "an inode that is not in use")),
             answer => answer?,
         };
         let id = if (name == b"." || name == b"..") && node.ino() == self.root.ino() {
             NodeId::ROOT
         } else {
-            let wrong =
-                || bad_entry(&dir, format!("it names inode {}, which has no name", node.ino()).into());
+            let wrong = || bad_entry(&dir, name, &format!("inode {}, the root or reserved", node.ino()));
             self.id_of(node.ino()).ok_or_else(wrong)?
         };
         self.nodes.acquire(id);
@@ -149,6 +149,77 @@ impl Server {
     }
 }
 
-fn bad_entry(dir: &Node, detail: std::borrow::Cow<'static, str>) -> Error {
-    Corruption { structure: "directory entry", ino: Some(dir.ino()), block: None, detail }.into()
+fn bad_entry(dir: &Node, name: &[u8], meaning: &str) -> Error {
+    let detail = format!("\"{}\" stands for {meaning}", name.escape_ascii());
+    Corruption { structure: "directory entry", ino: Some(dir.ino()), block: None, detail: detail.into() }
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use undercroft_vfs::VfsOptions;
+
+    use super::*;
+    use crate::sample::{HELLO, sample};
+
+    fn server() -> Server {
+        Server::new(Vfs::new(Arc::new(sample(100, 0)), VfsOptions::default())).unwrap()
+    }
+
+    /// What the kernel does with a file handle that was kept while it forgot the inode.
+    #[test]
+    fn an_inode_is_found_again_by_its_id() {
+        let server = server();
+        let hello = server.lookup(NodeId::ROOT, b"hello").unwrap().id;
+        server.forget(hello, 1);
+        assert_eq!(server.nodes().len(), 0);
+        let again = server.lookup(hello, b".").unwrap();
+        assert_eq!((again.id, again.attr.size_bytes), (hello, HELLO.len() as u64));
+        assert_eq!(server.nodes().len(), 1);
+        assert!(matches!(server.lookup(hello, b".."), Err(Error::NotDirectory)));
+        let many = server.lookup(NodeId::ROOT, b"many").unwrap().id;
+        assert_eq!(server.lookup(many, b"..").unwrap().id, NodeId::ROOT);
+        assert_eq!(server.lookup(NodeId::ROOT, b"..").unwrap().id, NodeId::ROOT);
+        assert!(matches!(server.lookup(NodeId(12_345), b"."), Err(Error::Stale)));
+    }
+
+    #[test]
+    fn an_entry_that_found_no_room_is_not_counted() {
+        let server = server();
+        let many = server.lookup(NodeId::ROOT, b"many").unwrap().id;
+        let mut given = 0;
+        let mut next = 0;
+        let full_at_the_tenth = &mut |entry: &crate::directory::Listed<'_>, _: &_| {
+            if given == 10 {
+                return ControlFlow::Break(());
+            }
+            given += 1;
+            next = entry.next;
+            ControlFlow::Continue(())
+        };
+        server.list_with_details(many, 0, full_at_the_tenth).unwrap();
+        // The directory itself, and eight of its files after the dots.
+        assert_eq!(server.nodes().len(), 1 + 8);
+        let mut rest = 0;
+        let count_rest = &mut |_: &crate::directory::Listed<'_>, _: &_| {
+            rest += 1;
+            ControlFlow::Continue(())
+        };
+        server.list_with_details(many, next, count_rest).unwrap();
+        assert_eq!((rest, server.nodes().len()), (92, 101));
+    }
+
+    #[test]
+    fn a_busy_inode_is_kept_until_the_kernel_forgets_it() {
+        let server = server();
+        let hello = server.lookup(NodeId::ROOT, b"hello").unwrap().id;
+        assert!(server.nodes().pinned(hello).is_none());
+        let mut buf = [0; 100];
+        assert_eq!(server.read(hello, 0, &mut buf).unwrap(), HELLO.len());
+        assert!(server.nodes().pinned(hello).is_some());
+        server.forget(hello, 1);
+        assert!(server.nodes().pinned(hello).is_none());
+    }
 }

@@ -29,7 +29,7 @@ use crate::directory::Details;
 use crate::errno::errno;
 use crate::nodes::NodeId;
 use crate::server::Server;
-use crate::{MountOptions, attach};
+use crate::{ListAttributes, MountOptions, attach};
 
 /// Largest read, and with it the largest request: 256 pages, the most that an ordinary kernel allows.
 const REQUEST_BYTES: u32 = 1 << 20;
@@ -56,19 +56,13 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Agrees with the kernel on how to talk. When this returns, the mount answers.
-    pub(crate) fn open(fd: OwnedFd, server: Arc<Server>, options: &MountOptions) -> io::Result<Self> {
-        let wire = Wire {
-            server,
-            attr_timeout: options.attr_timeout,
-            entry_timeout: options.entry_timeout,
-            permissions_checked: options.default_permissions,
-            opens: Opens { files: true, directories: true },
-        };
+    pub(crate) fn open(fd: OwnedFd, server: Arc<Server>, options: MountOptions) -> io::Result<Self> {
         let mut config = Config::default();
         config.n_threads = Some(options.threads.get());
         // Who may use the mount is the kernel's to decide: `allow_other`.
         config.acl = SessionACL::All;
         config.clone_fd = attach::may_open_device();
+        let wire = Wire { server, options, opens: Opens { files: true, directories: true } };
         Ok(Self { session: Session::from_fd(wire, fd, SessionACL::All, config)? })
     }
 
@@ -81,10 +75,7 @@ impl Connection {
 /// The server in fuser's terms.
 struct Wire {
     server: Arc<Server>,
-    attr_timeout: Duration,
-    entry_timeout: Duration,
-    /// The kernel checks permissions, and so wants to see ACLs.
-    permissions_checked: bool,
+    options: MountOptions,
     opens: Opens,
 }
 
@@ -105,16 +96,19 @@ impl Wire {
 impl Filesystem for Wire {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let mut wanted = InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_NO_OPEN_SUPPORT
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT
             | InitFlags::FUSE_EXPORT_SUPPORT
             | InitFlags::FUSE_HAS_IOCTL_DIR;
+        wanted |= match self.options.list_attributes {
+            ListAttributes::Always => InitFlags::FUSE_DO_READDIRPLUS,
+            ListAttributes::Auto => InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO,
+            ListAttributes::Never => InitFlags::empty(),
+        };
         // With ACLs the kernel checks permissions whether asked to or not.
-        wanted.set(InitFlags::FUSE_POSIX_ACL, self.permissions_checked);
+        wanted.set(InitFlags::FUSE_POSIX_ACL, self.options.default_permissions);
         let offered = config.capabilities();
         let agreed = |flags: Result<(), InitFlags>| {
             flags.map_err(|flags| io::Error::other(format!("the kernel took back {flags:?}")))
@@ -135,14 +129,14 @@ impl Filesystem for Wire {
             Ok(entry) => {
                 // Here the root would show the number of its id as its inode number, so it is not kept.
                 let is_root = entry.id == NodeId::ROOT;
-                let attr_timeout = if is_root { Duration::ZERO } else { self.attr_timeout };
+                let attr_timeout = if is_root { Duration::ZERO } else { self.options.attr_timeout };
                 let generation = Generation(entry.attr.generation.into());
                 let attr = FileAttr { ino: INodeNo(entry.id.0), ..file_attr(&entry.attr) };
-                reply.entry_with_ttls(&attr_timeout, &self.entry_timeout, &attr, generation);
+                reply.entry_with_ttls(&attr_timeout, &self.options.entry_timeout, &attr, generation);
             }
             // An entry without an inode lets the kernel remember that there is none.
             Err(Error::NotFound) => {
-                reply.entry_with_ttls(&Duration::ZERO, &self.entry_timeout, &absent(), Generation(0));
+                reply.entry_with_ttls(&Duration::ZERO, &self.options.entry_timeout, &absent(), Generation(0));
             }
             Err(error) => reply.error(self.refuse(&error)),
         }
@@ -154,7 +148,7 @@ impl Filesystem for Wire {
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.server.attr(NodeId(ino.0)) {
-            Ok(attr) => reply.attr(&self.attr_timeout, &file_attr(&attr)),
+            Ok(attr) => reply.attr(&self.options.attr_timeout, &file_attr(&attr)),
             Err(error) => reply.error(self.refuse(&error)),
         }
     }
@@ -237,9 +231,9 @@ impl Filesystem for Wire {
                 Details::Dots => (Duration::ZERO, bare, 0),
                 Details::Inode(id, attr) => {
                     let attr_now = FileAttr { ino: INodeNo(id.0), ..file_attr(attr) };
-                    (self.entry_timeout.min(self.attr_timeout), attr_now, attr.generation)
+                    (self.options.entry_timeout.min(self.options.attr_timeout), attr_now, attr.generation)
                 }
-                Details::Unreadable(_) => (Duration::ZERO, FileAttr { size: NO_SIZE, ..bare }, 0),
+                Details::Unreadable => (Duration::ZERO, FileAttr { size: NO_SIZE, ..bare }, 0),
             };
             let generation = Generation(generation.into());
             until_full(reply.add(attr.ino, entry.next, name, &timeout, &attr, generation))

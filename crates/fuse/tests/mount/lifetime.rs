@@ -1,0 +1,159 @@
+//! How mounts begin and end.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use undercroft_fuse::{MountError, MountOptions, OptionError, UnmountError, mount, unmount};
+use undercroft_vfs::{Vfs, VfsOptions};
+
+use crate::sample::{HELLO, NOBODY, sample};
+use crate::support::{Fixture, ServerProcess, USERS, command, example, is_mounted, until};
+
+/// A killed server's mount has to be gone within this.
+const SOON: Duration = Duration::from_secs(1);
+
+fn vfs() -> Arc<Vfs> {
+    Vfs::new(Arc::new(sample(1, 1)), VfsOptions::default())
+}
+
+#[test]
+fn a_mount_answers_from_its_first_moment_and_disappears_with_its_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = mount(vfs(), dir.path(), MountOptions::default()).unwrap();
+    assert!(is_mounted(dir.path()));
+    assert_eq!(fs::read(mounted.dir().join("hello")).unwrap(), HELLO);
+    drop(mounted);
+    assert!(!is_mounted(dir.path()));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_filesystem_is_closed_when_a_wait_returns() {
+    let dir = tempfile::tempdir().unwrap();
+    let vfs = vfs();
+    let filesystem = Arc::downgrade(vfs.filesystem());
+    let mounted = mount(vfs, dir.path(), MountOptions::default()).unwrap();
+    let inside = File::open(dir.path().join("hello")).unwrap();
+    assert!(matches!(mounted.unmount(), Err(UnmountError::Busy(_))));
+    assert!(filesystem.upgrade().is_some());
+    drop(inside);
+    mounted.unmount().unwrap();
+    mounted.wait().unwrap();
+    assert!(filesystem.upgrade().is_none());
+}
+
+#[test]
+fn an_unmount_from_elsewhere_returns_when_the_server_has_ended() {
+    for user in USERS {
+        let mut server = ServerProcess::start(user, "");
+        let status = command(user, example()).arg("--unmount").arg(server.dir()).status().unwrap();
+        assert!(status.success());
+        assert!(!is_mounted(server.dir()));
+        assert!(server.ends_well());
+    }
+}
+
+#[test]
+fn an_unmount_leaves_alone_what_is_in_use_or_not_ours() {
+    for user in USERS {
+        let server = ServerProcess::start(user, "");
+        // Held by whoever mounted: root may not look into somebody else's mount.
+        let mut holder = command(user, "sleep").arg("1000").current_dir(server.dir()).spawn().unwrap();
+        let refused = command(user, example()).arg("--unmount").arg(server.dir()).output().unwrap();
+        assert!(!refused.status.success());
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("Busy"), "{refused:?}");
+        assert!(is_mounted(server.dir()));
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        unmount(server.dir()).unwrap();
+    }
+    let empty = tempfile::tempdir().unwrap();
+    assert!(matches!(unmount(empty.path()), Err(UnmountError::NotMounted(_))));
+    assert!(
+        matches!(unmount(Path::new("/proc")), Err(UnmountError::Foreign { fs_type, .. }) if fs_type == "proc")
+    );
+}
+
+#[test]
+fn a_killed_server_leaves_no_mount() {
+    for user in USERS {
+        let mut server = ServerProcess::start(user, "");
+        server.signal(Signal::KILL);
+        assert!(until(SOON, || !is_mounted(server.dir())), "user {user}");
+        assert!(!server.child.wait().unwrap().success());
+        assert_eq!(fs::read_dir(server.dir()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_signal_unmounts() {
+    for user in USERS {
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+            let mut server = ServerProcess::start(user, "");
+            server.signal(signal);
+            assert!(server.ends_well());
+            assert!(!is_mounted(server.dir()));
+        }
+    }
+}
+
+#[test]
+fn after_a_signal_those_inside_may_finish() {
+    let mut server = ServerProcess::start(0, "");
+    let mut inside = File::open(server.dir().join("big")).unwrap();
+    server.signal(Signal::TERM);
+    assert!(until(SOON, || !is_mounted(server.dir())));
+    let mut content = Vec::new();
+    inside.read_to_end(&mut content).unwrap();
+    assert_eq!(content.len(), 1_000_000);
+    assert!(server.child.try_wait().unwrap().is_none());
+    drop(inside);
+    assert!(server.ends_well());
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_those_inside() {
+    let mut server = ServerProcess::start(0, "");
+    let _inside = File::open(server.dir().join("big")).unwrap();
+    server.signal(Signal::TERM);
+    assert!(until(SOON, || !is_mounted(server.dir())));
+    server.signal(Signal::TERM);
+    assert!(server.ends_well());
+}
+
+#[test]
+fn mounts_that_make_no_sense_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, b"").unwrap();
+    let refused = |path: &Path, list| mount(vfs(), path, MountOptions::parse(list).unwrap()).err();
+    assert!(matches!(refused(&file, ""), Some(MountError::Point { .. })));
+    assert!(matches!(refused(&dir.path().join("nowhere"), ""), Some(MountError::Point { .. })));
+    let write = refused(dir.path(), "rw");
+    assert!(matches!(write, Some(MountError::Options(OptionError::ReadWrite))));
+    assert!(!is_mounted(dir.path()));
+}
+
+#[test]
+fn a_user_cannot_mount_on_somebody_elses_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = command(NOBODY, example()).arg(dir.path()).output().unwrap();
+    assert!(!output.status.success());
+    assert!(!is_mounted(dir.path()));
+}
+
+#[test]
+fn mounts_may_be_stacked_and_go_from_the_top() {
+    let lower = Fixture::new("");
+    let upper = mount(vfs(), lower.root(), MountOptions::parse("fsname=upper").unwrap()).unwrap();
+    assert_eq!(fs::read_dir(lower.path("many")).unwrap().count(), 1);
+    let upper = thread::spawn(|| upper.wait());
+    unmount(lower.root()).unwrap();
+    upper.join().unwrap().unwrap();
+    assert!(fs::read_dir(lower.path("many")).unwrap().count() > 1);
+}

@@ -1,0 +1,14 @@
+//! The mount, as programs on the machine see it. Needs root, `/dev/fuse`, `fusermount3` and `setfacl`'s kernel side.
+
+#[path = "../../examples/serve_memory/memory.rs"]
+mod memory;
+#[path = "../../examples/serve_memory/sample.rs"]
+mod sample;
+
+mod attributes;
+mod contents;
+mod damage;
+mod forget;
+mod lifetime;
+mod support;
+mod users;
