@@ -22,6 +22,8 @@ pub mod partition;
 mod rng;
 mod span;
 mod sparse;
+#[cfg(feature = "test-devices")]
+pub mod testing;
 mod window;
 
 pub use device::{Access, BlockDevice, Device, Request, Topology, check_range, check_write};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::io::Write;
 use std::process::Command;
 
+use undercroft_block::testing::{FailNth, Latency, LoseUnflushed, Recorder, Repeat, Slow};
 use undercroft_block::{
-    Access, Device, FileDevice, FileOptions, ImageOptions, MemoryDevice, Overlay, OverlayStore,
+    Access, Device, FileDevice, FileOptions, ImageOptions, MemoryDevice, Operation, Overlay, OverlayStore,
     PartitionDevice, block_conformance, open_image,
 };
 
@@ -112,3 +113,29 @@ fn qcow2_compressed(content: &[u8], access: Access) -> Option<Device> {
 
 block_conformance!(qcow2_device, qcow2);
 block_conformance!(qcow2_device_compressed, qcow2_compressed);
+
+fn base(content: &[u8], access: Access) -> Device {
+    Arc::new(MemoryDevice::from_bytes(content.to_vec(), access))
+}
+
+fn recorder(content: &[u8], access: Access) -> Option<Device> {
+    (access == Access::ReadWrite).then(|| Arc::new(Recorder::new(base(content, Access::ReadOnly))) as Device)
+}
+
+fn failing_never(content: &[u8], access: Access) -> Option<Device> {
+    Some(Arc::new(FailNth::new(base(content, access), Operation::Read, 0, Repeat::Once)))
+}
+
+fn slow(content: &[u8], access: Access) -> Option<Device> {
+    let latency = Latency { queue_depth: 4, ..Latency::of_all(std::time::Duration::ZERO) };
+    Some(Arc::new(Slow::new(base(content, access), latency)))
+}
+
+fn volatile(content: &[u8], access: Access) -> Option<Device> {
+    Some(Arc::new(LoseUnflushed::new(base(content, access), 1)))
+}
+
+block_conformance!(recording_device, recorder);
+block_conformance!(failing_device, failing_never);
+block_conformance!(slow_device, slow);
+block_conformance!(volatile_device, volatile);

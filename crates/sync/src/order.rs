@@ -47,6 +47,8 @@ lock_order! {
     ORPHAN = "orphan", rank 800;
     /// A hash bucket of the RAID stripe cache.
     STRIPE = "stripe", rank 900;
+    /// What a block device made of others holds while it calls them.
+    DEVICE_STACK = "device_stack", rank 980;
     /// A block device's own state.
     DEVICE = "device", rank 1000;
 }

@@ -153,7 +153,8 @@ impl FileDevice {
 
     /// Hands a batch to the kernel at once; `None` if it takes no batches.
     fn transfer_together(&self, batch: &mut [Request<'_>]) -> Option<Result<()>> {
-        let ring = self.rings.as_ref()?.take()?;
+        // Goes back to the pool after the lock on the edges is gone: it is declared first.
+        let mut ring = self.rings.as_ref()?.take()?;
         let mut together = Vec::with_capacity(batch.len());
         for request in batch {
             match &self.direct {

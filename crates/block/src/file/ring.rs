@@ -110,7 +110,7 @@ impl PooledRing<'_> {
     ///
     /// # Errors
     /// The first request that failed, or that the kernel does not take batches.
-    pub(super) fn run(mut self, file: &File, requests: &mut [&mut Request<'_>]) -> Result<(), Failure> {
+    pub(super) fn run(&mut self, file: &File, requests: &mut [&mut Request<'_>]) -> Result<(), Failure> {
         let Some(mut ring) = self.ring.take() else { return Err(Failure::Refused) };
         let result = ring.run(file, requests);
         match result {
