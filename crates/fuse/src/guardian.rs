@@ -6,28 +6,37 @@
 //!
 //! It is a shell with a few lines of script rather than a copy of ourselves: a library cannot know how its program
 //! wants to be started, and a fork without an exec is not safe once there are threads. The mount is told by its
-//! device number, so that nothing else which may meanwhile be mounted at the same place is touched. (The helper's
-//! own `auto_unmount` does not do: for ordinary users it works only where `/etc/fuse.conf` permits `allow_other`.)
+//! device number and its place, so nothing else is touched; while another mount lies on top of it, the guardian
+//! waits. (The helper's own `auto_unmount` does not do: for ordinary users it works only where `/etc/fuse.conf`
+//! permits `allow_other`.)
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use crate::mount_table::MountDevice;
+use crate::mount_table::{self, MountEntry};
 
-/// The first line that comes in is the mount's device number, the second says that the mount is gone. The end of
-/// the pipe says that the server is. `$1` is the mount point. Field three of the table is the device number.
+/// The first line that comes in is the mount's device number and its place as the mount table writes it, the second
+/// says that the mount is gone. The end of the pipe says that the server is. `$1` is the place as it is.
 const SCRIPT: &str = r#"
 trap '' HUP INT QUIT TERM
-read -r device || exit 0
+read -r device place || exit 0
 read -r word
 [ "$word" = unmounted ] && exit 0
-while read -r id parent mounted rest; do
-    [ "$mounted" = "$device" ] || continue
-    [ "$(id -u)" = 0 ] && exec umount -l -- "$1"
-    exec fusermount3 -u -z -- "$1"
-done < /proc/self/mountinfo
+while :; do
+    ours= top=
+    while read -r id parent mounted root at rest; do
+        [ "$at" = "$place" ] || continue
+        top=$mounted
+        [ "$mounted" = "$device" ] && ours=yes
+    done < /proc/self/mountinfo
+    [ "$ours" ] || exit 0
+    if [ "$top" = "$device" ]; then
+        { umount -l -- "$1" || fusermount3 -u -z -- "$1"; } && continue
+    fi
+    sleep 1
+done
 "#;
 
 /// The running guardian. Dropping it without [`release`](Self::release) makes it take the mount away.
@@ -56,19 +65,21 @@ impl Guardian {
     }
 
     /// From now on the mount goes when the server goes.
-    pub(crate) fn guard(&mut self, device: MountDevice) -> io::Result<()> {
-        self.say(&device.to_string())
+    pub(crate) fn guard(&mut self, mount: &MountEntry) -> io::Result<()> {
+        let mut line = format!("{} ", mount.device).into_bytes();
+        line.extend_from_slice(&mount_table::escape(&mount.point));
+        self.say(&line)
     }
 
     /// The mount is gone already: the guardian ends without touching anything.
     pub(crate) fn release(mut self) {
         // If it is not there any more, it cannot do harm either.
-        let _ = self.say("unmounted");
+        let _ = self.say(b"unmounted");
     }
 
-    fn say(&mut self, line: &str) -> io::Result<()> {
+    fn say(&mut self, line: &[u8]) -> io::Result<()> {
         match &mut self.pipe {
-            Some(pipe) => pipe.write_all(format!("{line}\n").as_bytes()),
+            Some(pipe) => pipe.write_all(&[line, b"\n"].concat()),
             None => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }

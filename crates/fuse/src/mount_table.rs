@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 /// Device number of a mounted filesystem.
@@ -42,16 +42,30 @@ pub(crate) fn is_mounted(device: MountDevice) -> io::Result<bool> {
     Ok(entries(&fs::read("/proc/self/mountinfo")?).any(|entry| entry.device == device))
 }
 
-/// The path as the mount table writes it. The last component is not looked at, only its directory: it may be a
-/// mount whose server is gone.
+/// The path of a mount point, absolute and free of links. A mount point that cannot be looked at, because it is
+/// somebody else's mount or one whose server is gone, is found by its directory.
 pub(crate) fn absolute(point: &Path) -> io::Result<PathBuf> {
+    let canonical = point.canonicalize();
     match (point.parent(), point.components().next_back()) {
-        (Some(parent), Some(Component::Normal(name))) => {
+        (Some(parent), Some(Component::Normal(name))) if canonical.is_err() => {
             let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             Ok(parent.canonicalize()?.join(name))
         }
-        _ => point.canonicalize(),
+        _ => canonical,
     }
+}
+
+/// The path as it stands in the table, in one line and without spaces.
+pub(crate) fn escape(point: &Path) -> Vec<u8> {
+    let mut escaped = Vec::new();
+    for &byte in point.as_os_str().as_bytes() {
+        if matches!(byte, b' ' | b'\t' | b'\n' | b'\\') {
+            escaped.extend_from_slice(format!("\\{byte:03o}").as_bytes());
+        } else {
+            escaped.push(byte);
+        }
+    }
+    escaped
 }
 
 fn entries(table: &[u8]) -> impl Iterator<Item = MountEntry> + '_ {
@@ -117,6 +131,14 @@ mod tests {
             ]
         );
         assert_eq!(entries[1].device.to_string(), "0:57");
+    }
+
+    #[test]
+    fn escaping_is_undone_by_unescaping() {
+        let point = "/a b\tc\nd\\040e";
+        let escaped = escape(Path::new(point));
+        assert_eq!(escaped, b"/a\\040b\\011c\\012d\\134040e");
+        assert_eq!(unescape(&escaped), point.as_bytes());
     }
 
     #[test]

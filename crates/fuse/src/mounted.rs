@@ -7,8 +7,8 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -44,18 +44,21 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, options: MountOptions) -> Result<Mounted
 
     let mut guardian = Guardian::start(&dir).map_err(start("start the mount's guardian"))?;
     let fd = attach::attach(&dir, kind, &options)?;
-    // From here on every early return drops the connection and the guardian, which takes the mount away.
-    let entry = mount_table::mount_at(&dir).map_err(point)?;
-    let Some(entry) = entry.filter(|entry| attach::is_ours(&entry.fs_type)) else {
-        return Err(point(io::Error::other("the mount has disappeared")));
+    let device = match guard(&dir, &mut guardian) {
+        Ok(device) => device,
+        Err(error) => {
+            // The guardian does not know yet what it guards.
+            let _ = detach(&dir, true);
+            return Err(error);
+        }
     };
-    guardian.guard(entry.device).map_err(start("tell the mount's guardian what to guard"))?;
-    let nodes = Arc::clone(server.nodes());
+    // From here on every early return drops the guardian, which takes the mount away.
+    let nodes = Arc::downgrade(server.nodes());
     let serve = |cause| MountError::Serve { dir: dir.clone(), cause };
     let connection = Connection::open(fd, server, options).map_err(serve)?;
-    read_far_ahead(entry.device);
+    read_far_ahead(device);
     // Without it an unmount does not know when we end, which is no reason not to serve.
-    let presence = Presence::announce(entry.device).ok();
+    let presence = Presence::announce(device).ok();
     let (report, events) = channel();
     let loops = {
         let report = report.clone();
@@ -70,7 +73,7 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, options: MountOptions) -> Result<Mounted
     };
     Ok(Mounted {
         dir,
-        device: entry.device,
+        device,
         nodes,
         events,
         report,
@@ -81,12 +84,25 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, options: MountOptions) -> Result<Mounted
     })
 }
 
+/// Tells the guardian which mount it guards.
+fn guard(dir: &Path, guardian: &mut Guardian) -> Result<MountDevice, MountError> {
+    let point = |cause| MountError::Point { dir: dir.to_owned(), cause };
+    match mount_table::mount_at(dir).map_err(point)? {
+        Some(entry) if attach::is_ours(&entry.fs_type) => {
+            let what = "tell the mount's guardian what to guard";
+            guardian.guard(&entry).map_err(|cause| MountError::Start { what, cause })?;
+            Ok(entry.device)
+        }
+        _ => Err(point(io::Error::other("the mount has disappeared"))),
+    }
+}
+
 /// A mounted filesystem and its server. Dropping it unmounts lazily: users who are still inside keep what they
 /// have open until this process ends.
 pub struct Mounted {
     dir: PathBuf,
     device: MountDevice,
-    nodes: Arc<NodeTable>,
+    nodes: Weak<NodeTable>,
     events: Receiver<Event>,
     report: Sender<Event>,
     signals: Option<(Handle, JoinHandle<()>)>,
@@ -113,7 +129,7 @@ impl Mounted {
     /// How many inodes the kernel holds at the moment, without the root.
     #[must_use]
     pub fn inodes_in_kernel(&self) -> usize {
-        self.nodes.len()
+        self.nodes.upgrade().map_or(0, |nodes| nodes.len())
     }
 
     /// From now on an interrupt, a hang-up or a request to terminate unmounts. If somebody is still inside, the

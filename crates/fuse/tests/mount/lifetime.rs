@@ -157,3 +157,30 @@ fn mounts_may_be_stacked_and_go_from_the_top() {
     upper.join().unwrap().unwrap();
     assert!(fs::read_dir(lower.path("many")).unwrap().count() > 1);
 }
+
+#[test]
+fn a_killed_server_takes_nothing_with_it_that_was_mounted_above() {
+    let mut server = ServerProcess::start(0, "");
+    let upper = mount(vfs(), server.dir(), MountOptions::default()).unwrap();
+    server.signal(Signal::KILL);
+    server.child.wait().unwrap();
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(fs::read(server.dir().join("hello")).unwrap(), HELLO);
+    drop(upper);
+    assert!(until(2 * SOON, || !is_mounted(server.dir())));
+}
+
+#[test]
+fn a_mount_point_may_be_named_through_a_link() {
+    let home = tempfile::tempdir().unwrap();
+    let (dir, link) = (home.path().join("dir"), home.path().join("link"));
+    fs::create_dir(&dir).unwrap();
+    std::os::unix::fs::symlink(&dir, &link).unwrap();
+    let mounted = mount(vfs(), &link, MountOptions::default()).unwrap();
+    assert_eq!(mounted.dir(), dir.canonicalize().unwrap());
+    assert!(is_mounted(mounted.dir()));
+    let served = thread::spawn(|| mounted.wait());
+    unmount(&link).unwrap();
+    served.join().unwrap().unwrap();
+    assert!(!is_mounted(&dir));
+}
