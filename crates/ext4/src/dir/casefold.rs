@@ -153,7 +153,11 @@ const NEWER: &[(u32, u32)] = &[
 
 #[cfg(test)]
 mod tests {
+    use undercroft_oracle::{Scratch, Tool};
+
+    use super::super::hash::NameHasher;
     use super::*;
+    use crate::superblock::HashDefaults;
 
     fn folded(name: &str) -> Option<String> {
         fold(name.as_bytes())
@@ -209,5 +213,62 @@ mod tests {
                 assert_eq!(folded(&once).as_ref(), Some(&once), "U+{:04X}", u32::from(c));
             }
         }
+    }
+
+    /// The hash of a folded name shows how e2fsprogs, which has Linux's tables, folds it.
+    fn assert_folded_as_debugfs_does(names: &[String]) {
+        let scratch = Scratch::new("casefold").unwrap();
+        let script = scratch.path().join("commands");
+        let commands: String =
+            names.iter().map(|name| format!("dx_hash -c -e utf8 -h half_md4 {name}\n")).collect();
+        std::fs::write(&script, commands).unwrap();
+        let answers = Tool::new("debugfs").arg("-f").arg(script).run_text().unwrap();
+        let answers: Vec<&str> = answers.lines().filter(|line| line.starts_with("Hash of ")).collect();
+        assert_eq!(answers.len(), names.len());
+
+        let defaults = HashDefaults { version: 1, seed: [0; 4], unsigned: false };
+        let hasher = NameHasher::new(1, defaults).unwrap();
+        let wrong = names.iter().zip(answers).filter(|(name, answer)| {
+            let folded = folded(name).unwrap_or_else(|| (*name).clone());
+            let hash = hasher.hash(folded.as_bytes());
+            let ours = format!("is {:#x} (minor {:#x})", hash.major, hash.minor);
+            !answer.ends_with(&ours)
+        });
+        let wrong: Vec<_> = wrong.map(|(name, _)| name.escape_unicode().to_string()).take(20).collect();
+        assert!(wrong.is_empty(), "{wrong:?}");
+    }
+
+    #[test]
+    fn every_code_point_folds_as_debugfs_folds_it() {
+        let names: Vec<_> = ('\u{80}'..=char::MAX).map(|c| format!("xA{c}")).collect();
+        assert_folded_as_debugfs_does(&names);
+    }
+
+    /// Marks in every order, between letters that decompose, fold, vanish or came later.
+    #[test]
+    fn sequences_fold_as_debugfs_folds_them() {
+        let interesting: Vec<char> = ('\u{c0}'..=char::MAX)
+            .filter(|&c| {
+                folded(&c.to_string()).is_none_or(|f| f != c.to_string()) || is_newer(c) || is_mark(c)
+            })
+            .collect();
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut random = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 33) as usize % below
+        };
+        let names: Vec<String> = (0..50_000)
+            .map(|_| {
+                let tail = (0..1 + random(12)).map(|_| interesting[random(interesting.len())]);
+                std::iter::once('n').chain(tail).collect()
+            })
+            .collect();
+        assert_folded_as_debugfs_does(&names);
+    }
+
+    fn is_mark(c: char) -> bool {
+        unicode_normalization::char::canonical_combining_class(c) != 0
     }
 }
