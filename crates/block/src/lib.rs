@@ -7,6 +7,12 @@
 //! | [`Qcow2Device`] | a qcow2 image; [`open_image`] tells it from a raw one |
 //! | [`Overlay`] | writes beside a base that stays as it is |
 //! | [`PartitionDevice`] | a range of another device, as [`partition`] tables name them |
+//!
+//! Two modules are for tests, here and in the crates above, each behind a feature of its own name: `conformance`, a
+//! suite that any device must pass, and `testing` (`test-devices`), devices built to fail and to crash.
+//!
+//! This crate knows nothing of filesystems, arrays or caches. `unsafe` is allowed in one place, the module that hands
+//! buffers to io_uring.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -207,6 +207,17 @@ fn a_block_device_tells_its_size_and_sectors() {
 }
 
 #[test]
+fn a_block_device_is_waited_for_while_udev_looks_at_it() {
+    let file = image(MIB);
+    let device = Loop::new(file.path(), 512);
+    let other = Command::new("flock").args(["--shared", &device.path, "sleep", "0.3"]).spawn();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let opened = FileDevice::open(&device.path, FileOptions::read_write());
+    assert!(other.unwrap().wait().unwrap().success());
+    opened.unwrap();
+}
+
+#[test]
 fn a_block_device_that_the_kernel_has_mounted_is_not_opened_for_writing() {
     let file = image(8 * MIB);
     assert!(Command::new("mke2fs").args(["-q", "-F"]).arg(file.path()).status().unwrap().success());

@@ -1,4 +1,4 @@
-//! What any [`BlockDevice`](crate::BlockDevice) must do, as a suite that every device runs.
+//! What any [`BlockDevice`] must do, as a suite that every device runs.
 //!
 //! A device's tests call [`block_conformance!`](crate::block_conformance) with a factory: a function that makes a
 //! fresh device of given content and access, or `None` if it cannot be made with that access. The macro writes
@@ -6,7 +6,7 @@
 //! come in whole blocks can take part.
 //!
 //! Covered: ranges and refusals, zeroing and discarding, batches, threads, and a random sequence of operations
-//! against a model. Not covered: durability, which takes a crash; see [`testing`](crate::testing) for that.
+//! against a model. Not covered: durability, which takes a crash; see the devices in the module `testing` for that.
 
 pub mod batches;
 pub mod model;

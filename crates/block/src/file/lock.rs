@@ -7,14 +7,27 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use super::geometry::Kind;
 use crate::{Access, OpenError};
 
-/// Takes the lock that `access` asks for, or says at once who may not have it.
-pub(super) fn acquire(file: &File, path: &Path, access: Access) -> Result<(), OpenError> {
+/// How long a block device may be locked by others: whenever a writer has closed it, `udev` looks at it again and
+/// holds a lock meanwhile.
+const UDEV_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Takes the lock that `access` asks for, or says who may not have it: at once for a file, after a moment for a block
+/// device.
+pub(super) fn acquire(file: &File, kind: Kind, path: &Path, access: Access) -> Result<(), OpenError> {
+    let give_up = Instant::now()
+        + match kind {
+            Kind::Regular => Duration::ZERO,
+            Kind::BlockDevice => UDEV_PATIENCE,
+        };
     let operation = match access {
         Access::ReadOnly => FlockOperation::NonBlockingLockShared,
         Access::ReadWrite => FlockOperation::NonBlockingLockExclusive,
@@ -24,6 +37,10 @@ pub(super) fn acquire(file: &File, path: &Path, access: Access) -> Result<(), Op
         return match flock(file, operation) {
             Ok(()) => Ok(()),
             Err(Errno::INTR) => continue,
+            Err(Errno::WOULDBLOCK) if Instant::now() < give_up => {
+                thread::sleep(Duration::from_millis(20));
+                continue;
+            }
             Err(Errno::WOULDBLOCK) => Err(OpenError::InUse { path: path(), wanted: access }),
             Err(errno) => Err(OpenError::LockUnsupported { path: path(), source: io::Error::from(errno) }),
         };

@@ -79,7 +79,7 @@ impl FileDevice {
             _ => system("open")(source),
         })?;
         if options.locking == Locking::Advisory {
-            lock::acquire(&file, path, options.access)?;
+            lock::acquire(&file, kind, path, options.access)?;
         }
         let kind = Kind::of(&file.metadata().map_err(system("look at"))?, path)?;
         let size_bytes = geometry::size_bytes(&file, kind).map_err(system("find the size of"))?;

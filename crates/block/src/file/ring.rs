@@ -328,9 +328,11 @@ impl Drop for Owned<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
     use std::os::unix::fs::FileExt;
 
     use super::*;
+    use crate::{BlockDevice, FileDevice, FileOptions};
 
     fn file(content: &[u8]) -> File {
         let file = tempfile::tempfile().unwrap();
@@ -409,6 +411,32 @@ mod tests {
         drop(owned);
         assert_eq!(&buf, b"abc");
         feeder.join().unwrap();
+    }
+
+    /// Puts another file in the place of the ring, so that the kernel refuses whatever is asked of it.
+    fn break_ring(ring: &Ring) {
+        let null = File::open("/dev/null").unwrap();
+        // SAFETY: the descriptor is the ring's own and open; ownership is given back before the ring uses it again.
+        let mut descriptor = unsafe { OwnedFd::from_raw_fd(ring.uring.as_raw_fd()) };
+        rustix::io::dup2(&null, &mut descriptor).unwrap();
+        let _ = descriptor.into_raw_fd();
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_is_not_asked_again() {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        named.as_file().write_all_at(&[7; 1000], 0).unwrap();
+        let device = FileDevice::open(named.path(), FileOptions::read_only()).unwrap();
+        let pool = device.rings.as_ref().unwrap();
+        break_ring(pool.take().expect("the kernel allows io_uring").ring.as_ref().unwrap());
+        assert!(device.uses_io_uring());
+        let (mut left, mut right) = ([0; 100], [0; 100]);
+        let mut batch =
+            [Request::Read { offset: 0, buf: &mut left }, Request::Read { offset: 500, buf: &mut right }];
+        device.run_batch(&mut batch).unwrap();
+        assert_eq!((left, right), ([7; 100], [7; 100]), "carried out without the ring");
+        assert!(!device.uses_io_uring());
+        assert!(pool.take().is_none());
     }
 
     #[test]
