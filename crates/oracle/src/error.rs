@@ -50,7 +50,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Undercroft failed where Linux did not.
-    #[error("Undercroft cannot {action} /{path}: {source}")]
+    #[error("Undercroft cannot {action} {path}: {source}")]
     Undercroft {
         /// What was tried, as a verb.
         action: &'static str,

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::Context;
-use crate::{Error, LoopMount, Result, Scratch, Tool, content};
+use crate::{Error, LoopMount, MountMode, Result, Scratch, Tool, content};
 
 /// How to call mke2fs.
 #[derive(Clone, Debug)]
@@ -102,8 +102,8 @@ impl Image {
     ///
     /// # Errors
     /// As for [`LoopMount::new`].
-    pub fn mount(&self, options: &str) -> Result<LoopMount> {
-        LoopMount::new(&self.path, self.kind, options)
+    pub fn mount(&self, mode: MountMode, options: &str) -> Result<LoopMount> {
+        LoopMount::new(&self.path, self.kind, mode, options)
     }
 
     /// A copy of its bytes as they are now, holes kept.
@@ -128,6 +128,23 @@ impl Image {
             }
         }
         Ok(Self { kind: self.kind, path, _scratch: scratch })
+    }
+
+    /// A copy of its bytes at one moment while the kernel has it mounted and may be writing to it: copied again
+    /// until no write reached the image meanwhile.
+    ///
+    /// # Errors
+    /// The copy cannot be made, or the writes never pause for as long as a copy takes.
+    pub fn copy_between_writes(&self, mount: &LoopMount) -> Result<Self> {
+        const TRIES: u32 = 200;
+        for _ in 0..TRIES {
+            let before = mount.writes()?;
+            let copy = self.copy()?;
+            if before.under_way == 0 && mount.writes()? == before {
+                return Ok(copy);
+            }
+        }
+        Err(Error::Unfit(format!("writes reached {} during each of {TRIES} copies", self.path.display())))
     }
 
     /// SHA-256 over all its bytes, holes as zeroes: equal sums mean that nothing was written.

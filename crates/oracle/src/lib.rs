@@ -6,9 +6,11 @@
 
 mod content;
 mod diff;
+mod dir;
 mod error;
 mod image;
 mod kernel;
+mod load;
 mod lsattr;
 mod manifest;
 mod mount;
@@ -23,9 +25,10 @@ pub use diff::Differences;
 pub use error::{Error, Result, shown};
 pub use image::{Features, Image, Mke2fs};
 pub use kernel::manifest as kernel_manifest;
+pub use load::{Load, LoadOptions};
 pub use manifest::{Entry, Identity, Manifest, Reading, Space, Time};
-pub use mount::LoopMount;
-pub use ours::manifest as our_manifest;
+pub use mount::{LoopMount, MountMode, Writes};
+pub use ours::{manifest as our_manifest, open_ext4};
 pub use recipe::Recipe;
 pub use scratch::Scratch;
 pub use tool::Tool;

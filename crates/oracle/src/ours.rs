@@ -5,9 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 
-use undercroft_vfs::{DirOffset, Error as VfsError, FileType, Node, Timestamp, Vfs};
+use undercroft_block::{FileDevice, FileOptions};
+use undercroft_ext4::{Ext4, OpenOptions};
+use undercroft_vfs::{DirOffset, Error as VfsError, FileSystem, FileType, Node, Timestamp, Vfs, VfsOptions};
 
 use crate::content::collect_segments;
 use crate::error::shown;
@@ -16,6 +19,20 @@ use crate::{Content, Error, Result};
 
 /// A directory is listed in pieces of this many names, each from where the last one ended.
 const PIECE: usize = 97;
+
+/// Opens the ext2, ext3 or ext4 in a file, read-only.
+///
+/// # Errors
+/// [`Error::Undercroft`] with what our side said.
+pub fn open_ext4(image: &Path) -> Result<(Arc<Ext4>, Arc<Vfs>)> {
+    let shown = || image.display().to_string();
+    let device = FileDevice::open(image, FileOptions::read_only())
+        .map_err(|error| Error::Unfit(format!("our side cannot open the image: {error}")))?;
+    let fs = Ext4::open_read_only(Arc::new(device), OpenOptions::default())
+        .map_err(|source| Error::Undercroft { action: "open", path: shown(), source })?;
+    let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
+    Ok((fs, vfs))
+}
 
 /// Looks at everything.
 ///
@@ -194,5 +211,5 @@ fn time(at: Timestamp) -> Time {
 }
 
 fn failed(action: &'static str, path: &[u8], source: VfsError) -> Error {
-    Error::Undercroft { action, path: shown(path), source }
+    Error::Undercroft { action, path: format!("/{}", shown(path)), source }
 }

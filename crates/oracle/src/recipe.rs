@@ -2,7 +2,7 @@
 //! afterwards.
 
 use crate::populate::{FRAGMENTED, Plan, populate};
-use crate::{Error, Image, Mke2fs, Result};
+use crate::{Error, Image, Mke2fs, MountMode, Result};
 
 /// One image of the matrix.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Recipe {
         let image = self.mke2fs.make()?;
         (self.prepare)(&image)?;
         let features = image.features()?;
-        let mount = image.mount("noatime")?;
+        let mount = image.mount(MountMode::ReadWrite, "noatime")?;
         populate(mount.path(), &features, &self.plan)?;
         mount.unmount()?;
         if features.has("extent") {

@@ -2,7 +2,8 @@
 //!
 //! They lie under `$UNDERCROFT_SCRATCH`, or the system's temporary directory. Images are sparse, but the whole
 //! matrix still writes some gigabytes: on a machine whose temporary directory is small memory, the variable
-//! points elsewhere.
+//! points elsewhere. With `$UNDERCROFT_KEEP` set, the directories of a test that panics stay, for a look at its
+//! images.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use crate::error::Context;
 
 /// A directory that is removed, with everything in it, when this value is dropped.
 #[derive(Debug)]
-pub struct Scratch(TempDir);
+pub struct Scratch(Option<TempDir>);
 
 impl Scratch {
     /// Makes one. `purpose` is part of its name, for people who look at what a killed test left behind.
@@ -25,13 +26,24 @@ impl Scratch {
         tempfile::Builder::new()
             .prefix(&format!("undercroft-{purpose}-"))
             .tempdir_in(&home)
-            .map(Self)
+            .map(|dir| Self(Some(dir)))
             .context("make a scratch directory in", &home)
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.0.path()
+        self.0.as_ref().expect("only drop takes it").path()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && std::env::var_os("UNDERCROFT_KEEP").is_some()
+            && let Some(dir) = self.0.take()
+        {
+            eprintln!("kept: {}", dir.keep().display());
+        }
     }
 }

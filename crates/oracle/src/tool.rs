@@ -16,6 +16,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("debugfs", "e2fsprogs"),
     ("dumpe2fs", "e2fsprogs"),
     ("e2fsck", "e2fsprogs"),
+    ("losetup", "mount"),
     ("lsattr", "e2fsprogs"),
     ("mke2fs", "e2fsprogs"),
     ("mount", "mount"),

@@ -2,8 +2,8 @@
 //!
 //! Projects are left to the recipes: many kernels refuse to write to a filesystem that has them.
 
-use super::Dir;
 use crate::Result;
+use crate::dir::Dir;
 use crate::manifest::Time;
 
 /// Inode flags, with the values of FS_IOC_SETFLAGS, and the names of the files that get them.

@@ -5,7 +5,8 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::FallocateFlags;
 
-use super::{Dir, Plan, noise};
+use super::{Plan, noise};
+use crate::dir::Dir;
 use crate::error::Context;
 use crate::{Features, Result};
 

@@ -7,14 +7,13 @@
 
 mod attributes;
 mod content;
-mod dir;
 mod names;
 mod nodes;
 mod xattrs;
 
 use std::path::Path;
 
-use self::dir::Dir;
+use crate::dir::Dir;
 use crate::{Features, Result};
 
 /// How much of everything.

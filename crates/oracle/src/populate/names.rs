@@ -2,7 +2,8 @@
 
 use std::os::unix::fs::FileExt;
 
-use super::{Dir, Plan};
+use super::Plan;
+use crate::dir::Dir;
 use crate::error::Context;
 use crate::{Features, Result};
 
@@ -10,7 +11,7 @@ pub(super) fn populate(top: &Dir, features: &Features, plan: &Plan) -> Result<()
     odd(&top.dir("odd")?)?;
     deep(&top.dir("deep")?)?;
     many(&top.dir("many")?, plan)?;
-    worn(&top.dir("worn")?)?;
+    worn(&top.dir("worn")?, plan.many.min(3000))?;
     growing(top, features)?;
     let wide = top.dir("wide")?;
     for number in 0..plan.subdirectories {
@@ -80,19 +81,18 @@ fn many(dir: &Dir, plan: &Plan) -> Result<()> {
 }
 
 /// A directory with gaps: most names removed again, some renamed over others.
-fn worn(dir: &Dir) -> Result<()> {
-    const NAMES: usize = 3000;
+fn worn(dir: &Dir, names: usize) -> Result<()> {
     let name = |number: usize| format!("worn-{number:05}-{}", "x".repeat(number % 90));
-    for number in 0..NAMES {
+    for number in 0..names {
         dir.file(name(number))?;
     }
-    for number in (0..NAMES).filter(|number| number % 8 != 0) {
+    for number in (0..names).filter(|number| number % 8 != 0) {
         dir.unlink(name(number))?;
     }
-    for number in (0..NAMES).step_by(24) {
+    for number in (0..names).step_by(24) {
         dir.rename(name(number), format!("renamed-{number}"))?;
     }
-    for number in (8..NAMES).step_by(48) {
+    for number in (8..names.saturating_sub(8)).step_by(48) {
         dir.rename(name(number), name(number + 8))?;
     }
     Ok(())

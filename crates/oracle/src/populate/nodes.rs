@@ -2,7 +2,7 @@
 
 use rustix::fs::FileType;
 
-use super::Dir;
+use crate::dir::Dir;
 use crate::{Features, Result};
 
 pub(super) fn populate(top: &Dir, features: &Features) -> Result<()> {

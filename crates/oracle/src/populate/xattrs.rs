@@ -1,7 +1,8 @@
 //! Extended attributes in every home: the inode's own tail, a block, a block shared by several inodes, and
 //! inodes that are nothing but a value; in every namespace; on every kind of file.
 
-use super::{Dir, noise};
+use super::noise;
+use crate::dir::Dir;
 use crate::{Features, Result};
 
 /// `system.posix_acl_*` values are version 2: a header, then tag, permissions and id of each entry.

@@ -1,0 +1,281 @@
+//! Programs that keep a filesystem busy: random creations, writes, renames, removals and the like, some made
+//! durable at once, until they are told to stop or the filesystem goes away under them.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use crate::dir::Dir;
+use crate::error::Context;
+use crate::populate::noise;
+use crate::{Error, Result};
+
+/// What the threads do.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadOptions {
+    /// Decides everything that is random.
+    pub seed: u64,
+    /// One operation in so many is followed by an fsync.
+    pub sync_one_in: u64,
+    /// Whether extended attributes are set, files unlinked while open, and holes punched: what no fast commit
+    /// can express.
+    pub rare: bool,
+}
+
+/// Threads that work, each in a directory of its own and in one that they share. Dropping it stops them.
+#[derive(Debug)]
+pub struct Load {
+    signals: Arc<Signals>,
+    threads: Vec<JoinHandle<Result<Vec<File>>>>,
+}
+
+impl Load {
+    /// Starts two threads below `root`.
+    ///
+    /// # Errors
+    /// The directories cannot be made.
+    pub fn start(root: &Path, options: LoadOptions) -> Result<Self> {
+        let signals = Arc::new(Signals::default());
+        let top = Dir::open(root)?;
+        drop(top.dir("shared")?);
+        let mut threads = Vec::new();
+        for number in 0..2_u64 {
+            let worker = Worker {
+                own: top.dir(format!("own-{number}"))?,
+                shared: top.sub("shared")?,
+                random: Random(options.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number) | 1),
+                options,
+                held: Vec::new(),
+            };
+            let signals = Arc::clone(&signals);
+            threads.push(std::thread::spawn(move || worker.work(&signals)));
+        }
+        Ok(Self { signals, threads })
+    }
+
+    /// Waits until `operations` have been done in all.
+    ///
+    /// # Errors
+    /// The threads come to no end with them: a failed one stops for good.
+    pub fn wait_for(&self, operations: usize) -> Result<()> {
+        let limit = Instant::now() + Duration::from_secs(120);
+        while self.signals.done.load(Ordering::Relaxed) < operations {
+            if Instant::now() > limit || self.threads.iter().all(JoinHandle::is_finished) {
+                return Err(Error::Unfit(format!("the load stood still before operation {operations}")));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Lets the threads go on slowly and without fsync while `work` runs: the device has pauses then.
+    pub fn calm<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.signals.calm.store(true, Ordering::Relaxed);
+        let outcome = work();
+        self.signals.calm.store(false, Ordering::Relaxed);
+        outcome
+    }
+
+    /// Stops the threads. The files that they unlinked and still hold open come back, for the caller to close.
+    ///
+    /// # Errors
+    /// An operation failed in a way that neither the load itself nor the filesystem's end explains.
+    pub fn stop(mut self) -> Result<Vec<File>> {
+        self.signals.stop.store(true, Ordering::Relaxed);
+        let mut held = Vec::new();
+        for thread in self.threads.drain(..) {
+            held.extend(
+                thread.join().map_err(|_| Error::Unfit("a thread of the load panicked".to_owned()))??,
+            );
+        }
+        Ok(held)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.signals.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // Whoever drops a load does so because something else has failed already.
+            drop(thread.join());
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Signals {
+    stop: AtomicBool,
+    calm: AtomicBool,
+    done: AtomicUsize,
+}
+
+/// Names that one directory's files have, so that operations meet each other's files.
+const NAMES: u64 = 120;
+/// Unlinked files that a worker holds open.
+const HELD: usize = 12;
+
+struct Worker {
+    own: Dir,
+    shared: Dir,
+    random: Random,
+    options: LoadOptions,
+    held: Vec<File>,
+}
+
+impl Worker {
+    fn work(mut self, signals: &Signals) -> Result<Vec<File>> {
+        while !signals.stop.load(Ordering::Relaxed) {
+            let calm = signals.calm.load(Ordering::Relaxed);
+            if calm {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            match self.operation(calm) {
+                Ok(()) => {}
+                Err(error) => match consequence(&error) {
+                    Consequence::GoOn => {}
+                    Consequence::End => break,
+                    Consequence::Fail => return Err(error),
+                },
+            }
+            signals.done.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(self.held)
+    }
+
+    fn operation(&mut self, calm: bool) -> Result<()> {
+        let seed = self.random.next();
+        let name = format!("file-{:03}", self.random.below(NAMES));
+        let other = format!("file-{:03}", self.random.below(NAMES));
+        let dir = if self.random.below(4) == 0 { &self.shared } else { &self.own };
+        let random = &mut self.random;
+        let file = match random.below(if self.options.rare { 18 } else { 15 }) {
+            0..=3 => Some(dir.file_with(&name, seed, random.below(40_000) as usize)?),
+            4 | 5 => Some(write(dir, &name, seed, random.below(200_000), 1 + random.below(20_000))?),
+            6 => Some(write_journal_magic(dir, &name, random.below(20))?),
+            7 => return dir.rename(&name, &other),
+            8 | 9 => return dir.unlink(&name),
+            10 => {
+                let sub = dir.dir(format!("dir-{}", random.below(20)))?;
+                for number in 0..random.below(60) {
+                    sub.symlink(format!("{number}"), &vec![b'l'; 1 + random.below(100) as usize])?;
+                }
+                return Ok(());
+            }
+            11 => return remove_directory(dir, &format!("dir-{}", random.below(20))),
+            12 => return dir.link(&name, &self.shared, format!("link-{other}")),
+            13 => {
+                let file = dir.existing(&name)?;
+                file.set_len(random.below(100_000)).context("truncate", &*name)?;
+                Some(file)
+            }
+            14 => {
+                let file = dir.existing(&name)?;
+                let (offset, len) = (random.below(150_000), 1 + random.below(50_000));
+                rustix::fs::fallocate(&file, FallocateFlags::empty(), offset, len)
+                    .context("allocate", &*name)?;
+                Some(file)
+            }
+            15 => {
+                let file = dir.existing(&name)?;
+                let (offset, len) = (random.below(150_000), 1 + random.below(50_000));
+                let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(&file, punch, offset, len).context("punch", &*name)?;
+                Some(file)
+            }
+            16 => {
+                let mut value = vec![0; random.below(700) as usize];
+                noise(seed, &mut value);
+                return dir.xattr(&name, &format!("user.x{}", random.below(4)), &value);
+            }
+            _ => {
+                let file = dir.existing(&name)?;
+                dir.unlink(&name)?;
+                self.held.truncate(HELD - 1);
+                self.held.insert(0, file);
+                return Ok(());
+            }
+        };
+        match file {
+            Some(file) if !calm && self.random.below(self.options.sync_one_in) == 0 => {
+                file.sync_all().context("sync", &*name)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn write(dir: &Dir, name: &str, seed: u64, offset: u64, len: u64) -> Result<File> {
+    let file = dir.existing(name)?;
+    let mut data = vec![0; len as usize];
+    noise(seed, &mut data);
+    file.write_all_at(&data, offset).context("write", name)?;
+    Ok(file)
+}
+
+/// Data that begins like one of the journal's own blocks, in every block: when data goes through the journal,
+/// it must be escaped there.
+fn write_journal_magic(dir: &Dir, name: &str, block: u64) -> Result<File> {
+    const MAGIC: [u8; 4] = 0xC03B_3998_u32.to_be_bytes();
+    let file = dir.existing(name)?;
+    let mut data = vec![0x5a; 8192];
+    for block in data.chunks_mut(1024) {
+        block[..4].copy_from_slice(&MAGIC);
+    }
+    file.write_all_at(&data, block * 4096).context("write", name)?;
+    Ok(file)
+}
+
+fn remove_directory(dir: &Dir, name: &str) -> Result<()> {
+    let sub = dir.sub(name)?;
+    for number in 0..60 {
+        match sub.unlink(format!("{number}")) {
+            Err(error) if !matches!(consequence(&error), Consequence::GoOn) => return Err(error),
+            _ => {}
+        }
+    }
+    dir.rmdir(name)
+}
+
+enum Consequence {
+    GoOn,
+    End,
+    Fail,
+}
+
+/// What an operation's failure means: names come and go under the other operations; a filesystem that was shut
+/// down answers with I/O errors.
+fn consequence(error: &Error) -> Consequence {
+    let Error::System { source, .. } = error else { return Consequence::Fail };
+    match (source.kind(), Errno::from_io_error(source)) {
+        (ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty, _)
+        | (ErrorKind::StorageFull, _)
+        // No holes without extents.
+        | (_, Some(Errno::OPNOTSUPP)) => Consequence::GoOn,
+        (_, Some(Errno::IO | Errno::ROFS)) => Consequence::End,
+        _ => Consequence::Fail,
+    }
+}
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 11) % bound
+    }
+}
