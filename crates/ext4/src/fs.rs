@@ -167,6 +167,10 @@ impl Handle {
 impl VfsInode for Handle {
     fn attr(&self) -> Attr {
         let inode = &self.inode;
+        // As Linux counts them: a file whose data lies in the inode has no blocks, and tools that read a count of
+        // zero as "nothing but a hole" would not copy it.
+        let inline_bytes =
+            if inode.kind == FileType::Regular && inode.has_inline_data() { inode.size_bytes } else { 0 };
         Attr {
             ino: Ino(u64::from(inode.number)),
             generation: inode.generation,
@@ -177,7 +181,7 @@ impl VfsInode for Handle {
             gid: inode.gid,
             rdev: inode.device_number(),
             size_bytes: inode.size_bytes,
-            sectors: inode.sectors,
+            sectors: inode.sectors + inline_bytes.div_ceil(512),
             block_bytes: self.volume.block_bytes(),
             accessed: inode.accessed,
             modified: inode.modified,
