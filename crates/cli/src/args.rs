@@ -28,7 +28,9 @@ fn notes() -> String {
 /// Open Linux filesystems without the kernel: look inside, copy out, mount
 #[derive(Debug, Parser)]
 #[command(name = "undercroft", version, propagate_version = true, after_long_help = notes())]
-#[command(after_help = "Start with `undercroft tour`; `undercroft --help` tells about images, JSON and exit codes.")]
+#[command(
+    after_help = "Start with `undercroft tour`; `undercroft --help` tells about images, JSON and exit codes."
+)]
 pub(crate) struct Typed {
     /// When to colour the output
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
@@ -63,6 +65,10 @@ pub(crate) struct ImageArgs {
     /// Open an image that another program holds locked
     #[arg(long)]
     pub(crate) no_lock: bool,
+
+    /// Open the backing files that a qcow2 image names; only for images you trust
+    #[arg(long)]
+    pub(crate) allow_backing: bool,
 }
 
 /// For commands that print values.
@@ -88,12 +94,14 @@ pub(crate) enum Command {
     },
 
     /// List a directory
-    #[command(after_help = "Owners are numbers, since the names belong to the image's own /etc/passwd. Times are UTC.
+    #[command(
+        after_help = "Owners are numbers, since the names belong to the image's own /etc/passwd. Times are UTC.
 
 Examples:
   undercroft ls disk.img
   undercroft ls -la disk.img /etc
-  undercroft ls -R --json disk.img /home")]
+  undercroft ls -R --json disk.img /home"
+    )]
     Ls {
         #[command(flatten)]
         image: ImageArgs,
@@ -137,11 +145,13 @@ Examples:
     },
 
     /// Show everything about one file
-    #[command(after_help = "Shows times to the nanosecond, flags as lsattr does, extended attributes, and which parts hold data.
+    #[command(
+        after_help = "Shows times to the nanosecond, flags as lsattr does, extended attributes, and which parts hold data.
 
 Examples:
   undercroft stat disk.img /etc/passwd
-  undercroft stat -L --json disk.img /bin/sh")]
+  undercroft stat -L --json disk.img /bin/sh"
+    )]
     Stat {
         #[command(flatten)]
         image: ImageArgs,
@@ -167,7 +177,8 @@ Examples:
     },
 
     /// Copy files and whole trees out of an image
-    #[command(after_help = "Keeps modes, times to the nanosecond, extended attributes, ACLs, hard links, symbolic links, fifos, \
+    #[command(
+        after_help = "Keeps modes, times to the nanosecond, extended attributes, ACLs, hard links, symbolic links, fifos, \
 sockets and holes; owners and device nodes too when run as root. Nothing that exists is ever written over, and no \
 name or link in the image can lead outside DEST. If DEST is a directory, PATH is put into it under its own name; the \
 root of an image is put into DEST itself, which must then be empty.
@@ -175,7 +186,8 @@ root of an image is put into DEST itself, which must then be empty.
 Examples:
   undercroft get disk.img /home/anna ./anna
   undercroft get disk.img / ./everything
-  undercroft get --tar disk.img / | zstd > everything.tar.zst")]
+  undercroft get --tar disk.img / | zstd > everything.tar.zst"
+    )]
     Get {
         #[command(flatten)]
         image: ImageArgs,
@@ -193,12 +205,14 @@ Examples:
     },
 
     /// Mount an image read-only, through FUSE
-    #[command(after_help = "Returns once the files can be read, and serves them in the background until `undercroft unmount DIR`.
+    #[command(
+        after_help = "Returns once the files can be read, and serves them in the background until `undercroft unmount DIR`.
 
 Examples:
   undercroft mount disk.img /mnt
   undercroft mount 'disk.img?part=2' ~/disk
-  undercroft mount -o allow_other disk.img /mnt")]
+  undercroft mount -o allow_other disk.img /mnt"
+    )]
     Mount {
         #[command(flatten)]
         image: ImageArgs,
@@ -226,7 +240,9 @@ Examples:
     },
 
     /// See it work: a guided look at a small ext4 image that this program carries
-    #[command(after_help = "Needs no root, no FUSE and no disk. Every byte shown comes out of a real ext4 image that Linux made.")]
+    #[command(
+        after_help = "Needs no root, no FUSE and no disk. Every byte shown comes out of a real ext4 image that Linux made."
+    )]
     Tour {
         #[command(flatten)]
         json: JsonArg,

@@ -105,10 +105,8 @@ mod tests {
             Kind::Path,
             Kind::Host,
         ];
-        let listed: Vec<u8> = TABLE
-            .lines()
-            .filter_map(|line| line.trim_start().split("  ").next()?.parse().ok())
-            .collect();
+        let listed: Vec<u8> =
+            TABLE.lines().filter_map(|line| line.trim_start().split("  ").next()?.parse().ok()).collect();
         assert_eq!(listed, kinds.map(Kind::code));
     }
 }

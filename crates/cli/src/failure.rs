@@ -33,21 +33,15 @@ impl Failure {
         Self { told: true, ..Self::new(kind, "told already") }
     }
 
+    /// A failure whose cause speaks for itself: it names what failed, where, and why.
+    pub(crate) fn of(kind: Kind, cause: &dyn std::error::Error) -> Self {
+        Self::new(kind, words(cause))
+    }
+
     /// Why, in the words of whoever refused.
     #[must_use]
     pub(crate) fn because(mut self, cause: &dyn std::error::Error) -> Self {
-        let mut words = cause.to_string();
-        let mut next = cause.source();
-        while let Some(deeper) = next {
-            let text = deeper.to_string();
-            // A transparent or well-written outer error already contains its source's words.
-            if !words.contains(&text) {
-                words.push_str(": ");
-                words.push_str(&text);
-            }
-            next = deeper.source();
-        }
-        self.cause = Some(safe(words.as_bytes()));
+        self.cause = Some(words(cause));
         self
     }
 
@@ -78,6 +72,43 @@ impl Failure {
     pub(crate) const fn kind(&self) -> Kind {
         self.kind
     }
+}
+
+/// An error and what lies behind it, safe to show.
+fn words(cause: &dyn std::error::Error) -> String {
+    let mut words = cause.to_string();
+    let mut next = cause.source();
+    while let Some(deeper) = next {
+        let text = deeper.to_string();
+        // A transparent or well-written outer error already contains its source's words.
+        if !words.contains(&text) {
+            words.push_str(": ");
+            words.push_str(&text);
+        }
+        next = deeper.source();
+    }
+    safe(without_errno(&words).as_bytes())
+}
+
+/// The words without the number that the standard library puts behind the system's message.
+fn without_errno(words: &str) -> String {
+    const MARK: &str = " (os error ";
+    let mut plain = String::with_capacity(words.len());
+    let mut rest = words;
+    while let Some(at) = rest.find(MARK) {
+        let after = &rest[at + MARK.len()..];
+        match after.split_once(')') {
+            Some((number, tail)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+                plain.push_str(&rest[..at]);
+                rest = tail;
+            }
+            _ => {
+                plain.push_str(&rest[..at + MARK.len()]);
+                rest = after;
+            }
+        }
+    }
+    plain + rest
 }
 
 /// What `?` does on a write to standard output, the only [`io::Error`] that commands pass on bare.
@@ -149,8 +180,18 @@ mod tests {
 
     #[test]
     fn a_failure_is_one_sentence() {
-        let failure = Failure::host("/dest/a", &io::Error::from(io::ErrorKind::PermissionDenied)).advise("run as root");
+        let failure =
+            Failure::host("/dest/a", &io::Error::from(io::ErrorKind::PermissionDenied)).advise("run as root");
         assert_eq!(failure.to_string(), "/dest/a: permission denied; run as root");
+    }
+
+    #[test]
+    fn the_number_of_a_system_error_is_left_out() {
+        let error = io::Error::from_raw_os_error(2);
+        assert!(error.to_string().contains("(os error 2)"));
+        assert_eq!(Failure::of(Kind::Host, &error).to_string(), "No such file or directory");
+        let odd = io::Error::other("a (os error b (os error 17) c");
+        assert_eq!(Failure::of(Kind::Host, &odd).to_string(), "a (os error b c");
     }
 
     #[test]

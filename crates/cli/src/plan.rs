@@ -25,6 +25,8 @@ pub(crate) struct ImageSpec {
     pub(crate) direct: bool,
     /// Respect and take locks.
     pub(crate) lock: bool,
+    /// Open the other files that an image names.
+    pub(crate) allow_backing: bool,
 }
 
 impl ImageSpec {
@@ -170,7 +172,13 @@ impl When {
 
 fn image_spec(typed: ImageArgs) -> Result<ImageSpec, Failure> {
     let (path, partition) = split_partition(&typed.image)?;
-    Ok(ImageSpec { path, partition, direct: typed.direct, lock: !typed.no_lock })
+    Ok(ImageSpec {
+        path,
+        partition,
+        direct: typed.direct,
+        lock: !typed.no_lock,
+        allow_backing: typed.allow_backing,
+    })
 }
 
 /// Splits `IMAGE?part=N`. A file whose name really ends like that is meant when it exists.
@@ -185,8 +193,11 @@ fn split_partition(typed: &OsStr) -> Result<(PathBuf, Option<NonZeroU32>), Failu
     }
     let number = std::str::from_utf8(&bytes[at + HINT.len()..]).ok().and_then(|digits| digits.parse().ok());
     let Some(number) = number else {
-        return Err(Failure::new(Kind::Usage, format!("{}: what follows `?part=` is not a partition number", safe(bytes)))
-            .advise("partitions are counted from 1"));
+        return Err(Failure::new(
+            Kind::Usage,
+            format!("{}: what follows `?part=` is not a partition number", safe(bytes)),
+        )
+        .advise("partitions are counted from 1"));
     };
     Ok((PathBuf::from(OsStr::from_bytes(&bytes[..at])), Some(number)))
 }
@@ -213,7 +224,8 @@ mod tests {
 
     #[test]
     fn a_partition_hint_is_split_off() {
-        let split = |typed: &str| split_partition(OsStr::new(typed)).map(|(path, part)| (path, part.map(u32::from)));
+        let split =
+            |typed: &str| split_partition(OsStr::new(typed)).map(|(path, part)| (path, part.map(u32::from)));
         assert_eq!(split("a.img").unwrap(), (PathBuf::from("a.img"), None));
         assert_eq!(split("a?b.img?part=3").unwrap(), (PathBuf::from("a?b.img"), Some(3)));
         for wrong in ["a.img?part=0", "a.img?part=", "a.img?part=x", "a.img?part=-1"] {

@@ -3,16 +3,19 @@
 //! Called by `tree` and `get`, which need parents before children, a word when a directory is finished,
 //! and the same order on every run. Hostile images are the normal case: a directory that is reached twice is
 //! reported and not entered again, so the walk ends; a name that no filesystem may hold is reported and skipped;
-//! depth costs memory on the heap only, and ends where paths get longer than any of Linux's. A directory that cannot be read is reported where it stands and the walk
+//! depth costs memory on the heap only, and ends at a length of path that no honest tree has. A directory that cannot be read is reported where it stands and the walk
 //! goes on.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use undercroft_vfs::{Corruption, DirOffset, Error, FileType, Ino, Node, PATH_MAX_BYTES, Result, Vfs};
+use undercroft_vfs::{Corruption, DirOffset, Error, FileType, Ino, Node, Result, Vfs};
 
 use crate::text::names::join;
+
+/// Longest path in bytes: far more than any call takes, and an end to what a hostile image can ask for.
+const PATH_MAX_BYTES: usize = 64 * 1024;
 
 /// The order of the names within a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +164,12 @@ impl Iterator for Walk<'_> {
 
 /// The names of a directory, without `.` and `..`, in order. What could be read comes with the error that ended
 /// the reading.
-pub(crate) fn entries(vfs: &Vfs, dir: &Node, order: Order, hidden: bool) -> (Vec<(Vec<u8>, Ino)>, Option<Error>) {
+pub(crate) fn entries(
+    vfs: &Vfs,
+    dir: &Node,
+    order: Order,
+    hidden: bool,
+) -> (Vec<(Vec<u8>, Ino)>, Option<Error>) {
     let mut entries = Vec::new();
     let read = dir.read_dir(DirOffset::default(), &mut |entry| {
         if entry.name != b"." && entry.name != b".." && (hidden || entry.name.first() != Some(&b'.')) {
@@ -171,7 +179,9 @@ pub(crate) fn entries(vfs: &Vfs, dir: &Node, order: Order, hidden: bool) -> (Vec
     });
     match order {
         Order::Name => entries.sort_unstable(),
-        Order::Inode => entries.sort_unstable_by(|(name, ino), (other, other_ino)| (ino, name).cmp(&(other_ino, other))),
+        Order::Inode => {
+            entries.sort_unstable_by(|(name, ino), (other, other_ino)| (ino, name).cmp(&(other_ino, other)))
+        }
     }
     let inodes: Vec<Ino> = entries.iter().map(|(_, ino)| *ino).collect();
     vfs.filesystem().prefetch_inodes(&inodes);

@@ -247,20 +247,37 @@ impl Report {
         let bytes = |blocks: u64| human::size(blocks.saturating_mul(self.block_bytes.into()));
         let used = self.blocks_for_files.saturating_sub(self.blocks_free);
         let bar = |part, whole| palette.paint(style::PICTURE, &human::bar(part, whole, PICTURE_COLUMNS));
-        line("space", &format!("{} {}", bar(used, self.blocks_for_files), human::percent(used, self.blocks_for_files)))?;
+        line(
+            "space",
+            &format!("{} {}", bar(used, self.blocks_for_files), human::percent(used, self.blocks_for_files)),
+        )?;
         line(
             "",
-            &format!("{} used, {} free, {} of it for users", bytes(used), bytes(self.blocks_free), bytes(self.blocks_available)),
+            &format!(
+                "{} used, {} free, {} of it for users",
+                bytes(used),
+                bytes(self.blocks_free),
+                bytes(self.blocks_available)
+            ),
         )?;
         let inodes_used = self.inodes.saturating_sub(self.inodes_free);
-        line("inodes", &format!("{} {}", bar(inodes_used, self.inodes), human::percent(inodes_used, self.inodes)))?;
+        line(
+            "inodes",
+            &format!("{} {}", bar(inodes_used, self.inodes), human::percent(inodes_used, self.inodes)),
+        )?;
         line(
             "",
-            &format!("{} used, {} free, of {} bytes", human::count(inodes_used), human::count(self.inodes_free), self.inode_bytes),
+            &format!(
+                "{} used, {} free, of {} bytes",
+                human::count(inodes_used),
+                human::count(self.inodes_free),
+                self.inode_bytes
+            ),
         )?;
         let per_column = (self.groups as usize).div_ceil(self.group_map_percent.len().max(1));
         let map: String = self.group_map_percent.iter().map(|percent| shade(*percent)).collect();
-        let legend = if per_column > 1 { format!("; a column is {per_column} groups") } else { String::new() };
+        let legend =
+            if per_column > 1 { format!("; a column is {per_column} groups") } else { String::new() };
         line("groups", &palette.paint(style::PICTURE, &map))?;
         line(
             "",
@@ -296,7 +313,10 @@ impl Report {
             sentences.push(format!("was not unmounted; replayed in memory: {}", recovery.words()));
             sentences.push("the image itself was not written".to_owned());
             if recovery.recorded_error != 0 {
-                sentences.push(format!("its last writer gave up with error {}; run e2fsck", recovery.recorded_error));
+                sentences.push(format!(
+                    "its last writer gave up with error {}; run e2fsck",
+                    recovery.recorded_error
+                ));
             }
         }
         if self.state.errors {
@@ -308,7 +328,10 @@ impl Report {
             sentences.push(format!("{orphans} still held space when the system stopped"));
         }
         if sentences.is_empty() {
-            sentences.push(if self.state.clean { "clean" } else { "was not unmounted, and nothing is to be replayed" }.to_owned());
+            sentences.push(
+                if self.state.clean { "clean" } else { "was not unmounted, and nothing is to be replayed" }
+                    .to_owned(),
+            );
         }
         sentences
     }

@@ -26,9 +26,7 @@ const READY: &str = "ready";
 /// Mounts and, unless another process does it, serves until unmounted.
 pub(crate) fn run(image: &ImageSpec, dir: &Path, options: &[String], how: Serving) -> Result<(), Failure> {
     let mut settings = MountOptions { fs_name: source(image), ..MountOptions::default() };
-    settings
-        .apply(&options.join(","))
-        .map_err(|error| Failure::new(Kind::Usage, "cannot mount").because(&error))?;
+    settings.apply(&options.join(",")).map_err(|error| Failure::of(Kind::Usage, &error))?;
     match how {
         Serving::Background => in_background(image, dir, options),
         Serving::Foreground => {
@@ -61,7 +59,7 @@ pub(crate) fn unmount(dir: &Path) -> Result<(), Failure> {
             UnmountError::Foreign { .. } => Some("use `umount` for it"),
             _ => None,
         };
-        let failure = Failure::new(Kind::Host, "cannot unmount").because(&error);
+        let failure = Failure::of(Kind::Host, &error);
         advice.into_iter().fold(failure, Failure::advise)
     })
 }
@@ -86,7 +84,7 @@ fn mount_failure(error: &MountError) -> Failure {
         MountError::Root(cause) => Kind::of(cause),
         _ => Kind::Host,
     };
-    Failure::new(kind, "cannot mount").because(error)
+    Failure::of(kind, error)
 }
 
 /// The usual mistakes with a mount point, in words.
@@ -121,6 +119,9 @@ fn in_background(image: &ImageSpec, dir: &Path, options: &[String]) -> Result<()
     }
     if !image.lock {
         command.arg("--no-lock");
+    }
+    if image.allow_backing {
+        command.arg("--allow-backing");
     }
     if !options.is_empty() {
         command.arg("-o").arg(options.join(","));

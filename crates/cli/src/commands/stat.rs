@@ -9,6 +9,7 @@ use super::facts::Facts;
 use crate::failure::Failure;
 use crate::image;
 use crate::plan::{Format, ImageSpec};
+use crate::text::acl;
 use crate::text::human;
 use crate::text::names::{Name, Path, Value, safe};
 use crate::text::out::Out;
@@ -122,8 +123,19 @@ fn text(out: &mut Out, report: &Report) -> Result<(), Failure> {
         0 => "nothing allocated".to_owned(),
         bytes => format!("{} allocated", human::size(bytes)),
     };
-    line("size", &format!("{} bytes ({}), {allocated}", human::count(attr.size_bytes), human::size(attr.size_bytes)))?;
-    line("inode", &format!("{}, generation {}, {}", facts.inode, facts.generation, human::counted(attr.links.into(), "link")))?;
+    line(
+        "size",
+        &format!("{} bytes ({}), {allocated}", human::count(attr.size_bytes), human::size(attr.size_bytes)),
+    )?;
+    line(
+        "inode",
+        &format!(
+            "{}, generation {}, {}",
+            facts.inode,
+            facts.generation,
+            human::counted(attr.links.into(), "link")
+        ),
+    )?;
     line("mode", &format!("{} {}", facts.mode, human::mode_letters(attr)))?;
     line("owner", &format!("{}, group {}, project {}", facts.uid, facts.gid, facts.project))?;
     line("flags", &facts.flags)?;
@@ -134,7 +146,7 @@ fn text(out: &mut Out, report: &Report) -> Result<(), Failure> {
         line("created", created)?;
     }
     for Xattr { name, value } in &report.xattrs {
-        line("xattr", &format!("{} = {}", safe(&name.raw), shown_value(&value.raw)))?;
+        line("xattr", &format!("{} = {}", safe(&name.raw), shown_value(&name.raw, &value.raw)))?;
     }
     if let Some(ranges) = &report.data {
         for range in ranges.iter().take(RANGES_SHOWN) {
@@ -153,9 +165,14 @@ fn text(out: &mut Out, report: &Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Text in quotes, anything else in hexadecimal, long values cut.
-fn shown_value(value: &[u8]) -> String {
+/// ACLs in words, text in quotes, anything else in hexadecimal; long values cut.
+fn shown_value(name: &[u8], value: &[u8]) -> String {
     const SHOWN_MAX: usize = 120;
+    if name.starts_with(b"system.posix_acl_")
+        && let Some(words) = acl::text(value)
+    {
+        return words;
+    }
     let cut = &value[..value.len().min(SHOWN_MAX)];
     let more = if cut.len() < value.len() { format!(" ... ({} bytes)", value.len()) } else { String::new() };
     let printable = !cut.iter().any(u8::is_ascii_control) && std::str::from_utf8(value).is_ok();
@@ -172,8 +189,8 @@ mod tests {
 
     #[test]
     fn values_are_text_when_they_can_be() {
-        assert_eq!(shown_value(b"stone"), "\"stone\"");
-        assert_eq!(shown_value(&[2, 0, 255]), "0x0200ff");
-        assert_eq!(shown_value(&[b'a'; 200]), format!("\"{}\" ... (200 bytes)", "a".repeat(120)));
+        assert_eq!(shown_value(b"user.x", b"stone"), "\"stone\"");
+        assert_eq!(shown_value(b"user.x", &[2, 0, 255]), "0x0200ff");
+        assert_eq!(shown_value(b"user.x", &[b'a'; 200]), format!("\"{}\" ... (200 bytes)", "a".repeat(120)));
     }
 }

@@ -79,7 +79,10 @@ impl Dispatcher {
             self.next = (self.next + 1) % self.queues.len();
             match self.queues[self.next].try_send(job) {
                 Ok(()) => return,
-                Err(std::sync::mpsc::TrySendError::Full(back) | std::sync::mpsc::TrySendError::Disconnected(back)) => {
+                Err(
+                    std::sync::mpsc::TrySendError::Full(back)
+                    | std::sync::mpsc::TrySendError::Disconnected(back),
+                ) => {
                     job = back;
                 }
             }
@@ -116,7 +119,12 @@ pub(crate) fn work(jobs: Receiver<Job>, words: &Sender<Word>, privilege: Privile
     }
 }
 
-fn fill(job: &Job, buffer: &mut [u8], privilege: Privilege, progress: &Progress) -> Result<(u64, Lost), Failure> {
+fn fill(
+    job: &Job,
+    buffer: &mut [u8],
+    privilege: Privilege,
+    progress: &Progress,
+) -> Result<(u64, Lost), Failure> {
     let content_bytes = copy(job, buffer, progress)?;
     let subject = Subject::Open(job.to.as_fd());
     let node = Arc::clone(job.from.node());

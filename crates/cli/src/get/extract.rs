@@ -110,7 +110,9 @@ impl Extraction<'_> {
             };
         }
         let fd = match &name {
-            Some(name) => make_directory(&self.place.dir, name).map_err(|error| self.cannot_make(path, error))?,
+            Some(name) => {
+                make_directory(&self.place.dir, name).map_err(|error| self.cannot_make(path, error))?
+            }
             None => rustix::io::fcntl_dupfd_cloexec(&self.place.dir, 0)
                 .map_err(|error| self.cannot_make(path, error))?,
         };
@@ -249,7 +251,9 @@ impl Extraction<'_> {
         let place = self.place.shown.display();
         let failure = Failure::host(format!("cannot copy {} to {place}", safe(path)), &error.into());
         match error {
-            Errno::MFILE => failure.advise("the tree is deeper than the limit on open files allows: see `ulimit -n`"),
+            Errno::MFILE => {
+                failure.advise("the tree is deeper than the limit on open files allows: see `ulimit -n`")
+            }
             _ => failure,
         }
     }
@@ -285,7 +289,10 @@ impl Extraction<'_> {
         note(self.lost.privileged_xattrs, "extended attribute", "only root may set these");
         if self.lost.unsupported_xattrs > 0 {
             let number = crate::text::human::counted(self.lost.unsupported_xattrs, "extended attribute");
-            let what = format!("{number} could not be kept: the filesystem of {} takes none", self.place.shown.display());
+            let what = format!(
+                "{number} could not be kept: the filesystem of {} takes none",
+                self.place.shown.display()
+            );
             self.complaints.add(Failure::new(Kind::Host, what))?;
         }
         Ok(self.summary)

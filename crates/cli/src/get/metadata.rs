@@ -65,11 +65,18 @@ pub(crate) enum Subject<'a> {
 }
 
 /// Puts everything on.
-pub(crate) fn apply(subject: &Subject<'_>, node: &Node, path: &[u8], privilege: Privilege) -> Result<Lost, Failure> {
+pub(crate) fn apply(
+    subject: &Subject<'_>,
+    node: &Node,
+    path: &[u8],
+    privilege: Privilege,
+) -> Result<Lost, Failure> {
     let attr = node.attr();
     let mut lost = Lost::default();
     let refuse = |what: &'static str| {
-        move |error: Errno| Failure::host(format!("cannot set the {what} of the copy of {}", safe(path)), &error.into())
+        move |error: Errno| {
+            Failure::host(format!("cannot set the {what} of the copy of {}", safe(path)), &error.into())
+        }
     };
     match privilege {
         Privilege::Root => subject.set_owner(&attr).map_err(refuse("owner"))?,
@@ -138,7 +145,8 @@ impl Subject<'_> {
     }
 
     fn set_times(&self, attr: &Attr) -> Result<(), Errno> {
-        let times = Timestamps { last_access: timespec(attr.accessed), last_modification: timespec(attr.modified) };
+        let times =
+            Timestamps { last_access: timespec(attr.accessed), last_modification: timespec(attr.modified) };
         match self {
             Self::Open(fd) => rustix::fs::futimens(fd, &times),
             Self::Named { dir, name } => rustix::fs::utimensat(dir, *name, &times, AtFlags::SYMLINK_NOFOLLOW),

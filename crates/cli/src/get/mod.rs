@@ -6,14 +6,13 @@
 //! | `extract` | makes names: walks the image and creates one object after the other |
 //! | `content` | copies a file's bytes with its holes, in several threads |
 //! | `metadata` | owner, mode, extended attributes, times |
-//! | `tar`, `pax`, `acl` | the archive |
+//! | `tar`, `pax` | the archive |
 //! | `progress` | the bar |
 //!
 //! The image is hostile. Every name is created relative to the open directory it belongs to, with flags that
 //! follow no link and accept nothing that exists, so no name and no link in the image can lead outside the
 //! destination: a link is only ever created, never walked through.
 
-mod acl;
 mod content;
 mod extract;
 mod metadata;
@@ -57,7 +56,9 @@ impl Summary {
             FileType::Regular => self.files += 1,
             FileType::Directory => self.directories += 1,
             FileType::Symlink => self.symlinks += 1,
-            FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => self.special += 1,
+            FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => {
+                self.special += 1
+            }
         }
     }
 }

@@ -30,7 +30,8 @@ pub(crate) fn decide(dest: &Path, inside: &[u8]) -> Result<Place, Failure> {
     let shown = dest.display();
     match fs::symlink_metadata(dest) {
         Ok(found) if found.is_symlink() => {
-            Err(Failure::new(Kind::Host, format!("{shown} is a symbolic link")).advise("name what it points to"))
+            Err(Failure::new(Kind::Host, format!("{shown} is a symbolic link"))
+                .advise("name what it points to"))
         }
         Ok(found) if found.is_dir() => into_directory(dest, inside),
         Ok(_) => Err(exists(dest)),

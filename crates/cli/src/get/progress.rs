@@ -22,10 +22,15 @@ impl Progress {
     /// Of so many bytes, where that is known.
     pub(crate) fn new(expected_bytes: Option<u64>) -> Self {
         let (template, length) = match expected_bytes {
-            Some(length) => ("{bar:40} {binary_bytes} of about {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left", length),
+            Some(length) => (
+                "{bar:40} {binary_bytes} of about {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left",
+                length,
+            ),
             None => ("{spinner} {binary_bytes}, {binary_bytes_per_sec}, {elapsed} gone by", 0),
         };
-        let style = ProgressStyle::with_template(template).expect("the template is well-formed").progress_chars("█▉▊▋▌▍▎▏·");
+        let style = ProgressStyle::with_template(template)
+            .expect("the template is well-formed")
+            .progress_chars("█▉▊▋▌▍▎▏·");
         let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden()).with_style(style);
         let waiting = std::io::stderr().is_terminal();
         Self { bar, begun: Instant::now(), waiting: AtomicBool::new(waiting) }

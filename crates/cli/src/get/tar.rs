@@ -12,9 +12,9 @@ use undercroft_vfs::{self as vfs, Attr, FileType, Ino, Node, Vfs};
 
 use super::pax::Records;
 use super::progress::Progress;
-use super::acl;
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
+use crate::text::acl;
 use crate::text::names::{join, safe};
 use crate::walk::{Event, Order, Walk};
 
@@ -104,7 +104,13 @@ impl Archive<'_> {
                 header.set_entry_type(EntryType::Regular);
                 set_size(&mut header, &mut records, attr.size_bytes);
                 let mut failed = None;
-                let content = Content { file: &file, at: 0, size: attr.size_bytes, failed: &mut failed, progress: self.progress };
+                let content = Content {
+                    file: &file,
+                    at: 0,
+                    size: attr.size_bytes,
+                    failed: &mut failed,
+                    progress: self.progress,
+                };
                 self.append(header, &records, &name, BufReader::with_capacity(CHUNK_BYTES, content))?;
                 return failed.map_or(Ok(()), |error| Err(inside(error)));
             }
@@ -120,7 +126,8 @@ impl Archive<'_> {
             FileType::CharDevice => header.set_entry_type(EntryType::Char),
             FileType::BlockDevice => header.set_entry_type(EntryType::Block),
             FileType::Socket => {
-                self.progress.aside(|| eprintln!("undercroft: note: {}: a tar archive holds no sockets", safe(shown)));
+                self.progress
+                    .aside(|| eprintln!("undercroft: note: {}: a tar archive holds no sockets", safe(shown)));
                 return Ok(());
             }
         }
@@ -131,7 +138,13 @@ impl Archive<'_> {
         self.append(header, &records, &name, io::empty())
     }
 
-    fn append(&mut self, mut header: Header, records: &Records, name: &[u8], content: impl Read) -> Result<(), Failure> {
+    fn append(
+        &mut self,
+        mut header: Header,
+        records: &Records,
+        name: &[u8],
+        content: impl Read,
+    ) -> Result<(), Failure> {
         let mut long_name = Records::default();
         if name.len() > NAME_BYTES {
             long_name.add(b"path", name);

@@ -9,7 +9,7 @@ mod recognise;
 use std::io;
 use std::sync::Arc;
 
-use undercroft_block::{Device, FileDevice, FileOptions, Locking, OpenError};
+use undercroft_block::{Device, FileOptions, ImageOptions, Locking, OpenError, open_image};
 use undercroft_ext4::{Ext4, OpenOptions, Superblock};
 use undercroft_vfs::{self as vfs, Credentials, Follow, Node, Vfs, VfsOptions};
 
@@ -40,21 +40,31 @@ pub(crate) fn open(spec: &ImageSpec) -> Result<Opened, Failure> {
 }
 
 /// Opens the filesystem on a device.
-pub(crate) fn open_filesystem(device: Device, partition: Option<u32>, shown: &str) -> Result<Opened, Failure> {
-    let device_failed = |error: vfs::Error| {
-        Failure::new(Kind::of(&error), format!("cannot read {shown}")).because(&error)
-    };
+pub(crate) fn open_filesystem(
+    device: Device,
+    partition: Option<u32>,
+    shown: &str,
+) -> Result<Opened, Failure> {
+    let device_failed =
+        |error: vfs::Error| Failure::new(Kind::of(&error), format!("cannot read {shown}")).because(&error);
     if !Superblock::is_present(&*device).map_err(device_failed)? {
         let found = recognise::content(&*device).map_err(|error| device_failed(error.into()))?;
         return Err(match found {
-            Some(name) => Failure::new(Kind::Unsupported, format!("{shown} holds {name}, which this version cannot open"))
-                .advise("it opens ext2, ext3 and ext4"),
-            None => Failure::new(Kind::Unsupported, format!("{shown} holds no filesystem that this program knows"))
-                .advise("it opens ext2, ext3 and ext4, on a whole disk or in a partition"),
+            Some(name) => Failure::new(
+                Kind::Unsupported,
+                format!("{shown} holds {name}, which this version cannot open"),
+            )
+            .advise("it opens ext2, ext3 and ext4"),
+            None => Failure::new(
+                Kind::Unsupported,
+                format!("{shown} holds no filesystem that this program knows"),
+            )
+            .advise("it opens ext2, ext3 and ext4, on a whole disk or in a partition"),
         });
     }
     let ext4 = Ext4::open_read_only(device, OpenOptions::default()).map_err(|error| {
-        let failure = Failure::new(Kind::of(&error), format!("cannot open the filesystem on {shown}")).because(&error);
+        let failure =
+            Failure::new(Kind::of(&error), format!("cannot open the filesystem on {shown}")).because(&error);
         match error {
             vfs::Error::Corrupt(_) => failure.advise("work on a copy, and let e2fsck look at it"),
             _ => failure,
@@ -70,29 +80,32 @@ pub(crate) fn resolve(vfs: &Vfs, path: &[u8], follow: bool) -> Result<Arc<Node>,
     vfs.resolve(&Credentials::root(), path, follow).map_err(|error| Failure::inside(path, &error))
 }
 
-/// The file or block device itself.
+/// The disk that the file or block device holds.
 fn open_device(spec: &ImageSpec) -> Result<Device, Failure> {
     let locking = if spec.lock { Locking::Advisory } else { Locking::None };
-    let options = FileOptions { direct: spec.direct, locking, ..FileOptions::read_only() };
-    match FileDevice::open(&spec.path, options) {
-        Ok(device) => Ok(Arc::new(device)),
-        Err(error) => Err(open_failure(spec, &error)),
-    }
+    let file = FileOptions { direct: spec.direct, locking, ..FileOptions::read_only() };
+    let options = ImageOptions { file, allow_backing: spec.allow_backing, ..ImageOptions::read_only() };
+    open_image(&spec.path, options).map_err(|error| open_failure(&error))
 }
 
-fn open_failure(spec: &ImageSpec, error: &OpenError) -> Failure {
-    let failure = Failure::new(Kind::CannotOpen, "cannot open the image").because(error);
+fn open_failure(error: &OpenError) -> Failure {
+    let kind = match error {
+        OpenError::UnsupportedFormat { .. } => Kind::Unsupported,
+        _ => Kind::CannotOpen,
+    };
+    let failure = Failure::of(kind, error);
     match error {
         OpenError::System { source, .. } => match source.kind() {
             io::ErrorKind::NotFound => failure.advise("check the path"),
             io::ErrorKind::PermissionDenied => {
-                failure.advise("take a user who may read it; disks usually belong to root")
+                failure.advise("run as a user who may read it; disks usually belong to root")
             }
             _ => failure,
         },
-        OpenError::NotADevice { .. } if spec.path.is_dir() => failure.advise("name the disk or image, not a directory"),
-        OpenError::InUse { .. } => failure.advise("`--no-lock` opens it all the same"),
+        OpenError::NotADevice { .. } => failure.advise("name a disk image or a block device"),
+        OpenError::InUse { .. } => failure.advise("`--no-lock` opens it without locking"),
         OpenError::DirectUnsupported { .. } => failure.advise("leave `--direct` off"),
+        OpenError::OtherFileDenied { .. } => failure.advise("`--allow-backing` allows it"),
         _ => failure,
     }
 }

@@ -16,7 +16,8 @@ pub(super) fn choose(spec: &ImageSpec, device: Device) -> Result<(Device, Option
         return Ok((device, None));
     }
     let table = partitions(&*device).map_err(|error| {
-        Failure::new(Kind::Corrupt, format!("cannot use the partition table of {}", spec.shown())).because(&error)
+        Failure::new(Kind::Corrupt, format!("cannot use the partition table of {}", spec.shown()))
+            .because(&error)
     })?;
     for damage in &table.damage {
         eprintln!("undercroft: note: {}: {}", spec.shown(), safe(damage.as_bytes()));
@@ -42,7 +43,7 @@ pub(super) fn choose(spec: &ImageSpec, device: Device) -> Result<(Device, Option
             Kind::Unsupported,
             format!("{} has {}, none of which holds a Linux filesystem", spec.shown(), list(&table)),
         )
-        .advise("name one to see what it holds, as IMAGE?part=N")),
+        .advise(format!("name one to see what it holds, as {}?part=N", spec.shown()))),
         [only] => open(spec, device, only),
         _ => Err(Failure::new(Kind::CannotOpen, format!("{} has {}", spec.shown(), list(&table)))
             .advise(format!("name one as {}?part=N", spec.shown()))),
@@ -83,8 +84,10 @@ fn is_for_files_of_linux(partition: &Partition) -> bool {
 fn list(table: &Table) -> String {
     let partitions = table.partitions.iter().map(|partition| {
         let kind = partition.kind.name().map_or_else(|| format!("type {}", partition.kind), str::to_owned);
-        let label =
-            partition.label.as_ref().map_or_else(String::new, |label| format!(" \"{}\"", safe(label.as_bytes())));
+        let label = partition
+            .label
+            .as_ref()
+            .map_or_else(String::new, |label| format!(" \"{}\"", safe(label.as_bytes())));
         format!("{}: {} {kind}{label}", partition.number, human::size(partition.size_bytes))
     });
     let number = table.partitions.len() as u64;

@@ -67,7 +67,8 @@ pub(crate) fn exact_time(time: Timestamp) -> String {
 
 /// To the minute, for lists.
 pub(crate) fn short_time(time: Timestamp) -> String {
-    civil(time).map_or_else(|| format!("@{}", time.seconds), |time| time.strftime("%Y-%m-%d %H:%M").to_string())
+    civil(time)
+        .map_or_else(|| format!("@{}", time.seconds), |time| time.strftime("%Y-%m-%d %H:%M").to_string())
 }
 
 /// To the second; `never` for the epoch, with which filesystems say so.
@@ -75,8 +76,10 @@ pub(crate) fn second_or_never(time: Timestamp) -> String {
     if time.seconds == 0 {
         return "never".to_owned();
     }
-    civil(time)
-        .map_or_else(|| format!("@{}", time.seconds), |time| time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string())
+    civil(time).map_or_else(
+        || format!("@{}", time.seconds),
+        |time| time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+    )
 }
 
 /// The letter of a kind of file in the first column of `ls -l`.
@@ -110,7 +113,8 @@ pub(crate) fn mode_letters(attr: &Attr) -> String {
     let mode = u32::from(attr.permissions);
     let mut text = String::with_capacity(10);
     text.push(kind_letter(attr.kind));
-    for (shift, special, set, unset) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')] {
+    for (shift, special, set, unset) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    {
         let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
         text.push(if bits & 2 != 0 { 'w' } else { '-' });
@@ -158,7 +162,8 @@ pub(crate) fn flag_letters(flags: InodeFlags) -> String {
 pub(crate) fn bar(part: u64, whole: u64, width: usize) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let steps = width as u128 * 8;
-    let filled = if whole == 0 { 0 } else { (u128::from(part.min(whole)) * steps / u128::from(whole)) as usize };
+    let filled =
+        if whole == 0 { 0 } else { (u128::from(part.min(whole)) * steps / u128::from(whole)) as usize };
     let mut text: String = std::iter::repeat_n('█', filled / 8).collect();
     if filled % 8 > 0 {
         text.push(EIGHTHS[filled % 8]);
@@ -189,8 +194,10 @@ mod tests {
 
     #[test]
     fn sizes_take_the_unit_that_reads_best() {
-        let shown: Vec<String> =
-            [0, 1023, 1024, 1536, 10 << 20, 123 << 20, (1 << 20) - 1, u64::MAX].into_iter().map(size).collect();
+        let shown: Vec<String> = [0, 1023, 1024, 1536, 10 << 20, 123 << 20, (1 << 20) - 1, u64::MAX]
+            .into_iter()
+            .map(size)
+            .collect();
         assert_eq!(shown, ["0 B", "1023 B", "1 KiB", "1.5 KiB", "10 MiB", "123 MiB", "1 MiB", "16 EiB"]);
     }
 
@@ -206,7 +213,10 @@ mod tests {
         assert_eq!(shown(-1, 500_000_000), "1969-12-31T23:59:59.500000000Z");
         assert_eq!(shown(i64::MIN, 0), "@-9223372036854775808.000000000");
         assert_eq!(second_or_never(Timestamp::default()), "never");
-        assert_eq!(second_or_never(Timestamp { seconds: 1 << 31, nanoseconds: 0 }), "2038-01-19 03:14:08 UTC");
+        assert_eq!(
+            second_or_never(Timestamp { seconds: 1 << 31, nanoseconds: 0 }),
+            "2038-01-19 03:14:08 UTC"
+        );
     }
 
     #[test]
@@ -215,6 +225,9 @@ mod tests {
         assert_eq!(bar(1, 16, 4), "▎···");
         assert_eq!(bar(9, 2, 2), "██");
         assert_eq!(bar(0, 0, 2), "··");
-        assert_eq!([percent(1, 1000), percent(999, 1000), percent(1, 2), percent(0, 5)], ["<1%", ">99%", "50%", "0%"]);
+        assert_eq!(
+            [percent(1, 1000), percent(999, 1000), percent(1, 2), percent(0, 5)],
+            ["<1%", ">99%", "50%", "0%"]
+        );
     }
 }

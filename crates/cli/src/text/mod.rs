@@ -1,5 +1,6 @@
 //! How values become text: names, sizes, times, modes, colours, standard output.
 
+pub(crate) mod acl;
 pub(crate) mod human;
 pub(crate) mod names;
 pub(crate) mod out;

@@ -20,6 +20,7 @@ use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::{self, Opened};
 use crate::plan::Format;
+use crate::text::acl;
 use crate::text::human;
 use crate::text::names::{Path, Target, Value};
 use crate::text::out::Out;
@@ -90,7 +91,8 @@ struct Labelled {
     #[serde(flatten)]
     path: Path,
     xattrs: Vec<(String, Value)>,
-    acl: bool,
+    /// The access control list in words.
+    acl: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -119,7 +121,10 @@ pub(crate) fn run(format: Format) -> Result<(), Failure> {
     if let Some(wrong) = report.verified.wrong.first() {
         return Err(Failure::new(
             Kind::Corrupt,
-            format!("the tour's own file {} does not have the SHA-256 sum it should have", crate::text::names::safe(&wrong.raw)),
+            format!(
+                "the tour's own file {} does not have the SHA-256 sum it should have",
+                crate::text::names::safe(&wrong.raw)
+            ),
         ));
     }
     let mut out = Out::stdout();
@@ -166,7 +171,10 @@ fn look(opened: &Opened) -> Result<Report, Error> {
         hard_link_inode: ledger.ino().0,
         symlink: link(vfs, b"/odd/way-out")?,
         odd_names: odd_names(vfs, b"/odd")?,
-        latest_time: Stamp { path: b"/vault/plan.txt".to_vec().into(), modified: human::exact_time(plan.attr().modified) },
+        latest_time: Stamp {
+            path: b"/vault/plan.txt".to_vec().into(),
+            modified: human::exact_time(plan.attr().modified),
+        },
         recovery: recovery.into(),
         last_entry: content(vfs, b"/guestbook/last-entry.txt")?.into(),
         condemned_exists: match at(vfs, b"/condemned") {
@@ -244,12 +252,12 @@ fn sparse(vfs: &Vfs, path: &[u8]) -> Result<Sparse, Error> {
 fn labelled(vfs: &Vfs, path: &[u8]) -> Result<Labelled, Error> {
     let node = at(vfs, path)?;
     let mut xattrs = Vec::new();
-    let mut acl = false;
+    let mut acl = None;
     for name in node.list_xattrs()? {
-        if name == b"system.posix_acl_access" {
-            acl = true;
-        } else if let Some(value) = node.xattr(&name)? {
-            xattrs.push((String::from_utf8_lossy(&name).into_owned(), value.into()));
+        let Some(value) = node.xattr(&name)? else { continue };
+        match &name[..] {
+            b"system.posix_acl_access" => acl = acl::text(&value),
+            _ => xattrs.push((String::from_utf8_lossy(&name).into_owned(), value.into())),
         }
     }
     xattrs.sort_by(|(name, _), (other, _)| name.cmp(other));

@@ -29,13 +29,17 @@ pub(super) fn text(out: &mut Out, report: &Report) -> Result<(), Failure> {
 
     chapter(out, 3, "Every byte")?;
     let verified = &report.verified;
-    say(out, &format!(
-        "{} {}, {}, read and compared with the SHA-256 sums that Linux took:",
-        palette.paint(style::PICTURE, &human::bar(1, 1, 16)),
-        human::counted(verified.files, "file"),
-        human::size(verified.bytes),
-    ))?;
-    say(out, &palette.paint(style::GOOD, "all of them are right, to the last bit."))?;
+    let right = verified.files - verified.wrong.len() as u64;
+    say(
+        out,
+        &format!(
+            "{} {right} of {}, {}",
+            palette.paint(style::GOOD, &human::bar(right, verified.files, 32)),
+            human::counted(verified.files, "file"),
+            human::size(verified.bytes),
+        ),
+    )?;
+    say(out, "have the SHA-256 sums that Linux took of them.")?;
 
     chapter(out, 4, "Odd corners")?;
     corners(out, report)?;
@@ -47,11 +51,18 @@ pub(super) fn text(out: &mut Out, report: &Report) -> Result<(), Failure> {
     for (command, meaning) in [
         ("undercroft info DISK.img", "what is it, and in what state?"),
         ("undercroft tree -L 2 DISK.img", "look around"),
-        ("undercroft get DISK.img /home ./home", "copy out, with everything that hangs on the files"),
+        ("undercroft get DISK.img /home ./home", "copy out, with everything on it"),
         ("undercroft mount DISK.img DIR", "use it with every program, read-only"),
-        ("undercroft info '/dev/sda?part=2'", "disks and partitions work as well as images"),
+        ("undercroft info '/dev/sda?part=2'", "disks and partitions work too"),
     ] {
-        say(out, &format!("{}  {}", palette.paint(style::COMMAND, &format!("{command:<38}")), palette.paint(style::DIM, meaning)))?;
+        say(
+            out,
+            &format!(
+                "{}  {}",
+                palette.paint(style::COMMAND, &format!("{command:<38}")),
+                palette.paint(style::DIM, meaning)
+            ),
+        )?;
     }
     say(out, "")?;
     say(out, "Nothing that these commands open is ever written.")
@@ -59,20 +70,20 @@ pub(super) fn text(out: &mut Out, report: &Report) -> Result<(), Failure> {
 
 fn welcome(out: &mut Out, report: &Report) -> Result<(), Failure> {
     let palette = out.palette;
-    let arches = ["   .-\"\"-.   .-\"\"-.   .-\"\"-.", "  /      \\ /      \\ /      \\", " |        |        |        |", " |        |        |        |"];
+    let arches = ["  .-\"\"-. .-\"\"-.", " /      Y      \\", " |      |      |", " |______|______|"];
     let words = [
         palette.paint(style::HEADING, "undercroft"),
+        "A real ext4 filesystem travels inside this program. Linux".to_owned(),
+        "made it, filled it, and lost power. We read it now: no root,".to_owned(),
         format!(
-            "A real ext4 filesystem travels inside this program: {}, packed into {}.",
+            "no kernel, no FUSE. {}, packed into {}.",
             human::size(report.image.size_bytes()),
             human::size(report.compressed_bytes)
         ),
-        "Linux made it, filled it, and lost power. Everything below is read from".to_owned(),
-        "it now, in memory: no root, no kernel driver, no FUSE, no other tool.".to_owned(),
     ];
     writeln!(out)?;
     for (arch, words) in arches.into_iter().zip(words) {
-        writeln!(out, "{}   {words}", palette.paint(style::PICTURE, &format!("{arch:<29}")))?;
+        writeln!(out, "{}   {words}", palette.paint(style::PICTURE, &format!("{arch:<16}")))?;
     }
     Ok(())
 }
@@ -111,7 +122,8 @@ fn draw_tree(out: &mut Out, tree: &[Branch]) -> Result<(), Failure> {
         let indent: String = last_at.iter().map(|last| if *last { "    " } else { "│   " }).collect();
         last_at.push(branch.last);
         // Only files are left out, and only where more than one would be; the root shows all.
-        let too_many = depth > 1 && drawn_at[depth - 1] > NAMES_SHOWN && branch.attr.kind != FileType::Directory;
+        let too_many =
+            depth > 1 && drawn_at[depth - 1] > NAMES_SHOWN && branch.attr.kind != FileType::Directory;
         if too_many && !(branch.last && left_out == 0) {
             left_out += 1;
             if branch.last {
@@ -122,7 +134,15 @@ fn draw_tree(out: &mut Out, tree: &[Branch]) -> Result<(), Failure> {
             continue;
         }
         let fork = format!("{indent}{}", if branch.last { "└── " } else { "├── " });
-        say(out, &format!("{}{}{}", palette.paint(style::DIM, &fork), name(palette, branch), remark(palette, branch)))?;
+        say(
+            out,
+            &format!(
+                "{}{}{}",
+                palette.paint(style::DIM, &fork),
+                name(palette, branch),
+                remark(palette, branch)
+            ),
+        )?;
     }
     Ok(())
 }
@@ -133,8 +153,15 @@ fn name(palette: Palette, branch: &Branch) -> String {
 
 fn remark(palette: Palette, branch: &Branch) -> String {
     match (&branch.target, branch.attr.kind) {
-        (Some(target), _) => format!(" -> {}", safe(&target.raw)),
-        (None, FileType::Regular) => palette.paint(style::DIM, &format!("  {}", human::size(branch.size_bytes))),
+        (Some(target), _) => {
+            const SHOWN_MAX: usize = 40;
+            let target = safe(&target.raw);
+            let cut: String = target.chars().take(SHOWN_MAX).collect();
+            if cut.len() < target.len() { format!(" -> {cut}...") } else { format!(" -> {target}") }
+        }
+        (None, FileType::Regular) => {
+            palette.paint(style::DIM, &format!("  {}", human::size(branch.size_bytes)))
+        }
         (None, FileType::Directory) => String::new(),
         (None, _) => palette.paint(style::DIM, &format!("  {}", branch.kind)),
     }
@@ -142,45 +169,62 @@ fn remark(palette: Palette, branch: &Branch) -> String {
 
 fn corners(out: &mut Out, report: &Report) -> Result<(), Failure> {
     let palette = out.palette;
-    let path = |raw: &[u8]| palette.paint(style::HEADING, &safe(raw));
-
+    let mut line = |label: &str, text: &str| {
+        writeln!(out, "  {} {text}", palette.paint(style::DIM, &format!("{label:<10}")))
+    };
     let sparse = &report.sparse;
-    say(out, &format!(
-        "{} is {} long and takes {} on disk; the rest are holes:",
-        path(&sparse.path.raw),
-        human::size(sparse.size_bytes),
-        human::size(sparse.allocated_bytes)
-    ))?;
-    say(out, &palette.paint(style::PICTURE, &islands(sparse)))?;
-
-    let names: Vec<String> = report.hard_links.iter().map(|name| safe(&name.raw)).collect();
-    say(out, "")?;
-    say(out, &format!("{} are {} names of one file, inode {}.", names.join(" and "), names.len(), report.hard_link_inode))?;
-    say(out, &format!(
-        "{} points to {}, which is inode {}.",
-        path(&report.symlink.path.raw),
-        safe(&report.symlink.target.raw),
-        report.symlink.leads_to_inode
-    ))?;
-    let labels: Vec<String> = report
-        .labelled
-        .xattrs
-        .iter()
-        .map(|(name, value)| format!("{name} = \"{}\"", safe(&value.raw)))
-        .collect();
-    let acl = if report.labelled.acl { ", and an access control list" } else { "" };
-    say(out, &format!("{} carries {}{acl}.", path(&report.labelled.path.raw), labels.join(", ")))?;
-    say(out, &format!("{} was last changed at {}: no year 2038 here.", path(&report.latest_time.path.raw), report.latest_time.modified))?;
-
+    line(
+        "sparse",
+        &format!(
+            "{} is {} long and takes {} on disk",
+            safe(&sparse.path.raw),
+            human::size(sparse.size_bytes),
+            human::size(sparse.allocated_bytes)
+        ),
+    )?;
+    line("", &palette.paint(style::PICTURE, &islands(sparse)))?;
+    line("labels", &safe(&report.labelled.path.raw))?;
+    for (name, value) in &report.labelled.xattrs {
+        line("", &format!("{name} = {}", palette.paint(style::GOOD, &format!("\"{}\"", safe(&value.raw)))))?;
+    }
+    if let Some(acl) = &report.labelled.acl {
+        let named: Vec<&str> = acl.split(',').filter(|entry| !entry.contains("::")).collect();
+        line("", &format!("access for {}", named.join(" and ")))?;
+    }
+    for (number, name) in report.hard_links.iter().enumerate() {
+        line(if number == 0 { "one file" } else { "" }, &safe(&name.raw))?;
+    }
+    line("", &format!("{} names, one inode: {}", report.hard_links.len(), report.hard_link_inode))?;
+    line(
+        "link",
+        &format!(
+            "{} -> {}, inode {}",
+            safe(&report.symlink.path.raw),
+            safe(&report.symlink.target.raw),
+            report.symlink.leads_to_inode
+        ),
+    )?;
+    line("time", &format!("{} was changed at", safe(&report.latest_time.path.raw)))?;
+    line(
+        "",
+        &format!(
+            "{}: past 2038, to the nanosecond",
+            palette.paint(style::GOOD, &report.latest_time.modified)
+        ),
+    )?;
     let odd: Vec<String> = report.odd_names.iter().map(|name| safe(&name.raw)).collect();
-    say(out, &format!("Names are bytes, and none of them gets at your terminal: {}", odd.join("  ")))
+    line("names", &odd.join("   "))?;
+    line("", "are bytes, and may hold anything: none gets at your terminal")?;
+    Ok(())
 }
 
 /// Where in a file there is data.
 fn islands(sparse: &Sparse) -> String {
     let mut picture = vec!['·'; PICTURE_COLUMNS];
     for (start, length) in &sparse.data {
-        let column = |byte: u64| (u128::from(byte) * PICTURE_COLUMNS as u128 / u128::from(sparse.size_bytes.max(1))) as usize;
+        let column = |byte: u64| {
+            (u128::from(byte) * PICTURE_COLUMNS as u128 / u128::from(sparse.size_bytes.max(1))) as usize
+        };
         let last = column(start + length.saturating_sub(1)).min(PICTURE_COLUMNS - 1);
         for place in &mut picture[column(*start).min(last)..=last] {
             *place = '█';
@@ -197,8 +241,8 @@ fn interruption(out: &mut Out, report: &Report) -> Result<(), Failure> {
     say(out, &format!("replayed, in memory: {}.", palette.paint(style::GOOD, &recovery.words())))?;
     say(out, "")?;
     let condemned = if report.condemned_exists { "is still there" } else { "is gone" };
-    say(out, &format!("So /condemned, which the directories on disk still show, {condemned}, and the journal"))?;
-    say(out, "gives back what only it knew, /guestbook/last-entry.txt:")?;
+    say(out, &format!("So /condemned {condemned}, which the directories on disk still show; and"))?;
+    say(out, "/guestbook/last-entry.txt is back, which only the journal knew:")?;
     say(out, "")?;
     for line in report.last_entry.raw.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         say(out, &format!("{} {}", palette.paint(style::PICTURE, "▌"), safe(line)))?;

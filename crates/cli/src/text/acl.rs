@@ -1,4 +1,4 @@
-//! POSIX ACLs from the form that `getxattr` gives to the text that archives hold.
+//! POSIX ACLs from the form that `getxattr` gives to the text that archives hold and people read.
 //!
 //! The form: version 2 as a 32-bit number, then entries of 16-bit tag, 16-bit permissions, 32-bit id, all
 //! little-endian. The text names users and groups by number, which every reader takes.
@@ -39,9 +39,13 @@ mod tests {
     #[test]
     fn entries_become_words() {
         let mut value = vec![2, 0, 0, 0];
-        for (tag, permissions, id) in
-            [(1_u16, 6_u16, u32::MAX), (2, 6, 1000), (4, 4, u32::MAX), (0x10, 7, u32::MAX), (0x20, 0, u32::MAX)]
-        {
+        for (tag, permissions, id) in [
+            (1_u16, 6_u16, u32::MAX),
+            (2, 6, 1000),
+            (4, 4, u32::MAX),
+            (0x10, 7, u32::MAX),
+            (0x20, 0, u32::MAX),
+        ] {
             value.extend(tag.to_le_bytes());
             value.extend(permissions.to_le_bytes());
             value.extend(id.to_le_bytes());

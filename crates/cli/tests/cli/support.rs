@@ -1,0 +1,111 @@
+//! Running the program, and the images that several tests look at.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use undercroft_oracle::{Image, Mke2fs, Recipe};
+
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_undercroft");
+
+/// What a run left behind.
+#[derive(Debug)]
+pub struct Run {
+    pub code: i32,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+/// Runs the program to its end.
+pub fn undercroft<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Run {
+    run(Command::new(PROGRAM).args(args))
+}
+
+/// Runs a command to its end.
+pub fn run(command: &mut Command) -> Run {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    Run {
+        code: output.status.code().expect("not killed"),
+        stdout: output.stdout,
+        stderr: String::from_utf8(output.stderr).expect("messages are text"),
+    }
+}
+
+impl Run {
+    /// The output of a run that succeeded and had nothing to complain about.
+    pub fn succeeded(self) -> Vec<u8> {
+        assert_eq!((self.code, self.stderr.as_str()), (0, ""), "{}", String::from_utf8_lossy(&self.stdout));
+        self.stdout
+    }
+
+    /// The same as text.
+    pub fn text(self) -> String {
+        String::from_utf8(self.succeeded()).unwrap()
+    }
+
+    /// The same as JSON.
+    pub fn json(self) -> serde_json::Value {
+        serde_json::from_slice(&self.succeeded()).unwrap()
+    }
+
+    /// The message of a run that failed with this code: one sentence in one line.
+    pub fn failed(self, code: i32) -> String {
+        assert_eq!(self.code, code, "{}", self.stderr);
+        let line = self.stderr.strip_suffix('\n').unwrap_or_else(|| panic!("no line end: {:?}", self.stderr));
+        assert!(!line.contains('\n'), "more than one line: {line}");
+        line.strip_prefix("undercroft: ").unwrap_or_else(|| panic!("no name in front: {line}")).to_owned()
+    }
+}
+
+/// An ext4 with one of everything, made once for all tests; nobody changes it.
+pub fn rich() -> &'static Image {
+    static RICH: OnceLock<Image> = OnceLock::new();
+    RICH.get_or_init(|| {
+        let mke2fs = Mke2fs::new("ext4", 256).inodes(16_000).block_bytes(1024);
+        Recipe::new(mke2fs).plan(|plan| plan.many = 2000).make().unwrap()
+    })
+}
+
+/// A small ext4 that holds these files, written by debugfs.
+pub fn small(files: &[(&str, &str)]) -> Image {
+    let image = Mke2fs::new("ext4", 8).args(["-E", "nodiscard,root_owner=0:0"]).make().unwrap();
+    fill(&image, files);
+    image
+}
+
+/// Writes files into an image, without mounting it. Directories on the way are made.
+pub fn fill(image: &Image, files: &[(&str, &str)]) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut commands = Vec::new();
+    let mut made: Vec<PathBuf> = Vec::new();
+    for (number, (path, content)) in files.iter().enumerate() {
+        for parent in Path::new(path).ancestors().skip(1).collect::<Vec<_>>().into_iter().rev() {
+            if parent != Path::new("/") && !made.iter().any(|known| known == parent) {
+                commands.push(format!("mkdir {}", parent.display()));
+                made.push(parent.to_owned());
+            }
+        }
+        let source = dir.path().join(number.to_string());
+        std::fs::write(&source, content).unwrap();
+        commands.push(format!("write {} {path}", source.display()));
+    }
+    image.debugfs_write(&commands.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+}
+
+/// A command, its arguments separated by spaces, that must be there and succeed.
+pub fn tool(command: &str, dir: &Path) -> String {
+    let mut words = command.split(' ');
+    let name = words.next().unwrap();
+    let output = Command::new(name)
+        .args(words)
+        .current_dir(dir)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("{name} is needed for this test: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

@@ -1,0 +1,95 @@
+//! `get --tar`: what GNU tar makes of the archive is what the kernel shows of the image.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use undercroft_oracle::{Differences, Entry, Manifest, Mke2fs, MountMode, Reading, kernel_manifest};
+
+use crate::get::portable;
+use crate::support::{PROGRAM, rich, run, small, tool};
+
+/// The archive of a path.
+fn archive(image: &Path, path: &str) -> Vec<u8> {
+    let run = run(Command::new(PROGRAM).args(["get", "--tar"]).arg(image).arg(path));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    run.stdout
+}
+
+/// Unpacks an archive with GNU tar, with all that it knows.
+fn unpack(archive: &[u8], dir: &Path) {
+    let mut tar = Command::new("tar")
+        .args(["--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner", "-xpf", "-", "-C"])
+        .arg(dir)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("GNU tar is needed for this test");
+    tar.stdin.take().unwrap().write_all(archive).unwrap();
+    let output = tar.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What comes through an archive: access times are not restored, holes are filled, sockets have no place.
+fn through_tar(manifest: Manifest) -> Manifest {
+    let mut manifest = portable(manifest).map(|_, entry: &mut Entry| {
+        entry.accessed = (0, 0);
+        if let Some(Reading::Bytes(content)) = &mut entry.content {
+            content.segments.clear();
+            content.data_sha256 = [0; 32];
+        }
+    });
+    manifest.entries.retain(|_, entry| entry.type_bits() != 0o140_000);
+    manifest
+}
+
+#[test]
+fn gnu_tar_unpacks_what_the_kernel_shows() {
+    let scratch = Mke2fs::new("ext4", 256).inodes(20_000).block_bytes(1024).make().unwrap();
+    let original = rich().mount(MountMode::ReadOnly, "").unwrap();
+    let mount = scratch.mount(MountMode::ReadWrite, "noatime").unwrap();
+    // Not the paths that are longer than GNU tar takes, nor the sparse file of 8 GiB.
+    let parts =
+        ["attributes", "nodes", "xattrs", "names/odd", "names/many", "names/growing", "content/sizes"];
+    for part in parts {
+        let parent = mount.path().join(part).parent().unwrap().to_owned();
+        fs::create_dir_all(&parent).unwrap();
+        unpack(&archive(rich().path(), &format!("/{part}")), &parent);
+    }
+    mount.unmount().unwrap();
+    let copy = scratch.mount(MountMode::ReadOnly, "").unwrap();
+    for part in parts {
+        let expected = through_tar(kernel_manifest(&original.path().join(part)).unwrap());
+        let found = through_tar(kernel_manifest(&copy.path().join(part)).unwrap());
+        assert!(expected.entries.len() > 3, "{part}");
+        Differences::between(&expected, &found).assert_none(part);
+    }
+}
+
+#[test]
+fn the_root_unpacks_in_place() {
+    let image = small(&[("/dir/file", "content")]);
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&archive(image.path(), "/"), dir.path());
+    assert_eq!(fs::read(dir.path().join("dir/file")).unwrap(), b"content");
+}
+
+/// Names beyond what the fixed header holds, and beyond UTF-8.
+#[test]
+fn long_names_and_targets_go_through() {
+    let image = Mke2fs::new("ext4", 16).make().unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    let deep = mount.path().join("d".repeat(120)).join("e".repeat(200));
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("file"), "deep").unwrap();
+    std::os::unix::fs::symlink("t".repeat(300), deep.join("link")).unwrap();
+    fs::hard_link(deep.join("file"), mount.path().join("other")).unwrap();
+    mount.unmount().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&archive(image.path(), "/"), dir.path());
+    let deep = dir.path().join("d".repeat(120)).join("e".repeat(200));
+    assert_eq!(fs::read(deep.join("file")).unwrap(), b"deep");
+    assert_eq!(fs::read_link(deep.join("link")).unwrap(), Path::new(&"t".repeat(300)));
+    assert_eq!(tool("stat --printf=%h other", dir.path()), "2");
+}
