@@ -141,7 +141,8 @@ impl Server {
         let Some(id) = self.id_of(ino) else {
             return (Details::Unreadable, Some(unreadable));
         };
-        match self.vfs().node(ino) {
+        // The kernel keeps the attributes now; the inode cache is for what is used again here.
+        match self.vfs().node_once(ino) {
             Ok(node) => (Details::Inode(id, node.attr()), Some(id)),
             Err(error) => {
                 self.report(&error);
