@@ -1,8 +1,9 @@
 //! A file's bytes as a fingerprint: where its data lies, and SHA-256 of it.
 //!
-//! Two sums are taken. One covers the data segments that SEEK_DATA and SEEK_HOLE show, each with its place:
-//! holes cost nothing, so a sparse file of 8 GiB is as cheap as the data in it. The other covers all bytes as
-//! a reader sees them, holes as zeroes, for files up to [`FULL_SUM_LIMIT`].
+//! Two sums are taken. One covers everything that is not zero, with its place, and looks only where SEEK_DATA
+//! shows data: holes cost nothing, so a sparse file of 8 GiB is as cheap as the data in it, and the sum is the
+//! same however the file is laid out. The other covers all bytes as a reader sees them, holes as zeroes, for
+//! files up to [`FULL_SUM_LIMIT`].
 //!
 //! The segments must be asked for before anything is read: once an unwritten extent's zeroes are in the page
 //! cache, the kernel reports them as data.
@@ -22,13 +23,16 @@ use crate::error::Context;
 /// Largest file in bytes that is also read whole, through its holes.
 pub const FULL_SUM_LIMIT: u64 = 64 << 20;
 
+/// What is either all zero or not, in bytes.
+const PIECE: usize = 4096;
+
 /// What a file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
     /// The data segments, as (first byte, length); clipped to the file's size.
     pub segments: Vec<(u64, u64)>,
-    /// SHA-256 over the segments: each one's place, length and bytes, then the size.
-    pub segments_sha256: [u8; 32],
+    /// SHA-256 over each aligned piece of 4 KiB that is not all zero: its place and its bytes; then the size.
+    pub data_sha256: [u8; 32],
     /// SHA-256 over all bytes, for files up to [`FULL_SUM_LIMIT`].
     pub sha256: Option<[u8; 32]>,
 }
@@ -44,12 +48,25 @@ impl Content {
         segments: Vec<(u64, u64)>,
         mut read: impl FnMut(u64, &mut [u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<Self, E> {
-        let mut buf = vec![0; (1 << 20).min(size as usize)];
+        let mut buf = vec![0; (1 << 20).min(size as usize).next_multiple_of(PIECE)];
         let mut sum = Sha256::new();
+        let mut done = 0;
         for &(start, len) in &segments {
-            sum.update(start.to_le_bytes());
-            sum.update(len.to_le_bytes());
-            feed(&mut sum, &mut buf, start, len, &mut read)?;
+            // A piece that two segments touch is taken once.
+            let mut at = (start - start % PIECE as u64).max(done);
+            let end = (start + len).next_multiple_of(PIECE as u64);
+            while at < end {
+                let step = (end - at).min(buf.len() as u64).min(size - at) as usize;
+                read(at, &mut buf[..step])?;
+                for (number, piece) in buf[..step].chunks(PIECE).enumerate() {
+                    if piece.iter().any(|byte| *byte != 0) {
+                        sum.update((at + (number * PIECE) as u64).to_le_bytes());
+                        sum.update(piece);
+                    }
+                }
+                at = (at + step as u64).next_multiple_of(PIECE as u64);
+            }
+            done = done.max(at);
         }
         sum.update(size.to_le_bytes());
         let sha256 = if size <= FULL_SUM_LIMIT {
@@ -59,7 +76,7 @@ impl Content {
         } else {
             None
         };
-        Ok(Self { segments, segments_sha256: sum.finalize().into(), sha256 })
+        Ok(Self { segments, data_sha256: sum.finalize().into(), sha256 })
     }
 }
 
@@ -144,20 +161,40 @@ mod tests {
         assert_eq!(found.unwrap(), [(10, 20), (40, 10)]);
     }
 
+    fn content(bytes: &[u8], segments: &[(u64, u64)]) -> Content {
+        let read = |at: u64, buf: &mut [u8]| {
+            buf.copy_from_slice(&bytes[at as usize..at as usize + buf.len()]);
+            Ok::<_, ()>(())
+        };
+        Content::of(bytes.len() as u64, segments.to_vec(), read).unwrap()
+    }
+
+    #[test]
+    fn the_sums_do_not_depend_on_the_layout() {
+        let mut bytes = vec![0; 3 * PIECE + 100];
+        bytes[5] = 1;
+        bytes[2 * PIECE + 7] = 2;
+        bytes[3 * PIECE + 99] = 3;
+        let dense = content(&bytes, &[(0, bytes.len() as u64)]);
+        let sparse = content(&bytes, &[(0, 1024), (2 * PIECE as u64, 1024), (3 * PIECE as u64, 100)]);
+        let split = content(&bytes, &[(0, 512), (1024, 512), (2 * PIECE as u64, PIECE as u64 + 100)]);
+        assert_eq!((dense.data_sha256, dense.sha256), (sparse.data_sha256, sparse.sha256));
+        assert_eq!((dense.data_sha256, dense.sha256), (split.data_sha256, split.sha256));
+    }
+
     #[test]
     fn the_sums_notice_every_byte_and_every_place() {
-        let read_from = |bytes: &'static [u8]| {
-            move |at: u64, buf: &mut [u8]| {
-                buf.copy_from_slice(&bytes[at as usize..at as usize + buf.len()]);
-                Ok::<_, ()>(())
-            }
-        };
-        let one = Content::of(8, vec![(0, 4)], read_from(b"abcd\0\0\0\0")).unwrap();
-        let other_place = Content::of(8, vec![(0, 8)], read_from(b"abcd\0\0\0\0")).unwrap();
-        let other_byte = Content::of(8, vec![(0, 4)], read_from(b"abce\0\0\0\0")).unwrap();
-        assert_eq!(one.sha256, other_place.sha256);
-        assert_ne!(one.segments_sha256, other_place.segments_sha256);
-        assert_ne!(one.sha256, other_byte.sha256);
-        assert_ne!(one.segments_sha256, other_byte.segments_sha256);
+        let mut bytes = vec![0; 2 * PIECE];
+        bytes[5] = 1;
+        let one = content(&bytes, &[(0, 2 * PIECE as u64)]);
+        bytes[5] = 2;
+        let other_byte = content(&bytes, &[(0, 2 * PIECE as u64)]);
+        bytes[5] = 0;
+        bytes[PIECE + 5] = 1;
+        let other_place = content(&bytes, &[(0, 2 * PIECE as u64)]);
+        for other in [other_byte, other_place] {
+            assert_ne!(one.sha256, other.sha256);
+            assert_ne!(one.data_sha256, other.data_sha256);
+        }
     }
 }

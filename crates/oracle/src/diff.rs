@@ -135,10 +135,8 @@ impl Differences {
                 found.segments.get(first),
                 found.segments.len()
             ));
-        } else if expected.segments_sha256 != found.segments_sha256 {
-            self.tell(format!("{path}: the data segments' bytes differ"));
         }
-        if expected.sha256 != found.sha256 {
+        if (expected.data_sha256, expected.sha256) != (found.data_sha256, found.sha256) {
             self.tell(format!("{path}: the bytes differ"));
         }
     }

@@ -163,6 +163,24 @@ impl Image {
         Tool::new("debugfs").args(["-R", command]).arg(&self.path).run_text()
     }
 
+    /// What debugfs answers to each of many commands.
+    ///
+    /// # Errors
+    /// The commands cannot be stored, debugfs cannot open the image, or gave another number of answers.
+    pub fn debugfs_all(&self, commands: &[String]) -> Result<Vec<String>> {
+        let script = Scratch::new("debugfs")?;
+        let path = script.path().join("commands");
+        std::fs::write(&path, commands.join("\n") + "\n").context("write", &path)?;
+        // Each answer follows its command, which debugfs repeats after a prompt.
+        let answers = Tool::new("debugfs").arg("-f").arg(&path).arg(&self.path).run_text()?;
+        let answers: Vec<String> = answers.split("debugfs: ").skip(1).map(str::to_owned).collect();
+        if answers.len() != commands.len() {
+            let detail = format!("{} answers to {} commands", answers.len(), commands.len());
+            return Err(Error::Output { tool: "debugfs", detail });
+        }
+        Ok(answers)
+    }
+
     /// Lets debugfs change the image, one command after the other.
     ///
     /// # Errors

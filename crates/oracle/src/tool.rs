@@ -1,12 +1,13 @@
 //! Running Linux's own programs: mke2fs, debugfs, mount and the like.
 //!
 //! A program that is missing is an error that names its package: a test that silently does without its oracle
-//! proves nothing. Programs run in the C locale, without standard input, and with the system directories in
-//! their search path, since an ordinary user's path often lacks them.
+//! proves nothing. Programs run in the C locale, without standard input unless they are given some, and with
+//! the system directories in their search path, since an ordinary user's path often lacks them.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::{Error, Result};
 
@@ -31,6 +32,7 @@ pub struct Tool {
     name: &'static str,
     command: Command,
     accepted: &'static [i32],
+    input: Option<Vec<u8>>,
 }
 
 impl Tool {
@@ -41,7 +43,7 @@ impl Tool {
         let inherited = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{inherited}:/usr/local/sbin:/usr/sbin:/sbin"));
         command.env("LC_ALL", "C").stdin(Stdio::null());
-        Self { name, command, accepted: &[0] }
+        Self { name, command, accepted: &[0], input: None }
     }
 
     /// Adds one argument.
@@ -65,6 +67,13 @@ impl Tool {
         self
     }
 
+    /// Gives it these bytes on its standard input.
+    #[must_use]
+    pub fn input(mut self, bytes: &[u8]) -> Self {
+        self.input = Some(bytes.to_vec());
+        self
+    }
+
     /// The exit codes that are not failures, where 0 is not the only one (e2fsck answers 1 for "mended").
     #[must_use]
     pub fn accept(mut self, codes: &'static [i32]) -> Self {
@@ -78,7 +87,7 @@ impl Tool {
     /// [`Error::MissingTool`], or [`Error::ToolFailed`] with what it wrote.
     pub fn run(mut self) -> Result<Vec<u8>> {
         let shown = self.shown();
-        let output = self.command.output().map_err(|source| match source.kind() {
+        let output = self.output().map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => {
                 let package = PACKAGES.iter().find(|(tool, _)| *tool == self.name);
                 Error::MissingTool { tool: self.name, package: package.map_or(self.name, |(_, p)| p) }
@@ -100,6 +109,17 @@ impl Tool {
     /// As for [`run`](Self::run). Bytes that are not UTF-8 are replaced.
     pub fn run_text(self) -> Result<String> {
         Ok(String::from_utf8_lossy(&self.run()?).into_owned())
+    }
+
+    fn output(&mut self) -> std::io::Result<Output> {
+        let Some(input) = self.input.take() else { return self.command.output() };
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.command.spawn()?;
+        // Less than a pipe holds, so that the program need not read while we write.
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin.write_all(&input)?;
+        }
+        child.wait_with_output()
     }
 
     fn shown(&self) -> String {

@@ -1,0 +1,69 @@
+//! Encrypted directories, seen without the key: the names, sizes and targets that the kernel makes up for them
+//! must be ours too, and content must be refused.
+
+use std::fs;
+use std::path::Path;
+
+use undercroft_oracle::{
+    Differences, Image, Mke2fs, MountMode, Reading, Result, Tool, kernel_manifest, open_ext4, our_manifest,
+};
+
+/// Files in the encrypted directory with an index.
+const LARGE: usize = 2000;
+
+#[test]
+fn names_of_both_policy_versions() {
+    check(&Mke2fs::new("ext4", 64).inodes(8192).block_bytes(4096).features("encrypt"));
+}
+
+#[test]
+fn small_blocks_and_stable_inodes() {
+    check(
+        &Mke2fs::new("ext4", 64).inodes(8192).block_bytes(4096).features("encrypt,stable_inodes,inline_data"),
+    );
+}
+
+fn check(mke2fs: &Mke2fs) {
+    let image = mke2fs.make().unwrap();
+    fill(&image).unwrap();
+    let mount = image.mount(MountMode::ReadOnly, "").unwrap();
+    let expected = kernel_manifest(mount.path()).unwrap();
+    mount.unmount().unwrap();
+    let locked = expected.entries.values().filter(|entry| entry.content == Some(Reading::NoKey)).count();
+    assert!(locked > LARGE, "only {locked} files are locked: was anything encrypted?");
+    let (_, vfs) = open_ext4(image.path()).unwrap();
+    Differences::between(&expected, &our_manifest(&vfs).unwrap()).assert_none("ours against the kernel's");
+}
+
+fn fill(image: &Image) -> Result<()> {
+    let mount = image.mount(MountMode::ReadWrite, "noatime")?;
+    let key: Vec<u8> = (0..64).collect();
+    let said = Tool::new("xfs_io").args(["-c", "add_enckey"]).arg(mount.path()).input(&key).run_text()?;
+    let identifier = said.split_whitespace().last().unwrap_or_default().to_owned();
+    for (name, padding) in [("padded-4", "0"), ("padded-32", "3")] {
+        let dir = mount.path().join(name);
+        fs::create_dir(&dir).unwrap();
+        let policy = format!("set_encpolicy -v 2 -f {padding} {identifier}");
+        Tool::new("xfs_io").args(["-c", &policy]).arg(&dir).run()?;
+        fill_directory(&dir);
+    }
+    mount.unmount()
+}
+
+/// Names on both sides of every length at which their encoding changes, links, and an index.
+fn fill_directory(dir: &Path) {
+    for len in [1, 4, 15, 16, 17, 31, 32, 33, 100, 143, 144, 148, 149, 150, 160, 161, 175, 176, 177, 200, 255]
+    {
+        fs::write(dir.join("n".repeat(len)), vec![7; len * 10]).unwrap();
+    }
+    fs::write(dir.join("empty"), "").unwrap();
+    for len in [1, 10, 50, 60, 100, 1000] {
+        std::os::unix::fs::symlink("t".repeat(len), dir.join(format!("link-{len}"))).unwrap();
+    }
+    fs::create_dir_all(dir.join("directory/below")).unwrap();
+    fs::write(dir.join("directory/below/file"), "content").unwrap();
+    fs::create_dir(dir.join("large")).unwrap();
+    for number in 0..LARGE {
+        fs::write(dir.join(format!("large/entry-{number}")), "").unwrap();
+    }
+}
