@@ -24,7 +24,7 @@ use crate::transport::Connection;
 use crate::unmount::detach;
 use crate::{MountError, MountOptions, UnmountError, attach};
 
-/// Bytes that the kernel reads ahead of a program that reads a file from front to back, where we may say so.
+/// How far the kernel reads ahead of a program that reads a file from front to back, where we may say so.
 const READ_AHEAD_KIB: u32 = 1024;
 
 /// Mounts `vfs` on the directory `dir` and starts serving it. When this returns, the mount answers.
