@@ -46,7 +46,8 @@ impl Incompat {
         }
         // jbd2 has not given a name to any other bit, so its number is its name.
         Err(Error::Unsupported(
-            format!("journal feature bits {unknown:#x}; recover the log with a program that knows them").into(),
+            format!("journal feature bits {unknown:#x}; recover the log with a program that knows them")
+                .into(),
         ))
     }
 }

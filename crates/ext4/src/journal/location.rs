@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn blocks_are_found_across_runs_in_any_order() {
-        let location = LogLocation::new(vec![run(10, 100, 5), run(0, 500, 10), run(15, 90, 1)], &VOLUME).unwrap();
+        let location =
+            LogLocation::new(vec![run(10, 100, 5), run(0, 500, 10), run(15, 90, 1)], &VOLUME).unwrap();
         assert_eq!(location.blocks(), 16);
         for (log, home) in [(0, 500), (9, 509), (10, 100), (14, 104), (15, 90)] {
             assert_eq!(location.home(LogBlock(log)).unwrap(), FsBlock(home));

@@ -1,12 +1,11 @@
 //! The states of a log, as types.
 //!
 //! ```text
-//! Log::open ──► Clean(CleanLog) ◄──────────────────────── finish ◄─┐
-//!          └──► Dirty(DirtyLog) ── recover ──► ReplayedLog ────────┘
-//!                              └── discard ──► CleanLog
+//! Log::open ──► Clean(CleanLog) ◄────────────── finish ◄─┐
+//!          └──► Dirty(DirtyLog) ── recover ──► ReplayedLog
 //! ```
 //!
-//! A filesystem takes a [`CleanLog`], and there is no way to one past a dirty log but these. What a crash may
+//! A filesystem stands on a [`CleanLog`], and there is no way to one past a dirty log but this. What a crash may
 //! leave behind:
 //!
 //! 1. before `recover`, or within it: the dirty log, some of its blocks already at home. Recovering again
@@ -34,12 +33,12 @@ use super::superblock::Superblock;
 #[derive(Debug)]
 pub(crate) enum Log {
     /// Nothing to recover.
-    Clean(CleanLog),
+    Clean(#[cfg_attr(not(test), expect(dead_code, reason = "for a writer"))] CleanLog),
     /// Transactions wait.
     Dirty(DirtyLog),
 }
 
-/// What every state knows.
+/// What the states before an empty log know.
 #[derive(Debug)]
 struct Found {
     location: LogLocation,
@@ -50,7 +49,6 @@ struct Found {
 /// An empty log.
 #[derive(Debug)]
 pub(crate) struct CleanLog {
-    found: Found,
     next: Sequence,
 }
 
@@ -77,11 +75,9 @@ impl Log {
     /// `Corrupt`; `Unsupported` with the name of an unknown feature; `Io`.
     pub(crate) fn open(device: &dyn BlockDevice, location: LogLocation, volume: Volume) -> Result<Self> {
         let superblock = Superblock::read(device, &location, &volume)?;
-        let (start, sequence) = (superblock.start(), superblock.sequence());
-        let found = Found { location, volume, superblock };
-        Ok(match start {
-            Some(start) => Self::Dirty(DirtyLog { found, start }),
-            None => Self::Clean(CleanLog { found, next: sequence.next() }),
+        Ok(match superblock.start() {
+            Some(start) => Self::Dirty(DirtyLog { found: Found { location, volume, superblock }, start }),
+            None => Self::Clean(CleanLog { next: superblock.sequence().next() }),
         })
     }
 }
@@ -121,17 +117,6 @@ impl DirtyLog {
         };
         Ok(ReplayedLog { next: scan.end.next(), report, fast_commits: fast.operations, found: self.found })
     }
-
-    /// Empties the log without replay. Right only where the filesystem's superblock says that no recovery is
-    /// needed: then the log's content is older than the filesystem.
-    ///
-    /// # Errors
-    /// As for [`recover`](Self::recover): the log is walked to learn which transaction numbers it has used.
-    pub(crate) fn discard(self, device: &dyn BlockDevice) -> Result<CleanLog> {
-        let Found { location, superblock, .. } = &self.found;
-        let scan = Scan::run(device, location, superblock, self.start)?;
-        self.found.finish(scan.end.next(), device)
-    }
 }
 
 impl ReplayedLog {
@@ -161,23 +146,17 @@ impl Found {
         self.superblock.make_empty(next);
         self.superblock.write(device, &self.location)?;
         device.flush()?;
-        Ok(CleanLog { found: self, next })
+        Ok(CleanLog { next })
     }
 }
 
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "a reader needs the proof alone, a writer starts with this")
+)]
 impl CleanLog {
     /// The number that the next transaction must have: later than any in the log's stale blocks.
     pub(crate) fn next_sequence(&self) -> Sequence {
         self.next
-    }
-
-    /// The error that made the last writer give up, as a negative errno; 0 when there was none.
-    pub(crate) fn recorded_error(&self) -> i32 {
-        self.found.superblock.recorded_error()
-    }
-
-    /// Blocks in the log, its superblock included.
-    pub(crate) fn blocks(&self) -> u32 {
-        self.found.location.blocks()
     }
 }

@@ -27,10 +27,9 @@ mod superblock;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use fast_commit::{
-    DirectoryChange, FastCommitOp, FastCommitView, InodeChange, Overridden,
-};
+#[cfg(test)]
+pub(crate) use fast_commit::FastCommitOp;
+pub(crate) use fast_commit::{DirectoryChange, FastCommitView, Overridden};
 pub(crate) use location::{LogBlock, LogLocation, LogRun, Volume};
-pub(crate) use log::{CleanLog, DirtyLog, Log, ReplayedLog};
+pub(crate) use log::Log;
 pub use report::RecoveryReport;
-pub(crate) use sequence::Sequence;

@@ -196,15 +196,13 @@ impl Walk<'_> {
         if !self.superblock.has(Incompat::ASYNC_COMMIT) {
             return Err(corrupt(
                 "journal",
-                format!("wrong checksum of the {what} in log block {at}, in transaction {sequence}; {advice}"),
+                format!(
+                    "wrong checksum of the {what} in log block {at}, in transaction {sequence}; {advice}"
+                ),
             ));
         }
-        let mut probe = Scan {
-            blocks: Vec::new(),
-            revokes: Vec::new(),
-            transactions: 0,
-            end: sequence.next(),
-        };
+        let mut probe =
+            Scan { blocks: Vec::new(), revokes: Vec::new(), transactions: 0, end: sequence.next() };
         match self.transaction(&mut probe)? {
             Some(Closed { damage: None, .. }) => Err(corrupt(
                 "journal",

@@ -10,8 +10,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::features::{Checksums, Compat, Incompat};
 use super::format::{
-    BlockType, ChecksumType, DEFAULT_FAST_COMMIT_BLOCKS, MAGIC, MIN_LOG_BLOCKS, RawSuperblock, SUPERBLOCK_BYTES,
-    SUPERBLOCK_CHECKSUM_OFFSET,
+    BlockType, ChecksumType, DEFAULT_FAST_COMMIT_BLOCKS, MAGIC, MIN_LOG_BLOCKS, RawSuperblock,
+    SUPERBLOCK_BYTES, SUPERBLOCK_CHECKSUM_OFFSET,
 };
 use super::location::{LogBlock, LogLocation, Volume};
 use super::sequence::Sequence;
@@ -24,7 +24,7 @@ const STRUCTURE: &str = "journal superblock";
 #[derive(Clone, Debug)]
 pub(super) struct Superblock {
     /// Kept for writing it back: fields that mean nothing to us survive.
-    raw: RawSuperblock,
+    raw: Box<RawSuperblock>,
     incompat: Incompat,
     pub(super) checksums: Checksums,
     /// Starts every checksum of version 2 and 3 but the superblock's own.
@@ -73,7 +73,9 @@ impl Superblock {
         if version_2 && raw.s_feature_ro_compat.get() != 0 {
             // jbd2 has never had one, and replay writes.
             let bits = raw.s_feature_ro_compat.get();
-            return Err(Error::Unsupported(format!("journal read-only-compatible feature bits {bits:#x}").into()));
+            return Err(Error::Unsupported(
+                format!("journal read-only-compatible feature bits {bits:#x}").into(),
+            ));
         }
         let checksums = judge_checksums(&raw, compat, incompat)?;
         if checksums.per_block() {
@@ -109,7 +111,7 @@ impl Superblock {
             first: LogBlock(first),
             end: LogBlock(end),
             fast_commit_area,
-            raw,
+            raw: Box::new(raw),
         })
     }
 
@@ -189,7 +191,9 @@ fn judge_checksums(raw: &RawSuperblock, compat: Compat, incompat: Incompat) -> R
     };
     let kind = ChecksumType(raw.s_checksum_type);
     if checksums.per_block() && kind != ChecksumType::CRC32C {
-        return Err(Error::Unsupported(format!("journal checksum type {}, only CRC-32C is known", kind.0).into()));
+        return Err(Error::Unsupported(
+            format!("journal checksum type {}, only CRC-32C is known", kind.0).into(),
+        ));
     }
     Ok(checksums)
 }

@@ -9,7 +9,6 @@ mod field {
 
     pub(super) const I_MODE: usize = 0x00;
     pub(super) const I_SIZE_LO: usize = 0x04;
-    pub(super) const I_LINKS_COUNT: usize = 0x1A;
     pub(super) const I_FLAGS: usize = 0x20;
     pub(super) const I_BLOCK: Range<usize> = 0x28..0x64;
     pub(super) const I_SIZE_HIGH: usize = 0x6C;
@@ -48,11 +47,6 @@ impl InodeChange {
 
     pub(super) fn set_range(&mut self, first: FileBlock, len: u32, what: Overridden) {
         self.ranges.set(first, len, what);
-    }
-
-    /// Whether the inode came to be in a fast commit.
-    pub(crate) fn is_created(&self) -> bool {
-        self.created
     }
 
     /// Whether its mapping differs from the disk's; without it [`lookup`](Self::lookup) always says `OnDisk`.
@@ -104,11 +98,6 @@ impl InodeChange {
     /// Whether it is a directory, where the fields were logged.
     pub(super) fn is_directory(&self) -> Option<bool> {
         self.raw.as_ref().map(|raw| file_type(raw) == DIRECTORY)
-    }
-
-    /// The link count, where the fields were logged.
-    pub(crate) fn links(&self) -> Option<u16> {
-        self.raw.as_ref().map(|raw| u16_at(raw, field::I_LINKS_COUNT))
     }
 }
 

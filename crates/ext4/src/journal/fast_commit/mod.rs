@@ -16,7 +16,6 @@ mod scan;
 mod view;
 
 pub(crate) use directory::DirectoryChange;
-pub(crate) use inode::InodeChange;
 pub(crate) use operation::FastCommitOp;
 pub(crate) use ranges::Overridden;
 pub(super) use scan::read;

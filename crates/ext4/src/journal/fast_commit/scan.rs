@@ -91,7 +91,9 @@ impl Reader<'_> {
                     }
                     if head.fc_features.get() != 0 {
                         let features = head.fc_features;
-                        return Err(Error::Unsupported(format!("fast-commit feature bits {features:#x}").into()));
+                        return Err(Error::Unsupported(
+                            format!("fast-commit feature bits {features:#x}").into(),
+                        ));
                     }
                     self.crc = crc32c(self.crc, whole);
                 }

@@ -8,8 +8,9 @@ use undercroft_block::{BlockDevice, MemoryDevice};
 use undercroft_vfs::Result;
 
 use super::super::checksum::crc32_be;
+use super::super::fast_commit::FastCommitOp;
 use super::super::features::Checksums;
-use super::super::{FastCommitOp, Log, LogBlock, LogLocation, LogRun, RecoveryReport, Volume};
+use super::super::{Log, LogBlock, LogLocation, LogRun, RecoveryReport, Volume};
 use crate::checksum::crc32c;
 use crate::numbers::FsBlock;
 

@@ -95,7 +95,10 @@ fn damaged_logs_are_recovered_or_refused() {
             Err(_) => panic!("seed {seed}"),
         }
     }
-    assert!(recovered > 500 && refused > 500, "{recovered} recovered, {refused} refused: damage is one-sided");
+    assert!(
+        recovered > 500 && refused > 500,
+        "{recovered} recovered, {refused} refused: damage is one-sided"
+    );
 }
 
 /// Makes the checksums of version 2 and 3 right again, wherever a block still has jbd2's magic.

@@ -2,7 +2,8 @@
 
 use undercroft_vfs::Error;
 
-use super::super::{FastCommitOp, FastCommitView, Overridden};
+use super::super::fast_commit::FastCommitOp;
+use super::super::{FastCommitView, Overridden};
 use super::builder::{BLOCK, Form, LogBuilder, copies};
 use crate::checksum::crc32c;
 use crate::numbers::{FileBlock, FsBlock};
@@ -163,7 +164,10 @@ fn every_operation_is_read_in_order() {
         ]
     );
     let report = recovered.report;
-    assert_eq!((report.fast_commits, report.fast_commit_operations, report.fast_commits_cut_short), (2, 7, false));
+    assert_eq!(
+        (report.fast_commits, report.fast_commit_operations, report.fast_commits_cut_short),
+        (2, 7, false)
+    );
 }
 
 #[test]
@@ -248,7 +252,9 @@ fn numbers_and_names_that_cannot_be_are_corruption() {
         inode(600, 0o100_644, 0),
     ] {
         match log_with(&[head(RUNNING), bad.clone(), tail(RUNNING)]).recover() {
-            Err(Error::Corrupt(found)) => assert!(found.to_string().contains("corrupt fast commit"), "{found}"),
+            Err(Error::Corrupt(found)) => {
+                assert!(found.to_string().contains("corrupt fast commit"), "{found}");
+            }
             other => panic!("{bad:?}: {other:?}"),
         }
     }
@@ -288,9 +294,13 @@ fn names_follow_the_order_of_operations() {
     }
     let added: Vec<_> = names.added().collect();
     assert_eq!(added, [(b"added".as_slice(), 20), (b"replaced".as_slice(), 24)]);
-    for (name, ino, kept) in
-        [("added", 20, false), ("removed", 22, false), ("replaced", 23, false), ("not mine", 26, true), ("x", 9, true)]
-    {
+    for (name, ino, kept) in [
+        ("added", 20, false),
+        ("removed", 22, false),
+        ("replaced", 23, false),
+        ("not mine", 26, true),
+        ("x", 9, true),
+    ] {
         assert_eq!(names.keeps(name.as_bytes(), ino), kept, "{name}");
     }
     assert!(view.directory(3).is_none());
@@ -308,7 +318,7 @@ fn a_new_inode_owes_nothing_to_what_had_its_number() {
         range(20, 5, 1, 900),
     ]);
     let change = view.inode(20).unwrap();
-    assert!(change.is_created() && change.remaps());
+    assert!(change.remaps());
     let mapped = |pblk| Overridden::Mapped { pblk: FsBlock(pblk), unwritten: false };
     for (at, expected) in [
         (0, (Overridden::Hole, 1)),

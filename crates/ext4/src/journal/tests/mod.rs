@@ -1,6 +1,7 @@
 //! Recovery against logs made by hand, damaged logs, and logs that Linux left behind.
 
 mod builder;
+mod crash;
 mod damage;
 mod fast_commit;
 mod image;

@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use undercroft_block::{Access, MemoryDevice};
-use undercroft_oracle::{Image, Mke2fs, Scratch, Tool};
+use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch, Tool};
 
 use super::super::RecoveryReport;
 use super::super::scan::Scan;
@@ -65,7 +65,7 @@ fn agrees_with_the_kernel(dirty: &Image) {
     let loaded = Loaded::new(dirty);
     let ours = recover(&loaded);
     let mounted = dirty.copy().unwrap();
-    mounted.mount("").unwrap().unmount().unwrap();
+    mounted.mount(MountMode::Recovering, "").unwrap().unmount().unwrap();
     assert_same_blocks(&loaded, &ours.bytes, &Loaded::new(&mounted), false);
 }
 
@@ -98,7 +98,7 @@ fn work(root: &Path, rounds: std::ops::Range<u32>) {
 /// A copy of the image in the state that the kernel has on "disk" after some work.
 fn dirty_image(mke2fs: &Mke2fs, options: &str, rounds: u32) -> Image {
     let image = mke2fs.clone().extended("lazy_itable_init=0").make().unwrap();
-    let mount = image.mount(options).unwrap();
+    let mount = image.mount(MountMode::ReadWrite, options).unwrap();
     work(mount.path(), 0..rounds);
     let dirty = image.copy().unwrap();
     mount.unmount().unwrap();
@@ -152,7 +152,7 @@ fn revocations_are_honoured_as_linux_does_it() {
 
 /// A copy of the image from the first moment at which its log wraps around.
 fn wrapped_image(image: &Image) -> Image {
-    let mount = image.mount("").unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
     let mut round = 0;
     let dirty = loop {
         work(mount.path(), round..round + 5);
@@ -215,6 +215,10 @@ fn logs_written_by_debugfs_recover_as_linux_does_it() {
         let found = log_features(&image);
         assert_eq!(found.contains("journal_checksum_v2"), version == 2, "{found}");
         let report = agrees_with_linux(&image);
-        assert_eq!((report.transactions, report.revoke_records, report.blocks_revoked), (4, 3, 2), "{features}");
+        assert_eq!(
+            (report.transactions, report.revoke_records, report.blocks_revoked),
+            (4, 3, 2),
+            "{features}"
+        );
     }
 }

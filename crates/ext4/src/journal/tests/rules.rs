@@ -9,9 +9,9 @@ const FORMS: [Checksums; 4] = [Checksums::None, Checksums::V1, Checksums::V2, Ch
 
 /// Every width and checksum.
 fn every_form() -> impl Iterator<Item = Form> {
-    FORMS.into_iter().flat_map(|checksums| {
-        [false, true].map(|wide| Form { checksums, wide, ..Form::default() })
-    })
+    FORMS
+        .into_iter()
+        .flat_map(|checksums| [false, true].map(|wide| Form { checksums, wide, ..Form::default() }))
 }
 
 fn assert_corrupt(builder: &LogBuilder, words: &str) {
@@ -66,7 +66,11 @@ fn a_revocation_holds_for_its_own_and_earlier_transactions() {
         let recovered = log.recover().unwrap();
         assert_eq!([10, 11, 12].map(|block| recovered.filling(block)), [3, 0, 1], "{form:?}");
         let report = recovered.report;
-        assert_eq!((report.revoke_records, report.blocks_revoked, report.blocks_replayed), (3, 3, 2), "{form:?}");
+        assert_eq!(
+            (report.revoke_records, report.blocks_revoked, report.blocks_replayed),
+            (3, 3, 2),
+            "{form:?}"
+        );
     }
 }
 
@@ -93,7 +97,11 @@ fn the_log_wraps_and_so_do_its_numbers() {
         }
         assert!(log.at < 58, "the log has wrapped");
         let recovered = log.recover().unwrap();
-        assert_eq!((recovered.filling(10), recovered.filling(11), recovered.filling(18)), (8, 1, 8), "{form:?}");
+        assert_eq!(
+            (recovered.filling(10), recovered.filling(11), recovered.filling(18)),
+            (8, 1, 8),
+            "{form:?}"
+        );
         assert_eq!(recovered.report.end_sequence, 6, "{form:?}");
     }
 }
