@@ -125,7 +125,7 @@ impl Listing<'_, '_, '_> {
     /// `.` and `..` where the directory has no entries for them.
     fn give_dots(&mut self, parent: u32) -> ControlFlow<()> {
         let directory = Some(FileType::Directory);
-        if self.from <= DOT_POSITION {
+        if self.from == DOT_POSITION {
             self.give(b".", self.directory.inode.number, directory, DOT_DOT_POSITION)?;
         }
         if self.from <= DOT_DOT_POSITION {

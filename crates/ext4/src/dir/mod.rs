@@ -29,6 +29,9 @@ mod query;
 mod tail;
 mod walk;
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::ControlFlow;
 
 use undercroft_vfs::{DirEntry, DirOffset, Error, Result};

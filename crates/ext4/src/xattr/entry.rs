@@ -147,10 +147,10 @@ fn raw_entry(bytes: &[u8], at: usize) -> Verdict<Option<(&RawEntry, usize)>> {
 
 /// The hash of an entry: of its name, and of the words of its value. Machines with signed `char` used to hash
 /// names that are not ASCII another way, so there may be two right answers.
-pub(super) fn entry_hashes(name: &[u8], words: impl Iterator<Item = u32> + Clone) -> [u32; 2] {
+pub(super) fn entry_hashes(name: &[u8], words: &[u32]) -> [u32; 2] {
     let hash = |widen: fn(u8) -> u32| {
         let hash = name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ widen(byte));
-        words.clone().fold(hash, |hash, word| hash.rotate_left(16) ^ word)
+        words.iter().fold(hash, |hash, word| hash.rotate_left(16) ^ word)
     };
     [hash(u32::from), hash(|byte| byte.cast_signed() as u32)]
 }

@@ -10,6 +10,9 @@ mod entry;
 mod name;
 mod value_inode;
 
+#[cfg(test)]
+mod tests;
+
 use std::borrow::Cow;
 
 use undercroft_vfs::{Error, Result};

@@ -45,7 +45,7 @@ pub(super) fn read(
         if stored != computed {
             return Err(wrong(format!("hash is {stored:#010x}, its content gives {computed:#010x}")));
         }
-        let expected = entry_hashes(entry.name, std::iter::once(computed));
+        let expected = entry_hashes(entry.name, &[computed]);
         if !expected.contains(&entry.hash) {
             let detail = format!(
                 "entry of inode {} has hash {:#010x}, its value gives {:#010x}",

@@ -1,0 +1,219 @@
+//! Damaged directories: right answers or errors with checksums, nothing worse than misses without.
+
+use undercroft_oracle::Mke2fs;
+use undercroft_vfs::Error;
+
+use super::*;
+
+const NAMES: usize = 1500;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 20) % below
+    }
+}
+
+/// A directory whose index has an inner level, and its blocks.
+fn indexed(features: &str) -> (Loaded, Vec<u64>) {
+    let mke2fs = Mke2fs::new("ext4", 16).block_bytes(1024).inodes(2048).features(features);
+    let image = image(mke2fs, |root| touch(&root.join("d"), long_names(NAMES)));
+    image.rebuild_directories().unwrap();
+    let htree = image.debugfs("htree /d").unwrap();
+    assert!(htree.contains("Indirect levels: 1"), "{htree}");
+    let loaded = Loaded::new(&image);
+    let blocks = loaded.blocks(&image, "/d");
+    (loaded, blocks)
+}
+
+/// Changes one to four bytes of the block.
+fn scribble(random: &mut Random, device: &dyn BlockDevice, start: u64, len: u64) {
+    for _ in 0..=random.below(4) {
+        let at = start + random.below(len);
+        let value = [0, 1, 0xff, random.below(256) as u8][random.below(4) as usize];
+        device.write_at(at, &[value]).unwrap();
+    }
+}
+
+#[test]
+fn with_checksums_every_answer_is_right_or_corrupt() {
+    let (loaded, blocks) = indexed("metadata_csum");
+    let good = loaded.open();
+    let truth = names(&good, &inode(&good, "d"));
+    let all: Vec<_> = truth.iter().collect();
+    let mut random = Random(0x5EED);
+    let mut refused = 0;
+    for round in 0..2000 {
+        // The root and the inner nodes are few: every third round is theirs.
+        let block =
+            if round % 3 == 0 { blocks[0] } else { blocks[random.below(blocks.len() as u64) as usize] };
+        let volume = loaded.open_changed(|device| {
+            scribble(&mut random, device, loaded.byte(block, 0), loaded.block_bytes);
+        });
+        let directory = inode(&volume, "d");
+        let (listed, end) = list_some(&volume, &directory, 0, usize::MAX);
+        for entry in &listed {
+            assert_eq!(truth.get(&entry.name), Some(&entry.ino), "round {round}: a wrong entry was listed");
+        }
+        match end {
+            Ok(()) => assert_eq!(listed.len(), truth.len(), "round {round}: entries are missing"),
+            Err(error) => assert!(matches!(error, Error::Corrupt(_)), "round {round}: {error}"),
+        }
+        for _ in 0..20 {
+            let (name, ino) = all[random.below(all.len() as u64) as usize];
+            match lookup(&volume, &directory, name) {
+                Ok(found) => assert_eq!(found, Some(*ino), "round {round}"),
+                Err(Error::Corrupt(_)) => refused += 1,
+                Err(error) => panic!("round {round}: {error}"),
+            }
+        }
+    }
+    assert!(refused > 1000, "only {refused} lookups met the damage");
+}
+
+#[test]
+fn without_checksums_damage_ends_in_an_answer() {
+    let (loaded, blocks) = indexed("^metadata_csum,^uninit_bg");
+    let good = loaded.open();
+    let truth = names(&good, &inode(&good, "d"));
+    let all: Vec<_> = truth.iter().collect();
+    let mut random = Random(0xBAD);
+    let (mut found, mut corrupt) = (0, 0);
+    for round in 0..3000 {
+        let volume = loaded.open_changed(|device| {
+            for _ in 0..=random.below(3) {
+                let among = if round % 3 == 0 { 1 } else { blocks.len() as u64 };
+                let start = loaded.byte(blocks[random.below(among) as usize], 0);
+                scribble(&mut random, device, start, loaded.block_bytes);
+            }
+        });
+        let directory = inode(&volume, "d");
+        let (_, end) = list_some(&volume, &directory, random.below(200_000), usize::MAX);
+        corrupt += u32::from(matches!(end, Err(Error::Corrupt(_))));
+        for _ in 0..5 {
+            let (name, ino) = all[random.below(all.len() as u64) as usize];
+            found += u32::from(lookup(&volume, &directory, name).is_ok_and(|found| found == Some(*ino)));
+        }
+    }
+    assert!(found > 10_000, "only {found} of 15,000 lookups found their name");
+    assert!(corrupt > 100, "only {corrupt} of 3,000 listings met the damage");
+}
+
+/// Offsets in the root block of what follows `.` and `..`.
+const ROOT_RESERVED: u64 = 24;
+const ROOT_HASH_VERSION: u64 = 28;
+const ROOT_LEVELS: u64 = 30;
+const ROOT_FLAGS: u64 = 31;
+const ROOT_COUNT: u64 = 34;
+const ROOT_FIRST_CHILD: u64 = 36;
+
+#[test]
+fn an_index_that_is_of_no_use_is_done_without() {
+    let (loaded, blocks) = indexed("^metadata_csum,^uninit_bg");
+    let good = loaded.open();
+    let truth = names(&good, &inode(&good, "d"));
+    // The block of an inner node, in the place that the root's first entry leads to.
+    let mut child = [0; 4];
+    loaded.base.read_at(loaded.byte(blocks[0], ROOT_FIRST_CHILD), &mut child).unwrap();
+    let inner = blocks[u32::from_le_bytes(child) as usize];
+    let cases: [(&str, u64, u64, &[u8]); 9] = [
+        ("a root of an unknown kind", blocks[0], ROOT_RESERVED, &[1]),
+        ("an unknown hash", blocks[0], ROOT_HASH_VERSION, &[200]),
+        ("too many levels", blocks[0], ROOT_LEVELS, &[2]),
+        ("unknown flags", blocks[0], ROOT_FLAGS, &[1]),
+        ("no entries", blocks[0], ROOT_COUNT, &[0, 0]),
+        ("more entries than fit", blocks[0], ROOT_COUNT, &[0xff, 0xff]),
+        ("a child past the end", blocks[0], ROOT_FIRST_CHILD, &[0xff, 0xff, 0xff, 0x0f]),
+        ("a child that is a leaf", blocks[0], ROOT_FIRST_CHILD, &[1, 0, 0, 0]),
+        ("an inner node without entries", inner, 10, &[0, 0]),
+    ];
+    for (what, block, at, bytes) in cases {
+        let volume = loaded.open_changed(|device| {
+            device.write_at(loaded.byte(block, at), bytes).unwrap();
+        });
+        let directory = inode(&volume, "d");
+        for (name, ino) in truth.iter().step_by(7) {
+            assert_eq!(lookup(&volume, &directory, name).unwrap(), Some(*ino), "{what}");
+        }
+        assert_eq!(names(&volume, &directory), truth, "{what}");
+    }
+}
+
+#[test]
+fn names_before_the_damage_are_found() {
+    let mke2fs = Mke2fs::new("ext2", 4).block_bytes(1024);
+    let image = image(mke2fs, |root| touch(&root.join("d"), ["aa", "bb", "cc", "dd"]));
+    let loaded = Loaded::new(&image);
+    let block = loaded.blocks(&image, "/d")[0];
+    // `.`, `..`, then entries of 12 bytes; the third one's length now leads past the block.
+    let third = loaded.byte(block, 24 + 2 * 12);
+    let volume = loaded.open_changed(|device| device.write_at(third + 4, &[0, 0x70]).unwrap());
+    let directory = inode(&volume, "d");
+    let (listed, end) = list_some(&volume, &directory, 0, usize::MAX);
+    assert_eq!(listed.len(), 4);
+    let before = listed.last().unwrap();
+    assert_eq!(lookup(&volume, &directory, &before.name).unwrap(), Some(before.ino));
+    for error in [end.unwrap_err(), lookup(&volume, &directory, b"no such name").unwrap_err()] {
+        let Error::Corrupt(corruption) = error else { panic!("{error}") };
+        assert_eq!(corruption.ino.map(|ino| ino.0), Some(u64::from(directory.number)));
+        assert_eq!(corruption.block, Some(block));
+        assert!(corruption.detail.contains("byte 48"), "{corruption}");
+    }
+}
+
+#[test]
+fn entries_that_no_file_can_have_are_refused() {
+    let mke2fs = Mke2fs::new("ext2", 4).block_bytes(1024);
+    let image = image(mke2fs, |root| touch(&root.join("d"), ["aa"]));
+    let loaded = Loaded::new(&image);
+    let entry = loaded.byte(loaded.blocks(&image, "/d")[0], 24);
+    let cases: [(&str, u64, &[u8]); 6] = [
+        ("reserved inode", 0, &8_u32.to_le_bytes()),
+        ("inode past the last", 0, &u32::MAX.to_le_bytes()),
+        ("no name", 6, &[0]),
+        ("a slash", 8, b"/"),
+        ("NUL", 9, &[0]),
+        ("shorter than its header and name", 4, &[8, 0]),
+    ];
+    for (what, at, bytes) in cases {
+        let volume = loaded.open_changed(|device| device.write_at(entry + at, bytes).unwrap());
+        let (listed, end) = list_some(&volume, &inode(&volume, "d"), 0, usize::MAX);
+        assert_eq!(listed.len(), 2, "{what}");
+        assert!(matches!(end, Err(Error::Corrupt(_))), "{what}");
+    }
+}
+
+#[test]
+fn a_hole_has_no_names() {
+    let mke2fs = Mke2fs::new("ext2", 4).block_bytes(1024);
+    let image = image(mke2fs, |root| touch(&root.join("d"), long_names(60)));
+    let before = Loaded::new(&image);
+    let good = before.open();
+    let truth = names(&good, &inode(&good, "d"));
+    // The block map's second number.
+    image.debugfs_write(&["set_inode_field /d block[1] 0"]).unwrap();
+    let volume = Loaded::new(&image).open();
+    let directory = inode(&volume, "d");
+    let left = names(&volume, &directory);
+    assert!(left.len() < truth.len() && left.len() > truth.len() / 2, "{} names left", left.len());
+    for (name, ino) in &truth {
+        let expected = left.contains_key(name).then_some(*ino);
+        assert_eq!(lookup(&volume, &directory, name).unwrap(), expected);
+    }
+}
+
+#[test]
+fn sizes_that_no_directory_has_are_refused() {
+    let image = image(Mke2fs::new("ext2", 4).block_bytes(1024), |root| touch(&root.join("d"), ["a"]));
+    for size in [1023, 1025, 5 << 20, 0xffff_fc00_u32] {
+        image.debugfs_write(&[&format!("set_inode_field /d size {size}")]).unwrap();
+        let volume = Loaded::new(&image).open();
+        let directory = inode(&volume, "d");
+        assert!(matches!(lookup(&volume, &directory, b"a"), Err(Error::Corrupt(_))), "{size}");
+        assert!(matches!(list_some(&volume, &directory, 0, 9).1, Err(Error::Corrupt(_))), "{size}");
+    }
+}
