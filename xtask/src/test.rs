@@ -36,15 +36,21 @@ pub(crate) fn add_steps(steps: &mut Steps) {
         command("cargo", &args, &[(&runner, "sudo -n -E")])
     });
     // The models change what the crate is made of, so each has build outputs of its own.
-    steps.run("models of the locks, every interleaving (loom)", || model("loom", &["--release"]));
-    steps.run("models of the locks, random schedules (shuttle)", || model("shuttle", &[]));
+    let locks = ["-p", "undercroft-sync", "--test"];
+    steps.run("models of the locks, every interleaving (loom)", || {
+        model("loom", &[&locks[..], &["loom", "--release"]].concat())
+    });
+    steps.run("models of the locks, random schedules (shuttle)", || {
+        model("shuttle", &[&locks[..], &["shuttle"]].concat())
+    });
+    let caches = ["-p", "undercroft-vfs", "--lib", "model_tests"];
+    steps.run("models of the vfs caches, random schedules (shuttle)", || model("shuttle", &caches));
 }
 
-fn model(name: &str, more: &[&str]) -> Outcome {
+fn model(name: &str, what: &[&str]) -> Outcome {
     let dir = format!("{}/{name}", target_dir()?);
     let flags = format!("--cfg {name}");
-    let mut args = vec!["test", "--locked", "-p", "undercroft-sync", "--test", name, "--target-dir", &dir];
-    args.extend(more);
+    let args = [&["test", "--locked", "--target-dir", &dir], what].concat();
     command("cargo", &args, &[("RUSTFLAGS", &flags)])
 }
 
