@@ -20,6 +20,8 @@ mod hash;
 mod inode_cache;
 #[cfg(test)]
 mod memory_fs;
+#[cfg(all(test, shuttle))]
+mod model_tests;
 mod name_cache;
 mod node;
 mod path;
