@@ -45,7 +45,7 @@ fn check_ourselves() -> Outcome {
         match spdx::is_allowed(text("license"), &allowed) {
             Ok(true) => {}
             Ok(false) => {
-                findings.push(format!("{name} {version}: licence {} is not allowed", text("license")))
+                findings.push(format!("{name} {version}: licence {} is not allowed", text("license")));
             }
             Err(error) => findings.push(format!("{name} {version}: {error}")),
         }

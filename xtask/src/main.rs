@@ -1,8 +1,10 @@
 //! The project's own chores, run as `cargo xtask <chore>`. Continuous integration runs `cargo xtask ci` and
 //! nothing else, so whatever it demands can be had at home with the same words.
 
+mod bench;
 mod ci;
 mod dependencies;
+mod fuzz;
 mod spdx;
 mod step;
 mod system;
@@ -16,6 +18,9 @@ Usage: cargo xtask <chore>
 
   ci     everything that continuous integration runs: format, lints, documentation, dependencies, tidiness, tests
   test   install what the tests need, then run every test, root ones by sudo
+  bench  measure the program beside the kernel and fuse2fs; needs root and some minutes
+  fuzz [TARGET [SECONDS]]
+         fuzz everything that reads bytes from a disk, each target for a minute; needs a nightly toolchain
   tidy   the project's own rules about its source files
   deps   licences, sources and duplicates among the dependencies
 ";
@@ -28,6 +33,8 @@ fn main() -> ExitCode {
         match args[..] {
             ["ci"] => ci::run(),
             ["test"] => test::run(),
+            ["bench"] => bench::run(),
+            ["fuzz", ref args @ ..] => fuzz::run(args),
             ["tidy"] => tidy::run(),
             ["deps"] => dependencies::run(),
             [] | ["help" | "-h" | "--help"] => {

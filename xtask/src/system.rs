@@ -123,3 +123,19 @@ fn as_root(program: &str, args: &[&str]) -> Outcome {
     }
     command("sudo", &[&["-n", "--preserve-env=DEBIAN_FRONTEND", program], args].concat(), &env)
 }
+
+/// What makes cargo run test and benchmark binaries as root: nothing where we are it, else sudo as their runner.
+pub(crate) fn runner_for_root() -> Result<Vec<(String, String)>, String> {
+    if is_root()? {
+        return Ok(Vec::new());
+    }
+    let host = host()?.to_uppercase().replace(['-', '.'], "_");
+    Ok(vec![(format!("CARGO_TARGET_{host}_RUNNER"), "sudo -n -E".to_owned())])
+}
+
+/// The target that this machine's compiler builds for.
+fn host() -> Result<String, String> {
+    let version = step::output("rustc", &["-vV"])?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or_else(|| "rustc -vV names no host".to_owned())
+}

@@ -1,13 +1,10 @@
 //! Every test: the workspace's own, and the models of the lock primitives under loom and shuttle.
 //!
-//! Tests that mount images by the kernel need root. They are built like the others, and only their binaries
-//! run under sudo, so that no build output belongs to root.
+//! Tests that mount, by the kernel or by FUSE, need root. All are built as whoever calls, and their binaries run
+//! under sudo, so that no build output belongs to root.
 
 use crate::step::{self, Outcome, Steps, command};
 use crate::system;
-
-/// Packages whose tests mount by the kernel.
-const NEED_ROOT: &[&str] = &["undercroft-oracle"];
 
 pub(crate) fn run() -> Outcome {
     let mut steps = Steps::default();
@@ -18,22 +15,9 @@ pub(crate) fn run() -> Outcome {
 pub(crate) fn add_steps(steps: &mut Steps) {
     steps.run("system packages", system::install_missing);
     steps.run("tests", || {
-        let mut args = vec!["test", "--locked", "--workspace", "--all-features", "--no-fail-fast"];
-        for package in NEED_ROOT {
-            args.extend(["--exclude", package]);
-        }
-        command("cargo", &args, &[])
-    });
-    steps.run("tests with the kernel as the oracle", || {
-        let mut args = vec!["test", "--locked", "--no-fail-fast"];
-        for package in NEED_ROOT {
-            args.extend(["-p", package]);
-        }
-        if system::is_root()? {
-            return command("cargo", &args, &[]);
-        }
-        let runner = format!("CARGO_TARGET_{}_RUNNER", host()?.to_uppercase().replace(['-', '.'], "_"));
-        command("cargo", &args, &[(&runner, "sudo -n -E")])
+        let env = system::runner_for_root()?;
+        let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        command("cargo", &["test", "--locked", "--workspace", "--all-features", "--no-fail-fast"], &env)
     });
     // The models change what the crate is made of, so each has build outputs of its own.
     let locks = ["-p", "undercroft-sync", "--test"];
@@ -54,17 +38,10 @@ fn model(name: &str, what: &[&str]) -> Outcome {
     command("cargo", &args, &[("RUSTFLAGS", &flags)])
 }
 
-fn target_dir() -> Result<String, String> {
+pub(crate) fn target_dir() -> Result<String, String> {
     let metadata = step::output("cargo", &["metadata", "--locked", "--no-deps", "--format-version", "1"])?;
     let metadata: serde_json::Value =
         serde_json::from_str(&metadata).map_err(|e| format!("cargo metadata is not JSON: {e}"))?;
     let dir = metadata["target_directory"].as_str();
     dir.map(str::to_owned).ok_or_else(|| "cargo metadata names no target directory".to_owned())
-}
-
-/// The target that this machine's compiler builds for.
-fn host() -> Result<String, String> {
-    let version = step::output("rustc", &["-vV"])?;
-    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).ok_or_else(|| "rustc -vV names no host".to_owned())
 }
