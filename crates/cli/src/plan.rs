@@ -107,33 +107,33 @@ impl Plan {
     pub(crate) fn from_typed(command: Command) -> Result<Self, Failure> {
         Ok(match command {
             Command::Info { image, json } => {
-                Self::Info { image: image_spec(image)?, format: Format::of(json.json) }
+                Self::Info { image: image_spec(&image)?, format: Format::of(json.json) }
             }
             Command::Ls { image, path, long, all, inode, recursive, json } => Self::List {
-                image: image_spec(image)?,
+                image: image_spec(&image)?,
                 path: inside_path(path)?,
                 style: ListStyle { long, all, inode, recursive },
                 format: Format::of(json.json),
             },
             Command::Tree { image, path, level, all, json } => Self::Tree {
-                image: image_spec(image)?,
+                image: image_spec(&image)?,
                 path: inside_path(path)?,
                 levels: level,
                 all,
                 format: Format::of(json.json),
             },
             Command::Stat { image, path, dereference, json } => Self::Stat {
-                image: image_spec(image)?,
+                image: image_spec(&image)?,
                 path: inside_path(path)?,
                 follow: dereference,
                 format: Format::of(json.json),
             },
             Command::Cat { image, paths } => Self::Cat {
-                image: image_spec(image)?,
+                image: image_spec(&image)?,
                 paths: paths.into_iter().map(inside_path).collect::<Result<_, _>>()?,
             },
             Command::Get { image, path, dest, tar, json } => Self::Get {
-                image: image_spec(image)?,
+                image: image_spec(&image)?,
                 path: inside_path(path)?,
                 to: match dest {
                     Some(dest) if !tar => Destination::Path(dest),
@@ -142,7 +142,7 @@ impl Plan {
                 format: Format::of(json),
             },
             Command::Mount { image, dir, options, foreground, announce } => Self::Mount {
-                image: image_spec(image)?,
+                image: image_spec(&image)?,
                 dir,
                 options,
                 how: match (foreground, announce) {
@@ -170,7 +170,7 @@ impl When {
     }
 }
 
-fn image_spec(typed: ImageArgs) -> Result<ImageSpec, Failure> {
+fn image_spec(typed: &ImageArgs) -> Result<ImageSpec, Failure> {
     let (path, partition) = split_partition(&typed.image)?;
     Ok(ImageSpec {
         path,

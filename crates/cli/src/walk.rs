@@ -180,7 +180,7 @@ pub(crate) fn entries(
     match order {
         Order::Name => entries.sort_unstable(),
         Order::Inode => {
-            entries.sort_unstable_by(|(name, ino), (other, other_ino)| (ino, name).cmp(&(other_ino, other)))
+            entries.sort_unstable_by(|(name, ino), (other, other_ino)| (ino, name).cmp(&(other_ino, other)));
         }
     }
     let inodes: Vec<Ino> = entries.iter().map(|(_, ino)| *ino).collect();

@@ -28,6 +28,9 @@ struct Listing {
     entries: Vec<Row>,
 }
 
+/// A directory and its path.
+type Subdirectory = (Arc<Node>, Vec<u8>);
+
 /// One name.
 #[derive(Debug, Serialize)]
 struct Row {
@@ -103,7 +106,7 @@ impl Printer {
         dir: &Node,
         path: &[u8],
         complaints: &mut Complaints,
-    ) -> Result<Vec<(Arc<Node>, Vec<u8>)>, Failure> {
+    ) -> Result<Vec<Subdirectory>, Failure> {
         let (names, trouble) = walk::entries(vfs, dir, Order::Name, self.style.all);
         let mut entries = Vec::with_capacity(names.len());
         let mut below = Vec::new();

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError};
 
 use undercroft_vfs as vfs;
 
@@ -79,10 +79,7 @@ impl Dispatcher {
             self.next = (self.next + 1) % self.queues.len();
             match self.queues[self.next].try_send(job) {
                 Ok(()) => return,
-                Err(
-                    std::sync::mpsc::TrySendError::Full(back)
-                    | std::sync::mpsc::TrySendError::Disconnected(back),
-                ) => {
+                Err(TrySendError::Full(back) | TrySendError::Disconnected(back)) => {
                     job = back;
                 }
             }
@@ -93,10 +90,7 @@ impl Dispatcher {
 
     /// Something a worker said, if one did.
     pub(crate) fn word(&self) -> Option<Word> {
-        match self.words.try_recv() {
-            Ok(word) => Some(word),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-        }
+        self.words.try_recv().ok()
     }
 
     /// No more jobs come; gives what the workers still say, until the last one ends.

@@ -248,7 +248,7 @@ impl Extraction<'_> {
     }
 
     fn cannot_make(&self, path: &[u8], error: Errno) -> Failure {
-        let place = self.place.shown.display();
+        let place = &self.place.shown;
         let failure = Failure::host(format!("cannot copy {} to {place}", safe(path)), &error.into());
         match error {
             Errno::MFILE => {
@@ -289,10 +289,8 @@ impl Extraction<'_> {
         note(self.lost.privileged_xattrs, "extended attribute", "only root may set these");
         if self.lost.unsupported_xattrs > 0 {
             let number = crate::text::human::counted(self.lost.unsupported_xattrs, "extended attribute");
-            let what = format!(
-                "{number} could not be kept: the filesystem of {} takes none",
-                self.place.shown.display()
-            );
+            let what =
+                format!("{number} could not be kept: the filesystem of {} takes none", self.place.shown);
             self.complaints.add(Failure::new(Kind::Host, what))?;
         }
         Ok(self.summary)

@@ -57,7 +57,7 @@ impl Summary {
             FileType::Directory => self.directories += 1,
             FileType::Symlink => self.symlinks += 1,
             FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => {
-                self.special += 1
+                self.special += 1;
             }
         }
     }

@@ -3,16 +3,18 @@
 //! What the user typed as DEST is trusted up to its last component, links included. The last component must not
 //! be a symbolic link, and below it nothing is trusted.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::text::names::safe;
 
 /// An open place to put one tree.
 #[derive(Debug)]
@@ -21,13 +23,13 @@ pub(crate) struct Place {
     pub(crate) dir: OwnedFd,
     /// The name to create; `None` fills the directory itself, which is empty.
     pub(crate) name: Option<Vec<u8>>,
-    /// The place in words.
-    pub(crate) shown: PathBuf,
+    /// The place, safe to show.
+    pub(crate) shown: String,
 }
 
 /// Decides by what is there now.
 pub(crate) fn decide(dest: &Path, inside: &[u8]) -> Result<Place, Failure> {
-    let shown = dest.display();
+    let shown = show(dest);
     match fs::symlink_metadata(dest) {
         Ok(found) if found.is_symlink() => {
             Err(Failure::new(Kind::Host, format!("{shown} is a symbolic link"))
@@ -43,7 +45,7 @@ pub(crate) fn decide(dest: &Path, inside: &[u8]) -> Result<Place, Failure> {
                 Some(parent) if !parent.as_os_str().is_empty() => parent,
                 _ => Path::new("."),
             };
-            Ok(Place { dir: open(parent)?, name: Some(name.as_bytes().to_vec()), shown: dest.to_owned() })
+            Ok(Place { dir: open(parent)?, name: Some(name.as_bytes().to_vec()), shown: show(dest) })
         }
         Err(error) => Err(Failure::host(format!("cannot use {shown}"), &error)),
     }
@@ -54,27 +56,31 @@ fn into_directory(dest: &Path, inside: &[u8]) -> Result<Place, Failure> {
     let name = inside.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
     let Some(name) = name.filter(|name| *name != b"." && *name != b"..") else {
         let mut entries = fs::read_dir(dest)
-            .map_err(|error| Failure::host(format!("cannot read {}", dest.display()), &error))?;
+            .map_err(|error| Failure::host(format!("cannot read {}", show(dest)), &error))?;
         if entries.next().is_some() {
-            return Err(Failure::new(Kind::Host, format!("{} is not empty", dest.display()))
+            return Err(Failure::new(Kind::Host, format!("{} is not empty", show(dest)))
                 .advise("name a directory that is empty or does not exist"));
         }
-        return Ok(Place { dir, name: None, shown: dest.to_owned() });
+        return Ok(Place { dir, name: None, shown: show(dest) });
     };
-    let shown = dest.join(std::ffi::OsStr::from_bytes(name));
-    if fs::symlink_metadata(&shown).is_ok() {
-        return Err(exists(&shown));
+    let below = dest.join(OsStr::from_bytes(name));
+    if fs::symlink_metadata(&below).is_ok() {
+        return Err(exists(&below));
     }
-    Ok(Place { dir, name: Some(name.to_vec()), shown })
+    Ok(Place { dir, name: Some(name.to_vec()), shown: show(&below) })
 }
 
 fn exists(path: &Path) -> Failure {
-    Failure::new(Kind::Host, format!("{} exists already", path.display()))
+    Failure::new(Kind::Host, format!("{} exists already", show(path)))
         .advise("name another place; nothing is ever written over")
 }
 
 fn open(dir: &Path) -> Result<OwnedFd, Failure> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(dir, flags, Mode::empty())
-        .map_err(|error| Failure::host(format!("cannot open directory {}", dir.display()), &error.into()))
+        .map_err(|error| Failure::host(format!("cannot open directory {}", show(dir)), &error.into()))
+}
+
+fn show(path: &Path) -> String {
+    safe(path.as_os_str().as_bytes())
 }

@@ -16,7 +16,7 @@ pub(crate) fn size(bytes: u64) -> String {
         tenths = tenths_of(bytes, unit);
     }
     let name = UNITS[unit - 1];
-    if tenths % 10 == 0 || tenths >= 1000 {
+    if tenths.is_multiple_of(10) || tenths >= 1000 {
         format!("{} {name}", tenths / 10)
     } else {
         format!("{}.{} {name}", tenths / 10, tenths % 10)
@@ -34,7 +34,7 @@ pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

@@ -14,7 +14,7 @@ fn get(image: &Path, path: &str, dest: &Path) -> Run {
 }
 
 /// What a copy cannot have in common with its original.
-pub fn portable(manifest: Manifest) -> Manifest {
+pub(crate) fn portable(manifest: Manifest) -> Manifest {
     let mut manifest = manifest.map(|_, entry: &mut Entry| {
         entry.ino = 0;
         if entry.is_directory() {
@@ -43,7 +43,7 @@ fn a_whole_tree_is_copied_with_everything() {
     mount.unmount().unwrap();
     // Afresh and read-only, so that looking changes nothing and no page cache blurs the holes.
     let copy = scratch.mount(MountMode::ReadOnly, "").unwrap();
-    let original = rich().mount(MountMode::ReadOnly, "").unwrap();
+    let original = rich().mount();
     let found = portable(kernel_manifest(&copy.path().join("copy")).unwrap());
     let expected = portable(kernel_manifest(original.path()).unwrap());
     assert!(expected.entries.len() > 2000);
@@ -54,7 +54,7 @@ fn a_whole_tree_is_copied_with_everything() {
 #[test]
 fn rsync_finds_nothing_to_do() {
     let dir = tempfile::tempdir().unwrap();
-    let original = rich().mount(MountMode::ReadOnly, "").unwrap();
+    let original = rich().mount();
     get(rich().path(), "/nodes", &dir.path().join("nodes")).succeeded();
     let todo = tool(
         &format!("rsync -naHAXSi --checksum --delete {}/nodes/ nodes/", original.path().display()),

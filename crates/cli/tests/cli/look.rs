@@ -63,7 +63,7 @@ fn info_agrees_with_dumpe2fs() {
 /// Names, kinds, links, owners, sizes as the kernel's own ls shows them under a mount.
 #[test]
 fn ls_agrees_with_ls() {
-    let mount = rich().mount(MountMode::ReadOnly, "").unwrap();
+    let mount = rich().mount();
     for dir in ["/", "/names/odd", "/attributes/modes", "/attributes/owners", "/nodes", "/content"] {
         let theirs = Command::new("ls")
             .args(["-lan", "--time-style=+%Y-%m-%d %H:%M", "--quoting-style=literal"])
@@ -99,7 +99,7 @@ fn ls_agrees_with_ls() {
 
 #[test]
 fn ls_and_tree_see_every_name_that_find_sees() {
-    let mount = rich().mount(MountMode::ReadOnly, "").unwrap();
+    let mount = rich().mount();
     let found = Command::new("find")
         .arg(mount.path())
         .args(["-mindepth", "1", "-printf", "/%P\\0"])
@@ -154,7 +154,7 @@ fn tree_draws_and_counts() {
 
 #[test]
 fn stat_agrees_with_stat() {
-    let mount = rich().mount(MountMode::ReadOnly, "").unwrap();
+    let mount = rich().mount();
     for path in
         ["/attributes/owners/1000-100", "/nodes/fifo", "/nodes/symlinks/159", "/attributes/modes/file-4755"]
     {
@@ -198,7 +198,7 @@ fn stat_shows_attributes_lists_and_holes() {
 
 #[test]
 fn cat_gives_the_bytes() {
-    let mount = rich().mount(MountMode::ReadOnly, "").unwrap();
+    let mount = rich().mount();
     let content = mount.path().join("content");
     let mut compared = 0;
     for entry in std::fs::read_dir(&content).unwrap() {

@@ -5,26 +5,26 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use undercroft_oracle::{Image, Mke2fs, Recipe};
+use undercroft_oracle::{Image, LoopMount, Mke2fs, MountMode, Recipe};
 
 /// The program under test.
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_undercroft");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_undercroft");
 
 /// What a run left behind.
 #[derive(Debug)]
-pub struct Run {
-    pub code: i32,
-    pub stdout: Vec<u8>,
-    pub stderr: String,
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
 }
 
 /// Runs the program to its end.
-pub fn undercroft<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Run {
+pub(crate) fn undercroft<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Run {
     run(Command::new(PROGRAM).args(args))
 }
 
 /// Runs a command to its end.
-pub fn run(command: &mut Command) -> Run {
+pub(crate) fn run(command: &mut Command) -> Run {
     let output = command.stdin(Stdio::null()).output().unwrap();
     Run {
         code: output.status.code().expect("not killed"),
@@ -35,23 +35,23 @@ pub fn run(command: &mut Command) -> Run {
 
 impl Run {
     /// The output of a run that succeeded and had nothing to complain about.
-    pub fn succeeded(self) -> Vec<u8> {
+    pub(crate) fn succeeded(self) -> Vec<u8> {
         assert_eq!((self.code, self.stderr.as_str()), (0, ""), "{}", String::from_utf8_lossy(&self.stdout));
         self.stdout
     }
 
     /// The same as text.
-    pub fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         String::from_utf8(self.succeeded()).unwrap()
     }
 
     /// The same as JSON.
-    pub fn json(self) -> serde_json::Value {
+    pub(crate) fn json(self) -> serde_json::Value {
         serde_json::from_slice(&self.succeeded()).unwrap()
     }
 
     /// The message of a run that failed with this code: one sentence in one line.
-    pub fn failed(self, code: i32) -> String {
+    pub(crate) fn failed(self, code: i32) -> String {
         assert_eq!(self.code, code, "{}", self.stderr);
         let line = self.stderr.strip_suffix('\n').unwrap_or_else(|| panic!("no line end: {:?}", self.stderr));
         assert!(!line.contains('\n'), "more than one line: {line}");
@@ -60,23 +60,41 @@ impl Run {
 }
 
 /// An ext4 with one of everything, made once for all tests; nobody changes it.
-pub fn rich() -> &'static Image {
-    static RICH: OnceLock<Image> = OnceLock::new();
+pub(crate) struct Rich(PathBuf);
+
+impl Rich {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// What the kernel shows of it.
+    pub(crate) fn mount(&self) -> LoopMount {
+        LoopMount::new(&self.0, "ext4", MountMode::ReadOnly, "").unwrap()
+    }
+}
+
+/// The one image. What lives as long as the process is dropped by nobody, so it lies among the build's own files,
+/// where the next run replaces it.
+pub(crate) fn rich() -> &'static Rich {
+    static RICH: OnceLock<Rich> = OnceLock::new();
     RICH.get_or_init(|| {
         let mke2fs = Mke2fs::new("ext4", 256).inodes(16_000).block_bytes(1024);
-        Recipe::new(mke2fs).plan(|plan| plan.many = 2000).make().unwrap()
+        let image = Recipe::new(mke2fs).plan(|plan| plan.many = 2000).make().unwrap();
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rich.img");
+        tool(&format!("cp --sparse=always {} {}", image.path().display(), path.display()), Path::new("/"));
+        Rich(path)
     })
 }
 
 /// A small ext4 that holds these files, written by debugfs.
-pub fn small(files: &[(&str, &str)]) -> Image {
+pub(crate) fn small(files: &[(&str, &str)]) -> Image {
     let image = Mke2fs::new("ext4", 8).args(["-E", "nodiscard,root_owner=0:0"]).make().unwrap();
     fill(&image, files);
     image
 }
 
 /// Writes files into an image, without mounting it. Directories on the way are made.
-pub fn fill(image: &Image, files: &[(&str, &str)]) {
+pub(crate) fn fill(image: &Image, files: &[(&str, &str)]) {
     let dir = tempfile::tempdir().unwrap();
     let mut commands = Vec::new();
     let mut made: Vec<PathBuf> = Vec::new();
@@ -95,7 +113,7 @@ pub fn fill(image: &Image, files: &[(&str, &str)]) {
 }
 
 /// A command, its arguments separated by spaces, that must be there and succeed.
-pub fn tool(command: &str, dir: &Path) -> String {
+pub(crate) fn tool(command: &str, dir: &Path) -> String {
     let mut words = command.split(' ');
     let name = words.next().unwrap();
     let output = Command::new(name)

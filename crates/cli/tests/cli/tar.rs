@@ -47,7 +47,7 @@ fn through_tar(manifest: Manifest) -> Manifest {
 #[test]
 fn gnu_tar_unpacks_what_the_kernel_shows() {
     let scratch = Mke2fs::new("ext4", 256).inodes(20_000).block_bytes(1024).make().unwrap();
-    let original = rich().mount(MountMode::ReadOnly, "").unwrap();
+    let original = rich().mount();
     let mount = scratch.mount(MountMode::ReadWrite, "noatime").unwrap();
     // Not the paths that are longer than GNU tar takes, nor the sparse file of 8 GiB.
     let parts =
