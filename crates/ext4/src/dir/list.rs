@@ -17,7 +17,8 @@ use super::nokey::{ENCRYPTED_MIN_BYTES, MAX_NAME_BYTES, disguise};
 use super::walk::Walk;
 use super::{entry::Entry, index};
 use crate::error::corrupt_inode;
-use crate::features::Compat;
+use crate::features::{Compat, Incompat};
+use crate::inode::Inode;
 use crate::journal::DirectoryChange;
 
 type Sink<'s> = dyn FnMut(DirEntry<'_>) -> ControlFlow<()> + 's;
@@ -138,9 +139,17 @@ impl Listing<'_, '_, '_> {
         let Some(change) = self.change else { return ControlFlow::Continue(()) };
         let given = usize::try_from(self.from.saturating_sub(ADDED_POSITION)).unwrap_or(usize::MAX);
         for (index, (name, ino)) in change.added().enumerate().skip(given) {
-            self.give(name, ino, None, ADDED_POSITION + index as u64 + 1)?;
+            self.give(name, ino, self.kind_of_added(ino), ADDED_POSITION + index as u64 + 1)?;
         }
         ControlFlow::Continue(())
+    }
+
+    /// What the entry would say once it is on disk. A fast commit names an inode and leaves its type to it; an
+    /// inode that cannot be read leaves the type unknown, and whoever looks the name up is told why.
+    fn kind_of_added(&self, ino: u32) -> Option<FileType> {
+        let volume = self.directory.volume;
+        let tells_types = volume.superblock().features().incompat.contains(Incompat::FILETYPE);
+        if tells_types { Inode::read(volume, ino).ok().map(|inode| inode.kind) } else { None }
     }
 
     fn give(&mut self, name: &[u8], ino: u32, kind: Option<FileType>, next: u64) -> ControlFlow<()> {
