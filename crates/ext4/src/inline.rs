@@ -31,3 +31,41 @@ pub(crate) fn read(volume: &Volume, inode: &Inode) -> Result<Arc<[u8]>> {
 pub(crate) fn read_attribute(volume: &Volume, inode: &Inode) -> Result<Option<Vec<u8>>> {
     xattr::ibody_value(volume, inode, xattr::INDEX_SYSTEM, b"data")
 }
+
+#[cfg(test)]
+mod tests {
+    use undercroft_block::{Access, Device, MemoryDevice};
+    use undercroft_oracle::{Image, Mke2fs, MountMode};
+
+    use super::*;
+    use crate::dir;
+    use crate::inode::ROOT_INODE;
+    use crate::superblock::Superblock;
+
+    const CONTENT: &[u8] = &[b'c'; 100];
+
+    fn read_file(image: &Image) -> Result<Arc<[u8]>> {
+        let bytes = std::fs::read(image.path()).unwrap();
+        let device: Device = Arc::new(MemoryDevice::from_bytes(bytes, Access::ReadOnly));
+        let superblock = Superblock::read(&*device).unwrap();
+        let volume = Volume::new(device, superblock, 1 << 20);
+        let root = Inode::read(&volume, ROOT_INODE).unwrap();
+        let number = dir::lookup(&volume, &root, b"f").unwrap().unwrap();
+        let inode = Inode::read(&volume, number).unwrap();
+        assert!(inode.has_inline_data());
+        read(&volume, &inode)
+    }
+
+    #[test]
+    fn the_size_cuts_and_never_allocates() {
+        let image = Mke2fs::new("ext4", 4).inode_bytes(256).features("inline_data").make().unwrap();
+        let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+        std::fs::write(mount.path().join("f"), CONTENT).unwrap();
+        mount.unmount().unwrap();
+        assert_eq!(*read_file(&image).unwrap(), *CONTENT);
+        for (size, there) in [(0, 0), (40, 40), (60, 60), (61, 61), (99, 99), (i64::MAX, 100)] {
+            image.debugfs_write(&[&format!("set_inode_field /f size {size}")]).unwrap();
+            assert_eq!(*read_file(&image).unwrap(), CONTENT[..there], "size {size}");
+        }
+    }
+}

@@ -46,6 +46,10 @@ impl<'a> Query<'a> {
         match self {
             Self::Exact(name) => exact(*name == stored),
             Self::Folded { name, .. } if *name == stored => Fit::Exact,
+            // Spares most entries a copy: ASCII folds to ASCII and nothing else.
+            Self::Folded { folded, .. } if stored.is_ascii() => {
+                if stored.eq_ignore_ascii_case(folded.as_bytes()) { Fit::Folded } else { Fit::Not }
+            }
             Self::Folded { folded, .. } if fold(stored).as_ref() == Some(folded) => Fit::Folded,
             Self::Folded { .. } => Fit::Not,
             Self::Disguised(name) => exact(name.stands_for(stored)),

@@ -83,3 +83,28 @@ fn every_listed_name_is_found_and_others_are_not() {
         }
     }
 }
+
+/// The kernel mounts no such filesystem on a machine with small pages, e2fsprogs makes it.
+#[test]
+fn blocks_of_64_kib() {
+    let image = image(Mke2fs::new("ext4", 64).block_bytes(65536).inodes(4096), |root| {
+        touch(&root.join("few"), ["one"]);
+        touch(&root.join("many"), long_names(2000));
+    });
+    for round in ["as made", "indexed"] {
+        let volume = Loaded::new(&image).open();
+        for (path, count) in [("few", 1), ("many", 2000)] {
+            let directory = inode(&volume, path);
+            let listed = names(&volume, &directory);
+            assert_eq!(listed.len(), 2 + count, "{path}, {round}");
+            for (name, ino) in &listed {
+                assert_eq!(lookup(&volume, &directory, name).unwrap(), Some(*ino), "{path}, {round}");
+            }
+        }
+        assert_eq!(
+            Directory::open(&volume, &inode(&volume, "many")).unwrap().is_indexed(),
+            round == "indexed"
+        );
+        image.rebuild_directories().unwrap();
+    }
+}
