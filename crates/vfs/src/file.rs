@@ -1,6 +1,7 @@
 //! An open regular file.
 //!
-//! Calls go to the file's inode and to the data device; there is no table of open files and no lock.
+//! Calls go to the file's inode and to the data device; there is no table of open files and no lock. The extent
+//! of the last read is not remembered: asking ext4 again takes a tenth of the time of a read from the page cache.
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use crate::{Credentials, Follow, Node, Result, Vfs};
 pub struct Outcome {
     /// How many single expectations were checked.
     pub checked: u64,
-    /// Those that did not hold: what, what was expected, what came. The first [`FAILURES_MAX`] of them.
+    /// Those that did not hold: what, what was expected, what came. The first hundred of them.
     pub failures: Vec<String>,
 }
 

@@ -81,3 +81,45 @@ fn set_metadata(path: &Path, entry: &Entry) -> io::Result<()> {
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+    use crate::conformance::Piece;
+
+    /// What any user may make; device nodes and other owners are seen where a kernel mounts an image.
+    #[test]
+    fn makes_what_the_tree_says() {
+        let mut tree = Tree::new();
+        let pieces = vec![Piece { offset: 70_000, len: 5000, seed: 3 }];
+        let content = Content { size_bytes: 100_000, pieces };
+        let (early, late) =
+            (Timestamp { seconds: 1_000, nanoseconds: 5 }, Timestamp { seconds: 2_000_000, nanoseconds: 7 });
+        tree.add("dir", Object::Directory).at(early, late).permissions = 0o510;
+        tree.add(b"dir/\xff", Object::File(content.clone())).at(late, early).permissions = 0o4640;
+        tree.add("link", Object::Symlink(b"dir/\xff".to_vec()));
+        tree.add("again", Object::HardLink(b"dir/\xff".to_vec()));
+        tree.add("fifo", Object::Fifo);
+        for entry in &mut tree.entries {
+            (entry.uid, entry.gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        }
+        let top = tempfile::tempdir().unwrap();
+        populate(top.path(), &tree).unwrap();
+
+        let file = top.path().join("again");
+        let metadata = file.metadata().unwrap();
+        assert_eq!((metadata.mode(), metadata.nlink()), (0o104_640, 2));
+        assert_eq!((metadata.mtime(), metadata.mtime_nsec(), metadata.atime()), (1_000, 5, 2_000_000));
+        let mut expected = vec![0; 100_000];
+        content.fill(0, &mut expected);
+        assert!(fs::read(&file).unwrap() == expected);
+        assert_eq!(fs::read_link(top.path().join("link")).unwrap().as_os_str().as_bytes(), b"dir/\xff");
+        let dir = top.path().join("dir").metadata().unwrap();
+        assert_eq!((dir.mode(), dir.mtime()), (0o040_510, 2_000_000));
+        assert_eq!(top.path().join("fifo").metadata().unwrap().mode(), 0o010_644);
+        // So that the temporary directory can be removed by whoever runs this.
+        rustix::fs::chmod(top.path().join("dir"), Mode::RWXU).unwrap();
+    }
+}
