@@ -180,7 +180,7 @@ impl VfsInode for Handle {
             uid: inode.uid,
             gid: inode.gid,
             rdev: inode.device_number(),
-            size_bytes: inode.size_bytes,
+            size_bytes: if inode.kind == FileType::Symlink { symlink::shown_bytes(inode) } else { inode.size_bytes },
             sectors: inode.sectors + inline_bytes.div_ceil(512),
             block_bytes: self.volume.block_bytes(),
             accessed: inode.accessed,

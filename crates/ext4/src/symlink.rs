@@ -1,6 +1,7 @@
 //! Targets of symbolic links: in the inode when short, in a block when long, or as inline data.
 //!
 //! Source: kernel documentation, section "Symbolic Links"; a target is at most one block, and 4095 bytes.
+//! An encrypted target begins with its length: `Documentation/filesystems/fscrypt.rst`, and what Linux writes.
 
 use undercroft_vfs::{Error, FileType, InodeFlags, Result};
 
@@ -10,19 +11,18 @@ use crate::inode::Inode;
 use crate::map::{self, RunState};
 use crate::numbers::{FileBlock, FsBlock};
 use crate::volume::Volume;
-use crate::inline;
+use crate::{dir, inline};
 
 const STRUCTURE: &str = "symbolic link";
 /// The longest path that Linux takes.
 const PATH_MAX: u64 = 4096;
+/// Before an encrypted target stands its length.
+const LENGTH_BYTES: usize = 2;
 
 /// The target of `inode`.
 pub(crate) fn read(volume: &Volume, inode: &Inode) -> Result<Vec<u8>> {
     if inode.kind != FileType::Symlink {
         return Err(Error::InvalidArgument("not a symbolic link"));
-    }
-    if inode.flags.contains(InodeFlags::ENCRYPTED) {
-        return Err(Error::NoKey);
     }
     let wrong = |detail: String| Err(corrupt_inode(STRUCTURE, inode.number, None, detail));
     let size = inode.size_bytes;
@@ -41,9 +41,29 @@ pub(crate) fn read(volume: &Volume, inode: &Inode) -> Result<Vec<u8>> {
         volume.read_block(block)?.get(..size).map(<[u8]>::to_vec)
     };
     match target {
+        Some(target) if inode.flags.contains(InodeFlags::ENCRYPTED) => match encrypted_part(&target) {
+            Some(encrypted) => Ok(dir::disguise_target(encrypted)),
+            None => wrong(format!("encrypted target does not fit into its {size} bytes")),
+        },
         Some(target) if !target.contains(&0) => Ok(target),
         _ => wrong(format!("target is shorter than its size of {size} bytes")),
     }
+}
+
+/// The length of the target as it is shown, which is what `stat` tells as the link's size. An encrypted one is
+/// shown in the disguise that Linux gives it while the key is missing.
+pub(crate) fn shown_bytes(inode: &Inode) -> u64 {
+    if inode.flags.contains(InodeFlags::ENCRYPTED) {
+        dir::disguised_bytes(inode.size_bytes.saturating_sub(LENGTH_BYTES as u64))
+    } else {
+        inode.size_bytes
+    }
+}
+
+/// The encrypted bytes of a target: its length comes before it.
+fn encrypted_part(target: &[u8]) -> Option<&[u8]> {
+    let (len, rest) = target.split_first_chunk::<LENGTH_BYTES>()?;
+    rest.get(..usize::from(u16::from_le_bytes(*len))).filter(|encrypted| !encrypted.is_empty())
 }
 
 /// Whether the target lies in `i_block`: by size with `ea_inode`, else by having no blocks but attributes'.

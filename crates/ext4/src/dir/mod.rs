@@ -32,6 +32,8 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use nokey::{disguise_target, disguised_bytes};
+
 use std::ops::ControlFlow;
 
 use undercroft_vfs::{DirEntry, DirOffset, Error, Result};

@@ -75,6 +75,20 @@ pub(super) fn disguise<'a>(
     encode(&bytes[..len], space)
 }
 
+/// The disguise of an encrypted symbolic link's target: as of a name without a hash.
+pub(crate) fn disguise_target(encrypted: &[u8]) -> Vec<u8> {
+    disguise(NameHash { major: 0, minor: 0 }, encrypted, &mut [0; MAX_NAME_BYTES]).to_vec()
+}
+
+/// How long the disguise of so many encrypted bytes is.
+pub(crate) const fn disguised_bytes(encrypted_bytes: u64) -> u64 {
+    if encrypted_bytes > SHOWN_BYTES as u64 {
+        MAX_NAME_BYTES as u64
+    } else {
+        ((HASH_BYTES as u64 + encrypted_bytes) * 4).div_ceil(3)
+    }
+}
+
 fn encode<'a>(bytes: &[u8], space: &'a mut [u8; MAX_NAME_BYTES]) -> &'a [u8] {
     let mut len = 0;
     for group in bytes.chunks(3) {
@@ -127,12 +141,13 @@ mod tests {
 
     #[test]
     fn every_length_comes_back() {
-        for len in 1..=255 {
+        for len in 1..=255_u64 {
             let encrypted: Vec<u8> = (0..len).map(|i| (i * 7) as u8).collect();
             let mut space = [0; MAX_NAME_BYTES];
             let shown = disguise(HASH, &encrypted, &mut space);
             let name = NokeyName::decode(shown).unwrap();
             assert!(name.stands_for(&encrypted), "{len}");
+            assert_eq!(disguised_bytes(len), shown.len() as u64);
             let mut other = encrypted.clone();
             *other.last_mut().unwrap() ^= 1;
             assert!(!name.stands_for(&other), "{len}");
