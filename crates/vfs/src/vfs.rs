@@ -133,9 +133,13 @@ impl Vfs {
     ///
     /// # Errors
     /// [`IsDirectory`](Error::IsDirectory); [`InvalidArgument`](Error::InvalidArgument) for anything else that
-    /// has no bytes.
+    /// has no bytes; [`NoKey`](Error::NoKey) for encrypted content.
     pub fn open_node(&self, node: &Arc<Node>) -> Result<File> {
         node.check_regular()?;
+        // Refused here, as Linux does, so that an empty one is refused too. Nobody gives us keys yet.
+        if node.attr().flags.contains(InodeFlags::ENCRYPTED) {
+            return Err(Error::NoKey);
+        }
         Ok(File::new(Arc::clone(node), self.fs.data_device().cloned()))
     }
 
