@@ -94,8 +94,7 @@ impl BufferCache {
                 continue;
             }
             let mut run = 1;
-            while run < at_once && block + run < end && !self.contains(block + run)
-            {
+            while run < at_once && block + run < end && !self.contains(block + run) {
                 run += 1;
             }
             let mut bytes = vec![0; (run * block_bytes) as usize];

@@ -160,8 +160,11 @@ impl Features {
             return Ok(());
         }
         Err(Error::Unsupported(
-            format!("the filesystem uses {}, which this program cannot read", incompat_names(unknown).join(", "))
-                .into(),
+            format!(
+                "the filesystem uses {}, which this program cannot read",
+                incompat_names(unknown).join(", ")
+            )
+            .into(),
         ))
     }
 

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use undercroft_block::Device;
 use undercroft_vfs::{
-    Attr, DirEntry, DirOffset, Error, Extent, FileSystem, FileType, Found, Ino, Inode as VfsInode, InodeFlags,
-    Limits, Mapping, Result, StatFs,
+    Attr, DirEntry, DirOffset, Error, Extent, FileSystem, FileType, Found, Ino, Inode as VfsInode,
+    InodeFlags, Limits, Mapping, Result, StatFs,
 };
 
 use crate::inode::{self, Inode, ROOT_INODE};
+use crate::journal::RecoveryReport;
 use crate::map::{self, RunState};
 use crate::numbers::{FileBlock, FsBlock};
 use crate::open::{OpenOptions, Probed, Ready};
 use crate::superblock::Superblock;
 use crate::volume::Volume;
 use crate::{dir, inline, orphan, statfs, symlink, xattr};
-use crate::journal::RecoveryReport;
 
 /// Blocks of the inode table brought in around an inode that was asked for: what lies beside it was most
 /// likely created with it and will be asked for next.
@@ -42,7 +42,12 @@ impl Ext4 {
         // A filesystem without a root directory is no filesystem: say so now, not at the first path.
         let root = Inode::read(&fs.volume, ROOT_INODE)?;
         if root.kind != FileType::Directory {
-            return Err(crate::error::corrupt_inode("root directory", ROOT_INODE, None, "is not a directory"));
+            return Err(crate::error::corrupt_inode(
+                "root directory",
+                ROOT_INODE,
+                None,
+                "is not a directory",
+            ));
         }
         Ok(Arc::new(fs))
     }
@@ -180,7 +185,11 @@ impl VfsInode for Handle {
             uid: inode.uid,
             gid: inode.gid,
             rdev: inode.device_number(),
-            size_bytes: if inode.kind == FileType::Symlink { symlink::shown_bytes(inode) } else { inode.size_bytes },
+            size_bytes: if inode.kind == FileType::Symlink {
+                symlink::shown_bytes(inode)
+            } else {
+                inode.size_bytes
+            },
             sectors: inode.sectors + inline_bytes.div_ceil(512),
             block_bytes: self.volume.block_bytes(),
             accessed: inode.accessed,

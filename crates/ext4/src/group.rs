@@ -95,7 +95,8 @@ impl GroupDescriptor {
             return Err(wrong("too short".into()));
         };
         let high = RawDescriptorHigh::read_from_prefix(rest).ok().map(|(high, _)| high);
-        let checked = superblock.features().ro_compat.intersects(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM);
+        let checked =
+            superblock.features().ro_compat.intersects(RoCompat::METADATA_CSUM | RoCompat::GDT_CSUM);
         if checked {
             let (stored, computed) = (raw.bg_checksum.get(), descriptor_checksum(volume, group, bytes));
             if stored != computed {
@@ -103,8 +104,10 @@ impl GroupDescriptor {
             }
         }
 
-        let wide32 = |lo: U32, hi: Option<U32>| u64::from(lo.get()) | hi.map_or(0, |hi| u64::from(hi.get()) << 32);
-        let wide16 = |lo: U16, hi: Option<U16>| u32::from(lo.get()) | hi.map_or(0, |hi| u32::from(hi.get()) << 16);
+        let wide32 =
+            |lo: U32, hi: Option<U32>| u64::from(lo.get()) | hi.map_or(0, |hi| u64::from(hi.get()) << 32);
+        let wide16 =
+            |lo: U16, hi: Option<U16>| u32::from(lo.get()) | hi.map_or(0, |hi| u32::from(hi.get()) << 16);
         let inode_table = FsBlock(wide32(raw.bg_inode_table_lo, high.as_ref().map(|h| h.bg_inode_table_hi)));
         if !geometry.contains(inode_table, u64::from(geometry.inode_table_blocks())) {
             return Err(wrong(format!("inode table at block {inode_table} lies outside the filesystem")));
@@ -112,8 +115,14 @@ impl GroupDescriptor {
         let unused = wide16(raw.bg_itable_unused_lo, high.as_ref().map(|h| h.bg_itable_unused_hi));
         Ok(Self {
             inode_table,
-            free_clusters: wide16(raw.bg_free_blocks_count_lo, high.as_ref().map(|h| h.bg_free_blocks_count_hi)),
-            free_inodes: wide16(raw.bg_free_inodes_count_lo, high.as_ref().map(|h| h.bg_free_inodes_count_hi)),
+            free_clusters: wide16(
+                raw.bg_free_blocks_count_lo,
+                high.as_ref().map(|h| h.bg_free_blocks_count_hi),
+            ),
+            free_inodes: wide16(
+                raw.bg_free_inodes_count_lo,
+                high.as_ref().map(|h| h.bg_free_inodes_count_hi),
+            ),
             // Without checksums nobody keeps this field.
             unused_inodes: if checked { unused.min(geometry.inodes_per_group()) } else { 0 },
         })

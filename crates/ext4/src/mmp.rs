@@ -51,7 +51,9 @@ pub(crate) fn check(device: &dyn BlockDevice, superblock: &Superblock) -> Result
     let first = read(device, superblock, block)?;
     let in_use = |found: &RawMmp, what: &str| {
         let until_nul = |bytes: &[u8]| {
-            String::from_utf8_lossy(bytes.split(|&b| b == 0).next().unwrap_or_default()).escape_debug().to_string()
+            String::from_utf8_lossy(bytes.split(|&b| b == 0).next().unwrap_or_default())
+                .escape_debug()
+                .to_string()
         };
         Err(Error::InUse(format!(
             "host {:?} {what} through {:?}",

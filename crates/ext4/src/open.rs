@@ -67,7 +67,8 @@ impl Probed {
         let recovery = Some(*replayed.report());
         replayed.finish(&*overlay)?;
         let superblock = Superblock::read(&*overlay)?;
-        let volume = Volume::new(overlay, superblock, self.options.buffer_bytes).with_fast_commits(fast_commits);
+        let volume =
+            Volume::new(overlay, superblock, self.options.buffer_bytes).with_fast_commits(fast_commits);
         Ok(Ready { volume, recovery })
     }
 }
@@ -77,7 +78,8 @@ impl Probed {
 fn locate_log(volume: &Volume) -> Result<(LogLocation, journal::Volume)> {
     let superblock = volume.superblock();
     if let Some(uuid) = superblock.external_journal() {
-        let message = format!("the filesystem needs recovery from its external journal {uuid}, on another device");
+        let message =
+            format!("the filesystem needs recovery from its external journal {uuid}, on another device");
         return Err(Error::Unsupported(message.into()));
     }
     let Some(number) = superblock.journal_inode() else {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use undercroft_block::{FileDevice, FileOptions};
 use undercroft_ext4::{Ext4, OpenOptions};
-use undercroft_oracle::{Image, LoopMount, Mke2fs, Scratch, populate};
+use undercroft_oracle::{Image, LoopMount, Mke2fs, MountMode, Scratch, populate};
 use undercroft_vfs::{Credentials, Vfs, VfsOptions, WalkEvent, WalkFlow, WalkOptions};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -28,7 +28,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const DIRECTORIES: usize = 2_000;
 const FILES_EACH: usize = 100;
 const BIG_BYTES: u64 = 2 << 30;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 
 fn main() -> Outcome<()> {
     let program = std::env::var_os("UNDERCROFT_PROGRAM")
@@ -45,7 +45,7 @@ fn main() -> Outcome<()> {
 
 fn make_tree() -> Outcome<Image> {
     let image = Mke2fs::new("ext4", 2048).inodes(230_000).make()?;
-    let mount = image.mount("noatime")?;
+    let mount = image.mount(MountMode::ReadWrite, "noatime")?;
     for d in 0..DIRECTORIES {
         let dir = mount.path().join(format!("group{:02}", d % 40)).join(format!("dir{d:04}"));
         fs::create_dir_all(&dir)?;
@@ -59,7 +59,7 @@ fn make_tree() -> Outcome<Image> {
 
 fn make_big() -> Outcome<Image> {
     let image = Mke2fs::new("ext4", 3072).make()?;
-    let mount = image.mount("noatime")?;
+    let mount = image.mount(MountMode::ReadWrite, "noatime")?;
     let mut file = File::create(mount.path().join("big"))?;
     let mut chunk = vec![0; 8 << 20];
     for n in 0..BIG_BYTES / chunk.len() as u64 {
@@ -139,11 +139,11 @@ impl Drop for Served {
 }
 
 fn kernel(image: &Image) -> Outcome<LoopMount> {
-    Ok(image.mount("ro")?)
+    Ok(image.mount(MountMode::ReadOnly, "")?)
 }
 
 fn vfs(image: &Image) -> Outcome<Arc<Vfs>> {
-    let device = FileDevice::open(image.path(), FileOptions::default())?;
+    let device = FileDevice::open(image.path(), FileOptions::read_only())?;
     Ok(Vfs::new(Ext4::open_read_only(Arc::new(device), OpenOptions::default())?, VfsOptions::default()))
 }
 

@@ -116,8 +116,7 @@ impl Inode {
 
         let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
         let features = superblock.features();
-        let has_large_size =
-            kind == FileType::Regular || features.incompat.contains(Incompat::LARGE_DIR);
+        let has_large_size = kind == FileType::Regular || features.incompat.contains(Incompat::LARGE_DIR);
         let size_high = if has_large_size { u64::from(raw.i_size_high.get()) << 32 } else { 0 };
         let size_bytes = u64::from(raw.i_size_lo.get()) | size_high;
         if size_bytes > i64::MAX as u64 {
@@ -127,7 +126,8 @@ impl Inode {
         let blocks_high = if huge { u64::from(raw.i_blocks_high.get()) << 32 } else { 0 };
         let block_count = u64::from(raw.i_blocks_lo.get()) | blocks_high;
         let in_fs_blocks = huge && flags.contains(InodeFlags::HUGE_FILE);
-        let sectors = if in_fs_blocks { block_count << (superblock.geometry().block_bits() - 9) } else { block_count };
+        let sectors =
+            if in_fs_blocks { block_count << (superblock.geometry().block_bits() - 9) } else { block_count };
 
         let high_file_acl = u64::from(raw.i_file_acl_high.get()) << 32;
         let sixty_four_bit = features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
@@ -149,7 +149,11 @@ impl Inode {
             changed: time::decode(raw.i_ctime.get(), has(8).then(|| extra.i_ctime_extra.get())),
             created: has(20)
                 .then(|| time::decode(extra.i_crtime.get(), has(24).then(|| extra.i_crtime_extra.get()))),
-            project: if has(32) && features.ro_compat.contains(RoCompat::PROJECT) { extra.i_projid.get() } else { 0 },
+            project: if has(32) && features.ro_compat.contains(RoCompat::PROJECT) {
+                extra.i_projid.get()
+            } else {
+                0
+            },
             xattr_block: FsBlock(xattr_block),
             inline_xattr_start: if extra_bytes == 0 { bytes.len() } else { BASE_BYTES + extra_bytes } as u16,
             i_block: raw.i_block,

@@ -134,7 +134,8 @@ pub(super) fn lookup(volume: &Volume, inode: &Inode, block: FileBlock) -> Result
     {
         let into = wanted - extent.first();
         let physical = FsBlock(extent.start().0 + into);
-        let state = if extent.is_unwritten() { RunState::Unwritten(physical) } else { RunState::Mapped(physical) };
+        let state =
+            if extent.is_unwritten() { RunState::Unwritten(physical) } else { RunState::Mapped(physical) };
         return Ok(Run { start: block, len: extent.len() - into, state });
     }
     let hole_end = extents.get(after).map_or(high, RawExtent::first);
@@ -183,7 +184,9 @@ impl Node<'_> {
         let stored = u32::from_le_bytes(*stored);
         let computed = crc32c(self.inode.checksum_seed(volume), &self.bytes[..covered]);
         if stored != computed {
-            return Err(self.corrupt(format!("checksum is {stored:#010x}, its content gives {computed:#010x}")));
+            return Err(
+                self.corrupt(format!("checksum is {stored:#010x}, its content gives {computed:#010x}"))
+            );
         }
         Ok(())
     }
@@ -200,7 +203,9 @@ impl Node<'_> {
                 }
                 free_from = first + 1;
                 if !geometry.contains(index.leaf(), 1) {
-                    return Err(self.corrupt(format!("points to block {} outside the filesystem", index.leaf())));
+                    return Err(
+                        self.corrupt(format!("points to block {} outside the filesystem", index.leaf()))
+                    );
                 }
             }
             return Ok(());
@@ -208,7 +213,9 @@ impl Node<'_> {
         for extent in self.entries::<RawExtent>() {
             let (first, len) = (extent.first(), extent.len());
             if len == 0 || first < free_from || extent.end() > FILE_BLOCKS {
-                return Err(self.corrupt(format!("extent of {len} blocks at file block {first} overlaps or wraps")));
+                return Err(
+                    self.corrupt(format!("extent of {len} blocks at file block {first} overlaps or wraps"))
+                );
             }
             free_from = extent.end();
             if !geometry.contains(extent.start(), len) {

@@ -64,8 +64,12 @@ pub(crate) fn lookup(volume: &Volume, inode: &Inode, block: FileBlock) -> Result
     Ok(match change {
         Overridden::OnDisk => lookup_on_disk(volume, inode, block)?.at_most(len),
         Overridden::Hole => Run { start: block, len, state: RunState::Hole },
-        Overridden::Mapped { pblk, unwritten: true } => Run { start: block, len, state: RunState::Unwritten(pblk) },
-        Overridden::Mapped { pblk, unwritten: false } => Run { start: block, len, state: RunState::Mapped(pblk) },
+        Overridden::Mapped { pblk, unwritten: true } => {
+            Run { start: block, len, state: RunState::Unwritten(pblk) }
+        }
+        Overridden::Mapped { pblk, unwritten: false } => {
+            Run { start: block, len, state: RunState::Mapped(pblk) }
+        }
     })
 }
 
@@ -81,7 +85,11 @@ fn lookup_on_disk(volume: &Volume, inode: &Inode, block: FileBlock) -> Result<Ru
 ///
 /// # Errors
 /// Corruption of the map; a hole; more than [`MAX_PIECES`] pieces.
-pub(crate) fn collect_whole(volume: &Volume, inode: &Inode, blocks: u64) -> Result<Vec<(FileBlock, FsBlock, u64)>> {
+pub(crate) fn collect_whole(
+    volume: &Volume,
+    inode: &Inode,
+    blocks: u64,
+) -> Result<Vec<(FileBlock, FsBlock, u64)>> {
     let wrong = |detail: String| Err(corrupt_inode("block map", inode.number, None, detail));
     let mut pieces = Vec::new();
     let mut next = 0;

@@ -2,7 +2,7 @@
 
 use undercroft_vfs::Result;
 
-use super::{RawSuperblock, REVISION_ORIGINAL};
+use super::{REVISION_ORIGINAL, RawSuperblock};
 use crate::error::corrupt;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::numbers::{FsBlock, Group};
@@ -55,7 +55,9 @@ impl Geometry {
         let log_cluster_size = raw.s_log_cluster_size.get();
         let cluster_bits = if bigalloc { 10u32.saturating_add(log_cluster_size) } else { block_bits };
         if cluster_bits < block_bits || cluster_bits > 29 {
-            return wrong(format!("cluster size is 1 KiB << {log_cluster_size} with blocks of {block_bytes} bytes"));
+            return wrong(format!(
+                "cluster size is 1 KiB << {log_cluster_size} with blocks of {block_bytes} bytes"
+            ));
         }
 
         let sixty_four_bit = features.incompat.contains(Incompat::SIXTY_FOUR_BIT);
@@ -70,7 +72,8 @@ impl Geometry {
         }
         let first_data_block = raw.s_first_data_block.get();
         let expected_first = u32::from(block_bits == 10 && cluster_bits == 10);
-        if u64::from(first_data_block) >= blocks || first_data_block > 1 || first_data_block < expected_first {
+        if u64::from(first_data_block) >= blocks || first_data_block > 1 || first_data_block < expected_first
+        {
             return wrong(format!("first data block is {first_data_block} of {blocks}"));
         }
 
@@ -106,7 +109,8 @@ impl Geometry {
         }
 
         let descriptor_bytes = if sixty_four_bit { raw.s_desc_size.get() } else { 32 };
-        if sixty_four_bit && !(descriptor_bytes.is_power_of_two() && (64..=1024).contains(&descriptor_bytes)) {
+        if sixty_four_bit && !(descriptor_bytes.is_power_of_two() && (64..=1024).contains(&descriptor_bytes))
+        {
             return wrong(format!("group descriptors are {descriptor_bytes} bytes long"));
         }
         let meta_bg = features.incompat.contains(Incompat::META_BG);
@@ -227,8 +231,8 @@ impl Geometry {
     }
 
     pub(crate) fn inode_table_blocks(&self) -> u32 {
-        (u64::from(self.inodes_per_group) * u64::from(self.inode_bytes)).div_ceil(u64::from(self.block_bytes()))
-            as u32
+        (u64::from(self.inodes_per_group) * u64::from(self.inode_bytes))
+            .div_ceil(u64::from(self.block_bytes())) as u32
     }
 
     /// The first block of a group.

@@ -84,7 +84,8 @@ impl Superblock {
         };
         let magic = raw.s_magic.get();
         if magic != MAGIC {
-            let detail = format!("magic number is {magic:#06x}, not {MAGIC:#06x}: this is not ext2, ext3 or ext4");
+            let detail =
+                format!("magic number is {magic:#06x}, not {MAGIC:#06x}: this is not ext2, ext3 or ext4");
             return Err(corrupt("superblock", detail));
         }
         let features = if raw.s_rev_level.get() == REVISION_ORIGINAL {
@@ -347,7 +348,10 @@ mod tests {
     fn a_good_one_is_believed() {
         let superblock = judge(good()).unwrap();
         let geometry = superblock.geometry();
-        assert_eq!((geometry.groups(), geometry.block_bytes(), geometry.inode_table_blocks()), (8, 1024, 512));
+        assert_eq!(
+            (geometry.groups(), geometry.block_bytes(), geometry.inode_table_blocks()),
+            (8, 1024, 512)
+        );
         assert_eq!(superblock.family(), "ext4");
         let with_copies: Vec<u32> = (0..8).filter(|&g| geometry.has_superblock(Group(g))).collect();
         assert_eq!(with_copies, [0, 1, 3, 5, 7]);

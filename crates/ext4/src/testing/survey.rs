@@ -55,7 +55,8 @@ struct Survey<'a> {
 impl Survey<'_> {
     /// Adds a structure; its checksum is `checksum` where the filesystem keeps them.
     fn add(&mut self, structure: &'static str, start: u64, len: u64, checksum: Checksum) {
-        let checksum = if self.volume.superblock().has_metadata_checksums() { checksum } else { Checksum::None };
+        let checksum =
+            if self.volume.superblock().has_metadata_checksums() { checksum } else { Checksum::None };
         self.sites.push(Site { structure, range: start..start + len, checksum });
     }
 
@@ -132,9 +133,10 @@ impl Survey<'_> {
             let run = map::lookup(self.volume, inode, FileBlock(number as u32))?;
             let RunState::Mapped(block) = run.state else { continue };
             let bytes = self.volume.read_block(block)?;
-            // Only an index node begins with one empty entry as long as the block.
-            let empty = bytes[..4] == [0; 4] && matches!(usize::from(u16_at(&bytes, 4)), 0 | 0xffff)
-                || usize::from(u16_at(&bytes, 4)) == block_bytes && bytes[..4] == [0; 4];
+            // Only an index node begins with one empty entry as long as the block; 64 KiB is written as 0 or -1.
+            let entry_bytes = usize::from(u16_at(&bytes, 4));
+            let covers_all = entry_bytes == block_bytes || matches!(entry_bytes, 0 | 0xffff);
+            let empty = bytes[..4] == [0; 4] && covers_all;
             let checksum = if indexed && number == 0 {
                 Checksum::HashTree { seed, counts: ROOT_COUNTS }
             } else if indexed && empty {
@@ -153,7 +155,8 @@ impl Survey<'_> {
         let blocks = journal.size_bytes / u64::from(self.volume.block_bytes());
         for (file_block, first, count) in map::collect_whole(self.volume, journal, blocks)? {
             for n in 0..count {
-                let structure = if file_block.0 == 0 && n == 0 { "journal superblock" } else { "journal block" };
+                let structure =
+                    if file_block.0 == 0 && n == 0 { "journal superblock" } else { "journal block" };
                 self.add_block(structure, FsBlock(first.0 + n), Checksum::None);
             }
         }

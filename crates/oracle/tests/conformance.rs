@@ -1,0 +1,54 @@
+//! The conformance suite that every filesystem shares, on images that the kernel filled with its standard tree.
+
+use std::sync::Arc;
+
+use undercroft_block::{FileDevice, FileOptions};
+use undercroft_ext4::{Ext4, OpenOptions};
+use undercroft_oracle::{Mke2fs, MountMode};
+use undercroft_vfs::conformance::{Profile, check, populate, standard_tree};
+use undercroft_vfs::{Vfs, VfsOptions};
+
+fn conforms(mke2fs: &Mke2fs, profile: &Profile) {
+    let tree = standard_tree(profile);
+    let image = mke2fs.make().unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "noatime").unwrap();
+    let top = mount.path().join("tree");
+    std::fs::create_dir(&top).unwrap();
+    populate(&top, &tree).unwrap();
+    mount.unmount().unwrap();
+    let device = FileDevice::open(image.path(), FileOptions::read_only()).unwrap();
+    let fs = Ext4::open_read_only(Arc::new(device), OpenOptions::default()).unwrap();
+    check(&Vfs::new(fs, VfsOptions::default()), b"/tree", &tree).assert_passed();
+}
+
+fn new(kind: &'static str, block_bytes: u32) -> Mke2fs {
+    Mke2fs::new(kind, 256).inodes(16_384).block_bytes(block_bytes)
+}
+
+#[test]
+fn ext2_passes() {
+    let profile = Profile { block_bytes: 1024, wide_times: false, ..Profile::default() };
+    conforms(&new("ext2", 1024).inode_bytes(128), &profile);
+}
+
+#[test]
+fn ext3_passes() {
+    conforms(&new("ext3", 4096), &Profile::default());
+}
+
+#[test]
+fn ext4_passes() {
+    conforms(&new("ext4", 4096), &Profile::default());
+}
+
+#[test]
+fn ext4_with_inline_data_passes() {
+    let profile = Profile { block_bytes: 1024, ..Profile::default() };
+    conforms(&new("ext4", 1024).features("inline_data,ea_inode"), &profile);
+}
+
+#[test]
+fn ext4_with_clusters_passes() {
+    let profile = Profile { block_bytes: 16_384, ..Profile::default() };
+    conforms(&new("ext4", 4096).features("bigalloc,large_dir").args(["-C", "16384"]), &profile);
+}
