@@ -139,3 +139,17 @@ fn host() -> Result<String, String> {
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).ok_or_else(|| "rustc -vV names no host".to_owned())
 }
+
+/// Where tests make their images, unless somebody has said: in memory where there is plenty, since a kernel that
+/// fills an image waits for its disk at every commit.
+pub(crate) fn scratch_in_memory() -> Option<(String, String)> {
+    const VARIABLE: &str = "UNDERCROFT_SCRATCH";
+    const MEMORY: &str = "/dev/shm";
+    const PLENTY_BYTES: u64 = 8 << 30;
+    if std::env::var_os(VARIABLE).is_some() {
+        return None;
+    }
+    let listed = step::output("df", &["--output=avail", "--block-size=1", MEMORY]).ok()?;
+    let available: u64 = listed.lines().nth(1)?.trim().parse().ok()?;
+    (available >= PLENTY_BYTES).then(|| (VARIABLE.to_owned(), MEMORY.to_owned()))
+}

@@ -15,8 +15,10 @@ pub(crate) fn run() -> Outcome {
 pub(crate) fn add_steps(steps: &mut Steps) {
     steps.run("system packages", system::install_missing);
     steps.run("tests", || {
-        let env = system::runner_for_root()?;
-        let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let mut env = system::runner_for_root()?;
+        env.extend(system::scratch_in_memory());
+        let env: Vec<(&str, &str)> =
+            env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         command("cargo", &["test", "--locked", "--workspace", "--all-features", "--no-fail-fast"], &env)
     });
     // The models change what the crate is made of, so each has build outputs of its own.
