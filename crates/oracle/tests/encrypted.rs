@@ -13,13 +13,16 @@ const LARGE: usize = 2000;
 
 #[test]
 fn names_of_both_policy_versions() {
-    check(&Mke2fs::new("ext4", 64).inodes(8192).block_bytes(4096).features("encrypt"));
+    check(&Mke2fs::new("ext4", 64).inodes(16_384).block_bytes(4096).features("encrypt"));
 }
 
 #[test]
 fn small_blocks_and_stable_inodes() {
     check(
-        &Mke2fs::new("ext4", 64).inodes(8192).block_bytes(4096).features("encrypt,stable_inodes,inline_data"),
+        &Mke2fs::new("ext4", 64)
+            .inodes(16_384)
+            .block_bytes(1024)
+            .features("encrypt,stable_inodes,inline_data"),
     );
 }
 
@@ -38,13 +41,19 @@ fn check(mke2fs: &Mke2fs) {
 fn fill(image: &Image) -> Result<()> {
     let mount = image.mount(MountMode::ReadWrite, "noatime")?;
     let key: Vec<u8> = (0..64).collect();
-    let said = Tool::new("xfs_io").args(["-c", "add_enckey"]).arg(mount.path()).input(&key).run_text()?;
+    let xfs_io = |command: &str, path: &Path| Tool::new("xfs_io").args(["-c", command]).arg(path);
+    let said = xfs_io("add_enckey", mount.path()).input(&key).run_text()?;
     let identifier = said.split_whitespace().last().unwrap_or_default().to_owned();
-    for (name, padding) in [("padded-4", "0"), ("padded-32", "3")] {
+    const DESCRIPTOR: &str = "0011223344556677";
+    xfs_io(&format!("add_enckey -d {DESCRIPTOR}"), mount.path()).input(&key).run()?;
+    for (name, policy) in [
+        ("padded-4", format!("set_encpolicy -v 2 -f 0 {identifier}")),
+        ("padded-32", format!("set_encpolicy -v 2 -f 3 {identifier}")),
+        ("first-version", format!("set_encpolicy -v 1 {DESCRIPTOR}")),
+    ] {
         let dir = mount.path().join(name);
         fs::create_dir(&dir).unwrap();
-        let policy = format!("set_encpolicy -v 2 -f {padding} {identifier}");
-        Tool::new("xfs_io").args(["-c", &policy]).arg(&dir).run()?;
+        xfs_io(&policy, &dir).run()?;
         fill_directory(&dir);
     }
     mount.unmount()

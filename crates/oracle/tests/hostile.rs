@@ -17,7 +17,7 @@ use std::time::Duration;
 use undercroft_block::{Access, BlockDevice, Device, Operation, check_range};
 use undercroft_ext4::testing::{Site, sites};
 use undercroft_ext4::{Ext4, OpenOptions};
-use undercroft_oracle::{Image, Mke2fs, Recipe};
+use undercroft_oracle::{Image, Mke2fs, MountMode, Recipe};
 use undercroft_vfs::{FileType, Vfs, VfsOptions, WalkEvent, WalkFlow, WalkOptions};
 
 const IMAGES: u64 = 10_000;
@@ -105,7 +105,7 @@ fn recipes() -> Vec<(&'static str, Recipe, State)> {
 
 /// A copy of the image as it is on the device while the kernel has it mounted: changes stand in the journal.
 fn in_use(image: &Image) -> Image {
-    let mount = image.mount("noatime").unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "noatime").unwrap();
     for n in 0..40 {
         let path = mount.path().join(format!("fresh{n}"));
         std::fs::write(&path, vec![n; 3000]).unwrap();
