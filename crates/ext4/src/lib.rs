@@ -8,6 +8,20 @@
 //! Every loop is bounded by a count that was checked against the device, every walk by a depth.
 //!
 //! Sources of each format fact are named in the module that uses it.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use undercroft_block::{FileDevice, FileOptions};
+//! use undercroft_ext4::{Ext4, OpenOptions};
+//! use undercroft_vfs::{Credentials, Vfs, VfsOptions};
+//!
+//! let device = Arc::new(FileDevice::open("disk.img", FileOptions::read_only())?);
+//! let vfs = Vfs::new(Ext4::open_read_only(device, OpenOptions::default())?, VfsOptions::default());
+//! let file = vfs.open(&Credentials::root(), b"/etc/os-release")?;
+//! let mut bytes = vec![0; 4096];
+//! let len = file.read_at(0, &mut bytes)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod checksum;
 mod dir;

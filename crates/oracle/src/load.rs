@@ -25,9 +25,38 @@ pub struct LoadOptions {
     pub seed: u64,
     /// One operation in so many is followed by an fsync.
     pub sync_one_in: u64,
-    /// Whether extended attributes are set, files unlinked while open, and holes punched: what no fast commit
-    /// can express.
-    pub rare: bool,
+    /// Which operations there are.
+    pub work: Work,
+}
+
+/// Which operations a load consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// All of them.
+    Everything,
+    /// Files come and get other contents and more names; nothing is renamed or removed, and no attributes are
+    /// set. Fast commits can express all of it, and Linux replays it from them: with removals among it, Linux
+    /// 6.18 often finds its own fast commits corrupt.
+    Growing,
+}
+
+impl Work {
+    /// How many of the operations are used, in the order in which they are numbered.
+    const fn operations(self) -> u64 {
+        match self {
+            Self::Everything => 18,
+            Self::Growing => 11,
+        }
+    }
+
+    /// How many names one directory's files have: few, so that operations meet each other's files, but enough
+    /// for new ones where none go.
+    const fn names(self) -> u64 {
+        match self {
+            Self::Everything => 120,
+            Self::Growing => 1500,
+        }
+    }
 }
 
 /// Threads that work, each in a directory of its own and in one that they share. Dropping it stops them.
@@ -117,8 +146,6 @@ struct Signals {
     done: AtomicUsize,
 }
 
-/// Names that one directory's files have, so that operations meet each other's files.
-const NAMES: u64 = 120;
 /// Unlinked files that a worker holds open.
 const HELD: usize = 12;
 
@@ -152,49 +179,34 @@ impl Worker {
 
     fn operation(&mut self, calm: bool) -> Result<()> {
         let seed = self.random.next();
-        let name = format!("file-{:03}", self.random.below(NAMES));
-        let other = format!("file-{:03}", self.random.below(NAMES));
+        let work = self.options.work;
+        let name = format!("file-{:03}", self.random.below(work.names()));
+        let other = format!("file-{:03}", self.random.below(work.names()));
         let dir = if self.random.below(4) == 0 { &self.shared } else { &self.own };
         let random = &mut self.random;
-        let file = match random.below(if self.options.rare { 18 } else { 15 }) {
+        let file = match random.below(work.operations()) {
             0..=3 => Some(dir.file_with(&name, seed, random.below(40_000) as usize)?),
-            4 | 5 => Some(write(dir, &name, seed, random.below(200_000), 1 + random.below(20_000))?),
-            6 => Some(write_journal_magic(dir, &name, random.below(20))?),
-            7 => return dir.rename(&name, &other),
-            8 | 9 => return dir.unlink(&name),
-            10 => {
-                let sub = dir.dir(format!("dir-{}", random.below(20)))?;
-                for number in 0..random.below(60) {
-                    sub.symlink(format!("{number}"), &vec![b'l'; 1 + random.below(100) as usize])?;
-                }
-                return Ok(());
-            }
-            11 => return remove_directory(dir, &format!("dir-{}", random.below(20))),
-            12 => return dir.link(&name, &self.shared, format!("link-{other}")),
-            13 => {
+            4..=6 => Some(write(dir, &name, seed, random.below(200_000), 1 + random.below(20_000))?),
+            7 => Some(write_journal_magic(dir, &name, random.below(20))?),
+            8 => {
                 let file = dir.existing(&name)?;
                 file.set_len(random.below(100_000)).context("truncate", &*name)?;
                 Some(file)
             }
+            9 => Some(allocate(dir, &name, FallocateFlags::empty(), random)?),
+            10 => return dir.link(&name, &self.shared, format!("link-{other}")),
+            11 => return dir.rename(&name, &other),
+            12 | 13 => return dir.unlink(&name),
             14 => {
-                let file = dir.existing(&name)?;
-                let (offset, len) = (random.below(150_000), 1 + random.below(50_000));
-                rustix::fs::fallocate(&file, FallocateFlags::empty(), offset, len)
-                    .context("allocate", &*name)?;
-                Some(file)
+                let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                Some(allocate(dir, &name, punch, random)?)
             }
             15 => {
-                let file = dir.existing(&name)?;
-                let (offset, len) = (random.below(150_000), 1 + random.below(50_000));
-                let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                rustix::fs::fallocate(&file, punch, offset, len).context("punch", &*name)?;
-                Some(file)
-            }
-            16 => {
                 let mut value = vec![0; random.below(700) as usize];
                 noise(seed, &mut value);
                 return dir.xattr(&name, &format!("user.x{}", random.below(4)), &value);
             }
+            16 => return make_or_remove_directory(dir, random),
             _ => {
                 let file = dir.existing(&name)?;
                 dir.unlink(&name)?;
@@ -233,15 +245,32 @@ fn write_journal_magic(dir: &Dir, name: &str, block: u64) -> Result<File> {
     Ok(file)
 }
 
-fn remove_directory(dir: &Dir, name: &str) -> Result<()> {
-    let sub = dir.sub(name)?;
-    for number in 0..60 {
+/// Changes how a piece of a file is allocated.
+fn allocate(dir: &Dir, name: &str, flags: FallocateFlags, random: &mut Random) -> Result<File> {
+    let file = dir.existing(name)?;
+    let (offset, len) = (random.below(150_000), 1 + random.below(50_000));
+    rustix::fs::fallocate(&file, flags, offset, len).context("allocate", name).map(|()| file)
+}
+
+/// Makes a directory with up to 60 links in it, or removes one with all of them.
+fn make_or_remove_directory(dir: &Dir, random: &mut Random) -> Result<()> {
+    const MOST: u64 = 60;
+    let name = format!("dir-{}", random.below(20));
+    if random.below(2) == 0 {
+        let sub = dir.dir(&name)?;
+        for number in 0..random.below(MOST) {
+            sub.symlink(format!("{number}"), &vec![b'l'; 1 + random.below(100) as usize])?;
+        }
+        return Ok(());
+    }
+    let sub = dir.sub(&name)?;
+    for number in 0..MOST {
         match sub.unlink(format!("{number}")) {
             Err(error) if !matches!(consequence(&error), Consequence::GoOn) => return Err(error),
             _ => {}
         }
     }
-    dir.rmdir(name)
+    dir.rmdir(&name)
 }
 
 enum Consequence {

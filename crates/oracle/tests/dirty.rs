@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use undercroft_ext4::RecoveryReport;
 use undercroft_oracle::{
-    Differences, Image, Load, LoadOptions, LoopMount, Manifest, Mke2fs, MountMode, Result, Time, Tool,
+    Differences, Image, Load, LoadOptions, LoopMount, Manifest, Mke2fs, MountMode, Result, Time, Tool, Work,
     kernel_manifest, open_ext4, our_manifest, shown,
 };
 
@@ -25,12 +25,12 @@ struct Setup {
 }
 
 fn setup(mke2fs: Mke2fs, options: &'static str) -> Setup {
-    Setup { mke2fs, options, load: LoadOptions { seed: 0x5eed, sync_one_in: 20, rare: true } }
+    Setup { mke2fs, options, load: LoadOptions { seed: 0x5eed, sync_one_in: 20, work: Work::Everything } }
 }
 
 /// With a load that fast commits can express.
 fn fast(mke2fs: Mke2fs) -> Setup {
-    Setup { mke2fs, options: "", load: LoadOptions { seed: 0xfa57, sync_one_in: 4, rare: false } }
+    Setup { mke2fs, options: "", load: LoadOptions { seed: 0xfa57, sync_one_in: 4, work: Work::Growing } }
 }
 
 fn small(kind: &'static str, block_bytes: u32) -> Mke2fs {
