@@ -25,38 +25,6 @@ pub struct LoadOptions {
     pub seed: u64,
     /// One operation in so many is followed by an fsync.
     pub sync_one_in: u64,
-    /// Which operations there are.
-    pub work: Work,
-}
-
-/// Which operations a load consists of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// All of them.
-    Everything,
-    /// Files come and get other contents and more names; nothing is renamed or removed, and no attributes are
-    /// set. Fast commits can express all of it, and Linux replays it from them: with removals among it, Linux
-    /// 6.18 often finds its own fast commits corrupt.
-    Growing,
-}
-
-impl Work {
-    /// How many of the operations are used, in the order in which they are numbered.
-    const fn operations(self) -> u64 {
-        match self {
-            Self::Everything => 18,
-            Self::Growing => 11,
-        }
-    }
-
-    /// How many names one directory's files have: few, so that operations meet each other's files, but enough
-    /// for new ones where none go.
-    const fn names(self) -> u64 {
-        match self {
-            Self::Everything => 120,
-            Self::Growing => 1500,
-        }
-    }
 }
 
 /// Threads that work, each in a directory of its own and in one that they share. Dropping it stops them.
@@ -146,6 +114,8 @@ struct Signals {
     done: AtomicUsize,
 }
 
+/// Names that one directory's files have: few, so that operations meet each other's files.
+const NAMES: u64 = 120;
 /// Unlinked files that a worker holds open.
 const HELD: usize = 12;
 
@@ -179,12 +149,11 @@ impl Worker {
 
     fn operation(&mut self, calm: bool) -> Result<()> {
         let seed = self.random.next();
-        let work = self.options.work;
-        let name = format!("file-{:03}", self.random.below(work.names()));
-        let other = format!("file-{:03}", self.random.below(work.names()));
+        let name = format!("file-{:03}", self.random.below(NAMES));
+        let other = format!("file-{:03}", self.random.below(NAMES));
         let dir = if self.random.below(4) == 0 { &self.shared } else { &self.own };
         let random = &mut self.random;
-        let file = match random.below(work.operations()) {
+        let file = match random.below(18) {
             0..=3 => Some(dir.file_with(&name, seed, random.below(40_000) as usize)?),
             4..=6 => Some(write(dir, &name, seed, random.below(200_000), 1 + random.below(20_000))?),
             7 => Some(write_journal_magic(dir, &name, random.below(20))?),
