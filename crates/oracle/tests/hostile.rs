@@ -115,7 +115,7 @@ fn in_use(image: &Image) -> Image {
             std::fs::remove_file(&path).unwrap();
         }
     }
-    let copy = image.copy().unwrap();
+    let copy = image.copy_between_writes(&mount).unwrap();
     mount.unmount().unwrap();
     copy
 }

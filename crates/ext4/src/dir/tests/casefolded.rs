@@ -89,9 +89,16 @@ fn every_spelling_is_found_where_the_index_leads_to() {
 #[test]
 fn misplaced_names_are_found() {
     check_spellings(&casefolded(false, true));
-    // They are misplaced indeed.
+    // They are misplaced indeed, all but those that chance put where their folded names belong.
     let volume = casefolded(false, false);
-    assert_eq!(lookup(&volume, &inode(&volume, "d"), b"readme").unwrap(), None);
+    let directory = inode(&volume, "d");
+    let folded = spellings().into_iter().filter_map(|(_, others)| others.into_iter().next_back());
+    let (mut lost, mut all) = (0, 0);
+    for name in folded {
+        all += 1;
+        lost += usize::from(lookup(&volume, &directory, name.as_bytes()).unwrap().is_none());
+    }
+    assert!(lost > all / 2, "only {lost} of {all} names are misplaced");
 }
 
 /// Names that differ only in case, from before the directory had the flag.

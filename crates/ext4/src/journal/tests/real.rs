@@ -100,7 +100,7 @@ fn dirty_image(mke2fs: &Mke2fs, options: &str, rounds: u32) -> Image {
     let image = mke2fs.clone().extended("lazy_itable_init=0").make().unwrap();
     let mount = image.mount(MountMode::ReadWrite, options).unwrap();
     work(mount.path(), 0..rounds);
-    let dirty = image.copy().unwrap();
+    let dirty = image.copy_between_writes(&mount).unwrap();
     mount.unmount().unwrap();
     dirty
 }
@@ -158,7 +158,7 @@ fn wrapped_image(image: &Image) -> Image {
         work(mount.path(), round..round + 5);
         round += 5;
         assert!(round < 500, "the log does not wrap");
-        let copy = image.copy().unwrap();
+        let copy = image.copy_between_writes(&mount).unwrap();
         if wraps(&copy) {
             break copy;
         }

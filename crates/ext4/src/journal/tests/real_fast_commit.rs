@@ -241,7 +241,7 @@ fn crashed(mke2fs: &Mke2fs) -> (Image, Tree) {
     }
     Tool::new("sync").arg("-f").arg(mount.path()).run().unwrap();
     work(mount.path());
-    let copy = image.copy().unwrap();
+    let copy = image.copy_between_writes(&mount).unwrap();
     let mut tree = Tree::new();
     tree_of(mount.path(), b"", &mut tree);
     mount.unmount().unwrap();
