@@ -100,12 +100,8 @@ images! {
     no_checksums = features("^metadata_csum,^uninit_bg");
     group_checksums = features("^metadata_csum,uninit_bg");
     group_checksums_64bit_1k = deep(Recipe::new(ext4(1024).features("^metadata_csum,uninit_bg,64bit")));
-    checksum_seed_with_another_uuid = features("metadata_csum,metadata_csum_seed").finish(|image| {
-        image.tune2fs(&["-U", "random"])
-    });
-    checksums_with_another_uuid = features("metadata_csum,^metadata_csum_seed").finish(|image| {
-        image.tune2fs(&["-U", "e1d4c1b3-7c7f-4d0e-8e9e-0f5b2d3c4a59"])
-    });
+    checksum_seed_with_another_uuid = features("metadata_csum,metadata_csum_seed").finish(another_uuid);
+    checksums_with_another_uuid = features("metadata_csum,^metadata_csum_seed").finish(another_uuid);
     sparse_super2 = features("sparse_super2,^resize_inode");
     no_sparse_super = Recipe::new(ext4(1024).features("^sparse_super,^resize_inode"));
     /// Names of 200 bytes in 1 KiB blocks: more leaves than two index levels can hold.
@@ -154,6 +150,12 @@ images! {
 fn hash(image: &Image, algorithm: &str, signedness: &str) -> Result<()> {
     image.tune2fs(&["-E", &format!("hash_alg={algorithm}")])?;
     image.debugfs_write(&[&format!("set_super_value flags {signedness}")])
+}
+
+/// tune2fs does this only to a filesystem that was checked since it was last mounted.
+fn another_uuid(image: &Image) -> Result<()> {
+    image.debugfs_write(&["set_super_value lastcheck now"])?;
+    image.tune2fs(&["-U", "e1d4c1b3-7c7f-4d0e-8e9e-0f5b2d3c4a59"])
 }
 
 /// Gives files and a directory to projects. A kernel without the quota format refuses to write to a filesystem
