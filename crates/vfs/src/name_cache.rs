@@ -145,11 +145,13 @@ impl Children {
         };
         let added = if replaced.is_none() { name.len() + ENTRY_BYTES } else { 0 };
         table.bytes += added;
+        // Under the table's lock, as in `take_all`: what is taken out was counted before, so the sum never falls
+        // below zero.
+        let total = self.cache.bytes.fetch_add(added, Ordering::Relaxed) + added;
         let first = !mem::replace(&mut table.in_clock, true);
         drop(table);
         drop(replaced);
 
-        let total = self.cache.bytes.fetch_add(added, Ordering::Relaxed) + added;
         if first {
             self.cache.clock.lock().push_back(Weak::clone(&self.dir));
         }
@@ -289,5 +291,27 @@ mod tests {
         assert_eq!(counted_bytes(&root), before + 10 * (ENTRY_BYTES + 1));
         drop(one);
         assert_eq!(counted_bytes(&root), before);
+    }
+
+    /// Names come in on several threads while the clock takes them out; the count of bytes was once taken down
+    /// before it was put up, and fell below zero.
+    #[test]
+    fn names_are_counted_before_they_can_be_dropped() {
+        let (vfs, _) = MemoryFs::new(&tree(4, 300)).mount(1 << 20, 8 << 10);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let vfs = &vfs;
+                scope.spawn(move || {
+                    for round in 0..40 {
+                        let dir = dir(vfs, (thread + round) % 4);
+                        for file in 0..300 {
+                            vfs.lookup(&dir, file.to_string().as_bytes()).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        let root = vfs.root().unwrap();
+        assert!(counted_bytes(&root) < 1 << 20, "{} bytes", counted_bytes(&root));
     }
 }
