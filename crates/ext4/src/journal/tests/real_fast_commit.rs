@@ -257,42 +257,51 @@ fn the_kernels_fast_commits_show_the_tree_of_the_crash() {
             // By default there is room for 16 blocks, and each fast commit takes one.
             .args(["-J", "size=6,fast_commit_size=256"])
             .extended("lazy_itable_init=0");
-        let (dirty, expected) = crashed(&mke2fs);
-        let mut loaded = Loaded::new(&dirty);
-        let recovered = recover(&loaded);
-        let report = recovered.report;
-        assert!(report.fast_commits >= 30 && !report.fast_commits_cut_short, "{report:?}");
-
-        let dump = dirty.debugfs("logdump -S").unwrap();
-        let (_, area) = dump.split_once("*** Fast Commit Area ***").unwrap();
-        let structural = ["tag HEAD", "tag TAIL", "tag PAD"];
-        let theirs: Vec<String> = area
-            .lines()
-            .filter(|line| line.starts_with("tag ") && !structural.iter().any(|tag| line.starts_with(tag)))
-            // debugfs 1.47 prints a name's next byte as well, which is that of the next tag.
-            .map(|line| line.replace(|printed: char| printed.is_control(), ""))
-            .collect();
-        let ours: Vec<String> = recovered.operations.iter().map(words).collect();
-        assert_eq!(ours, theirs);
-
-        loaded.bytes = recovered.bytes;
-        let reader = Reader { image: &loaded, view: FastCommitView::fold(&recovered.operations) };
-        let mut seen = Tree::new();
-        reader.tree(ROOT, b"", &mut seen);
-        same_trees(&seen, &expected);
-
-        // The kernel does not replay fast commits for a read-only mount.
-        let mount = dirty.mount(MountMode::ReadWrite, "").unwrap();
-        let mut kernel = Tree::new();
-        tree_of(mount.path(), b"", &mut kernel);
-        mount.unmount().unwrap();
-        for tree in [&mut seen, &mut kernel] {
-            for entry in tree.values_mut().filter(|entry| entry.content.is_none()) {
-                entry.links = 0;
-            }
-        }
-        same_trees(&seen, &kernel);
+        // Linux 6.18 refuses some of its own fast commits. We are compared with the tree that was there in any case,
+        // and with Linux's recovery of the first image that it takes.
+        assert!((0..10).any(|_| shows_the_tree_of_the_crash(&mke2fs)), "Linux took none of ten images");
     }
+}
+
+/// Compares what we make of one image with the tree that was there, and with what Linux recovers. Whether Linux
+/// could.
+fn shows_the_tree_of_the_crash(mke2fs: &Mke2fs) -> bool {
+    let (dirty, expected) = crashed(mke2fs);
+    let mut loaded = Loaded::new(&dirty);
+    let recovered = recover(&loaded);
+    let report = recovered.report;
+    assert!(report.fast_commits >= 30 && !report.fast_commits_cut_short, "{report:?}");
+
+    let dump = dirty.debugfs("logdump -S").unwrap();
+    let (_, area) = dump.split_once("*** Fast Commit Area ***").unwrap();
+    let structural = ["tag HEAD", "tag TAIL", "tag PAD"];
+    let theirs: Vec<String> = area
+        .lines()
+        .filter(|line| line.starts_with("tag ") && !structural.iter().any(|tag| line.starts_with(tag)))
+        // debugfs 1.47 prints a name's next byte as well, which is that of the next tag.
+        .map(|line| line.replace(|printed: char| printed.is_control(), ""))
+        .collect();
+    let ours: Vec<String> = recovered.operations.iter().map(words).collect();
+    assert_eq!(ours, theirs);
+
+    loaded.bytes = recovered.bytes;
+    let reader = Reader { image: &loaded, view: FastCommitView::fold(&recovered.operations) };
+    let mut seen = Tree::new();
+    reader.tree(ROOT, b"", &mut seen);
+    same_trees(&seen, &expected);
+
+    // The kernel does not replay fast commits for a read-only mount.
+    let Ok(mount) = dirty.mount(MountMode::ReadWrite, "") else { return false };
+    let mut kernel = Tree::new();
+    tree_of(mount.path(), b"", &mut kernel);
+    mount.unmount().unwrap();
+    for tree in [&mut seen, &mut kernel] {
+        for entry in tree.values_mut().filter(|entry| entry.content.is_none()) {
+            entry.links = 0;
+        }
+    }
+    same_trees(&seen, &kernel);
+    true
 }
 
 /// Like `assert_eq`, but says which path differs and not the content of all files.
