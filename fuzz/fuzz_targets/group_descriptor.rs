@@ -1,6 +1,6 @@
 //! A group descriptor's bytes are the input.
 #![no_main]
 
-use undercroft_fuzz::{Victim, damage_one};
+use undercroft_fuzz::{GROUP_DESCRIPTOR, damage_one};
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| damage_one(Victim::Clean, "group descriptor", input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| damage_one(&GROUP_DESCRIPTOR, input));

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use undercroft_block::{BlockDevice, ImageOptions, open_image};
+use undercroft_block::{ImageOptions, open_image};
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
