@@ -119,6 +119,21 @@ fn other_formats_are_refused_by_name() {
     assert!(error.to_string().contains("decompress"), "{error}");
 }
 
+/// imago cut the table into entries of 48 bytes and panicked over what was left. The fuzzer found it.
+#[test]
+fn a_torn_table_of_feature_names_is_refused() {
+    let directory = directory();
+    with_raw(directory.path());
+    qemu_img(&["convert", "-O", "qcow2", "disk.raw", "disk.img"], directory.path());
+    let path = directory.path().join("disk.img");
+    let mut image = fs::read(&path).unwrap();
+    let table = image.windows(4).position(|window| window == 0x6803_f857_u32.to_be_bytes()).unwrap();
+    image[table + 7] -= 47;
+    fs::write(&path, image).unwrap();
+    let error = open_image(&path, ImageOptions::read_only()).unwrap_err();
+    assert!(error.to_string().contains("table of feature names"), "{error}");
+}
+
 #[test]
 fn backing_files_are_opened_only_when_allowed() {
     let directory = directory();

@@ -7,6 +7,7 @@
 //! long as it cannot name other files, which is therefore not allowed unless asked for.
 
 mod gate;
+mod header;
 mod magic;
 mod qcow2;
 

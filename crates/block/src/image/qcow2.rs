@@ -13,8 +13,8 @@ use imago::file::File;
 use imago::qcow2::Qcow2;
 use imago::{FormatAccess, StorageOpenOptions};
 
-use super::ImageOptions;
 use super::gate::Gate;
+use super::{ImageOptions, header};
 use crate::device::{check_range, check_write};
 use crate::{Access, BlockDevice, Error, FileDevice, OpenError, Operation, Result};
 
@@ -38,6 +38,7 @@ impl Qcow2Device {
     pub fn open(file: FileDevice, options: ImageOptions) -> std::result::Result<Self, OpenError> {
         let path = file.path().to_owned();
         let failed = |source| OpenError::Image { path: path.clone(), format: "qcow2", source };
+        header::check(&file).map_err(failed)?;
         let writable = file.access() == Access::ReadWrite;
         let storage_options =
             StorageOpenOptions::new().filename(&path).write(writable).direct(options.file.direct);

@@ -1,0 +1,72 @@
+//! What imago takes for granted about a qcow2 header, looked at before it sees the file.
+//!
+//! imago judges nearly all of a header by itself. Left over is the table of feature names, which it cuts into
+//! entries without asking whether the last one is whole. Everything else that is odd here is left for it to refuse.
+//!
+//! Source: the description of the format in QEMU's documentation, section "Header extensions".
+
+use std::io;
+
+use crate::{BlockDevice, Error, FileDevice};
+
+const HEADER_BYTES: usize = 104;
+const VERSION_AT: usize = 4;
+const CLUSTER_BITS_AT: usize = 20;
+const HEADER_LENGTH_AT: usize = 100;
+/// Since this version there are extensions.
+const EXTENDED: u32 = 3;
+const CLUSTER_BITS_MAX: u32 = 21;
+
+const EXTENSION_BYTES: usize = 8;
+const END: u32 = 0;
+const FEATURE_NAMES: u32 = 0x6803_f857;
+/// Kind, bit and name of a feature.
+const FEATURE_NAME_BYTES: u32 = 48;
+
+/// Refuses a header that imago would stumble over.
+///
+/// # Errors
+/// What is wrong, or why it cannot be read.
+pub(super) fn check(file: &FileDevice) -> io::Result<()> {
+    let head: [u8; HEADER_BYTES] = read(file, 0)?;
+    if u32_at(&head, VERSION_AT) < EXTENDED {
+        return Ok(());
+    }
+    let cluster_end = 1_u64 << u32_at(&head, CLUSTER_BITS_AT).min(CLUSTER_BITS_MAX);
+    let mut at = u64::from(u32_at(&head, HEADER_LENGTH_AT));
+    while at < cluster_end {
+        let extension: [u8; EXTENSION_BYTES] = read(file, at)?;
+        let (kind, len) = (u32_at(&extension, 0), u32_at(&extension, 4));
+        match kind {
+            END => break,
+            FEATURE_NAMES if !len.is_multiple_of(FEATURE_NAME_BYTES) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!(
+                        "its table of feature names is {len} bytes long, not a multiple of {FEATURE_NAME_BYTES}"
+                    ),
+                ));
+            }
+            _ => at += EXTENSION_BYTES as u64 + u64::from(len).next_multiple_of(8),
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of the file; those beyond its end are zero, as imago has it.
+fn read<const LEN: usize>(file: &FileDevice, offset: u64) -> io::Result<[u8; LEN]> {
+    let mut bytes = [0; LEN];
+    let len = file.size_bytes().saturating_sub(offset).min(LEN as u64) as usize;
+    if len == 0 {
+        return Ok(bytes);
+    }
+    file.read_at(offset, &mut bytes[..len]).map_err(|error| match error {
+        Error::Io { source, .. } => source,
+        other => io::Error::other(other),
+    })?;
+    Ok(bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
