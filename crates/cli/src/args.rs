@@ -208,8 +208,13 @@ Examples:
     #[command(
         after_help = "Returns once the files can be read, and serves them in the background until `undercroft unmount DIR`.
 
+A program that reads a damaged file is told no more than \"Structure needs cleaning\". What exactly is wrong stands in \
+the log: FILE, or else /var/log/undercroft.log for root and $XDG_STATE_HOME/undercroft/mount.log (usually \
+~/.local/state/undercroft/mount.log) for anybody else. In the foreground it is said on standard error.
+
 Examples:
   undercroft mount disk.img /mnt
+  undercroft mount --log faults.log disk.img /mnt
   undercroft mount 'disk.img?part=2' ~/disk
   undercroft mount -o allow_other disk.img /mnt"
     )]
@@ -222,6 +227,9 @@ Examples:
         /// Mount options, separated by commas
         #[arg(short, value_name = "OPTS", value_delimiter = ',')]
         options: Vec<String>,
+        /// Add to this file what turns out to be wrong with the image
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        log: Option<PathBuf>,
         /// Stay in the foreground until unmounted
         #[arg(short, long)]
         foreground: bool,

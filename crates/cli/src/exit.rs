@@ -71,13 +71,21 @@ impl Kind {
             | vfs::Error::TooManySymlinks
             | vfs::Error::InvalidArgument(_)
             | vfs::Error::NoAttribute
+            | vfs::Error::Exists
+            | vfs::Error::NotEmpty
+            | vfs::Error::NoSpace
+            | vfs::Error::TooManyLinks
+            | vfs::Error::FileTooLarge
+            | vfs::Error::CrossDevice
+            | vfs::Error::Busy
+            | vfs::Error::ValueTooLarge
             | vfs::Error::NoSuchOffset
             | vfs::Error::ReadOnly => Self::Path,
             vfs::Error::InUse(_) => Self::CannotOpen,
             vfs::Error::NoKey | vfs::Error::Unsupported(_) => Self::Unsupported,
             // A name in a directory that leads to no live inode is the directory's fault.
             vfs::Error::Corrupt(_) | vfs::Error::Stale => Self::Corrupt,
-            vfs::Error::Io(_) => Self::Io,
+            vfs::Error::Io(_) | vfs::Error::ShutDown => Self::Io,
         }
     }
 }

@@ -81,7 +81,7 @@ pub(crate) enum Plan {
     Stat { image: ImageSpec, path: InsidePath, follow: bool, format: Format },
     Cat { image: ImageSpec, paths: Vec<InsidePath> },
     Get { image: ImageSpec, path: InsidePath, to: Destination, format: Format },
-    Mount { image: ImageSpec, dir: PathBuf, options: Vec<String>, how: Serving },
+    Mount { image: ImageSpec, dir: PathBuf, options: Vec<String>, log: Option<PathBuf>, how: Serving },
     Unmount { dir: PathBuf },
     Tour { format: Format },
     Completions { shell: Shell },
@@ -141,10 +141,11 @@ impl Plan {
                 },
                 format: Format::of(json),
             },
-            Command::Mount { image, dir, options, foreground, announce } => Self::Mount {
+            Command::Mount { image, dir, options, log, foreground, announce } => Self::Mount {
                 image: image_spec(&image)?,
                 dir,
                 options,
+                log,
                 how: match (foreground, announce) {
                     (false, _) => Serving::Background,
                     (true, false) => Serving::Foreground,

@@ -208,7 +208,7 @@ impl VfsInode for Handle {
     fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
         self.require_directory()?;
         let found = dir::lookup(&self.volume, &self.inode, name)?;
-        Ok(found.map(|number| Found { ino: Ino(u64::from(number)) }))
+        Ok(found.map(|number| Found::Ino(Ino(u64::from(number)))))
     }
 
     fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()> {

@@ -1,13 +1,16 @@
-//! The server's complaints about the disk, on standard error: each once, and never a flood.
+//! The server's complaints about the disk: each once, and never a flood.
 //!
 //! The kernel passes only a number on to the program that meets a damaged structure; the sentence that says which
-//! structure, inode and block belongs into the server's log. Damage is met again with every access, so what has
-//! been said is remembered, and a disk that fails everywhere is cut short.
+//! structure, inode and block goes to whoever keeps the server's log, the [`FaultSink`] of the mount options.
+//! Damage is met again with every access, so what has been said is remembered, and a disk that fails everywhere is
+//! cut short.
 //!
 //! No locks. What was said is remembered as hashes in a small table, where a newer one displaces an older one:
 //! the worst that can happen is a sentence said twice.
 
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -24,8 +27,48 @@ const BURST: u64 = 32;
 /// Time after which one more sentence may be said, in milliseconds.
 const PAUSE_MS: u64 = 1000;
 
+/// Who is told what is wrong with the disk. By default a line on standard error.
+///
+/// Called from any of the server's threads, while the program that met the fault waits for its answer.
+#[derive(Clone, Default)]
+pub struct FaultSink(Option<Arc<dyn Fn(&Error) + Send + Sync>>);
+
+impl FaultSink {
+    /// Tells `say`.
+    pub fn new(say: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(say)))
+    }
+
+    fn say(&self, error: &Error) {
+        match &self.0 {
+            Some(say) => say(error),
+            None => eprintln!("undercroft: {error}"),
+        }
+    }
+}
+
+impl fmt::Debug for FaultSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "FaultSink(..)" } else { "FaultSink(standard error)" })
+    }
+}
+
+/// The same if both tell the same listener.
+impl PartialEq for FaultSink {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(one), Some(two)) => Arc::ptr_eq(one, two),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for FaultSink {}
+
 /// Decides which complaints are worth a line.
 pub(crate) struct FaultLog {
+    sink: FaultSink,
     said: [AtomicU64; REMEMBERED],
     started: Instant,
     /// Milliseconds since the start up to which the allowance is used up. Runs at most [`BURST`] pauses ahead.
@@ -33,22 +76,22 @@ pub(crate) struct FaultLog {
 }
 
 impl FaultLog {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(sink: FaultSink) -> Self {
         Self {
+            sink,
             said: [const { AtomicU64::new(0) }; REMEMBERED],
             started: Instant::now(),
             used_up_ms: AtomicU64::new(0),
         }
     }
 
-    /// Prints the error if it is about the disk, new, and not one too many.
+    /// Hands the error on if it is about the disk, new, and not one too many.
     pub(crate) fn report(&self, error: &Error) {
         if !is_fault(error) {
             return;
         }
-        let sentence = error.to_string();
-        if self.is_new(&sentence) && self.is_allowed() {
-            eprintln!("undercroft: {sentence}");
+        if self.is_new(&error.to_string()) && self.is_allowed() {
+            self.sink.say(error);
         }
     }
 
@@ -77,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_sentence_is_new_once() {
-        let log = FaultLog::new();
+        let log = FaultLog::new(FaultSink::default());
         assert!(log.is_new("corrupt inode 12"));
         assert!(!log.is_new("corrupt inode 12"));
         assert!(log.is_new("corrupt inode 13"));
@@ -85,8 +128,24 @@ mod tests {
     }
 
     #[test]
+    fn only_faults_of_the_disk_are_told() {
+        let told = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&told);
+        let log = FaultLog::new(FaultSink::new(move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }));
+        log.report(&Error::NotFound);
+        assert_eq!(told.load(Ordering::Relaxed), 0);
+        let corruption = Corruption { structure: "inode", ino: None, block: None, detail: "is odd".into() };
+        let fault = Error::Corrupt(Box::new(corruption));
+        log.report(&fault);
+        log.report(&fault);
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
     fn a_flood_is_cut_short() {
-        let log = FaultLog::new();
+        let log = FaultLog::new(FaultSink::default());
         let allowed = (0..10_000).filter(|_| log.is_allowed()).count() as u64;
         let elapsed_ms = log.started.elapsed().as_millis() as u64;
         assert!((BURST..=BURST + 1 + elapsed_ms / PAUSE_MS).contains(&allowed), "{allowed}");

@@ -8,7 +8,7 @@
 //! | `transport`   | the wire, the event loops: the only user of the crate `fuser`            |
 //! | `server`      | what is answered, with `directory` and `ioctl`                           |
 //! | `nodes`       | which inodes the kernel holds                                            |
-//! | `errno`       | errors into errnos; `fault_log` says on standard error what they cannot  |
+//! | `errno`       | errors into errnos; `fault_log` says in words what they cannot           |
 //! | `attach`      | mounting and unmounting; `mount_table` finds mounts                      |
 //! | `guardian`    | takes the mount away when the server is killed                           |
 //! | `presence`    | how an unmount learns that the server has ended                          |
@@ -41,6 +41,7 @@ mod memory;
 mod sample;
 
 pub use error::{MountError, UnmountError};
+pub use fault_log::FaultSink;
 pub use mounted::{Mounted, mount};
 pub use options::{ListAttributes, MountOptions, OptionError};
 pub use unmount::unmount;

@@ -37,7 +37,7 @@ const READ_AHEAD_KIB: u32 = 1024;
 pub fn mount(vfs: Arc<Vfs>, dir: &Path, options: MountOptions) -> Result<Mounted, MountError> {
     options.check()?;
     let kind = vfs.filesystem().kind();
-    let server = Arc::new(Server::new(vfs).map_err(MountError::Root)?);
+    let server = Arc::new(Server::new(vfs, options.faults.clone()).map_err(MountError::Root)?);
     let point = |cause| MountError::Point { dir: dir.to_owned(), cause };
     let dir = mount_table::absolute(dir).map_err(point)?;
     let start = |what| move |cause| MountError::Start { what, cause };

@@ -6,6 +6,8 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
+use crate::FaultSink;
+
 /// A read-only image never changes under the kernel, so what it has learned stays true for as long as it likes.
 const UNCHANGING: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -44,6 +46,8 @@ pub struct MountOptions {
     pub attr_timeout: Duration,
     /// For how long the kernel may keep names, and that names do not exist.
     pub entry_timeout: Duration,
+    /// Who is told what is wrong with the disk, since programs get only an error number.
+    pub faults: FaultSink,
 }
 
 /// Whether listing a directory brings the attributes of its files along (the protocol's `READDIRPLUS`).
@@ -78,6 +82,7 @@ impl Default for MountOptions {
             list_attributes: ListAttributes::Always,
             attr_timeout: UNCHANGING,
             entry_timeout: UNCHANGING,
+            faults: FaultSink::default(),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use undercroft_vfs::{Attr, Corruption, Error, Ino, Node, Result, StatFs, Vfs};
 
-use crate::fault_log::FaultLog;
+use crate::fault_log::{FaultLog, FaultSink};
 use crate::nodes::{NodeId, NodeTable, node_id};
 
 /// Attributes of this prefix are for the administrator alone.
@@ -32,12 +32,12 @@ pub(crate) struct Entry {
 }
 
 impl Server {
-    pub(crate) fn new(vfs: Arc<Vfs>) -> Result<Self> {
+    pub(crate) fn new(vfs: Arc<Vfs>, faults: FaultSink) -> Result<Self> {
         let root = vfs.root()?;
         if root.kind() != undercroft_vfs::FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        Ok(Self { vfs, root, nodes: Arc::new(NodeTable::new()), faults: FaultLog::new() })
+        Ok(Self { vfs, root, nodes: Arc::new(NodeTable::new()), faults: FaultLog::new(faults) })
     }
 
     pub(crate) fn vfs(&self) -> &Vfs {
@@ -48,7 +48,7 @@ impl Server {
         &self.nodes
     }
 
-    /// Says on standard error what the kernel cannot say.
+    /// Says what the kernel cannot say.
     pub(crate) fn report(&self, error: &Error) {
         self.faults.report(error);
     }
@@ -165,7 +165,7 @@ mod tests {
     use crate::sample::{HELLO, sample};
 
     fn server() -> Server {
-        Server::new(Vfs::new(Arc::new(sample(100, 0)), VfsOptions::default())).unwrap()
+        Server::new(Vfs::new(Arc::new(sample(100, 0)), VfsOptions::default()), FaultSink::default()).unwrap()
     }
 
     /// What the kernel does with a file handle that was kept while it forgot the inode.

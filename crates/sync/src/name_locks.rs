@@ -153,6 +153,35 @@ impl NameLocks {
         NamePairGuard { _first: first, _second: second }
     }
 
+    /// Waits until every name of `directory` that is locked at this moment has been let go, once for each. Names
+    /// that are locked later are not waited for.
+    ///
+    /// # Panics
+    /// As [`lock`](Self::lock).
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn drain(&self, directory: u64) {
+        for bucket in &self.buckets {
+            // The entries still to be waited for: numbers rise, and a name that is handed on keeps its number.
+            let (mut next, mut end) = (0, None);
+            loop {
+                let held = Held::before_wait(&order::NAME, 0);
+                let mut names = bucket.names.lock();
+                let end = *end.get_or_insert(names.next_id.0);
+                let locked = names.entries.iter_mut().filter(|entry| entry.directory == directory);
+                let waited_for = locked.filter(|entry| (next..end).contains(&entry.id.0));
+                let Some(entry) = waited_for.min_by_key(|entry| entry.id.0) else { break };
+                // As one more who shares the name, and lets it go at once.
+                let waiter = Waiter::for_this_thread();
+                entry.queue.push_back(Queued { mode: Mode::Shared, waiter: Arc::clone(&waiter) });
+                let id = entry.id;
+                next = id.0 + 1;
+                drop(names);
+                waiter.sleep(Deadline::NEVER);
+                drop(NameGuard { bucket, id, hold: None, _held: held, _not_send: PhantomData });
+            }
+        }
+    }
+
     #[cfg_attr(debug_assertions, track_caller)]
     fn acquire(&self, key: Key<'_>, mode: Mode, subclass: u32) -> NameGuard<'_> {
         let held = Held::before_wait(&order::NAME, subclass);

@@ -21,6 +21,8 @@ lock_order! {
     WALK = "walk", rank 80;
     /// The rename lock: taken first by a move of a directory to another directory.
     RENAME = "rename", rank 100;
+    /// A directory's names all at once, in the plain form of directory operations. Two: by ascending inode number.
+    DIRECTORY = "directory", rank 190;
     /// A name within a directory. Two: by directory, then hash; see [`NameLocks::lock_two`](crate::NameLocks::lock_two).
     NAME = "name", rank 200;
     /// An inode's own state. Several: ancestors first, otherwise by ascending number, duplicates merged.

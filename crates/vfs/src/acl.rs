@@ -13,10 +13,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use undercroft_sync::{RwLock, order};
 
 use crate::permission::grants;
-use crate::{Access, Attr, Corruption, Credentials, Ino, Inode, Result};
+use crate::{Access, Attr, Corruption, Credentials, FileType, Ino, Inode, Node, Result};
 
 /// The xattr that holds the list of a file.
 pub(crate) const ACCESS_XATTR: &[u8] = b"system.posix_acl_access";
+
+/// The xattr that holds the list which new files of a directory inherit.
+pub(crate) const DEFAULT_XATTR: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 const TAG_USER_OBJ: u16 = 0x01;
@@ -107,6 +110,44 @@ impl Acl {
         Ok(Self { owner, users: users.into(), owning_group, groups: groups.into(), mask, others })
     }
 
+    /// The list in the form that `getxattr` gives.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        /// In entries that name nobody.
+        const NO_ID: u32 = u32::MAX;
+        let mut bytes = VERSION.to_le_bytes().to_vec();
+        let mut put = |tag: u16, permissions: u16, id: u32| {
+            bytes.extend_from_slice(&tag.to_le_bytes());
+            bytes.extend_from_slice(&permissions.to_le_bytes());
+            bytes.extend_from_slice(&id.to_le_bytes());
+        };
+        put(TAG_USER_OBJ, self.owner, NO_ID);
+        self.users.iter().for_each(|user| put(TAG_USER, user.permissions, user.id));
+        put(TAG_GROUP_OBJ, self.owning_group, NO_ID);
+        self.groups.iter().for_each(|group| put(TAG_GROUP, group.permissions, group.id));
+        if let Some(mask) = self.mask {
+            put(TAG_MASK, mask, NO_ID);
+        }
+        put(TAG_OTHER, self.others, NO_ID);
+        bytes
+    }
+
+    /// Whether permission bits say the same as the list.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.users.is_empty() && self.groups.is_empty() && self.mask.is_none()
+    }
+
+    /// The nine permission bits of a file with this list: the group's are the mask.
+    pub(crate) fn permission_bits(&self) -> u16 {
+        self.owner << 6 | self.mask.unwrap_or(self.owning_group) << 3 | self.others
+    }
+
+    /// Leaves only what a new file's permissions have as well.
+    fn restrict(&mut self, permissions: u16) {
+        self.owner &= permissions >> 6;
+        *self.mask.as_mut().unwrap_or(&mut self.owning_group) &= permissions >> 3;
+        self.others &= permissions;
+    }
+
     /// Whether the list lets `who` do all of `want` with the file that `attr` describes.
     pub(crate) fn grants(&self, who: &Credentials, attr: &Attr, want: Access) -> bool {
         if who.uid == attr.uid {
@@ -131,6 +172,34 @@ impl Acl {
     }
 }
 
+/// What a new file has from its directory's default list.
+pub(crate) struct Inherited {
+    /// The permission bits that are left.
+    pub(crate) permissions: u16,
+    /// The file's own list, where permission bits do not say the same.
+    pub(crate) access: Option<Vec<u8>>,
+    /// The default list of a new directory.
+    pub(crate) default: Option<Vec<u8>>,
+}
+
+/// Settles the permissions of a new file in `dir`. The mask counts only where there is no default list.
+pub(crate) fn inherit(dir: &Node, kind: FileType, permissions: u16, umask: u16) -> Result<Inherited> {
+    let plain = |permissions| Inherited { permissions, access: None, default: None };
+    if kind == FileType::Symlink {
+        return Ok(plain(0o777));
+    }
+    let Some(default) = dir.directory()?.default_acl_cell().get(dir.inode(), DEFAULT_XATTR)? else {
+        return Ok(plain(permissions & !(umask & 0o777)));
+    };
+    let mut access = Acl::clone(&default);
+    access.restrict(permissions);
+    Ok(Inherited {
+        permissions: permissions & !0o777 | access.permission_bits(),
+        access: (!access.is_plain()).then(|| access.to_bytes()),
+        default: (kind == FileType::Directory).then(|| default.to_bytes()),
+    })
+}
+
 /// What a node remembers of its inode's list.
 ///
 /// | state | meaning |
@@ -150,18 +219,19 @@ const NONE: u8 = 1;
 const SOME: u8 = 2;
 
 impl AclCell {
+    /// For an inode of which nothing is known.
     pub(crate) const fn new() -> Self {
         Self { state: AtomicU8::new(UNKNOWN), list: RwLock::new(&order::ACL_CACHE, None) }
     }
 
-    /// The list of `inode`, read at the first call. A failure is not remembered.
-    pub(crate) fn get(&self, inode: &dyn Inode) -> Result<Option<Arc<Acl>>> {
+    /// The list that `inode` has in the attribute `name`, read at the first call. A failure is not remembered.
+    pub(crate) fn get(&self, inode: &dyn Inode, name: &[u8]) -> Result<Option<Arc<Acl>>> {
         match self.state.load(Ordering::Acquire) {
             NONE => Ok(None),
             SOME => Ok(self.list.read().clone()),
             _ => {
                 // The lock is not held over I/O; two threads that come first at once read the same.
-                let Some(bytes) = inode.xattr(ACCESS_XATTR)? else {
+                let Some(bytes) = inode.xattr(name)? else {
                     self.state.store(NONE, Ordering::Release);
                     return Ok(None);
                 };
@@ -181,7 +251,7 @@ mod tests {
     use super::*;
     use crate::Error;
     use crate::conformance::{AclEntry, acl_bytes, reference_acl_grants};
-    use crate::{DeviceNumber, FileType, InodeFlags, Timestamp};
+    use crate::{DeviceNumber, InodeFlags, Timestamp};
 
     fn attr(uid: u32, gid: u32) -> Attr {
         Attr {

@@ -1,14 +1,25 @@
 //! What a filesystem must provide.
 //!
 //! A filesystem hands out inodes as shared handles; everything that can be the same for every filesystem
-//! (caches, permissions, path walking, moving data) is done above this line, once.
+//! (caches, permissions, name locks, path walking, moving data) is done above this line, once.
+//!
+//! **Changing names.** The caller holds the lock of every name that a call adds, removes or changes, in every
+//! directory it is called with, and has made sure that a directory to which a name is added is not being removed.
+//! So calls for one name never meet, calls for different names of one directory do, and the directory's own
+//! structure protects itself. Answers to `lookup` may be asked for at any time, without a lock.
+//!
+//! **A filesystem in memory** is its own cache: it keeps [`Node`]s and answers with them, and the vfs caches
+//! neither its inodes nor its names (see [`FileSystem::keeps_nodes`]).
 
+use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use undercroft_block::Device;
 
-use crate::{Attr, FileType, Ino, Result};
+use crate::{
+    Attr, AttrChange, Durable, Error, FileType, Ino, NewInode, Node, Result, SpaceChange, XattrMode,
+};
 
 /// A position in a directory stream. 0 is the start; other values come from [`DirEntry::next`] of the same
 /// directory and stay valid while the directory lives.
@@ -28,11 +39,16 @@ pub struct DirEntry<'a> {
     pub next: DirOffset,
 }
 
-/// Answer to a lookup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The inode the name stands for.
-    pub ino: Ino,
+/// The inode that a name stands for.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// By number: the vfs has its node cached or reads the inode.
+    Ino(Ino),
+    /// The node itself, from a filesystem that [keeps nodes](FileSystem::keeps_nodes).
+    Node(Arc<Node>),
+    /// The name is being moved, and what it stands for is not settled: ask again under its lock. Only from a
+    /// filesystem that keeps nodes; for others the vfs takes a name out of its cache before it moves.
+    Moving,
 }
 
 /// What lies under a byte range of a file.
@@ -47,8 +63,10 @@ pub enum Mapping {
         /// First byte on [`FileSystem::data_device`].
         offset: u64,
     },
-    /// The filesystem keeps the bytes itself (inline data); what is missing at the end reads as zeroes.
+    /// In these bytes, which the filesystem keeps in the inode; what is missing at the end reads as zeroes.
     Inline(Arc<[u8]>),
+    /// The filesystem keeps the bytes in memory: [`Inode::read_kept`], [`Inode::write_kept`].
+    Kept,
 }
 
 /// A run of a file's bytes that is mapped in one way.
@@ -120,6 +138,42 @@ pub trait FileSystem: Send + Sync + 'static {
     /// What it can hold.
     fn limits(&self) -> Limits;
 
+    /// Whether it takes no changes. The vfs refuses them before it asks.
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    /// Whether it keeps nodes itself, as a filesystem in memory does. Then every [`Found`] is a node, and
+    /// [`kept_node`](Self::kept_node) takes the place of [`read_inode`](Self::read_inode).
+    fn keeps_nodes(&self) -> bool {
+        false
+    }
+
+    /// The node of a number, for a filesystem that keeps nodes.
+    ///
+    /// # Errors
+    /// [`Stale`](crate::Error::Stale) for a number that names no live inode.
+    fn kept_node(&self, _ino: Ino) -> Result<Arc<Node>> {
+        Err(Error::Stale)
+    }
+
+    /// Makes everything durable that was done before.
+    ///
+    /// # Errors
+    /// I/O failure, now or since the filesystem was opened.
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Stops: every later change is refused with [`ShutDown`](crate::Error::ShutDown). With `flush_log` what was
+    /// done before is made durable first; without, the filesystem is left as a crash would leave it.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::Error::Unsupported) where there is nothing to stop; I/O failure while flushing.
+    fn shut_down(&self, _flush_log: bool) -> Result<()> {
+        Err(Error::Unsupported("shutting this filesystem down".into()))
+    }
+
     /// The kernel's hint that many inodes of `entries` are wanted soon (readdirplus, a tree walk): the
     /// filesystem may bring their homes into its cache with few large reads. Failures are not reported; the
     /// later reads will meet them.
@@ -127,7 +181,9 @@ pub trait FileSystem: Send + Sync + 'static {
 }
 
 /// An inode in use.
-pub trait Inode: Send + Sync + 'static {
+///
+/// The methods that change something have defaults that refuse with [`ReadOnly`](crate::Error::ReadOnly).
+pub trait Inode: Any + Send + Sync {
     /// The attributes now. Cheap: no I/O.
     fn attr(&self) -> Attr;
 
@@ -173,4 +229,160 @@ pub trait Inode: Send + Sync + 'static {
     /// # Errors
     /// Corruption or I/O failure.
     fn list_xattrs(&self) -> Result<Vec<Vec<u8>>>;
+
+    /// Makes an inode and gives it a name in this directory.
+    ///
+    /// # Errors
+    /// [`Exists`](crate::Error::Exists) when the directory has such a name; [`NoSpace`](crate::Error::NoSpace), [`TooManyLinks`](crate::Error::TooManyLinks) for a directory in a
+    /// directory that holds as many as it can. Nothing has changed then.
+    fn create(&self, _name: &[u8], _new: &NewInode<'_>) -> Result<Found> {
+        Err(Error::ReadOnly)
+    }
+
+    /// Makes a regular file without a name. It goes with its last handle, unless [`link`](Self::link) names it.
+    /// Called on the directory for whose sake it is made.
+    ///
+    /// # Errors
+    /// As for [`create`](Self::create).
+    fn create_unnamed(&self, _new: &NewInode<'_>) -> Result<Found> {
+        Err(Error::ReadOnly)
+    }
+
+    /// Gives an inode that is not a directory another name, in this directory.
+    ///
+    /// # Errors
+    /// [`Exists`](crate::Error::Exists); [`NotFound`](crate::Error::NotFound) for an inode that has lost its last name, and was not made without
+    /// one; [`TooManyLinks`](crate::Error::TooManyLinks), [`NoSpace`](crate::Error::NoSpace).
+    fn link(&self, _name: &[u8], _node: &Arc<Node>) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    /// Takes the name of `victim` out of this directory. An inode without names lives until its last handle is
+    /// dropped.
+    ///
+    /// # Errors
+    /// [`NotEmpty`](crate::Error::NotEmpty) for a directory with names. Nobody adds names to it meanwhile.
+    fn unlink(&self, _name: &[u8], _victim: &Arc<Node>) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    /// Moves `moved` from `name` here to `to_name` in `to`, in one step for whoever looks `to_name` up: it stands
+    /// for `replaced` before and for `moved` after. With a `whiteout`, that inode is made and gets the old name.
+    /// A directory that is moved to another gets a new `..`. `replaced` is gone as after [`unlink`](Self::unlink).
+    ///
+    /// # Errors
+    /// [`NotEmpty`](crate::Error::NotEmpty) for a replaced directory with names;
+    /// [`NoSpace`](crate::Error::NoSpace), [`TooManyLinks`](crate::Error::TooManyLinks). Nothing has changed then.
+    fn rename(
+        &self,
+        _name: &[u8],
+        _moved: &Arc<Node>,
+        _to: &Node,
+        _to_name: &[u8],
+        _replaced: Option<&Arc<Node>>,
+        _whiteout: Option<&NewInode<'_>>,
+    ) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    /// Lets `one`, which is `name` here, and `other`, which is `to_name` in `to`, change places.
+    ///
+    /// # Errors
+    /// As for [`rename`](Self::rename).
+    fn exchange(
+        &self,
+        _name: &[u8],
+        _one: &Arc<Node>,
+        _to: &Node,
+        _to_name: &[u8],
+        _other: &Arc<Node>,
+    ) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    /// Changes attributes, all at once.
+    ///
+    /// # Errors
+    /// I/O failure; [`InvalidArgument`](crate::Error::InvalidArgument) for flags that it cannot keep.
+    fn set_attr(&self, _change: &AttrChange) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    /// Sets an extended attribute by its full name, or with `None` removes it, together with `attributes`.
+    ///
+    /// # Errors
+    /// [`Exists`](crate::Error::Exists), [`NoAttribute`](crate::Error::NoAttribute) by `mode` and for a removal;
+    /// [`NoSpace`](crate::Error::NoSpace); [`Unsupported`](crate::Error::Unsupported) for a namespace it does not
+    /// keep.
+    fn set_xattr(
+        &self,
+        _name: &[u8],
+        _value: Option<&[u8]>,
+        _mode: XattrMode,
+        _attributes: &AttrChange,
+    ) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    /// Prepares writing `len` bytes from `offset` on, of which nothing or only a part is mapped: what this answers
+    /// for `offset` is no hole any more. It may reach less far than was asked. New space is
+    /// [`Unwritten`](Mapping::Unwritten) or [kept](Mapping::Kept) and reads as zeroes. The size does not change.
+    ///
+    /// # Errors
+    /// [`NoSpace`](crate::Error::NoSpace), when not even the first byte has room.
+    fn prepare_write(&self, _offset: u64, _len: u64) -> Result<Extent> {
+        Err(Error::ReadOnly)
+    }
+
+    /// The bytes from `offset` on were written to where [`prepare_write`](Self::prepare_write) or
+    /// [`map`](Self::map) said: they become readable, the file becomes at least `size` long, and its times change.
+    ///
+    /// # Errors
+    /// I/O failure: the bytes may or may not be readable.
+    fn finish_write(&self, _offset: u64, _len: u64, _size: u64) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    /// Copies bytes out of [kept](Mapping::Kept) space; holes within it read as zeroes.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) from a filesystem that keeps no bytes.
+    fn read_kept(&self, _offset: u64, _buf: &mut [u8]) -> Result<()> {
+        Err(Error::InvalidArgument("this filesystem keeps no bytes in memory"))
+    }
+
+    /// Copies bytes into [kept](Mapping::Kept) space that was prepared.
+    ///
+    /// # Errors
+    /// As for [`read_kept`](Self::read_kept); [`NoSpace`](crate::Error::NoSpace) if the space has gone since.
+    fn write_kept(&self, _offset: u64, _data: &[u8]) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    /// Sets the size. What is cut off is gone; what is added reads as zeroes. The times of content and inode
+    /// change, also if the size does not.
+    ///
+    /// # Errors
+    /// I/O failure.
+    fn set_size(&self, _size: u64) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    /// Changes what lies under a range, which does not overflow, and makes the file at least `size` long.
+    ///
+    /// # Errors
+    /// [`NoSpace`](crate::Error::NoSpace), [`Unsupported`](crate::Error::Unsupported) for a change that the
+    /// filesystem does not make, [`InvalidArgument`](crate::Error::InvalidArgument) for a range that is not
+    /// aligned as a collapse or an insertion needs it.
+    fn change_space(&self, _change: SpaceChange, _offset: u64, _len: u64, _size: u64) -> Result<()> {
+        Err(Error::ReadOnly)
+    }
+
+    /// Makes the inode durable as it is.
+    ///
+    /// # Errors
+    /// I/O failure, now or since the last call.
+    fn sync(&self, _what: Durable) -> Result<()> {
+        Ok(())
+    }
 }

@@ -37,6 +37,7 @@ pub(crate) fn read_at(
         Source::Zeroes => buf.fill(0),
         Source::Device(from) => data_device(device, inode)?.read_at(from, buf)?,
         Source::Inline { bytes, skip } => copy_inline(&bytes, skip, buf),
+        Source::Kept => inode.read_kept(offset, buf)?,
     }
     Ok(len)
 }
@@ -86,6 +87,8 @@ enum Source {
         bytes: std::sync::Arc<[u8]>,
         skip: u64,
     },
+    /// From the filesystem's memory.
+    Kept,
 }
 
 impl Run {
@@ -106,6 +109,7 @@ impl Run {
                 None => return Err(corrupt(inode, format!("device byte {offset} plus {skip} overflows"))),
             },
             Mapping::Inline(bytes) => Source::Inline { bytes, skip },
+            Mapping::Kept => Source::Kept,
         };
         Ok(Self { len, source })
     }
@@ -155,6 +159,11 @@ fn read_pieces(
                 let (piece, after) = rest.split_at_mut(step);
                 rest = after;
                 copy_inline(&bytes, skip, piece);
+            }
+            Source::Kept => {
+                let (piece, after) = rest.split_at_mut(step);
+                rest = after;
+                inode.read_kept(at, piece)?;
             }
         }
         at += step as u64;

@@ -68,6 +68,33 @@ pub enum Error {
     /// No such extended attribute.
     #[error("no such extended attribute")]
     NoAttribute,
+    /// The name or attribute is there already.
+    #[error("it exists already")]
+    Exists,
+    /// A directory that has names cannot be removed or replaced.
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// No free block, no free inode, or no room for an attribute.
+    #[error("no space left in the filesystem")]
+    NoSpace,
+    /// A file with as many names, or a directory with as many directories, as the filesystem can count.
+    #[error("too many links")]
+    TooManyLinks,
+    /// The file would become larger than the filesystem can hold.
+    #[error("file too large for the filesystem")]
+    FileTooLarge,
+    /// The two objects are in different filesystems.
+    #[error("the two names are in different filesystems")]
+    CrossDevice,
+    /// The object cannot be removed or replaced while it is what it is: the root.
+    #[error("the object is in use")]
+    Busy,
+    /// The value of an attribute is larger than Linux has them.
+    #[error("the attribute's value is too large")]
+    ValueTooLarge,
+    /// The filesystem was shut down, and takes nothing until it is mounted again.
+    #[error("the filesystem was shut down; unmount it and mount it again")]
+    ShutDown,
     /// Seeking for data or holes past the end.
     #[error("no data or hole at or after this offset")]
     NoSuchOffset,

@@ -9,6 +9,7 @@
 
 mod acl;
 mod attr;
+mod change;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod contract;
@@ -23,6 +24,7 @@ mod memory_fs;
 #[cfg(all(test, shuttle))]
 mod model_tests;
 mod name_cache;
+mod namespace;
 mod node;
 mod path;
 mod permission;
@@ -30,6 +32,9 @@ mod vfs;
 mod walk;
 
 pub use attr::{Attr, DeviceNumber, FileType, Ino, InodeFlags, Timestamp};
+pub use change::{
+    AttrChange, Durable, NewInode, NewKind, NewObject, NewTime, RenameFlags, SpaceChange, XattrMode,
+};
 pub use contract::{DirEntry, DirOffset, Extent, FileSystem, Found, Inode, Limits, Mapping, StatFs};
 pub use credentials::Credentials;
 pub use error::{Corruption, Error, Result};

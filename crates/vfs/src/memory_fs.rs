@@ -90,7 +90,10 @@ impl MemoryFs {
     /// Mounts it with caches of these sizes in bytes.
     pub(crate) fn mount(self, inode_cache_bytes: usize, name_cache_bytes: usize) -> (Arc<Vfs>, Arc<Self>) {
         let fs = Arc::new(self);
-        (Vfs::new(fs.clone(), VfsOptions { inode_cache_bytes, name_cache_bytes }), fs)
+        (
+            Vfs::new(fs.clone(), VfsOptions { inode_cache_bytes, name_cache_bytes, ..VfsOptions::default() }),
+            fs,
+        )
     }
 
     /// How many inodes are in use or cached.
@@ -157,7 +160,7 @@ impl Builder {
         }
         let allocated = extents.iter().map(|extent| match extent.mapping {
             Mapping::Device { .. } | Mapping::Unwritten => extent.len,
-            Mapping::Hole | Mapping::Inline(_) => 0,
+            Mapping::Hole | Mapping::Inline(_) | Mapping::Kept => 0,
         });
         let attr = Attr {
             ino,
@@ -293,7 +296,7 @@ impl Inode for Handle {
     fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
         self.calls.lookup.fetch_add(1, Ordering::Relaxed);
         let found = self.inode.names.iter().find(|(other, _)| other == name);
-        Ok(found.map(|&(_, ino)| Found { ino }))
+        Ok(found.map(|&(_, ino)| Found::Ino(ino)))
     }
 
     fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()> {

@@ -9,7 +9,8 @@
 //! that hold names drops the names of those that were not used since it last passed, a directory at a time.
 //!
 //! Locks: the clock (`name_clock`), then one directory's table (`name_cache`). Neither is held over filesystem
-//! I/O. Nothing is removed yet except under memory pressure, because nothing changes a directory.
+//! I/O. Whoever changes a name holds its lock and changes the entry with it; whoever reads a name from the disk to
+//! remember it shares that lock, so an entry is never older than the directory.
 
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::vec_deque::VecDeque;
@@ -107,11 +108,6 @@ impl Children {
         }
     }
 
-    /// A handle of the directory itself, for those who have only a reference.
-    pub(crate) fn dir(&self) -> Option<Arc<Node>> {
-        self.dir.upgrade()
-    }
-
     /// What is known of `name`.
     pub(crate) fn get(&self, name: &[u8]) -> Option<Known> {
         let known = match self.table.read().names.get(name)? {
@@ -124,6 +120,14 @@ impl Children {
         Some(known)
     }
 
+    /// The node that `name` is known to stand for.
+    pub(crate) fn node(&self, name: &[u8]) -> Option<Arc<Node>> {
+        match self.get(name)? {
+            Known::Node(node) => Some(node),
+            Known::Ino(_) | Known::Absent => None,
+        }
+    }
+
     /// Remembers the node that `name` stands for.
     pub(crate) fn insert(&self, name: &[u8], node: &Arc<Node>) {
         self.put(name, Child::Present { ino: node.ino(), node: Arc::downgrade(node) });
@@ -132,6 +136,19 @@ impl Children {
     /// Remembers that `name` does not exist.
     pub(crate) fn insert_absent(&self, name: &[u8]) {
         self.put(name, Child::Absent);
+    }
+
+    /// Forgets what is known of `name`: it is about to change.
+    pub(crate) fn remove(&self, name: &[u8]) {
+        let mut table = self.table.write();
+        let removed = table.names.remove_entry(name);
+        if removed.is_some() {
+            let bytes = name.len() + ENTRY_BYTES;
+            table.bytes -= bytes;
+            self.cache.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        drop(table);
+        drop(removed);
     }
 
     fn put(&self, name: &[u8], child: Child) {

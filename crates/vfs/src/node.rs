@@ -5,14 +5,18 @@
 //! leaves that table after the filesystem's handle is dropped. Dropping the last handle of a node takes the lock
 //! of one inode cache shard, so no lock of a later class may be held then.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use undercroft_sync::{RwLock, order};
+
 use crate::acl::AclCell;
 use crate::inode_cache::{Departure, Shard};
 use crate::name_cache::{Children, NameCache};
+use crate::namespace::Gate;
 use crate::{Attr, DirEntry, DirOffset, Error, Extent, FileType, Ino, Inode, Result};
 
 /// A live inode, shared by everybody who uses it.
@@ -25,10 +29,46 @@ pub struct Node {
     /// Held by the inode cache; written under the shard's lock.
     resident: AtomicBool,
     acl: AclCell,
+    /// Held alone by whoever changes the size or the attributes; shared by writers within the size.
+    state: RwLock<()>,
     /// Only directories have one.
-    children: Option<Box<Children>>,
-    /// Last, since fields are dropped in this order: the number is free again after the inode is dropped.
-    _departure: Departure,
+    directory: Option<Box<Directory>>,
+    /// Last, since fields are dropped in this order: the number is free again after the inode is dropped. A node
+    /// that its filesystem keeps is in no cache.
+    _departure: Option<Departure>,
+}
+
+/// What only directories have.
+pub(crate) struct Directory {
+    this: Weak<Node>,
+    /// The names known here; none for a filesystem that keeps nodes, which knows them itself.
+    children: Option<Children>,
+    gate: Gate,
+    /// The list that new files inherit.
+    default_acl: AclCell,
+}
+
+impl Directory {
+    fn new(this: Weak<Node>, children: Option<Children>) -> Box<Self> {
+        Box::new(Self { this, children, gate: Gate::new(), default_acl: AclCell::new() })
+    }
+
+    /// A handle of the directory itself, for those who have only a reference.
+    pub(crate) fn this(&self) -> Option<Arc<Node>> {
+        self.this.upgrade()
+    }
+
+    pub(crate) fn children(&self) -> Option<&Children> {
+        self.children.as_ref()
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub(crate) fn default_acl_cell(&self) -> &AclCell {
+        &self.default_acl
+    }
 }
 
 impl Node {
@@ -39,17 +79,45 @@ impl Node {
         names: &Arc<NameCache>,
     ) -> Arc<Self> {
         let kind = inode.attr().kind;
-        Arc::new_cyclic(|this| Self {
+        Arc::new_cyclic(|this| {
+            let directory = (kind == FileType::Directory).then(|| {
+                let children = Children::new(Weak::clone(this), Arc::clone(names));
+                Directory::new(Weak::clone(this), Some(children))
+            });
+            Self::with(inode, ino, kind, directory, Some(Departure::new(ino, home)))
+        })
+    }
+
+    /// The node of an inode whose filesystem [keeps nodes](crate::FileSystem::keeps_nodes). The filesystem makes
+    /// one for each inode and answers with it for as long as the inode lives.
+    #[must_use]
+    pub fn kept(ino: Ino, kind: FileType, inode: Arc<dyn Inode>) -> Arc<Self> {
+        if kind != FileType::Directory {
+            return Arc::new(Self::with(inode, ino, kind, None, None));
+        }
+        Arc::new_cyclic(|this| {
+            Self::with(inode, ino, kind, Some(Directory::new(Weak::clone(this), None)), None)
+        })
+    }
+
+    fn with(
+        inode: Arc<dyn Inode>,
+        ino: Ino,
+        kind: FileType,
+        directory: Option<Box<Directory>>,
+        departure: Option<Departure>,
+    ) -> Self {
+        Self {
             inode,
             ino,
             kind,
             referenced: AtomicBool::new(false),
             resident: AtomicBool::new(false),
             acl: AclCell::new(),
-            children: (kind == FileType::Directory)
-                .then(|| Box::new(Children::new(Weak::clone(this), Arc::clone(names)))),
-            _departure: Departure::new(ino, home),
-        })
+            state: RwLock::new(&order::INODE, ()),
+            directory,
+            _departure: departure,
+        }
     }
 
     /// The inode's number.
@@ -135,14 +203,33 @@ impl Node {
         }
     }
 
+    /// What the filesystem handed out, for the filesystem itself, which knows its type.
+    ///
+    /// # Errors
+    /// [`CrossDevice`](Error::CrossDevice) for the inode of another kind of filesystem.
+    pub fn inode_as<T: Inode>(&self) -> Result<&T> {
+        let inode: &dyn Any = &*self.inode;
+        inode.downcast_ref().ok_or(Error::CrossDevice)
+    }
+
     /// What the filesystem handed out.
     pub(crate) fn inode(&self) -> &dyn Inode {
         &*self.inode
     }
 
-    /// The names known below this directory; `None` for anything else.
+    /// What only a directory has.
+    pub(crate) fn directory(&self) -> Result<&Directory> {
+        self.directory.as_deref().ok_or(Error::NotDirectory)
+    }
+
+    /// The names known below this directory; `None` where none are kept.
     pub(crate) fn children(&self) -> Option<&Children> {
-        self.children.as_deref()
+        self.directory.as_ref()?.children()
+    }
+
+    /// The lock of the inode's state; class `inode`.
+    pub(crate) fn state(&self) -> &RwLock<()> {
+        &self.state
     }
 
     pub(crate) fn acl_cell(&self) -> &AclCell {
@@ -169,8 +256,8 @@ impl Node {
     /// About how many bytes of memory the inode cache keeps alive by keeping this node. Its names are counted
     /// by the name cache.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let children = if self.children.is_some() { size_of::<Children>() } else { 0 };
-        size_of::<Self>() + children + self.inode.memory_bytes()
+        let directory = if self.directory.is_some() { size_of::<Directory>() } else { 0 };
+        size_of::<Self>() + directory + self.inode.memory_bytes()
     }
 }
 

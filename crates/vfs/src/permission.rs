@@ -4,6 +4,7 @@
 //! Called by path walking for every directory it passes, and by whoever serves users itself. The rules and
 //! their order are Linux's, so that an image answers here as it does mounted.
 
+use crate::acl::ACCESS_XATTR;
 use crate::{Attr, Credentials, Error, FileType, Node, Result};
 
 bitflags::bitflags! {
@@ -25,8 +26,12 @@ bitflags::bitflags! {
 /// [`PermissionDenied`](Error::PermissionDenied); the filesystem's own when the access control list cannot be
 /// read.
 pub fn check_access(who: &Credentials, node: &Node, want: Access) -> Result<()> {
-    let attr = node.attr();
-    if may_override(who, &attr, want) || is_granted(who, node, &attr, want)? {
+    check_access_of(who, node, &node.attr(), want)
+}
+
+/// [`check_access`] for who has the attributes at hand.
+pub(crate) fn check_access_of(who: &Credentials, node: &Node, attr: &Attr, want: Access) -> Result<()> {
+    if may_override(who, attr, want) || is_granted(who, node, attr, want)? {
         return Ok(());
     }
     Err(Error::PermissionDenied)
@@ -39,8 +44,13 @@ pub fn check_access(who: &Credentials, node: &Node, want: Access) -> Result<()> 
 /// [`PermissionDenied`](Error::PermissionDenied), or [`NotPermitted`](Error::NotPermitted) because of the
 /// sticky bit, as Linux has it.
 pub fn check_delete(who: &Credentials, dir: &Node, victim: &Attr) -> Result<()> {
-    check_access(who, dir, Access::WRITE | Access::EXECUTE)?;
-    let dir = dir.attr();
+    check_delete_of(who, dir, &dir.attr(), victim)
+}
+
+/// [`check_delete`] for who has the directory's attributes at hand.
+pub(crate) fn check_delete_of(who: &Credentials, dir: &Node, attr: &Attr, victim: &Attr) -> Result<()> {
+    check_access_of(who, dir, attr, Access::WRITE | Access::EXECUTE)?;
+    let dir = attr;
     if dir.permissions & STICKY != 0 && !who.override_dac && who.uid != victim.uid && who.uid != dir.uid {
         return Err(Error::NotPermitted);
     }
@@ -98,7 +108,7 @@ fn is_granted(who: &Credentials, node: &Node, attr: &Attr, want: Access) -> Resu
     // The group bits of a file with a list are the list's mask. Linux leaves the list unread when they are all
     // clear and goes on to the bits for others, even for a user whom the list names.
     if attr.permissions & 0o070 != 0
-        && let Some(acl) = node.acl_cell().get(node.inode())?
+        && let Some(acl) = node.acl_cell().get(node.inode(), ACCESS_XATTR)?
     {
         return Ok(acl.grants(who, attr, want));
     }

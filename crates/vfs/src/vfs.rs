@@ -7,20 +7,24 @@ use std::sync::{Arc, OnceLock};
 
 use crate::inode_cache::{InodeCache, Keep};
 use crate::name_cache::{Known, NameCache};
-use crate::{Error, File, FileSystem, Ino, InodeFlags, Node, Result};
+use crate::namespace::NamespaceLocks;
+use crate::{Error, File, FileSystem, Found, Ino, InodeFlags, Node, Result};
 
-/// How much memory the caches may take.
+/// How much memory the caches may take, and how names are locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VfsOptions {
     /// Bytes of inodes that are kept while nobody uses them.
     pub inode_cache_bytes: usize,
     /// Bytes of names that are kept.
     pub name_cache_bytes: usize,
+    /// Operations on different names of one directory go in parallel. Without it (`pdirops=off`) a directory has
+    /// one lock, as in Linux: the plain form, to measure against.
+    pub parallel_directory_operations: bool,
 }
 
 impl Default for VfsOptions {
     fn default() -> Self {
-        Self { inode_cache_bytes: 24 << 20, name_cache_bytes: 8 << 20 }
+        Self { inode_cache_bytes: 24 << 20, name_cache_bytes: 8 << 20, parallel_directory_operations: true }
     }
 }
 
@@ -31,6 +35,8 @@ pub struct Vfs {
     root: OnceLock<Arc<Node>>,
     root_ino: Ino,
     name_max_bytes: usize,
+    keeps_nodes: bool,
+    locks: NamespaceLocks,
 }
 
 impl Vfs {
@@ -40,7 +46,15 @@ impl Vfs {
         let names = NameCache::new(options.name_cache_bytes);
         let inodes = InodeCache::new(options.inode_cache_bytes, names);
         let name_max_bytes = fs.limits().name_max_bytes as usize;
-        Arc::new(Self { root_ino: fs.root(), fs, inodes, root: OnceLock::new(), name_max_bytes })
+        Arc::new(Self {
+            root_ino: fs.root(),
+            keeps_nodes: fs.keeps_nodes(),
+            fs,
+            inodes,
+            root: OnceLock::new(),
+            name_max_bytes,
+            locks: NamespaceLocks::new(options.parallel_directory_operations),
+        })
     }
 
     /// The filesystem below.
@@ -73,6 +87,9 @@ impl Vfs {
     /// # Errors
     /// [`Stale`](Error::Stale) for a number that names no live inode.
     pub fn node(&self, ino: Ino) -> Result<Arc<Node>> {
+        if self.keeps_nodes {
+            return self.fs.kept_node(ino);
+        }
         self.inodes.get(&*self.fs, ino, Keep::Cached)
     }
 
@@ -82,6 +99,9 @@ impl Vfs {
     /// # Errors
     /// As for [`node`](Self::node).
     pub fn node_once(&self, ino: Ino) -> Result<Arc<Node>> {
+        if self.keeps_nodes {
+            return self.fs.kept_node(ino);
+        }
         self.inodes.get(&*self.fs, ino, Keep::WhileUsed)
     }
 
@@ -92,7 +112,10 @@ impl Vfs {
     /// [`NameTooLong`](Error::NameTooLong), [`InvalidArgument`](Error::InvalidArgument) for a name that cannot
     /// exist (empty, or with `/` or NUL in it); the filesystem's own.
     pub fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
-        let children = dir.children().ok_or(Error::NotDirectory)?;
+        let directory = dir.directory()?;
+        let Some(children) = directory.children() else {
+            return self.lookup_kept(dir, name);
+        };
         dir.touch();
         match children.get(name) {
             Some(Known::Node(node)) => {
@@ -100,21 +123,35 @@ impl Vfs {
                 return Ok(node);
             }
             Some(Known::Absent) => return Err(Error::NotFound),
-            Some(Known::Ino(ino)) => {
+            Some(Known::Ino(ino)) if self.fs.is_read_only() => {
                 let node = self.node(ino)?;
                 children.insert(name, &node);
                 return Ok(node);
             }
-            None => {}
+            Some(Known::Ino(_)) | None => {}
         }
         // Names that were never right are not in the cache, so a hit need not be checked for them.
         self.check_name(name)?;
         if name == b"." || (name == b".." && dir.ino() == self.root_ino) {
-            return children.dir().ok_or(Error::Stale);
+            return directory.this().ok_or(Error::Stale);
         }
-        match dir.inode().lookup(name)? {
+        // What is read must still be true when it goes into the cache.
+        let _name = (!self.fs.is_read_only()).then(|| self.locks.share(dir, name));
+        self.look_and_remember(dir, name)
+    }
+
+    /// Asks the filesystem, whoever holds the name's lock, and keeps the answer.
+    pub(crate) fn look_and_remember(&self, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
+        let found = dir.inode().lookup(name)?;
+        let Some(children) = dir.children() else {
+            return match found {
+                Some(found) => self.node_of(found),
+                None => Err(Error::NotFound),
+            };
+        };
+        match found {
             Some(found) => {
-                let node = self.node(found.ino)?;
+                let node = self.node_of(found)?;
                 children.insert(name, &node);
                 Ok(node)
             }
@@ -126,6 +163,33 @@ impl Vfs {
                 }
                 Err(Error::NotFound)
             }
+        }
+    }
+
+    /// Looks a name up in a filesystem that keeps nodes: there is nothing to remember and nothing to lock, unless
+    /// the name is being moved at this moment.
+    fn lookup_kept(&self, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
+        match dir.inode().lookup(name)? {
+            Some(Found::Node(node)) => Ok(node),
+            Some(Found::Ino(ino)) => self.node(ino),
+            Some(Found::Moving) => {
+                let _name = self.locks.share(dir, name);
+                self.look_and_remember(dir, name)
+            }
+            None => {
+                self.check_name(name)?;
+                Err(Error::NotFound)
+            }
+        }
+    }
+
+    /// The node of what a filesystem found.
+    pub(crate) fn node_of(&self, found: Found) -> Result<Arc<Node>> {
+        match found {
+            Found::Node(node) => Ok(node),
+            Found::Ino(ino) => self.node(ino),
+            // Whoever moves the name holds its lock, and so do we.
+            Found::Moving => Err(Error::Stale),
         }
     }
 
@@ -149,7 +213,15 @@ impl Vfs {
         &self.inodes
     }
 
-    fn check_name(&self, name: &[u8]) -> Result<()> {
+    pub(crate) fn locks(&self) -> &NamespaceLocks {
+        &self.locks
+    }
+
+    pub(crate) fn root_ino(&self) -> Ino {
+        self.root_ino
+    }
+
+    pub(crate) fn check_name(&self, name: &[u8]) -> Result<()> {
         if name.len() > self.name_max_bytes {
             return Err(Error::NameTooLong);
         }

@@ -6,6 +6,7 @@ mod help_files;
 mod info;
 mod list;
 mod mount;
+mod mount_log;
 mod stat;
 mod tour;
 mod tree;
@@ -24,7 +25,9 @@ pub(crate) fn run(plan: Plan) -> Result<Option<Kind>, Failure> {
         Plan::Stat { image, path, follow, format } => stat::run(&image, &path, follow, format).map(|()| None),
         Plan::Cat { image, paths } => cat::run(&image, &paths),
         Plan::Get { image, path, to, format } => get::run(&image, &path, to, format),
-        Plan::Mount { image, dir, options, how } => mount::run(&image, &dir, &options, how).map(|()| None),
+        Plan::Mount { image, dir, options, log, how } => {
+            mount::run(&image, &dir, &options, log.as_deref(), how).map(|()| None)
+        }
         Plan::Unmount { dir } => mount::unmount(&dir).map(|()| None),
         Plan::Tour { format } => tour::run(format).map(|()| None),
         Plan::Completions { shell } => help_files::completions(shell).map(|()| None),

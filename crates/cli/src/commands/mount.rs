@@ -3,7 +3,7 @@
 //! In the background form this program starts itself again with `--foreground --announce`; that process opens the
 //! image, mounts, says `ready` on its standard output, lets go of the terminal and serves. Its parent waits for
 //! the word, so that the files are there when the command returns, and a failure is told by whoever met it, in the
-//! terminal, with its exit code.
+//! terminal, with its exit code. What turns out to be wrong later goes to a log.
 
 use std::env;
 use std::fs::{self, File};
@@ -12,10 +12,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use undercroft_fuse::{MountError, MountOptions, UnmountError};
+use undercroft_fuse::{FaultSink, MountError, MountOptions, UnmountError};
+use undercroft_vfs as vfs;
 
+use super::mount_log::MountLog;
 use crate::exit::Kind;
-use crate::failure::Failure;
+use crate::failure::{Failure, print_failure};
 use crate::image;
 use crate::plan::{ImageSpec, Serving};
 use crate::text::names::safe;
@@ -24,31 +26,32 @@ use crate::text::names::safe;
 const READY: &str = "ready";
 
 /// Mounts and, unless another process does it, serves until unmounted.
-pub(crate) fn run(image: &ImageSpec, dir: &Path, options: &[String], how: Serving) -> Result<(), Failure> {
+pub(crate) fn run(
+    image: &ImageSpec,
+    dir: &Path,
+    options: &[String],
+    log: Option<&Path>,
+    how: Serving,
+) -> Result<(), Failure> {
     let mut settings = MountOptions { fs_name: source(image), ..MountOptions::default() };
     settings.apply(&options.join(",")).map_err(|error| Failure::of(Kind::Usage, &error))?;
-    match how {
-        Serving::Background => in_background(image, dir, options),
-        Serving::Foreground => {
-            let mounted = mount(image, dir, settings)?;
-            if io::stderr().is_terminal() {
-                let dir = safe(dir.as_os_str().as_bytes());
-                eprintln!("{} is mounted on {dir}; interrupt or `undercroft unmount` ends it", image.shown());
-            }
-            serve(mounted)
-        }
-        Serving::Announcing => {
-            // Not being in the terminal's session is all there is to being in the background. This fails only for
-            // a process that leads a group, which then is in nobody's way.
-            let _ = rustix::process::setsid();
-            let mounted = mount(image, dir, settings)?;
-            let mut stdout = io::stdout();
-            writeln!(stdout, "{READY}")?;
-            stdout.flush()?;
-            let_go().map_err(|error| Failure::host("cannot leave the terminal", &error))?;
-            serve(mounted)
-        }
+    if how == Serving::Background {
+        return in_background(image, dir, options, log);
     }
+    settings.faults = if how == Serving::Foreground && log.is_none() {
+        FaultSink::new(|error| print_failure(&fault(error)))
+    } else {
+        let log = MountLog::open(log, &settings.fs_name, dir)?;
+        FaultSink::new(move |error| log.add(&fault(error)))
+    };
+    let mounted = mount(image, dir, settings)?;
+    if how == Serving::Announcing {
+        leave_the_terminal()?;
+    } else if io::stderr().is_terminal() {
+        let dir = safe(dir.as_os_str().as_bytes());
+        eprintln!("{} is mounted on {dir}; interrupt or `undercroft unmount` ends it", image.shown());
+    }
+    mounted.wait().map_err(|error| mount_failure(&error))
 }
 
 /// Takes a mount away and waits until its server has closed the image.
@@ -74,8 +77,8 @@ fn mount(image: &ImageSpec, dir: &Path, settings: MountOptions) -> Result<underc
     Ok(mounted)
 }
 
-fn serve(mounted: undercroft_fuse::Mounted) -> Result<(), Failure> {
-    mounted.wait().map_err(|error| mount_failure(&error))
+fn fault(error: &vfs::Error) -> Failure {
+    Failure::of(Kind::of(error), error)
 }
 
 fn mount_failure(error: &MountError) -> Failure {
@@ -110,7 +113,12 @@ fn source(image: &ImageSpec) -> String {
     }
 }
 
-fn in_background(image: &ImageSpec, dir: &Path, options: &[String]) -> Result<(), Failure> {
+fn in_background(
+    image: &ImageSpec,
+    dir: &Path,
+    options: &[String],
+    log: Option<&Path>,
+) -> Result<(), Failure> {
     let host = |error: io::Error| Failure::host("cannot start the process that serves the mount", &error);
     let mut command = Command::new(env::current_exe().map_err(host)?);
     command.args(["mount", "--foreground", "--announce"]);
@@ -125,6 +133,9 @@ fn in_background(image: &ImageSpec, dir: &Path, options: &[String]) -> Result<()
     }
     if !options.is_empty() {
         command.arg("-o").arg(options.join(","));
+    }
+    if let Some(log) = log {
+        command.arg("--log").arg(log);
     }
     let mut typed = image.path.clone().into_os_string();
     if let Some(number) = image.partition {
@@ -153,7 +164,18 @@ fn kind_of(code: i32) -> Kind {
     kinds.into_iter().find(|kind| i32::from(kind.code()) == code).unwrap_or(Kind::Host)
 }
 
-/// Gives the terminal and the working directory back, so that nothing but the mount keeps them.
+/// Says that the mount is ready, and gives the terminal and the working directory back, so that nothing but the
+/// mount keeps them.
+fn leave_the_terminal() -> Result<(), Failure> {
+    // Not being in the terminal's session is all there is to being in the background. This fails only for a process
+    // that leads a group, which then is in nobody's way.
+    let _ = rustix::process::setsid();
+    let mut stdout = io::stdout();
+    writeln!(stdout, "{READY}")?;
+    stdout.flush()?;
+    let_go().map_err(|error| Failure::host("cannot leave the terminal", &error))
+}
+
 fn let_go() -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;

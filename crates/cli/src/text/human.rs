@@ -82,6 +82,11 @@ pub(crate) fn second_or_never(time: Timestamp) -> String {
     )
 }
 
+/// The time, for logs.
+pub(crate) fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
 /// The letter of a kind of file in the first column of `ls -l`.
 pub(crate) const fn kind_letter(kind: FileType) -> char {
     match kind {

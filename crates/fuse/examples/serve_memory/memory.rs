@@ -209,15 +209,15 @@ impl Inode for Object {
 
     fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
         match name {
-            b"." => return Ok(Some(Found { ino: self.attr.ino })),
-            b".." => return Ok(Some(Found { ino: ROOT })),
+            b"." => return Ok(Some(Found::Ino(self.attr.ino))),
+            b".." => return Ok(Some(Found::Ino(ROOT))),
             _ => {}
         }
         // A linear search would make a test of ten thousand names slow; they are added in rising order.
         let names = self.names()?;
         let sorted = names.binary_search_by(|(other, _)| other.as_slice().cmp(name)).ok();
         let at = sorted.or_else(|| names.iter().position(|(other, _)| other == name));
-        Ok(at.map(|at| Found { ino: names[at].1 }))
+        Ok(at.map(|at| Found::Ino(names[at].1)))
     }
 
     fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()> {

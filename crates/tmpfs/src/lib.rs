@@ -1,0 +1,5 @@
+//! A POSIX filesystem in memory.
+
+mod budget;
+
+pub use budget::Budget;

@@ -1,0 +1,265 @@
+//! The namespace: creating, linking and removing names, the same for every filesystem.
+//!
+//! Called with a directory's node and a name in it. Checks what POSIX has checked (the order of refusals is
+//! Linux's), settles whom a new object belongs to, locks the names that change (see `locks.rs`), lets the
+//! filesystem do its part, and tells the name cache. Moving names is in `rename.rs`.
+//!
+//! A server whose kernel has checked permissions already passes credentials that override them.
+
+mod locks;
+mod rename;
+
+use std::sync::Arc;
+
+pub(crate) use locks::{Gate, NamespaceLocks};
+
+use crate::acl::{self, Inherited};
+use crate::permission::{check_access_of, check_delete_of};
+use crate::{
+    Access, Attr, Credentials, Error, FileType, InodeFlags, NewInode, NewKind, NewObject, Node, Result, Vfs,
+    new_file_owner,
+};
+
+/// Longest target of a symbolic link in bytes, as Linux has it.
+const SYMLINK_MAX_BYTES: usize = 4095;
+
+impl Vfs {
+    /// Makes an object and gives it a name.
+    ///
+    /// # Errors
+    /// [`Exists`](Error::Exists), [`NotFound`](Error::NotFound) for a directory that has been removed,
+    /// [`PermissionDenied`](Error::PermissionDenied), [`NotPermitted`](Error::NotPermitted) in an immutable
+    /// directory, [`ReadOnly`](Error::ReadOnly), [`NotDirectory`](Error::NotDirectory),
+    /// [`NameTooLong`](Error::NameTooLong), [`InvalidArgument`](Error::InvalidArgument) for a name or a link's
+    /// target that cannot be; the filesystem's own, [`NoSpace`](Error::NoSpace) first.
+    pub fn create(
+        &self,
+        who: &Credentials,
+        dir: &Arc<Node>,
+        name: &[u8],
+        object: &NewObject<'_>,
+    ) -> Result<Arc<Node>> {
+        self.check_new_name(name)?;
+        check_symlink(object)?;
+        let _name = self.locks().add(dir, name)?;
+        let attr = dir.attr();
+        self.may_add(who, dir, &attr, name)?;
+        let node = settle(who, dir, &attr, object, |new| {
+            // Forgotten before it exists, so that nobody is told of an absence that is over.
+            let node = self.node_of(dir.inode().create(name, new)?)?;
+            self.remember(dir, name, &node);
+            Ok(node)
+        })?;
+        Ok(node)
+    }
+
+    /// Makes a regular file without a name, which goes with its last handle unless it is linked. It belongs to
+    /// whom it would belong to in `dir`.
+    ///
+    /// # Errors
+    /// As for [`create`](Self::create), less those about names.
+    pub fn create_unnamed(
+        &self,
+        who: &Credentials,
+        dir: &Arc<Node>,
+        permissions: u16,
+        umask: u16,
+    ) -> Result<Arc<Node>> {
+        dir.directory()?;
+        let attr = dir.attr();
+        check_access_of(who, dir, &attr, Access::WRITE | Access::EXECUTE)?;
+        self.check_writable()?;
+        check_changeable(&attr)?;
+        let object = NewObject { kind: NewKind::Regular, permissions, umask };
+        settle(who, dir, &attr, &object, |new| self.node_of(dir.inode().create_unnamed(new)?))
+    }
+
+    /// Gives an object another name.
+    ///
+    /// # Errors
+    /// [`NotPermitted`](Error::NotPermitted) for a directory and for what is immutable or append-only; otherwise
+    /// as for [`create`](Self::create).
+    pub fn link(&self, who: &Credentials, node: &Arc<Node>, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
+        self.check_new_name(name)?;
+        let _name = self.locks().add(dir, name)?;
+        self.may_add(who, dir, &dir.attr(), name)?;
+        if node.kind() == FileType::Directory {
+            return Err(Error::NotPermitted);
+        }
+        check_nailed(&node.attr())?;
+        dir.inode().link(name, node)?;
+        self.remember(dir, name, node);
+        Ok(())
+    }
+
+    /// Removes the name of anything but a directory.
+    ///
+    /// # Errors
+    /// [`NotFound`](Error::NotFound), [`IsDirectory`](Error::IsDirectory),
+    /// [`PermissionDenied`](Error::PermissionDenied), [`NotPermitted`](Error::NotPermitted) in a sticky
+    /// directory and for what is immutable or append-only, [`ReadOnly`](Error::ReadOnly); the filesystem's own.
+    pub fn unlink(&self, who: &Credentials, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
+        if name == b"." || name == b".." {
+            return Err(Error::IsDirectory);
+        }
+        let victim;
+        {
+            let _name = self.locks().remove(dir, name)?;
+            victim = self.look_up_locked(who, dir, name)?;
+            self.check_writable()?;
+            may_remove(who, dir, &victim.attr())?;
+            if victim.kind() == FileType::Directory {
+                return Err(Error::IsDirectory);
+            }
+            dir.inode().unlink(name, &victim)?;
+            self.forget(dir, name);
+        }
+        // The last handle goes after the name's lock.
+        drop(victim);
+        Ok(())
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`NotEmpty`](Error::NotEmpty), [`NotDirectory`](Error::NotDirectory), [`Busy`](Error::Busy) for the root,
+    /// [`InvalidArgument`](Error::InvalidArgument) for `.`; otherwise as for [`unlink`](Self::unlink).
+    pub fn rmdir(&self, who: &Credentials, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
+        match name {
+            b"." => return Err(Error::InvalidArgument("\".\" cannot be removed")),
+            b".." => return Err(Error::NotEmpty),
+            _ => {}
+        }
+        loop {
+            check_access_of(who, dir, &dir.attr(), Access::EXECUTE)?;
+            let victim = self.lookup(dir, name)?;
+            if victim.kind() != FileType::Directory {
+                self.check_writable()?;
+                may_remove(who, dir, &victim.attr())?;
+                return Err(Error::NotDirectory);
+            }
+            if victim.ino() == self.root_ino() {
+                return Err(Error::Busy);
+            }
+            let closed = match self.locks().close(&victim) {
+                // Somebody else has removed it; the name may stand for another by now.
+                Err(Error::NotFound) => continue,
+                closed => closed?,
+            };
+            let _name = self.locks().remove(dir, name)?;
+            if !Arc::ptr_eq(&victim, &self.look_up_locked(who, dir, name)?) {
+                continue;
+            }
+            self.check_writable()?;
+            may_remove(who, dir, &victim.attr())?;
+            dir.inode().unlink(name, &victim)?;
+            self.forget(dir, name);
+            closed.removed();
+            return Ok(());
+        }
+    }
+
+    /// What `name` stands for, while its lock is held.
+    fn look_up_locked(&self, who: &Credentials, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
+        check_access_of(who, dir, &dir.attr(), Access::EXECUTE)?;
+        if let Some(known) = dir.children().and_then(|children| children.node(name)) {
+            return Ok(known);
+        }
+        self.check_name(name)?;
+        self.look_and_remember(dir, name)
+    }
+
+    /// Refuses unless `who` may add `name`. That it exists already is the first thing to say.
+    fn may_add(&self, who: &Credentials, dir: &Node, attr: &Attr, name: &[u8]) -> Result<()> {
+        let may = check_access_of(who, dir, attr, Access::WRITE | Access::EXECUTE)
+            .and_then(|()| self.check_writable())
+            .and_then(|()| check_changeable(attr));
+        // A filesystem looks for the name when it adds it; the cache may know sooner.
+        if may.is_ok() && dir.children().is_none() {
+            return Ok(());
+        }
+        check_access_of(who, dir, attr, Access::EXECUTE)?;
+        match self.look_up_locked(who, dir, name) {
+            Ok(_) => Err(Error::Exists),
+            Err(Error::NotFound) => may,
+            Err(error) => Err(error),
+        }
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.filesystem().is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    fn check_new_name(&self, name: &[u8]) -> Result<()> {
+        if name == b"." || name == b".." {
+            return Err(Error::Exists);
+        }
+        self.check_name(name)
+    }
+
+    fn remember(&self, dir: &Node, name: &[u8], node: &Arc<Node>) {
+        if let Some(children) = dir.children() {
+            children.insert(name, node);
+        }
+    }
+
+    fn forget(&self, dir: &Node, name: &[u8]) {
+        if let Some(children) = dir.children() {
+            children.remove(name);
+        }
+    }
+}
+
+/// Settles owner, permissions and lists of a new object and hands it to `make`.
+fn settle<R>(
+    who: &Credentials,
+    dir: &Node,
+    attr: &Attr,
+    object: &NewObject<'_>,
+    make: impl FnOnce(&NewInode<'_>) -> Result<R>,
+) -> Result<R> {
+    let owner = new_file_owner(who, attr, object.kind.file_type(), object.permissions);
+    let NewObject { kind, umask, .. } = *object;
+    let Inherited { permissions, access, default } =
+        acl::inherit(dir, kind.file_type(), owner.permissions, umask)?;
+    let mut xattrs: [(&[u8], &[u8]); 2] = [(b"", b""); 2];
+    let mut count = 0;
+    for (name, list) in [(acl::ACCESS_XATTR, &access), (acl::DEFAULT_XATTR, &default)] {
+        if let Some(list) = list {
+            xattrs[count] = (name, list);
+            count += 1;
+        }
+    }
+    make(&NewInode { kind, permissions, uid: owner.uid, gid: owner.gid, xattrs: &xattrs[..count] })
+}
+
+fn check_symlink(object: &NewObject<'_>) -> Result<()> {
+    let NewKind::Symlink(target) = object.kind else { return Ok(()) };
+    match target {
+        [] => Err(Error::NotFound),
+        target if target.len() > SYMLINK_MAX_BYTES => Err(Error::NameTooLong),
+        target if target.contains(&0) => {
+            Err(Error::InvalidArgument("a link's target cannot hold a NUL byte"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses to add names to an immutable directory.
+fn check_changeable(dir: &Attr) -> Result<()> {
+    if dir.flags.contains(InodeFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(()) }
+}
+
+/// Refuses to give another name to, or to take one from, what is immutable or can only be appended to.
+fn check_nailed(attr: &Attr) -> Result<()> {
+    let nailed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+    if attr.flags.intersects(nailed) { Err(Error::NotPermitted) } else { Ok(()) }
+}
+
+/// Refuses unless `who` may take the name of `victim` out of `dir`.
+fn may_remove(who: &Credentials, dir: &Node, victim: &Attr) -> Result<()> {
+    let attr = dir.attr();
+    check_delete_of(who, dir, &attr, victim)?;
+    check_nailed(&attr)?;
+    check_nailed(victim)
+}

@@ -1,0 +1,289 @@
+//! Moving names: rename, replacing or not, and exchange.
+//!
+//! What is moved and what is replaced is looked up first, because it decides which locks are needed; under the
+//! locks it is looked up again, and if it has changed meanwhile everything starts anew.
+//!
+//! **Directories that go to another directory** take the rename lock, so that nothing above them moves while it is
+//! made sure that no directory becomes its own ancestor. **A directory that is replaced** has its gate closed, as
+//! one that is removed.
+//!
+//! Lock order: rename lock, gate of the replaced directory, the two names.
+
+use std::sync::Arc;
+
+use undercroft_sync::MutexGuard;
+
+use super::locks::Closed;
+use super::{check_changeable, check_nailed, may_remove, settle};
+use crate::permission::check_access_of;
+use crate::{
+    Access, Credentials, DeviceNumber, Error, FileType, NewInode, NewKind, NewObject, Node, RenameFlags,
+    Result, Vfs,
+};
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    dir: &'a Arc<Node>,
+    name: &'a [u8],
+}
+
+impl Vfs {
+    /// Moves what `from` names to `to`, a name in the same or another directory. What `to` named before is
+    /// replaced in one step.
+    ///
+    /// # Errors
+    /// [`NotFound`](Error::NotFound), [`Exists`](Error::Exists) with [`NO_REPLACE`](RenameFlags::NO_REPLACE),
+    /// [`NotDirectory`](Error::NotDirectory) and [`IsDirectory`](Error::IsDirectory) where only one of the two is
+    /// a directory, [`NotEmpty`](Error::NotEmpty), [`InvalidArgument`](Error::InvalidArgument) for a directory
+    /// that would get into itself, [`Busy`](Error::Busy) for `.`, `..` and the root,
+    /// [`PermissionDenied`](Error::PermissionDenied), [`NotPermitted`](Error::NotPermitted),
+    /// [`ReadOnly`](Error::ReadOnly); the filesystem's own.
+    pub fn rename(
+        &self,
+        who: &Credentials,
+        from: (&Arc<Node>, &[u8]),
+        to: (&Arc<Node>, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        let (from, to) = (Place { dir: from.0, name: from.1 }, Place { dir: to.0, name: to.1 });
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        if flags.bits() & !RenameFlags::all().bits() != 0
+            || (exchange && flags.intersects(RenameFlags::NO_REPLACE | RenameFlags::WHITEOUT))
+        {
+            return Err(Error::InvalidArgument("these ways to rename exclude each other"));
+        }
+        let is_dots = |name: &[u8]| name == b"." || name == b"..";
+        if is_dots(from.name) {
+            return Err(Error::Busy);
+        }
+        if is_dots(to.name) {
+            return Err(if flags.contains(RenameFlags::NO_REPLACE) { Error::Exists } else { Error::Busy });
+        }
+        from.dir.directory()?;
+        to.dir.directory()?;
+        self.check_name(to.name)?;
+        // Handles go after all locks.
+        let mut handles = Vec::new();
+        loop {
+            if self.try_rename(who, from, to, flags, &mut handles)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// `false` when the names changed while their locks were taken.
+    fn try_rename(
+        &self,
+        who: &Credentials,
+        from: Place<'_>,
+        to: Place<'_>,
+        flags: RenameFlags,
+        handles: &mut Vec<Arc<Node>>,
+    ) -> Result<bool> {
+        let moved = self.find(who, from)?.ok_or(Error::NotFound)?;
+        let target = self.find(who, to)?;
+        handles.push(Arc::clone(&moved));
+        handles.extend(target.clone());
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+
+        let _rename = self.lock_moves(from, to, &moved, target.as_ref(), exchange);
+        if _rename.is_some() {
+            self.check_ancestry(from, to, &moved, target.as_ref(), exchange)?;
+        }
+        let closed = match &target {
+            // The same directory under both names is left alone, and one that contains the other name has names.
+            Some(victim)
+                if !exchange
+                    && victim.kind() == FileType::Directory
+                    && moved.kind() == FileType::Directory
+                    && !Arc::ptr_eq(victim, &moved)
+                    && victim.ino() != self.root_ino() =>
+            {
+                match self.locks().close(victim) {
+                    Err(Error::NotFound) => return Ok(false),
+                    closed => Some(closed?),
+                }
+            }
+            _ => None,
+        };
+        let _names = match self.locks().move_name((from.dir, from.name), (to.dir, to.name), closed.as_ref()) {
+            Err(Error::Busy) => return Ok(false),
+            names => names?,
+        };
+        let same = |now: &Option<Arc<Node>>, then: Option<&Arc<Node>>| {
+            now.as_ref().map(Arc::as_ptr) == then.map(Arc::as_ptr)
+        };
+        let (moved_now, target_now) = (self.find_locked(who, from)?, self.find_locked(who, to)?);
+        if !same(&moved_now, Some(&moved)) || !same(&target_now, target.as_ref()) {
+            handles.extend(moved_now);
+            handles.extend(target_now);
+            return Ok(false);
+        }
+        handles.extend(moved_now);
+        handles.extend(target_now);
+        self.rename_locked(who, from, to, &moved, target.as_ref(), flags, closed)?;
+        Ok(true)
+    }
+
+    /// Checks and does it, with everything locked.
+    #[expect(clippy::too_many_arguments, reason = "two names, what they stand for, and how")]
+    fn rename_locked(
+        &self,
+        who: &Credentials,
+        from: Place<'_>,
+        to: Place<'_>,
+        moved: &Arc<Node>,
+        target: Option<&Arc<Node>>,
+        flags: RenameFlags,
+        closed: Option<Closed<'_>>,
+    ) -> Result<()> {
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        match target {
+            None if exchange => return Err(Error::NotFound),
+            Some(_) if flags.contains(RenameFlags::NO_REPLACE) => return Err(Error::Exists),
+            _ => {}
+        }
+        self.check_writable()?;
+        if moved.ino() == self.root_ino() || target.is_some_and(|target| target.ino() == self.root_ino()) {
+            return Err(Error::Busy);
+        }
+        // Two names of one file: nothing to do, says POSIX.
+        if target.is_some_and(|target| Arc::ptr_eq(target, moved)) {
+            return Ok(());
+        }
+        may_remove(who, from.dir, &moved.attr())?;
+        let is_directory = |node: &Node| node.kind() == FileType::Directory;
+        match target {
+            None => {
+                let attr = to.dir.attr();
+                check_access_of(who, to.dir, &attr, Access::WRITE | Access::EXECUTE)?;
+                check_changeable(&attr)?;
+            }
+            Some(target) => {
+                may_remove(who, to.dir, &target.attr())?;
+                match (is_directory(moved), is_directory(target)) {
+                    (true, false) if !exchange => return Err(Error::NotDirectory),
+                    (false, true) if !exchange => return Err(Error::IsDirectory),
+                    _ => {}
+                }
+            }
+        }
+        if !Arc::ptr_eq(from.dir, to.dir) {
+            // Its `..` changes.
+            for node in [Some(moved), target.filter(|_| exchange)].into_iter().flatten() {
+                if is_directory(node) {
+                    check_access_of(who, node, &node.attr(), Access::WRITE)?;
+                }
+            }
+        }
+        self.forget(from.dir, from.name);
+        self.forget(to.dir, to.name);
+        if exchange {
+            let other = target.ok_or(Error::NotFound)?;
+            check_nailed(&other.attr())?;
+            from.dir.inode().exchange(from.name, moved, to.dir, to.name, other)?;
+            self.forget_parent(moved);
+            self.forget_parent(other);
+            return Ok(());
+        }
+        let rename = |whiteout: Option<&NewInode<'_>>| {
+            from.dir.inode().rename(from.name, moved, to.dir, to.name, target, whiteout)
+        };
+        if flags.contains(RenameFlags::WHITEOUT) {
+            let object =
+                NewObject { kind: NewKind::CharDevice(DeviceNumber::default()), permissions: 0, umask: 0 };
+            settle(who, from.dir, &from.dir.attr(), &object, |new| rename(Some(new)))?;
+        } else {
+            rename(None)?;
+        }
+        self.forget_parent(moved);
+        self.remember(to.dir, to.name, moved);
+        if let Some(closed) = closed {
+            closed.removed();
+        }
+        Ok(())
+    }
+
+    /// What the name cache knows of a directory's `..` is not true any more.
+    fn forget_parent(&self, moved: &Node) {
+        if moved.kind() == FileType::Directory {
+            self.forget(moved, b"..");
+        }
+    }
+
+    /// The rename lock, if a directory gets another parent.
+    fn lock_moves(
+        &self,
+        from: Place<'_>,
+        to: Place<'_>,
+        moved: &Node,
+        target: Option<&Arc<Node>>,
+        exchange: bool,
+    ) -> Option<MutexGuard<'_, ()>> {
+        let moves = |node: &Node| node.kind() == FileType::Directory;
+        let needed = !Arc::ptr_eq(from.dir, to.dir)
+            && (moves(moved) || (exchange && target.is_some_and(|target| moves(target))));
+        needed.then(|| self.locks().rename())
+    }
+
+    /// Refuses what would make a directory its own ancestor. The rename lock is held.
+    fn check_ancestry(
+        &self,
+        from: Place<'_>,
+        to: Place<'_>,
+        moved: &Arc<Node>,
+        target: Option<&Arc<Node>>,
+        exchange: bool,
+    ) -> Result<()> {
+        let into_itself = Error::InvalidArgument("a directory cannot be moved into itself");
+        if moved.kind() == FileType::Directory && self.is_at_or_above(moved, to.dir)? {
+            return Err(into_itself);
+        }
+        match target {
+            Some(target)
+                if target.kind() == FileType::Directory && self.is_at_or_above(target, from.dir)? =>
+            {
+                Err(if exchange { into_itself } else { Error::NotEmpty })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether `above` is `dir` or one of its ancestors.
+    fn is_at_or_above(&self, above: &Arc<Node>, dir: &Arc<Node>) -> Result<bool> {
+        let mut at = Arc::clone(dir);
+        // A tree whose `..` runs in a circle is a lie of the disk.
+        for _ in 0..DEPTH_MAX {
+            if Arc::ptr_eq(&at, above) {
+                return Ok(true);
+            }
+            if at.ino() == self.root_ino() {
+                return Ok(false);
+            }
+            at = self.lookup(&at, b"..")?;
+        }
+        Err(Error::TooManySymlinks)
+    }
+
+    fn find(&self, who: &Credentials, place: Place<'_>) -> Result<Option<Arc<Node>>> {
+        check_access_of(who, place.dir, &place.dir.attr(), Access::EXECUTE)?;
+        found(self.lookup(place.dir, place.name))
+    }
+
+    fn find_locked(&self, who: &Credentials, place: Place<'_>) -> Result<Option<Arc<Node>>> {
+        found(self.look_up_locked(who, place.dir, place.name))
+    }
+}
+
+/// More directories than any path leads through: a path has at most 4095 bytes, but a tree may be built deeper by
+/// moving its parts together.
+const DEPTH_MAX: u32 = 1 << 20;
+
+fn found(looked: Result<Arc<Node>>) -> Result<Option<Arc<Node>>> {
+    match looked {
+        Ok(node) => Ok(Some(node)),
+        Err(Error::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
