@@ -31,7 +31,9 @@ const PAUSE_MS: u64 = 1000;
 ///
 /// Called from any of the server's threads, while the program that met the fault waits for its answer.
 #[derive(Clone, Default)]
-pub struct FaultSink(Option<Arc<dyn Fn(&Error) + Send + Sync>>);
+pub struct FaultSink(Option<Arc<Say>>);
+
+type Say = dyn Fn(&Error) + Send + Sync;
 
 impl FaultSink {
     /// Tells `say`.
@@ -116,6 +118,8 @@ impl FaultLog {
 
 #[cfg(test)]
 mod tests {
+    use undercroft_vfs::Corruption;
+
     use super::*;
 
     #[test]

@@ -6,6 +6,7 @@
 //! terminal, with its exit code. What turns out to be wrong later goes to a log.
 
 use std::env;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -41,12 +42,20 @@ pub(crate) fn run(
     settings.faults = if how == Serving::Foreground && log.is_none() {
         FaultSink::new(|error| print_failure(&fault(error)))
     } else {
-        let log = MountLog::open(log, &settings.fs_name, dir)?;
+        let log = MountLog::open(log, &source(image), dir)?;
         FaultSink::new(move |error| log.add(&fault(error)))
     };
+    if how == Serving::Announcing {
+        // Not being in the terminal's session is all there is to being in the background. This fails only for a
+        // process that leads a group, which then is in nobody's way.
+        let _ = rustix::process::setsid();
+    }
     let mounted = mount(image, dir, settings)?;
     if how == Serving::Announcing {
-        leave_the_terminal()?;
+        let mut stdout = io::stdout();
+        writeln!(stdout, "{READY}")?;
+        stdout.flush()?;
+        let_go().map_err(|error| Failure::host("cannot leave the terminal", &error))?;
     } else if io::stderr().is_terminal() {
         let dir = safe(dir.as_os_str().as_bytes());
         eprintln!("{} is mounted on {dir}; interrupt or `undercroft unmount` ends it", image.shown());
@@ -135,7 +144,10 @@ fn in_background(
         command.arg("-o").arg(options.join(","));
     }
     if let Some(log) = log {
-        command.arg("--log").arg(log);
+        // In one word, since a name may begin with a dash.
+        let mut option = OsString::from("--log=");
+        option.push(log);
+        command.arg(option);
     }
     let mut typed = image.path.clone().into_os_string();
     if let Some(number) = image.partition {
@@ -164,18 +176,7 @@ fn kind_of(code: i32) -> Kind {
     kinds.into_iter().find(|kind| i32::from(kind.code()) == code).unwrap_or(Kind::Host)
 }
 
-/// Says that the mount is ready, and gives the terminal and the working directory back, so that nothing but the
-/// mount keeps them.
-fn leave_the_terminal() -> Result<(), Failure> {
-    // Not being in the terminal's session is all there is to being in the background. This fails only for a process
-    // that leads a group, which then is in nobody's way.
-    let _ = rustix::process::setsid();
-    let mut stdout = io::stdout();
-    writeln!(stdout, "{READY}")?;
-    stdout.flush()?;
-    let_go().map_err(|error| Failure::host("cannot leave the terminal", &error))
-}
-
+/// Gives the terminal and the working directory back, so that nothing but the mount keeps them.
 fn let_go() -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;

@@ -1,9 +1,14 @@
 //! `mount` and `unmount`: the command returns when the files are there, and leaves when they are not.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
+
+use undercroft_oracle::Image;
 
 use crate::support::{PROGRAM, run, small, tool, undercroft};
 
@@ -85,4 +90,82 @@ fn a_mount_that_fails_says_why() {
     let message = at(image.path(), dir.path(), &["-o", "ro,allow_otter"]).failed(2);
     assert_eq!(message, "unknown mount option \"allow_otter\"");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// A file that programs cannot read, and why.
+fn damaged() -> Image {
+    let image = small(&[("/bad", "content that does not fit into the inode"), ("/good", "fine")]);
+    image.debugfs_write(&["set_inode_field bad block[0] 0"]).unwrap();
+    image
+}
+
+/// Reads the bad file twice, and the good one.
+fn read_all(point: &Path, user: u32) {
+    let cat = |name: &str| Command::new("cat").arg(point.join(name)).uid(user).gid(user).output().unwrap();
+    for _ in 0..2 {
+        let output = cat("bad");
+        assert!(!output.status.success());
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(complaint.contains("Structure needs cleaning"), "{complaint}");
+    }
+    assert_eq!(cat("good").stdout, b"fine");
+}
+
+/// The program that reads learns an error number; the sentence that the server has must not be lost with its terminal.
+#[test]
+fn what_is_wrong_stands_in_the_log_that_was_named() {
+    let image = damaged();
+    let dir = tempfile::tempdir().unwrap();
+    let point = dir.path().join("point");
+    fs::create_dir(&point).unwrap();
+    fs::write(dir.path().join("-faults"), "an earlier line\n").unwrap();
+    let mut mount = Command::new(PROGRAM);
+    mount.args(["mount", "--log=-faults"]).arg(image.path()).arg("point").current_dir(dir.path());
+    run(&mut mount).succeeded();
+    read_all(&point, 0);
+    undercroft([OsStr::new("unmount"), point.as_os_str()]).succeeded();
+    let log = fs::read_to_string(dir.path().join("-faults")).unwrap();
+    let line = log.strip_prefix("an earlier line\n").and_then(|log| log.strip_suffix('\n')).unwrap();
+    let (time, told) = line.split_once(' ').unwrap();
+    assert!(time.len() == "2026-01-02T03:04:05Z".len() && time.ends_with('Z'), "{line}");
+    let about = format!("{} on {}: corrupt extent", image.path().display(), point.display());
+    assert!(told.starts_with(&about), "{line}");
+    assert!(!line.contains('\n'), "said more than once: {line}");
+
+    let mut mount = Command::new(PROGRAM);
+    mount.args(["mount", "--log", "/nonexistent/log"]).arg(image.path()).arg(&point);
+    let message = run(&mut mount).failed(8);
+    assert_eq!(message, "cannot write the log /nonexistent/log: No such file or directory");
+    assert_eq!(fs::read_dir(&point).unwrap().count(), 0);
+}
+
+/// Whoever names no log finds it where logs of programs of one's own are kept, and no file if there was nothing to say.
+#[test]
+fn an_ordinary_user_has_a_log_too() {
+    const USER: u32 = 65534;
+    let image = damaged();
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["point", "state"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+        chown(dir.path().join(name), Some(USER), Some(USER)).unwrap();
+    }
+    let (point, log) = (dir.path().join("point"), dir.path().join("state/undercroft/mount.log"));
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    // As it is on every machine where users may mount.
+    fs::set_permissions("/dev/fuse", Permissions::from_mode(0o666)).unwrap();
+    // Where everybody may get at it, whatever the way to the scratch directory is like.
+    fs::copy(image.path(), dir.path().join("disk.img")).unwrap();
+    let by_user = |args: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.args(args).current_dir(dir.path()).env("XDG_STATE_HOME", dir.path().join("state"));
+        run(command.uid(USER).gid(USER)).succeeded();
+    };
+    by_user(&["mount", "disk.img", "point"]);
+    assert!(!log.exists());
+    read_all(&point, USER);
+    by_user(&["unmount", "point"]);
+    let said = fs::read_to_string(&log).unwrap();
+    assert!(said.contains("disk.img on ") && said.contains(": corrupt extent"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(fs::metadata(log.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
 }
