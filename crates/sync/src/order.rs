@@ -27,6 +27,10 @@ lock_order! {
     NAME = "name", rank 200;
     /// An inode's own state. Several: ancestors first, otherwise by ascending number, duplicates merged.
     INODE = "inode", rank 300;
+    /// The attributes of an inode in memory, while they are written.
+    INODE_ATTRIBUTES = "inode_attributes", rank 310;
+    /// The extended attributes of an inode in memory.
+    XATTRS = "xattrs", rank 315;
     /// What an inode keeps in memory about its access control list.
     ACL_CACHE = "acl_cache", rank 320;
     /// The name cache's list of directories that hold names.
@@ -37,12 +41,20 @@ lock_order! {
     INODE_CACHE = "inode_cache", rank 360;
     /// One inode on its way from the filesystem into the inode cache.
     INODE_LOAD = "inode_load", rank 370;
+    /// Some of the names of one directory in memory. A new one inside the one it comes from.
+    NAME_TABLE = "name_table", rank 380;
+    /// Some of the inode numbers of a filesystem in memory.
+    NUMBERS = "numbers", rank 390;
     /// The journal or log handle.
     JOURNAL = "journal", rank 400;
     /// A block group or allocation group. Several: by ascending number.
     GROUP = "group", rank 500;
     /// An inode cluster or another index structure.
     INDEX = "index", rank 600;
+    /// The table of a file's chunks, in a filesystem in memory.
+    CONTENTS = "contents", rank 620;
+    /// The pages of one chunk of a file, in a filesystem in memory.
+    PAGES = "pages", rank 640;
     /// A shard of the buffer cache, or one buffer.
     BUFFER = "buffer", rank 700;
     /// A shard of the orphan list.

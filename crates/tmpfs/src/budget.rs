@@ -9,14 +9,14 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Groups of threads; more than the processors of most machines.
-const STRIPES: usize = 16;
+pub(crate) const STRIPES: usize = 16;
 
 /// How much moves from the pot to a stripe at once. A stripe with twice as much gives as much back.
 const BATCH: u64 = 64;
 
 /// So many things to be had.
 #[derive(Debug)]
-pub struct Budget {
+pub(crate) struct Budget {
     limit: u64,
     pot: Stripe,
     stripes: [Stripe; STRIPES],
@@ -30,26 +30,26 @@ struct Stripe(AtomicU64);
 impl Budget {
     /// A budget of `limit` things, all of them to be had.
     #[must_use]
-    pub fn new(limit: u64) -> Self {
+    pub(crate) fn new(limit: u64) -> Self {
         Self { limit, pot: Stripe(AtomicU64::new(limit)), stripes: Default::default() }
     }
 
     /// How many things there are, handed out or not.
     #[must_use]
-    pub fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
     /// About how many are left; exact while nobody takes or gives back.
     #[must_use]
-    pub fn left(&self) -> u64 {
+    pub(crate) fn left(&self) -> u64 {
         let parts = self.stripes.iter().chain([&self.pot]);
         parts.map(|part| part.0.load(Ordering::Relaxed)).fold(0, u64::saturating_add)
     }
 
     /// Takes `count` things, or none: `false` says that so many are not left.
     #[must_use]
-    pub fn take(&self, count: u64) -> bool {
+    pub(crate) fn take(&self, count: u64) -> bool {
         let own = &self.stripes[thread_group()];
         if own.take(count) {
             return true;
@@ -62,7 +62,7 @@ impl Budget {
     }
 
     /// Gives `count` things back that were taken.
-    pub fn give(&self, count: u64) {
+    pub(crate) fn give(&self, count: u64) {
         let own = &self.stripes[thread_group()];
         if own.give(count) + count >= 2 * BATCH {
             let surplus = own.take_up_to(count.max(BATCH));

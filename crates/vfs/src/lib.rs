@@ -9,7 +9,9 @@
 
 mod acl;
 mod attr;
+mod attributes;
 mod change;
+pub mod clock;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod contract;
@@ -24,6 +26,7 @@ mod memory_fs;
 #[cfg(all(test, shuttle))]
 mod model_tests;
 mod name_cache;
+mod name_table;
 mod namespace;
 mod node;
 mod path;
@@ -39,6 +42,7 @@ pub use contract::{DirEntry, DirOffset, Extent, FileSystem, Found, Inode, Limits
 pub use credentials::Credentials;
 pub use error::{Corruption, Error, Result};
 pub use file::File;
+pub use name_table::{InsertError, NameTable};
 pub use node::Node;
 pub use path::{Follow, PATH_MAX_BYTES};
 pub use permission::{Access, NewFile, check_access, check_delete, new_file_owner};

@@ -1,0 +1,281 @@
+//! Directories: a concurrent table of names, and what happens to inodes when names change.
+//!
+//! The caller holds the locks of the names that change. Everything here that several names have in common (a
+//! directory's count of links, its times) is an atomic of its own; there is no lock of a directory.
+//!
+//! **Moving a name** is one step for whoever looks. The old name is first marked as moving; then the new name is put
+//! in, or takes the place of what was there; then the old name goes. Who finds a mark does not answer but waits for
+//! the name's lock. So nobody who has seen the new name still finds the old one. In an exchange both are marked.
+//!
+//! An inode's place in the table of numbers is made before its first name and let go after its last.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use undercroft_sync::order;
+use undercroft_vfs::{
+    DirEntry, DirOffset, Error, FileType, Found, Ino, InsertError, NameTable, NewInode, Node, Result,
+};
+
+use crate::inode::TmpInode;
+
+pub(crate) struct Directory {
+    names: NameTable<Name>,
+    /// The directory that `..` stands for.
+    parent: AtomicU64,
+}
+
+/// What a name stands for. The table of numbers owns the inode.
+struct Name {
+    node: Weak<Node>,
+    ino: Ino,
+    kind: FileType,
+    moving: AtomicBool,
+}
+
+/// Positions in a directory: these two, then the keys of the names, moved up by [`FIRST_NAME`].
+const DOT: u64 = 0;
+const DOT_DOT: u64 = 1;
+const FIRST_NAME: u64 = 2;
+
+impl Directory {
+    pub(crate) fn new(parent: Ino) -> Self {
+        Self { names: NameTable::new(&order::NAME_TABLE), parent: AtomicU64::new(parent.0) }
+    }
+
+    fn parent(&self) -> Ino {
+        Ino(self.parent.load(Ordering::Relaxed))
+    }
+
+    /// Sets or clears a name's mark.
+    fn mark_moving(&self, name: &[u8], moving: bool) {
+        // Release: who sees the mark cleared sees what was done before.
+        let _ = self.names.get(name, |entry| entry.moving.store(moving, Ordering::Release));
+    }
+
+    fn insert(&self, name: &[u8], entry: Name) -> Result<()> {
+        self.names.insert(name, entry).map_err(|error| match error {
+            InsertError::Exists => Error::Exists,
+            InsertError::Full => Error::NoSpace,
+        })
+    }
+}
+
+impl Name {
+    fn of(node: &Arc<Node>) -> Self {
+        Self::marked(node, false)
+    }
+
+    fn marked(node: &Arc<Node>, moving: bool) -> Self {
+        Self {
+            node: Arc::downgrade(node),
+            ino: node.ino(),
+            kind: node.kind(),
+            moving: AtomicBool::new(moving),
+        }
+    }
+
+    fn found(&self) -> Option<Found> {
+        if self.moving.load(Ordering::Acquire) {
+            return Some(Found::Moving);
+        }
+        self.node.upgrade().map(Found::Node)
+    }
+}
+
+pub(crate) fn lookup(dir: &TmpInode, name: &[u8]) -> Result<Option<Found>> {
+    let directory = dir.directory()?;
+    let by_number = |ino| dir.home().find(ino).map(|node| Some(Found::Node(node))).ok_or(Error::Stale);
+    match name {
+        b"." => return by_number(dir.ino()),
+        b".." => return by_number(directory.parent()),
+        _ => {}
+    }
+    loop {
+        match directory.names.get(name, Name::found) {
+            None => return Ok(None),
+            Some(Some(found)) => return Ok(Some(found)),
+            // The inode went after the table was read, and the name before the inode: look again.
+            Some(None) => std::hint::spin_loop(),
+        }
+    }
+}
+
+pub(crate) fn read_dir(
+    dir: &TmpInode,
+    from: DirOffset,
+    sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+) -> Result<()> {
+    let directory = dir.directory()?;
+    let dots: [(u64, &[u8], Ino); 2] = [(DOT, b".", dir.ino()), (DOT_DOT, b"..", directory.parent())];
+    for (at, name, ino) in dots {
+        let next = DirOffset(at + 1);
+        let entry = DirEntry { name, ino, kind: Some(FileType::Directory), next };
+        if from.0 <= at && sink(entry).is_break() {
+            return Ok(());
+        }
+    }
+    let _ = directory.names.scan(from.0.saturating_sub(FIRST_NAME), |key, name, entry| {
+        let next = DirOffset(FIRST_NAME + key + 1);
+        sink(DirEntry { name, ino: entry.ino, kind: Some(entry.kind), next })
+    });
+    Ok(())
+}
+
+pub(crate) fn create(dir: &TmpInode, name: &[u8], new: &NewInode<'_>) -> Result<Arc<Node>> {
+    let directory = dir.directory()?;
+    let node = TmpInode::make(&dir.home().here(), new, Some(dir.ino()))?;
+    let inode: &TmpInode = node.inode_as()?;
+    inode.set_links(if inode.is_directory() { 2 } else { 1 });
+    dir.home().name(&node);
+    if let Err(error) = directory.insert(name, Name::of(&node)) {
+        dir.home().unname(&node);
+        return Err(error);
+    }
+    if inode.is_directory() {
+        dir.add_link()?;
+    }
+    dir.meta().touch_content();
+    Ok(node)
+}
+
+pub(crate) fn create_unnamed(dir: &TmpInode, new: &NewInode<'_>) -> Result<Arc<Node>> {
+    let node = TmpInode::make(&dir.home().here(), new, Some(dir.ino()))?;
+    node.inode_as::<TmpInode>()?.make_linkable();
+    dir.home().unname(&node);
+    Ok(node)
+}
+
+pub(crate) fn link(dir: &TmpInode, name: &[u8], node: &Arc<Node>) -> Result<()> {
+    let directory = dir.directory()?;
+    let inode: &TmpInode = node.inode_as()?;
+    if directory.names.get(name, |_| ()).is_some() {
+        return Err(Error::Exists);
+    }
+    if inode.add_link()? {
+        dir.home().name(node);
+    }
+    if let Err(error) = directory.insert(name, Name::of(node)) {
+        take_link(dir, node, inode);
+        return Err(error);
+    }
+    inode.meta().touch_inode();
+    dir.meta().touch_content();
+    Ok(())
+}
+
+pub(crate) fn unlink(dir: &TmpInode, name: &[u8], victim: &Arc<Node>) -> Result<()> {
+    let directory = dir.directory()?;
+    let inode: &TmpInode = victim.inode_as()?;
+    if inode.is_directory() && !inode.directory()?.names.is_empty() {
+        return Err(Error::NotEmpty);
+    }
+    if !directory.names.remove(name) {
+        return Err(Error::NotFound);
+    }
+    release(dir, victim, inode);
+    dir.meta().touch_content();
+    Ok(())
+}
+
+pub(crate) fn rename(
+    dir: &TmpInode,
+    name: &[u8],
+    moved: &Arc<Node>,
+    to: &TmpInode,
+    to_name: &[u8],
+    replaced: Option<&Arc<Node>>,
+    whiteout: Option<&NewInode<'_>>,
+) -> Result<()> {
+    let (from_directory, to_directory) = (dir.directory()?, to.directory()?);
+    let inode: &TmpInode = moved.inode_as()?;
+    if let Some(replaced) = replaced {
+        let replaced: &TmpInode = replaced.inode_as()?;
+        if replaced.is_directory() && !replaced.directory()?.names.is_empty() {
+            return Err(Error::NotEmpty);
+        }
+    }
+    let whiteout =
+        whiteout.map(|new| TmpInode::make(&dir.home().here(), new, Some(dir.ino()))).transpose()?;
+
+    from_directory.mark_moving(name, true);
+    if replaced.is_some() {
+        to_directory.names.replace(to_name, Name::of(moved));
+    } else if let Err(error) = to_directory.insert(to_name, Name::of(moved)) {
+        from_directory.mark_moving(name, false);
+        return Err(error);
+    }
+    if let Some(whiteout) = &whiteout {
+        whiteout.inode_as::<TmpInode>()?.set_links(1);
+        dir.home().name(whiteout);
+        from_directory.names.replace(name, Name::of(whiteout));
+    } else {
+        from_directory.names.remove(name);
+    }
+
+    if let Some(replaced) = replaced {
+        release(to, replaced, replaced.inode_as()?);
+    }
+    if inode.is_directory() && dir.ino() != to.ino() {
+        inode.directory()?.parent.store(to.ino().0, Ordering::Relaxed);
+        to.add_link()?;
+        dir.drop_link();
+    }
+    inode.meta().touch_inode();
+    dir.meta().touch_content();
+    if dir.ino() != to.ino() {
+        to.meta().touch_content();
+    }
+    Ok(())
+}
+
+pub(crate) fn exchange(
+    dir: &TmpInode,
+    name: &[u8],
+    one: &Arc<Node>,
+    to: &TmpInode,
+    to_name: &[u8],
+    other: &Arc<Node>,
+) -> Result<()> {
+    let (one_directory, other_directory) = (dir.directory()?, to.directory()?);
+    let (one_inode, other_inode): (&TmpInode, &TmpInode) = (one.inode_as()?, other.inode_as()?);
+    one_directory.mark_moving(name, true);
+    other_directory.mark_moving(to_name, true);
+    one_directory.names.replace(name, Name::marked(other, true));
+    other_directory.names.replace(to_name, Name::of(one));
+    one_directory.mark_moving(name, false);
+
+    if dir.ino() != to.ino() {
+        for (inode, from, to) in [(one_inode, dir, to), (other_inode, to, dir)] {
+            if inode.is_directory() {
+                inode.directory()?.parent.store(to.ino().0, Ordering::Relaxed);
+                to.add_link()?;
+                from.drop_link();
+            }
+        }
+        to.meta().touch_content();
+    }
+    one_inode.meta().touch_inode();
+    other_inode.meta().touch_inode();
+    dir.meta().touch_content();
+    Ok(())
+}
+
+/// The inode has lost a name in `dir`.
+fn release(dir: &TmpInode, victim: &Arc<Node>, inode: &TmpInode) {
+    if inode.is_directory() {
+        // Its own `.` goes with it, and its `..` does not count for the parent any more.
+        inode.drop_link();
+        dir.drop_link();
+    }
+    take_link(dir, victim, inode);
+    inode.meta().touch_inode();
+}
+
+/// Takes one from the inode's count, and with the last one its place among those with names.
+fn take_link(dir: &TmpInode, node: &Arc<Node>, inode: &TmpInode) {
+    if inode.drop_link() {
+        dir.home().unname(node);
+    }
+}

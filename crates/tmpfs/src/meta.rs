@@ -1,0 +1,189 @@
+//! An inode's attributes: what is set by somebody, and what changes by itself.
+//!
+//! What is set (permissions, owner, times given by `utimensat`) is read without a lock and written under one. Times
+//! that change because the content or the inode changed are [`ChangeTime`]s, which need no lock either; the later
+//! ones count. A time that is set takes the place of what was touched before.
+
+use undercroft_sync::{Mutex, order};
+use undercroft_vfs::clock::{self, ChangeTime};
+use undercroft_vfs::{AttrChange, InodeFlags, NewTime, Timestamp};
+
+use crate::words::Words;
+
+pub(crate) struct Meta {
+    set: Words<WORDS>,
+    /// Held by who writes `set`.
+    writing: Mutex<()>,
+    /// Content changed, and with it the inode.
+    content: ChangeTime,
+    /// The inode changed, and the content did not.
+    inode: ChangeTime,
+}
+
+/// What somebody has set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) permissions: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) flags: InodeFlags,
+    pub(crate) project: u32,
+    pub(crate) accessed: Timestamp,
+    pub(crate) modified: Timestamp,
+    pub(crate) changed: Timestamp,
+    pub(crate) created: Timestamp,
+}
+
+const WORDS: usize = 9;
+
+impl Meta {
+    /// Of an inode that is made now.
+    pub(crate) fn new(permissions: u16, uid: u32, gid: u32) -> Self {
+        let now = clock::now_coarse();
+        let settings = Settings {
+            permissions,
+            uid,
+            gid,
+            flags: InodeFlags::empty(),
+            project: 0,
+            accessed: now,
+            modified: now,
+            changed: now,
+            created: now,
+        };
+        Self {
+            set: Words::new(settings.to_words()),
+            writing: Mutex::new(&order::INODE_ATTRIBUTES, ()),
+            content: ChangeTime::new(),
+            inode: ChangeTime::new(),
+        }
+    }
+
+    /// Everything as it is now.
+    pub(crate) fn read(&self) -> Settings {
+        let mut settings = Settings::from_words(self.set.read());
+        if let Some(touched) = self.content.look() {
+            settings.modified = touched;
+            settings.changed = settings.changed.max(touched);
+        }
+        if let Some(touched) = self.inode.look() {
+            settings.changed = settings.changed.max(touched);
+        }
+        settings
+    }
+
+    /// The content changed.
+    pub(crate) fn touch_content(&self) {
+        self.content.touch();
+    }
+
+    /// The inode changed.
+    pub(crate) fn touch_inode(&self) {
+        self.inode.touch();
+    }
+
+    pub(crate) fn change(&self, change: &AttrChange) {
+        let _writing = self.writing.lock();
+        // With what was touched before, which a time that is set takes the place of.
+        let mut settings = Settings::from_words(self.set.read());
+        let now = clock::now();
+        let time = |new: NewTime| match new {
+            NewTime::Now => now,
+            NewTime::At(time) => time,
+        };
+        settings.permissions = change.permissions.unwrap_or(settings.permissions);
+        settings.uid = change.uid.unwrap_or(settings.uid);
+        settings.gid = change.gid.unwrap_or(settings.gid);
+        settings.flags = change.flags.unwrap_or(settings.flags);
+        settings.project = change.project.unwrap_or(settings.project);
+        settings.accessed = change.accessed.map_or(settings.accessed, time);
+        settings.changed = change.changed.unwrap_or(now);
+        if let Some(modified) = change.modified {
+            settings.modified = time(modified);
+            self.content.reset();
+        }
+        if change.changed.is_some() {
+            self.inode.reset();
+        }
+        self.set.write(settings.to_words());
+    }
+}
+
+impl Settings {
+    fn to_words(self) -> [u64; WORDS] {
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let times = [self.accessed, self.modified, self.changed, self.created];
+        let [a, m, c, b] = times.map(|time| time.seconds.cast_unsigned());
+        let [an, mn, cn, bn] = times.map(|time| time.nanoseconds);
+        [
+            pair(self.permissions.into(), self.project),
+            pair(self.uid, self.gid),
+            self.flags.bits().into(),
+            a,
+            m,
+            c,
+            b,
+            pair(an, mn),
+            pair(cn, bn),
+        ]
+    }
+
+    fn from_words([mode, owner, flags, a, m, c, b, am, cb]: [u64; WORDS]) -> Self {
+        let time = |seconds: u64, nanoseconds: u64| Timestamp {
+            seconds: seconds.cast_signed(),
+            nanoseconds: nanoseconds as u32,
+        };
+        Self {
+            permissions: mode as u16,
+            uid: owner as u32,
+            gid: (owner >> 32) as u32,
+            flags: InodeFlags::from_bits_retain(flags as u32),
+            project: (mode >> 32) as u32,
+            accessed: time(a, am),
+            modified: time(m, am >> 32),
+            changed: time(c, cb),
+            created: time(b, cb >> 32),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_survive_their_packing() {
+        let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        let settings = Settings {
+            permissions: 0o7531,
+            uid: u32::MAX,
+            gid: 77,
+            flags: InodeFlags::IMMUTABLE | InodeFlags::APPEND,
+            project: 99,
+            accessed: time(-5, 1),
+            modified: time(i64::MAX, 999_999_999),
+            changed: time(0, 3),
+            created: time(i64::MIN, 4),
+        };
+        assert_eq!(Settings::from_words(settings.to_words()), settings);
+    }
+
+    #[test]
+    fn a_time_that_is_set_stays_until_the_next_change() {
+        let meta = Meta::new(0o644, 0, 0);
+        let past = Timestamp { seconds: 1000, nanoseconds: 5 };
+        let before = meta.read().changed;
+        meta.touch_content();
+        meta.change(&AttrChange { modified: Some(NewTime::At(past)), ..AttrChange::default() });
+        let set = meta.read();
+        assert_eq!(set.modified, past);
+        assert!(set.changed > before);
+        meta.touch_inode();
+        assert_eq!(meta.read().modified, past);
+        assert!(meta.read().changed > set.changed);
+        meta.touch_content();
+        let touched = meta.read();
+        assert!(touched.modified > past);
+        assert_eq!(touched.modified, touched.changed);
+    }
+}

@@ -1,0 +1,266 @@
+//! The nodes of the trie: leaves with slots for entries, and branches.
+//!
+//! Unsafe: nodes and entries are reached through crossbeam's epoch pointers, whose targets live until every reader
+//! that was pinned when they were unlinked is done. What is said about who unlinks what is the proof; see each block.
+#![expect(unsafe_code, reason = "epoch pointers: readers without locks")]
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
+use undercroft_sync::{LockClass, Mutex, MutexGuard};
+
+/// Entries of a leaf; chosen so that a leaf fills four cache lines.
+pub(super) const SLOTS: usize = 14;
+
+/// Bits of the key that one branch tells apart.
+pub(super) const FANOUT_BITS: u32 = 3;
+pub(super) const FANOUT: usize = 1 << FANOUT_BITS;
+
+/// A name and what it stands for.
+pub(super) struct Entry<V> {
+    pub(super) key: u64,
+    pub(super) name: Box<[u8]>,
+    pub(super) value: V,
+}
+
+/// A child of a branch, or the root: nothing, a leaf or a branch. Whoever changes it from a leaf to something else
+/// holds the leaf's lock; from nothing to a leaf it is changed by compare-and-swap.
+pub(super) struct Child<V>(Atomic<Node<V>>);
+
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a node is only ever allocated, and a branch is rarer than leaves"
+)]
+pub(super) enum Node<V> {
+    Leaf(Leaf<V>),
+    Branch(Box<[Child<V>; FANOUT]>),
+}
+
+/// Slots for entries.
+///
+/// A slot is free while its pointer is null. Its key is written before its pointer, and is only a hint for readers:
+/// what counts is the key and the name in the entry.
+#[repr(align(64))]
+pub(super) struct Leaf<V> {
+    state: Mutex<State>,
+    /// How often a writer had to wait here.
+    waits: AtomicU32,
+    keys: [AtomicU64; SLOTS],
+    entries: [Atomic<Entry<V>>; SLOTS],
+}
+
+/// What a writer must know of a leaf it has locked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is part of the trie and has so many entries.
+    Live(u8),
+    /// A branch or nothing has taken its place; it does not change any more.
+    Replaced,
+}
+
+/// A leaf whose lock is held, as proof for those who change it.
+pub(super) struct Locked<'a, V> {
+    leaf: &'a Leaf<V>,
+    state: MutexGuard<'a, State>,
+}
+
+impl<V> Child<V> {
+    pub(super) fn empty() -> Self {
+        Self(Atomic::null())
+    }
+
+    pub(super) fn get<'g>(&self, guard: &'g Guard) -> Option<&'g Node<V>> {
+        // SAFETY: a node is destroyed only by `Locked::replace` and `drop`; the first defers it past this guard, the
+        // second has the table for itself.
+        unsafe { self.0.load(Acquire, guard).as_ref() }
+    }
+
+    /// The node here, which is a new leaf if there was none.
+    pub(super) fn get_or_leaf<'g>(&self, class: &'static LockClass, guard: &'g Guard) -> &'g Node<V> {
+        loop {
+            if let Some(node) = self.get(guard) {
+                return node;
+            }
+            let leaf = Owned::new(Node::Leaf(Leaf::new(class)));
+            // Whoever comes first; the other's leaf is dropped.
+            let _ = self.0.compare_exchange(Shared::null(), leaf, Release, Relaxed, guard);
+        }
+    }
+
+    /// Takes the subtree out of a table that nobody uses any more.
+    pub(super) fn take(&mut self) -> Option<Box<Node<V>>> {
+        let taken = std::mem::replace(&mut self.0, Atomic::null());
+        // SAFETY: `&mut self` says that no other thread can reach this child, and it was not destroyed before: who
+        // does that puts something else in its place.
+        unsafe { taken.try_into_owned().map(Owned::into_box) }
+    }
+}
+
+impl<V> Leaf<V> {
+    fn new(class: &'static LockClass) -> Self {
+        Self {
+            state: Mutex::new(class, State::Live(0)),
+            waits: AtomicU32::new(0),
+            keys: Default::default(),
+            entries: std::array::from_fn(|_| Atomic::null()),
+        }
+    }
+
+    /// Locks the leaf for changing it; `None` if it is not part of the trie any more.
+    pub(super) fn lock(&self) -> Option<Locked<'_, V>> {
+        let state = self.state.try_lock().unwrap_or_else(|| {
+            self.waits.fetch_add(1, Relaxed);
+            self.state.lock()
+        });
+        (*state != State::Replaced).then_some(Locked { leaf: self, state })
+    }
+
+    /// How often a writer had to wait here.
+    pub(super) fn waits(&self) -> u32 {
+        self.waits.load(Relaxed)
+    }
+
+    /// The entry with this name, whose hash is all of the key but its last bits.
+    pub(super) fn find<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<&'g Entry<V>> {
+        self.position(hash, name, guard).map(|(_, entry)| entry)
+    }
+
+    /// The entries, in no order.
+    pub(super) fn entries<'g>(&'g self, guard: &'g Guard) -> impl Iterator<Item = &'g Entry<V>> {
+        // SAFETY: an entry is destroyed by `Locked::put`, `Locked::remove` and `drop`; the first two defer it past
+        // this guard, the last has the table for itself.
+        self.entries.iter().filter_map(|entry| unsafe { entry.load(Acquire, guard).as_ref() })
+    }
+
+    fn position<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<(usize, &'g Entry<V>)> {
+        for (at, (key, entry)) in self.keys.iter().zip(&self.entries).enumerate() {
+            if key.load(Relaxed) & super::table::HASH_MASK != hash {
+                continue;
+            }
+            // SAFETY: as in `entries`.
+            let entry = unsafe { entry.load(Acquire, guard).as_ref() };
+            if let Some(entry) = entry
+                && entry.key & super::table::HASH_MASK == hash
+                && *entry.name == *name
+            {
+                return Some((at, entry));
+            }
+        }
+        None
+    }
+
+    /// Takes the entries out of a leaf that nobody uses any more.
+    pub(super) fn take_entries(&mut self) -> impl Iterator<Item = Box<Entry<V>>> {
+        self.entries.iter_mut().filter_map(|entry| {
+            let taken = std::mem::replace(entry, Atomic::null());
+            // SAFETY: `&mut self` says that no other thread can reach the entry, and a live leaf's entries belong
+            // to it alone: a split hands them on and marks the old leaf, which is never asked for them.
+            unsafe { taken.try_into_owned().map(Owned::into_box) }
+        })
+    }
+}
+
+impl<V> Locked<'_, V> {
+    pub(super) fn len(&self) -> usize {
+        match *self.state {
+            State::Live(len) => usize::from(len),
+            State::Replaced => 0,
+        }
+    }
+
+    pub(super) fn has(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {
+        self.leaf.find(hash, name, guard).is_some()
+    }
+
+    /// The least key for this hash that no entry has.
+    pub(super) fn free_key(&self, hash: u64, guard: &Guard) -> Option<u64> {
+        (hash..=hash | !super::table::HASH_MASK & super::table::KEY_MAX)
+            .find(|&key| self.leaf.entries(guard).all(|entry| entry.key != key))
+    }
+
+    /// Adds an entry; gives it back if every slot is taken.
+    pub(super) fn add(&mut self, entry: Owned<Entry<V>>, guard: &Guard) -> Result<(), Owned<Entry<V>>> {
+        let free = |slot: &Atomic<Entry<V>>| slot.load(Relaxed, guard).is_null();
+        let Some(at) = self.leaf.entries.iter().position(free) else { return Err(entry) };
+        self.leaf.keys[at].store(entry.key, Relaxed);
+        // Release: who sees the pointer sees the entry behind it, and the key before it.
+        self.leaf.entries[at].store(entry, Release);
+        self.set_len(self.len() + 1);
+        Ok(())
+    }
+
+    /// Puts another value in the place of the one that `name` has, under the same key; `false` if it has none.
+    pub(super) fn put(&mut self, hash: u64, name: &[u8], value: V, guard: &Guard) -> bool {
+        let Some((at, old)) = self.leaf.position(hash, name, guard) else { return false };
+        let new = Owned::new(Entry { key: old.key, name: name.into(), value });
+        let old = self.leaf.entries[at].swap(new, Release, guard);
+        // SAFETY: the swap took it out of the only slot it was in, and this is the only thread that did: the leaf is
+        // locked. Readers that still have it are pinned.
+        unsafe { guard.defer_destroy(old) };
+        true
+    }
+
+    /// Removes an entry; `false` if there is none.
+    pub(super) fn remove(&mut self, hash: u64, name: &[u8], guard: &Guard) -> bool {
+        let Some((at, _)) = self.leaf.position(hash, name, guard) else { return false };
+        let old = self.leaf.entries[at].swap(Shared::null(), Release, guard);
+        // SAFETY: as in `put`.
+        unsafe { guard.defer_destroy(old) };
+        self.set_len(self.len() - 1);
+        true
+    }
+
+    /// Puts a branch in the place of this leaf, and its entries into new leaves below it. `child` is where the leaf
+    /// hangs, `shift` the bits of a key below those that the branch tells apart.
+    pub(super) fn split(self, child: &Child<V>, shift: u32, class: &'static LockClass, guard: &Guard) {
+        let branch: Box<[Child<V>; FANOUT]> = Box::new(std::array::from_fn(|_| Child::empty()));
+        let mut lens = [0_usize; FANOUT];
+        for slot in &self.leaf.entries {
+            let entry = slot.load(Relaxed, guard);
+            // SAFETY: as in `Leaf::entries`.
+            let Some(key) = (unsafe { entry.as_ref() }).map(|entry| entry.key) else { continue };
+            let to = index(key, shift);
+            let Node::Leaf(leaf) = branch[to].get_or_leaf(class, guard) else { continue };
+            leaf.keys[lens[to]].store(key, Relaxed);
+            // The entry is in two leaves from now on, but only the new one will ever destroy it.
+            leaf.entries[lens[to]].store(entry, Relaxed);
+            lens[to] += 1;
+        }
+        for (child, len) in branch.iter().zip(lens) {
+            if let Some(Node::Leaf(leaf)) = child.get(guard) {
+                *leaf.state.lock_nested(1) = State::Live(len as u8);
+            }
+        }
+        self.replace(child, Some(Node::Branch(branch)), guard);
+    }
+
+    /// Takes an empty leaf out of the trie.
+    pub(super) fn prune(self, child: &Child<V>, guard: &Guard) {
+        debug_assert_eq!(self.len(), 0);
+        self.replace(child, None, guard);
+    }
+
+    fn replace(mut self, child: &Child<V>, node: Option<Node<V>>, guard: &Guard) {
+        // Release: who sees the branch sees its leaves.
+        let old = match node {
+            Some(node) => child.0.swap(Owned::new(node), Release, guard),
+            None => child.0.swap(Shared::null(), Release, guard),
+        };
+        *self.state = State::Replaced;
+        drop(self.state);
+        // SAFETY: the swap took the leaf out of the only place it hung, and whoever does that holds the leaf's lock
+        // and found it live, so it happens once. Dropping a leaf drops no entries. Readers that still have it are
+        // pinned, and so are writers that wait for its lock.
+        unsafe { guard.defer_destroy(old) };
+    }
+
+    fn set_len(&mut self, len: usize) {
+        *self.state = State::Live(len as u8);
+    }
+}
+
+/// Which child of a branch a key belongs to.
+pub(super) fn index(key: u64, shift: u32) -> usize {
+    (key >> shift) as usize & (FANOUT - 1)
+}

@@ -1,0 +1,237 @@
+//! The trie as a table of names.
+
+use std::fmt;
+use std::hash::BuildHasher;
+use std::ops::ControlFlow;
+use std::sync::OnceLock;
+
+use crossbeam_epoch::{Guard, Owned, pin};
+use foldhash::quality::RandomState;
+use undercroft_sync::LockClass;
+
+use super::leaf::{Child, Entry, FANOUT, FANOUT_BITS, Leaf, Node, SLOTS, index};
+
+/// The bits of a key that are the name's hash.
+pub(super) const HASH_MASK: u64 = KEY_MAX & !0x7f;
+
+/// The largest key.
+pub(super) const KEY_MAX: u64 = (1 << 63) - 1;
+
+/// How far the topmost branch shifts a key: its children are told apart by the highest bits.
+const TOP_SHIFT: u32 = 63 - FANOUT_BITS;
+
+/// Below this the bits are not the hash's any more.
+const LAST_SHIFT: u32 = 7;
+
+/// A leaf at which writers waited so often is split, however few its entries are.
+const WAITS_MAX: u32 = 4;
+
+/// Leaves with no more branches than this above them are kept when they become empty.
+const KEPT_DEPTH: u32 = 2;
+
+/// The names of one directory and what they stand for.
+pub struct NameTable<V> {
+    root: Child<V>,
+    class: &'static LockClass,
+}
+
+/// Why a name was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InsertError {
+    /// It is there already.
+    #[error("the name exists already")]
+    Exists,
+    /// More names have the same hash than the table can tell apart.
+    #[error("too many names have the same hash")]
+    Full,
+}
+
+/// Where a walk from the root came to.
+struct Place<'g, V> {
+    child: &'g Child<V>,
+    leaf: &'g Leaf<V>,
+    /// Bits below those that led to the leaf.
+    shift: u32,
+    /// Branches above the leaf.
+    depth: u32,
+}
+
+impl<V: Send + Sync + 'static> NameTable<V> {
+    /// A table without names, whose locks have this class.
+    #[must_use]
+    pub fn new(class: &'static LockClass) -> Self {
+        Self { root: Child::empty(), class }
+    }
+
+    /// What `read` makes of the value of `name`, if the table has it. Takes no lock.
+    pub fn get<R>(&self, name: &[u8], read: impl FnOnce(&V) -> R) -> Option<R> {
+        let guard = pin();
+        let hash = hash(name);
+        let mut node = self.root.get(&guard)?;
+        let mut shift = TOP_SHIFT;
+        loop {
+            match node {
+                Node::Leaf(leaf) => return leaf.find(hash, name, &guard).map(|entry| read(&entry.value)),
+                Node::Branch(children) => node = children[index(hash, shift)].get(&guard)?,
+            }
+            shift -= FANOUT_BITS.min(shift);
+        }
+    }
+
+    /// Adds a name.
+    ///
+    /// # Errors
+    /// [`Exists`](InsertError::Exists), [`Full`](InsertError::Full).
+    pub fn insert(&self, name: &[u8], value: V) -> Result<(), InsertError> {
+        let guard = pin();
+        let hash = hash(name);
+        let mut entry = Owned::new(Entry { key: hash, name: name.into(), value });
+        loop {
+            let Place { child, leaf, shift, depth: _ } = self.descend(hash, &guard);
+            let Some(mut locked) = leaf.lock() else { continue };
+            let crowded = leaf.waits() >= WAITS_MAX || locked.len() == SLOTS;
+            if crowded && shift >= LAST_SHIFT {
+                locked.split(child, shift, self.class, &guard);
+                continue;
+            }
+            if locked.has(hash, name, &guard) {
+                return Err(InsertError::Exists);
+            }
+            entry.key = locked.free_key(hash, &guard).ok_or(InsertError::Full)?;
+            match locked.add(entry, &guard) {
+                Ok(()) => return Ok(()),
+                Err(_) => return Err(InsertError::Full),
+            }
+        }
+    }
+
+    /// Lets a name stand for another value, in one step for whoever reads; `false` if the table does not have it.
+    pub fn replace(&self, name: &[u8], value: V) -> bool {
+        let guard = pin();
+        let hash = hash(name);
+        loop {
+            let Some(place) = self.find_leaf(hash, &guard) else { return false };
+            let Some(mut locked) = place.leaf.lock() else { continue };
+            return locked.put(hash, name, value, &guard);
+        }
+    }
+
+    /// Removes a name; `false` if the table does not have it. Its value is dropped when nobody reads it any more.
+    pub fn remove(&self, name: &[u8]) -> bool {
+        let guard = pin();
+        let hash = hash(name);
+        loop {
+            let Some(place) = self.find_leaf(hash, &guard) else { return false };
+            let Some(mut locked) = place.leaf.lock() else { continue };
+            let removed = locked.remove(hash, name, &guard);
+            if locked.len() == 0 && place.depth > KEPT_DEPTH {
+                locked.prune(place.child, &guard);
+            }
+            return removed;
+        }
+    }
+
+    /// Whether there are no names.
+    pub fn is_empty(&self) -> bool {
+        self.scan(0, |_, _, _| ControlFlow::Break(())).is_continue()
+    }
+
+    /// Gives `visit` the keys, names and values from the key `from` on, in rising order of the keys, which are below
+    /// 2^63. What is added or removed meanwhile is shown or not; what is there all the time is shown once.
+    pub fn scan(
+        &self,
+        from: u64,
+        mut visit: impl FnMut(u64, &[u8], &V) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut next = from;
+        while next <= KEY_MAX {
+            // Pinned for a leaf at a time, so that a slow visitor holds up little.
+            let guard = pin();
+            let (leaf, end) = self.leaf_at(next, &guard);
+            if let Some(leaf) = leaf {
+                let mut found: [Option<&Entry<V>>; SLOTS] = [None; SLOTS];
+                let entries = leaf.entries(&guard).filter(|entry| entry.key >= next);
+                let count = found.iter_mut().zip(entries).map(|(place, entry)| *place = Some(entry)).count();
+                let found = &mut found[..count];
+                found.sort_unstable_by_key(|entry| entry.map(|entry| entry.key));
+                let mut last = None;
+                for entry in found.iter().flatten() {
+                    // A name that was removed and added again while we came by may have been in two slots.
+                    if last.replace(entry.key) != Some(entry.key) {
+                        visit(entry.key, &entry.name, &entry.value)?;
+                    }
+                }
+            }
+            next = end + 1;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The leaf that holds keys at `key`, if there is one, and the last key that belongs there.
+    fn leaf_at<'g>(&'g self, key: u64, guard: &'g Guard) -> (Option<&'g Leaf<V>>, u64) {
+        let mut child = &self.root;
+        let mut shift = TOP_SHIFT;
+        let mut end = KEY_MAX;
+        loop {
+            match child.get(guard) {
+                None => return (None, end),
+                Some(Node::Leaf(leaf)) => return (Some(leaf), end),
+                Some(Node::Branch(children)) => child = &children[index(key, shift)],
+            }
+            end = key | ((1 << shift) - 1);
+            shift -= FANOUT_BITS.min(shift);
+        }
+    }
+
+    /// The leaf for a hash, if there is one.
+    fn find_leaf<'g>(&'g self, hash: u64, guard: &'g Guard) -> Option<Place<'g, V>> {
+        let (mut child, mut shift, mut depth) = (&self.root, TOP_SHIFT, 0);
+        loop {
+            match child.get(guard)? {
+                Node::Leaf(leaf) => return Some(Place { child, leaf, shift, depth }),
+                Node::Branch(children) => child = &children[index(hash, shift)],
+            }
+            (shift, depth) = (shift - FANOUT_BITS.min(shift), depth + 1);
+        }
+    }
+
+    /// The leaf for a hash, made if there is none.
+    fn descend<'g>(&'g self, hash: u64, guard: &'g Guard) -> Place<'g, V> {
+        let (mut child, mut shift, mut depth) = (&self.root, TOP_SHIFT, 0);
+        loop {
+            match child.get_or_leaf(self.class, guard) {
+                Node::Leaf(leaf) => return Place { child, leaf, shift, depth },
+                Node::Branch(children) => child = &children[index(hash, shift)],
+            }
+            (shift, depth) = (shift - FANOUT_BITS.min(shift), depth + 1);
+        }
+    }
+}
+
+impl<V> Drop for NameTable<V> {
+    fn drop(&mut self) {
+        // With a stack: the trie's depth is bounded, but dropping level by level needs no thought about it.
+        let mut nodes: Vec<Box<Node<V>>> = self.root.take().into_iter().collect();
+        while let Some(mut node) = nodes.pop() {
+            match &mut *node {
+                Node::Leaf(leaf) => leaf.take_entries().for_each(drop),
+                Node::Branch(children) => {
+                    nodes.reserve(FANOUT);
+                    nodes.extend(children.iter_mut().filter_map(Child::take));
+                }
+            }
+        }
+    }
+}
+
+impl<V> fmt::Debug for NameTable<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NameTable").field("class", &self.class.name()).finish_non_exhaustive()
+    }
+}
+
+/// The hash of a name, in the bits of a key. Keyed anew in each process, since names come from anywhere.
+fn hash(name: &[u8]) -> u64 {
+    static STATE: OnceLock<RandomState> = OnceLock::new();
+    (STATE.get_or_init(RandomState::default).hash_one(name) >> 1) & HASH_MASK
+}

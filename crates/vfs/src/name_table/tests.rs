@@ -1,0 +1,208 @@
+//! The table against a model, and with threads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use proptest::prelude::*;
+use undercroft_sync::order;
+
+use super::{InsertError, NameTable};
+use crate::conformance::mix;
+
+fn table<V: Send + Sync + 'static>() -> NameTable<V> {
+    NameTable::new(&order::NAME_TABLE)
+}
+
+fn name(number: u64) -> Vec<u8> {
+    format!("name {number}").into_bytes()
+}
+
+fn listed<V: Copy + Send + Sync + 'static>(table: &NameTable<V>, from: u64) -> Vec<(u64, Vec<u8>, V)> {
+    let mut all = Vec::new();
+    let _ = table.scan(from, |key, name, value| {
+        all.push((key, name.to_vec(), *value));
+        ControlFlow::Continue(())
+    });
+    all
+}
+
+/// How many rounds a test with threads makes; Miri is a thousand times slower.
+const ROUNDS: u64 = if cfg!(miri) { 60 } else { 20_000 };
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 64 }, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn agrees_with_a_map(operations in prop::collection::vec((0_u8..4, 0_u64..200, any::<u32>()), 0..600)) {
+        let table = table();
+        let mut model = BTreeMap::new();
+        for (operation, number, value) in operations {
+            let name = name(number);
+            match operation {
+                0 | 1 => {
+                    let expected = if model.contains_key(&name) { Err(InsertError::Exists) } else { Ok(()) };
+                    prop_assert_eq!(table.insert(&name, value), expected);
+                    model.entry(name).or_insert(value);
+                }
+                2 => prop_assert_eq!(table.remove(&name), model.remove(&name).is_some()),
+                _ => {
+                    let there = model.get_mut(&name).map(|old| *old = value).is_some();
+                    prop_assert_eq!(table.replace(&name, value), there);
+                }
+            }
+            prop_assert_eq!(table.is_empty(), model.is_empty());
+        }
+        for number in 0..200 {
+            let name = name(number);
+            prop_assert_eq!(table.get(&name, |&value| value), model.get(&name).copied());
+        }
+        let all = listed(&table, 0);
+        prop_assert!(all.is_sorted_by(|one, other| one.0 < other.0));
+        let shown: BTreeMap<_, _> = all.iter().map(|(_, name, value)| (name.clone(), *value)).collect();
+        prop_assert_eq!(shown, model);
+        // From any key on, the rest.
+        if let Some(&(key, ..)) = all.get(all.len() / 2) {
+            prop_assert_eq!(&listed(&table, key)[..], &all[all.len() / 2..]);
+            prop_assert_eq!(&listed(&table, key + 1)[..], &all[all.len() / 2 + 1..]);
+        }
+    }
+}
+
+#[test]
+fn a_large_table_holds_and_gives_back() {
+    let count = if cfg!(miri) { 300 } else { 200_000 };
+    let table = table();
+    for number in 0..count {
+        table.insert(&name(number), number).unwrap();
+    }
+    for number in 0..count {
+        assert_eq!(table.get(&name(number), |&value| value), Some(number));
+    }
+    assert_eq!(listed(&table, 0).len() as u64, count);
+    for number in 0..count {
+        assert!(table.remove(&name(number)));
+    }
+    assert!(table.is_empty());
+    assert!(!table.remove(&name(0)));
+}
+
+#[test]
+fn values_are_dropped_once_and_all() {
+    struct Counted(Arc<AtomicUsize>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let table = table();
+    for number in 0..100 {
+        table.insert(&name(number), Counted(Arc::clone(&dropped))).unwrap();
+    }
+    assert!(table.insert(&name(0), Counted(Arc::clone(&dropped))).is_err());
+    for number in 0..40 {
+        assert!(table.remove(&name(number)));
+        assert!(table.replace(&name(number + 50), Counted(Arc::clone(&dropped))));
+    }
+    drop(table);
+    // What was removed goes when the epoch has moved on.
+    for _ in 0..10_000 {
+        crossbeam_epoch::pin().flush();
+        if dropped.load(Ordering::Relaxed) == 100 + 1 + 40 {
+            return;
+        }
+        thread::yield_now();
+    }
+    panic!("{} of 141 dropped", dropped.load(Ordering::Relaxed));
+}
+
+/// Each thread works on names of its own, all in the same small table.
+#[test]
+fn writers_of_different_names_do_not_disturb_each_other() {
+    let table = table();
+    thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let table = &table;
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let name = name(thread * 10 + mix(round) % 5);
+                    assert_eq!(table.get(&name, |_| ()), None);
+                    table.insert(&name, round).unwrap();
+                    assert_eq!(table.insert(&name, 0), Err(InsertError::Exists));
+                    assert_eq!(table.get(&name, |&value| value), Some(round));
+                    assert!(table.replace(&name, round + 1));
+                    assert_eq!(table.get(&name, |&value| value), Some(round + 1));
+                    assert!(table.remove(&name));
+                }
+            });
+        }
+    });
+    assert!(table.is_empty());
+}
+
+/// A name that stands all along is found by every look-up and shown once by every scan, while others come and go and
+/// leaves are split and freed around it.
+#[test]
+fn what_stands_all_along_is_always_found_and_shown_once() {
+    let table = table();
+    let standing: Vec<Vec<u8>> =
+        (0..if cfg!(miri) { 10 } else { 100 }).map(|number| format!("stays {number}").into_bytes()).collect();
+    for name in &standing {
+        table.insert(name, 7_u64).unwrap();
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for thread in 0..2_u64 {
+            let (table, done) = (&table, &done);
+            scope.spawn(move || {
+                for round in 0..ROUNDS / 20 {
+                    for number in 0..20 {
+                        table.insert(&name(thread * 1_000_000 + round % 50 * 1000 + number), 1).unwrap();
+                    }
+                    for number in 0..20 {
+                        assert!(table.remove(&name(thread * 1_000_000 + round % 50 * 1000 + number)));
+                    }
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+        }
+        while !done.load(Ordering::Relaxed) {
+            let mut shown = BTreeSet::new();
+            let mut last = None;
+            let _ = table.scan(0, |key, name, _| {
+                assert!(last.replace(key) < Some(key));
+                assert!(shown.insert(name.to_vec()), "{} twice", name.escape_ascii());
+                ControlFlow::Continue(())
+            });
+            for name in &standing {
+                assert!(shown.contains(name), "{} not shown", name.escape_ascii());
+                assert_eq!(table.get(name, |&value| value), Some(7));
+            }
+        }
+    });
+}
+
+/// A name whose value is replaced is never missing.
+#[test]
+fn a_replaced_name_is_never_missing() {
+    let table = table();
+    table.insert(b"name", 0_u64).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                assert!(table.replace(b"name", round));
+            }
+        });
+        scope.spawn(|| {
+            let mut last = 0;
+            while last < ROUNDS {
+                let seen = table.get(b"name", |&value| value).unwrap();
+                assert!(seen >= last);
+                last = seen;
+            }
+        });
+    });
+}
