@@ -8,12 +8,12 @@
 //! entries or with an unknown tag is corrupt: Linux never stores one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use undercroft_sync::{RwLock, order};
 
 use crate::permission::grants;
-use crate::{Access, Attr, Corruption, Credentials, FileType, Ino, Inode, Node, Result};
+use crate::{Access, Attr, Corruption, Credentials, Error, FileType, Ino, Inode, Node, Result};
 
 /// The xattr that holds the list of a file.
 pub(crate) const ACCESS_XATTR: &[u8] = b"system.posix_acl_access";
@@ -22,6 +22,8 @@ pub(crate) const ACCESS_XATTR: &[u8] = b"system.posix_acl_access";
 pub(crate) const DEFAULT_XATTR: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
+/// In entries that name nobody.
+const NO_ID: u32 = u32::MAX;
 const TAG_USER_OBJ: u16 = 0x01;
 const TAG_USER: u16 = 0x02;
 const TAG_GROUP_OBJ: u16 = 0x04;
@@ -48,23 +50,49 @@ struct Named {
 }
 
 impl Acl {
-    /// Judges the bytes of the xattr.
+    /// Judges the bytes that a filesystem has for a list.
     pub(crate) fn parse(bytes: &[u8], ino: Ino) -> Result<Self> {
-        let corrupt = |detail: &'static str| Corruption {
-            structure: "access control list",
-            ino: Some(ino),
-            block: None,
-            detail: detail.into(),
-        };
+        Self::judge(bytes).map_err(|detail| {
+            let corruption = Corruption {
+                structure: "access control list",
+                ino: Some(ino),
+                block: None,
+                detail: detail.into(),
+            };
+            corruption.into()
+        })
+    }
+
+    /// Judges the bytes that a user gives for a list: no bytes, or a version without entries, ask for none.
+    pub(crate) fn from_user(bytes: &[u8]) -> Result<Option<Self>> {
+        match bytes.split_first_chunk() {
+            None if bytes.is_empty() => return Ok(None),
+            Some((version, _)) if u32::from_le_bytes(*version) != VERSION => {
+                return Err(Error::Unsupported("access control lists of another version than 2".into()));
+            }
+            Some((_, [])) => return Ok(None),
+            _ => {}
+        }
+        let acl = Self::judge(bytes).map_err(Error::InvalidArgument)?;
+        if acl.users.iter().chain(&acl.groups).any(|named| named.id == NO_ID) {
+            return Err(Error::InvalidArgument(
+                "the access control list names a user or group that cannot be",
+            ));
+        }
+        Ok(Some(acl))
+    }
+
+    /// The list in the bytes of the xattr, or what is wrong with them.
+    fn judge(bytes: &[u8]) -> std::result::Result<Self, &'static str> {
         let Some((version, body)) = bytes.split_first_chunk() else {
-            return Err(corrupt("shorter than its version").into());
+            return Err("the list is shorter than its version");
         };
         if u32::from_le_bytes(*version) != VERSION {
-            return Err(corrupt("its version is not 2").into());
+            return Err("the list's version is not 2");
         }
         let (entries, rest) = body.as_chunks::<8>();
         if !rest.is_empty() {
-            return Err(corrupt("it ends within an entry").into());
+            return Err("the list ends within an entry");
         }
 
         let (mut owner, mut owning_group, mut mask, mut others) = (None, None, None, None);
@@ -75,11 +103,11 @@ impl Acl {
             let permissions = u16::from_le_bytes([permissions_low, permissions_high]);
             let id = u32::from_le_bytes(id);
             if permissions > 0o7 {
-                return Err(corrupt("an entry has permissions that do not exist").into());
+                return Err("an entry of the list has permissions that do not exist");
             }
             // The tags' values rise in the order that entries have.
             if tag < last_tag {
-                return Err(corrupt("its entries are out of order").into());
+                return Err("the list's entries are out of order");
             }
             last_tag = tag;
             let repeated = match tag {
@@ -95,25 +123,23 @@ impl Acl {
                     groups.push(Named { id, permissions });
                     false
                 }
-                _ => return Err(corrupt("an entry has an unknown tag").into()),
+                _ => return Err("an entry of the list has an unknown tag"),
             };
             if repeated {
-                return Err(corrupt("an entry that must be single is repeated").into());
+                return Err("an entry of the list that must be single is repeated");
             }
         }
         let (Some(owner), Some(owning_group), Some(others)) = (owner, owning_group, others) else {
-            return Err(corrupt("the entry for owner, owning group or others is missing").into());
+            return Err("the list's entry for owner, owning group or others is missing");
         };
         if mask.is_none() && !(users.is_empty() && groups.is_empty()) {
-            return Err(corrupt("it names users or groups and has no mask").into());
+            return Err("the list names users or groups and has no mask");
         }
         Ok(Self { owner, users: users.into(), owning_group, groups: groups.into(), mask, others })
     }
 
     /// The list in the form that `getxattr` gives.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        /// In entries that name nobody.
-        const NO_ID: u32 = u32::MAX;
         let mut bytes = VERSION.to_le_bytes().to_vec();
         let mut put = |tag: u16, permissions: u16, id: u32| {
             bytes.extend_from_slice(&tag.to_le_bytes());
@@ -146,6 +172,13 @@ impl Acl {
         self.owner &= permissions >> 6;
         *self.mask.as_mut().unwrap_or(&mut self.owning_group) &= permissions >> 3;
         self.others &= permissions;
+    }
+
+    /// Makes the list say what a `chmod` to `permissions` says: of owner, group class and others.
+    pub(crate) fn set_permissions(&mut self, permissions: u16) {
+        self.owner = permissions >> 6 & 0o7;
+        *self.mask.as_mut().unwrap_or(&mut self.owning_group) = permissions >> 3 & 0o7;
+        self.others = permissions & 0o7;
     }
 
     /// Whether the list lets `who` do all of `want` with the file that `attr` describes.
@@ -202,45 +235,79 @@ pub(crate) fn inherit(dir: &Node, kind: FileType, permissions: u16, umask: u16) 
 
 /// What a node remembers of its inode's list.
 ///
-/// | state | meaning |
-/// | --- | --- |
-/// | `UNKNOWN` | not asked yet |
-/// | `NONE` | asked, and there is none |
-/// | `SOME` | asked, and `list` holds it |
+/// | state | meaning | next |
+/// | --- | --- | --- |
+/// | `UNKNOWN` | not asked since the last change | `NONE`, `SOME`, or `UNKNOWN` of the next version |
+/// | `NONE` | asked, and there is none | `UNKNOWN` of the next version |
+/// | `SOME` | asked, and `list` holds it | `UNKNOWN` of the next version |
 ///
-/// The state is stored with release after `list`, and loaded with acquire before it.
+/// The state shares its word with a version, which counts changes of the list. Whoever changes the list calls
+/// [`forget`](Self::forget) after the filesystem has changed it and before the change is answered; that moves the
+/// version on. Whoever asks the filesystem notes the word before and leaves the answer here only if the word is
+/// still the same. So an answer from before a change is either left here before `forget`, which wipes it out, or
+/// meets another version and is not left at all. Who gets such an answer asked before the change was over.
+///
+/// `list` and the version change only under the lock of `list`; `NONE` takes the place of `UNKNOWN` without it, as
+/// nothing but the word says it. The word is stored with release after `list`, and loaded with acquire before it.
 pub(crate) struct AclCell {
-    state: AtomicU8,
+    /// The state in the lowest bits, the version above.
+    word: AtomicU64,
     list: RwLock<Option<Arc<Acl>>>,
 }
 
-const UNKNOWN: u8 = 0;
-const NONE: u8 = 1;
-const SOME: u8 = 2;
+const STATE: u64 = 0b11;
+const UNKNOWN: u64 = 0;
+const NONE: u64 = 1;
+const SOME: u64 = 2;
+const ONE_VERSION: u64 = 4;
 
 impl AclCell {
     /// For an inode of which nothing is known.
     pub(crate) const fn new() -> Self {
-        Self { state: AtomicU8::new(UNKNOWN), list: RwLock::new(&order::ACL_CACHE, None) }
+        Self { word: AtomicU64::new(UNKNOWN), list: RwLock::new(&order::ACL_CACHE, None) }
     }
 
-    /// The list that `inode` has in the attribute `name`, read at the first call. A failure is not remembered.
+    /// The list that `inode` has in the attribute `name`, read at the first call after a change. A failure is not
+    /// remembered.
     pub(crate) fn get(&self, inode: &dyn Inode, name: &[u8]) -> Result<Option<Arc<Acl>>> {
-        match self.state.load(Ordering::Acquire) {
-            NONE => Ok(None),
-            SOME => Ok(self.list.read().clone()),
-            _ => {
-                // The lock is not held over I/O; two threads that come first at once read the same.
-                let Some(bytes) = inode.xattr(name)? else {
-                    self.state.store(NONE, Ordering::Release);
-                    return Ok(None);
-                };
-                let acl = Arc::new(Acl::parse(&bytes, inode.attr().ino)?);
-                *self.list.write() = Some(Arc::clone(&acl));
-                self.state.store(SOME, Ordering::Release);
-                Ok(Some(acl))
+        loop {
+            let seen = self.word.load(Ordering::Acquire);
+            match seen & STATE {
+                NONE => return Ok(None),
+                SOME => {
+                    if let Some(acl) = self.list.read().clone() {
+                        return Ok(Some(acl));
+                    }
+                    // Forgotten since; the word says so by now.
+                }
+                _ => return self.ask(seen, inode, name),
             }
         }
+    }
+
+    /// Asks the filesystem; `unknown` is the word from before.
+    fn ask(&self, unknown: u64, inode: &dyn Inode, name: &[u8]) -> Result<Option<Arc<Acl>>> {
+        // The lock is not held over I/O; two threads that come first at once read the same.
+        let Some(bytes) = inode.xattr(name)? else {
+            // A word that has changed stays: somebody knows as much, or the list is another.
+            let _ = self.word.compare_exchange(unknown, unknown | NONE, Ordering::Release, Ordering::Relaxed);
+            return Ok(None);
+        };
+        let acl = Arc::new(Acl::parse(&bytes, inode.attr().ino)?);
+        let mut list = self.list.write();
+        if self.word.load(Ordering::Relaxed) == unknown {
+            *list = Some(Arc::clone(&acl));
+            self.word.store(unknown | SOME, Ordering::Release);
+        }
+        Ok(Some(acl))
+    }
+
+    /// Forgets what is known, after the filesystem has changed the list or tried to.
+    pub(crate) fn forget(&self) {
+        let mut list = self.list.write();
+        let version = self.word.load(Ordering::Relaxed) & !STATE;
+        *list = None;
+        self.word.store(version + ONE_VERSION, Ordering::Release);
     }
 }
 
@@ -249,7 +316,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Error;
     use crate::conformance::{AclEntry, acl_bytes, reference_acl_grants};
     use crate::{DeviceNumber, InodeFlags, Timestamp};
 

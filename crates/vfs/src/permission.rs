@@ -88,9 +88,10 @@ pub struct NewFile {
     pub permissions: u16,
 }
 
-const SET_GROUP_ID: u16 = 0o2000;
-const STICKY: u16 = 0o1000;
-const GROUP_EXECUTE: u16 = 0o010;
+pub(crate) const SET_USER_ID: u16 = 0o4000;
+pub(crate) const SET_GROUP_ID: u16 = 0o2000;
+pub(crate) const STICKY: u16 = 0o1000;
+pub(crate) const GROUP_EXECUTE: u16 = 0o010;
 const ANY_EXECUTE: u16 = 0o111;
 
 /// Whether the superuser's privilege suffices. It does not make a file a program.

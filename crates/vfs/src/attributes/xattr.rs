@@ -1,0 +1,202 @@
+//! Extended attributes: whose business each namespace is.
+//!
+//! | namespace | reading | changing |
+//! | --- | --- | --- |
+//! | `user.` | who may read; only regular files and directories have any | who may write; in a sticky directory its owner |
+//! | `trusted.` | the privileged; for others there are none | the privileged |
+//! | `security.` | everybody | the privileged |
+//! | `system.posix_acl_` | everybody | the owner (see `acl_change.rs`) |
+//!
+//! There are no other namespaces. What is read is as the filesystem stores it; Linux itself shows a
+//! `security.capability` of version 3 for the first user namespace as one of version 2.
+
+use std::sync::Arc;
+
+use super::acl_change::{self, ListKind};
+use super::{check_not_frozen, check_owner, check_takes_changes};
+use crate::acl::Acl;
+use crate::permission::{STICKY, check_access_of};
+use crate::{Access, Attr, AttrChange, Credentials, Error, FileType, Node, Result, Vfs, XattrMode};
+
+/// Where a program's capabilities are kept.
+pub(super) const CAPABILITY_XATTR: &[u8] = b"security.capability";
+
+/// Longest name in bytes, with its namespace, as Linux has it.
+const NAME_MAX_BYTES: usize = 255;
+
+/// Longest value in bytes, as Linux has it.
+const VALUE_MAX_BYTES: usize = 65536;
+
+impl Vfs {
+    /// Sets an extended attribute by its full name. A new access control list takes the permission bits along; an
+    /// empty one removes the list, and for lists the `mode` means nothing.
+    ///
+    /// # Errors
+    /// [`NotPermitted`](Error::NotPermitted), [`PermissionDenied`](Error::PermissionDenied) for whose business it
+    /// is not, for what is immutable or append-only, and for `user.` attributes of special files;
+    /// [`Exists`](Error::Exists) and [`NoAttribute`](Error::NoAttribute) by `mode`;
+    /// [`ValueTooLarge`](Error::ValueTooLarge); [`InvalidArgument`](Error::InvalidArgument) for an empty name and
+    /// for a value that is no list or no capabilities; [`NameTooLong`](Error::NameTooLong);
+    /// [`Unsupported`](Error::Unsupported) for another namespace and for a list of a symbolic link;
+    /// [`ReadOnly`](Error::ReadOnly); the filesystem's own, [`NoSpace`](Error::NoSpace) first.
+    pub fn set_xattr(
+        &self,
+        who: &Credentials,
+        node: &Arc<Node>,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        check_name(name)?;
+        if value.len() > VALUE_MAX_BYTES {
+            return Err(Error::ValueTooLarge);
+        }
+        check_takes_changes(self)?;
+        if let Some(kind) = ListKind::of(name) {
+            return acl_change::set_list(who, node, kind, Acl::from_user(value)?);
+        }
+        if name == CAPABILITY_XATTR {
+            check_capabilities(value)?;
+        }
+        change(who, node, name, Some(value), mode)
+    }
+
+    /// Removes an extended attribute by its full name. Permission bits stay as they are when a list goes.
+    ///
+    /// # Errors
+    /// [`NoAttribute`](Error::NoAttribute), except for lists; otherwise as for [`set_xattr`](Self::set_xattr).
+    pub fn remove_xattr(&self, who: &Credentials, node: &Arc<Node>, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        check_takes_changes(self)?;
+        match ListKind::of(name) {
+            Some(kind) => acl_change::set_list(who, node, kind, None),
+            None => change(who, node, name, None, XattrMode::Replace),
+        }
+    }
+
+    /// The value of an extended attribute by its full name, as this user sees it; `None` when there is none.
+    /// [`Node::xattr`] asks nobody.
+    ///
+    /// # Errors
+    /// [`PermissionDenied`](Error::PermissionDenied) for a `user.` attribute without being allowed to read;
+    /// [`InvalidArgument`](Error::InvalidArgument), [`NameTooLong`](Error::NameTooLong),
+    /// [`Unsupported`](Error::Unsupported) for a name that cannot be; the filesystem's own.
+    pub fn xattr(&self, who: &Credentials, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        check_name(name)?;
+        if ListKind::of(name).is_some() {
+            if node.kind() == FileType::Symlink {
+                return Err(acl_change::no_list_of_symlink());
+            }
+            return node.xattr(name);
+        }
+        let namespace = Namespace::of(name);
+        match namespace {
+            Some(Namespace::Trusted) if !who.override_dac => return Ok(None),
+            Some(Namespace::User) if !has_user_attributes(node.kind()) => return Ok(None),
+            Some(Namespace::User) | None => check_access_of(who, node, &node.attr(), Access::READ)?,
+            Some(Namespace::Trusted | Namespace::Security | Namespace::System) => {}
+        }
+        check_kept(namespace, name)?;
+        node.xattr(name)
+    }
+
+    /// The full names of all extended attributes that this user sees: without privilege none that begin with
+    /// `trusted.`.
+    ///
+    /// # Errors
+    /// The filesystem's own.
+    pub fn list_xattrs(&self, who: &Credentials, node: &Node) -> Result<Vec<Vec<u8>>> {
+        let mut names = node.list_xattrs()?;
+        names.retain(|name| who.override_dac || Namespace::of(name) != Some(Namespace::Trusted));
+        Ok(names)
+    }
+}
+
+/// What stands before a name's first dot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Namespace {
+    User,
+    Trusted,
+    Security,
+    System,
+}
+
+impl Namespace {
+    const ALL: [(Self, &'static [u8]); 4] = [
+        (Self::User, b"user."),
+        (Self::Trusted, b"trusted."),
+        (Self::Security, b"security."),
+        (Self::System, b"system."),
+    ];
+
+    fn of(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|(_, prefix)| name.starts_with(prefix)).map(|(namespace, _)| namespace)
+    }
+}
+
+/// Refuses unless `who` may change attributes of this namespace.
+fn check_may_change(who: &Credentials, node: &Node, attr: &Attr, namespace: Option<Namespace>) -> Result<()> {
+    match namespace {
+        Some(Namespace::System) => Ok(()),
+        Some(Namespace::Trusted | Namespace::Security) if who.override_dac => Ok(()),
+        Some(Namespace::Trusted | Namespace::Security) => Err(Error::NotPermitted),
+        Some(Namespace::User) => {
+            // The bits of special files speak of devices and pipes, not of room on the disk.
+            if !has_user_attributes(attr.kind) {
+                return Err(Error::NotPermitted);
+            }
+            if attr.kind == FileType::Directory && attr.permissions & STICKY != 0 {
+                check_owner(who, attr)?;
+            }
+            check_access_of(who, node, attr, Access::WRITE)
+        }
+        None => check_access_of(who, node, attr, Access::WRITE),
+    }
+}
+
+fn has_user_attributes(kind: FileType) -> bool {
+    matches!(kind, FileType::Regular | FileType::Directory)
+}
+
+/// Sets or removes what is no list.
+fn change(who: &Credentials, node: &Node, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
+    let _state = node.state().write();
+    let attr = node.attr();
+    check_not_frozen(&attr)?;
+    let namespace = Namespace::of(name);
+    check_may_change(who, node, &attr, namespace)?;
+    check_kept(namespace, name)?;
+    node.inode().set_xattr(name, value, mode, &AttrChange::default())
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    match name {
+        [] => Err(Error::InvalidArgument("an attribute's name cannot be empty")),
+        name if name.len() > NAME_MAX_BYTES => Err(Error::NameTooLong),
+        name if name.contains(&0) => {
+            Err(Error::InvalidArgument("an attribute's name cannot hold a NUL byte"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a namespace that nobody keeps, and a name with nothing after it.
+fn check_kept(namespace: Option<Namespace>, name: &[u8]) -> Result<()> {
+    if matches!(namespace, None | Some(Namespace::System)) {
+        return Err(Error::Unsupported("this namespace of attributes".into()));
+    }
+    if name.iter().position(|&byte| byte == b'.') == Some(name.len() - 1) {
+        return Err(Error::InvalidArgument("an attribute's name cannot be its namespace alone"));
+    }
+    Ok(())
+}
+
+/// Refuses capabilities that Linux would not run a program with.
+fn check_capabilities(value: &[u8]) -> Result<()> {
+    let revision = value.first_chunk().map(|magic| u32::from_le_bytes(*magic) & 0xff00_0000);
+    match (revision, value.len()) {
+        // Empty, it takes the place of what was there.
+        (None, 0) | (Some(0x0200_0000), 20) | (Some(0x0300_0000), 24) => Ok(()),
+        _ => Err(Error::InvalidArgument("capabilities have version 2 or 3 and its length")),
+    }
+}
