@@ -51,9 +51,11 @@ pub(in crate::journal) fn read(
             break;
         }
     }
+    // Nothing tells the beginning of a later commit from what an earlier round left behind. The first one's is
+    // told by the head, and was begun if anything follows that.
+    let begun = !reader.pending.is_empty();
     let mut found = reader.found;
-    // A later commit that was begun cannot be told from what an earlier round left behind.
-    found.cut_short |= found.commits == 0;
+    found.cut_short |= found.commits == 0 && begun;
     Ok(found)
 }
 

@@ -204,6 +204,14 @@ fn a_commit_without_its_tail_never_happened() {
 }
 
 #[test]
+fn nothing_is_cut_short_where_no_commit_was_begun() {
+    for elements in [&[][..], &[head(RUNNING)], &[head(RUNNING - 1), name(4, 2, 20, b"a")]] {
+        let report = log_with(elements).recover().unwrap().report;
+        assert_eq!((report.fast_commits, report.fast_commits_cut_short), (0, false), "{elements:?}");
+    }
+}
+
+#[test]
 fn an_area_of_another_transaction_does_not_count() {
     for tid in [RUNNING - 1, RUNNING + 1] {
         let recovered = log_with(&[head(tid), name(4, 2, 20, b"a"), tail(tid)]).recover().unwrap();
