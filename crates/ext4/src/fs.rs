@@ -109,8 +109,9 @@ impl FileSystem for Ext4 {
         if number > geometry.inodes() || number < geometry.first_inode() && number != ROOT_INODE {
             return Err(Error::Stale);
         }
-        prefetch_around(&self.volume, number)?;
-        let inode = Inode::read(&self.volume, number)?;
+        let location = inode::locate(&self.volume, number)?;
+        prefetch_around(&self.volume, location.block);
+        let inode = Inode::read_located(&self.volume, number, location)?;
         if inode.flags.contains(InodeFlags::EA_INODE) {
             // An attribute's value has no name and is nobody's file.
             return Err(Error::Stale);
@@ -138,7 +139,7 @@ impl FileSystem for Ext4 {
         let mut blocks: Vec<u64> = entries
             .iter()
             .filter_map(|ino| inode::locate(&self.volume, u32::try_from(ino.0).ok()?).ok())
-            .map(|(block, ..)| block.0)
+            .map(|location| location.block.0)
             .collect();
         blocks.sort_unstable();
         blocks.dedup();
@@ -146,14 +147,12 @@ impl FileSystem for Ext4 {
     }
 }
 
-/// Brings the neighbourhood of an inode into the cache, unless the inode is there already.
-fn prefetch_around(volume: &Volume, number: u32) -> Result<()> {
-    let (block, ..) = inode::locate(volume, number)?;
+/// Brings the neighbourhood of a block of the inode table into the cache, unless the block is there already.
+fn prefetch_around(volume: &Volume, block: FsBlock) {
     if !volume.buffers().contains(block.0) {
         let first = block.0 / INODE_READAHEAD_BLOCKS * INODE_READAHEAD_BLOCKS;
         volume.buffers().prefetch(first, INODE_READAHEAD_BLOCKS);
     }
-    Ok(())
 }
 
 /// An inode in somebody's hands.

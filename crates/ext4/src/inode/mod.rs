@@ -59,16 +59,23 @@ impl Inode {
     /// # Errors
     /// [`Error::Stale`] for a number that is unused, [`Error::Corrupt`] for one that cannot exist.
     pub(crate) fn read(volume: &Volume, number: u32) -> Result<Self> {
-        let inode = Self::read_even_unlinked(volume, number)?;
+        Self::read_located(volume, number, locate(volume, number)?)
+    }
+
+    /// Reads a live inode by number, at the place that [`locate`] gave for it.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub(crate) fn read_located(volume: &Volume, number: u32, location: Location) -> Result<Self> {
+        let inode = Self::read_even_unlinked_at(volume, number, location)?;
         if inode.links == 0 {
             return Err(Error::Stale);
         }
         Ok(inode)
     }
 
-    /// Reads an inode that may have no name left: an orphan.
-    pub(crate) fn read_even_unlinked(volume: &Volume, number: u32) -> Result<Self> {
-        let bytes = InodeBytes::read(volume, number)?;
+    fn read_even_unlinked_at(volume: &Volume, number: u32, location: Location) -> Result<Self> {
+        let bytes = InodeBytes::read_at(volume, number, location)?;
         let mut inode = Self::judge(volume, number, &bytes)?;
         if inode.kind == FileType::Directory {
             inode.links = volume.fast_commits().directory_links(number, inode.links, |child| {
@@ -219,18 +226,23 @@ enum Home {
 
 impl InodeBytes {
     pub(crate) fn read(volume: &Volume, number: u32) -> Result<Self> {
-        let inode_bytes = usize::from(volume.superblock().geometry().inode_bytes());
-        let (block, byte, unused) = locate(volume, number)?;
-        let range = byte..byte + inode_bytes;
-        if let Some(change) = volume.fast_commits().inode(number) {
-            let mut bytes: Box<[u8]> = volume.read_block(block)?[range].into();
-            change.apply(&mut bytes);
-            return Ok(Self { range: 0..bytes.len(), home: Home::FastCommit(bytes) });
-        }
-        if unused {
+        Self::read_at(volume, number, locate(volume, number)?)
+    }
+
+    fn read_at(volume: &Volume, number: u32, location: Location) -> Result<Self> {
+        let Some(change) = volume.fast_commits().inode(number) else {
+            return Self::read_on_disk_at(volume, location);
+        };
+        let mut bytes: Box<[u8]> = volume.read_block(location.block)?[location.range(volume)].into();
+        change.apply(&mut bytes);
+        Ok(Self { range: 0..bytes.len(), home: Home::FastCommit(bytes) })
+    }
+
+    fn read_on_disk_at(volume: &Volume, location: Location) -> Result<Self> {
+        if location.unused {
             return Err(Error::Stale);
         }
-        Ok(Self { home: Home::Table(volume.read_block(block)?), range })
+        Ok(Self { home: Home::Table(volume.read_block(location.block)?), range: location.range(volume) })
     }
 
     /// Whether the bytes are as somebody wrote them, with a checksum. The log has vouched for the others.
@@ -249,9 +261,28 @@ impl std::ops::Deref for InodeBytes {
     }
 }
 
-/// The block of the inode table that holds an inode, the byte at which it begins there, and whether it lies
-/// in the part of the table that was never used.
-pub(crate) fn locate(volume: &Volume, number: u32) -> Result<(FsBlock, usize, bool)> {
+/// Where an inode lies in its group's table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Location {
+    /// The block of the inode table that holds it.
+    pub(crate) block: FsBlock,
+    /// The byte at which it begins there.
+    pub(crate) byte: usize,
+    /// Whether it lies in the part of the table that was never used.
+    unused: bool,
+}
+
+impl Location {
+    fn range(&self, volume: &Volume) -> Range<usize> {
+        self.byte..self.byte + usize::from(volume.superblock().geometry().inode_bytes())
+    }
+}
+
+/// Finds an inode's place by its number, which takes its group's descriptor.
+///
+/// # Errors
+/// Corruption: the number cannot exist, or the descriptor is wrong; I/O failure.
+pub(crate) fn locate(volume: &Volume, number: u32) -> Result<Location> {
     let geometry = volume.superblock().geometry();
     if number == 0 || number > geometry.inodes() {
         let detail = format!("there is no inode {number}; they count from 1 to {}", geometry.inodes());
@@ -261,7 +292,9 @@ pub(crate) fn locate(volume: &Volume, number: u32) -> Result<(FsBlock, usize, bo
     let (group, slot) = (Group(index / geometry.inodes_per_group()), index % geometry.inodes_per_group());
     let descriptor = GroupDescriptor::read(volume, group)?;
     let byte = u64::from(slot) * u64::from(geometry.inode_bytes());
-    let block = FsBlock(descriptor.inode_table.0 + (byte >> geometry.block_bits()));
-    let unused = slot >= geometry.inodes_per_group() - descriptor.unused_inodes;
-    Ok((block, (byte % u64::from(geometry.block_bytes())) as usize, unused))
+    Ok(Location {
+        block: FsBlock(descriptor.inode_table.0 + (byte >> geometry.block_bits())),
+        byte: (byte % u64::from(geometry.block_bytes())) as usize,
+        unused: slot >= geometry.inodes_per_group() - descriptor.unused_inodes,
+    })
 }

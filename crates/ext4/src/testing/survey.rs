@@ -8,7 +8,7 @@ use super::mend::{Checksum, Site, u16_at};
 use crate::Ext4;
 use crate::checksum::crc32c;
 use crate::features::RoCompat;
-use crate::inode::{self, Inode, ROOT_INODE};
+use crate::inode::{self, Inode, Location, ROOT_INODE};
 use crate::map::{self, RunState};
 use crate::numbers::{FileBlock, FsBlock, Group};
 use crate::volume::Volume;
@@ -85,7 +85,7 @@ impl Survey<'_> {
 
     fn add_inode(&mut self, inode: &Inode) -> Result<()> {
         let superblock = self.volume.superblock();
-        let (block, byte, _) = inode::locate(self.volume, inode.number)?;
+        let Location { block, byte, .. } = inode::locate(self.volume, inode.number)?;
         let start = block.0 * u64::from(self.volume.block_bytes()) + byte as u64;
         let checksum = Checksum::Inode { fs_seed: superblock.checksum_seed(), number: inode.number };
         self.add("inode", start, u64::from(superblock.geometry().inode_bytes()), checksum);

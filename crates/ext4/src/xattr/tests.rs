@@ -10,7 +10,7 @@ use undercroft_vfs::{Error, Result};
 
 use super::{get, list};
 use crate::dir;
-use crate::inode::{Inode, ROOT_INODE};
+use crate::inode::{Inode, Location, ROOT_INODE};
 use crate::superblock::Superblock;
 use crate::volume::Volume;
 
@@ -75,7 +75,7 @@ fn scribble_and_look(
     let (volume, inode) = open(&base, |_| {});
     let inode = inode.unwrap();
     let block = inode.xattr_block.0 * 1024;
-    let (home, byte, _) = crate::inode::locate(&volume, inode.number).unwrap();
+    let Location { block: home, byte, .. } = crate::inode::locate(&volume, inode.number).unwrap();
     let tail = home.0 * 1024 + byte as u64 + u64::from(inode.inline_xattr_start);
     let tail_bytes = 256 - u64::from(inode.inline_xattr_start);
     let mut names: Vec<_> = list(&volume, &inode).unwrap();
@@ -193,7 +193,7 @@ fn an_entry_and_its_value_inode_belong_together() {
     let base = load(&made);
     let (volume, inode) = open(&base, |_| {});
     let inode = inode.unwrap();
-    let (home, byte, _) = crate::inode::locate(&volume, inode.number).unwrap();
+    let Location { block: home, byte, .. } = crate::inode::locate(&volume, inode.number).unwrap();
     let start = home.0 * 1024 + byte as u64;
     let mut bytes = [0; 256];
     base.read_at(start, &mut bytes).unwrap();
