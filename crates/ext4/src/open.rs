@@ -9,7 +9,7 @@ use undercroft_block::{Device, Overlay};
 use undercroft_vfs::{Error, Result};
 
 use crate::error::{corrupt, corrupt_inode};
-use crate::inode::Inode;
+use crate::inode::{self, Inode};
 use crate::journal::{self, FastCommitView, Log, LogBlock, LogLocation, LogRun, RecoveryReport};
 use crate::map;
 use crate::mmp;
@@ -63,13 +63,13 @@ impl Probed {
             Log::Dirty(dirty) => dirty,
         };
         let replayed = dirty.recover(&*overlay)?;
-        let fast_commits = FastCommitView::fold(replayed.fast_commits());
         let recovery = Some(*replayed.report());
+        let operations = replayed.fast_commits().to_vec();
         replayed.finish(&*overlay)?;
         let superblock = Superblock::read(&*overlay)?;
-        let volume =
-            Volume::new(overlay, superblock, self.options.buffer_bytes).with_fast_commits(fast_commits);
-        Ok(Ready { volume, recovery })
+        let volume = Volume::new(overlay, superblock, self.options.buffer_bytes);
+        let fast_commits = FastCommitView::fold(&operations, |ino| inode::incarnation_on_disk(&volume, ino))?;
+        Ok(Ready { volume: volume.with_fast_commits(fast_commits), recovery })
     }
 }
 

@@ -36,7 +36,9 @@ fn collect_list(volume: &Volume, found: &mut Vec<u32>, seen: &mut HashSet<u32>) 
         if !seen.insert(next) {
             return Err(corrupt("orphan list", format!("inode {next} comes twice")));
         }
-        let bytes = InodeBytes::read(volume, next)?;
+        // As it lies on disk: a fast commit logs the successor that an inode had when it was logged, which may be
+        // one in another list than that of the superblock.
+        let bytes = InodeBytes::read_on_disk(volume, next)?;
         found.push(next);
         next = RawInode::ref_from_prefix(&bytes).map_or(0, |(raw, _)| raw.i_dtime.get());
     }
@@ -89,4 +91,43 @@ fn collect_block(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use undercroft_block::{Access, Device, MemoryDevice};
+    use undercroft_oracle::{Mke2fs, Scratch};
+
+    use super::*;
+    use crate::inode::incarnation_on_disk;
+    use crate::journal::{FastCommitOp, FastCommitView};
+    use crate::superblock::Superblock;
+
+    /// When the first of two orphans was logged, the list had moved on: its successor in the log is not the one
+    /// on disk.
+    #[test]
+    fn the_list_goes_on_as_on_disk_whatever_fast_commits_log() {
+        let source = Scratch::new("tree").unwrap();
+        for name in ["a", "b"] {
+            std::fs::write(source.path().join(name), name).unwrap();
+        }
+        let image = Mke2fs::new("ext4", 8).args(["-d", source.path().to_str().unwrap()]).make().unwrap();
+        let set = [
+            "set_super_value last_orphan 12",
+            "set_inode_field <12> dtime 13",
+            "set_inode_field <13> dtime 0",
+        ];
+        image.debugfs_write(&set).unwrap();
+        let bytes = std::fs::read(image.path()).unwrap();
+        let device: Device = Arc::new(MemoryDevice::from_bytes(bytes, Access::ReadOnly));
+        let superblock = Superblock::read(&*device).unwrap();
+        let volume = Volume::new(device, superblock, 1 << 20);
+        let mut raw: Box<[u8]> = InodeBytes::read(&volume, 12).unwrap()[..160].into();
+        raw[0x14..0x18].fill(0);
+        let operations = [FastCommitOp::Inode { ino: 12, raw }];
+        let view = FastCommitView::fold(&operations, |ino| incarnation_on_disk(&volume, ino)).unwrap();
+        assert_eq!(collect(&volume.with_fast_commits(view)).unwrap(), [12, 13]);
+    }
 }

@@ -74,6 +74,16 @@ pub(crate) fn lookup(volume: &Volume, inode: &Inode, name: &[u8]) -> Result<Opti
     Search { directory, query, change, folded: None }.run(name)
 }
 
+/// The same without what fast commits changed.
+///
+/// # Errors
+/// As for [`lookup`].
+pub(crate) fn lookup_on_disk(volume: &Volume, inode: &Inode, name: &[u8]) -> Result<Option<u32>> {
+    let directory = Directory::open(volume, inode)?;
+    let Some(query) = Query::new(name, directory.names) else { return Ok(None) };
+    Search { directory, query, change: None, folded: None }.run(name)
+}
+
 /// Gives `sink` the entries from `from` on, `.` and `..` included, until it breaks.
 ///
 /// # Errors

@@ -14,9 +14,11 @@ use undercroft_vfs::{DeviceNumber, Error, FileType, InodeFlags, Result, Timestam
 use zerocopy::{FromBytes, FromZeros};
 
 use crate::checksum::{crc32c, crc32c_around};
+use crate::dir;
 use crate::error::{corrupt, corrupt_inode};
 use crate::features::{Incompat, RoCompat};
 use crate::group::GroupDescriptor;
+use crate::journal::Incarnation;
 use crate::numbers::{FsBlock, Group};
 use crate::volume::Volume;
 pub(crate) use raw::RawInode;
@@ -67,22 +69,18 @@ impl Inode {
     /// # Errors
     /// As for [`read`](Self::read).
     pub(crate) fn read_located(volume: &Volume, number: u32, location: Location) -> Result<Self> {
-        let inode = Self::read_even_unlinked_at(volume, number, location)?;
+        let bytes = InodeBytes::read_at(volume, number, location)?;
+        let mut inode = Self::judge(volume, number, &bytes)?;
         if inode.links == 0 {
             return Err(Error::Stale);
         }
-        Ok(inode)
-    }
-
-    fn read_even_unlinked_at(volume: &Volume, number: u32, location: Location) -> Result<Self> {
-        let bytes = InodeBytes::read_at(volume, number, location)?;
-        let mut inode = Self::judge(volume, number, &bytes)?;
         if inode.kind == FileType::Directory {
-            inode.links = volume.fast_commits().directory_links(number, inode.links, |child| {
-                let bytes = InodeBytes::read(volume, child)?;
-                let mode = bytes.first_chunk().map_or(0, |mode| u16::from_le_bytes(*mode));
-                Ok(FileType::from_mode(u32::from(mode)) == Some(FileType::Directory))
-            })?;
+            inode.links = volume.fast_commits().directory_links(
+                number,
+                inode.links,
+                |name| dir::lookup_on_disk(volume, &inode, name),
+                |child| is_directory_on_disk(volume, child),
+            )?;
         }
         Ok(inode)
     }
@@ -238,6 +236,11 @@ impl InodeBytes {
         Ok(Self { range: 0..bytes.len(), home: Home::FastCommit(bytes) })
     }
 
+    /// The bytes without what fast commits say.
+    pub(crate) fn read_on_disk(volume: &Volume, number: u32) -> Result<Self> {
+        Self::read_on_disk_at(volume, locate(volume, number)?)
+    }
+
     fn read_on_disk_at(volume: &Volume, location: Location) -> Result<Self> {
         if location.unused {
             return Err(Error::Stale);
@@ -259,6 +262,27 @@ impl std::ops::Deref for InodeBytes {
             Home::FastCommit(bytes) => &bytes[self.range.clone()],
         }
     }
+}
+
+/// Which inode has a number on disk, whatever fast commits say; `None` when none ever had it.
+///
+/// # Errors
+/// Corruption of the group's descriptor; I/O failure.
+pub(crate) fn incarnation_on_disk(volume: &Volume, number: u32) -> Result<Option<Incarnation>> {
+    match InodeBytes::read_on_disk(volume, number) {
+        Ok(bytes) => Ok(Incarnation::of(&bytes)),
+        Err(Error::Stale) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_directory_on_disk(volume: &Volume, number: u32) -> Result<bool> {
+    let bytes = match InodeBytes::read_on_disk(volume, number) {
+        Err(Error::Stale) => return Ok(false),
+        bytes => bytes?,
+    };
+    let mode = bytes.first_chunk().map_or(0, |mode| u16::from_le_bytes(*mode));
+    Ok(FileType::from_mode(u32::from(mode)) == Some(FileType::Directory))
 }
 
 /// Where an inode lies in its group's table.

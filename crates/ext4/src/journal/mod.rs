@@ -29,7 +29,7 @@ mod tests;
 
 #[cfg(test)]
 pub(crate) use fast_commit::FastCommitOp;
-pub(crate) use fast_commit::{DirectoryChange, FastCommitView, Overridden};
+pub(crate) use fast_commit::{DirectoryChange, FastCommitView, Incarnation, Overridden};
 pub(crate) use location::{LogBlock, LogLocation, LogRun, Volume};
 pub(crate) use log::Log;
 pub use report::RecoveryReport;

@@ -3,6 +3,7 @@
 use undercroft_oracle::Mke2fs;
 
 use super::*;
+use crate::inode::incarnation_on_disk;
 use crate::journal::{FastCommitOp, FastCommitView};
 
 fn link(parent: u32, ino: u32, name: &str) -> FastCommitOp {
@@ -28,13 +29,14 @@ fn changes_show_in_lookups_and_listings() {
         let before = names(&plain, &directory);
         let (keep, gone, moved) = (before[&b"keep"[..]], before[&b"gone"[..]], before[&b"moved"[..]]);
         let number = directory.number;
-        let view = FastCommitView::fold(&[
+        let operations = [
             unlink(number, gone, "gone"),
             link(number, moved, "arrived"),
             unlink(number, moved, "moved"),
             link(number, keep, "second"),
             link(number, gone, "moved"),
-        ]);
+        ];
+        let view = FastCommitView::fold(&operations, |ino| incarnation_on_disk(&plain, ino)).unwrap();
         let volume = loaded.open().with_fast_commits(view);
 
         let mut expected = before.clone();
@@ -64,11 +66,13 @@ fn a_directory_from_a_fast_commit_has_no_blocks_to_read() {
     let a = names(&plain, &directory)[&b"a"[..]];
     let mut raw = vec![0; 160];
     raw[0..2].copy_from_slice(&0o040_755_u16.to_le_bytes());
-    let view = FastCommitView::fold(&[
+    raw[0x64..0x68].copy_from_slice(&(directory.generation ^ 1).to_le_bytes());
+    let operations = [
         FastCommitOp::Inode { ino: directory.number, raw: raw.into() },
         FastCommitOp::Create { parent: ROOT_INODE, ino: directory.number, name: (*b"d").into() },
         link(directory.number, a, "only"),
-    ]);
+    ];
+    let view = FastCommitView::fold(&operations, |ino| incarnation_on_disk(&plain, ino)).unwrap();
     let volume = loaded.open().with_fast_commits(view);
     let all = list(&volume, &directory, 0);
     let found: Vec<_> = all.iter().map(|listed| (&*listed.name, listed.ino)).collect();

@@ -1,6 +1,6 @@
 //! One directory as fast commits changed it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What happened to the names of one directory.
 #[derive(Clone, Debug, Default)]
@@ -14,14 +14,13 @@ pub(crate) struct DirectoryChange {
 struct NameChange {
     /// Where the name leads in the end.
     added: Option<u32>,
-    /// Inodes to which an entry on disk no longer leads; whether one probably did. It did not where the name was
-    /// only added by an earlier operation.
-    removed: BTreeMap<u32, bool>,
+    /// Inodes to which an entry on disk no longer leads, if there is one that does.
+    removed: BTreeSet<u32>,
 }
 
 impl DirectoryChange {
     pub(super) fn set_created_in(&mut self, parent: u32) {
-        *self = Self { parent: Some(parent), ..Self::default() };
+        self.parent = Some(parent);
     }
 
     pub(super) fn link(&mut self, name: &[u8], ino: u32) {
@@ -31,11 +30,10 @@ impl DirectoryChange {
     /// Only a name that leads to this very inode goes: it may be a second replay, and the name in use again.
     pub(super) fn unlink(&mut self, name: &[u8], ino: u32) {
         let change = self.names.entry(name.into()).or_default();
-        let was_added = change.added == Some(ino);
-        if was_added {
+        if change.added == Some(ino) {
             change.added = None;
         }
-        *change.removed.entry(ino).or_default() |= !was_added;
+        change.removed.insert(ino);
     }
 
     /// Set when the directory came to be in a fast commit: its blocks were never written, so `.` is itself,
@@ -47,7 +45,7 @@ impl DirectoryChange {
     /// Where a name leads, given the inode that its entry on disk leads to, if it has one.
     pub(crate) fn lookup(&self, name: &[u8], on_disk: Option<u32>) -> Option<u32> {
         match self.names.get(name) {
-            Some(change) => change.added.or(on_disk.filter(|ino| !change.removed.contains_key(ino))),
+            Some(change) => change.added.or(on_disk.filter(|ino| !change.removed.contains(ino))),
             None => on_disk,
         }
     }
@@ -55,7 +53,7 @@ impl DirectoryChange {
     /// Whether an entry on disk is to be listed. An entry whose name is also added is not: [`added`](Self::added)
     /// lists it.
     pub(crate) fn keeps(&self, name: &[u8], ino: u32) -> bool {
-        self.names.get(name).is_none_or(|change| change.added.is_none() && !change.removed.contains_key(&ino))
+        self.names.get(name).is_none_or(|change| change.added.is_none() && !change.removed.contains(&ino))
     }
 
     /// Names that lead somewhere because of fast commits, and where, ordered by name.
@@ -63,9 +61,8 @@ impl DirectoryChange {
         self.names.iter().filter_map(|(name, change)| Some((&**name, change.added?)))
     }
 
-    /// Inodes to which a name on disk led that no longer does.
-    pub(super) fn removed(&self) -> impl Iterator<Item = u32> {
-        let removed = self.names.values().flat_map(|change| &change.removed);
-        removed.filter(|&(_, &was_on_disk)| was_on_disk).map(|(&ino, _)| ino)
+    /// Every name to which something happened. What came of it is [`lookup`](Self::lookup)'s to say.
+    pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.names.keys().map(|name| &**name)
     }
 }

@@ -16,6 +16,7 @@ mod scan;
 mod view;
 
 pub(crate) use directory::DirectoryChange;
+pub(crate) use inode::Incarnation;
 pub(crate) use operation::FastCommitOp;
 pub(crate) use ranges::Overridden;
 pub(super) use scan::read;

@@ -3,7 +3,7 @@
 use undercroft_vfs::Error;
 
 use super::super::fast_commit::FastCommitOp;
-use super::super::{FastCommitView, Overridden};
+use super::super::{FastCommitView, Incarnation, Overridden};
 use super::builder::{BLOCK, Form, LogBuilder, copies};
 use crate::checksum::crc32c;
 use crate::numbers::{FileBlock, FsBlock};
@@ -268,9 +268,19 @@ fn numbers_and_names_that_cannot_be_are_corruption() {
     }
 }
 
+/// Folded over a disk that has none of the inodes.
 fn view_of(elements: &[Element]) -> FastCommitView {
+    view_over(&[], elements)
+}
+
+/// Folded over a disk that has these inodes already.
+fn view_over(on_disk: &[(u32, Vec<u8>)], elements: &[Element]) -> FastCommitView {
     let log = log_with(&[&[head(RUNNING)], elements, &[tail(RUNNING)]].concat());
-    FastCommitView::fold(&log.recover().unwrap().operations)
+    let incarnation = |ino| {
+        let raw = on_disk.iter().find(|(number, _)| *number == ino);
+        Ok(raw.and_then(|(_, raw)| Incarnation::of(raw)))
+    };
+    FastCommitView::fold(&log.recover().unwrap().operations, incarnation).unwrap()
 }
 
 #[test]
@@ -365,7 +375,7 @@ fn i_block_is_kept_where_it_is_a_mapping() {
         (0o020_600, 0, &[0x11; 60], &logged),
     ];
     for (mode, flags, on_disk, result) in cases {
-        let view = view_of(&[inode(20, mode, flags)]);
+        let view = view_over(&[(20, raw_inode(mode, flags))], &[inode(20, mode, flags)]);
         let change = view.inode(20).unwrap();
         assert!(!change.remaps());
         assert_eq!(change.lookup(FileBlock(7)), (Overridden::OnDisk, u32::MAX - 7));
@@ -395,15 +405,92 @@ fn directories_that_came_to_be_have_entries_and_links() {
         name(5, 2, 33, b"brief"),
         name(5, 2, 41, b"a file"),
     ]);
-    let on_disk = |ino| Ok(ino == 40 || ino == 33);
-    assert_eq!(view.directory_links(2, 7, on_disk).unwrap(), 7);
-    assert_eq!(view.directory_links(2, 1, on_disk).unwrap(), 1, "not counted before, not counted now");
-    assert_eq!(view.directory_links(30, 999, on_disk).unwrap(), 3);
-    assert_eq!(view.directory_links(31, 999, on_disk).unwrap(), 2);
-    assert_eq!(view.directory_links(50, 5, on_disk).unwrap(), 5);
+    let entry = |name: &[u8]| {
+        Ok(match name {
+            b"gone" => Some(40),
+            b"a file" => Some(41),
+            _ => None,
+        })
+    };
+    let none = |_: &[u8]| Ok(None);
+    let directory_on_disk = |ino| Ok(ino == 40);
+    assert_eq!(view.directory_links(2, 7, entry, directory_on_disk).unwrap(), 7);
+    assert_eq!(
+        view.directory_links(2, 1, entry, directory_on_disk).unwrap(),
+        1,
+        "not counted before nor now"
+    );
+    assert_eq!(view.directory_links(30, 999, none, directory_on_disk).unwrap(), 3);
+    assert_eq!(view.directory_links(31, 999, none, directory_on_disk).unwrap(), 2);
+    assert_eq!(view.directory_links(50, 5, none, directory_on_disk).unwrap(), 5);
     let dir = view.directory(30).unwrap();
     assert_eq!(dir.created_in(), Some(2));
     assert_eq!(dir.added().map(|(_, ino)| ino).collect::<Vec<_>>(), [32, 31]);
     assert_eq!(view.directory(31).unwrap().created_in(), Some(30));
     assert_eq!(view.directory(2).unwrap().created_in(), None);
+}
+
+/// A removed file's number went to a new directory, and a removed directory's to a new file: what the number is
+/// now says nothing of what the name led to.
+#[test]
+fn links_are_counted_by_what_the_disk_has() {
+    let directory = 0o040_755;
+    let view = view_of(&[
+        name(5, 2, 40, b"file"),
+        inode(40, directory, 0x8_0000),
+        name(3, 3, 40, b"directory"),
+        name(5, 2, 41, b"directory"),
+        inode(41, 0o100_644, 0x8_0000),
+        name(3, 3, 41, b"file"),
+    ]);
+    let entry = |name: &[u8]| Ok(Some(if name == b"file" { 40 } else { 41 }));
+    let directory_on_disk = |ino| Ok(ino == 41);
+    assert_eq!(view.directory_links(2, 3, entry, directory_on_disk).unwrap(), 2);
+    assert_eq!(view.directory_links(3, 2, |_| Ok(None), directory_on_disk).unwrap(), 3);
+}
+
+/// What happened while a full transaction committed is in that transaction and in the next fast commit. Counted
+/// twice, two removals left a directory without links, and its name with no inode in use.
+#[test]
+fn what_the_disk_has_already_is_not_counted_again() {
+    let view = view_of(&[name(5, 2, 40, b"gone"), name(5, 2, 41, b"gone too"), name(4, 2, 42, b"there")]);
+    let entry = |name: &[u8]| Ok((name == b"there").then_some(42));
+    assert_eq!(view.directory_links(2, 3, entry, |_| Ok(true)).unwrap(), 3);
+}
+
+#[test]
+fn a_directory_that_the_disk_has_already_keeps_its_names() {
+    let directory = 0o040_755;
+    let mut on_disk = raw_inode(directory, 0x8_0000);
+    on_disk[0x04..0x08].copy_from_slice(&4096u32.to_le_bytes());
+    on_disk[0x1A..0x1C].copy_from_slice(&9u16.to_le_bytes());
+    on_disk[0x1C..0x20].copy_from_slice(&8u32.to_le_bytes());
+    let mut logged = inode(30, directory, 0x8_1000);
+    logged.1[4 + 0x10..4 + 0x14].copy_from_slice(&77u32.to_le_bytes());
+    let view =
+        view_over(&[(30, on_disk.clone())], &[logged, name(3, 2, 30, b"dir"), name(4, 30, 31, b"new")]);
+
+    let names = view.directory(30).unwrap();
+    assert_eq!(names.created_in(), None);
+    assert!(names.keeps(b"old", 50));
+    assert!(!view.inode(30).unwrap().remaps());
+    let mut applied = on_disk.clone();
+    view.inode(30).unwrap().apply(&mut applied);
+    let mut expected = on_disk;
+    expected[0x10..0x14].copy_from_slice(&77u32.to_le_bytes());
+    assert_eq!(applied, expected, "the time is new; what tells where the names lie is not");
+}
+
+/// The same file in the log and on disk keeps what it has; another file under its number does not.
+#[test]
+fn a_file_is_new_when_its_generation_is() {
+    const EXTENTS: u32 = 0x8_0000;
+    let mode = 0o100_644;
+    let again = [inode(20, mode, EXTENTS), name(3, 2, 20, b"file")];
+    assert!(!view_over(&[(20, raw_inode(mode, EXTENTS))], &again).inode(20).unwrap().remaps());
+    let mut other = raw_inode(mode, EXTENTS);
+    other[0x64] ^= 1;
+    assert!(view_over(&[(20, other)], &again).inode(20).unwrap().remaps());
+    assert!(view_over(&[(20, raw_inode(0o040_755, EXTENTS))], &again).inode(20).unwrap().remaps());
+    assert!(view_over(&[(20, vec![0; 256])], &again).inode(20).unwrap().remaps(), "never used");
 }
