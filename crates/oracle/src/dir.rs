@@ -76,6 +76,10 @@ impl Dir {
         rustix::fs::renameat(&self.0, name, &self.0, new.as_ref()).context("rename", name)
     }
 
+    pub(crate) fn rename_to(&self, name: &str, to: &Self, new: &str) -> Result<()> {
+        rustix::fs::renameat(&self.0, name, &to.0, new).context("rename", name)
+    }
+
     pub(crate) fn unlink(&self, name: impl AsRef<[u8]>) -> Result<()> {
         let name = name.as_ref();
         rustix::fs::unlinkat(&self.0, name, AtFlags::empty()).context("unlink", name)

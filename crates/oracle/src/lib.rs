@@ -25,7 +25,7 @@ pub use diff::Differences;
 pub use error::{Error, Result, shown};
 pub use image::{Features, Image, Mke2fs};
 pub use kernel::manifest as kernel_manifest;
-pub use load::{Load, LoadOptions};
+pub use load::{Load, LoadOptions, Mix};
 pub use manifest::{Entry, Identity, Manifest, Reading, Space, Time};
 pub use mount::{LoopMount, MountMode, Writes};
 pub use ours::{manifest as our_manifest, open_ext4};

@@ -25,6 +25,18 @@ pub struct LoadOptions {
     pub seed: u64,
     /// One operation in so many is followed by an fsync.
     pub sync_one_in: u64,
+    /// Which operations.
+    pub mix: Mix,
+}
+
+/// Which operations a load is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// Everything that a journal may meet.
+    Everything,
+    /// What ext4 logs in fast commits, and seldom something that makes it fall back to a full commit or that it
+    /// cannot replay itself.
+    FastCommits,
 }
 
 /// Threads that work, each in a directory of its own and in one that they share. Dropping it stops them.
@@ -116,8 +128,15 @@ struct Signals {
 
 /// Names that one directory's files have: few, so that operations meet each other's files.
 const NAMES: u64 = 120;
+/// Names that one directory's directories have.
+const DIRECTORIES: u64 = 20;
 /// Unlinked files that a worker holds open.
 const HELD: usize = 12;
+
+/// The operations of [`Mix::FastCommits`], by the numbers that [`Worker::operation`] has for them.
+const FAST: [u64; 20] = [0, 0, 0, 0, 4, 4, 8, 9, 10, 11, 11, 12, 12, 12, 16, 18, 18, 19, 19, 20];
+/// One operation in so many of [`Mix::FastCommits`] is another one.
+const SELDOM: u64 = 60;
 
 struct Worker {
     own: Dir,
@@ -153,7 +172,12 @@ impl Worker {
         let other = format!("file-{:03}", self.random.below(NAMES));
         let dir = if self.random.below(4) == 0 { &self.shared } else { &self.own };
         let random = &mut self.random;
-        let file = match random.below(18) {
+        let kind = match self.options.mix {
+            Mix::Everything => random.below(18),
+            Mix::FastCommits if random.below(SELDOM) == 0 => 14 + random.below(4),
+            Mix::FastCommits => FAST[random.below(FAST.len() as u64) as usize],
+        };
+        let file = match kind {
             0..=3 => Some(dir.file_with(&name, seed, random.below(40_000) as usize)?),
             4..=6 => Some(write(dir, &name, seed, random.below(200_000), 1 + random.below(20_000))?),
             7 => Some(write_journal_magic(dir, &name, random.below(20))?),
@@ -176,6 +200,9 @@ impl Worker {
                 return dir.xattr(&name, &format!("user.x{}", random.below(4)), &value);
             }
             16 => return make_or_remove_directory(dir, random),
+            18 => return dir.rename_to(&name, &self.shared, &other),
+            19 => return dir.dir(format!("dir-{}", random.below(DIRECTORIES))).map(drop),
+            20 => return dir.rmdir(&format!("dir-{}", random.below(DIRECTORIES))),
             _ => {
                 let file = dir.existing(&name)?;
                 dir.unlink(&name)?;
@@ -224,7 +251,7 @@ fn allocate(dir: &Dir, name: &str, flags: FallocateFlags, random: &mut Random) -
 /// Makes a directory with up to 60 links in it, or removes one with all of them.
 fn make_or_remove_directory(dir: &Dir, random: &mut Random) -> Result<()> {
     const MOST: u64 = 60;
-    let name = format!("dir-{}", random.below(20));
+    let name = format!("dir-{}", random.below(DIRECTORIES));
     if random.below(2) == 0 {
         let sub = dir.dir(&name)?;
         for number in 0..random.below(MOST) {
