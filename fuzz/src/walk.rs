@@ -8,7 +8,11 @@ use undercroft_vfs::{
 
 /// Opens whatever it is, and asks it everything.
 pub(crate) fn walk(device: Device) {
-    let Ok(fs) = Ext4::open_read_only(device, OpenOptions { buffer_bytes: 4 << 20 }) else { return };
+    let Ok(fs) =
+        Ext4::open_read_only(device, OpenOptions { buffer_bytes: 4 << 20, ..OpenOptions::default() })
+    else {
+        return;
+    };
     let _ = fs.orphans();
     let _: usize = fs.group_usage().count();
     let vfs = Vfs::new(fs, VfsOptions::default());

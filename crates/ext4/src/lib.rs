@@ -48,5 +48,6 @@ mod xattr;
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use fs::Ext4;
 pub use journal::RecoveryReport;
+pub use mmp::MmpWait;
 pub use open::OpenOptions;
 pub use superblock::{Geometry, State, Superblock};

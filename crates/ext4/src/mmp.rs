@@ -41,25 +41,26 @@ struct RawMmp {
 
 const _: () = assert!(size_of::<RawMmp>() == 1024);
 
-/// Refuses a filesystem that another host is using now.
+/// A wait that begins: an unclean number was found, and only time tells whether somebody changes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MmpWait {
+    /// The host that wrote the number, in its own words. It comes from the disk: escape it before showing it.
+    pub host: String,
+    /// How long it takes to be sure that nobody is there. It ends earlier if somebody is.
+    pub at_most: Duration,
+}
+
+/// Refuses a filesystem that another host is using now. Before a wait, `on_wait` is told.
 ///
 /// # Errors
 /// [`Error::InUse`] naming the host; corruption of the block.
-pub(crate) fn check(device: &dyn BlockDevice, superblock: &Superblock) -> Result<()> {
+pub(crate) fn check(device: &dyn BlockDevice, superblock: &Superblock, on_wait: fn(&MmpWait)) -> Result<()> {
     let Some((block, superblock_interval)) = superblock.mmp() else { return Ok(()) };
     let block = FsBlock(block);
     let first = read(device, superblock, block)?;
     let in_use = |found: &RawMmp, what: &str| {
-        let until_nul = |bytes: &[u8]| {
-            String::from_utf8_lossy(bytes.split(|&b| b == 0).next().unwrap_or_default())
-                .escape_debug()
-                .to_string()
-        };
-        Err(Error::InUse(format!(
-            "host {:?} {what} through {:?}",
-            until_nul(&found.mmp_nodename),
-            until_nul(&found.mmp_bdevname)
-        )))
+        let (host, device) = (text(&found.mmp_nodename), text(&found.mmp_bdevname));
+        Err(Error::InUse(format!("host {host:?} {what} through {device:?}")))
     };
     match first.mmp_seq.get() {
         SEQUENCE_CLEAN => return Ok(()),
@@ -68,6 +69,7 @@ pub(crate) fn check(device: &dyn BlockDevice, superblock: &Superblock) -> Result
     }
     let interval = u64::from(first.mmp_check_interval.get().max(superblock_interval).max(1));
     let wait = Duration::from_secs(2 * interval + 1).min(LONGEST_WAIT);
+    on_wait(&MmpWait { host: text(&first.mmp_nodename), at_most: wait });
     let step = Duration::from_millis(500);
     let mut waited = Duration::ZERO;
     while waited < wait {
@@ -79,6 +81,11 @@ pub(crate) fn check(device: &dyn BlockDevice, superblock: &Superblock) -> Result
         }
     }
     Ok(())
+}
+
+/// The bytes up to a NUL.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.split(|&b| b == 0).next().unwrap_or_default()).into_owned()
 }
 
 fn read(device: &dyn BlockDevice, superblock: &Superblock, block: FsBlock) -> Result<RawMmp> {

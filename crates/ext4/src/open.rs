@@ -12,7 +12,7 @@ use crate::error::{corrupt, corrupt_inode};
 use crate::inode::{self, Inode};
 use crate::journal::{self, FastCommitView, Log, LogBlock, LogLocation, LogRun, RecoveryReport};
 use crate::map;
-use crate::mmp;
+use crate::mmp::{self, MmpWait};
 use crate::superblock::Superblock;
 use crate::volume::Volume;
 
@@ -21,11 +21,13 @@ use crate::volume::Volume;
 pub struct OpenOptions {
     /// Bound of the metadata cache in bytes.
     pub buffer_bytes: usize,
+    /// Told before the opening waits, for up to a minute, to see whether another host is using the filesystem.
+    pub on_mmp_wait: fn(&MmpWait),
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { buffer_bytes: 32 << 20 }
+        Self { buffer_bytes: 32 << 20, on_mmp_wait: |_| {} }
     }
 }
 
@@ -44,7 +46,7 @@ pub(crate) struct Ready {
 impl Probed {
     pub(crate) fn probe(device: Device, options: OpenOptions) -> Result<Self> {
         let superblock = Superblock::read(&*device)?;
-        mmp::check(&*device, &superblock)?;
+        mmp::check(&*device, &superblock, options.on_mmp_wait)?;
         Ok(Self { volume: Volume::new(device, superblock, options.buffer_bytes), options })
     }
 

@@ -227,7 +227,7 @@ enum Outcome {
 }
 
 fn walk(device: Device) -> Outcome {
-    let options = OpenOptions { buffer_bytes: 4 << 20 };
+    let options = OpenOptions { buffer_bytes: 4 << 20, ..OpenOptions::default() };
     let fs = match Ext4::open_read_only(device, options) {
         Ok(fs) => fs,
         Err(error) => {

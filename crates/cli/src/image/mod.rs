@@ -6,16 +6,17 @@
 mod partition;
 mod recognise;
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use undercroft_block::{Device, FileOptions, ImageOptions, Locking, OpenError, open_image};
-use undercroft_ext4::{Ext4, OpenOptions, Superblock};
+use undercroft_ext4::{Ext4, MmpWait, OpenOptions, Superblock};
 use undercroft_vfs::{self as vfs, Credentials, Follow, Node, Vfs, VfsOptions};
 
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::ImageSpec;
+use crate::text::names::safe;
 
 /// An open filesystem.
 pub(crate) struct Opened {
@@ -62,7 +63,8 @@ pub(crate) fn open_filesystem(
             .advise("it opens ext2, ext3 and ext4, on a whole disk or in a partition"),
         });
     }
-    let ext4 = Ext4::open_read_only(device, OpenOptions::default()).map_err(|error| {
+    let options = OpenOptions { on_mmp_wait: tell_of_wait, ..OpenOptions::default() };
+    let ext4 = Ext4::open_read_only(device, options).map_err(|error| {
         let failure =
             Failure::new(Kind::of(&error), format!("cannot open the filesystem on {shown}")).because(&error);
         match error {
@@ -72,6 +74,14 @@ pub(crate) fn open_filesystem(
     })?;
     let vfs = Vfs::new(Arc::clone(&ext4) as Arc<dyn vfs::FileSystem>, VfsOptions::default());
     Ok(Opened { vfs, ext4, partition })
+}
+
+/// Whoever sits at a terminal should know why nothing happens.
+fn tell_of_wait(wait: &MmpWait) {
+    if io::stderr().is_terminal() {
+        let (seconds, host) = (wait.at_most.as_secs(), safe(wait.host.as_bytes()));
+        eprintln!("waiting {seconds} s to see whether host \"{host}\" is using the image");
+    }
 }
 
 /// What a path inside the image names. Whoever holds the image may read all of it.
