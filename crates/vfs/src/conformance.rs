@@ -6,11 +6,14 @@
 //! with every cursor, attributes, content at odd offsets, holes, links, extended attributes, permissions, path
 //! walking, the tree walk, and many threads at once.
 //!
-//! Built only with the feature `conformance`. Not covered: damaged images, and whatever needs writing.
+//! Concurrent changes of names are checked by [`check_schedule`], which see.
+//!
+//! Built only with the feature `conformance`. Not covered: damaged images.
 
 mod access;
 mod check;
 mod content;
+mod linear;
 mod namespace;
 mod objects;
 mod paths;
@@ -21,6 +24,7 @@ mod tree;
 
 pub use access::{AclEntry, acl_bytes, reference_acl_grants};
 pub use check::{Outcome, check};
+pub use linear::{LinearOptions, check_schedule};
 pub use populate::populate;
 pub use standard::{Profile, standard_tree};
 #[cfg(test)]

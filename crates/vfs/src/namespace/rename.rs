@@ -87,14 +87,17 @@ impl Vfs {
         handles.extend(target.clone());
         let exchange = flags.contains(RenameFlags::EXCHANGE);
 
-        let _rename = self.lock_moves(from, to, &moved, target.as_ref(), exchange);
-        if _rename.is_some() {
-            self.check_ancestry(from, to, &moved, target.as_ref(), exchange)?;
-        }
+        let _rename = self.lock_moves(from, to, &moved, target.as_ref());
+        // Judged when it is certain that both names are there; until the rename lock goes it stays true.
+        let ancestry = match _rename {
+            Some(_) => self.judge_ancestry(from, to, &moved, target.as_ref(), exchange)?,
+            None => None,
+        };
         let closed = match &target {
-            // The same directory under both names is left alone, and one that contains the other name has names.
+            // The same directory under both names is left alone.
             Some(victim)
                 if !exchange
+                    && ancestry.is_none()
                     && victim.kind() == FileType::Directory
                     && moved.kind() == FileType::Directory
                     && !Arc::ptr_eq(victim, &moved)
@@ -122,6 +125,12 @@ impl Vfs {
         }
         handles.extend(moved_now);
         handles.extend(target_now);
+        match (&target, ancestry) {
+            (None, _) if exchange => return Err(Error::NotFound),
+            (Some(_), _) if flags.contains(RenameFlags::NO_REPLACE) => return Err(Error::Exists),
+            (_, Some(refusal)) => return Err(refusal),
+            _ => {}
+        }
         self.rename_locked(who, from, to, &moved, target.as_ref(), flags, closed)?;
         Ok(true)
     }
@@ -139,11 +148,6 @@ impl Vfs {
         closed: Option<Closed<'_>>,
     ) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        match target {
-            None if exchange => return Err(Error::NotFound),
-            Some(_) if flags.contains(RenameFlags::NO_REPLACE) => return Err(Error::Exists),
-            _ => {}
-        }
         self.check_writable()?;
         if moved.ino() == self.root_ino() || target.is_some_and(|target| target.ino() == self.root_ino()) {
             return Err(Error::Busy);
@@ -212,42 +216,39 @@ impl Vfs {
         }
     }
 
-    /// The rename lock, if a directory gets another parent.
+    /// The rename lock, if a directory may get another parent, or is replaced from elsewhere.
     fn lock_moves(
         &self,
         from: Place<'_>,
         to: Place<'_>,
         moved: &Node,
         target: Option<&Arc<Node>>,
-        exchange: bool,
     ) -> Option<MutexGuard<'_, ()>> {
-        let moves = |node: &Node| node.kind() == FileType::Directory;
+        let is_directory = |node: &Node| node.kind() == FileType::Directory;
         let needed = !Arc::ptr_eq(from.dir, to.dir)
-            && (moves(moved) || (exchange && target.is_some_and(|target| moves(target))));
+            && (is_directory(moved) || target.is_some_and(|target| is_directory(target)));
         needed.then(|| self.locks().rename())
     }
 
-    /// Refuses what would make a directory its own ancestor. The rename lock is held.
-    fn check_ancestry(
+    /// Why this would make a directory its own ancestor, or remove one that contains the other name; `None` if it
+    /// would not. The rename lock is held.
+    fn judge_ancestry(
         &self,
         from: Place<'_>,
         to: Place<'_>,
         moved: &Arc<Node>,
         target: Option<&Arc<Node>>,
         exchange: bool,
-    ) -> Result<()> {
+    ) -> Result<Option<Error>> {
         let into_itself = Error::InvalidArgument("a directory cannot be moved into itself");
         if moved.kind() == FileType::Directory && self.is_at_or_above(moved, to.dir)? {
-            return Err(into_itself);
+            return Ok(Some(into_itself));
         }
-        match target {
-            Some(target)
-                if target.kind() == FileType::Directory && self.is_at_or_above(target, from.dir)? =>
-            {
-                Err(if exchange { into_itself } else { Error::NotEmpty })
-            }
-            _ => Ok(()),
-        }
+        let Some(target) = target.filter(|target| target.kind() == FileType::Directory) else {
+            return Ok(None);
+        };
+        let contains = self.is_at_or_above(target, from.dir)?;
+        Ok(contains.then_some(if exchange { into_itself } else { Error::NotEmpty }))
     }
 
     /// Whether `above` is `dir` or one of its ancestors.

@@ -1,0 +1,50 @@
+//! Random concurrent changes of names are linearizable, in parallel and in the plain form.
+//!
+//! `UNDERCROFT_SEED` replays one seed (many times, because threads meet as they like), `UNDERCROFT_SCHEDULES` says how
+//! many schedules are tried, and `UNDERCROFT_SOAK_SECONDS` for how long instead.
+
+use std::env;
+use std::time::{Duration, Instant};
+
+use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
+use undercroft_vfs::conformance::{LinearOptions, check_schedule};
+use undercroft_vfs::{Vfs, VfsOptions};
+
+const SCHEDULES: u64 = 6000;
+
+fn number(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+fn explore(parallel: bool) {
+    let options = VfsOptions { parallel_directory_operations: parallel, ..VfsOptions::default() };
+    let vfs = Vfs::new(Tmpfs::new(&TmpfsOptions::default()).unwrap(), options);
+    let root = vfs.root().unwrap();
+    let end = number("UNDERCROFT_SOAK_SECONDS").map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let schedules = number("UNDERCROFT_SCHEDULES").unwrap_or(SCHEDULES);
+    for round in 0.. {
+        if end.map_or(round >= schedules, |end| Instant::now() >= end) {
+            eprintln!("{round} schedules");
+            break;
+        }
+        let seed = number("UNDERCROFT_SEED").unwrap_or(round);
+        let threads = 2 + (seed % 7) as usize;
+        let schedule =
+            LinearOptions { threads, operations: 24 / threads + 1, names: 2 + (seed / 7 % 3) as u8 };
+        if let Err(wrong) = check_schedule(&vfs, &root, seed, schedule) {
+            panic!("{wrong}\nreplay with UNDERCROFT_SEED={seed}");
+        }
+    }
+    let space = vfs.filesystem().statfs().unwrap();
+    assert_eq!(space.inodes_free, space.inodes - 1, "every inode but the root's is free again");
+}
+
+#[test]
+fn changes_of_names_in_parallel_are_linearizable() {
+    explore(true);
+}
+
+#[test]
+fn changes_of_names_in_the_plain_form_are_linearizable() {
+    explore(false);
+}
