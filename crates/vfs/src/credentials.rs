@@ -10,7 +10,8 @@ pub struct Credentials {
     /// Supplementary groups.
     pub groups: Vec<u32>,
     /// Permission bits do not bind this user, as with Linux's `CAP_DAC_OVERRIDE`, and neither does the sticky
-    /// bit (`CAP_FOWNER`) nor the loss of set-group-ID (`CAP_FSETID`).
+    /// bit (`CAP_FOWNER`) nor the loss of set-group-ID (`CAP_FSETID`). Files may be given away, and what only
+    /// the privileged change or see (`trusted.` attributes, the flag for immutable files) is open to this user.
     pub override_dac: bool,
 }
 

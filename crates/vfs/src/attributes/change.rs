@@ -75,13 +75,12 @@ fn check_change(who: &Credentials, node: &Node, attr: &Attr, change: &AttrChange
     if permissions.is_some() || uid.is_some() || gid.is_some() || sets_times {
         check_not_frozen(attr)?;
     }
-    if touches {
-        if attr.flags.contains(InodeFlags::IMMUTABLE) {
-            return Err(Error::NotPermitted);
-        }
-        if check_owner(who, attr).is_err() {
-            check_access_of(who, node, attr, Access::WRITE)?;
-        }
+    // A change of nothing still changes the time of change.
+    if (touches || *change == AttrChange::default()) && attr.flags.contains(InodeFlags::IMMUTABLE) {
+        return Err(Error::NotPermitted);
+    }
+    if touches && check_owner(who, attr).is_err() {
+        check_access_of(who, node, attr, Access::WRITE)?;
     }
     if permissions.is_some() && attr.kind == FileType::Symlink {
         return Err(Error::Unsupported("permissions of a symbolic link".into()));
@@ -135,4 +134,259 @@ fn settle_permissions(who: &Credentials, attr: &Attr, change: &AttrChange) -> Op
         permissions &= !SET_GROUP_ID;
     }
     Some(permissions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recorder::{Call, Subject};
+    use super::*;
+    use crate::Timestamp;
+    use crate::conformance::{AclEntry, acl_bytes};
+    use crate::permission::check_access;
+
+    const CAPABILITIES: [u8; 20] = [1, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    fn user(uid: u32, groups: &[u32]) -> Credentials {
+        Credentials::user(uid, 8, groups.to_vec())
+    }
+
+    fn chmod(permissions: u16) -> AttrChange {
+        AttrChange { permissions: Some(permissions), ..AttrChange::default() }
+    }
+
+    fn chown(uid: Option<u32>, gid: Option<u32>) -> AttrChange {
+        AttrChange { uid, gid, ..AttrChange::default() }
+    }
+
+    fn set_flags(flags: InodeFlags) -> AttrChange {
+        AttrChange { flags: Some(flags), ..AttrChange::default() }
+    }
+
+    fn times(accessed: Option<NewTime>, modified: Option<NewTime>) -> AttrChange {
+        AttrChange { accessed, modified, ..AttrChange::default() }
+    }
+
+    const SOME_TIME: NewTime = NewTime::At(Timestamp { seconds: 1, nanoseconds: 5 });
+
+    #[test]
+    fn a_new_owner_gets_no_privileges() {
+        let (root, outside, inside) = (Credentials::root(), user(7, &[]), user(7, &[9]));
+        let (uid, gid) = (chown(Some(7), None), chown(None, Some(8)));
+        // As Linux's tmpfs and ext4 answered.
+        for (before, who, change, after) in [
+            (0o6755, &root, uid, 0o755),
+            (0o6755, &root, gid, 0o755),
+            (0o6755, &outside, gid, 0o755),
+            (0o6755, &inside, gid, 0o755),
+            (0o6745, &root, uid, 0o2745),
+            (0o6745, &root, gid, 0o2745),
+            (0o6745, &outside, gid, 0o745),
+            (0o6745, &inside, gid, 0o2745),
+            (0o6700, &root, gid, 0o2700),
+            (0o6700, &outside, uid, 0o700),
+            (0o6700, &inside, uid, 0o2700),
+            (0o1755, &root, uid, 0o1755),
+        ] {
+            let file = Subject::new(FileType::Regular, before, 7, 9);
+            assert_eq!(file.set_attr(who, change), "ok");
+            assert_eq!(file.permissions(), after, "{before:o} {who:?} {change:?}");
+            let directory = Subject::new(FileType::Directory, before, 7, 9);
+            assert_eq!(directory.set_attr(who, change), "ok");
+            assert_eq!(directory.permissions(), before, "{who:?} {change:?}");
+        }
+        let file = Subject::new(FileType::Regular, 0o755, 7, 9);
+        let both = AttrChange { permissions: Some(0o6755), ..uid };
+        assert_eq!(file.set_attr(&root, both), "ok");
+        assert_eq!(file.permissions(), 0o6755, "what is asked for stays");
+    }
+
+    #[test]
+    fn who_may_give_files_away() {
+        let (root, owner, other) = (Credentials::root(), user(7, &[77]), user(3, &[9]));
+        for (who, change, expected) in [
+            (&owner, chown(Some(7), None), "ok"),
+            (&owner, chown(None, Some(9)), "ok"),
+            (&owner, chown(None, Some(8)), "ok"),
+            (&owner, chown(None, Some(77)), "ok"),
+            (&owner, chown(Some(7), Some(78)), "NotPermitted"),
+            (&owner, chown(Some(8), None), "NotPermitted"),
+            (&other, chown(Some(7), None), "NotPermitted"),
+            (&other, chown(Some(3), None), "NotPermitted"),
+            (&other, chown(None, Some(9)), "NotPermitted"),
+            (&root, chown(Some(3), Some(4)), "ok"),
+            (&root, chown(Some(u32::MAX), None), "InvalidArgument"),
+            (&root, chown(None, Some(u32::MAX)), "InvalidArgument"),
+        ] {
+            let file = Subject::new(FileType::Regular, 0o644, 7, 9);
+            assert_eq!(file.set_attr(who, change), expected, "{who:?} {change:?}");
+            assert_eq!(file.take_calls().is_empty(), expected != "ok");
+        }
+    }
+
+    #[test]
+    fn capabilities_fall_with_the_owner_and_before() {
+        let with = |kind| Subject::new(kind, 0o755, 7, 9).with_xattr(CAPABILITY_XATTR, &CAPABILITIES);
+        let file = with(FileType::Regular);
+        assert_eq!(file.set_attr(&Credentials::root(), chmod(0o700)), "ok");
+        assert!(file.stored(CAPABILITY_XATTR).is_some());
+        assert_eq!(file.set_attr(&user(3, &[]), chown(Some(3), None)), "NotPermitted");
+        assert!(file.stored(CAPABILITY_XATTR).is_some());
+        file.take_calls();
+        assert_eq!(file.set_attr(&Credentials::root(), chown(Some(7), None)), "ok");
+        let removal =
+            Call::Xattr { name: CAPABILITY_XATTR.to_vec(), value: None, attributes: AttrChange::default() };
+        assert_eq!(file.take_calls(), [removal, Call::Attr(chown(Some(7), None))]);
+        let directory = with(FileType::Directory);
+        assert_eq!(directory.set_attr(&Credentials::root(), chown(Some(7), None)), "ok");
+        assert!(directory.stored(CAPABILITY_XATTR).is_some());
+    }
+
+    #[test]
+    fn who_may_change_permissions() {
+        let (root, outside, inside, other) =
+            (Credentials::root(), user(7, &[]), user(7, &[9]), user(3, &[9]));
+        for (who, change, expected, after) in [
+            (&outside, chmod(0o2755), "ok", 0o755),
+            (&inside, chmod(0o2755), "ok", 0o2755),
+            (&root, chmod(0o2755), "ok", 0o2755),
+            (&outside, chmod(0o5700), "ok", 0o5700),
+            (&outside, AttrChange { gid: Some(8), ..chmod(0o2755) }, "ok", 0o2755),
+            (&inside, AttrChange { gid: Some(9), ..chmod(0o2755) }, "ok", 0o2755),
+            (&root, chmod(0o10_777), "ok", 0o777),
+            (&other, chmod(0o777), "NotPermitted", 0o644),
+        ] {
+            for kind in [FileType::Regular, FileType::Directory] {
+                let subject = Subject::new(kind, 0o644, 7, 9);
+                assert_eq!(subject.set_attr(who, change), expected, "{who:?} {change:?}");
+                assert_eq!(subject.permissions(), after, "{who:?} {change:?}");
+            }
+        }
+        let link = Subject::new(FileType::Symlink, 0o777, 7, 9);
+        assert_eq!(link.set_attr(&root, chmod(0o700)), "Unsupported");
+        assert_eq!(link.set_attr(&root, chown(Some(3), Some(4))), "ok");
+        assert_eq!(link.set_attr(&root, times(None, Some(SOME_TIME))), "ok");
+    }
+
+    #[test]
+    fn who_may_set_times() {
+        let (now, set) = (Some(NewTime::Now), Some(SOME_TIME));
+        let (owner, other) = (user(7, &[]), user(3, &[]));
+        for (accessed, modified, writer, reader) in [
+            (now, now, "ok", "PermissionDenied"),
+            (now, None, "NotPermitted", "NotPermitted"),
+            (None, now, "NotPermitted", "NotPermitted"),
+            (now, set, "NotPermitted", "NotPermitted"),
+            (set, now, "NotPermitted", "NotPermitted"),
+            (set, set, "NotPermitted", "NotPermitted"),
+            (None, None, "ok", "ok"),
+        ] {
+            let change = times(accessed, modified);
+            let with = |permissions| Subject::new(FileType::Regular, permissions, 7, 9);
+            assert_eq!(with(0o666).set_attr(&other, change), writer, "{change:?}");
+            assert_eq!(with(0o644).set_attr(&other, change), reader, "{change:?}");
+            assert_eq!(with(0o444).set_attr(&owner, change), "ok", "{change:?}");
+        }
+        let file = Subject::new(FileType::Regular, 0o666, 7, 9);
+        let changed = Some(Timestamp::default());
+        let inode_time = AttrChange { changed, ..times(now, now) };
+        assert_eq!(file.set_attr(&other, inode_time), "NotPermitted");
+        let too_fine = Timestamp { seconds: 0, nanoseconds: 1_000_000_000 };
+        for change in [
+            times(Some(NewTime::At(too_fine)), None),
+            times(None, Some(NewTime::At(too_fine))),
+            AttrChange { changed: Some(too_fine), ..AttrChange::default() },
+        ] {
+            assert_eq!(file.set_attr(&owner, change), "InvalidArgument", "{change:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_frozen_takes_only_flags_and_touches() {
+        let now = Some(NewTime::Now);
+        let (immutable, append) = (InodeFlags::IMMUTABLE, InodeFlags::APPEND);
+        let root = Credentials::root();
+        for (change, of_immutable, of_append) in [
+            (chmod(0o600), "NotPermitted", "NotPermitted"),
+            (chown(Some(7), None), "NotPermitted", "NotPermitted"),
+            (chown(None, Some(9)), "NotPermitted", "NotPermitted"),
+            (times(Some(SOME_TIME), None), "NotPermitted", "NotPermitted"),
+            (times(now, None), "NotPermitted", "NotPermitted"),
+            (times(now, now), "NotPermitted", "ok"),
+            (AttrChange::default(), "NotPermitted", "ok"),
+            (set_flags(InodeFlags::NODUMP), "ok", "ok"),
+            (
+                AttrChange { permissions: Some(0o600), ..set_flags(InodeFlags::NODUMP) },
+                "NotPermitted",
+                "NotPermitted",
+            ),
+        ] {
+            for (flag, expected) in [(immutable, of_immutable), (append, of_append)] {
+                let file = Subject::new(FileType::Regular, 0o644, 7, 9).flagged(flag);
+                assert_eq!(file.set_attr(&root, change), expected, "{flag:?} {change:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_may_set_flags() {
+        let (root, owner, other) = (Credentials::root(), user(7, &[]), user(3, &[]));
+        let (nodump, immutable, append) = (InodeFlags::NODUMP, InodeFlags::IMMUTABLE, InodeFlags::APPEND);
+        let none = InodeFlags::empty();
+        for (before, after, of_owner) in [
+            (none, nodump, "ok"),
+            (nodump, none, "ok"),
+            (none, immutable, "NotPermitted"),
+            (none, append | nodump, "NotPermitted"),
+            (immutable, none, "NotPermitted"),
+            (append, append | nodump, "ok"),
+        ] {
+            let file = || Subject::new(FileType::Regular, 0o666, 7, 9).flagged(before);
+            assert_eq!(file().set_attr(&root, set_flags(after)), "ok");
+            assert_eq!(file().set_attr(&owner, set_flags(after)), of_owner, "{before:?} {after:?}");
+            assert_eq!(file().set_attr(&other, set_flags(after)), "NotPermitted");
+        }
+        let project = |number| AttrChange { project: Some(number), ..AttrChange::default() };
+        let file = Subject::new(FileType::Regular, 0o666, 7, 9);
+        assert_eq!(file.set_attr(&owner, project(5)), "ok");
+        assert_eq!(file.set_attr(&other, project(5)), "NotPermitted");
+        assert_eq!(file.set_attr(&root, project(u32::MAX)), "InvalidArgument");
+    }
+
+    #[test]
+    fn a_read_only_filesystem_is_not_asked() {
+        let file = Subject::read_only();
+        let who = user(3, &[]);
+        for change in
+            [AttrChange::default(), chmod(0o600), chown(Some(3), None), set_flags(InodeFlags::NODUMP)]
+        {
+            assert_eq!(file.set_attr(&who, change), "ReadOnly", "{change:?}");
+        }
+        assert_eq!(file.take_calls(), []);
+    }
+
+    #[test]
+    fn a_list_follows_the_permission_bits_in_one_step() {
+        use AclEntry::{Mask, Other, Owner, OwningGroup, User};
+        const LIST: &[u8] = b"system.posix_acl_access";
+        let before = acl_bytes(&[Owner(6), User(5, 7), OwningGroup(4), Mask(7), Other(0)]);
+        let file = Subject::new(FileType::Regular, 0o670, 7, 9).with_xattr(LIST, &before);
+        let named = user(5, &[]);
+        assert!(check_access(&named, &file.node, Access::WRITE).is_ok());
+        assert_eq!(file.set_attr(&user(7, &[]), chmod(0o2642)), "ok");
+        let after = acl_bytes(&[Owner(6), User(5, 7), OwningGroup(4), Mask(4), Other(2)]);
+        let one_step = Call::Xattr { name: LIST.to_vec(), value: Some(after), attributes: chmod(0o642) };
+        assert_eq!(file.take_calls(), [one_step]);
+        assert!(check_access(&named, &file.node, Access::WRITE).is_err());
+        assert!(check_access(&named, &file.node, Access::READ).is_ok());
+
+        // Without a mask the owning group's entry stands for the group bits, and the list says nothing of its own.
+        let plain = acl_bytes(&[Owner(6), OwningGroup(4), Other(0)]);
+        let file = Subject::new(FileType::Regular, 0o640, 7, 9).with_xattr(LIST, &plain);
+        assert_eq!(file.set_attr(&user(7, &[]), chmod(0o604)), "ok");
+        assert_eq!((file.permissions(), file.stored(LIST)), (0o604, None));
+
+        let broken = Subject::new(FileType::Regular, 0o640, 7, 9).with_xattr(LIST, b"no list");
+        assert_eq!(broken.set_attr(&user(7, &[]), chmod(0o600)), "Corrupt");
+        assert_eq!(broken.take_calls(), []);
+    }
 }

@@ -14,6 +14,8 @@
 
 mod acl_change;
 mod change;
+#[cfg(test)]
+mod recorder;
 mod xattr;
 
 use crate::{Attr, Credentials, Error, InodeFlags, Result, Vfs};

@@ -53,7 +53,7 @@ impl Vfs {
         }
         check_takes_changes(self)?;
         if let Some(kind) = ListKind::of(name) {
-            return acl_change::set_list(who, node, kind, Acl::from_user(value)?);
+            return acl_change::set_list(who, node, kind, Acl::from_user(value)?.as_ref());
         }
         if name == CAPABILITY_XATTR {
             check_capabilities(value)?;
@@ -198,5 +198,167 @@ fn check_capabilities(value: &[u8]) -> Result<()> {
         // Empty, it takes the place of what was there.
         (None, 0) | (Some(0x0200_0000), 20) | (Some(0x0300_0000), 24) => Ok(()),
         _ => Err(Error::InvalidArgument("capabilities have version 2 or 3 and its length")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recorder::{Subject, outcome};
+    use super::*;
+    use crate::InodeFlags;
+
+    const LIST: &[u8] = b"system.posix_acl_access";
+
+    /// Sets, reads and removes an attribute, each of an inode that is as at first.
+    fn try_all(who: &Credentials, make: impl Fn() -> Subject, name: &[u8]) -> [String; 3] {
+        let read = make();
+        let value = read.vfs.xattr(who, &read.node, name);
+        let value = match value {
+            Ok(None) => "none".into(),
+            value => outcome(value),
+        };
+        [make().set_xattr(who, name, b"x"), value, make().remove_xattr(who, name)]
+    }
+
+    #[test]
+    fn whose_business_each_namespace_is() {
+        let (root, stranger) = (Credentials::root(), Credentials::user(3, 4, vec![]));
+        let names: [&[u8]; 4] = [b"user.a", b"trusted.a", b"security.a", b"foo.a"];
+        let make = |kind, permissions| {
+            move || {
+                names.iter().fold(Subject::new(kind, permissions, 0, 0), |subject, name| {
+                    subject.with_xattr(name, b"value")
+                })
+            }
+        };
+        const OK: &str = "ok";
+        const EPERM: &str = "NotPermitted";
+        const EACCES: &str = "PermissionDenied";
+        const UNSUPPORTED: &str = "Unsupported";
+        const INVALID: &str = "InvalidArgument";
+        // As Linux's tmpfs and ext4 answered.
+        for (who, kind, permissions, name, expected) in [
+            (&root, FileType::Regular, 0o600, "user.a", [OK, OK, OK]),
+            (&root, FileType::Regular, 0o600, "trusted.a", [OK, OK, OK]),
+            (&root, FileType::Regular, 0o600, "security.a", [OK, OK, OK]),
+            (&root, FileType::Regular, 0o600, "user.", [INVALID, INVALID, INVALID]),
+            (&root, FileType::Regular, 0o600, "trusted.", [INVALID, INVALID, INVALID]),
+            (&root, FileType::Regular, 0o600, "security.", [INVALID, INVALID, INVALID]),
+            (&root, FileType::Regular, 0o600, "user", [UNSUPPORTED, UNSUPPORTED, UNSUPPORTED]),
+            (&root, FileType::Regular, 0o600, "system.a", [UNSUPPORTED, UNSUPPORTED, UNSUPPORTED]),
+            (&root, FileType::Regular, 0o600, "foo.a", [UNSUPPORTED, UNSUPPORTED, UNSUPPORTED]),
+            (&stranger, FileType::Regular, 0o600, "user.a", [EACCES, EACCES, EACCES]),
+            (&stranger, FileType::Regular, 0o604, "user.a", [EACCES, OK, EACCES]),
+            (&stranger, FileType::Regular, 0o606, "user.a", [OK, OK, OK]),
+            (&stranger, FileType::Regular, 0o666, "trusted.a", [EPERM, "none", EPERM]),
+            (&stranger, FileType::Regular, 0o600, "trusted.", [EPERM, "none", EPERM]),
+            (&stranger, FileType::Regular, 0o600, "security.a", [EPERM, OK, EPERM]),
+            (&stranger, FileType::Regular, 0o600, "security.", [EPERM, INVALID, EPERM]),
+            (&stranger, FileType::Regular, 0o600, "foo.a", [EACCES, EACCES, EACCES]),
+            (&stranger, FileType::Regular, 0o666, "foo.a", [UNSUPPORTED, UNSUPPORTED, UNSUPPORTED]),
+            (&stranger, FileType::Regular, 0o600, "system.a", [UNSUPPORTED, UNSUPPORTED, UNSUPPORTED]),
+            (&stranger, FileType::Directory, 0o777, "user.a", [OK, OK, OK]),
+            (&stranger, FileType::Directory, 0o1777, "user.a", [EPERM, OK, EPERM]),
+            (&root, FileType::Directory, 0o1777, "user.a", [OK, OK, OK]),
+            (&root, FileType::Fifo, 0o666, "user.a", [EPERM, "none", EPERM]),
+            (&root, FileType::Symlink, 0o777, "user.a", [EPERM, "none", EPERM]),
+            (&root, FileType::Symlink, 0o777, "trusted.a", [OK, OK, OK]),
+            (&root, FileType::Symlink, 0o777, "security.a", [OK, OK, OK]),
+        ] {
+            let found = try_all(who, make(kind, permissions), name.as_bytes());
+            assert_eq!(found, expected, "{name} of a {kind:?} with {permissions:o} by {}", who.uid);
+        }
+        let owner = Credentials::user(0, 4, vec![]);
+        assert_eq!(try_all(&owner, make(FileType::Directory, 0o1777), b"user.a"), [OK, OK, OK]);
+        assert_eq!(try_all(&owner, make(FileType::Regular, 0o066), b"user.a"), [EACCES, EACCES, EACCES]);
+    }
+
+    #[test]
+    fn what_is_frozen_or_read_only_takes_no_attributes() {
+        let root = Credentials::root();
+        for name in [&b"user.a"[..], b"trusted.a", b"security.a", b"system.a", b"foo"] {
+            for flag in [InodeFlags::IMMUTABLE, InodeFlags::APPEND] {
+                let file = Subject::new(FileType::Regular, 0o666, 7, 9).flagged(flag);
+                assert_eq!(file.set_xattr(&root, name, b""), "NotPermitted");
+                assert_eq!(file.remove_xattr(&root, name), "NotPermitted");
+            }
+            assert_eq!(Subject::read_only().set_xattr(&root, name, b""), "ReadOnly");
+            assert_eq!(Subject::read_only().remove_xattr(&root, name), "ReadOnly");
+        }
+    }
+
+    #[test]
+    fn names_and_values_have_bounds() {
+        let root = Credentials::root();
+        let file = Subject::new(FileType::Regular, 0o666, 7, 9);
+        let long = |len: usize| [b"user.".to_vec(), vec![b'a'; len - 5]].concat();
+        for (name, len, expected) in [
+            (long(255), 1, "ok"),
+            (long(255), 0, "ok"),
+            (long(6), 65536, "ok"),
+            (long(6), 65537, "ValueTooLarge"),
+            (LIST.to_vec(), 65537, "ValueTooLarge"),
+            (long(256), 1, "NameTooLong"),
+            (b"user.a\0b".to_vec(), 1, "InvalidArgument"),
+            (Vec::new(), 1, "InvalidArgument"),
+        ] {
+            assert_eq!(file.set_xattr(&root, &name, &vec![0; len]), expected, "{} {len}", name.len());
+            if expected != "ok" && expected != "ValueTooLarge" {
+                assert_eq!(file.remove_xattr(&root, &name), expected);
+                assert_eq!(outcome(file.vfs.xattr(&root, &file.node, &name)), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn the_mode_is_the_filesystems_to_judge() {
+        let root = Credentials::root();
+        let file = Subject::new(FileType::Regular, 0o666, 7, 9);
+        let set = |mode| outcome(file.vfs.set_xattr(&root, &file.node, b"user.a", b"1", mode));
+        assert_eq!(set(XattrMode::Replace), "NoAttribute");
+        assert_eq!(file.remove_xattr(&root, b"user.a"), "NoAttribute");
+        assert_eq!(set(XattrMode::Create), "ok");
+        assert_eq!(set(XattrMode::Create), "Exists");
+        assert_eq!(set(XattrMode::Replace), "ok");
+        assert_eq!(file.remove_xattr(&root, b"user.a"), "ok");
+    }
+
+    #[test]
+    fn capabilities_are_judged_before_the_user() {
+        let version_2 = [&[1, 0, 0, 2][..], &[0; 16]].concat();
+        let version_3 = [&[1, 0, 0, 3][..], &[0; 20]].concat();
+        let file = Subject::new(FileType::Regular, 0o666, 7, 9);
+        let owner = Credentials::user(7, 9, vec![]);
+        for (value, good) in [
+            (b"x".to_vec(), false),
+            (version_2.clone(), true),
+            (version_3.clone(), true),
+            (version_2[..12].to_vec(), false),
+            (version_3[..20].to_vec(), false),
+            ([&version_2[..], b"x"].concat(), false),
+            (vec![], true),
+        ] {
+            let [of_root, of_owner] = if good { ["ok", "NotPermitted"] } else { ["InvalidArgument"; 2] };
+            assert_eq!(file.set_xattr(&owner, CAPABILITY_XATTR, &value), of_owner, "{value:?}");
+            assert_eq!(file.set_xattr(&Credentials::root(), CAPABILITY_XATTR, &value), of_root, "{value:?}");
+        }
+        assert_eq!(file.remove_xattr(&owner, CAPABILITY_XATTR), "NotPermitted");
+        assert_eq!(file.remove_xattr(&Credentials::root(), CAPABILITY_XATTR), "ok");
+    }
+
+    #[test]
+    fn what_a_user_sees() {
+        let file = [&b"security.a"[..], LIST, b"trusted.a", b"user.a"]
+            .into_iter()
+            .fold(Subject::new(FileType::Regular, 0o000, 7, 9), |file, name| file.with_xattr(name, b"value"));
+        let names = |who| file.vfs.list_xattrs(who, &file.node).unwrap();
+        let (root, stranger) = (Credentials::root(), Credentials::user(3, 4, vec![]));
+        assert_eq!(names(&root), [&b"security.a"[..], LIST, b"trusted.a", b"user.a"]);
+        assert_eq!(names(&stranger), [&b"security.a"[..], LIST, b"user.a"]);
+        let value = |name| file.vfs.xattr(&stranger, &file.node, name);
+        assert_eq!(value(LIST).unwrap().as_deref(), Some(&b"value"[..]));
+        assert_eq!(value(b"system.posix_acl_default").unwrap(), None);
+        let link = Subject::new(FileType::Symlink, 0o777, 7, 9);
+        assert_eq!(outcome(link.vfs.xattr(&root, &link.node, LIST)), "Unsupported");
     }
 }
