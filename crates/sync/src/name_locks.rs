@@ -13,11 +13,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread::available_parallelism;
+
+use foldhash::fast::FixedState;
+use smallvec::SmallVec;
 
 use crate::held::Held;
 use crate::order;
@@ -57,7 +60,8 @@ struct Entry {
     id: EntryId,
     directory: u64,
     hash: u64,
-    name: Box<[u8]>,
+    /// Most names need no memory of their own.
+    name: SmallVec<[u8; 32]>,
     /// How it is held now.
     mode: Mode,
     /// By how many; never 0, and 1 if exclusive.
@@ -251,10 +255,8 @@ impl Drop for NameGuard<'_> {
 impl<'a> Key<'a> {
     fn new(directory: u64, name: &'a [u8]) -> Self {
         // Unkeyed: a bucket holds only names locked at this moment, so nobody can fill it from outside.
-        let mut hasher = DefaultHasher::new();
-        directory.hash(&mut hasher);
-        name.hash(&mut hasher);
-        Self { directory, hash: hasher.finish(), name }
+        let hash = FixedState::default().hash_one((directory, name));
+        Self { directory, hash, name }
     }
 }
 
@@ -304,7 +306,15 @@ impl Names {
 impl Entry {
     fn new(id: EntryId, key: Key<'_>, mode: Mode) -> Self {
         let Key { directory, hash, name } = key;
-        Self { id, directory, hash, name: name.into(), mode, holders: 1, queue: VecDeque::new() }
+        Self {
+            id,
+            directory,
+            hash,
+            name: SmallVec::from_slice(name),
+            mode,
+            holders: 1,
+            queue: VecDeque::new(),
+        }
     }
 
     fn key(&self) -> Key<'_> {
@@ -441,6 +451,29 @@ mod tests {
         });
         assert_eq!(entries.recv(), Ok("write"));
         assert_eq!(entries.recv(), Ok("read"));
+    }
+
+    #[test]
+    fn draining_waits_for_the_directory_s_names_of_that_moment_and_no_others() {
+        let locks = NameLocks::with_buckets(2);
+        let elsewhere = locks.lock(2, b"a");
+        thread::scope(|scope| scope.spawn(|| locks.drain(1)).join().unwrap());
+        drop(elsewhere);
+        let (log, entries) = mpsc::channel();
+        let drained = log.clone();
+        thread::scope(|scope| {
+            let held = locks.lock_shared(1, b"a");
+            scope.spawn(|| {
+                locks.drain(1);
+                drained.send("drained").unwrap();
+            });
+            until_queued(&locks, b"a", 1);
+            log.send("let go").unwrap();
+            drop(held);
+        });
+        drop((log, drained));
+        assert_eq!(entries.iter().collect::<Vec<_>>(), ["let go", "drained"]);
+        assert!(is_empty(&locks));
     }
 
     #[test]

@@ -17,6 +17,8 @@ macro_rules! lock_order {
 }
 
 lock_order! {
+    /// The handle of one inode that the kernel holds, while it is copied or let go.
+    KERNEL_INODE = "kernel_inode", rank 60;
     /// The shared state of one tree walk.
     WALK = "walk", rank 80;
     /// The rename lock: taken first by a move of a directory to another directory.

@@ -257,6 +257,39 @@ fn readers_of_a_name_and_its_writer_never_meet() {
     });
 }
 
+/// Removing a directory against adding to it: the gate is a relaxed flag, and draining orders it against the name.
+#[test]
+fn who_adds_a_name_sees_the_gate_or_is_waited_for() {
+    three_threads(|| {
+        let names = Arc::new(NameLocks::with_buckets(1));
+        let closing = Arc::new(AtomicUsize::new(0));
+        let added = Arc::new(AtomicUsize::new(0));
+        let adders: Vec<_> = [b"a", b"b"]
+            .into_iter()
+            .map(|name| {
+                let (names, closing, added) = (Arc::clone(&names), Arc::clone(&closing), Arc::clone(&added));
+                thread::spawn(move || {
+                    let _name = names.lock(1, name);
+                    if closing.load(Ordering::Relaxed) == 0 {
+                        added.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        closing.store(1, Ordering::Relaxed);
+        names.drain(1);
+        let found = added.load(Ordering::Relaxed);
+        for adder in adders {
+            adder.join().unwrap();
+        }
+        assert_eq!(
+            added.load(Ordering::Relaxed),
+            found,
+            "a name was added after the directory was found empty"
+        );
+    });
+}
+
 #[test]
 fn the_locks_over_the_model_exclude_and_publish() {
     loom::model(|| {
