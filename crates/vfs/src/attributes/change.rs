@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use super::xattr::CAPABILITY_XATTR;
-use super::{acl_change, check_not_frozen, check_owner, check_takes_changes, keeps_set_group_id};
+use super::{
+    acl_change, acts_as_owner, check_not_frozen, check_owner, check_takes_changes, keeps_set_group_id,
+};
 use crate::permission::{GROUP_EXECUTE, SET_GROUP_ID, SET_USER_ID, check_access_of};
 use crate::{
     Access, Attr, AttrChange, Credentials, Error, FileType, InodeFlags, NewTime, Node, Result, Vfs, XattrMode,
@@ -17,8 +19,8 @@ use crate::{
 const NO_ID: u32 = u32::MAX;
 
 impl Vfs {
-    /// Changes attributes, all at once. Permission bits keep an access control list in step; a new owner or group
-    /// takes set-user-ID, set-group-ID and file capabilities from anything but a directory, unless `permissions`
+    /// Changes attributes, all at once. An access control list follows the permission bits. A new owner or group
+    /// takes capabilities from anything but a directory, and set-user-ID and set-group-ID unless `permissions`
     /// says what is to stay. Set-group-ID falls for who is not in the group.
     ///
     /// # Errors
@@ -50,13 +52,12 @@ impl Vfs {
 
 /// Refuses what could not be right for any file.
 fn check_values(change: &AttrChange) -> Result<()> {
-    let too_fine = |time| time > 999_999_999;
     let given = |time| match time {
         Some(NewTime::At(time)) => Some(time),
         Some(NewTime::Now) | None => None,
     };
     let times = [given(change.accessed), given(change.modified), change.changed];
-    if times.iter().flatten().any(|time| too_fine(time.nanoseconds)) {
+    if times.iter().flatten().any(|time| time.nanoseconds > 999_999_999) {
         return Err(Error::InvalidArgument("a time has a second or more of nanoseconds"));
     }
     if [change.uid, change.gid, change.project].contains(&Some(NO_ID)) {
@@ -79,7 +80,7 @@ fn check_change(who: &Credentials, node: &Node, attr: &Attr, change: &AttrChange
     if (touches || *change == AttrChange::default()) && attr.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
     }
-    if touches && check_owner(who, attr).is_err() {
+    if touches && !acts_as_owner(who, attr) {
         check_access_of(who, node, attr, Access::WRITE)?;
     }
     if permissions.is_some() && attr.kind == FileType::Symlink {

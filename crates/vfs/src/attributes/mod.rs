@@ -7,7 +7,8 @@
 //!
 //! A change holds the inode's state lock alone from the first look at the attributes to the end, so what was
 //! judged is what is changed, and a `chmod` never meets a new list half-way. What a node remembers of its lists
-//! is forgotten before the lock goes (see [`AclCell`](crate::acl::AclCell)).
+//! is forgotten before the lock goes (see [`AclCell`](crate::acl::AclCell)). Under it are taken the lock of such a
+//! memory, and the filesystem's own.
 //!
 //! Whoever may override permissions stands here for all of Linux's privileges (`CAP_CHOWN`, `CAP_FOWNER`,
 //! `CAP_FSETID`, `CAP_LINUX_IMMUTABLE`, `CAP_SETFCAP`, `CAP_SYS_ADMIN`). Sizes are not changed here.
