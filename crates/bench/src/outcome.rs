@@ -1,0 +1,278 @@
+//! What a measurement came to, from the sheets of its workers; also the JSON that scripts read.
+
+use std::num::{NonZeroU32, NonZeroU64};
+
+use serde::Serialize;
+use undercroft_sync::stats::{Mode, Report};
+
+use crate::sheet::Sheet;
+use crate::usage::Usage;
+use crate::{Histogram, Job, Workload};
+
+/// What the workers brought home.
+pub(crate) struct Measured {
+    /// One for each worker that was measured.
+    pub(crate) sheets: Vec<Sheet>,
+    /// By how much the process grew, where that says anything.
+    pub(crate) grown_bytes: Option<u64>,
+    /// What happened at locks.
+    pub(crate) locks: Option<Report>,
+}
+
+/// One measurement's result.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// What the workers did.
+    pub workload: Workload,
+    /// To which filesystem, as typed.
+    pub target: String,
+    /// How many workers.
+    pub threads: NonZeroU32,
+    /// Operations of each worker.
+    pub ops: NonZeroU64,
+    /// From the first worker's start to the last one's end.
+    pub seconds: f64,
+    /// Of all workers together.
+    pub ops_per_second: f64,
+    /// How long operations took.
+    pub latency_us: LatencyUs,
+    /// Processor time of the workers outside the kernel.
+    pub user_s: f64,
+    /// Processor time of the workers inside the kernel.
+    pub system_s: f64,
+    /// How often workers waited.
+    pub voluntary_switches: u64,
+    /// How often workers were made to wait.
+    pub involuntary_switches: u64,
+    /// What happened at locks, where it was counted; the most contended first.
+    pub locks: Option<Vec<LockRow>>,
+    /// Where files stay: what became of it as they became many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub growth: Option<Growth>,
+}
+
+/// Quantiles in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LatencyUs {
+    /// Half of all operations took no longer.
+    pub p50: f64,
+    /// 99 in a hundred took no longer.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// What became of the creation of files as they became many.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Growth {
+    /// Throughput while every worker created its first tenth; none with fewer than ten operations.
+    pub first_tenth_ops_per_second: Option<f64>,
+    /// Throughput while every worker created its last tenth.
+    pub last_tenth_ops_per_second: Option<f64>,
+    /// By how much the process grew for each file, the first time it measures.
+    pub bytes_per_file: Option<f64>,
+}
+
+/// What happened at the locks of one class held in one mode, in the columns of `/proc/lock_stat`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LockRow {
+    /// Name of the class.
+    pub class: &'static str,
+    /// `exclusive` or `shared`.
+    pub mode: &'static str,
+    /// Contentions on a lock that was last taken on another processor.
+    pub con_bounces: u64,
+    /// Acquisitions that had to wait.
+    pub contentions: u64,
+    /// Shortest wait.
+    pub wait_min_ns: u64,
+    /// Longest wait.
+    pub wait_max_ns: u64,
+    /// All waits together.
+    pub wait_total_ns: u64,
+    /// Acquisitions of a lock that was last taken on another processor.
+    pub acq_bounces: u64,
+    /// Holds that ended.
+    pub acquisitions: u64,
+    /// Shortest hold.
+    pub hold_min_ns: u64,
+    /// Longest hold.
+    pub hold_max_ns: u64,
+    /// All holds together.
+    pub hold_total_ns: u64,
+}
+
+impl Outcome {
+    pub(crate) fn new(job: &Job, measured: &Measured) -> Self {
+        let Measured { sheets, grown_bytes, locks } = measured;
+        let mut latency = Histogram::new();
+        let mut usage = Usage::default();
+        for sheet in sheets {
+            latency.merge(&sheet.latency);
+            usage += sheet.usage;
+        }
+        let begun_ns = sheets.iter().map(|sheet| sheet.begun_ns).min().unwrap_or(0);
+        let ended_ns = sheets.iter().map(|sheet| sheet.ended_ns).max().unwrap_or(0);
+        let microseconds = |ns: u64| ns as f64 / 1e3;
+        let growth = (job.workload == Workload::CreateMany).then(|| Growth {
+            first_tenth_ops_per_second: tenth(job, sheets, |sheet| sheet.first_tenth_ns),
+            last_tenth_ops_per_second: tenth(job, sheets, |sheet| sheet.last_tenth_ns),
+            bytes_per_file: grown_bytes.map(|bytes| bytes as f64 / latency.count() as f64),
+        });
+        Self {
+            workload: job.workload,
+            target: job.target.to_string(),
+            threads: job.threads,
+            ops: job.ops,
+            seconds: (ended_ns - begun_ns) as f64 / 1e9,
+            ops_per_second: per_second(latency.count(), ended_ns - begun_ns),
+            latency_us: LatencyUs {
+                p50: microseconds(latency.quantile(0.5)),
+                p99: microseconds(latency.quantile(0.99)),
+                max: microseconds(latency.max()),
+            },
+            user_s: usage.user.as_secs_f64(),
+            system_s: usage.system.as_secs_f64(),
+            voluntary_switches: usage.voluntary_switches,
+            involuntary_switches: usage.involuntary_switches,
+            locks: locks.as_ref().map(rows),
+            growth,
+        }
+    }
+
+    /// The one with the median throughput, so that its figures belong together; of an even number, the lower.
+    ///
+    /// # Panics
+    /// If there is none: rounds are counted from one.
+    pub(crate) fn median(mut outcomes: Vec<Self>) -> Self {
+        outcomes.sort_by(|a, b| a.ops_per_second.total_cmp(&b.ops_per_second));
+        let middle = (outcomes.len() - 1) / 2;
+        // Only the first measurement of a process knows what a file takes.
+        let known = outcomes.iter().find_map(|outcome| outcome.growth?.bytes_per_file);
+        let mut median = outcomes.swap_remove(middle);
+        if let Some(growth) = &mut median.growth {
+            growth.bytes_per_file = known;
+        }
+        median
+    }
+}
+
+fn per_second(ops: u64, ns: u64) -> f64 {
+    // What the clock cannot tell from nothing is taken for its smallest step.
+    ops as f64 * 1e9 / ns.max(1) as f64
+}
+
+/// The workers' throughput in a tenth of their operations, added up.
+fn tenth(job: &Job, sheets: &[Sheet], ns: impl Fn(&Sheet) -> u64) -> Option<f64> {
+    let ops = job.ops.get() / 10;
+    (ops > 0).then(|| sheets.iter().map(|sheet| per_second(ops, ns(sheet))).sum())
+}
+
+fn rows(report: &Report) -> Vec<LockRow> {
+    let row = |row: &undercroft_sync::stats::ClassStats| LockRow {
+        class: row.class,
+        mode: match row.mode {
+            Mode::Exclusive => "exclusive",
+            Mode::Shared => "shared",
+        },
+        con_bounces: row.con_bounces,
+        contentions: row.contentions,
+        wait_min_ns: row.wait_min_ns,
+        wait_max_ns: row.wait_max_ns,
+        wait_total_ns: row.wait_total_ns,
+        acq_bounces: row.acq_bounces,
+        acquisitions: row.acquisitions,
+        hold_min_ns: row.hold_min_ns,
+        hold_max_ns: row.hold_max_ns,
+        hold_total_ns: row.hold_total_ns,
+    };
+    report.rows.iter().map(row).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Target;
+
+    pub(crate) fn job(workload: Workload) -> Job {
+        Job {
+            workload,
+            target: Target::Mounted("/t".into()),
+            threads: NonZeroU32::new(2).unwrap(),
+            ops: NonZeroU64::new(20).unwrap(),
+            locks: false,
+        }
+    }
+
+    /// A worker that did 20 operations of so many nanoseconds.
+    fn sheet(begun_ns: u64, op_ns: u64) -> Sheet {
+        let mut latency = Histogram::new();
+        (0..20).for_each(|_| latency.record(op_ns));
+        let usage = Usage {
+            user: Duration::from_millis(30),
+            system: Duration::from_millis(20),
+            voluntary_switches: 3,
+            involuntary_switches: 4,
+        };
+        let ended_ns = begun_ns + 20 * op_ns;
+        Sheet { begun_ns, ended_ns, first_tenth_ns: 2 * op_ns, last_tenth_ns: 4 * op_ns, usage, latency }
+    }
+
+    /// Two workers, the second later by half its work.
+    pub(crate) fn outcome(workload: Workload, op_ns: u64) -> Outcome {
+        let sheets = vec![sheet(1000, op_ns), sheet(1000 + 10 * op_ns, op_ns)];
+        Outcome::new(&job(workload), &Measured { sheets, grown_bytes: Some(4000), locks: None })
+    }
+
+    #[test]
+    fn the_time_runs_from_the_first_start_to_the_last_end() {
+        let outcome = outcome(Workload::Rename, 1_000);
+        assert_eq!((outcome.seconds, outcome.ops_per_second), (30e-6, 40.0 / 30e-6));
+        assert_eq!(outcome.latency_us, LatencyUs { p50: 1.0, p99: 1.0, max: 1.0 });
+        assert_eq!((outcome.user_s, outcome.system_s), (0.06, 0.04));
+        assert_eq!((outcome.voluntary_switches, outcome.involuntary_switches), (6, 8));
+    }
+
+    #[test]
+    fn scripts_find_these_fields() {
+        let value = serde_json::to_value(outcome(Workload::StatMany, 1_000)).unwrap();
+        let mut fields: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
+        fields.sort_unstable();
+        let expected = [
+            "involuntary_switches",
+            "latency_us",
+            "locks",
+            "ops",
+            "ops_per_second",
+            "seconds",
+            "system_s",
+            "target",
+            "threads",
+            "user_s",
+            "voluntary_switches",
+            "workload",
+        ];
+        assert_eq!(fields, expected);
+        assert_eq!(value["latency_us"], serde_json::json!({"p50": 1.0, "p99": 1.0, "max": 1.0}));
+        assert_eq!((&value["workload"], &value["target"]), (&"stat-many".into(), &"dir:/t".into()));
+        assert_eq!((&value["threads"], &value["ops"]), (&2.into(), &20.into()));
+        assert!(value["locks"].is_null());
+    }
+
+    #[test]
+    fn where_files_stay_the_tenths_are_told_apart() {
+        let growth = outcome(Workload::CreateMany, 1_000).growth.unwrap();
+        assert_eq!(growth.first_tenth_ops_per_second, Some(2e6));
+        assert_eq!(growth.last_tenth_ops_per_second, Some(1e6));
+        assert_eq!(growth.bytes_per_file, Some(100.0));
+    }
+
+    #[test]
+    fn a_median_is_a_whole_measurement() {
+        let outcomes = [5, 1, 4, 2, 3].map(|op_us| outcome(Workload::Rename, 1000 * op_us)).to_vec();
+        assert_eq!(Outcome::median(outcomes.clone()), outcomes[4]);
+        assert_eq!(Outcome::median(outcomes[..4].to_vec()), outcomes[2]);
+    }
+}

@@ -1,0 +1,146 @@
+//! A worker's way through a measurement, in a thread or a process.
+//!
+//! Warm-up, then the wait for the others, then the operations with one reading of the clock for each: what an
+//! operation takes includes that reading, some 25 ns. Whatever happens in the warm-up, the worker waits for the
+//! others: they count on it.
+
+use crate::directory::Directory;
+use crate::script::Script;
+use crate::sheet::Sheet;
+use crate::usage::Usage;
+use crate::{BenchError, Histogram, Workload, clock};
+
+/// A tenth of the operations, but no more than this, warm up caches and the allocator.
+const WARM_UP_MAX: u64 = 20_000;
+
+/// Does the operations and measures them. `start` returns when all may start, `false` if nobody will.
+pub(crate) fn work<D: Directory>(
+    dir: &D,
+    workload: Workload,
+    index: u32,
+    ops: u64,
+    start: impl FnOnce() -> bool,
+) -> Result<Option<Sheet>, BenchError> {
+    let mut script = Script::new(workload, index);
+    let warmed = (0..(ops / 10).min(WARM_UP_MAX)).try_for_each(|_| script.step(dir));
+    let mut latency = Histogram::new();
+    let started = start();
+    warmed?;
+    if !started {
+        return Ok(None);
+    }
+
+    let usage = Usage::of_thread();
+    let begun_ns = clock::now_ns();
+    let mut now_ns = begun_ns;
+    let tenth = ops / 10;
+    let mut part_ns = [0; 3];
+    for (part_ns, ops) in part_ns.iter_mut().zip([tenth, ops - 2 * tenth, tenth]) {
+        let part_begun_ns = now_ns;
+        for _ in 0..ops {
+            script.step(dir)?;
+            let ended_ns = clock::now_ns();
+            latency.record(ended_ns - now_ns);
+            now_ns = ended_ns;
+        }
+        *part_ns = now_ns - part_begun_ns;
+    }
+    let [first_tenth_ns, _, last_tenth_ns] = part_ns;
+    let usage = Usage::of_thread().since(usage);
+    Ok(Some(Sheet { begun_ns, ended_ns: now_ns, first_tenth_ns, last_tenth_ns, usage, latency }))
+}
+
+/// Creates and unlinks until told to stop, for others to list meanwhile.
+pub(crate) fn change<D: Directory>(
+    dir: &D,
+    workload: Workload,
+    index: u32,
+    start: impl FnOnce() -> bool,
+    stop: impl Fn() -> bool,
+) -> Result<(), BenchError> {
+    /// Changes between two looks at `stop`, which may be a system call.
+    const BETWEEN_LOOKS: u32 = 16;
+    let mut script = Script::new(workload, index);
+    if !start() {
+        return Ok(());
+    }
+    while !stop() {
+        (0..BETWEEN_LOOKS).try_for_each(|_| script.create_and_unlink(dir))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::mounted::MountedDirectory;
+    use crate::script::make_standing_names;
+
+    /// Names that are left in a directory after one worker's measurement.
+    fn left(workload: Workload, ops: u64) -> (usize, Sheet) {
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = MountedDirectory::open(dir.path()).unwrap();
+        make_standing_names(workload, &mounted).unwrap();
+        let sheet = work(&mounted, workload, 3, ops, || true).unwrap().unwrap();
+        (std::fs::read_dir(dir.path()).unwrap().count(), sheet)
+    }
+
+    #[test]
+    fn every_workload_does_as_many_operations_as_asked_for() {
+        for (workload, ops, names) in [
+            (Workload::CreateUnlink, 100, 0),
+            (Workload::Rename, 100, 0),
+            (Workload::CreateMany, 100, 110),
+            (Workload::StatMany, 100, 10_000),
+            (Workload::ReaddirStorm, 3, 10_000),
+        ] {
+            let (found, sheet) = left(workload, ops);
+            assert_eq!((found, sheet.latency.count()), (names, ops), "{workload}");
+            assert!(sheet.ended_ns - sheet.begun_ns >= sheet.latency.max(), "{workload}");
+            assert!(sheet.first_tenth_ns + sheet.last_tenth_ns <= sheet.ended_ns - sheet.begun_ns);
+        }
+    }
+
+    #[test]
+    fn nothing_is_timed_before_the_start_and_nothing_done_without_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = MountedDirectory::open(dir.path()).unwrap();
+        assert!(work(&mounted, Workload::CreateMany, 0, 100, || false).unwrap().is_none());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 10, "the warm-up");
+    }
+
+    #[test]
+    fn a_worker_that_fails_in_the_warm_up_waits_for_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = MountedDirectory::open(dir.path()).unwrap();
+        // Worker 0 finds its names taken.
+        work(&mounted, Workload::CreateMany, 0, 100, || false).unwrap();
+        let waited = Cell::new(false);
+        let start = || {
+            waited.set(true);
+            true
+        };
+        let error = work(&mounted, Workload::CreateMany, 0, 100, start).unwrap_err();
+        assert!(waited.get() && error.to_string().contains("cannot create a file in"), "{error}");
+    }
+
+    #[test]
+    fn a_listing_that_loses_names_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = MountedDirectory::open(dir.path()).unwrap();
+        let error = work(&mounted, Workload::ReaddirStorm, 0, 1, || true).unwrap_err();
+        assert!(matches!(error, BenchError::LostNames { found: 2, expected: 10_002 }), "{error}");
+    }
+
+    #[test]
+    fn who_changes_names_stops_when_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = MountedDirectory::open(dir.path()).unwrap();
+        let looks = Cell::new(0);
+        let stop = || looks.replace(looks.get() + 1) == 5;
+        change(&mounted, Workload::ReaddirStorm, 0, || true, stop).unwrap();
+        assert_eq!((looks.get(), std::fs::read_dir(dir.path()).unwrap().count()), (6, 0));
+    }
+}
