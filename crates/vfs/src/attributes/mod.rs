@@ -15,6 +15,8 @@
 
 mod acl_change;
 mod change;
+#[cfg(all(test, shuttle))]
+mod model_tests;
 #[cfg(test)]
 mod recorder;
 mod xattr;
