@@ -241,7 +241,7 @@ impl VfsInode for Handle {
         let run = map::lookup(&self.volume, &self.inode, FileBlock(block))?;
         let mapping = match run.state {
             RunState::Hole => Mapping::Hole,
-            RunState::Unwritten(_) => Mapping::Unwritten,
+            RunState::Unwritten(FsBlock(first)) => Mapping::Unwritten { offset: first << bits },
             RunState::Mapped(FsBlock(first)) => Mapping::Device { offset: first << bits },
         };
         Ok(Extent { start: u64::from(block) << bits, len: run.len << bits, mapping })

@@ -8,6 +8,11 @@
 //! So calls for one name never meet, calls for different names of one directory do, and the directory's own
 //! structure protects itself. Answers to `lookup` may be asked for at any time, without a lock.
 //!
+//! **Changing content.** The caller holds the inode's state: alone in [`set_size`](Inode::set_size),
+//! [`change_space`](Inode::change_space) and a write past the end, otherwise shared with others who write whole blocks
+//! or where something lies already. So the size changes under one caller at a time, and nobody writes a part of a
+//! block while somebody else writes it for the first time. Reads may go on at any time, without a lock.
+//!
 //! **A filesystem in memory** is its own cache: it keeps [`Node`]s and answers with them, and the vfs caches
 //! neither its inodes nor its names (see [`FileSystem::keeps_nodes`]).
 
@@ -56,8 +61,11 @@ pub enum Found {
 pub enum Mapping {
     /// Nothing is allocated; reads as zeroes.
     Hole,
-    /// Allocated and never written; reads as zeroes.
-    Unwritten,
+    /// Allocated on the data device and never written; reads as zeroes.
+    Unwritten {
+        /// First byte on [`FileSystem::data_device`].
+        offset: u64,
+    },
     /// On the data device, from this byte on.
     Device {
         /// First byte on [`FileSystem::data_device`].
@@ -325,8 +333,11 @@ pub trait Inode: Any + Send + Sync {
     }
 
     /// Prepares writing `len` bytes from `offset` on, of which nothing or only a part is mapped: what this answers
-    /// for `offset` is no hole any more. It may reach less far than was asked. New space is
+    /// for `offset` is no hole any more and not inline. It may reach less far than was asked. New space is
     /// [`Unwritten`](Mapping::Unwritten) or [kept](Mapping::Kept) and reads as zeroes. The size does not change.
+    ///
+    /// The extent begins where the block does, if it is unwritten: the caller writes all of a block that it writes
+    /// for the first time, with zeroes where it has nothing to say.
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace), when not even the first byte has room.
@@ -334,8 +345,8 @@ pub trait Inode: Any + Send + Sync {
         Err(Error::ReadOnly)
     }
 
-    /// The bytes from `offset` on were written to where [`prepare_write`](Self::prepare_write) or
-    /// [`map`](Self::map) said: they become readable, the file becomes at least `size` long, and its times change.
+    /// The bytes from `offset` on, with the rest of the blocks that were unwritten, were written to where
+    /// [`prepare_write`](Self::prepare_write) or [`map`](Self::map) said: they become readable, the file becomes at least `size` long, and its times change.
     ///
     /// # Errors
     /// I/O failure: the bytes may or may not be readable.
@@ -359,8 +370,9 @@ pub trait Inode: Any + Send + Sync {
         Err(Error::ReadOnly)
     }
 
-    /// Sets the size. What is cut off is gone; what is added reads as zeroes. The times of content and inode
-    /// change, also if the size does not.
+    /// Sets the size. What is cut off is gone; what is added reads as zeroes. When the size grows, the caller has
+    /// cleared what is mapped between the old one and the next multiple of the inode's `block_bytes`. The times of
+    /// content and inode change, also if the size does not.
     ///
     /// # Errors
     /// I/O failure.
@@ -368,7 +380,9 @@ pub trait Inode: Any + Send + Sync {
         Err(Error::ReadOnly)
     }
 
-    /// Changes what lies under a range, which does not overflow, and makes the file at least `size` long.
+    /// Changes what lies under a range, which does not overflow, and makes the file `size` bytes long, which the
+    /// caller has worked out: it changes by what is collapsed or inserted, and otherwise only grows. As for
+    /// [`set_size`](Self::set_size), the rest of the last block is clear then.
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace), [`Unsupported`](crate::Error::Unsupported) for a change that the

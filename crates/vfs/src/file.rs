@@ -1,25 +1,44 @@
 //! An open regular file.
 //!
-//! Calls go to the file's inode and to the data device; there is no table of open files and no lock. The extent
-//! of the last read is not remembered: asking ext4 again takes a tenth of the time of a read from the page cache.
+//! Calls go to the file's inode and to the data device; there is no table of open files. The extent of the last read
+//! is not remembered: asking ext4 again takes a tenth of the time of a read from the page cache.
+//!
+//! Locks: the inode's state (class `inode`). Reads take none. Writes within the size share it, so that they go side by
+//! side; what moves the end of the file, changes its space, or fills up a block that was never written holds it alone.
+//! Of two files the one with the lower inode number is locked first. It is held while bytes are on their way to the
+//! device: a size must not be cut under them.
 
 use std::sync::Arc;
 
 use undercroft_block::Device;
 
-use crate::{Node, Result, data};
+use crate::data::{self, Backing, Hold, Stop};
+use crate::{Attr, AttrChange, Durable, Error, InodeFlags, Node, Result, SpaceChange};
+
+/// Set-user-ID.
+const SET_UID: u16 = 0o4000;
+/// Set-group-ID; without [`GROUP_EXECUTE`] it is no privilege but a mark.
+const SET_GID: u16 = 0o2000;
+const GROUP_EXECUTE: u16 = 0o010;
 
 /// An open regular file. Threads share it at will.
 #[derive(Debug)]
 pub struct File {
     node: Arc<Node>,
     device: Option<Device>,
+    /// How large the file may become; `None` if it was opened for reading.
+    limit: Option<u64>,
 }
 
 impl File {
-    /// Opens a node that is known to be a regular file.
+    /// Opens a node that is known to be a regular file, for reading.
     pub(crate) fn new(node: Arc<Node>, device: Option<Device>) -> Self {
-        Self { node, device }
+        Self { node, device, limit: None }
+    }
+
+    /// The same, for writing as well, up to `limit` bytes.
+    pub(crate) fn writing(self, limit: u64) -> Self {
+        Self { limit: Some(limit), ..self }
     }
 
     /// The file's inode.
@@ -34,23 +53,249 @@ impl File {
     /// # Errors
     /// Corruption or I/O failure; then the content of `buf` is undefined.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        data::read_at(self.node.inode(), self.device.as_ref(), offset, buf)
+        data::read_at(self.backing(), offset, buf)
     }
 
     /// The first byte at or after `offset` that is not in a hole. What is allocated and unwritten counts as a
     /// hole.
     ///
     /// # Errors
-    /// [`NoSuchOffset`](crate::Error::NoSuchOffset) when only a hole follows, or at and past the end.
+    /// [`NoSuchOffset`](Error::NoSuchOffset) when only a hole follows, or at and past the end.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
-        data::seek_data(self.node.inode(), offset)
+        data::seek_data(self.backing(), offset)
     }
 
     /// The first byte at or after `offset` that is in a hole. The end of the file counts as one.
     ///
     /// # Errors
-    /// [`NoSuchOffset`](crate::Error::NoSuchOffset) at and past the end.
+    /// [`NoSuchOffset`](Error::NoSuchOffset) at and past the end.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
-        data::seek_hole(self.node.inode(), offset)
+        data::seek_hole(self.backing(), offset)
+    }
+
+    /// Writes at `offset`, past the end as well: what lies in between reads as zeroes then. Tells how many bytes were
+    /// written: all, or fewer where the filesystem's space or the largest size of a file ends.
+    ///
+    /// # Errors
+    /// [`NoSpace`](Error::NoSpace) and [`FileTooLarge`](Error::FileTooLarge) when not even one byte could be written;
+    /// [`NotPermitted`](Error::NotPermitted) for a file that can only be appended to;
+    /// [`InvalidArgument`](Error::InvalidArgument) for one that was opened for reading. After corruption or I/O
+    /// failure some of the bytes may have been written.
+    pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        let limit = self.limit()?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let data = cut_to_limit(offset, data, limit)?;
+        let mut done = 0;
+        // A glance before the lock: who has to be alone should not queue up twice.
+        if self.contains(offset, data) {
+            let _state = self.node.state().read();
+            check_flags(&self.attr(), InodeFlags::APPEND)?;
+            if self.contains(offset, data) {
+                let (written, stop) = data::write(self.backing(), offset, data, Hold::Shared);
+                match stop {
+                    Some(Stop::NotAlone) => done = written,
+                    stop => return outcome(written, stop),
+                }
+            }
+        }
+        let _state = self.node.state().write();
+        check_flags(&self.attr(), InodeFlags::APPEND)?;
+        let (written, stop) = self.write_alone(offset + done as u64, &data[done..])?;
+        outcome(done + written, stop)
+    }
+
+    /// Writes at the end of the file, wherever that is: appends of several threads never meet. Tells where the bytes
+    /// landed, and how many were written, as [`write_at`](Self::write_at) does.
+    ///
+    /// # Errors
+    /// As for [`write_at`](Self::write_at), except that it is what an append-only file takes.
+    pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
+        let limit = self.limit()?;
+        let _state = self.node.state().write();
+        let attr = self.attr();
+        check_flags(&attr, InodeFlags::empty())?;
+        let offset = attr.size_bytes;
+        if data.is_empty() {
+            return Ok((offset, 0));
+        }
+        let data = cut_to_limit(offset, data, limit)?;
+        let (written, stop) = self.write_alone(offset, data)?;
+        Ok((offset, outcome(written, stop)?))
+    }
+
+    /// Sets the size: cuts off what is past it, or adds a hole.
+    ///
+    /// # Errors
+    /// [`FileTooLarge`](Error::FileTooLarge), [`NotPermitted`](Error::NotPermitted) for a file that can only be
+    /// appended to, [`InvalidArgument`](Error::InvalidArgument) for one that was opened for reading; corruption or
+    /// I/O failure.
+    pub fn truncate(&self, size: u64) -> Result<()> {
+        if size > self.limit()? {
+            return Err(Error::FileTooLarge);
+        }
+        let _state = self.node.state().write();
+        check_flags(&self.attr(), InodeFlags::APPEND)?;
+        data::clear_tail(self.backing(), size)?;
+        self.node.inode().set_size(size)
+    }
+
+    /// Changes what lies under a range. The file grows to hold what is allocated or zeroed, unless `keep_size`; a
+    /// punched hole never changes the size, what is collapsed or inserted always does.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Error::InvalidArgument) for an empty range, a range that is not aligned as the filesystem
+    /// needs it, a collapse that reaches the end of the file, an insertion at or past it, or a file that was opened
+    /// for reading; [`FileTooLarge`](Error::FileTooLarge), [`NoSpace`](Error::NoSpace),
+    /// [`Unsupported`](Error::Unsupported); [`NotPermitted`](Error::NotPermitted) for anything but an allocation in a
+    /// file that can only be appended to, which is where Linux draws the line.
+    pub fn change_space(&self, change: SpaceChange, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+        let limit = self.limit()?;
+        let _state = self.node.state().write();
+        let refused = match change {
+            SpaceChange::Allocate => InodeFlags::empty(),
+            SpaceChange::PunchHole | SpaceChange::Zero | SpaceChange::Collapse | SpaceChange::Insert => {
+                InodeFlags::APPEND
+            }
+        };
+        check_flags(&self.attr(), refused)?;
+        data::change_space(self.backing(), change, offset, len, keep_size, limit)
+    }
+
+    /// Copies `len` bytes from `from` on to `to_offset` in `to`, which may be the same file if the ranges do not
+    /// overlap. Holes become no bytes: the target keeps its own there, or grows, and where it has bytes gets zeroes.
+    /// Tells how many bytes were copied: fewer at the end of this file, and where space or the largest size ends.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Error::InvalidArgument) for ranges that overlap, or a target that was opened for reading;
+    /// otherwise as for [`write_at`](Self::write_at).
+    pub fn copy_range(&self, from: u64, to: &Self, to_offset: u64, len: u64) -> Result<u64> {
+        let limit = to.limit()?;
+        let len = len.min(self.attr().size_bytes.saturating_sub(from));
+        if len == 0 {
+            return Ok(0);
+        }
+        let len = len.min(limit.checked_sub(to_offset).filter(|&room| room > 0).ok_or(Error::FileTooLarge)?);
+        let same = Arc::ptr_eq(&self.node, &to.node);
+        if same && from.abs_diff(to_offset) < len {
+            return Err(Error::InvalidArgument("the ranges of a copy within a file overlap"));
+        }
+        let mut copied = 0;
+        while copied < len {
+            let piece = self.with_both(to, || {
+                check_flags(&to.attr(), InodeFlags::APPEND)?;
+                let (from, to_offset) = (from + copied, to_offset + copied);
+                data::copy_piece(self.backing(), from, to.backing(), to_offset, len - copied)
+            });
+            match piece {
+                // The file was cut meanwhile.
+                Ok(0) => break,
+                Ok(piece) => copied += piece,
+                Err(Error::NoSpace) if copied > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(copied)
+    }
+
+    /// Takes set-user-ID off the file, and set-group-ID where the group may execute it, as Linux does when a caller
+    /// without privilege changes its content. Writes know no callers, so whoever writes for such a one calls this
+    /// before; it costs little when there is nothing to take off.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Error::InvalidArgument) for a file that was opened for reading; the filesystem's own.
+    pub fn drop_privilege_bits(&self) -> Result<()> {
+        self.limit()?;
+        if self.without_privilege().is_none() {
+            return Ok(());
+        }
+        let _state = self.node.state().write();
+        match self.without_privilege() {
+            None => Ok(()),
+            permissions => self.node.inode().set_attr(&AttrChange { permissions, ..AttrChange::default() }),
+        }
+    }
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// I/O failure, now or since the last call.
+    pub fn sync(&self, what: Durable) -> Result<()> {
+        self.node.inode().sync(what)
+    }
+
+    fn backing(&self) -> Backing<'_> {
+        Backing { inode: self.node.inode(), device: self.device.as_ref() }
+    }
+
+    fn attr(&self) -> Attr {
+        self.node.attr()
+    }
+
+    fn limit(&self) -> Result<u64> {
+        self.limit.ok_or(Error::InvalidArgument("the file was opened for reading"))
+    }
+
+    /// Whether bytes at `offset` lie within the size. They do not overflow.
+    fn contains(&self, offset: u64, data: &[u8]) -> bool {
+        offset + data.len() as u64 <= self.attr().size_bytes
+    }
+
+    /// Writes under the state held alone, past the end as well.
+    fn write_alone(&self, offset: u64, data: &[u8]) -> Result<(usize, Option<Stop>)> {
+        data::clear_tail(self.backing(), offset)?;
+        Ok(data::write(self.backing(), offset, data, Hold::Alone))
+    }
+
+    /// The permissions without the bits that give privilege, if there are any.
+    fn without_privilege(&self) -> Option<u16> {
+        let permissions = self.attr().permissions;
+        let mut dropped = permissions & SET_UID;
+        if permissions & GROUP_EXECUTE != 0 {
+            dropped |= permissions & SET_GID;
+        }
+        (dropped != 0).then_some(permissions & !dropped)
+    }
+
+    /// Does something with the state of `to` held alone and that of this file at least shared.
+    fn with_both<T>(&self, to: &Self, work: impl FnOnce() -> T) -> T {
+        let (source, target) = (&self.node, &to.node);
+        // Two filesystems may use one number: then the place in memory decides.
+        let rank = |node: &Arc<Node>| (node.ino(), Arc::as_ptr(node));
+        if Arc::ptr_eq(source, target) {
+            let _state = target.state().write();
+            return work();
+        }
+        if rank(source) < rank(target) {
+            let _source = source.state().read_nested(0);
+            let _target = target.state().write_nested(1);
+            return work();
+        }
+        let _target = target.state().write_nested(0);
+        let _source = source.state().read_nested(1);
+        work()
+    }
+}
+
+/// The part of `data` that a file of at most `limit` bytes can hold at `offset`.
+fn cut_to_limit(offset: u64, data: &[u8], limit: u64) -> Result<&[u8]> {
+    match limit.checked_sub(offset) {
+        None | Some(0) => Err(Error::FileTooLarge),
+        Some(room) => Ok(&data[..room.min(data.len() as u64) as usize]),
+    }
+}
+
+/// Refuses a file that cannot be changed, or that has one of the flags in `refused`.
+fn check_flags(attr: &Attr, refused: InodeFlags) -> Result<()> {
+    if attr.flags.intersects(refused | InodeFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(()) }
+}
+
+/// What a write answers that stopped here: out of space after some bytes is a short write.
+fn outcome(written: usize, stop: Option<Stop>) -> Result<usize> {
+    match stop {
+        Some(Stop::Failed(Error::NoSpace)) if written > 0 => Ok(written),
+        Some(Stop::Failed(error)) => Err(error),
+        Some(Stop::NotAlone) | None => Ok(written),
     }
 }

@@ -159,7 +159,7 @@ impl Builder {
             Object::Directory | Object::HardLink(_) | Object::Fifo | Object::Socket => {}
         }
         let allocated = extents.iter().map(|extent| match extent.mapping {
-            Mapping::Device { .. } | Mapping::Unwritten => extent.len,
+            Mapping::Device { .. } | Mapping::Unwritten { .. } => extent.len,
             Mapping::Hole | Mapping::Inline(_) | Mapping::Kept => 0,
         });
         let attr = Attr {
@@ -227,9 +227,10 @@ impl Builder {
 /// The first 4 KiB of a hole are unwritten, the rest is not allocated.
 fn push_hole(extents: &mut Vec<Extent>, from: u64, to: u64) {
     let unwritten = (to - from).min(4096);
-    for (start, len, mapping) in
-        [(from, unwritten, Mapping::Unwritten), (from + unwritten, to - from - unwritten, Mapping::Hole)]
-    {
+    for (start, len, mapping) in [
+        (from, unwritten, Mapping::Unwritten { offset: 0 }),
+        (from + unwritten, to - from - unwritten, Mapping::Hole),
+    ] {
         if len > 0 {
             extents.push(Extent { start, len, mapping });
         }

@@ -100,6 +100,17 @@ impl Vfs {
         check_access(who, &node, Access::READ)?;
         self.open_node(&node)
     }
+
+    /// Opens the regular file that a path stands for, following symbolic links, if `who` may read and write it.
+    ///
+    /// # Errors
+    /// As for [`resolve`](Self::resolve) and [`open_node_for_writing`](Self::open_node_for_writing).
+    pub fn open_for_writing(&self, who: &Credentials, path: &[u8]) -> Result<File> {
+        let node = self.resolve(who, path, Follow::Last)?;
+        let file = self.open_node_for_writing(&node)?;
+        check_access(who, &node, Access::READ | Access::WRITE)?;
+        Ok(file)
+    }
 }
 
 /// What is left of the path: the path itself and above it the targets of links that are being followed, each

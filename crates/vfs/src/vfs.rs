@@ -207,6 +207,25 @@ impl Vfs {
         Ok(File::new(Arc::clone(node), self.fs.data_device().cloned()))
     }
 
+    /// Opens a regular file for reading and writing.
+    ///
+    /// A caller without the right to keep set-user-ID and set-group-ID bits calls
+    /// [`File::drop_privilege_bits`] before it writes.
+    ///
+    /// # Errors
+    /// [`ReadOnly`](Error::ReadOnly) in a filesystem that takes no changes; [`NotPermitted`](Error::NotPermitted)
+    /// for a file that cannot be changed; otherwise as for [`open_node`](Self::open_node).
+    pub fn open_node_for_writing(&self, node: &Arc<Node>) -> Result<File> {
+        node.check_regular()?;
+        if self.fs.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        if node.attr().flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::VERITY) {
+            return Err(Error::NotPermitted);
+        }
+        Ok(self.open_node(node)?.writing(self.fs.limits().file_max_bytes))
+    }
+
     /// The inode cache, for its tests.
     #[cfg(test)]
     pub(crate) fn inodes(&self) -> &InodeCache {

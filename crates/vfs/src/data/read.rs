@@ -1,67 +1,56 @@
-//! The shared data path, read side: moves a file's bytes for every filesystem.
+//! Reading, and finding data and holes.
 //!
-//! The filesystem says what lies under a byte range; here holes become zeroes, inline bytes are copied and
-//! device ranges are read. A read that lies in one extent is one device read straight into the caller's buffer,
-//! without a lock and without memory of its own. A read over several extents gathers them, joins those that
-//! follow each other on the device, and hands them over in batches.
-//!
-//! An extent that does not contain the byte that was asked for would make these loops run for ever, so it is
-//! refused as corruption.
+//! A read that lies in one extent is one device read straight into the caller's buffer, without a lock and without
+//! memory of its own. A read over several extents gathers them, joins those that follow each other on the device, and
+//! hands them over in batches.
 
-use undercroft_block::{Device, Request};
+use undercroft_block::Request;
 
-use crate::{Corruption, Error, Extent, Inode, Mapping, Result};
-
-/// Most device requests in one batch; bounds the memory of a read over many small extents.
-const BATCH: usize = 64;
+use super::{BATCH, Backing, Run, Source};
+use crate::{Error, Result};
 
 /// Fills `buf` from `offset` of a regular file, up to the end of the file.
-pub(crate) fn read_at(
-    inode: &dyn Inode,
-    device: Option<&Device>,
-    offset: u64,
-    buf: &mut [u8],
-) -> Result<usize> {
-    let size = inode.attr().size_bytes;
+pub(crate) fn read_at(backing: Backing<'_>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    let size = backing.inode.attr().size_bytes;
     let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
     if len == 0 {
         return Ok(0);
     }
     let buf = &mut buf[..len];
-    let run = Run::at(inode, offset)?;
+    let run = backing.run_at(offset)?;
     if run.len < len as u64 {
-        read_pieces(inode, device, offset, run, buf)?;
+        read_pieces(backing, offset, run, buf)?;
         return Ok(len);
     }
     match run.source {
-        Source::Zeroes => buf.fill(0),
-        Source::Device(from) => data_device(device, inode)?.read_at(from, buf)?,
+        Source::Hole | Source::Unwritten(_) => buf.fill(0),
+        Source::Device(from) => backing.device()?.read_at(from, buf)?,
         Source::Inline { bytes, skip } => copy_inline(&bytes, skip, buf),
-        Source::Kept => inode.read_kept(offset, buf)?,
+        Source::Kept => backing.inode.read_kept(offset, buf)?,
     }
     Ok(len)
 }
 
 /// The first byte of data at or after `offset`.
-pub(crate) fn seek_data(inode: &dyn Inode, offset: u64) -> Result<u64> {
-    seek(inode, offset, |source| !matches!(source, Source::Zeroes))?.ok_or(Error::NoSuchOffset)
+pub(crate) fn seek_data(backing: Backing<'_>, offset: u64) -> Result<u64> {
+    seek(backing, offset, |source| !source.is_hole())?.ok_or(Error::NoSuchOffset)
 }
 
 /// The first byte of a hole at or after `offset`; there is always one at the end.
-pub(crate) fn seek_hole(inode: &dyn Inode, offset: u64) -> Result<u64> {
-    let hole = seek(inode, offset, |source| matches!(source, Source::Zeroes))?;
-    Ok(hole.unwrap_or_else(|| inode.attr().size_bytes))
+pub(crate) fn seek_hole(backing: Backing<'_>, offset: u64) -> Result<u64> {
+    let hole = seek(backing, offset, Source::is_hole)?;
+    Ok(hole.unwrap_or_else(|| backing.inode.attr().size_bytes))
 }
 
 /// The first byte at or after `offset` and before the end whose source is `wanted`.
-fn seek(inode: &dyn Inode, offset: u64, wanted: fn(&Source) -> bool) -> Result<Option<u64>> {
-    let size = inode.attr().size_bytes;
+fn seek(backing: Backing<'_>, offset: u64, wanted: fn(&Source) -> bool) -> Result<Option<u64>> {
+    let size = backing.inode.attr().size_bytes;
     if offset >= size {
         return Err(Error::NoSuchOffset);
     }
     let mut at = offset;
     while at < size {
-        let run = Run::at(inode, at)?;
+        let run = backing.run_at(at)?;
         if wanted(&run.source) {
             return Ok(Some(at));
         }
@@ -70,59 +59,8 @@ fn seek(inode: &dyn Inode, offset: u64, wanted: fn(&Source) -> bool) -> Result<O
     Ok(None)
 }
 
-/// The rest of an extent from a certain byte on.
-struct Run {
-    /// At least 1.
-    len: u64,
-    source: Source,
-}
-
-/// Where bytes come from.
-enum Source {
-    Zeroes,
-    /// From this byte of the data device on.
-    Device(u64),
-    /// From these bytes after the first `skip`; zeroes after the last.
-    Inline {
-        bytes: std::sync::Arc<[u8]>,
-        skip: u64,
-    },
-    /// From the filesystem's memory.
-    Kept,
-}
-
-impl Run {
-    /// What lies under `offset` and after it.
-    fn at(inode: &dyn Inode, offset: u64) -> Result<Self> {
-        let Extent { start, len, mapping } = inode.map(offset)?;
-        let skip = offset.checked_sub(start);
-        let Some((skip, len)) =
-            skip.and_then(|skip| Some((skip, len.checked_sub(skip).filter(|&len| len > 0)?)))
-        else {
-            let detail = format!("asked for byte {offset}, got {len} bytes from byte {start}");
-            return Err(corrupt(inode, detail));
-        };
-        let source = match mapping {
-            Mapping::Hole | Mapping::Unwritten => Source::Zeroes,
-            Mapping::Device { offset } => match offset.checked_add(skip) {
-                Some(from) => Source::Device(from),
-                None => return Err(corrupt(inode, format!("device byte {offset} plus {skip} overflows"))),
-            },
-            Mapping::Inline(bytes) => Source::Inline { bytes, skip },
-            Mapping::Kept => Source::Kept,
-        };
-        Ok(Self { len, source })
-    }
-}
-
 /// Fills `buf` from more than one run, of which the first is given.
-fn read_pieces(
-    inode: &dyn Inode,
-    device: Option<&Device>,
-    offset: u64,
-    first: Run,
-    buf: &mut [u8],
-) -> Result<()> {
+fn read_pieces(backing: Backing<'_>, offset: u64, first: Run, buf: &mut [u8]) -> Result<()> {
     let mut batch = Vec::new();
     let mut rest = buf;
     let mut at = offset;
@@ -141,7 +79,7 @@ fn read_pieces(
             rest = after;
             batch.push(Request::Read { offset: start, buf: piece });
             if batch.len() == BATCH {
-                data_device(device, inode)?.run_batch(&mut batch)?;
+                backing.device()?.run_batch(&mut batch)?;
                 batch.clear();
             }
         }
@@ -150,7 +88,7 @@ fn read_pieces(
                 let (start, len) = joined.unwrap_or((from, 0));
                 joined = Some((start, len + step));
             }
-            Source::Zeroes => {
+            Source::Hole | Source::Unwritten(_) => {
                 let (piece, after) = rest.split_at_mut(step);
                 rest = after;
                 piece.fill(0);
@@ -163,22 +101,22 @@ fn read_pieces(
             Source::Kept => {
                 let (piece, after) = rest.split_at_mut(step);
                 rest = after;
-                inode.read_kept(at, piece)?;
+                backing.inode.read_kept(at, piece)?;
             }
         }
         at += step as u64;
         if rest.len() == joined.map_or(0, |(_, len)| len) {
             break;
         }
-        run = Run::at(inode, at)?;
+        run = backing.run_at(at)?;
     }
     if let Some((start, _)) = joined {
         batch.push(Request::Read { offset: start, buf: rest });
     }
     match &mut *batch {
         [] => Ok(()),
-        [Request::Read { offset, buf }] => Ok(data_device(device, inode)?.read_at(*offset, buf)?),
-        several => Ok(data_device(device, inode)?.run_batch(several)?),
+        [Request::Read { offset, buf }] => Ok(backing.device()?.read_at(*offset, buf)?),
+        several => Ok(backing.device()?.run_batch(several)?),
     }
 }
 
@@ -188,14 +126,6 @@ fn copy_inline(bytes: &[u8], skip: u64, buf: &mut [u8]) {
     let len = bytes.len().min(buf.len());
     buf[..len].copy_from_slice(&bytes[..len]);
     buf[len..].fill(0);
-}
-
-fn data_device<'a>(device: Option<&'a Device>, inode: &dyn Inode) -> Result<&'a Device> {
-    device.ok_or_else(|| corrupt(inode, "a device range in a filesystem without a data device".to_owned()))
-}
-
-fn corrupt(inode: &dyn Inode, detail: String) -> Error {
-    Corruption { structure: "extent", ino: Some(inode.attr().ino), block: None, detail: detail.into() }.into()
 }
 
 #[cfg(test)]
@@ -208,7 +138,7 @@ mod tests {
     use super::*;
     use crate::conformance::{Content, Object, Tree};
     use crate::memory_fs::MemoryFs;
-    use crate::{Credentials, File};
+    use crate::{Credentials, Extent, File, Mapping};
 
     /// Counts what arrives at the device.
     #[derive(Debug)]
@@ -250,6 +180,11 @@ mod tests {
 
     fn device(offset: u64) -> Mapping {
         Mapping::Device { offset }
+    }
+
+    /// Nobody may look where.
+    fn unwritten() -> Mapping {
+        Mapping::Unwritten { offset: u64::MAX - 1000 }
     }
 
     /// A file of this size that is mapped by these extents, on a device whose byte at `n` is `n * 7`.
@@ -323,7 +258,7 @@ mod tests {
         let (file, _) = file(
             60,
             vec![
-                (0, 10, Mapping::Unwritten),
+                (0, 10, unwritten()),
                 (10, 10, device(50)),
                 (20, 5, Mapping::Hole),
                 (25, 10, device(60)),
@@ -366,7 +301,7 @@ mod tests {
             (105, 0, Mapping::Hole),
             (100, 0, Mapping::Hole),
             (100, 5, device(0)),
-            (106, 10, Mapping::Unwritten),
+            (106, 10, unwritten()),
             (106, u64::MAX, Mapping::Hole),
             (100, u64::MAX, device(u64::MAX - 4)),
         ] {
@@ -401,7 +336,7 @@ mod tests {
     fn a_device_range_needs_a_device() {
         let (file, _) = file(1000, vec![(0, 500, device(0)), (500, 500, device(700))]);
         for len in [10, 600] {
-            let result = read_at(file.node().inode(), None, 0, &mut vec![0; len]);
+            let result = read_at(Backing { inode: file.node().inode(), device: None }, 0, &mut vec![0; len]);
             assert!(matches!(result, Err(Error::Corrupt(_))), "{result:?}");
         }
     }

@@ -1,0 +1,121 @@
+//! The shared data path: moves a file's bytes for every filesystem.
+//!
+//! The filesystem says what lies under a byte range, makes room where there is none and is told what was written;
+//! here holes become zeroes, inline bytes are copied, kept bytes are asked for and device ranges are read and written.
+//! Called by [`File`](crate::File), which takes the locks that each part's header asks for.
+//!
+//! | module  | does                                             |
+//! | ------- | ------------------------------------------------ |
+//! | `read`  | reads, and finds data and holes; takes no lock   |
+//! | `write` | writes                                           |
+//! | `space` | clears what comes to lie within a file's size    |
+//! | `copy`  | copies from file to file, holes as holes         |
+//!
+//! An extent that does not contain the byte that was asked for would make these loops run for ever, so it is
+//! refused as corruption.
+
+mod copy;
+mod read;
+mod space;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::sync::Arc;
+
+use undercroft_block::Device;
+
+use crate::{Corruption, Error, Extent, Inode, Mapping, Result};
+
+pub(crate) use self::copy::copy_piece;
+pub(crate) use self::read::{read_at, seek_data, seek_hole};
+pub(crate) use self::space::{change_space, clear_tail};
+pub(crate) use self::write::{Hold, Stop, write};
+
+/// Most device requests in one batch; bounds the memory of a call that touches many small extents.
+const BATCH: usize = 64;
+
+/// A file's inode, and the device where its bytes lie.
+#[derive(Clone, Copy)]
+pub(crate) struct Backing<'a> {
+    pub(crate) inode: &'a dyn Inode,
+    pub(crate) device: Option<&'a Device>,
+}
+
+/// The rest of an extent from a certain byte on.
+struct Run {
+    /// At least 1.
+    len: u64,
+    /// Bytes of the extent that come before.
+    before: u64,
+    source: Source,
+}
+
+/// Where bytes come from.
+enum Source {
+    Hole,
+    /// From this byte of the data device on, once something is written there; zeroes until then.
+    Unwritten(u64),
+    /// From this byte of the data device on.
+    Device(u64),
+    /// From these bytes after the first `skip`; zeroes after the last.
+    Inline {
+        bytes: Arc<[u8]>,
+        skip: u64,
+    },
+    /// From the filesystem's memory.
+    Kept,
+}
+
+impl Source {
+    /// Whether nothing was ever written there.
+    fn is_hole(&self) -> bool {
+        matches!(self, Self::Hole | Self::Unwritten(_))
+    }
+}
+
+impl Backing<'_> {
+    /// What lies under `offset` and after it.
+    fn run_at(&self, offset: u64) -> Result<Run> {
+        self.run_in(offset, self.inode.map(offset)?)
+    }
+
+    /// The part of an extent from `offset` on, which must lie in it.
+    fn run_in(&self, offset: u64, extent: Extent) -> Result<Run> {
+        let Extent { start, len, mapping } = extent;
+        let before = offset.checked_sub(start);
+        let Some((before, len)) =
+            before.and_then(|before| Some((before, len.checked_sub(before).filter(|&len| len > 0)?)))
+        else {
+            let detail = format!("asked for byte {offset}, got {len} bytes from byte {start}");
+            return Err(self.corrupt(detail));
+        };
+        let on_device = |from: u64| {
+            from.checked_add(before)
+                .ok_or_else(|| self.corrupt(format!("device byte {from} plus {before} overflows")))
+        };
+        let source = match mapping {
+            Mapping::Hole => Source::Hole,
+            Mapping::Unwritten { offset } => Source::Unwritten(on_device(offset)?),
+            Mapping::Device { offset } => Source::Device(on_device(offset)?),
+            Mapping::Inline(bytes) => Source::Inline { bytes, skip: before },
+            Mapping::Kept => Source::Kept,
+        };
+        Ok(Run { len, before, source })
+    }
+
+    fn device(&self) -> Result<&Device> {
+        self.device
+            .ok_or_else(|| self.corrupt("a device range in a filesystem without a data device".to_owned()))
+    }
+
+    fn corrupt(&self, detail: String) -> Error {
+        Corruption {
+            structure: "extent",
+            ino: Some(self.inode.attr().ino),
+            block: None,
+            detail: detail.into(),
+        }
+        .into()
+    }
+}

@@ -1,0 +1,61 @@
+//! Sizes and space: what is allowed to change them, and the bytes that come to lie within the size.
+//!
+//! Behind the end of a file its last block may hold anything: bytes that were cut off, or what a program left in a
+//! mapping of it. Before the end moves past them they are cleared, here for every filesystem.
+//!
+//! Locks: the caller holds the inode's state alone.
+
+use super::{Backing, Source};
+use crate::{Error, Result, SpaceChange};
+
+/// Clears what lies mapped between the end of the file and the end of its last block, if the file is about to reach to
+/// `until`, past its end, by something else than being written.
+pub(crate) fn clear_tail(backing: Backing<'_>, until: u64) -> Result<()> {
+    let attr = backing.inode.attr();
+    let (size, block) = (attr.size_bytes, u64::from(attr.block_bytes.max(1)));
+    let len = (block - size % block) % block;
+    if until <= size || len == 0 {
+        return Ok(());
+    }
+    let run = backing.run_at(size)?;
+    let zeroes = vec![0; len.min(run.len) as usize];
+    match run.source {
+        Source::Device(to) => Ok(backing.device()?.write_at(to, &zeroes)?),
+        Source::Kept => backing.inode.write_kept(size, &zeroes),
+        Source::Hole | Source::Unwritten(_) | Source::Inline { .. } => Ok(()),
+    }
+}
+
+/// Changes what lies under a range of a file that may become `limit` bytes long.
+pub(crate) fn change_space(
+    backing: Backing<'_>,
+    change: SpaceChange,
+    offset: u64,
+    len: u64,
+    keep_size: bool,
+    limit: u64,
+) -> Result<()> {
+    if len == 0 {
+        return Err(Error::InvalidArgument("the range is empty"));
+    }
+    let end = offset.checked_add(len).filter(|&end| end <= limit).ok_or(Error::FileTooLarge)?;
+    let old = backing.inode.attr().size_bytes;
+    let size = match change {
+        SpaceChange::Allocate | SpaceChange::Zero if !keep_size => old.max(end),
+        SpaceChange::Allocate | SpaceChange::Zero | SpaceChange::PunchHole => old,
+        SpaceChange::Collapse if end < old => old - len,
+        SpaceChange::Collapse => {
+            return Err(Error::InvalidArgument("what is taken out must end before the end of the file"));
+        }
+        SpaceChange::Insert if offset < old => {
+            old.checked_add(len).filter(|&size| size <= limit).ok_or(Error::FileTooLarge)?
+        }
+        SpaceChange::Insert => {
+            return Err(Error::InvalidArgument("a hole can be put in only before the end of the file"));
+        }
+    };
+    if change != SpaceChange::Insert {
+        clear_tail(backing, size)?;
+    }
+    backing.inode.change_space(change, offset, len, size)
+}

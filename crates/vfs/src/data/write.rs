@@ -1,0 +1,161 @@
+//! Writing.
+//!
+//! Bytes that lie somewhere already are overwritten there: extents are gathered into batches, and the filesystem
+//! hears of it afterwards. Into holes, unwritten space and inline files the filesystem leads the way: it prepares
+//! space, the bytes go there, and they become readable with the file's new size when it is told that they are in
+//! place. So a crash in between shows what was there before.
+//!
+//! A block of the device that is written for the first time is written whole: zeroes go around what the caller
+//! writes of it. That must not meet another writer of the same block, who would lose bytes to those zeroes. Therefore:
+//!
+//! Locks: the caller holds the inode's state, alone if the file grows. Shared is enough within the size; where a block
+//! would have to be filled up, [`write`] stops and asks for it alone.
+
+use undercroft_block::Request;
+
+use super::{BATCH, Backing, Run, Source};
+use crate::{Error, Result};
+
+/// Most bytes that are copied to be written in one request with the zeroes around them.
+const PADDED_MAX: u64 = 1 << 20;
+
+/// How the caller holds the inode's state.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hold {
+    Shared,
+    Alone,
+}
+
+/// Why a write stopped before its end.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// What comes next can be written only by who holds the inode's state alone.
+    NotAlone,
+    Failed(Error),
+}
+
+impl<E: Into<Error>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Writes `data` at `offset`, and tells how much of it, and why not all. What is told is readable.
+pub(crate) fn write(backing: Backing<'_>, offset: u64, data: &[u8], hold: Hold) -> (usize, Option<Stop>) {
+    let mut done = 0;
+    while done < data.len() {
+        match write_some(backing, offset + done as u64, &data[done..], hold) {
+            Ok(len) => done += len,
+            Err(stop) => return (done, Some(stop)),
+        }
+    }
+    (done, None)
+}
+
+/// Writes at least one byte.
+fn write_some(
+    backing: Backing<'_>,
+    offset: u64,
+    data: &[u8],
+    hold: Hold,
+) -> std::result::Result<usize, Stop> {
+    let first = backing.run_at(offset)?;
+    let len = match first.source {
+        Source::Device(_) | Source::Kept => overwrite(backing, offset, data, first)?,
+        Source::Hole | Source::Unwritten(_) | Source::Inline { .. } => {
+            let len = first.len.min(data.len() as u64) as usize;
+            write_first(backing, offset, &data[..len], hold)?
+        }
+    };
+    backing.inode.finish_write(offset, len as u64, offset + len as u64)?;
+    Ok(len)
+}
+
+/// Writes over what is there, from the run that is given on, up to a hole.
+fn overwrite(backing: Backing<'_>, offset: u64, data: &[u8], first: Run) -> Result<usize> {
+    if let Source::Device(to) = first.source
+        && first.len >= data.len() as u64
+    {
+        backing.device()?.write_at(to, data)?;
+        return Ok(data.len());
+    }
+    let mut batch = Vec::new();
+    let mut rest = data;
+    let mut run = first;
+    loop {
+        let (piece, after) = rest.split_at(run.len.min(rest.len() as u64) as usize);
+        match run.source {
+            Source::Device(to) => batch.push(Request::Write { offset: to, data: piece }),
+            Source::Kept => backing.inode.write_kept(offset + (data.len() - rest.len()) as u64, piece)?,
+            Source::Hole | Source::Unwritten(_) | Source::Inline { .. } => break,
+        }
+        rest = after;
+        if rest.is_empty() || batch.len() == BATCH {
+            break;
+        }
+        run = backing.run_at(offset + (data.len() - rest.len()) as u64)?;
+    }
+    if !batch.is_empty() {
+        backing.device()?.run_batch(&mut batch)?;
+    }
+    Ok(data.len() - rest.len())
+}
+
+/// Writes where nothing was written before, as far as the filesystem prepares it.
+fn write_first(
+    backing: Backing<'_>,
+    offset: u64,
+    data: &[u8],
+    hold: Hold,
+) -> std::result::Result<usize, Stop> {
+    let block = u64::from(backing.inode.attr().block_bytes.max(1));
+    let whole_blocks = offset.is_multiple_of(block) && (data.len() as u64).is_multiple_of(block);
+    if hold == Hold::Shared && backing.device.is_some() && !whole_blocks {
+        return Err(Stop::NotAlone);
+    }
+    let extent = backing.inode.prepare_write(offset, data.len() as u64)?;
+    let run = backing.run_in(offset, extent)?;
+    let data = &data[..run.len.min(data.len() as u64) as usize];
+    match run.source {
+        Source::Unwritten(to) => Ok(write_padded(backing, offset, data, to, &run, block)?),
+        // Somebody wrote the same whole blocks at the same time, or they came out of the inode.
+        Source::Device(to) => {
+            backing.device()?.write_at(to, data)?;
+            Ok(data.len())
+        }
+        Source::Kept => {
+            backing.inode.write_kept(offset, data)?;
+            Ok(data.len())
+        }
+        Source::Hole => Err(backing.corrupt(format!("byte {offset} is a hole after it was prepared")).into()),
+        Source::Inline { .. } => {
+            Err(Error::Unsupported("writing into an inode's inline bytes".into()).into())
+        }
+    }
+}
+
+/// Writes into unwritten space at byte `to` of the device, with zeroes for the rest of the blocks that `data` does not
+/// fill. Tells how many bytes of `data`: of a long one not those that would have to be copied for the zeroes' sake.
+fn write_padded(
+    backing: Backing<'_>,
+    offset: u64,
+    data: &[u8],
+    to: u64,
+    run: &Run,
+    block: u64,
+) -> Result<usize> {
+    let device = backing.device()?;
+    let (len, head) = (data.len() as u64, (offset % block).min(run.before).min(to));
+    if head == 0 && (len.is_multiple_of(block) || len > PADDED_MAX.max(block)) {
+        let whole = &data[..(len - len % block) as usize];
+        device.write_at(to, whole)?;
+        return Ok(whole.len());
+    }
+    let data = &data[..len.min(PADDED_MAX.max(block) - head) as usize];
+    let filled = offset % block + data.len() as u64;
+    let tail = (filled.next_multiple_of(block) - filled).min(run.len - data.len() as u64);
+    let mut padded = vec![0; head as usize + data.len() + tail as usize];
+    padded[head as usize..][..data.len()].copy_from_slice(data);
+    device.write_at(to - head, &padded)?;
+    Ok(data.len())
+}
