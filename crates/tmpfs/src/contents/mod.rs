@@ -24,6 +24,7 @@ mod span;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -244,13 +245,12 @@ impl Body {
         }
         let mut pages = Pages::default();
         pages.put(slot, chunk::zeroed_page());
-        let chunk = Chunk::new(pages);
-        let mut chunks = self.chunks.write();
-        if chunks.contains_key(&index) {
-            budget.give(1);
-        } else {
-            self.pages.fetch_add(1, Ordering::Relaxed);
-            chunks.insert(index, chunk);
+        match self.chunks.write().entry(index) {
+            Entry::Vacant(place) => {
+                self.pages.fetch_add(1, Ordering::Relaxed);
+                place.insert(Chunk::new(pages));
+            }
+            Entry::Occupied(_) => budget.give(1),
         }
         Ok(())
     }
@@ -262,12 +262,12 @@ fn run(chunks: &Table, page: u64) -> (bool, Option<u64>) {
     let (index, slot) = (page / CHUNK_PAGES, (page % CHUNK_PAGES) as usize);
     let kept = chunks.get(&index).is_some_and(|chunk| chunk.pages.read().has(slot));
     if !kept {
-        let first_in = |(&index, chunk): (&u64, &Box<Chunk>), from| {
+        let first_in = |index: u64, chunk: &Chunk, from| {
             Some(index * CHUNK_PAGES + chunk.pages.read().next(from, true)? as u64)
         };
-        let here = chunks.get_key_value(&index).and_then(|entry| first_in(entry, slot));
+        let here = chunks.get(&index).and_then(|chunk| first_in(index, chunk, slot));
         // A chunk has at least one page, so the first one that follows settles it.
-        let after = || chunks.range(index + 1..).next().and_then(|entry| first_in(entry, 0));
+        let after = || chunks.range(index + 1..).next().and_then(|(&index, chunk)| first_in(index, chunk, 0));
         return (false, here.or_else(after));
     }
     let mut end = page;

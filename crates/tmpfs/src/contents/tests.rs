@@ -19,7 +19,7 @@ struct Model {
     limit: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Change {
     /// Prepare, then write as much as was prepared.
     Write(u64, u64, u8),
