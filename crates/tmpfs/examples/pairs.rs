@@ -52,6 +52,14 @@ fn renames(threads: u64) -> f64 {
 }
 
 fn main() {
+    if std::env::args().nth(1).as_deref() == Some("one") {
+        run(1, true, 3_000_000);
+        return;
+    }
+    if std::env::args().nth(1).as_deref() == Some("rename") {
+        renames(1);
+        return;
+    }
     for round in 0..3 {
         let one = run(1, true, OPS);
         let two = run(2, true, OPS);

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use undercroft_sync::order;
+use undercroft_vfs::clock::Coarse;
 use undercroft_vfs::{
     DirEntry, DirOffset, Error, FileType, Found, Ino, InsertError, NameTable, NewInode, Node, Result,
 };
@@ -124,8 +125,9 @@ pub(crate) fn read_dir(
 }
 
 pub(crate) fn create(dir: &TmpInode, name: &[u8], new: &NewInode<'_>) -> Result<Arc<Node>> {
+    let moment = Coarse::now();
     let directory = dir.directory()?;
-    let node = TmpInode::make(&dir.home().here(), new, Some(dir.ino()))?;
+    let node = TmpInode::make(dir.home().here(), new, Some(dir.ino()), moment)?;
     let inode: &TmpInode = node.inode_as()?;
     inode.set_links(if inode.is_directory() { 2 } else { 1 });
     dir.home().name(&node);
@@ -136,18 +138,20 @@ pub(crate) fn create(dir: &TmpInode, name: &[u8], new: &NewInode<'_>) -> Result<
     if inode.is_directory() {
         dir.add_link()?;
     }
-    dir.meta().touch_content();
+    dir.meta().touch_content(moment);
     Ok(node)
 }
 
 pub(crate) fn create_unnamed(dir: &TmpInode, new: &NewInode<'_>) -> Result<Arc<Node>> {
-    let node = TmpInode::make(&dir.home().here(), new, Some(dir.ino()))?;
+    let moment = Coarse::now();
+    let node = TmpInode::make(dir.home().here(), new, Some(dir.ino()), moment)?;
     node.inode_as::<TmpInode>()?.make_linkable();
     dir.home().unname(&node);
     Ok(node)
 }
 
 pub(crate) fn link(dir: &TmpInode, name: &[u8], node: &Arc<Node>) -> Result<()> {
+    let moment = Coarse::now();
     let directory = dir.directory()?;
     let inode: &TmpInode = node.inode_as()?;
     if directory.names.get(name, |_| ()).is_some() {
@@ -160,12 +164,13 @@ pub(crate) fn link(dir: &TmpInode, name: &[u8], node: &Arc<Node>) -> Result<()> 
         take_link(dir, node, inode);
         return Err(error);
     }
-    inode.meta().touch_inode();
-    dir.meta().touch_content();
+    inode.meta().touch_inode(moment);
+    dir.meta().touch_content(moment);
     Ok(())
 }
 
 pub(crate) fn unlink(dir: &TmpInode, name: &[u8], victim: &Arc<Node>) -> Result<()> {
+    let moment = Coarse::now();
     let directory = dir.directory()?;
     let inode: &TmpInode = victim.inode_as()?;
     if inode.is_directory() && !inode.directory()?.names.is_empty() {
@@ -174,8 +179,8 @@ pub(crate) fn unlink(dir: &TmpInode, name: &[u8], victim: &Arc<Node>) -> Result<
     if !directory.names.remove(name) {
         return Err(Error::NotFound);
     }
-    release(dir, victim, inode);
-    dir.meta().touch_content();
+    release(dir, victim, inode, moment);
+    dir.meta().touch_content(moment);
     Ok(())
 }
 
@@ -188,6 +193,7 @@ pub(crate) fn rename(
     replaced: Option<&Arc<Node>>,
     whiteout: Option<&NewInode<'_>>,
 ) -> Result<()> {
+    let moment = Coarse::now();
     let (from_directory, to_directory) = (dir.directory()?, to.directory()?);
     let inode: &TmpInode = moved.inode_as()?;
     if let Some(replaced) = replaced {
@@ -197,7 +203,7 @@ pub(crate) fn rename(
         }
     }
     let whiteout =
-        whiteout.map(|new| TmpInode::make(&dir.home().here(), new, Some(dir.ino()))).transpose()?;
+        whiteout.map(|new| TmpInode::make(dir.home().here(), new, Some(dir.ino()), moment)).transpose()?;
 
     from_directory.mark_moving(name, true);
     if replaced.is_some() {
@@ -215,17 +221,17 @@ pub(crate) fn rename(
     }
 
     if let Some(replaced) = replaced {
-        release(to, replaced, replaced.inode_as()?);
+        release(to, replaced, replaced.inode_as()?, moment);
     }
     if inode.is_directory() && dir.ino() != to.ino() {
         inode.directory()?.parent.store(to.ino().0, Ordering::Relaxed);
         to.add_link()?;
         dir.drop_link();
     }
-    inode.meta().touch_inode();
-    dir.meta().touch_content();
+    inode.meta().touch_inode(moment);
+    dir.meta().touch_content(moment);
     if dir.ino() != to.ino() {
-        to.meta().touch_content();
+        to.meta().touch_content(moment);
     }
     Ok(())
 }
@@ -238,6 +244,7 @@ pub(crate) fn exchange(
     to_name: &[u8],
     other: &Arc<Node>,
 ) -> Result<()> {
+    let moment = Coarse::now();
     let (one_directory, other_directory) = (dir.directory()?, to.directory()?);
     let (one_inode, other_inode): (&TmpInode, &TmpInode) = (one.inode_as()?, other.inode_as()?);
     one_directory.mark_moving(name, true);
@@ -254,23 +261,23 @@ pub(crate) fn exchange(
                 from.drop_link();
             }
         }
-        to.meta().touch_content();
+        to.meta().touch_content(moment);
     }
-    one_inode.meta().touch_inode();
-    other_inode.meta().touch_inode();
-    dir.meta().touch_content();
+    one_inode.meta().touch_inode(moment);
+    other_inode.meta().touch_inode(moment);
+    dir.meta().touch_content(moment);
     Ok(())
 }
 
 /// The inode has lost a name in `dir`.
-fn release(dir: &TmpInode, victim: &Arc<Node>, inode: &TmpInode) {
+fn release(dir: &TmpInode, victim: &Arc<Node>, inode: &TmpInode, moment: Coarse) {
     if inode.is_directory() {
         // Its own `.` goes with it, and its `..` does not count for the parent any more.
         inode.drop_link();
         dir.drop_link();
     }
     take_link(dir, victim, inode);
-    inode.meta().touch_inode();
+    inode.meta().touch_inode(moment);
 }
 
 /// Takes one from the inode's count, and with the last one its place among those with names.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use undercroft_block::Device;
+use undercroft_vfs::clock::Coarse;
 use undercroft_vfs::{Error, FileSystem, Ino, Inode, Limits, NewInode, NewKind, Node, Result, StatFs};
 
 use crate::budget::STRIPES;
@@ -37,7 +38,7 @@ impl Tmpfs {
             gid: options.gid,
             xattrs: &[],
         };
-        let root = TmpInode::make(&homes[0], &new, None)?;
+        let root = TmpInode::make(Arc::clone(&homes[0]), &new, None, Coarse::now())?;
         root.inode_as::<TmpInode>()?.set_links(2);
         homes[0].name(&root);
         Ok(Arc::new(Self { homes }))

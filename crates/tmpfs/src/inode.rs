@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use undercroft_sync::{RwLock, order};
+use undercroft_vfs::clock::Coarse;
 use undercroft_vfs::{
     Attr, AttrChange, DeviceNumber, DirEntry, DirOffset, Durable, Error, Extent, FileType, Found, Ino, Inode,
     InodeFlags, NewInode, NewKind, Node, Result, SpaceChange, XattrMode,
@@ -53,7 +54,12 @@ pub(crate) enum Body {
 
 impl TmpInode {
     /// Makes an inode without a name, which is in no table yet. It takes a place among the inodes.
-    pub(crate) fn make(home: &Arc<Home>, new: &NewInode<'_>, parent: Option<Ino>) -> Result<Arc<Node>> {
+    pub(crate) fn make(
+        home: Arc<Home>,
+        new: &NewInode<'_>,
+        parent: Option<Ino>,
+        moment: Coarse,
+    ) -> Result<Arc<Node>> {
         let ino = match parent {
             Some(_) => home.fresh_number(),
             None => crate::shared::ROOT,
@@ -72,9 +78,9 @@ impl TmpInode {
         }
         let inode = Self {
             ino,
-            home: Arc::clone(home),
+            home,
             links: AtomicU32::new(0),
-            meta: Meta::new(new.permissions, new.uid, new.gid),
+            meta: Meta::new(new.permissions, new.uid, new.gid, moment),
             body,
             xattrs: OnceLock::new(),
         };
@@ -326,7 +332,7 @@ impl Inode for TmpInode {
     fn finish_write(&self, _offset: u64, _len: u64, size: u64) -> Result<()> {
         // Release: who sees the size sees the bytes.
         self.regular()?.0.fetch_max(size, Ordering::Release);
-        self.meta.touch_content();
+        self.meta.touch_content(Coarse::now());
         Ok(())
     }
 
@@ -344,7 +350,7 @@ impl Inode for TmpInode {
         if size.swap(new, Ordering::AcqRel) > new {
             contents.truncate(new, self.home.pages());
         }
-        self.meta.touch_content();
+        self.meta.touch_content(Coarse::now());
         Ok(())
     }
 
@@ -367,7 +373,7 @@ impl Inode for TmpInode {
         if !matches!(change, SpaceChange::Collapse) {
             size.fetch_max(new_size, Ordering::AcqRel);
         }
-        self.meta.touch_content();
+        self.meta.touch_content(Coarse::now());
         Ok(())
     }
 

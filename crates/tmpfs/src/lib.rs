@@ -7,7 +7,8 @@
 //! let vfs = Vfs::new(Tmpfs::new(&TmpfsOptions::default())?, VfsOptions::default());
 //! let who = Credentials::root();
 //! let file = vfs.create(&who, &vfs.root()?, b"note", &NewObject::file(0o644))?;
-//! assert_eq!(vfs.lookup(&vfs.root()?, b"note")?.ino(), file.ino());
+//! let root = vfs.root()?;
+//! assert_eq!(vfs.lookup(&root, b"note")?.ino(), file.ino());
 //! # Ok::<(), undercroft_vfs::Error>(())
 //! ```
 //!

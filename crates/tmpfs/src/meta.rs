@@ -5,7 +5,7 @@
 //! ones count. A time that is set takes the place of what was touched before.
 
 use undercroft_sync::{Mutex, order};
-use undercroft_vfs::clock::{self, ChangeTime};
+use undercroft_vfs::clock::{self, ChangeTime, Coarse};
 use undercroft_vfs::{AttrChange, InodeFlags, NewTime, Timestamp};
 
 use crate::words::Words;
@@ -37,9 +37,9 @@ pub(crate) struct Settings {
 const WORDS: usize = 9;
 
 impl Meta {
-    /// Of an inode that is made now.
-    pub(crate) fn new(permissions: u16, uid: u32, gid: u32) -> Self {
-        let now = clock::now_coarse();
+    /// Of an inode that is made at this moment.
+    pub(crate) fn new(permissions: u16, uid: u32, gid: u32, moment: Coarse) -> Self {
+        let now = moment.timestamp();
         let settings = Settings {
             permissions,
             uid,
@@ -73,13 +73,13 @@ impl Meta {
     }
 
     /// The content changed.
-    pub(crate) fn touch_content(&self) {
-        self.content.touch();
+    pub(crate) fn touch_content(&self, moment: Coarse) {
+        self.content.touch_at(moment);
     }
 
     /// The inode changed.
-    pub(crate) fn touch_inode(&self) {
-        self.inode.touch();
+    pub(crate) fn touch_inode(&self, moment: Coarse) {
+        self.inode.touch_at(moment);
     }
 
     pub(crate) fn change(&self, change: &AttrChange) {
@@ -170,18 +170,18 @@ mod tests {
 
     #[test]
     fn a_time_that_is_set_stays_until_the_next_change() {
-        let meta = Meta::new(0o644, 0, 0);
+        let meta = Meta::new(0o644, 0, 0, Coarse::now());
         let past = Timestamp { seconds: 1000, nanoseconds: 5 };
         let before = meta.read().changed;
-        meta.touch_content();
+        meta.touch_content(Coarse::now());
         meta.change(&AttrChange { modified: Some(NewTime::At(past)), ..AttrChange::default() });
         let set = meta.read();
         assert_eq!(set.modified, past);
         assert!(set.changed > before);
-        meta.touch_inode();
+        meta.touch_inode(Coarse::now());
         assert_eq!(meta.read().modified, past);
         assert!(meta.read().changed > set.changed);
-        meta.touch_content();
+        meta.touch_content(Coarse::now());
         let touched = meta.read();
         assert!(touched.modified > past);
         assert_eq!(touched.modified, touched.changed);

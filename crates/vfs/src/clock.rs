@@ -5,7 +5,7 @@
 //! steps of the system's coarse clock (milliseconds), so most changes find it written already and write nothing. But
 //! a change after somebody has looked takes the precise clock, so who looks twice sees every change in between. That
 //! is how Linux does it ("multigrain timestamps"), and like there one rule makes it right: the coarse clock is never
-//! taken to be behind a precise time that was given out ([`FLOOR`]).
+//! taken to be behind a precise time that was given out (`FLOOR`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,10 +27,22 @@ pub fn now() -> Timestamp {
     timestamp(precise())
 }
 
-/// The time now, in steps of some milliseconds, and never before a time that [`now`] gave.
-#[must_use]
-pub fn now_coarse() -> Timestamp {
-    timestamp(coarse())
+/// A moment in steps of some milliseconds, never before a precise time that was given out earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Coarse(u64);
+
+impl Coarse {
+    /// This moment.
+    #[must_use]
+    pub fn now() -> Self {
+        Self(read(ClockId::RealtimeCoarse).max(FLOOR.load(Ordering::Relaxed)))
+    }
+
+    /// As a time.
+    #[must_use]
+    pub fn timestamp(self) -> Timestamp {
+        timestamp(self.0)
+    }
 }
 
 /// The time of the last change of something, kept without a lock.
@@ -39,7 +51,7 @@ pub fn now_coarse() -> Timestamp {
 /// | --------------- | ----------------------------------------------- |
 /// | 0               | no change since [`reset`](Self::reset)          |
 /// | a time          | changed then; nobody has looked since           |
-/// | a time + `SEEN` | changed then; the next change must show         |
+/// | either + `SEEN` | somebody has looked; the next change must show  |
 #[derive(Debug, Default)]
 pub struct ChangeTime(AtomicU64);
 
@@ -52,14 +64,18 @@ impl ChangeTime {
 
     /// It changes now.
     pub fn touch(&self) {
+        self.touch_at(Coarse::now());
+    }
+
+    /// It changes at a moment that was read just before, for who changes several things at once.
+    pub fn touch_at(&self, moment: Coarse) {
         let mut last = self.0.load(Ordering::Relaxed);
         loop {
             let now = if last & SEEN == 0 {
-                let now = coarse();
-                if now <= last {
+                if moment.0 <= last {
                     return;
                 }
-                now
+                moment.0
             } else {
                 precise().max((last & !SEEN) + 1)
             };
@@ -74,14 +90,12 @@ impl ChangeTime {
     #[must_use]
     pub fn look(&self) -> Option<Timestamp> {
         let last = self.0.load(Ordering::Relaxed);
-        if last == 0 {
-            return None;
-        }
         if last & SEEN == 0 {
             // Should it change at this moment, the new time is later than what is answered here.
             let _ = self.0.compare_exchange(last, last | SEEN, Ordering::Relaxed, Ordering::Relaxed);
         }
-        Some(timestamp(last & !SEEN))
+        let time = last & !SEEN;
+        (time != 0).then(|| timestamp(time))
     }
 
     /// Forgets the last change: another time is set in its place, elsewhere.
@@ -93,10 +107,6 @@ impl ChangeTime {
 fn precise() -> u64 {
     let now = read(ClockId::Realtime);
     FLOOR.fetch_max(now, Ordering::Relaxed).max(now)
-}
-
-fn coarse() -> u64 {
-    read(ClockId::RealtimeCoarse).max(FLOOR.load(Ordering::Relaxed))
 }
 
 /// A clock that stands before 1970 counts as 1970.
@@ -149,7 +159,7 @@ mod tests {
     fn coarse_time_is_never_before_a_precise_one() {
         for _ in 0..1000 {
             let precise = now();
-            assert!(now_coarse() >= precise);
+            assert!(Coarse::now().timestamp() >= precise);
         }
     }
 }
