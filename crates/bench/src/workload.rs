@@ -20,7 +20,7 @@ pub enum Workload {
     CreateMany,
     /// Each asks for the attributes of random names among those that are there.
     StatMany,
-    /// Each lists the directory while one more creates and removes names in it.
+    /// Each lists the directory while one more, which is not counted, creates and removes names in it.
     ReaddirStorm,
 }
 
@@ -41,19 +41,16 @@ impl Workload {
         }
     }
 
-    /// What is counted as one operation.
+    /// What is counted as one operation. One of [`Rename`](Self::Rename) renames once, so that its operations a second
+    /// are renames a second.
     #[must_use]
     pub const fn operation(self) -> &'static str {
         match self {
             Self::CreateUnlink => "one operation creates an empty file and unlinks it",
-            Self::Rename => {
-                "one operation creates a file, renames it and unlinks it: operations a second are renames a second"
-            }
+            Self::Rename => "one operation creates a file, renames it once and unlinks it",
             Self::CreateMany => "one operation creates an empty file, which stays",
-            Self::StatMany => "one operation looks one of 10,000 names up and reads its attributes",
-            Self::ReaddirStorm => {
-                "one operation lists 10,000 names, while one more worker, which is not counted, creates and unlinks"
-            }
+            Self::StatMany => "one operation looks up one of 10,000 names and its attributes",
+            Self::ReaddirStorm => "one operation lists 10,000 names while one more worker changes others",
         }
     }
 

@@ -4,10 +4,13 @@
 //! from the same definitions.
 
 use std::ffi::OsString;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
+use undercroft_bench::Workload;
 
 use crate::exit;
 
@@ -77,6 +80,84 @@ pub(crate) struct JsonArg {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What and how to measure.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// What the workers do
+    #[arg(value_parser = PossibleValuesParser::new(Workload::ALL.map(Workload::name))
+        .try_map(|typed| typed.parse::<Workload>()))]
+    pub(crate) workload: Workload,
+
+    /// What to measure
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) on: OsString,
+
+    /// Workers; as many as there are processors unless said
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroU32>,
+
+    /// Operations of each worker; about a second's worth unless said
+    #[arg(long, value_name = "N")]
+    pub(crate) ops: Option<NonZeroU64>,
+
+    /// Give each directory of the --on target one lock, as Linux does: the same as `tmpfs:plain`
+    #[arg(long)]
+    pub(crate) plain: bool,
+
+    /// Count what happens at locks, and report it; costs time, and only in process
+    #[arg(long)]
+    pub(crate) locks: bool,
+
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+
+    /// Measure this too, in turn, and compare
+    #[arg(long, value_name = "TARGET")]
+    pub(crate) compare: Option<OsString>,
+
+    /// Measure so often, and show medians; 5 with --compare unless said, 3 with --plot
+    #[arg(long, value_name = "N")]
+    pub(crate) rounds: Option<NonZeroU32>,
+
+    /// Measure with 1 worker, 2, and so on, and draw throughput into this SVG file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) plot: Option<PathBuf>,
+
+    /// Set by the parent of a worker process: which of the workers this is
+    #[arg(long, hide = true, value_name = "INDEX")]
+    pub(crate) worker: Option<u32>,
+}
+
+const TARGETS: &str = "\
+TARGET is one of
+  tmpfs:       the filesystem in memory, in this process; workers are threads
+  tmpfs:plain  the same with one lock for each directory
+  dir:PATH     whatever is mounted at PATH, by system calls; workers are processes,
+               in a directory undercroft-bench-PID that is removed afterwards";
+
+const BENCH_EXAMPLES: &str = "\
+The time runs from the first worker's start to the last one's end, after a warm-up. Processor time and context \
+switches are the workers'. A rename's operations a second are renames a second.
+
+Examples:
+  undercroft bench create-unlink --on tmpfs:
+  undercroft bench create-unlink --on tmpfs: --compare dir:/dev/shm
+  undercroft bench rename --on tmpfs: --compare tmpfs:plain --rounds 9
+  undercroft bench create-unlink --on tmpfs: --plain --locks
+  undercroft bench create-many --on dir:/mnt --ops 200000 --json
+  undercroft bench rename --on tmpfs: --threads 16 --plot rename.svg";
+
+fn bench_notes() -> String {
+    let workloads = Workload::ALL.map(|workload| {
+        let operation = workload.operation().trim_start_matches("one operation ");
+        format!("  {:<13}  {operation}", workload.name())
+    });
+    let workloads = workloads.join("\n");
+    format!(
+        "{TARGETS}\n\nWorkloads, all workers in one directory; each operation of\n{workloads}\n\n{BENCH_EXAMPLES}"
+    )
 }
 
 #[derive(Debug, Subcommand)]
@@ -246,6 +327,10 @@ Examples:
         #[arg(value_hint = ValueHint::DirPath)]
         dir: PathBuf,
     },
+
+    /// Measure a filesystem: one of ours in memory, or whatever is mounted somewhere
+    #[command(after_help = bench_notes())]
+    Bench(BenchArgs),
 
     /// See it work: a guided look at a small ext4 image that this program carries
     #[command(

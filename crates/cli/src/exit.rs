@@ -5,6 +5,7 @@
 
 use std::process::ExitCode;
 
+use undercroft_bench::BenchError;
 use undercroft_vfs as vfs;
 
 /// Why the program stops short of complete success.
@@ -56,6 +57,22 @@ impl Kind {
             Self::Io => 6,
             Self::Path => 7,
             Self::Host => 8,
+        }
+    }
+
+    /// The kind of what keeps a measurement from being made.
+    pub(crate) const fn of_bench(error: &BenchError) -> Self {
+        match error {
+            BenchError::UnknownTarget(_) | BenchError::OnlyInProcess { .. } => Self::Usage,
+            BenchError::NotYet(_) => Self::Unsupported,
+            BenchError::LostNames { .. } => Self::Corrupt,
+            BenchError::Directory { .. }
+            | BenchError::Vfs { .. }
+            | BenchError::Worker { .. }
+            | BenchError::WorkerRefused(_)
+            | BenchError::WorkerFailed { .. }
+            | BenchError::WorkerWords { .. }
+            | BenchError::Plot(_) => Self::Host,
         }
     }
 

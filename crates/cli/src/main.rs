@@ -18,9 +18,15 @@ mod walk;
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
 
 use crate::args::Typed;
 use crate::plan::Plan;
+
+/// Names and inodes come and go by the million in many threads at once, and where they are freed by another thread
+/// than the one that made them the system's allocator has those threads wait for each other.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
     let typed = Typed::parse();

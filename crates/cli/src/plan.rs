@@ -2,12 +2,16 @@
 //!
 //! Everything that can be judged without opening anything is judged here.
 
+mod bench;
+
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU32;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use clap_complete::Shell;
+
+pub(crate) use bench::BenchPlan;
 
 use crate::args::{Command, ImageArgs, When};
 use crate::exit::Kind;
@@ -83,6 +87,7 @@ pub(crate) enum Plan {
     Get { image: ImageSpec, path: InsidePath, to: Destination, format: Format },
     Mount { image: ImageSpec, dir: PathBuf, options: Vec<String>, log: Option<PathBuf>, how: Serving },
     Unmount { dir: PathBuf },
+    Bench { what: Box<BenchPlan>, format: Format },
     Tour { format: Format },
     Completions { shell: Shell },
     Man { dir: Option<PathBuf> },
@@ -153,6 +158,10 @@ impl Plan {
                 },
             },
             Command::Unmount { dir } => Self::Unmount { dir },
+            Command::Bench(typed) => Self::Bench {
+                format: Format::of(typed.json.json),
+                what: Box::new(BenchPlan::from_typed(typed)?),
+            },
             Command::Tour { json } => Self::Tour { format: Format::of(json.json) },
             Command::Completions { shell } => Self::Completions { shell },
             Command::Man { dir } => Self::Man { dir },

@@ -1,5 +1,6 @@
 //! The commands. Each takes what is meant, opens what it needs, builds values and prints them as text or JSON.
 
+mod bench;
 mod cat;
 mod facts;
 mod help_files;
@@ -29,6 +30,7 @@ pub(crate) fn run(plan: Plan) -> Result<Option<Kind>, Failure> {
             mount::run(&image, &dir, &options, log.as_deref(), how).map(|()| None)
         }
         Plan::Unmount { dir } => mount::unmount(&dir).map(|()| None),
+        Plan::Bench { what, format } => bench::run(&what, format).map(|()| None),
         Plan::Tour { format } => tour::run(format).map(|()| None),
         Plan::Completions { shell } => help_files::completions(shell).map(|()| None),
         Plan::Man { dir } => help_files::man(dir.as_deref()).map(|()| None),

@@ -5,8 +5,8 @@ use std::fs;
 
 use crate::support::{tool, undercroft};
 
-const COMMANDS: [&str; 11] =
-    ["info", "ls", "tree", "stat", "cat", "get", "mount", "unmount", "tour", "completions", "man"];
+const COMMANDS: [&str; 12] =
+    ["info", "ls", "tree", "stat", "cat", "get", "mount", "unmount", "bench", "tour", "completions", "man"];
 
 #[test]
 fn every_command_has_help_and_most_have_examples() {

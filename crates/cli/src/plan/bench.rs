@@ -1,0 +1,181 @@
+//! What `bench` means: one measurement, a comparison, a plot, or a part in somebody else's measurement.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::thread;
+
+use undercroft_bench::{BenchError, Job, Part, Rounds, Target};
+
+use crate::args::BenchArgs;
+use crate::exit::Kind;
+use crate::failure::Failure;
+
+/// More workers than this are a slip of the finger.
+const THREADS_MAX: u32 = 1024;
+
+const COMPARE_ROUNDS: NonZeroU32 = NonZeroU32::new(5).unwrap();
+const PLOT_ROUNDS: NonZeroU32 = NonZeroU32::new(3).unwrap();
+
+/// Something to measure.
+#[derive(Debug)]
+pub(crate) enum BenchPlan {
+    /// Once.
+    Once(Job),
+    /// Two targets in turn.
+    Compare(Rounds),
+    /// Each target with 1 worker, 2, and so on.
+    Plot { jobs: Vec<Job>, rounds: NonZeroU32, file: PathBuf },
+    /// As a worker process of another `bench`.
+    Worker(Part),
+}
+
+impl BenchPlan {
+    pub(super) fn from_typed(typed: BenchArgs) -> Result<Self, Failure> {
+        let threads = typed.threads.unwrap_or_else(processors);
+        if threads.get() > THREADS_MAX {
+            return Err(Failure::new(Kind::Usage, format!("{threads} workers are too many"))
+                .advise(format!("there can be {THREADS_MAX}")));
+        }
+        let workload = typed.workload;
+        let job = |target: Target, locks| {
+            let ops = typed.ops.unwrap_or_else(|| workload.default_ops(target.is_in_process()));
+            Job { workload, target, threads, ops, locks }
+        };
+        let mut on = Target::parse(&typed.on)?;
+        if let Some(index) = typed.worker {
+            let Target::Mounted(dir) = &on else {
+                return Err(Failure::new(Kind::Usage, "a worker process is for `dir:PATH` only"));
+            };
+            let (dir, ops) = (dir.clone(), job(on, false).ops);
+            return Ok(Self::Worker(Part { workload, dir, index, threads, ops }));
+        }
+        if typed.plain {
+            on = on.into_plain()?;
+        }
+        let other = typed.compare.as_deref().map(Target::parse).transpose()?;
+        let checked = |job: Job| job.check().map(|()| job);
+        if let Some(file) = typed.plot {
+            if typed.locks {
+                return Err(Failure::new(
+                    Kind::Usage,
+                    "--plot draws throughput, which counting locks would cut",
+                )
+                .advise("leave --locks out"));
+            }
+            let plain = on.clone().into_plain().ok();
+            let mut targets = Vec::new();
+            for target in [Some(on), plain, other].into_iter().flatten() {
+                if !targets.contains(&target) {
+                    targets.push(target);
+                }
+            }
+            let jobs = targets.into_iter().map(|target| job(target, false)).collect();
+            return Ok(Self::Plot { jobs, rounds: typed.rounds.unwrap_or(PLOT_ROUNDS), file });
+        }
+        let on = checked(job(on, typed.locks))?;
+        match other {
+            Some(other) => {
+                let b = checked(job(other, typed.locks))?;
+                Ok(Self::Compare(Rounds { a: on, b, rounds: typed.rounds.unwrap_or(COMPARE_ROUNDS) }))
+            }
+            None if typed.rounds.is_some() => {
+                Err(Failure::new(Kind::Usage, "--rounds is for --compare and --plot")
+                    .advise("name what to compare with"))
+            }
+            None => Ok(Self::Once(on)),
+        }
+    }
+}
+
+impl From<BenchError> for Failure {
+    fn from(error: BenchError) -> Self {
+        Self::of(Kind::of_bench(&error), &error)
+    }
+}
+
+fn processors() -> NonZeroU32 {
+    // Where nobody says how many there are, one is there.
+    thread::available_parallelism().ok().and_then(|count| count.try_into().ok()).unwrap_or(NonZeroU32::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Command, Typed};
+
+    fn plan(words: &str) -> Result<BenchPlan, Failure> {
+        let typed = Typed::parse_from(["undercroft", "bench"].into_iter().chain(words.split(' ')));
+        let Command::Bench(typed) = typed.command else { panic!("not bench") };
+        BenchPlan::from_typed(typed)
+    }
+
+    #[test]
+    fn one_target_is_measured_once_and_two_are_compared() {
+        let BenchPlan::Once(job) = plan("rename --on tmpfs: --plain --threads 3 --ops 7 --locks").unwrap()
+        else {
+            panic!("one target")
+        };
+        assert_eq!(job.target.to_string(), "tmpfs:plain");
+        assert_eq!((job.threads.get(), job.ops.get(), job.locks), (3, 7, true));
+
+        let BenchPlan::Compare(rounds) = plan("rename --on tmpfs: --plain --compare dir:/x").unwrap() else {
+            panic!("two targets")
+        };
+        assert_eq!(
+            (rounds.a.target.to_string(), rounds.b.target.to_string()),
+            ("tmpfs:plain".into(), "dir:/x".into())
+        );
+        assert_eq!((rounds.a.threads, rounds.rounds.get()), (processors(), 5));
+        assert!(rounds.a.ops > rounds.b.ops, "a second's worth of each");
+        let BenchPlan::Compare(rounds) = plan("rename --on dir:/x --compare dir:/y --rounds 2").unwrap()
+        else {
+            panic!("two targets")
+        };
+        assert_eq!(rounds.rounds.get(), 2);
+    }
+
+    #[test]
+    fn a_plot_shows_the_plain_form_too_and_nothing_twice() {
+        let targets = |words| match plan(words).unwrap() {
+            BenchPlan::Plot { jobs, .. } => {
+                jobs.iter().map(|job| job.target.to_string()).collect::<Vec<_>>().join(" ")
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(targets("rename --on tmpfs: --plot f --compare dir:/x"), "tmpfs: tmpfs:plain dir:/x");
+        assert_eq!(targets("rename --on tmpfs: --plot f --compare tmpfs:plain"), "tmpfs: tmpfs:plain");
+        assert_eq!(targets("rename --on dir:/x --plot f"), "dir:/x");
+    }
+
+    #[test]
+    fn a_worker_gets_its_part() {
+        let BenchPlan::Worker(part) = plan("rename --on dir:/x --threads 4 --ops 9 --worker 2").unwrap()
+        else {
+            panic!("a worker")
+        };
+        assert_eq!((part.dir.as_path(), part.index), ("/x".as_ref(), 2));
+        assert_eq!((part.threads.get(), part.ops.get()), (4, 9));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (words, kind, says) in [
+            ("--on nowhere.img", Kind::Usage, "nowhere.img: not a target"),
+            ("--on mem:xfs", Kind::Unsupported, "mem:xfs cannot be measured yet"),
+            ("--on tmpfs: --compare mem:md5", Kind::Unsupported, "mem:md5 cannot be measured yet"),
+            ("--on dir:/x --plain", Kind::Usage, "dir:/x: the plain form"),
+            ("--on dir:/x --locks", Kind::Usage, "dir:/x: the lock report"),
+            ("--on tmpfs: --compare dir:/x --locks", Kind::Usage, "dir:/x: the lock report"),
+            ("--on tmpfs: --plot f --locks", Kind::Usage, "--plot draws throughput"),
+            ("--on tmpfs: --rounds 3", Kind::Usage, "--rounds is for"),
+            ("--on tmpfs: --threads 1025", Kind::Usage, "1025 workers"),
+            ("--on tmpfs: --worker 0", Kind::Usage, "a worker process"),
+        ] {
+            let failure = plan(&format!("rename {words}")).unwrap_err();
+            assert_eq!(failure.kind(), kind, "{words}");
+            assert!(failure.to_string().starts_with(says), "{words}: {failure}");
+        }
+    }
+}
