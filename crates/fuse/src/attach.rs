@@ -6,10 +6,9 @@
 
 use std::env;
 use std::ffi::CString;
-use std::fs::OpenOptions;
 use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,9 +17,8 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
+use crate::transport::Device;
 use crate::{MountError, MountOptions};
-
-const DEVICE: &str = "/dev/fuse";
 
 /// A mount's type is `fuse.` and then this, so that the mount table tells whose it is.
 const SUBTYPE: &str = "undercroft.";
@@ -73,17 +71,8 @@ pub(crate) fn detach(dir: &Path, lazily: bool) -> io::Result<()> {
     }
 }
 
-/// Whether this process may open further connections to the kernel for its event loops.
-pub(crate) fn may_open_device() -> bool {
-    open_device().is_ok()
-}
-
-fn open_device() -> io::Result<OwnedFd> {
-    Ok(OpenOptions::new().read(true).write(true).open(DEVICE)?.into())
-}
-
 fn attach_directly(dir: &Path, kind: &str, options: &MountOptions) -> Result<OwnedFd, Errno> {
-    let connection = open_device().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    let connection = Device::open().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, options.read_only);
     flags.set(MountFlags::NODEV, !options.dev);
@@ -92,7 +81,7 @@ fn attach_directly(dir: &Path, kind: &str, options: &MountOptions) -> Result<Own
     flags.set(MountFlags::NOATIME, !options.atime);
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={}",
-        connection.as_raw_fd(),
+        connection.as_fd().as_raw_fd(),
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
     );
@@ -105,7 +94,7 @@ fn attach_directly(dir: &Path, kind: &str, options: &MountOptions) -> Result<Own
     let data = CString::new(data).map_err(|_| Errno::INVAL)?;
     let fs_type = format!("fuse.{SUBTYPE}{kind}");
     rustix::mount::mount(options.fs_name.as_str(), dir, fs_type, flags, data.as_c_str())?;
-    Ok(connection)
+    Ok(connection.into())
 }
 
 /// What the kernel's FUSE takes as words, and whether it is wanted.

@@ -9,11 +9,12 @@
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use undercroft_vfs::{Attr, DirOffset, FileType, Ino, Result};
+use undercroft_vfs::{DirOffset, FileType, Ino, Node, Result};
 
 use crate::nodes::NodeId;
-use crate::server::Server;
+use crate::server::{Entry, Server};
 
 /// Entries per batch: about a third of what fits into the reply to a program that lists with the usual 32 KiB.
 const BATCH: usize = 64;
@@ -29,12 +30,10 @@ pub(crate) struct Listed<'a> {
 
 /// What a listing tells about the inode behind a name.
 pub(crate) enum Details {
-    /// `.` or `..`, which the kernel knows already.
-    Dots,
+    /// Nothing: the name is `.` or `..`, or the inode cannot be read.
+    NameOnly,
     /// Handed out to the kernel and counted.
-    Inode(NodeId, Attr),
-    /// It cannot be read. Counted as well, under its number, because the kernel gives it back.
-    Unreadable,
+    Inode(Entry),
 }
 
 /// Entries of a directory, copied out of it.
@@ -114,41 +113,31 @@ impl Server {
         entry: &BatchEntry,
         sink: &mut dyn FnMut(&Listed<'_>, &Details) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let (details, counted) = self.details(name, entry.ino);
-        let kind = match &details {
-            Details::Dots => FileType::Directory,
-            Details::Inode(_, attr) => attr.kind,
-            Details::Unreadable => entry.kind.unwrap_or(FileType::Regular),
+        let node = self.listed_node(name, entry.ino);
+        let kind = match &node {
+            Some(node) => node.kind(),
+            None if name == b"." || name == b".." => FileType::Directory,
+            None => entry.kind.unwrap_or(FileType::Regular),
         };
         let listed = Listed { name, ino: entry.ino, kind, next: entry.next.0 };
-        if let Some(id) = counted {
-            self.nodes().acquire(id);
-        }
-        let room = sink(&listed, &details);
-        if let (ControlFlow::Break(()), Some(id)) = (room, counted) {
+        // A damaged directory may name what may not be handed out; a look-up will say so.
+        let inode = node.as_ref().and_then(|node| Some((self.id_of(node.ino())?, node)));
+        let Some((id, node)) = inode else { return sink(&listed, &Details::NameOnly) };
+        self.nodes().acquire(id, self.held(node));
+        let room = sink(&listed, &Details::Inode(Entry { id, attr: node.attr() }));
+        if room.is_break() {
             self.nodes().release(id, 1);
         }
         room
     }
 
-    /// What to tell about an inode, and the id that has to be counted for it.
-    fn details(&self, name: &[u8], ino: Ino) -> (Details, Option<NodeId>) {
+    /// The inode whose details go along with its name.
+    fn listed_node(&self, name: &[u8], ino: Ino) -> Option<Arc<Node>> {
         if name == b"." || name == b".." {
-            return (Details::Dots, None);
+            return None;
         }
-        // A damaged directory may name what has no name; a lookup will say so.
-        let unreadable = NodeId(ino.0);
-        let Some(id) = self.id_of(ino) else {
-            return (Details::Unreadable, Some(unreadable));
-        };
         // The kernel keeps the attributes now; the inode cache is for what is used again here.
-        match self.vfs().node_once(ino) {
-            Ok(node) => (Details::Inode(id, node.attr()), Some(id)),
-            Err(error) => {
-                self.report(&error);
-                (Details::Unreadable, Some(unreadable))
-            }
-        }
+        self.vfs().node_once(ino).inspect_err(|error| self.report(error)).ok()
     }
 
     /// The kind of an inode whose directory does not tell it.

@@ -47,6 +47,14 @@ pub enum MountError {
         /// What the kernel answered.
         cause: io::Error,
     },
+    /// The mount is gone, and not everything that was written to it is durable.
+    #[error("{} is unmounted, but not everything that was written is on the disk: {cause}", dir.display())]
+    Sync {
+        /// The mount point.
+        dir: PathBuf,
+        /// What failed.
+        cause: undercroft_vfs::Error,
+    },
 }
 
 /// Why a filesystem could not be unmounted.

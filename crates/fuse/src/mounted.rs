@@ -1,11 +1,12 @@
 //! A mounted filesystem: from the first message of the kernel to the last trace of the mount.
 //!
 //! Order of the beginning: the guardian is there before the mount is, so that a server killed at any later moment
-//! leaves nothing behind. Order of the end: the mount is gone, the event loops have ended, the filesystem is
-//! closed, and last the presence is withdrawn, on which whoever unmounts has been waiting.
+//! leaves nothing behind. Order of the end: the mount is gone, the event loops have ended, everything is durable,
+//! the filesystem is closed, and last the presence is withdrawn, on which whoever unmounts has been waiting.
 
 use std::fs;
 use std::io;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
@@ -17,7 +18,6 @@ use undercroft_vfs::Vfs;
 
 use crate::guardian::Guardian;
 use crate::mount_table::{self, MountDevice};
-use crate::nodes::NodeTable;
 use crate::presence::Presence;
 use crate::server::Server;
 use crate::transport::Connection;
@@ -34,10 +34,10 @@ const READ_AHEAD_KIB: u32 = 1024;
 ///
 /// # Errors
 /// [`MountError`]; nothing is left mounted.
-pub fn mount(vfs: Arc<Vfs>, dir: &Path, options: MountOptions) -> Result<Mounted, MountError> {
-    options.check()?;
+pub fn mount(vfs: Arc<Vfs>, dir: &Path, mut options: MountOptions) -> Result<Mounted, MountError> {
+    options.check(!vfs.filesystem().is_read_only())?;
     let kind = vfs.filesystem().kind();
-    let server = Arc::new(Server::new(vfs, options.faults.clone()).map_err(MountError::Root)?);
+    let server = Arc::new(Server::new(vfs, mem::take(&mut options.faults)).map_err(MountError::Root)?);
     let point = |cause| MountError::Point { dir: dir.to_owned(), cause };
     let dir = mount_table::absolute(dir).map_err(point)?;
     let start = |what| move |cause| MountError::Start { what, cause };
@@ -53,19 +53,23 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, options: MountOptions) -> Result<Mounted
         }
     };
     // From here on every early return drops the guardian, which takes the mount away.
-    let nodes = Arc::downgrade(server.nodes());
     let serve = |cause| MountError::Serve { dir: dir.clone(), cause };
-    let connection = Connection::open(fd, server, options).map_err(serve)?;
+    let connection = Connection::open(fd, Arc::clone(&server), &options).map_err(serve)?;
     read_far_ahead(device);
     // Without it an unmount does not know when we end, which is no reason not to serve.
     let presence = Presence::announce(device).ok();
     let (report, events) = channel();
+    let weak_server = Arc::downgrade(&server);
     let loops = {
         let report = report.clone();
         thread::Builder::new()
             .name("undercroft-fuse".to_owned())
             .spawn(move || {
-                let ended = connection.run();
+                let served = connection.run();
+                let synced = server.finish();
+                // The filesystem is closed before anybody is told that it is.
+                drop(server);
+                let ended = served.map_err(End::Served).and(synced.map_err(End::Synced));
                 // Nobody listens any more if the mount was given up.
                 let _ = report.send(Event::Ended(ended));
             })
@@ -74,7 +78,7 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, options: MountOptions) -> Result<Mounted
     Ok(Mounted {
         dir,
         device,
-        nodes,
+        server: weak_server,
         events,
         report,
         signals: None,
@@ -97,12 +101,12 @@ fn guard(dir: &Path, guardian: &mut Guardian) -> Result<MountDevice, MountError>
     }
 }
 
-/// A mounted filesystem and its server. Dropping it unmounts lazily: users who are still inside keep what they
-/// have open until this process ends.
+/// A mounted filesystem and its server. Dropping it unmounts: if nobody is inside, everything is durable and the
+/// filesystem is closed afterwards; users who are still inside keep what they have open until this process ends.
 pub struct Mounted {
     dir: PathBuf,
     device: MountDevice,
-    nodes: Weak<NodeTable>,
+    server: Weak<Server>,
     events: Receiver<Event>,
     report: Sender<Event>,
     signals: Option<(Handle, JoinHandle<()>)>,
@@ -114,9 +118,15 @@ pub struct Mounted {
 /// What ends a wait.
 enum Event {
     /// The event loops are done.
-    Ended(io::Result<()>),
+    Ended(Result<(), End>),
     /// Somebody does not want to wait for the last user any longer.
     GivenUp,
+}
+
+/// What went wrong at the end.
+enum End {
+    Served(io::Error),
+    Synced(undercroft_vfs::Error),
 }
 
 impl Mounted {
@@ -129,7 +139,7 @@ impl Mounted {
     /// How many inodes the kernel holds at the moment, without the root.
     #[must_use]
     pub fn inodes_in_kernel(&self) -> usize {
-        self.nodes.upgrade().map_or(0, |nodes| nodes.len())
+        self.server.upgrade().map_or(0, |server| server.nodes().len())
     }
 
     /// From now on an interrupt, a hang-up or a request to terminate unmounts. If somebody is still inside, the
@@ -182,16 +192,24 @@ impl Mounted {
     /// Serves until the mount is gone, whoever takes it away.
     ///
     /// # Errors
-    /// [`MountError::Serve`] when the connection to the kernel broke.
+    /// [`MountError::Serve`] when the connection to the kernel broke, [`MountError::Sync`] when not everything
+    /// that was written is durable.
     pub fn wait(mut self) -> Result<(), MountError> {
         let event = self.events.recv();
         match event {
             Ok(Event::Ended(ended)) => {
                 self.join_loops();
-                ended.map_err(|cause| MountError::Serve { dir: self.dir.clone(), cause })
+                let dir = self.dir.clone();
+                ended.map_err(|end| match end {
+                    End::Served(cause) => MountError::Serve { dir, cause },
+                    End::Synced(cause) => MountError::Sync { dir, cause },
+                })
             }
             // The loops cannot be stopped while users are inside; they end with the process.
-            Ok(Event::GivenUp) | Err(_) => Ok(()),
+            Ok(Event::GivenUp) | Err(_) => {
+                let synced = self.server.upgrade().map_or(Ok(()), |server| server.finish());
+                synced.map_err(|cause| MountError::Sync { dir: self.dir.clone(), cause })
+            }
         }
     }
 
@@ -209,10 +227,15 @@ impl Drop for Mounted {
             handle.close();
             let _ = thread.join();
         }
-        let mounted = || mount_table::is_mounted(self.device).unwrap_or(true);
+        let device = self.device;
+        let mounted = || mount_table::is_mounted(device).unwrap_or(true);
         if mounted() {
-            // A failure leaves the work to the guardian.
-            let _ = detach(&self.dir, true);
+            match detach(&self.dir, false) {
+                // The kernel has hung up, so the loops end.
+                Ok(()) => self.join_loops(),
+                // A failure leaves the work to the guardian.
+                Err(_) => drop(detach(&self.dir, true)),
+            }
         }
         if let Some(guardian) = self.guardian.take()
             && !mounted()

@@ -4,11 +4,12 @@
 //! id is in the table exactly while its count is above zero. Node ids are inode numbers, except the root's, which
 //! the protocol fixes at 1; the root is never counted and not in the table.
 //!
-//! Memory: the kernel may know millions of inodes, so an entry is a count and room for one pointer. A handle is
-//! kept only for directories that are looked into and files that are read, and for no more than [`PINNED_MAX`]
-//! of them; others are found again through the inode cache of the vfs, which has its own bound.
+//! **Handles.** On a mount that can be written to, every inode that the kernel knows is held: it may have lost its
+//! last name and must live on until the kernel lets go. The kernel alone bounds their number. On a read-only mount
+//! inodes are found again by number, so a handle is kept only for directories that are looked into and files that
+//! are read, and for no more than [`PINNED_MAX`] of them.
 //!
-//! No locks: the table is read and changed without waiting. States of an entry's count:
+//! The table is read and changed without waiting. States of an entry's count:
 //!
 //! | count | in the table | meaning                                                        |
 //! | ----- | ------------ | -------------------------------------------------------------- |
@@ -16,12 +17,16 @@
 //! | 0     | for a moment | given back; never counts up again, whoever meets it removes it |
 //!
 //! A count changes by compare-and-swap so that zero is final; a thread that hands the inode out at that moment
-//! makes a new entry.
+//! makes a new entry. Whoever takes the count to zero takes the handle out and drops it then and there, since the
+//! table frees its entries at leisure and the space of a deleted file must not wait for that.
+//!
+//! Locks: the one of a handle (`kernel_inode`), only to copy, put or take it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use papaya::HashMap;
+use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Ino, Node};
 
 /// How the kernel names an inode.
@@ -29,44 +34,39 @@ use undercroft_vfs::{Ino, Node};
 pub(crate) struct NodeId(pub(crate) u64);
 
 impl NodeId {
-    /// The root directory, by protocol.
+    /// The root directory's.
     pub(crate) const ROOT: Self = Self(1);
 }
 
-/// Handles kept by the table: enough for the directories and files that are busy at one time, and a few
+/// Handles kept for a read-only mount: enough for the directories and files that are busy at one time, and a few
 /// megabytes at most.
 const PINNED_MAX: usize = 16 * 1024;
 
 /// All inodes that the kernel knows, except the root.
 pub(crate) struct NodeTable {
     entries: HashMap<u64, Entry>,
-    pinned: Arc<AtomicUsize>,
+    pinned: AtomicUsize,
 }
 
 struct Entry {
     lookups: AtomicU64,
-    pin: OnceLock<Box<Pin>>,
+    handle: Mutex<Option<Handle>>,
 }
 
-/// A handle that is kept, and its place in the number of those.
-struct Pin {
+/// A node, and whether it is one of those whose number is bounded.
+struct Handle {
     node: Arc<Node>,
-    pinned: Arc<AtomicUsize>,
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        self.pinned.fetch_sub(1, Ordering::Relaxed);
-    }
+    pinned: bool,
 }
 
 impl NodeTable {
     pub(crate) fn new() -> Self {
-        Self { entries: HashMap::new(), pinned: Arc::new(AtomicUsize::new(0)) }
+        Self { entries: HashMap::new(), pinned: AtomicUsize::new(0) }
     }
 
-    /// Counts one more time that the inode was handed out. Comes before the reply that hands it out.
-    pub(crate) fn acquire(&self, id: NodeId) {
+    /// Counts one more time that the inode was handed out, and holds `node`, if there is one, until the last is
+    /// given back. Comes before the reply that hands it out.
+    pub(crate) fn acquire(&self, id: NodeId, node: Option<&Arc<Node>>) {
         if id == NodeId::ROOT {
             return;
         }
@@ -78,7 +78,10 @@ impl NodeTable {
                 }
                 let _ = entries.remove_if(&id.0, |_, entry| entry.is_given_back());
             }
-            if entries.try_insert(id.0, Entry::handed_out_once()).is_ok() {
+            let entry = Entry::handed_out_once(node);
+            if let Err(refused) = entries.try_insert(id.0, entry) {
+                drop(refused);
+            } else {
                 return;
             }
         }
@@ -86,30 +89,38 @@ impl NodeTable {
 
     /// Takes `lookups` back; the last one frees the entry. More than were handed out count as all of them.
     pub(crate) fn release(&self, id: NodeId, lookups: u64) {
-        let entries = self.entries.pin();
-        if let Some(entry) = entries.get(&id.0)
-            && entry.count_down(lookups)
-        {
+        let handle = {
+            let entries = self.entries.pin();
+            let Some(entry) = entries.get(&id.0).filter(|entry| entry.count_down(lookups)) else { return };
+            let handle = entry.handle.lock().take();
             let _ = entries.remove_if(&id.0, |_, entry| entry.is_given_back());
+            handle
+        };
+        if handle.is_some_and(|handle| handle.pinned) {
+            self.pinned.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// The handle, if one is kept.
-    pub(crate) fn pinned(&self, id: NodeId) -> Option<Arc<Node>> {
+    pub(crate) fn held(&self, id: NodeId) -> Option<Arc<Node>> {
         let entries = self.entries.pin();
-        Some(Arc::clone(&entries.get(&id.0)?.pin.get()?.node))
+        let handle = entries.get(&id.0)?.handle.lock();
+        Some(Arc::clone(&handle.as_ref()?.node))
     }
 
     /// Keeps a handle for as long as the kernel knows the inode, if there is room.
     pub(crate) fn keep(&self, id: NodeId, node: &Arc<Node>) {
         let entries = self.entries.pin();
         let Some(entry) = entries.get(&id.0) else { return };
-        let taken = self.pinned.fetch_add(1, Ordering::Relaxed);
-        // From here on the pin's drop gives the place back, also when it is not kept.
-        let pin = Box::new(Pin { node: Arc::clone(node), pinned: Arc::clone(&self.pinned) });
-        if taken < PINNED_MAX {
-            let _ = entry.pin.set(pin);
+        if self.pinned.fetch_add(1, Ordering::Relaxed) < PINNED_MAX {
+            let mut handle = entry.handle.lock();
+            // Under the lock, so that whoever gives the last one back meets what is put here.
+            if handle.is_none() && !entry.is_given_back() {
+                *handle = Some(Handle { node: Arc::clone(node), pinned: true });
+                return;
+            }
         }
+        self.pinned.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// How many inodes the kernel knows, without the root.
@@ -119,8 +130,9 @@ impl NodeTable {
 }
 
 impl Entry {
-    fn handed_out_once() -> Self {
-        Self { lookups: AtomicU64::new(1), pin: OnceLock::new() }
+    fn handed_out_once(node: Option<&Arc<Node>>) -> Self {
+        let handle = node.map(|node| Handle { node: Arc::clone(node), pinned: false });
+        Self { lookups: AtomicU64::new(1), handle: Mutex::new(&order::KERNEL_INODE, handle) }
     }
 
     /// Whether the count was above zero and is one higher now.
@@ -158,15 +170,15 @@ mod tests {
     #[test]
     fn an_inode_is_known_until_the_last_forget() {
         let table = NodeTable::new();
-        table.acquire(NodeId(12));
-        table.acquire(NodeId(12));
-        table.acquire(NodeId(13));
+        table.acquire(NodeId(12), None);
+        table.acquire(NodeId(12), None);
+        table.acquire(NodeId(13), None);
         assert_eq!(table.len(), 2);
         table.release(NodeId(12), 1);
         assert_eq!(table.len(), 2);
         table.release(NodeId(12), 1);
         assert_eq!(table.len(), 1);
-        table.acquire(NodeId(12));
+        table.acquire(NodeId(12), None);
         table.release(NodeId(12), 99);
         table.release(NodeId(12), 1);
         table.release(NodeId(13), 1);
@@ -176,7 +188,7 @@ mod tests {
     #[test]
     fn the_root_is_not_counted() {
         let table = NodeTable::new();
-        table.acquire(NodeId::ROOT);
+        table.acquire(NodeId::ROOT, None);
         table.release(NodeId::ROOT, 5);
         assert_eq!(table.len(), 0);
     }
@@ -201,8 +213,8 @@ mod tests {
                 scope.spawn(|| {
                     for round in 0..ROUNDS {
                         let id = NodeId(2 + round % 3);
-                        table.acquire(id);
-                        table.acquire(id);
+                        table.acquire(id, None);
+                        table.acquire(id, None);
                         table.release(id, 1);
                         // While this thread holds one, the entry is there.
                         assert!(table.entries.pin().get(&id.0).is_some_and(|entry| !entry.is_given_back()));

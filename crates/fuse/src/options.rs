@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::FaultSink;
 
-/// A read-only image never changes under the kernel, so what it has learned stays true for as long as it likes.
+/// Every change goes through the kernel, so what it has learned stays true for as long as it likes.
 const UNCHANGING: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Event loops by default: twice as many as there are processors, because some wait for the disk, and within
@@ -25,7 +25,7 @@ pub struct MountOptions {
     pub threads: NonZeroUsize,
     /// What `mount` shows as the source: usually the path of the image.
     pub fs_name: String,
-    /// Takes no writes. The server refuses to mount without it.
+    /// Takes no writes. A filesystem that takes none must be mounted with it.
     pub read_only: bool,
     /// Lets other users than the one who mounts in. For anyone but root, `/etc/fuse.conf` must agree.
     pub allow_other: bool,
@@ -40,6 +40,11 @@ pub struct MountOptions {
     pub exec: bool,
     /// Access times are kept; without meaning on a read-only mount, but shown in the mount table.
     pub atime: bool,
+    /// The kernel keeps what programs write and writes it later, many small writes as one. Without it, each
+    /// write is a request of its own.
+    pub writeback_cache: bool,
+    /// Files are read and written past the kernel's cache, several writers of one file at a time.
+    pub direct_io: bool,
     /// Whether listing a directory brings the attributes of its files along.
     pub list_attributes: ListAttributes,
     /// For how long the kernel may keep attributes without asking again.
@@ -79,6 +84,8 @@ impl Default for MountOptions {
             suid: false,
             exec: true,
             atime: true,
+            writeback_cache: true,
+            direct_io: false,
             list_attributes: ListAttributes::Always,
             attr_timeout: UNCHANGING,
             entry_timeout: UNCHANGING,
@@ -105,7 +112,7 @@ pub enum OptionError {
     #[error("mount options \"{0}\" and \"{1}\" exclude each other")]
     Conflict(&'static str, &'static str),
     /// The filesystem cannot be written to.
-    #[error("mount option \"rw\": this mount is read-only")]
+    #[error("mount option \"rw\": this filesystem takes no writes; mount it with \"ro\"")]
     ReadWrite,
 }
 
@@ -150,6 +157,9 @@ impl MountOptions {
             "noexec" => self.exec = false,
             "atime" => self.atime = true,
             "noatime" => self.atime = false,
+            "writeback_cache" => self.writeback_cache = true,
+            "no_writeback_cache" => self.writeback_cache = false,
+            "direct_io" => self.direct_io = true,
             "threads" | "fsname" | "readdirplus" | "attr_timeout" | "entry_timeout" => {
                 return Err(OptionError::Value {
                     option: option.to_owned(),
@@ -187,9 +197,9 @@ impl MountOptions {
         Ok(())
     }
 
-    /// Refuses what cannot be had together.
-    pub(crate) fn check(&self) -> Result<(), OptionError> {
-        if !self.read_only {
+    /// Refuses what cannot be had together, and what cannot be had from a filesystem that may take no writes.
+    pub(crate) fn check(&self, takes_writes: bool) -> Result<(), OptionError> {
+        if !self.read_only && !takes_writes {
             return Err(OptionError::ReadWrite);
         }
         if self.allow_other && !self.default_permissions {
@@ -210,13 +220,15 @@ mod tests {
     #[test]
     fn a_list_changes_the_defaults_and_the_last_word_counts() {
         let options = MountOptions::parse(
-            "ro,dev,suid,noatime,noexec,exec,threads=3,fsname=a=b,readdirplus=auto,attr_timeout=0.5,",
+            "ro,dev,suid,noatime,noexec,exec,direct_io,no_writeback_cache,threads=3,fsname=a=b,readdirplus=auto,attr_timeout=0.5,",
         )
         .unwrap();
         let expected = MountOptions {
             dev: true,
             suid: true,
             atime: false,
+            writeback_cache: false,
+            direct_io: true,
             threads: NonZeroUsize::new(3).unwrap(),
             fs_name: "a=b".to_owned(),
             list_attributes: ListAttributes::Auto,
@@ -256,10 +268,11 @@ mod tests {
 
     #[test]
     fn combinations_are_judged() {
-        let check = |list| MountOptions::parse(list).unwrap().check();
+        let check = |list| MountOptions::parse(list).unwrap().check(false);
         assert_eq!(check("allow_other"), Ok(()));
         assert_eq!(check("no_default_permissions"), Ok(()));
         assert_eq!(check("rw"), Err(OptionError::ReadWrite));
+        assert_eq!(MountOptions::parse("rw").unwrap().check(true), Ok(()));
         let both = check("allow_other,no_default_permissions");
         assert!(matches!(both, Err(OptionError::Conflict(..))), "{both:?}");
     }

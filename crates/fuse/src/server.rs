@@ -1,8 +1,12 @@
 //! What the server answers, in the terms of the vfs: node ids come in, attributes and bytes go out.
 //!
 //! Called by [`transport`](crate::transport) from all event loops at once. Nothing here knows how requests and
-//! replies are encoded. There are no open files: the kernel is told that opening needs no message, so every
-//! request names its inode by node id, and the inode of a request is alive because the kernel holds the id.
+//! replies are encoded. Nothing is kept for an open file: every request names its inode by node id, and the inode
+//! of a request is alive because the kernel holds the id. What changes something is in `names`, `files` and
+//! `attributes`.
+//!
+//! **Permissions** are the kernel's to check, which knows groups and capabilities; who got past it may do what it
+//! asks. What the kernel does not know of is refused by the vfs: immutable files, names that are too long.
 //!
 //! Locks: none of its own, and none of the vfs is held across a call. The busy path, a request on a directory or
 //! file that was used before, reads the lock-free node table and goes straight to the node.
@@ -11,6 +15,7 @@ use std::sync::Arc;
 
 use undercroft_vfs::{Attr, Corruption, Error, Ino, Node, Result, StatFs, Vfs};
 
+use crate::caller::Caller;
 use crate::fault_log::{FaultLog, FaultSink};
 use crate::nodes::{NodeId, NodeTable, node_id};
 
@@ -23,6 +28,7 @@ pub(crate) struct Server {
     root: Arc<Node>,
     nodes: Arc<NodeTable>,
     faults: FaultLog,
+    read_only: bool,
 }
 
 /// An inode that was handed to the kernel and counted.
@@ -33,15 +39,21 @@ pub(crate) struct Entry {
 
 impl Server {
     pub(crate) fn new(vfs: Arc<Vfs>, faults: FaultSink) -> Result<Self> {
+        let read_only = vfs.filesystem().is_read_only();
         let root = vfs.root()?;
         if root.kind() != undercroft_vfs::FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        Ok(Self { vfs, root, nodes: Arc::new(NodeTable::new()), faults: FaultLog::new(faults) })
+        Ok(Self { vfs, root, nodes: Arc::new(NodeTable::new()), faults: FaultLog::new(faults), read_only })
     }
 
     pub(crate) fn vfs(&self) -> &Vfs {
         &self.vfs
+    }
+
+    /// Whether the filesystem takes no changes.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only
     }
 
     pub(crate) fn nodes(&self) -> &Arc<NodeTable> {
@@ -63,7 +75,7 @@ impl Server {
         if id == NodeId::ROOT {
             return Ok(Arc::clone(&self.root));
         }
-        match self.nodes.pinned(id) {
+        match self.nodes.held(id) {
             Some(node) => Ok(node),
             None => self.vfs.node(Ino(id.0)),
         }
@@ -74,7 +86,7 @@ impl Server {
         if id == NodeId::ROOT {
             return Ok(Arc::clone(&self.root));
         }
-        if let Some(node) = self.nodes.pinned(id) {
+        if let Some(node) = self.nodes.held(id) {
             return Ok(node);
         }
         let node = self.vfs.node(Ino(id.0))?;
@@ -98,8 +110,13 @@ impl Server {
             let wrong = || bad_entry(&dir, name, &format!("inode {}, the root or reserved", node.ino()));
             self.id_of(node.ino()).ok_or_else(wrong)?
         };
-        self.nodes.acquire(id);
+        self.nodes.acquire(id, self.held(&node));
         Ok(Entry { id, attr: node.attr() })
+    }
+
+    /// The handle that has to be held while the kernel knows the inode.
+    pub(crate) fn held<'a>(&self, node: &'a Arc<Node>) -> Option<&'a Arc<Node>> {
+        (!self.read_only).then_some(node)
     }
 
     /// Takes back `lookups` of what was handed out.
@@ -132,13 +149,26 @@ impl Server {
         self.node(id)?.xattr(name)?.ok_or(Error::NoAttribute)
     }
 
+    /// Makes everything durable that was done before.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.vfs.filesystem().sync()
+    }
+
+    /// Makes everything durable at the end.
+    pub(crate) fn finish(&self) -> Result<()> {
+        if self.read_only { Ok(()) } else { self.sync().inspect_err(|error| self.report(error)) }
+    }
+
     /// All names, each followed by a NUL. The kernel keeps `trusted.` values from ordinary users, but not the
     /// names.
-    pub(crate) fn xattr_names(&self, id: NodeId, administrator: bool) -> Result<Vec<u8>> {
-        let names = self.node(id)?.list_xattrs()?;
+    pub(crate) fn xattr_names(&self, caller: Caller, id: NodeId) -> Result<Vec<u8>> {
+        let mut names = self.node(id)?.list_xattrs()?;
+        if names.iter().any(|name| name.starts_with(TRUSTED)) && !caller.is_administrator() {
+            names.retain(|name| !name.starts_with(TRUSTED));
+        }
         let mut list = Vec::with_capacity(names.iter().map(|name| name.len() + 1).sum());
-        for name in names.iter().filter(|name| administrator || !name.starts_with(TRUSTED)) {
-            list.extend_from_slice(name);
+        for name in names {
+            list.extend_from_slice(&name);
             list.push(0);
         }
         Ok(list)
@@ -215,11 +245,11 @@ mod tests {
     fn a_busy_inode_is_kept_until_the_kernel_forgets_it() {
         let server = server();
         let hello = server.lookup(NodeId::ROOT, b"hello").unwrap().id;
-        assert!(server.nodes().pinned(hello).is_none());
+        assert!(server.nodes().held(hello).is_none());
         let mut buf = [0; 100];
         assert_eq!(server.read(hello, 0, &mut buf).unwrap(), HELLO.len());
-        assert!(server.nodes().pinned(hello).is_some());
+        assert!(server.nodes().held(hello).is_some());
         server.forget(hello, 1);
-        assert!(server.nodes().pinned(hello).is_none());
+        assert!(server.nodes().held(hello).is_none());
     }
 }

@@ -9,11 +9,12 @@ use crate::mount_table::{self, MountEntry};
 use crate::presence::ServerWatch;
 use crate::{UnmountError, attach};
 
-/// How long a server may take to close its image. It has nothing left to do, but a machine may be slow.
-const SERVER_LIMIT: Duration = Duration::from_secs(10);
+/// How long a server may take to make everything durable and to close its image: what was written last may still
+/// be on its way to a slow disk.
+const SERVER_LIMIT: Duration = Duration::from_secs(600);
 
-/// Unmounts what is mounted on `dir`, as root or as the user who mounted it, and returns when the mount is gone
-/// and its server has let go of the image.
+/// Unmounts what is mounted on `dir`, as root or as the user who mounted it, and returns when the mount is gone,
+/// everything that was written is durable, and the server has let go of the image.
 ///
 /// # Errors
 /// [`UnmountError`]; except for [`ServerLingers`](UnmountError::ServerLingers) the mount is still there.

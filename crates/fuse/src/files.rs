@@ -1,0 +1,109 @@
+//! Opening files, and what changes their bytes.
+//!
+//! An append-only file can only be opened for appending, and an immutable one only for reading; the kernel knows
+//! neither flag, so it is settled here, when it asks to open. What goes to an append-only file passes the kernel's
+//! cache by: from there whole pages would come, which is no appending.
+
+use undercroft_vfs::{Durable, Error, FileType, InodeFlags, Node, Result, SpaceChange};
+
+use crate::nodes::NodeId;
+use crate::server::Server;
+
+const O_ACCMODE: u32 = 0o3;
+const O_TRUNC: u32 = 0o1000;
+const O_APPEND: u32 = 0o2000;
+
+const KEEP_SIZE: u32 = 0x01;
+const PUNCH_HOLE: u32 = 0x02;
+const COLLAPSE_RANGE: u32 = 0x08;
+const ZERO_RANGE: u32 = 0x10;
+const INSERT_RANGE: u32 = 0x20;
+
+impl Server {
+    /// Opens a file, if it may be opened like this.
+    pub(crate) fn open(&self, id: NodeId, flags: u32) -> Result<Cached> {
+        let node = self.busy_node(id)?;
+        let cached = check_open(&node, flags)?;
+        if node.kind() == FileType::Regular {
+            self.vfs().open_node(&node)?;
+        }
+        Ok(cached)
+    }
+
+    /// Writes to a file and tells how many bytes; `flags` are those it was opened with.
+    pub(crate) fn write(
+        &self,
+        id: NodeId,
+        offset: u64,
+        data: &[u8],
+        flags: u32,
+        drop_privileges: bool,
+    ) -> Result<usize> {
+        let node = self.busy_node(id)?;
+        let file = self.vfs().open_node_for_writing(&node)?;
+        if drop_privileges {
+            file.drop_privilege_bits()?;
+        }
+        if flags & O_APPEND != 0 && node.attr().flags.contains(InodeFlags::APPEND) {
+            return file.append(data).map(|(_, written)| written);
+        }
+        file.write_at(offset, data)
+    }
+
+    /// Changes what lies under a range, with the mode of `fallocate(2)`.
+    pub(crate) fn change_space(&self, id: NodeId, mode: u32, offset: u64, len: u64) -> Result<()> {
+        let unknown = || Error::Unsupported("this way to allocate space".into());
+        let change = match mode & !KEEP_SIZE {
+            0 => SpaceChange::Allocate,
+            PUNCH_HOLE if mode & KEEP_SIZE != 0 => SpaceChange::PunchHole,
+            ZERO_RANGE => SpaceChange::Zero,
+            COLLAPSE_RANGE if mode & KEEP_SIZE == 0 => SpaceChange::Collapse,
+            INSERT_RANGE if mode & KEEP_SIZE == 0 => SpaceChange::Insert,
+            _ => return Err(unknown()),
+        };
+        let file = self.vfs().open_node_for_writing(&self.busy_node(id)?)?;
+        file.change_space(change, offset, len, mode & KEEP_SIZE != 0)
+    }
+
+    /// Copies bytes from one file to another, or within one, and tells how many.
+    pub(crate) fn copy_range(&self, from: (NodeId, u64), to: (NodeId, u64), len: u64) -> Result<u64> {
+        let source = self.vfs().open_node(&self.busy_node(from.0)?)?;
+        let target = self.vfs().open_node_for_writing(&self.busy_node(to.0)?)?;
+        source.copy_range(from.1, &target, to.1, len)
+    }
+
+    /// Makes an inode durable.
+    pub(crate) fn sync_node(&self, id: NodeId, what: Durable) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        let node = self.busy_node(id)?;
+        match node.kind() {
+            FileType::Regular => self.vfs().open_node(&node)?.sync(what),
+            // Names are not in one place.
+            _ => self.sync(),
+        }
+    }
+}
+
+/// Whether the kernel may cache what is written to an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cached {
+    Yes,
+    No,
+}
+
+/// Refuses to open for writing what cannot be written to, and otherwise than for appending what can only be
+/// appended to.
+pub(crate) fn check_open(node: &Node, flags: u32) -> Result<Cached> {
+    let writes = flags & O_ACCMODE != 0 || flags & O_TRUNC != 0;
+    if !writes || node.kind() != FileType::Regular {
+        return Ok(Cached::Yes);
+    }
+    let has = node.attr().flags;
+    let appends = flags & O_APPEND != 0 && flags & O_TRUNC == 0;
+    if has.contains(InodeFlags::IMMUTABLE) || (has.contains(InodeFlags::APPEND) && !appends) {
+        return Err(Error::NotPermitted);
+    }
+    Ok(if has.contains(InodeFlags::APPEND) { Cached::No } else { Cached::Yes })
+}

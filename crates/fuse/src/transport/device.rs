@@ -1,0 +1,75 @@
+//! The descriptor of a FUSE connection: one request for each read, one reply for each write.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::ioctl::{Setter, ioctl, opcode};
+
+const DEVICE: &str = "/dev/fuse";
+
+/// A connection to the kernel, or another descriptor for the same.
+#[derive(Debug)]
+pub(crate) struct Device(OwnedFd);
+
+impl Device {
+    /// Opens the device for a new connection.
+    pub(crate) fn open() -> io::Result<Self> {
+        Ok(Self(OpenOptions::new().read(true).write(true).open(DEVICE)?.into()))
+    }
+
+    /// Another descriptor for the same connection. A request that is read from it is answered on it, and its
+    /// bookkeeping does not meet that of other descriptors.
+    pub(crate) fn another(&self) -> io::Result<Self> {
+        let other = Self::open()?;
+        let number = self.0.as_raw_fd().cast_unsigned();
+        // SAFETY: FUSE_DEV_IOC_CLONE reads one u32 from the pointer it is given, which `Setter` points at
+        // `number`.
+        #[expect(unsafe_code, reason = "the kernel reads one u32, as this ioctl is documented to")]
+        unsafe {
+            ioctl(&other.0, Setter::<{ opcode::read::<u32>(229, 0) }, u32>::new(number))?;
+        }
+        Ok(other)
+    }
+
+    /// Waits for a request and tells its length; `None` when the mount is gone.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match rustix::io::read(&self.0, &mut *buffer) {
+                Ok(len) => return Ok(Some(len)),
+                // The first says that a request was interrupted before it was read.
+                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+                Err(Errno::NODEV) => return Ok(None),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Sends a reply.
+    pub(super) fn send(&self, reply: &[u8]) -> io::Result<()> {
+        match rustix::io::write(&self.0, reply) {
+            // Nobody waits for it any more, or the mount is gone.
+            Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl From<OwnedFd> for Device {
+    fn from(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+}
+
+impl From<Device> for OwnedFd {
+    fn from(device: Device) -> Self {
+        device.0
+    }
+}
+
+impl AsFd for Device {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,450 @@
+//! Which request is answered by what: takes requests apart, asks the server, puts replies together.
+//!
+//! Called from all event loops at once; keeps nothing between requests but what was agreed on at the beginning.
+
+use std::io;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use undercroft_vfs::{AttrChange, Durable, Error, NewKind, NewObject, NewTime, Timestamp};
+
+use super::REQUEST_BYTES;
+use super::abi::{
+    BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, CreateIn, EntryOut, FSYNC_DATA_ONLY, FallocateIn,
+    ForgetIn, ForgetOne, FsyncIn, GetXattrIn, GetXattrOut, InitFlags, IoctlIn, IoctlOut, LinkIn, LseekIn,
+    LseekOut, MkdirIn, MknodIn, Opcode, OpenIn, OpenOut, OpenedFlags, ReadIn, Rename2In, RenameIn,
+    SETXATTR_ACL_KILL_SGID, SetAttrIn, SetAttrValid, SetXattrIn, ShortSetXattrIn, WRITE_KILL_SUIDGID,
+    WriteIn, WriteOut,
+};
+use super::encode::{Timeouts, kind_of_mode, push_listed, statfs_out, unpacked_device};
+use super::reply::Reply;
+use super::request::{Malformed, Request};
+use crate::MountOptions;
+use crate::attributes::SetAttr;
+use crate::directory::Details;
+use crate::errno::errno;
+use crate::files::Cached;
+use crate::server::{Entry, Server};
+
+/// The shorter form of a copy has 32 bits for its answer; this many whole pages fit.
+const COPY_MAX_BYTES: u64 = 0xffff_f000;
+
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+/// Sends requests to the server.
+pub(super) struct Dispatcher {
+    server: Arc<Server>,
+    timeouts: Timeouts,
+    agreed: InitFlags,
+    /// How files are opened; `None` when the kernel need not ask.
+    opened: Option<OpenedFlags>,
+}
+
+/// What the event loop does next.
+pub(super) enum Next<'a> {
+    Reply(&'a [u8]),
+    Nothing,
+}
+
+/// Why a request is refused.
+enum Refusal {
+    Filesystem(Error),
+    Number(Errno),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Filesystem(error)
+    }
+}
+
+impl From<Malformed> for Refusal {
+    fn from(_: Malformed) -> Self {
+        Self::Number(Errno::INVAL)
+    }
+}
+
+type Answered = Result<(), Refusal>;
+
+impl Dispatcher {
+    pub(super) fn new(server: Arc<Server>, options: &MountOptions, agreed: InitFlags) -> Self {
+        let timeouts = Timeouts { entry: options.entry_timeout, attr: options.attr_timeout };
+        let cached = OpenedFlags::KEEP_CACHE | OpenedFlags::NOFLUSH;
+        let opened = if options.direct_io {
+            Some(OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES | OpenedFlags::NOFLUSH)
+        } else if options.read_only && agreed.contains(InitFlags::NO_OPEN_SUPPORT) {
+            None
+        } else {
+            Some(cached)
+        };
+        Self { server, timeouts, agreed, opened }
+    }
+
+    /// Answers the request in `bytes`.
+    ///
+    /// # Errors
+    /// When the kernel sends what is no request.
+    pub(super) fn answer<'a>(&self, bytes: &[u8], reply: &'a mut Reply) -> io::Result<Next<'a>> {
+        let mut request =
+            Request::parse(bytes).map_err(|_| io::Error::other("the kernel sent half a request"))?;
+        reply.clear();
+        let answered = match request.opcode() {
+            Opcode::FORGET | Opcode::BATCH_FORGET => {
+                // Nobody waits for an answer, so a malformed one is dropped.
+                let _ = self.forget(&mut request);
+                return Ok(Next::Nothing);
+            }
+            _ => self.dispatch(&mut request, reply),
+        };
+        let refused = match answered {
+            Ok(()) => return Ok(Next::Reply(reply.finish(request.unique()))),
+            Err(Refusal::Number(errno)) => errno,
+            Err(Refusal::Filesystem(error)) => {
+                self.server.report(&error);
+                errno(&error)
+            }
+        };
+        Ok(Next::Reply(reply.refuse(request.unique(), refused)))
+    }
+
+    fn dispatch(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        match request.opcode() {
+            Opcode::LOOKUP => self.lookup(request, reply),
+            Opcode::GETATTR => {
+                reply.push(&self.timeouts.attr(&self.server.attr(request.node())?));
+                Ok(())
+            }
+            Opcode::STATX => {
+                reply.push(&self.timeouts.statx(&self.server.attr(request.node())?));
+                Ok(())
+            }
+            Opcode::SETATTR => self.set_attr(request, reply),
+            Opcode::READLINK => {
+                reply.push_bytes(&self.server.read_link(request.node())?);
+                Ok(())
+            }
+            Opcode::SYMLINK => self.symlink(request, reply),
+            Opcode::MKNOD => self.mknod(request, reply),
+            Opcode::MKDIR => self.mkdir(request, reply),
+            Opcode::CREATE => self.create(request, reply),
+            Opcode::TMPFILE => self.create_unnamed(request, reply),
+            Opcode::LINK => self.link(request, reply),
+            Opcode::UNLINK => {
+                Ok(self.server.unlink(request.caller(), request.node(), request.take_name()?)?)
+            }
+            Opcode::RMDIR => Ok(self.server.rmdir(request.caller(), request.node(), request.take_name()?)?),
+            Opcode::RENAME => {
+                let RenameIn { newdir } = request.take()?;
+                self.rename(request, newdir, 0)
+            }
+            Opcode::RENAME2 => {
+                let Rename2In { newdir, flags, .. } = request.take()?;
+                self.rename(request, newdir, flags)
+            }
+            Opcode::OPEN => self.open(request, reply),
+            Opcode::OPENDIR => self.open_dir(reply),
+            Opcode::RELEASE | Opcode::RELEASEDIR => Ok(()),
+            Opcode::READ => self.read(request, reply),
+            Opcode::READDIR => self.list(request, reply),
+            Opcode::READDIRPLUS => self.list_with_details(request, reply),
+            Opcode::WRITE => self.write(request, reply),
+            Opcode::FALLOCATE => {
+                let FallocateIn { offset, length, mode, .. } = request.take()?;
+                Ok(self.server.change_space(request.node(), mode, offset, length)?)
+            }
+            Opcode::LSEEK => self.seek(request, reply),
+            Opcode::COPY_FILE_RANGE | Opcode::COPY_FILE_RANGE_64 => self.copy_range(request, reply),
+            Opcode::FSYNC | Opcode::FSYNCDIR => {
+                let FsyncIn { fsync_flags, .. } = request.take()?;
+                let data_only = fsync_flags & FSYNC_DATA_ONLY != 0;
+                let what = if data_only { Durable::Data } else { Durable::Everything };
+                Ok(self.server.sync_node(request.node(), what)?)
+            }
+            Opcode::SYNCFS => Ok(self.server.sync()?),
+            Opcode::STATFS => {
+                reply.push(&statfs_out(&self.server.statfs()?));
+                Ok(())
+            }
+            Opcode::SETXATTR => self.set_xattr(request),
+            Opcode::GETXATTR => {
+                let GetXattrIn { size, .. } = request.take()?;
+                let value = self.server.xattr(request.node(), request.take_name()?)?;
+                push_sized(reply, &value, size)
+            }
+            Opcode::LISTXATTR => {
+                let GetXattrIn { size, .. } = request.take()?;
+                let names = self.server.xattr_names(request.caller(), request.node())?;
+                push_sized(reply, &names, size)
+            }
+            Opcode::REMOVEXATTR => {
+                Ok(self.server.remove_xattr(request.caller(), request.node(), request.take_name()?)?)
+            }
+            Opcode::IOCTL => self.ioctl(request, reply),
+            Opcode::DESTROY => Ok(()),
+            // Said once, and the kernel does without: flush (nothing is kept for an open file), access (who got
+            // in without the kernel's checks may see everything), interrupt (nothing takes long), poll, bmap.
+            _ => Err(Refusal::Number(Errno::NOSYS)),
+        }
+    }
+
+    fn forget(&self, request: &mut Request<'_>) -> Result<(), Malformed> {
+        if request.opcode() == Opcode::FORGET {
+            let ForgetIn { nlookup } = request.take()?;
+            self.server.forget(request.node(), nlookup);
+            return Ok(());
+        }
+        let BatchForgetIn { count, .. } = request.take()?;
+        for _ in 0..count {
+            let ForgetOne { nodeid, nlookup } = request.take()?;
+            self.server.forget(crate::nodes::NodeId(nodeid), nlookup);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        match self.server.lookup(request.node(), request.take_name()?) {
+            Ok(entry) => reply.push(&self.timeouts.entry(&entry)),
+            // An entry without an inode lets the kernel remember that there is none.
+            Err(Error::NotFound) => reply.push(&self.timeouts.absent()),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    fn push_entry(&self, reply: &mut Reply, entry: &Entry) -> Answered {
+        reply.push(&self.timeouts.entry(entry));
+        Ok(())
+    }
+
+    fn set_attr(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        let new: SetAttrIn = request.take()?;
+        let valid = SetAttrValid::from_bits_retain(new.valid);
+        let given = |flag: SetAttrValid| valid.contains(flag);
+        let time = |flag, now, seconds, nanoseconds| {
+            let at = NewTime::At(Timestamp { seconds, nanoseconds });
+            given(flag).then(|| if given(now) { NewTime::Now } else { at })
+        };
+        let changed = Timestamp { seconds: new.ctime, nanoseconds: new.ctimensec };
+        let change = AttrChange {
+            permissions: given(SetAttrValid::MODE).then_some(new.mode as u16 & 0o7777),
+            uid: given(SetAttrValid::UID).then_some(new.uid),
+            gid: given(SetAttrValid::GID).then_some(new.gid),
+            accessed: time(SetAttrValid::ATIME, SetAttrValid::ATIME_NOW, new.atime, new.atimensec),
+            modified: time(SetAttrValid::MTIME, SetAttrValid::MTIME_NOW, new.mtime, new.mtimensec),
+            changed: given(SetAttrValid::CTIME).then_some(changed),
+            flags: None,
+            project: None,
+        };
+        let set = SetAttr {
+            change,
+            size_bytes: given(SetAttrValid::SIZE).then_some(new.size),
+            drop_privileges: given(SetAttrValid::KILL_SUIDGID),
+        };
+        let attr = self.server.set_attr(request.caller(), request.node(), &set)?;
+        reply.push(&self.timeouts.attr(&attr));
+        Ok(())
+    }
+
+    fn symlink(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        let name = request.take_name()?;
+        let target = request.take_name()?;
+        let object = NewObject { kind: NewKind::Symlink(target), permissions: 0o777, umask: 0 };
+        self.push_entry(reply, &self.server.create(request.caller(), request.node(), name, &object)?)
+    }
+
+    fn mknod(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        use undercroft_vfs::FileType;
+
+        let MknodIn { mode, rdev, umask, .. } = request.take()?;
+        let device = unpacked_device(rdev);
+        let kind = match kind_of_mode(mode) {
+            Some(FileType::Regular) => NewKind::Regular,
+            Some(FileType::Fifo) => NewKind::Fifo,
+            Some(FileType::Socket) => NewKind::Socket,
+            Some(FileType::CharDevice) => NewKind::CharDevice(device),
+            Some(FileType::BlockDevice) => NewKind::BlockDevice(device),
+            Some(FileType::Directory | FileType::Symlink) | None => {
+                return Err(Refusal::Number(Errno::INVAL));
+            }
+        };
+        let object = NewObject { kind, permissions: mode as u16 & 0o7777, umask: umask as u16 };
+        let name = request.take_name()?;
+        self.push_entry(reply, &self.server.create(request.caller(), request.node(), name, &object)?)
+    }
+
+    fn mkdir(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        let MkdirIn { mode, umask } = request.take()?;
+        let permissions = mode as u16 & 0o7777;
+        let object = NewObject { kind: NewKind::Directory, permissions, umask: umask as u16 };
+        let name = request.take_name()?;
+        self.push_entry(reply, &self.server.create(request.caller(), request.node(), name, &object)?)
+    }
+
+    fn create(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        let CreateIn { flags, mode, umask, .. } = request.take()?;
+        let permissions = mode as u16 & 0o7777;
+        let object = NewObject { kind: NewKind::Regular, permissions, umask: umask as u16 };
+        let (caller, dir, name) = (request.caller(), request.node(), request.take_name()?);
+        self.push_created(reply, &self.server.create_or_open(caller, dir, name, &object, flags)?)
+    }
+
+    fn create_unnamed(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        let CreateIn { mode, umask, .. } = request.take()?;
+        let (permissions, umask) = (mode as u16 & 0o7777, umask as u16);
+        let created = self.server.create_unnamed(request.caller(), request.node(), permissions, umask)?;
+        self.push_created(reply, &created)
+    }
+
+    /// An inode that is opened with its creation.
+    fn push_created(&self, reply: &mut Reply, entry: &Entry) -> Answered {
+        self.push_entry(reply, entry)?;
+        reply.push(&opened(self.opened.unwrap_or(OpenedFlags::KEEP_CACHE)));
+        Ok(())
+    }
+
+    fn link(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        let LinkIn { oldnodeid } = request.take()?;
+        let old = crate::nodes::NodeId(oldnodeid);
+        let name = request.take_name()?;
+        self.push_entry(reply, &self.server.link(request.caller(), old, request.node(), name)?)
+    }
+
+    fn rename(&self, request: &mut Request<'_>, to: u64, flags: u32) -> Answered {
+        let (from, to) = (request.node(), crate::nodes::NodeId(to));
+        let (name, to_name) = (request.take_name()?, request.take_name()?);
+        Ok(self.server.rename(request.caller(), (from, name), (to, to_name), flags)?)
+    }
+
+    fn open(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        let OpenIn { flags, .. } = request.take()?;
+        // Said once; from then on the kernel opens files by itself.
+        let Some(how) = self.opened else { return Err(Refusal::Number(Errno::NOSYS)) };
+        let how = match self.server.open(request.node(), flags)? {
+            Cached::Yes => how,
+            Cached::No => OpenedFlags::DIRECT_IO,
+        };
+        reply.push(&opened(how));
+        Ok(())
+    }
+
+    fn open_dir(&self, reply: &mut Reply) -> Answered {
+        // Nothing is kept for an open directory, and what the kernel has listed stays good until it changes
+        // something itself.
+        if self.agreed.contains(InitFlags::NO_OPENDIR_SUPPORT) {
+            return Err(Refusal::Number(Errno::NOSYS));
+        }
+        reply.push(&opened(OpenedFlags::CACHE_DIR | OpenedFlags::KEEP_CACHE));
+        Ok(())
+    }
+
+    fn read(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        let ReadIn { offset, size, .. } = request.take()?;
+        let room = reply.room(size.min(REQUEST_BYTES) as usize);
+        let len = self.server.read(request.node(), offset, room)?;
+        reply.grow(len);
+        Ok(())
+    }
+
+    fn list(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        let ReadIn { offset, size, .. } = request.take()?;
+        let room = size as usize;
+        let listed =
+            self.server.list(request.node(), offset, &mut |entry| push_listed(reply, room, entry, None));
+        Ok(listed?)
+    }
+
+    fn list_with_details(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        let ReadIn { offset, size, .. } = request.take()?;
+        let room = size as usize;
+        // A listing hands out names and attributes as one, so the shorter of both times holds.
+        let both = self.timeouts.entry.min(self.timeouts.attr);
+        let timeouts = Timeouts { entry: both, attr: both };
+        let listed = self.server.list_with_details(request.node(), offset, &mut |entry, details| {
+            let plus = match details {
+                Details::Inode(inode) => timeouts.entry(inode),
+                // Without an id the kernel takes the name alone.
+                Details::NameOnly => EntryOut::default(),
+            };
+            push_listed(reply, room, entry, Some(&plus))
+        });
+        Ok(listed?)
+    }
+
+    fn write(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        let WriteIn { offset, size, write_flags, flags, .. } = request.take()?;
+        let data = request.take_bytes(size)?;
+        let drop_privileges = write_flags & WRITE_KILL_SUIDGID != 0;
+        let written = self.server.write(request.node(), offset, data, flags, drop_privileges)?;
+        reply.push(&WriteOut { size: written as u32, padding: 0 });
+        Ok(())
+    }
+
+    fn seek(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        let LseekIn { offset, whence, .. } = request.take()?;
+        let found = match whence {
+            // Off the end of numbers that mean an offset.
+            SEEK_DATA | SEEK_HOLE if offset.cast_signed() < 0 => return Err(Error::NoSuchOffset.into()),
+            SEEK_DATA => self.server.seek_data(request.node(), offset)?,
+            SEEK_HOLE => self.server.seek_hole(request.node(), offset)?,
+            _ => return Err(Error::InvalidArgument("seek only for data and holes").into()),
+        };
+        reply.push(&LseekOut { offset: found });
+        Ok(())
+    }
+
+    fn copy_range(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        let CopyFileRangeIn { off_in, nodeid_out, off_out, len, .. } = request.take()?;
+        let long = request.opcode() == Opcode::COPY_FILE_RANGE_64;
+        let len = if long { len } else { len.min(COPY_MAX_BYTES) };
+        let (from, to) = ((request.node(), off_in), (crate::nodes::NodeId(nodeid_out), off_out));
+        let copied = self.server.copy_range(from, to, len)?;
+        if long {
+            reply.push(&CopyFileRangeOut { bytes_copied: copied });
+        } else {
+            reply.push(&WriteOut { size: copied as u32, padding: 0 });
+        }
+        Ok(())
+    }
+
+    fn set_xattr(&self, request: &mut Request<'_>) -> Answered {
+        let (size, flags, drop_group_id) = if self.agreed.contains(InitFlags::SETXATTR_EXT) {
+            let SetXattrIn { size, flags, setxattr_flags, .. } = request.take()?;
+            (size, flags, setxattr_flags & SETXATTR_ACL_KILL_SGID != 0)
+        } else {
+            let ShortSetXattrIn { size, flags } = request.take()?;
+            (size, flags, false)
+        };
+        let name = request.take_name()?;
+        let value = request.take_bytes(size)?;
+        Ok(self.server.set_xattr(request.caller(), request.node(), name, value, flags, drop_group_id)?)
+    }
+
+    fn ioctl(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        let IoctlIn { cmd, arg, in_size, out_size, .. } = request.take()?;
+        let input = request.take_bytes(in_size)?;
+        let answer = self.server.ioctl(request.caller(), request.node(), cmd, arg, input)?;
+        // An ioctl that is none of ours does not apply to the file.
+        let answer = answer.ok_or(Refusal::Number(Errno::NOTTY))?;
+        reply.push(&IoctlOut::default());
+        reply.push_bytes(&answer[..answer.len().min(out_size as usize)]);
+        Ok(())
+    }
+}
+
+fn opened(flags: OpenedFlags) -> OpenOut {
+    OpenOut { fh: 0, open_flags: flags.bits(), backing_id: 0 }
+}
+
+/// Answers with as many bytes as there are, or, if there is no room at all, with their number.
+fn push_sized(reply: &mut Reply, bytes: &[u8], room: u32) -> Answered {
+    let len = u32::try_from(bytes.len()).map_err(|_| Refusal::Number(Errno::TOOBIG))?;
+    if room == 0 {
+        reply.push(&GetXattrOut { size: len, padding: 0 });
+    } else if len <= room {
+        reply.push_bytes(bytes);
+    } else {
+        return Err(Refusal::Number(Errno::RANGE));
+    }
+    Ok(())
+}
