@@ -5,6 +5,8 @@
 //! the word, so that the files are there when the command returns, and a failure is told by whoever met it, in the
 //! terminal, with its exit code. What turns out to be wrong later goes to a log.
 
+mod source;
+
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -16,10 +18,11 @@ use std::process::{Command, Stdio};
 use undercroft_fuse::{FaultSink, MountError, MountOptions, UnmountError};
 use undercroft_vfs as vfs;
 
+use source::MountSource;
+
 use super::mount_log::MountLog;
 use crate::exit::Kind;
 use crate::failure::{Failure, print_failure};
-use crate::image;
 use crate::plan::{ImageSpec, Serving};
 use crate::text::names::safe;
 
@@ -34,15 +37,14 @@ pub(crate) fn run(
     log: Option<&Path>,
     how: Serving,
 ) -> Result<(), Failure> {
-    let mut settings = MountOptions { fs_name: source(image), ..MountOptions::default() };
-    settings.apply(&options.join(",")).map_err(|error| Failure::of(Kind::Usage, &error))?;
+    let (source, mut settings) = MountSource::parse(image, options)?;
     if how == Serving::Background {
         return in_background(image, dir, options, log);
     }
     settings.faults = if how == Serving::Foreground && log.is_none() {
         FaultSink::new(|error| print_failure(&fault(error)))
     } else {
-        let log = MountLog::open(log, &source(image), dir)?;
+        let log = MountLog::open(log, &source.shown(), dir)?;
         FaultSink::new(move |error| log.add(&fault(error)))
     };
     if how == Serving::Announcing {
@@ -50,7 +52,7 @@ pub(crate) fn run(
         // process that leads a group, which then is in nobody's way.
         let _ = rustix::process::setsid();
     }
-    let mounted = mount(image, dir, settings)?;
+    let mounted = mount(&source, dir, settings)?;
     if how == Serving::Announcing {
         let mut stdout = io::stdout();
         writeln!(stdout, "{READY}")?;
@@ -76,12 +78,14 @@ pub(crate) fn unmount(dir: &Path) -> Result<(), Failure> {
     })
 }
 
-fn mount(image: &ImageSpec, dir: &Path, settings: MountOptions) -> Result<undercroft_fuse::Mounted, Failure> {
+fn mount(
+    source: &MountSource<'_>,
+    dir: &Path,
+    settings: MountOptions,
+) -> Result<undercroft_fuse::Mounted, Failure> {
     check_point(dir)?;
-    // The mount must be the filesystem's only owner, so that unmounting closes the image.
-    let image::Opened { vfs, ext4, .. } = image::open(image)?;
-    drop(ext4);
-    let mut mounted = undercroft_fuse::mount(vfs, dir, settings).map_err(|error| mount_failure(&error))?;
+    let mut mounted =
+        undercroft_fuse::mount(source.open()?, dir, settings).map_err(|error| mount_failure(&error))?;
     mounted.unmount_on_signals().map_err(|error| mount_failure(&error))?;
     Ok(mounted)
 }
@@ -93,7 +97,7 @@ fn fault(error: &vfs::Error) -> Failure {
 fn mount_failure(error: &MountError) -> Failure {
     let kind = match error {
         MountError::Options(_) => Kind::Usage,
-        MountError::Root(cause) => Kind::of(cause),
+        MountError::Root(cause) | MountError::Sync { cause, .. } => Kind::of(cause),
         _ => Kind::Host,
     };
     Failure::of(kind, error)
@@ -110,15 +114,6 @@ fn check_point(dir: &Path) -> Result<(), Failure> {
                 .advise(format!("make the directory first: mkdir {shown}")))
         }
         Err(error) => Err(Failure::host(format!("cannot mount on {shown}"), &error)),
-    }
-}
-
-/// What `mount` and `findmnt` show as the source.
-fn source(image: &ImageSpec) -> String {
-    let path = image.path.canonicalize().unwrap_or_else(|_| image.path.clone());
-    match image.partition {
-        Some(number) => format!("{}?part={number}", path.display()),
-        None => path.display().to_string(),
     }
 }
 
