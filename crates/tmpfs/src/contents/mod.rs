@@ -38,9 +38,6 @@ use crate::budget::Budget;
 
 pub(crate) use self::span::PAGE_BYTES;
 
-/// Chunks that are looked through for the end of a run of pages.
-const JOINED_CHUNKS: usize = 64;
-
 /// The bytes of one file.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
@@ -257,32 +254,26 @@ impl Body {
 }
 
 /// Whether there is a page of this number, and the number of the first page after it for which the other holds;
-/// `None` for a hole without an end. A long run of pages ends where the search did.
+/// `None` for a hole without an end. A run of pages ends with its chunk: to look further costs every short read and
+/// write more than it saves the long ones.
 fn run(chunks: &Table, page: u64) -> (bool, Option<u64>) {
     let (index, slot) = (page / CHUNK_PAGES, (page % CHUNK_PAGES) as usize);
-    let kept = chunks.get(&index).is_some_and(|chunk| chunk.pages.read().has(slot));
-    if !kept {
-        let first_in = |index: u64, chunk: &Chunk, from| {
-            Some(index * CHUNK_PAGES + chunk.pages.read().next(from, true)? as u64)
-        };
-        let here = chunks.get(&index).and_then(|chunk| first_in(index, chunk, slot));
+    // Both questions under one hold of the chunk: pages are added all the time.
+    let (kept, end) = chunks.get(&index).map_or((false, None), |chunk| {
+        let pages = chunk.pages.read();
+        let kept = pages.has(slot);
+        (kept, pages.next(slot, !kept))
+    });
+    let end = match end {
+        Some(end) => Some(index * CHUNK_PAGES + end as u64),
+        None if kept => Some((index + 1) * CHUNK_PAGES),
         // A chunk has at least one page, so the first one that follows settles it.
-        let after = || chunks.range(index + 1..).next().and_then(|(&index, chunk)| first_in(index, chunk, 0));
-        return (false, here.or_else(after));
-    }
-    let mut end = page;
-    for (&index, chunk) in chunks.range(index..).take(JOINED_CHUNKS) {
-        let from = if end == page { slot } else { 0 };
-        if index != end / CHUNK_PAGES {
-            break;
-        }
-        if let Some(absent) = chunk.pages.read().next(from, false) {
-            end = index * CHUNK_PAGES + absent as u64;
-            break;
-        }
-        end = (index + 1) * CHUNK_PAGES;
-    }
-    (true, Some(end))
+        None => chunks
+            .range(index + 1..)
+            .next()
+            .and_then(|(&index, chunk)| Some(index * CHUNK_PAGES + chunk.pages.read().next(0, true)? as u64)),
+    };
+    (kept, end)
 }
 
 /// Takes pages out of the table, and chunks that are left without any; tells how many pages.

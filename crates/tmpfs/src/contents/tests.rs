@@ -297,6 +297,12 @@ fn threads_in_different_parts_do_not_disturb_each_other() {
         }
         let (contents, budget) = (&contents, &budget);
         scope.spawn(move || {
+            for at in (0..20_000).map(|round| round * 977 % (80 * STRIPE)) {
+                let extent = contents.map(at);
+                assert!(extent.start <= at && at - extent.start < extent.len, "{extent:?} at {at}");
+            }
+        });
+        scope.spawn(move || {
             for round in 0..2000 {
                 let past = 80 * STRIPE + round % 7 * PAGE;
                 // There may be no room for it just now.
