@@ -1,8 +1,8 @@
 //! Measuring a filesystem of ours: the workers are threads above one `Vfs`.
 //!
 //! A worker's histogram and counters are its thread's own until it ends, so workers share nothing but what is
-//! measured. Two channels carry the start: everybody says to be ready, or goes without a word, and then a flag is set
-//! that all wait for.
+//! measured. Everybody says through a channel to be ready, or goes without a word; then the start is given, for which
+//! all wait. A panic in the filesystem under test therefore ends the measurement, and nobody waits for ever.
 
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
@@ -87,9 +87,9 @@ impl Directory for VfsDirectory {
 }
 
 impl Start {
-    /// Says to be ready and waits.
+    /// Says to be ready and waits; in a process of one's own the start is always given.
     fn wait(&self, ready: mpsc::Sender<()>) -> bool {
-        // The one who counts has gone only if there will be no start to wait for, and then it is given.
+        // Received until the last sender is gone, so it cannot fail.
         let _ = ready.send(());
         drop(ready);
         self.waiting.wait(|| self.given.load(Ordering::Acquire));
@@ -131,14 +131,16 @@ pub(crate) fn run(job: &Job, fs: Arc<dyn FileSystem>, plain: bool) -> Result<Mea
             stats::enable();
         }
         start.give();
-        let sheets: Vec<_> = workers.into_iter().map(joined).collect();
+        // A panic is passed on when nobody works any more.
+        let ended: Vec<_> = workers.into_iter().map(ScopedJoinHandle::join).collect();
         if job.locks {
             stats::disable();
         }
         let after = resident_bytes();
         stop.store(true, Ordering::Relaxed);
-        changer.map_or(Ok(()), joined)?;
-        let sheets = sheets.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
+        changer.map_or(Ok(()), |changer| returned(changer.join()))?;
+        let sheets =
+            ended.into_iter().map(returned).filter_map(Result::transpose).collect::<Result<_, _>>()?;
         Ok(Measured {
             sheets,
             grown_bytes: before.zip(after).map(|(before, after)| after.saturating_sub(before)),
@@ -148,8 +150,8 @@ pub(crate) fn run(job: &Job, fs: Arc<dyn FileSystem>, plain: bool) -> Result<Mea
 }
 
 /// What a thread returned; its panic is ours.
-fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+fn returned<T>(ended: thread::Result<T>) -> T {
+    ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 #[cfg(test)]
