@@ -8,13 +8,12 @@ use std::sync::Arc;
 use undercroft_vfs::{Attr, AttrChange, Error, InodeFlags, NewTime, Node, Result, XattrMode};
 
 use crate::caller::Caller;
+use crate::files::SET_GROUP_ID;
 use crate::nodes::NodeId;
 use crate::server::Server;
 
 const XATTR_CREATE: u32 = 1;
 const XATTR_REPLACE: u32 = 2;
-
-const SET_GROUP_ID: u16 = 0o2000;
 
 /// What `setattr` asks for.
 #[derive(Clone, Copy, Debug)]
@@ -30,18 +29,25 @@ impl Server {
     pub(crate) fn set_attr(&self, caller: Caller, id: NodeId, set: &SetAttr) -> Result<Attr> {
         let node = self.busy_node(id)?;
         if let Some(size_bytes) = set.size_bytes {
-            self.set_size(&node, size_bytes, set.drop_privileges)?;
+            self.set_size(caller, &node, size_bytes, set.drop_privileges)?;
         }
-        if set.change != AttrChange::default() && !is_late_news(&node, &set.change) {
-            self.vfs().set_attr(&caller.credentials(), &node, &set.change)?;
+        let change = as_asked(&set.change);
+        if change != AttrChange::default() && !is_late_news(&node, &change) {
+            self.vfs().set_attr(&caller.credentials(), &node, &change)?;
         }
         Ok(node.attr())
     }
 
-    fn set_size(&self, node: &Arc<Node>, size_bytes: u64, drop_privileges: bool) -> Result<()> {
+    fn set_size(
+        &self,
+        caller: Caller,
+        node: &Arc<Node>,
+        size_bytes: u64,
+        drop_privileges: bool,
+    ) -> Result<()> {
         let file = self.vfs().open_node_for_writing(node)?;
         if drop_privileges {
-            file.drop_privilege_bits()?;
+            self.drop_privileges(caller, &file)?;
         }
         file.truncate(size_bytes)
     }
@@ -77,6 +83,13 @@ impl Server {
     pub(crate) fn remove_xattr(&self, caller: Caller, id: NodeId, name: &[u8]) -> Result<()> {
         self.vfs().remove_xattr(&caller.credentials(), &self.node(id)?, name)
     }
+}
+
+/// What the caller has asked for, where the kernel, which keeps the times of content, has put its own idea of now.
+fn as_asked(change: &AttrChange) -> AttrChange {
+    let AttrChange { accessed, modified, changed, .. } = *change;
+    let touched = accessed == Some(NewTime::Now) && changed.is_some() && modified == changed.map(NewTime::At);
+    if touched { AttrChange { modified: Some(NewTime::Now), changed: None, ..*change } } else { *change }
 }
 
 /// Whether these are the times of bytes that the kernel has written back to a file that takes no new times any

@@ -9,6 +9,8 @@ use std::os::unix::fs::FileExt;
 
 use undercroft_vfs::{Credentials, Error, Result};
 
+/// What takes away no set-user-ID and set-group-ID of what it writes to.
+const CAP_FSETID: u32 = 4;
 const CAP_SYS_ADMIN: u32 = 21;
 
 /// Who asks.
@@ -30,7 +32,21 @@ impl Caller {
 
     /// Whether it is the administrator of this machine, and no container's.
     pub(crate) fn is_administrator(self) -> bool {
-        fs::read_to_string(format!("/proc/{}/status", self.thread)).is_ok_and(|status| administers(&status))
+        self.status().is_some_and(|status| is_root_with(&status, CAP_SYS_ADMIN))
+    }
+
+    /// Whether set-user-ID and set-group-ID stay on what it writes to.
+    pub(crate) fn keeps_privileges(self) -> bool {
+        self.status().is_some_and(|status| is_root_with(&status, CAP_FSETID))
+    }
+
+    /// Whether the group is one of the caller's.
+    pub(crate) fn is_in_group(self, gid: u32) -> bool {
+        self.status().is_some_and(|status| is_member(&status, gid))
+    }
+
+    fn status(self) -> Option<String> {
+        fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()
     }
 
     /// The word that it has at an address of its memory.
@@ -43,12 +59,22 @@ impl Caller {
     }
 }
 
-/// Whether a thread of this `/proc/.../status` is user 0, seen from here, and may administer the system.
-fn administers(status: &str) -> bool {
-    let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
-    let user = field("Uid:").and_then(|users| users.split_whitespace().nth(1));
-    let capabilities = field("CapEff:").and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    user == Some("0") && capabilities.is_some_and(|bits| bits & (1 << CAP_SYS_ADMIN) != 0)
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name))
+}
+
+/// Whether a thread of this `/proc/.../status` has the group, as the one for files or as one more.
+fn is_member(status: &str, gid: u32) -> bool {
+    let groups = field(status, "Groups:").unwrap_or_default().split_whitespace();
+    let own = field(status, "Gid:").and_then(|groups| groups.split_whitespace().nth(3));
+    own.into_iter().chain(groups).any(|group| group.parse() == Ok(gid))
+}
+
+/// Whether a thread of this `/proc/.../status` is user 0, seen from here, and has the capability.
+fn is_root_with(status: &str, capability: u32) -> bool {
+    let user = field(status, "Uid:").and_then(|users| users.split_whitespace().nth(1));
+    let capabilities = field(status, "CapEff:").and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    user == Some("0") && capabilities.is_some_and(|bits| bits & (1 << capability) != 0)
 }
 
 #[cfg(test)]
@@ -57,6 +83,7 @@ mod tests {
 
     #[test]
     fn an_administrator_is_user_0_with_the_capability() {
+        let administers = |status: &str| is_root_with(status, CAP_SYS_ADMIN);
         let status = |uid: &str, bits: &str| format!("Name:\tx\nUid:\t1000\t{uid}\t7\t8\nCapEff:\t{bits}\n");
         assert!(administers(&status("0", "000001ffffffffff")));
         assert!(administers(&status("0", "0000000000200000")));
@@ -64,6 +91,14 @@ mod tests {
         assert!(!administers(&status("1000", "000001ffffffffff")));
         assert!(!administers("Uid:\t0\t0\t0\t0\n"));
         assert!(!administers(""));
+    }
+
+    #[test]
+    fn a_member_has_the_group_for_files_or_as_one_more() {
+        let status = "Gid:\t1\t2\t3\t4\nGroups:\t50 60 \n";
+        assert!([4, 50, 60].into_iter().all(|group| is_member(status, group)));
+        assert!(![1, 2, 3, 5, 0].into_iter().any(|group| is_member(status, group)));
+        assert!(!is_member("", 0));
     }
 
     #[test]

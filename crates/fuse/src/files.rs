@@ -4,8 +4,9 @@
 //! neither flag, so it is settled here, when it asks to open. What goes to an append-only file passes the kernel's
 //! cache by: from there whole pages would come, which is no appending.
 
-use undercroft_vfs::{Durable, Error, FileType, InodeFlags, Node, Result, SpaceChange};
+use undercroft_vfs::{AttrChange, Durable, Error, File, FileType, InodeFlags, Node, Result, SpaceChange};
 
+use crate::caller::Caller;
 use crate::nodes::NodeId;
 use crate::server::Server;
 
@@ -19,6 +20,25 @@ const COLLAPSE_RANGE: u32 = 0x08;
 const ZERO_RANGE: u32 = 0x10;
 const INSERT_RANGE: u32 = 0x20;
 
+/// Of permission bits.
+const SET_USER_ID: u16 = 0o4000;
+/// Of permission bits.
+pub(crate) const SET_GROUP_ID: u16 = 0o2000;
+
+/// What a program may do that its user may not. The kernel takes them away before it caches a write.
+const CAPABILITIES: &[u8] = b"security.capability";
+
+/// How bytes are written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriteHow {
+    /// What the file was opened with.
+    pub(crate) flags: u32,
+    /// The kernel has had them in its cache.
+    pub(crate) from_cache: bool,
+    /// Set-user-ID and set-group-ID go.
+    pub(crate) drop_privileges: bool,
+}
+
 impl Server {
     /// Opens a file, if it may be opened like this.
     pub(crate) fn open(&self, id: NodeId, flags: u32) -> Result<Cached> {
@@ -30,28 +50,38 @@ impl Server {
         Ok(cached)
     }
 
-    /// Writes to a file and tells how many bytes; `flags` are those it was opened with.
+    /// Writes to a file and tells how many bytes.
     pub(crate) fn write(
         &self,
+        caller: Caller,
         id: NodeId,
         offset: u64,
         data: &[u8],
-        flags: u32,
-        drop_privileges: bool,
+        how: WriteHow,
     ) -> Result<usize> {
         let node = self.busy_node(id)?;
         let file = self.vfs().open_node_for_writing(&node)?;
-        if drop_privileges {
-            file.drop_privilege_bits()?;
+        if how.drop_privileges {
+            self.drop_privileges(caller, &file)?;
         }
-        if flags & O_APPEND != 0 && node.attr().flags.contains(InodeFlags::APPEND) {
+        if !how.from_cache && node.xattr(CAPABILITIES)?.is_some() {
+            self.vfs().remove_xattr(&caller.credentials(), &node, CAPABILITIES)?;
+        }
+        if how.flags & O_APPEND != 0 && node.attr().flags.contains(InodeFlags::APPEND) {
             return file.append(data).map(|(_, written)| written);
         }
         file.write_at(offset, data)
     }
 
     /// Changes what lies under a range, with the mode of `fallocate(2)`.
-    pub(crate) fn change_space(&self, id: NodeId, mode: u32, offset: u64, len: u64) -> Result<()> {
+    pub(crate) fn change_space(
+        &self,
+        caller: Caller,
+        id: NodeId,
+        mode: u32,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
         let unknown = || Error::Unsupported("this way to allocate space".into());
         let change = match mode & !KEEP_SIZE {
             0 => SpaceChange::Allocate,
@@ -62,14 +92,41 @@ impl Server {
             _ => return Err(unknown()),
         };
         let file = self.vfs().open_node_for_writing(&self.busy_node(id)?)?;
+        self.drop_privileges_unless_kept(caller, &file)?;
         file.change_space(change, offset, len, mode & KEEP_SIZE != 0)
     }
 
     /// Copies bytes from one file to another, or within one, and tells how many.
-    pub(crate) fn copy_range(&self, from: (NodeId, u64), to: (NodeId, u64), len: u64) -> Result<u64> {
+    pub(crate) fn copy_range(
+        &self,
+        caller: Caller,
+        from: (NodeId, u64),
+        to: (NodeId, u64),
+        len: u64,
+    ) -> Result<u64> {
         let source = self.vfs().open_node(&self.busy_node(from.0)?)?;
         let target = self.vfs().open_node_for_writing(&self.busy_node(to.0)?)?;
+        self.drop_privileges_unless_kept(caller, &target)?;
         source.copy_range(from.1, &target, to.1, len)
+    }
+
+    /// Takes away what a program was trusted with: somebody without privilege changes it. The kernel says when, but
+    /// not whether the caller is in the file's group, which may keep a set-group-ID that lets nobody execute.
+    pub(crate) fn drop_privileges(&self, caller: Caller, file: &File) -> Result<()> {
+        file.drop_privilege_bits()?;
+        let attr = file.node().attr();
+        if attr.permissions & SET_GROUP_ID == 0 || caller.is_in_group(attr.gid) {
+            return Ok(());
+        }
+        let permissions = Some(attr.permissions & !SET_GROUP_ID);
+        let change = AttrChange { permissions, ..AttrChange::default() };
+        self.vfs().set_attr(&caller.credentials(), file.node(), &change)
+    }
+
+    /// As [`drop_privileges`](Self::drop_privileges), for requests with which the kernel does not say whether to.
+    fn drop_privileges_unless_kept(&self, caller: Caller, file: &File) -> Result<()> {
+        let privileged = file.node().attr().permissions & (SET_USER_ID | SET_GROUP_ID) != 0;
+        if privileged && !caller.keeps_privileges() { self.drop_privileges(caller, file) } else { Ok(()) }
     }
 
     /// Makes an inode durable.

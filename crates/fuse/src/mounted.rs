@@ -69,6 +69,7 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, mut options: MountOptions) -> Result<Mou
                 let synced = server.finish();
                 // The filesystem is closed before anybody is told that it is.
                 drop(server);
+                drop(presence);
                 let ended = served.map_err(End::Served).and(synced.map_err(End::Synced));
                 // Nobody listens any more if the mount was given up.
                 let _ = report.send(Event::Ended(ended));
@@ -84,7 +85,6 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, mut options: MountOptions) -> Result<Mou
         signals: None,
         loops: Some(loops),
         guardian: Some(guardian),
-        presence,
     })
 }
 
@@ -112,7 +112,6 @@ pub struct Mounted {
     signals: Option<(Handle, JoinHandle<()>)>,
     loops: Option<JoinHandle<()>>,
     guardian: Option<Guardian>,
-    presence: Option<Presence>,
 }
 
 /// What ends a wait.
@@ -245,7 +244,6 @@ impl Drop for Mounted {
         if self.loops.as_ref().is_some_and(JoinHandle::is_finished) {
             self.join_loops();
         }
-        self.presence = None;
     }
 }
 

@@ -40,8 +40,8 @@ pub struct MountOptions {
     pub exec: bool,
     /// Access times are kept; without meaning on a read-only mount, but shown in the mount table.
     pub atime: bool,
-    /// The kernel keeps what programs write and writes it later, many small writes as one. Without it, each
-    /// write is a request of its own.
+    /// The kernel keeps what programs write and writes it later, many small writes as one. It then finds no holes
+    /// (`SEEK_HOLE`). Without it, each write is a request of its own.
     pub writeback_cache: bool,
     /// Files are read and written past the kernel's cache, several writers of one file at a time.
     pub direct_io: bool,

@@ -137,6 +137,8 @@ bitflags::bitflags! {
     }
 }
 
+/// Of [`WriteIn::write_flags`]: written from the kernel's cache.
+pub(super) const WRITE_CACHE: u32 = 1 << 0;
 /// Of [`WriteIn::write_flags`]: set-user-ID and set-group-ID go.
 pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// Of [`SetXattrIn::setxattr_flags`]: set-group-ID goes.

@@ -13,8 +13,8 @@ use super::abi::{
     BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, CreateIn, EntryOut, FSYNC_DATA_ONLY, FallocateIn,
     ForgetIn, ForgetOne, FsyncIn, GetXattrIn, GetXattrOut, InitFlags, IoctlIn, IoctlOut, LinkIn, LseekIn,
     LseekOut, MkdirIn, MknodIn, Opcode, OpenIn, OpenOut, OpenedFlags, ReadIn, Rename2In, RenameIn,
-    SETXATTR_ACL_KILL_SGID, SetAttrIn, SetAttrValid, SetXattrIn, ShortSetXattrIn, WRITE_KILL_SUIDGID,
-    WriteIn, WriteOut,
+    SETXATTR_ACL_KILL_SGID, SetAttrIn, SetAttrValid, SetXattrIn, ShortSetXattrIn, WRITE_CACHE,
+    WRITE_KILL_SUIDGID, WriteIn, WriteOut,
 };
 use super::encode::{Timeouts, kind_of_mode, push_listed, statfs_out, unpacked_device};
 use super::reply::Reply;
@@ -23,7 +23,7 @@ use crate::MountOptions;
 use crate::attributes::SetAttr;
 use crate::directory::Details;
 use crate::errno::errno;
-use crate::files::Cached;
+use crate::files::{Cached, WriteHow};
 use crate::server::{Entry, Server};
 
 /// The shorter form of a copy has 32 bits for its answer; this many whole pages fit.
@@ -151,7 +151,7 @@ impl Dispatcher {
             Opcode::WRITE => self.write(request, reply),
             Opcode::FALLOCATE => {
                 let FallocateIn { offset, length, mode, .. } = request.take()?;
-                Ok(self.server.change_space(request.node(), mode, offset, length)?)
+                Ok(self.server.change_space(request.caller(), request.node(), mode, offset, length)?)
             }
             Opcode::LSEEK => self.seek(request, reply),
             Opcode::COPY_FILE_RANGE | Opcode::COPY_FILE_RANGE_64 => self.copy_range(request, reply),
@@ -374,13 +374,22 @@ impl Dispatcher {
     fn write(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
         let WriteIn { offset, size, write_flags, flags, .. } = request.take()?;
         let data = request.take_bytes(size)?;
-        let drop_privileges = write_flags & WRITE_KILL_SUIDGID != 0;
-        let written = self.server.write(request.node(), offset, data, flags, drop_privileges)?;
+        let how = WriteHow {
+            flags,
+            from_cache: write_flags & WRITE_CACHE != 0,
+            drop_privileges: write_flags & WRITE_KILL_SUIDGID != 0,
+        };
+        let written = self.server.write(request.caller(), request.node(), offset, data, how)?;
         reply.push(&WriteOut { size: written as u32, padding: 0 });
         Ok(())
     }
 
     fn seek(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+        // The kernel asks without having written what it has cached, so the answer could not be right. Said once,
+        // and it takes all of a file for data.
+        if self.agreed.contains(InitFlags::WRITEBACK_CACHE) {
+            return Err(Refusal::Number(Errno::NOSYS));
+        }
         let LseekIn { offset, whence, .. } = request.take()?;
         let found = match whence {
             // Off the end of numbers that mean an offset.
@@ -398,7 +407,7 @@ impl Dispatcher {
         let long = request.opcode() == Opcode::COPY_FILE_RANGE_64;
         let len = if long { len } else { len.min(COPY_MAX_BYTES) };
         let (from, to) = ((request.node(), off_in), (crate::nodes::NodeId(nodeid_out), off_out));
-        let copied = self.server.copy_range(from, to, len)?;
+        let copied = self.server.copy_range(request.caller(), from, to, len)?;
         if long {
             reply.push(&CopyFileRangeOut { bytes_copied: copied });
         } else {

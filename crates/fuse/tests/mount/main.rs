@@ -6,9 +6,13 @@ mod memory;
 mod sample;
 
 mod attributes;
+mod both;
+mod changing;
 mod contents;
 mod damage;
 mod forget;
 mod lifetime;
+mod names;
 mod support;
 mod users;
+mod writing;
