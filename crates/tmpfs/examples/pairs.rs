@@ -6,6 +6,9 @@ use std::time::Instant;
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
 use undercroft_vfs::{Credentials, NewObject, RenameFlags, Vfs, VfsOptions};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const OPS: u64 = 1_000_000;
 
 fn run(threads: u64, parallel: bool, ops: u64) -> f64 {
@@ -52,8 +55,15 @@ fn renames(threads: u64) -> f64 {
 }
 
 fn main() {
+    if std::env::args().nth(1).as_deref() == Some("many") {
+        return many();
+    }
     if std::env::args().nth(1).as_deref() == Some("one") {
         run(1, true, 3_000_000);
+        return;
+    }
+    if std::env::args().nth(1).as_deref() == Some("two") {
+        run(2, true, 3_000_000);
         return;
     }
     if std::env::args().nth(1).as_deref() == Some("rename") {
@@ -72,6 +82,10 @@ fn main() {
         let (one, two) = (renames(1), renames(2));
         println!("   rename {one:.0} ns, two x{:.2}", 2.0 * one / two);
     }
+    many();
+}
+
+fn many() {
     let vfs = Vfs::new(Tmpfs::new(&TmpfsOptions::default()).unwrap(), VfsOptions::default());
     let root = vfs.root().unwrap();
     let who = Credentials::root();
@@ -102,4 +116,14 @@ fn main() {
         }
     }
     println!("{} KiB left", (rss() - before) / 1024);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    for round in 0..3 {
+        for n in 0..100_000 {
+            vfs.create(&who, &root, format!("again-{n}").as_bytes(), &NewObject::file(0o644)).unwrap();
+        }
+        for n in 0..100_000 {
+            vfs.unlink(&who, &root, format!("again-{n}").as_bytes()).unwrap();
+        }
+        println!("{round}: {} KiB left", (rss() - before) / 1024);
+    }
 }

@@ -22,9 +22,9 @@ pub(crate) struct Budget {
     stripes: [Stripe; STRIPES],
 }
 
-/// Alone on its cache line.
+/// Alone on its cache lines: processors fetch them in pairs.
 #[derive(Debug, Default)]
-#[repr(align(64))]
+#[repr(align(128))]
 struct Stripe(AtomicU64);
 
 impl Budget {

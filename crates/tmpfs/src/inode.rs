@@ -12,7 +12,7 @@ use undercroft_sync::{RwLock, order};
 use undercroft_vfs::clock::Coarse;
 use undercroft_vfs::{
     Attr, AttrChange, DeviceNumber, DirEntry, DirOffset, Durable, Error, Extent, FileType, Found, Ino, Inode,
-    InodeFlags, NewInode, NewKind, Node, Result, SpaceChange, XattrMode,
+    InodeFlags, NewInode, NewKind, Node, Ownership, Result, SpaceChange, XattrMode,
 };
 
 use crate::contents::Contents;
@@ -208,10 +208,14 @@ impl Inode for TmpInode {
             accessed: set.accessed,
             modified: set.modified,
             changed: set.changed,
-            created: Some(set.created),
+            created: Some(set.created.timestamp()),
             flags: set.flags,
             project: set.project,
         }
+    }
+
+    fn ownership(&self) -> Ownership {
+        self.meta.ownership(self.kind())
     }
 
     fn memory_bytes(&self) -> usize {

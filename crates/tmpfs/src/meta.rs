@@ -6,7 +6,7 @@
 
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::clock::{self, ChangeTime, Coarse};
-use undercroft_vfs::{AttrChange, InodeFlags, NewTime, Timestamp};
+use undercroft_vfs::{AttrChange, FileType, InodeFlags, NewTime, Ownership, Timestamp};
 
 use crate::words::Words;
 
@@ -31,10 +31,10 @@ pub(crate) struct Settings {
     pub(crate) accessed: Timestamp,
     pub(crate) modified: Timestamp,
     pub(crate) changed: Timestamp,
-    pub(crate) created: Timestamp,
+    pub(crate) created: Coarse,
 }
 
-const WORDS: usize = 9;
+const WORDS: usize = 8;
 
 impl Meta {
     /// Of an inode that is made at this moment.
@@ -49,7 +49,7 @@ impl Meta {
             accessed: now,
             modified: now,
             changed: now,
-            created: now,
+            created: moment,
         };
         Self {
             set: Words::new(settings.to_words()),
@@ -70,6 +70,12 @@ impl Meta {
             settings.changed = settings.changed.max(touched);
         }
         settings
+    }
+
+    /// Permissions, owner and flags.
+    pub(crate) fn ownership(&self, kind: FileType) -> Ownership {
+        let Settings { permissions, uid, gid, flags, .. } = Settings::from_words(self.set.read());
+        Ownership { kind, permissions, uid, gid, flags }
     }
 
     /// The content changed.
@@ -112,23 +118,22 @@ impl Meta {
 impl Settings {
     fn to_words(self) -> [u64; WORDS] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let times = [self.accessed, self.modified, self.changed, self.created];
-        let [a, m, c, b] = times.map(|time| time.seconds.cast_unsigned());
-        let [an, mn, cn, bn] = times.map(|time| time.nanoseconds);
+        let times = [self.accessed, self.modified, self.changed];
+        let [a, m, c] = times.map(|time| time.seconds.cast_unsigned());
+        let [an, mn, cn] = times.map(|time| time.nanoseconds);
         [
             pair(self.permissions.into(), self.project),
             pair(self.uid, self.gid),
-            self.flags.bits().into(),
             a,
             m,
             c,
-            b,
             pair(an, mn),
-            pair(cn, bn),
+            pair(cn, self.flags.bits()),
+            self.created.as_nanoseconds(),
         ]
     }
 
-    fn from_words([mode, owner, flags, a, m, c, b, am, cb]: [u64; WORDS]) -> Self {
+    fn from_words([mode, owner, a, m, c, am, cf, created]: [u64; WORDS]) -> Self {
         let time = |seconds: u64, nanoseconds: u64| Timestamp {
             seconds: seconds.cast_signed(),
             nanoseconds: nanoseconds as u32,
@@ -137,12 +142,12 @@ impl Settings {
             permissions: mode as u16,
             uid: owner as u32,
             gid: (owner >> 32) as u32,
-            flags: InodeFlags::from_bits_retain(flags as u32),
+            flags: InodeFlags::from_bits_retain((cf >> 32) as u32),
             project: (mode >> 32) as u32,
             accessed: time(a, am),
             modified: time(m, am >> 32),
-            changed: time(c, cb),
-            created: time(b, cb >> 32),
+            changed: time(c, cf),
+            created: Coarse::from_nanoseconds(created),
         }
     }
 }
@@ -163,7 +168,7 @@ mod tests {
             accessed: time(-5, 1),
             modified: time(i64::MAX, 999_999_999),
             changed: time(0, 3),
-            created: time(i64::MIN, 4),
+            created: Coarse::now(),
         };
         assert_eq!(Settings::from_words(settings.to_words()), settings);
     }

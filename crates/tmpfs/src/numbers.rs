@@ -28,7 +28,7 @@ pub(crate) struct Numbers {
     shards: Box<[Shard]>,
 }
 
-#[repr(align(64))]
+#[repr(align(128))]
 struct Shard(Mutex<HashMap<u64, Known, foldhash::fast::RandomState>>);
 
 enum Known {
@@ -38,8 +38,9 @@ enum Known {
     Unnamed(Weak<Node>),
 }
 
-/// A group of threads' run of numbers.
+/// A group of threads' run of numbers; alone on its cache lines.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct Run {
     /// At a multiple of [`RUN`] there is none left.
     next: AtomicU64,
@@ -56,7 +57,8 @@ impl Numbers {
     pub(crate) fn fresh(&self, run: &Run) -> Ino {
         let mut next = run.next.load(Ordering::Relaxed);
         loop {
-            let number = if next % RUN == 0 { self.next_run.fetch_add(RUN, Ordering::Relaxed) } else { next };
+            let number =
+                if next.is_multiple_of(RUN) { self.next_run.fetch_add(RUN, Ordering::Relaxed) } else { next };
             match run.next.compare_exchange(next, number + 1, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return Ino(number),
                 // Another thread of the group was quicker; a run that was taken for nothing is no loss.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use undercroft_sync::{RwLock, order};
 
 use crate::permission::grants;
-use crate::{Access, Attr, Corruption, Credentials, Error, FileType, Ino, Inode, Node, Result};
+use crate::{Access, Corruption, Credentials, Error, FileType, Ino, Inode, Node, Ownership, Result};
 
 /// The xattr that holds the list of a file.
 pub(crate) const ACCESS_XATTR: &[u8] = b"system.posix_acl_access";
@@ -182,7 +182,7 @@ impl Acl {
     }
 
     /// Whether the list lets `who` do all of `want` with the file that `attr` describes.
-    pub(crate) fn grants(&self, who: &Credentials, attr: &Attr, want: Access) -> bool {
+    pub(crate) fn grants(&self, who: &Credentials, attr: &Ownership, want: Access) -> bool {
         if who.uid == attr.uid {
             return grants(self.owner, want);
         }
@@ -316,29 +316,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::InodeFlags;
     use crate::conformance::{AclEntry, acl_bytes, reference_acl_grants};
-    use crate::{DeviceNumber, InodeFlags, Timestamp};
 
-    fn attr(uid: u32, gid: u32) -> Attr {
-        Attr {
-            ino: Ino(9),
-            generation: 0,
-            kind: FileType::Regular,
-            permissions: 0o664,
-            links: 1,
-            uid,
-            gid,
-            rdev: DeviceNumber::default(),
-            size_bytes: 0,
-            sectors: 0,
-            block_bytes: 4096,
-            accessed: Timestamp::default(),
-            modified: Timestamp::default(),
-            changed: Timestamp::default(),
-            created: None,
-            flags: InodeFlags::empty(),
-            project: 0,
-        }
+    fn owned(uid: u32, gid: u32) -> Ownership {
+        let (kind, flags) = (FileType::Regular, InodeFlags::empty());
+        Ownership { kind, permissions: 0o664, uid, gid, flags }
     }
 
     /// Few numbers, so that they meet.
@@ -378,7 +361,7 @@ mod tests {
             let who = Credentials::user(who_uid, who_gid, groups);
             let acl = Acl::parse(&acl_bytes(&list), Ino(9)).unwrap();
             prop_assert_eq!(
-                acl.grants(&who, &attr(uid, gid), Access::from_bits_truncate(want as u8)),
+                acl.grants(&who, &owned(uid, gid), Access::from_bits_truncate(want as u8)),
                 reference_acl_grants(&list, (uid, gid), &who, want)
             );
         }

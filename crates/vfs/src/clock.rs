@@ -38,6 +38,18 @@ impl Coarse {
         Self(read(ClockId::RealtimeCoarse).max(FLOOR.load(Ordering::Relaxed)))
     }
 
+    /// As nanoseconds since 1970.
+    #[must_use]
+    pub fn as_nanoseconds(self) -> u64 {
+        self.0
+    }
+
+    /// From what [`as_nanoseconds`](Self::as_nanoseconds) gave.
+    #[must_use]
+    pub fn from_nanoseconds(nanoseconds: u64) -> Self {
+        Self(nanoseconds)
+    }
+
     /// As a time.
     #[must_use]
     pub fn timestamp(self) -> Timestamp {

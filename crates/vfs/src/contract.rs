@@ -23,7 +23,8 @@ use std::sync::Arc;
 use undercroft_block::Device;
 
 use crate::{
-    Attr, AttrChange, Durable, Error, FileType, Ino, NewInode, Node, Result, SpaceChange, XattrMode,
+    Attr, AttrChange, Durable, Error, FileType, Ino, NewInode, Node, Ownership, Result, SpaceChange,
+    XattrMode,
 };
 
 /// A position in a directory stream. 0 is the start; other values come from [`DirEntry::next`] of the same
@@ -194,6 +195,11 @@ pub trait FileSystem: Send + Sync + 'static {
 pub trait Inode: Any + Send + Sync {
     /// The attributes now. Cheap: no I/O.
     fn attr(&self) -> Attr;
+
+    /// The part of the attributes that permission checks need.
+    fn ownership(&self) -> Ownership {
+        self.attr().ownership()
+    }
 
     /// About how many bytes of memory this handle occupies.
     fn memory_bytes(&self) -> usize;

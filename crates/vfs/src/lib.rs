@@ -34,7 +34,7 @@ mod permission;
 mod vfs;
 mod walk;
 
-pub use attr::{Attr, DeviceNumber, FileType, Ino, InodeFlags, Timestamp};
+pub use attr::{Attr, DeviceNumber, FileType, Ino, InodeFlags, Ownership, Timestamp};
 pub use change::{
     AttrChange, Durable, NewInode, NewKind, NewObject, NewTime, RenameFlags, SpaceChange, XattrMode,
 };

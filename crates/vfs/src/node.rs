@@ -17,7 +17,7 @@ use crate::acl::AclCell;
 use crate::inode_cache::{Departure, Shard};
 use crate::name_cache::{Children, NameCache};
 use crate::namespace::Gate;
-use crate::{Attr, DirEntry, DirOffset, Error, Extent, FileType, Ino, Inode, Result};
+use crate::{Attr, DirEntry, DirOffset, Error, Extent, FileType, Ino, Inode, Ownership, Result};
 
 /// A live inode, shared by everybody who uses it.
 pub struct Node {
@@ -35,7 +35,7 @@ pub struct Node {
     directory: Option<Box<Directory>>,
     /// Last, since fields are dropped in this order: the number is free again after the inode is dropped. A node
     /// that its filesystem keeps is in no cache.
-    _departure: Option<Departure>,
+    _departure: Option<Box<Departure>>,
 }
 
 /// What only directories have.
@@ -84,7 +84,7 @@ impl Node {
                 let children = Children::new(Weak::clone(this), Arc::clone(names));
                 Directory::new(Weak::clone(this), Some(children))
             });
-            Self::with(inode, ino, kind, directory, Some(Departure::new(ino, home)))
+            Self::with(inode, ino, kind, directory, Some(Box::new(Departure::new(ino, home))))
         })
     }
 
@@ -105,7 +105,7 @@ impl Node {
         ino: Ino,
         kind: FileType,
         directory: Option<Box<Directory>>,
-        departure: Option<Departure>,
+        departure: Option<Box<Departure>>,
     ) -> Self {
         Self {
             inode,
@@ -136,6 +136,12 @@ impl Node {
     #[must_use]
     pub fn attr(&self) -> Attr {
         self.inode.attr()
+    }
+
+    /// The part of the attributes that permission checks need.
+    #[must_use]
+    pub fn ownership(&self) -> Ownership {
+        self.inode.ownership()
     }
 
     /// Gives `sink` the entries of a directory from `from` on, `.` and `..` included, until it breaks or the
@@ -257,7 +263,7 @@ impl Node {
     /// by the name cache.
     pub(crate) fn memory_bytes(&self) -> usize {
         let directory = if self.directory.is_some() { size_of::<Directory>() } else { 0 };
-        size_of::<Self>() + directory + self.inode.memory_bytes()
+        size_of::<Self>() + size_of::<Departure>() + directory + self.inode.memory_bytes()
     }
 }
 

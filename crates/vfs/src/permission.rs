@@ -5,7 +5,7 @@
 //! their order are Linux's, so that an image answers here as it does mounted.
 
 use crate::acl::ACCESS_XATTR;
-use crate::{Attr, Credentials, Error, FileType, Node, Result};
+use crate::{Attr, Credentials, Error, FileType, Node, Ownership, Result};
 
 bitflags::bitflags! {
     /// What is wanted of a file, with the values of `access(2)`.
@@ -26,11 +26,11 @@ bitflags::bitflags! {
 /// [`PermissionDenied`](Error::PermissionDenied); the filesystem's own when the access control list cannot be
 /// read.
 pub fn check_access(who: &Credentials, node: &Node, want: Access) -> Result<()> {
-    check_access_of(who, node, &node.attr(), want)
+    check_access_of(who, node, &node.ownership(), want)
 }
 
 /// [`check_access`] for who has the attributes at hand.
-pub(crate) fn check_access_of(who: &Credentials, node: &Node, attr: &Attr, want: Access) -> Result<()> {
+pub(crate) fn check_access_of(who: &Credentials, node: &Node, attr: &Ownership, want: Access) -> Result<()> {
     if may_override(who, attr, want) || is_granted(who, node, attr, want)? {
         return Ok(());
     }
@@ -44,11 +44,16 @@ pub(crate) fn check_access_of(who: &Credentials, node: &Node, attr: &Attr, want:
 /// [`PermissionDenied`](Error::PermissionDenied), or [`NotPermitted`](Error::NotPermitted) because of the
 /// sticky bit, as Linux has it.
 pub fn check_delete(who: &Credentials, dir: &Node, victim: &Attr) -> Result<()> {
-    check_delete_of(who, dir, &dir.attr(), victim)
+    check_delete_of(who, dir, &dir.ownership(), &victim.ownership())
 }
 
 /// [`check_delete`] for who has the directory's attributes at hand.
-pub(crate) fn check_delete_of(who: &Credentials, dir: &Node, attr: &Attr, victim: &Attr) -> Result<()> {
+pub(crate) fn check_delete_of(
+    who: &Credentials,
+    dir: &Node,
+    attr: &Ownership,
+    victim: &Ownership,
+) -> Result<()> {
     check_access_of(who, dir, attr, Access::WRITE | Access::EXECUTE)?;
     let dir = attr;
     if dir.permissions & STICKY != 0 && !who.override_dac && who.uid != victim.uid && who.uid != dir.uid {
@@ -60,7 +65,7 @@ pub(crate) fn check_delete_of(who: &Credentials, dir: &Node, attr: &Attr, victim
 /// Whom a file that `who` creates in `dir` belongs to, and its permission bits: in a set-group-ID directory
 /// the group comes from the directory, and directories hand the bit on.
 #[must_use]
-pub fn new_file_owner(who: &Credentials, dir: &Attr, kind: FileType, permissions: u16) -> NewFile {
+pub fn new_file_owner(who: &Credentials, dir: &Ownership, kind: FileType, permissions: u16) -> NewFile {
     let mut new = NewFile { uid: who.uid, gid: who.gid, permissions };
     if dir.permissions & SET_GROUP_ID != 0 {
         new.gid = dir.gid;
@@ -95,14 +100,14 @@ pub(crate) const GROUP_EXECUTE: u16 = 0o010;
 const ANY_EXECUTE: u16 = 0o111;
 
 /// Whether the superuser's privilege suffices. It does not make a file a program.
-fn may_override(who: &Credentials, attr: &Attr, want: Access) -> bool {
+fn may_override(who: &Credentials, attr: &Ownership, want: Access) -> bool {
     who.override_dac
         && (attr.kind == FileType::Directory
             || !want.contains(Access::EXECUTE)
             || attr.permissions & ANY_EXECUTE != 0)
 }
 
-fn is_granted(who: &Credentials, node: &Node, attr: &Attr, want: Access) -> Result<bool> {
+fn is_granted(who: &Credentials, node: &Node, attr: &Ownership, want: Access) -> Result<bool> {
     if who.uid == attr.uid {
         return Ok(grants(attr.permissions >> 6, want));
     }
@@ -215,7 +220,7 @@ mod tests {
         tree.add("shared", Object::Directory).owned(0o2777, 5, 50);
         tree.add("plain", Object::Directory).owned(0o777, 5, 50);
         let (vfs, _) = MemoryFs::new(&tree).mount(1 << 20, 1 << 20);
-        let (shared, plain) = (node(&vfs, "shared").attr(), node(&vfs, "plain").attr());
+        let (shared, plain) = (node(&vfs, "shared").ownership(), node(&vfs, "plain").ownership());
         let (stranger, member) = (Credentials::user(7, 9, vec![]), Credentials::user(7, 9, vec![50]));
         let (regular, directory) = (FileType::Regular, FileType::Directory);
         for (who, dir, kind, permissions, expected) in [

@@ -158,7 +158,7 @@ impl Vfs {
             None => {
                 // Without regard to case one creation makes many names exist, which a table of exact names
                 // cannot follow.
-                if !dir.attr().flags.contains(InodeFlags::CASEFOLD) {
+                if !dir.ownership().flags.contains(InodeFlags::CASEFOLD) {
                     children.insert_absent(name);
                 }
                 Err(Error::NotFound)

@@ -81,7 +81,7 @@ fn check_change(who: &Credentials, node: &Node, attr: &Attr, change: &AttrChange
         return Err(Error::NotPermitted);
     }
     if touches && !acts_as_owner(who, attr) {
-        check_access_of(who, node, attr, Access::WRITE)?;
+        check_access_of(who, node, &attr.ownership(), Access::WRITE)?;
     }
     if permissions.is_some() && attr.kind == FileType::Symlink {
         return Err(Error::Unsupported("permissions of a symbolic link".into()));

@@ -93,7 +93,7 @@ impl Vfs {
         match namespace {
             Some(Namespace::Trusted) if !who.override_dac => return Ok(None),
             Some(Namespace::User) if !has_user_attributes(node.kind()) => return Ok(None),
-            Some(Namespace::User) | None => check_access_of(who, node, &node.attr(), Access::READ)?,
+            Some(Namespace::User) | None => check_access_of(who, node, &node.ownership(), Access::READ)?,
             Some(Namespace::Trusted | Namespace::Security | Namespace::System) => {}
         }
         check_kept(namespace, name)?;
@@ -148,9 +148,9 @@ fn check_may_change(who: &Credentials, node: &Node, attr: &Attr, namespace: Opti
             if attr.kind == FileType::Directory && attr.permissions & STICKY != 0 {
                 check_owner(who, attr)?;
             }
-            check_access_of(who, node, attr, Access::WRITE)
+            check_access_of(who, node, &attr.ownership(), Access::WRITE)
         }
-        None => check_access_of(who, node, attr, Access::WRITE),
+        None => check_access_of(who, node, &attr.ownership(), Access::WRITE),
     }
 }
 

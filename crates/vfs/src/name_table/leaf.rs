@@ -32,23 +32,33 @@ pub(super) struct Child<V>(Atomic<Node<V>>);
     clippy::large_enum_variant,
     reason = "a node is only ever allocated, and a branch is rarer than leaves"
 )]
+#[repr(align(128))]
 pub(super) enum Node<V> {
     Leaf(Leaf<V>),
-    Branch(Box<[Child<V>; FANOUT]>),
+    Branch([Child<V>; FANOUT]),
 }
 
-/// Slots for entries.
-///
-/// A slot is free while its pointer is null. Its key is written before its pointer, and is only a hint for readers:
-/// what counts is the key and the name in the entry.
-#[repr(align(64))]
+/// A leaf fills two pairs of cache lines, and no more.
+const _: () = assert!(size_of::<Node<()>>() == 256);
+
+/// Slots for entries. The lock and the first slots share a cache line, which is all that a leaf with few entries
+/// moves between processors.
 pub(super) struct Leaf<V> {
     state: Mutex<State>,
     /// How often a writer had to wait here.
     waits: AtomicU32,
-    keys: [AtomicU64; SLOTS],
-    entries: [Atomic<Entry<V>>; SLOTS],
+    slots: [Slot<V>; SLOTS],
 }
+
+/// Room for an entry; free while the pointer is null. The key is written before the pointer, and is only a hint for
+/// readers: what counts is the key and the name in the entry.
+struct Slot<V> {
+    key: AtomicU64,
+    entry: Atomic<Entry<V>>,
+}
+
+/// The key of a free slot: larger than any other.
+const FREE: u64 = u64::MAX;
 
 /// What a writer must know of a leaf it has locked.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -102,8 +112,7 @@ impl<V> Leaf<V> {
         Self {
             state: Mutex::new(class, State::Live(0)),
             waits: AtomicU32::new(0),
-            keys: Default::default(),
-            entries: std::array::from_fn(|_| Atomic::null()),
+            slots: std::array::from_fn(|_| Slot { key: AtomicU64::new(FREE), entry: Atomic::null() }),
         }
     }
 
@@ -130,16 +139,16 @@ impl<V> Leaf<V> {
     pub(super) fn entries<'g>(&'g self, guard: &'g Guard) -> impl Iterator<Item = &'g Entry<V>> {
         // SAFETY: an entry is destroyed by `Locked::put`, `Locked::remove` and `drop`; the first two defer it past
         // this guard, the last has the table for itself.
-        self.entries.iter().filter_map(|entry| unsafe { entry.load(Acquire, guard).as_ref() })
+        self.slots.iter().filter_map(|slot| unsafe { slot.entry.load(Acquire, guard).as_ref() })
     }
 
     fn position<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<(usize, &'g Entry<V>)> {
-        for (at, (key, entry)) in self.keys.iter().zip(&self.entries).enumerate() {
-            if key.load(Relaxed) & super::table::HASH_MASK != hash {
+        for (at, slot) in self.slots.iter().enumerate() {
+            if slot.key.load(Relaxed) & super::table::HASH_MASK != hash {
                 continue;
             }
             // SAFETY: as in `entries`.
-            let entry = unsafe { entry.load(Acquire, guard).as_ref() };
+            let entry = unsafe { slot.entry.load(Acquire, guard).as_ref() };
             if let Some(entry) = entry
                 && entry.key & super::table::HASH_MASK == hash
                 && *entry.name == *name
@@ -152,8 +161,8 @@ impl<V> Leaf<V> {
 
     /// Takes the entries out of a leaf that nobody uses any more.
     pub(super) fn take_entries(&mut self) -> impl Iterator<Item = Box<Entry<V>>> {
-        self.entries.iter_mut().filter_map(|entry| {
-            let taken = std::mem::replace(entry, Atomic::null());
+        self.slots.iter_mut().filter_map(|slot| {
+            let taken = std::mem::replace(&mut slot.entry, Atomic::null());
             // SAFETY: `&mut self` says that no other thread can reach the entry, and a live leaf's entries belong
             // to it alone: a split hands them on and marks the old leaf, which is never asked for them.
             unsafe { taken.try_into_owned().map(Owned::into_box) }
@@ -173,19 +182,20 @@ impl<V> Locked<'_, V> {
         self.leaf.find(hash, name, guard).is_some()
     }
 
-    /// The least key for this hash that no entry has.
-    pub(super) fn free_key(&self, hash: u64, guard: &Guard) -> Option<u64> {
-        (hash..=hash | !super::table::HASH_MASK & super::table::KEY_MAX)
-            .find(|&key| self.leaf.entries(guard).all(|entry| entry.key != key))
+    /// The least key for this hash that no slot has. A slot's key is believed whether it is free or not, so that
+    /// no entry need be fetched.
+    pub(super) fn free_key(&self, hash: u64) -> Option<u64> {
+        let taken = |key: u64| self.leaf.slots.iter().any(|slot| slot.key.load(Relaxed) == key);
+        (hash..=hash | !super::table::HASH_MASK & super::table::KEY_MAX).find(|&key| !taken(key))
     }
 
     /// Adds an entry; gives it back if every slot is taken.
     pub(super) fn add(&mut self, entry: Owned<Entry<V>>, guard: &Guard) -> Result<(), Owned<Entry<V>>> {
-        let free = |slot: &Atomic<Entry<V>>| slot.load(Relaxed, guard).is_null();
-        let Some(at) = self.leaf.entries.iter().position(free) else { return Err(entry) };
-        self.leaf.keys[at].store(entry.key, Relaxed);
+        let free = |slot: &&Slot<V>| slot.entry.load(Relaxed, guard).is_null();
+        let Some(slot) = self.leaf.slots.iter().find(free) else { return Err(entry) };
+        slot.key.store(entry.key, Relaxed);
         // Release: who sees the pointer sees the entry behind it, and the key before it.
-        self.leaf.entries[at].store(entry, Release);
+        slot.entry.store(entry, Release);
         self.set_len(self.len() + 1);
         Ok(())
     }
@@ -194,7 +204,7 @@ impl<V> Locked<'_, V> {
     pub(super) fn put(&mut self, hash: u64, name: &[u8], value: V, guard: &Guard) -> bool {
         let Some((at, old)) = self.leaf.position(hash, name, guard) else { return false };
         let new = Owned::new(Entry { key: old.key, name: name.into(), value });
-        let old = self.leaf.entries[at].swap(new, Release, guard);
+        let old = self.leaf.slots[at].entry.swap(new, Release, guard);
         // SAFETY: the swap took it out of the only slot it was in, and this is the only thread that did: the leaf is
         // locked. Readers that still have it are pinned.
         unsafe { guard.defer_destroy(old) };
@@ -204,7 +214,8 @@ impl<V> Locked<'_, V> {
     /// Removes an entry; `false` if there is none.
     pub(super) fn remove(&mut self, hash: u64, name: &[u8], guard: &Guard) -> bool {
         let Some((at, _)) = self.leaf.position(hash, name, guard) else { return false };
-        let old = self.leaf.entries[at].swap(Shared::null(), Release, guard);
+        let old = self.leaf.slots[at].entry.swap(Shared::null(), Release, guard);
+        self.leaf.slots[at].key.store(FREE, Relaxed);
         // SAFETY: as in `put`.
         unsafe { guard.defer_destroy(old) };
         self.set_len(self.len() - 1);
@@ -214,17 +225,17 @@ impl<V> Locked<'_, V> {
     /// Puts a branch in the place of this leaf, and its entries into new leaves below it. `child` is where the leaf
     /// hangs, `shift` the bits of a key below those that the branch tells apart.
     pub(super) fn split(self, child: &Child<V>, shift: u32, class: &'static LockClass, guard: &Guard) {
-        let branch: Box<[Child<V>; FANOUT]> = Box::new(std::array::from_fn(|_| Child::empty()));
+        let branch: [Child<V>; FANOUT] = std::array::from_fn(|_| Child::empty());
         let mut lens = [0_usize; FANOUT];
-        for slot in &self.leaf.entries {
-            let entry = slot.load(Relaxed, guard);
+        for slot in &self.leaf.slots {
+            let entry = slot.entry.load(Relaxed, guard);
             // SAFETY: as in `Leaf::entries`.
             let Some(key) = (unsafe { entry.as_ref() }).map(|entry| entry.key) else { continue };
             let to = index(key, shift);
             let Node::Leaf(leaf) = branch[to].get_or_leaf(class, guard) else { continue };
-            leaf.keys[lens[to]].store(key, Relaxed);
+            leaf.slots[lens[to]].key.store(key, Relaxed);
             // The entry is in two leaves from now on, but only the new one will ever destroy it.
-            leaf.entries[lens[to]].store(entry, Relaxed);
+            leaf.slots[lens[to]].entry.store(entry, Relaxed);
             lens[to] += 1;
         }
         for (child, len) in branch.iter().zip(lens) {

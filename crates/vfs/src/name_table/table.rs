@@ -97,7 +97,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
             if locked.has(hash, name, &guard) {
                 return Err(InsertError::Exists);
             }
-            entry.key = locked.free_key(hash, &guard).ok_or(InsertError::Full)?;
+            entry.key = locked.free_key(hash).ok_or(InsertError::Full)?;
             match locked.add(entry, &guard) {
                 Ok(()) => return Ok(()),
                 Err(_) => return Err(InsertError::Full),

@@ -16,8 +16,8 @@ pub(crate) use locks::{Gate, NamespaceLocks};
 use crate::acl::{self, Inherited};
 use crate::permission::{check_access_of, check_delete_of};
 use crate::{
-    Access, Attr, Credentials, Error, FileType, InodeFlags, NewInode, NewKind, NewObject, Node, Result, Vfs,
-    new_file_owner,
+    Access, Credentials, Error, FileType, InodeFlags, NewInode, NewKind, NewObject, Node, Ownership, Result,
+    Vfs, new_file_owner,
 };
 
 /// Longest target of a symbolic link in bytes, as Linux has it.
@@ -42,7 +42,7 @@ impl Vfs {
         self.check_new_name(name)?;
         check_symlink(object)?;
         let _name = self.locks().add(dir, name)?;
-        let attr = dir.attr();
+        let attr = dir.ownership();
         self.may_add(who, dir, &attr, name)?;
         let node = settle(who, dir, &attr, object, |new| {
             // Forgotten before it exists, so that nobody is told of an absence that is over.
@@ -66,7 +66,7 @@ impl Vfs {
         umask: u16,
     ) -> Result<Arc<Node>> {
         dir.directory()?;
-        let attr = dir.attr();
+        let attr = dir.ownership();
         check_access_of(who, dir, &attr, Access::WRITE | Access::EXECUTE)?;
         self.check_writable()?;
         check_changeable(&attr)?;
@@ -82,11 +82,11 @@ impl Vfs {
     pub fn link(&self, who: &Credentials, node: &Arc<Node>, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
         self.check_new_name(name)?;
         let _name = self.locks().add(dir, name)?;
-        self.may_add(who, dir, &dir.attr(), name)?;
+        self.may_add(who, dir, &dir.ownership(), name)?;
         if node.kind() == FileType::Directory {
             return Err(Error::NotPermitted);
         }
-        check_nailed(&node.attr())?;
+        check_nailed(&node.ownership())?;
         dir.inode().link(name, node)?;
         self.remember(dir, name, node);
         Ok(())
@@ -107,7 +107,7 @@ impl Vfs {
             let _name = self.locks().remove(dir, name)?;
             victim = self.look_up_locked(who, dir, name)?;
             self.check_writable()?;
-            may_remove(who, dir, &victim.attr())?;
+            may_remove(who, dir, &victim.ownership())?;
             if victim.kind() == FileType::Directory {
                 return Err(Error::IsDirectory);
             }
@@ -131,11 +131,11 @@ impl Vfs {
             _ => {}
         }
         loop {
-            check_access_of(who, dir, &dir.attr(), Access::EXECUTE)?;
+            check_access_of(who, dir, &dir.ownership(), Access::EXECUTE)?;
             let victim = self.lookup(dir, name)?;
             if victim.kind() != FileType::Directory {
                 self.check_writable()?;
-                may_remove(who, dir, &victim.attr())?;
+                may_remove(who, dir, &victim.ownership())?;
                 return Err(Error::NotDirectory);
             }
             if victim.ino() == self.root_ino() {
@@ -151,7 +151,7 @@ impl Vfs {
                 continue;
             }
             self.check_writable()?;
-            may_remove(who, dir, &victim.attr())?;
+            may_remove(who, dir, &victim.ownership())?;
             dir.inode().unlink(name, &victim)?;
             self.forget(dir, name);
             closed.removed();
@@ -161,7 +161,7 @@ impl Vfs {
 
     /// What `name` stands for, while its lock is held.
     fn look_up_locked(&self, who: &Credentials, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
-        check_access_of(who, dir, &dir.attr(), Access::EXECUTE)?;
+        check_access_of(who, dir, &dir.ownership(), Access::EXECUTE)?;
         if let Some(known) = dir.children().and_then(|children| children.node(name)) {
             return Ok(known);
         }
@@ -170,7 +170,7 @@ impl Vfs {
     }
 
     /// Refuses unless `who` may add `name`. That it exists already is the first thing to say.
-    fn may_add(&self, who: &Credentials, dir: &Node, attr: &Attr, name: &[u8]) -> Result<()> {
+    fn may_add(&self, who: &Credentials, dir: &Node, attr: &Ownership, name: &[u8]) -> Result<()> {
         let may = check_access_of(who, dir, attr, Access::WRITE | Access::EXECUTE)
             .and_then(|()| self.check_writable())
             .and_then(|()| check_changeable(attr));
@@ -214,7 +214,7 @@ impl Vfs {
 fn settle<R>(
     who: &Credentials,
     dir: &Node,
-    attr: &Attr,
+    attr: &Ownership,
     object: &NewObject<'_>,
     make: impl FnOnce(&NewInode<'_>) -> Result<R>,
 ) -> Result<R> {
@@ -246,19 +246,19 @@ fn check_symlink(object: &NewObject<'_>) -> Result<()> {
 }
 
 /// Refuses to add names to an immutable directory.
-fn check_changeable(dir: &Attr) -> Result<()> {
+fn check_changeable(dir: &Ownership) -> Result<()> {
     if dir.flags.contains(InodeFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
 /// Refuses to give another name to, or to take one from, what is immutable or can only be appended to.
-fn check_nailed(attr: &Attr) -> Result<()> {
+fn check_nailed(attr: &Ownership) -> Result<()> {
     let nailed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
     if attr.flags.intersects(nailed) { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
 /// Refuses unless `who` may take the name of `victim` out of `dir`.
-fn may_remove(who: &Credentials, dir: &Node, victim: &Attr) -> Result<()> {
-    let attr = dir.attr();
+fn may_remove(who: &Credentials, dir: &Node, victim: &Ownership) -> Result<()> {
+    let attr = dir.ownership();
     check_delete_of(who, dir, &attr, victim)?;
     check_nailed(&attr)?;
     check_nailed(victim)

@@ -156,16 +156,16 @@ impl Vfs {
         if target.is_some_and(|target| Arc::ptr_eq(target, moved)) {
             return Ok(());
         }
-        may_remove(who, from.dir, &moved.attr())?;
+        may_remove(who, from.dir, &moved.ownership())?;
         let is_directory = |node: &Node| node.kind() == FileType::Directory;
         match target {
             None => {
-                let attr = to.dir.attr();
+                let attr = to.dir.ownership();
                 check_access_of(who, to.dir, &attr, Access::WRITE | Access::EXECUTE)?;
                 check_changeable(&attr)?;
             }
             Some(target) => {
-                may_remove(who, to.dir, &target.attr())?;
+                may_remove(who, to.dir, &target.ownership())?;
                 match (is_directory(moved), is_directory(target)) {
                     (true, false) if !exchange => return Err(Error::NotDirectory),
                     (false, true) if !exchange => return Err(Error::IsDirectory),
@@ -177,7 +177,7 @@ impl Vfs {
             // Its `..` changes.
             for node in [Some(moved), target.filter(|_| exchange)].into_iter().flatten() {
                 if is_directory(node) {
-                    check_access_of(who, node, &node.attr(), Access::WRITE)?;
+                    check_access_of(who, node, &node.ownership(), Access::WRITE)?;
                 }
             }
         }
@@ -185,7 +185,7 @@ impl Vfs {
         self.forget(to.dir, to.name);
         if exchange {
             let other = target.ok_or(Error::NotFound)?;
-            check_nailed(&other.attr())?;
+            check_nailed(&other.ownership())?;
             from.dir.inode().exchange(from.name, moved, to.dir, to.name, other)?;
             self.forget_parent(moved);
             self.forget_parent(other);
@@ -197,7 +197,7 @@ impl Vfs {
         if flags.contains(RenameFlags::WHITEOUT) {
             let object =
                 NewObject { kind: NewKind::CharDevice(DeviceNumber::default()), permissions: 0, umask: 0 };
-            settle(who, from.dir, &from.dir.attr(), &object, |new| rename(Some(new)))?;
+            settle(who, from.dir, &from.dir.ownership(), &object, |new| rename(Some(new)))?;
         } else {
             rename(None)?;
         }
@@ -268,7 +268,7 @@ impl Vfs {
     }
 
     fn find(&self, who: &Credentials, place: Place<'_>) -> Result<Option<Arc<Node>>> {
-        check_access_of(who, place.dir, &place.dir.attr(), Access::EXECUTE)?;
+        check_access_of(who, place.dir, &place.dir.ownership(), Access::EXECUTE)?;
         found(self.lookup(place.dir, place.name))
     }
 
