@@ -32,7 +32,9 @@ impl Server {
             self.set_size(caller, &node, size_bytes, set.drop_privileges)?;
         }
         let change = as_asked(&set.change);
-        if change != AttrChange::default() && !is_late_news(&node, &change) {
+        // A change of nothing changes the time of change: an owner and a group that stay.
+        let more = change != AttrChange::default() || set.size_bytes.is_none();
+        if more && !is_late_news(&node, &change) {
             self.vfs().set_attr(&caller.credentials(), &node, &change)?;
         }
         Ok(node.attr())

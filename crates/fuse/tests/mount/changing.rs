@@ -177,6 +177,19 @@ fn every_change_changes_the_time_of_change() {
     later("setxattr");
     File::options().write(true).open(&file).unwrap().set_len(5).unwrap();
     later("truncate");
+    chown(&file, None, None).unwrap();
+    later("chown to nobody");
+}
+
+#[test]
+fn an_owner_that_stays_is_a_change_of_a_directory_too() {
+    same_answers(|dir, answers| {
+        let changed = || fs::metadata(dir).map(|found| (found.ctime(), found.ctime_nsec())).unwrap();
+        let before = changed();
+        std::thread::sleep(Duration::from_millis(20));
+        answers.note("chown", chown(dir, None, None));
+        answers.tell("later", changed() > before);
+    });
 }
 
 #[test]
