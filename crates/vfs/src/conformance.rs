@@ -1,8 +1,8 @@
 //! The conformance suite: what every filesystem's read side must do, checked against a tree known as data.
 //!
 //! A filesystem's tests make an image that holds [`standard_tree`] by whatever means they have, for instance
-//! [`populate`] in a directory where the kernel has mounted the image, and then call [`check`] on their own
-//! mount of it. The checks go through the vfs, as users do, so they cover both: names and directory streams
+//! [`populate`] in a directory where the kernel has mounted the image, or [`populate_through`] where the filesystem
+//! can be written to, and then call [`check`] on their own mount of it. The checks go through the vfs, as users do, so they cover both: names and directory streams
 //! with every cursor, attributes, content at odd offsets, holes, links, extended attributes, permissions, path
 //! walking, the tree walk, and many threads at once.
 //!
@@ -18,6 +18,7 @@ mod namespace;
 mod objects;
 mod paths;
 mod populate;
+mod populate_through;
 mod standard;
 mod threads;
 mod tree;
@@ -26,6 +27,7 @@ pub use access::{AclEntry, acl_bytes, reference_acl_grants};
 pub use check::{Outcome, check};
 pub use linear::{LinearOptions, check_schedule};
 pub use populate::populate;
+pub use populate_through::populate_through;
 pub use standard::{Profile, standard_tree};
 #[cfg(test)]
 pub(crate) use tree::mix;
