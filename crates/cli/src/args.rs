@@ -285,9 +285,17 @@ Examples:
         json: bool,
     },
 
-    /// Mount an image read-only, through FUSE
+    /// Mount an image read-only, or a filesystem in memory for writing, through FUSE
     #[command(
         after_help = "Returns once the files can be read, and serves them in the background until `undercroft unmount DIR`.
+
+With `tmpfs:` in the image's place, an empty filesystem in memory is mounted, which goes when it is unmounted. It takes \
+the options of Linux's tmpfs (size, nr_blocks, nr_inodes, mode, uid, gid) and pdirops=off, which gives each directory \
+one lock.
+
+Options of every mount: ro, rw, allow_other, dev, suid, noexec, noatime, no_default_permissions, no_writeback_cache \
+(each write is a request of its own), direct_io (past the kernel's cache), threads=N, readdirplus=always|auto|never, \
+attr_timeout=SECONDS, entry_timeout=SECONDS, fsname=NAME.
 
 A program that reads a damaged file is told no more than \"Structure needs cleaning\". What exactly is wrong stands in \
 the log: FILE, or else /var/log/undercroft.log for root and $XDG_STATE_HOME/undercroft/mount.log (usually \
@@ -297,7 +305,8 @@ Examples:
   undercroft mount disk.img /mnt
   undercroft mount --log faults.log disk.img /mnt
   undercroft mount 'disk.img?part=2' ~/disk
-  undercroft mount -o allow_other disk.img /mnt"
+  undercroft mount -o allow_other disk.img /mnt
+  undercroft mount -o size=1G,mode=755 tmpfs: /mnt"
     )]
     Mount {
         #[command(flatten)]

@@ -39,6 +39,32 @@ fn a_mount_serves_in_the_background_until_unmounted() {
     assert!(message.starts_with("nothing is mounted on"), "{message}");
 }
 
+#[test]
+fn a_filesystem_in_memory_is_mounted_for_writing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mount = |options: &str| {
+        let mut command = Command::new(PROGRAM);
+        run(command.args(["mount", "-o", options, "tmpfs:"]).arg(dir.path()))
+    };
+    for wrong in ["size=much", "pdirops=maybe", "nonsense"] {
+        let message = mount(wrong).failed(2);
+        assert!(message.contains(wrong), "{message}");
+    }
+    mount("size=1M,mode=750,uid=5,pdirops=off").succeeded();
+    let told = |words: &str| tool(words, dir.path()).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(told("findmnt -no SOURCE,FSTYPE ."), "tmpfs: fuse.undercroft.tmpfs");
+    assert_eq!(told("stat -c %a:%u ."), "750:5");
+    assert_eq!(told("stat -fc %b:%S ."), "256:4096");
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("file"), "hello").unwrap();
+    fs::hard_link(at("file"), at("link")).unwrap();
+    fs::rename(at("link"), at("moved")).unwrap();
+    fs::remove_file(at("file")).unwrap();
+    assert_eq!(fs::read(at("moved")).unwrap(), b"hello");
+    undercroft([OsStr::new("unmount"), dir.path().as_os_str()]).succeeded();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
 /// The image is free again when `unmount` returns: the server is gone, not only the mount.
 #[test]
 fn the_image_is_free_after_unmounting() {
