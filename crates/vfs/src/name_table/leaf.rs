@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use undercroft_sync::{LockClass, Mutex, MutexGuard};
 
+use super::name::Name;
+use super::table::{HASH_MASK, InsertError};
+
 /// Entries of a leaf; chosen so that a leaf fills four cache lines.
 pub(super) const SLOTS: usize = 14;
 
@@ -20,18 +23,17 @@ pub(super) const FANOUT: usize = 1 << FANOUT_BITS;
 /// A name and what it stands for.
 pub(super) struct Entry<V> {
     pub(super) key: u64,
-    pub(super) name: Box<[u8]>,
+    pub(super) name: Name,
     pub(super) value: V,
 }
+
+/// An entry with a value of three words fills a cache line, and no more.
+const _: () = assert!(size_of::<Entry<[u64; 3]>>() <= 64);
 
 /// A child of a branch, or the root: nothing, a leaf or a branch. Whoever changes it from a leaf to something else
 /// holds the leaf's lock; from nothing to a leaf it is changed by compare-and-swap.
 pub(super) struct Child<V>(Atomic<Node<V>>);
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a node is only ever allocated, and a branch is rarer than leaves"
-)]
 #[repr(align(128))]
 pub(super) enum Node<V> {
     Leaf(Leaf<V>),
@@ -51,7 +53,7 @@ pub(super) struct Leaf<V> {
 }
 
 /// Room for an entry; free while the pointer is null. The key is written before the pointer, and is only a hint for
-/// readers: what counts is the key and the name in the entry.
+/// readers: what counts is the key and the name in the entry. Who holds the leaf's lock may believe it.
 struct Slot<V> {
     key: AtomicU64,
     entry: Atomic<Entry<V>>,
@@ -80,14 +82,14 @@ impl<V> Child<V> {
         Self(Atomic::null())
     }
 
-    pub(super) fn get<'g>(&self, guard: &'g Guard) -> Option<&'g Node<V>> {
+    pub(super) fn get<'g>(&'g self, guard: &'g Guard) -> Option<&'g Node<V>> {
         // SAFETY: a node is destroyed only by `Locked::replace` and `drop`; the first defers it past this guard, the
         // second has the table for itself.
         unsafe { self.0.load(Acquire, guard).as_ref() }
     }
 
     /// The node here, which is a new leaf if there was none.
-    pub(super) fn get_or_leaf<'g>(&self, class: &'static LockClass, guard: &'g Guard) -> &'g Node<V> {
+    pub(super) fn get_or_leaf<'g>(&'g self, class: &'static LockClass, guard: &'g Guard) -> &'g Node<V> {
         loop {
             if let Some(node) = self.get(guard) {
                 return node;
@@ -107,12 +109,26 @@ impl<V> Child<V> {
     }
 }
 
+impl<V> Slot<V> {
+    fn free() -> Self {
+        Self { key: AtomicU64::new(FREE), entry: Atomic::null() }
+    }
+
+    fn entry<'g>(&'g self, guard: &'g Guard) -> Option<&'g Entry<V>> {
+        // SAFETY: an entry is destroyed by `Locked::put`, `Locked::remove` and `drop`. The last has the table for
+        // itself. The first two took it out of the slot of a live leaf and defer it past every guard that there was
+        // then. It may still be in leaves that were split; but they had left the trie before, and whoever found
+        // the live leaf knew of that, so who is pinned later finds neither them nor the entry.
+        unsafe { self.entry.load(Acquire, guard).as_ref() }
+    }
+}
+
 impl<V> Leaf<V> {
     fn new(class: &'static LockClass) -> Self {
         Self {
             state: Mutex::new(class, State::Live(0)),
             waits: AtomicU32::new(0),
-            slots: std::array::from_fn(|_| Slot { key: AtomicU64::new(FREE), entry: Atomic::null() }),
+            slots: std::array::from_fn(|_| Slot::free()),
         }
     }
 
@@ -131,26 +147,20 @@ impl<V> Leaf<V> {
     }
 
     /// The entry with this name, whose hash is all of the key but its last bits.
-    pub(super) fn find<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<&'g Entry<V>> {
+    pub(super) fn find<'g>(&'g self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<&'g Entry<V>> {
         self.position(hash, name, guard).map(|(_, entry)| entry)
     }
 
     /// The entries, in no order.
     pub(super) fn entries<'g>(&'g self, guard: &'g Guard) -> impl Iterator<Item = &'g Entry<V>> {
-        // SAFETY: an entry is destroyed by `Locked::put`, `Locked::remove` and `drop`; the first two defer it past
-        // this guard, the last has the table for itself.
-        self.slots.iter().filter_map(|slot| unsafe { slot.entry.load(Acquire, guard).as_ref() })
+        self.slots.iter().filter_map(|slot| slot.entry(guard))
     }
 
-    fn position<'g>(&self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<(usize, &'g Entry<V>)> {
+    fn position<'g>(&'g self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<(usize, &'g Entry<V>)> {
         for (at, slot) in self.slots.iter().enumerate() {
-            if slot.key.load(Relaxed) & super::table::HASH_MASK != hash {
-                continue;
-            }
-            // SAFETY: as in `entries`.
-            let entry = unsafe { slot.entry.load(Acquire, guard).as_ref() };
-            if let Some(entry) = entry
-                && entry.key & super::table::HASH_MASK == hash
+            if slot.key.load(Relaxed) & HASH_MASK == hash
+                && let Some(entry) = slot.entry(guard)
+                && entry.key & HASH_MASK == hash
                 && *entry.name == *name
             {
                 return Some((at, entry));
@@ -170,7 +180,8 @@ impl<V> Leaf<V> {
     }
 }
 
-impl<V> Locked<'_, V> {
+// What is replaced or removed is dropped later, by any thread.
+impl<V: Send + 'static> Locked<'_, V> {
     pub(super) fn len(&self) -> usize {
         match *self.state {
             State::Live(len) => usize::from(len),
@@ -178,21 +189,24 @@ impl<V> Locked<'_, V> {
         }
     }
 
-    pub(super) fn has(&self, hash: u64, name: &[u8], guard: &Guard) -> bool {
-        self.leaf.find(hash, name, guard).is_some()
-    }
-
-    /// The least key for this hash that no slot has. A slot's key is believed whether it is free or not, so that
-    /// no entry need be fetched.
-    pub(super) fn free_key(&self, hash: u64) -> Option<u64> {
-        let taken = |key: u64| self.leaf.slots.iter().any(|slot| slot.key.load(Relaxed) == key);
-        (hash..=hash | !super::table::HASH_MASK & super::table::KEY_MAX).find(|&key| !taken(key))
-    }
-
-    /// Adds an entry; gives it back if every slot is taken.
-    pub(super) fn add(&mut self, entry: Owned<Entry<V>>, guard: &Guard) -> Result<(), Owned<Entry<V>>> {
-        let free = |slot: &&Slot<V>| slot.entry.load(Relaxed, guard).is_null();
-        let Some(slot) = self.leaf.slots.iter().find(free) else { return Err(entry) };
+    /// Adds an entry, whose key is the hash yet and becomes the least one for it that no other entry has.
+    pub(super) fn add(&mut self, mut entry: Owned<Entry<V>>, guard: &Guard) -> Result<(), InsertError> {
+        let hash = entry.key;
+        let (mut free, mut taken) = (None, 0_u128);
+        // One pass over the keys; entries are fetched only where the hash is the same.
+        for slot in &self.leaf.slots {
+            let key = slot.key.load(Relaxed);
+            if key == FREE {
+                free = free.or(Some(slot));
+            } else if key & HASH_MASK == hash {
+                if slot.entry(guard).is_some_and(|there| *there.name == *entry.name) {
+                    return Err(InsertError::Exists);
+                }
+                taken |= 1 << (key & !HASH_MASK);
+            }
+        }
+        let Some(slot) = free else { return Err(InsertError::Full) };
+        entry.key = hash | u64::from(taken.trailing_ones());
         slot.key.store(entry.key, Relaxed);
         // Release: who sees the pointer sees the entry behind it, and the key before it.
         slot.entry.store(entry, Release);
@@ -229,8 +243,10 @@ impl<V> Locked<'_, V> {
         let mut lens = [0_usize; FANOUT];
         for slot in &self.leaf.slots {
             let entry = slot.entry.load(Relaxed, guard);
-            // SAFETY: as in `Leaf::entries`.
-            let Some(key) = (unsafe { entry.as_ref() }).map(|entry| entry.key) else { continue };
+            if entry.is_null() {
+                continue;
+            }
+            let key = slot.key.load(Relaxed);
             let to = index(key, shift);
             let Node::Leaf(leaf) = branch[to].get_or_leaf(class, guard) else { continue };
             leaf.slots[lens[to]].key.store(key, Relaxed);

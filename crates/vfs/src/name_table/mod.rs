@@ -15,12 +15,14 @@
 //!
 //! Callers keep writers of the *same* name apart (name locks do); writers of different names come as they like.
 //!
-//! Memory: a leaf is 256 bytes, an entry a few words and its name. A leaf that has become empty is freed, but for the
-//! topmost ones, which a directory in use soon needs again; branches stay until the table goes.
+//! Memory: a leaf is 256 bytes; an entry is four words and its value, and its name as well where that is long. A leaf
+//! that has become empty is freed, but for the topmost ones, which a directory in use soon needs again; branches stay
+//! until the table goes.
 //!
 //! Lock: a leaf's, of the class that the table is given; nothing else is locked while it is held.
 
 mod leaf;
+mod name;
 mod table;
 
 #[cfg(test)]

@@ -30,6 +30,9 @@ const WAITS_MAX: u32 = 4;
 const KEPT_DEPTH: u32 = 2;
 
 /// The names of one directory and what they stand for.
+///
+/// A value that is replaced or removed is dropped later, by whichever thread then uses a table; one that is refused,
+/// under the lock of a leaf. So its `drop` must not wait for a lock.
 pub struct NameTable<V> {
     root: Child<V>,
     class: &'static LockClass,
@@ -85,7 +88,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
     pub fn insert(&self, name: &[u8], value: V) -> Result<(), InsertError> {
         let guard = pin();
         let hash = hash(name);
-        let mut entry = Owned::new(Entry { key: hash, name: name.into(), value });
+        let entry = Owned::new(Entry { key: hash, name: name.into(), value });
         loop {
             let Place { child, leaf, shift, depth: _ } = self.descend(hash, &guard);
             let Some(mut locked) = leaf.lock() else { continue };
@@ -94,14 +97,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
                 locked.split(child, shift, self.class, &guard);
                 continue;
             }
-            if locked.has(hash, name, &guard) {
-                return Err(InsertError::Exists);
-            }
-            entry.key = locked.free_key(hash).ok_or(InsertError::Full)?;
-            match locked.add(entry, &guard) {
-                Ok(()) => return Ok(()),
-                Err(_) => return Err(InsertError::Full),
-            }
+            return locked.add(entry, &guard);
         }
     }
 
@@ -231,7 +227,7 @@ impl<V> fmt::Debug for NameTable<V> {
 }
 
 /// The hash of a name, in the bits of a key. Keyed anew in each process, since names come from anywhere.
-fn hash(name: &[u8]) -> u64 {
+pub(super) fn hash(name: &[u8]) -> u64 {
     static STATE: OnceLock<RandomState> = OnceLock::new();
     (STATE.get_or_init(RandomState::default).hash_one(name) >> 1) & HASH_MASK
 }

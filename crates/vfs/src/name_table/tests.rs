@@ -9,6 +9,8 @@ use std::thread;
 use proptest::prelude::*;
 use undercroft_sync::order;
 
+use super::leaf::{Child, Entry, FANOUT_BITS, Node, SLOTS};
+use super::table::{HASH_MASK, hash};
 use super::{InsertError, NameTable};
 use crate::conformance::mix;
 
@@ -16,8 +18,9 @@ fn table<V: Send + Sync + 'static>() -> NameTable<V> {
     NameTable::new(&order::NAME_TABLE)
 }
 
+/// A name of its own for each number; some are held in the entry and some are too long for that.
 fn name(number: u64) -> Vec<u8> {
-    format!("name {number}").into_bytes()
+    format!("name {number:0>width$}", width = number as usize % 32).into_bytes()
 }
 
 fn listed<V: Copy + Send + Sync + 'static>(table: &NameTable<V>, from: u64) -> Vec<(u64, Vec<u8>, V)> {
@@ -27,6 +30,14 @@ fn listed<V: Copy + Send + Sync + 'static>(table: &NameTable<V>, from: u64) -> V
         ControlFlow::Continue(())
     });
     all
+}
+
+/// One name more than a leaf has room for, all with hashes that begin with the same bits: together they lie below three
+/// branches or more, where a leaf that becomes empty is freed.
+fn crowded_names() -> Vec<Vec<u8>> {
+    let prefix = |number: u64| hash(&name(number)) >> (63 - 2 * FANOUT_BITS);
+    let wanted = prefix(0);
+    (0..).filter(|&number| prefix(number) == wanted).map(name).take(SLOTS + 1).collect()
 }
 
 /// How many rounds a test with threads makes; Miri is a thousand times slower.
@@ -205,4 +216,105 @@ fn a_replaced_name_is_never_missing() {
             }
         });
     });
+}
+
+/// Who reads a value keeps it, and its name, though the name is removed meanwhile, its leaf split and the leaf that
+/// came after freed.
+#[test]
+fn what_is_being_read_outlives_its_name_and_its_leaf() {
+    let names = crowded_names();
+    let table = table();
+    // As many as one leaf has room for: the reader finds them in a leaf that is then split.
+    for name in &names[1..] {
+        table.insert(name, name.clone()).unwrap();
+    }
+    let mut shown = 0;
+    let _ = table.scan(0, |_, name, value| {
+        if shown == 0 {
+            table.insert(&names[0], names[0].clone()).unwrap();
+            for name in &names {
+                assert!(table.replace(name, b"other".to_vec()));
+                assert!(table.remove(name));
+            }
+            assert!(table.is_empty());
+            for _ in 0..1000 {
+                crossbeam_epoch::pin().flush();
+            }
+        }
+        assert_eq!(name, value);
+        shown += 1;
+        ControlFlow::Continue(())
+    });
+    assert_eq!(shown, SLOTS);
+}
+
+/// Leaves that become empty and are freed, and made again, by several threads at once, while others read.
+#[test]
+fn freed_leaves_lose_nothing() {
+    let names = crowded_names();
+    let (standing, others) = names.split_first().unwrap();
+    let table = table();
+    table.insert(standing, 7_u64).unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for half in others.chunks(others.len() / 2) {
+            let (table, done) = (&table, &done);
+            scope.spawn(move || {
+                for round in 0..ROUNDS / 20 {
+                    for name in half {
+                        table.insert(name, round).unwrap();
+                    }
+                    for name in half {
+                        assert_eq!(table.get(name, |&value| value), Some(round));
+                        assert!(table.remove(name));
+                    }
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+        }
+        while !done.load(Ordering::Relaxed) {
+            assert_eq!(table.get(standing, |&value| value), Some(7));
+            assert_eq!(listed(&table, 0).iter().filter(|(_, name, _)| name == standing).count(), 1);
+        }
+    });
+    assert_eq!(listed(&table, 0).len(), 1);
+}
+
+/// Names of one hash cannot be made on purpose, so this goes to a leaf directly.
+#[test]
+fn names_of_one_hash_have_keys_of_their_own() {
+    let child = Child::empty();
+    let guard = crossbeam_epoch::pin();
+    let Node::Leaf(leaf) = child.get_or_leaf(&order::NAME_TABLE, &guard) else {
+        panic!("a new child is a leaf")
+    };
+    // The hash whose key differs least from that of a free slot.
+    let hash = HASH_MASK;
+    let entry = |name: &[u8]| crossbeam_epoch::Owned::new(Entry { key: hash, name: name.into(), value: () });
+    let keys = || {
+        let mut keys: Vec<u64> = leaf.entries(&guard).map(|entry| entry.key - hash).collect();
+        keys.sort_unstable();
+        keys
+    };
+    let mut locked = leaf.lock().unwrap();
+    for number in 0..SLOTS as u64 {
+        assert!(leaf.find(hash, &name(number), &guard).is_none());
+        locked.add(entry(&name(number)), &guard).unwrap();
+        assert_eq!(locked.add(entry(&name(number)), &guard), Err(InsertError::Exists));
+    }
+    assert_eq!(keys(), (0..SLOTS as u64).collect::<Vec<_>>());
+    assert_eq!(locked.add(entry(b"one more"), &guard), Err(InsertError::Full));
+    assert!(locked.remove(hash, &name(5), &guard));
+    assert_eq!(locked.len(), SLOTS - 1);
+    // The key of the one that went, and found by its name.
+    locked.add(entry(b"one more"), &guard).unwrap();
+    assert_eq!(leaf.find(hash, b"one more", &guard).map(|entry| entry.key), Some(hash | 5));
+    assert!(leaf.find(hash, &name(5), &guard).is_none());
+    assert_eq!(keys(), (0..SLOTS as u64).collect::<Vec<_>>());
+    drop(locked);
+    // Entries belong to a table, which frees them; here is none.
+    let mut child = child;
+    if let Some(Node::Leaf(mut leaf)) = child.take().map(|node| *node) {
+        assert_eq!(leaf.take_entries().count(), SLOTS);
+    }
 }
