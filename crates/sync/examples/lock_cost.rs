@@ -68,7 +68,7 @@ fn measure_ours() -> [f64; 4] {
             black_box(*black_box(&lock).read());
         }),
         measure(|| *black_box(&lock).write() += 1),
-        measure(|| drop(names.lock(2, black_box(b"some-file-name.txt")))),
+        measure(|| drop(names.lock(2, black_box(b"some-file-name.txt".as_slice())))),
     ]
 }
 

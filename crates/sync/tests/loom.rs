@@ -197,6 +197,71 @@ fn the_same_name_is_held_by_one_at_a_time() {
     });
 }
 
+/// In full: alone, inflated by the other, by the list, and alone again.
+#[test]
+fn a_name_passes_between_two_threads_and_the_bucket_is_free_again() {
+    loom::model(|| {
+        let shared = Arc::new((NameLocks::with_buckets(1), AtomicUsize::new(0)));
+        let other = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                for _ in 0..2 {
+                    let _guard = shared.0.lock(1, b"a");
+                    add_one_slowly(&shared.1);
+                }
+            }
+        });
+        {
+            let _guard = shared.0.lock(1, b"a");
+            add_one_slowly(&shared.1);
+        }
+        other.join().unwrap();
+        let _guard = shared.0.lock(1, b"a");
+        assert_eq!(shared.1.load(Ordering::Relaxed), 3);
+    });
+}
+
+/// Whoever is alone in the bucket is moved into its list by a thread that wants another name.
+#[test]
+fn a_name_stays_locked_though_a_stranger_inflates_its_bucket() {
+    three_threads(|| {
+        let shared = Arc::new((NameLocks::with_buckets(1), AtomicUsize::new(0)));
+        let stranger = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || drop(shared.0.lock(2, b"b"))
+        });
+        let other = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                let _guard = shared.0.lock(1, b"a");
+                add_one_slowly(&shared.1);
+            }
+        });
+        {
+            let _guard = shared.0.lock(1, b"a");
+            add_one_slowly(&shared.1);
+        }
+        stranger.join().unwrap();
+        other.join().unwrap();
+        assert_eq!(shared.1.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn a_second_reader_joins_the_one_who_was_alone() {
+    loom::model(|| {
+        let names = Arc::new(NameLocks::with_buckets(1));
+        let held = names.lock_shared(1, b"a");
+        let other = thread::spawn({
+            let names = Arc::clone(&names);
+            move || drop(names.lock_shared(1, b"a"))
+        });
+        // Joined while the name is shared: a deadlock if the second reader waited.
+        other.join().unwrap();
+        drop(held);
+    });
+}
+
 #[test]
 fn another_name_in_the_same_bucket_does_not_wait() {
     loom::model(|| {
@@ -257,36 +322,123 @@ fn readers_of_a_name_and_its_writer_never_meet() {
     });
 }
 
-/// Removing a directory against adding to it: the gate is a relaxed flag, and draining orders it against the name.
+/// Removing a directory against adding to it: the gate is a relaxed flag, and draining orders it against the names.
+struct Directory {
+    names: NameLocks,
+    closing: AtomicUsize,
+    added: AtomicUsize,
+}
+
+impl Directory {
+    const INO: u64 = 1;
+
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            names: NameLocks::with_buckets(1),
+            closing: AtomicUsize::new(0),
+            added: AtomicUsize::new(0),
+        })
+    }
+
+    fn add(&self, name: &[u8]) {
+        let _name = self.names.lock(Self::INO, name);
+        if self.closing.load(Ordering::Relaxed) == 0 {
+            // Not one step: that would continue a release sequence, and be seen where a store would not.
+            add_one_slowly(&self.added);
+        }
+    }
+
+    /// How many names the one who removes the directory finds in it.
+    fn close(&self) -> usize {
+        self.closing.store(1, Ordering::Relaxed);
+        self.names.drain(Self::INO);
+        self.added.load(Ordering::Relaxed)
+    }
+
+    fn assert_still(&self, found: usize) {
+        let now = self.added.load(Ordering::Relaxed);
+        assert_eq!(now, found, "a name was added after the directory was found empty");
+    }
+}
+
 #[test]
 fn who_adds_a_name_sees_the_gate_or_is_waited_for() {
     three_threads(|| {
-        let names = Arc::new(NameLocks::with_buckets(1));
-        let closing = Arc::new(AtomicUsize::new(0));
-        let added = Arc::new(AtomicUsize::new(0));
-        let adders: Vec<_> = [b"a", b"b"]
-            .into_iter()
-            .map(|name| {
-                let (names, closing, added) = (Arc::clone(&names), Arc::clone(&closing), Arc::clone(&added));
-                thread::spawn(move || {
-                    let _name = names.lock(1, name);
-                    if closing.load(Ordering::Relaxed) == 0 {
-                        added.fetch_add(1, Ordering::Relaxed);
-                    }
-                })
+        let directory = Directory::new();
+        let adders: Vec<_> = (0..2)
+            .map(|_| {
+                let directory = Arc::clone(&directory);
+                thread::spawn(move || directory.add(b"a"))
             })
             .collect();
-        closing.store(1, Ordering::Relaxed);
-        names.drain(1);
-        let found = added.load(Ordering::Relaxed);
+        let found = directory.close();
         for adder in adders {
             adder.join().unwrap();
         }
-        assert_eq!(
-            added.load(Ordering::Relaxed),
-            found,
-            "a name was added after the directory was found empty"
-        );
+        directory.assert_still(found);
+    });
+}
+
+/// As before with different names, each counted apart, which meet in nothing but their bucket.
+#[test]
+fn who_adds_another_name_in_the_bucket_sees_the_gate_or_is_waited_for() {
+    three_threads(|| {
+        let directory = Directory::new();
+        let other_added = Arc::new(AtomicUsize::new(0));
+        let adder = thread::spawn({
+            let directory = Arc::clone(&directory);
+            move || directory.add(b"a")
+        });
+        let other = thread::spawn({
+            let (directory, added) = (Arc::clone(&directory), Arc::clone(&other_added));
+            move || {
+                let _name = directory.names.lock(Directory::INO, b"b");
+                if directory.closing.load(Ordering::Relaxed) == 0 {
+                    added.store(1, Ordering::Relaxed);
+                }
+            }
+        });
+        let found = directory.close();
+        let other_found = other_added.load(Ordering::Relaxed);
+        adder.join().unwrap();
+        other.join().unwrap();
+        directory.assert_still(found);
+        assert_eq!(other_added.load(Ordering::Relaxed), other_found);
+    });
+}
+
+/// In full: the one who is alone in the bucket, and comes back, against the one who drains.
+#[test]
+fn draining_waits_for_who_is_alone_in_the_bucket() {
+    loom::model(|| {
+        let directory = Directory::new();
+        let adder = thread::spawn({
+            let directory = Arc::clone(&directory);
+            move || (0..2).for_each(|_| directory.add(b"a"))
+        });
+        let found = directory.close();
+        adder.join().unwrap();
+        directory.assert_still(found);
+    });
+}
+
+/// The bucket is inflated and free again around the drain by somebody who has nothing to do with the directory.
+#[test]
+fn draining_orders_the_gate_though_a_stranger_inflates_the_bucket() {
+    three_threads(|| {
+        let directory = Directory::new();
+        let stranger = thread::spawn({
+            let directory = Arc::clone(&directory);
+            move || drop(directory.names.lock(2, b"b"))
+        });
+        let adder = thread::spawn({
+            let directory = Arc::clone(&directory);
+            move || directory.add(b"a")
+        });
+        let found = directory.close();
+        stranger.join().unwrap();
+        adder.join().unwrap();
+        directory.assert_still(found);
     });
 }
 

@@ -198,6 +198,42 @@ fn one_busy_name_is_handed_on_until_everybody_had_it() {
 }
 
 #[test]
+fn nothing_is_added_to_a_closed_directory_among_names_that_come_and_go() {
+    explore(|| {
+        let names = NameLocks::with_buckets(1);
+        let (closing, added) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let shared = Arc::new((names, closing, added));
+        let (seen, found) = (Arc::clone(&shared), Arc::new(AtomicUsize::new(0)));
+        let finding = Arc::clone(&found);
+        in_threads(6, move |number| {
+            let (names, closing, added) = &*shared;
+            match number {
+                0 => {
+                    closing.store(true, Ordering::SeqCst);
+                    names.drain(1);
+                    finding.store(added.load(Ordering::SeqCst), Ordering::SeqCst);
+                }
+                1..4 => {
+                    for name in [b"a", b"b"] {
+                        let _guard = names.lock(1, name);
+                        if !closing.load(Ordering::SeqCst) {
+                            thread::yield_now();
+                            added.fetch_add(1, Ordering::SeqCst);
+                        }
+                    }
+                }
+                4 => drop(names.lock_two((2, b"a"), (1, b"a"))),
+                _ => (0..2).for_each(|_| drop(names.lock_shared(2, b"b"))),
+            }
+        });
+        assert_eq!(seen.2.load(Ordering::SeqCst), found.load(Ordering::SeqCst));
+        // Nobody has left anything behind.
+        seen.0.drain(1);
+        drop(seen.0.lock_two((1, b"a"), (2, b"b")));
+    });
+}
+
+#[test]
 fn nested_locks_keep_their_promises_over_the_model() {
     explore(|| {
         let shared = Arc::new((Mutex::new(&OUTER, 0), RwLock::new(&INNER, (0, 0))));

@@ -6,9 +6,10 @@
 //!
 //! **Removing a directory** must not race with adding names to it. Each directory has a [`Gate`]. Whoever adds a
 //! name takes the name's lock and then looks at the gate; whoever removes the directory first closes its gate, then
-//! waits until every name that is locked in it at that moment has been let go. Both go through the mutex of the
-//! name's bucket, so either the one who adds sees the closed gate, or the one who removes sees the locked name, waits
-//! for it, and finds the directory not empty. Adding costs one load of a cache line that nobody writes.
+//! waits until every name that is locked in it at that moment has been let go. Both change the word of the name's
+//! bucket or go through its mutex, so either the one who adds sees the closed gate, or the one who removes sees the
+//! locked name, waits for it, and finds the directory not empty. Adding costs one load of a cache line that nobody
+//! writes.
 //!
 //! | gate      | means                                     | who adds a name          |
 //! | --------- | ----------------------------------------- | ------------------------ |
@@ -17,7 +18,7 @@
 //! | `REMOVED` | it is gone                                | is told so               |
 //!
 //! Lock order: the rename lock, then a gate, then names (or, in the plain form, directories). Nobody waits for a
-//! gate while holding a name, so who waits for names can count on their being let go.
+//! gate while holding a name, in whichever directory, so who waits for names can count on their being let go.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

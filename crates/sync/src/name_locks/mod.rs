@@ -2,33 +2,35 @@
 //!
 //! The namespace layer takes them instead of a lock on the directory: create, unlink and rename lock the names
 //! they change, a lookup that has to read the directory shares its name. Only names that are locked right now
-//! have an entry, in a bucket chosen by hash; a bucket's own lock is held for a few instructions and never while
-//! anybody sleeps. Waiters queue at the entry of their name, first come first served, and a release hands the
-//! name over: it wakes exactly the one waiter that has it now (or the readers that share it), which need not
-//! fight for it again.
+//! take any room, in a bucket chosen by hash. As long as one thread alone has a name in a bucket, that name is in the
+//! bucket's word, taken and released by one atomic operation each. When a second one comes, they go by a list under
+//! the bucket's mutex, which is held for a few instructions and never while anybody sleeps. Waiters queue at their
+//! name, first come first served, and a release hands the name over: it wakes exactly the one waiter that has it now
+//! (or the readers that share it), which need not fight for it again.
 //!
-//! A name is known by its directory and 64 bits of hash. Two names of one hash share a lock, which costs a wait that
-//! was not needed, once in a very long while; in return a locked name takes 40 bytes, which move between processors
-//! together with the bucket.
+//! - `key`: what a name is known by.
+//! - `bucket`: the word, its states and their memory ordering.
+//! - `names`: the list and its queues.
 //!
-//! Lock order: class [`order::NAME`]; two names only through [`NameLocks::lock_two`], which orders them by
-//! directory, then hash. Names are compared as bytes: a directory that folds case locks the folded form.
+//! Lock order: class [`order::NAME`]; two names only through [`NameLocks::lock_two`], which orders them by key.
 
-use std::collections::VecDeque;
+mod bucket;
+mod key;
+mod names;
+
 use std::fmt;
-use std::hash::BuildHasher;
 use std::marker::PhantomData;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
-use foldhash::fast::FixedState;
-use smallvec::SmallVec;
-
+use self::bucket::Bucket;
+use self::key::{DirectoryTag, Key};
+use self::names::{EntryId, Released};
 use crate::held::Held;
 use crate::order;
-use crate::primitives::{Deadline, Mutex};
-use crate::stats::probe::{Hold, LastCpu, Wait};
+use crate::primitives::Deadline;
+use crate::stats::probe::{Hold, Wait};
 use crate::stats::{self, Mode};
 use crate::waiter::Waiter;
 
@@ -41,61 +43,12 @@ pub struct NameLocks {
     buckets: Box<[Bucket]>,
 }
 
-/// The locked names of one hash bucket; alone on its cache lines, which processors fetch in pairs.
-#[repr(align(128))]
-struct Bucket {
-    /// Where a name of this bucket was last taken while measured: the bucket is what moves between processors.
-    last_cpu: LastCpu,
-    names: Mutex<Names>,
-}
-
-struct Names {
-    next_id: EntryId,
-    /// In no order. Seldom more than one: as many as there are threads at work in this bucket.
-    entries: SmallVec<[Entry; 1]>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct EntryId(u64);
-
-/// A name that is locked.
-struct Entry {
-    id: EntryId,
-    key: Key,
-    /// How it is held now.
-    mode: Mode,
-    /// By how many; never 0, and 1 if exclusive.
-    holders: u32,
-    /// In the order they came; most names are never waited for.
-    queue: Option<Box<VecDeque<Queued>>>,
-}
-
-struct Queued {
-    mode: Mode,
-    waiter: Arc<Waiter>,
-}
-
-/// What a name is known by, in the order in which two are locked.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    directory: u64,
-    hash: u64,
-}
-
-/// What became of a name that a holder let go.
-enum Released {
-    StillShared,
-    /// Its entry, to be freed outside the bucket's lock.
-    Free(Entry),
-    /// It belongs to these now, who must be woken.
-    HandedOver(Vec<Arc<Waiter>>),
-}
-
 /// A locked name, until dropped. Stays on its thread.
 #[must_use = "the name is unlocked when the guard is dropped"]
 pub struct NameGuard<'a> {
     bucket: &'a Bucket,
-    id: EntryId,
+    key: Key,
+    mode: Mode,
     // In this order: unlocked by `drop`, then counted and taken off the thread's stack.
     hold: Option<Hold>,
     _held: Held,
@@ -129,6 +82,7 @@ impl NameLocks {
     ///
     /// # Panics
     /// In debug builds, if the thread holds a name or a lock of the same or a higher rank than names have.
+    #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self, directory: u64, name: &[u8]) -> NameGuard<'_> {
         self.acquire(Key::new(directory, name), Mode::Exclusive, 0)
@@ -138,6 +92,7 @@ impl NameLocks {
     ///
     /// # Panics
     /// As [`lock`](Self::lock).
+    #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock_shared(&self, directory: u64, name: &[u8]) -> NameGuard<'_> {
         self.acquire(Key::new(directory, name), Mode::Shared, 0)
@@ -157,58 +112,74 @@ impl NameLocks {
     }
 
     /// Waits until every name of `directory` that is locked at this moment has been let go, once for each. Names
-    /// that are locked later are not waited for.
+    /// that are locked later are not waited for; whoever locks them sees what the caller did before, even by a
+    /// relaxed load. One in a million of other directories is taken for this one, so nobody may hold a name of any
+    /// directory while waiting for the caller.
     ///
     /// # Panics
     /// As [`lock`](Self::lock).
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn drain(&self, directory: u64) {
+        let _held = Held::before_wait(&order::NAME, 0);
+        let directory = DirectoryTag::of(directory);
         for bucket in &self.buckets {
             // The entries still to be waited for: numbers rise, and a name that is handed on keeps its number.
-            let (mut next, mut end) = (0, None);
-            loop {
-                let held = Held::before_wait(&order::NAME, 0);
-                let mut names = bucket.names.lock();
-                let end = *end.get_or_insert(names.next_id.0);
-                let locked = names.entries.iter_mut().filter(|entry| entry.key.directory == directory);
-                let waited_for = locked.filter(|entry| (next..end).contains(&entry.id.0));
-                let Some(entry) = waited_for.min_by_key(|entry| entry.id.0) else { break };
+            let (mut next, mut end) = (EntryId::FIRST, None);
+            while !bucket.pass_if_free() {
+                let mut names = bucket.inflate();
+                let end = *end.get_or_insert(names.next_id());
+                let locked = names.entries_mut().filter(|entry| entry.key.directory() == directory);
+                let waited_for = locked.filter(|entry| (next..end).contains(&entry.id));
+                let Some(entry) = waited_for.min_by_key(|entry| entry.id) else { break };
                 // As one more who shares the name, and lets it go at once.
-                let waiter = Waiter::for_this_thread();
-                entry.enqueue(Queued { mode: Mode::Shared, waiter: Arc::clone(&waiter) });
-                let id = entry.id;
-                next = id.0 + 1;
+                let (waiter, key) = (Waiter::for_this_thread(), entry.key);
+                entry.enqueue(Mode::Shared, Arc::clone(&waiter));
+                next = entry.id.next();
                 drop(names);
                 waiter.sleep(Deadline::NEVER);
-                drop(NameGuard { bucket, id, hold: None, _held: held, _not_send: PhantomData });
+                release_among_others(bucket, key);
             }
         }
     }
 
+    #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     fn acquire(&self, key: Key, mode: Mode, subclass: u32) -> NameGuard<'_> {
         let held = Held::before_wait(&order::NAME, subclass);
-        // The number of buckets is a power of two.
-        let bucket = &self.buckets[key.hash as usize & (self.buckets.len() - 1)];
-        let mut names = bucket.names.lock();
-        let (id, wait) = match names.try_take(key, mode) {
-            Ok(id) => {
-                drop(names);
-                (id, None)
-            }
-            Err(busy) => {
-                let wait = stats::is_enabled().then(|| Wait::begin(&bucket.last_cpu));
-                let waiter = Waiter::for_this_thread();
-                busy.enqueue(Queued { mode, waiter: Arc::clone(&waiter) });
-                let id = busy.id;
-                drop(names);
-                waiter.sleep(Deadline::NEVER);
-                (id, wait)
-            }
-        };
+        let bucket = self.bucket(key);
+        let wait = if bucket.try_take_alone(key, mode) { None } else { take_among_others(bucket, key, mode) };
         let hold =
             stats::is_enabled().then(|| Hold::begin(&order::NAME, mode, &bucket.last_cpu, wait.as_ref()));
-        NameGuard { bucket, id, hold, _held: held, _not_send: PhantomData }
+        NameGuard { bucket, key, mode, hold, _held: held, _not_send: PhantomData }
+    }
+
+    fn bucket(&self, key: Key) -> &Bucket {
+        &self.buckets[key.bucket(self.buckets.len())]
+    }
+}
+
+/// Takes a name in a bucket where somebody else has one, perhaps the same. Gives back the wait if it is measured.
+#[cold]
+fn take_among_others(bucket: &Bucket, key: Key, mode: Mode) -> Option<Wait> {
+    let mut names = bucket.inflate();
+    let busy = names.try_take(key, mode).err()?;
+    let wait = stats::is_enabled().then(|| Wait::begin(&bucket.last_cpu));
+    let waiter = Waiter::for_this_thread();
+    busy.enqueue(mode, Arc::clone(&waiter));
+    drop(names);
+    waiter.sleep(Deadline::NEVER);
+    wait
+}
+
+/// Lets a name go that is in its bucket's list.
+#[cold]
+fn release_among_others(bucket: &Bucket, key: Key) {
+    let released = bucket.inflate().release(key);
+    // Without the bucket's mutex: a woken thread may want it at once.
+    match released {
+        Released::StillShared => {}
+        Released::Free(entry) => drop(entry),
+        Released::HandedOver(waiters) => waiters.iter().for_each(|waiter| waiter.wake()),
     }
 }
 
@@ -237,101 +208,14 @@ impl fmt::Debug for NamePairGuard<'_> {
 }
 
 impl Drop for NameGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(hold) = &mut self.hold {
             hold.end();
         }
-        let released = self.bucket.names.lock().release(self.id);
-        // Without the bucket's lock: a woken thread may want it at once.
-        match released {
-            Released::StillShared => {}
-            Released::Free(entry) => drop(entry),
-            Released::HandedOver(waiters) => waiters.iter().for_each(|waiter| waiter.wake()),
+        if !self.bucket.release_alone(self.key, self.mode) {
+            release_among_others(self.bucket, self.key);
         }
-    }
-}
-
-impl Key {
-    fn new(directory: u64, name: &[u8]) -> Self {
-        // Unkeyed: a bucket holds only names locked at this moment, so nobody can fill it from outside.
-        let hash = FixedState::default().hash_one((directory, name));
-        Self { directory, hash }
-    }
-}
-
-impl Bucket {
-    fn new() -> Self {
-        Self {
-            last_cpu: LastCpu::unknown(),
-            names: Mutex::new(Names { next_id: EntryId(0), entries: SmallVec::new() }),
-        }
-    }
-}
-
-impl Names {
-    /// Takes a name that is free, or shared and to be shared. Otherwise its entry, to queue at.
-    fn try_take(&mut self, key: Key, mode: Mode) -> Result<EntryId, &mut Entry> {
-        let Some(at) = self.entries.iter().position(|entry| entry.key == key) else {
-            let id = self.next_id;
-            self.next_id = EntryId(id.0 + 1);
-            self.entries.push(Entry::new(id, key, mode));
-            return Ok(id);
-        };
-        let entry = &mut self.entries[at];
-        // Readers do not overtake those who queue.
-        if mode == Mode::Shared && entry.mode == Mode::Shared && entry.queue.is_none() {
-            entry.holders += 1;
-            return Ok(entry.id);
-        }
-        Err(entry)
-    }
-
-    /// Lets one holder of the name go.
-    fn release(&mut self, id: EntryId) -> Released {
-        let at = self.entries.iter().position(|entry| entry.id == id).expect("a held name has an entry");
-        let entry = &mut self.entries[at];
-        entry.holders -= 1;
-        if entry.holders > 0 {
-            return Released::StillShared;
-        }
-        let heirs = entry.hand_over();
-        if heirs.is_empty() {
-            return Released::Free(self.entries.swap_remove(at));
-        }
-        Released::HandedOver(heirs)
-    }
-}
-
-impl Entry {
-    fn new(id: EntryId, key: Key, mode: Mode) -> Self {
-        Self { id, key, mode, holders: 1, queue: None }
-    }
-
-    fn enqueue(&mut self, queued: Queued) {
-        self.queue.get_or_insert_default().push_back(queued);
-    }
-
-    /// Gives the name, which nobody holds now, to the first in the queue, or to all the readers at its head.
-    fn hand_over(&mut self) -> Vec<Arc<Waiter>> {
-        let Some(queue) = &mut self.queue else {
-            return Vec::new();
-        };
-        // A queue is there only while somebody is in it.
-        let mut heirs = Vec::new();
-        if let Some(first) = queue.pop_front() {
-            self.mode = first.mode;
-            heirs.push(first.waiter);
-        }
-        if self.mode == Mode::Shared {
-            while let Some(next) = queue.pop_front_if(|next| next.mode == Mode::Shared) {
-                heirs.push(next.waiter);
-            }
-        }
-        self.holders = heirs.len() as u32;
-        if queue.is_empty() {
-            self.queue = None;
-        }
-        heirs
     }
 }
 
@@ -343,27 +227,15 @@ mod tests {
 
     use super::*;
 
-    /// How many threads queue for a name.
-    fn queued(locks: &NameLocks, directory: u64, name: &[u8]) -> usize {
-        let key = Key::new(directory, name);
-        let bucket = &locks.buckets[key.hash as usize & (locks.buckets.len() - 1)];
-        let names = bucket.names.lock();
-        names
-            .entries
-            .iter()
-            .find(|entry| entry.key == key)
-            .and_then(|entry| entry.queue.as_ref())
-            .map_or(0, |queue| queue.len())
-    }
-
     fn until_queued(locks: &NameLocks, name: &[u8], count: usize) {
-        while queued(locks, 1, name) != count {
+        let key = Key::new(1, name);
+        while locks.bucket(key).queued(key) != count {
             thread::yield_now();
         }
     }
 
     fn is_empty(locks: &NameLocks) -> bool {
-        locks.buckets.iter().all(|bucket| bucket.names.lock().entries.is_empty())
+        locks.buckets.iter().all(Bucket::is_free)
     }
 
     #[test]
@@ -502,22 +374,6 @@ mod tests {
         assert!(pair._second.is_none());
         drop(pair);
         assert!(is_empty(&locks));
-    }
-
-    #[test]
-    fn keys_order_by_directory_then_hash() {
-        let key = |directory, hash| Key { directory, hash };
-        assert!(key(1, 9) < key(2, 0));
-        assert!(key(1, 1) < key(1, 2));
-    }
-
-    #[test]
-    fn names_of_one_hash_share_a_lock_and_directories_do_not() {
-        let mut names = Names { next_id: EntryId(0), entries: SmallVec::new() };
-        let key = |directory| Key { directory, hash: 5 };
-        assert!(names.try_take(key(1), Mode::Exclusive).is_ok());
-        assert!(names.try_take(key(1), Mode::Exclusive).is_err());
-        assert!(names.try_take(key(2), Mode::Exclusive).is_ok());
     }
 
     #[test]
