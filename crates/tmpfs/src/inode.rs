@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use undercroft_sync::{RwLock, order};
@@ -26,6 +26,8 @@ pub(crate) struct TmpInode {
     home: Arc<Home>,
     /// Number of names; or [`LINKABLE`].
     links: AtomicU32,
+    /// Is in the table of numbers without having a name.
+    known_unnamed: AtomicBool,
     meta: Meta,
     body: Body,
     /// Made when the first one is set.
@@ -80,6 +82,7 @@ impl TmpInode {
             ino,
             home,
             links: AtomicU32::new(0),
+            known_unnamed: AtomicBool::new(false),
             meta: Meta::new(new.permissions, new.uid, new.gid, moment),
             body,
             xattrs: OnceLock::new(),
@@ -88,7 +91,7 @@ impl TmpInode {
             let xattrs = new.xattrs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
             let _ = inode.xattrs.set(Box::new(RwLock::new(&order::XATTRS, xattrs)));
         }
-        Ok(Node::kept(ino, new.kind.file_type(), Arc::new(inode)))
+        Ok(Node::kept(ino, new.kind.file_type(), inode))
     }
 
     pub(crate) fn ino(&self) -> Ino {
@@ -123,6 +126,11 @@ impl TmpInode {
     /// May get its first name later.
     pub(crate) fn make_linkable(&self) {
         self.links.store(LINKABLE, Ordering::Relaxed);
+    }
+
+    /// Is found by number until it is gone, though it has no name.
+    pub(crate) fn stay_known(&self) {
+        self.known_unnamed.store(true, Ordering::Relaxed);
     }
 
     /// One name more. Tells whether it is the first.
@@ -173,7 +181,9 @@ impl Drop for TmpInode {
             contents.clear(self.home.pages());
         }
         self.home.inodes().give(1);
-        self.home.forget(self.ino);
+        if *self.known_unnamed.get_mut() {
+            self.home.forget(self.ino);
+        }
     }
 }
 

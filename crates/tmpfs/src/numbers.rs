@@ -3,8 +3,8 @@
 //! A number is never used twice. Each group of threads takes a run of numbers at a time, so that new inodes need no
 //! counter that everybody writes to, and the inodes that one thread makes fall into one shard of the table.
 //!
-//! The table owns every inode that has a name (the directories own nothing), and knows those that have lost their
-//! last name for as long as somebody uses them, so that they are found by number, as file handles need it.
+//! The table owns every inode that has a name (the directories own nothing), and knows those that lost their last
+//! name while somebody was using them, so that they are found by number, as file handles need it.
 //!
 //! Locks: one shard (`numbers`) at a time; nothing is locked and no node dropped while it is held.
 
@@ -81,14 +81,14 @@ impl Numbers {
         drop(before);
     }
 
-    /// The inode has no name yet, or has lost its last.
-    pub(crate) fn unname(&self, node: &Arc<Node>) {
+    /// The inode has no name, and is in use: it stays known until it is [forgotten](Self::forget).
+    pub(crate) fn know_unnamed(&self, node: &Arc<Node>) {
         let known = Known::Unnamed(Arc::downgrade(node));
         let before = self.shard(node.ino()).lock().insert(node.ino().0, known);
         drop(before);
     }
 
-    /// The inode is gone.
+    /// The inode has lost its last name, or is gone.
     pub(crate) fn forget(&self, ino: Ino) {
         let mut shard = self.shard(ino).lock();
         let forgotten = shard.remove(&ino.0);

@@ -75,12 +75,12 @@ impl Home {
         self.shared.numbers.name(node);
     }
 
-    /// The inode has no name yet, or has lost its last.
-    pub(crate) fn unname(&self, node: &Arc<Node>) {
-        self.shared.numbers.unname(node);
+    /// The inode has no name, and is in use.
+    pub(crate) fn know_unnamed(&self, node: &Arc<Node>) {
+        self.shared.numbers.know_unnamed(node);
     }
 
-    /// The inode is gone.
+    /// The inode has lost its last name, or is gone.
     pub(crate) fn forget(&self, ino: Ino) {
         self.shared.numbers.forget(ino);
     }

@@ -118,7 +118,7 @@ impl InodeCache {
         }
         match fs.read_inode(ino) {
             Ok(inode) => {
-                let node = Node::new(ino, inode, Arc::downgrade(shard), &self.names);
+                let node = Node::cached(ino, inode, Arc::downgrade(shard), &self.names);
                 *loaded = Some(Arc::clone(&node));
                 drop(loaded);
                 shard.publish(&load, &node, keep);
@@ -281,6 +281,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::cached_inode::CachedInode;
     use crate::conformance::{Content, Object, Tree, mix};
     use crate::memory_fs::{MemoryFs, ROOT};
     use crate::{Error, Vfs};
@@ -325,7 +326,7 @@ mod tests {
         for &ino in &inos {
             vfs.node(ino).unwrap();
         }
-        let per_node = size_of::<Node>() + fs.inode_bytes + OVERHEAD_BYTES;
+        let per_node = size_of::<Node<CachedInode>>() + fs.inode_bytes + OVERHEAD_BYTES;
         let (live, fit) = (fs.live_handles(), bound / per_node);
         // Shards fill unevenly only before they are full.
         assert!(live <= fit && live > fit * 8 / 10, "{live} nodes live, {fit} fit");

@@ -10,6 +10,7 @@
 mod acl;
 mod attr;
 mod attributes;
+mod cached_inode;
 mod change;
 pub mod clock;
 #[cfg(any(test, feature = "conformance"))]

@@ -20,6 +20,7 @@ use std::sync::{Arc, Weak};
 
 use undercroft_sync::{Mutex, RwLock, order};
 
+use crate::cached_inode::CachedInode;
 use crate::{Ino, Node};
 
 /// What is common to all directories of a mounted filesystem.
@@ -64,7 +65,7 @@ pub(crate) enum Known {
 
 /// What an entry costs beside its name: the table's slot and, in the worst case, the memory of a dead node
 /// that its weak handle holds.
-const ENTRY_BYTES: usize = size_of::<(Box<[u8]>, Child)>() + 32 + size_of::<Node>();
+const ENTRY_BYTES: usize = size_of::<(Box<[u8]>, Child)>() + 32 + size_of::<Node<CachedInode>>();
 
 impl NameCache {
     pub(crate) fn new(bound_bytes: usize) -> Arc<Self> {

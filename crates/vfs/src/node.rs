@@ -2,7 +2,7 @@
 //!
 //! Users get nodes from [`Vfs`](crate::Vfs) as `Arc<Node>`. While anybody holds the node of an inode number,
 //! asking for the number again gives the same node: the inode cache's table knows every live node, and a node
-//! leaves that table after the filesystem's handle is dropped. Dropping the last handle of a node takes the lock
+//! leaves that table after the filesystem's handle is dropped (see `cached_inode.rs`). Dropping the last handle of a node takes the lock
 //! of one inode cache shard, so no lock of a later class may be held then.
 
 use std::any::Any;
@@ -14,14 +14,16 @@ use std::sync::{Arc, Weak};
 use undercroft_sync::{RwLock, order};
 
 use crate::acl::AclCell;
+use crate::cached_inode::CachedInode;
 use crate::inode_cache::{Departure, Shard};
 use crate::name_cache::{Children, NameCache};
 use crate::namespace::Gate;
 use crate::{Attr, DirEntry, DirOffset, Error, Extent, FileType, Ino, Inode, Ownership, Result};
 
 /// A live inode, shared by everybody who uses it.
-pub struct Node {
-    inode: Arc<dyn Inode>,
+///
+/// The filesystem's inode lies in the same memory. Users need not know its type: `Node` alone is a node of any.
+pub struct Node<I: ?Sized = dyn Inode> {
     ino: Ino,
     kind: FileType,
     /// Used since the inode cache's clock last passed.
@@ -33,9 +35,7 @@ pub struct Node {
     state: RwLock<()>,
     /// Only directories have one.
     directory: Option<Box<Directory>>,
-    /// Last, since fields are dropped in this order: the number is free again after the inode is dropped. A node
-    /// that its filesystem keeps is in no cache.
-    _departure: Option<Box<Departure>>,
+    inode: I,
 }
 
 /// What only directories have.
@@ -71,44 +71,21 @@ impl Directory {
     }
 }
 
-impl Node {
-    pub(crate) fn new(
-        ino: Ino,
-        inode: Arc<dyn Inode>,
-        home: Weak<Shard>,
-        names: &Arc<NameCache>,
-    ) -> Arc<Self> {
-        let kind = inode.attr().kind;
-        Arc::new_cyclic(|this| {
-            let directory = (kind == FileType::Directory).then(|| {
-                let children = Children::new(Weak::clone(this), Arc::clone(names));
-                Directory::new(Weak::clone(this), Some(children))
-            });
-            Self::with(inode, ino, kind, directory, Some(Box::new(Departure::new(ino, home))))
-        })
-    }
-
-    /// The node of an inode whose filesystem [keeps nodes](crate::FileSystem::keeps_nodes). The filesystem makes
-    /// one for each inode and answers with it for as long as the inode lives.
-    #[must_use]
-    pub fn kept(ino: Ino, kind: FileType, inode: Arc<dyn Inode>) -> Arc<Self> {
+impl<I: Inode> Node<I> {
+    fn make(ino: Ino, kind: FileType, inode: I, names: Option<&Arc<NameCache>>) -> Arc<Node> {
         if kind != FileType::Directory {
-            return Arc::new(Self::with(inode, ino, kind, None, None));
+            return Arc::new(Self::with(ino, kind, None, inode));
         }
-        Arc::new_cyclic(|this| {
-            Self::with(inode, ino, kind, Some(Directory::new(Weak::clone(this), None)), None)
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let this: Weak<Self> = Weak::clone(this);
+            let this: Weak<Node> = this;
+            let children = names.map(|names| Children::new(Weak::clone(&this), Arc::clone(names)));
+            Self::with(ino, kind, Some(Directory::new(this, children)), inode)
         })
     }
 
-    fn with(
-        inode: Arc<dyn Inode>,
-        ino: Ino,
-        kind: FileType,
-        directory: Option<Box<Directory>>,
-        departure: Option<Box<Departure>>,
-    ) -> Self {
+    fn with(ino: Ino, kind: FileType, directory: Option<Box<Directory>>, inode: I) -> Self {
         Self {
-            inode,
             ino,
             kind,
             referenced: AtomicBool::new(false),
@@ -116,8 +93,29 @@ impl Node {
             acl: AclCell::new(),
             state: RwLock::new(&order::INODE, ()),
             directory,
-            _departure: departure,
+            inode,
         }
+    }
+}
+
+impl Node {
+    /// The node of an inode that the inode cache looks after.
+    pub(crate) fn cached(
+        ino: Ino,
+        inode: Arc<dyn Inode>,
+        home: Weak<Shard>,
+        names: &Arc<NameCache>,
+    ) -> Arc<Self> {
+        let kind = inode.attr().kind;
+        let inode = CachedInode::new(inode, Departure::new(ino, home));
+        Node::make(ino, kind, inode, Some(names))
+    }
+
+    /// The node of an inode whose filesystem [keeps nodes](crate::FileSystem::keeps_nodes). The filesystem makes
+    /// one for each inode and answers with it for as long as the inode lives.
+    #[must_use]
+    pub fn kept<I: Inode>(ino: Ino, kind: FileType, inode: I) -> Arc<Self> {
+        Node::make(ino, kind, inode, None)
     }
 
     /// The inode's number.
@@ -214,13 +212,16 @@ impl Node {
     /// # Errors
     /// [`CrossDevice`](Error::CrossDevice) for the inode of another kind of filesystem.
     pub fn inode_as<T: Inode>(&self) -> Result<&T> {
-        let inode: &dyn Any = &*self.inode;
+        let inode: &dyn Any = match (&self.inode as &dyn Any).downcast_ref::<CachedInode>() {
+            Some(cached) => cached.inode(),
+            None => &self.inode,
+        };
         inode.downcast_ref().ok_or(Error::CrossDevice)
     }
 
     /// What the filesystem handed out.
     pub(crate) fn inode(&self) -> &dyn Inode {
-        &*self.inode
+        &self.inode
     }
 
     /// What only a directory has.
@@ -263,7 +264,7 @@ impl Node {
     /// by the name cache.
     pub(crate) fn memory_bytes(&self) -> usize {
         let directory = if self.directory.is_some() { size_of::<Directory>() } else { 0 };
-        size_of::<Self>() + size_of::<Departure>() + directory + self.inode.memory_bytes()
+        size_of_val(self) + directory + self.inode.memory_bytes()
     }
 }
 

@@ -1,0 +1,148 @@
+//! An inode that the inode cache looks after: what the filesystem handed out, and its way out of the cache's table.
+//!
+//! Passes every call on. It is there because a node's inode is the last thing in its memory, and the number must be
+//! free again only after the inode has been dropped.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::inode_cache::Departure;
+use crate::{
+    Attr, AttrChange, DirEntry, DirOffset, Durable, Extent, Found, Inode, NewInode, Node, Ownership, Result,
+    SpaceChange, XattrMode,
+};
+
+pub(crate) struct CachedInode {
+    inode: Arc<dyn Inode>,
+    /// Last, since fields are dropped in this order.
+    _departure: Departure,
+}
+
+impl CachedInode {
+    pub(crate) fn new(inode: Arc<dyn Inode>, departure: Departure) -> Self {
+        Self { inode, _departure: departure }
+    }
+
+    pub(crate) fn inode(&self) -> &dyn Inode {
+        &*self.inode
+    }
+}
+
+impl Inode for CachedInode {
+    fn attr(&self) -> Attr {
+        self.inode.attr()
+    }
+
+    fn ownership(&self) -> Ownership {
+        self.inode.ownership()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.inode.memory_bytes()
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
+        self.inode.lookup(name)
+    }
+
+    fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()> {
+        self.inode.read_dir(from, sink)
+    }
+
+    fn read_link(&self) -> Result<Vec<u8>> {
+        self.inode.read_link()
+    }
+
+    fn map(&self, offset: u64) -> Result<Extent> {
+        self.inode.map(offset)
+    }
+
+    fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.inode.xattr(name)
+    }
+
+    fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
+        self.inode.list_xattrs()
+    }
+
+    fn create(&self, name: &[u8], new: &NewInode<'_>) -> Result<Found> {
+        self.inode.create(name, new)
+    }
+
+    fn create_unnamed(&self, new: &NewInode<'_>) -> Result<Found> {
+        self.inode.create_unnamed(new)
+    }
+
+    fn link(&self, name: &[u8], node: &Arc<Node>) -> Result<()> {
+        self.inode.link(name, node)
+    }
+
+    fn unlink(&self, name: &[u8], victim: &Arc<Node>) -> Result<()> {
+        self.inode.unlink(name, victim)
+    }
+
+    fn rename(
+        &self,
+        name: &[u8],
+        moved: &Arc<Node>,
+        to: &Node,
+        to_name: &[u8],
+        replaced: Option<&Arc<Node>>,
+        whiteout: Option<&NewInode<'_>>,
+    ) -> Result<()> {
+        self.inode.rename(name, moved, to, to_name, replaced, whiteout)
+    }
+
+    fn exchange(
+        &self,
+        name: &[u8],
+        one: &Arc<Node>,
+        to: &Node,
+        to_name: &[u8],
+        other: &Arc<Node>,
+    ) -> Result<()> {
+        self.inode.exchange(name, one, to, to_name, other)
+    }
+
+    fn set_attr(&self, change: &AttrChange) -> Result<()> {
+        self.inode.set_attr(change)
+    }
+
+    fn set_xattr(
+        &self,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: XattrMode,
+        attributes: &AttrChange,
+    ) -> Result<()> {
+        self.inode.set_xattr(name, value, mode, attributes)
+    }
+
+    fn prepare_write(&self, offset: u64, len: u64) -> Result<Extent> {
+        self.inode.prepare_write(offset, len)
+    }
+
+    fn finish_write(&self, offset: u64, len: u64, size: u64) -> Result<()> {
+        self.inode.finish_write(offset, len, size)
+    }
+
+    fn read_kept(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.inode.read_kept(offset, buf)
+    }
+
+    fn write_kept(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.inode.write_kept(offset, data)
+    }
+
+    fn set_size(&self, size: u64) -> Result<()> {
+        self.inode.set_size(size)
+    }
+
+    fn change_space(&self, change: SpaceChange, offset: u64, len: u64, size: u64) -> Result<()> {
+        self.inode.change_space(change, offset, len, size)
+    }
+
+    fn sync(&self, what: Durable) -> Result<()> {
+        self.inode.sync(what)
+    }
+}
