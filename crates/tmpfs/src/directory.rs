@@ -127,7 +127,10 @@ pub(crate) fn read_dir(
 pub(crate) fn create(dir: &TmpInode, name: &[u8], new: &NewInode<'_>) -> Result<Arc<Node>> {
     let moment = Coarse::now();
     let directory = dir.directory()?;
-    let node = TmpInode::make(dir.home().here(), new, Some(dir.ino()), moment)?;
+    let made = TmpInode::make(dir.home().here(), new, Some(dir.ino()), moment);
+    // That the name is there comes first.
+    let node = made
+        .map_err(|error| if directory.names.get(name, |_| ()).is_some() { Error::Exists } else { error })?;
     let inode: &TmpInode = node.inode_as()?;
     inode.set_links(if inode.is_directory() { 2 } else { 1 });
     dir.home().name(&node);

@@ -5,7 +5,7 @@
 //! their order are Linux's, so that an image answers here as it does mounted.
 
 use crate::acl::ACCESS_XATTR;
-use crate::{Attr, Credentials, Error, FileType, Node, Ownership, Result};
+use crate::{Attr, Credentials, Error, FileType, InodeFlags, Node, Ownership, Result};
 
 bitflags::bitflags! {
     /// What is wanted of a file, with the values of `access(2)`.
@@ -31,6 +31,10 @@ pub fn check_access(who: &Credentials, node: &Node, want: Access) -> Result<()> 
 
 /// [`check_access`] for who has the attributes at hand.
 pub(crate) fn check_access_of(who: &Credentials, node: &Node, attr: &Ownership, want: Access) -> Result<()> {
+    // Before anything else, for the superuser too.
+    if want.contains(Access::WRITE) && attr.flags.contains(InodeFlags::IMMUTABLE) {
+        return Err(Error::NotPermitted);
+    }
     if may_override(who, attr, want) || is_granted(who, node, attr, want)? {
         return Ok(());
     }

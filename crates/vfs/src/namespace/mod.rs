@@ -83,10 +83,15 @@ impl Vfs {
         self.check_new_name(name)?;
         let _name = self.locks().add(dir, name)?;
         self.may_add(who, dir, &dir.ownership(), name)?;
-        if node.kind() == FileType::Directory {
-            return Err(Error::NotPermitted);
+        let refused = if node.kind() == FileType::Directory {
+            Err(Error::NotPermitted)
+        } else {
+            check_nailed(&node.ownership())
+        };
+        if refused.is_err() && self.look_up_locked(who, dir, name).is_ok() {
+            return Err(Error::Exists);
         }
-        check_nailed(&node.ownership())?;
+        refused?;
         dir.inode().link(name, node)?;
         self.remember(dir, name, node);
         Ok(())
@@ -130,6 +135,7 @@ impl Vfs {
             b".." => return Err(Error::NotEmpty),
             _ => {}
         }
+        dir.directory()?;
         loop {
             check_access_of(who, dir, &dir.ownership(), Access::EXECUTE)?;
             let victim = self.lookup(dir, name)?;

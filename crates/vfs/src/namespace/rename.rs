@@ -62,7 +62,6 @@ impl Vfs {
         }
         from.dir.directory()?;
         to.dir.directory()?;
-        self.check_name(to.name)?;
         // Handles go after all locks.
         let mut handles = Vec::new();
         loop {
