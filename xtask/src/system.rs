@@ -69,6 +69,10 @@ const NEEDS: &[Need] = &[
     need("rsync", ["rsync"; 5]),
     need("qemu-img", ["qemu-utils", "qemu-img", "qemu-img", "qemu-img", "qemu-tools"]),
     need("tar", ["tar"; 5]),
+    need("git", ["git"; 5]),
+    need("sqlite3", ["sqlite3", "sqlite", "sqlite", "sqlite", "sqlite3"]),
+    need("fio", ["fio"; 5]),
+    need("stress-ng", ["stress-ng"; 5]),
     need("zstd", ["zstd"; 5]),
 ];
 

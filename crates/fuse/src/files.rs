@@ -60,14 +60,18 @@ impl Server {
         how: WriteHow,
     ) -> Result<usize> {
         let node = self.busy_node(id)?;
-        let file = self.vfs().open_node_for_writing(&node)?;
+        let file = if how.from_cache {
+            self.vfs().open_node_for_writing_back(&node)?
+        } else {
+            self.vfs().open_node_for_writing(&node)?
+        };
         if how.drop_privileges {
             self.drop_privileges(caller, &file)?;
         }
         if !how.from_cache && node.xattr(CAPABILITIES)?.is_some() {
             self.vfs().remove_xattr(&caller.credentials(), &node, CAPABILITIES)?;
         }
-        if how.flags & O_APPEND != 0 && node.attr().flags.contains(InodeFlags::APPEND) {
+        if !how.from_cache && how.flags & O_APPEND != 0 && node.attr().flags.contains(InodeFlags::APPEND) {
             return file.append(data).map(|(_, written)| written);
         }
         file.write_at(offset, data)

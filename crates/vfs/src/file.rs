@@ -28,17 +28,24 @@ pub struct File {
     device: Option<Device>,
     /// How large the file may become; `None` if it was opened for reading.
     limit: Option<u64>,
+    /// What is written was accepted before, whatever flags the file has by now.
+    accepted: bool,
 }
 
 impl File {
     /// Opens a node that is known to be a regular file, for reading.
     pub(crate) fn new(node: Arc<Node>, device: Option<Device>) -> Self {
-        Self { node, device, limit: None }
+        Self { node, device, limit: None, accepted: false }
     }
 
     /// The same, for writing as well, up to `limit` bytes.
     pub(crate) fn writing(self, limit: u64) -> Self {
         Self { limit: Some(limit), ..self }
+    }
+
+    /// The same, for bytes that somebody above accepted before the file got the flags it has.
+    pub(crate) fn accepted(self) -> Self {
+        Self { accepted: true, ..self }
     }
 
     /// The file's inode.
@@ -91,7 +98,7 @@ impl File {
         // A glance before the lock: who has to be alone should not queue up twice.
         if self.contains(offset, data) {
             let _state = self.node.state().read();
-            check_flags(&self.attr(), InodeFlags::APPEND)?;
+            self.check_writable()?;
             if self.contains(offset, data) {
                 let (written, stop) = data::write(self.backing(), offset, data, Hold::Shared);
                 match stop {
@@ -101,7 +108,7 @@ impl File {
             }
         }
         let _state = self.node.state().write();
-        check_flags(&self.attr(), InodeFlags::APPEND)?;
+        self.check_writable()?;
         let (written, stop) = self.write_alone(offset + done as u64, &data[done..])?;
         outcome(done + written, stop)
     }
@@ -235,6 +242,11 @@ impl File {
 
     fn limit(&self) -> Result<u64> {
         self.limit.ok_or(Error::InvalidArgument("the file was opened for reading"))
+    }
+
+    /// Refuses a write anywhere but at the end of a file that does not take it.
+    fn check_writable(&self) -> Result<()> {
+        if self.accepted { Ok(()) } else { check_flags(&self.attr(), InodeFlags::APPEND) }
     }
 
     /// Whether bytes at `offset` lie within the size. They do not overflow.

@@ -226,6 +226,19 @@ impl Vfs {
         Ok(self.open_node(node)?.writing(self.fs.limits().file_max_bytes))
     }
 
+    /// Opens a regular file for [`File::write_at`] of bytes that a cache above accepted earlier: a file that became
+    /// immutable or append-only since then takes them still.
+    ///
+    /// # Errors
+    /// [`ReadOnly`](Error::ReadOnly); otherwise as for [`open_node`](Self::open_node).
+    pub fn open_node_for_writing_back(&self, node: &Arc<Node>) -> Result<File> {
+        node.check_regular()?;
+        if self.fs.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        Ok(self.open_node(node)?.writing(self.fs.limits().file_max_bytes).accepted())
+    }
+
     /// The inode cache, for its tests.
     #[cfg(test)]
     pub(crate) fn inodes(&self) -> &InodeCache {

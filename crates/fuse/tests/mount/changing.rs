@@ -301,6 +301,27 @@ fn immutable_and_append_only_files_are_left_alone() {
     });
 }
 
+/// What the kernel has in its cache was accepted while the file could still be written to.
+#[test]
+fn bytes_written_before_a_file_was_frozen_are_kept() {
+    same_answers(|dir, answers| {
+        for flags in [IFlags::IMMUTABLE, IFlags::APPEND] {
+            let path = dir.join("file");
+            let mut file = File::create(&path).unwrap();
+            answers.note("write", file.write_all(&[7; 100_000]));
+            answers.call("set", set_flags(&path, flags));
+            answers.note("sync", file.sync_all());
+            answers.call("syncfs", rustix::fs::syncfs(File::open(dir).unwrap()));
+            // Out of the kernel's cache, so that what is read comes from where it was written back to.
+            let everything = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+            answers.call("forget", everything);
+            answers.note("content", fs::read(&path).map(|bytes| bytes == [7; 100_000]));
+            answers.call("clear", set_flags(&path, IFlags::empty()));
+            fs::remove_file(&path).unwrap();
+        }
+    });
+}
+
 #[test]
 fn the_time_of_creation_is_told() {
     let ours = Ours::new("");

@@ -261,7 +261,11 @@ impl Vfs {
             if at.ino() == self.root_ino() {
                 return Ok(false);
             }
-            at = self.lookup(&at, b"..")?;
+            at = match self.lookup(&at, b"..") {
+                // The directory was removed, and then its parent: nothing is above it any more.
+                Err(Error::Stale) => return Ok(false),
+                parent => parent?,
+            };
         }
         Err(Error::TooManySymlinks)
     }
