@@ -1,6 +1,7 @@
 //! Permissions: everything under `modes` and `acls` against many users, compared with a plain model.
 
 use super::check::{Check, show};
+use super::outcome::Finds;
 use super::tree::{Entry, Object};
 use crate::{Access, Credentials, Follow, check_access};
 

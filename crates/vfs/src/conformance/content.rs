@@ -1,6 +1,7 @@
 //! Bytes: reads at odd places, ends of files, and holes.
 
 use super::check::{Check, show};
+use super::outcome::Finds;
 use super::tree::{Content, Object, mix};
 use crate::File;
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use super::check::{Check, show};
+use super::outcome::Finds;
 use super::tree::{Entry, Object};
 use crate::{DirOffset, FileType, Ino, Node, Result};
 

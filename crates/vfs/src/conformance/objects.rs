@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::check::{Check, show};
+use super::outcome::Finds;
 use super::tree::{Entry, Object};
 use crate::{DeviceNumber, Ino, Node};
 

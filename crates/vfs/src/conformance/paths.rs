@@ -1,6 +1,7 @@
 //! Paths: dots, slashes, symbolic links and their limits.
 
 use super::check::{Check, show};
+use super::outcome::Finds;
 use super::tree::Object;
 use crate::{Credentials, Follow};
 

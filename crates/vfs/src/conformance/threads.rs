@@ -7,6 +7,7 @@ use std::thread;
 
 use super::check::{Check, show};
 use super::content::check_read;
+use super::outcome::Finds;
 use super::tree::{Object, mix};
 use crate::{Attr, DirOffset, FileType, Result, WalkEvent, WalkFlow, WalkOptions};
 
@@ -116,7 +117,7 @@ fn check_readers(check: &mut Check<'_>) {
     });
     check.equal(|| "readers that did not panic".to_owned(), &findings.len(), &THREADS);
     for finding in findings {
-        check.absorb(finding);
+        check.absorb(finding.outcome);
     }
 }
 

@@ -10,6 +10,7 @@ use undercroft_sync::thread;
 use super::history::Event;
 use super::model::{Answer, Name, Operation, Refusal, State};
 use super::search::{explain, wrong_listing};
+use crate::conformance::remove::remove_all;
 use crate::conformance::tree::mix;
 use crate::{Credentials, DirOffset, FileType, Ino, NewObject, Node, RenameFlags, Result, Vfs};
 
@@ -74,7 +75,7 @@ pub fn check_schedule(
     let start = State::new(&[tops[0].ino(), tops[1].ino()]);
     explain(start, &events, |end| check_end(vfs, end)).map_err(|wrong| show(&wrong))?;
     for top_name in [b"p", b"q"] {
-        remove_all(vfs, &who, top, top_name).map_err(|error| failed("removing what is left", &error))?;
+        remove_all(vfs, top, top_name).map_err(|error| failed("removing what is left", &error))?;
     }
     Ok(())
 }
@@ -110,26 +111,6 @@ fn check_end(vfs: &Vfs, end: &State) -> std::result::Result<(), String> {
         if count == 0 && vfs.node(ino).is_ok_and(|node| node.attr().links != 0) {
             return Err(format!("file {ino} has lost its names and still counts links"));
         }
-    }
-    Ok(())
-}
-
-fn remove_all(vfs: &Vfs, who: &Credentials, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
-    // With a stack of what is left: directories after what is in them.
-    let mut left = vec![(Arc::clone(dir), name.to_vec())];
-    while let Some((dir, name)) = left.last().cloned() {
-        let node = vfs.lookup(&dir, &name)?;
-        if node.kind() != FileType::Directory {
-            vfs.unlink(who, &dir, &name)?;
-            left.pop();
-            continue;
-        }
-        let names = list(&node)?;
-        if names.is_empty() {
-            vfs.rmdir(who, &dir, &name)?;
-            left.pop();
-        }
-        left.extend(names.into_iter().map(|(name, _)| (Arc::clone(&node), name_bytes(name))));
     }
     Ok(())
 }
