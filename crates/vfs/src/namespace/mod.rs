@@ -44,13 +44,11 @@ impl Vfs {
         let _name = self.locks().add(dir, name)?;
         let attr = dir.ownership();
         self.may_add(who, dir, &attr, name)?;
-        let node = settle(who, dir, &attr, object, |new| {
-            // Forgotten before it exists, so that nobody is told of an absence that is over.
+        settle(who, dir, &attr, object, |new| {
             let node = self.node_of(dir.inode().create(name, new)?)?;
             self.remember(dir, name, &node);
             Ok(node)
-        })?;
-        Ok(node)
+        })
     }
 
     /// Makes a regular file without a name, which goes with its last handle unless it is linked. It belongs to

@@ -86,9 +86,9 @@ impl Vfs {
         handles.extend(target.clone());
         let exchange = flags.contains(RenameFlags::EXCHANGE);
 
-        let _rename = self.lock_moves(from, to, &moved, target.as_ref());
-        // Judged when it is certain that both names are there; until the rename lock goes it stays true.
-        let ancestry = match _rename {
+        let moves = self.lock_moves(from, to, &moved, target.as_ref());
+        // Told only when it is certain that both names are there; until the rename lock goes it stays true.
+        let ancestry = match moves {
             Some(_) => self.judge_ancestry(from, to, &moved, target.as_ref(), exchange)?,
             None => None,
         };
