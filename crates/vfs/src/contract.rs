@@ -6,7 +6,8 @@
 //! **Changing names.** The caller holds the lock of every name that a call adds, removes or changes, in every
 //! directory it is called with, and has made sure that a directory to which a name is added is not being removed.
 //! So calls for one name never meet, calls for different names of one directory do, and the directory's own
-//! structure protects itself. Answers to `lookup` may be asked for at any time, without a lock.
+//! structure protects itself. An inode does not get a name while it loses another. Answers to `lookup` may be asked
+//! for at any time, without a lock.
 //!
 //! **Changing content.** The caller holds the inode's state: alone in [`set_size`](Inode::set_size),
 //! [`change_space`](Inode::change_space) and a write past the end, otherwise shared with others who write whole blocks

@@ -1,5 +1,8 @@
 //! The namespace: creating, linking and removing names, the same for every filesystem.
 //!
+//! An inode that gets another name has its state locked alone, one that loses a name shared: otherwise a file could
+//! lose its last name after a link to it was counted and before the link is there.
+//!
 //! Called with a directory's node and a name in it. Checks what POSIX has checked (the order of refusals is
 //! Linux's), settles whom a new object belongs to, locks the names that change (see `locks.rs`), lets the
 //! filesystem do its part, and tells the name cache. Moving names is in `rename.rs`.
@@ -90,6 +93,8 @@ impl Vfs {
             return Err(Error::Exists);
         }
         refused?;
+        // Nobody takes another of its names between its being counted and its being there.
+        let _state = node.state().write();
         dir.inode().link(name, node)?;
         self.remember(dir, name, node);
         Ok(())
@@ -114,6 +119,7 @@ impl Vfs {
             if victim.kind() == FileType::Directory {
                 return Err(Error::IsDirectory);
             }
+            let _state = victim.state().read();
             dir.inode().unlink(name, &victim)?;
             self.forget(dir, name);
         }

@@ -7,7 +7,7 @@
 //! made sure that no directory becomes its own ancestor. **A directory that is replaced** has its gate closed, as
 //! one that is removed.
 //!
-//! Lock order: rename lock, gate of the replaced directory, the two names.
+//! Lock order: rename lock, gate of the replaced directory, the two names, the state of what is replaced.
 
 use std::sync::Arc;
 
@@ -190,6 +190,8 @@ impl Vfs {
             self.forget_parent(other);
             return Ok(());
         }
+        // It may lose its last name; see `mod.rs`.
+        let _state = target.map(|target| target.state().read());
         let rename = |whiteout: Option<&NewInode<'_>>| {
             from.dir.inode().rename(from.name, moved, to.dir, to.name, target, whiteout)
         };
