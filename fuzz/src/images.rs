@@ -55,9 +55,7 @@ pub(crate) fn image(victim: Victim) -> &'static Image {
     static IMAGES: [OnceLock<Image>; 2] = [OnceLock::new(), OnceLock::new()];
     let packed = [CLEAN, DIRTY][victim as usize];
     IMAGES[victim as usize].get_or_init(|| {
-        let mut bytes = Vec::new();
-        let mut decoder = ruzstd::decoding::StreamingDecoder::new(packed).expect("a good frame");
-        decoder.read_to_end(&mut bytes).expect("a good frame");
+        let bytes = unpacked(packed);
         let device: Device = Arc::new(MemoryDevice::from_bytes(bytes.clone(), Access::ReadOnly));
         let fs = Ext4::open_read_only(Arc::clone(&device), OpenOptions::default()).expect("a good image");
         let mut image = Image { bytes, device, sites: Vec::new() };
@@ -66,4 +64,12 @@ pub(crate) fn image(victim: Victim) -> &'static Image {
         image.sites = sites;
         image
     })
+}
+
+/// What was packed by zstd.
+pub(crate) fn unpacked(packed: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut decoder = ruzstd::decoding::StreamingDecoder::new(packed).expect("a good frame");
+    decoder.read_to_end(&mut bytes).expect("a good frame");
+    bytes
 }

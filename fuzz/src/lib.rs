@@ -4,6 +4,7 @@
 mod damage;
 mod disk;
 mod images;
+mod member;
 mod mend;
 pub mod seeds;
 mod walk;
@@ -13,3 +14,4 @@ pub use damage::{
     SUPERBLOCK, XATTR_BLOCK, damage_anywhere, damage_one,
 };
 pub use disk::disk;
+pub use member::member;

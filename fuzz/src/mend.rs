@@ -59,6 +59,25 @@ pub(crate) fn gpt_header(disk: &mut [u8], header: usize) {
     }
 }
 
+/// Makes the checksum of an array member's superblock, of version 1, right.
+pub(crate) fn md_superblock(block: &mut [u8]) {
+    const CHECKSUM_AT: usize = 216;
+    const ENTRIES_AT: usize = 220;
+    const FIXED_BYTES: usize = 256;
+    if block.len() < FIXED_BYTES {
+        return;
+    }
+    let len = FIXED_BYTES + 2 * u32_at(block, ENTRIES_AT) as usize;
+    if len > block.len() {
+        return;
+    }
+    block[CHECKSUM_AT..][..4].fill(0);
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+    let sum: u64 = block[..len].chunks(4).map(word).sum();
+    let sum = (sum as u32).wrapping_add((sum >> 32) as u32);
+    block[CHECKSUM_AT..][..4].copy_from_slice(&sum.to_le_bytes());
+}
+
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }

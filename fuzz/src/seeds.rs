@@ -13,7 +13,8 @@ use undercroft_block::partition;
 
 use crate::damage::{CHANGE_BYTES, KINDS, Kind};
 use crate::disk::{DISK_BYTES, MEND_ENTRIES, MEND_HEADER, disk};
-use crate::images::{Victim, image};
+use crate::images::{Victim, image, unpacked};
+use crate::member::{INPUT_BYTES, MEND, PLACES};
 
 /// How many structures of a kind the target `anywhere` is shown.
 const SHOWN_PER_KIND: usize = 8;
@@ -35,6 +36,17 @@ const TABLES: [&str; 4] = [
 const GPT: &str = "label: gpt\nstart=64, size=16, type=U, name=boot\n\
     4: start=100, size=100, type=L, attrs=LegacyBIOSBootable\n";
 
+/// Members of arrays with and without bitmap and log.
+const MEMBERS: [&[u8]; 7] = [
+    include_bytes!("../../crates/md/tests/fixtures/raid0/d0.img.zst"),
+    include_bytes!("../../crates/md/tests/fixtures/raid1/d0.img.zst"),
+    include_bytes!("../../crates/md/tests/fixtures/raid10/d1.img.zst"),
+    include_bytes!("../../crates/md/tests/fixtures/raid6/d2.img.zst"),
+    include_bytes!("../../crates/md/tests/fixtures/raid5-numbered/d3.img.zst"),
+    include_bytes!("../../crates/md/tests/fixtures/raid5-bitmap-unclean/d0.img.zst"),
+    include_bytes!("../../crates/md/tests/fixtures/raid5-ppl-unclean/d0.img.zst"),
+];
+
 /// Options for `qemu-img convert`, which takes a small disk with data and holes.
 const QCOW2: [&str; 6] = [
     "cluster_size=512,compat=0.10",
@@ -55,8 +67,21 @@ pub fn of(target: &str) -> Option<Vec<Vec<u8>>> {
         "anywhere" => Some(Victim::ALL.into_iter().flat_map(places).collect()),
         "partition_table" => Some(tables()),
         "qcow2" => Some(qcow2_images()),
+        "md_superblock" => Some(members()),
         _ => KINDS.into_iter().find(|kind| kind.target == target).map(structures),
     }
+}
+
+/// Members of arrays that Linux made, from the superblock on.
+fn members() -> Vec<Vec<u8>> {
+    MEMBERS
+        .iter()
+        .map(|packed| {
+            let bytes = unpacked(packed);
+            let from = PLACES[0] as usize;
+            [&[MEND], &bytes[from..from + INPUT_BYTES]].concat()
+        })
+        .collect()
 }
 
 /// Every structure of the kind as it is in the image.

@@ -18,7 +18,11 @@ Usage: cargo xtask <chore>
 
   ci     everything that continuous integration runs: format, lints, documentation, dependencies, tidiness, tests
   test   install what the tests need, then run every test, root ones by sudo
-  bench  measure the program beside the kernel and fuse2fs; needs root and some minutes
+  bench  measure reading beside the kernel and fuse2fs; needs root and some minutes
+  bench ext4-write [GROUP ...]
+         the same for changing ext4; the groups are orphan, overwrite, names and mount
+  bench md [GROUP ...]
+         the same for arrays; the groups are stripes, sequential, reads, rebuild and parity
   fuzz [TARGET [SECONDS]]
          fuzz everything that reads bytes from a disk, each target for a minute; needs a nightly toolchain
   tidy   the project's own rules about its source files
@@ -34,6 +38,8 @@ fn main() -> ExitCode {
             ["ci"] => ci::run(),
             ["test"] => test::run(),
             ["bench"] => bench::run(),
+            ["bench", "ext4-write", ref groups @ ..] => bench::run_ext4_write(groups),
+            ["bench", "md", ref groups @ ..] => bench::run_md(groups),
             ["fuzz", ref args @ ..] => fuzz::run(args),
             ["tidy"] => tidy::run(),
             ["deps"] => dependencies::run(),

@@ -67,6 +67,7 @@ const NEEDS: &[Need] = &[
     need("setfacl", ["acl"; 5]),
     need("getfattr", ["attr"; 5]),
     need("rsync", ["rsync"; 5]),
+    need("mdadm", ["mdadm"; 5]),
     need("qemu-img", ["qemu-utils", "qemu-img", "qemu-img", "qemu-img", "qemu-tools"]),
     need("tar", ["tar"; 5]),
     need("git", ["git"; 5]),

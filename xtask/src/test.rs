@@ -31,6 +31,8 @@ pub(crate) fn add_steps(steps: &mut Steps) {
     });
     let caches = ["-p", "undercroft-vfs", "--lib", "model_tests"];
     steps.run("models of the vfs caches, random schedules (shuttle)", || model("shuttle", &caches));
+    let stripes = ["-p", "undercroft-md", "--lib", "model_tests"];
+    steps.run("models of the stripe cache, random schedules (shuttle)", || model("shuttle", &stripes));
     let names = ["-p", "undercroft-tmpfs", "--test", "shuttle"];
     steps.run("changes of names, random schedules (shuttle)", || model("shuttle", &names));
 }

@@ -3,16 +3,23 @@
 use std::io;
 use std::path::PathBuf;
 
+use undercroft_block as block;
+use undercroft_ext4::MkfsError;
 use undercroft_vfs as vfs;
+
+use crate::Workload;
 
 /// One sentence that says what, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// The target is none.
-    #[error("{0}: not a target; there are `tmpfs:` (in process), `tmpfs:plain` and `dir:PATH`")]
+    #[error(
+        "{0}: not a target; there are `tmpfs:`, `mem:ext4`, `mem:md5`, `mem:raw` and `mem:xor` in process, forms \
+             of them that `undercroft bench --help` names, and `dir:PATH`"
+    )]
     UnknownTarget(String),
     /// A target that is not there yet.
-    #[error("{0} cannot be measured yet: it takes no changes; there are `tmpfs:` and `dir:PATH`")]
+    #[error("{0} cannot be measured yet: it takes no changes; there are `tmpfs:`, `mem:ext4` and `dir:PATH`")]
     NotYet(String),
     /// A way to measure that only our own filesystems have.
     #[error("{target}: {what} is known only of a filesystem in process; leave it out, or measure `tmpfs:`")]
@@ -40,6 +47,44 @@ pub enum BenchError {
         /// Why not.
         source: vfs::Error,
     },
+    /// A workload that needs files, and a device that has none.
+    #[error(
+        "mem:raw is a device without files, so {workload} cannot be measured there; overwrite and write can"
+    )]
+    NoFiles {
+        /// The workload.
+        workload: Workload,
+    },
+    /// A workload and a target that do not fit together otherwise.
+    #[error("{workload} cannot be measured on {target}; it can on {fitting}")]
+    Unfit {
+        /// The workload.
+        workload: Workload,
+        /// The target, as typed.
+        target: String,
+        /// Where it can be measured.
+        fitting: &'static str,
+    },
+    /// The array refuses.
+    #[error("cannot {what} the array under test: {source}")]
+    Array {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        source: undercroft_md::Error,
+    },
+    /// A rebuild that did not come to its end.
+    #[error("the array under test was not rebuilt: it is {0}")]
+    NotRebuilt(String),
+    /// A file in memory could not be made.
+    #[error("cannot make a file in memory: {0}")]
+    MemoryFile(String),
+    /// The device refuses that is measured by itself.
+    #[error("the device under test: {0}")]
+    Device(block::Error),
+    /// The filesystem to measure could not be made.
+    #[error("cannot make the filesystem under test: {0}")]
+    Mkfs(MkfsError),
     /// A listing that lacks names which were there all the time.
     #[error("a listing gave {found} names, where at least {expected} were there all the time")]
     LostNames {

@@ -4,6 +4,7 @@ use std::io;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::process::Command;
 
+use crate::workload::Needs;
 use crate::{BenchError, Outcome, Part, Target, Workload, processes, threads};
 
 /// One measurement.
@@ -17,6 +18,8 @@ pub struct Job {
     pub threads: NonZeroU32,
     /// Operations of each worker.
     pub ops: NonZeroU64,
+    /// The size of the file that all share, where the workload has one; at least 4 KiB.
+    pub file_bytes: NonZeroU64,
     /// Count what happens at locks; costs time.
     pub locks: bool,
 }
@@ -25,8 +28,33 @@ impl Job {
     /// Refuses what cannot be measured together.
     ///
     /// # Errors
-    /// [`OnlyInProcess`](BenchError::OnlyInProcess).
+    /// [`OnlyInProcess`](BenchError::OnlyInProcess), [`NoFiles`](BenchError::NoFiles), [`Unfit`](BenchError::Unfit).
     pub fn check(&self) -> Result<(), BenchError> {
+        let workload = self.workload;
+        let fits = match (&self.target, workload.needs()) {
+            (Target::Device, Needs::Files) => return Err(BenchError::NoFiles { workload }),
+            (Target::Array(_), _) | (Target::Device, Needs::Bytes | Needs::Device) => true,
+            (Target::Device, Needs::Array) => false,
+            (Target::Xor { .. }, _) => {
+                matches!(workload, Workload::RaidSequential | Workload::RaidRebuild)
+            }
+            (Target::InProcess { .. } | Target::Mounted(_), needs) => {
+                matches!(needs, Needs::Files | Needs::Bytes)
+            }
+        };
+        if !fits {
+            let fitting = match workload {
+                Workload::RaidSequential => "`mem:md5`, `mem:raw` and `mem:xor`",
+                Workload::RaidRebuild => "`mem:md5` and `mem:xor`",
+                _ if workload.needs() == Needs::Device => "`mem:md5` and `mem:raw`",
+                _ => "`mem:md5`, `mem:ext4` and `dir:PATH`",
+            };
+            return Err(BenchError::Unfit { workload, target: self.target.to_string(), fitting });
+        }
+        if workload.has_one_worker() && self.threads.get() > 1 {
+            let target = format!("{} with more than one worker", self.target);
+            return Err(BenchError::Unfit { workload, target, fitting: "one: say --threads 1" });
+        }
         if self.locks { self.target.check_in_process("the lock report") } else { Ok(()) }
     }
 }
@@ -40,6 +68,9 @@ pub fn measure(job: &Job, worker: &dyn Fn(&Part) -> io::Result<Command>) -> Resu
     job.check()?;
     let measured = match &job.target {
         Target::InProcess { filesystem, plain } => threads::run(job, filesystem.open()?, *plain)?,
+        Target::Device => threads::run_raw(job)?,
+        Target::Array(form) => threads::run_array(job, *form)?,
+        Target::Xor { files } => threads::run_xor(job, *files)?,
         Target::Mounted(path) => processes::run(job, path, worker)?,
     };
     Ok(Outcome::new(job, &measured))

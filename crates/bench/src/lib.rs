@@ -1,6 +1,7 @@
 //! Workloads that measure filesystems: ours in process, and any mounted one by system calls.
 //!
-//! The same steps ([`Workload`]) run against both, through the few operations on one directory that they need. In
+//! The same steps ([`Workload`]) run against both, through the few operations on one directory and its files that they
+//! need. In
 //! process the workers are threads above one `Vfs`; against a mounted filesystem they are processes, as the programs
 //! are that a kernel serves. A [`Job`] says what to measure, [`measure`] does it once, [`Rounds`] takes two in turn,
 //! and [`sweep`] one after the other with more and more workers, for a plot.
@@ -9,17 +10,26 @@
 //! last that ends. Each worker keeps to memory of its own, with one reading of the clock for each operation: where one
 //! ends the next begins.
 //!
-//! A filesystem of ours is added in `target.rs`, and nowhere else.
+//! Arrays and bare devices are measured alike, without a directory: their scripts write to the device.
+//!
+//! A filesystem of ours is added in `in_process.rs`, and its name in `target.rs`.
 
+mod aligned;
+mod array_form;
 mod clock;
 mod directory;
 mod error;
+mod ext4;
 mod histogram;
+mod in_process;
 mod job;
+mod members;
 mod mounted;
 mod outcome;
 mod plot;
 mod processes;
+mod random;
+mod raw;
 mod rounds;
 mod script;
 mod sheet;
@@ -27,16 +37,22 @@ mod sweep;
 mod target;
 mod threads;
 mod usage;
+mod vfs_directory;
 mod worker;
 mod workload;
 
+pub use array_form::ArrayForm;
 pub use error::BenchError;
+pub use ext4::Ext4Form;
 pub use histogram::Histogram;
+pub use in_process::InProcess;
 pub use job::{Job, measure};
-pub use outcome::{Growth, LatencyUs, LockRow, Outcome};
+pub use members::Members;
+pub use outcome::{Growth, JournalUse, LatencyUs, Outcome, StripeUse};
 pub use plot::draw;
 pub use processes::{Part, serve_worker};
 pub use rounds::{Comparison, Rounds};
 pub use sweep::{Point, Series, sweep};
 pub use target::Target;
+pub use undercroft_sync::stats::ClassStats;
 pub use workload::Workload;

@@ -1,4 +1,4 @@
-//! A directory of a mounted filesystem, by the system calls that programs make.
+//! A directory of a mounted filesystem and files in it, by the system calls that programs make.
 
 use std::fs;
 use std::io;
@@ -6,10 +6,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, StatxFlags, openat, renameat, statx, unlinkat};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, RawDir, StatxFlags, fsync, ftruncate, openat, renameat, statx, unlinkat,
+};
+use rustix::io::{Errno, pwrite, retry_on_intr};
 
 use crate::BenchError;
-use crate::directory::Directory;
+use crate::directory::{Caching, Content, Directory, Resizable};
 
 /// What the C library reads a directory with.
 const LISTING_BUFFER_BYTES: usize = 32 * 1024;
@@ -18,6 +21,12 @@ const LISTING_BUFFER_BYTES: usize = 32 * 1024;
 pub(crate) struct MountedDirectory {
     fd: OwnedFd,
     path: PathBuf,
+}
+
+/// An open file.
+pub(crate) struct MountedFile {
+    fd: OwnedFd,
+    dir: PathBuf,
 }
 
 /// A directory of our own in somebody's directory, which goes with everything in it when this is dropped.
@@ -35,12 +44,19 @@ impl MountedDirectory {
     }
 
     #[cold]
-    fn refused(&self, what: &'static str, error: rustix::io::Errno) -> BenchError {
-        BenchError::Directory { what, path: self.path.clone(), source: error.into() }
+    fn refused(&self, what: &'static str, error: Errno) -> BenchError {
+        refused(what, &self.path, error)
     }
 }
 
+#[cold]
+fn refused(what: &'static str, dir: &Path, error: Errno) -> BenchError {
+    BenchError::Directory { what, path: dir.to_owned(), source: error.into() }
+}
+
 impl Directory for MountedDirectory {
+    type File = MountedFile;
+
     fn create(&self, name: &[u8]) -> Result<(), BenchError> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         // Closed at once.
@@ -79,6 +95,46 @@ impl Directory for MountedDirectory {
             Ok(found)
         };
         list().map_err(|error| self.refused("list the files", error))
+    }
+
+    fn open(&self, name: &[u8], caching: Caching) -> Result<MountedFile, BenchError> {
+        let (what, caching) = match caching {
+            Caching::Any => ("open a file", OFlags::empty()),
+            Caching::None => ("open a file past the cache", OFlags::DIRECT),
+        };
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC | caching;
+        openat(&self.fd, name, flags, Mode::from_raw_mode(0o644))
+            .map(|fd| MountedFile { fd, dir: self.path.clone() })
+            .map_err(|error| self.refused(what, error))
+    }
+}
+
+impl MountedFile {
+    #[cold]
+    fn refused(&self, what: &'static str, error: Errno) -> BenchError {
+        refused(what, &self.dir, error)
+    }
+}
+
+impl Content for MountedFile {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), BenchError> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let written = retry_on_intr(|| pwrite(&self.fd, &bytes[done..], offset + done as u64));
+            done += written.map_err(|error| self.refused("write to a file", error))?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), BenchError> {
+        retry_on_intr(|| fsync(&self.fd)).map_err(|error| self.refused("make a file durable", error))
+    }
+}
+
+impl Resizable for MountedFile {
+    fn set_size(&self, size: u64) -> Result<(), BenchError> {
+        let set = retry_on_intr(|| ftruncate(&self.fd, size));
+        set.map_err(|error| self.refused("set the size of a file", error))
     }
 }
 

@@ -3,7 +3,9 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use serde::Serialize;
-use undercroft_sync::stats::{Mode, Report};
+use undercroft_ext4::WriteStats;
+use undercroft_md::Status;
+use undercroft_sync::stats::{ClassStats, Report};
 
 use crate::sheet::Sheet;
 use crate::usage::Usage;
@@ -17,6 +19,10 @@ pub(crate) struct Measured {
     pub(crate) grown_bytes: Option<u64>,
     /// What happened at locks.
     pub(crate) locks: Option<Report>,
+    /// What the journal did meanwhile.
+    pub(crate) journal: Option<JournalUse>,
+    /// What happened in an array's stripe cache meanwhile.
+    pub(crate) stripes: Option<StripeUse>,
 }
 
 /// One measurement's result.
@@ -34,6 +40,9 @@ pub struct Outcome {
     pub seconds: f64,
     /// Of all workers together.
     pub ops_per_second: f64,
+    /// What all workers wrote, where the workload is about that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<f64>,
     /// How long operations took.
     pub latency_us: LatencyUs,
     /// Processor time of the workers outside the kernel.
@@ -45,10 +54,48 @@ pub struct Outcome {
     /// How often workers were made to wait.
     pub involuntary_switches: u64,
     /// What happened at locks, where it was counted; the most contended first.
-    pub locks: Option<Vec<LockRow>>,
+    pub locks: Option<Vec<ClassStats>>,
     /// Where files stay: what became of it as they became many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub growth: Option<Growth>,
+    /// What a journal of ours did meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journal: Option<JournalUse>,
+    /// What happened in the stripe cache of an array meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stripes: Option<StripeUse>,
+}
+
+/// What happened in the stripe cache of an array during a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct StripeUse {
+    /// Stripes of the cache that came free.
+    pub released: u64,
+    /// Threads woken because stripes had come free.
+    pub wake_ups: u64,
+    /// Of those, such as found nothing and slept again.
+    pub vain_wake_ups: u64,
+    /// Stripes written whole, without reading.
+    pub whole_writes: u64,
+    /// Stripes written in part, with old data and parity read.
+    pub read_modify_writes: u64,
+    /// Stripes written in part, with the rest of the data read.
+    pub reconstruct_writes: u64,
+    /// Memory of the cache; it stays the same.
+    pub cache_bytes: u64,
+}
+
+/// What a journal did during a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct JournalUse {
+    /// Handles that were started: operations that joined a transaction.
+    pub handles: u64,
+    /// Transactions that were committed.
+    pub commits: u64,
+    /// Blocks that were written to the log.
+    pub blocks_logged: u64,
+    /// Times that room was made in the log.
+    pub checkpoints: u64,
 }
 
 /// Quantiles in microseconds.
@@ -73,38 +120,9 @@ pub struct Growth {
     pub bytes_per_file: Option<f64>,
 }
 
-/// What happened at the locks of one class held in one mode, in the columns of `/proc/lock_stat`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LockRow {
-    /// Name of the class.
-    pub class: &'static str,
-    /// `exclusive` or `shared`.
-    pub mode: &'static str,
-    /// Contentions on a lock that was last taken on another processor.
-    pub con_bounces: u64,
-    /// Acquisitions that had to wait.
-    pub contentions: u64,
-    /// Shortest wait.
-    pub wait_min_ns: u64,
-    /// Longest wait.
-    pub wait_max_ns: u64,
-    /// All waits together.
-    pub wait_total_ns: u64,
-    /// Acquisitions of a lock that was last taken on another processor.
-    pub acq_bounces: u64,
-    /// Holds that ended.
-    pub acquisitions: u64,
-    /// Shortest hold.
-    pub hold_min_ns: u64,
-    /// Longest hold.
-    pub hold_max_ns: u64,
-    /// All holds together.
-    pub hold_total_ns: u64,
-}
-
 impl Outcome {
     pub(crate) fn new(job: &Job, measured: &Measured) -> Self {
-        let Measured { sheets, grown_bytes, locks } = measured;
+        let Measured { sheets, grown_bytes, locks, journal, stripes } = measured;
         let mut latency = Histogram::new();
         let mut usage = Usage::default();
         for sheet in sheets {
@@ -119,13 +137,18 @@ impl Outcome {
             last_tenth_ops_per_second: tenth(job, sheets, |sheet| sheet.last_tenth_ns),
             bytes_per_file: grown_bytes.map(|bytes| bytes as f64 / latency.count() as f64),
         });
+        let ops_per_second = per_second(latency.count(), ended_ns - begun_ns);
         Self {
             workload: job.workload,
             target: job.target.to_string(),
             threads: job.threads,
             ops: job.ops,
             seconds: (ended_ns - begun_ns) as f64 / 1e9,
-            ops_per_second: per_second(latency.count(), ended_ns - begun_ns),
+            ops_per_second,
+            bytes_per_second: job
+                .workload
+                .bytes_written(job.file_bytes.get())
+                .map(|bytes| bytes as f64 * ops_per_second),
             latency_us: LatencyUs {
                 p50: microseconds(latency.quantile(0.5)),
                 p99: microseconds(latency.quantile(0.99)),
@@ -135,8 +158,10 @@ impl Outcome {
             system_s: usage.system.as_secs_f64(),
             voluntary_switches: usage.voluntary_switches,
             involuntary_switches: usage.involuntary_switches,
-            locks: locks.as_ref().map(rows),
+            locks: locks.as_ref().map(|report| report.rows.clone()),
             growth,
+            journal: *journal,
+            stripes: *stripes,
         }
     }
 
@@ -157,6 +182,59 @@ impl Outcome {
     }
 }
 
+impl JournalUse {
+    /// What was done since `before`.
+    pub(crate) const fn since(self, before: Self) -> Self {
+        Self {
+            handles: self.handles - before.handles,
+            commits: self.commits - before.commits,
+            blocks_logged: self.blocks_logged - before.blocks_logged,
+            checkpoints: self.checkpoints - before.checkpoints,
+        }
+    }
+}
+
+impl StripeUse {
+    /// What was done since `before`.
+    pub(crate) const fn since(self, before: Self) -> Self {
+        Self {
+            released: self.released - before.released,
+            wake_ups: self.wake_ups - before.wake_ups,
+            vain_wake_ups: self.vain_wake_ups - before.vain_wake_ups,
+            whole_writes: self.whole_writes - before.whole_writes,
+            read_modify_writes: self.read_modify_writes - before.read_modify_writes,
+            reconstruct_writes: self.reconstruct_writes - before.reconstruct_writes,
+            cache_bytes: self.cache_bytes,
+        }
+    }
+}
+
+impl From<&Status> for StripeUse {
+    fn from(status: &Status) -> Self {
+        let counters = status.counters;
+        Self {
+            released: counters.released_stripes,
+            wake_ups: counters.wake_ups,
+            vain_wake_ups: counters.vain_wake_ups,
+            whole_writes: counters.whole_stripe_writes,
+            read_modify_writes: counters.read_modify_writes,
+            reconstruct_writes: counters.reconstruct_writes,
+            cache_bytes: status.memory_bytes,
+        }
+    }
+}
+
+impl From<WriteStats> for JournalUse {
+    fn from(stats: WriteStats) -> Self {
+        Self {
+            handles: stats.handles_started,
+            commits: stats.commits,
+            blocks_logged: stats.blocks_logged,
+            checkpoints: stats.checkpoints,
+        }
+    }
+}
+
 fn per_second(ops: u64, ns: u64) -> f64 {
     // What the clock cannot tell from nothing is taken for its smallest step.
     ops as f64 * 1e9 / ns.max(1) as f64
@@ -166,27 +244,6 @@ fn per_second(ops: u64, ns: u64) -> f64 {
 fn tenth(job: &Job, sheets: &[Sheet], ns: impl Fn(&Sheet) -> u64) -> Option<f64> {
     let ops = job.ops.get() / 10;
     (ops > 0).then(|| sheets.iter().map(|sheet| per_second(ops, ns(sheet))).sum())
-}
-
-fn rows(report: &Report) -> Vec<LockRow> {
-    let row = |row: &undercroft_sync::stats::ClassStats| LockRow {
-        class: row.class,
-        mode: match row.mode {
-            Mode::Exclusive => "exclusive",
-            Mode::Shared => "shared",
-        },
-        con_bounces: row.con_bounces,
-        contentions: row.contentions,
-        wait_min_ns: row.wait_min_ns,
-        wait_max_ns: row.wait_max_ns,
-        wait_total_ns: row.wait_total_ns,
-        acq_bounces: row.acq_bounces,
-        acquisitions: row.acquisitions,
-        hold_min_ns: row.hold_min_ns,
-        hold_max_ns: row.hold_max_ns,
-        hold_total_ns: row.hold_total_ns,
-    };
-    report.rows.iter().map(row).collect()
 }
 
 #[cfg(test)]
@@ -202,6 +259,7 @@ pub(crate) mod tests {
             target: Target::Mounted("/t".into()),
             threads: NonZeroU32::new(2).unwrap(),
             ops: NonZeroU64::new(20).unwrap(),
+            file_bytes: NonZeroU64::new(1 << 20).unwrap(),
             locks: false,
         }
     }
@@ -223,7 +281,10 @@ pub(crate) mod tests {
     /// Two workers, the second later by half its work.
     pub(crate) fn outcome(workload: Workload, op_ns: u64) -> Outcome {
         let sheets = vec![sheet(1000, op_ns), sheet(1000 + 10 * op_ns, op_ns)];
-        Outcome::new(&job(workload), &Measured { sheets, grown_bytes: Some(4000), locks: None })
+        Outcome::new(
+            &job(workload),
+            &Measured { sheets, grown_bytes: Some(4000), locks: None, journal: None, stripes: None },
+        )
     }
 
     #[test]
@@ -267,6 +328,13 @@ pub(crate) mod tests {
         assert_eq!(growth.first_tenth_ops_per_second, Some(2e6));
         assert_eq!(growth.last_tenth_ops_per_second, Some(1e6));
         assert_eq!(growth.bytes_per_file, Some(100.0));
+    }
+
+    #[test]
+    fn where_bytes_are_written_they_are_counted() {
+        let bytes = |workload| outcome(workload, 1_000).bytes_per_second;
+        assert_eq!(bytes(Workload::Write), Some(40.0 / 30e-6 * f64::from(1 << 20)));
+        assert_eq!(bytes(Workload::Orphan), None);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::mounted::{MountedDirectory, Scratch};
 use crate::outcome::Measured;
-use crate::script::make_standing_names;
+use crate::script::{self, CreateUnlink};
 use crate::sheet::Sheet;
 use crate::worker::{change, work};
 use crate::{BenchError, Job, Workload};
@@ -37,6 +37,8 @@ pub struct Part {
     pub threads: NonZeroU32,
     /// Operations of each.
     pub ops: NonZeroU64,
+    /// The size of the file that all share, where the workload has one.
+    pub file_bytes: NonZeroU64,
 }
 
 /// What a worker says.
@@ -62,7 +64,7 @@ pub(crate) fn run(
     worker: &dyn Fn(&Part) -> io::Result<Command>,
 ) -> Result<Measured, BenchError> {
     let scratch = Scratch::new(parent)?;
-    make_standing_names(job.workload, &MountedDirectory::open(scratch.path())?)?;
+    script::prepare(job.workload, &MountedDirectory::open(scratch.path())?, job.file_bytes.get())?;
     let count = job.threads.get() + u32::from(job.workload.has_changer());
     let mut crew = Crew::start((0..count).map(|index| Part::new(job, scratch.path(), index)), worker)?;
     for worker in &mut crew.workers {
@@ -76,7 +78,7 @@ pub(crate) fn run(
     for changer in changers {
         changer.hear(|word| matches!(word, Word::Done).then_some(()))?;
     }
-    Ok(Measured { sheets, grown_bytes: None, locks: None })
+    Ok(Measured { sheets, grown_bytes: None, locks: None, journal: None, stripes: None })
 }
 
 /// All workers, and the end of the pipe that they wait at. Dropping it ends and reaps them.
@@ -159,7 +161,8 @@ pub fn serve_worker(part: &Part) -> io::Result<()> {
 
 impl Part {
     fn new(job: &Job, dir: &Path, index: u32) -> Self {
-        Self { workload: job.workload, dir: dir.to_owned(), index, threads: job.threads, ops: job.ops }
+        let &Job { workload, threads, ops, file_bytes, .. } = job;
+        Self { workload, dir: dir.to_owned(), index, threads, ops, file_bytes }
     }
 
     fn work(&self) -> Result<Word, BenchError> {
@@ -167,10 +170,11 @@ impl Part {
         // Who cannot be heard need not start.
         let start = || say(&Word::Ready).is_ok() && take_start();
         if self.index == self.threads.get() {
-            change(&dir, self.workload, self.index, start, is_over)?;
+            change(CreateUnlink::new(&dir, self.index), start, is_over)?;
             return Ok(Word::Done);
         }
-        let sheet = work(&dir, self.workload, self.index, self.ops.get(), start)?;
+        let script = || script::of_worker(self.workload, &dir, self.index, self.file_bytes.get());
+        let sheet = work(script, self.ops.get(), start)?;
         Ok(sheet.map_or(Word::Done, |sheet| Word::Measured(Box::new(sheet))))
     }
 }

@@ -4,86 +4,41 @@
 //! measured. Everybody says through a channel to be ready, or goes without a word; then the start is given, for which
 //! all wait. A panic in the filesystem under test therefore ends the measurement, and nobody waits for ever.
 
-use std::ops::ControlFlow;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, ScopedJoinHandle};
 
+use undercroft_block::Device;
+use undercroft_md::Array;
 use undercroft_sync::{WaitQueue, stats};
-use undercroft_vfs::{Credentials, DirOffset, FileSystem, NewObject, Node, RenameFlags, Vfs, VfsOptions};
 
-use crate::directory::Directory;
-use crate::outcome::Measured;
-use crate::script::make_standing_names;
+use crate::in_process::Opened;
+use crate::members::Members;
+use crate::outcome::{JournalUse, Measured, StripeUse};
+use crate::raw::RawDevice;
+use crate::script::{self, CopyAndXor, CreateUnlink, PlainRebuild, Rebuild, Script, own_part};
 use crate::usage::resident_bytes;
+use crate::vfs_directory::VfsDirectory;
 use crate::worker::{change, work};
-use crate::{BenchError, Job};
+use crate::workload::Needs;
+use crate::{ArrayForm, BenchError, Ext4Form, Job, Workload};
+
+/// Bytes of a member where there is a filesystem on the array; memory is taken for what is written only.
+const MEMBER_BYTES_FOR_FILES: u64 = 24 << 30;
+/// The same where there is none.
+const MEMBER_BYTES: u64 = 1 << 44;
 
 /// Set once memory was measured: what a later measurement allocates comes out of what an earlier one gave back, so that
 /// the process does not grow by it.
 static GROWN: AtomicBool = AtomicBool::new(false);
-
-/// A directory of a filesystem in this process.
-struct VfsDirectory {
-    vfs: Arc<Vfs>,
-    node: Arc<Node>,
-    who: Credentials,
-}
 
 /// The start that workers wait for.
 #[derive(Default)]
 struct Start {
     given: AtomicBool,
     waiting: WaitQueue,
-}
-
-impl VfsDirectory {
-    fn new(fs: Arc<dyn FileSystem>, plain: bool) -> Result<Self, BenchError> {
-        let options = VfsOptions { parallel_directory_operations: !plain, ..VfsOptions::default() };
-        let (vfs, who) = (Vfs::new(fs, options), Credentials::root());
-        let node = vfs
-            .root()
-            .and_then(|root| vfs.create(&who, &root, b"bench", &NewObject::directory(0o755)))
-            .map_err(|source| BenchError::Vfs { what: "make a directory", source })?;
-        Ok(Self { vfs, node, who })
-    }
-}
-
-impl Directory for VfsDirectory {
-    fn create(&self, name: &[u8]) -> Result<(), BenchError> {
-        let made = self.vfs.create(&self.who, &self.node, name, &NewObject::file(0o644));
-        made.map(drop).map_err(|source| BenchError::Vfs { what: "create a file", source })
-    }
-
-    fn unlink(&self, name: &[u8]) -> Result<(), BenchError> {
-        let removed = self.vfs.unlink(&self.who, &self.node, name);
-        removed.map_err(|source| BenchError::Vfs { what: "unlink a file", source })
-    }
-
-    fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), BenchError> {
-        let renamed = self.vfs.rename(&self.who, (&self.node, from), (&self.node, to), RenameFlags::empty());
-        renamed.map_err(|source| BenchError::Vfs { what: "rename a file", source })
-    }
-
-    fn stat(&self, name: &[u8]) -> Result<(), BenchError> {
-        let found = self.vfs.lookup(&self.node, name);
-        let node = found.map_err(|source| BenchError::Vfs { what: "look a file up", source })?;
-        std::hint::black_box(node.attr());
-        Ok(())
-    }
-
-    fn list(&self) -> Result<u64, BenchError> {
-        let mut found = 0;
-        let listed = self.node.read_dir(DirOffset::default(), &mut |entry| {
-            std::hint::black_box(entry.name);
-            found += 1;
-            ControlFlow::Continue(())
-        });
-        listed.map_err(|source| BenchError::Vfs { what: "list the files", source })?;
-        Ok(found)
-    }
 }
 
 impl Start {
@@ -102,24 +57,121 @@ impl Start {
     }
 }
 
-/// Measures once.
-pub(crate) fn run(job: &Job, fs: Arc<dyn FileSystem>, plain: bool) -> Result<Measured, BenchError> {
-    let dir = VfsDirectory::new(fs, plain)?;
-    make_standing_names(job.workload, &dir)?;
+/// Gives the start when the measuring thread leaves, also by a panic: the workers are joined then.
+struct GiveAtLast<'a>(&'a Start);
+
+impl Drop for GiveAtLast<'_> {
+    fn drop(&mut self) {
+        self.0.give();
+    }
+}
+
+/// Measures a filesystem once; `plain` gives each of its directories one lock.
+pub(crate) fn run(job: &Job, opened: Opened, plain: bool) -> Result<Measured, BenchError> {
+    let dir = VfsDirectory::new(Arc::clone(&opened.fs), plain)?;
+    let measured = run_in(job, &dir, &|| Counted { journal: opened.journal_use(), stripes: None })?;
+    drop(dir);
+    // What went wrong behind a worker's back is said now.
+    opened.close()?;
+    Ok(measured)
+}
+
+/// Counters of what is under test; how they changed is part of the outcome.
+struct Counted {
+    journal: Option<JournalUse>,
+    stripes: Option<StripeUse>,
+}
+
+impl Counted {
+    const NOTHING: Self = Self { journal: None, stripes: None };
+}
+
+fn run_in(job: &Job, dir: &VfsDirectory, counted: &dyn Fn() -> Counted) -> Result<Measured, BenchError> {
+    let shared_bytes = job.file_bytes.get();
+    script::prepare(job.workload, dir, shared_bytes)?;
+    let changer = job.workload.has_changer().then(|| CreateUnlink::new(dir, job.threads.get()));
+    let worker = |index| script::of_worker(job.workload, dir, index, shared_bytes);
+    run_threads(job, &worker, changer, counted)
+}
+
+/// Measures a device without a filesystem once.
+pub(crate) fn run_raw(job: &Job) -> Result<Measured, BenchError> {
+    let device = RawDevice::in_memory();
+    device.prepare(job)?;
+    run_threads(job, &|index| device.script(job, index), None, &|| Counted::NOTHING)
+}
+
+/// Measures an array once: through an ext4 on it where the workload needs files, otherwise by itself.
+pub(crate) fn run_array(job: &Job, form: ArrayForm) -> Result<Measured, BenchError> {
+    let needs = job.workload.needs();
+    let member_bytes = match needs {
+        Needs::Files => MEMBER_BYTES_FOR_FILES,
+        Needs::Bytes | Needs::Device => MEMBER_BYTES,
+        Needs::Array => ArrayForm::member_bytes(job.file_bytes.get()),
+    };
+    let array = Arc::new(form.open(member_bytes)?);
+    let stripes = || Some(StripeUse::from(&array.status()));
+    let measured = match needs {
+        Needs::Files => {
+            let device: Device = Arc::<Array>::clone(&array);
+            let opened = Opened::ext4(Ext4Form::default().open_on(device)?);
+            let dir = VfsDirectory::new(Arc::clone(&opened.fs), false)?;
+            let counted = || Counted { journal: opened.journal_use(), stripes: stripes() };
+            let measured = run_in(job, &dir, &counted)?;
+            drop(dir);
+            opened.close()?;
+            measured
+        }
+        Needs::Bytes | Needs::Device => {
+            let device = RawDevice(Arc::<Array>::clone(&array));
+            device.prepare(job)?;
+            let counted = || Counted { journal: None, stripes: stripes() };
+            run_threads(job, &|index| device.script(job, index), None, &counted)?
+        }
+        Needs::Array => {
+            let worker = |_| Ok(Rebuild::new(&array, form.members, member_bytes));
+            run_threads(job, &worker, None, &|| Counted { journal: None, stripes: stripes() })?
+        }
+    };
+    array.close().map_err(|source| BenchError::Array { what: "close", source })?;
+    Ok(measured)
+}
+
+/// Measures the least that an array does.
+pub(crate) fn run_xor(job: &Job, files: bool) -> Result<Measured, BenchError> {
+    let shared_bytes = job.file_bytes.get();
+    let worker = |index| -> Result<Box<dyn Script>, BenchError> {
+        if job.workload == Workload::RaidRebuild {
+            let members = Members { files, delay_us: 0 };
+            let member_bytes = ArrayForm::member_bytes(shared_bytes);
+            return Ok(Box::new(PlainRebuild::new(members, member_bytes)?));
+        }
+        Ok(Box::new(CopyAndXor::new(own_part(shared_bytes, job.threads.get()), index)))
+    };
+    run_threads(job, &worker, None, &|| Counted::NOTHING)
+}
+
+/// Runs the script of each worker in a thread, and beside them, unmeasured, that of one who changes names.
+fn run_threads<S: Script>(
+    job: &Job,
+    worker: &(impl Fn(u32) -> Result<S, BenchError> + Sync),
+    changer: Option<CreateUnlink<'_, VfsDirectory>>,
+    counted: &dyn Fn() -> Counted,
+) -> Result<Measured, BenchError> {
     let (start, stop) = (Start::default(), AtomicBool::new(false));
     let (ready, all_ready) = mpsc::channel();
-    let threads = job.threads.get();
     thread::scope(|scope| {
-        let (dir, start, stop) = (&dir, &start, &stop);
-        let worker = |index| {
+        let (start, stop) = (&start, &stop);
+        let at_last = GiveAtLast(start);
+        let spawn = |index| {
             let ready = ready.clone();
-            scope.spawn(move || work(dir, job.workload, index, job.ops.get(), || start.wait(ready)))
+            scope.spawn(move || work(|| worker(index), job.ops.get(), || start.wait(ready)))
         };
-        let workers: Vec<_> = (0..threads).map(worker).collect();
-        let changer = job.workload.has_changer().then(|| {
+        let workers: Vec<_> = (0..job.threads.get()).map(spawn).collect();
+        let changer = changer.map(|script| {
             let ready = ready.clone();
             let stop = || stop.load(Ordering::Relaxed);
-            scope.spawn(move || change(dir, job.workload, threads, || start.wait(ready), stop))
+            scope.spawn(move || change(script, || start.wait(ready), stop))
         });
         drop(ready);
         // Ends when everybody has said it, or has gone.
@@ -130,12 +182,16 @@ pub(crate) fn run(job: &Job, fs: Arc<dyn FileSystem>, plain: bool) -> Result<Mea
             stats::reset();
             stats::enable();
         }
-        start.give();
+        let counted_before = counted();
+        drop(at_last);
         // A panic is passed on when nobody works any more.
         let ended: Vec<_> = workers.into_iter().map(ScopedJoinHandle::join).collect();
         if job.locks {
             stats::disable();
         }
+        let counted_after = counted();
+        let journal = counted_after.journal.zip(counted_before.journal);
+        let stripes = counted_after.stripes.zip(counted_before.stripes);
         let after = resident_bytes();
         stop.store(true, Ordering::Relaxed);
         changer.map_or(Ok(()), |changer| returned(changer.join()))?;
@@ -145,6 +201,8 @@ pub(crate) fn run(job: &Job, fs: Arc<dyn FileSystem>, plain: bool) -> Result<Mea
             sheets,
             grown_bytes: before.zip(after).map(|(before, after)| after.saturating_sub(before)),
             locks: job.locks.then(stats::report),
+            journal: journal.map(|(after, before)| after.since(before)),
+            stripes: stripes.map(|(after, before)| after.since(before)),
         })
     })
 }
@@ -159,6 +217,8 @@ mod tests {
     use std::ffi::OsStr;
     use std::num::{NonZeroU32, NonZeroU64};
 
+    use undercroft_sync::stats::Mode;
+
     use super::*;
     use crate::{Outcome, Target, Workload, measure};
 
@@ -168,6 +228,7 @@ mod tests {
             target: Target::parse(OsStr::new(target)).unwrap(),
             threads: NonZeroU32::new(3).unwrap(),
             ops: NonZeroU64::new(ops).unwrap(),
+            file_bytes: NonZeroU64::new(4 << 20).unwrap(),
             locks,
         };
         measure(&job, &|_| panic!("no process is needed")).unwrap()
@@ -175,9 +236,16 @@ mod tests {
 
     #[test]
     fn every_workload_runs_in_both_forms() {
-        for target in ["tmpfs:", "tmpfs:plain"] {
-            for workload in Workload::ALL {
-                let ops = if workload == Workload::ReaddirStorm { 5 } else { 2000 };
+        for target in ["tmpfs:", "tmpfs:plain", "mem:ext4", "mem:ext4:plain", "mem:ext4:no-journal"] {
+            let on_directories =
+                |workload: &Workload| matches!(workload.needs(), Needs::Files | Needs::Bytes);
+            for workload in Workload::ALL.into_iter().filter(on_directories) {
+                let ops = match workload {
+                    Workload::ReaddirStorm => 5,
+                    // The test of how memory is told runs beside this one.
+                    Workload::Write | Workload::RaidWrite => 2,
+                    _ => 2000,
+                };
                 let outcome = measured(workload, target, ops, false);
                 assert!(outcome.ops_per_second > 0.0 && outcome.locks.is_none(), "{outcome:?}");
                 assert!(outcome.latency_us.p50 <= outcome.latency_us.p99, "{outcome:?}");
@@ -187,12 +255,113 @@ mod tests {
         }
     }
 
+    #[test]
+    fn overwriting_starts_handles_only_where_it_is_told_to() {
+        let handles = |target| measured(Workload::Overwrite, target, 2000, false).journal.unwrap().handles;
+        assert!(handles("mem:ext4") < 100, "times are written now and then");
+        assert!(handles("mem:ext4:overwrite=journaled") >= 3 * 2000);
+        assert_eq!(measured(Workload::Overwrite, "tmpfs:", 20, false).journal, None);
+    }
+
+    #[test]
+    fn every_way_to_remember_orphans_is_measured() {
+        for target in ["mem:ext4", "mem:ext4:orphan=list", "mem:ext4:orphan=locked"] {
+            let outcome = measured(Workload::Orphan, target, 5000, false);
+            assert!(outcome.journal.unwrap().handles >= 3 * 5000, "{target}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_device_takes_writes_and_has_no_names() {
+        for workload in [Workload::Overwrite, Workload::Write] {
+            let outcome = measured(workload, "mem:raw", 2, false);
+            assert!(outcome.bytes_per_second.unwrap() > outcome.ops_per_second, "{outcome:?}");
+        }
+        let job = Job { target: Target::Device, ..crate::outcome::tests::job(Workload::Orphan) };
+        let error = job.check().unwrap_err();
+        assert!(error.to_string().contains("orphan cannot be measured there"), "{error}");
+    }
+
+    #[test]
+    fn arrays_count_their_stripes() {
+        for target in ["mem:md5", "mem:md5:stripes=8", "mem:md5:stripe_wake=all,stripes=8", "mem:md5:files"] {
+            for (workload, ops) in [
+                (Workload::RaidWrite, 2),
+                (Workload::RaidWriteRows, 20),
+                (Workload::Overwrite, 200),
+                (Workload::RaidSequential, 3),
+            ] {
+                let outcome = measured(workload, target, ops, false);
+                let stripes = outcome.stripes.unwrap();
+                let written = stripes.whole_writes + stripes.read_modify_writes + stripes.reconstruct_writes;
+                assert!(written > 0 && stripes.released > 0, "{outcome:?}");
+                assert!(stripes.vain_wake_ups <= stripes.wake_ups, "{outcome:?}");
+                assert_eq!(outcome.journal.is_some(), workload == Workload::RaidWrite);
+                if workload == Workload::RaidWriteRows {
+                    assert_eq!((stripes.read_modify_writes, stripes.reconstruct_writes), (0, 0), "{target}");
+                }
+            }
+        }
+        let outcome = measured(Workload::RaidRead, "mem:md5", 100, false);
+        assert_eq!(outcome.stripes.unwrap().released, 0, "reads of what is right go past the stripes");
+    }
+
+    #[test]
+    fn the_limits_of_arrays_are_measured() {
+        for (workload, target) in [
+            (Workload::RaidSequential, "mem:xor"),
+            (Workload::RaidSequential, "mem:raw"),
+            (Workload::RaidRead, "mem:raw"),
+            (Workload::RaidWriteRows, "mem:raw"),
+        ] {
+            let outcome = measured(workload, target, 20, false);
+            assert!(outcome.ops_per_second > 0.0 && outcome.stripes.is_none(), "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_member_is_rebuilt_as_often_as_asked_for() {
+        let job = |target| Job {
+            target: Target::parse(OsStr::new(target)).unwrap(),
+            threads: NonZeroU32::MIN,
+            ops: NonZeroU64::new(2).unwrap(),
+            ..crate::outcome::tests::job(Workload::RaidRebuild)
+        };
+        for target in ["mem:md5", "mem:md5:files", "mem:xor", "mem:xor:files"] {
+            let outcome = measure(&job(target), &|_| panic!("no process is needed")).unwrap();
+            assert!(outcome.bytes_per_second.unwrap() > outcome.ops_per_second, "{outcome:?}");
+        }
+        let two = Job { threads: NonZeroU32::new(2).unwrap(), ..job("mem:md5") };
+        assert!(two.check().unwrap_err().to_string().contains("--threads 1"));
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        for (workload, target, says) in [
+            (
+                Workload::RaidRead,
+                "mem:ext4",
+                "raid5-read cannot be measured on mem:ext4; it can on `mem:md5`",
+            ),
+            (Workload::RaidRebuild, "mem:raw", "raid5-rebuild cannot be measured on mem:raw; it can on"),
+            (
+                Workload::Rename,
+                "mem:xor",
+                "rename cannot be measured on mem:xor; it can on `mem:md5`, `mem:ext4`",
+            ),
+        ] {
+            let target = Target::parse(OsStr::new(target)).unwrap();
+            let error = Job { target, ..crate::outcome::tests::job(workload) }.check().unwrap_err();
+            assert!(error.to_string().starts_with(says), "{error}");
+        }
+    }
+
     /// One test, since the counters are the process's.
     #[test]
     fn the_lock_report_tells_the_two_forms_apart() {
         let taken = |target, class| {
             let locks = measured(Workload::CreateUnlink, target, 2000, true).locks.unwrap();
-            let rows = locks.iter().filter(|row| row.class == class && row.mode == "exclusive");
+            let rows = locks.iter().filter(|row| row.class == class && row.mode == Mode::Exclusive);
             rows.map(|row| row.acquisitions).sum::<u64>()
         };
         // Three workers, each with two changes an operation. Other tests may take some more meanwhile.

@@ -4,28 +4,27 @@
 //! operation takes includes that reading, some 25 ns. Whatever happens in the warm-up, the worker waits for the
 //! others: they count on it.
 
-use crate::directory::Directory;
 use crate::script::Script;
 use crate::sheet::Sheet;
 use crate::usage::Usage;
-use crate::{BenchError, Histogram, Workload, clock};
+use crate::{BenchError, Histogram, clock};
 
 /// A tenth of the operations, but no more than this, warm up caches and the allocator.
 const WARM_UP_MAX: u64 = 20_000;
 
 /// Does the operations and measures them. `start` returns when all may start, `false` if nobody will.
-pub(crate) fn work<D: Directory>(
-    dir: &D,
-    workload: Workload,
-    index: u32,
+pub(crate) fn work<S: Script>(
+    script: impl FnOnce() -> Result<S, BenchError>,
     ops: u64,
     start: impl FnOnce() -> bool,
 ) -> Result<Option<Sheet>, BenchError> {
-    let mut script = Script::new(workload, index);
-    let warmed = (0..(ops / 10).min(WARM_UP_MAX)).try_for_each(|_| script.step(dir));
+    let warmed = script().and_then(|mut script| {
+        (0..(ops / 10).min(WARM_UP_MAX)).try_for_each(|_| script.step())?;
+        Ok(script)
+    });
     let mut latency = Histogram::new();
     let started = start();
-    warmed?;
+    let mut script = warmed?;
     if !started {
         return Ok(None);
     }
@@ -38,7 +37,7 @@ pub(crate) fn work<D: Directory>(
     for (part_ns, ops) in part_ns.iter_mut().zip([tenth, ops - 2 * tenth, tenth]) {
         let part_begun_ns = now_ns;
         for _ in 0..ops {
-            script.step(dir)?;
+            script.step()?;
             let ended_ns = clock::now_ns();
             latency.record(ended_ns - now_ns);
             now_ns = ended_ns;
@@ -46,26 +45,25 @@ pub(crate) fn work<D: Directory>(
         *part_ns = now_ns - part_begun_ns;
     }
     let [first_tenth_ns, _, last_tenth_ns] = part_ns;
+    script.finish()?;
+    let ended_ns = clock::now_ns();
     let usage = Usage::of_thread().since(usage);
-    Ok(Some(Sheet { begun_ns, ended_ns: now_ns, first_tenth_ns, last_tenth_ns, usage, latency }))
+    Ok(Some(Sheet { begun_ns, ended_ns, first_tenth_ns, last_tenth_ns, usage, latency }))
 }
 
-/// Creates and unlinks until told to stop, for others to list meanwhile.
-pub(crate) fn change<D: Directory>(
-    dir: &D,
-    workload: Workload,
-    index: u32,
+/// Does operations until told to stop, for others to be measured meanwhile.
+pub(crate) fn change(
+    mut script: impl Script,
     start: impl FnOnce() -> bool,
     stop: impl Fn() -> bool,
 ) -> Result<(), BenchError> {
     /// Changes between two looks at `stop`, which may be a system call.
     const BETWEEN_LOOKS: u32 = 16;
-    let mut script = Script::new(workload, index);
     if !start() {
         return Ok(());
     }
     while !stop() {
-        (0..BETWEEN_LOOKS).try_for_each(|_| script.create_and_unlink(dir))?;
+        (0..BETWEEN_LOOKS).try_for_each(|_| script.step())?;
     }
     Ok(())
 }
@@ -75,15 +73,29 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+    use crate::Workload;
     use crate::mounted::MountedDirectory;
-    use crate::script::make_standing_names;
+    use crate::script::{CreateUnlink, OVERWRITE_BYTES, of_worker, prepare};
+
+    const FILE_BYTES: u64 = 4 * OVERWRITE_BYTES;
+
+    /// One worker's measurement.
+    fn worked(
+        dir: &MountedDirectory,
+        workload: Workload,
+        index: u32,
+        ops: u64,
+        start: impl FnOnce() -> bool,
+    ) -> Result<Option<Sheet>, BenchError> {
+        work(|| of_worker(workload, dir, index, FILE_BYTES), ops, start)
+    }
 
     /// Names that are left in a directory after one worker's measurement.
     fn left(workload: Workload, ops: u64) -> (usize, Sheet) {
         let dir = tempfile::tempdir().unwrap();
         let mounted = MountedDirectory::open(dir.path()).unwrap();
-        make_standing_names(workload, &mounted).unwrap();
-        let sheet = work(&mounted, workload, 3, ops, || true).unwrap().unwrap();
+        prepare(workload, &mounted, FILE_BYTES).unwrap();
+        let sheet = worked(&mounted, workload, 3, ops, || true).unwrap().unwrap();
         (std::fs::read_dir(dir.path()).unwrap().count(), sheet)
     }
 
@@ -95,6 +107,10 @@ mod tests {
             (Workload::CreateMany, 100, 110),
             (Workload::StatMany, 100, 10_000),
             (Workload::ReaddirStorm, 3, 10_000),
+            (Workload::Orphan, 5000, 1),
+            (Workload::Overwrite, 100, 1),
+            (Workload::Write, 10, 1),
+            (Workload::RaidWrite, 2, 0),
         ] {
             let (found, sheet) = left(workload, ops);
             assert_eq!((found, sheet.latency.count()), (names, ops), "{workload}");
@@ -107,7 +123,7 @@ mod tests {
     fn nothing_is_timed_before_the_start_and_nothing_done_without_one() {
         let dir = tempfile::tempdir().unwrap();
         let mounted = MountedDirectory::open(dir.path()).unwrap();
-        assert!(work(&mounted, Workload::CreateMany, 0, 100, || false).unwrap().is_none());
+        assert!(worked(&mounted, Workload::CreateMany, 0, 100, || false).unwrap().is_none());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 10, "the warm-up");
     }
 
@@ -116,13 +132,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mounted = MountedDirectory::open(dir.path()).unwrap();
         // Worker 0 finds its names taken.
-        work(&mounted, Workload::CreateMany, 0, 100, || false).unwrap();
+        worked(&mounted, Workload::CreateMany, 0, 100, || false).unwrap();
         let waited = Cell::new(false);
         let start = || {
             waited.set(true);
             true
         };
-        let error = work(&mounted, Workload::CreateMany, 0, 100, start).unwrap_err();
+        let error = worked(&mounted, Workload::CreateMany, 0, 100, start).unwrap_err();
         assert!(waited.get() && error.to_string().contains("cannot create a file in"), "{error}");
     }
 
@@ -130,7 +146,7 @@ mod tests {
     fn a_listing_that_loses_names_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let mounted = MountedDirectory::open(dir.path()).unwrap();
-        let error = work(&mounted, Workload::ReaddirStorm, 0, 1, || true).unwrap_err();
+        let error = worked(&mounted, Workload::ReaddirStorm, 0, 1, || true).unwrap_err();
         assert!(matches!(error, BenchError::LostNames { found: 2, expected: 10_002 }), "{error}");
     }
 
@@ -140,7 +156,7 @@ mod tests {
         let mounted = MountedDirectory::open(dir.path()).unwrap();
         let looks = Cell::new(0);
         let stop = || looks.replace(looks.get() + 1) == 5;
-        change(&mounted, Workload::ReaddirStorm, 0, || true, stop).unwrap();
+        change(CreateUnlink::new(&mounted, 0), || true, stop).unwrap();
         assert_eq!((looks.get(), std::fs::read_dir(dir.path()).unwrap().count()), (6, 0));
     }
 }

@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// Names that the workloads about existing names find in their directory.
-pub(crate) const STANDING_NAMES: u64 = 10_000;
+use crate::script::{FILE_BYTES, OVERWRITE_BYTES, SEQUENTIAL_BYTES, WRITE_BYTES};
+use crate::{ArrayForm, array_form};
 
 /// What the workers do, all of them in one directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +22,54 @@ pub enum Workload {
     StatMany,
     /// Each lists the directory while one more, which is not counted, creates and removes names in it.
     ReaddirStorm,
+    /// Each truncates a file of its own byte by byte from 4096 bytes to one, and extends it again.
+    Orphan,
+    /// Each writes 4 KiB over random places of one file, past any cache.
+    Overwrite,
+    /// Each writes a file of its own, 1 MiB at once, and makes it durable at the end.
+    Write,
+    /// Each writes files of 4 MiB and makes each durable before it is closed.
+    RaidWrite,
+    /// Each writes whole rows of chunks of an array at random places.
+    RaidWriteRows,
+    /// Each writes whole rows of chunks one after the other, in a part of the device that is its own.
+    RaidSequential,
+    /// Each reads 4 KiB at random places.
+    RaidRead,
+    /// One fails a member of an array and rebuilds it onto a fresh device.
+    RaidRebuild,
+}
+
+/// What a workload is measured on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// A directory.
+    Files,
+    /// One file, for which a device may stand.
+    Bytes,
+    /// A device.
+    Device,
+    /// An array.
+    Array,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::CreateUnlink, Self::Rename, Self::CreateMany, Self::StatMany, Self::ReaddirStorm];
+    pub const ALL: [Self; 13] = [
+        Self::CreateUnlink,
+        Self::Rename,
+        Self::CreateMany,
+        Self::StatMany,
+        Self::ReaddirStorm,
+        Self::Orphan,
+        Self::Overwrite,
+        Self::Write,
+        Self::RaidWrite,
+        Self::RaidWriteRows,
+        Self::RaidSequential,
+        Self::RaidRead,
+        Self::RaidRebuild,
+    ];
 
     /// The name that users type.
     #[must_use]
@@ -38,6 +80,14 @@ impl Workload {
             Self::CreateMany => "create-many",
             Self::StatMany => "stat-many",
             Self::ReaddirStorm => "readdir-storm",
+            Self::Orphan => "orphan",
+            Self::Overwrite => "overwrite",
+            Self::Write => "write",
+            Self::RaidWrite => "raid5-write",
+            Self::RaidWriteRows => "raid5-write-rows",
+            Self::RaidSequential => "raid5-sequential",
+            Self::RaidRead => "raid5-read",
+            Self::RaidRebuild => "raid5-rebuild",
         }
     }
 
@@ -51,6 +101,20 @@ impl Workload {
             Self::CreateMany => "one operation creates an empty file, which stays",
             Self::StatMany => "one operation looks up one of 10,000 names and its attributes",
             Self::ReaddirStorm => "one operation lists 10,000 names while one more worker changes others",
+            Self::Orphan => {
+                "one operation truncates a file by one byte; at one byte it extends it to 4096 again"
+            }
+            Self::Overwrite => "one operation writes 4 KiB somewhere over a file that all share, past caches",
+            Self::Write => "one operation writes 1 MiB behind what was written; the time ends with fsync",
+            Self::RaidWrite => {
+                "one operation writes a file of 4 MiB, with fsync before it is closed, and removes it"
+            }
+            Self::RaidWriteRows => "one operation writes a row of chunks, 192 KiB, somewhere on the array",
+            Self::RaidSequential => {
+                "one operation writes 1.5 MiB, eight rows of chunks, behind the ones before"
+            }
+            Self::RaidRead => "one operation reads 4 KiB somewhere",
+            Self::RaidRebuild => "one operation rebuilds a lost member onto a fresh device",
         }
     }
 
@@ -64,15 +128,76 @@ impl Workload {
             (Self::StatMany, true) => 5_000_000,
             (Self::StatMany, false) => 1_000_000,
             (Self::ReaddirStorm, _) => 500,
+            (Self::Orphan, true) => 200_000,
+            (Self::Orphan, false) => 20_000,
+            (Self::Overwrite, true) => 1_000_000,
+            (Self::Overwrite, false) => 50_000,
+            (Self::Write, _) => 256,
+            (Self::RaidWrite, _) => 16,
+            (Self::RaidWriteRows, _) => 1_000,
+            (Self::RaidSequential, _) => 2_000,
+            (Self::RaidRead, _) => 1_000_000,
+            (Self::RaidRebuild, _) => 3,
         };
         NonZeroU64::new(ops).expect("none of them is zero")
     }
 
-    /// Names that must be there before anything starts.
-    pub(crate) const fn standing_names(self) -> u64 {
+    /// Whether it is about the names in the directory, and not about the content of files.
+    #[must_use]
+    pub const fn is_about_names(self) -> bool {
         match self {
-            Self::CreateUnlink | Self::Rename | Self::CreateMany => 0,
-            Self::StatMany | Self::ReaddirStorm => STANDING_NAMES,
+            Self::CreateUnlink | Self::Rename | Self::CreateMany | Self::StatMany | Self::ReaddirStorm => {
+                true
+            }
+            Self::Orphan
+            | Self::Overwrite
+            | Self::Write
+            | Self::RaidWrite
+            | Self::RaidWriteRows
+            | Self::RaidSequential
+            | Self::RaidRead
+            | Self::RaidRebuild => false,
+        }
+    }
+
+    /// Whether there is but one worker.
+    #[must_use]
+    pub const fn has_one_worker(self) -> bool {
+        matches!(self, Self::RaidRebuild)
+    }
+
+    /// What it is measured on.
+    pub(crate) const fn needs(self) -> Needs {
+        match self {
+            Self::CreateUnlink
+            | Self::Rename
+            | Self::CreateMany
+            | Self::StatMany
+            | Self::ReaddirStorm
+            | Self::Orphan
+            | Self::RaidWrite => Needs::Files,
+            Self::Overwrite | Self::Write => Needs::Bytes,
+            Self::RaidWriteRows | Self::RaidSequential | Self::RaidRead => Needs::Device,
+            Self::RaidRebuild => Needs::Array,
+        }
+    }
+
+    /// What one operation writes, if that is what the workload is about. Of a rebuild, what the member gets.
+    pub(crate) const fn bytes_written(self, file_bytes: u64) -> Option<u64> {
+        match self {
+            Self::CreateUnlink
+            | Self::Rename
+            | Self::CreateMany
+            | Self::StatMany
+            | Self::ReaddirStorm
+            | Self::Orphan
+            | Self::RaidRead => None,
+            Self::Overwrite => Some(OVERWRITE_BYTES),
+            Self::Write => Some(WRITE_BYTES),
+            Self::RaidWrite => Some(FILE_BYTES),
+            Self::RaidWriteRows => Some(array_form::ROW_BYTES),
+            Self::RaidSequential => Some(SEQUENTIAL_BYTES),
+            Self::RaidRebuild => Some(ArrayForm::member_bytes(file_bytes)),
         }
     }
 

@@ -1,10 +1,10 @@
-//! One block's bytes, shared by everyone who looks at them.
+//! One version of a block's bytes, shared by everyone who looks at it.
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A shared, unchanging copy of one block. Holding it keeps it in the cache.
+/// A version of one block that does not change. Holding it keeps the block in the cache.
 #[derive(Clone, Debug)]
 pub struct Buffer(Arc<Inner>);
 
@@ -12,16 +12,34 @@ pub struct Buffer(Arc<Inner>);
 struct Inner {
     block: u64,
     bytes: Box<[u8]>,
-    /// Set by a look-up, cleared by the clock's hand: the second chance.
-    referenced: AtomicBool,
     /// One bit for each kind of judgement already passed; see [`Buffer::verify_once`].
     verified: AtomicU32,
 }
 
 impl Buffer {
     pub(crate) fn new(block: u64, bytes: Box<[u8]>) -> Self {
-        let (referenced, verified) = (AtomicBool::new(true), AtomicU32::new(0));
-        Self(Arc::new(Inner { block, bytes, referenced, verified }))
+        Self(Arc::new(Inner { block, bytes, verified: AtomicU32::new(0) }))
+    }
+
+    /// The bytes, to be changed: as they are if nobody else looks at this version, otherwise of a new one. What was
+    /// judged of the old version counts for the new one: whoever changes a structure keeps it right.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        if Arc::get_mut(&mut self.0).is_none() {
+            self.0 = Arc::new(Inner {
+                block: self.0.block,
+                bytes: self.0.bytes.clone(),
+                verified: AtomicU32::new(self.0.verified.load(Ordering::Relaxed)),
+            });
+        }
+        match Arc::get_mut(&mut self.0) {
+            Some(inner) => &mut inner.bytes,
+            None => unreachable!("a version that was made this moment has one holder"),
+        }
+    }
+
+    /// Marks the version as judged, by whoever made its content.
+    pub(crate) fn believe_all(&mut self) {
+        self.0.verified.store(u32::MAX, Ordering::Relaxed);
     }
 
     /// The block's number.
@@ -39,7 +57,8 @@ impl Buffer {
     /// Whatever `check` answers.
     pub fn verify_once<E>(&self, kind: u32, check: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let bit = 1 << kind;
-        // Relaxed: the bit says something of bytes that never change, and those were published by the Arc.
+        // Relaxed: the bit says something of bytes that do not change while they are shared, and those were
+        // published by the Arc.
         if self.0.verified.load(Ordering::Relaxed) & bit == 0 {
             check()?;
             self.0.verified.fetch_or(bit, Ordering::Relaxed);
@@ -53,18 +72,9 @@ impl Buffer {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    pub(crate) fn touch(&self) {
-        // Test first: a hot buffer's line then stays shared between cores.
-        if !self.0.referenced.load(Ordering::Relaxed) {
-            self.0.referenced.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Takes the second chance away; `true` if there was none left and nobody holds the buffer.
-    pub(crate) fn may_be_dropped(&self) -> bool {
-        let referenced = self.0.referenced.swap(false, Ordering::Relaxed);
-        // The shard's lock is held, so the only handle that could be cloned into a new one is the cache's.
-        !referenced && Arc::strong_count(&self.0) == 1
+    /// Whether somebody but the block itself holds this version.
+    pub(crate) fn is_held(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
     }
 }
 

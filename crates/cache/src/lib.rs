@@ -1,21 +1,28 @@
-//! Metadata buffers over a block device: one shared copy of each block in use, under a memory bound.
+//! Metadata blocks of a device in memory, under a bound.
 //!
-//! A filesystem asks for a block by number and gets a [`Buffer`], a shared handle on the block's bytes. The
-//! bytes of a buffer never change, so readers take no lock once they hold one. Buffers that nobody holds are
-//! dropped by second chance when a shard grows past its part of the bound; a held buffer (a pin) is never
-//! dropped, so the bound can be passed by what callers hold at once, and by nothing else.
+//! A filesystem asks for a block by number and gets a [`Buffer`], a version of the block's bytes that does not
+//! change, or the [`Block`] itself, whose newest version can be changed. A reader needs no lock once it holds a
+//! version. Blocks that nobody holds are dropped by second chance when a shard grows past its part of the bound; a
+//! block that is held (a pin), or whose newest version is, is never dropped, so the bound can be passed by what
+//! callers hold at once, and by nothing else.
 //!
-//! Locks: one of class `buffer` for each shard, held for a look-up or an insertion and never over I/O. Two
-//! threads that miss the same block at once both read it; the first to finish provides the copy both get.
+//! What is changed is not written by the cache. A log that orders changes holds the blocks that it has yet to bring
+//! home, which pins them, and keeps beside each what it must know (`T`).
 //!
-//! Not here: dirty buffers and write-back, which belong to the journal that will order them.
+//! Locks: one of class `buffer` for each shard, held for a look-up or an insertion and never over I/O; one of class
+//! `block` for each block. Two threads that miss the same block at once both read it; the first to finish provides
+//! the block both get.
 
+mod block;
 mod buffer;
 mod shard;
+
+use std::fmt;
 
 use undercroft_block::{Device, Request, Result};
 use undercroft_sync::{Mutex, order};
 
+pub use block::{Block, BlockGuard};
 pub use buffer::Buffer;
 use shard::Shard;
 
@@ -25,17 +32,16 @@ const SHARDS: usize = 64;
 /// One read of [`BufferCache::prefetch`] is at most this long, in bytes.
 const PREFETCH_MAX_BYTES: u64 = 1 << 20;
 
-/// The buffers of one device.
-#[derive(Debug)]
-pub struct BufferCache {
+/// The cached blocks of one device.
+pub struct BufferCache<T = ()> {
     device: Device,
     block_bytes: u32,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<Shard<T>>]>,
 }
 
-impl BufferCache {
+impl<T: Default> BufferCache<T> {
     /// A cache of `block_bytes` sized blocks of `device` that keeps about `capacity_bytes`, and at least one
-    /// buffer a shard.
+    /// block a shard.
     #[must_use]
     pub fn new(device: Device, block_bytes: u32, capacity_bytes: usize) -> Self {
         let per_shard = (capacity_bytes / SHARDS / block_bytes as usize).max(1);
@@ -55,20 +61,58 @@ impl BufferCache {
         self.block_bytes
     }
 
-    /// The buffer of `block`, read from the device if it is not here.
+    /// The newest version of a block, read from the device if it is not here.
     ///
     /// # Errors
     /// The device's.
     pub fn read(&self, block: u64) -> Result<Buffer> {
-        if let Some(buffer) = self.shard(block).lock().get(block) {
-            return Ok(buffer);
+        if let Some(known) = self.shard(block).lock().get(block) {
+            return Ok(known.buffer());
         }
+        Ok(self.load(block)?.buffer())
+    }
+
+    /// A block, read from the device if it is not here.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn block(&self, block: u64) -> Result<Block<T>> {
+        if let Some(known) = self.shard(block).lock().get(block) {
+            return Ok(known);
+        }
+        self.load(block)
+    }
+
+    /// A block, if it is here.
+    pub fn cached(&self, block: u64) -> Option<Block<T>> {
+        self.shard(block).lock().get(block)
+    }
+
+    /// A block that the caller is about to fill: not read, all zeroes if it was not here.
+    pub fn make(&self, block: u64) -> Block<T> {
+        let zeroes = vec![0; self.block_bytes as usize].into_boxed_slice();
+        self.shard(block).lock().insert(Block::new(Buffer::new(block, zeroes)))
+    }
+
+    /// Takes a block out of the cache: its bytes mean something else from now on. Handles of it are of no use any
+    /// more.
+    pub fn forget(&self, block: u64) {
+        let gone = self.shard(block).lock().remove(block);
+        drop(gone);
+    }
+
+    fn load(&self, block: u64) -> Result<Block<T>> {
         let len = self.block_bytes as usize;
-        let mut bytes = vec![0; len].into_boxed_slice();
         // A number so large that its offset wraps lies past the end of every device: let the device say so.
         let offset = block.saturating_mul(u64::from(self.block_bytes)).min(u64::MAX - len as u64);
-        self.device.read_at(offset, &mut bytes)?;
-        Ok(self.insert(block, bytes))
+        loop {
+            let seen = self.shard(block).lock().departures();
+            let mut bytes = vec![0; len].into_boxed_slice();
+            self.device.read_at(offset, &mut bytes)?;
+            if let Some(kept) = self.insert(block, bytes, seen) {
+                return Ok(kept);
+            }
+        }
     }
 
     /// Whether `block` is here now.
@@ -97,12 +141,13 @@ impl BufferCache {
             while run < at_once && block + run < end && !self.contains(block + run) {
                 run += 1;
             }
+            let seen: Vec<u64> = (block..block + run).map(|n| self.departures(n)).collect();
             let mut bytes = vec![0; (run * block_bytes) as usize];
             if self.device.read_at(block * block_bytes, &mut bytes).is_err() {
                 return;
             }
-            for (i, part) in bytes.chunks_exact(self.block_bytes as usize).enumerate() {
-                self.insert(block + i as u64, part.into());
+            for ((i, part), seen) in (block..).zip(bytes.chunks_exact(self.block_bytes as usize)).zip(seen) {
+                self.insert(i, part.into(), seen);
             }
             block += run;
         }
@@ -115,10 +160,12 @@ impl BufferCache {
         let device_blocks = self.device.size_bytes() / block_bytes;
         let at_once = (PREFETCH_MAX_BYTES / block_bytes).max(1);
         let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
+        let mut seen = Vec::new();
         for &block in blocks {
             if block >= device_blocks || self.contains(block) {
                 continue;
             }
+            seen.push(self.departures(block));
             match runs.last_mut() {
                 Some((first, bytes))
                     if *first + bytes.len() as u64 / block_bytes == block
@@ -137,27 +184,44 @@ impl BufferCache {
             return;
         }
         drop(requests);
-        for (first, bytes) in &runs {
-            for (i, part) in bytes.chunks_exact(self.block_bytes as usize).enumerate() {
-                self.insert(first + i as u64, part.into());
-            }
+        let parts = runs
+            .iter()
+            .flat_map(|(first, bytes)| (*first..).zip(bytes.chunks_exact(self.block_bytes as usize)));
+        for ((block, part), seen) in parts.zip(seen) {
+            self.insert(block, part.into(), seen);
         }
     }
 
-    /// Bytes of all buffers now in the cache.
+    fn departures(&self, block: u64) -> u64 {
+        self.shard(block).lock().departures()
+    }
+
+    /// Bytes of all blocks now in the cache.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.shards.iter().map(|s| s.lock().len()).sum::<usize>() * self.block_bytes as usize
     }
 
-    fn insert(&self, block: u64, bytes: Box<[u8]>) -> Buffer {
-        self.shard(block).lock().insert(Buffer::new(block, bytes))
+    /// Keeps bytes that were read from the device, unless the block is here by now; its handle either way. `None`
+    /// when blocks have left the shard since it had seen `seen` departures: the bytes may be from before.
+    fn insert(&self, block: u64, bytes: Box<[u8]>, seen: u64) -> Option<Block<T>> {
+        let mut shard = self.shard(block).lock();
+        if shard.departures() != seen {
+            return shard.get(block);
+        }
+        Some(shard.insert(Block::new(Buffer::new(block, bytes))))
     }
 
-    fn shard(&self, block: u64) -> &Mutex<Shard> {
+    fn shard(&self, block: u64) -> &Mutex<Shard<T>> {
         // Fibonacci hashing: neighbours fall into different shards, and so do strides of a power of two.
         let hash = block.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         &self.shards[(hash >> 58) as usize % SHARDS]
+    }
+}
+
+impl<T> fmt::Debug for BufferCache<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BufferCache").field("device", &self.device).finish_non_exhaustive()
     }
 }
 
@@ -176,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_block_reads_as_the_device_has_it_and_past_the_end_is_refused() {
-        let cache = BufferCache::new(numbered_device(16), 1024, 1 << 20);
+        let cache = BufferCache::<()>::new(numbered_device(16), 1024, 1 << 20);
         assert_eq!(cache.read(7).unwrap()[..], [7; 1024]);
         assert!(matches!(cache.read(16), Err(undercroft_block::Error::OutOfRange { .. })));
         assert!(matches!(cache.read(u64::MAX), Err(undercroft_block::Error::OutOfRange { .. })));
@@ -184,7 +248,7 @@ mod tests {
 
     #[test]
     fn memory_stays_under_the_bound_and_held_buffers_stay_shared() {
-        let cache = BufferCache::new(numbered_device(250), 1024, SHARDS * 1024);
+        let cache = BufferCache::<()>::new(numbered_device(250), 1024, SHARDS * 1024);
         let held = cache.read(3).unwrap();
         for block in 0..250 {
             cache.read(block).unwrap();
@@ -195,7 +259,7 @@ mod tests {
 
     #[test]
     fn prefetch_brings_what_read_then_finds() {
-        let cache = BufferCache::new(numbered_device(100), 1024, 1 << 20);
+        let cache = BufferCache::<()>::new(numbered_device(100), 1024, 1 << 20);
         let early = cache.read(50).unwrap();
         cache.prefetch(40, 20);
         assert_eq!(cache.memory_bytes(), 20 * 1024);
@@ -210,8 +274,44 @@ mod tests {
     }
 
     #[test]
+    fn a_version_stays_as_it_is_while_the_block_changes() {
+        let cache = BufferCache::<u32>::new(numbered_device(16), 1024, 1 << 20);
+        let block = cache.block(5).unwrap();
+        let old = block.buffer();
+        {
+            let mut guard = block.lock();
+            guard.bytes_mut()[0] = 99;
+            *guard.beside_mut() = 7;
+        }
+        assert_eq!((old[0], cache.read(5).unwrap()[0], *cache.block(5).unwrap().lock().beside()), (5, 99, 7));
+        drop(old);
+        let newest = block.buffer().as_ptr();
+        block.lock().bytes_mut()[1] = 98;
+        assert_eq!(block.buffer().as_ptr(), newest, "a version that nobody holds was copied");
+    }
+
+    #[test]
+    fn a_block_that_is_forgotten_is_read_again_and_one_that_is_made_is_not_read() {
+        let cache = BufferCache::<()>::new(numbered_device(16), 1024, 1 << 20);
+        assert_eq!(cache.make(3).buffer()[..], [0; 1024]);
+        assert_eq!(cache.read(3).unwrap()[0], 0);
+        cache.forget(3);
+        assert_eq!(cache.read(3).unwrap()[0], 3);
+    }
+
+    #[test]
+    fn what_was_read_before_a_block_left_is_not_kept() {
+        let cache = BufferCache::<()>::new(numbered_device(16), 1024, 1 << 20);
+        let seen = cache.departures(3);
+        cache.read(3).unwrap();
+        cache.forget(3);
+        assert!(cache.insert(3, vec![9; 1024].into(), seen).is_none());
+        assert_eq!(cache.read(3).unwrap()[0], 3);
+    }
+
+    #[test]
     fn a_judgement_is_made_once_for_each_kind() {
-        let cache = BufferCache::new(numbered_device(2), 1024, 1 << 20);
+        let cache = BufferCache::<()>::new(numbered_device(2), 1024, 1 << 20);
         let buffer = cache.read(1).unwrap();
         assert_eq!(buffer.verify_once(0, || Err("bad")), Err("bad"));
         assert_eq!(buffer.verify_once(0, || Ok::<_, &str>(())), Ok(()));

@@ -3,21 +3,24 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::Buffer;
+use crate::Block;
 
 /// Buffers whose numbers hash to one lock.
 #[derive(Debug)]
-pub(crate) struct Shard {
+pub(crate) struct Shard<T> {
     by_block: HashMap<u64, usize, BuildHasherDefault<BlockHasher>>,
     /// The clock's face. `by_block` holds indices into it.
-    slots: Vec<Buffer>,
+    slots: Vec<Block<T>>,
     hand: usize,
     capacity: usize,
+    /// How many blocks have left. What was read from the device before one left may be older than what that one
+    /// brought to the device.
+    departures: u64,
 }
 
-impl Shard {
+impl<T> Shard<T> {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { by_block: HashMap::default(), slots: Vec::new(), hand: 0, capacity }
+        Self { by_block: HashMap::default(), slots: Vec::new(), hand: 0, capacity, departures: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -28,24 +31,34 @@ impl Shard {
         self.by_block.contains_key(&block)
     }
 
-    pub(crate) fn get(&self, block: u64) -> Option<Buffer> {
-        let buffer = &self.slots[*self.by_block.get(&block)?];
-        buffer.touch();
-        Some(buffer.clone())
+    pub(crate) fn departures(&self) -> u64 {
+        self.departures
     }
 
-    /// Keeps `buffer` unless its block is here already; answers with the copy that is kept.
-    pub(crate) fn insert(&mut self, buffer: Buffer) -> Buffer {
-        if let Some(present) = self.get(buffer.block()) {
+    pub(crate) fn get(&self, block: u64) -> Option<Block<T>> {
+        let found = &self.slots[*self.by_block.get(&block)?];
+        found.touch();
+        Some(found.clone())
+    }
+
+    /// Keeps `block` unless its number is here already; answers with the handle that is kept.
+    pub(crate) fn insert(&mut self, block: Block<T>) -> Block<T> {
+        if let Some(present) = self.get(block.number()) {
             return present;
         }
         self.shrink_below_capacity();
-        self.by_block.insert(buffer.block(), self.slots.len());
-        self.slots.push(buffer.clone());
-        buffer
+        self.by_block.insert(block.number(), self.slots.len());
+        self.slots.push(block.clone());
+        block
     }
 
-    /// Drops until there is room for one more, or until two turns of the clock found only held buffers.
+    /// Takes a block out, whoever holds it.
+    pub(crate) fn remove(&mut self, block: u64) -> Option<Block<T>> {
+        let at = *self.by_block.get(&block)?;
+        Some(self.take_out(at))
+    }
+
+    /// Drops until there is room for one more, or until two turns of the clock found only held blocks.
     fn shrink_below_capacity(&mut self) {
         let mut looks_left = 2 * self.slots.len();
         while self.slots.len() >= self.capacity && looks_left > 0 {
@@ -54,15 +67,21 @@ impl Shard {
                 self.hand = 0;
             }
             if self.slots[self.hand].may_be_dropped() {
-                let dropped = self.slots.swap_remove(self.hand);
-                self.by_block.remove(&dropped.block());
-                if let Some(moved) = self.slots.get(self.hand) {
-                    self.by_block.insert(moved.block(), self.hand);
-                }
+                self.take_out(self.hand);
             } else {
                 self.hand += 1;
             }
         }
+    }
+
+    fn take_out(&mut self, at: usize) -> Block<T> {
+        let gone = self.slots.swap_remove(at);
+        self.by_block.remove(&gone.number());
+        if let Some(moved) = self.slots.get(at) {
+            self.by_block.insert(moved.number(), at);
+        }
+        self.departures += 1;
+        gone
     }
 }
 

@@ -3,16 +3,21 @@
 //! [`crate::plan`] turns this into what is meant; commands see only that. Manual pages and completions are made
 //! from the same definitions.
 
+mod md;
+
 use std::ffi::OsString;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use undercroft_bench::Workload;
 
-use crate::exit;
+pub(crate) use md::{ArrayArgs, MdCommand, MdCreateArgs, NewMemberArgs, WaitArgs};
+
+use crate::exit::{self, Kind, Verdict};
 
 const IMAGE_HELP: &str = "\
 IMAGE is a disk image (raw or qcow2) or a block device. `IMAGE?part=N` names partition N of a partitioned \
@@ -25,7 +30,7 @@ exact bytes stand in hexadecimal beside it: `name_bytes` beside `name`, `path_by
 On a terminal, control characters and such bytes are escaped (`\\n`, `\\x1b`, `\\xe9`).";
 
 fn notes() -> String {
-    format!("{IMAGE_HELP}\n\n{JSON_HELP}\n\n{}", exit::TABLE)
+    format!("{IMAGE_HELP}\n\n{}\n\n{JSON_HELP}\n\n{}", md::ARRAY_HELP, exit::TABLE)
 }
 
 /// Open Linux filesystems without the kernel: look inside, copy out, mount
@@ -43,6 +48,18 @@ pub(crate) struct Typed {
     pub(crate) command: Command,
 }
 
+/// Prints what is wrong with the command line, or the help that was asked for. `check` has e2fsck's exit code for it.
+pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
+    // When neither output takes it there is nobody left to tell.
+    let _ = error.print();
+    let is_check = std::env::args_os().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"));
+    match u8::try_from(error.exit_code()) {
+        Ok(0) => ExitCode::SUCCESS,
+        _ if is_check.is_some_and(|command| command == "check") => Kind::Check(Verdict::Usage).into(),
+        _ => Kind::Usage.into(),
+    }
+}
+
 /// When to colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum When {
@@ -57,7 +74,7 @@ pub(crate) enum When {
 /// What every command that opens an image takes.
 #[derive(Debug, Args)]
 pub(crate) struct ImageArgs {
-    /// Disk image or block device; `IMAGE?part=N` for a partition
+    /// Disk image or block device; `IMAGE?part=N` for a partition, `md:MEMBER,...` for an array
     #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
     pub(crate) image: OsString,
 
@@ -102,7 +119,11 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N")]
     pub(crate) ops: Option<NonZeroU64>,
 
-    /// Give each directory of the --on target one lock, as Linux does: the same as `tmpfs:plain`
+    /// Size of what the workers of `overwrite` and of `raid5-...` share, and of the array that is rebuilt, in MiB
+    #[arg(long, value_name = "N", default_value = "256")]
+    pub(crate) file_mib: NonZeroU32,
+
+    /// Give each directory of the --on target one lock, as Linux does: the same as `tmpfs:plain` or `mem:ext4:plain`
     #[arg(long)]
     pub(crate) plain: bool,
 
@@ -130,16 +151,119 @@ pub(crate) struct BenchArgs {
     pub(crate) worker: Option<u32>,
 }
 
+/// What to make, and on what.
+#[derive(Debug, Args)]
+pub(crate) struct MkfsArgs {
+    /// What to make
+    #[arg(value_name = "TYPE")]
+    pub(crate) family: MkfsFamily,
+
+    /// Disk image or block device; `IMAGE?part=N` for a partition, `md:MEMBER,...` for an array. A file that is not
+    /// there is made
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
+    pub(crate) image: OsString,
+
+    /// Size of the filesystem: 10G, 512M, or a number of bytes; all of an image that is there unless said
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Option<String>,
+
+    /// Overwrite what is on the image
+    #[arg(short = 'F', long)]
+    pub(crate) force: bool,
+
+    /// Features to add, or with a ^ to leave out, separated by commas
+    #[arg(short = 'O', value_name = "FEATURES", value_delimiter = ',', allow_hyphen_values = true)]
+    pub(crate) features: Vec<String>,
+
+    /// Block size in bytes: 1024 to 65536
+    #[arg(short = 'b', value_name = "BYTES")]
+    pub(crate) block_bytes: Option<u32>,
+
+    /// Cluster size in bytes, with the feature bigalloc
+    #[arg(short = 'C', value_name = "BYTES")]
+    pub(crate) cluster_bytes: Option<u32>,
+
+    /// Inode size in bytes
+    #[arg(short = 'I', value_name = "BYTES")]
+    pub(crate) inode_bytes: Option<u16>,
+
+    /// One inode for so many bytes
+    #[arg(short = 'i', value_name = "BYTES", conflicts_with = "inodes")]
+    pub(crate) bytes_per_inode: Option<u64>,
+
+    /// So many inodes
+    #[arg(short = 'N', value_name = "COUNT")]
+    pub(crate) inodes: Option<u32>,
+
+    /// Blocks in a group
+    #[arg(short = 'g', value_name = "COUNT")]
+    pub(crate) per_group: Option<u32>,
+
+    /// Groups whose bitmaps and inode tables lie together
+    #[arg(short = 'G', value_name = "COUNT")]
+    pub(crate) groups_per_flex: Option<u32>,
+
+    /// Percentage of the blocks that only the superuser may use
+    #[arg(short = 'm', value_name = "PERCENT")]
+    pub(crate) reserved_percent: Option<f64>,
+
+    /// Label, at most 16 bytes
+    #[arg(short = 'L', value_name = "LABEL")]
+    pub(crate) label: Option<OsString>,
+
+    /// UUID; random unless said
+    #[arg(short = 'U', value_name = "UUID")]
+    pub(crate) uuid: Option<String>,
+
+    /// Journal options: size=MEGABYTES
+    #[arg(short = 'J', value_name = "OPTIONS", value_delimiter = ',')]
+    pub(crate) journal: Vec<String>,
+
+    /// Other options: stride=N, stripe_width=N, root_owner=UID:GID, lazy_itable_init=0|1, hash_seed=UUID, nodiscard
+    #[arg(short = 'E', value_name = "OPTIONS", value_delimiter = ',')]
+    pub(crate) extended: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
+/// What `mkfs` makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum MkfsFamily {
+    /// No journal, no extents
+    Ext2,
+    /// With a journal
+    Ext3,
+    /// Extents, checksums, 64-bit block numbers
+    Ext4,
+}
+
 const TARGETS: &str = "\
 TARGET is one of
   tmpfs:       the filesystem in memory, in this process; workers are threads
   tmpfs:plain  the same with one lock for each directory
+  mem:ext4     ext4 on a device in memory, in this process; after a colon, separated by commas:
+                 plain                one lock for each directory
+                 orphan=list          orphans in the list, even though there is an orphan file
+                 orphan=locked        the same, with the list's lock for every question
+                 overwrite=journaled  each overwrite starts a handle
+                 no-journal           no journal, and so no orphan file
+  mem:raw      a device in memory without a filesystem, for overwrite, write and raid5-...: the limit
+  mem:md5      RAID5 of four devices in memory, chunks of 64 KiB, with an ext4 on it where files are needed;
+               after a colon, separated by commas:
+                 stripe_wake=all      who waits for a stripe is woken with all others
+                 stripes=N            so many stripes in the cache: of 4 KiB if there are fewer than 64
+                 member_us=N          each request to a member sleeps so many microseconds
+                 files                members are files in memory
+  mem:xor      copying, exclusive or, reading and writing without an array, for raid5-sequential and
+               raid5-rebuild: the limit; mem:xor:files on files in memory
   dir:PATH     whatever is mounted at PATH, by system calls; workers are processes,
                in a directory undercroft-bench-PID that is removed afterwards";
 
 const BENCH_EXAMPLES: &str = "\
 The time runs from the first worker's start to the last one's end, after a warm-up. Processor time and context \
-switches are the workers'. A rename's operations a second are renames a second.
+switches are the workers'. A rename's operations a second are renames a second. Orphan with --threads 10 is the \
+program that Linux's orphan list was measured with when it became the orphan file.
 
 Examples:
   undercroft bench create-unlink --on tmpfs:
@@ -147,16 +271,20 @@ Examples:
   undercroft bench rename --on tmpfs: --compare tmpfs:plain --rounds 9
   undercroft bench create-unlink --on tmpfs: --plain --locks
   undercroft bench create-many --on dir:/mnt --ops 200000 --json
+  undercroft bench orphan --on mem:ext4 --compare mem:ext4:orphan=locked --threads 10
+  undercroft bench overwrite --on mem:ext4 --compare mem:raw --threads 8
+  undercroft bench raid5-write --on mem:md5:stripes=16 --compare mem:md5:stripes=16,stripe_wake=all --threads 64
+  undercroft bench raid5-sequential --on mem:md5 --compare mem:xor --threads 1
   undercroft bench rename --on tmpfs: --threads 16 --plot rename.svg";
 
 fn bench_notes() -> String {
     let workloads = Workload::ALL.map(|workload| {
         let operation = workload.operation().trim_start_matches("one operation ");
-        format!("  {:<13}  {operation}", workload.name())
+        format!("  {:<16}  {operation}", workload.name())
     });
     let workloads = workloads.join("\n");
     format!(
-        "{TARGETS}\n\nWorkloads, all workers in one directory; each operation of\n{workloads}\n\n{BENCH_EXAMPLES}"
+        "{TARGETS}\n\nWorkloads, all workers in one directory; one operation of each\n{workloads}\n\n{BENCH_EXAMPLES}"
     )
 }
 
@@ -285,16 +413,25 @@ Examples:
         json: bool,
     },
 
-    /// Mount an image read-only, or a filesystem in memory for writing, through FUSE
+    /// Mount an image, or a filesystem in memory, through FUSE
     #[command(
         after_help = "Returns once the files can be read, and serves them in the background until `undercroft unmount DIR`.
+
+An image is mounted read-only, and not a byte of it changes, unless `-o rw` says otherwise. With `--snapshot` changes \
+can be made and are gone after unmounting: they lie in a temporary file (in TMPDIR), and the image stays as it is.
+
+Options of an image: rw, ro, norecovery (read-only, without what its journal holds), commit=SECONDS (how late changes \
+reach the disk at most; 5), sync (each change is on the disk when the call returns), discard (the image is told of space that is free again), pdirops=off (a lock for each \
+directory), orphan=list|locked and overwrite=journaled (older ways, to measure against).
 
 With `tmpfs:` in the image's place, an empty filesystem in memory is mounted, which goes when it is unmounted. It takes \
 the options of Linux's tmpfs (size, nr_blocks, nr_inodes, mode, uid, gid) and pdirops=off, which gives each directory \
 one lock.
 
-Options of every mount: ro, rw, allow_other, dev, suid, noexec, noatime, no_default_permissions, no_writeback_cache \
-(each write is a request of its own), direct_io (past the kernel's cache), threads=N, readdirplus=always|auto|never, \
+Options of every mount: ro, rw, allow_other, dev, suid, noexec, noatime (the default: reading \
+changes nothing) or relatime (reading a file brings its time of access forward after a change, or once a day), no_default_permissions, no_writeback_cache \
+(each write is a request of its own), direct_io (past the kernel's cache), no_io_uring (requests come over /dev/fuse, \
+also where the kernel has been told to offer io_uring: echo 1 > /sys/module/fuse/parameters/enable_uring), threads=N, readdirplus=always|auto|never, \
 attr_timeout=SECONDS, entry_timeout=SECONDS, fsname=NAME.
 
 A program that reads a damaged file is told no more than \"Structure needs cleaning\". What exactly is wrong stands in \
@@ -305,6 +442,8 @@ Examples:
   undercroft mount disk.img /mnt
   undercroft mount --log faults.log disk.img /mnt
   undercroft mount 'disk.img?part=2' ~/disk
+  undercroft mount -o rw disk.img /mnt
+  undercroft mount --snapshot disk.img /mnt
   undercroft mount -o allow_other disk.img /mnt
   undercroft mount -o size=1G,mode=755 tmpfs: /mnt"
     )]
@@ -317,6 +456,9 @@ Examples:
         /// Mount options, separated by commas
         #[arg(short, value_name = "OPTS", value_delimiter = ',')]
         options: Vec<String>,
+        /// Take changes, and forget them when it is unmounted: the image stays as it is
+        #[arg(long)]
+        snapshot: bool,
         /// Add to this file what turns out to be wrong with the image
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         log: Option<PathBuf>,
@@ -337,13 +479,52 @@ Examples:
         dir: PathBuf,
     },
 
+    /// Make a filesystem
+    #[command(
+        after_help = "Options are those of mke2fs, and what is not said is as mke2fs has it. A filesystem, partition table or other \
+content that is recognised is overwritten with --force only. The superblock is written last.
+
+Examples:
+  undercroft mkfs ext4 disk.img --size 10G
+  undercroft mkfs ext4 disk.img --size 1T -L data -O ^has_journal,inline_data -m 0
+  undercroft mkfs ext2 'disk.img?part=2' --force -b 1024 -N 5000"
+    )]
+    Mkfs(Box<MkfsArgs>),
+
+    /// Look for damage in a filesystem, and change nothing
+    #[command(
+        after_help = "Compares every structure with every other: superblock, groups, bitmaps, inodes, maps, directories, links, \
+attributes. A journal that holds changes is replayed in memory first. Each finding ends in a word that stays the same \
+from version to version; --json has it as `code`.
+
+Ends as e2fsck does: 0 nothing is wrong, 4 something is, 8 it could not be checked, 16 the command line makes no sense.
+
+Examples:
+  undercroft check disk.img
+  undercroft check --json '/dev/sdb?part=2'"
+    )]
+    Check {
+        #[command(flatten)]
+        image: ImageArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Make, look at, mend and check arrays of Linux software RAID (md)
+    #[command(after_help = md::notes())]
+    Md {
+        #[command(subcommand)]
+        command: MdCommand,
+    },
+
     /// Measure a filesystem: one of ours in memory, or whatever is mounted somewhere
     #[command(after_help = bench_notes())]
     Bench(BenchArgs),
 
     /// See it work: a guided look at a small ext4 image that this program carries
     #[command(
-        after_help = "Needs no root, no FUSE and no disk. Every byte shown comes out of a real ext4 image that Linux made."
+        after_help = "Needs no root, no FUSE and no disk. Every byte shown comes out of a real ext4 image that Linux made. \
+For a second it makes a small array of temporary files, too (in TMPDIR), and lets it lose members."
     )]
     Tour {
         #[command(flatten)]

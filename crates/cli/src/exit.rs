@@ -6,6 +6,8 @@
 use std::process::ExitCode;
 
 use undercroft_bench::BenchError;
+use undercroft_ext4::MkfsError;
+use undercroft_md as md;
 use undercroft_vfs as vfs;
 
 /// Why the program stops short of complete success.
@@ -29,6 +31,19 @@ pub(crate) enum Kind {
     Path,
     /// This machine refused: the destination, the mount point, FUSE, standard output.
     Host,
+    /// What a check came to.
+    Check(Verdict),
+}
+
+/// What a check came to, unless nothing is wrong. The codes are those of e2fsck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Something is wrong.
+    Damaged,
+    /// It could not be checked.
+    NotChecked,
+    /// The command line makes no sense.
+    Usage,
 }
 
 /// The codes as the help shows them.
@@ -42,7 +57,8 @@ Exit codes:
   5  the filesystem is corrupt
   6  the device or image file failed while reading
   7  no such path inside the image, or not of the kind the command needs
-  8  this machine refused: destination, mount point, FUSE or standard output";
+  8  this machine refused: destination, mount point, FUSE or standard output
+`undercroft check` has those of e2fsck, which its own help lists.";
 
 impl Kind {
     /// The number the shell sees.
@@ -57,22 +73,53 @@ impl Kind {
             Self::Io => 6,
             Self::Path => 7,
             Self::Host => 8,
+            Self::Check(Verdict::Damaged) => 4,
+            Self::Check(Verdict::NotChecked) => 8,
+            Self::Check(Verdict::Usage) => 16,
         }
     }
 
     /// The kind of what keeps a measurement from being made.
     pub(crate) const fn of_bench(error: &BenchError) -> Self {
         match error {
-            BenchError::UnknownTarget(_) | BenchError::OnlyInProcess { .. } => Self::Usage,
+            BenchError::UnknownTarget(_)
+            | BenchError::OnlyInProcess { .. }
+            | BenchError::NoFiles { .. }
+            | BenchError::Unfit { .. } => Self::Usage,
             BenchError::NotYet(_) => Self::Unsupported,
             BenchError::LostNames { .. } => Self::Corrupt,
             BenchError::Directory { .. }
             | BenchError::Vfs { .. }
+            | BenchError::Device(_)
+            | BenchError::Array { .. }
+            | BenchError::NotRebuilt(_)
+            | BenchError::MemoryFile(_)
+            | BenchError::Mkfs(_)
             | BenchError::Worker { .. }
             | BenchError::WorkerRefused(_)
             | BenchError::WorkerFailed { .. }
             | BenchError::WorkerWords { .. }
             | BenchError::Plot(_) => Self::Host,
+        }
+    }
+
+    /// The kind of what keeps a filesystem from being made.
+    pub(crate) const fn of_mkfs(error: &MkfsError) -> Self {
+        match error {
+            MkfsError::Present { .. } => Self::Host,
+            MkfsError::Refused(_) => Self::Usage,
+            MkfsError::Device(_) => Self::Io,
+        }
+    }
+
+    /// The kind of an array's refusal.
+    pub(crate) const fn of_md(error: &md::Error) -> Self {
+        match error {
+            md::Error::Corrupt { .. } => Self::Corrupt,
+            md::Error::Unsupported { .. } | md::Error::NoSuperblock { .. } => Self::Unsupported,
+            md::Error::Assembly(_) | md::Error::TooFewMembers(_) => Self::CannotOpen,
+            md::Error::Invalid(_) => Self::Usage,
+            md::Error::Stopped(_) | md::Error::Device(_) => Self::Io,
         }
     }
 
@@ -102,7 +149,7 @@ impl Kind {
             vfs::Error::NoKey | vfs::Error::Unsupported(_) => Self::Unsupported,
             // A name in a directory that leads to no live inode is the directory's fault.
             vfs::Error::Corrupt(_) | vfs::Error::Stale => Self::Corrupt,
-            vfs::Error::Io(_) | vfs::Error::ShutDown => Self::Io,
+            vfs::Error::Io(_) | vfs::Error::ShutDown | vfs::Error::TurnedReadOnly(_) => Self::Io,
         }
     }
 }

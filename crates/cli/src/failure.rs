@@ -38,6 +38,12 @@ impl Failure {
         Self::new(kind, words(cause))
     }
 
+    /// The same with another exit code.
+    #[must_use]
+    pub(crate) fn counted_as(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
     /// Why, in the words of whoever refused.
     #[must_use]
     pub(crate) fn because(mut self, cause: &dyn std::error::Error) -> Self {

@@ -29,7 +29,10 @@ use crate::plan::Plan;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    let typed = Typed::parse();
+    let typed = match Typed::try_parse() {
+        Ok(typed) => typed,
+        Err(error) => return args::refuse(&error),
+    };
     typed.color.apply();
     match Plan::from_typed(typed.command).and_then(commands::run) {
         Ok(None) => ExitCode::SUCCESS,

@@ -134,6 +134,19 @@ const READABLE: Incompat = Incompat::FILETYPE
     .union(Incompat::ENCRYPT)
     .union(Incompat::CASEFOLD);
 
+/// What this crate can write.
+const WRITABLE: RoCompat = RoCompat::SPARSE_SUPER
+    .union(RoCompat::LARGE_FILE)
+    .union(RoCompat::BTREE_DIR)
+    .union(RoCompat::HUGE_FILE)
+    .union(RoCompat::GDT_CSUM)
+    .union(RoCompat::DIR_NLINK)
+    .union(RoCompat::EXTRA_ISIZE)
+    .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::PROJECT)
+    .union(RoCompat::VERITY)
+    .union(RoCompat::ORPHAN_PRESENT);
+
 /// The three feature words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
@@ -168,6 +181,64 @@ impl Features {
         ))
     }
 
+    /// Refuses, by name, what can be read and not be written.
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        let unknown = Self {
+            ro_compat: self.ro_compat.difference(WRITABLE),
+            // Keeping the number that tells other hosts that the filesystem is in use is left out.
+            incompat: self.incompat.intersection(Incompat::MMP),
+            compat: Compat::empty(),
+        };
+        if unknown == Self::NONE {
+            return Ok(());
+        }
+        Err(Error::Unsupported(
+            format!(
+                "the filesystem uses {}, with which this program can only read it; open it read-only",
+                unknown.names().join(", ")
+            )
+            .into(),
+        ))
+    }
+
+    /// No feature at all.
+    pub(crate) const NONE: Self =
+        Self { compat: Compat::empty(), incompat: Incompat::empty(), ro_compat: RoCompat::empty() };
+
+    /// The one feature of this name, as [`names`](Self::names) gives it.
+    pub(crate) fn by_name(name: &str) -> Option<Self> {
+        let bit = |names: &[Option<&str>]| names.iter().position(|known| *known == Some(name));
+        if let Some(bit) = bit(&COMPAT_NAMES) {
+            return Some(Compat::from_bits_retain(1 << bit).into());
+        }
+        if let Some(bit) = bit(&INCOMPAT_NAMES) {
+            return Some(Incompat::from_bits_retain(1 << bit).into());
+        }
+        bit(&RO_COMPAT_NAMES).map(|bit| RoCompat::from_bits_retain(1 << bit).into())
+    }
+
+    pub(crate) fn contains(&self, other: Self) -> bool {
+        self.compat.contains(other.compat)
+            && self.incompat.contains(other.incompat)
+            && self.ro_compat.contains(other.ro_compat)
+    }
+
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            compat: self.compat | other.compat,
+            incompat: self.incompat | other.incompat,
+            ro_compat: self.ro_compat | other.ro_compat,
+        }
+    }
+
+    pub(crate) fn without(self, other: Self) -> Self {
+        Self {
+            compat: self.compat.difference(other.compat),
+            incompat: self.incompat.difference(other.incompat),
+            ro_compat: self.ro_compat.difference(other.ro_compat),
+        }
+    }
+
     /// The names of all features in use, in the order of their bits, as `dumpe2fs` prints them; a bit that
     /// has no name is given as `FEATURE_C31` (`C`, `I`, `R` for the word, then the bit).
     #[must_use]
@@ -176,6 +247,24 @@ impl Features {
         let incompat = incompat_names(self.incompat);
         let ro = names(self.ro_compat.bits(), 'R', |bit| RO_COMPAT_NAMES.get(bit).copied().flatten());
         [compat, incompat, ro].concat()
+    }
+}
+
+impl From<Compat> for Features {
+    fn from(compat: Compat) -> Self {
+        Self { compat, ..Self::NONE }
+    }
+}
+
+impl From<Incompat> for Features {
+    fn from(incompat: Incompat) -> Self {
+        Self { incompat, ..Self::NONE }
+    }
+}
+
+impl From<RoCompat> for Features {
+    fn from(ro_compat: RoCompat) -> Self {
+        Self { ro_compat, ..Self::NONE }
     }
 }
 
@@ -269,6 +358,16 @@ mod tests {
         assert!(!refusal.contains("extent"), "{refusal}");
         assert!(with_incompat(0x8).check_readable().unwrap_err().to_string().contains("journal"));
         assert!(with_incompat(0x3_e7d6).check_readable().is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused_by_name() {
+        let with_ro_compat = |bits: u32| Features::from(RoCompat::from_bits_retain(bits));
+        let refusal = with_ro_compat(0x1 | 0x200 | 1 << 25).check_writable().unwrap_err().to_string();
+        assert!(refusal.contains("uses bigalloc, FEATURE_R25, with"), "{refusal}");
+        assert!(with_incompat(0x140).check_writable().unwrap_err().to_string().contains("uses mmp, with"));
+        assert!(with_ro_compat(0x1_a47b).check_writable().is_ok());
+        assert!(with_incompat(0x3_c2d6).check_writable().is_ok());
     }
 
     #[test]

@@ -1,22 +1,24 @@
 //! The vfs adapter: the filesystem contract in terms of this crate.
 
-use std::ops::ControlFlow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use undercroft_block::Device;
 use undercroft_vfs::{
-    Attr, DirEntry, DirOffset, Error, Extent, FileSystem, FileType, Found, Ino, Inode as VfsInode,
-    InodeFlags, Limits, Mapping, Result, StatFs,
+    Error, FileSystem, FileType, Ino, Inode as VfsInode, InodeFlags, Limits, Result, StatFs,
 };
 
+use crate::features::Incompat;
 use crate::inode::{self, Inode, ROOT_INODE};
 use crate::journal::RecoveryReport;
-use crate::map::{self, RunState};
-use crate::numbers::{FileBlock, FsBlock};
-use crate::open::{OpenOptions, Probed, Ready};
+use crate::live::Live;
+use crate::numbers::FsBlock;
+use crate::open::{OpenOptions, Probed, Ready, Writable};
 use crate::superblock::Superblock;
+use crate::transaction::Service;
 use crate::volume::Volume;
-use crate::{dir, inline, orphan, statfs, symlink, xattr};
+use crate::writer::{WriteOptions, Writer};
+use crate::{dir, map, orphan, statfs};
 
 /// Blocks of the inode table brought in around an inode that was asked for: what lies beside it was most
 /// likely created with it and will be asked for next.
@@ -27,6 +29,21 @@ const INODE_READAHEAD_BLOCKS: u64 = 16;
 pub struct Ext4 {
     volume: Arc<Volume>,
     recovery: Option<RecoveryReport>,
+    /// What brings changes to the disk, in a filesystem that takes any.
+    service: Option<Service>,
+}
+
+/// How changes have gone to the disk since the filesystem was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteStats {
+    /// Parts of transactions that operations have joined.
+    pub handles_started: u64,
+    /// Transactions that are durable.
+    pub commits: u64,
+    /// Blocks that were written to the log.
+    pub blocks_logged: u64,
+    /// Times that transactions were brought home to make room in the log.
+    pub checkpoints: u64,
 }
 
 impl Ext4 {
@@ -38,9 +55,62 @@ impl Ext4 {
     pub fn open_read_only(device: Device, options: OpenOptions) -> Result<Arc<Self>> {
         let ready = Probed::probe(device, options)?.recover_in_memory()?;
         let Ready { volume, recovery } = ready;
-        let fs = Self { volume: Arc::new(volume), recovery };
-        // A filesystem without a root directory is no filesystem: say so now, not at the first path.
-        let root = Inode::read(&fs.volume, ROOT_INODE)?;
+        let fs = Self { volume: Arc::new(volume), recovery, service: None };
+        fs.check_root()?;
+        Ok(Arc::new(fs))
+    }
+
+    /// Opens a filesystem for reading and writing. A journal that holds changes is replayed onto the device, and
+    /// what a crash left without names or half truncated is finished. Who has opened it closes it; otherwise that is
+    /// tried when it is dropped.
+    ///
+    /// # Errors
+    /// As for [`open_read_only`](Self::open_read_only); [`Error::Unsupported`] naming what cannot be written, and
+    /// [`Error::ReadOnly`] for a device that takes no writes.
+    pub fn open(device: Device, options: OpenOptions, write_options: WriteOptions) -> Result<Arc<Self>> {
+        let writable = Probed::probe(device, options)?.recover_onto_device()?;
+        let Writable { volume, transactions, recovery, found_clean } = writable;
+        let volume = Arc::new(volume);
+        volume.set_writer(Writer::new(&volume, transactions, write_options)?);
+        let service = Service::start(Arc::clone(&volume), found_clean)?;
+        let fs = Self { volume, recovery, service: Some(service) };
+        fs.check_root()?;
+        orphan::recover(&fs.volume)?;
+        Ok(Arc::new(fs))
+    }
+
+    /// Ends the changes: what was done before is durable afterwards, and the filesystem is clean. What still uses it
+    /// can read, and every change is refused. Nothing happens to a filesystem that was opened for reading.
+    ///
+    /// # Errors
+    /// The first failure since the filesystem was opened; it has not been left clean then.
+    pub fn close(&self) -> Result<()> {
+        let Some(service) = &self.service else { return Ok(()) };
+        if let Ok(writer) = self.volume.writer() {
+            // What fails here has ended the changes, and the closing tells why.
+            let _ = writer.late_times.store_all();
+        }
+        service.close()
+    }
+
+    /// Tells the device which of the filesystem's bytes in `range` are free, in pieces of at least `min_len` bytes
+    /// (`fstrim`); answers with how many bytes that was.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; I/O failure while bitmaps are read.
+    pub fn trim(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
+        self.volume.writer()?.allocator.trim(&self.volume, range, min_len)
+    }
+
+    /// How changes have gone to the disk; all zero for a filesystem that was opened for reading.
+    #[must_use]
+    pub fn write_stats(&self) -> WriteStats {
+        self.volume.writer().map(|writer| writer.transactions.stats()).unwrap_or_default()
+    }
+
+    /// A filesystem without a root directory is no filesystem: say so now, not at the first path.
+    fn check_root(&self) -> Result<()> {
+        let root = Inode::read(&self.volume, ROOT_INODE)?;
         if root.kind != FileType::Directory {
             return Err(crate::error::corrupt_inode(
                 "root directory",
@@ -49,7 +119,7 @@ impl Ext4 {
                 "is not a directory",
             ));
         }
-        Ok(Arc::new(fs))
+        Ok(())
     }
 
     /// The superblock, as the replayed journal left it.
@@ -116,7 +186,7 @@ impl FileSystem for Ext4 {
             // An attribute's value has no name and is nobody's file.
             return Err(Error::Stale);
         }
-        Ok(Arc::new(Handle { volume: Arc::clone(&self.volume), inode }))
+        Ok(Live::shared(Arc::clone(&self.volume), inode, location))
     }
 
     fn data_device(&self) -> Option<&Device> {
@@ -127,11 +197,36 @@ impl FileSystem for Ext4 {
         statfs::statfs(&self.volume)
     }
 
+    fn is_read_only(&self) -> bool {
+        self.service.is_none()
+    }
+
+    fn sync(&self) -> Result<()> {
+        match self.volume.writer() {
+            Ok(writer) => {
+                writer.late_times.store_all()?;
+                writer.transactions.commit_everything(&self.volume)
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn shut_down(&self, flush_log: bool) -> Result<()> {
+        let Ok(writer) = self.volume.writer() else {
+            return Err(Error::Unsupported("shutting down a filesystem that takes no changes".into()));
+        };
+        let flushed = if flush_log { self.sync() } else { Ok(()) };
+        writer.transactions.shut_down();
+        flushed
+    }
+
     fn limits(&self) -> Limits {
-        let blocks_by_number = u64::from(u32::MAX);
+        let superblock = self.volume.superblock();
+        let extents = superblock.features().incompat.contains(Incompat::EXTENTS);
+        let blocks = map::limit_of_maps(&self.volume, extents);
         Limits {
             name_max_bytes: dir::NAME_MAX_BYTES as u32,
-            file_max_bytes: blocks_by_number << self.volume.superblock().geometry().block_bits(),
+            file_max_bytes: blocks << superblock.geometry().block_bits(),
         }
     }
 
@@ -152,106 +247,5 @@ fn prefetch_around(volume: &Volume, block: FsBlock) {
     if !volume.buffers().contains(block.0) {
         let first = block.0 / INODE_READAHEAD_BLOCKS * INODE_READAHEAD_BLOCKS;
         volume.buffers().prefetch(first, INODE_READAHEAD_BLOCKS);
-    }
-}
-
-/// An inode in somebody's hands.
-#[derive(Debug)]
-struct Handle {
-    volume: Arc<Volume>,
-    inode: Inode,
-}
-
-impl Handle {
-    fn require_directory(&self) -> Result<()> {
-        if self.inode.kind == FileType::Directory { Ok(()) } else { Err(Error::NotDirectory) }
-    }
-}
-
-impl VfsInode for Handle {
-    fn attr(&self) -> Attr {
-        let inode = &self.inode;
-        // As Linux counts them: a file whose data lies in the inode has no blocks, and tools that read a count of
-        // zero as "nothing but a hole" would not copy it.
-        let inline_bytes =
-            if inode.kind == FileType::Regular && inode.has_inline_data() { inode.size_bytes } else { 0 };
-        Attr {
-            ino: Ino(u64::from(inode.number)),
-            generation: inode.generation,
-            kind: inode.kind,
-            permissions: inode.permissions,
-            links: u32::from(inode.links),
-            uid: inode.uid,
-            gid: inode.gid,
-            rdev: inode.device_number(),
-            size_bytes: if inode.kind == FileType::Symlink {
-                symlink::shown_bytes(inode)
-            } else {
-                inode.size_bytes
-            },
-            sectors: inode.sectors + inline_bytes.div_ceil(512),
-            block_bytes: self.volume.block_bytes(),
-            accessed: inode.accessed,
-            modified: inode.modified,
-            changed: inode.changed,
-            created: inode.created,
-            flags: inode.flags,
-            project: inode.project,
-        }
-    }
-
-    fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + 2 * size_of::<usize>()
-    }
-
-    fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
-        self.require_directory()?;
-        let found = dir::lookup(&self.volume, &self.inode, name)?;
-        Ok(found.map(|number| Found::Ino(Ino(u64::from(number)))))
-    }
-
-    fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()> {
-        self.require_directory()?;
-        dir::read_dir(&self.volume, &self.inode, from, sink)
-    }
-
-    fn read_link(&self) -> Result<Vec<u8>> {
-        symlink::read(&self.volume, &self.inode)
-    }
-
-    fn map(&self, offset: u64) -> Result<Extent> {
-        match self.inode.kind {
-            FileType::Regular => {}
-            FileType::Directory => return Err(Error::IsDirectory),
-            _ => return Err(Error::InvalidArgument("not a regular file")),
-        }
-        if self.inode.flags.contains(InodeFlags::ENCRYPTED) {
-            return Err(Error::NoKey);
-        }
-        if self.inode.has_inline_data() {
-            let bytes = inline::read(&self.volume, &self.inode)?;
-            return Ok(Extent { start: 0, len: u64::MAX, mapping: Mapping::Inline(bytes) });
-        }
-        let bits = self.volume.superblock().geometry().block_bits();
-        let Ok(block) = u32::try_from(offset >> bits) else {
-            // Past the last block that a file can have there is nothing.
-            let start = 1 << (32 + bits);
-            return Ok(Extent { start, len: u64::MAX - start, mapping: Mapping::Hole });
-        };
-        let run = map::lookup(&self.volume, &self.inode, FileBlock(block))?;
-        let mapping = match run.state {
-            RunState::Hole => Mapping::Hole,
-            RunState::Unwritten(FsBlock(first)) => Mapping::Unwritten { offset: first << bits },
-            RunState::Mapped(FsBlock(first)) => Mapping::Device { offset: first << bits },
-        };
-        Ok(Extent { start: u64::from(block) << bits, len: run.len << bits, mapping })
-    }
-
-    fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        xattr::get(&self.volume, &self.inode, name)
-    }
-
-    fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
-        xattr::list(&self.volume, &self.inode)
     }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use undercroft_vfs::Result;
 
-use crate::inode::Inode;
+use crate::inode::{Inode, Location};
+use crate::transaction::Handle;
 use crate::volume::Volume;
 use crate::xattr;
 
@@ -30,6 +31,14 @@ pub(crate) fn read(volume: &Volume, inode: &Inode) -> Result<Arc<[u8]>> {
 /// The part of inline data that does not fit `i_block`.
 pub(crate) fn read_attribute(volume: &Volume, inode: &Inode) -> Result<Option<Vec<u8>>> {
     xattr::ibody_value(volume, inode, xattr::INDEX_SYSTEM, b"data")
+}
+
+/// Gives up the part that does not lie in `i_block`, of which the caller makes something else, and stores the inode.
+///
+/// # Errors
+/// Corruption of the attributes; I/O failure. Nothing has changed then.
+pub(crate) fn clear(handle: &Handle<'_>, inode: &Inode, location: Location) -> Result<()> {
+    xattr::remove_inline_data(handle, inode, location)
 }
 
 #[cfg(test)]

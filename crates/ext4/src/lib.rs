@@ -4,7 +4,10 @@
 //! `Inode`), operations (`map`, `dir`, `xattr`, `journal`), and a thin adapter to the vfs contract (`fs`). A
 //! structure is judged once, where its bytes become a checked type; nothing past that doubts it.
 //!
-//! No locks of its own: everything here is read-only once opened, and the metadata cache does its own locking.
+//! A filesystem that is opened for reading takes no locks but the metadata cache's. One that takes changes has them in
+//! `live` (inodes in use), `dir`, `alloc` and `transaction`, each told of where it is; their order is that of
+//! `undercroft_sync::order`. How changes reach the disk is told in `transaction`.
+//!
 //! Every loop is bounded by a count that was checked against the device, every walk by a depth.
 //!
 //! Sources of each format fact are named in the module that uses it.
@@ -23,6 +26,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod alloc;
+mod check;
 mod checksum;
 mod dir;
 mod error;
@@ -32,7 +37,9 @@ mod group;
 mod inline;
 mod inode;
 mod journal;
+mod live;
 mod map;
+mod mkfs;
 mod mmp;
 mod numbers;
 mod open;
@@ -40,14 +47,19 @@ mod orphan;
 mod statfs;
 mod superblock;
 mod symlink;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod transaction;
 mod volume;
+mod writer;
 mod xattr;
 
+pub use check::{CheckOptions, CheckReport, Finding, check};
 pub use features::{Compat, Features, Incompat, RoCompat};
-pub use fs::Ext4;
+pub use fs::{Ext4, WriteStats};
 pub use journal::RecoveryReport;
+pub use mkfs::{Family, MkfsError, MkfsOptions, NewFilesystem, mkfs, what_is_on};
 pub use mmp::MmpWait;
 pub use open::OpenOptions;
 pub use superblock::{Geometry, State, Superblock};
+pub use writer::{OrphanForm, WriteOptions};

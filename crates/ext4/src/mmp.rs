@@ -11,7 +11,7 @@ use std::time::Duration;
 use undercroft_block::BlockDevice;
 use undercroft_vfs::{Error, Result};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::checksum::crc32c;
 use crate::error::corrupt_block;
@@ -22,6 +22,8 @@ const STRUCTURE: &str = "multiple-mount protection block";
 const MAGIC: u32 = 0x004D_4D50;
 const SEQUENCE_CLEAN: u32 = 0xFF4D_4D50;
 const SEQUENCE_CHECKER: u32 = 0xE24D_4D50;
+/// Seconds between a host's updates, unless the filesystem says otherwise.
+pub(crate) const DEFAULT_INTERVAL_SECONDS: u16 = 5;
 /// However large the interval on disk is, an opener waits no longer than this.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -86,6 +88,20 @@ pub(crate) fn check(device: &dyn BlockDevice, superblock: &Superblock, on_wait: 
 /// The bytes up to a NUL.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|&b| b == 0).next().unwrap_or_default()).into_owned()
+}
+
+/// The block of a filesystem that nobody uses.
+pub(crate) fn clean_block(superblock: &Superblock, seconds: u64) -> Vec<u8> {
+    let mut mmp = RawMmp::new_zeroed();
+    mmp.mmp_magic.set(MAGIC);
+    mmp.mmp_seq.set(SEQUENCE_CLEAN);
+    mmp.mmp_time.set(seconds);
+    mmp.mmp_check_interval.set(DEFAULT_INTERVAL_SECONDS);
+    if superblock.has_metadata_checksums() {
+        let sum = crc32c(superblock.checksum_seed(), &mmp.as_bytes()[..size_of::<RawMmp>() - 4]);
+        mmp.mmp_checksum.set(sum);
+    }
+    mmp.as_bytes().to_vec()
 }
 
 fn read(device: &dyn BlockDevice, superblock: &Superblock, block: FsBlock) -> Result<RawMmp> {

@@ -1,19 +1,24 @@
 //! From a device to a filesystem that may be believed.
 //!
-//! The states are types. A [`Probed`] volume may have changes in its journal that its blocks do not show yet;
-//! only [`Probed::recover_in_memory`] leads to a [`Ready`] one, so "mounted without replay" cannot be written.
+//! The states are types. A [`Probed`] volume may have changes in its journal that its blocks do not show yet; only
+//! [`Probed::recover_in_memory`] leads to a [`Ready`] one, and [`Probed::recover_onto_device`] to a [`Writable`] one, so
+//! "mounted without replay" cannot be written.
 
 use std::sync::Arc;
 
-use undercroft_block::{Device, Overlay};
+use undercroft_block::{Access, Device, Overlay};
 use undercroft_vfs::{Error, Result};
 
 use crate::error::{corrupt, corrupt_inode};
+use crate::features::{Compat, Incompat};
 use crate::inode::{self, Inode};
-use crate::journal::{self, FastCommitView, Log, LogBlock, LogLocation, LogRun, RecoveryReport};
+use crate::journal::{
+    self, CleanLog, FastCommitView, Log, LogBlock, LogForm, LogLocation, LogRun, RecoveryReport,
+};
 use crate::map;
 use crate::mmp::{self, MmpWait};
-use crate::superblock::Superblock;
+use crate::superblock::{self, State, Superblock};
+use crate::transaction::{Journal, Tid, Transactions};
 use crate::volume::Volume;
 
 /// How to open.
@@ -23,11 +28,14 @@ pub struct OpenOptions {
     pub buffer_bytes: usize,
     /// Told before the opening waits, for up to a minute, to see whether another host is using the filesystem.
     pub on_mmp_wait: fn(&MmpWait),
+    /// Whether a journal that holds changes is replayed. Without it, which is for reading only, the filesystem is shown
+    /// as its blocks have it: changes that the journal holds are missing, some perhaps in part.
+    pub recover: bool,
 }
 
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self { buffer_bytes: 32 << 20, on_mmp_wait: |_| {} }
+        Self { buffer_bytes: 32 << 20, on_mmp_wait: |_| {}, recover: true }
     }
 }
 
@@ -43,6 +51,18 @@ pub(crate) struct Ready {
     pub(crate) recovery: Option<RecoveryReport>,
 }
 
+/// A volume whose journal is empty and says, on the disk, that it is in use.
+pub(crate) struct Writable {
+    pub(crate) volume: Volume,
+    pub(crate) transactions: Transactions,
+    pub(crate) recovery: Option<RecoveryReport>,
+    /// Whether the filesystem had been left clean.
+    pub(crate) found_clean: bool,
+}
+
+/// Blocks that a transaction has room for in a filesystem without a log: they are in memory until it is committed.
+const ROOM_WITHOUT_LOG: u32 = 8192;
+
 impl Probed {
     pub(crate) fn probe(device: Device, options: OpenOptions) -> Result<Self> {
         let superblock = Superblock::read(&*device)?;
@@ -55,7 +75,7 @@ impl Probed {
     /// Without the superblock's word that recovery is needed the log's content is older than the filesystem,
     /// and Linux does not look at it either.
     pub(crate) fn recover_in_memory(self) -> Result<Ready> {
-        if !self.volume.superblock().needs_recovery() {
+        if !self.options.recover || !self.volume.superblock().needs_recovery() {
             return Ok(Ready { volume: self.volume, recovery: None });
         }
         let (location, params) = locate_log(&self.volume)?;
@@ -75,13 +95,77 @@ impl Probed {
     }
 }
 
+impl Probed {
+    /// Replays the journal, if it holds changes, onto the device, and begins to write the journal. From here on the
+    /// disk says that the filesystem is in use.
+    ///
+    /// # Errors
+    /// [`Unsupported`](Error::Unsupported) naming what cannot be written: nothing has changed then that recovering the
+    /// journal does not change. [`ReadOnly`](Error::ReadOnly) for a device that is. Corruption; I/O failure.
+    pub(crate) fn recover_onto_device(self) -> Result<Writable> {
+        let Self { volume, options } = self;
+        let device = Arc::clone(volume.device());
+        if device.access() == Access::ReadOnly {
+            return Err(Error::ReadOnly);
+        }
+        volume.superblock().features().check_writable()?;
+        let recorded = superblock::Recorded::of(volume.superblock().raw());
+        let has_journal = volume.superblock().features().compat.contains(Compat::HAS_JOURNAL);
+        let (log, recovery) = if has_journal {
+            let (log, recovery) = empty_log(&volume, &device)?;
+            (Some(log), recovery)
+        } else {
+            (None, None)
+        };
+        let found_clean = Superblock::read(&*device)?.state().contains(State::CLEAN);
+        let journal_failed = log.as_ref().is_some_and(|log| log.recorded_error() != 0);
+        superblock::mark_in_use(&*device, &recorded, journal_failed)?;
+        let superblock = Superblock::read(&*device)?;
+        let transactions = match log {
+            None => Transactions::new(Tid(1), ROOM_WITHOUT_LOG),
+            Some(log) => {
+                let form = LogForm {
+                    checksums: superblock.has_metadata_checksums(),
+                    sixty_four_bit: superblock.features().incompat.contains(Incompat::SIXTY_FOUR_BIT),
+                };
+                let (writer, tail, first) = log.begin(&*device, form)?;
+                Transactions::logged(first, Journal::new(writer, tail, superblock.geometry().block_bytes()))
+            }
+        };
+        let volume = Volume::new(device, superblock, options.buffer_bytes);
+        Ok(Writable { volume, transactions, recovery, found_clean })
+    }
+}
+
+/// Brings what the journal holds to the device, and makes the journal empty.
+fn empty_log(volume: &Volume, device: &Device) -> Result<(CleanLog, Option<RecoveryReport>)> {
+    let (location, params) = locate_log(volume)?;
+    let dirty = match Log::open(&**device, location, params)? {
+        Log::Clean(clean) => return Ok((clean, None)),
+        Log::Dirty(dirty) => dirty,
+    };
+    if !volume.superblock().needs_recovery() {
+        return Ok((dirty.discard(&**device)?, None));
+    }
+    let replayed = dirty.recover(&**device)?;
+    if !replayed.fast_commits().is_empty() {
+        return Err(Error::Unsupported(
+            "writing to a filesystem whose journal ends in fast commits; let Linux mount it once, or e2fsck recover it"
+                .into(),
+        ));
+    }
+    let recovery = *replayed.report();
+    Ok((replayed.finish(&**device)?, Some(recovery)))
+}
+
 /// Where the journal's blocks lie, by the map of the journal's inode as the device has it now: the journal
 /// never moves, so no transaction in it can change that.
 fn locate_log(volume: &Volume) -> Result<(LogLocation, journal::Volume)> {
     let superblock = volume.superblock();
     if let Some(uuid) = superblock.external_journal() {
-        let message =
-            format!("the filesystem needs recovery from its external journal {uuid}, on another device");
+        let message = format!(
+            "the filesystem has its journal {uuid} on another device, which cannot be opened with it"
+        );
         return Err(Error::Unsupported(message.into()));
     }
     let Some(number) = superblock.journal_inode() else {

@@ -16,19 +16,10 @@ pub(crate) fn statfs(volume: &Volume) -> Result<StatFs> {
     let superblock = volume.superblock();
     let geometry = superblock.geometry();
     let per_cluster = u64::from(geometry.blocks_per_cluster());
-    let (mut free_clusters, mut free_inodes) = (0, 0);
-    if geometry.groups() <= GROUPS_COUNTED_ONE_BY_ONE {
-        for group in (0..geometry.groups()).map(Group) {
-            let descriptor = GroupDescriptor::read(volume, group)?;
-            free_clusters += u64::from(descriptor.free_clusters);
-            free_inodes += u64::from(descriptor.free_inodes);
-        }
-    } else {
-        let raw = superblock.raw();
-        free_clusters =
-            u64::from(raw.s_free_blocks_count_lo.get()) | u64::from(raw.s_free_blocks_count_hi.get()) << 32;
-        free_inodes = u64::from(raw.s_free_inodes_count.get());
-    }
+    let (free_clusters, free_inodes) = match volume.writer() {
+        Ok(writer) => (writer.allocator.free_blocks(), writer.allocator.free_inodes()),
+        Err(_) => free_on_disk(volume)?,
+    };
     let blocks = geometry.blocks().saturating_sub(overhead_blocks(volume)?);
     let blocks_free = free_clusters.saturating_mul(per_cluster).min(blocks);
     let kept = geometry.reserved_blocks() + reserved_by_linux(volume) * per_cluster;
@@ -45,9 +36,29 @@ pub(crate) fn statfs(volume: &Volume) -> Result<StatFs> {
     })
 }
 
+/// Free clusters and inodes.
+fn free_on_disk(volume: &Volume) -> Result<(u64, u64)> {
+    let geometry = volume.superblock().geometry();
+    if geometry.groups() > GROUPS_COUNTED_ONE_BY_ONE {
+        let raw = volume.superblock().raw();
+        let high = u64::from(raw.s_free_blocks_count_hi.get()) << 32;
+        return Ok((
+            u64::from(raw.s_free_blocks_count_lo.get()) | high,
+            u64::from(raw.s_free_inodes_count.get()),
+        ));
+    }
+    let (mut free_clusters, mut free_inodes) = (0, 0);
+    for group in (0..geometry.groups()).map(Group) {
+        let descriptor = GroupDescriptor::read(volume, group)?;
+        free_clusters += u64::from(descriptor.free_clusters);
+        free_inodes += u64::from(descriptor.free_inodes);
+    }
+    Ok((free_clusters, free_inodes))
+}
+
 /// Clusters that Linux holds back for extent conversions that must not fail: 2 percent, at most 4096, and none
 /// without extents.
-fn reserved_by_linux(volume: &Volume) -> u64 {
+pub(crate) fn reserved_by_linux(volume: &Volume) -> u64 {
     let superblock = volume.superblock();
     if !superblock.features().incompat.contains(crate::features::Incompat::EXTENTS) {
         return 0;

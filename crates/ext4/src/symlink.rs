@@ -10,6 +10,7 @@ use crate::features::Incompat;
 use crate::inode::Inode;
 use crate::map::{self, RunState};
 use crate::numbers::{FileBlock, FsBlock};
+use crate::transaction::{Handle, Seal};
 use crate::volume::Volume;
 use crate::{dir, inline};
 
@@ -50,6 +51,28 @@ pub(crate) fn read(volume: &Volume, inode: &Inode) -> Result<Vec<u8>> {
     }
 }
 
+/// Gives a new link its target, in the inode when there is room. The caller stores the inode.
+///
+/// # Errors
+/// [`NameTooLong`](Error::NameTooLong); [`NoSpace`](Error::NoSpace). Nothing has changed then.
+pub(crate) fn fill(handle: &Handle<'_>, inode: &mut Inode, target: &[u8]) -> Result<()> {
+    let most = PATH_MAX.min(u64::from(handle.volume().block_bytes())) - 1;
+    if target.len() as u64 > most {
+        return Err(Error::NameTooLong);
+    }
+    // Linux counts a NUL that it does not write.
+    if target.len() < inode.i_block.len() {
+        inode.flags.remove(InodeFlags::EXTENTS);
+        inode.i_block = [0; 60];
+        inode.i_block[..target.len()].copy_from_slice(target);
+    } else {
+        let block = map::grow(handle, inode, FileBlock(0))?;
+        handle.make(block, Seal::Plain, |bytes| bytes[..target.len()].copy_from_slice(target))?;
+    }
+    inode.size_bytes = target.len() as u64;
+    Ok(())
+}
+
 /// The length of the target as it is shown, which is what `stat` tells as the link's size. An encrypted one is
 /// shown in the disguise that Linux gives it while the key is missing.
 pub(crate) fn shown_bytes(inode: &Inode) -> u64 {
@@ -67,7 +90,7 @@ fn encrypted_part(target: &[u8]) -> Option<&[u8]> {
 }
 
 /// Whether the target lies in `i_block`: by size with `ea_inode`, else by having no blocks but attributes'.
-fn is_fast(volume: &Volume, inode: &Inode) -> bool {
+pub(crate) fn is_fast(volume: &Volume, inode: &Inode) -> bool {
     let superblock = volume.superblock();
     if superblock.features().incompat.contains(Incompat::EA_INODE) {
         return inode.size_bytes < inode.i_block.len() as u64;

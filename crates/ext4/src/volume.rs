@@ -2,14 +2,18 @@
 //!
 //! A `Volume` says nothing about whether the journal has been replayed; [`crate::open`] has the types that do.
 
+use std::sync::OnceLock;
+
 use undercroft_block::Device;
 use undercroft_cache::{Buffer, BufferCache};
-use undercroft_vfs::Result;
+use undercroft_vfs::{Error, Result};
 
 use crate::error::corrupt_block;
 use crate::journal::FastCommitView;
 use crate::numbers::FsBlock;
 use crate::superblock::Superblock;
+use crate::transaction::{Block, Handle, Logged};
+use crate::writer::Writer;
 
 /// Kinds of judgement that a buffer passes once while cached; see `Buffer::verify_once`.
 ///
@@ -22,20 +26,24 @@ pub(crate) enum Judged {
     IndexNode = 2,
     XattrBlock = 3,
     OrphanBlock = 4,
+    BlockBitmap = 5,
+    InodeBitmap = 6,
 }
 
 /// Superblock, device and metadata cache of one filesystem.
 #[derive(Debug)]
 pub(crate) struct Volume {
     superblock: Superblock,
-    buffers: BufferCache,
+    buffers: BufferCache<Logged>,
     fast_commits: FastCommitView,
+    /// What a filesystem that takes changes has more than one that is only read.
+    writer: OnceLock<Writer>,
 }
 
 impl Volume {
     pub(crate) fn new(device: Device, superblock: Superblock, buffer_bytes: usize) -> Self {
         let buffers = BufferCache::new(device, superblock.geometry().block_bytes(), buffer_bytes);
-        Self { superblock, buffers, fast_commits: FastCommitView::default() }
+        Self { superblock, buffers, fast_commits: FastCommitView::default(), writer: OnceLock::new() }
     }
 
     /// The same volume with what fast commits have changed laid over it.
@@ -51,7 +59,7 @@ impl Volume {
         self.buffers.device()
     }
 
-    pub(crate) fn buffers(&self) -> &BufferCache {
+    pub(crate) fn buffers(&self) -> &BufferCache<Logged> {
         &self.buffers
     }
 
@@ -64,11 +72,62 @@ impl Volume {
         self.superblock.geometry().block_bytes()
     }
 
-    /// A metadata block. Its content is not judged yet.
+    /// A metadata block's newest version. Its content is not judged yet.
     pub(crate) fn read_block(&self, block: FsBlock) -> Result<Buffer> {
+        self.check_block(block)?;
+        Ok(self.buffers.read(block.0)?)
+    }
+
+    /// A metadata block, to be changed under a handle. Its content is not judged yet.
+    pub(crate) fn block(&self, block: FsBlock) -> Result<Block> {
+        self.check_block(block)?;
+        Ok(self.buffers.block(block.0)?)
+    }
+
+    /// A block that is about to become metadata; it is not read.
+    pub(crate) fn make_block(&self, block: FsBlock) -> Result<Block> {
+        self.check_block(block)?;
+        Ok(self.buffers.make(block.0))
+    }
+
+    fn check_block(&self, block: FsBlock) -> Result<()> {
         if block.0 >= self.superblock.geometry().blocks() {
             return Err(corrupt_block("block number", block, "lies past the filesystem's end"));
         }
-        Ok(self.buffers.read(block.0)?)
+        Ok(())
+    }
+
+    /// What makes changes.
+    ///
+    /// # Errors
+    /// [`ReadOnly`](Error::ReadOnly) for a filesystem that was opened for reading.
+    #[inline]
+    pub(crate) fn writer(&self) -> Result<&Writer> {
+        // No `ok_or`: on the path of each write, an error would be made and dropped.
+        match self.writer.get() {
+            Some(writer) => Ok(writer),
+            None => Err(Error::ReadOnly),
+        }
+    }
+
+    /// Lets the filesystem take changes from now on.
+    pub(crate) fn set_writer(&self, writer: Writer) {
+        let _ = self.writer.set(writer);
+    }
+
+    /// Joins the running transaction; see [`Transactions::start`](crate::transaction::Transactions::start).
+    ///
+    /// # Errors
+    /// [`ReadOnly`](Error::ReadOnly); why the filesystem takes no changes any more.
+    pub(crate) fn start(&self, credits: u32) -> Result<Handle<'_>> {
+        self.writer()?.transactions.start(self, credits)
+    }
+
+    /// Before a transaction is written: what is kept in memory and not in blocks goes into its blocks.
+    ///
+    /// # Errors
+    /// I/O failure.
+    pub(crate) fn prepare_commit(&self, handle: &Handle<'_>) -> Result<()> {
+        self.writer()?.prepare_commit(handle)
     }
 }

@@ -183,7 +183,7 @@ mod tests {
         };
         assert_eq!(
             helper_options("ext4", &options),
-            "ro,nodev,nosuid,exec,atime,allow_other,default_permissions,\
+            "ro,nodev,nosuid,exec,noatime,allow_other,default_permissions,\
              fsname=/images/a\\,suid\\\\b,subtype=undercroft.ext4"
         );
     }

@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use undercroft_vfs::{Attr, AttrChange, Error, InodeFlags, NewTime, Node, Result, XattrMode};
+use undercroft_vfs::{Attr, AttrChange, Error, InodeFlags, NewTime, Node, Result, SET_GROUP_ID, XattrMode};
 
 use crate::caller::Caller;
-use crate::files::SET_GROUP_ID;
 use crate::nodes::NodeId;
 use crate::server::Server;
 
@@ -74,7 +73,7 @@ impl Server {
         let node = self.node(id)?;
         let who = caller.credentials();
         self.vfs().set_xattr(&who, &node, name, value, mode)?;
-        let permissions = node.attr().permissions;
+        let permissions = node.ownership().permissions;
         if drop_group_id && permissions & SET_GROUP_ID != 0 {
             let permissions = Some(permissions & !SET_GROUP_ID);
             self.vfs().set_attr(&who, &node, &AttrChange { permissions, ..AttrChange::default() })?;
@@ -101,5 +100,5 @@ fn is_late_news(node: &Node, change: &AttrChange) -> bool {
     let times_of_content = AttrChange { modified, changed: change.changed, ..AttrChange::default() };
     change.changed.is_some()
         && *change == times_of_content
-        && node.attr().flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+        && node.ownership().flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
 }

@@ -64,13 +64,15 @@ impl Server {
         sink: &mut dyn FnMut(&Listed<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let mut given = false;
-        let listed = self.busy_node(dir)?.read_dir(DirOffset(from), &mut |entry| {
+        let dir = self.busy_node(dir)?;
+        let listed = dir.read_dir(DirOffset(from), &mut |entry| {
             let kind = entry.kind.unwrap_or_else(|| self.kind_of(entry.ino));
             let listed = Listed { name: entry.name, ino: entry.ino, kind, next: entry.next.0 };
             sink(&listed)?;
             given = true;
             ControlFlow::Continue(())
         });
+        self.note_access(&dir);
         self.defer_error(listed, given)
     }
 
@@ -82,6 +84,7 @@ impl Server {
         sink: &mut dyn FnMut(&Listed<'_>, &Details) -> ControlFlow<()>,
     ) -> Result<()> {
         let dir = self.busy_node(dir)?;
+        self.note_access(&dir);
         BATCH_OF_THREAD.with_borrow_mut(|batch| {
             let mut from = DirOffset(from);
             let mut given = false;

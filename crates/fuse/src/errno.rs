@@ -29,7 +29,7 @@ pub(crate) fn errno(error: &Error) -> Errno {
         Error::NoSuchOffset => Errno::NXIO,
         Error::Stale => Errno::STALE,
         Error::InUse(_) => Errno::BUSY,
-        Error::ReadOnly => Errno::ROFS,
+        Error::ReadOnly | Error::TurnedReadOnly(_) => Errno::ROFS,
         Error::NoKey => Errno::NOKEY,
         Error::Unsupported(_) => Errno::OPNOTSUPP,
         Error::Corrupt(_) => Errno::UCLEAN,

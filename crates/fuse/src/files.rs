@@ -4,7 +4,10 @@
 //! neither flag, so it is settled here, when it asks to open. What goes to an append-only file passes the kernel's
 //! cache by: from there whole pages would come, which is no appending.
 
-use undercroft_vfs::{AttrChange, Durable, Error, File, FileType, InodeFlags, Node, Result, SpaceChange};
+use undercroft_vfs::{
+    AttrChange, Durable, Error, File, FileType, InodeFlags, Node, Result, SET_GROUP_ID, SET_USER_ID,
+    SpaceChange,
+};
 
 use crate::caller::Caller;
 use crate::nodes::NodeId;
@@ -19,14 +22,6 @@ const PUNCH_HOLE: u32 = 0x02;
 const COLLAPSE_RANGE: u32 = 0x08;
 const ZERO_RANGE: u32 = 0x10;
 const INSERT_RANGE: u32 = 0x20;
-
-/// Of permission bits.
-const SET_USER_ID: u16 = 0o4000;
-/// Of permission bits.
-pub(crate) const SET_GROUP_ID: u16 = 0o2000;
-
-/// What a program may do that its user may not. The kernel takes them away before it caches a write.
-const CAPABILITIES: &[u8] = b"security.capability";
 
 /// How bytes are written.
 #[derive(Clone, Copy, Debug)]
@@ -68,10 +63,12 @@ impl Server {
         if how.drop_privileges {
             self.drop_privileges(caller, &file)?;
         }
-        if !how.from_cache && node.xattr(CAPABILITIES)?.is_some() {
-            self.vfs().remove_xattr(&caller.credentials(), &node, CAPABILITIES)?;
+        if !how.from_cache {
+            // The kernel has taken them away before it caches a write.
+            file.drop_capabilities()?;
         }
-        if !how.from_cache && how.flags & O_APPEND != 0 && node.attr().flags.contains(InodeFlags::APPEND) {
+        if !how.from_cache && how.flags & O_APPEND != 0 && node.ownership().flags.contains(InodeFlags::APPEND)
+        {
             return file.append(data).map(|(_, written)| written);
         }
         file.write_at(offset, data)
@@ -118,7 +115,7 @@ impl Server {
     /// not whether the caller is in the file's group, which may keep a set-group-ID that lets nobody execute.
     pub(crate) fn drop_privileges(&self, caller: Caller, file: &File) -> Result<()> {
         file.drop_privilege_bits()?;
-        let attr = file.node().attr();
+        let attr = file.node().ownership();
         if attr.permissions & SET_GROUP_ID == 0 || caller.is_in_group(attr.gid) {
             return Ok(());
         }
@@ -129,7 +126,7 @@ impl Server {
 
     /// As [`drop_privileges`](Self::drop_privileges), for requests with which the kernel does not say whether to.
     fn drop_privileges_unless_kept(&self, caller: Caller, file: &File) -> Result<()> {
-        let privileged = file.node().attr().permissions & (SET_USER_ID | SET_GROUP_ID) != 0;
+        let privileged = file.node().ownership().permissions & (SET_USER_ID | SET_GROUP_ID) != 0;
         if privileged && !caller.keeps_privileges() { self.drop_privileges(caller, file) } else { Ok(()) }
     }
 
@@ -161,7 +158,7 @@ pub(crate) fn check_open(node: &Node, flags: u32) -> Result<Cached> {
     if !writes || node.kind() != FileType::Regular {
         return Ok(Cached::Yes);
     }
-    let has = node.attr().flags;
+    let has = node.ownership().flags;
     let appends = flags & O_APPEND != 0 && flags & O_TRUNC == 0;
     if has.contains(InodeFlags::IMMUTABLE) || (has.contains(InodeFlags::APPEND) && !appends) {
         return Err(Error::NotPermitted);

@@ -86,7 +86,7 @@ impl Server {
     fn set_flags(&self, caller: Caller, id: NodeId, wanted: u32) -> Result<()> {
         let node = self.node(id)?;
         let wanted = InodeFlags::from_bits_retain(wanted).difference(STAYING);
-        let flags = Some(wanted | node.attr().flags.intersection(STAYING));
+        let flags = Some(wanted | node.ownership().flags.intersection(STAYING));
         self.vfs().set_attr(&caller.credentials(), &node, &AttrChange { flags, ..AttrChange::default() })
     }
 

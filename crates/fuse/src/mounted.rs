@@ -2,7 +2,11 @@
 //!
 //! Order of the beginning: the guardian is there before the mount is, so that a server killed at any later moment
 //! leaves nothing behind. Order of the end: the mount is gone, the event loops have ended, everything is durable,
-//! the filesystem is closed, and last the presence is withdrawn, on which whoever unmounts has been waiting.
+//! the filesystem is closed, the guardian has gone, and last the presence is withdrawn, on which whoever unmounts has
+//! been waiting. All of that is done by the thread of the event loops, so nobody has to ask for it.
+//!
+//! Who was told that all has ended mounts something else here, perhaps with the same device number. So [`Traces`]
+//! are taken away under their lock, and whoever wants to touch the mount asks under that lock whether they are there.
 
 use std::fs;
 use std::io;
@@ -14,6 +18,7 @@ use std::thread::{self, JoinHandle};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
+use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Vfs;
 
 use crate::guardian::Guardian;
@@ -37,7 +42,8 @@ const READ_AHEAD_KIB: u32 = 1024;
 pub fn mount(vfs: Arc<Vfs>, dir: &Path, mut options: MountOptions) -> Result<Mounted, MountError> {
     options.check(!vfs.filesystem().is_read_only())?;
     let kind = vfs.filesystem().kind();
-    let server = Arc::new(Server::new(vfs, mem::take(&mut options.faults)).map_err(MountError::Root)?);
+    let (faults, access_times) = (mem::take(&mut options.faults), options.atime && !options.read_only);
+    let server = Arc::new(Server::new(vfs, faults, access_times).map_err(MountError::Root)?);
     let point = |cause| MountError::Point { dir: dir.to_owned(), cause };
     let dir = mount_table::absolute(dir).map_err(point)?;
     let start = |what| move |cause| MountError::Start { what, cause };
@@ -55,13 +61,14 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, mut options: MountOptions) -> Result<Mou
     // From here on every early return drops the guardian, which takes the mount away.
     let serve = |cause| MountError::Serve { dir: dir.clone(), cause };
     let connection = Connection::open(fd, Arc::clone(&server), &options).map_err(serve)?;
-    read_far_ahead(device);
+    widen_cache(device);
     // Without it an unmount does not know when we end, which is no reason not to serve.
-    let presence = Presence::announce(device).ok();
+    let presence = Presence::announce(device, &dir).ok();
+    let traces = Arc::new(Mutex::new(&order::MOUNT, Some(Traces { guardian, _presence: presence })));
     let (report, events) = channel();
     let weak_server = Arc::downgrade(&server);
     let loops = {
-        let report = report.clone();
+        let (report, traces) = (report.clone(), Arc::clone(&traces));
         thread::Builder::new()
             .name("undercroft-fuse".to_owned())
             .spawn(move || {
@@ -69,7 +76,7 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, mut options: MountOptions) -> Result<Mou
                 let synced = server.finish();
                 // The filesystem is closed before anybody is told that it is.
                 drop(server);
-                drop(presence);
+                withdraw(&traces, served.is_ok());
                 let ended = served.map_err(End::Served).and(synced.map_err(End::Synced));
                 // Nobody listens any more if the mount was given up.
                 let _ = report.send(Event::Ended(ended));
@@ -84,7 +91,7 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, mut options: MountOptions) -> Result<Mou
         report,
         signals: None,
         loops: Some(loops),
-        guardian: Some(guardian),
+        traces,
     })
 }
 
@@ -111,7 +118,23 @@ pub struct Mounted {
     report: Sender<Event>,
     signals: Option<(Handle, JoinHandle<()>)>,
     loops: Option<JoinHandle<()>>,
-    guardian: Option<Guardian>,
+    traces: Arc<Mutex<Option<Traces>>>,
+}
+
+/// What is there beside the mount while it is served. The fields go in this order.
+struct Traces {
+    guardian: Guardian,
+    _presence: Option<Presence>,
+}
+
+/// The server has ended: its traces go. `gone` tells whether the mount has.
+fn withdraw(traces: &Mutex<Option<Traces>>, gone: bool) {
+    let mut traces = traces.lock();
+    if let Some(Traces { guardian, _presence }) = traces.take()
+        && gone
+    {
+        guardian.release();
+    }
 }
 
 /// What ends a wait.
@@ -212,6 +235,23 @@ impl Mounted {
         }
     }
 
+    /// Takes the mount away if it is there, and returns whether the loops are bound to end.
+    fn leave(&self) -> bool {
+        let mut traces = self.traces.lock();
+        if traces.is_none() {
+            return true;
+        }
+        if !mount_table::is_mounted(self.device).unwrap_or(true) {
+            return false;
+        }
+        let gone = detach(&self.dir, false).is_ok();
+        if !gone && detach(&self.dir, true).is_err() {
+            // The guardian knows other ways.
+            *traces = None;
+        }
+        gone
+    }
+
     fn join_loops(&mut self) {
         if let Some(loops) = self.loops.take() {
             // Whatever it had to say came as an event before.
@@ -226,28 +266,19 @@ impl Drop for Mounted {
             handle.close();
             let _ = thread.join();
         }
-        let device = self.device;
-        let mounted = || mount_table::is_mounted(device).unwrap_or(true);
-        if mounted() {
-            match detach(&self.dir, false) {
-                // The kernel has hung up, so the loops end.
-                Ok(()) => self.join_loops(),
-                // A failure leaves the work to the guardian.
-                Err(_) => drop(detach(&self.dir, true)),
-            }
-        }
-        if let Some(guardian) = self.guardian.take()
-            && !mounted()
-        {
-            guardian.release();
-        }
-        if self.loops.as_ref().is_some_and(JoinHandle::is_finished) {
+        if self.leave() || self.loops.as_ref().is_some_and(JoinHandle::is_finished) {
             self.join_loops();
         }
     }
 }
 
-/// Asks for a larger read-ahead than the protocol can. Only root may; for others the kernel's default stays.
-fn read_far_ahead(device: MountDevice) {
-    let _ = fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), READ_AHEAD_KIB.to_string());
+/// Asks for more of the kernel's cache than the protocol can: a larger read-ahead, and as much of what was written in
+/// memory as a disk's filesystem may have. The kernel allows a FUSE mount next to nothing of it, lest a server that does
+/// not answer hold memory for ever, and stops whoever writes for milliseconds at a time. Only root may ask; for others the
+/// defaults stay.
+fn widen_cache(device: MountDevice) {
+    let read_ahead = READ_AHEAD_KIB.to_string();
+    for (setting, value) in [("read_ahead_kb", &*read_ahead), ("strict_limit", "0"), ("max_ratio", "40")] {
+        let _ = fs::write(format!("/sys/class/bdi/{device}/{setting}"), value);
+    }
 }

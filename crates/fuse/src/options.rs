@@ -23,6 +23,8 @@ const THREADS_MAX: usize = 64;
 pub struct MountOptions {
     /// Event loops, each with its own thread and its own connection to the kernel.
     pub threads: NonZeroUsize,
+    /// Whether requests come over io_uring, where the kernel offers that.
+    pub io_uring: bool,
     /// What `mount` shows as the source: usually the path of the image.
     pub fs_name: String,
     /// Takes no writes. A filesystem that takes none must be mounted with it.
@@ -38,7 +40,8 @@ pub struct MountOptions {
     pub suid: bool,
     /// Programs may be run.
     pub exec: bool,
-    /// Access times are kept; without meaning on a read-only mount, but shown in the mount table.
+    /// Reading brings times of access forward, where they are not later than the last change or a day old, as Linux's
+    /// `relatime` does. Without meaning on a read-only mount, but shown in the mount table.
     pub atime: bool,
     /// The kernel keeps what programs write and writes it later, many small writes as one. It then finds no holes
     /// (`SEEK_HOLE`). Without it, each write is a request of its own.
@@ -76,6 +79,7 @@ impl Default for MountOptions {
         let threads = processors.saturating_mul(2).clamp(*DEFAULT_THREADS.start(), *DEFAULT_THREADS.end());
         Self {
             threads: NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN),
+            io_uring: true,
             fs_name: "undercroft".to_owned(),
             read_only: true,
             allow_other: false,
@@ -83,7 +87,7 @@ impl Default for MountOptions {
             dev: false,
             suid: false,
             exec: true,
-            atime: true,
+            atime: false,
             writeback_cache: true,
             direct_io: false,
             list_attributes: ListAttributes::Always,
@@ -155,11 +159,13 @@ impl MountOptions {
             "nosuid" => self.suid = false,
             "exec" => self.exec = true,
             "noexec" => self.exec = false,
-            "atime" => self.atime = true,
+            "relatime" => self.atime = true,
             "noatime" => self.atime = false,
             "writeback_cache" => self.writeback_cache = true,
             "no_writeback_cache" => self.writeback_cache = false,
             "direct_io" => self.direct_io = true,
+            "io_uring" => self.io_uring = true,
+            "no_io_uring" => self.io_uring = false,
             "threads" | "fsname" | "readdirplus" | "attr_timeout" | "entry_timeout" => {
                 return Err(OptionError::Value {
                     option: option.to_owned(),
@@ -220,7 +226,7 @@ mod tests {
     #[test]
     fn a_list_changes_the_defaults_and_the_last_word_counts() {
         let options = MountOptions::parse(
-            "ro,dev,suid,noatime,noexec,exec,direct_io,no_writeback_cache,threads=3,fsname=a=b,readdirplus=auto,attr_timeout=0.5,",
+            "ro,dev,suid,relatime,noatime,noexec,exec,direct_io,no_writeback_cache,no_io_uring,threads=3,fsname=a=b,readdirplus=auto,attr_timeout=0.5,",
         )
         .unwrap();
         let expected = MountOptions {
@@ -229,6 +235,7 @@ mod tests {
             atime: false,
             writeback_cache: false,
             direct_io: true,
+            io_uring: false,
             threads: NonZeroUsize::new(3).unwrap(),
             fs_name: "a=b".to_owned(),
             list_attributes: ListAttributes::Auto,

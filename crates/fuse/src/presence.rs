@@ -1,15 +1,18 @@
 //! How an unmounting process learns that the server has let go of everything.
 //!
-//! The server listens on an abstract socket whose name is the mount's device number, and never accepts. Whoever
+//! The server listens on an abstract socket whose name tells the mount's device number and its place, and never accepts:
+//! the number alone is another mount's as soon as this one is gone, while its server still closes the image. Whoever
 //! unmounts connects first; when the server closes the socket, which it does last, or dies, the kernel hangs the
 //! connection up. No file has to be placed where both sides may write, and none is left behind.
 //!
 //! The name can be taken by anybody on the machine. All that is gained by this is that an unmount waits for its
 //! time limit, so nothing is checked.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,8 +27,8 @@ pub(crate) struct Presence {
 
 impl Presence {
     /// Shows that this process serves the mount.
-    pub(crate) fn announce(device: MountDevice) -> io::Result<Self> {
-        Ok(Self { _listener: UnixListener::bind_addr(&address(device)?)? })
+    pub(crate) fn announce(device: MountDevice, point: &Path) -> io::Result<Self> {
+        Ok(Self { _listener: UnixListener::bind_addr(&address(device, point)?)? })
     }
 }
 
@@ -36,8 +39,8 @@ pub(crate) struct ServerWatch {
 
 impl ServerWatch {
     /// `None` if nobody claims to serve the mount.
-    pub(crate) fn connect(device: MountDevice) -> Option<Self> {
-        Some(Self { connection: UnixStream::connect_addr(&address(device).ok()?).ok()? })
+    pub(crate) fn connect(device: MountDevice, point: &Path) -> Option<Self> {
+        Some(Self { connection: UnixStream::connect_addr(&address(device, point).ok()?).ok()? })
     }
 
     /// Waits for the server's end and returns whether it came in time.
@@ -55,8 +58,11 @@ impl ServerWatch {
     }
 }
 
-fn address(device: MountDevice) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("undercroft/mount/{device}"))
+fn address(device: MountDevice, point: &Path) -> io::Result<SocketAddr> {
+    // A path is longer than such a name can be.
+    let mut place = DefaultHasher::new();
+    point.hash(&mut place);
+    SocketAddr::from_abstract_name(format!("undercroft/mount/{device}/{:016x}", place.finish()))
 }
 
 #[cfg(test)]
@@ -69,15 +75,15 @@ mod tests {
     fn the_end_of_a_server_is_noticed() {
         // Above any number that the kernel gives to a mount.
         let device = MountDevice { major: u32::MAX, minor: std::process::id() };
-        assert!(ServerWatch::connect(device).is_none());
-        let presence = Presence::announce(device).unwrap();
-        let watch = ServerWatch::connect(device).unwrap();
+        assert!(ServerWatch::connect(device, Path::new("/here")).is_none());
+        let presence = Presence::announce(device, Path::new("/here")).unwrap();
+        let watch = ServerWatch::connect(device, Path::new("/here")).unwrap();
         assert!(!watch.wait(Duration::from_millis(20)));
         thread::scope(|scope| {
             let waiting = scope.spawn(|| watch.wait(Duration::from_secs(10)));
             drop(presence);
             assert!(waiting.join().unwrap());
         });
-        assert!(ServerWatch::connect(device).is_none());
+        assert!(ServerWatch::connect(device, Path::new("/here")).is_none());
     }
 }

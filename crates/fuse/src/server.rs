@@ -29,6 +29,7 @@ pub(crate) struct Server {
     nodes: Arc<NodeTable>,
     faults: FaultLog,
     read_only: bool,
+    access_times: bool,
 }
 
 /// An inode that was handed to the kernel and counted.
@@ -38,13 +39,15 @@ pub(crate) struct Entry {
 }
 
 impl Server {
-    pub(crate) fn new(vfs: Arc<Vfs>, faults: FaultSink) -> Result<Self> {
+    /// With `access_times`, reading brings them forward.
+    pub(crate) fn new(vfs: Arc<Vfs>, faults: FaultSink, access_times: bool) -> Result<Self> {
         let read_only = vfs.filesystem().is_read_only();
         let root = vfs.root()?;
         if root.kind() != undercroft_vfs::FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        Ok(Self { vfs, root, nodes: Arc::new(NodeTable::new()), faults: FaultLog::new(faults), read_only })
+        let (nodes, faults) = (Arc::new(NodeTable::new()), FaultLog::new(faults));
+        Ok(Self { vfs, root, nodes, faults, read_only, access_times })
     }
 
     pub(crate) fn vfs(&self) -> &Vfs {
@@ -129,12 +132,29 @@ impl Server {
     }
 
     pub(crate) fn read_link(&self, id: NodeId) -> Result<Vec<u8>> {
-        self.node(id)?.read_link()
+        let node = self.node(id)?;
+        let target = node.read_link()?;
+        self.note_access(&node);
+        Ok(target)
+    }
+
+    /// Somebody has read this. What the kernel answers out of its cache does not come here, nor does it matter: the
+    /// first reading after a change does.
+    pub(crate) fn note_access(&self, node: &Arc<Node>) {
+        if self.access_times
+            && let Err(error) = self.vfs.note_access(node)
+        {
+            // What was read is none the worse for it.
+            self.report(&error);
+        }
     }
 
     /// Fills `buf` from `offset` and returns the number of bytes; fewer only at the end of the file.
     pub(crate) fn read(&self, id: NodeId, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.vfs.open_node(&self.busy_node(id)?)?.read_at(offset, buf)
+        let node = self.busy_node(id)?;
+        let len = self.vfs.open_node(&node)?.read_at(offset, buf)?;
+        self.note_access(&node);
+        Ok(len)
     }
 
     pub(crate) fn seek_data(&self, id: NodeId, offset: u64) -> Result<u64> {
@@ -195,7 +215,8 @@ mod tests {
     use crate::sample::{HELLO, sample};
 
     fn server() -> Server {
-        Server::new(Vfs::new(Arc::new(sample(100, 0)), VfsOptions::default()), FaultSink::default()).unwrap()
+        Server::new(Vfs::new(Arc::new(sample(100, 0)), VfsOptions::default()), FaultSink::default(), false)
+            .unwrap()
     }
 
     /// What the kernel does with a file handle that was kept while it forgot the inode.

@@ -20,7 +20,7 @@ const SERVER_LIMIT: Duration = Duration::from_secs(600);
 /// [`UnmountError`]; except for [`ServerLingers`](UnmountError::ServerLingers) the mount is still there.
 pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
     let entry = ours_at(dir)?;
-    let server = ServerWatch::connect(entry.device);
+    let server = ServerWatch::connect(entry.device, &entry.point);
     detach(&entry.point, false)?;
     match server {
         Some(server) if !server.wait(SERVER_LIMIT) => Err(UnmountError::ServerLingers(entry.point)),

@@ -13,14 +13,14 @@ use std::error::Error;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use undercroft_block::{FileDevice, FileOptions};
 use undercroft_ext4::{Ext4, OpenOptions};
-use undercroft_oracle::{Image, LoopMount, Mke2fs, MountMode, Scratch, populate};
+use undercroft_oracle::{Image, LoopMount, Mke2fs, MountMode, Served, populate};
 use undercroft_vfs::{Credentials, Vfs, VfsOptions, WalkEvent, WalkFlow, WalkOptions};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -74,68 +74,11 @@ fn make_big() -> Outcome<Image> {
 
 // ---- contenders ----
 
-/// Something mounted by a server program, which is killed if the measurement fails.
-struct Served {
-    dir: Scratch,
-    server: Child,
-    unmount: Vec<String>,
-}
-
-impl Served {
-    fn undercroft(program: &Path, image: &Image) -> Outcome<Self> {
-        let args = ["mount", "--foreground", "--no-lock"].map(str::to_owned).to_vec();
-        Self::start(program, &args, image, &[program.display().to_string(), "unmount".into()])
-    }
-
-    fn fuse2fs(image: &Image) -> Outcome<Self> {
-        // Its own defaults, but for the kernel's permission checks, which the others have too.
-        let args = ["-f", "-o", "ro,default_permissions"].map(str::to_owned).to_vec();
-        Self::start(Path::new("fuse2fs"), &args, image, &["fusermount3".into(), "-u".into()])
-    }
-
-    fn start(program: &Path, args: &[String], image: &Image, unmount: &[String]) -> Outcome<Self> {
-        let dir = Scratch::new("served")?;
-        let server = Command::new(program)
-            .args(args)
-            .arg(image.path())
-            .arg(dir.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let mut served = Self { dir, server, unmount: unmount.to_vec() };
-        let began = Instant::now();
-        while fs::read_dir(served.dir.path())?.next().is_none() {
-            if served.server.try_wait()?.is_some() || began.elapsed() > Duration::from_secs(20) {
-                return Err(format!("{} did not mount the image", program.display()).into());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(served)
-    }
-
-    fn peak_memory_kib(&self) -> Outcome<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.server.id()))?;
-        let line = status.lines().find(|line| line.starts_with("VmHWM:")).ok_or("no VmHWM")?;
-        Ok(line.split_whitespace().nth(1).ok_or("no VmHWM")?.parse()?)
-    }
-
-    fn stop(mut self) -> Outcome<()> {
-        let status = Command::new(&self.unmount[0]).args(&self.unmount[1..]).arg(self.dir.path()).status()?;
-        if !status.success() {
-            return Err(format!("{} failed", self.unmount.join(" ")).into());
-        }
-        self.server.wait()?;
-        Ok(())
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // After a good stop there is nothing left to kill.
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
+/// The most memory that a server has used so far.
+fn peak_memory_kib(served: &Served) -> Outcome<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", served.server_id()))?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).ok_or("no VmHWM")?;
+    Ok(line.split_whitespace().nth(1).ok_or("no VmHWM")?.parse()?)
 }
 
 fn kernel(image: &Image) -> Outcome<LoopMount> {
@@ -283,14 +226,14 @@ fn walk_table(program: &Path, image: &Image) -> Outcome<()> {
         }
 
         drop_caches(image)?;
-        let served = Served::undercroft(program, image)?;
-        table.add("undercroft mount", seconds(|| find(served.dir.path()))?);
-        peak_kib = peak_kib.max(served.peak_memory_kib()?);
+        let served = Served::undercroft(program, image.path(), "ro")?;
+        table.add("undercroft mount", seconds(|| find(served.path()))?);
+        peak_kib = peak_kib.max(peak_memory_kib(&served)?);
         served.stop()?;
 
         drop_caches(image)?;
-        let served = Served::fuse2fs(image)?;
-        table.add(FUSE2FS, seconds(|| find(served.dir.path()))?);
+        let served = Served::fuse2fs(image.path(), "ro")?;
+        table.add(FUSE2FS, seconds(|| find(served.path()))?);
         served.stop()?;
     }
     table.print(&[KERNEL, FUSE2FS]);
@@ -317,13 +260,13 @@ fn read_table(program: &Path, image: &Image) -> Outcome<()> {
             table.add("undercroft in process", seconds(|| read_in_process(&vfs(image)?))?);
 
             prepare()?;
-            let served = Served::undercroft(program, image)?;
-            table.add("undercroft mount", seconds(|| read_through(served.dir.path()))?);
+            let served = Served::undercroft(program, image.path(), "ro")?;
+            table.add("undercroft mount", seconds(|| read_through(served.path()))?);
             served.stop()?;
 
             prepare()?;
-            let served = Served::fuse2fs(image)?;
-            table.add(FUSE2FS, seconds(|| read_through(served.dir.path()))?);
+            let served = Served::fuse2fs(image.path(), "ro")?;
+            table.add(FUSE2FS, seconds(|| read_through(served.path()))?);
             served.stop()?;
         }
     }

@@ -68,12 +68,9 @@ impl Mke2fs {
     /// # Errors
     /// What mke2fs said.
     pub fn make(&self) -> Result<Image> {
-        let scratch = Scratch::new("image")?;
-        let path = scratch.path().join("image");
-        let file = File::create(&path).context("create", &path)?;
-        file.set_len(self.size_bytes).context("set the size of", &path)?;
-        Tool::new("mke2fs").args(["-q", "-F", "-t", self.kind]).args(&self.args).arg(&path).run()?;
-        Ok(Image { kind: self.kind, path, _scratch: scratch })
+        let image = Image::empty(self.kind, self.size_bytes)?;
+        Tool::new("mke2fs").args(["-q", "-F", "-t", self.kind]).args(&self.args).arg(&image.path).run()?;
+        Ok(image)
     }
 }
 
@@ -86,6 +83,18 @@ pub struct Image {
 }
 
 impl Image {
+    /// A sparse file of zeroes, for somebody else than mke2fs to make a filesystem of this type on.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn empty(kind: &'static str, size_bytes: u64) -> Result<Self> {
+        let scratch = Scratch::new("image")?;
+        let path = scratch.path().join("image");
+        let file = File::create(&path).context("create", &path)?;
+        file.set_len(size_bytes).context("set the size of", &path)?;
+        Ok(Self { kind, path, _scratch: scratch })
+    }
+
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -198,7 +207,15 @@ impl Image {
     /// # Errors
     /// What tune2fs said.
     pub fn tune2fs(&self, args: &[&str]) -> Result<()> {
-        Tool::new("tune2fs").args(args).arg(&self.path).run().map(drop)
+        let tune = || Tool::new("tune2fs").args(args).arg(&self.path).run().map(drop);
+        match tune() {
+            // Some changes ask for a check that is no older than the last mount, in whole seconds.
+            Err(error) if error.to_string().contains("freshly checked") => {
+                Tool::new("e2fsck").args(["-f", "-p"]).arg(&self.path).accept(&[0, 1]).run().map(drop)?;
+                tune()
+            }
+            answer => answer,
+        }
     }
 
     /// Lets e2fsck mend it and rebuild its directory indices.
@@ -222,7 +239,15 @@ impl Image {
     /// # Errors
     /// What dumpe2fs said, or that its answer has another form.
     pub fn features(&self) -> Result<Features> {
-        Features::parse(&Tool::new("dumpe2fs").arg("-h").arg(&self.path).run_text()?)
+        Features::parse(&self.superblock_dump()?)
+    }
+
+    /// The superblock and the journal's as dumpe2fs tells them, one field a line.
+    ///
+    /// # Errors
+    /// What dumpe2fs said.
+    pub fn superblock_dump(&self) -> Result<String> {
+        Tool::new("dumpe2fs").arg("-h").arg(&self.path).run_text()
     }
 }
 

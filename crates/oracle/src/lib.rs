@@ -5,6 +5,7 @@
 //! reason to skip.
 
 mod content;
+pub mod deeds;
 mod diff;
 mod dir;
 mod error;
@@ -18,6 +19,8 @@ mod ours;
 pub mod populate;
 mod recipe;
 mod scratch;
+mod served;
+mod server;
 mod tool;
 
 pub use content::{Content, FULL_SUM_LIMIT, collect_segments, data_segments, sha256_of_file};
@@ -31,4 +34,6 @@ pub use mount::{LoopMount, MountMode, Writes};
 pub use ours::{manifest as our_manifest, open_ext4};
 pub use recipe::Recipe;
 pub use scratch::Scratch;
+pub use served::Served;
+pub use server::Server;
 pub use tool::Tool;

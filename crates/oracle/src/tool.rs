@@ -19,6 +19,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("e2fsck", "e2fsprogs"),
     ("losetup", "mount"),
     ("lsattr", "e2fsprogs"),
+    ("mdadm", "mdadm"),
     ("mke2fs", "e2fsprogs"),
     ("mount", "mount"),
     ("tune2fs", "e2fsprogs"),

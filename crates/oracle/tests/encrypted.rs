@@ -1,12 +1,16 @@
 //! Encrypted directories, seen without the key: the names, sizes and targets that the kernel makes up for them
-//! must be ours too, and content must be refused.
+//! must be ours too, and content must be refused, as every change of names is.
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
+use undercroft_block::{FileDevice, FileOptions};
+use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_oracle::{
     Differences, Image, Mke2fs, MountMode, Reading, Result, Tool, kernel_manifest, open_ext4, our_manifest,
 };
+use undercroft_vfs::{Credentials, FileSystem, Follow, NewKind, NewObject, RenameFlags, Vfs, VfsOptions};
 
 /// Files in the encrypted directory with an index.
 const LARGE: usize = 2000;
@@ -36,6 +40,31 @@ fn check(mke2fs: &Mke2fs) {
     assert!(locked > LARGE, "only {locked} files are locked: was anything encrypted?");
     let (_, vfs) = open_ext4(image.path()).unwrap();
     Differences::between(&expected, &our_manifest(&vfs).unwrap()).assert_none("ours against the kernel's");
+    drop(vfs);
+    refuses_changes(&image);
+}
+
+/// Nothing is made, renamed or moved in an encrypted directory, and what was begun is taken back.
+fn refuses_changes(image: &Image) {
+    let device = FileDevice::open(image.path(), FileOptions::read_write()).unwrap();
+    let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
+    let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
+    let who = Credentials::root();
+    let root = vfs.root().unwrap();
+    let locked = vfs.resolve(&who, b"/padded-4", Follow::Last).unwrap();
+    let outside = vfs.create(&who, &root, b"outside", &NewObject::file(0o644)).unwrap();
+    let no_key = |answer: undercroft_vfs::Result<()>, what| {
+        assert!(matches!(answer, Err(undercroft_vfs::Error::NoKey)), "{what}: {answer:?}");
+    };
+    for object in [NewObject::file(0o644), NewObject { kind: NewKind::Directory, ..NewObject::file(0o755) }] {
+        no_key(vfs.create(&who, &locked, b"new", &object).map(drop), "create");
+    }
+    no_key(vfs.create_unnamed(&who, &locked, 0o600, 0).map(drop), "create without a name");
+    no_key(vfs.link(&who, &outside, &locked, b"link"), "link");
+    no_key(vfs.rename(&who, (&root, b"outside"), (&locked, b"moved"), RenameFlags::empty()), "rename");
+    drop((outside, locked, root, vfs));
+    fs.close().unwrap();
+    image.check().unwrap();
 }
 
 fn fill(image: &Image) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Ordinary programs at work on a read-write mount of a filesystem in memory.
+//! Ordinary programs at work on read-write mounts: of a filesystem in memory, and of ext4.
 //!
 //! Small samples; `docs/TESTING.md` tells what was run at full length.
 
@@ -6,24 +6,31 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use undercroft_block::{FileDevice, FileOptions};
+use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_fuse::{MountOptions, Mounted, mount};
-use undercroft_oracle::Scratch;
+use undercroft_oracle::{Image, Mke2fs, Scratch};
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
-use undercroft_vfs::{Vfs, VfsOptions};
+use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
 
-/// A mounted filesystem in memory.
+/// A mounted filesystem, and what is looked at when it has been unmounted.
 struct Mount {
     ours: Mounted,
-    fs: Arc<Tmpfs>,
+    below: Below,
     _point: Scratch,
 }
 
+enum Below {
+    Memory(Arc<Tmpfs>),
+    Ext4(Image),
+}
+
 impl Mount {
-    fn new(fs: Arc<Tmpfs>) -> Self {
+    fn new(fs: Arc<dyn FileSystem>, below: Below) -> Self {
         let point = Scratch::new("programs").unwrap();
-        let vfs = Vfs::new(fs.clone(), VfsOptions::default());
+        let vfs = Vfs::new(fs, VfsOptions::default());
         let options = MountOptions { read_only: false, ..MountOptions::default() };
-        Self { ours: mount(vfs, point.path(), options).unwrap(), fs, _point: point }
+        Self { ours: mount(vfs, point.path(), options).unwrap(), below, _point: point }
     }
 
     fn dir(&self) -> &Path {
@@ -48,23 +55,45 @@ impl Mount {
 
     /// Everything that was made can be removed, and gives its space back.
     fn finish(self) {
-        self.run("find . -mindepth 1 -delete");
-        let space = undercroft_vfs::FileSystem::statfs(&*self.fs).unwrap();
-        assert_eq!(space.blocks_free, space.blocks, "every page is free again");
+        self.run("find . -mindepth 1 -not -name lost+found -delete");
+        if let Below::Memory(fs) = &self.below {
+            let space = fs.statfs().unwrap();
+            assert_eq!(space.blocks_free, space.blocks, "every page is free again");
+        }
         self.ours.unmount().unwrap();
         self.ours.wait().unwrap();
+        if let Below::Ext4(image) = &self.below {
+            image.check().unwrap();
+        }
     }
 }
 
 fn tmpfs() -> Mount {
-    Mount::new(Tmpfs::new(&TmpfsOptions { size_bytes: Some(2 << 30), ..TmpfsOptions::default() }).unwrap())
+    let options = TmpfsOptions { size_bytes: Some(2 << 30), ..TmpfsOptions::default() };
+    let fs = Tmpfs::new(&options).unwrap();
+    Mount::new(fs.clone(), Below::Memory(fs))
+}
+
+fn ext4() -> Mount {
+    let image = Mke2fs::new("ext4", 2048).make().unwrap();
+    let device = FileDevice::open(image.path(), FileOptions::read_write()).unwrap();
+    let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
+    Mount::new(fs, Below::Ext4(image))
+}
+
+/// The same on every filesystem that takes writes.
+fn on_each(work: impl Fn(&Mount)) {
+    for mount in [tmpfs(), ext4()] {
+        work(&mount);
+        mount.finish();
+    }
 }
 
 #[test]
 fn git_makes_a_repository_packs_it_and_finds_it_whole() {
-    let mount = tmpfs();
-    mount.run(
-        "git init -q -b main one && cd one
+    on_each(|mount| {
+        mount.run(
+            "git init -q -b main one && cd one
          git config user.email nobody@example.org && git config user.name nobody
          for round in 1 2 3 4 5; do
            for file in $(seq 1 40); do mkdir -p d$file; seq $round $((round * file)) > d$file/text; done
@@ -74,14 +103,14 @@ fn git_makes_a_repository_packs_it_and_finds_it_whole() {
          cd .. && git clone -q --no-local one two && cd two
          git checkout -q HEAD~3 && git checkout -q main && git fsck --full --strict
          diff -r --exclude=.git . ../one",
-    );
-    mount.finish();
+        );
+    });
 }
 
 #[test]
 fn sqlite_writes_ahead_from_several_processes() {
-    let mount = tmpfs();
-    let found = mount.run(
+    on_each(|mount| {
+        let found = mount.run(
         "sqlite3 base 'pragma journal_mode=wal; create table rows(id integer primary key, text);' > /dev/null
          work() { for round in $(seq 1 40); do
              echo 'begin immediate; insert into rows(text) values (hex(randomblob(500))); commit;'
@@ -89,79 +118,79 @@ fn sqlite_writes_ahead_from_several_processes() {
          work & one=$!; work & two=$!; work; wait $one; wait $two
          sqlite3 base 'pragma integrity_check; select count(*) from rows;'",
     );
-    assert_eq!(found, "ok\n120\n");
-    mount.finish();
+        assert_eq!(found, "ok\n120\n");
+    });
 }
 
 #[test]
 fn fio_reads_what_it_wrote() {
-    let mount = tmpfs();
-    for engine in ["psync", "mmap", "libaio"] {
-        for pattern in ["write", "randwrite", "randrw"] {
-            for direct in [0, 1] {
-                if engine == "mmap" && direct == 1 {
-                    continue;
-                }
-                mount.run(&format!(
+    on_each(|mount| {
+        for engine in ["psync", "mmap", "libaio"] {
+            for pattern in ["write", "randwrite", "randrw"] {
+                for direct in [0, 1] {
+                    if engine == "mmap" && direct == 1 {
+                        continue;
+                    }
+                    mount.run(&format!(
                     "fio --name=verified --rw={pattern} --ioengine={engine} --direct={direct} --bsrange=512-64k \
                      --size=8m --numjobs=2 --iodepth=8 --verify=crc32c --do_verify=1 --verify_fatal=1 \
                      --allrandrepeat=1 --output-format=terse
                      rm verified.*"
                 ));
+                }
             }
         }
-    }
-    mount.finish();
+    });
 }
 
 #[test]
 fn stress_finds_no_error() {
-    let mount = tmpfs();
-    let stressors = [
-        "access",
-        "chmod",
-        "chown",
-        "copy-file",
-        "dentry",
-        "dir",
-        "dirdeep",
-        "dirmany",
-        "fallocate",
-        "filename",
-        "fpunch",
-        "fsize",
-        "fstat",
-        "getdent",
-        "handle",
-        "iomix",
-        "link",
-        "mknod",
-        "rename",
-        "symlink",
-        "touch",
-        "utime",
-        "xattr",
-    ];
-    let list: Vec<String> = stressors.iter().map(|name| format!("--{name} 2")).collect();
-    mount.run(&format!(
+    on_each(|mount| {
+        let stressors = [
+            "access",
+            "chmod",
+            "chown",
+            "copy-file",
+            "dentry",
+            "dir",
+            "dirdeep",
+            "dirmany",
+            "fallocate",
+            "filename",
+            "fpunch",
+            "fsize",
+            "fstat",
+            "getdent",
+            "handle",
+            "iomix",
+            "link",
+            "mknod",
+            "rename",
+            "symlink",
+            "touch",
+            "utime",
+            "xattr",
+        ];
+        let list: Vec<String> = stressors.iter().map(|name| format!("--{name} 2")).collect();
+        mount.run(&format!(
         "stress-ng --temp-path . {} --iomix-bytes 32m --fallocate-bytes 32m --timeout 3 --oomable --quiet",
         list.join(" ")
     ));
-    mount.finish();
+    });
 }
 
 #[test]
 fn two_processes_fill_one_directory_and_empty_it() {
-    let mount = tmpfs();
-    let count = mount.run(
-        "mkdir many
+    on_each(|mount| {
+        let count = mount.run(
+            "mkdir many
          fill() { for ten in $(seq 1 20); do seq -f \"many/$1-$ten-%.0f\" 1000 | xargs touch; done; }
          fill a & other=$!; fill b; wait $other
          ls -f many | wc -l",
-    );
-    assert_eq!(count.trim(), "40002");
-    mount.run(
+        );
+        assert_eq!(count.trim(), "40002");
+        mount.run(
         "empty() { find many -name \"$1-*\" -delete; }; empty a & other=$!; empty b; wait $other; rmdir many",
     );
-    mount.finish();
+    });
 }

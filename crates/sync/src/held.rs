@@ -10,6 +10,22 @@
 
 use crate::LockClass;
 
+/// What a thread has that is no lock and is ordered as one: something that others wait for while it is there.
+/// Made by [`LockClass::declare`]; gone when dropped.
+#[must_use = "it ends when it is dropped"]
+pub struct Declared {
+    _held: Held,
+}
+
+impl LockClass {
+    /// Says that the calling thread is about to wait for something that is ordered as a lock of this class is, and
+    /// has it until the answer is dropped. Debug builds check the order; release builds do nothing.
+    #[track_caller]
+    pub fn declare(&'static self) -> Declared {
+        Declared { _held: Held::before_wait(self, 0) }
+    }
+}
+
 /// Stands for one lock on the thread's stack, until dropped. Belongs into every guard.
 pub(crate) struct Held {
     #[cfg(debug_assertions)]

@@ -36,6 +36,7 @@ mod wait_queue;
 mod waiter;
 
 pub use class::{LockClass, Rank};
+pub use held::Declared;
 pub use mutex::{Mutex, MutexGuard};
 pub use name_locks::{NameGuard, NameLocks, NamePairGuard};
 pub use primitives::{atomic, thread};

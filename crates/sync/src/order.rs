@@ -17,6 +17,8 @@ macro_rules! lock_order {
 }
 
 lock_order! {
+    /// What stands beside a mount while it is served, and the mount while it is taken away.
+    MOUNT = "mount", rank 20;
     /// The handle of one inode that the kernel holds, while it is copied or let go.
     KERNEL_INODE = "kernel_inode", rank 60;
     /// The shared state of one tree walk.
@@ -47,8 +49,18 @@ lock_order! {
     NAME_TABLE = "name_table", rank 380;
     /// Some of the inode numbers of a filesystem in memory.
     NUMBERS = "numbers", rank 390;
-    /// The journal or log handle.
+    /// A handle that has joined the running transaction of a journal, and the journal's own state outside of one.
     JOURNAL = "journal", rank 400;
+    /// The shape of one directory's index on disk: shared by those who change a leaf, alone to split one.
+    DIRECTORY_INDEX = "directory_index", rank 420;
+    /// A leaf of one directory on disk.
+    DIRECTORY_LEAF = "directory_leaf", rank 430;
+    /// The fields of one inode of a filesystem on disk, its block map among them.
+    INODE_FIELDS = "inode_fields", rank 450;
+    /// The list of inodes of a filesystem on disk whose times are newer in memory.
+    LATE_TIMES = "late_times", rank 460;
+    /// The blocks that are reserved for one file of a filesystem on disk and not in its map yet.
+    FILE_SPACE = "file_space", rank 470;
     /// A block group or allocation group. Several: by ascending number.
     GROUP = "group", rank 500;
     /// An inode cluster or another index structure.
@@ -57,12 +69,32 @@ lock_order! {
     CONTENTS = "contents", rank 620;
     /// The pages of one chunk of a file, in a filesystem in memory.
     PAGES = "pages", rank 640;
-    /// A shard of the buffer cache, or one buffer.
+    /// The list of orphans, or a shard of the orphan file.
+    ORPHAN = "orphan", rank 680;
+    /// A shard of the buffer cache.
     BUFFER = "buffer", rank 700;
-    /// A shard of the orphan list.
-    ORPHAN = "orphan", rank 800;
+    /// The newest version of one block in the buffer cache.
+    BLOCK = "block", rank 720;
+    /// Some of the blocks that the running transaction has changed.
+    TRANSACTION = "transaction", rank 740;
     /// A hash bucket of the RAID stripe cache.
     STRIPE = "stripe", rank 900;
+    /// What a thread that waits for a stripe of another one is told.
+    STRIPE_TICKET = "stripe_ticket", rank 910;
+    /// A list of the ranges of a mirrored array that are being written.
+    ARRAY_RANGES = "array_ranges", rank 920;
+    /// The clearing of a write-intent bitmap's bits: one at a time. Held while members are written to.
+    BITMAP_TICK = "bitmap_tick", rank 922;
+    /// A page of a write-intent bitmap. Held while members are written to.
+    BITMAP_PAGE = "bitmap_page", rank 924;
+    /// The bits of a page of a write-intent bitmap that are to be set next.
+    BITMAP_WANTED = "bitmap_wanted", rank 926;
+    /// The records of a member's partial parity log: which is under way, and what the next one will hold.
+    PPL = "ppl", rank 930;
+    /// What an array keeps in memory of its superblocks, its background work and its threads. No member is called with it.
+    ARRAY = "array", rank 940;
+    /// The helper threads that call slow members of an array: which are idle, and what one is to do.
+    HELPERS = "helpers", rank 960;
     /// What a block device made of others holds while it calls them.
     DEVICE_STACK = "device_stack", rank 980;
     /// A block device's own state.

@@ -4,12 +4,15 @@
 //! touch the thread's own stripe; only when that is empty, or holds a lot, does anything move between it and the
 //! pot. A refusal is exact: before it, the pot and every stripe have been looked into.
 //!
-//! Invariant: pot, stripes and what was handed out add up to the limit. No locks.
+//! Invariant: pot, stripes and what was handed out add up to the limit. What is unlimited is not counted. No locks.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Groups of threads; more than the processors of most machines.
 pub(crate) const STRIPES: usize = 16;
+
+/// The limit of what is not counted.
+pub(crate) const UNLIMITED: u64 = u64::MAX;
 
 /// How much moves from the pot to a stripe at once. A stripe with twice as much gives as much back.
 const BATCH: u64 = 64;
@@ -50,6 +53,9 @@ impl Budget {
     /// Takes `count` things, or none: `false` says that so many are not left.
     #[must_use]
     pub(crate) fn take(&self, count: u64) -> bool {
+        if self.limit == UNLIMITED {
+            return true;
+        }
         let own = &self.stripes[thread_group()];
         if own.take(count) {
             return true;
@@ -63,6 +69,9 @@ impl Budget {
 
     /// Gives `count` things back that were taken.
     pub(crate) fn give(&self, count: u64) {
+        if self.limit == UNLIMITED {
+            return;
+        }
         let own = &self.stripes[thread_group()];
         if own.give(count) + count >= 2 * BATCH {
             let surplus = own.take_up_to(count.max(BATCH));

@@ -6,7 +6,7 @@ use undercroft_block::Device;
 use undercroft_vfs::clock::Coarse;
 use undercroft_vfs::{Error, FileSystem, Ino, Inode, Limits, NewInode, NewKind, Node, Result, StatFs};
 
-use crate::budget::STRIPES;
+use crate::budget::{STRIPES, UNLIMITED};
 use crate::inode::TmpInode;
 use crate::options::{PAGE_BYTES, TmpfsOptions};
 use crate::shared::{Home, ROOT, Shared};
@@ -15,9 +15,6 @@ use crate::shared::{Home, ROOT, Shared};
 const FILE_MAX_BYTES: u64 = i64::MAX as u64;
 
 const NAME_MAX_BYTES: u32 = 255;
-
-/// What Linux says of a filesystem without a limit.
-const UNLIMITED: u64 = u64::MAX;
 
 /// A filesystem in memory. Everything in it goes when it is dropped.
 pub struct Tmpfs {

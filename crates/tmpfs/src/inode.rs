@@ -190,13 +190,9 @@ impl Drop for TmpInode {
 impl Inode for TmpInode {
     fn attr(&self) -> Attr {
         let set = self.meta.read();
-        let (size_bytes, sectors) = match &self.body {
-            Body::Regular { size, contents } => {
-                (size.load(Ordering::Acquire), contents.pages() * (PAGE_BYTES / 512))
-            }
-            Body::Directory(_) => (PAGE_BYTES, 0),
-            Body::Symlink(target) => (target.len() as u64, 0),
-            Body::Special(..) => (0, 0),
+        let sectors = match &self.body {
+            Body::Regular { contents, .. } => contents.pages() * (PAGE_BYTES / 512),
+            _ => 0,
         };
         let rdev = match self.body {
             Body::Special(_, number) => number,
@@ -212,7 +208,7 @@ impl Inode for TmpInode {
             uid: set.uid,
             gid: set.gid,
             rdev,
-            size_bytes,
+            size_bytes: self.size_bytes(),
             sectors,
             block_bytes: PAGE_BYTES as u32,
             accessed: set.accessed,
@@ -226,6 +222,15 @@ impl Inode for TmpInode {
 
     fn ownership(&self) -> Ownership {
         self.meta.ownership(self.kind())
+    }
+
+    fn size_bytes(&self) -> u64 {
+        match &self.body {
+            Body::Regular { size, .. } => size.load(Ordering::Acquire),
+            Body::Directory(_) => PAGE_BYTES,
+            Body::Symlink(target) => target.len() as u64,
+            Body::Special(..) => 0,
+        }
     }
 
     fn memory_bytes(&self) -> usize {

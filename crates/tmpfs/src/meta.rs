@@ -80,12 +80,12 @@ impl Meta {
 
     /// The content changed.
     pub(crate) fn touch_content(&self, moment: Coarse) {
-        self.content.touch_at(moment);
+        self.content.touch(moment);
     }
 
     /// The inode changed.
     pub(crate) fn touch_inode(&self, moment: Coarse) {
-        self.inode.touch_at(moment);
+        self.inode.touch(moment);
     }
 
     pub(crate) fn change(&self, change: &AttrChange) {

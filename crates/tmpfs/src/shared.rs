@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use undercroft_vfs::{Ino, Node};
 
-use crate::budget::{Budget, STRIPES, thread_group};
+use crate::budget::{Budget, STRIPES, UNLIMITED, thread_group};
 use crate::numbers::{Numbers, Run, runs};
 use crate::options::{PAGE_BYTES, TmpfsOptions};
 
@@ -31,10 +31,10 @@ pub(crate) struct Home {
 impl Shared {
     /// The homes own what is shared, and the filesystem owns the homes.
     pub(crate) fn homes(options: &TmpfsOptions) -> [Arc<Home>; STRIPES] {
-        let pages = options.size_bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(PAGE_BYTES));
+        let pages = options.size_bytes.map_or(UNLIMITED, |bytes| bytes.div_ceil(PAGE_BYTES));
         let shared = Arc::new(Self {
             pages: Budget::new(pages),
-            inodes: Budget::new(options.inodes.unwrap_or(u64::MAX)),
+            inodes: Budget::new(options.inodes.unwrap_or(UNLIMITED)),
             numbers: Numbers::new(),
             runs: runs(),
             homes: OnceLock::new(),

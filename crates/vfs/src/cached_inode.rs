@@ -28,6 +28,12 @@ impl CachedInode {
     }
 }
 
+impl Drop for CachedInode {
+    fn drop(&mut self) {
+        Arc::clone(&self.inode).release();
+    }
+}
+
 impl Inode for CachedInode {
     fn attr(&self) -> Attr {
         self.inode.attr()
@@ -35,6 +41,14 @@ impl Inode for CachedInode {
 
     fn ownership(&self) -> Ownership {
         self.inode.ownership()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.inode.size_bytes()
+    }
+
+    fn links(&self) -> u32 {
+        self.inode.links()
     }
 
     fn memory_bytes(&self) -> usize {

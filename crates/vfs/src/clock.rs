@@ -74,13 +74,8 @@ impl ChangeTime {
         Self(AtomicU64::new(0))
     }
 
-    /// It changes now.
-    pub fn touch(&self) {
-        self.touch_at(Coarse::now());
-    }
-
-    /// It changes at a moment that was read just before, for who changes several things at once.
-    pub fn touch_at(&self, moment: Coarse) {
+    /// It changes at a moment that was read just before, once for who changes several things.
+    pub fn touch(&self, moment: Coarse) {
         let mut last = self.0.load(Ordering::Relaxed);
         loop {
             let now = if last & SEEN == 0 {
@@ -142,7 +137,7 @@ mod tests {
         assert_eq!(time.look(), None);
         let mut last = None;
         for _ in 0..1000 {
-            time.touch();
+            time.touch(Coarse::now());
             let seen = time.look();
             assert!(seen > last);
             last = seen;
@@ -157,7 +152,7 @@ mod tests {
         let mut writes = 0;
         let mut last = 0;
         for _ in 0..100_000 {
-            time.touch();
+            time.touch(Coarse::now());
             let now = time.0.load(Ordering::Relaxed);
             assert!(now >= last);
             writes += u32::from(now != last);

@@ -12,12 +12,14 @@
 //! **Changing content.** The caller holds the inode's state: alone in [`set_size`](Inode::set_size),
 //! [`change_space`](Inode::change_space) and a write past the end, otherwise shared with others who write whole blocks
 //! or where something lies already. So the size changes under one caller at a time, and nobody writes a part of a
-//! block while somebody else writes it for the first time. Reads may go on at any time, without a lock.
+//! block while somebody else writes it for the first time. Reads share the state, except in a filesystem without a data
+//! device: there they may go on at any time.
 //!
 //! **A filesystem in memory** is its own cache: it keeps [`Node`]s and answers with them, and the vfs caches
 //! neither its inodes nor its names (see [`FileSystem::keeps_nodes`]).
 
 use std::any::Any;
+use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -47,15 +49,28 @@ pub struct DirEntry<'a> {
 }
 
 /// The inode that a name stands for.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Found {
     /// By number: the vfs has its node cached or reads the inode.
     Ino(Ino),
     /// The node itself, from a filesystem that [keeps nodes](FileSystem::keeps_nodes).
     Node(Arc<Node>),
+    /// An inode that was made this moment, with its number, from a filesystem that does not keep nodes.
+    Made(Ino, Arc<dyn Inode>),
     /// The name is being moved, and what it stands for is not settled: ask again under its lock. Only from a
     /// filesystem that keeps nodes; for others the vfs takes a name out of its cache before it moves.
     Moving,
+}
+
+impl fmt::Debug for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ino(ino) => f.debug_tuple("Ino").field(ino).finish(),
+            Self::Node(node) => f.debug_tuple("Node").field(node).finish(),
+            Self::Made(ino, _) => f.debug_tuple("Made").field(ino).finish_non_exhaustive(),
+            Self::Moving => f.write_str("Moving"),
+        }
+    }
 }
 
 /// What lies under a byte range of a file.
@@ -201,6 +216,21 @@ pub trait Inode: Any + Send + Sync {
     fn ownership(&self) -> Ownership {
         self.attr().ownership()
     }
+
+    /// The size in bytes. As with [`ownership`](Self::ownership), asking is not looking at the times.
+    fn size_bytes(&self) -> u64 {
+        self.attr().size_bytes
+    }
+
+    /// How many names it has.
+    fn links(&self) -> u32 {
+        self.attr().links
+    }
+
+    /// The last user of the inode is gone, in a filesystem that does not keep nodes. Nobody is given the inode of
+    /// this number before this returns, so what is left to do is done here: an inode without names goes. Failures
+    /// are the filesystem's to remember. Locks before `journal` in the order of the house may be held.
+    fn release(self: Arc<Self>) {}
 
     /// About how many bytes of memory this handle occupies.
     fn memory_bytes(&self) -> usize;

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::Ino;
 
@@ -107,6 +108,9 @@ pub enum Error {
     /// The filesystem takes no writes.
     #[error("read-only filesystem")]
     ReadOnly,
+    /// The filesystem has stopped taking writes after a failure: the first one.
+    #[error("the filesystem has become read-only: {0}; unmount it and check it")]
+    TurnedReadOnly(Arc<str>),
     /// The content needs a key we do not have.
     #[error("the content is encrypted and no key is loaded")]
     NoKey,

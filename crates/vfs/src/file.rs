@@ -3,23 +3,21 @@
 //! Calls go to the file's inode and to the data device; there is no table of open files. The extent of the last read
 //! is not remembered: asking ext4 again takes a tenth of the time of a read from the page cache.
 //!
-//! Locks: the inode's state (class `inode`). Reads take none. Writes within the size share it, so that they go side by
+//! Locks: the inode's state (class `inode`). Reads share it where a file can lose blocks to another file, and take
+//! none in a filesystem in memory or one that is only read. Writes within the size share it, so that they go side by
 //! side; what moves the end of the file, changes its space, or fills up a block that was never written holds it alone.
 //! Of two files the one with the lower inode number is locked first. It is held while bytes are on their way to the
 //! device: a size must not be cut under them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use undercroft_block::Device;
 
+use crate::attributes::drop_capabilities;
 use crate::data::{self, Backing, Hold, Stop};
-use crate::{Attr, AttrChange, Durable, Error, InodeFlags, Node, Result, SpaceChange};
-
-/// Set-user-ID.
-const SET_UID: u16 = 0o4000;
-/// Set-group-ID; without [`GROUP_EXECUTE`] it is no privilege but a mark.
-const SET_GID: u16 = 0o2000;
-const GROUP_EXECUTE: u16 = 0o010;
+use crate::permission::without_privilege;
+use crate::{AttrChange, Durable, Error, InodeFlags, Node, Result, SpaceChange};
 
 /// An open regular file. Threads share it at will.
 #[derive(Debug)]
@@ -30,12 +28,15 @@ pub struct File {
     limit: Option<u64>,
     /// What is written was accepted before, whatever flags the file has by now.
     accepted: bool,
+    /// Blocks of the device may stop being this file's while it is open.
+    moves: bool,
 }
 
 impl File {
     /// Opens a node that is known to be a regular file, for reading.
-    pub(crate) fn new(node: Arc<Node>, device: Option<Device>) -> Self {
-        Self { node, device, limit: None, accepted: false }
+    pub(crate) fn new(node: Arc<Node>, device: Option<Device>, read_only: bool) -> Self {
+        let moves = device.is_some() && !read_only;
+        Self { node, device, limit: None, accepted: false, moves }
     }
 
     /// The same, for writing as well, up to `limit` bytes.
@@ -60,6 +61,8 @@ impl File {
     /// # Errors
     /// Corruption or I/O failure; then the content of `buf` is undefined.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        // Where a block that is cut off may be given to another file, nobody may still be on his way to read it.
+        let _state = self.moves.then(|| self.node.state().read());
         data::read_at(self.backing(), offset, buf)
     }
 
@@ -121,9 +124,8 @@ impl File {
     pub fn append(&self, data: &[u8]) -> Result<(u64, usize)> {
         let limit = self.limit()?;
         let _state = self.node.state().write();
-        let attr = self.attr();
-        check_flags(&attr, InodeFlags::empty())?;
-        let offset = attr.size_bytes;
+        check_flags(&self.node, InodeFlags::empty())?;
+        let offset = self.backing().inode.size_bytes();
         if data.is_empty() {
             return Ok((offset, 0));
         }
@@ -143,7 +145,7 @@ impl File {
             return Err(Error::FileTooLarge);
         }
         let _state = self.node.state().write();
-        check_flags(&self.attr(), InodeFlags::APPEND)?;
+        check_flags(&self.node, InodeFlags::APPEND)?;
         data::clear_tail(self.backing(), size)?;
         self.node.inode().set_size(size)
     }
@@ -166,7 +168,7 @@ impl File {
                 InodeFlags::APPEND
             }
         };
-        check_flags(&self.attr(), refused)?;
+        check_flags(&self.node, refused)?;
         data::change_space(self.backing(), change, offset, len, keep_size, limit)
     }
 
@@ -179,7 +181,7 @@ impl File {
     /// otherwise as for [`write_at`](Self::write_at).
     pub fn copy_range(&self, from: u64, to: &Self, to_offset: u64, len: u64) -> Result<u64> {
         let limit = to.limit()?;
-        let len = len.min(self.attr().size_bytes.saturating_sub(from));
+        let len = len.min(self.backing().inode.size_bytes().saturating_sub(from));
         if len == 0 {
             return Ok(0);
         }
@@ -191,7 +193,7 @@ impl File {
         let mut copied = 0;
         while copied < len {
             let piece = self.with_both(to, || {
-                check_flags(&to.attr(), InodeFlags::APPEND)?;
+                check_flags(&to.node, InodeFlags::APPEND)?;
                 let (from, to_offset) = (from + copied, to_offset + copied);
                 data::copy_piece(self.backing(), from, to.backing(), to_offset, len - copied)
             });
@@ -224,6 +226,20 @@ impl File {
         }
     }
 
+    /// Takes the capabilities off a program, as Linux does whoever writes to it. Writes themselves do not, since a cache
+    /// above has done it when it accepted the bytes; it costs a look at a flag when it is known that there are none.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](Error::InvalidArgument) for a file that was opened for reading; the filesystem's own.
+    pub fn drop_capabilities(&self) -> Result<()> {
+        self.limit()?;
+        if self.node.no_capabilities().load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let _state = self.node.state().write();
+        drop_capabilities(&self.node)
+    }
+
     /// Makes what was written durable.
     ///
     /// # Errors
@@ -236,22 +252,18 @@ impl File {
         Backing { inode: self.node.inode(), device: self.device.as_ref() }
     }
 
-    fn attr(&self) -> Attr {
-        self.node.attr()
-    }
-
     fn limit(&self) -> Result<u64> {
         self.limit.ok_or(Error::InvalidArgument("the file was opened for reading"))
     }
 
     /// Refuses a write anywhere but at the end of a file that does not take it.
     fn check_writable(&self) -> Result<()> {
-        if self.accepted { Ok(()) } else { check_flags(&self.attr(), InodeFlags::APPEND) }
+        if self.accepted { Ok(()) } else { check_flags(&self.node, InodeFlags::APPEND) }
     }
 
     /// Whether bytes at `offset` lie within the size. They do not overflow.
     fn contains(&self, offset: u64, data: &[u8]) -> bool {
-        offset + data.len() as u64 <= self.attr().size_bytes
+        offset + data.len() as u64 <= self.backing().inode.size_bytes()
     }
 
     /// Writes under the state held alone, past the end as well.
@@ -262,12 +274,9 @@ impl File {
 
     /// The permissions without the bits that give privilege, if there are any.
     fn without_privilege(&self) -> Option<u16> {
-        let permissions = self.attr().permissions;
-        let mut dropped = permissions & SET_UID;
-        if permissions & GROUP_EXECUTE != 0 {
-            dropped |= permissions & SET_GID;
-        }
-        (dropped != 0).then_some(permissions & !dropped)
+        let permissions = self.node.ownership().permissions;
+        let left = without_privilege(permissions);
+        (left != permissions).then_some(left)
     }
 
     /// Does something with the state of `to` held alone and that of this file at least shared.
@@ -299,8 +308,12 @@ fn cut_to_limit(offset: u64, data: &[u8], limit: u64) -> Result<&[u8]> {
 }
 
 /// Refuses a file that cannot be changed, or that has one of the flags in `refused`.
-fn check_flags(attr: &Attr, refused: InodeFlags) -> Result<()> {
-    if attr.flags.intersects(refused | InodeFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(()) }
+fn check_flags(node: &Node, refused: InodeFlags) -> Result<()> {
+    if node.ownership().flags.intersects(refused | InodeFlags::IMMUTABLE) {
+        Err(Error::NotPermitted)
+    } else {
+        Ok(())
+    }
 }
 
 /// What a write answers that stopped here: out of space after some bytes is a short write.

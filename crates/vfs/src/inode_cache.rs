@@ -1,8 +1,9 @@
 //! The inode cache: one node for each inode number in use, and a bounded number of nodes kept for later.
 //!
-//! Each shard has a table and a clock. The table knows every live node of the shard weakly, so a node that the
-//! clock let go is still found while anybody uses it. The clock holds nodes strongly and lets go of those that
-//! were not used since it last passed, once their bytes exceed the shard's share of the bound.
+//! Each shard has a table and a clock. The table knows every live node of the shard weakly, so a node that is kept
+//! no longer is still found while anybody uses it, and keeps some of them. The clock goes round the numbers of those
+//! and lets go of the nodes that were not used since it last passed, once their bytes exceed the shard's share of the
+//! bound. A node without names is let go at once: it is to go with its last user.
 //!
 //! Several threads that miss on the same number read it once: the first puts a [`Load`] into the table, and
 //! whoever finds it waits for its lock. If the read fails, the next waiter tries for itself.
@@ -15,14 +16,13 @@
 
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::vec_deque::VecDeque;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use undercroft_sync::{Mutex, WaitQueue, order};
 
 use crate::hash::InoHashBuilder;
 use crate::name_cache::NameCache;
-use crate::{FileSystem, Ino, Node, Result};
+use crate::{Corruption, FileSystem, Ino, Inode, Node, Result};
 
 /// Whether a node is kept after its users are done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,27 +49,30 @@ pub(crate) struct Shard {
 
 struct State {
     table: HashMap<Ino, Slot, InoHashBuilder>,
-    clock: VecDeque<Resident>,
-    clock_bytes: usize,
+    /// The numbers of the nodes that are kept, and of some that were: see `forgotten`.
+    clock: VecDeque<Ino>,
+    /// How many of the clock's numbers stand for nothing any more, at least.
+    forgotten: usize,
+    kept_bytes: usize,
 }
 
 enum Slot {
-    Known(Weak<Node>),
+    Known { node: Weak<Node>, kept: Option<Kept> },
     Loading(Arc<Load>),
 }
 
 /// An inode that is being read. Its lock is held during the read; holds the node once that has succeeded.
 struct Load(Mutex<Option<Arc<Node>>>);
 
-/// A node that the clock keeps.
-struct Resident {
+/// A node that is kept while nobody uses it.
+struct Kept {
     node: Arc<Node>,
     /// What was counted for it; an inode's own estimate may change while it lives.
     bytes: usize,
 }
 
 /// Table entry, clock entry and allocator overhead of one cached node.
-const OVERHEAD_BYTES: usize = size_of::<(Ino, Slot)>() + size_of::<Resident>() + 48;
+const OVERHEAD_BYTES: usize = size_of::<(Ino, Slot)>() + 2 * size_of::<Ino>() + 48;
 
 /// How many recently used nodes the clock passes over in one call before it takes one regardless, so that the
 /// shard's lock is held shortly.
@@ -85,7 +88,12 @@ impl InodeCache {
             Arc::new(Shard {
                 state: Mutex::new(
                     &order::INODE_CACHE,
-                    State { table: HashMap::with_hasher(hash), clock: VecDeque::new(), clock_bytes: 0 },
+                    State {
+                        table: HashMap::with_hasher(hash),
+                        clock: VecDeque::new(),
+                        forgotten: 0,
+                        kept_bytes: 0,
+                    },
                 ),
                 departures: WaitQueue::new(),
                 bound_bytes: bound_bytes / SHARDS,
@@ -101,6 +109,23 @@ impl InodeCache {
             Ok(node) => Ok(node),
             Err(load) => self.load(fs, ino, keep, shard, load),
         }
+    }
+
+    /// The node of an inode that the filesystem has just made, and which nobody can have asked for.
+    ///
+    /// # Errors
+    /// Corruption, when the number belongs to an inode in use: the disk called it free.
+    pub(crate) fn adopt(&self, ino: Ino, inode: Arc<dyn Inode>) -> Result<Arc<Node>> {
+        let shard = &self.shards[self.hash.spread(ino, SHARDS)];
+        let node = Node::cached(ino, inode, Arc::downgrade(shard), &self.names);
+        shard.adopt(&node)?;
+        Ok(node)
+    }
+
+    /// Keeps a node no longer than it is used: it has lost its last name.
+    pub(crate) fn let_go(&self, ino: Ino) {
+        let kept = self.shards[self.hash.spread(ino, SHARDS)].let_go(ino);
+        drop(kept);
     }
 
     /// Reads the inode, or waits for whoever does.
@@ -138,7 +163,7 @@ impl Shard {
     fn find(&self, ino: Ino, keep: Keep) -> std::result::Result<Arc<Node>, Arc<Load>> {
         loop {
             let mut state = self.state.lock();
-            let node = match state.table.entry(ino) {
+            let (node, is_kept) = match state.table.entry(ino) {
                 Entry::Vacant(slot) => {
                     let load = Load::new();
                     slot.insert(Slot::Loading(Arc::clone(&load)));
@@ -146,7 +171,7 @@ impl Shard {
                 }
                 Entry::Occupied(slot) => match slot.get() {
                     Slot::Loading(load) => return Err(Arc::clone(load)),
-                    Slot::Known(node) => node.upgrade(),
+                    Slot::Known { node, kept } => (node.upgrade(), kept.is_some()),
                 },
             };
             let Some(node) = node else {
@@ -155,8 +180,8 @@ impl Shard {
                 continue;
             };
             node.touch();
-            if keep == Keep::Cached && !node.resident().load(Ordering::Relaxed) {
-                let evicted = self.admit(&mut state, &node);
+            if keep == Keep::Cached && !is_kept && node.inode().links() > 0 {
+                let evicted = self.keep(&mut state, &node);
                 drop(state);
                 drop(evicted);
             }
@@ -167,7 +192,58 @@ impl Shard {
     /// Whether the last handle of an inode is being dropped right now.
     fn is_departing(&self, ino: Ino) -> bool {
         let state = self.state.lock();
-        matches!(state.table.get(&ino), Some(Slot::Known(node)) if node.strong_count() == 0)
+        matches!(state.table.get(&ino), Some(Slot::Known { node, .. }) if node.strong_count() == 0)
+    }
+
+    fn adopt(&self, node: &Arc<Node>) -> Result<()> {
+        let ino = node.ino();
+        loop {
+            let mut state = self.state.lock();
+            let load = match state.table.entry(ino) {
+                Entry::Vacant(slot) => {
+                    slot.insert(Slot::Known { node: Arc::downgrade(node), kept: None });
+                    let evicted = self.keep(&mut state, node);
+                    drop(state);
+                    drop(evicted);
+                    return Ok(());
+                }
+                Entry::Occupied(slot) => match slot.get() {
+                    Slot::Loading(load) => Some(Arc::clone(load)),
+                    Slot::Known { node, .. } if node.strong_count() == 0 => None,
+                    Slot::Known { .. } => {
+                        return Err(Corruption {
+                            structure: "inode bitmap",
+                            ino: Some(ino),
+                            block: None,
+                            detail: "the inode is in use, and was called free".into(),
+                        }
+                        .into());
+                    }
+                },
+            };
+            drop(state);
+            match load {
+                // Whoever asked for the number before there was an inode gets an answer first.
+                Some(load) => drop(load.0.lock()),
+                None => self.departures.wait(|| !self.is_departing(ino)),
+            }
+        }
+    }
+
+    fn let_go(&self, ino: Ino) -> Option<Kept> {
+        let mut state = self.state.lock();
+        let kept = match state.table.get_mut(&ino) {
+            Some(Slot::Known { kept, .. }) => kept.take()?,
+            _ => return None,
+        };
+        state.kept_bytes -= kept.bytes;
+        state.forgotten += 1;
+        if state.forgotten > 32 + state.clock.len() / 2 {
+            let State { clock, table, .. } = &mut *state;
+            clock.retain(|ino| matches!(table.get(ino), Some(Slot::Known { kept: Some(_), .. })));
+            state.forgotten = 0;
+        }
+        Some(kept)
     }
 
     /// Turns a finished load into a known node.
@@ -177,10 +253,11 @@ impl Shard {
         if let Some(slot) = state.table.get_mut(&node.ino())
             && matches!(slot, Slot::Loading(current) if Arc::ptr_eq(current, load))
         {
-            replaced = Some(std::mem::replace(slot, Slot::Known(Arc::downgrade(node))));
+            let known = Slot::Known { node: Arc::downgrade(node), kept: None };
+            replaced = Some(std::mem::replace(slot, known));
         }
         let evicted = match keep {
-            Keep::Cached => self.admit(&mut state, node),
+            Keep::Cached => self.keep(&mut state, node),
             Keep::WhileUsed => Vec::new(),
         };
         drop(state);
@@ -208,7 +285,7 @@ impl Shard {
     fn forget(&self, ino: Ino) {
         let mut state = self.state.lock();
         if let Entry::Occupied(slot) = state.table.entry(ino)
-            && matches!(slot.get(), Slot::Known(node) if node.strong_count() == 0)
+            && matches!(slot.get(), Slot::Known { node, .. } if node.strong_count() == 0)
         {
             slot.remove();
             // A burst of many live nodes must not leave its table behind.
@@ -220,29 +297,40 @@ impl Shard {
         self.departures.wake_all();
     }
 
-    /// Puts a node into the clock and returns those that had to leave, to be dropped without the lock.
+    /// Keeps a node and returns those that had to leave, to be dropped without the lock.
     #[must_use]
-    fn admit(&self, state: &mut State, node: &Arc<Node>) -> Vec<Arc<Node>> {
-        if node.resident().swap(true, Ordering::Relaxed) {
-            return Vec::new();
-        }
+    fn keep(&self, state: &mut State, node: &Arc<Node>) -> Vec<Kept> {
         let bytes = node.memory_bytes() + OVERHEAD_BYTES;
-        state.clock.push_back(Resident { node: Arc::clone(node), bytes });
-        state.clock_bytes += bytes;
+        match state.table.get_mut(&node.ino()) {
+            Some(Slot::Known { kept: kept @ None, .. }) => {
+                *kept = Some(Kept { node: Arc::clone(node), bytes });
+            }
+            _ => return Vec::new(),
+        }
+        state.clock.push_back(node.ino());
+        state.kept_bytes += bytes;
         let mut evicted = Vec::new();
         let mut chances = SECOND_CHANCES.min(state.clock.len());
-        while state.clock_bytes > self.bound_bytes
-            && let Some(Resident { node, bytes }) = state.clock.pop_front()
+        while state.kept_bytes > self.bound_bytes
+            && let Some(ino) = state.clock.pop_front()
         {
-            state.clock_bytes -= bytes;
-            if chances > 0 && node.take_referenced() {
+            let Some(Slot::Known { kept: slot, .. }) = state.table.get_mut(&ino) else {
+                state.forgotten = state.forgotten.saturating_sub(1);
+                continue;
+            };
+            let Some(kept) = slot else {
+                state.forgotten = state.forgotten.saturating_sub(1);
+                continue;
+            };
+            if chances > 0 && kept.node.take_referenced() {
                 chances -= 1;
-                let bytes = node.memory_bytes() + OVERHEAD_BYTES;
-                state.clock_bytes += bytes;
-                state.clock.push_back(Resident { node, bytes });
+                let bytes = kept.node.memory_bytes() + OVERHEAD_BYTES;
+                state.kept_bytes = state.kept_bytes - kept.bytes + bytes;
+                kept.bytes = bytes;
+                state.clock.push_back(ino);
             } else {
-                node.resident().store(false, Ordering::Relaxed);
-                evicted.push(node);
+                state.kept_bytes -= kept.bytes;
+                evicted.extend(slot.take());
             }
         }
         evicted
@@ -278,6 +366,7 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
+    use std::sync::atomic::Ordering;
     use std::thread;
 
     use super::*;

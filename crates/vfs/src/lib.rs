@@ -46,6 +46,8 @@ pub use file::File;
 pub use name_table::{InsertError, NameTable};
 pub use node::Node;
 pub use path::{Follow, PATH_MAX_BYTES};
-pub use permission::{Access, NewFile, check_access, check_delete, new_file_owner};
+pub use permission::{
+    Access, NewFile, SET_GROUP_ID, SET_USER_ID, check_access, check_delete, new_file_owner,
+};
 pub use vfs::{Vfs, VfsOptions};
 pub use walk::{WalkEntry, WalkEvent, WalkFlow, WalkOptions};

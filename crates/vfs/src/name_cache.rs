@@ -109,6 +109,11 @@ impl Children {
         }
     }
 
+    /// Whether `name` is known to stand for something.
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
+        matches!(self.table.read().names.get(name), Some(Child::Present { .. }))
+    }
+
     /// What is known of `name`.
     pub(crate) fn get(&self, name: &[u8]) -> Option<Known> {
         let known = match self.table.read().names.get(name)? {

@@ -28,8 +28,8 @@ pub struct Node<I: ?Sized = dyn Inode> {
     kind: FileType,
     /// Used since the inode cache's clock last passed.
     referenced: AtomicBool,
-    /// Held by the inode cache; written under the shard's lock.
-    resident: AtomicBool,
+    /// Known to have no file capabilities; written with the state held alone.
+    no_capabilities: AtomicBool,
     acl: AclCell,
     /// Held alone by whoever changes the size or the attributes; shared by writers within the size.
     state: RwLock<()>,
@@ -72,6 +72,8 @@ impl Directory {
 }
 
 impl<I: Inode> Node<I> {
+    // Inlined, since an inode is a few cache lines that would be copied for each call on their way.
+    #[inline(always)]
     fn make(ino: Ino, kind: FileType, inode: I, names: Option<&Arc<NameCache>>) -> Arc<Node> {
         if kind != FileType::Directory {
             return Arc::new(Self::with(ino, kind, None, inode));
@@ -84,12 +86,13 @@ impl<I: Inode> Node<I> {
         })
     }
 
+    #[inline(always)]
     fn with(ino: Ino, kind: FileType, directory: Option<Box<Directory>>, inode: I) -> Self {
         Self {
             ino,
             kind,
             referenced: AtomicBool::new(false),
-            resident: AtomicBool::new(false),
+            no_capabilities: AtomicBool::new(false),
             acl: AclCell::new(),
             state: RwLock::new(&order::INODE, ()),
             directory,
@@ -113,6 +116,7 @@ impl Node {
 
     /// The node of an inode whose filesystem [keeps nodes](crate::FileSystem::keeps_nodes). The filesystem makes
     /// one for each inode and answers with it for as long as the inode lives.
+    #[inline(always)]
     #[must_use]
     pub fn kept<I: Inode>(ino: Ino, kind: FileType, inode: I) -> Arc<Self> {
         Node::make(ino, kind, inode, None)
@@ -256,8 +260,9 @@ impl Node {
         self.referenced.swap(false, Ordering::Relaxed)
     }
 
-    pub(crate) fn resident(&self) -> &AtomicBool {
-        &self.resident
+    /// Set while it is known that the file has no capabilities.
+    pub(crate) fn no_capabilities(&self) -> &AtomicBool {
+        &self.no_capabilities
     }
 
     /// About how many bytes of memory the inode cache keeps alive by keeping this node. Its names are counted

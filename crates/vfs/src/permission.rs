@@ -97,11 +97,20 @@ pub struct NewFile {
     pub permissions: u16,
 }
 
-pub(crate) const SET_USER_ID: u16 = 0o4000;
-pub(crate) const SET_GROUP_ID: u16 = 0o2000;
+/// Of permission bits: who runs the file does so as its owner.
+pub const SET_USER_ID: u16 = 0o4000;
+/// Of permission bits: who runs the file does so with its group; what is made in the directory gets its group.
+pub const SET_GROUP_ID: u16 = 0o2000;
 pub(crate) const STICKY: u16 = 0o1000;
-pub(crate) const GROUP_EXECUTE: u16 = 0o010;
+const GROUP_EXECUTE: u16 = 0o010;
 const ANY_EXECUTE: u16 = 0o111;
+
+/// A file's permission bits without those that lend rights to whoever runs it. Where the group may not execute,
+/// set-group-ID lends none; it once asked for mandatory locks.
+pub(crate) fn without_privilege(permissions: u16) -> u16 {
+    let lends_group = permissions & GROUP_EXECUTE != 0;
+    permissions & !(SET_USER_ID | if lends_group { SET_GROUP_ID } else { 0 })
+}
 
 /// Whether the superuser's privilege suffices. It does not make a file a program.
 fn may_override(who: &Credentials, attr: &Ownership, want: Access) -> bool {

@@ -171,7 +171,7 @@ impl Vfs {
     fn lookup_kept(&self, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
         match dir.inode().lookup(name)? {
             Some(Found::Node(node)) => Ok(node),
-            Some(Found::Ino(ino)) => self.node(ino),
+            Some(found @ (Found::Ino(_) | Found::Made(..))) => self.node_of(found),
             Some(Found::Moving) => {
                 let _name = self.locks.share(dir, name);
                 self.look_and_remember(dir, name)
@@ -188,6 +188,7 @@ impl Vfs {
         match found {
             Found::Node(node) => Ok(node),
             Found::Ino(ino) => self.node(ino),
+            Found::Made(ino, inode) => self.inodes.adopt(ino, inode),
             // Whoever moves the name holds its lock, and so do we.
             Found::Moving => Err(Error::Stale),
         }
@@ -201,10 +202,10 @@ impl Vfs {
     pub fn open_node(&self, node: &Arc<Node>) -> Result<File> {
         node.check_regular()?;
         // Refused here, as Linux does, so that an empty one is refused too. Nobody gives us keys yet.
-        if node.attr().flags.contains(InodeFlags::ENCRYPTED) {
+        if node.ownership().flags.contains(InodeFlags::ENCRYPTED) {
             return Err(Error::NoKey);
         }
-        Ok(File::new(Arc::clone(node), self.fs.data_device().cloned()))
+        Ok(File::new(Arc::clone(node), self.fs.data_device().cloned(), self.fs.is_read_only()))
     }
 
     /// Opens a regular file for reading and writing.
@@ -217,10 +218,8 @@ impl Vfs {
     /// for a file that cannot be changed; otherwise as for [`open_node`](Self::open_node).
     pub fn open_node_for_writing(&self, node: &Arc<Node>) -> Result<File> {
         node.check_regular()?;
-        if self.fs.is_read_only() {
-            return Err(Error::ReadOnly);
-        }
-        if node.attr().flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::VERITY) {
+        self.check_writable()?;
+        if node.ownership().flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::VERITY) {
             return Err(Error::NotPermitted);
         }
         Ok(self.open_node(node)?.writing(self.fs.limits().file_max_bytes))
@@ -233,9 +232,7 @@ impl Vfs {
     /// [`ReadOnly`](Error::ReadOnly); otherwise as for [`open_node`](Self::open_node).
     pub fn open_node_for_writing_back(&self, node: &Arc<Node>) -> Result<File> {
         node.check_regular()?;
-        if self.fs.is_read_only() {
-            return Err(Error::ReadOnly);
-        }
+        self.check_writable()?;
         Ok(self.open_node(node)?.writing(self.fs.limits().file_max_bytes).accepted())
     }
 
@@ -249,8 +246,20 @@ impl Vfs {
         &self.locks
     }
 
+    /// After a name of `node` was taken away: one that has no other is to go with its last user.
+    pub(crate) fn let_go_unless_named(&self, node: &Node) {
+        if !self.keeps_nodes && node.inode().links() == 0 {
+            self.inodes.let_go(node.ino());
+        }
+    }
+
     pub(crate) fn root_ino(&self) -> Ino {
         self.root_ino
+    }
+
+    /// Refuses every change of a filesystem that takes none.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.fs.is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     pub(crate) fn check_name(&self, name: &[u8]) -> Result<()> {

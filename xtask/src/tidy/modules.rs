@@ -1,7 +1,7 @@
 //! Files that no `mod` declaration reaches: they look like code and are never compiled.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::Source;
 
@@ -52,7 +52,7 @@ fn declared(source: &Source) -> Vec<PathBuf> {
     let mut explicit = None;
     for line in source.text.lines().map(str::trim) {
         if let Some(path) = line.strip_prefix("#[path = \"").and_then(|rest| rest.split('"').next()) {
-            explicit = Some(parent.join(path));
+            explicit = Some(without_dots(&parent.join(path)));
         } else if let Some(name) = module_name(line) {
             match explicit.take() {
                 Some(path) => files.push(path),
@@ -61,6 +61,18 @@ fn declared(source: &Source) -> Vec<PathBuf> {
         }
     }
     files
+}
+
+/// The path without its `..`, as the sources have theirs.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 /// The name in `mod name;`, with or without a visibility.
@@ -91,7 +103,8 @@ mod tests {
             source("crates/a/src/two/mod.rs", "#[path = \"odd.rs\"]\nmod three;"),
             source("crates/a/src/two/odd.rs", ""),
             source("crates/a/tests/suite.rs", "mod common;"),
-            source("crates/a/tests/common/mod.rs", ""),
+            source("crates/a/tests/common/mod.rs", "#[path = \"../../shared/four.rs\"]\nmod four;"),
+            source("crates/a/shared/four.rs", ""),
         ];
         assert_eq!(orphans(&sources), Vec::<String>::new());
     }

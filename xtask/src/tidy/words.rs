@@ -8,6 +8,9 @@ use super::Source;
 const UNSAFE: &[(&str, &str)] = &[
     ("crates/block/src/file/ring.rs", "the kernel transfers requests' buffers by their addresses"),
     ("crates/fuse/src/transport/device.rs", "an ioctl that the system call crate does not know"),
+    ("crates/fuse/src/transport/ring.rs", "the kernel reads and writes areas of memory by their addresses"),
+    ("crates/md/src/fan_out.rs", "helper threads borrow what their caller lends them"),
+    ("crates/md/src/parity/wide.rs", "vector instructions, in loops that are bound by memory"),
     ("crates/vfs/src/name_table/leaf.rs", "readers without locks: what they reach is freed by epochs"),
 ];
 

@@ -6,8 +6,8 @@ use super::Event;
 use crate::rng::Rng;
 use crate::{BlockDevice, Result};
 
-/// Writes are torn at multiples of this many bytes on the device.
-const SECTOR_BYTES: u64 = 512;
+/// Writes are torn at multiples of this many bytes on a device of which nothing else is said.
+pub(super) const SECTOR_BYTES: u32 = 512;
 
 /// What became of the unflushed changes in a crash; prints what is needed to repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,7 @@ pub(super) fn apply_survivors<D: BlockDevice + ?Sized>(
     flushed: usize,
     unflushed: &[Event],
     seed: u64,
+    sector_bytes: u32,
 ) -> Result<Crash> {
     let mut rng = Rng::new(seed);
     // One in eight crashes loses everything and one keeps everything: with many changes chance alone would never
@@ -50,9 +51,11 @@ pub(super) fn apply_survivors<D: BlockDevice + ?Sized>(
         let fate = if extreme < 2 { extreme * 2 } else { rng.below(3) };
         match (fate, event) {
             (0, _) => crash.lost += 1,
-            (1, Event::Write { offset, data }) if crosses_sectors(*offset, data.len() as u64) => {
+            (1, Event::Write { offset, data })
+                if crosses_sectors(*offset, data.len() as u64, u64::from(sector_bytes)) =>
+            {
                 crash.torn += 1;
-                tear(device, *offset, data, &mut rng)?;
+                tear(device, *offset, data, sector_bytes, &mut rng)?;
             }
             _ => {
                 crash.kept += 1;
@@ -63,14 +66,20 @@ pub(super) fn apply_survivors<D: BlockDevice + ?Sized>(
     Ok(crash)
 }
 
-fn crosses_sectors(offset: u64, len: u64) -> bool {
-    len > 0 && offset / SECTOR_BYTES != (offset + len - 1) / SECTOR_BYTES
+fn crosses_sectors(offset: u64, len: u64, sector: u64) -> bool {
+    len > 0 && offset / sector != (offset + len - 1) / sector
 }
 
 /// Writes some of the sectors of a write.
-fn tear<D: BlockDevice + ?Sized>(device: &D, offset: u64, data: &[u8], rng: &mut Rng) -> Result<()> {
-    for part in crate::span::spans(offset, data.len() as u64, SECTOR_BYTES as usize) {
-        let at = part.chunk * SECTOR_BYTES + part.start as u64;
+fn tear<D: BlockDevice + ?Sized>(
+    device: &D,
+    offset: u64,
+    data: &[u8],
+    sector_bytes: u32,
+    rng: &mut Rng,
+) -> Result<()> {
+    for part in crate::span::spans(offset, data.len() as u64, sector_bytes as usize) {
+        let at = part.chunk * u64::from(sector_bytes) + part.start as u64;
         let start = (at - offset) as usize;
         if rng.below(2) == 0 {
             device.write_at(at, &data[start..start + part.len])?;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use undercroft_sync::{Mutex, order};
 
-use super::crash::apply_survivors;
+use super::crash::{SECTOR_BYTES, apply_survivors};
 use super::{Crash, Event};
 use crate::{Access, BlockDevice, Device, Error, Operation, Overlay, Result, Topology};
 
@@ -53,7 +53,7 @@ impl LoseUnflushed {
         let flushed = self.flushed.lock();
         self.is_dead.store(true, Ordering::SeqCst);
         let unflushed = std::mem::take(&mut *self.unflushed.lock());
-        let crash = apply_survivors(&*self.base, *flushed, &unflushed, self.seed)?;
+        let crash = apply_survivors(&*self.base, *flushed, &unflushed, self.seed, SECTOR_BYTES)?;
         self.base.flush()?;
         eprintln!("{}: {crash}", self.name());
         Ok(crash)

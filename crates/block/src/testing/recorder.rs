@@ -12,7 +12,7 @@ use std::sync::Arc;
 use undercroft_sync::{Mutex, order};
 
 use super::Crash;
-use super::crash::apply_survivors;
+use super::crash::{SECTOR_BYTES, apply_survivors};
 use crate::{Access, BlockDevice, Device, Overlay, Result, Topology};
 
 /// Something that happened on a device.
@@ -173,6 +173,17 @@ impl Recording {
     /// # Panics
     /// If there are fewer events.
     pub fn crash(&self, count: usize, seed: u64) -> Result<(Device, Crash)> {
+        self.crash_in_sectors(count, seed, SECTOR_BYTES)
+    }
+
+    /// The same on a disk that writes `sector_bytes` at once, whole or not at all: a write is torn nowhere else.
+    ///
+    /// # Errors
+    /// A failure of the base.
+    ///
+    /// # Panics
+    /// If there are fewer events.
+    pub fn crash_in_sectors(&self, count: usize, seed: u64, sector_bytes: u32) -> Result<(Device, Crash)> {
         let events = &self.events[..count];
         let durable = events
             .iter()
@@ -183,7 +194,7 @@ impl Recording {
         let device = Overlay::new(self.base.clone());
         flushed.iter().try_for_each(|event| event.apply(&device))?;
         let flushed = flushed.iter().filter(|event| event.is_change()).count();
-        let crash = apply_survivors(&device, flushed, unflushed, seed)?;
+        let crash = apply_survivors(&device, flushed, unflushed, seed, sector_bytes)?;
         Ok((Arc::new(device), crash))
     }
 }

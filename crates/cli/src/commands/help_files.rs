@@ -31,7 +31,11 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<(), Failure> {
     };
     write_page(dir, &command, "undercroft")?;
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
-        write_page(dir, sub, &format!("undercroft-{}", sub.get_name()))?;
+        let name = format!("undercroft-{}", sub.get_name());
+        write_page(dir, sub, &name)?;
+        for part in sub.get_subcommands().filter(|part| part.get_name() != "help") {
+            write_page(dir, part, &format!("{name}-{}", part.get_name()))?;
+        }
     }
     Ok(())
 }

@@ -2,10 +2,13 @@
 
 mod bench;
 mod cat;
+mod check;
 mod facts;
 mod help_files;
 mod info;
 mod list;
+mod md;
+mod mkfs;
 mod mount;
 mod mount_log;
 mod stat;
@@ -26,10 +29,13 @@ pub(crate) fn run(plan: Plan) -> Result<Option<Kind>, Failure> {
         Plan::Stat { image, path, follow, format } => stat::run(&image, &path, follow, format).map(|()| None),
         Plan::Cat { image, paths } => cat::run(&image, &paths),
         Plan::Get { image, path, to, format } => get::run(&image, &path, to, format),
-        Plan::Mount { image, dir, options, log, how } => {
-            mount::run(&image, &dir, &options, log.as_deref(), how).map(|()| None)
+        Plan::Mount { image, dir, options, snapshot, log, how } => {
+            mount::run(&image, &dir, &options, snapshot, log.as_deref(), how).map(|()| None)
         }
         Plan::Unmount { dir } => mount::unmount(&dir).map(|()| None),
+        Plan::Mkfs { what, format } => mkfs::run(&what, format).map(|()| None),
+        Plan::Check { image, format } => check::run(&image, format),
+        Plan::Md { what, format } => md::run(*what, format),
         Plan::Bench { what, format } => bench::run(&what, format).map(|()| None),
         Plan::Tour { format } => tour::run(format).map(|()| None),
         Plan::Completions { shell } => help_files::completions(shell).map(|()| None),

@@ -34,12 +34,13 @@ pub(crate) fn run(
     image: &ImageSpec,
     dir: &Path,
     options: &[String],
+    snapshot: bool,
     log: Option<&Path>,
     how: Serving,
 ) -> Result<(), Failure> {
-    let (source, mut settings) = MountSource::parse(image, options)?;
+    let (source, mut settings) = MountSource::parse(image, options, snapshot)?;
     if how == Serving::Background {
-        return in_background(image, dir, options, log);
+        return in_background(image, dir, options, snapshot, log);
     }
     settings.faults = if how == Serving::Foreground && log.is_none() {
         FaultSink::new(|error| print_failure(&fault(error)))
@@ -121,6 +122,7 @@ fn in_background(
     image: &ImageSpec,
     dir: &Path,
     options: &[String],
+    snapshot: bool,
     log: Option<&Path>,
 ) -> Result<(), Failure> {
     let host = |error: io::Error| Failure::host("cannot start the process that serves the mount", &error);
@@ -135,6 +137,9 @@ fn in_background(
     if image.allow_backing {
         command.arg("--allow-backing");
     }
+    if snapshot {
+        command.arg("--snapshot");
+    }
     if !options.is_empty() {
         command.arg("-o").arg(options.join(","));
     }
@@ -144,11 +149,7 @@ fn in_background(
         option.push(log);
         command.arg(option);
     }
-    let mut typed = image.path.clone().into_os_string();
-    if let Some(number) = image.partition {
-        typed.push(format!("?part={number}"));
-    }
-    command.arg("--").arg(typed).arg(dir);
+    command.arg("--").arg(image.typed()).arg(dir);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(host)?;
     let mut word = String::new();
     if let Some(stdout) = child.stdout.take() {

@@ -1,17 +1,24 @@
 //! Opens an IMAGE argument: file or device, partition, filesystem.
 //!
 //! A filesystem on the whole device comes first, whatever the first sector says: a partition can always be named,
-//! the whole device cannot. Otherwise the partition that was named, or the only one that can be meant.
+//! the whole device cannot. Otherwise the partition that was named, or the only one that can be meant. An array stands
+//! in a device's place (`array`).
 
+mod array;
 mod partition;
 mod recognise;
 
+use std::env;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
-use undercroft_block::{Device, FileOptions, ImageOptions, Locking, OpenError, open_image};
-use undercroft_ext4::{Ext4, MmpWait, OpenOptions, Superblock};
+use undercroft_block::{
+    Device, FileOptions, ImageOptions, Locking, OpenError, Overlay, OverlayStore, open_image,
+};
+use undercroft_ext4::{Ext4, MmpWait, OpenOptions, Superblock, WriteOptions};
 use undercroft_vfs::{self as vfs, Credentials, Follow, Node, Vfs, VfsOptions};
+
+pub(crate) use array::{OpenArray, failure as md_failure, identity, open_array, open_member};
 
 use crate::exit::Kind;
 use crate::failure::Failure;
@@ -28,16 +35,123 @@ pub(crate) struct Opened {
     pub(crate) partition: Option<u32>,
 }
 
-/// Opens what the user named.
+/// What may be done with an image, besides reading it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Nothing; a journal that holds changes is replayed in memory.
+    #[default]
+    Read,
+    /// Nothing, and its journal is not looked at.
+    ReadAsIs,
+    /// Changes are written to it.
+    Write(WriteOptions),
+    /// Changes are kept beside it, and gone when it is closed.
+    Try(WriteOptions),
+}
+
+/// Opens what the user named, for reading.
 pub(crate) fn open(spec: &ImageSpec) -> Result<Opened, Failure> {
-    let device = open_device(spec)?;
+    open_for(spec, Use::Read, VfsOptions::default())
+}
+
+/// Opens what the user named.
+pub(crate) fn open_for(spec: &ImageSpec, what_for: Use, vfs: VfsOptions) -> Result<Opened, Failure> {
+    let Located { device, partition, shown } = locate_for(spec, what_for)?;
+    let opened = open_filesystem(device, partition, &shown, what_for)?;
+    Ok(opened.with_vfs(vfs))
+}
+
+/// A device that was found, and not looked into.
+pub(crate) struct Located {
+    /// The whole disk, or the partition.
+    pub(crate) device: Device,
+    /// The partition's number.
+    pub(crate) partition: Option<u32>,
+    /// What to call it.
+    pub(crate) shown: String,
+}
+
+/// Finds the device that the user named, or the partition on it that can be meant, for reading.
+pub(crate) fn locate(spec: &ImageSpec) -> Result<Located, Failure> {
+    locate_for(spec, Use::Read)
+}
+
+fn locate_for(spec: &ImageSpec, what_for: Use) -> Result<Located, Failure> {
+    let mut device = open_disk(spec, matches!(what_for, Use::Write(_)))?;
+    if let Use::Try(_) = what_for {
+        device = keep_beside(device)?;
+    }
     let (device, partition) = partition::choose(spec, device)?;
     let shown = match partition {
         Some(number) if spec.partition.is_none() => format!("{} (partition {number})", spec.shown()),
-        Some(number) => format!("{}?part={number}", spec.shown()),
+        Some(number) if spec.array.is_none() => format!("{}?part={number}", spec.shown()),
+        Some(_) => spec.shown(),
         None => spec.shown(),
     };
-    open_filesystem(device, partition, &shown)
+    Ok(Located { device, partition, shown })
+}
+
+/// A device that takes changes and leaves the one below as it is. What is changed lies in a file without a name.
+fn keep_beside(device: Device) -> Result<Device, Failure> {
+    let store = OverlayStore::TempFile(env::temp_dir());
+    let overlay = Overlay::with_store(device, &store).map_err(|error| {
+        Failure::of(Kind::Host, &error).advise("set TMPDIR to a directory that has room for what is changed")
+    })?;
+    Ok(Arc::new(overlay))
+}
+
+/// A device that is to be written.
+#[derive(Debug)]
+pub(crate) struct ToOverwrite {
+    pub(crate) device: Device,
+    /// The array that it is or lies on.
+    array: Option<OpenArray>,
+}
+
+impl ToOverwrite {
+    /// Ends the writing.
+    ///
+    /// # Errors
+    /// When an array could not be left clean.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        match self.array {
+            None => Ok(()),
+            Some(open) => open.array.close().map_err(|error| md_failure(&error)),
+        }
+    }
+}
+
+/// Opens the device that is to be written, whatever is on it.
+pub(crate) fn open_to_overwrite(spec: &ImageSpec) -> Result<ToOverwrite, Failure> {
+    if spec.array.is_none() {
+        return Ok(ToOverwrite { device: open_member(spec, true)?, array: None });
+    }
+    let open = open_array(spec, true, &[])?;
+    let mut device = Arc::clone(&open.array) as Device;
+    if spec.partition.is_some() {
+        device = partition::choose(spec, device)?.0;
+    }
+    Ok(ToOverwrite { device, array: Some(open) })
+}
+
+/// Refuses a device without a filesystem of the kind, naming what is on it instead.
+pub(crate) fn require_filesystem(device: &Device, shown: &str) -> Result<(), Failure> {
+    let device_failed =
+        |error: vfs::Error| Failure::new(Kind::of(&error), format!("cannot read {shown}")).because(&error);
+    if Superblock::is_present(&**device).map_err(device_failed)? {
+        return Ok(());
+    }
+    let found = recognise::content(&**device).map_err(|error| device_failed(error.into()))?;
+    Err(match found {
+        Some(name) => {
+            Failure::new(Kind::Unsupported, format!("{shown} holds {name}, which this version cannot open"))
+                .advise("it opens ext2, ext3 and ext4")
+        }
+        None => {
+            Failure::new(Kind::Unsupported, format!("{shown} holds no filesystem that this program knows"))
+                .advise("it opens ext2, ext3 and ext4, on a whole disk or in a partition")
+        }
+    })
 }
 
 /// Opens the filesystem on a device.
@@ -45,26 +159,19 @@ pub(crate) fn open_filesystem(
     device: Device,
     partition: Option<u32>,
     shown: &str,
+    what_for: Use,
 ) -> Result<Opened, Failure> {
-    let device_failed =
-        |error: vfs::Error| Failure::new(Kind::of(&error), format!("cannot read {shown}")).because(&error);
-    if !Superblock::is_present(&*device).map_err(device_failed)? {
-        let found = recognise::content(&*device).map_err(|error| device_failed(error.into()))?;
-        return Err(match found {
-            Some(name) => Failure::new(
-                Kind::Unsupported,
-                format!("{shown} holds {name}, which this version cannot open"),
-            )
-            .advise("it opens ext2, ext3 and ext4"),
-            None => Failure::new(
-                Kind::Unsupported,
-                format!("{shown} holds no filesystem that this program knows"),
-            )
-            .advise("it opens ext2, ext3 and ext4, on a whole disk or in a partition"),
-        });
-    }
-    let options = OpenOptions { on_mmp_wait: tell_of_wait, ..OpenOptions::default() };
-    let ext4 = Ext4::open_read_only(device, options).map_err(|error| {
+    require_filesystem(&device, shown)?;
+    let options = OpenOptions {
+        on_mmp_wait: tell_of_wait,
+        recover: what_for != Use::ReadAsIs,
+        ..OpenOptions::default()
+    };
+    let ext4 = match what_for {
+        Use::Read | Use::ReadAsIs => Ext4::open_read_only(device, options),
+        Use::Write(how) | Use::Try(how) => Ext4::open(device, options, how),
+    };
+    let ext4 = ext4.map_err(|error| {
         let failure =
             Failure::new(Kind::of(&error), format!("cannot open the filesystem on {shown}")).because(&error);
         match error {
@@ -76,8 +183,15 @@ pub(crate) fn open_filesystem(
     Ok(Opened { vfs, ext4, partition })
 }
 
+impl Opened {
+    /// The same with other caches and locks.
+    fn with_vfs(self, options: VfsOptions) -> Self {
+        Self { vfs: Vfs::new(Arc::clone(&self.ext4) as Arc<dyn vfs::FileSystem>, options), ..self }
+    }
+}
+
 /// Whoever sits at a terminal should know why nothing happens.
-fn tell_of_wait(wait: &MmpWait) {
+pub(crate) fn tell_of_wait(wait: &MmpWait) {
     if io::stderr().is_terminal() {
         let (seconds, host) = (wait.at_most.as_secs(), safe(wait.host.as_bytes()));
         eprintln!("waiting {seconds} s to see whether host \"{host}\" is using the image");
@@ -90,10 +204,19 @@ pub(crate) fn resolve(vfs: &Vfs, path: &[u8], follow: bool) -> Result<Arc<Node>,
     vfs.resolve(&Credentials::root(), path, follow).map_err(|error| Failure::inside(path, &error))
 }
 
+/// The disk that was named: an array, or what one file or block device holds.
+fn open_disk(spec: &ImageSpec, to_write: bool) -> Result<Device, Failure> {
+    if spec.array.is_some() {
+        return Ok(open_array(spec, to_write, &[])?.array);
+    }
+    open_device(spec, to_write)
+}
+
 /// The disk that the file or block device holds.
-fn open_device(spec: &ImageSpec) -> Result<Device, Failure> {
+fn open_device(spec: &ImageSpec, to_write: bool) -> Result<Device, Failure> {
     let locking = if spec.lock { Locking::Advisory } else { Locking::None };
-    let file = FileOptions { direct: spec.direct, locking, ..FileOptions::read_only() };
+    let file = if to_write { FileOptions::read_write() } else { FileOptions::read_only() };
+    let file = FileOptions { direct: spec.direct, locking, ..file };
     let options = ImageOptions { file, allow_backing: spec.allow_backing, ..ImageOptions::read_only() };
     open_image(&spec.path, options).map_err(|error| open_failure(&error))
 }

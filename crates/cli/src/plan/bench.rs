@@ -1,6 +1,6 @@
 //! What `bench` means: one measurement, a comparison, a plot, or a part in somebody else's measurement.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
 use std::thread;
 
@@ -12,6 +12,8 @@ use crate::failure::Failure;
 
 /// More workers than this are a slip of the finger.
 const THREADS_MAX: u32 = 1024;
+
+const MIB: NonZeroU64 = NonZeroU64::new(1 << 20).unwrap();
 
 const COMPARE_ROUNDS: NonZeroU32 = NonZeroU32::new(5).unwrap();
 const PLOT_ROUNDS: NonZeroU32 = NonZeroU32::new(3).unwrap();
@@ -31,15 +33,20 @@ pub(crate) enum BenchPlan {
 
 impl BenchPlan {
     pub(super) fn from_typed(typed: BenchArgs) -> Result<Self, Failure> {
-        let threads = typed.threads.unwrap_or_else(processors);
+        let workload = typed.workload;
+        let threads = match typed.threads {
+            Some(threads) => threads,
+            None if workload.has_one_worker() => NonZeroU32::MIN,
+            None => processors(),
+        };
         if threads.get() > THREADS_MAX {
             return Err(Failure::new(Kind::Usage, format!("{threads} workers are too many"))
                 .advise(format!("there can be {THREADS_MAX}")));
         }
-        let workload = typed.workload;
+        let file_bytes = NonZeroU64::from(typed.file_mib).saturating_mul(MIB);
         let job = |target: Target, locks| {
             let ops = typed.ops.unwrap_or_else(|| workload.default_ops(target.is_in_process()));
-            Job { workload, target, threads, ops, locks }
+            Job { workload, target, threads, ops, file_bytes, locks }
         };
         let mut on = Target::parse(&typed.on)?;
         if let Some(index) = typed.worker {
@@ -47,7 +54,7 @@ impl BenchPlan {
                 return Err(Failure::new(Kind::Usage, "a worker process is for `dir:PATH` only"));
             };
             let (dir, ops) = (dir.clone(), job(on, false).ops);
-            return Ok(Self::Worker(Part { workload, dir, index, threads, ops }));
+            return Ok(Self::Worker(Part { workload, dir, index, threads, ops, file_bytes }));
         }
         if typed.plain {
             on = on.into_plain()?;
@@ -62,7 +69,7 @@ impl BenchPlan {
                 )
                 .advise("leave --locks out"));
             }
-            let plain = on.clone().into_plain().ok();
+            let plain = on.clone().into_plain().ok().filter(|_| workload.is_about_names());
             let mut targets = Vec::new();
             for target in [Some(on), plain, other].into_iter().flatten() {
                 if !targets.contains(&target) {
@@ -137,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plot_shows_the_plain_form_too_and_nothing_twice() {
+    fn a_plot_shows_the_plain_form_of_directories_too_and_nothing_twice() {
         let targets = |words| match plan(words).unwrap() {
             BenchPlan::Plot { jobs, .. } => {
                 jobs.iter().map(|job| job.target.to_string()).collect::<Vec<_>>().join(" ")
@@ -147,16 +154,18 @@ mod tests {
         assert_eq!(targets("rename --on tmpfs: --plot f --compare dir:/x"), "tmpfs: tmpfs:plain dir:/x");
         assert_eq!(targets("rename --on tmpfs: --plot f --compare tmpfs:plain"), "tmpfs: tmpfs:plain");
         assert_eq!(targets("rename --on dir:/x --plot f"), "dir:/x");
+        assert_eq!(targets("overwrite --on tmpfs: --plot f --compare mem:raw"), "tmpfs: mem:raw");
     }
 
     #[test]
     fn a_worker_gets_its_part() {
-        let BenchPlan::Worker(part) = plan("rename --on dir:/x --threads 4 --ops 9 --worker 2").unwrap()
+        let BenchPlan::Worker(part) =
+            plan("rename --on dir:/x --threads 4 --ops 9 --file-mib 3 --worker 2").unwrap()
         else {
             panic!("a worker")
         };
         assert_eq!((part.dir.as_path(), part.index), ("/x".as_ref(), 2));
-        assert_eq!((part.threads.get(), part.ops.get()), (4, 9));
+        assert_eq!((part.threads.get(), part.ops.get(), part.file_bytes.get()), (4, 9, 3 << 20));
     }
 
     #[test]
@@ -164,13 +173,15 @@ mod tests {
         for (words, kind, says) in [
             ("--on nowhere.img", Kind::Usage, "nowhere.img: not a target"),
             ("--on mem:xfs", Kind::Unsupported, "mem:xfs cannot be measured yet"),
-            ("--on tmpfs: --compare mem:md5", Kind::Unsupported, "mem:md5 cannot be measured yet"),
+            ("--on tmpfs: --compare mem:xor", Kind::Usage, "rename cannot be measured on mem:xor"),
+            ("--on mem:md5 --plain", Kind::Usage, "mem:md5: the plain form"),
             ("--on dir:/x --plain", Kind::Usage, "dir:/x: the plain form"),
             ("--on dir:/x --locks", Kind::Usage, "dir:/x: the lock report"),
             ("--on tmpfs: --compare dir:/x --locks", Kind::Usage, "dir:/x: the lock report"),
             ("--on tmpfs: --plot f --locks", Kind::Usage, "--plot draws throughput"),
             ("--on tmpfs: --rounds 3", Kind::Usage, "--rounds is for"),
             ("--on tmpfs: --threads 1025", Kind::Usage, "1025 workers"),
+            ("--on mem:raw", Kind::Usage, "mem:raw is a device without files"),
             ("--on tmpfs: --worker 0", Kind::Usage, "a worker process"),
         ] {
             let failure = plan(&format!("rename {words}")).unwrap_err();

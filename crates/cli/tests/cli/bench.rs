@@ -39,8 +39,16 @@ fn names(dir: &Path) -> Vec<String> {
 
 /// A measurement that says what it should.
 fn check(outcome: &Value, workload: &str, target: &str, threads: u64, ops: u64) {
-    let extra = (workload == "create-many").then_some("growth");
-    let mut expected: Vec<&str> = FIELDS.into_iter().chain(extra).collect();
+    let extra = match workload {
+        "create-many" => Some("growth"),
+        "overwrite" | "write" | "raid5-write" | "raid5-sequential" => Some("bytes_per_second"),
+        _ => None,
+    };
+    let is_array = target.starts_with("mem:md5");
+    let journal =
+        (target.starts_with("mem:ext4") || is_array && workload == "raid5-write").then_some("journal");
+    let stripes = is_array.then_some("stripes");
+    let mut expected: Vec<&str> = FIELDS.into_iter().chain(extra).chain(journal).chain(stripes).collect();
     expected.sort_unstable();
     assert_eq!(fields(outcome), expected);
     assert_eq!((&outcome["workload"], &outcome["target"]), (&workload.into(), &target.into()));
@@ -57,19 +65,67 @@ fn check(outcome: &Value, workload: &str, target: &str, threads: u64, ops: u64) 
 fn every_workload_is_measured_in_process_and_by_processes() {
     let dir = tempfile::tempdir().unwrap();
     let by_processes = format!("dir:{}", dir.path().display());
-    for target in ["tmpfs:", "tmpfs:plain", &by_processes] {
+    for target in ["tmpfs:", "tmpfs:plain", "mem:ext4", "mem:ext4:plain,orphan=list", &by_processes] {
         for (workload, ops) in [
             ("create-unlink", 200),
             ("rename", 200),
             ("create-many", 200),
             ("stat-many", 200),
             ("readdir-storm", 3),
+            ("orphan", 5000),
+            ("overwrite", 200),
+            ("write", 3),
         ] {
-            let line = format!("bench {workload} --on {target} --threads 3 --ops {ops} --json");
+            let line = format!("bench {workload} --on {target} --threads 3 --ops {ops} --file-mib 2 --json");
             check(&undercroft(words(&line)).json(), workload, target, 3, ops);
         }
     }
     assert_eq!(names(dir.path()), [""; 0], "everything is removed afterwards");
+}
+
+#[test]
+fn a_device_without_a_filesystem_is_measured_beside() {
+    let line = "bench overwrite --on tmpfs: --compare mem:raw --file-mib 1 --threads 2 --ops 100 --rounds 1";
+    let comparison = undercroft(words(&format!("{line} --json"))).json();
+    check(&comparison["b"], "overwrite", "mem:raw", 2, 100);
+    let text = undercroft(words(line)).text();
+    assert!(text.contains("\n  written ") && text.contains(" MiB a second"), "{text}");
+}
+
+#[test]
+fn handles_are_counted_on_our_ext4() {
+    let line =
+        "bench overwrite --on mem:ext4 --compare mem:ext4:overwrite=journaled --file-mib 1 --threads 2";
+    let line = format!("{line} --ops 1000 --rounds 1");
+    let comparison = undercroft(words(&format!("{line} --json"))).json();
+    let handles = |side: &str| comparison[side]["journal"]["handles"].as_u64().unwrap();
+    assert!(handles("a") < 100 && handles("b") >= 2000, "{comparison}");
+    let text = undercroft(words(&line)).text();
+    assert!(text.contains("\n  handles ") && text.contains(" started"), "{text}");
+}
+
+#[test]
+fn an_array_tells_of_its_stripes() {
+    let target = "mem:md5:stripes=8";
+    let line = format!("bench raid5-write --on {target} --compare {target},stripe_wake=all --threads 3");
+    let comparison = undercroft(words(&format!("{line} --ops 2 --rounds 1 --json"))).json();
+    check(&comparison["a"], "raid5-write", target, 3, 2);
+    for side in ["a", "b"] {
+        let stripes = &comparison[side]["stripes"];
+        assert_eq!(stripes["cache_bytes"], 8 * 4 * 4096);
+        let writes = ["whole_writes", "read_modify_writes", "reconstruct_writes"];
+        let written: u64 = writes.map(|name| stripes[name].as_u64().unwrap()).into_iter().sum();
+        // Three workers wrote two files each: rows of three pages of data.
+        assert!(written >= 3 * 2 * (4 << 20) / (3 * 4096), "{stripes}");
+        assert!(stripes["vain_wake_ups"].as_u64() <= stripes["wake_ups"].as_u64(), "{stripes}");
+    }
+    let line = "bench raid5-sequential --on mem:md5 --compare mem:xor --threads 1 --ops 20 --rounds 1";
+    let text = undercroft(words(&format!("{line} --file-mib 8"))).text();
+    for part in
+        ["\n  stripes ", " released, a cache of 32 MiB", "\n  writes ", "\n  wake-ups ", "\n  per stripe "]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
 }
 
 #[test]
@@ -146,7 +202,7 @@ fn a_plot_is_drawn_over_the_number_of_workers() {
 #[test]
 fn what_cannot_be_measured_is_refused() {
     for (on, code, says) in [
-        ("mem:ext4", 4, "mem:ext4 cannot be measured yet"),
+        ("mem:xfs", 4, "mem:xfs cannot be measured yet"),
         ("nowhere.img", 2, "nowhere.img: not a target"),
         ("dir:/nowhere", 8, "cannot make a directory to measure in /nowhere: No such file or directory"),
     ] {

@@ -5,8 +5,23 @@ use std::fs;
 
 use crate::support::{tool, undercroft};
 
-const COMMANDS: [&str; 12] =
-    ["info", "ls", "tree", "stat", "cat", "get", "mount", "unmount", "bench", "tour", "completions", "man"];
+const COMMANDS: [&str; 15] = [
+    "info",
+    "ls",
+    "tree",
+    "stat",
+    "cat",
+    "get",
+    "mount",
+    "unmount",
+    "mkfs",
+    "check",
+    "md",
+    "bench",
+    "tour",
+    "completions",
+    "man",
+];
 
 #[test]
 fn every_command_has_help_and_most_have_examples() {
@@ -20,7 +35,7 @@ fn every_command_has_help_and_most_have_examples() {
             "{command} has an example"
         );
     }
-    for part in ["Exit codes:", "IMAGE?part=N", "name_bytes"] {
+    for part in ["Exit codes:", "IMAGE?part=N", "md:MEMBER,MEMBER", "name_bytes"] {
         assert!(help.contains(part), "{part}");
     }
     assert!(undercroft(["--version"]).text().starts_with("undercroft "));
@@ -46,8 +61,13 @@ fn there_is_a_manual_page_for_every_command() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     pages.sort();
-    let mut expected: Vec<String> =
-        COMMANDS.iter().map(|command| format!("undercroft-{command}.1")).collect();
+    let parts =
+        ["create", "examine", "status", "fail", "remove", "add", "replace", "check", "repair", "stop"];
+    let mut expected: Vec<String> = COMMANDS
+        .iter()
+        .map(|command| format!("undercroft-{command}.1"))
+        .chain(parts.iter().map(|part| format!("undercroft-md-{part}.1")))
+        .collect();
     expected.push("undercroft.1".to_owned());
     expected.sort();
     assert_eq!(pages, expected);

@@ -2,11 +2,14 @@
 //! own tools made, and judged by Linux's own tools. Most of it needs root, for loop mounts, owners and device nodes.
 
 mod bench;
+mod check;
 mod errors;
 mod get;
 mod help;
 mod hostile;
 mod look;
+mod md;
+mod mkfs;
 mod mount;
 mod partitions;
 mod support;

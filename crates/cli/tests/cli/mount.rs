@@ -65,6 +65,46 @@ fn a_filesystem_in_memory_is_mounted_for_writing() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
+/// What a script prints, which must succeed.
+fn shell(script: &str, dir: &Path) -> String {
+    run(Command::new("bash").args(["-ec", script]).current_dir(dir)).text()
+}
+
+/// What is written to an image is there afterwards, and Linux finds nothing wrong with it.
+#[test]
+fn an_image_is_changed_through_a_mount() {
+    let image = small(&[("/file", "old\n")]);
+    let dir = tempfile::tempdir().unwrap();
+    let unmount = || undercroft([OsStr::new("unmount"), dir.path().as_os_str()]).succeeded();
+    for options in ["rw", "rw,sync,commit=1,discard", "rw,orphan=locked,overwrite=journaled,pdirops=off"] {
+        let mut command = Command::new(PROGRAM);
+        run(command.args(["mount", "-o", options]).arg(image.path()).arg(dir.path())).succeeded();
+        shell(
+            "echo new >> file; mkdir -p d/e; ln -f file d/e/link; truncate -s 1000 d/hole; rm -f gone",
+            dir.path(),
+        );
+        shell("echo x > gone; chmod 640 file", dir.path());
+        unmount();
+        image.check().unwrap();
+    }
+    let shown = undercroft([OsStr::new("cat"), image.path().as_os_str(), OsStr::new("/d/e/link")]).text();
+    assert_eq!(shown, "old\nnew\nnew\nnew\n");
+}
+
+/// Changes on trial are seen while it is mounted, and the image has none of them.
+#[test]
+fn a_snapshot_leaves_the_image_as_it_is() {
+    let image = small(&[("/file", "old\n")]);
+    let before = image.sha256().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    run(Command::new(PROGRAM).args(["mount", "--snapshot"]).arg(image.path()).arg(dir.path())).succeeded();
+    assert_eq!(shell("echo new > file; rm -rf lost+found; sync -f .; cat file", dir.path()), "new\n");
+    undercroft([OsStr::new("unmount"), dir.path().as_os_str()]).succeeded();
+    assert_eq!(image.sha256().unwrap(), before);
+    let shown = undercroft([OsStr::new("cat"), image.path().as_os_str(), OsStr::new("/file")]).text();
+    assert_eq!(shown, "old\n");
+}
+
 /// The image is free again when `unmount` returns: the server is gone, not only the mount.
 #[test]
 fn the_image_is_free_after_unmounting() {

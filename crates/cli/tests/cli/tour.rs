@@ -1,6 +1,8 @@
 //! The tour: every statement it makes about its image is true.
 
-use crate::support::undercroft;
+use std::process::Command;
+
+use crate::support::{PROGRAM, run, undercroft};
 
 #[test]
 fn the_tour_finds_everything_right() {
@@ -14,6 +16,21 @@ fn the_tour_finds_everything_right() {
     assert_eq!(tour["odd_names"].as_array().unwrap().len(), 3);
     assert_eq!(tour["sparse"]["data"].as_array().unwrap().len(), 3);
     assert_eq!(tour["latest_time"]["modified"], "2301-05-01T12:00:00.123456789Z");
+    let array = &tour["array"];
+    for verified in [&array["without_it"], &array["without_another"]] {
+        assert_eq!((&verified["files"], &verified["wrong"]), (&164.into(), &serde_json::json!([])));
+    }
+    assert_eq!(array["mismatched_bytes"], 0);
+}
+
+#[test]
+fn the_tour_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    run(Command::new(PROGRAM).arg("tour").env("TMPDIR", dir.path())).succeeded();
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    let nowhere = dir.path().join("none");
+    let message = run(Command::new(PROGRAM).arg("tour").env("TMPDIR", nowhere)).failed(8);
+    assert!(message.contains("TMPDIR"), "{message}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Casefold {
 
 /// What two names have in common that differ only in case. `None` for what is not UTF-8, and for a name of
 /// nothing but ignorable code points: those are compared byte by byte.
-pub(super) fn fold(name: &[u8]) -> Option<String> {
+pub(crate) fn fold(name: &[u8]) -> Option<String> {
     let text = str::from_utf8(name).ok()?;
     if text.is_ascii() {
         return Some(text.to_ascii_lowercase());

@@ -85,19 +85,35 @@ impl<'a> Directory<'a> {
             && self.volume.superblock().features().compat.contains(Compat::DIR_INDEX)
     }
 
+    /// How many bytes of a leaf are for entries.
+    pub(super) fn leaf_bytes(&self) -> usize {
+        let has_tail = self.volume.superblock().has_metadata_checksums();
+        self.format.block_bytes - if has_tail { tail::LEAF_TAIL_BYTES } else { 0 }
+    }
+
     /// A block that an index leads to: unlike one met while walking through the directory it must be there.
     pub(super) fn read_block(&self, at: FileBlock) -> Result<Block> {
+        Block::read(self, at, self.home(at)?)
+    }
+
+    /// Where a block lies that must be there.
+    pub(super) fn home(&self, at: FileBlock) -> Result<FsBlock> {
         if u64::from(at.0) >= self.blocks {
             let detail = format!("index leads to block {at} of {}", self.blocks);
             return Err(corrupt_inode(STRUCTURE, self.inode.number, None, detail));
         }
-        match map::lookup(self.volume, self.inode, at)?.state {
-            RunState::Mapped(home) => Block::read(self, at, home),
-            RunState::Hole | RunState::Unwritten(_) => {
-                let detail = format!("index leads to block {at}, where there is a hole");
-                Err(corrupt_inode(STRUCTURE, self.inode.number, None, detail))
-            }
-        }
+        self.home_or_hole(at)?.ok_or_else(|| {
+            let detail = format!("index leads to block {at}, where there is a hole");
+            corrupt_inode(STRUCTURE, self.inode.number, None, detail)
+        })
+    }
+
+    /// Where a block lies, unless it is missing.
+    pub(super) fn home_or_hole(&self, at: FileBlock) -> Result<Option<FsBlock>> {
+        Ok(match map::lookup(self.volume, self.inode, at)?.state {
+            RunState::Mapped(home) => Some(home),
+            RunState::Hole | RunState::Unwritten(_) => None,
+        })
     }
 
     /// Judges an entry that is in use: whether a file can have this name and number.
@@ -146,7 +162,16 @@ pub(super) struct Block {
 
 impl Block {
     pub(super) fn read(directory: &Directory<'_>, at: FileBlock, home: FsBlock) -> Result<Self> {
-        let buffer = directory.volume.read_block(home)?;
+        Self::judge(directory, at, home, directory.volume.read_block(home)?)
+    }
+
+    /// Judges a version of a block that the caller has.
+    pub(super) fn judge(
+        directory: &Directory<'_>,
+        at: FileBlock,
+        home: FsBlock,
+        buffer: Buffer,
+    ) -> Result<Self> {
         let shape = match at {
             _ if !directory.is_indexed() => Shape::Leaf,
             FileBlock(0) => Shape::IndexRoot,
@@ -177,8 +202,7 @@ impl Block {
 
     /// The stretch of the block that holds entries.
     pub(super) fn region(&self, directory: &Directory<'_>) -> Region<'_> {
-        let has_tail = self.shape == Shape::Leaf && directory.volume.superblock().has_metadata_checksums();
-        let end = self.buffer.len() - if has_tail { tail::LEAF_TAIL_BYTES } else { 0 };
+        let end = if self.shape == Shape::Leaf { directory.leaf_bytes() } else { self.buffer.len() };
         Region {
             bytes: &self.buffer[..end],
             position: u64::from(self.at.0) * self.buffer.len() as u64,

@@ -23,14 +23,19 @@ struct RawEntry {
     file_type: u8,
 }
 
-const HEADER_BYTES: usize = size_of::<RawEntry>();
+pub(super) const HEADER_BYTES: usize = size_of::<RawEntry>();
 const _: () = assert!(HEADER_BYTES == 8);
 
 /// The shortest entry: a header, a name of one byte, and padding.
-const ENTRY_MIN_BYTES: usize = 12;
+pub(super) const ENTRY_MIN_BYTES: usize = 12;
 
 /// Block size from which on lengths do not fit 16 bits as they are.
 const WIDE_BLOCK_BYTES: usize = 1 << 16;
+
+/// How long the entry of a name is at least.
+pub(super) const fn entry_bytes(name_bytes: usize) -> usize {
+    (HEADER_BYTES + name_bytes).next_multiple_of(4)
+}
 
 /// How entries are written on this filesystem.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +61,54 @@ impl EntryFormat {
             0 | 0xffff => self.block_bytes,
             _ => rec_len & !3 | (rec_len & 3) << 16,
         }
+    }
+
+    /// What stands in `rec_len` for a length: the reverse of [`record_bytes`](Self::record_bytes).
+    fn rec_len(&self, record_bytes: usize) -> u16 {
+        match record_bytes {
+            _ if self.block_bytes < WIDE_BLOCK_BYTES => record_bytes as u16,
+            WIDE_BLOCK_BYTES => 0xffff,
+            _ => (record_bytes & 0xfffc | record_bytes >> 16) as u16,
+        }
+    }
+
+    /// Writes an entry's header and name at the beginning of `bytes`, which are its record.
+    pub(super) fn write(&self, bytes: &mut [u8], number: u32, name: &[u8], kind: FileType) {
+        let record_bytes = bytes.len();
+        bytes[HEADER_BYTES..HEADER_BYTES + name.len()].copy_from_slice(name);
+        self.write_header(bytes, record_bytes, number, name.len() as u8, self.code_of(kind));
+    }
+
+    /// Makes of `bytes` one unused entry.
+    pub(super) fn write_unused(&self, bytes: &mut [u8]) {
+        self.write_header(bytes, bytes.len(), 0, 0, 0);
+    }
+
+    /// Writes how long the entry is that begins `bytes`.
+    pub(super) fn write_record_bytes(&self, bytes: &mut [u8], record_bytes: usize) {
+        if let Ok((raw, _)) = RawEntry::mut_from_prefix(bytes) {
+            raw.rec_len.set(self.rec_len(record_bytes));
+        }
+    }
+
+    /// Writes where the entry leads that begins `bytes`.
+    pub(super) fn write_target(&self, bytes: &mut [u8], number: u32, kind: FileType) {
+        if let Ok((raw, _)) = RawEntry::mut_from_prefix(bytes) {
+            raw.inode.set(number);
+            raw.file_type = self.code_of(kind);
+        }
+    }
+
+    fn write_header(&self, bytes: &mut [u8], record_bytes: usize, number: u32, name_len: u8, file_type: u8) {
+        if let Ok((raw, _)) = RawEntry::mut_from_prefix(bytes) {
+            let rec_len = self.rec_len(record_bytes).into();
+            *raw = RawEntry { inode: number.into(), rec_len, name_len, file_type };
+        }
+    }
+
+    /// The kind of file as entries have it; nothing without the feature.
+    fn code_of(&self, kind: FileType) -> u8 {
+        if self.has_file_type { code_of(kind) } else { 0 }
     }
 
     /// Whether the bytes begin with an unused entry that takes a whole block: the disguise of an index node.
@@ -139,6 +192,18 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
+fn code_of(kind: FileType) -> u8 {
+    match kind {
+        FileType::Regular => 1,
+        FileType::Directory => 2,
+        FileType::CharDevice => 3,
+        FileType::BlockDevice => 4,
+        FileType::Fifo => 5,
+        FileType::Socket => 6,
+        FileType::Symlink => 7,
+    }
+}
+
 fn kind_of(file_type: u8) -> Option<FileType> {
     Some(match file_type {
         1 => FileType::Regular,
@@ -212,5 +277,16 @@ mod tests {
         assert_eq!(WIDE.record_bytes(0xfffc), 65532);
         assert_eq!(WIDE.record_bytes(12), 12);
         assert_eq!(SMALL.record_bytes(0), 0);
+        for record_bytes in (12..=65536).step_by(4) {
+            assert_eq!(WIDE.record_bytes(WIDE.rec_len(record_bytes)), record_bytes);
+        }
+        assert_eq!((WIDE.rec_len(65536), SMALL.rec_len(1024)), (0xffff, 1024));
+    }
+
+    #[test]
+    fn kinds_are_written_as_they_are_read() {
+        for code in 1..=7 {
+            assert_eq!(code_of(kind_of(code).unwrap()), code);
+        }
     }
 }

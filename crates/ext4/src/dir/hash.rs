@@ -19,10 +19,10 @@ const END_OF_DIRECTORY: u32 = 0xffff_fffe;
 /// A name's place in the index. The lowest bit is always clear: an index entry that has it set goes on with the
 /// names whose hash is one less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NameHash {
-    pub(super) major: u32,
+pub(crate) struct NameHash {
+    pub(crate) major: u32,
     /// Tells apart names whose `major` is the same; no part of the index.
-    pub(super) minor: u32,
+    pub(crate) minor: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ enum Function {
 
 /// One of the functions with everything it needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NameHasher {
+pub(crate) struct NameHasher {
     function: Function,
     unsigned: bool,
     seed: [u32; 4],
@@ -42,7 +42,7 @@ pub(super) struct NameHasher {
 
 impl NameHasher {
     /// The function with the number `version`; `None` when it is not one of those here.
-    pub(super) fn new(version: u8, defaults: HashDefaults) -> Option<Self> {
+    pub(crate) fn new(version: u8, defaults: HashDefaults) -> Option<Self> {
         let function = match version {
             0 => Function::Legacy,
             1 => Function::HalfMd4,
@@ -53,7 +53,7 @@ impl NameHasher {
         Some(Self { function, unsigned: defaults.unsigned, seed })
     }
 
-    pub(super) fn hash(&self, name: &[u8]) -> NameHash {
+    pub(crate) fn hash(&self, name: &[u8]) -> NameHash {
         let (major, minor) = match self.function {
             Function::Legacy => (self.legacy(name), 0),
             Function::HalfMd4 => {

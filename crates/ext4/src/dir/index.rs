@@ -22,38 +22,38 @@ use crate::numbers::FileBlock;
 /// What follows `.` and `..` in the root.
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawRootInfo {
-    reserved_zero: U32,
-    hash_version: u8,
-    info_length: u8,
-    indirect_levels: u8,
-    unused_flags: u8,
+pub(super) struct RawRootInfo {
+    pub(super) reserved_zero: U32,
+    pub(super) hash_version: u8,
+    pub(super) info_length: u8,
+    pub(super) indirect_levels: u8,
+    pub(super) unused_flags: u8,
 }
 
 /// Names whose hash is at least `hash`, and less than the next entry's, are found through `block`.
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawIndexEntry {
-    hash: U32,
-    block: U32,
+pub(super) struct RawIndexEntry {
+    pub(super) hash: U32,
+    pub(super) block: U32,
 }
 
 /// What lies in place of the first entry's hash, which would be 0.
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawCountLimit {
-    limit: U16,
-    count: U16,
+pub(super) struct RawCountLimit {
+    pub(super) limit: U16,
+    pub(super) count: U16,
 }
 
-const ENTRY_BYTES: usize = size_of::<RawIndexEntry>();
-const ROOT_INFO_AT: usize = 24;
-const ROOT_ENTRIES_AT: usize = ROOT_INFO_AT + size_of::<RawRootInfo>();
-const NODE_ENTRIES_AT: usize = 8;
+pub(super) const ENTRY_BYTES: usize = size_of::<RawIndexEntry>();
+pub(super) const ROOT_INFO_AT: usize = 24;
+pub(super) const ROOT_ENTRIES_AT: usize = ROOT_INFO_AT + size_of::<RawRootInfo>();
+pub(super) const NODE_ENTRIES_AT: usize = 8;
 const _: () = assert!(ENTRY_BYTES == 8 && ROOT_ENTRIES_AT == 32);
 
 /// The upper four bits of a block number are reserved.
-const BLOCK_MASK: u32 = 0x0fff_ffff;
+pub(super) const BLOCK_MASK: u32 = 0x0fff_ffff;
 
 /// Judges the checksum of an index block.
 pub(super) fn check_checksum(seed: u32, block: &Block) -> Verdict<()> {
@@ -80,17 +80,18 @@ fn limit_and_count(block: &Block, entries_at: usize) -> Verdict<(usize, usize)> 
 
 /// An index block whose numbers have been judged.
 #[derive(Debug)]
-struct Node {
-    block: Block,
-    entries_at: usize,
-    count: usize,
+pub(super) struct Node {
+    pub(super) block: Block,
+    pub(super) entries_at: usize,
+    pub(super) limit: usize,
+    pub(super) count: usize,
 }
 
 impl Node {
     fn judge(directory: &Directory<'_>, block: Block) -> Result<Self> {
         let entries_at = entries_at(block.shape);
         match limit_and_count(&block, entries_at) {
-            Ok((_, count)) => Ok(Self { block, entries_at, count }),
+            Ok((limit, count)) => Ok(Self { block, entries_at, limit, count }),
             Err(detail) => Err(block.corrupt(directory, detail)),
         }
     }
@@ -103,10 +104,16 @@ impl Node {
         Self::judge(directory, block)
     }
 
-    fn entries(&self) -> &[RawIndexEntry] {
+    /// The entries in use. The first one's hash is none.
+    pub(super) fn entries(&self) -> &[RawIndexEntry] {
         let entries = self.block.buffer.get(self.entries_at..);
         let entries = entries.and_then(|e| <[RawIndexEntry]>::ref_from_prefix_with_elems(e, self.count).ok());
         entries.map_or(&[], |(entries, _)| entries)
+    }
+
+    /// The hash that an entry has; the first has none.
+    pub(super) fn key(&self, slot: usize) -> Option<u32> {
+        self.entries().get(1..)?.get(slot.checked_sub(1)?).map(|entry| entry.hash.get())
     }
 
     /// The last entry whose hash is not above `hash`.
@@ -115,7 +122,7 @@ impl Node {
         with_hash.partition_point(|entry| entry.hash.get() <= hash)
     }
 
-    fn child(&self, slot: usize) -> Option<FileBlock> {
+    pub(super) fn child(&self, slot: usize) -> Option<FileBlock> {
         self.entries().get(slot).map(|entry| FileBlock(entry.block.get() & BLOCK_MASK))
     }
 }
@@ -125,6 +132,12 @@ impl Node {
 struct RootInfo {
     hash_version: u8,
     indirect_levels: usize,
+}
+
+/// How many levels there may be between the root and the leaves.
+pub(super) fn most_levels(directory: &Directory<'_>) -> usize {
+    let large = directory.volume.superblock().features().incompat.contains(Incompat::LARGE_DIR);
+    if large { 2 } else { 1 }
 }
 
 impl RootInfo {
@@ -139,14 +152,18 @@ impl RootInfo {
         if !is_known {
             return Ok(None);
         }
-        let large = directory.volume.superblock().features().incompat.contains(Incompat::LARGE_DIR);
-        let most_levels = if large { 2 } else { 1 };
-        if info.indirect_levels > most_levels {
-            let detail = format!("index has {} inner levels of at most {most_levels}", info.indirect_levels);
+        let (hash_version, indirect_levels) = (info.hash_version, usize::from(info.indirect_levels));
+        let most_levels = most_levels(directory);
+        if indirect_levels > most_levels {
+            let detail = format!("index has {indirect_levels} inner levels of at most {most_levels}");
             return Err(root.corrupt(directory, detail));
         }
-        let (hash_version, indirect_levels) = (info.hash_version, usize::from(info.indirect_levels));
         Ok(Some(Self { hash_version, indirect_levels }))
+    }
+
+    /// The hash function; `None` when it is SipHash or unknown.
+    fn hasher(&self, directory: &Directory<'_>) -> Option<NameHasher> {
+        NameHasher::new(self.hash_version, directory.volume.superblock().hash_defaults())
     }
 }
 
@@ -154,7 +171,7 @@ impl RootInfo {
 pub(super) fn read_hasher(directory: &Directory<'_>) -> Result<Option<NameHasher>> {
     let root = directory.read_block(FileBlock(0))?;
     let info = RootInfo::judge(directory, &root)?;
-    Ok(info.and_then(|i| NameHasher::new(i.hash_version, directory.volume.superblock().hash_defaults())))
+    Ok(info.and_then(|info| info.hasher(directory)))
 }
 
 /// The leaves that may hold a name, first to last.
@@ -162,6 +179,7 @@ pub(super) fn read_hasher(directory: &Directory<'_>) -> Result<Option<NameHasher
 pub(super) struct Leaves<'a> {
     directory: Directory<'a>,
     hash: u32,
+    hasher: Option<NameHasher>,
     /// From the root to the lowest inner node, each with the slot that leads on.
     path: Vec<(Node, usize)>,
     /// Leaves that may still be looked at.
@@ -174,11 +192,22 @@ impl<'a> Leaves<'a> {
     pub(super) fn find(directory: Directory<'a>, query: &Query<'_>) -> Result<Option<Self>> {
         let root = directory.read_block(FileBlock(0))?;
         let Some(info) = RootInfo::judge(&directory, &root)? else { return Ok(None) };
-        let hasher = NameHasher::new(info.hash_version, directory.volume.superblock().hash_defaults());
+        let hasher = info.hasher(&directory);
         if hasher.is_none() && info.hash_version != VERSION_SIPHASH {
             return Ok(None);
         }
         let Some(hash) = query.hash(hasher.as_ref()) else { return Ok(None) };
+        Self::descend(directory, root, info, hash).map(Some)
+    }
+
+    /// The leaves of a hash; `None` for an index of an unknown kind.
+    pub(super) fn of_hash(directory: Directory<'a>, hash: u32) -> Result<Option<Self>> {
+        let root = directory.read_block(FileBlock(0))?;
+        let Some(info) = RootInfo::judge(&directory, &root)? else { return Ok(None) };
+        Self::descend(directory, root, info, hash).map(Some)
+    }
+
+    fn descend(directory: Directory<'a>, root: Block, info: RootInfo, hash: u32) -> Result<Self> {
         let mut node = Node::judge(&directory, root)?;
         let mut path = Vec::with_capacity(1 + info.indirect_levels);
         for _ in 0..info.indirect_levels {
@@ -189,34 +218,58 @@ impl<'a> Leaves<'a> {
         }
         let slot = node.slot_of(hash);
         path.push((node, slot));
-        Ok(Some(Self { directory, hash, path, budget: directory.blocks, started: false }))
+        let hasher = info.hasher(&directory);
+        Ok(Self { directory, hash, hasher, path, budget: directory.blocks, started: false })
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Block>> {
-        if self.started && !self.advance()? {
-            return Ok(None);
+    /// The hash function; `None` when it is SipHash or unknown.
+    pub(super) fn hasher(&self) -> Option<NameHasher> {
+        self.hasher
+    }
+
+    /// The next leaf's place: the first one, or one that goes on with the same hash.
+    pub(super) fn next_place(&mut self) -> Result<Option<FileBlock>> {
+        if !self.started {
+            self.started = true;
+            return self.place();
         }
-        self.started = true;
+        let goes_on = self.bounds().1.is_some_and(|key| key & !1 == self.hash);
+        if goes_on { self.step() } else { Ok(None) }
+    }
+
+    fn place(&mut self) -> Result<Option<FileBlock>> {
         let Some((node, slot)) = self.path.last() else { return Ok(None) };
         let Some(left) = self.budget.checked_sub(1) else {
             let detail = "index has more leaves for one hash than the directory has blocks";
             return Err(node.block.corrupt(&self.directory, detail));
         };
         self.budget = left;
-        self.directory.read_block(child(&self.directory, node, *slot)?).map(Some)
+        child(&self.directory, node, *slot).map(Some)
     }
 
-    /// Steps to the next leaf, if it goes on with the same hash.
-    fn advance(&mut self) -> Result<bool> {
+    pub(super) fn next(&mut self) -> Result<Option<Block>> {
+        self.next_place()?.map(|at| self.directory.read_block(at)).transpose()
+    }
+
+    /// From the root to the lowest inner node, each with the slot that leads to the leaf that was told last.
+    pub(super) fn path(&self) -> &[(Node, usize)] {
+        &self.path
+    }
+
+    /// The key of the leaf that was told last, and that of the leaf behind it, if there is one.
+    pub(super) fn bounds(&self) -> (u32, Option<u32>) {
+        let key = |distance: usize| self.path.iter().rev().find_map(|(node, slot)| node.key(slot + distance));
+        let own = self.path.iter().rev().find(|(_, slot)| *slot > 0).and_then(|(node, slot)| node.key(*slot));
+        (own.unwrap_or(0), key(1))
+    }
+
+    /// Steps to the leaf behind the one that was told last, whatever its hashes are, and tells its place.
+    pub(super) fn step(&mut self) -> Result<Option<FileBlock>> {
         let depth = self.path.len();
         let Some(level) = self.path.iter().rposition(|(node, slot)| slot + 1 < node.count) else {
-            return Ok(false);
+            return Ok(None);
         };
-        let (node, slot) = &mut self.path[level];
-        *slot += 1;
-        if node.entries().get(*slot).is_none_or(|entry| entry.hash.get() & !1 != self.hash) {
-            return Ok(false);
-        }
+        self.path[level].1 += 1;
         self.path.truncate(level + 1);
         while let Some((node, slot)) = self.path.last()
             && self.path.len() < depth
@@ -224,7 +277,7 @@ impl<'a> Leaves<'a> {
             let next = Node::read(&self.directory, child(&self.directory, node, *slot)?)?;
             self.path.push((next, 0));
         }
-        Ok(true)
+        self.place()
     }
 }
 

@@ -10,17 +10,23 @@ use undercroft_vfs::Result;
 use super::directory::{Directory, Region};
 use crate::error::corrupt_inode;
 use crate::inline::read_attribute;
+use crate::inode::Inode;
 
-const PARENT_BYTES: usize = 4;
+pub(super) const PARENT_BYTES: usize = 4;
 /// Where the entries begin in the directory stream: after `.` and `..` of 12 bytes each.
-const ENTRIES_POSITION: u64 = 24;
+pub(super) const ENTRIES_POSITION: u64 = 24;
+
+/// Lets `..` lead to another directory.
+pub(super) fn set_parent(inode: &mut Inode, parent: u32) {
+    inode.i_block[..PARENT_BYTES].copy_from_slice(&parent.to_le_bytes());
+}
 
 /// The entries of an inline directory.
 #[derive(Debug)]
 pub(super) struct InlineEntries<'a> {
     pub(super) parent: u32,
     in_inode: &'a [u8],
-    in_attribute: Vec<u8>,
+    pub(super) in_attribute: Vec<u8>,
 }
 
 impl<'a> InlineEntries<'a> {

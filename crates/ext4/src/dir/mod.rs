@@ -17,22 +17,39 @@
 //! What fast commits changed ([`DirectoryChange`]) is laid over both operations here and in `list`, nowhere
 //! else. Left out: names in encrypted directories are never decrypted, and SipHash, which takes their key, is not computed.
 
+mod add;
+mod by_hash;
 mod casefold;
+mod changing;
 mod directory;
+mod edit;
 mod entry;
 mod hash;
 mod index;
 mod inline;
+mod inline_change;
 mod list;
+mod live;
+mod node;
 mod nokey;
+mod parent;
 mod query;
+mod remove;
 mod tail;
 mod walk;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use add::{ADD_CREDITS, add};
+pub(crate) use casefold::fold;
+pub(crate) use changing::{LeafLocks, check_changeable};
+pub(crate) use hash::NameHasher;
+pub(crate) use live::{DirectoryLocks, lookup_live, read_dir_live};
 pub(crate) use nokey::{disguise_target, disguised_bytes};
+pub(crate) use parent::{is_empty, make_first, set_parent};
+pub(crate) use remove::{REMOVE_CREDITS, remove, replace};
+pub(crate) use tail::{seal_index, seal_leaf};
 
 use std::ops::ControlFlow;
 

@@ -33,7 +33,12 @@ struct RawIndexTail {
     dt_checksum: U32,
 }
 
-const _: () = assert!(size_of::<RawIndexTail>() == 8);
+pub(super) const INDEX_TAIL_BYTES: usize = size_of::<RawIndexTail>();
+const _: () = assert!(INDEX_TAIL_BYTES == 8);
+
+/// Where the limit and the count lie, and after them the entries: in the root behind `.`, `..` and its header.
+const ROOT_ENTRIES_AT: usize = 0x20;
+const NODE_ENTRIES_AT: usize = 8;
 
 /// Judges the checksum of a block of entries.
 pub(super) fn check_leaf(seed: u32, bytes: &[u8]) -> Verdict<()> {
@@ -66,6 +71,35 @@ pub(super) fn check_index(
     };
     let computed = crc32c(crc32c(crc32c(seed, covered), tail.dt_reserved.as_bytes()), &[0; 4]);
     compare(tail.dt_checksum.get(), computed)
+}
+
+/// Puts the checksum of a block of entries into its end.
+pub(crate) fn seal_leaf(seed: u32, bytes: &mut [u8]) {
+    let Some(end) = bytes.len().checked_sub(LEAF_TAIL_BYTES) else { return };
+    let sum = crc32c(seed, &bytes[..end]);
+    let tail = RawLeafTail {
+        det_reserved_zero1: U32::ZERO,
+        det_rec_len: U16::new(LEAF_TAIL_BYTES as u16),
+        det_reserved_zero2: 0,
+        det_reserved_ft: LEAF_TAIL_KIND,
+        det_checksum: U32::new(sum),
+    };
+    bytes[end..].copy_from_slice(tail.as_bytes());
+}
+
+/// Puts the checksum of an index block, the root or another, behind the room for its entries.
+pub(crate) fn seal_index(seed: u32, bytes: &mut [u8]) {
+    let word = |bytes: &[u8], at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    // What is not the root begins with one unused entry over the whole block.
+    let entries_at = if word(bytes, 4) == 12 { ROOT_ENTRIES_AT } else { NODE_ENTRIES_AT };
+    let (limit, count) = (word(bytes, entries_at), word(bytes, entries_at + 2));
+    let tail_at = entries_at + limit * 8;
+    if count > limit || tail_at + size_of::<RawIndexTail>() > bytes.len() {
+        return;
+    }
+    let covered = crc32c(seed, &bytes[..entries_at + count * 8]);
+    let sum = crc32c(crc32c(covered, &bytes[tail_at..tail_at + 4]), &[0; 4]);
+    bytes[tail_at + 4..tail_at + 8].copy_from_slice(&sum.to_le_bytes());
 }
 
 fn compare(stored: u32, computed: u32) -> Verdict<()> {

@@ -4,14 +4,18 @@
 //! attributes inside the inode are read again from the (cached) inode table when somebody asks for them, so
 //! that a handle stays small however many are in use.
 
+mod fresh;
 mod raw;
+mod store;
+#[cfg(test)]
+mod tests;
 mod time;
 
 use std::ops::Range;
 
 use undercroft_cache::Buffer;
 use undercroft_vfs::{DeviceNumber, Error, FileType, InodeFlags, Result, Timestamp};
-use zerocopy::{FromBytes, FromZeros};
+use zerocopy::FromBytes;
 
 use crate::checksum::{crc32c, crc32c_around};
 use crate::dir;
@@ -21,8 +25,10 @@ use crate::group::GroupDescriptor;
 use crate::journal::Incarnation;
 use crate::numbers::{FsBlock, Group};
 use crate::volume::Volume;
+pub(crate) use fresh::possible_flags;
 pub(crate) use raw::RawInode;
-use raw::{BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, RawInodeExtra};
+use raw::{BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, GENERATION, RawInodeExtra};
+pub(crate) use store::{add_uses, mark_deleted, set_deletion_time};
 
 /// The root directory.
 pub(crate) const ROOT_INODE: u32 = 2;
@@ -40,6 +46,8 @@ pub(crate) struct Inode {
     pub(crate) links: u16,
     pub(crate) flags: InodeFlags,
     pub(crate) generation: u32,
+    /// Rises with every change; in an inode that is an attribute's value, a part of its count of users.
+    pub(crate) version: u64,
     pub(crate) size_bytes: u64,
     /// In units of 512 bytes.
     pub(crate) sectors: u64,
@@ -50,8 +58,8 @@ pub(crate) struct Inode {
     pub(crate) project: u32,
     /// The block of extended attributes; 0 when there is none.
     pub(crate) xattr_block: FsBlock,
-    /// Where attributes inside the inode begin: `128 + i_extra_isize`, or the inode's size when it has none.
-    pub(crate) inline_xattr_start: u16,
+    /// `i_extra_isize`: how many bytes after the first 128 are fields. Attributes come after them.
+    pub(crate) extra_bytes: u16,
     pub(crate) i_block: [u8; 60],
 }
 
@@ -69,8 +77,7 @@ impl Inode {
     /// # Errors
     /// As for [`read`](Self::read).
     pub(crate) fn read_located(volume: &Volume, number: u32, location: Location) -> Result<Self> {
-        let bytes = InodeBytes::read_at(volume, number, location)?;
-        let mut inode = Self::judge(volume, number, &bytes)?;
+        let mut inode = Self::read_linked_or_not(volume, number, location)?;
         if inode.links == 0 {
             return Err(Error::Stale);
         }
@@ -85,6 +92,14 @@ impl Inode {
         Ok(inode)
     }
 
+    /// Reads an inode that may have no name any more: an orphan, say.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read), but that an inode without a name is found too.
+    pub(crate) fn read_linked_or_not(volume: &Volume, number: u32, location: Location) -> Result<Self> {
+        Self::judge(volume, number, &InodeBytes::read_at(volume, number, location)?)
+    }
+
     fn judge(volume: &Volume, number: u32, bytes: &InodeBytes) -> Result<Self> {
         let superblock = volume.superblock();
         let wrong = |detail: String| Err(corrupt_inode(STRUCTURE, number, None, detail));
@@ -96,21 +111,16 @@ impl Inode {
             return Err(Error::Stale);
         }
 
-        let mut extra = RawInodeExtra::new_zeroed();
-        let mut extra_bytes = 0;
-        if let Some(size) = rest.first_chunk::<2>() {
-            extra_bytes = usize::from(u16::from_le_bytes(*size));
-            if extra_bytes > rest.len() || !extra_bytes.is_multiple_of(4) {
-                return wrong(format!("extra fields take {extra_bytes} of {} bytes", rest.len()));
-            }
-            let present = extra_bytes.min(size_of::<RawInodeExtra>());
-            zerocopy::IntoBytes::as_mut_bytes(&mut extra)[..present].copy_from_slice(&rest[..present]);
+        let extra_bytes = extra_bytes(rest);
+        if usize::from(extra_bytes) > rest.len() || !extra_bytes.is_multiple_of(4) {
+            return wrong(format!("extra fields take {extra_bytes} of {} bytes", rest.len()));
         }
+        let extra = RawInodeExtra::of(rest, extra_bytes);
         // Whether an extra field, which ends at this offset, is there.
-        let has = |field_end: usize| extra_bytes >= field_end;
+        let has = |field_end: u16| extra_bytes >= field_end;
 
         if superblock.has_metadata_checksums() && bytes.carry_checksum() {
-            let (stored, computed) = checksums(volume, number, bytes, &raw, has(4));
+            let (stored, computed) = checksums(volume, number, bytes);
             if stored != computed {
                 return wrong(format!("checksum is {stored:#010x}, its content gives {computed:#010x}"));
             }
@@ -121,8 +131,7 @@ impl Inode {
 
         let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
         let features = superblock.features();
-        let has_large_size = kind == FileType::Regular || features.incompat.contains(Incompat::LARGE_DIR);
-        let size_high = if has_large_size { u64::from(raw.i_size_high.get()) << 32 } else { 0 };
+        let size_high = if has_large_size(volume, kind) { u64::from(raw.i_size_high.get()) << 32 } else { 0 };
         let size_bytes = u64::from(raw.i_size_lo.get()) | size_high;
         if size_bytes > i64::MAX as u64 {
             return wrong(format!("size is {size_bytes} bytes"));
@@ -147,6 +156,8 @@ impl Inode {
             links: raw.i_links_count.get(),
             flags,
             generation: raw.i_generation.get(),
+            version: u64::from(raw.i_version_lo.get())
+                | if has(28) { u64::from(extra.i_version_hi.get()) << 32 } else { 0 },
             size_bytes,
             sectors,
             accessed: time::decode(raw.i_atime.get(), has(16).then(|| extra.i_atime_extra.get())),
@@ -160,7 +171,7 @@ impl Inode {
                 0
             },
             xattr_block: FsBlock(xattr_block),
-            inline_xattr_start: if extra_bytes == 0 { bytes.len() } else { BASE_BYTES + extra_bytes } as u16,
+            extra_bytes,
             i_block: raw.i_block,
         })
     }
@@ -173,9 +184,21 @@ impl Inode {
 
     /// The bytes after the fixed fields, where attributes may be; empty in inodes of 128 bytes.
     pub(crate) fn read_inline_xattrs(&self, volume: &Volume) -> Result<InodeBytes> {
-        let mut bytes = InodeBytes::read(volume, self.number)?;
-        bytes.range.start = (bytes.range.start + usize::from(self.inline_xattr_start)).min(bytes.range.end);
+        self.read_inline_xattrs_at(volume, locate(volume, self.number)?)
+    }
+
+    /// As [`read_inline_xattrs`](Self::read_inline_xattrs), of an inode whose place is known.
+    pub(crate) fn read_inline_xattrs_at(&self, volume: &Volume, location: Location) -> Result<InodeBytes> {
+        let mut bytes = InodeBytes::read_at(volume, self.number, location)?;
+        bytes.range.start += self.inline_xattrs(bytes.len()).start;
         Ok(bytes)
+    }
+
+    /// Which of the inode's bytes are left for attributes.
+    fn inline_xattrs(&self, inode_bytes: usize) -> Range<usize> {
+        let start =
+            if self.extra_bytes == 0 { inode_bytes } else { BASE_BYTES + usize::from(self.extra_bytes) };
+        start.min(inode_bytes)..inode_bytes
     }
 
     /// What a device node stands for; zero for every other kind.
@@ -196,17 +219,33 @@ impl Inode {
     }
 }
 
-fn checksums(volume: &Volume, number: u32, bytes: &[u8], raw: &RawInode, has_high: bool) -> (u32, u32) {
+/// Whether inodes of this kind have the upper half of a size.
+fn has_large_size(volume: &Volume, kind: FileType) -> bool {
+    kind == FileType::Regular || volume.superblock().features().incompat.contains(Incompat::LARGE_DIR)
+}
+
+/// What the bytes after the first 128 say of how many of them are fields.
+fn extra_bytes(rest: &[u8]) -> u16 {
+    rest.first_chunk().map_or(0, |size| u16::from_le_bytes(*size))
+}
+
+/// Whether the inode has room for both halves of a checksum.
+fn has_whole_checksum(bytes: &[u8]) -> bool {
+    bytes.len() >= CHECKSUM_HI.end && extra_bytes(&bytes[BASE_BYTES..]) >= 4
+}
+
+/// The checksum that an inode carries, and the one that its content gives.
+fn checksums(volume: &Volume, number: u32, bytes: &[u8]) -> (u32, u32) {
+    let half =
+        |range: Range<usize>| u32::from(u16::from_le_bytes([bytes[range.start], bytes[range.start + 1]]));
     let seed = crc32c(volume.superblock().checksum_seed(), &number.to_le_bytes());
-    let seed = crc32c(seed, &raw.i_generation.get().to_le_bytes());
-    let low = u32::from(raw.i_checksum_lo.get());
+    let seed = crc32c(seed, &bytes[GENERATION]);
     let base = crc32c_around(seed, &bytes[..BASE_BYTES], CHECKSUM_LO);
-    if !has_high {
-        return (low, crc32c(base, &bytes[BASE_BYTES..]) & 0xffff);
+    if !has_whole_checksum(bytes) {
+        return (half(CHECKSUM_LO), crc32c(base, &bytes[BASE_BYTES..]) & 0xffff);
     }
-    let high = u32::from(u16::from_le_bytes([bytes[CHECKSUM_HI.start], bytes[CHECKSUM_HI.start + 1]]));
     let hole = CHECKSUM_HI.start - BASE_BYTES..CHECKSUM_HI.end - BASE_BYTES;
-    (low | high << 16, crc32c_around(base, &bytes[BASE_BYTES..], hole))
+    (half(CHECKSUM_LO) | half(CHECKSUM_HI) << 16, crc32c_around(base, &bytes[BASE_BYTES..], hole))
 }
 
 /// The bytes of one inode, within a buffer of the inode table or as a fast commit has them.
@@ -223,6 +262,7 @@ enum Home {
 }
 
 impl InodeBytes {
+    #[cfg(test)]
     pub(crate) fn read(volume: &Volume, number: u32) -> Result<Self> {
         Self::read_at(volume, number, locate(volume, number)?)
     }
@@ -297,6 +337,18 @@ pub(crate) struct Location {
 }
 
 impl Location {
+    /// The place of a number that is in use or about to be: `slot` counts within its group, whose inodes lie in
+    /// `table`.
+    pub(crate) fn in_table(volume: &Volume, table: FsBlock, slot: u32) -> Self {
+        let geometry = volume.superblock().geometry();
+        let byte = u64::from(slot) * u64::from(geometry.inode_bytes());
+        Self {
+            block: FsBlock(table.0 + (byte >> geometry.block_bits())),
+            byte: (byte % u64::from(geometry.block_bytes())) as usize,
+            unused: false,
+        }
+    }
+
     fn range(&self, volume: &Volume) -> Range<usize> {
         self.byte..self.byte + usize::from(volume.superblock().geometry().inode_bytes())
     }
@@ -315,10 +367,6 @@ pub(crate) fn locate(volume: &Volume, number: u32) -> Result<Location> {
     let index = number - 1;
     let (group, slot) = (Group(index / geometry.inodes_per_group()), index % geometry.inodes_per_group());
     let descriptor = GroupDescriptor::read(volume, group)?;
-    let byte = u64::from(slot) * u64::from(geometry.inode_bytes());
-    Ok(Location {
-        block: FsBlock(descriptor.inode_table.0 + (byte >> geometry.block_bits())),
-        byte: (byte % u64::from(geometry.block_bytes())) as usize,
-        unused: slot >= geometry.inodes_per_group() - descriptor.unused_inodes,
-    })
+    let unused = slot >= geometry.inodes_per_group() - descriptor.unused_inodes;
+    Ok(Location { unused, ..Location::in_table(volume, descriptor.inode_table, slot) })
 }

@@ -5,7 +5,7 @@
 use std::mem::{offset_of, size_of};
 
 use zerocopy::byteorder::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The 128 bytes that every inode has.
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -54,12 +54,30 @@ pub(crate) struct RawInodeExtra {
     pub(crate) i_projid: U32,
 }
 
+impl RawInodeExtra {
+    /// The fields that are there, of the first `extra_bytes` of `rest`; the others are zero.
+    pub(super) fn of(rest: &[u8], extra_bytes: u16) -> Self {
+        let mut extra = Self::new_zeroed();
+        let present = usize::from(extra_bytes).min(size_of::<Self>());
+        extra.as_mut_bytes()[..present].copy_from_slice(&rest[..present]);
+        extra
+    }
+
+    /// Puts the fields that are there back; the others are not written.
+    pub(super) fn put(&self, rest: &mut [u8], extra_bytes: u16) {
+        let present = usize::from(extra_bytes).min(size_of::<Self>());
+        rest[..present].copy_from_slice(&self.as_bytes()[..present]);
+    }
+}
+
 pub(crate) const BASE_BYTES: usize = size_of::<RawInode>();
+pub(crate) const GENERATION: std::ops::Range<usize> = 0x64..0x68;
 pub(crate) const CHECKSUM_LO: std::ops::Range<usize> = 0x7C..0x7E;
 pub(crate) const CHECKSUM_HI: std::ops::Range<usize> = 0x82..0x84;
 
 const _: () = assert!(BASE_BYTES == 128);
 const _: () = assert!(offset_of!(RawInode, i_block) == 0x28);
+const _: () = assert!(offset_of!(RawInode, i_generation) == GENERATION.start);
 const _: () = assert!(offset_of!(RawInode, i_checksum_lo) == CHECKSUM_LO.start);
 const _: () = assert!(offset_of!(RawInodeExtra, i_checksum_hi) + BASE_BYTES == CHECKSUM_HI.start);
 const _: () = assert!(size_of::<RawInodeExtra>() == 32);

@@ -122,6 +122,16 @@ impl LogLocation {
         Ok(FsBlock(run.home.0 + u64::from(block.0 - run.log.0)))
     }
 
+    /// Where a block of the log lies, and how many from there on lie behind one another.
+    ///
+    /// # Errors
+    /// As for [`home`](Self::home).
+    pub(super) fn run_at(&self, block: LogBlock) -> Result<(FsBlock, u32)> {
+        let home = self.home(block)?;
+        let run = &self.runs[self.runs.partition_point(|run| run.log <= block) - 1];
+        Ok((home, run.count - (block.0 - run.log.0)))
+    }
+
     /// The byte on the device at which a block of the log begins.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! The states of a log, as types.
 //!
 //! ```text
-//! Log::open ──► Clean(CleanLog) ◄────────────── finish ◄─┐
-//!          └──► Dirty(DirtyLog) ── recover ──► ReplayedLog
+//!                     ┌── begin ──► LogWriter, LogTail
+//! Log::open ──► Clean(CleanLog) ◄── finish ◄─────────────┐
+//!          └──► Dirty(DirtyLog) ──── recover ──► ReplayedLog
 //! ```
 //!
 //! A filesystem stands on a [`CleanLog`], and there is no way to one past a dirty log but this. What a crash may
@@ -12,7 +13,8 @@
 //!    ends in the same state as recovering once;
 //! 2. after `recover`, before `finish`: every block at home, durably, and the log still dirty. As above, which
 //!    leaves the caller time to apply fast commits;
-//! 3. after `finish`: an empty log.
+//! 3. after `finish`: an empty log;
+//! 4. after [`begin`](CleanLog::begin): a dirty log of transactions that were made durable since.
 //!
 //! The log and the blocks it protects are on one device. For a read-only open that device is a copy-on-write
 //! overlay, so nothing here needs to know. Called once by the opener, alone: there are no locks.
@@ -25,6 +27,7 @@ use super::location::{LogBlock, LogLocation, Volume};
 use super::replay::Replay;
 use super::report::RecoveryReport;
 use super::revoke::Revokes;
+use super::ring::{LogTail, LogWriter};
 use super::scan::Scan;
 use super::sequence::Sequence;
 use super::superblock::Superblock;
@@ -33,7 +36,7 @@ use super::superblock::Superblock;
 #[derive(Debug)]
 pub(crate) enum Log {
     /// Nothing to recover.
-    Clean(#[cfg_attr(not(test), expect(dead_code, reason = "for a writer"))] CleanLog),
+    Clean(CleanLog),
     /// Transactions wait.
     Dirty(DirtyLog),
 }
@@ -49,7 +52,17 @@ struct Found {
 /// An empty log.
 #[derive(Debug)]
 pub(crate) struct CleanLog {
+    found: Found,
     next: Sequence,
+}
+
+/// What a filesystem asks of the log that it writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogForm {
+    /// Every block carries a checksum.
+    pub(crate) checksums: bool,
+    /// Block numbers have 64 bits.
+    pub(crate) sixty_four_bit: bool,
 }
 
 /// A log with transactions that may not have reached their homes.
@@ -75,9 +88,12 @@ impl Log {
     /// `Corrupt`; `Unsupported` with the name of an unknown feature; `Io`.
     pub(crate) fn open(device: &dyn BlockDevice, location: LogLocation, volume: Volume) -> Result<Self> {
         let superblock = Superblock::read(device, &location, &volume)?;
-        Ok(match superblock.start() {
-            Some(start) => Self::Dirty(DirtyLog { found: Found { location, volume, superblock }, start }),
-            None => Self::Clean(CleanLog { next: superblock.sequence().next() }),
+        let next = superblock.sequence().next();
+        let start = superblock.start();
+        let found = Found { location, volume, superblock };
+        Ok(match start {
+            Some(start) => Self::Dirty(DirtyLog { found, start }),
+            None => Self::Clean(CleanLog { found, next }),
         })
     }
 }
@@ -119,6 +135,18 @@ impl DirtyLog {
     }
 }
 
+impl DirtyLog {
+    /// Makes the log empty without replaying it: for a filesystem that says that it needs no recovery, whose blocks
+    /// are newer than the log. Linux does not replay such a log either.
+    ///
+    /// # Errors
+    /// `Corrupt` when its end cannot be found; `Io`.
+    pub(crate) fn discard(self, device: &dyn BlockDevice) -> Result<CleanLog> {
+        let scan = Scan::run(device, &self.found.location, &self.found.superblock, self.start)?;
+        self.found.finish(scan.end.next(), device)
+    }
+}
+
 impl ReplayedLog {
     /// What was done.
     pub(crate) fn report(&self) -> &RecoveryReport {
@@ -146,16 +174,36 @@ impl Found {
         self.superblock.make_empty(next);
         self.superblock.write(device, &self.location)?;
         device.flush()?;
-        Ok(CleanLog { next })
+        Ok(CleanLog { found: self, next })
     }
 }
 
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "a reader needs the proof alone, a writer starts with this")
-)]
 impl CleanLog {
+    /// Begins to write the log, which takes the form that Linux would give it, and is dirty from now on. Answers
+    /// with its two ends and the number that the first transaction must have.
+    ///
+    /// # Errors
+    /// `Unsupported` for a log whose superblock has no features; `Corrupt` for one that is too short; `Io`.
+    pub(crate) fn begin(
+        self,
+        device: &dyn BlockDevice,
+        form: LogForm,
+    ) -> Result<(LogWriter, LogTail, Sequence)> {
+        let Found { location, mut superblock, .. } = self.found;
+        superblock.take_form(form)?;
+        let writer = LogWriter::new(location.clone(), superblock.clone());
+        let mut tail = LogTail::new(location, superblock);
+        tail.begin(device, self.next)?;
+        Ok((writer, tail, self.next))
+    }
+
+    /// The error that made the last writer give up, as a negative errno; 0 when there was none.
+    pub(crate) fn recorded_error(&self) -> i32 {
+        self.found.superblock.recorded_error()
+    }
+
     /// The number that the next transaction must have: later than any in the log's stale blocks.
+    #[cfg(test)]
     pub(crate) fn next_sequence(&self) -> Sequence {
         self.next
     }

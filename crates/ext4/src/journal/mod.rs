@@ -1,17 +1,19 @@
-//! Journal recovery: turns a dirty jbd2 log into a clean filesystem before the first operation on it.
+//! The journal, a jbd2 log: its recovery, and its writing.
 //!
-//! Three passes over the log: find its end ([`scan`]), collect revocations ([`revoke`]), replay ([`replay`]);
-//! then the fast commits that follow the last transaction ([`fast_commit`]). Called by the opener of a
-//! filesystem, alone, so it takes no locks. A log that waits for recovery and one that is empty are different
-//! types ([`log`]), so a mount without replay cannot be written down.
+//! Recovery turns a dirty log into a clean filesystem before the first operation on it. Three passes over the log:
+//! find its end ([`scan`]), collect revocations ([`revoke`]), replay ([`replay`]); then the fast commits that follow
+//! the last transaction ([`fast_commit`]). Called by the opener of a filesystem, alone, so it takes no locks. A log
+//! that waits for recovery and one that is empty are different types ([`log`]), so a mount without replay cannot be
+//! written down. A log that is empty may then be written ([`ring`]).
 //!
 //! All passes are loops bounded by the length of the log, and what they remember is bounded by it too. Every
 //! number is checked before it is used; an unknown feature is refused by name.
 //!
-//! Left out: writing the log; external journal devices, which the caller refuses.
+//! Left out: writing fast commits; external journal devices, which the caller refuses.
 
 mod checksum;
 mod commit;
+mod create;
 mod descriptor;
 mod fast_commit;
 mod features;
@@ -21,15 +23,19 @@ mod log;
 mod replay;
 mod report;
 mod revoke;
+mod ring;
 mod scan;
 mod sequence;
 mod superblock;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use create::empty_superblock;
 #[cfg(test)]
 pub(crate) use fast_commit::FastCommitOp;
 pub(crate) use fast_commit::{DirectoryChange, FastCommitView, Incarnation, Overridden};
 pub(crate) use location::{LogBlock, LogLocation, LogRun, Volume};
-pub(crate) use log::Log;
+pub(crate) use log::{CleanLog, Log, LogForm};
 pub use report::RecoveryReport;
+pub(crate) use ring::{LogTail, LogWriter};
+pub(crate) use sequence::Sequence;

@@ -14,6 +14,7 @@ use super::format::{
     SUPERBLOCK_BYTES, SUPERBLOCK_CHECKSUM_OFFSET,
 };
 use super::location::{LogBlock, LogLocation, Volume};
+use super::log::LogForm;
 use super::sequence::Sequence;
 use crate::checksum::{crc32c, crc32c_around};
 use crate::error::corrupt;
@@ -157,10 +158,71 @@ impl Superblock {
             // 0: the next writer begins at the first block.
             self.raw.s_head = 0.into();
         }
+        self.seal();
+    }
+
+    /// Says that the oldest transaction is `sequence`, at `start`.
+    pub(super) fn set_tail(&mut self, start: LogBlock, sequence: Sequence) {
+        self.raw.s_start = start.0.into();
+        self.raw.s_sequence = sequence.0.into();
+        self.seal();
+    }
+
+    /// Records that its writer gave up because of the device.
+    pub(super) fn record_error(&mut self) {
+        const EIO: i32 = 5;
+        self.raw.s_errno = (-EIO).cast_unsigned().into();
+        self.seal();
+    }
+
+    /// Gives an empty log the features with which it will be written: those that Linux would write it with. What the
+    /// last writer recorded as its error has been told by now.
+    ///
+    /// # Errors
+    /// `Unsupported` for version 1 of the superblock, which has no features; `Corrupt` for a log that is too short.
+    pub(super) fn take_form(&mut self, form: LogForm) -> Result<()> {
+        if BlockType(self.raw.s_header.h_blocktype.get()) != BlockType::SUPERBLOCK_V2 {
+            return Err(Error::Unsupported(
+                "writing a journal of the oldest kind, which cannot revoke blocks; open the filesystem read-only, or \
+                 make its journal anew with tune2fs"
+                    .into(),
+            ));
+        }
+        let blocks = self.raw.s_maxlen.get();
+        if blocks < MIN_LOG_BLOCKS {
+            return Err(corrupt(STRUCTURE, format!("the log has {blocks} blocks, too few to be written")));
+        }
+        let of_other_forms =
+            Incompat::ASYNC_COMMIT | Incompat::CSUM_V2 | Incompat::CSUM_V3 | Incompat::FAST_COMMIT;
+        self.incompat.remove(of_other_forms);
+        self.incompat.insert(Incompat::REVOKE);
+        self.incompat.set(Incompat::CSUM_V3, form.checksums);
+        if form.sixty_four_bit {
+            self.incompat.insert(Incompat::SIXTY_FOUR_BIT);
+        }
+        self.checksums = if form.checksums { Checksums::V3 } else { Checksums::None };
+        let compat = Compat::from_bits_retain(self.raw.s_feature_compat.get()).difference(Compat::CHECKSUM);
+        self.raw.s_feature_compat = compat.bits().into();
+        self.raw.s_feature_incompat = self.incompat.bits().into();
+        let kind = if form.checksums { ChecksumType::CRC32C } else { ChecksumType::NONE };
+        self.raw.s_checksum_type = kind.0;
+        self.raw.s_checksum = 0.into();
+        self.raw.s_errno = 0.into();
+        self.end = LogBlock(self.raw.s_maxlen.get());
+        self.fast_commit_area = 0..0;
+        Ok(())
+    }
+
+    fn seal(&mut self) {
         if self.checksums.per_block() {
             let computed = crc32c_around(!0, self.raw.as_bytes(), checksum_field());
             self.raw.s_checksum = computed.into();
         }
+    }
+
+    /// Whose log it is, as tags repeat it.
+    pub(super) fn uuid(&self) -> &[u8; 16] {
+        &self.raw.s_uuid
     }
 
     /// Writes it to its place.

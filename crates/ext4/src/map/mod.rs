@@ -1,15 +1,25 @@
 //! From a block of a file to a block of the filesystem, whichever way the inode keeps its map.
+//!
+//! What changes the map gets a handle and the inode's fields, held alone, and keeps the count of the file's blocks; the
+//! caller stores the inode, also after an error, since what was changed before it stays changed. Long changes stop where
+//! the handle has no room left, with the map good, and say [where](Progress) they go on.
 
 mod extent;
 mod indirect;
+mod space;
+#[cfg(test)]
+mod tests;
 
-use undercroft_vfs::{InodeFlags, Result};
+use undercroft_vfs::{Error, InodeFlags, Result};
 
+use crate::alloc::ALLOCATE_CREDITS;
 use crate::error::corrupt_inode;
 use crate::inode::Inode;
 use crate::journal::Overridden;
 use crate::numbers::{FileBlock, FsBlock};
+use crate::transaction::Handle;
 use crate::volume::Volume;
+pub(crate) use extent::seal_extent_node;
 
 /// One more than the largest number that a file block can have.
 const FILE_BLOCKS: u64 = 1 << 32;
@@ -18,6 +28,18 @@ const FILE_BLOCKS: u64 = 1 << 32;
 /// the size of the device is no bound.
 const MAX_PIECES: usize = 1 << 16;
 
+/// Runs of blocks that are removed between two questions for room. Each may lie in a group of its own.
+const BATCH: usize = 8;
+
+/// How far a change has come that may take more than one handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "what is not done goes on under another handle"]
+pub(crate) enum Progress {
+    Done,
+    /// The handle had no room left before this file block.
+    From(u64),
+}
+
 /// A run of file blocks that are mapped alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
@@ -25,6 +47,8 @@ pub(crate) struct Run {
     pub(crate) start: FileBlock,
     /// Blocks from there on; at least 1. May reach past the end of the file.
     pub(crate) len: u64,
+    /// Blocks before it that are known to be mapped alike, and so to lie before it on the device too.
+    pub(crate) before: u64,
     pub(crate) state: RunState,
 }
 
@@ -41,7 +65,7 @@ pub(crate) enum RunState {
 
 impl Run {
     fn hole(start: FileBlock, end: u64) -> Self {
-        Self { start, len: end - u64::from(start.0), state: RunState::Hole }
+        Self { start, len: end - u64::from(start.0), before: 0, state: RunState::Hole }
     }
 
     /// The same run cut to `len` blocks, if it is longer.
@@ -62,13 +86,14 @@ pub(crate) fn lookup(volume: &Volume, inode: &Inode, block: FileBlock) -> Result
     let (change, len) = change.lookup(block);
     let len = u64::from(len);
     Ok(match change {
-        Overridden::OnDisk => lookup_on_disk(volume, inode, block)?.at_most(len),
-        Overridden::Hole => Run { start: block, len, state: RunState::Hole },
+        // What lies before it may have been changed.
+        Overridden::OnDisk => Run { before: 0, ..lookup_on_disk(volume, inode, block)?.at_most(len) },
+        Overridden::Hole => Run { start: block, len, before: 0, state: RunState::Hole },
         Overridden::Mapped { pblk, unwritten: true } => {
-            Run { start: block, len, state: RunState::Unwritten(pblk) }
+            Run { start: block, len, before: 0, state: RunState::Unwritten(pblk) }
         }
         Overridden::Mapped { pblk, unwritten: false } => {
-            Run { start: block, len, state: RunState::Mapped(pblk) }
+            Run { start: block, len, before: 0, state: RunState::Mapped(pblk) }
         }
     })
 }
@@ -105,4 +130,170 @@ pub(crate) fn collect_whole(
         next += run.len;
     }
     Ok(pieces)
+}
+
+/// The map of a file without blocks, as `i_block` has it; `extents` says which kind.
+pub(crate) fn empty(extents: bool) -> [u8; 60] {
+    if extents { extent::empty_root() } else { [0; 60] }
+}
+
+/// One more than the largest number that a block of this file can have.
+pub(crate) fn limit(volume: &Volume, inode: &Inode) -> u64 {
+    limit_of_maps(volume, has_extents(inode))
+}
+
+/// The same of all maps with or without extents.
+pub(crate) fn limit_of_maps(volume: &Volume, extents: bool) -> u64 {
+    if extents { FILE_BLOCKS - 1 } else { indirect::limit(u64::from(volume.block_bytes() / 4)) }
+}
+
+/// Whether the map can say that a block was never written.
+pub(crate) fn has_extents(inode: &Inode) -> bool {
+    inode.flags.contains(InodeFlags::EXTENTS)
+}
+
+/// How many blocks one insertion, or the first step of another change, may change, those of the allocator included, and
+/// the inode not.
+pub(crate) fn credits(inode: &Inode) -> u32 {
+    ALLOCATE_CREDITS
+        + if has_extents(inode) { extent::credits(extent::depth(inode)) } else { indirect::CREDITS }
+}
+
+/// The same for the first step of a removal.
+pub(crate) fn remove_credits(inode: &Inode) -> u32 {
+    credits(inode) + BATCH as u32 * ALLOCATE_CREDITS
+}
+
+/// Inserts `count` blocks from `first` on, which are the caller's, where the file has a hole.
+///
+/// # Errors
+/// [`NoSpace`](Error::NoSpace) for the map itself, [`FileTooLarge`](Error::FileTooLarge): nothing has changed then, if
+/// there were no more than fit [one entry](max_run). Corruption; I/O failure.
+pub(crate) fn insert(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    at: FileBlock,
+    first: FsBlock,
+    count: u64,
+    written: bool,
+) -> Result<()> {
+    let at = u64::from(at.0);
+    if at + count > limit(handle.volume(), inode) {
+        return Err(Error::FileTooLarge);
+    }
+    if has_extents(inode) {
+        extent::insert(handle, inode, at, first, count, written)
+    } else if written {
+        indirect::insert(handle, inode, at, first, count)
+    } else {
+        Err(unsupported("space that was never written"))
+    }
+}
+
+/// The most blocks that are inserted all at once or not at all.
+pub(crate) fn max_run(written: bool) -> u64 {
+    extent::max_len(written)
+}
+
+/// Takes the blocks of the file from `from` on and before `to` out of it and frees them. With `metadata` they may be in
+/// the log.
+///
+/// # Errors
+/// No space to cut an extent in two; corruption; I/O failure.
+pub(crate) fn remove(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    from: u64,
+    to: u64,
+    metadata: bool,
+) -> Result<Progress> {
+    let to = to.min(FILE_BLOCKS);
+    if has_extents(inode) {
+        extent::remove(handle, inode, from, to, metadata)
+    } else {
+        indirect::remove(handle, inode, from, to, metadata)
+    }
+}
+
+/// Marks what is mapped from `from` on and before `to` as written or as never written. Holes stay holes.
+///
+/// # Errors
+/// No space to cut an extent in two; corruption; I/O failure.
+pub(crate) fn mark(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    from: u64,
+    to: u64,
+    written: bool,
+) -> Result<Progress> {
+    match has_extents(inode) {
+        true => extent::mark(handle, inode, from, to.min(FILE_BLOCKS), written),
+        // All there is was written.
+        false if written => Ok(Progress::Done),
+        false => Err(unsupported("space that was never written")),
+    }
+}
+
+/// Moves what lies from `from` on down by `by` blocks, into a hole.
+///
+/// # Errors
+/// Corruption; I/O failure.
+pub(crate) fn shift_down(handle: &Handle<'_>, inode: &mut Inode, from: u64, by: u64) -> Result<Progress> {
+    if !has_extents(inode) {
+        return Err(unsupported("moving what is in a file"));
+    }
+    extent::shift_down(handle, inode, from, by)
+}
+
+/// Moves what lies from `from` on and before `to` up by `by` blocks. If it is not done, the rest lies between `from` and
+/// the block that it says. No extent may [straddle](split_at) `from`.
+///
+/// # Errors
+/// Corruption; I/O failure.
+pub(crate) fn shift_up(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    from: u64,
+    to: u64,
+    by: u64,
+) -> Result<Progress> {
+    if !has_extents(inode) {
+        return Err(unsupported("moving what is in a file"));
+    }
+    extent::shift_up(handle, inode, from, to.min(FILE_BLOCKS), by)
+}
+
+/// Cuts the extent in two in which the file block lies, unless one begins with it.
+///
+/// # Errors
+/// No space for it; corruption; I/O failure.
+pub(crate) fn split_at(handle: &Handle<'_>, inode: &mut Inode, at: u64) -> Result<()> {
+    if has_extents(inode) { extent::split_at(handle, inode, at) } else { Ok(()) }
+}
+
+/// Gives a file another block, which is metadata: of a directory, or a symbolic link's target.
+///
+/// # Errors
+/// [`NoSpace`](Error::NoSpace): nothing has changed then. Corruption; I/O failure.
+pub(crate) fn grow(handle: &Handle<'_>, inode: &mut Inode, at: FileBlock) -> Result<FsBlock> {
+    let volume = handle.volume();
+    let goal = match at.0.checked_sub(1).map(|before| lookup(volume, inode, FileBlock(before))).transpose()? {
+        Some(Run { state: RunState::Mapped(before), .. }) => FsBlock(before.0 + 1),
+        _ => space::goal(volume, inode)?,
+    };
+    let block = space::allocate_metadata(handle, inode, goal)?;
+    // Counted with the insertion.
+    inode.sectors -= space::sectors(volume, 1);
+    match insert(handle, inode, at, block, 1, true) {
+        Ok(()) => Ok(block),
+        Err(error) => {
+            inode.sectors += space::sectors(volume, 1);
+            space::unallocate_metadata(handle, inode, block)?;
+            Err(error)
+        }
+    }
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::Unsupported(format!("{what}, in a file with a block map").into())
 }

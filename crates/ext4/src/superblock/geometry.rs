@@ -202,6 +202,11 @@ impl Geometry {
         self.blocks_per_group
     }
 
+    /// Units of allocation in every group but perhaps the last: what one block bitmap counts.
+    pub(crate) fn clusters_per_group(&self) -> u32 {
+        self.clusters_per_group
+    }
+
     /// Inodes, used or not.
     #[must_use]
     pub fn inodes(&self) -> u32 {
@@ -263,6 +268,11 @@ impl Geometry {
             after_superblock += 1;
         }
         (FsBlock(self.group_start(first_of_meta).0 + after_superblock), byte)
+    }
+
+    /// Blocks of group descriptors that lie together after each copy of the superblock.
+    pub(crate) fn descriptor_blocks_before_meta_groups(&self) -> u32 {
+        self.groups.div_ceil(self.descriptors_per_block()).min(self.first_meta_group)
     }
 
     pub(crate) fn descriptors_per_block(&self) -> u32 {

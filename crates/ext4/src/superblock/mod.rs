@@ -5,6 +5,7 @@
 //! size. Free counts are hints, as they are for Linux: the group descriptors' are better.
 
 mod geometry;
+mod mark;
 mod raw;
 mod state;
 
@@ -16,13 +17,17 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::checksum::crc32c;
 use crate::error::corrupt;
 use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::numbers::FsBlock;
+use crate::transaction::{Handle, Seal};
+use crate::volume::Volume;
 pub use geometry::Geometry;
+pub(crate) use mark::{ErrorRecord, Recorded, mark_clean, mark_failed, mark_in_use};
 pub(crate) use raw::RawSuperblock;
 pub use state::State;
 
 /// Where the primary superblock lies, in bytes.
-const SUPERBLOCK_OFFSET: u64 = 1024;
-const MAGIC: u16 = 0xEF53;
+pub(crate) const SUPERBLOCK_OFFSET: u64 = 1024;
+pub(crate) const MAGIC: u16 = 0xEF53;
 
 /// Revision 0 has fixed values where later ones have fields.
 const REVISION_ORIGINAL: u32 = 0;
@@ -82,6 +87,14 @@ impl Superblock {
         let Ok(raw) = RawSuperblock::read_from_bytes(bytes) else {
             return Err(corrupt("superblock", "too short"));
         };
+        Self::from_raw(raw, device_bytes)
+    }
+
+    /// Judges a superblock that need not be on a device.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub(crate) fn from_raw(raw: RawSuperblock, device_bytes: u64) -> Result<Self> {
         let magic = raw.s_magic.get();
         if magic != MAGIC {
             let detail =
@@ -298,6 +311,35 @@ impl Superblock {
     pub(crate) fn raw(&self) -> &RawSuperblock {
         &self.raw
     }
+}
+
+/// Puts the checksum into the primary superblock, which lies within the block `bytes`.
+pub(crate) fn seal(volume: &Volume, bytes: &mut [u8]) {
+    let at = place_in_block(volume);
+    let end = at + size_of::<RawSuperblock>();
+    let sum = crc32c(!0, &bytes[at..end - 4]);
+    bytes[end - 4..end].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Changes the primary superblock. What [`Superblock`] tells stays what was found when the filesystem was opened.
+///
+/// # Errors
+/// I/O failure.
+pub(crate) fn change<R>(handle: &Handle<'_>, change: impl FnOnce(&mut RawSuperblock) -> R) -> Result<R> {
+    let volume = handle.volume();
+    let home = FsBlock(SUPERBLOCK_OFFSET / u64::from(volume.block_bytes()));
+    let at = place_in_block(volume);
+    handle.change(home, Seal::Superblock, |bytes| {
+        match RawSuperblock::mut_from_bytes(&mut bytes[at..at + size_of::<RawSuperblock>()]) {
+            Ok(raw) => change(raw),
+            Err(_) => unreachable!("a superblock fits where it is, in a block of any size"),
+        }
+    })
+}
+
+/// The byte at which the primary superblock begins in its block.
+fn place_in_block(volume: &Volume) -> usize {
+    (SUPERBLOCK_OFFSET % u64::from(volume.block_bytes())) as usize
 }
 
 fn until_nul(bytes: &[u8]) -> &[u8] {

@@ -11,13 +11,13 @@ use crate::error::Verdict;
 
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawEntry {
-    e_name_len: u8,
-    e_name_index: u8,
-    e_value_offs: U16,
-    e_value_inum: U32,
-    e_value_size: U32,
-    e_hash: U32,
+pub(super) struct RawEntry {
+    pub(super) e_name_len: u8,
+    pub(super) e_name_index: u8,
+    pub(super) e_value_offs: U16,
+    pub(super) e_value_inum: U32,
+    pub(super) e_value_size: U32,
+    pub(super) e_hash: U32,
 }
 
 const HEADER_BYTES: usize = size_of::<RawEntry>();
@@ -31,18 +31,18 @@ pub(super) const VALUE_MAX_BYTES: u32 = 1 << 16;
 
 /// One attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry<'a> {
+pub(crate) struct Entry<'a> {
     /// Stands for the name's beginning.
-    pub(super) index: u8,
+    pub(crate) index: u8,
     /// The rest of the name.
-    pub(super) name: &'a [u8],
-    pub(super) value: Value<'a>,
-    pub(super) hash: u32,
+    pub(crate) name: &'a [u8],
+    pub(crate) value: Value<'a>,
+    pub(crate) hash: u32,
 }
 
 /// Where a value lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     /// Beside the entry.
     Here(&'a [u8]),
     /// It is the content of this inode, and this many bytes long, at most [`VALUE_MAX_BYTES`].
@@ -51,14 +51,14 @@ pub(super) enum Value<'a> {
 
 /// A list of attributes that has been judged.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Attributes<'a> {
+pub(crate) struct Attributes<'a> {
     bytes: &'a [u8],
     first: usize,
 }
 
 impl<'a> Attributes<'a> {
     /// Judges the list that begins at byte `first`. Values lie after it, at offsets into `bytes`.
-    pub(super) fn judge(bytes: &'a [u8], first: usize) -> Verdict<Self> {
+    pub(crate) fn judge(bytes: &'a [u8], first: usize) -> Verdict<Self> {
         // Values must not reach into the list, so its end comes first.
         let mut end = first;
         while let Some((raw, after)) = raw_entry(bytes, end)? {
@@ -98,7 +98,7 @@ impl<'a> Attributes<'a> {
         Ok(())
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Entry<'a>> + Clone + use<'a> {
         let Self { bytes, first } = *self;
         let mut at = first;
         std::iter::from_fn(move || {
@@ -122,7 +122,7 @@ impl<'a> Attributes<'a> {
         })
     }
 
-    pub(super) fn find(&self, index: u8, name: &[u8]) -> Option<Entry<'a>> {
+    pub(crate) fn find(&self, index: u8, name: &[u8]) -> Option<Entry<'a>> {
         self.iter().find(|entry| entry.index == index && entry.name == name)
     }
 }
@@ -147,12 +147,23 @@ fn raw_entry(bytes: &[u8], at: usize) -> Verdict<Option<(&RawEntry, usize)>> {
 
 /// The hash of an entry: of its name, and of the words of its value. Machines with signed `char` used to hash
 /// names that are not ASCII another way, so there may be two right answers.
-pub(super) fn entry_hashes(name: &[u8], words: &[u32]) -> [u32; 2] {
+pub(crate) fn entry_hashes(name: &[u8], words: &[u32]) -> [u32; 2] {
     let hash = |widen: fn(u8) -> u32| {
         let hash = name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ widen(byte));
         words.iter().fold(hash, |hash, word| hash.rotate_left(16) ^ word)
     };
     [hash(u32::from), hash(|byte| byte.cast_signed() as u32)]
+}
+
+/// The hash of an entry of a block, as Linux writes it: words of a value are little-endian, the last one filled up with
+/// zeroes.
+pub(super) fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
+    let words = value.chunks(4).map(|chunk| {
+        let mut word = [0; 4];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u32::from_le_bytes(word)
+    });
+    words.fold(entry_hashes(name, &[])[0], |hash, word| hash.rotate_left(16) ^ word)
 }
 
 #[cfg(test)]

@@ -3,13 +3,23 @@
 //! Attributes in the inode come first, as Linux has them. Names are stored as a number for the beginning
 //! (`name`) and the rest; access control lists are stored in a compact form (`acl`); large values may have an
 //! inode of their own (`value_inode`). Each list is judged as a whole before anything in it is believed.
+//!
+//! A change (`set`) writes the lists that it touches anew (`list`), and sees to the block (`home`, `shared`) and to the
+//! inodes that hold values (`uses`).
 
 mod acl;
 mod block;
 mod entry;
+mod home;
+mod list;
 mod name;
+mod set;
+mod shared;
+mod uses;
 mod value_inode;
 
+#[cfg(test)]
+mod change_tests;
 #[cfg(test)]
 mod tests;
 
@@ -22,8 +32,12 @@ use crate::inode::Inode;
 use crate::numbers::FsBlock;
 use crate::volume::Volume;
 use block::AttributeBlock;
-use entry::{Attributes, Entry, Value};
+pub(crate) use block::seal_block;
+use entry::Entry;
+pub(crate) use entry::{Attributes, Value, entry_hashes};
 pub(crate) use name::INDEX_SYSTEM;
+pub(crate) use set::{credits, release, remove_inline_data, set};
+pub(crate) use shared::SharedBlocks;
 
 const STRUCTURE_IN_INODE: &str = "extended attributes";
 /// Begins the attributes in an inode.

@@ -15,6 +15,8 @@ pub(super) struct Prefix {
     is_whole: bool,
     /// Whether Linux lists such names.
     pub(super) is_listed: bool,
+    /// Whether Linux takes such names.
+    is_settable: bool,
 }
 
 pub(super) const INDEX_ACL_ACCESS: u8 = 2;
@@ -22,14 +24,26 @@ pub(super) const INDEX_ACL_DEFAULT: u8 = 3;
 
 /// Indices without a line here (Lustre's, inline data, the encryption context) have no name outside.
 const PREFIXES: &[Prefix] = &[
-    Prefix { index: 1, text: b"user.", is_whole: false, is_listed: true },
-    Prefix { index: INDEX_ACL_ACCESS, text: b"system.posix_acl_access", is_whole: true, is_listed: true },
-    Prefix { index: INDEX_ACL_DEFAULT, text: b"system.posix_acl_default", is_whole: true, is_listed: true },
-    Prefix { index: 4, text: b"trusted.", is_whole: false, is_listed: true },
-    Prefix { index: 6, text: b"security.", is_whole: false, is_listed: true },
+    Prefix { index: 1, text: b"user.", is_whole: false, is_listed: true, is_settable: true },
+    Prefix {
+        index: INDEX_ACL_ACCESS,
+        text: b"system.posix_acl_access",
+        is_whole: true,
+        is_listed: true,
+        is_settable: true,
+    },
+    Prefix {
+        index: INDEX_ACL_DEFAULT,
+        text: b"system.posix_acl_default",
+        is_whole: true,
+        is_listed: true,
+        is_settable: true,
+    },
+    Prefix { index: 4, text: b"trusted.", is_whole: false, is_listed: true, is_settable: true },
+    Prefix { index: 6, text: b"security.", is_whole: false, is_listed: true, is_settable: true },
     // Linux as released has no such attributes, so it does not list them.
-    Prefix { index: 8, text: b"system.richacl", is_whole: true, is_listed: false },
-    Prefix { index: 10, text: b"gnu.", is_whole: false, is_listed: true },
+    Prefix { index: 8, text: b"system.richacl", is_whole: true, is_listed: false, is_settable: false },
+    Prefix { index: 10, text: b"gnu.", is_whole: false, is_listed: true, is_settable: false },
 ];
 
 /// How a full name is stored: an index and the rest. `None` for a name that no attribute can have.
@@ -38,6 +52,12 @@ pub(super) fn split(full: &[u8]) -> Option<(u8, &[u8])> {
         let rest = full.strip_prefix(prefix.text)?;
         (rest.is_empty() == prefix.is_whole).then_some((prefix.index, rest))
     })
+}
+
+/// How a full name that attributes are set by is stored. `None` for a name that Linux does not take.
+pub(super) fn split_settable(full: &[u8]) -> Option<(u8, &[u8])> {
+    let (index, rest) = split(full)?;
+    PREFIXES.iter().any(|prefix| prefix.index == index && prefix.is_settable).then_some((index, rest))
 }
 
 /// The full name of what is stored so, if Linux lists it.
@@ -70,5 +90,9 @@ mod tests {
         assert_eq!(join_listed(9, b"c"), None);
         assert_eq!(join_listed(2, b"rest"), None);
         assert_eq!(split(b"system.richacl"), Some((8, &b""[..])));
+        for full in [&b"system.richacl"[..], b"gnu.x", b"system.data", b"other.x"] {
+            assert_eq!(split_settable(full), None, "{full:?}");
+        }
+        assert_eq!(split_settable(b"security.x"), Some((6, &b"x"[..])));
     }
 }

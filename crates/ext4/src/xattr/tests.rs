@@ -76,8 +76,9 @@ fn scribble_and_look(
     let inode = inode.unwrap();
     let block = inode.xattr_block.0 * 1024;
     let Location { block: home, byte, .. } = crate::inode::locate(&volume, inode.number).unwrap();
-    let tail = home.0 * 1024 + byte as u64 + u64::from(inode.inline_xattr_start);
-    let tail_bytes = 256 - u64::from(inode.inline_xattr_start);
+    let tail_at = 128 + u64::from(inode.extra_bytes);
+    let tail = home.0 * 1024 + byte as u64 + tail_at;
+    let tail_bytes = 256 - tail_at;
     let mut names: Vec<_> = list(&volume, &inode).unwrap();
     names.sort_unstable();
     let mut expected: Vec<_> = attributes().iter().map(|(name, _)| name.as_bytes().to_vec()).collect();

@@ -103,6 +103,8 @@ bitflags::bitflags! {
         const DIRECT_IO_ALLOW_MMAP = 1 << 36;
         /// Mounts that map users.
         const ALLOW_IDMAP = 1 << 40;
+        /// Requests come over io_uring.
+        const OVER_IO_URING = 1 << 41;
     }
 
     /// How an opened file is treated.

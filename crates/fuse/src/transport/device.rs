@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::ioctl::{Setter, ioctl, opcode};
 
@@ -12,6 +13,17 @@ const DEVICE: &str = "/dev/fuse";
 /// A connection to the kernel, or another descriptor for the same.
 #[derive(Debug)]
 pub(crate) struct Device(OwnedFd);
+
+/// What came of asking for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    /// A request of so many bytes.
+    Request(usize),
+    /// None now; one may come.
+    Nothing,
+    /// None ever: the mount is gone.
+    Gone,
+}
 
 impl Device {
     /// Opens the device for a new connection.
@@ -33,17 +45,21 @@ impl Device {
         Ok(other)
     }
 
-    /// Waits for a request and tells its length; `None` when the mount is gone.
-    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        loop {
-            match rustix::io::read(&self.0, &mut *buffer) {
-                Ok(len) => return Ok(Some(len)),
-                // The first says that a request was interrupted before it was read.
-                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                Err(Errno::NODEV) => return Ok(None),
-                Err(errno) => return Err(errno.into()),
-            }
+    /// Takes a request, and waits for one unless told not to.
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        match rustix::io::read(&self.0, &mut *buffer) {
+            Ok(len) => Ok(Received::Request(len)),
+            // The first says that a request was interrupted before it was read.
+            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => Ok(Received::Nothing),
+            Err(Errno::NODEV) => Ok(Received::Gone),
+            Err(errno) => Err(errno.into()),
         }
+    }
+
+    /// Whether [`receive`](Self::receive) waits, as it does at first. Says so to everybody who has the descriptor.
+    pub(super) fn set_waiting(&self, waiting: bool) -> io::Result<()> {
+        let flags = if waiting { OFlags::empty() } else { OFlags::NONBLOCK };
+        Ok(fcntl_setfl(&self.0, flags)?)
     }
 
     /// Sends a reply.

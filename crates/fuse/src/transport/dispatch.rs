@@ -85,30 +85,35 @@ impl Dispatcher {
     ///
     /// # Errors
     /// When the kernel sends what is no request.
-    pub(super) fn answer<'a>(&self, bytes: &[u8], reply: &'a mut Reply) -> io::Result<Next<'a>> {
-        let mut request =
+    pub(super) fn answer<'a>(&self, bytes: &[u8], reply: &'a mut Reply<'_>) -> io::Result<Next<'a>> {
+        let request =
             Request::parse(bytes).map_err(|_| io::Error::other("the kernel sent half a request"))?;
+        Ok(self.answer_request(request, reply))
+    }
+
+    /// Answers a request.
+    pub(super) fn answer_request<'a>(&self, mut request: Request<'_>, reply: &'a mut Reply<'_>) -> Next<'a> {
         reply.clear();
         let answered = match request.opcode() {
             Opcode::FORGET | Opcode::BATCH_FORGET => {
                 // Nobody waits for an answer, so a malformed one is dropped.
                 let _ = self.forget(&mut request);
-                return Ok(Next::Nothing);
+                return Next::Nothing;
             }
             _ => self.dispatch(&mut request, reply),
         };
         let refused = match answered {
-            Ok(()) => return Ok(Next::Reply(reply.finish(request.unique()))),
+            Ok(()) => return Next::Reply(reply.finish(request.unique())),
             Err(Refusal::Number(errno)) => errno,
             Err(Refusal::Filesystem(error)) => {
                 self.server.report(&error);
                 errno(&error)
             }
         };
-        Ok(Next::Reply(reply.refuse(request.unique(), refused)))
+        Next::Reply(reply.refuse(request.unique(), refused))
     }
 
-    fn dispatch(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn dispatch(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         match request.opcode() {
             Opcode::LOOKUP => self.lookup(request, reply),
             Opcode::GETATTR => {
@@ -202,7 +207,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn lookup(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn lookup(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         match self.server.lookup(request.node(), request.take_name()?) {
             Ok(entry) => reply.push(&self.timeouts.entry(&entry)),
             // An entry without an inode lets the kernel remember that there is none.
@@ -212,12 +217,12 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn push_entry(&self, reply: &mut Reply, entry: &Entry) -> Answered {
+    fn push_entry(&self, reply: &mut Reply<'_>, entry: &Entry) -> Answered {
         reply.push(&self.timeouts.entry(entry));
         Ok(())
     }
 
-    fn set_attr(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn set_attr(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let new: SetAttrIn = request.take()?;
         let valid = SetAttrValid::from_bits_retain(new.valid);
         let given = |flag: SetAttrValid| valid.contains(flag);
@@ -246,14 +251,14 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn symlink(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn symlink(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let name = request.take_name()?;
         let target = request.take_name()?;
         let object = NewObject { kind: NewKind::Symlink(target), permissions: 0o777, umask: 0 };
         self.push_entry(reply, &self.server.create(request.caller(), request.node(), name, &object)?)
     }
 
-    fn mknod(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn mknod(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         use undercroft_vfs::FileType;
 
         let MknodIn { mode, rdev, umask, .. } = request.take()?;
@@ -273,7 +278,7 @@ impl Dispatcher {
         self.push_entry(reply, &self.server.create(request.caller(), request.node(), name, &object)?)
     }
 
-    fn mkdir(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn mkdir(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let MkdirIn { mode, umask } = request.take()?;
         let permissions = mode as u16 & 0o7777;
         let object = NewObject { kind: NewKind::Directory, permissions, umask: umask as u16 };
@@ -281,7 +286,7 @@ impl Dispatcher {
         self.push_entry(reply, &self.server.create(request.caller(), request.node(), name, &object)?)
     }
 
-    fn create(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn create(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let CreateIn { flags, mode, umask, .. } = request.take()?;
         let permissions = mode as u16 & 0o7777;
         let object = NewObject { kind: NewKind::Regular, permissions, umask: umask as u16 };
@@ -289,7 +294,7 @@ impl Dispatcher {
         self.push_created(reply, &self.server.create_or_open(caller, dir, name, &object, flags)?)
     }
 
-    fn create_unnamed(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn create_unnamed(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let CreateIn { mode, umask, .. } = request.take()?;
         let (permissions, umask) = (mode as u16 & 0o7777, umask as u16);
         let created = self.server.create_unnamed(request.caller(), request.node(), permissions, umask)?;
@@ -297,13 +302,13 @@ impl Dispatcher {
     }
 
     /// An inode that is opened with its creation.
-    fn push_created(&self, reply: &mut Reply, entry: &Entry) -> Answered {
+    fn push_created(&self, reply: &mut Reply<'_>, entry: &Entry) -> Answered {
         self.push_entry(reply, entry)?;
         reply.push(&opened(self.opened.unwrap_or(OpenedFlags::KEEP_CACHE)));
         Ok(())
     }
 
-    fn link(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn link(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let LinkIn { oldnodeid } = request.take()?;
         let old = crate::nodes::NodeId(oldnodeid);
         let name = request.take_name()?;
@@ -316,7 +321,7 @@ impl Dispatcher {
         Ok(self.server.rename(request.caller(), (from, name), (to, to_name), flags)?)
     }
 
-    fn open(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn open(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let OpenIn { flags, .. } = request.take()?;
         // Said once; from then on the kernel opens files by itself.
         let Some(how) = self.opened else { return Err(Refusal::Number(Errno::NOSYS)) };
@@ -328,7 +333,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn open_dir(&self, reply: &mut Reply) -> Answered {
+    fn open_dir(&self, reply: &mut Reply<'_>) -> Answered {
         // Nothing is kept for an open directory, and what the kernel has listed stays good until it changes
         // something itself.
         if self.agreed.contains(InitFlags::NO_OPENDIR_SUPPORT) {
@@ -338,7 +343,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn read(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn read(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let ReadIn { offset, size, .. } = request.take()?;
         let room = reply.room(size.min(REQUEST_BYTES) as usize);
         let len = self.server.read(request.node(), offset, room)?;
@@ -346,7 +351,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn list(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn list(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let ReadIn { offset, size, .. } = request.take()?;
         let room = size as usize;
         let listed =
@@ -354,7 +359,7 @@ impl Dispatcher {
         Ok(listed?)
     }
 
-    fn list_with_details(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn list_with_details(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let ReadIn { offset, size, .. } = request.take()?;
         let room = size as usize;
         // A listing hands out names and attributes as one, so the shorter of both times holds.
@@ -371,7 +376,7 @@ impl Dispatcher {
         Ok(listed?)
     }
 
-    fn write(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn write(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let WriteIn { offset, size, write_flags, flags, .. } = request.take()?;
         let data = request.take_bytes(size)?;
         let how = WriteHow {
@@ -384,7 +389,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn seek(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn seek(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         // The kernel asks without having written what it has cached, so the answer could not be right. Said once,
         // and it takes all of a file for data.
         if self.agreed.contains(InitFlags::WRITEBACK_CACHE) {
@@ -402,7 +407,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn copy_range(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn copy_range(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let CopyFileRangeIn { off_in, nodeid_out, off_out, len, .. } = request.take()?;
         let long = request.opcode() == Opcode::COPY_FILE_RANGE_64;
         let len = if long { len } else { len.min(COPY_MAX_BYTES) };
@@ -429,7 +434,7 @@ impl Dispatcher {
         Ok(self.server.set_xattr(request.caller(), request.node(), name, value, flags, drop_group_id)?)
     }
 
-    fn ioctl(&self, request: &mut Request<'_>, reply: &mut Reply) -> Answered {
+    fn ioctl(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let IoctlIn { cmd, arg, in_size, out_size, .. } = request.take()?;
         let input = request.take_bytes(in_size)?;
         let answer = self.server.ioctl(request.caller(), request.node(), cmd, arg, input)?;
@@ -446,7 +451,7 @@ fn opened(flags: OpenedFlags) -> OpenOut {
 }
 
 /// Answers with as many bytes as there are, or, if there is no room at all, with their number.
-fn push_sized(reply: &mut Reply, bytes: &[u8], room: u32) -> Answered {
+fn push_sized(reply: &mut Reply<'_>, bytes: &[u8], room: u32) -> Answered {
     let len = u32::try_from(bytes.len()).map_err(|_| Refusal::Number(Errno::TOOBIG))?;
     if room == 0 {
         reply.push(&GetXattrOut { size: len, padding: 0 });

@@ -137,7 +137,7 @@ pub(super) fn statfs_out(space: &StatFs) -> StatfsOut {
 /// Adds a name to a listing, unless the reply would become longer than `room`. With `entry`, it is a name of a
 /// listing with attributes.
 pub(super) fn push_listed(
-    reply: &mut Reply,
+    reply: &mut Reply<'_>,
     room: usize,
     listed: &Listed<'_>,
     entry: Option<&EntryOut>,

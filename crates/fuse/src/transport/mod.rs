@@ -11,10 +11,15 @@
 //! | `request`   | taking a request apart                               |
 //! | `reply`     | putting a reply together                             |
 //! | `encode`    | attributes and names in the kernel's terms           |
+//! | `watch`     | waiting for requests                                 |
+//! | `ring`      | requests over io_uring                               |
 //! | `negotiate` | the first message                                    |
 //! | `dispatch`  | which request is answered by what                    |
 //!
-//! Not done: replies without copying (`splice`) and io_uring.
+//! Where the kernel offers it and the system has rings, requests come over io_uring instead, see `ring`; what is told
+//! here of event loops is then true of those that the kernel sends over the device even so.
+//!
+//! Not done: replies without copying (`splice`).
 
 mod abi;
 mod device;
@@ -23,8 +28,11 @@ mod encode;
 mod negotiate;
 mod reply;
 mod request;
+mod ring;
+mod watch;
 
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
@@ -33,8 +41,10 @@ pub(crate) use device::Device;
 
 use crate::MountOptions;
 use crate::server::Server;
+use abi::InitFlags;
 use dispatch::{Dispatcher, Next};
 use reply::Reply;
+use watch::{Watch, Watcher};
 
 /// Largest read and write: 256 pages, the most that an ordinary kernel allows.
 const REQUEST_BYTES: u32 = 1 << 20;
@@ -52,29 +62,42 @@ pub(crate) struct Connection {
     device: Device,
     dispatcher: Dispatcher,
     loops: usize,
+    /// Where requests come over io_uring.
+    rings: Option<ring::Plan>,
 }
 
 impl Connection {
     /// Agrees with the kernel on how to talk. When this returns, the mount answers.
     pub(crate) fn open(fd: OwnedFd, server: Arc<Server>, options: &MountOptions) -> io::Result<Self> {
         let device = Device::from(fd);
-        let agreed = negotiate::negotiate(&device, options)?;
+        let loops = options.threads.get();
+        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let rings = if options.io_uring { ring::Plan::new(loops.div_ceil(processors)) } else { None };
+        let agreed = negotiate::negotiate(&device, options, rings.is_some())?;
+        let rings = rings.filter(|_| agreed.contains(InitFlags::OVER_IO_URING));
         let dispatcher = Dispatcher::new(server, options, agreed);
-        Ok(Self { device, dispatcher, loops: options.threads.get() })
+        Ok(Self { device, dispatcher, loops: if rings.is_some() { 1 } else { loops }, rings })
     }
 
     /// Serves until the mount is gone.
     pub(crate) fn run(self) -> io::Result<()> {
-        let Self { device, dispatcher, loops } = self;
+        let Self { device, dispatcher, loops, rings } = self;
         // Where the device may not be opened again, as for some users, all loops read from one descriptor.
         let others: Vec<Option<Device>> = (1..loops).map(|_| device.another().ok()).collect();
+        let watch = Watch::new();
         thread::scope(|scope| {
             let mut running = Vec::with_capacity(loops);
             for (index, own) in others.iter().chain([&None]).enumerate() {
-                let (device, dispatcher) = (own.as_ref().unwrap_or(&device), &dispatcher);
-                let serve = move || serve(device, dispatcher);
+                let (shared, dispatcher, watch) = (&device, &dispatcher, &watch);
+                let serve = move || match own {
+                    Some(own) => serve(own, Some(watch), dispatcher),
+                    None => serve(shared, None, dispatcher),
+                };
                 running
                     .push(thread::Builder::new().name(format!("fuse-{index}")).spawn_scoped(scope, serve)?);
+            }
+            if let Some(rings) = rings {
+                running.extend(rings.start(scope, &device, &dispatcher)?);
             }
             let ended = running.into_iter().map(|running| {
                 running.join().unwrap_or_else(|_| Err(io::Error::other("an event loop panicked")))
@@ -85,10 +108,11 @@ impl Connection {
 }
 
 /// One event loop.
-fn serve(device: &Device, dispatcher: &Dispatcher) -> io::Result<()> {
+fn serve(device: &Device, watch: Option<&Watch>, dispatcher: &Dispatcher) -> io::Result<()> {
+    let mut watcher = Watcher::new(device, watch);
     let mut buffer = buffer();
     let mut reply = Reply::new();
-    while let Some(len) = device.receive(&mut buffer)? {
+    while let Some(len) = watcher.receive(&mut buffer)? {
         match dispatcher.answer(&buffer[..len], &mut reply)? {
             Next::Reply(bytes) => device.send(bytes)?,
             Next::Nothing => {}

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::abi::{InitFlags, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, Opcode};
-use super::device::Device;
+use super::device::{Device, Received};
 use super::reply::Reply;
 use super::request::Request;
 use super::{REQUEST_BYTES, buffer};
@@ -20,13 +20,20 @@ const TIME_GRANULARITY_NS: u32 = 1;
 
 const PAGE_BYTES: u32 = 4096;
 
-/// Agrees with the kernel on how to talk, and tells what was agreed.
-pub(super) fn negotiate(device: &Device, options: &MountOptions) -> io::Result<InitFlags> {
+/// Agrees with the kernel on how to talk, and tells what was agreed. `rings` tells whether there can be rings: once they
+/// are agreed on, the kernel waits for them.
+pub(super) fn negotiate(device: &Device, options: &MountOptions, rings: bool) -> io::Result<InitFlags> {
     let mut buffer = buffer();
     let mut reply = Reply::new();
     loop {
-        let gone = || io::Error::new(io::ErrorKind::NotConnected, "the mount went before it was served");
-        let len = device.receive(&mut buffer)?.ok_or_else(gone)?;
+        let len = match device.receive(&mut buffer)? {
+            Received::Request(len) => len,
+            Received::Nothing => continue,
+            Received::Gone => {
+                let gone = "the mount went before it was served";
+                return Err(io::Error::new(io::ErrorKind::NotConnected, gone));
+            }
+        };
         let strange = || io::Error::other("the kernel's first message is not FUSE's");
         let mut request = Request::parse(&buffer[..len]).map_err(|_| strange())?;
         if request.opcode() != Opcode::INIT {
@@ -48,7 +55,7 @@ pub(super) fn negotiate(device: &Device, options: &MountOptions) -> io::Result<I
             )));
         }
         let offered = InitFlags::from_bits_retain(u64::from(offer.flags) | u64::from(offer.flags2) << 32);
-        let agreed = wanted(options) & offered;
+        let agreed = wanted(options, rings) & offered;
         let bits = (agreed | InitFlags::INIT_EXT).bits();
         reply.clear();
         reply.push(&InitOut {
@@ -82,7 +89,7 @@ fn offer(request: &mut Request<'_>) -> Option<InitIn> {
 }
 
 /// What this mount would like to have.
-fn wanted(options: &MountOptions) -> InitFlags {
+fn wanted(options: &MountOptions, rings: bool) -> InitFlags {
     let mut wanted = InitFlags::ASYNC_READ
         | InitFlags::EXPORT_SUPPORT
         | InitFlags::BIG_WRITES
@@ -105,5 +112,6 @@ fn wanted(options: &MountOptions) -> InitFlags {
         wanted.set(InitFlags::WRITEBACK_CACHE, options.writeback_cache);
     }
     wanted.set(InitFlags::DIRECT_IO_ALLOW_MMAP, options.direct_io);
+    wanted.set(InitFlags::OVER_IO_URING, rings);
     wanted
 }

@@ -10,6 +10,8 @@ use crate::nodes::NodeId;
 pub(super) struct Request<'a> {
     header: InHeader,
     rest: &'a [u8],
+    /// What follows when that is used up: where a request comes in two parts, arguments do not lie across.
+    next: &'a [u8],
 }
 
 /// The request is shorter than its kind says.
@@ -26,7 +28,19 @@ impl<'a> Request<'a> {
         // Extensions come last, and none was asked for.
         let extensions = usize::from(header.total_extlen) * 8;
         let rest = rest.len().checked_sub(extensions).and_then(|len| rest.get(..len)).ok_or(Malformed)?;
-        Ok(Self { header, rest })
+        Ok(Self { header, rest, next: &[] })
+    }
+
+    /// A request whose header, first structure and further arguments lie in places of their own. The first two have room
+    /// to spare; how long the structure is tells the header.
+    pub(super) fn parse_parts(header: &[u8], first: &'a [u8], further: &'a [u8]) -> Result<Self, Malformed> {
+        let (header, _) = InHeader::read_from_prefix(header).map_err(|_| Malformed)?;
+        let arguments = (header.len as usize).checked_sub(size_of::<InHeader>()).ok_or(Malformed)?;
+        let first_bytes = arguments.checked_sub(further.len()).ok_or(Malformed)?;
+        let first = first.get(..first_bytes).ok_or(Malformed)?;
+        let extensions = usize::from(header.total_extlen) * 8;
+        let further_bytes = further.len().checked_sub(extensions).ok_or(Malformed)?;
+        Ok(Self { header, rest: first, next: &further[..further_bytes] })
     }
 
     pub(super) fn opcode(&self) -> Opcode {
@@ -47,8 +61,16 @@ impl<'a> Request<'a> {
         Caller { uid: self.header.uid, gid: self.header.gid, thread: self.header.pid }
     }
 
+    /// Goes on to the next part where the first is used up.
+    fn advance(&mut self) {
+        if self.rest.is_empty() {
+            self.rest = std::mem::take(&mut self.next);
+        }
+    }
+
     /// Takes a structure from the front of the arguments.
     pub(super) fn take<T: FromBytes>(&mut self) -> Result<T, Malformed> {
+        self.advance();
         let (taken, rest) = T::read_from_prefix(self.rest).map_err(|_| Malformed)?;
         self.rest = rest;
         Ok(taken)
@@ -56,6 +78,7 @@ impl<'a> Request<'a> {
 
     /// Takes a name, which ends with a NUL.
     pub(super) fn take_name(&mut self) -> Result<&'a [u8], Malformed> {
+        self.advance();
         let len = self.rest.iter().position(|byte| *byte == 0).ok_or(Malformed)?;
         let (name, rest) = self.rest.split_at(len);
         self.rest = &rest[1..];
@@ -64,6 +87,7 @@ impl<'a> Request<'a> {
 
     /// Takes as many bytes.
     pub(super) fn take_bytes(&mut self, len: u32) -> Result<&'a [u8], Malformed> {
+        self.advance();
         let (bytes, rest) = self.rest.split_at_checked(len as usize).ok_or(Malformed)?;
         self.rest = rest;
         Ok(bytes)
@@ -98,6 +122,21 @@ mod tests {
         assert_eq!(request.take_name(), Err(Malformed));
         assert_eq!(request.take_bytes(5), Err(Malformed));
         assert_eq!(request.take_bytes(4).unwrap(), b"rest");
+    }
+
+    #[test]
+    fn a_request_may_come_in_parts() {
+        let whole = request(b"\x05\0\0\0\0\0\0\0name\0rest\0\0\0\0extended", 1);
+        let (mut header, mut first) = ([7; 128], [7; 128]);
+        header[..40].copy_from_slice(&whole[..40]);
+        first[..8].copy_from_slice(&whole[40..48]);
+        let mut request = Request::parse_parts(&header, &first, &whole[48..]).unwrap();
+        assert_eq!(request.take::<LinkIn>().unwrap().oldnodeid, 5);
+        assert_eq!(request.take_name().unwrap(), b"name");
+        assert_eq!(request.take_bytes(8).unwrap(), b"rest\0\0\0\0");
+        assert_eq!(request.take_bytes(1), Err(Malformed));
+        assert!(Request::parse_parts(&header, &first, &[0; 1000]).is_err());
+        assert!(Request::parse_parts(&header, &first[..4], &whole[48..]).is_err());
     }
 
     #[test]

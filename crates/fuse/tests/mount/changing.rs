@@ -383,3 +383,30 @@ fn a_shutdown_is_for_the_administrator() {
     fs::write(ours.path("file"), b"still here").unwrap();
     assert!(unmount(ours.root()).is_ok());
 }
+
+#[test]
+fn reading_brings_times_of_access_forward_where_that_is_wanted() {
+    // Past the kernel's cache, so that each reading is seen.
+    for (options, forward) in
+        [("relatime,direct_io", true), ("direct_io", false), ("noatime,direct_io", false)]
+    {
+        let ours = Ours::new(options);
+        let path = ours.path("file");
+        fs::write(&path, b"content").unwrap();
+        let file = fs::File::open(&path).unwrap();
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        file.set_times(fs::FileTimes::new().set_accessed(long_ago)).unwrap();
+        let times = || {
+            let found = fs::metadata(&path).unwrap();
+            (found.accessed().unwrap(), (found.modified().unwrap(), found.ctime(), found.ctime_nsec()))
+        };
+        let (_, others) = times();
+        assert_eq!(fs::read(&path).unwrap(), b"content");
+        let (accessed, afterwards) = times();
+        assert_eq!(accessed > long_ago, forward, "{options}");
+        assert_eq!(others, afterwards, "{options}");
+        // Later than the last change, and of today.
+        assert_eq!(fs::read(&path).unwrap(), b"content");
+        assert_eq!(times().0, accessed, "{options}");
+    }
+}

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// How a lock was held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 pub enum Mode {
     /// By one alone: a mutex, a writer, a name.
     Exclusive,
@@ -11,8 +12,18 @@ pub enum Mode {
     Shared,
 }
 
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+        })
+    }
+}
+
 /// What was counted for the locks of one class held in one mode. Times are in nanoseconds; 0 if there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ClassStats {
     /// Name of the class.
     pub class: &'static str,

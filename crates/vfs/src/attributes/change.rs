@@ -6,14 +6,10 @@
 
 use std::sync::Arc;
 
-use super::xattr::CAPABILITY_XATTR;
-use super::{
-    acl_change, acts_as_owner, check_not_frozen, check_owner, check_takes_changes, keeps_set_group_id,
-};
-use crate::permission::{GROUP_EXECUTE, SET_GROUP_ID, SET_USER_ID, check_access_of};
-use crate::{
-    Access, Attr, AttrChange, Credentials, Error, FileType, InodeFlags, NewTime, Node, Result, Vfs, XattrMode,
-};
+use super::xattr::drop_capabilities;
+use super::{acl_change, acts_as_owner, check_not_frozen, check_owner, keeps_set_group_id};
+use crate::permission::{SET_GROUP_ID, check_access_of, without_privilege};
+use crate::{Access, Attr, AttrChange, Credentials, Error, FileType, InodeFlags, NewTime, Node, Result, Vfs};
 
 /// Linux's value for "no user", "no group" and "no project".
 const NO_ID: u32 = u32::MAX;
@@ -34,14 +30,14 @@ impl Vfs {
     /// may have fallen.
     pub fn set_attr(&self, who: &Credentials, node: &Arc<Node>, change: &AttrChange) -> Result<()> {
         check_values(change)?;
-        check_takes_changes(self)?;
+        self.check_writable()?;
         let _state = node.state().write();
         let attr = node.attr();
         check_change(who, node, &attr, change)?;
         let settled = AttrChange { permissions: settle_permissions(who, &attr, change), ..*change };
-        if loses_privileges(&attr, change) && node.xattr(CAPABILITY_XATTR)?.is_some() {
+        if loses_privileges(&attr, change) {
             // First, so that a crash leaves a program with too little rather than another's with too much.
-            node.inode().set_xattr(CAPABILITY_XATTR, None, XattrMode::Set, &AttrChange::default())?;
+            drop_capabilities(node)?;
         }
         match settled.permissions {
             Some(permissions) => acl_change::change_permissions(node, permissions, &settled),
@@ -119,9 +115,8 @@ fn settle_permissions(who: &Credentials, attr: &Attr, change: &AttrChange) -> Op
     let mut permissions = match change.permissions {
         Some(permissions) => permissions & 0o7777,
         None if loses_privileges(attr, change) => {
-            let mut left = attr.permissions & !SET_USER_ID;
-            // Without group execute the bit is no privilege; it once asked for mandatory locks.
-            if attr.permissions & GROUP_EXECUTE != 0 || !keeps_set_group_id(who, attr.gid) {
+            let mut left = without_privilege(attr.permissions);
+            if !keeps_set_group_id(who, attr.gid) {
                 left &= !SET_GROUP_ID;
             }
             if left == attr.permissions {
@@ -140,6 +135,7 @@ fn settle_permissions(who: &Credentials, attr: &Attr, change: &AttrChange) -> Op
 #[cfg(test)]
 mod tests {
     use super::super::recorder::{Call, Subject};
+    use super::super::xattr::CAPABILITY_XATTR;
     use super::*;
     use crate::Timestamp;
     use crate::conformance::{AclEntry, acl_bytes};

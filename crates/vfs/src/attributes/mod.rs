@@ -13,6 +13,7 @@
 //! Whoever may override permissions stands here for all of Linux's privileges (`CAP_CHOWN`, `CAP_FOWNER`,
 //! `CAP_FSETID`, `CAP_LINUX_IMMUTABLE`, `CAP_SETFCAP`, `CAP_SYS_ADMIN`). Sizes are not changed here.
 
+mod access;
 mod acl_change;
 mod change;
 #[cfg(all(test, shuttle))]
@@ -21,7 +22,9 @@ mod model_tests;
 mod recorder;
 mod xattr;
 
-use crate::{Attr, Credentials, Error, InodeFlags, Result, Vfs};
+pub(crate) use xattr::drop_capabilities;
+
+use crate::{Attr, Credentials, Error, InodeFlags, Result};
 
 /// Whether `who` is the owner or need not be.
 fn acts_as_owner(who: &Credentials, attr: &Attr) -> bool {
@@ -42,8 +45,4 @@ fn keeps_set_group_id(who: &Credentials, gid: u32) -> bool {
 fn check_not_frozen(attr: &Attr) -> Result<()> {
     let frozen = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
     if attr.flags.intersects(frozen) { Err(Error::NotPermitted) } else { Ok(()) }
-}
-
-fn check_takes_changes(vfs: &Vfs) -> Result<()> {
-    if vfs.filesystem().is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
 }

@@ -11,9 +11,10 @@
 //! `security.capability` of version 3 for the first user namespace as one of version 2.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::acl_change::{self, ListKind};
-use super::{check_not_frozen, check_owner, check_takes_changes};
+use super::{check_not_frozen, check_owner};
 use crate::acl::Acl;
 use crate::permission::{STICKY, check_access_of};
 use crate::{Access, Attr, AttrChange, Credentials, Error, FileType, Node, Result, Vfs, XattrMode};
@@ -51,7 +52,7 @@ impl Vfs {
         if value.len() > VALUE_MAX_BYTES {
             return Err(Error::ValueTooLarge);
         }
-        check_takes_changes(self)?;
+        self.check_writable()?;
         if let Some(kind) = ListKind::of(name) {
             return acl_change::set_list(who, node, kind, Acl::from_user(value)?.as_ref());
         }
@@ -67,7 +68,7 @@ impl Vfs {
     /// [`NoAttribute`](Error::NoAttribute), except for lists; otherwise as for [`set_xattr`](Self::set_xattr).
     pub fn remove_xattr(&self, who: &Credentials, node: &Arc<Node>, name: &[u8]) -> Result<()> {
         check_name(name)?;
-        check_takes_changes(self)?;
+        self.check_writable()?;
         match ListKind::of(name) {
             Some(kind) => acl_change::set_list(who, node, kind, None),
             None => change(who, node, name, None, XattrMode::Replace),
@@ -158,6 +159,19 @@ fn has_user_attributes(kind: FileType) -> bool {
     matches!(kind, FileType::Regular | FileType::Directory)
 }
 
+/// Takes a file's capabilities away, if it has any. That it has none is remembered. The caller holds the inode's
+/// state alone.
+pub(crate) fn drop_capabilities(node: &Node) -> Result<()> {
+    if node.no_capabilities().load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    if node.xattr(CAPABILITY_XATTR)?.is_some() {
+        node.inode().set_xattr(CAPABILITY_XATTR, None, XattrMode::Set, &AttrChange::default())?;
+    }
+    node.no_capabilities().store(true, Ordering::Relaxed);
+    Ok(())
+}
+
 /// Sets or removes what is no list.
 fn change(who: &Credentials, node: &Node, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
     let _state = node.state().write();
@@ -166,6 +180,10 @@ fn change(who: &Credentials, node: &Node, name: &[u8], value: Option<&[u8]>, mod
     let namespace = Namespace::of(name);
     check_may_change(who, node, &attr, namespace)?;
     check_kept(namespace, name)?;
+    if name == CAPABILITY_XATTR {
+        // Before it is there: afterwards nobody must believe that it is not.
+        node.no_capabilities().store(false, Ordering::Relaxed);
+    }
     node.inode().set_xattr(name, value, mode, &AttrChange::default())
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn copy_piece(
     to: u64,
     len: u64,
 ) -> Result<u64> {
-    let len = len.min(source.inode.attr().size_bytes.saturating_sub(from));
+    let len = len.min(source.inode.size_bytes().saturating_sub(from));
     if len == 0 {
         return Ok(0);
     }
@@ -35,7 +35,7 @@ pub(crate) fn copy_piece(
 }
 
 fn copy_hole(target: Backing<'_>, to: u64, len: u64) -> Result<u64> {
-    let size = target.inode.attr().size_bytes;
+    let size = target.inode.size_bytes();
     if to >= size {
         clear_tail(target, to + len)?;
         target.inode.set_size(to + len)?;

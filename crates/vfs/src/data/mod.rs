@@ -104,6 +104,12 @@ impl Backing<'_> {
         Ok(Run { len, before, source })
     }
 
+    /// The unit of allocation. Whoever asks looks at all attributes, the times too, which makes the next change dearer:
+    /// not on the way of an ordinary write.
+    fn block_bytes(&self) -> u64 {
+        u64::from(self.inode.attr().block_bytes.max(1))
+    }
+
     fn device(&self) -> Result<&Device> {
         self.device
             .ok_or_else(|| self.corrupt("a device range in a filesystem without a data device".to_owned()))

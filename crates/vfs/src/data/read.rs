@@ -11,7 +11,7 @@ use crate::{Error, Result};
 
 /// Fills `buf` from `offset` of a regular file, up to the end of the file.
 pub(crate) fn read_at(backing: Backing<'_>, offset: u64, buf: &mut [u8]) -> Result<usize> {
-    let size = backing.inode.attr().size_bytes;
+    let size = backing.inode.size_bytes();
     let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
     if len == 0 {
         return Ok(0);
@@ -39,12 +39,12 @@ pub(crate) fn seek_data(backing: Backing<'_>, offset: u64) -> Result<u64> {
 /// The first byte of a hole at or after `offset`; there is always one at the end.
 pub(crate) fn seek_hole(backing: Backing<'_>, offset: u64) -> Result<u64> {
     let hole = seek(backing, offset, Source::is_hole)?;
-    Ok(hole.unwrap_or_else(|| backing.inode.attr().size_bytes))
+    Ok(hole.unwrap_or_else(|| backing.inode.size_bytes()))
 }
 
 /// The first byte at or after `offset` and before the end whose source is `wanted`.
 fn seek(backing: Backing<'_>, offset: u64, wanted: fn(&Source) -> bool) -> Result<Option<u64>> {
-    let size = backing.inode.attr().size_bytes;
+    let size = backing.inode.size_bytes();
     if offset >= size {
         return Err(Error::NoSuchOffset);
     }

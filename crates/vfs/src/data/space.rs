@@ -11,10 +11,13 @@ use crate::{Error, Result, SpaceChange};
 /// Clears what lies mapped between the end of the file and the end of its last block, if the file is about to reach to
 /// `until`, past its end, by something else than being written.
 pub(crate) fn clear_tail(backing: Backing<'_>, until: u64) -> Result<()> {
-    let attr = backing.inode.attr();
-    let (size, block) = (attr.size_bytes, u64::from(attr.block_bytes.max(1)));
+    let size = backing.inode.size_bytes();
+    if until <= size {
+        return Ok(());
+    }
+    let block = backing.block_bytes();
     let len = (block - size % block) % block;
-    if until <= size || len == 0 {
+    if len == 0 {
         return Ok(());
     }
     let run = backing.run_at(size)?;
@@ -39,7 +42,7 @@ pub(crate) fn change_space(
         return Err(Error::InvalidArgument("the range is empty"));
     }
     let end = offset.checked_add(len).filter(|&end| end <= limit).ok_or(Error::FileTooLarge)?;
-    let old = backing.inode.attr().size_bytes;
+    let old = backing.inode.size_bytes();
     let size = match change {
         SpaceChange::Allocate | SpaceChange::Zero if !keep_size => old.max(end),
         SpaceChange::Allocate | SpaceChange::Zero | SpaceChange::PunchHole => old,

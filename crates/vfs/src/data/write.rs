@@ -108,16 +108,18 @@ fn write_first(
     data: &[u8],
     hold: Hold,
 ) -> std::result::Result<usize, Stop> {
-    let block = u64::from(backing.inode.attr().block_bytes.max(1));
-    let whole_blocks = offset.is_multiple_of(block) && (data.len() as u64).is_multiple_of(block);
-    if hold == Hold::Shared && backing.device.is_some() && !whole_blocks {
+    let whole_blocks = || {
+        let block = backing.block_bytes();
+        offset.is_multiple_of(block) && (data.len() as u64).is_multiple_of(block)
+    };
+    if hold == Hold::Shared && backing.device.is_some() && !whole_blocks() {
         return Err(Stop::NotAlone);
     }
     let extent = backing.inode.prepare_write(offset, data.len() as u64)?;
     let run = backing.run_in(offset, extent)?;
     let data = &data[..run.len.min(data.len() as u64) as usize];
     match run.source {
-        Source::Unwritten(to) => Ok(write_padded(backing, offset, data, to, &run, block)?),
+        Source::Unwritten(to) => Ok(write_padded(backing, offset, data, to, &run, backing.block_bytes())?),
         // Somebody wrote the same whole blocks at the same time, or they came out of the inode.
         Source::Device(to) => {
             backing.device()?.write_at(to, data)?;

@@ -2,6 +2,7 @@
 //!
 //! Unsafe: nodes and entries are reached through crossbeam's epoch pointers, whose targets live until every reader
 //! that was pinned when they were unlinked is done. What is said about who unlinks what is the proof; see each block.
+//! Entries that were unlinked are collected in a [`Batch`] before they are freed; why stands in `retired.rs`.
 #![expect(unsafe_code, reason = "epoch pointers: readers without locks")]
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -48,7 +49,7 @@ const _: () = assert!(size_of::<Node<()>>() == 256);
 /// moves between processors.
 pub(super) struct Leaf<V> {
     state: Mutex<State>,
-    /// How often a writer had to wait here.
+    /// How often a writer had to wait here lately.
     waits: AtomicU32,
     slots: [Slot<V>; SLOTS],
 }
@@ -66,11 +67,19 @@ const FREE: u64 = u64::MAX;
 /// What a writer must know of a leaf it has locked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is part of the trie and has so many entries.
-    Live(u8),
+    /// It is part of the trie and has so many entries. Of the writers who came it knows the last bits of their number.
+    Live { len: u8, writers: u8 },
     /// A branch or nothing has taken its place; it does not change any more.
     Replaced,
 }
+
+/// An entry that was taken out of its table. Readers may still have it.
+#[must_use = "its memory is lost unless it is retired"]
+pub(super) struct Gone(*mut dyn Send);
+
+/// Entries that were taken out of their tables, and that readers may still have.
+#[derive(Default)]
+pub(super) struct Batch(Vec<Gone>);
 
 /// A leaf whose lock is held, as proof for those who change it.
 pub(super) struct Locked<'a, V> {
@@ -116,10 +125,11 @@ impl<V> Slot<V> {
     }
 
     fn entry<'g>(&'g self, guard: &'g Guard) -> Option<&'g Entry<V>> {
-        // SAFETY: an entry is destroyed by `Locked::put`, `Locked::remove` and `drop`. The last has the table for
-        // itself. The first two took it out of the slot of a live leaf and defer it past every guard that there was
-        // then. It may still be in leaves that were split; but they had left the trie before, and whoever found
-        // the live leaf knew of that, so who is pinned later finds neither them nor the entry.
+        // SAFETY: an entry is destroyed by a `Batch`, which has it from `Locked::put` or `Locked::remove`, and by
+        // `drop`. The last has the table for itself. The first two took it out of the slot of a live leaf, and the
+        // batch defers it past every guard that there was then. It may still be in leaves that were split; but they
+        // had left the trie before, and whoever found the live leaf knew of that, so who is pinned later finds
+        // neither them nor the entry.
         unsafe { self.entry.load(Acquire, guard).as_ref() }
     }
 }
@@ -127,7 +137,7 @@ impl<V> Slot<V> {
 impl<V> Leaf<V> {
     fn new(class: &'static LockClass) -> Self {
         Self {
-            state: Mutex::new(class, State::Live(0)),
+            state: Mutex::new(class, State::Live { len: 0, writers: 0 }),
             waits: AtomicU32::new(0),
             slots: std::array::from_fn(|_| Slot::free()),
         }
@@ -135,14 +145,19 @@ impl<V> Leaf<V> {
 
     /// Locks the leaf for changing it; `None` if it is not part of the trie any more.
     pub(super) fn lock(&self) -> Option<Locked<'_, V>> {
-        let state = self.state.try_lock().unwrap_or_else(|| {
+        let mut state = self.state.try_lock().unwrap_or_else(|| {
             self.waits.fetch_add(1, Relaxed);
             self.state.lock()
         });
-        (*state != State::Replaced).then_some(Locked { leaf: self, state })
+        let State::Live { writers, .. } = &mut *state else { return None };
+        *writers = writers.wrapping_add(1);
+        if *writers == 0 {
+            self.waits.store(0, Relaxed);
+        }
+        Some(Locked { leaf: self, state })
     }
 
-    /// How often a writer had to wait here.
+    /// How often one of the last writers, 256 at most, had to wait here.
     pub(super) fn waits(&self) -> u32 {
         self.waits.load(Relaxed)
     }
@@ -185,7 +200,7 @@ impl<V> Leaf<V> {
 impl<V: Send + 'static> Locked<'_, V> {
     pub(super) fn len(&self) -> usize {
         match *self.state {
-            State::Live(len) => usize::from(len),
+            State::Live { len, .. } => usize::from(len),
             State::Replaced => 0,
         }
     }
@@ -215,26 +230,30 @@ impl<V: Send + 'static> Locked<'_, V> {
         Ok(())
     }
 
-    /// Puts another value in the place of the one that `name` has, under the same key; `false` if it has none.
-    pub(super) fn put(&mut self, hash: u64, name: &[u8], value: V, guard: &Guard) -> bool {
-        let Some((at, old)) = self.leaf.position(hash, name, guard) else { return false };
+    /// Puts another value in the place of the one that `name` has, under the same key; gives back the old entry.
+    pub(super) fn put(&mut self, hash: u64, name: &[u8], value: V, guard: &Guard) -> Option<Gone> {
+        let (at, old) = self.leaf.position(hash, name, guard)?;
         let new = Owned::new(Entry { key: old.key, name: name.into(), value });
-        let old = self.leaf.slots[at].entry.swap(new, Release, guard);
-        // SAFETY: the swap took it out of the only slot it was in, and this is the only thread that did: the leaf is
-        // locked. Readers that still have it are pinned.
-        unsafe { guard.defer_destroy(old) };
-        true
+        Some(self.take_out(at, new.into_shared(guard), guard))
     }
 
-    /// Removes an entry; `false` if there is none.
-    pub(super) fn remove(&mut self, hash: u64, name: &[u8], guard: &Guard) -> bool {
-        let Some((at, _)) = self.leaf.position(hash, name, guard) else { return false };
-        let old = self.leaf.slots[at].entry.swap(Shared::null(), Release, guard);
+    /// Removes an entry and gives it back.
+    pub(super) fn remove(&mut self, hash: u64, name: &[u8], guard: &Guard) -> Option<Gone> {
+        let (at, _) = self.leaf.position(hash, name, guard)?;
+        let gone = self.take_out(at, Shared::null(), guard);
         self.leaf.slots[at].key.store(FREE, Relaxed);
-        // SAFETY: as in `put`.
-        unsafe { guard.defer_destroy(old) };
         self.set_len(self.len() - 1);
-        true
+        Some(gone)
+    }
+
+    /// Takes the entry out of a slot, the only one it is in, and puts another or none in its place. Nobody else does
+    /// that at the same time, since the leaf is locked.
+    fn take_out(&mut self, at: usize, new: Shared<'_, Entry<V>>, guard: &Guard) -> Gone {
+        let slot = &self.leaf.slots[at].entry;
+        let old = slot.load(Relaxed, guard);
+        // Release: who sees the pointer sees the entry behind it.
+        slot.store(new, Release);
+        Gone(old.as_raw().cast_mut())
     }
 
     /// Puts a branch in the place of this leaf, and its entries into new leaves below it. `child` is where the leaf
@@ -257,7 +276,7 @@ impl<V: Send + 'static> Locked<'_, V> {
         }
         for (child, len) in branch.iter().zip(lens) {
             if let Some(Node::Leaf(leaf)) = child.get(guard) {
-                *leaf.state.lock_nested(1) = State::Live(len as u8);
+                *leaf.state.lock_nested(1) = State::Live { len: len as u8, writers: 0 };
             }
         }
         self.replace(child, Some(Node::Branch(branch)), guard);
@@ -283,8 +302,35 @@ impl<V: Send + 'static> Locked<'_, V> {
         unsafe { guard.defer_destroy(old) };
     }
 
-    fn set_len(&mut self, len: usize) {
-        *self.state = State::Live(len as u8);
+    fn set_len(&mut self, new: usize) {
+        if let State::Live { len, .. } = &mut *self.state {
+            *len = new as u8;
+        }
+    }
+}
+
+impl Batch {
+    pub(super) fn push(&mut self, gone: Gone) {
+        self.0.push(gone);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Gives the entries to `free` when nobody can be reading them any more, in whichever thread learns of that.
+    pub(super) fn hand_over(self, guard: &Guard, free: impl FnOnce(Vec<Box<dyn Send>>) + Send + 'static) {
+        let hand_over = move || {
+            // SAFETY: an entry was allocated as a box, and comes from `take_out`: it is in no slot of a live leaf, and
+            // in one batch. This runs when everybody is done who was pinned as it was called for, so later than
+            // everybody who had found the entry before it was taken out.
+            let entries = self.0.into_iter().map(|gone| unsafe { Box::from_raw(gone.0) });
+            free(entries.collect());
+        };
+        // SAFETY: what it captures lives as long as it needs and may go to another thread: the entries are `Send`.
+        unsafe { guard.defer_unchecked(hand_over) };
+        // At once, and not only when there are many batches.
+        guard.flush();
     }
 }
 

@@ -4,14 +4,16 @@
 //! leaf has a lock, and only writers take it: those who add, replace or remove a name of that leaf. Readers take no
 //! lock at all. An entry stays in its slot for as long as it stands, and a leaf that has been split stays as it was
 //! for those who are still reading it, so a reader finds every name that stood all along. What nobody can find any
-//! more is freed when everybody who might still be reading it is done (epochs, from crossbeam).
+//! more is freed when everybody who might still be reading it is done (epochs, from crossbeam), entries by the thread
+//! that took them out.
 //!
 //! **Order.** Each entry has a key: 56 bits of the name's hash and 7 bits that tell names of one hash apart. The trie
 //! is in the order of the keys, and an entry's key never changes, so a key is a position in the directory that stays
 //! valid whatever comes and goes: [`scan`](NameTable::scan) shows what stood all along exactly once.
 //!
-//! **Contention.** A leaf is split when it is full, and also when writers wait for each other at it: so two threads
-//! that work on a name each in an otherwise empty directory soon write to different cache lines.
+//! **Contention.** A leaf is split when it is full, and also when writers often wait for each other at it: so two threads
+//! that work on a name each in an otherwise empty directory soon write to different cache lines. That two meet once in a
+//! while does not count: leaves without end would follow, made and freed with each name.
 //!
 //! Callers keep writers of the *same* name apart (name locks do); writers of different names come as they like.
 //!
@@ -23,9 +25,18 @@
 
 mod leaf;
 mod name;
+mod retired;
 mod table;
 
 #[cfg(test)]
 mod tests;
 
+use crossbeam_epoch::Guard;
+
 pub use table::{InsertError, NameTable};
+
+/// Makes what this thread does with tables cheaper, until dropped: it is counted among the readers once, and not at
+/// each call. Nothing that is removed meanwhile is freed, so it is not held over long waits.
+pub(crate) fn stay() -> Guard {
+    crossbeam_epoch::pin()
+}

@@ -9,7 +9,8 @@ use crossbeam_epoch::{Guard, Owned, pin};
 use foldhash::quality::RandomState;
 use undercroft_sync::LockClass;
 
-use super::leaf::{Child, Entry, FANOUT, FANOUT_BITS, Leaf, Node, SLOTS, index};
+use super::leaf::{Child, Entry, FANOUT, FANOUT_BITS, Gone, Leaf, Node, SLOTS, index};
+use super::retired::retire;
 
 /// The bits of a key that are the name's hash.
 pub(super) const HASH_MASK: u64 = KEY_MAX & !0x7f;
@@ -23,16 +24,16 @@ const TOP_SHIFT: u32 = 63 - FANOUT_BITS;
 /// Below this the bits are not the hash's any more.
 const LAST_SHIFT: u32 = 7;
 
-/// A leaf at which writers waited so often is split, however few its entries are.
-const WAITS_MAX: u32 = 4;
+/// A leaf at which so many of some 256 writers waited is split, however few its entries are.
+const WAITS_MAX: u32 = 16;
 
 /// Leaves with no more branches than this above them are kept when they become empty.
 const KEPT_DEPTH: u32 = 2;
 
 /// The names of one directory and what they stand for.
 ///
-/// A value that is replaced or removed is dropped later, by whichever thread then uses a table; one that is refused,
-/// under the lock of a leaf. So its `drop` must not wait for a lock.
+/// A value that is replaced or removed is dropped later, most likely by the thread that did it, when it removes others;
+/// one that is refused, under the lock of a leaf. So its `drop` must not wait for a lock.
 pub struct NameTable<V> {
     root: Child<V>,
     class: &'static LockClass,
@@ -108,7 +109,9 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         loop {
             let Some(place) = self.find_leaf(hash, &guard) else { return false };
             let Some(mut locked) = place.leaf.lock() else { continue };
-            return locked.put(hash, name, value, &guard);
+            let old = locked.put(hash, name, value, &guard);
+            drop(locked);
+            return retired(old, &guard);
         }
     }
 
@@ -122,8 +125,10 @@ impl<V: Send + Sync + 'static> NameTable<V> {
             let removed = locked.remove(hash, name, &guard);
             if locked.len() == 0 && place.depth > KEPT_DEPTH {
                 locked.prune(place.child, &guard);
+            } else {
+                drop(locked);
             }
-            return removed;
+            return retired(removed, &guard);
         }
     }
 
@@ -202,6 +207,11 @@ impl<V: Send + Sync + 'static> NameTable<V> {
             (shift, depth) = (shift - FANOUT_BITS.min(shift), depth + 1);
         }
     }
+}
+
+/// Frees an entry in time; `false` if there is none.
+fn retired(entry: Option<Gone>, guard: &Guard) -> bool {
+    entry.map(|entry| retire(entry, guard)).is_some()
 }
 
 impl<V> Drop for NameTable<V> {

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use undercroft_sync::order;
@@ -109,18 +110,24 @@ fn values_are_dropped_once_and_all() {
         }
     }
     let dropped = Arc::new(AtomicUsize::new(0));
+    let counted = || Counted(Arc::clone(&dropped));
     let table = table();
     for number in 0..100 {
-        table.insert(&name(number), Counted(Arc::clone(&dropped))).unwrap();
+        table.insert(&name(number), counted()).unwrap();
     }
-    assert!(table.insert(&name(0), Counted(Arc::clone(&dropped))).is_err());
-    for number in 0..40 {
-        assert!(table.remove(&name(number)));
-        assert!(table.replace(&name(number + 50), Counted(Arc::clone(&dropped))));
-    }
+    assert!(table.insert(&name(0), counted()).is_err());
+    let change = || {
+        for number in 0..40 {
+            assert!(table.remove(&name(number)));
+            assert!(table.replace(&name(number + 50), counted()));
+        }
+    };
+    // With the thread goes what it has not freed itself.
+    thread::scope(|scope| scope.spawn(change).join().unwrap());
     drop(table);
-    // What was removed goes when the epoch has moved on.
-    for _ in 0..10_000 {
+    // What was removed goes when the epoch has moved on, which threads of other tests may hold up.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(30) {
         crossbeam_epoch::pin().flush();
         if dropped.load(Ordering::Relaxed) == 100 + 1 + 40 {
             return;
@@ -128,6 +135,39 @@ fn values_are_dropped_once_and_all() {
         thread::yield_now();
     }
     panic!("{} of 141 dropped", dropped.load(Ordering::Relaxed));
+}
+
+/// Though another thread learns as well when values may be dropped.
+#[test]
+fn a_thread_drops_itself_what_it_removes() {
+    struct Counted(thread::ThreadId, Arc<[AtomicUsize; 2]>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            let by_another = thread::current().id() != self.0;
+            self.1[usize::from(by_another)].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let dropped: Arc<[AtomicUsize; 2]> = Arc::default();
+    let (table, done) = (table(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                crossbeam_epoch::pin().flush();
+                thread::yield_now();
+            }
+        });
+        scope.spawn(|| {
+            for round in 0..if cfg!(miri) { 200 } else { ROUNDS * 10 } {
+                let name = name(round % 100);
+                table.insert(&name, Counted(thread::current().id(), Arc::clone(&dropped))).unwrap();
+                assert!(table.remove(&name));
+            }
+            // Before the thread ends, which leaves the rest to others.
+            let [by_itself, by_another] = [0, 1].map(|who| dropped[who].load(Ordering::Relaxed));
+            done.store(true, Ordering::Relaxed);
+            assert!(by_itself > 0 && by_another == 0, "{by_itself} and {by_another}");
+        });
+    });
 }
 
 /// Each thread works on names of its own, all in the same small table.
@@ -304,7 +344,8 @@ fn names_of_one_hash_have_keys_of_their_own() {
     }
     assert_eq!(keys(), (0..SLOTS as u64).collect::<Vec<_>>());
     assert_eq!(locked.add(entry(b"one more"), &guard), Err(InsertError::Full));
-    assert!(locked.remove(hash, &name(5), &guard));
+    let Some(gone) = locked.remove(hash, &name(5), &guard) else { panic!("it was there") };
+    super::retired::retire(gone, &guard);
     assert_eq!(locked.len(), SLOTS - 1);
     // The key of the one that went, and found by its name.
     locked.add(entry(b"one more"), &guard).unwrap();

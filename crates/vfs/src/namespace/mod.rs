@@ -17,6 +17,7 @@ use std::sync::Arc;
 pub(crate) use locks::{Gate, NamespaceLocks};
 
 use crate::acl::{self, Inherited};
+use crate::name_table;
 use crate::permission::{check_access_of, check_delete_of};
 use crate::{
     Access, Credentials, Error, FileType, InodeFlags, NewInode, NewKind, NewObject, Node, Ownership, Result,
@@ -72,7 +73,11 @@ impl Vfs {
         self.check_writable()?;
         check_changeable(&attr)?;
         let object = NewObject { kind: NewKind::Regular, permissions, umask };
-        settle(who, dir, &attr, &object, |new| self.node_of(dir.inode().create_unnamed(new)?))
+        settle(who, dir, &attr, &object, |new| {
+            let node = self.node_of(dir.inode().create_unnamed(new)?)?;
+            self.let_go_unless_named(&node);
+            Ok(node)
+        })
     }
 
     /// Gives an object another name.
@@ -113,6 +118,7 @@ impl Vfs {
         let victim;
         {
             let _name = self.locks().remove(dir, name)?;
+            let _table = stay_in_table(dir);
             victim = self.look_up_locked(who, dir, name)?;
             self.check_writable()?;
             may_remove(who, dir, &victim.ownership())?;
@@ -122,6 +128,7 @@ impl Vfs {
             let _state = victim.state().read();
             dir.inode().unlink(name, &victim)?;
             self.forget(dir, name);
+            self.let_go_unless_named(&victim);
         }
         // The last handle goes after the name's lock.
         drop(victim);
@@ -164,6 +171,7 @@ impl Vfs {
             may_remove(who, dir, &victim.ownership())?;
             dir.inode().unlink(name, &victim)?;
             self.forget(dir, name);
+            self.let_go_unless_named(&victim);
             closed.removed();
             return Ok(());
         }
@@ -185,8 +193,9 @@ impl Vfs {
             .and_then(|()| self.check_writable())
             .and_then(|()| check_changeable(attr));
         // A filesystem looks for the name when it adds it; the cache may know sooner.
-        if may.is_ok() && dir.children().is_none() {
-            return Ok(());
+        if may.is_ok() {
+            let exists = dir.children().is_some_and(|children| children.has(name));
+            return if exists { Err(Error::Exists) } else { Ok(()) };
         }
         check_access_of(who, dir, attr, Access::EXECUTE)?;
         match self.look_up_locked(who, dir, name) {
@@ -194,10 +203,6 @@ impl Vfs {
             Err(Error::NotFound) => may,
             Err(error) => Err(error),
         }
-    }
-
-    fn check_writable(&self) -> Result<()> {
-        if self.filesystem().is_read_only() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     fn check_new_name(&self, name: &[u8]) -> Result<()> {
@@ -218,6 +223,12 @@ impl Vfs {
             children.remove(name);
         }
     }
+}
+
+/// Makes it cheaper to look into a directory in memory several times. Only once the names are locked, for which a
+/// thread may wait long, and nothing that is removed meanwhile can be freed.
+fn stay_in_table(dir: &Node) -> Option<impl Drop> {
+    dir.children().is_none().then(name_table::stay)
 }
 
 /// Settles owner, permissions and lists of a new object and hands it to `make`.

@@ -1,7 +1,9 @@
 //! Moving names: rename, replacing or not, and exchange.
 //!
-//! What is moved and what is replaced is looked up first, because it decides which locks are needed; under the
-//! locks it is looked up again, and if it has changed meanwhile everything starts anew.
+//! Most moves are of a file, and replace at most a file: that takes the locks of the two names and no others. So they
+//! are taken first, and only if a directory is found to be involved they are let go again. Then what is moved and what is
+//! replaced decides which locks are needed: both are looked up first, and again under the locks, and if anything has
+//! changed meanwhile everything starts anew.
 //!
 //! **Directories that go to another directory** take the rename lock, so that nothing above them moves while it is
 //! made sure that no directory becomes its own ancestor. **A directory that is replaced** has its gate closed, as
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use undercroft_sync::MutexGuard;
 
 use super::locks::Closed;
-use super::{check_changeable, check_nailed, may_remove, settle};
+use super::{check_changeable, check_nailed, may_remove, settle, stay_in_table};
 use crate::permission::check_access_of;
 use crate::{
     Access, Credentials, DeviceNumber, Error, FileType, NewInode, NewKind, NewObject, Node, RenameFlags,
@@ -62,6 +64,9 @@ impl Vfs {
         }
         from.dir.directory()?;
         to.dir.directory()?;
+        if let Some(renamed) = self.rename_file(who, from, to, flags) {
+            return renamed;
+        }
         // Handles go after all locks.
         let mut handles = Vec::new();
         loop {
@@ -69,6 +74,33 @@ impl Vfs {
                 return Ok(());
             }
         }
+    }
+
+    /// Moves what is no directory and replaces none; `None` says that it is not so simple.
+    fn rename_file(
+        &self,
+        who: &Credentials,
+        from: Place<'_>,
+        to: Place<'_>,
+        flags: RenameFlags,
+    ) -> Option<Result<()>> {
+        // Handles go after the locks.
+        let (moved, target);
+        let _names = self.locks().move_name((from.dir, from.name), (to.dir, to.name), None).ok()?;
+        let _table = stay_in_table(from.dir);
+        moved = self.find_locked(who, from).ok()??;
+        target = self.find_locked(who, to).ok()?;
+        let is_directory = |node: &Arc<Node>| node.kind() == FileType::Directory;
+        if is_directory(&moved) || target.as_ref().is_some_and(is_directory) {
+            return None;
+        }
+        if target.is_none() && flags.contains(RenameFlags::EXCHANGE) {
+            return Some(Err(Error::NotFound));
+        }
+        if target.is_some() && flags.contains(RenameFlags::NO_REPLACE) {
+            return Some(Err(Error::Exists));
+        }
+        Some(self.rename_locked(who, from, to, &moved, target.as_ref(), flags, None))
     }
 
     /// `false` when the names changed while their locks were taken.
@@ -204,6 +236,9 @@ impl Vfs {
         }
         self.forget_parent(moved);
         self.remember(to.dir, to.name, moved);
+        if let Some(replaced) = target {
+            self.let_go_unless_named(replaced);
+        }
         if let Some(closed) = closed {
             closed.removed();
         }

@@ -86,6 +86,7 @@ fn worker(part: &Part) -> io::Result<Command> {
     for (option, number) in [
         ("--threads", u64::from(part.threads.get())),
         ("--ops", part.ops.get()),
+        ("--file-mib", part.file_bytes.get() >> 20),
         ("--worker", part.index.into()),
     ] {
         command.arg(option).arg(number.to_string());

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 
-use undercroft_bench::{Comparison, Growth, LockRow, Outcome, Series};
+use undercroft_bench::{ClassStats, Comparison, Growth, JournalUse, Outcome, Series, StripeUse};
 
 use crate::text::human;
 use crate::text::names::safe;
@@ -96,8 +96,9 @@ pub(super) fn series(out: &mut Out, workload: &str, rounds: NonZeroU32, series: 
 /// The figures of a measurement with their labels.
 fn figures(outcome: &Outcome) -> Vec<(&'static str, String)> {
     let latency = outcome.latency_us;
-    let mut figures = vec![
-        ("throughput", format!("{} a second", rate(outcome.ops_per_second))),
+    let mut figures = vec![("throughput", format!("{} a second", rate(outcome.ops_per_second)))];
+    figures.extend(outcome.bytes_per_second.map(|bytes| ("written", format!("{} a second", mib(bytes)))));
+    figures.extend([
         ("latency p50", microseconds(latency.p50)),
         ("latency p99", microseconds(latency.p99)),
         ("latency max", microseconds(latency.max)),
@@ -111,7 +112,7 @@ fn figures(outcome: &Outcome) -> Vec<(&'static str, String)> {
                 human::count(outcome.involuntary_switches)
             ),
         ),
-    ];
+    ]);
     if let Some(growth) = outcome.growth {
         let Growth { first_tenth_ops_per_second, last_tenth_ops_per_second, bytes_per_file } = growth;
         for (label, ops) in
@@ -121,11 +122,35 @@ fn figures(outcome: &Outcome) -> Vec<(&'static str, String)> {
         }
         figures.extend(bytes_per_file.map(|bytes| ("memory", format!("{bytes:.0} bytes a file"))));
     }
+    if let Some(journal) = outcome.journal {
+        let JournalUse { handles, commits, blocks_logged, checkpoints } = journal;
+        let [handles, blocks] = [handles, blocks_logged].map(human::count);
+        figures.push(("handles", format!("{handles} started")));
+        figures.push(("journal", format!("{commits} commits, {blocks} blocks, {checkpoints} checkpoints")));
+    }
+    if let Some(stripes) = outcome.stripes {
+        figures.extend(stripe_figures(stripes));
+    }
     figures
 }
 
+fn stripe_figures(stripes: StripeUse) -> [(&'static str, String); 4] {
+    let StripeUse { released, wake_ups, vain_wake_ups, .. } = stripes;
+    let [whole, modified, reconstructed] =
+        [stripes.whole_writes, stripes.read_modify_writes, stripes.reconstruct_writes].map(human::count);
+    [
+        (
+            "stripes",
+            format!("{} released, a cache of {}", human::count(released), mib(stripes.cache_bytes as f64)),
+        ),
+        ("writes", format!("{whole} whole, {modified} read-modify, {reconstructed} reconstruct")),
+        ("wake-ups", format!("{}, {} in vain", human::count(wake_ups), human::count(vain_wake_ups))),
+        ("per stripe", format!("{:.3} wake-ups", wake_ups as f64 / released.max(1) as f64)),
+    ]
+}
+
 /// What happened at locks, in the words of `/proc/lock_stat`; times in microseconds.
-fn locks(out: &mut Out, rows: &[LockRow]) -> io::Result<()> {
+fn locks(out: &mut Out, rows: &[ClassStats]) -> io::Result<()> {
     let micros = |ns: u64| ns as f64 / 1e3;
     writeln!(
         out,
@@ -140,7 +165,6 @@ fn locks(out: &mut Out, rows: &[LockRow]) -> io::Result<()> {
         "hold avg"
     )?;
     for row in rows {
-        let average = |total: u64, count: u64| micros(total) / count.max(1) as f64;
         writeln!(
             out,
             "  {:<24} {:>12} {:>12} {:>10.2} {:>10.2} {:>12} {:>12} {:>10.2}",
@@ -148,10 +172,10 @@ fn locks(out: &mut Out, rows: &[LockRow]) -> io::Result<()> {
             row.acquisitions,
             row.contentions,
             micros(row.wait_max_ns),
-            average(row.wait_total_ns, row.contentions),
+            micros(row.wait_avg_ns()),
             row.con_bounces,
             row.acq_bounces,
-            average(row.hold_total_ns, row.acquisitions),
+            micros(row.hold_avg_ns()),
         )?;
     }
     Ok(())
@@ -159,6 +183,13 @@ fn locks(out: &mut Out, rows: &[LockRow]) -> io::Result<()> {
 
 fn rate(ops_per_second: f64) -> String {
     human::count(ops_per_second.round() as u64)
+}
+
+fn mib(bytes: f64) -> String {
+    match bytes / f64::from(1 << 20) {
+        mib if mib < 10.0 => format!("{mib:.2} MiB"),
+        mib => format!("{} MiB", rate(mib)),
+    }
 }
 
 /// With as many places as matter.

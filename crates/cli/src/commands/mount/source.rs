@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use undercroft_ext4::{OrphanForm, WriteOptions};
 use undercroft_fuse::MountOptions;
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
 use undercroft_vfs::{Vfs, VfsOptions};
 
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::image;
+use crate::image::{self, Use};
 use crate::plan::ImageSpec;
 
 /// Stands in an image's place for a filesystem in memory. A file of this name is `./tmpfs:`.
@@ -17,55 +18,69 @@ const TMPFS: &str = "tmpfs:";
 /// What is mounted, and how it is made.
 #[derive(Debug)]
 pub(super) enum MountSource<'a> {
-    Image(&'a ImageSpec),
+    Image { image: &'a ImageSpec, what_for: Use, vfs: VfsOptions },
     Tmpfs { how: TmpfsOptions, vfs: VfsOptions },
+}
+
+/// What the options of an image say, in whatever order.
+#[derive(Debug, Default)]
+struct ImageOptions {
+    write: WriteOptions,
+    no_recovery: bool,
 }
 
 impl<'a> MountSource<'a> {
     /// The source that the user named, with the list of options that stands after `-o`; and how it is mounted,
-    /// which the rest of the list says.
-    pub(super) fn parse(image: &'a ImageSpec, options: &[String]) -> Result<(Self, MountOptions), Failure> {
-        let mut source = Self::named(image)?;
+    /// which the rest of the list says. Changes to a `snapshot` are kept beside the image.
+    pub(super) fn parse(
+        image: &'a ImageSpec,
+        options: &[String],
+        snapshot: bool,
+    ) -> Result<(Self, MountOptions), Failure> {
+        let mut source = Self::named(image, snapshot)?;
         let mut settings = MountOptions {
             fs_name: source.shown(),
-            read_only: matches!(source, Self::Image(_)),
+            read_only: matches!(source, Self::Image { .. }) && !snapshot,
             ..MountOptions::default()
         };
+        let mut of_image = ImageOptions::default();
         for option in options.iter().flat_map(|list| list.split(',')) {
-            if !source.apply(option)? {
+            let known = match &mut source {
+                Self::Tmpfs { how, vfs } => {
+                    apply_vfs(vfs, option)
+                        || how.apply(option).map_err(|error| Failure::of(Kind::Usage, &error))?
+                }
+                Self::Image { vfs, .. } => apply_vfs(vfs, option) || of_image.apply(option)?,
+            };
+            if !known {
                 settings.apply(option).map_err(|error| Failure::of(Kind::Usage, &error))?;
             }
+        }
+        if let Self::Image { what_for, .. } = &mut source {
+            *what_for = of_image.what_for(settings.read_only, snapshot)?;
         }
         Ok((source, settings))
     }
 
-    fn named(image: &'a ImageSpec) -> Result<Self, Failure> {
+    fn named(image: &'a ImageSpec, snapshot: bool) -> Result<Self, Failure> {
         if image.path.as_os_str() != TMPFS {
-            return Ok(Self::Image(image));
+            return Ok(Self::Image { image, what_for: Use::Read, vfs: VfsOptions::default() });
         }
-        if image.partition.is_some() || image.direct || !image.lock || image.allow_backing {
+        if image.partition.is_some() || image.direct || !image.lock || image.allow_backing || snapshot {
             return Err(Failure::new(
                 Kind::Usage,
-                format!("{TMPFS} is no image: it has no partitions, and nothing to read, lock or back"),
+                format!("{TMPFS} is no image: it has no partitions, and nothing to read, lock, keep or back"),
             ));
         }
         Ok(Self::Tmpfs { how: TmpfsOptions::default(), vfs: VfsOptions::default() })
     }
 
-    /// Applies one option, if it is about the filesystem itself and not about its mount.
-    fn apply(&mut self, option: &str) -> Result<bool, Failure> {
-        let Self::Tmpfs { how, vfs } = self else { return Ok(false) };
-        match option {
-            "pdirops=on" => vfs.parallel_directory_operations = true,
-            "pdirops=off" => vfs.parallel_directory_operations = false,
-            _ => return how.apply(option).map_err(|error| Failure::of(Kind::Usage, &error)),
-        }
-        Ok(true)
-    }
-
     /// What `mount` and `findmnt` show as the source.
     pub(super) fn shown(&self) -> String {
-        let Self::Image(image) = self else { return TMPFS.to_owned() };
+        let Self::Image { image, .. } = self else { return TMPFS.to_owned() };
+        if image.array.is_some() {
+            return image.shown();
+        }
         let path = image.path.canonicalize().unwrap_or_else(|_| image.path.clone());
         match image.partition {
             Some(number) => format!("{}?part={number}", path.display()),
@@ -76,7 +91,7 @@ impl<'a> MountSource<'a> {
     /// Opens or makes the filesystem. The caller becomes its only owner, so that unmounting closes it.
     pub(super) fn open(&self) -> Result<Arc<Vfs>, Failure> {
         match self {
-            Self::Image(image) => Ok(image::open(image)?.vfs),
+            Self::Image { image, what_for, vfs } => Ok(image::open_for(image, *what_for, *vfs)?.vfs),
             Self::Tmpfs { how, vfs } => {
                 let tmpfs = Tmpfs::new(how)
                     .map_err(|error| Failure::new(Kind::of(&error), "cannot make a tmpfs").because(&error))?;
@@ -86,6 +101,57 @@ impl<'a> MountSource<'a> {
     }
 }
 
+impl ImageOptions {
+    /// Applies one option, if it is about the filesystem itself and not about its mount.
+    fn apply(&mut self, option: &str) -> Result<bool, Failure> {
+        let write = &mut self.write;
+        match option {
+            "norecovery" | "noload" => self.no_recovery = true,
+            "sync" => write.synchronous = true,
+            "async" => write.synchronous = false,
+            "discard" => write.discard = true,
+            "nodiscard" => write.discard = false,
+            "orphan=file" => write.orphans = OrphanForm::Best,
+            "orphan=list" => write.orphans = OrphanForm::List,
+            "orphan=locked" => write.orphans = OrphanForm::Locked,
+            "overwrite=direct" => write.journaled_overwrites = false,
+            "overwrite=journaled" => write.journaled_overwrites = true,
+            _ => {
+                let Some(seconds) = option.strip_prefix("commit=") else { return Ok(false) };
+                write.commit_seconds =
+                    seconds.parse().ok().filter(|&seconds| seconds > 0).ok_or_else(|| {
+                        let message = format!("mount option \"{option}\" takes a number of seconds from 1");
+                        Failure::new(Kind::Usage, message)
+                    })?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn what_for(&self, read_only: bool, snapshot: bool) -> Result<Use, Failure> {
+        match (self.no_recovery, read_only, snapshot) {
+            (true, true, false) => Ok(Use::ReadAsIs),
+            (true, ..) => Err(Failure::new(
+                Kind::Usage,
+                "mount option \"norecovery\": without its journal a filesystem can only be read; mount it with \"ro\"",
+            )),
+            (false, true, _) => Ok(Use::Read),
+            (false, false, true) => Ok(Use::Try(self.write)),
+            (false, false, false) => Ok(Use::Write(self.write)),
+        }
+    }
+}
+
+/// Applies an option that every filesystem has.
+fn apply_vfs(vfs: &mut VfsOptions, option: &str) -> bool {
+    match option {
+        "pdirops=on" => vfs.parallel_directory_operations = true,
+        "pdirops=off" => vfs.parallel_directory_operations = false,
+        _ => return false,
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -93,13 +159,7 @@ mod tests {
     use super::*;
 
     fn spec(path: &str) -> ImageSpec {
-        ImageSpec {
-            path: PathBuf::from(path),
-            partition: None,
-            direct: false,
-            lock: true,
-            allow_backing: false,
-        }
+        ImageSpec::plain(PathBuf::from(path))
     }
 
     fn list(options: &str) -> Vec<String> {
@@ -110,28 +170,63 @@ mod tests {
     fn options_go_to_the_filesystem_or_to_the_mount() {
         let tmpfs = spec("tmpfs:");
         let (source, settings) =
-            MountSource::parse(&tmpfs, &list("size=1M,pdirops=off,mode=700,suid,nr_inodes=9")).unwrap();
+            MountSource::parse(&tmpfs, &list("size=1M,pdirops=off,mode=700,suid,nr_inodes=9"), false)
+                .unwrap();
         let MountSource::Tmpfs { how, vfs } = source else { panic!("not a tmpfs") };
         assert_eq!((how.size_bytes, how.mode, how.inodes), (Some(1 << 20), 0o700, Some(9)));
         assert!(!vfs.parallel_directory_operations);
         assert!(settings.suid && !settings.read_only);
         assert_eq!(settings.fs_name, "tmpfs:");
         for wrong in ["size=x", "pdirops=perhaps", "sise=1M"] {
-            assert_eq!(MountSource::parse(&tmpfs, &list(wrong)).unwrap_err().kind(), Kind::Usage, "{wrong}");
+            assert_eq!(
+                MountSource::parse(&tmpfs, &list(wrong), false).unwrap_err().kind(),
+                Kind::Usage,
+                "{wrong}"
+            );
         }
     }
 
     #[test]
     fn an_image_knows_no_options_of_tmpfs() {
         let image = spec("disk.img");
-        assert!(MountSource::parse(&image, &list("size=1M")).is_err());
-        let (_, settings) = MountSource::parse(&image, &list("suid")).unwrap();
+        assert!(MountSource::parse(&image, &list("size=1M"), false).is_err());
+        let (_, settings) = MountSource::parse(&image, &list("suid"), false).unwrap();
         assert!(settings.read_only && settings.suid);
     }
 
     #[test]
+    fn an_image_is_written_to_only_when_that_is_said() {
+        let image = spec("disk.img");
+        let what_for = |options: &str, snapshot| {
+            let (source, settings) = MountSource::parse(&image, &list(options), snapshot)?;
+            let MountSource::Image { what_for, .. } = source else { panic!("not an image") };
+            Ok::<_, Failure>((what_for, settings.read_only))
+        };
+        let plain = WriteOptions::default();
+        assert_eq!(what_for("suid", false).unwrap(), (Use::Read, true));
+        assert_eq!(what_for("norecovery", false).unwrap(), (Use::ReadAsIs, true));
+        assert_eq!(what_for("rw", false).unwrap(), (Use::Write(plain), false));
+        assert_eq!(what_for("", true).unwrap(), (Use::Try(plain), false));
+        assert_eq!(what_for("ro", true).unwrap(), (Use::Read, true));
+        let (how, _) = what_for("commit=9,rw,sync,discard,orphan=locked,overwrite=journaled", false).unwrap();
+        let expected = WriteOptions {
+            commit_seconds: 9,
+            orphans: OrphanForm::Locked,
+            journaled_overwrites: true,
+            synchronous: true,
+            discard: true,
+        };
+        assert_eq!(how, Use::Write(expected));
+        for wrong in ["rw,norecovery", "commit=0", "commit=x", "orphan=perhaps"] {
+            assert_eq!(what_for(wrong, false).unwrap_err().kind(), Kind::Usage, "{wrong}");
+        }
+        assert!(what_for("norecovery", true).is_err());
+    }
+
+    #[test]
     fn nothing_of_an_image_goes_with_a_tmpfs() {
-        assert!(MountSource::parse(&ImageSpec { direct: true, ..spec("tmpfs:") }, &[]).is_err());
-        assert!(MountSource::parse(&ImageSpec { lock: false, ..spec("tmpfs:") }, &[]).is_err());
+        assert!(MountSource::parse(&ImageSpec { direct: true, ..spec("tmpfs:") }, &[], false).is_err());
+        assert!(MountSource::parse(&ImageSpec { lock: false, ..spec("tmpfs:") }, &[], false).is_err());
+        assert!(MountSource::parse(&spec("tmpfs:"), &[], true).is_err());
     }
 }

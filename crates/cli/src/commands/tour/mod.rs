@@ -3,8 +3,11 @@
 //! Linux made the image (see `assets/make-tour-image`) and was interrupted: one directory exists only in the
 //! journal, another was deleted only there. The tour opens it in memory, as any image is opened, gathers what it
 //! finds into one [`Report`], checks every file against SHA-256 sums that travel beside the image, and shows the
-//! report. Nothing shown is written down in this program except the sentences around it.
+//! report. Nothing shown is written down in this program except the sentences around it. Then the tree moves onto an
+//! array, which loses members (`array`).
 
+mod array;
+mod copy;
 mod show;
 mod sums;
 
@@ -18,7 +21,7 @@ use undercroft_vfs::{Credentials, Error, FileType, Node, Vfs};
 use super::info::{self, Recovery};
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::image::{self, Opened};
+use crate::image::{self, Opened, Use};
 use crate::plan::Format;
 use crate::text::acl;
 use crate::text::human;
@@ -57,6 +60,7 @@ struct Report {
     last_entry: Value,
     /// Whether a directory that the journal deletes is still there.
     condemned_exists: bool,
+    array: array::Report,
 }
 
 /// A name of the tree, with as much as is drawn.
@@ -115,7 +119,8 @@ struct Stamp {
 /// Takes the tour.
 pub(crate) fn run(format: Format) -> Result<(), Failure> {
     let opened = open()?;
-    let report = look(&opened).map_err(|error| {
+    let array = array::show(&opened.vfs)?;
+    let report = look(&opened, array).map_err(|error| {
         Failure::new(Kind::of(&error), "the tour's own image does not read as it should").because(&error)
     })?;
     if let Some(wrong) = report.verified.wrong.first() {
@@ -146,10 +151,10 @@ fn open() -> Result<Opened, Failure> {
         .read_to_end(&mut bytes)
         .map_err(|error| unpack(&error))?;
     let device = Arc::new(MemoryDevice::from_bytes(bytes, Access::ReadOnly));
-    image::open_filesystem(device, None, "the tour's own image")
+    image::open_filesystem(device, None, "the tour's own image", Use::Read)
 }
 
-fn look(opened: &Opened) -> Result<Report, Error> {
+fn look(opened: &Opened, array: array::Report) -> Result<Report, Error> {
     let vfs = &*opened.vfs;
     let recovery = opened.ext4.recovery().ok_or(Error::InvalidArgument("the image has no dirty journal"))?;
     let ledger = at(vfs, b"/archive/ledger.csv")?;
@@ -182,6 +187,7 @@ fn look(opened: &Opened) -> Result<Report, Error> {
             Err(Error::NotFound) => false,
             Err(error) => return Err(error),
         },
+        array,
     })
 }
 

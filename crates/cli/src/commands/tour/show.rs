@@ -4,6 +4,7 @@ use std::io::Write;
 
 use undercroft_vfs::FileType;
 
+use super::sums::Verified;
 use super::{Branch, Report, Sparse};
 use crate::failure::Failure;
 use crate::text::human;
@@ -47,14 +48,28 @@ pub(super) fn text(out: &mut Out, report: &Report) -> Result<(), Failure> {
     chapter(out, 5, "The interruption")?;
     interruption(out, report)?;
 
-    chapter(out, 6, "Now your own disk")?;
-    for (command, meaning) in [
-        ("undercroft info DISK.img", "what is it, and in what state?"),
-        ("undercroft tree -L 2 DISK.img", "look around"),
-        ("undercroft get DISK.img /home ./home", "copy out, with everything on it"),
-        ("undercroft mount DISK.img DIR", "use it with every program, read-only"),
-        ("undercroft info '/dev/sda?part=2'", "disks and partitions work too"),
-    ] {
+    chapter(out, 6, "A disk that fails")?;
+    failing(out, report)?;
+
+    chapter(out, 7, "Now your own disks")?;
+    commands(
+        out,
+        [
+            ("undercroft info DISK.img", "what is it, and in what state?"),
+            ("undercroft tree -L 2 DISK.img", "look around"),
+            ("undercroft get DISK.img /home ./home", "copy out, with everything on it"),
+            ("undercroft mount DISK.img DIR", "use it with every program, read-only"),
+            ("undercroft info '/dev/sda?part=2'", "disks and partitions work too"),
+        ],
+    )?;
+    say(out, "")?;
+    say(out, "Nothing that these commands open is ever written.")
+}
+
+/// Things to type, and what they are good for.
+fn commands<'a>(out: &mut Out, lines: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<(), Failure> {
+    let palette = out.palette;
+    for (command, meaning) in lines {
         say(
             out,
             &format!(
@@ -64,8 +79,61 @@ pub(super) fn text(out: &mut Out, report: &Report) -> Result<(), Failure> {
             ),
         )?;
     }
+    Ok(())
+}
+
+/// The array, and how it went on without members.
+fn failing(out: &mut Out, report: &Report) -> Result<(), Failure> {
+    let palette = out.palette;
+    let array = &report.array;
+    say(out, "The same tree, on a RAID5 as Linux has it, on temporary files just now:")?;
     say(out, "")?;
-    say(out, "Nothing that these commands open is ever written.")
+    let mut line = |label: &str, text: &str| {
+        writeln!(out, "  {} {text}", palette.paint(style::DIM, &format!("{label:<10}")))
+    };
+    let all = |verified: &Verified| {
+        let right = verified.files - verified.wrong.len() as u64;
+        format!(
+            "{} {right} of {} files have their sums",
+            palette.paint(style::GOOD, &human::bar(right, verified.files, 16)),
+            human::count(verified.files)
+        )
+    };
+    line(
+        "made",
+        &format!(
+            "{} members of {}, chunks of {}: {} for data",
+            array.members,
+            human::size(array.member_bytes),
+            human::size(array.chunk_bytes.into()),
+            human::size(array.array_bytes)
+        ),
+    )?;
+    line("filled", "an ext4, and the tree that you saw")?;
+    line("failed", &format!("member {}; what it held is computed from the others:", array.lost_role))?;
+    line("", &all(&array.without_it))?;
+    line(
+        "rebuilt",
+        &format!(
+            "{} onto a new member, and checked: {} mismatches",
+            human::size(array.rebuilt_bytes),
+            array.mismatched_bytes
+        ),
+    )?;
+    line("failed", &format!("member {} as well, so that the new one must be right:", array.lost_role_then))?;
+    line("", &all(&array.without_another))?;
+    say(out, "")?;
+    commands(
+        out,
+        [
+            ("undercroft md create -l 5 \\", "make one (mdadm's are opened, too)"),
+            ("  --member-size 1G a b c d", ""),
+            ("undercroft mkfs ext4 md:a,b,c,d", "md:MEMBERS is an image"),
+            ("undercroft mount -o rw md:a,b,c,d DIR", "use it"),
+            ("undercroft md fail md:a,b,c,d b", "lose one"),
+            ("undercroft md add md:a,c,d NEW", "rebuild it onto another"),
+        ],
+    )
 }
 
 fn welcome(out: &mut Out, report: &Report) -> Result<(), Failure> {

@@ -1,6 +1,7 @@
 //! Directories of images that mke2fs and e2fsck make, read through a volume.
 
 mod casefolded;
+mod changed;
 mod cold;
 mod damage;
 mod encrypted;

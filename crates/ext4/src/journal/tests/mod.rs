@@ -8,3 +8,4 @@ mod image;
 mod real;
 mod real_fast_commit;
 mod rules;
+mod writing;

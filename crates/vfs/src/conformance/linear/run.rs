@@ -58,10 +58,12 @@ pub fn check_schedule(
             thread::spawn(move || worker.run(options.operations))
         })
         .collect();
-    let mut events = Vec::new();
+    let (mut events, mut met) = (Vec::new(), Vec::new());
     for worker in workers {
         let done = worker.join().map_err(|_| format!("seed {seed}: a thread panicked"))?;
-        events.extend(done.map_err(|error| failed("an operation failed", &error))?);
+        let (its_events, its_nodes) = done.map_err(|error| failed("an operation failed", &error))?;
+        events.extend(its_events);
+        met.extend(its_nodes);
     }
     events.sort_by_key(|event| event.began);
 
@@ -74,6 +76,7 @@ pub fn check_schedule(
     }
     let start = State::new(&[tops[0].ino(), tops[1].ino()]);
     explain(start, &events, |end| check_end(vfs, end)).map_err(|wrong| show(&wrong))?;
+    drop(met);
     for top_name in [b"p", b"q"] {
         remove_all(vfs, top, top_name).map_err(|error| failed("removing what is left", &error))?;
     }
@@ -130,7 +133,8 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(mut self, operations: usize) -> Result<Vec<Event>> {
+    /// What happened, and every node that was met: while somebody has them, no number is used a second time.
+    fn run(mut self, operations: usize) -> Result<(Vec<Event>, Vec<Arc<Node>>)> {
         for _ in 0..operations {
             let operation = self.choose();
             for _ in 0..self.below(3) * self.below(3) {
@@ -145,7 +149,8 @@ impl Worker {
             };
             self.events.push(Event { thread: self.number, began, ended, operation, answer });
         }
-        Ok(self.events)
+        self.files.append(&mut self.directories);
+        Ok((self.events, self.files))
     }
 
     fn below(&mut self, bound: usize) -> usize {

@@ -1,0 +1,130 @@
+//! A block in the cache: its newest version, and what its owner keeps beside it.
+//!
+//! Versions are what makes reading and changing independent. A reader takes the version there is, and nothing
+//! changes under its eyes; a log keeps the version that it commits; who changes a block changes the newest version
+//! in place, or makes a new one of it if anybody holds that.
+//!
+//! Locks: one of class `block`, held while a version is taken or changed, never over I/O.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use undercroft_sync::{Mutex, MutexGuard, order};
+
+use crate::Buffer;
+
+/// A shared handle of one block in the cache. Holding it keeps the block there. `T` is what the cache's owner, a
+/// log, keeps beside each block.
+pub struct Block<T = ()>(Arc<Inner<T>>);
+
+struct Inner<T> {
+    number: u64,
+    /// Set by a look-up, cleared by the clock's hand: the second chance.
+    referenced: AtomicBool,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    newest: Buffer,
+    beside: T,
+}
+
+impl<T: Default> Block<T> {
+    pub(crate) fn new(newest: Buffer) -> Self {
+        let number = newest.block();
+        let state = Mutex::new(&order::BLOCK, State { newest, beside: T::default() });
+        Self(Arc::new(Inner { number, referenced: AtomicBool::new(true), state }))
+    }
+}
+
+impl<T> Block<T> {
+    /// The block's number.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.0.number
+    }
+
+    /// The newest version.
+    #[must_use]
+    pub fn buffer(&self) -> Buffer {
+        self.0.state.lock().newest.clone()
+    }
+
+    /// The block, to be changed. Nothing else of the cache is asked for while the guard lives.
+    #[must_use]
+    pub fn lock(&self) -> BlockGuard<'_, T> {
+        BlockGuard(self.0.state.lock())
+    }
+
+    /// Whether both are handles of the same block.
+    #[must_use]
+    pub fn same_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(crate) fn touch(&self) {
+        // Test first: a hot block's line then stays shared between cores.
+        if !self.0.referenced.load(Ordering::Relaxed) {
+            self.0.referenced.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the second chance away; `true` if there was none left and nobody holds the block or its newest version.
+    pub(crate) fn may_be_dropped(&self) -> bool {
+        let referenced = self.0.referenced.swap(false, Ordering::Relaxed);
+        // The shard's lock is held, so the only handle that could be cloned into a new one is the cache's.
+        !referenced && Arc::strong_count(&self.0) == 1 && !self.0.state.lock().newest.is_held()
+    }
+}
+
+impl<T> Clone for Block<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> fmt::Debug for Block<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block").field("number", &self.0.number).finish_non_exhaustive()
+    }
+}
+
+/// A block whose lock is held.
+pub struct BlockGuard<'a, T>(MutexGuard<'a, State<T>>);
+
+impl<T> BlockGuard<'_, T> {
+    /// The newest version.
+    #[must_use]
+    pub fn buffer(&self) -> &Buffer {
+        &self.0.newest
+    }
+
+    /// The newest version's bytes, to be changed. Versions that others hold stay as they are.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.0.newest.bytes_mut()
+    }
+
+    /// What was judged of the bytes no longer matters: the caller has made all of them.
+    pub fn believe_all(&mut self) {
+        self.0.newest.bytes_mut();
+        self.0.newest.believe_all();
+    }
+
+    /// What the owner keeps beside the block.
+    #[must_use]
+    pub fn beside(&self) -> &T {
+        &self.0.beside
+    }
+
+    /// What the owner keeps beside the block, to be changed.
+    pub fn beside_mut(&mut self) -> &mut T {
+        &mut self.0.beside
+    }
+}
+
+impl<T> fmt::Debug for BlockGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockGuard").field("number", &self.0.newest.block()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,328 @@
+//! The command line of `md` as typed.
+
+use std::ffi::OsString;
+
+use clap::{Args, Subcommand, ValueHint};
+
+use super::JsonArg;
+
+pub(super) const ARRAY_HELP: &str = "\
+An array of Linux software RAID (md) is an image too: `md:MEMBER,MEMBER,...`, where a member is a raw or qcow2 image, a \
+block device, or a partition of one (`?part=N`); or `md:DIR` for the members that lie in a directory. All commands that \
+read open its members read-only and write to none. Behind the last member may stand `?uuid=UUID` (which of several \
+arrays in a directory), `?array-part=N` (partition N of the array), `?degraded` (to write although members are missing \
+that the others believe to be there: they are out of the array from then on), `?force` (also with members that lag \
+behind, or unclean and degraded, which may lose what was written last); several with `&` between them.";
+
+const EXAMPLES: &str = "\
+An array lives as long as the program that has it open. So each command opens it, does its work, and closes it clean; \
+what takes long (making the redundancy right, filling a new member) is waited for, with how far it is on a terminal. \
+With --no-wait it is left to whoever opens the array for writing next, as it is when the command is interrupted: it goes \
+on there. A mount does it beside its work.
+
+Members are those of Linux: `mdadm --assemble` takes what was made here, and what mdadm made is opened here.
+
+Examples:
+  undercroft md create --level 5 --chunk 64K --member-size 1G a.img b.img c.img d.img
+  undercroft mkfs ext4 md:a.img,b.img,c.img,d.img
+  undercroft mount -o rw md:a.img,b.img,c.img,d.img /mnt
+  undercroft md status md:.
+  undercroft md fail md:. c.img
+  undercroft md add --member-size 1G md:. e.img
+  undercroft md check md:.";
+
+pub(super) fn notes() -> String {
+    format!("{ARRAY_HELP}\n\n{EXAMPLES}")
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MdCommand {
+    /// Make an array
+    #[command(
+        after_help = "Everything is laid out as mdadm would do it. Members that are not there are made, as sparse files of \
+--member-size; if all are, they are zero and agree with each other, so that nothing is left to do. Otherwise the \
+redundancy is made right before the command ends. A device that holds a filesystem, a partition table or a member of an \
+array is overwritten with --force only.
+
+Levels: linear, 0, 1, 4, 5, 6, 10. Layouts: of 5 and 6 left-symmetric (the default), left-asymmetric, right-symmetric, \
+right-asymmetric, parity-first, parity-last; of 10 n2 (the default), f2, o2 and the like; of 0 original, alternate.
+
+Examples:
+  undercroft md create --level 5 --chunk 64K --member-size 1G a.img b.img c.img d.img
+  undercroft md create --level 1 --bitmap internal --name mirror /dev/sdb /dev/sdc
+  undercroft md create --level 6 --spare /dev/sdg /dev/sd[b-f]"
+    )]
+    Create(Box<MdCreateArgs>),
+
+    /// Show what members say of themselves and of their array
+    #[command(after_help = "Examples:
+  undercroft md examine a.img b.img
+  undercroft md examine --json '/dev/sdb?part=1'")]
+    Examine {
+        /// Disk images or block devices; `IMAGE?part=N` for a partition
+        #[arg(required = true, value_name = "MEMBER", value_hint = ValueHint::FilePath)]
+        members: Vec<OsString>,
+        /// Open members that another program holds locked
+        #[arg(long)]
+        no_lock: bool,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Show the state of an array
+    #[command(after_help = "Examples:
+  undercroft md status md:a.img,b.img,c.img
+  undercroft md status --json md:.")]
+    Status {
+        #[command(flatten)]
+        array: ArrayArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Declare members failed
+    #[command(
+        after_help = "The others remember it, so that the array does without them from then on. A spare takes the place at once.
+
+Examples:
+  undercroft md fail md:a.img,b.img,c.img b.img
+  undercroft md fail md:. 2"
+    )]
+    Fail {
+        #[command(flatten)]
+        array: ArrayArgs,
+        /// Members, by name or by number
+        #[arg(required = true, value_name = "MEMBER", value_hint = ValueHint::FilePath)]
+        members: Vec<OsString>,
+        #[command(flatten)]
+        wait: WaitArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Let go of spares and of failed members
+    #[command(
+        after_help = "A member that has failed is out of the array already; with --erase its superblock goes too, so that it is not \
+taken for a member any more.
+
+Examples:
+  undercroft md remove md:. spare.img
+  undercroft md remove --erase md:. b.img"
+    )]
+    Remove {
+        #[command(flatten)]
+        array: ArrayArgs,
+        /// Members, by name or by number
+        #[arg(required = true, value_name = "MEMBER", value_hint = ValueHint::FilePath)]
+        members: Vec<OsString>,
+        /// Erase their superblocks
+        #[arg(long)]
+        erase: bool,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Add members: a missing one is rebuilt, others become spares
+    #[command(
+        after_help = "A former member of an array with a write-intent bitmap gets no more than what it missed.
+
+Examples:
+  undercroft md add md:a.img,c.img /dev/sdd
+  undercroft md add --member-size 1G md:. new.img"
+    )]
+    Add {
+        #[command(flatten)]
+        array: ArrayArgs,
+        #[command(flatten)]
+        new: NewMemberArgs,
+        /// Disk images or block devices; a file that is not there is made with --member-size
+        #[arg(required = true, value_name = "MEMBER", value_hint = ValueHint::FilePath)]
+        members: Vec<OsString>,
+        #[command(flatten)]
+        wait: WaitArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Copy a member to another device, which then takes its place
+    #[command(after_help = "The old member stays in the array until the new one is complete.
+
+Examples:
+  undercroft md replace md:. b.img --with new.img --member-size 1G
+  undercroft md replace md:. 1")]
+    Replace {
+        #[command(flatten)]
+        array: ArrayArgs,
+        /// The member, by name or by number
+        #[arg(value_name = "MEMBER", value_hint = ValueHint::FilePath)]
+        member: OsString,
+        /// What takes its place; a spare of the array unless said
+        #[arg(long, value_name = "NEW", value_hint = ValueHint::FilePath)]
+        with: Option<OsString>,
+        #[command(flatten)]
+        new: NewMemberArgs,
+        #[command(flatten)]
+        wait: WaitArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Compare the redundancy with the data
+    #[command(
+        after_help = "Ends with 0 if all agrees, and with 5 if something does not. What cannot be read is made right from the rest, \
+as Linux does; what differs is only counted.
+
+Examples:
+  undercroft md check md:a.img,b.img,c.img
+  undercroft md check --json --speed 100M md:."
+    )]
+    Check {
+        #[command(flatten)]
+        array: ArrayArgs,
+        /// Bytes a second at most: 100M
+        #[arg(long, value_name = "SIZE")]
+        speed: Option<String>,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Compare the redundancy with the data, and make it right
+    #[command(
+        after_help = "Parity is computed anew, and of copies the first is taken: Linux cannot tell either which of them was wrong.
+
+Examples:
+  undercroft md repair md:a.img,b.img,c.img"
+    )]
+    Repair {
+        #[command(flatten)]
+        array: ArrayArgs,
+        /// Bytes a second at most: 100M
+        #[arg(long, value_name = "SIZE")]
+        speed: Option<String>,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Mark an array clean that was not stopped cleanly
+    #[command(
+        after_help = "No array goes on running when a command ends, so there is nothing to stop but what a crash left: the redundancy \
+is made right (by the partial parity log, the write-intent bitmap, or a resync), members that were being filled are \
+completed, and the superblocks say that the array is clean. Nothing happens to one that is.
+
+Examples:
+  undercroft md stop md:a.img,b.img,c.img"
+    )]
+    Stop {
+        #[command(flatten)]
+        array: ArrayArgs,
+        #[command(flatten)]
+        wait: WaitArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+}
+
+/// An array that is there.
+#[derive(Debug, Args)]
+pub(crate) struct ArrayArgs {
+    /// `md:MEMBER,MEMBER,...`, or `md:DIR` for the members in a directory
+    #[arg(value_name = "ARRAY")]
+    pub(crate) array: OsString,
+
+    /// Go past the page cache of this machine (O_DIRECT)
+    #[arg(long)]
+    pub(crate) direct: bool,
+
+    /// Open members that another program holds locked
+    #[arg(long)]
+    pub(crate) no_lock: bool,
+}
+
+/// What may be overwritten or made.
+#[derive(Debug, Args)]
+pub(crate) struct NewMemberArgs {
+    /// Size of members that are not there and are made: 10G, 512M, or a number of bytes
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) member_size: Option<String>,
+
+    /// Overwrite what is on the new members
+    #[arg(short = 'F', long)]
+    pub(crate) force: bool,
+}
+
+/// What happens to work that takes long.
+#[derive(Debug, Args)]
+pub(crate) struct WaitArgs {
+    /// Leave what takes long to whoever opens the array for writing next
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+
+    /// Bytes a second at most: 100M
+    #[arg(long, value_name = "SIZE", conflicts_with = "no_wait")]
+    pub(crate) speed: Option<String>,
+}
+
+/// A new array.
+#[derive(Debug, Args)]
+pub(crate) struct MdCreateArgs {
+    /// Level: linear, 0, 1, 4, 5, 6 or 10
+    #[arg(short, long)]
+    pub(crate) level: String,
+
+    /// Bytes of a chunk: 64K; 512K unless said
+    #[arg(short, long, value_name = "SIZE")]
+    pub(crate) chunk: Option<String>,
+
+    /// Layout
+    #[arg(short = 'p', long)]
+    pub(crate) layout: Option<String>,
+
+    /// Name, at most 31 bytes
+    #[arg(short = 'N', long)]
+    pub(crate) name: Option<String>,
+
+    /// Host that the array belongs to, put before the name
+    #[arg(long, value_name = "HOST")]
+    pub(crate) homehost: Option<String>,
+
+    /// UUID; random unless said
+    #[arg(short, long)]
+    pub(crate) uuid: Option<String>,
+
+    /// Version of the superblocks: 1.0 (at the end), 1.1 (at the beginning), 1.2 (4 KiB from there)
+    #[arg(short = 'e', long, value_name = "VERSION", default_value = "1.2", value_parser = ["1.0", "1.1", "1.2"])]
+    pub(crate) metadata: String,
+
+    /// Write-intent bitmap
+    #[arg(short, long, default_value = "none", value_parser = ["internal", "none"])]
+    pub(crate) bitmap: String,
+
+    /// What keeps the redundancy right over a crash; `bitmap` is the same as --bitmap internal
+    #[arg(short = 'k', long, value_name = "POLICY", value_parser = ["resync", "bitmap", "ppl"])]
+    pub(crate) consistency_policy: Option<String>,
+
+    /// Bytes to use of each member; as many as the smallest has unless said
+    #[arg(short = 'z', long, value_name = "SIZE")]
+    pub(crate) size: Option<String>,
+
+    /// Believe that the members agree with each other: all zero, for example
+    #[arg(long)]
+    pub(crate) assume_clean: bool,
+
+    /// A spare; may be given several times
+    #[arg(short = 'x', long, value_name = "MEMBER", value_hint = ValueHint::FilePath)]
+    pub(crate) spare: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) new: NewMemberArgs,
+
+    /// Disk images or block devices, in the order of their roles; a file that is not there is made with --member-size
+    #[arg(required = true, value_name = "MEMBER", value_hint = ValueHint::FilePath)]
+    pub(crate) members: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}

@@ -1,0 +1,93 @@
+//! Devices that are to become members: files are made where there are none, and what is on others is looked at first.
+
+use std::fs::{self, File};
+
+use undercroft_block::Device;
+use undercroft_ext4::what_is_on;
+use undercroft_md::{Error, examine};
+use uuid::Uuid;
+
+use crate::exit::Kind;
+use crate::failure::Failure;
+use crate::image::{self, md_failure};
+use crate::plan::{ImageSpec, NewMembers};
+
+/// Devices to be written. Files that were made for them are removed again unless they are kept.
+#[derive(Debug)]
+pub(super) struct NewDevices {
+    pub(super) devices: Vec<Device>,
+    made: Vec<ImageSpec>,
+}
+
+impl NewDevices {
+    /// Opens them, and makes those that are not there. Former members of `array` may come back.
+    pub(super) fn open(new: &NewMembers, array: Option<Uuid>) -> Result<Self, Failure> {
+        let mut all = Self { devices: Vec::new(), made: Vec::new() };
+        for spec in &new.members {
+            let is_made = !spec.path.exists();
+            if is_made {
+                make(spec, new.size_bytes)?;
+                all.made.push(spec.clone());
+            }
+            let device = image::open_member(spec, true)?;
+            if !is_made && !new.overwrite {
+                check(&device, spec, array)?;
+            }
+            all.devices.push(device);
+        }
+        Ok(all)
+    }
+
+    /// Whether all were made just now, and so are zero.
+    pub(super) fn are_all_new(&self) -> bool {
+        self.made.len() == self.devices.len()
+    }
+
+    /// They are members now.
+    pub(super) fn keep(&mut self) {
+        self.made.clear();
+    }
+}
+
+impl Drop for NewDevices {
+    fn drop(&mut self) {
+        for spec in &self.made {
+            // An empty file that could not become a member is of no use to anybody.
+            let _ = fs::remove_file(&spec.path);
+        }
+    }
+}
+
+fn make(spec: &ImageSpec, size_bytes: Option<u64>) -> Result<(), Failure> {
+    let shown = spec.shown();
+    let Some(size_bytes) = size_bytes.filter(|_| spec.partition.is_none()) else {
+        return Err(Failure::new(Kind::CannotOpen, format!("{shown} does not exist"))
+            .advise("`--member-size 10G` makes it, 10 GiB large"));
+    };
+    let made = File::create_new(&spec.path).and_then(|file| {
+        file.set_len(size_bytes).inspect_err(|_| {
+            let _ = fs::remove_file(&spec.path);
+        })
+    });
+    made.map_err(|error| Failure::host(format!("cannot make {shown}"), &error))
+}
+
+/// Refuses what somebody may miss.
+fn check(device: &Device, spec: &ImageSpec, array: Option<Uuid>) -> Result<(), Failure> {
+    let present = |what: &str| {
+        Err(Failure::new(Kind::Host, format!("{} holds {what}", spec.shown()))
+            .advise("`--force` overwrites it"))
+    };
+    match examine(&**device) {
+        Ok(found) if Some(found.array_uuid) == array => return Ok(()),
+        Ok(found) => return present(&format!("a member of the array {}", found.array_uuid)),
+        Err(Error::NoSuperblock { .. }) => {}
+        Err(error @ Error::Device(_)) => return Err(md_failure(&error)),
+        Err(_) => return present("a member of an array"),
+    }
+    match what_is_on(&**device) {
+        Ok(None) => Ok(()),
+        Ok(Some(what)) => present(what),
+        Err(error) => Err(Failure::of(Kind::Io, &error)),
+    }
+}

@@ -1,0 +1,127 @@
+//! What `mkfs` means: options as mke2fs takes them, in the library's terms.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use undercroft_ext4::{Family, MkfsOptions};
+use uuid::Uuid;
+
+use super::ImageSpec;
+use crate::args::{MkfsArgs, MkfsFamily};
+use crate::exit::Kind;
+use crate::failure::Failure;
+
+/// A filesystem to be made.
+#[derive(Debug)]
+pub(crate) struct MkfsPlan {
+    pub(crate) image: ImageSpec,
+    pub(crate) size_bytes: Option<u64>,
+    pub(crate) options: MkfsOptions,
+}
+
+impl MkfsPlan {
+    pub(super) fn from_typed(typed: MkfsArgs) -> Result<Self, Failure> {
+        let image = ImageSpec::parse(&typed.image)?;
+        let size_bytes = typed.size.as_deref().map(size).transpose()?;
+        let family = match typed.family {
+            MkfsFamily::Ext2 => Family::Ext2,
+            MkfsFamily::Ext3 => Family::Ext3,
+            MkfsFamily::Ext4 => Family::Ext4,
+        };
+        let usual = MkfsOptions::new(family);
+        let mut options = MkfsOptions {
+            features: typed.features.join(","),
+            size_bytes,
+            block_bytes: typed.block_bytes,
+            cluster_bytes: typed.cluster_bytes,
+            inode_bytes: typed.inode_bytes,
+            bytes_per_inode: typed.bytes_per_inode,
+            inodes: typed.inodes,
+            per_group: typed.per_group,
+            groups_per_flex: typed.groups_per_flex.unwrap_or(usual.groups_per_flex),
+            reserved_percent: typed.reserved_percent.unwrap_or(usual.reserved_percent),
+            label: typed.label.map(OsString::into_vec).unwrap_or_default(),
+            uuid: typed.uuid.as_deref().map(uuid).transpose()?,
+            overwrite: typed.force,
+            ..usual
+        };
+        for option in &typed.journal {
+            match option.split_once('=') {
+                Some(("size", megabytes)) => {
+                    options.journal_bytes = Some(number::<u32>(option, megabytes)?.into());
+                }
+                _ => return Err(unknown("-J", option)),
+            }
+        }
+        options.journal_bytes = options.journal_bytes.map(|megabytes| megabytes << 20);
+        for option in &typed.extended {
+            extended(&mut options, option)?;
+        }
+        Ok(Self { image, size_bytes, options })
+    }
+}
+
+fn extended(options: &mut MkfsOptions, option: &str) -> Result<(), Failure> {
+    let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+    match (name, value) {
+        ("stride", Some(value)) => options.stride_blocks = Some(number(option, value)?),
+        ("stripe_width" | "stripe-width", Some(value)) => {
+            options.stripe_width_blocks = Some(number(option, value)?);
+        }
+        ("root_owner", Some(value)) => {
+            let Some((user, group)) = value.split_once(':') else { return Err(unknown("-E", option)) };
+            options.root_owner = (number(option, user)?, number(option, group)?);
+        }
+        ("lazy_itable_init", value) => options.lazy_inode_tables = value != Some("0"),
+        ("hash_seed", Some(value)) => options.hash_seed = Some(uuid(value)?),
+        ("discard", None) => options.discard = true,
+        ("nodiscard", None) => options.discard = false,
+        _ => return Err(unknown("-E", option)),
+    }
+    Ok(())
+}
+
+fn unknown(flag: &str, option: &str) -> Failure {
+    Failure::new(Kind::Usage, format!("{flag} {option}: there is no such option"))
+        .advise("`undercroft mkfs --help` lists them")
+}
+
+fn number<T: std::str::FromStr>(option: &str, value: &str) -> Result<T, Failure> {
+    value.parse().map_err(|_| Failure::new(Kind::Usage, format!("{option}: {value:?} is no fitting number")))
+}
+
+fn uuid(typed: &str) -> Result<Uuid, Failure> {
+    Uuid::parse_str(typed).map_err(|_| Failure::new(Kind::Usage, format!("{typed:?} is no UUID")))
+}
+
+/// A size with a binary unit: `10G`, `512M`, `4096`.
+pub(super) fn size(typed: &str) -> Result<u64, Failure> {
+    let digits = typed.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match typed[digits.len()..].to_ascii_lowercase().as_str() {
+        "" => Some(0),
+        "k" | "kib" => Some(10),
+        "m" | "mib" => Some(20),
+        "g" | "gib" => Some(30),
+        "t" | "tib" => Some(40),
+        "p" | "pib" => Some(50),
+        _ => None,
+    };
+    let bytes = shift.and_then(|shift| digits.parse::<u64>().ok()?.checked_mul(1 << shift));
+    bytes.filter(|&bytes| bytes <= i64::MAX as u64).ok_or_else(|| {
+        Failure::new(Kind::Usage, format!("{typed:?} is no size")).advise("write it as 10G, 512M or in bytes")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_take_binary_units() {
+        let sizes = ["4096", "1k", "3M", "10G", "2TiB"].map(|typed| size(typed).unwrap());
+        assert_eq!(sizes, [4096, 1024, 3 << 20, 10 << 30, 2 << 40]);
+        for wrong in ["", "G", "10X", "-1", "1.5G", "99999999P"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

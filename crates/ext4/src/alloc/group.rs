@@ -1,0 +1,516 @@
+//! A group in memory: what its descriptor says, and the maps of what is free in it.
+//!
+//! The maps are loaded when somebody first wants something of the group. A bitmap on disk shows the running
+//! transaction; the map in memory shows what may be given out. They differ by what is reserved and by what the running
+//! transaction has freed: both are clear on disk and not free in memory.
+//!
+//! A group whose bitmap is wrong gives nothing and takes nothing back; e2fsck is asked for by the superblock's state.
+//!
+//! Locks, class `group`: one for a group's blocks, one for its inodes; a thread holds one at a time.
+
+use std::ops::Range;
+
+use undercroft_sync::atomic::{AtomicU32, Ordering};
+use undercroft_sync::{Mutex, MutexGuard, order};
+use undercroft_vfs::{Error, Result};
+
+use super::bits::{self, FreeMap};
+use super::inode_map::InodeMap;
+use super::zone::Zone;
+use crate::error::corrupt_block;
+use crate::group::{GroupDescriptor, GroupDetails, GroupFlags, bitmap_checksum};
+use crate::numbers::{FsBlock, Group};
+use crate::transaction::{Block, Handle, Seal, Tid};
+use crate::volume::{Judged, Volume};
+
+/// Threads that a group tells apart.
+pub(super) const SLOTS: usize = 8;
+
+/// One block group.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct GroupCell {
+    pub(super) number: Group,
+    pub(super) start: FsBlock,
+    /// Blocks in the group.
+    pub(super) len: u32,
+    pub(super) block_bitmap: FsBlock,
+    pub(super) inode_bitmap: FsBlock,
+    pub(super) inode_table: FsBlock,
+    /// What the locks guard, for who asks without them.
+    pub(super) free_inodes: AtomicU32,
+    pub(super) used_directories: AtomicU32,
+    pub(super) unused_inodes: AtomicU32,
+    /// Free blocks by the bitmap on disk.
+    free_on_disk: AtomicU32,
+    /// Blocks that may be given out, and a length that no run of them passes.
+    pub(super) free: AtomicU32,
+    pub(super) longest: AtomicU32,
+    /// Where threads found their last blocks.
+    pub(super) cursors: [AtomicU32; SLOTS],
+    blocks: Mutex<Blocks>,
+    inodes: Mutex<Inodes>,
+}
+
+/// The state of a group's blocks.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    /// The bitmap was never written.
+    pub(super) uninit: bool,
+    checksum: u32,
+    /// The bitmap has changed since its checksum was made.
+    changed: bool,
+    map: Option<FreeMap>,
+    /// What transactions freed that are not durable yet.
+    pub(super) freed: Vec<Freed>,
+    /// Free blocks when the descriptor was written last.
+    recorded: u32,
+    corrupt: bool,
+}
+
+/// Blocks that become free when a transaction is durable.
+#[derive(Debug)]
+pub(super) struct Freed {
+    pub(super) tid: Tid,
+    pub(super) range: Range<u32>,
+}
+
+/// The state of a group's inodes.
+#[derive(Debug)]
+pub(super) struct Inodes {
+    pub(super) uninit: bool,
+    /// All of the table has been written.
+    pub(super) zeroed: bool,
+    checksum: u32,
+    changed: bool,
+    map: Option<InodeMap>,
+    /// Free inodes when the descriptor was written last.
+    recorded: u32,
+    corrupt: bool,
+}
+
+/// A group's blocks, locked, with the map loaded.
+pub(super) struct BlocksGuard<'a>(MutexGuard<'a, Blocks>);
+
+/// A group's inodes, locked, with the map loaded.
+pub(super) struct InodesGuard<'a>(MutexGuard<'a, Inodes>);
+
+impl BlocksGuard<'_> {
+    pub(super) fn map(&mut self) -> &mut FreeMap {
+        match &mut self.0.map {
+            Some(map) => map,
+            None => unreachable!("the map was loaded when the lock was taken"),
+        }
+    }
+}
+
+impl std::ops::Deref for BlocksGuard<'_> {
+    type Target = Blocks;
+    fn deref(&self) -> &Blocks {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for BlocksGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Blocks {
+        &mut self.0
+    }
+}
+
+impl InodesGuard<'_> {
+    pub(super) fn map(&mut self) -> &mut InodeMap {
+        match &mut self.0.map {
+            Some(map) => map,
+            None => unreachable!("the map was loaded when the lock was taken"),
+        }
+    }
+}
+
+impl std::ops::Deref for InodesGuard<'_> {
+    type Target = Inodes;
+    fn deref(&self) -> &Inodes {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for InodesGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Inodes {
+        &mut self.0
+    }
+}
+
+impl GroupCell {
+    pub(super) fn new(volume: &Volume, number: Group, details: &GroupDetails) -> Self {
+        let geometry = volume.superblock().geometry();
+        let start = geometry.group_start(number);
+        let len = (geometry.blocks() - start.0).min(u64::from(geometry.blocks_per_group())) as u32;
+        let descriptor = &details.descriptor;
+        let blocks = Blocks {
+            uninit: details.flags.contains(GroupFlags::BLOCK_UNINIT),
+            checksum: details.block_bitmap_checksum,
+            changed: false,
+            map: None,
+            freed: Vec::new(),
+            recorded: descriptor.free_clusters,
+            corrupt: descriptor.free_clusters > len,
+        };
+        let inodes = Inodes {
+            uninit: details.flags.contains(GroupFlags::INODE_UNINIT),
+            zeroed: details.flags.contains(GroupFlags::INODE_ZEROED),
+            checksum: details.inode_bitmap_checksum,
+            changed: false,
+            map: None,
+            recorded: descriptor.free_inodes,
+            corrupt: descriptor.free_inodes > geometry.inodes_per_group()
+                || details.used_directories > geometry.inodes_per_group(),
+        };
+        let free = if blocks.corrupt { 0 } else { descriptor.free_clusters };
+        Self {
+            number,
+            start,
+            len,
+            block_bitmap: details.block_bitmap,
+            inode_bitmap: details.inode_bitmap,
+            inode_table: descriptor.inode_table,
+            free_inodes: AtomicU32::new(descriptor.free_inodes),
+            used_directories: AtomicU32::new(details.used_directories),
+            unused_inodes: AtomicU32::new(descriptor.unused_inodes),
+            free_on_disk: AtomicU32::new(descriptor.free_clusters),
+            free: AtomicU32::new(free),
+            longest: AtomicU32::new(free),
+            cursors: Default::default(),
+            blocks: Mutex::new(&order::GROUP, blocks),
+            inodes: Mutex::new(&order::GROUP, inodes),
+        }
+    }
+
+    /// Whether its counts were wrong when it was opened.
+    pub(super) fn has_wrong_counts(&self) -> bool {
+        self.blocks.lock().corrupt || self.inodes.lock().corrupt
+    }
+
+    /// Whether any inode of the group may be given out.
+    pub(super) fn has_inodes(&self) -> bool {
+        self.free_inodes.load(Ordering::Relaxed) > 0 && !self.inodes.lock().corrupt
+    }
+
+    /// The descriptor as it is now.
+    pub(super) fn descriptor(&self) -> GroupDescriptor {
+        GroupDescriptor {
+            inode_table: self.inode_table,
+            free_clusters: self.free_on_disk.load(Ordering::Relaxed),
+            free_inodes: self.free_inodes.load(Ordering::Relaxed),
+            unused_inodes: self.unused_inodes.load(Ordering::Acquire),
+        }
+    }
+
+    /// The whole descriptor, to be written, with checksums of the bitmaps as they are; and by how many blocks and
+    /// inodes more are free than when this was last asked for. No handle is joined.
+    ///
+    /// # Errors
+    /// I/O failure.
+    pub(super) fn record(&self, volume: &Volume) -> Result<(GroupDetails, i64, i64)> {
+        let superblock = volume.superblock();
+        let geometry = superblock.geometry();
+        let mut flags = GroupFlags::empty();
+        let descriptor = self.descriptor();
+        let mut blocks = self.blocks.lock();
+        if std::mem::take(&mut blocks.changed) && superblock.has_metadata_checksums() {
+            let bitmap = volume.read_block(self.block_bitmap)?;
+            blocks.checksum = bitmap_checksum(superblock, &bitmap, geometry.blocks_per_group());
+        }
+        flags.set(GroupFlags::BLOCK_UNINIT, blocks.uninit);
+        let more_blocks = i64::from(descriptor.free_clusters) - i64::from(blocks.recorded);
+        blocks.recorded = descriptor.free_clusters;
+        let block_bitmap_checksum = blocks.checksum;
+        drop(blocks);
+        let mut inodes = self.inodes.lock();
+        if std::mem::take(&mut inodes.changed) && superblock.has_metadata_checksums() {
+            let bitmap = volume.read_block(self.inode_bitmap)?;
+            inodes.checksum = bitmap_checksum(superblock, &bitmap, geometry.inodes_per_group());
+        }
+        flags.set(GroupFlags::INODE_UNINIT, inodes.uninit);
+        flags.set(GroupFlags::INODE_ZEROED, inodes.zeroed);
+        let more_inodes = i64::from(descriptor.free_inodes) - i64::from(inodes.recorded);
+        inodes.recorded = descriptor.free_inodes;
+        let details = GroupDetails {
+            descriptor,
+            block_bitmap: self.block_bitmap,
+            inode_bitmap: self.inode_bitmap,
+            used_directories: self.used_directories.load(Ordering::Relaxed),
+            flags,
+            block_bitmap_checksum,
+            inode_bitmap_checksum: inodes.checksum,
+        };
+        Ok((details, more_blocks, more_inodes))
+    }
+
+    /// The range of the filesystem's blocks that a range of the group's stands for.
+    pub(super) fn absolute(&self, range: &Range<u32>) -> Range<u64> {
+        self.start.0 + u64::from(range.start)..self.start.0 + u64::from(range.end)
+    }
+
+    fn relative(&self, range: &Range<u64>) -> Range<u32> {
+        (range.start - self.start.0) as u32..(range.end - self.start.0) as u32
+    }
+
+    fn all(&self) -> Range<u64> {
+        self.absolute(&(0..self.len))
+    }
+
+    /// Locks the group's blocks, and loads their map if it is not there.
+    ///
+    /// # Errors
+    /// Corruption of the bitmap, now or before; I/O failure.
+    pub(super) fn lock_blocks(&self, volume: &Volume, zone: &Zone) -> Result<BlocksGuard<'_>> {
+        let mut blocks = self.blocks.lock();
+        if blocks.corrupt {
+            let detail = format!("group {} has a wrong bitmap or count of blocks; run e2fsck", self.number);
+            return Err(corrupt_block("block bitmap", self.block_bitmap, detail));
+        }
+        if blocks.map.is_none() {
+            match self.load_blocks(volume, zone, &blocks) {
+                Ok(map) => blocks.map = Some(map),
+                Err(error) => {
+                    blocks.corrupt = matches!(error, Error::Corrupt(_));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(BlocksGuard(blocks))
+    }
+
+    fn load_blocks(&self, volume: &Volume, zone: &Zone, blocks: &Blocks) -> Result<FreeMap> {
+        let wrong = |detail: String| {
+            let detail = format!("group {}: {detail}", self.number);
+            Err(corrupt_block("block bitmap", self.block_bitmap, detail))
+        };
+        let mut metadata = zone.within(self.all()).map(|range| self.relative(&range));
+        let map = if blocks.uninit {
+            let mut map = FreeMap::empty(self.len);
+            metadata.for_each(|range| map.take(range));
+            map
+        } else {
+            let map = FreeMap::of_bitmap(&self.block_bitmap(volume, blocks)?.buffer(), self.len);
+            if let Some(range) = metadata.find(|range| !map.none_free(range.clone())) {
+                let range = self.absolute(&range);
+                return wrong(format!(
+                    "blocks {} to {} of the filesystem itself are free",
+                    range.start,
+                    range.end - 1
+                ));
+            }
+            map
+        };
+        let count = map.count();
+        let stated = self.free_on_disk.load(Ordering::Relaxed);
+        if count != stated {
+            return wrong(format!("{count} blocks are free, the descriptor says {stated}"));
+        }
+        Ok(map)
+    }
+
+    /// The block of the bitmap, judged.
+    fn block_bitmap(&self, volume: &Volume, blocks: &Blocks) -> Result<Block> {
+        let bits = volume.superblock().geometry().blocks_per_group();
+        judged_bitmap(
+            volume,
+            self.number,
+            "block bitmap",
+            self.block_bitmap,
+            Judged::BlockBitmap,
+            blocks.checksum,
+            bits,
+        )
+    }
+
+    fn inode_bitmap(&self, volume: &Volume, inodes: &Inodes) -> Result<Block> {
+        let bits = volume.superblock().geometry().inodes_per_group();
+        judged_bitmap(
+            volume,
+            self.number,
+            "inode bitmap",
+            self.inode_bitmap,
+            Judged::InodeBitmap,
+            inodes.checksum,
+            bits,
+        )
+    }
+
+    /// Marks blocks as used on disk. They are taken in the map.
+    ///
+    /// # Errors
+    /// I/O failure; nothing has changed then.
+    pub(super) fn occupy(
+        &self,
+        handle: &Handle<'_>,
+        zone: &Zone,
+        blocks: &mut BlocksGuard<'_>,
+        range: Range<u32>,
+    ) -> Result<()> {
+        let count = range.end - range.start;
+        if blocks.uninit {
+            handle.make(self.block_bitmap, Seal::Plain, |bitmap| {
+                zone.within(self.all()).for_each(|metadata| bits::set(bitmap, self.relative(&metadata)));
+                bits::set(bitmap, self.len..bitmap.len() as u32 * 8);
+                bits::set(bitmap, range);
+            })?;
+            blocks.uninit = false;
+        } else {
+            let bitmap = self.block_bitmap(handle.volume(), blocks)?;
+            handle.change_block(&bitmap, Seal::Plain, |bitmap| {
+                debug_assert!(bits::none_set(bitmap, range.clone()), "{range:?} is given out twice");
+                bits::set(bitmap, range);
+            });
+        }
+        self.free_on_disk.fetch_sub(count, Ordering::Relaxed);
+        blocks.changed = true;
+        Ok(())
+    }
+
+    /// Marks blocks as free on disk. They stay taken in the map.
+    ///
+    /// # Errors
+    /// Corruption: some of them are free already; I/O failure. Nothing has changed then.
+    pub(super) fn vacate(
+        &self,
+        handle: &Handle<'_>,
+        blocks: &mut BlocksGuard<'_>,
+        range: Range<u32>,
+    ) -> Result<()> {
+        let count = range.end - range.start;
+        let taken = if blocks.uninit {
+            None
+        } else {
+            let bitmap = self.block_bitmap(handle.volume(), blocks)?;
+            bits::all_set(&bitmap.buffer(), range.clone()).then_some(bitmap)
+        };
+        let Some(bitmap) = taken else {
+            let range = self.absolute(&range);
+            let detail =
+                format!("blocks {} to {} are freed, but not all are in use", range.start, range.end - 1);
+            return Err(corrupt_block("block bitmap", self.block_bitmap, detail));
+        };
+        handle.change_block(&bitmap, Seal::Plain, |bitmap| bits::clear(bitmap, range));
+        self.free_on_disk.fetch_add(count, Ordering::Relaxed);
+        blocks.changed = true;
+        Ok(())
+    }
+
+    /// Locks the group's blocks, whose map has been loaded.
+    pub(super) fn relock_blocks(&self) -> BlocksGuard<'_> {
+        BlocksGuard(self.blocks.lock())
+    }
+
+    /// Locks the group's inodes, and loads their map if it is not there.
+    ///
+    /// # Errors
+    /// Corruption of the bitmap, now or before; I/O failure.
+    pub(super) fn lock_inodes(&self, volume: &Volume) -> Result<InodesGuard<'_>> {
+        let mut inodes = self.inodes.lock();
+        if inodes.corrupt {
+            let detail = format!("group {} has a wrong bitmap or count of inodes; run e2fsck", self.number);
+            return Err(corrupt_block("inode bitmap", self.inode_bitmap, detail));
+        }
+        if inodes.map.is_none() {
+            match self.load_inodes(volume, &inodes) {
+                Ok(map) => inodes.map = Some(map),
+                Err(error) => {
+                    inodes.corrupt = matches!(error, Error::Corrupt(_));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(InodesGuard(inodes))
+    }
+
+    fn load_inodes(&self, volume: &Volume, inodes: &Inodes) -> Result<InodeMap> {
+        let geometry = volume.superblock().geometry();
+        let per_group = geometry.inodes_per_group();
+        let mut map = if inodes.uninit {
+            FreeMap::empty(per_group)
+        } else {
+            FreeMap::of_bitmap(&self.inode_bitmap(volume, inodes)?.buffer(), per_group)
+        };
+        let count = map.count();
+        let stated = self.free_inodes.load(Ordering::Relaxed);
+        if count != stated {
+            let detail =
+                format!("group {}: {count} inodes are free, the descriptor says {stated}", self.number);
+            return Err(corrupt_block("inode bitmap", self.inode_bitmap, detail));
+        }
+        let first = self.number.0 * per_group + 1;
+        let reserved = geometry.first_inode().saturating_sub(first).min(per_group);
+        for bit in 0..reserved {
+            // A bitmap that has a reserved inode free is damaged, but that inode is not given out all the same.
+            if map.is_free(bit) {
+                map.take(bit..bit + 1);
+            }
+        }
+        Ok(InodeMap::new(map, geometry.block_bytes() / u32::from(geometry.inode_bytes())))
+    }
+
+    /// Marks an inode as used or free on disk, as `used` says.
+    ///
+    /// # Errors
+    /// Corruption: it is so already; I/O failure. Nothing has changed then.
+    pub(super) fn mark_inode(
+        &self,
+        handle: &Handle<'_>,
+        inodes: &mut InodesGuard<'_>,
+        bit: u32,
+        used: bool,
+    ) -> Result<()> {
+        let range = bit..bit + 1;
+        let per_group = inodes.map().len();
+        if inodes.uninit && used {
+            handle.make(self.inode_bitmap, Seal::Plain, |bitmap| {
+                bits::set(bitmap, per_group..bitmap.len() as u32 * 8);
+                bits::set(bitmap, range);
+            })?;
+            inodes.uninit = false;
+            inodes.changed = true;
+            return Ok(());
+        }
+        let bitmap = if inodes.uninit { None } else { Some(self.inode_bitmap(handle.volume(), inodes)?) };
+        let changes = |bitmap: &Block| bits::all_set(&bitmap.buffer(), range.clone()) != used;
+        let Some(bitmap) = bitmap.filter(changes) else {
+            let number = self.number.0 * per_group + bit + 1;
+            let state = if used { "used" } else { "freed" };
+            let detail = format!("inode {number} is {state}, but it is so already");
+            return Err(corrupt_block("inode bitmap", self.inode_bitmap, detail));
+        };
+        handle.change_block(&bitmap, Seal::Plain, |bitmap| {
+            if used { bits::set(bitmap, range) } else { bits::clear(bitmap, range) }
+        });
+        inodes.changed = true;
+        Ok(())
+    }
+}
+
+/// A bitmap's block, whose checksum holds if it has one.
+fn judged_bitmap(
+    volume: &Volume,
+    group: Group,
+    name: &'static str,
+    home: FsBlock,
+    kind: Judged,
+    stored: u32,
+    bits: u32,
+) -> Result<Block> {
+    let superblock = volume.superblock();
+    let block = volume.block(home)?;
+    if superblock.has_metadata_checksums() {
+        let buffer = block.buffer();
+        buffer.verify_once(kind as u32, || {
+            let computed = bitmap_checksum(superblock, &buffer, bits);
+            if computed == stored {
+                return Ok(());
+            }
+            let detail =
+                format!("group {group}: checksum is {stored:#010x}, its content gives {computed:#010x}");
+            Err(corrupt_block(name, home, detail))
+        })?;
+    }
+    Ok(block)
+}

@@ -1,0 +1,238 @@
+//! Inode numbers: given out near the parent for files, spread for directories, and freed.
+//!
+//! Directories at the top are spread over the filesystem, so that what is used together has room to stay together;
+//! others stay with their parent unless its part of the disk is fuller than most or crowded with directories. Files go
+//! into the group of their directory, or its flex group.
+//!
+//! A number that is freed can be given out again at once: its slot in the table is in the same transaction.
+
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+
+use undercroft_sync::atomic::Ordering;
+use undercroft_vfs::{Error, FileType, Result};
+
+use super::Allocator;
+use super::counters::thread_slot;
+use super::group::{GroupCell, InodesGuard};
+use crate::error::corrupt;
+use crate::inode::{self, Location, ROOT_INODE};
+use crate::numbers::FsBlock;
+use crate::transaction::{Handle, Seal};
+use crate::volume::Volume;
+
+/// Places that are compared before a directory at the top is put into the best of them.
+const PLACES_COMPARED: u32 = 64;
+
+/// A number for a new inode, and where its slot lies. What is in the slot means nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewNumber {
+    pub(crate) number: u32,
+    pub(crate) location: Location,
+}
+
+/// What the groups of a flex group have together, or one group where there are none.
+struct Usage {
+    free_inodes: u64,
+    free_blocks: u64,
+    directories: u64,
+}
+
+impl Allocator {
+    /// Gives out the number of an inode that is made for the sake of the directory `parent`. Changes
+    /// [`NEW_INODE_CREDITS`](super::NEW_INODE_CREDITS) blocks.
+    ///
+    /// # Errors
+    /// [`NoSpace`](Error::NoSpace); corruption, when only damaged groups are left; I/O failure. Nothing has changed
+    /// then.
+    pub(crate) fn new_inode(&self, handle: &Handle<'_>, parent: u32, kind: FileType) -> Result<NewNumber> {
+        let per_group = handle.volume().superblock().geometry().inodes_per_group();
+        let home = (parent.max(1) - 1) / per_group % self.cells.len() as u32;
+        let first = if kind == FileType::Directory { self.group_for_directory(parent, home) } else { home };
+        let mut damage = None;
+        for group in self.groups_near(first) {
+            let cell = &self.cells[group as usize];
+            if cell.free_inodes.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            match self.take_inode(handle, cell, kind) {
+                Ok(Some(number)) => {
+                    let location = inode::locate(handle.volume(), number)?;
+                    return Ok(NewNumber { number, location });
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    self.note_inode_damage(cell, &error);
+                    damage.get_or_insert(error);
+                }
+            }
+        }
+        Err(damage.unwrap_or(Error::NoSpace))
+    }
+
+    /// Frees an inode's number. Changes [`FREE_INODE_CREDITS`](super::FREE_INODE_CREDITS) blocks.
+    ///
+    /// # Errors
+    /// Corruption: there is no such inode, or it is not in use. I/O failure. Nothing has changed then.
+    pub(crate) fn free_inode(&self, handle: &Handle<'_>, number: u32, was_directory: bool) -> Result<()> {
+        let volume = handle.volume();
+        let geometry = volume.superblock().geometry();
+        if number < geometry.first_inode() || number > geometry.inodes() {
+            return Err(corrupt("inode number", format!("inode {number} is freed, which is no file's")));
+        }
+        let bit = (number - 1) % geometry.inodes_per_group();
+        let cell = &self.cells[((number - 1) / geometry.inodes_per_group()) as usize];
+        let mut inodes = match cell.lock_inodes(volume) {
+            Ok(inodes) => inodes,
+            Err(error @ Error::Corrupt(_)) => {
+                // As for blocks: e2fsck finds what nobody uses.
+                self.note_inode_damage(cell, &error);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        self.mark_dirty(handle, cell.number)?;
+        cell.mark_inode(handle, &mut inodes, bit, false)?;
+        inodes.map().give(bit);
+        if was_directory {
+            change(&cell.used_directories, |count| count.saturating_sub(1));
+        }
+        self.set_free_inodes(cell, cell.free_inodes.load(Ordering::Relaxed) + 1);
+        Ok(())
+    }
+
+    /// Whether the bitmap says that an inode, which exists, is in use.
+    ///
+    /// # Errors
+    /// Corruption of the bitmap; I/O failure.
+    pub(crate) fn is_inode_used(&self, volume: &Volume, number: u32) -> Result<bool> {
+        let cell = &self.cells[((number - 1) / self.inodes_per_group) as usize];
+        let used = !cell.lock_inodes(volume)?.map().is_free((number - 1) % self.inodes_per_group);
+        Ok(used)
+    }
+
+    /// Inodes that are not in use.
+    pub(crate) fn free_inodes(&self) -> u64 {
+        self.free_inodes.sum()
+    }
+
+    /// Takes an inode of a group; `None` when it has none left.
+    fn take_inode(&self, handle: &Handle<'_>, cell: &GroupCell, kind: FileType) -> Result<Option<u32>> {
+        let mut inodes = cell.lock_inodes(handle.volume())?;
+        let Some(bit) = inodes.map().choose(thread_slot()) else { return Ok(None) };
+        self.mark_dirty(handle, cell.number)?;
+        self.extend_used_table(handle, cell, &mut inodes, bit)?;
+        cell.mark_inode(handle, &mut inodes, bit, true)?;
+        inodes.map().take(bit);
+        if kind == FileType::Directory {
+            change(&cell.used_directories, |count| count + 1);
+        }
+        self.set_free_inodes(cell, cell.free_inodes.load(Ordering::Relaxed) - 1);
+        Ok(Some(cell.number.0 * self.inodes_per_group + bit + 1))
+    }
+
+    /// Makes the part of the inode table that is in use reach past an inode. Blocks of the table that were never used
+    /// are not read but made, all zeroes: what lies there may be anything.
+    fn extend_used_table(
+        &self,
+        handle: &Handle<'_>,
+        cell: &GroupCell,
+        inodes: &mut InodesGuard<'_>,
+        bit: u32,
+    ) -> Result<()> {
+        let zeroed = inodes.zeroed;
+        let map = inodes.map();
+        let used = map.len() - cell.unused_inodes.load(Ordering::Relaxed);
+        if bit < used {
+            return Ok(());
+        }
+        let block = bit / map.per_block();
+        let first = if zeroed { block } else { used.div_ceil(map.per_block()) };
+        for block in first.max(used.div_ceil(map.per_block()))..=block {
+            handle.make(FsBlock(cell.inode_table.0 + u64::from(block)), Seal::Plain, |_| {})?;
+        }
+        cell.unused_inodes.store(map.len() - (bit + 1), Ordering::Release);
+        Ok(())
+    }
+
+    /// Called with the group's inodes locked.
+    fn set_free_inodes(&self, cell: &GroupCell, free: u32) {
+        let before = cell.free_inodes.swap(free, Ordering::Relaxed);
+        self.free_inodes.add(i64::from(free) - i64::from(before));
+        self.groups_with_inodes.change(cell.number.0, before.min(1), free.min(1));
+    }
+
+    /// A damaged group is not asked again.
+    fn note_inode_damage(&self, cell: &GroupCell, error: &Error) {
+        if matches!(error, Error::Corrupt(_)) {
+            self.groups_with_inodes.change(cell.number.0, 1, 0);
+            self.damaged.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The group itself, its flex group, then every other that may have a free inode, once around.
+    fn groups_near(&self, group: u32) -> impl Iterator<Item = u32> + '_ {
+        let flex = self.flex_group_of(group);
+        let elsewhere = self.groups_with_inodes.around(0, flex.end % self.cells.len() as u32);
+        (group..flex.end).chain(flex.start..group).chain(elsewhere)
+    }
+
+    /// The groups of the flex group that `group` is in.
+    fn flex_group_of(&self, group: u32) -> Range<u32> {
+        let first = group / self.flex_groups * self.flex_groups;
+        first..(first + self.flex_groups).min(self.cells.len() as u32)
+    }
+
+    fn usage(&self, groups: Range<u32>) -> Usage {
+        let mut usage = Usage { free_inodes: 0, free_blocks: 0, directories: 0 };
+        for cell in &self.cells[groups.start as usize..groups.end as usize] {
+            usage.free_inodes += u64::from(cell.free_inodes.load(Ordering::Relaxed));
+            usage.free_blocks += u64::from(cell.free.load(Ordering::Relaxed));
+            usage.directories += u64::from(cell.used_directories.load(Ordering::Relaxed));
+        }
+        usage
+    }
+
+    fn group_for_directory(&self, parent: u32, home: u32) -> u32 {
+        let places = (self.cells.len() as u32).div_ceil(self.flex_groups);
+        let average_inodes = self.free_inodes.about() / u64::from(places);
+        let average_blocks = self.free.about() / u64::from(places);
+        let home_place = home / self.flex_groups;
+        if parent == ROOT_INODE {
+            return self.emptiest_place(average_inodes, average_blocks).unwrap_or(home);
+        }
+        // Crowded: more directories than a sixteenth of the inodes could hold beyond what is usual.
+        let size = u64::from(self.inodes_per_group * self.flex_groups);
+        let block_size = u64::from(self.blocks_per_group) * u64::from(self.flex_groups);
+        let least_inodes = average_inodes.saturating_sub(size / 4).max(1);
+        let least_blocks = average_blocks.saturating_sub(block_size / 4);
+        for place in (home_place..places).chain(0..home_place).take(PLACES_COMPARED as usize) {
+            let groups = self.flex_group_of(place * self.flex_groups);
+            let usage = self.usage(groups.clone());
+            let crowded = usage.directories >= size / 16 + usage.free_inodes / 16;
+            if !crowded && usage.free_inodes >= least_inodes && usage.free_blocks >= least_blocks {
+                return if groups.contains(&home) { home } else { groups.start };
+            }
+        }
+        home
+    }
+
+    /// Of some places that are no fuller than usual, the one with the fewest directories.
+    fn emptiest_place(&self, average_inodes: u64, average_blocks: u64) -> Option<u32> {
+        let places = (self.cells.len() as u32).div_ceil(self.flex_groups);
+        let start = RandomState::new().hash_one(()) as u32 % places;
+        (start..places)
+            .chain(0..start)
+            .take(PLACES_COMPARED as usize)
+            .map(|place| (place * self.flex_groups, self.usage(self.flex_group_of(place * self.flex_groups))))
+            .filter(|(_, usage)| usage.free_inodes > 0)
+            .filter(|(_, usage)| usage.free_inodes >= average_inodes && usage.free_blocks >= average_blocks)
+            .min_by_key(|(_, usage)| usage.directories)
+            .map(|(group, _)| group)
+    }
+}
+
+/// Changes a count that its group's lock guards.
+fn change(count: &undercroft_sync::atomic::AtomicU32, change: impl FnOnce(u32) -> u32) {
+    count.store(change(count.load(Ordering::Relaxed)), Ordering::Relaxed);
+}

@@ -1,0 +1,228 @@
+//! Checking a filesystem: every structure against every other, and nothing is ever written.
+//!
+//! | pass | module | what it looks at |
+//! | --- | --- | --- |
+//! | 1 | `groups` | group descriptors and where they say that things are; copies of the superblock |
+//! | 2 | `inodes`, `map`, `attributes`, `special` | every inode in use and every block that it names |
+//! | 3 | `directories`, `index` | every entry of every directory, and the index over them |
+//! | 4 | `links` | whether everything has a name and leads to the root |
+//! | 5 | `bitmaps` | bitmaps and counts, against what the other passes found |
+//!
+//! A journal that holds changes is replayed in memory first, as for reading. What fast commits have logged since is
+//! not laid over the structures: they are checked as the last full commit left them.
+//!
+//! The disk is believed in nothing but what a superblock vouches for once it has been judged. Every loop is bounded by
+//! the blocks or inodes that there are, and nothing recurses. Memory: a bit for a cluster, a bit and some bytes for an
+//! inode, where a part of them is in use; some words for a directory, an attribute block, and a run of one file.
+//!
+//! Uses no locks of its own. Left out: what quota files say of usage, and times in the future.
+
+mod attributes;
+mod bitmaps;
+mod directories;
+mod groups;
+mod index;
+mod inodes;
+mod links;
+mod map;
+mod raw;
+mod report;
+mod sets;
+mod special;
+
+use std::collections::{HashMap, HashSet};
+
+use undercroft_block::Device;
+use undercroft_vfs::{Error, Result};
+
+use crate::mmp::MmpWait;
+use crate::open::{OpenOptions, Probed, Ready};
+use crate::superblock::Superblock;
+use crate::volume::Volume;
+use attributes::Shared;
+use directories::Place;
+use groups::GroupState;
+use report::{At, Findings};
+pub use report::{CheckReport, Finding};
+use sets::{BitSet, Kinds, LinkCounts};
+
+/// How to check.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckOptions {
+    /// Bound of the metadata cache in bytes.
+    pub buffer_bytes: usize,
+    /// How many findings are kept; the others are counted.
+    pub findings_max: usize,
+    /// Told before a wait to see whether another host is using the filesystem.
+    pub on_mmp_wait: fn(&MmpWait),
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        Self { buffer_bytes: 32 << 20, findings_max: 10_000, on_mmp_wait: |_| {} }
+    }
+}
+
+/// Checks a filesystem, and changes nothing.
+///
+/// # Errors
+/// What keeps it from being checked at all: no superblock of the family, a feature that is unknown, another host that
+/// uses it, I/O failure. Damage is no error: it is in the report.
+pub fn check(device: Device, options: &CheckOptions) -> Result<CheckReport> {
+    let open = OpenOptions {
+        buffer_bytes: options.buffer_bytes,
+        on_mmp_wait: options.on_mmp_wait,
+        ..OpenOptions::default()
+    };
+    let is_present = Superblock::is_present(&*device)?;
+    let ready = Probed::probe(device, open).and_then(Probed::recover_in_memory);
+    let Ready { volume, recovery } = match ready {
+        Ok(ready) => ready,
+        // A superblock or a journal so wrong that nothing else can be looked at is a finding too.
+        Err(Error::Corrupt(corruption)) if is_present => {
+            let mut findings = Findings::new(1);
+            findings.add("unusable", At::filesystem(), corruption.to_string());
+            return Ok(CheckReport { findings: findings.kept, ..CheckReport::default() });
+        }
+        Err(error) => return Err(error),
+    };
+    let mut checker = Checker::new(&volume, options, recovery.is_some());
+    checker.run()?;
+    Ok(CheckReport {
+        orphans: checker.orphans.len() as u64,
+        inodes: checker.inodes.len(),
+        directories: checker.directories.len(),
+        blocks: checker.clusters.len() * checker.per_cluster,
+        findings: checker.findings.kept,
+        findings_left_out: checker.findings.left_out,
+        recovery,
+    })
+}
+
+/// A check under way: what has been seen so far.
+struct Checker<'a> {
+    volume: &'a Volume,
+    findings: Findings,
+    /// Whether a journal was replayed, which leaves the superblock's counts old.
+    recovered: bool,
+    per_cluster: u64,
+    groups: Vec<GroupState>,
+    /// Clusters in use, counted from the first group's start.
+    clusters: BitSet,
+    /// Clusters of each group that groups themselves use.
+    own_clusters: HashMap<u32, u32>,
+    inodes: BitSet,
+    directories: BitSet,
+    /// Directories and files whose maps cannot be walked again.
+    damaged: BitSet,
+    kinds: Kinds,
+    links: LinkCounts,
+    orphans: HashSet<u32>,
+    places: HashMap<u32, Place>,
+    attribute_blocks: HashMap<u64, Shared>,
+    /// Inodes that hold values of attributes: how many they say they serve, and how many have been seen.
+    value_inodes: HashMap<u32, (Option<u64>, u64)>,
+}
+
+impl<'a> Checker<'a> {
+    fn new(volume: &'a Volume, options: &CheckOptions, recovered: bool) -> Self {
+        let geometry = volume.superblock().geometry();
+        let per_cluster = u64::from(geometry.blocks_per_cluster());
+        let numbers = u64::from(geometry.inodes()) + 1;
+        Self {
+            volume,
+            findings: Findings::new(options.findings_max),
+            recovered,
+            per_cluster,
+            groups: Vec::new(),
+            clusters: BitSet::new(geometry.blocks().div_ceil(per_cluster)),
+            own_clusters: HashMap::new(),
+            inodes: BitSet::new(numbers),
+            directories: BitSet::new(numbers),
+            damaged: BitSet::new(numbers),
+            kinds: Kinds::new(geometry.inodes()),
+            links: LinkCounts::new(geometry.inodes()),
+            orphans: HashSet::new(),
+            places: HashMap::new(),
+            attribute_blocks: HashMap::new(),
+            value_inodes: HashMap::new(),
+        }
+    }
+
+    fn run(&mut self) -> Result<()> {
+        self.check_superblock();
+        self.check_groups()?;
+        self.collect_orphans()?;
+        self.check_inodes()?;
+        self.check_sharing();
+        self.check_directories()?;
+        self.check_links();
+        self.check_bitmaps()
+    }
+
+    /// What a reader does not care about.
+    fn check_superblock(&mut self) {
+        let superblock = self.volume.superblock();
+        let (raw, geometry) = (superblock.raw(), superblock.geometry());
+        let at = At::filesystem();
+        if superblock.uuid().is_nil() {
+            self.findings.add("superblock-field", at, "the filesystem has no UUID");
+        }
+        let reserved = u64::from(raw.s_r_blocks_count_lo.get());
+        if reserved > geometry.blocks() {
+            let detail = format!("{reserved} of {} blocks are reserved", geometry.blocks());
+            self.findings.add("superblock-field", at, detail);
+        }
+    }
+
+    /// The cluster that a block lies in; `None` for one before the first group.
+    fn cluster(&self, block: u64) -> Option<u64> {
+        let first = u64::from(self.volume.superblock().geometry().first_data_block());
+        Some(block.checked_sub(first)? / self.per_cluster)
+    }
+
+    /// Gives blocks to an inode; `false` if any is somebody's already.
+    fn claim(&mut self, inode: u32, first: u64, count: u64) -> bool {
+        let Some((start, end)) = self.cluster(first).zip(self.cluster(first + count - 1)) else {
+            return false;
+        };
+        let mut taken: Option<(u64, u64)> = None;
+        let mut all_free = true;
+        for cluster in start..=end {
+            let is_free = self.clusters.insert(cluster);
+            all_free &= is_free;
+            match &mut taken {
+                _ if is_free => self.tell_taken(inode, taken.take()),
+                Some((_, last)) => *last = cluster,
+                None => taken = Some((cluster, cluster)),
+            }
+        }
+        self.tell_taken(inode, taken);
+        all_free
+    }
+
+    fn tell_taken(&mut self, inode: u32, taken: Option<(u64, u64)>) {
+        let Some((first, last)) = taken else { return };
+        let start = u64::from(self.volume.superblock().geometry().first_data_block());
+        let (first, count) = (start + first * self.per_cluster, (last - first + 1) * self.per_cluster);
+        let detail = if count == 1 {
+            "the block is in use for something else too".to_owned()
+        } else {
+            format!("{count} blocks from there on are in use for something else too")
+        };
+        self.findings.add("block-claimed-twice", At::inode(inode).block(first), detail);
+    }
+
+    /// Gives blocks to the groups' own structures, which may share clusters.
+    fn claim_for_groups(&mut self, at: At, first: u64, count: u64) {
+        let per_group = u64::from(self.volume.superblock().geometry().clusters_per_group());
+        for block in first..first + count {
+            let Some(cluster) = self.cluster(block) else { continue };
+            if self.clusters.insert(cluster) {
+                *self.own_clusters.entry((cluster / per_group) as u32).or_default() += 1;
+            } else if self.per_cluster == 1 {
+                self.findings.add("group-overlap", at.block(block), "two structures of groups share a block");
+            }
+        }
+    }
+}

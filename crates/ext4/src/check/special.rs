@@ -1,0 +1,139 @@
+//! The filesystem's own files: journal, resize inode, orphan file.
+
+use undercroft_vfs::{Error, FileType, Result};
+
+use super::Checker;
+use super::inodes::RESIZE_INODE;
+use super::map::Walked;
+use super::raw::{Inode, le32};
+use super::report::At;
+use crate::features::{Compat, RoCompat};
+use crate::numbers::{FsBlock, Group};
+use crate::orphan;
+
+const DOUBLE_INDIRECT: usize = 13;
+
+impl Checker<'_> {
+    /// Learns who waits to be released, before inodes are looked at.
+    pub(super) fn collect_orphans(&mut self) -> Result<()> {
+        match orphan::collect(self.volume) {
+            Ok(orphans) => self.orphans = orphans.into_iter().collect(),
+            Err(Error::Corrupt(corruption)) => {
+                self.findings.add("orphans", At::filesystem(), corruption.to_string());
+            }
+            Err(Error::Stale) => {
+                self.findings.add("orphans", At::filesystem(), "an orphan's inode is not in use");
+            }
+            Err(error) => return Err(error),
+        }
+        let superblock = self.volume.superblock();
+        let in_file = superblock.first_orphan() == 0 && !self.orphans.is_empty();
+        let present = superblock.features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+        if in_file && !present {
+            self.findings.add(
+                "orphans",
+                At::filesystem(),
+                "the orphan file has entries, and nothing says so",
+            );
+        }
+        Ok(())
+    }
+
+    /// Every block of a log is there; what they hold is judged when it is replayed.
+    pub(super) fn check_journal(&mut self, inode: &Inode<'_>, kind: FileType, walked: &Walked) -> Result<()> {
+        const MAGIC: u32 = 0xC03B_3998;
+        let at = At::inode(inode.number);
+        let blocks: u64 = walked.runs.iter().map(|run| run.count).sum();
+        let size = inode.size_bytes() >> self.volume.superblock().geometry().block_bits();
+        if kind != FileType::Regular || inode.links() == 0 {
+            self.findings.add("journal", at, "the journal is not a file in use");
+        }
+        if walked.end() != blocks || blocks < size || size == 0 || walked.runs.iter().any(|run| run.unwritten)
+        {
+            self.findings.add("journal", at, format!("the journal has {blocks} of {size} blocks"));
+            return Ok(());
+        }
+        let Some(first) = walked.runs.first() else { return Ok(()) };
+        let buffer = self.volume.read_block(FsBlock(first.first))?;
+        let (magic, length) = (le32(&buffer, 0).swap_bytes(), u64::from(le32(&buffer, 16).swap_bytes()));
+        if magic != MAGIC {
+            let detail = format!("the journal's magic number is {magic:#010x}, not {MAGIC:#010x}");
+            self.findings.add("journal", at.block(first.first), detail);
+        } else if length > size {
+            let detail = format!("the log has {length} blocks, its file {size}");
+            self.findings.add("journal", at.block(first.first), detail);
+        }
+        Ok(())
+    }
+
+    /// The resize inode maps the blocks reserved for group descriptors, in one certain way.
+    pub(super) fn check_resize_inode(&mut self, inode: &Inode<'_>) -> Result<()> {
+        let at = At::inode(inode.number);
+        let superblock = self.volume.superblock();
+        let geometry = superblock.geometry().clone();
+        if !superblock.features().compat.contains(Compat::RESIZE_INODE) {
+            self.check_unused_resize_inode(inode);
+            return Ok(());
+        }
+        let slots = &inode.raw.i_block;
+        let others = (0..15).filter(|&slot| slot != DOUBLE_INDIRECT).any(|slot| le32(slots, slot * 4) != 0);
+        let double = u64::from(le32(slots, DOUBLE_INDIRECT * 4));
+        if inode.kind() != Some(FileType::Regular)
+            || inode.links() == 0
+            || others
+            || !geometry.contains(FsBlock(double), 1)
+        {
+            self.findings.add(
+                "resize-inode",
+                at,
+                "does not map just the blocks reserved for group descriptors",
+            );
+            return Ok(());
+        }
+        self.claim(inode.number, double, 1);
+        let reserved = u64::from(superblock.raw().s_reserved_gdt_blocks.get());
+        let per_block = u64::from(geometry.block_bytes() / 4);
+        let descriptor_blocks = u64::from(geometry.descriptor_blocks_before_meta_groups());
+        let (first_descriptor, _) = geometry.descriptor_location(Group(0));
+        let backups: Vec<u64> = (1..geometry.groups())
+            .map(Group)
+            .filter(|&group| geometry.has_superblock(group))
+            .map(|group| u64::from(group.0) * u64::from(geometry.blocks_per_group()))
+            .collect();
+        let leads = self.volume.read_block(FsBlock(double))?;
+        for n in descriptor_blocks..descriptor_blocks + reserved {
+            let primary = first_descriptor.0 + n;
+            let lead = u64::from(le32(&leads, (n % per_block) as usize * 4));
+            if lead != primary {
+                let detail = format!("leads to block {lead} where {primary} is reserved");
+                self.findings.add("resize-inode", at.block(double), detail);
+                return Ok(());
+            }
+            let lists = self.volume.read_block(FsBlock(primary))?;
+            let differs = backups.iter().enumerate().take(per_block as usize).find_map(|(slot, distance)| {
+                let (stored, expected) = (u64::from(le32(&lists, slot * 4)), primary + distance);
+                (stored != expected).then_some((stored, expected))
+            });
+            if let Some((stored, expected)) = differs {
+                let detail = format!("names block {stored} where {expected} is reserved");
+                self.findings.add("resize-inode", at.block(primary), detail);
+                return Ok(());
+            }
+        }
+        let blocks = 1 + reserved * (1 + backups.len() as u64);
+        self.check_sectors(inode, blocks);
+        Ok(())
+    }
+
+    pub(super) fn check_unused_resize_inode(&mut self, inode: &Inode<'_>) {
+        if inode.number != RESIZE_INODE {
+            return;
+        }
+        let wanted = self.volume.superblock().features().compat.contains(Compat::RESIZE_INODE);
+        let is_empty = inode.raw.i_block.iter().all(|&byte| byte == 0);
+        if wanted || !is_empty {
+            let detail = if wanted { "is not in use" } else { "is in use without the feature resize_inode" };
+            self.findings.add("resize-inode", At::inode(inode.number), detail);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! A directory that is being changed under a handle, and its leaves under their locks.
+//!
+//! Locks: the caller holds the directory's `index`, shared or alone. A leaf's lock is one of a few that all leaves of
+//! the filesystem are dealt out to; a thread holds one at a time. Lookups and listings take none of them: they look at
+//! a version of a block, which is always whole.
+
+use std::borrow::Cow;
+
+use undercroft_cache::Buffer;
+use undercroft_sync::{Mutex, MutexGuard, order};
+use undercroft_vfs::{Error, InodeFlags, Result};
+
+use super::directory::{Block, Directory, Shape};
+use super::edit::{self, Look, Place};
+use super::index::Leaves;
+use super::query::Query;
+use crate::error::{Verdict, corrupt_inode};
+use crate::features::Incompat;
+use crate::inode::Inode;
+use crate::live::Live;
+use crate::numbers::{FileBlock, FsBlock};
+use crate::transaction::{self, Handle, Seal};
+use crate::volume::Volume;
+
+/// More than threads that change names at once, a power of two.
+const LEAF_LOCKS: usize = 64;
+
+/// The locks of all leaves of a filesystem.
+#[derive(Debug)]
+pub(crate) struct LeafLocks(Box<[LeafLock]>);
+
+/// Alone on its cache lines.
+#[derive(Debug)]
+#[repr(align(128))]
+struct LeafLock(Mutex<()>);
+
+impl LeafLocks {
+    pub(crate) fn new() -> Self {
+        Self((0..LEAF_LOCKS).map(|_| LeafLock(Mutex::new(&order::DIRECTORY_LEAF, ()))).collect())
+    }
+
+    fn lock(&self, leaf: FsBlock) -> MutexGuard<'_, ()> {
+        // Fibonacci hashing, so that neighbours do not meet.
+        let hash = leaf.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0[(hash >> 58) as usize % LEAF_LOCKS].0.lock()
+    }
+}
+
+/// Refuses to change a directory whose names mean more than their bytes.
+///
+/// # Errors
+/// [`NoKey`](Error::NoKey), [`Unsupported`](Error::Unsupported).
+pub(crate) fn check_changeable(volume: &Volume, inode: &Inode) -> Result<()> {
+    let features = volume.superblock().features().incompat;
+    if inode.flags.contains(InodeFlags::ENCRYPTED) && features.contains(Incompat::ENCRYPT) {
+        return Err(Error::NoKey);
+    }
+    if inode.flags.contains(InodeFlags::CASEFOLD) && features.contains(Incompat::CASEFOLD) {
+        return Err(Error::Unsupported("changing a directory that ignores case".into()));
+    }
+    Ok(())
+}
+
+/// A directory, no inline one, as it is while its `index` is held.
+#[derive(Clone, Copy)]
+pub(super) struct Changing<'a> {
+    pub(super) handle: &'a Handle<'a>,
+    pub(super) live: &'a Live,
+    pub(super) directory: Directory<'a>,
+    /// Of the checksums of its blocks.
+    pub(super) seed: u32,
+}
+
+impl<'a> Changing<'a> {
+    pub(super) fn open(handle: &'a Handle<'a>, live: &'a Live, inode: &'a Inode) -> Result<Self> {
+        let volume = handle.volume();
+        check_changeable(volume, inode)?;
+        let directory = Directory::open(volume, inode)?;
+        Ok(Self { handle, live, directory, seed: inode.checksum_seed(volume) })
+    }
+
+    pub(super) fn has_checksums(&self) -> bool {
+        self.directory.volume.superblock().has_metadata_checksums()
+    }
+
+    pub(super) fn seal(&self, shape: Shape) -> Seal {
+        match shape {
+            Shape::Leaf => Seal::DirectoryLeaf(self.seed),
+            Shape::IndexRoot | Shape::IndexNode => Seal::DirectoryIndex(self.seed),
+        }
+    }
+
+    /// A block under its lock; `None` where there is a hole.
+    pub(super) fn lock_block(&self, at: FileBlock) -> Result<Option<LockedBlock<'a>>> {
+        let Some(home) = self.directory.home_or_hole(at)? else { return Ok(None) };
+        self.lock_home(at, home).map(Some)
+    }
+
+    /// A leaf that the index leads to, under its lock.
+    pub(super) fn lock_leaf(&self, at: FileBlock) -> Result<LockedBlock<'a>> {
+        let leaf = self.lock_home(at, self.directory.home(at)?)?;
+        // Without checksums an inner node and an empty leaf look the same.
+        let is_leaf = match leaf.judged.shape {
+            Shape::Leaf => true,
+            Shape::IndexRoot => false,
+            Shape::IndexNode => !self.has_checksums(),
+        };
+        if is_leaf { Ok(leaf) } else { Err(leaf.corrupt("the index takes it for a leaf, and it is none")) }
+    }
+
+    fn lock_home(&self, at: FileBlock, home: FsBlock) -> Result<LockedBlock<'a>> {
+        let volume = self.directory.volume;
+        let lock = volume.writer()?.directory_leaves.lock(home);
+        let block = volume.block(home)?;
+        let judged = Block::judge(&self.directory, at, home, block.buffer())?;
+        let end = judged.region(&self.directory).bytes.len();
+        Ok(LockedBlock { changing: *self, block, judged, end, _lock: lock })
+    }
+
+    pub(super) fn corrupt(&self, detail: &'static str) -> Error {
+        corrupt_inode("directory", self.live.number, None, detail)
+    }
+
+    /// Finds a name in whatever block has it.
+    pub(super) fn find(&self, name: &[u8]) -> Result<Option<(LockedBlock<'a>, Place)>> {
+        if self.directory.is_indexed() {
+            match Leaves::find(self.directory, &Query::Exact(name)) {
+                Ok(Some(mut leaves)) => {
+                    while let Some(at) = leaves.next_place()? {
+                        let leaf = self.lock_leaf(at)?;
+                        if let Look::Found(place) = leaf.look(name)? {
+                            return Ok(Some((leaf, place)));
+                        }
+                    }
+                    return Ok(None);
+                }
+                Ok(None) => {}
+                Err(Error::Corrupt(_)) if !self.has_checksums() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for at in 0..self.directory.blocks {
+            let Some(block) = self.lock_block(FileBlock(at as u32))? else { continue };
+            if let Look::Found(place) = block.look(name)? {
+                return Ok(Some((block, place)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A block of entries whose lock is held.
+pub(super) struct LockedBlock<'a> {
+    changing: Changing<'a>,
+    block: transaction::Block,
+    judged: Block,
+    /// Where the entries end.
+    end: usize,
+    _lock: MutexGuard<'a, ()>,
+}
+
+impl LockedBlock<'_> {
+    pub(super) fn look(&self, name: &[u8]) -> Result<Look> {
+        self.judge(|bytes| edit::look(bytes, self.changing.directory.format, name))
+    }
+
+    /// Looks at the entries.
+    pub(super) fn judge<R>(&self, judge: impl FnOnce(&[u8]) -> Verdict<R>) -> Result<R> {
+        judge(&self.judged.buffer[..self.end]).map_err(|detail| self.corrupt(detail))
+    }
+
+    pub(super) fn home(&self) -> FsBlock {
+        self.judged.home
+    }
+
+    /// The block as it is now.
+    pub(super) fn version(&self) -> &Buffer {
+        &self.judged.buffer
+    }
+
+    /// Changes the entries.
+    pub(super) fn change<R>(self, change: impl FnOnce(&mut [u8]) -> R) -> R {
+        let seal = self.changing.seal(self.judged.shape);
+        // A version that nobody holds is changed where it lies.
+        drop(self.judged);
+        self.changing.handle.change_block(&self.block, seal, |bytes| change(&mut bytes[..self.end]))
+    }
+
+    pub(super) fn corrupt(&self, detail: impl Into<Cow<'static, str>>) -> Error {
+        self.judged.corrupt(&self.changing.directory, detail)
+    }
+}

@@ -1,0 +1,162 @@
+//! Changing directories that lie in their inode, and moving them out of it.
+//!
+//! Names come and go in the inode's own bytes. When these have no room, or the name lies in the attribute that goes on
+//! where they end, the entries move to a block, just as they lie, behind entries for `.` and `..`: their positions stay
+//! what they were. Source: kernel documentation, section "Inline Data".
+//!
+//! The caller holds the directory's `index` alone.
+
+use undercroft_vfs::{Error, InodeFlags, Result};
+
+use super::changing::check_changeable;
+use super::directory::Directory;
+use super::edit::{self, Look, NewEntry, Place};
+use super::entry::{Entries, EntryFormat};
+use super::inline::{ENTRIES_POSITION, InlineEntries, PARENT_BYTES};
+use super::node::{self, Dots};
+use crate::error::{Verdict, corrupt_inode};
+use crate::features::Incompat;
+use crate::inline;
+use crate::inode::Inode;
+use crate::live::Live;
+use crate::map;
+use crate::numbers::FileBlock;
+use crate::transaction::{Handle, Seal};
+
+/// The entries of an inline directory, to be changed.
+struct Changing<'a> {
+    handle: &'a Handle<'a>,
+    live: &'a Live,
+    inode: Inode,
+    format: EntryFormat,
+    parent: u32,
+    in_attribute: Vec<u8>,
+}
+
+/// Finds `name`, asks whether its entry is the right one, and changes the bytes around it; `false` when the directory
+/// has moved to a block instead.
+pub(super) fn change(
+    handle: &Handle<'_>,
+    dir: &Live,
+    name: &[u8],
+    check: impl Fn(Place) -> Result<()>,
+    change: impl Fn(&mut [u8], EntryFormat, Place),
+) -> Result<bool> {
+    let mut changing = Changing::open(handle, dir)?;
+    match changing.look(name)? {
+        (Look::Found(place), _) => {
+            check(place)?;
+            let format = changing.format;
+            change(changing.in_inode_mut(), format, place);
+            changing.store().map(|()| true)
+        }
+        (_, Look::Found(place)) => {
+            check(place)?;
+            changing.move_to_block().map(|()| false)
+        }
+        _ => Err(Error::NotFound),
+    }
+}
+
+/// Adds an entry; `false` when the directory has moved to a block instead.
+pub(super) fn add(handle: &Handle<'_>, dir: &Live, new: &NewEntry<'_>) -> Result<bool> {
+    let mut changing = Changing::open(handle, dir)?;
+    match changing.look(new.name)? {
+        (Look::Found(_), _) | (_, Look::Found(_)) => Err(Error::Exists),
+        (Look::Room(room), _) => {
+            let format = changing.format;
+            edit::insert(changing.in_inode_mut(), format, room, new);
+            changing.store().map(|()| true)
+        }
+        _ => changing.move_to_block().map(|()| false),
+    }
+}
+
+impl<'a> Changing<'a> {
+    fn open(handle: &'a Handle<'a>, live: &'a Live) -> Result<Self> {
+        let inode = live.fields.read().clone();
+        check_changeable(handle.volume(), &inode)?;
+        let directory = Directory::open(handle.volume(), &inode)?;
+        let format = directory.format;
+        let InlineEntries { parent, in_attribute, .. } = InlineEntries::read(&directory)?;
+        Ok(Self { handle, live, inode, format, parent, in_attribute })
+    }
+
+    fn in_inode(&self) -> &[u8] {
+        &self.inode.i_block[PARENT_BYTES..]
+    }
+
+    fn in_inode_mut(&mut self) -> &mut [u8] {
+        &mut self.inode.i_block[PARENT_BYTES..]
+    }
+
+    /// Looks through the inode's own bytes, and through the attribute.
+    fn look(&self, name: &[u8]) -> Result<(Look, Look)> {
+        let look = |bytes| self.judged(edit::look(bytes, self.format, name));
+        Ok((look(self.in_inode())?, look(&self.in_attribute)?))
+    }
+
+    fn judged<R>(&self, verdict: Verdict<R>) -> Result<R> {
+        verdict.map_err(|detail| corrupt_inode("inline directory", self.inode.number, None, detail))
+    }
+
+    /// What lies in the inode's own bytes has changed.
+    fn store(self) -> Result<()> {
+        let mut fields = self.live.fields.write();
+        fields.i_block = self.inode.i_block;
+        fields.store(self.handle, self.live.location)
+    }
+
+    /// Moves the entries, which have been looked through, to a block.
+    fn move_to_block(self) -> Result<()> {
+        let volume = self.handle.volume();
+        let has_extents = volume.superblock().features().incompat.contains(Incompat::EXTENTS);
+        let mut fields = self.live.fields.write();
+        let mut moved = fields.clone();
+        moved.flags.remove(InodeFlags::INLINE_DATA);
+        moved.flags.set(InodeFlags::EXTENTS, has_extents);
+        moved.i_block = map::empty(has_extents);
+        moved.size_bytes = u64::from(volume.block_bytes());
+        let end = Directory::open(volume, &moved)?.leaf_bytes();
+        let entries = [self.in_inode(), &self.in_attribute].concat();
+        let start = ENTRIES_POSITION as usize;
+        if start + entries.len() > end {
+            return self.judged(Err(format!("{} bytes of entries fit no block", entries.len()).into()));
+        }
+        let last = self.last_entry(&entries)?;
+        if volume.writer()?.allocator.free_blocks() == 0 {
+            return Err(Error::NoSpace);
+        }
+        inline::clear(self.handle, &moved, self.live.location)?;
+        let filled = self.fill_block(&mut moved, &entries, last);
+        if let Err(error) = &filled {
+            // Its names would be lost.
+            let cause = format!("inline directory {} could not be moved to a block: {error}", moved.number);
+            volume.writer()?.transactions.fail(&cause);
+        }
+        filled?;
+        *fields = moved;
+        Ok(())
+    }
+
+    /// Writes the entries, the last of which begins at byte `last`, to a first block.
+    fn fill_block(&self, moved: &mut Inode, entries: &[u8], last: usize) -> Result<()> {
+        let volume = self.handle.volume();
+        let home = map::grow(self.handle, moved, FileBlock(0))?;
+        let (start, end) = (ENTRIES_POSITION as usize, Directory::open(volume, moved)?.leaf_bytes());
+        let dots = Dots { itself: moved.number, parent: self.parent };
+        self.handle.make(home, Seal::DirectoryLeaf(moved.checksum_seed(volume)), |bytes| {
+            node::make_dots(&mut bytes[..start], self.format, dots);
+            bytes[start..start + entries.len()].copy_from_slice(entries);
+            self.format.write_record_bytes(&mut bytes[start + last..], end - start - last);
+        })?;
+        moved.store(self.handle, self.live.location)
+    }
+
+    /// Where the last of the entries begins.
+    fn last_entry(&self, entries: &[u8]) -> Result<usize> {
+        let last = Entries::new(entries, self.format).last();
+        let last = last.unwrap_or_else(|| Err("it is empty".into()));
+        self.judged(last.map(|entry| entry.at))
+    }
+}

@@ -1,0 +1,50 @@
+//! A directory in use: reading it while others change it.
+//!
+//! Locks: `index` (class `directory_index`) guards the shape of the directory: which leaf holds which names. Leaves are
+//! changed under one of the locks of class `directory_leaf`, with `index` shared.
+
+use std::ops::ControlFlow;
+
+use undercroft_sync::{RwLock, order};
+use undercroft_vfs::{DirEntry, DirOffset, Result};
+
+use super::{by_hash, lookup, read_dir};
+use crate::live::Live;
+
+/// What guards a directory's blocks.
+#[derive(Debug)]
+pub(crate) struct DirectoryLocks {
+    pub(super) index: RwLock<()>,
+}
+
+impl DirectoryLocks {
+    pub(crate) fn new() -> Self {
+        Self { index: RwLock::new(&order::DIRECTORY_INDEX, ()) }
+    }
+}
+
+/// The number of the inode that a name stands for.
+///
+/// # Errors
+/// Corruption; I/O failure.
+pub(crate) fn lookup_live(dir: &Live, name: &[u8]) -> Result<Option<u32>> {
+    let _index = dir.directory.index.read();
+    let inode = dir.fields.read().clone();
+    lookup(&dir.volume, &inode, name)
+}
+
+/// The entries from `from` on. No lock is held while `sink` runs.
+///
+/// # Errors
+/// Corruption; I/O failure.
+pub(crate) fn read_dir_live(
+    dir: &Live,
+    from: DirOffset,
+    sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+) -> Result<()> {
+    if by_hash::read(dir, from, sink)?.is_some() {
+        return Ok(());
+    }
+    let inode = dir.fields.read().clone();
+    read_dir(&dir.volume, &inode, from, sink)
+}

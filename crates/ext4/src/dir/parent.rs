@@ -1,0 +1,100 @@
+//! What a directory says of itself: `.` and `..`, and whether it has other names.
+
+use undercroft_vfs::{FileType, Result};
+
+use super::changing::{Changing, check_changeable};
+use super::directory::Directory;
+use super::edit::{self, Look};
+use super::inline::{self, InlineEntries};
+use super::node::{self, Dots};
+use super::walk::Walk;
+use crate::inode::Inode;
+use crate::live::Live;
+use crate::map;
+
+use crate::numbers::FileBlock;
+use crate::transaction::{Handle, Seal};
+
+/// Gives a new directory its first block, with `.` and `..`. The caller stores the inode.
+///
+/// # Errors
+/// [`NoSpace`](Error::NoSpace); I/O failure. Nothing has changed then.
+pub(crate) fn make_first(handle: &Handle<'_>, inode: &mut Inode, parent: u32) -> Result<()> {
+    let volume = handle.volume();
+    check_changeable(volume, inode)?;
+    let home = map::grow(handle, inode, FileBlock(0))?;
+    inode.size_bytes = u64::from(volume.block_bytes());
+    let directory = Directory::open(volume, inode)?;
+    let dots = Dots { itself: inode.number, parent };
+    handle.make(home, Seal::DirectoryLeaf(inode.checksum_seed(volume)), |bytes| {
+        node::make_dots(&mut bytes[..directory.leaf_bytes()], directory.format, dots);
+    })
+}
+
+/// Lets `..` lead to another directory.
+///
+/// # Errors
+/// Corruption; [`NoKey`](Error::NoKey); I/O failure. Nothing has changed then.
+pub(crate) fn set_parent(handle: &Handle<'_>, dir: &Live, parent: u32) -> Result<()> {
+    let in_block = |inode: &Inode| {
+        let changing = Changing::open(handle, dir, inode)?;
+        let Some(first) = changing.lock_block(FileBlock(0))? else {
+            return Err(changing.corrupt("has a hole in place of its first block"));
+        };
+        let Look::Found(place) = first.look(b"..")? else {
+            return Err(first.corrupt("has no entry .."));
+        };
+        let format = changing.directory.format;
+        first.change(|bytes| edit::replace(bytes, format, place, parent, FileType::Directory));
+        Ok(())
+    };
+    {
+        let _index = dir.directory.index.read();
+        let inode = dir.fields.read().clone();
+        if !inode.has_inline_data() {
+            return in_block(&inode);
+        }
+    }
+    let _index = dir.directory.index.write();
+    let inode = dir.fields.read().clone();
+    if !inode.has_inline_data() {
+        return in_block(&inode);
+    }
+    check_changeable(handle.volume(), &inode)?;
+    let mut fields = dir.fields.write();
+    inline::set_parent(&mut fields, parent);
+    fields.store(handle, dir.location)
+}
+
+/// Whether a directory has no names but `.` and `..`. Nobody adds names to it meanwhile.
+///
+/// # Errors
+/// Corruption; I/O failure.
+pub(crate) fn is_empty(dir: &Live) -> Result<bool> {
+    let _index = dir.directory.index.read();
+    let inode = dir.fields.read().clone();
+    let directory = Directory::open(&dir.volume, &inode)?;
+    let has_names = |region: super::directory::Region<'_>| -> Result<bool> {
+        for entry in region.entries(&directory) {
+            if !matches!(entry?.name, b"." | b"..") {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    if inode.has_inline_data() {
+        for region in InlineEntries::read(&directory)?.regions() {
+            if has_names(region)? {
+                return Ok(false);
+            }
+        }
+        return Ok(true);
+    }
+    let mut walk = Walk::new(directory, 0);
+    while let Some(block) = walk.next()? {
+        if has_names(block.region(&directory))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,81 @@
+//! Taking names out of a directory, and letting them lead somewhere else.
+//!
+//! Who works in a block holds the directory's `index` shared, and the block's lock.
+
+use undercroft_vfs::{Error, FileType, Result};
+
+use super::add::GROW_CREDITS;
+use super::changing::Changing;
+use super::edit::{self, Place};
+use super::entry::EntryFormat;
+use super::inline_change;
+use crate::error::corrupt_inode;
+use crate::inode::Inode;
+use crate::live::Live;
+use crate::transaction::Handle;
+
+/// Blocks that [`remove`], [`replace`] and [`set_parent`](super::set_parent) change at most: one with entries, and for a
+/// directory that moves out of its inode what that takes.
+pub(crate) const REMOVE_CREDITS: u32 = 2 + GROW_CREDITS;
+
+/// Takes `name` out, which stands for `number`.
+///
+/// # Errors
+/// [`NotFound`](Error::NotFound); corruption, also when it stands for something else; [`NoKey`](Error::NoKey),
+/// [`Unsupported`](Error::Unsupported); I/O failure. Nothing has changed then.
+pub(crate) fn remove(handle: &Handle<'_>, dir: &Live, name: &[u8], number: u32) -> Result<()> {
+    let check = |place: Place| {
+        if place.number == number {
+            return Ok(());
+        }
+        let detail = format!("{} leads to inode {}, not {number}", name.escape_ascii(), place.number);
+        Err(corrupt_inode("directory", dir.number, None, detail))
+    };
+    change(handle, dir, name, check, edit::remove)
+}
+
+/// Lets `name` lead to another inode.
+///
+/// # Errors
+/// As for [`remove`].
+pub(crate) fn replace(
+    handle: &Handle<'_>,
+    dir: &Live,
+    name: &[u8],
+    number: u32,
+    kind: FileType,
+) -> Result<()> {
+    let replace = |bytes: &mut [u8], format, place| edit::replace(bytes, format, place, number, kind);
+    change(handle, dir, name, |_| Ok(()), replace)
+}
+
+/// Finds `name`, asks whether its entry is the right one, and changes the bytes around it.
+fn change(
+    handle: &Handle<'_>,
+    dir: &Live,
+    name: &[u8],
+    check: impl Fn(Place) -> Result<()>,
+    change: impl Fn(&mut [u8], EntryFormat, Place),
+) -> Result<()> {
+    let in_block = |inode: &Inode| {
+        let changing = Changing::open(handle, dir, inode)?;
+        let (block, place) = changing.find(name)?.ok_or(Error::NotFound)?;
+        check(place)?;
+        block.change(|bytes| change(bytes, changing.directory.format, place));
+        Ok(())
+    };
+    {
+        let _index = dir.directory.index.read();
+        let inode = dir.fields.read().clone();
+        if !inode.has_inline_data() {
+            return in_block(&inode);
+        }
+    }
+    let _index = dir.directory.index.write();
+    let is_inline = dir.fields.read().has_inline_data();
+    if is_inline && inline_change::change(handle, dir, name, &check, &change)? {
+        return Ok(());
+    }
+    let inode = dir.fields.read().clone();
+    in_block(&inode)
+}

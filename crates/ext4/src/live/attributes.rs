@@ -1,0 +1,146 @@
+//! Attributes changed: what `chmod`, `chown`, `utimensat` and `chattr` ask for, and extended attributes.
+//!
+//! Each change is one handle. The fields are changed in a copy, which takes the place of the truth once it is stored, so
+//! what is refused has changed nothing. Locks: the inode's fields, under the handle.
+
+use undercroft_vfs::{AttrChange, Error, InodeFlags, NewTime, Result, Timestamp, XattrMode};
+
+use super::Live;
+use crate::features::RoCompat;
+use crate::inode::{self, Inode};
+use crate::volume::Volume;
+use crate::xattr;
+
+/// Flags that users set, as Linux has them. Nobody is refused the others: they stay as they are.
+const SETTABLE: InodeFlags = InodeFlags::from_bits_retain(0xff)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::EXTENTS)
+    .union(InodeFlags::DAX)
+    .union(InodeFlags::PROJECT_INHERIT)
+    .union(InodeFlags::CASEFOLD);
+
+/// Flags that Linux does not even show; who sets one is refused.
+const HIDDEN: InodeFlags = InodeFlags::from_bits_retain(0x2000)
+    .union(InodeFlags::HUGE_FILE)
+    .union(InodeFlags::EA_INODE)
+    .union(InodeFlags::NOCOW)
+    .union(InodeFlags::from_bits_retain(0x8d00_0000));
+
+/// What a file that is accessed as memory cannot be.
+const NOT_WITH_DAX: InodeFlags = InodeFlags::ENCRYPTED
+    .union(InodeFlags::VERITY)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::INLINE_DATA);
+
+/// The inode's place in the table.
+const CREDITS: u32 = 1;
+
+/// Changes attributes, all at once.
+///
+/// # Errors
+/// [`Unsupported`](Error::Unsupported) for flags and projects that this inode cannot have; I/O failure. Nothing has
+/// changed then.
+pub(super) fn set_attr(live: &Live, change: &AttrChange) -> Result<()> {
+    let handle = live.volume.start(CREDITS)?;
+    let mut fields = live.fields.write();
+    let mut changed = fields.clone();
+    apply(&live.volume, &mut changed, change, live.now())?;
+    changed.store(&handle, live.location)?;
+    *fields = changed;
+    live.shown.show(&fields);
+    live.content.forget_time();
+    live.late.clear();
+    Ok(())
+}
+
+/// Sets an extended attribute, or with `None` removes it, together with `attributes`.
+///
+/// # Errors
+/// As for [`xattr::set`] and [`set_attr`]. Nothing has changed then.
+pub(super) fn set_xattr(
+    live: &Live,
+    name: &[u8],
+    value: Option<&[u8]>,
+    mode: XattrMode,
+    attributes: &AttrChange,
+) -> Result<()> {
+    let handle = live.volume.start(xattr::credits(&live.volume, value))?;
+    let mut fields = live.fields.write();
+    let mut changed = fields.clone();
+    apply(&live.volume, &mut changed, attributes, live.now())?;
+    xattr::set(&handle, &mut changed, live.location, name, value, mode)?;
+    *fields = changed;
+    live.shown.show(&fields);
+    live.content.forget_time();
+    live.late.clear();
+    Ok(())
+}
+
+fn apply(volume: &Volume, fields: &mut Inode, change: &AttrChange, now: Timestamp) -> Result<()> {
+    let AttrChange { permissions, uid, gid, accessed, modified, changed, flags, project } = *change;
+    if let Some(flags) = flags {
+        fields.flags = settle_flags(fields, flags)?;
+    }
+    if let Some(project) = project {
+        set_project(volume, fields, project)?;
+    }
+    fields.permissions = permissions.unwrap_or(fields.permissions);
+    fields.uid = uid.unwrap_or(fields.uid);
+    fields.gid = gid.unwrap_or(fields.gid);
+    let time = |asked: Option<NewTime>| match asked {
+        Some(NewTime::Now) => Some(now),
+        Some(NewTime::At(time)) => Some(time),
+        None => None,
+    };
+    if let Some(accessed) = time(accessed) {
+        fields.accessed = fields.nearest_time(accessed);
+    }
+    if let Some(modified) = time(modified) {
+        fields.modified = fields.nearest_time(modified);
+    }
+    fields.note_change(changed.unwrap_or(now));
+    Ok(())
+}
+
+/// The flags that come of asking for `asked`.
+fn settle_flags(fields: &Inode, asked: InodeFlags) -> Result<InodeFlags> {
+    let old = fields.flags;
+    let wanted = asked & SETTABLE;
+    let turned = (asked ^ old) & SETTABLE;
+    let refuse = |what: &'static str| Err(Error::Unsupported(what.into()));
+    if asked.difference(old).intersects(HIDDEN) || inode::possible_flags(fields.kind, turned) != turned {
+        return refuse("a flag that ext4 does not keep for such a file");
+    }
+    // Each would mean to write what is there in another form.
+    if turned.contains(InodeFlags::EXTENTS) {
+        return refuse("turning a block map into extents, or back");
+    }
+    if turned.contains(InodeFlags::CASEFOLD) {
+        return refuse("making a directory ignore case, or not");
+    }
+    if (turned & wanted).contains(InodeFlags::JOURNAL_DATA) {
+        return refuse("a file whose data goes through the journal");
+    }
+    let new = wanted | old.difference(SETTABLE);
+    if turned.contains(InodeFlags::DAX) && new.contains(InodeFlags::DAX) && old.intersects(NOT_WITH_DAX) {
+        return refuse("direct access to a file that is encrypted, verified, journaled or kept in its inode");
+    }
+    Ok(new)
+}
+
+fn set_project(volume: &Volume, fields: &mut Inode, project: u32) -> Result<()> {
+    if project == fields.project {
+        return Ok(());
+    }
+    if !volume.superblock().features().ro_compat.contains(RoCompat::PROJECT) {
+        return Err(Error::Unsupported("projects, for want of the feature `project`".into()));
+    }
+    if !fields.has_room_for_project() {
+        return Err(Error::Unsupported("a project, for which the inode has no room".into()));
+    }
+    fields.project = project;
+    Ok(())
+}

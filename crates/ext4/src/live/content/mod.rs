@@ -1,0 +1,186 @@
+//! A file's content: what lies under its bytes, and changing it.
+//!
+//! | module   | does                                                                      |
+//! | -------- | ------------------------------------------------------------------------- |
+//! | `known`  | remembers extents, so that reads and overwrites take no lock              |
+//! | `ahead`  | finds the files that have blocks reserved ahead, when space runs short      |
+//! | `window` | the blocks that are reserved for a file and not in its map yet            |
+//! | `write`  | prepares and finishes writes                                              |
+//! | `size`   | sets the size, and removes everything                                     |
+//! | `space`  | allocates, punches, zeroes, collapses and inserts                         |
+//! | `inline` | moves what lies in the inode to a block                                   |
+//! | `sync`   | makes a file durable                                                      |
+//!
+//! Blocks for what is written are reserved in memory and written to; a handle then takes them and puts them into the map.
+//! So a file never shows what somebody else had left in a block, also after a crash.
+//!
+//! Locks: the map is changed with the inode's fields held alone, under a handle. With them held the window's may be
+//! taken (class `file_space`).
+
+mod ahead;
+mod inline;
+mod known;
+mod size;
+mod space;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod window;
+mod write;
+
+use undercroft_sync::atomic::{AtomicU64, Ordering};
+use undercroft_sync::{Mutex, order};
+use undercroft_vfs::{Error, Extent, FileType, InodeFlags, Mapping, Result};
+
+use self::known::Known;
+use self::window::Window;
+use super::Live;
+use crate::features::RoCompat;
+use crate::inode::Inode;
+use crate::map::{self, Run, RunState};
+use crate::numbers::{FileBlock, FsBlock};
+use crate::superblock;
+use crate::transaction::Handle;
+
+pub(crate) use self::ahead::Growing;
+pub(crate) use self::size::{set_size, truncate_all, truncate_now};
+pub(crate) use self::space::change_space;
+pub(crate) use self::sync::sync;
+pub(crate) use self::write::{finish_write, prepare_write};
+
+/// What a file in use keeps in memory about its content.
+#[derive(Debug)]
+pub(crate) struct ContentState {
+    /// The fields' size, to be read without their lock.
+    size: AtomicU64,
+    known: Known,
+    window: Mutex<Window>,
+    /// The time of the last write that the fields have, in nanoseconds; 0 if they may have another.
+    written_at: AtomicU64,
+    /// The transaction that changed the content last; 0 if it was before the inode was read.
+    changed_in: AtomicU64,
+}
+
+impl ContentState {
+    pub(crate) fn new(inode: &Inode) -> Self {
+        Self {
+            size: AtomicU64::new(inode.size_bytes),
+            known: Known::default(),
+            window: Mutex::new(&order::FILE_SPACE, Window::default()),
+            written_at: AtomicU64::new(0),
+            changed_in: AtomicU64::new(0),
+        }
+    }
+
+    /// The fields' times were set by something else than a write.
+    pub(crate) fn forget_time(&self) {
+        self.written_at.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The size of a regular file, without a lock.
+pub(crate) fn size(live: &Live) -> u64 {
+    live.content.size.load(Ordering::Acquire)
+}
+
+/// Gives back what was reserved for a file that nobody writes to now.
+pub(crate) fn give_back_reserved(live: &Live) {
+    live.content.window.lock().clear();
+}
+
+/// What lies under `offset`, and how far the same holds.
+///
+/// # Errors
+/// As for [`Inode::map`](undercroft_vfs::Inode::map).
+pub(crate) fn map(live: &Live, offset: u64) -> Result<Extent> {
+    let bits = block_bits(live);
+    if let Ok(block) = u32::try_from(offset >> bits)
+        && let Some(run) = live.content.known.find(block, size(live) >> bits)
+    {
+        return Ok(in_bytes(&run, bits));
+    }
+    let inode = &*live.fields.read();
+    check_kind(inode)?;
+    if inode.has_inline_data() {
+        let bytes = crate::inline::read(&live.volume, inode)?;
+        return Ok(Extent { start: 0, len: u64::MAX, mapping: Mapping::Inline(bytes) });
+    }
+    let Ok(block) = u32::try_from(offset >> bits) else {
+        // Past the last block that a file can have there is nothing.
+        let start = 1 << (32 + bits);
+        return Ok(Extent { start, len: u64::MAX - start, mapping: Mapping::Hole });
+    };
+    Ok(in_bytes(&lookup(live, inode, block)?, bits))
+}
+
+/// Looks a block up with the fields held, and remembers what was found.
+fn lookup(live: &Live, inode: &Inode, block: u32) -> Result<Run> {
+    let run = map::lookup(&live.volume, inode, FileBlock(block))?;
+    live.content.known.keep(&run, inode.size_bytes >> block_bits(live));
+    Ok(run)
+}
+
+/// Refuses what has no bytes of its own, or none that can be read.
+fn check_kind(inode: &Inode) -> Result<()> {
+    match inode.kind {
+        FileType::Regular => {}
+        FileType::Directory => return Err(Error::IsDirectory),
+        _ => return Err(Error::InvalidArgument("not a regular file")),
+    }
+    if inode.flags.contains(InodeFlags::ENCRYPTED) { Err(Error::NoKey) } else { Ok(()) }
+}
+
+fn block_bits(live: &Live) -> u32 {
+    live.volume.superblock().geometry().block_bits()
+}
+
+/// A run of blocks as the vfs has it.
+fn in_bytes(run: &Run, bits: u32) -> Extent {
+    let offset = |block: FsBlock| (block.0 - run.before) << bits;
+    let mapping = match run.state {
+        RunState::Hole => Mapping::Hole,
+        RunState::Unwritten(block) => Mapping::Unwritten { offset: offset(block) },
+        RunState::Mapped(block) => Mapping::Device { offset: offset(block) },
+    };
+    Extent {
+        start: (u64::from(run.start.0) - run.before) << bits,
+        len: (run.before + run.len) << bits,
+        mapping,
+    }
+}
+
+/// The content changes now: times, and the fields go to the disk under a handle, with a new size perhaps.
+fn store(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Option<u64>) -> Result<()> {
+    let now = live.now();
+    inode.note_modification(now);
+    live.content.written_at.store(nanoseconds(now), Ordering::Relaxed);
+    store_unchanged(live, handle, inode, size)
+}
+
+/// The same without new times.
+fn store_unchanged(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Option<u64>) -> Result<()> {
+    /// The largest size of a file that the oldest filesystems know.
+    const SMALL: u64 = i32::MAX as u64;
+    if let Some(size) = size {
+        let has_large = live.volume.superblock().features().ro_compat.contains(RoCompat::LARGE_FILE);
+        if size > SMALL && inode.size_bytes <= SMALL && !has_large {
+            superblock::change(handle, |raw| {
+                let features = raw.s_feature_ro_compat.get() | RoCompat::LARGE_FILE.bits();
+                raw.s_feature_ro_compat.set(features);
+            })?;
+        }
+        inode.size_bytes = size;
+        live.content.size.store(size, Ordering::Release);
+    }
+    live.content.changed_in.store(handle.tid().0, Ordering::Relaxed);
+    live.late.clear();
+    inode.store(handle, live.location)
+}
+
+/// A time as the vfs's coarse clock counts it; 0 for what it does not reach.
+fn nanoseconds(time: undercroft_vfs::Timestamp) -> u64 {
+    u64::try_from(time.seconds)
+        .ok()
+        .and_then(|seconds| seconds.checked_mul(1_000_000_000))
+        .map_or(0, |whole| whole.saturating_add(time.nanoseconds.into()))
+}

@@ -1,0 +1,37 @@
+//! Making a file durable.
+
+use undercroft_sync::atomic::Ordering;
+use undercroft_vfs::{Durable, Result};
+
+use super::Live;
+use crate::transaction::Tid;
+
+/// Makes a file durable, as much of it as is asked for.
+///
+/// # Errors
+/// I/O failure; why the filesystem takes no changes any more.
+pub(crate) fn sync(live: &Live, what: Durable) -> Result<()> {
+    if what == Durable::Everything {
+        live.store_late_times()?;
+    }
+    let transactions = &live.volume.writer()?.transactions;
+    transactions.check()?;
+    let tid = match (what, live.content.changed_in.load(Ordering::Relaxed)) {
+        (Durable::Everything, _) | (Durable::Data, 0) => inode_changed_in(live),
+        (Durable::Data, tid) => Tid(tid),
+    };
+    // A commit that begins from here on flushes what was written before; one that is under way may have done so already.
+    let flushes = !transactions.is_durable(tid) && transactions.running() == tid;
+    transactions.commit(tid)?;
+    if !flushes {
+        live.volume.device().flush()?;
+    }
+    Ok(())
+}
+
+/// The last transaction that can have changed the inode: the one that changed its block of the table.
+fn inode_changed_in(live: &Live) -> Tid {
+    // A block of a transaction that is not durable is held in the cache.
+    let block = live.volume.buffers().cached(live.location.block.0);
+    block.map_or(Tid(0), |block| block.lock().beside().changed_in)
+}

@@ -1,0 +1,201 @@
+//! Writing: room before, the map after.
+
+use std::sync::Weak;
+
+use undercroft_sync::atomic::Ordering;
+use undercroft_vfs::{Error, Extent, Mapping, Result, clock::Coarse};
+
+use super::{Live, block_bits, check_kind, in_bytes, inline, lookup, nanoseconds, size, store};
+use crate::inode::Inode;
+use crate::map::{self, Progress, RunState};
+use crate::numbers::{FileBlock, FsBlock};
+use crate::transaction::Handle;
+
+/// The inode, beside what the map takes.
+pub(super) const INODE_CREDITS: u32 = 1;
+/// A file that grows has at most so many bytes ahead of what was written.
+const AHEAD_MAX_BYTES: u64 = 8 << 20;
+
+/// Finds room for a write from `offset` on.
+///
+/// # Errors
+/// As for [`Inode::prepare_write`](undercroft_vfs::Inode::prepare_write).
+pub(crate) fn prepare_write(live: &Live, offset: u64, len: u64) -> Result<Extent> {
+    let mut last_resorts = [give_back_ahead, wait_for_freed].into_iter();
+    loop {
+        if live.fields.read().has_inline_data() {
+            inline::to_blocks(live, u64::MAX)?;
+        }
+        match try_prepare(live, offset, len) {
+            Err(Error::NoSpace) => {}
+            answer => return answer,
+        }
+        if !last_resorts.by_ref().any(|last_resort| last_resort(live)) {
+            return Err(Error::NoSpace);
+        }
+    }
+}
+
+fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
+    let volume = &live.volume;
+    let allocator = &volume.writer()?.allocator;
+    let bits = block_bits(live);
+    // With the fields held nobody else's write comes into the map between the look at it and the reservation.
+    let inode = &*live.fields.read();
+    check_kind(inode)?;
+    let (block, limit) = (offset >> bits, map::limit(volume, inode));
+    if block >= limit {
+        return Err(Error::FileTooLarge);
+    }
+    let run = lookup(live, inode, block as u32)?;
+    if run.state != RunState::Hole {
+        return Ok(in_bytes(&run, bits));
+    }
+    let end = offset.saturating_add(len.max(1)).div_ceil(1 << bits).min(block + run.len).min(limit);
+    let goal = goal(live, inode, block)?;
+    let (first, count) = {
+        let mut window = live.content.window.lock();
+        let hole_end = (block + run.len).min(limit);
+        let ahead_max = AHEAD_MAX_BYTES >> bits;
+        let prepared = window.prepare(volume, allocator, block..end, hole_end, goal, ahead_max)?;
+        let is_new = !window.is_listed && window.is_ahead();
+        window.is_listed |= is_new;
+        drop(window);
+        if is_new {
+            volume.writer()?.growing.add(Weak::clone(&live.this));
+        }
+        prepared
+    };
+    let mapping = Mapping::Unwritten { offset: first.0 << bits };
+    Ok(Extent { start: block << bits, len: count << bits, mapping })
+}
+
+/// Where blocks for a file block are best: after the block before it.
+pub(super) fn goal(live: &Live, inode: &Inode, block: u64) -> Result<FsBlock> {
+    if let Some(before) = block.checked_sub(1) {
+        match map::lookup(&live.volume, inode, FileBlock(before as u32))?.state {
+            RunState::Mapped(home) | RunState::Unwritten(home) => return Ok(FsBlock(home.0 + 1)),
+            RunState::Hole => {}
+        }
+    }
+    Ok(live.volume.writer()?.allocator.goal_for(&live.volume, inode.number, inode.kind))
+}
+
+/// What is reserved for files and not in use, this one before the others.
+pub(super) fn give_back_ahead(live: &Live) -> bool {
+    let here = live.content.window.lock().give_back();
+    here | live.volume.writer().is_ok_and(|writer| writer.growing.give_back())
+}
+
+/// What was freed and can be used when that is durable.
+pub(super) fn wait_for_freed(live: &Live) -> bool {
+    let Ok(writer) = live.volume.writer() else { return false };
+    writer.allocator.freed_pending() > 0 && writer.transactions.commit(writer.transactions.running()).is_ok()
+}
+
+/// Puts what was written into the map.
+///
+/// # Errors
+/// As for [`Inode::finish_write`](undercroft_vfs::Inode::finish_write).
+pub(crate) fn finish_write(live: &Live, offset: u64, len: u64, new_size: u64) -> Result<()> {
+    let bits = block_bits(live);
+    let (first, end) = (offset >> bits, offset.saturating_add(len).div_ceil(1 << bits));
+    let plain = live.volume.writer()?.options.journaled_overwrites;
+    if !plain && new_size <= size(live) && is_written(live, first, end)? {
+        return touch(live);
+    }
+    let mut at = first;
+    let result = loop {
+        match finish_some(live, at, end, new_size) {
+            Ok(Progress::From(next)) => at = next,
+            Ok(Progress::Done) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+    };
+    live.content.window.lock().land(first);
+    result
+}
+
+/// Whether nothing but a time changes by a write over these blocks.
+fn is_written(live: &Live, first: u64, end: u64) -> Result<bool> {
+    let blocks = size(live) >> block_bits(live);
+    let mut at = first;
+    while at < end {
+        let known = live.content.known.find(at as u32, blocks);
+        let run = match known {
+            Some(run) => run,
+            None => lookup(live, &live.fields.read(), at as u32)?,
+        };
+        if !matches!(run.state, RunState::Mapped(_)) {
+            return Ok(false);
+        }
+        at += run.len;
+    }
+    Ok(true)
+}
+
+/// Content changed in place: the times go forward in memory, once in a tick of the coarse clock.
+fn touch(live: &Live) -> Result<()> {
+    let now = Coarse::now().as_nanoseconds();
+    if !live.seen.load(Ordering::Relaxed) && live.content.written_at.load(Ordering::Relaxed) == now {
+        return Ok(());
+    }
+    live.volume.writer()?.transactions.check()?;
+    let mut fields = live.fields.write();
+    let now = live.now();
+    fields.note_modification(now);
+    live.content.written_at.store(nanoseconds(now), Ordering::Relaxed);
+    drop(fields);
+    live.times_are_late();
+    Ok(())
+}
+
+/// As much as one handle has room for.
+fn finish_some(live: &Live, from: u64, end: u64, new_size: u64) -> Result<Progress> {
+    let credits = map::credits(&live.fields.read()) + INODE_CREDITS;
+    let handle = live.volume.start(credits)?;
+    let mut fields = live.fields.write();
+    let mut at = from;
+    let result = loop {
+        if at >= end {
+            break Ok(Progress::Done);
+        }
+        if !handle.has_room(map::credits(&fields) + INODE_CREDITS) {
+            break Ok(Progress::From(at));
+        }
+        match finish_run(live, &handle, &mut fields, at, end) {
+            Ok(next) => at = next,
+            Err(error) => break Err(error),
+        }
+    };
+    // What is in the map is readable, also if the rest failed; a size only with all of it, or as far as it goes.
+    let reached = if at >= end { new_size } else { new_size.min(at << block_bits(live)) };
+    let grown = (reached > fields.size_bytes && at > from).then_some(reached);
+    if at > from || result.is_ok() {
+        store(live, &handle, &mut fields, grown)?;
+    }
+    result
+}
+
+/// Puts one run into the map, and tells where the next begins.
+fn finish_run(live: &Live, handle: &Handle<'_>, inode: &mut Inode, at: u64, end: u64) -> Result<u64> {
+    let run = map::lookup(handle.volume(), inode, FileBlock(at as u32))?;
+    let len = run.len.min(end - at);
+    match run.state {
+        RunState::Mapped(_) => Ok(at + len),
+        RunState::Unwritten(_) => match map::mark(handle, inode, at, at + len, true)? {
+            Progress::Done => Ok(at + len),
+            Progress::From(next) => Ok(next),
+        },
+        RunState::Hole => {
+            let allocator = &handle.volume().writer()?.allocator;
+            let most = len.min(map::max_run(true));
+            let (first, count) = live.content.window.lock().take(allocator, handle, at, most)?;
+            if let Err(error) = map::insert(handle, inode, FileBlock(at as u32), first, count, true) {
+                allocator.free(handle, first, count)?;
+                return Err(error);
+            }
+            Ok(at + count)
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Times that are newer in memory than on the disk.
+//!
+//! A write over what is there changes nothing but times, and starts no handle for them. They reach the disk with the next
+//! change of the inode, when somebody wants it durable, when its last user goes, and with every commit that the clock
+//! brings: an inode with late times is listed, so that it is found then.
+//!
+//! Locks: one of class `late_times` for each list. Whoever takes a list's entries stores them after he has let go of it.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use undercroft_sync::{Mutex, order};
+use undercroft_vfs::Result;
+
+use super::Live;
+
+/// More than threads that a machine runs at once.
+const LISTS: usize = 16;
+
+/// Inodes whose times are late.
+#[derive(Debug)]
+pub(crate) struct LateTimes {
+    lists: [Mutex<Vec<Weak<Live>>>; LISTS],
+    next: AtomicUsize,
+}
+
+/// What an inode knows of its being late.
+#[derive(Debug, Default)]
+pub(crate) struct Late(AtomicBool);
+
+impl Late {
+    /// The times are stored, or about to be by who holds the fields.
+    pub(crate) fn clear(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// `true` for who is the first to say so.
+    fn set(&self) -> bool {
+        !self.is_set() && !self.0.swap(true, Ordering::Relaxed)
+    }
+}
+
+impl LateTimes {
+    pub(crate) fn new() -> Self {
+        let lists = std::array::from_fn(|_| Mutex::new(&order::LATE_TIMES, Vec::new()));
+        Self { lists, next: AtomicUsize::new(0) }
+    }
+
+    /// Stores all of them. Under no handle.
+    ///
+    /// # Errors
+    /// Why the filesystem takes no changes any more.
+    pub(crate) fn store_all(&self) -> Result<()> {
+        for list in &self.lists {
+            let late = std::mem::take(&mut *list.lock());
+            for live in late {
+                if let Some(live) = live.upgrade() {
+                    live.store_late_times()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&self, live: Weak<Live>) {
+        let list = self.next.fetch_add(1, Ordering::Relaxed) % LISTS;
+        self.lists[list].lock().push(live);
+    }
+}
+
+impl Live {
+    /// The times in memory are newer than those on the disk.
+    pub(crate) fn times_are_late(&self) {
+        if self.late.set()
+            && let Ok(writer) = self.volume.writer()
+        {
+            writer.late_times.add(Weak::clone(&self.this));
+        }
+    }
+
+    /// Stores times that are late. Under no handle.
+    ///
+    /// # Errors
+    /// Why the filesystem takes no changes any more.
+    pub(crate) fn store_late_times(&self) -> Result<()> {
+        if !self.late.is_set() {
+            return Ok(());
+        }
+        let handle = self.volume.start(1)?;
+        let fields = self.fields.read();
+        // Whoever has released the inode has stored it; its number may be another's by now.
+        if self.late.is_set() && !self.released.load(Ordering::Acquire) {
+            self.late.clear();
+            fields.store(&handle, self.location)?;
+        }
+        Ok(())
+    }
+
+    /// An inode in the hands of the vfs.
+    pub(crate) fn shared(
+        volume: Arc<crate::volume::Volume>,
+        inode: crate::inode::Inode,
+        location: crate::inode::Location,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self { this: Weak::clone(this), ..Self::new(volume, inode, location) })
+    }
+}

@@ -1,0 +1,276 @@
+//! An inode in use: its fields in memory, and the vfs contract in terms of this crate.
+//!
+//! Locks: `fields` (class `inode_fields`) guards the fields and with them the root of the block map; it is taken under
+//! a handle by who changes them, without one by who reads them, and who holds it starts no handle.
+
+mod attributes;
+mod content;
+mod late;
+mod names;
+mod owner;
+mod release;
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use undercroft_sync::{RwLock, order};
+use undercroft_vfs::{
+    Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, FileType, Found, Ino, Inode as VfsInode,
+    NewInode, Node, Ownership, Result, SpaceChange, Timestamp, XattrMode, clock,
+};
+
+use crate::inode::{Inode, Location};
+use crate::transaction::Handle;
+use crate::volume::Volume;
+use crate::{dir, orphan, symlink, xattr};
+use content::ContentState;
+pub(crate) use content::Growing;
+use late::Late;
+pub(crate) use late::LateTimes;
+
+/// An inode in somebody's hands.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) number: u32,
+    pub(crate) kind: FileType,
+    /// Where the inode lies on the disk.
+    pub(crate) location: Location,
+    pub(crate) fields: RwLock<Inode>,
+    pub(crate) content: ContentState,
+    pub(crate) directory: dir::DirectoryLocks,
+    pub(crate) orphan: orphan::Membership,
+    /// Somebody has looked at the times since they changed last: the next change must show.
+    seen: AtomicBool,
+    /// Its last user is gone: what is in memory is not the truth any more.
+    pub(crate) released: AtomicBool,
+    /// The times are newer than those on the disk.
+    pub(crate) late: Late,
+    naming: names::Naming,
+    shown: owner::Shown,
+    this: Weak<Self>,
+}
+
+impl Live {
+    pub(crate) fn new(volume: Arc<Volume>, inode: Inode, location: Location) -> Self {
+        Self {
+            volume,
+            number: inode.number,
+            kind: inode.kind,
+            location,
+            content: ContentState::new(&inode),
+            shown: owner::Shown::new(&inode),
+            fields: RwLock::new(&order::INODE_FIELDS, inode),
+            directory: dir::DirectoryLocks::new(),
+            orphan: orphan::Membership::default(),
+            seen: AtomicBool::new(false),
+            released: AtomicBool::new(false),
+            late: Late::default(),
+            naming: names::Naming::default(),
+            this: Weak::new(),
+        }
+    }
+
+    /// The time for a change that is made now: coarse, unless somebody has looked at the times since the last change.
+    pub(crate) fn now(&self) -> Timestamp {
+        if self.seen.load(Ordering::Relaxed) && self.seen.swap(false, Ordering::Relaxed) {
+            return clock::now();
+        }
+        clock::Coarse::now().timestamp()
+    }
+
+    /// Changes the fields and writes them under a handle.
+    ///
+    /// # Errors
+    /// I/O failure.
+    pub(crate) fn change_fields<R>(
+        &self,
+        handle: &Handle<'_>,
+        change: impl FnOnce(&mut Inode) -> R,
+    ) -> Result<R> {
+        let mut fields = self.fields.write();
+        let result = change(&mut fields);
+        self.late.clear();
+        fields.store(handle, self.location)?;
+        Ok(result)
+    }
+
+    /// The outcome of a change, which is durable by now if every change is to be.
+    #[inline]
+    fn settled<T>(&self, outcome: Result<T>) -> Result<T> {
+        if outcome.is_ok()
+            && let Ok(writer) = self.volume.writer()
+            && writer.options.synchronous
+        {
+            writer.transactions.commit(writer.transactions.running())?;
+        }
+        outcome
+    }
+
+    fn require_directory(&self) -> Result<()> {
+        if self.kind == FileType::Directory { Ok(()) } else { Err(Error::NotDirectory) }
+    }
+}
+
+impl VfsInode for Live {
+    fn attr(&self) -> Attr {
+        if !self.seen.load(Ordering::Relaxed) {
+            self.seen.store(true, Ordering::Relaxed);
+        }
+        let inode = &*self.fields.read();
+        // As Linux counts them: a file whose data lies in the inode has no blocks, and tools that read a count of
+        // zero as "nothing but a hole" would not copy it.
+        let inline_bytes =
+            if inode.kind == FileType::Regular && inode.has_inline_data() { inode.size_bytes } else { 0 };
+        Attr {
+            ino: Ino(u64::from(inode.number)),
+            generation: inode.generation,
+            kind: inode.kind,
+            permissions: inode.permissions,
+            links: u32::from(inode.links),
+            uid: inode.uid,
+            gid: inode.gid,
+            rdev: inode.device_number(),
+            size_bytes: if inode.kind == FileType::Symlink {
+                symlink::shown_bytes(inode)
+            } else {
+                inode.size_bytes
+            },
+            sectors: inode.sectors + inline_bytes.div_ceil(512),
+            block_bytes: self.volume.block_bytes(),
+            accessed: inode.accessed,
+            modified: inode.modified,
+            changed: inode.changed,
+            created: inode.created,
+            flags: inode.flags,
+            project: inode.project,
+        }
+    }
+
+    fn ownership(&self) -> Ownership {
+        self.shown.ownership(self.kind)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        if self.kind == FileType::Regular {
+            return content::size(self);
+        }
+        let inode = self.fields.read();
+        if inode.kind == FileType::Symlink { symlink::shown_bytes(&inode) } else { inode.size_bytes }
+    }
+
+    fn links(&self) -> u32 {
+        u32::from(self.fields.read().links)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + 2 * size_of::<usize>()
+    }
+
+    fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
+        self.require_directory()?;
+        let found = dir::lookup_live(self, name)?;
+        Ok(found.map(|number| Found::Ino(Ino(u64::from(number)))))
+    }
+
+    fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()> {
+        self.require_directory()?;
+        dir::read_dir_live(self, from, sink)
+    }
+
+    fn read_link(&self) -> Result<Vec<u8>> {
+        symlink::read(&self.volume, &self.fields.read())
+    }
+
+    fn map(&self, offset: u64) -> Result<Extent> {
+        content::map(self, offset)
+    }
+
+    fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        xattr::get(&self.volume, &self.fields.read(), name)
+    }
+
+    fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
+        xattr::list(&self.volume, &self.fields.read())
+    }
+
+    fn create(&self, name: &[u8], new: &NewInode<'_>) -> Result<Found> {
+        self.settled(names::create(self, name, new))
+    }
+
+    fn create_unnamed(&self, new: &NewInode<'_>) -> Result<Found> {
+        self.settled(names::create_unnamed(self, new))
+    }
+
+    fn link(&self, name: &[u8], node: &Arc<Node>) -> Result<()> {
+        self.settled(names::link(self, name, node))
+    }
+
+    fn unlink(&self, name: &[u8], victim: &Arc<Node>) -> Result<()> {
+        self.settled(names::unlink(self, name, victim))
+    }
+
+    fn rename(
+        &self,
+        name: &[u8],
+        moved: &Arc<Node>,
+        to: &Node,
+        to_name: &[u8],
+        replaced: Option<&Arc<Node>>,
+        whiteout: Option<&NewInode<'_>>,
+    ) -> Result<()> {
+        self.settled(names::rename(self, name, moved, to, to_name, replaced, whiteout))
+    }
+
+    fn exchange(
+        &self,
+        name: &[u8],
+        one: &Arc<Node>,
+        to: &Node,
+        to_name: &[u8],
+        other: &Arc<Node>,
+    ) -> Result<()> {
+        self.settled(names::exchange(self, name, one, to, to_name, other))
+    }
+
+    fn set_attr(&self, change: &AttrChange) -> Result<()> {
+        self.settled(attributes::set_attr(self, change))
+    }
+
+    fn set_xattr(
+        &self,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: XattrMode,
+        attributes: &AttrChange,
+    ) -> Result<()> {
+        self.settled(attributes::set_xattr(self, name, value, mode, attributes))
+    }
+
+    fn prepare_write(&self, offset: u64, len: u64) -> Result<Extent> {
+        content::prepare_write(self, offset, len)
+    }
+
+    fn finish_write(&self, offset: u64, len: u64, size: u64) -> Result<()> {
+        // A write over what is there starts no handle, which would tell.
+        self.volume.writer()?.transactions.check()?;
+        self.settled(content::finish_write(self, offset, len, size))
+    }
+
+    fn set_size(&self, size: u64) -> Result<()> {
+        self.settled(content::set_size(self, size))
+    }
+
+    fn change_space(&self, change: SpaceChange, offset: u64, len: u64, size: u64) -> Result<()> {
+        self.settled(content::change_space(self, change, offset, len, size))
+    }
+
+    fn sync(&self, what: Durable) -> Result<()> {
+        content::sync(self, what)
+    }
+
+    fn release(self: Arc<Self>) {
+        release::release(&self);
+    }
+}

@@ -1,0 +1,350 @@
+//! Names given, taken and moved: the part of the contract that changes directories.
+//!
+//! Each operation is one handle, so a crash shows all of it or nothing. What can be refused is refused before the
+//! first change; only a full disk shows later, while a directory grows, and then what was made is taken back.
+//!
+//! Locks: the caller holds the names. Fields of two inodes are never held at once: each is changed in a step of its own
+//! under the handle.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use undercroft_vfs::{
+    Error, FileType, Found, Ino, InodeFlags, NewInode, NewKind, Node, Result, Timestamp, XattrMode,
+};
+
+use super::Live;
+use crate::features::{Incompat, RoCompat};
+use crate::inode::Inode;
+use crate::transaction::Handle;
+use crate::volume::Volume;
+use crate::{dir, orphan, symlink, xattr};
+
+/// Most names that an inode has; a directory with an index may have more directories, and then counts none.
+const LINKS_MAX: u16 = 65_000;
+
+/// Blocks that making an inode changes at most, beside the directory: its group's bitmap and descriptor, its place in
+/// the table, a block for a directory or a link and its group's bitmap, attributes with theirs, the orphan file, and
+/// the parent's place in the table.
+const MAKE_CREDITS: u32 = 14;
+/// Taking a name away: both places in the table, an orphan's two blocks.
+const REMOVE_CREDITS: u32 = 6;
+
+/// What an inode knows about its having no name.
+#[derive(Debug, Default)]
+pub(super) struct Naming {
+    /// Made without a name, and may get one.
+    linkable: AtomicBool,
+}
+
+pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Found> {
+    let is_directory = new.kind == NewKind::Directory;
+    check_names_can_be_written(dir)?;
+    if is_directory {
+        check_room_for_directory(dir).map_err(|error| unless_there(dir, name, error))?;
+    }
+    let handle = dir.volume.start(make_credits(&dir.volume, new) + dir::ADD_CREDITS)?;
+    let made = make(&handle, dir, new, 1).map_err(|error| unless_there(dir, name, error))?;
+    if let Err(error) = dir::add(&handle, dir, name, made.number, made.kind) {
+        take_back(&handle, &made)?;
+        return Err(error);
+    }
+    whole(&handle, touch_directory(&handle, dir, dir.now(), i32::from(is_directory)))?;
+    Ok(found(made))
+}
+
+pub(super) fn create_unnamed(dir: &Live, new: &NewInode<'_>) -> Result<Found> {
+    check_names_can_be_written(dir)?;
+    let handle = dir.volume.start(make_credits(&dir.volume, new))?;
+    let made = make(&handle, dir, new, 0)?;
+    made.naming.linkable.store(true, Ordering::Relaxed);
+    if let Err(error) = orphan::add(&handle, &made) {
+        take_back(&handle, &made)?;
+        return Err(error);
+    }
+    Ok(found(made))
+}
+
+pub(super) fn link(dir: &Live, name: &[u8], node: &Arc<Node>) -> Result<()> {
+    let target: &Live = node.inode_as()?;
+    let links = target.fields.read().links;
+    if links == 0 && !target.naming.linkable.load(Ordering::Relaxed) {
+        return Err(unless_there(dir, name, Error::NotFound));
+    }
+    if links >= LINKS_MAX {
+        return Err(unless_there(dir, name, Error::TooManyLinks));
+    }
+    let handle = dir.volume.start(dir::ADD_CREDITS + REMOVE_CREDITS)?;
+    dir::add(&handle, dir, name, target.number, target.kind)?;
+    let rest = || {
+        let now = dir.now();
+        touch_directory(&handle, dir, now, 0)?;
+        if links == 0 {
+            target.naming.linkable.store(false, Ordering::Relaxed);
+            orphan::remove(&handle, target)?;
+        }
+        target.change_fields(&handle, |fields| {
+            fields.links += 1;
+            fields.note_change(now);
+        })
+    };
+    whole(&handle, rest())
+}
+
+pub(super) fn unlink(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Result<()> {
+    let victim: &Live = victim.inode_as()?;
+    let is_directory = victim.kind == FileType::Directory;
+    if is_directory && !dir::is_empty(victim)? {
+        return Err(Error::NotEmpty);
+    }
+    let handle = dir.volume.start(dir::REMOVE_CREDITS + REMOVE_CREDITS)?;
+    dir::remove(&handle, dir, name, victim.number)?;
+    let rest = || {
+        let now = dir.now();
+        touch_directory(&handle, dir, now, -i32::from(is_directory))?;
+        lose_name(&handle, victim, now)
+    };
+    whole(&handle, rest())
+}
+
+pub(super) fn rename(
+    dir: &Live,
+    name: &[u8],
+    moved: &Arc<Node>,
+    to: &Node,
+    to_name: &[u8],
+    replaced: Option<&Arc<Node>>,
+    whiteout: Option<&NewInode<'_>>,
+) -> Result<()> {
+    let (moved, to): (&Live, &Live) = (moved.inode_as()?, to.inode_as()?);
+    let replaced: Option<&Live> = replaced.map(|replaced| replaced.inode_as()).transpose()?;
+    let is_directory = moved.kind == FileType::Directory;
+    let moves_up = is_directory && dir.number != to.number;
+    if let Some(replaced) = replaced {
+        if replaced.kind == FileType::Directory && !dir::is_empty(replaced)? {
+            return Err(Error::NotEmpty);
+        }
+    } else if moves_up {
+        check_room_for_directory(to)?;
+    }
+    for changed in [dir, to] {
+        check_names_can_be_written(changed)?;
+    }
+    let whiteout_credits = whiteout.map_or(0, |whiteout| make_credits(&dir.volume, whiteout));
+    let credits = dir::ADD_CREDITS + dir::REMOVE_CREDITS + 2 * REMOVE_CREDITS + whiteout_credits;
+    let handle = dir.volume.start(credits)?;
+    let whiteout = whiteout.map(|whiteout| make(&handle, dir, whiteout, 1)).transpose()?;
+    match replaced {
+        Some(_) => {
+            let replaced = dir::replace(&handle, to, to_name, moved.number, moved.kind);
+            if whiteout.is_some() { whole(&handle, replaced)? } else { replaced? }
+        }
+        None => {
+            if let Err(error) = dir::add(&handle, to, to_name, moved.number, moved.kind) {
+                if let Some(whiteout) = whiteout {
+                    take_back(&handle, &whiteout)?;
+                }
+                return Err(error);
+            }
+        }
+    }
+    let rest = || {
+        match &whiteout {
+            Some(whiteout) => dir::replace(&handle, dir, name, whiteout.number, whiteout.kind)?,
+            None => dir::remove(&handle, dir, name, moved.number)?,
+        }
+        if moves_up {
+            dir::set_parent(&handle, moved, to.number)?;
+        }
+        let now = dir.now();
+        let replaced_directory = replaced.is_some_and(|replaced| replaced.kind == FileType::Directory);
+        let gained = i32::from(moves_up) - i32::from(replaced_directory);
+        if dir.number == to.number {
+            touch_directory(&handle, dir, now, gained)?;
+        } else {
+            touch_directory(&handle, dir, now, -i32::from(moves_up))?;
+            touch_directory(&handle, to, now, gained)?;
+        }
+        moved.change_fields(&handle, |fields| fields.note_change(now))?;
+        replaced.map_or(Ok(()), |replaced| lose_name(&handle, replaced, now))
+    };
+    whole(&handle, rest())
+}
+
+pub(super) fn exchange(
+    dir: &Live,
+    name: &[u8],
+    one: &Arc<Node>,
+    to: &Node,
+    to_name: &[u8],
+    other: &Arc<Node>,
+) -> Result<()> {
+    let (one, to, other): (&Live, &Live, &Live) = (one.inode_as()?, to.inode_as()?, other.inode_as()?);
+    let is_directory = |live: &Live| live.kind == FileType::Directory;
+    let between = dir.number != to.number;
+    // What one directory gains the other loses, unless both are directories or neither is.
+    let gained = if between { i32::from(is_directory(other)) - i32::from(is_directory(one)) } else { 0 };
+    if gained != 0 {
+        check_room_for_directory(if gained > 0 { dir } else { to })?;
+    }
+    for changed in [dir, to] {
+        check_names_can_be_written(changed)?;
+    }
+    let handle = dir.volume.start(2 * (dir::REMOVE_CREDITS + REMOVE_CREDITS))?;
+    dir::replace(&handle, dir, name, other.number, other.kind)?;
+    let rest = || {
+        dir::replace(&handle, to, to_name, one.number, one.kind)?;
+        let now = dir.now();
+        for (live, parent) in [(one, to), (other, dir)] {
+            if between && is_directory(live) {
+                dir::set_parent(&handle, live, parent.number)?;
+            }
+            live.change_fields(&handle, |fields| fields.note_change(now))?;
+        }
+        touch_directory(&handle, dir, now, gained)?;
+        if between {
+            touch_directory(&handle, to, now, -gained)?;
+        }
+        Ok(())
+    };
+    whole(&handle, rest())
+}
+
+/// Refuses a directory whose names mean more than their bytes, before anything is made that would inherit that.
+fn check_names_can_be_written(dir: &Live) -> Result<()> {
+    let features = dir.volume.superblock().features().incompat;
+    if features.intersects(Incompat::ENCRYPT | Incompat::CASEFOLD) {
+        dir::check_changeable(&dir.volume, &dir.fields.read())?;
+    }
+    Ok(())
+}
+
+/// That a name exists already is the first thing to say, whatever else is in the way.
+fn unless_there(dir: &Live, name: &[u8], refusal: Error) -> Error {
+    match dir::lookup_live(dir, name) {
+        Ok(Some(_)) => Error::Exists,
+        _ => refusal,
+    }
+}
+
+/// Blocks that [`make`] changes at most, and [`take_back`] after it.
+fn make_credits(volume: &Volume, new: &NewInode<'_>) -> u32 {
+    let attributes = new.xattrs.iter().map(|(_, value)| xattr::credits(volume, Some(value)));
+    MAKE_CREDITS + attributes.sum::<u32>()
+}
+
+/// Makes an inode with everything that belongs to it, but no name.
+fn make(handle: &Handle<'_>, parent: &Live, new: &NewInode<'_>, links: u16) -> Result<Arc<Live>> {
+    let volume = &parent.volume;
+    let writer = volume.writer()?;
+    let kind = new.kind.file_type();
+    let number = writer.allocator.new_inode(handle, parent.number, kind)?;
+    let inherited = parent.fields.read().clone();
+    let links = if kind == FileType::Directory { 2 } else { links };
+    let inode = Inode::fresh(volume, &inherited, number.number, new, links);
+    let made = Live::shared(Arc::clone(volume), inode, number.location);
+    if let Err(error) = fill(handle, &made, parent, new) {
+        // What its place held before is not to be taken for a part of it.
+        whole(handle, made.fields.read().store_new(handle, made.location))?;
+        take_back(handle, &made)?;
+        return Err(error);
+    }
+    Ok(made)
+}
+
+/// What a new inode has from the beginning: names, a target, attributes.
+fn fill(handle: &Handle<'_>, made: &Live, parent: &Live, new: &NewInode<'_>) -> Result<()> {
+    let mut fields = made.fields.write();
+    match new.kind {
+        NewKind::Directory => dir::make_first(handle, &mut fields, parent.number)?,
+        NewKind::Symlink(target) => symlink::fill(handle, &mut fields, target)?,
+        _ => {}
+    }
+    fields.store_new(handle, made.location)?;
+    for (name, value) in new.xattrs {
+        xattr::set(handle, &mut fields, made.location, name, Some(value), XattrMode::Set)?;
+    }
+    Ok(())
+}
+
+/// Undoes [`make`].
+fn take_back(handle: &Handle<'_>, made: &Live) -> Result<()> {
+    whole(handle, super::release::delete_now(handle, made))
+}
+
+/// The outcome of the rest of an operation that has begun to change blocks. There is no way back from there, so a
+/// failure ends all changes, and nothing of the transaction reaches the disk.
+fn whole<T>(handle: &Handle<'_>, rest: Result<T>) -> Result<T> {
+    if let Err(error) = &rest
+        && let Ok(writer) = handle.volume().writer()
+    {
+        writer.transactions.fail_because(error);
+    }
+    rest
+}
+
+fn found(made: Arc<Live>) -> Found {
+    Found::Made(Ino(u64::from(made.number)), made)
+}
+
+/// A name of `victim` is gone.
+fn lose_name(handle: &Handle<'_>, victim: &Live, now: Timestamp) -> Result<()> {
+    let last = {
+        let mut fields = victim.fields.write();
+        fields.links = if victim.kind == FileType::Directory { 0 } else { fields.links.saturating_sub(1) };
+        fields.note_change(now);
+        fields.links == 0
+    };
+    if last {
+        orphan::add(handle, victim)?;
+    }
+    victim.change_fields(handle, |_| ())
+}
+
+/// A directory's names have changed, and it has `gained` directories.
+///
+/// Of many changes within one step of the coarse clock the first is stored: those after it would store the same. Whoever
+/// has looked at the times since then has made the clock precise.
+fn touch_directory(handle: &Handle<'_>, dir: &Live, now: Timestamp, gained: i32) -> Result<()> {
+    if gained == 0 {
+        let fields = dir.fields.read();
+        let now = fields.nearest_time(now);
+        if fields.modified == now && fields.changed == now && !dir.late.is_set() {
+            return Ok(());
+        }
+    }
+    dir.change_fields(handle, |fields| {
+        fields.note_modification(now);
+        match gained {
+            1.. => count_directory(&dir.volume, fields),
+            // One that counts no longer goes on not counting.
+            ..=-1 if fields.links > 2 => fields.links -= 1,
+            _ => {}
+        }
+    })
+}
+
+/// Counts one more directory in this one, or stops counting.
+fn count_directory(volume: &Volume, fields: &mut Inode) {
+    if fields.links == 1 {
+        return;
+    }
+    fields.links += 1;
+    if fields.links > LINKS_MAX && may_stop_counting(volume, fields) {
+        fields.links = 1;
+    }
+}
+
+/// Refuses one more directory where the count is full.
+fn check_room_for_directory(dir: &Live) -> Result<()> {
+    let fields = dir.fields.read();
+    if fields.links >= LINKS_MAX && !may_stop_counting(&dir.volume, &fields) {
+        return Err(Error::TooManyLinks);
+    }
+    Ok(())
+}
+
+fn may_stop_counting(volume: &Volume, fields: &Inode) -> bool {
+    volume.superblock().features().ro_compat.contains(RoCompat::DIR_NLINK)
+        && fields.flags.contains(InodeFlags::INDEXED)
+}

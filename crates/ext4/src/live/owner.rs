@@ -1,0 +1,47 @@
+//! What permission checks ask of an inode, answered without a lock.
+//!
+//! A directory is asked several times in each operation on a name in it, by every thread that works there. Two words say
+//! it all; each is whole, and who reads them while an owner and permissions change together may see one of the two, as
+//! on Linux.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use undercroft_vfs::{FileType, InodeFlags, Ownership};
+
+use crate::inode::Inode;
+
+/// Owner, permissions and flags as they were shown last.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    /// Owner, and above it the group.
+    owner: AtomicU64,
+    /// Permissions, and above them the flags.
+    access: AtomicU64,
+}
+
+impl Shown {
+    pub(super) fn new(inode: &Inode) -> Self {
+        let shown = Self { owner: AtomicU64::new(0), access: AtomicU64::new(0) };
+        shown.show(inode);
+        shown
+    }
+
+    /// Shows what `inode` has by now. Called by who changes it, with its fields locked.
+    pub(super) fn show(&self, inode: &Inode) {
+        self.owner.store(u64::from(inode.uid) | u64::from(inode.gid) << 32, Ordering::Relaxed);
+        let access = u64::from(inode.permissions) | u64::from(inode.flags.bits()) << 32;
+        self.access.store(access, Ordering::Relaxed);
+    }
+
+    /// What was shown. The flags are those that somebody set; how the inode keeps its content may have changed since.
+    pub(super) fn ownership(&self, kind: FileType) -> Ownership {
+        let (owner, access) = (self.owner.load(Ordering::Relaxed), self.access.load(Ordering::Relaxed));
+        Ownership {
+            kind,
+            permissions: access as u16,
+            uid: owner as u32,
+            gid: (owner >> 32) as u32,
+            flags: InodeFlags::from_bits_retain((access >> 32) as u32),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Blocks for a file and its map, and the count of them in the inode.
+
+use undercroft_vfs::Result;
+
+use crate::alloc::Purpose;
+use crate::inode::Inode;
+use crate::numbers::FsBlock;
+use crate::transaction::Handle;
+use crate::volume::Volume;
+
+/// A block for a node of the map, or for another of the file's blocks that is metadata.
+///
+/// # Errors
+/// [`NoSpace`](undercroft_vfs::Error::NoSpace); corruption; I/O failure.
+pub(super) fn allocate_metadata(handle: &Handle<'_>, inode: &mut Inode, goal: FsBlock) -> Result<FsBlock> {
+    let allocator = &handle.volume().writer()?.allocator;
+    let (block, _) = allocator.allocate(handle, goal, 1, Purpose::Metadata)?;
+    count(handle.volume(), inode, 1);
+    Ok(block)
+}
+
+/// Gives a block back that was allocated under the same handle and holds nothing yet.
+pub(super) fn unallocate_metadata(handle: &Handle<'_>, inode: &mut Inode, block: FsBlock) -> Result<()> {
+    free_data(handle, inode, block, 1, false)
+}
+
+/// Gives back a block of metadata.
+pub(super) fn free_metadata(handle: &Handle<'_>, inode: &mut Inode, block: FsBlock) -> Result<()> {
+    free_data(handle, inode, block, 1, true)
+}
+
+/// Gives back blocks of the file; `metadata` ones may be in the log.
+pub(super) fn free_data(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    first: FsBlock,
+    count: u64,
+    metadata: bool,
+) -> Result<()> {
+    if metadata {
+        (first.0..first.0 + count).for_each(|block| handle.forget(FsBlock(block)));
+    }
+    inode.sectors = inode.sectors.saturating_sub(sectors(handle.volume(), count));
+    handle.volume().writer()?.allocator.free(handle, first, count)
+}
+
+/// Counts blocks that the file has got.
+pub(super) fn count(volume: &Volume, inode: &mut Inode, blocks: u64) {
+    inode.sectors = inode.sectors.saturating_add(sectors(volume, blocks));
+}
+
+/// Where a file's first block is best.
+pub(super) fn goal(volume: &Volume, inode: &Inode) -> Result<FsBlock> {
+    Ok(volume.writer()?.allocator.goal_for(volume, inode.number, inode.kind))
+}
+
+/// How much blocks count for.
+pub(super) fn sectors(volume: &Volume, blocks: u64) -> u64 {
+    blocks << (volume.superblock().geometry().block_bits() - 9)
+}

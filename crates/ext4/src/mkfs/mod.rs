@@ -1,0 +1,257 @@
+//! Making a filesystem.
+//!
+//! | module | what it decides |
+//! | --- | --- |
+//! | `options`, `features` | what was asked for, and whether it can be made |
+//! | `shape` | sizes and counts |
+//! | `tables`, `space` | where each group's bitmaps and inode tables lie, and what is left |
+//! | `files`, `inode` | the root directory and the filesystem's own files |
+//! | `groups` | descriptors and bitmaps |
+//! | `present`, `writer` | what is overwritten, and writing |
+//!
+//! Everything is decided on paper before the first byte is written. Then what was on the device is made
+//! unrecognisable, then everything but the primary superblock is written, and that last, with a flush between: a
+//! crash leaves nothing that can be recognised, or the whole filesystem.
+//!
+//! Uses no locks; nobody else may use the device meanwhile. Left out: quota files, external journals, and lists of
+//! bad blocks.
+
+mod error;
+mod features;
+mod files;
+mod groups;
+mod inode;
+mod options;
+mod present;
+mod random;
+mod shape;
+mod space;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use undercroft_block::BlockDevice;
+use undercroft_vfs::Timestamp;
+use zerocopy::IntoBytes;
+
+pub use error::MkfsError;
+use files::Files;
+use groups::{InodeUse, Totals};
+use inode::NewInode;
+pub use options::{Family, MkfsOptions};
+use shape::Shape;
+use space::Space;
+use tables::Tables;
+use writer::Planned;
+
+use crate::checksum::crc32c;
+use crate::numbers::Group;
+use crate::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
+
+/// The first inode that is not reserved.
+const FIRST_INODE: u32 = 11;
+const LOST_AND_FOUND_INODE: u32 = FIRST_INODE;
+const ORPHAN_FILE_INODE: u32 = FIRST_INODE + 1;
+/// What inodes larger than 128 bytes use of the rest for their own fields.
+const EXTRA_INODE_BYTES: u16 = 32;
+/// So much of the device's beginning and end is zeroed: no known mark lies farther in.
+const MARKS_BYTES: u64 = 128 << 10;
+
+/// A filesystem that was made.
+#[derive(Clone, Debug)]
+pub struct NewFilesystem {
+    /// Its superblock, as it was written.
+    pub superblock: Superblock,
+    /// Blocks of the journal; 0 without one.
+    pub journal_blocks: u32,
+    /// The blocks at which copies of the superblock lie.
+    pub backups: Vec<u64>,
+}
+
+/// Makes a filesystem on a device.
+///
+/// # Errors
+/// [`MkfsError`]: something is on the device that may not be overwritten, what was asked for cannot be made, or the
+/// device failed.
+pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<NewFilesystem, MkfsError> {
+    if !options.overwrite
+        && let Some(what) = present::find(device)?
+    {
+        return Err(MkfsError::Present { device: device.name(), what });
+    }
+    let draft = Draft::make(device, options)?;
+    draft.write(device, options)
+}
+
+/// What is on a device already that somebody may miss: a filesystem, a volume, a partition table, with its article.
+///
+/// # Errors
+/// When the device cannot be read.
+pub fn what_is_on(device: &dyn BlockDevice) -> Result<Option<&'static str>, MkfsError> {
+    present::find(device)
+}
+
+fn now(options: &MkfsOptions) -> Timestamp {
+    options.time.unwrap_or_else(|| {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp { seconds: since.as_secs().cast_signed(), nanoseconds: 0 }
+    })
+}
+
+/// A filesystem on paper.
+struct Draft {
+    superblock: Superblock,
+    planned: Planned,
+    descriptors: Vec<u8>,
+    journal_blocks: u32,
+}
+
+impl Draft {
+    fn make(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<Self, MkfsError> {
+        let shape = Shape::decide(options, device)?;
+        let time = now(options);
+        let mut raw = shape.superblock.clone();
+        let superblock = judge(&mut raw, device)?;
+        let geometry = superblock.geometry();
+        let mut space = Space::new(geometry.blocks(), u64::from(geometry.blocks_per_cluster()));
+        let mut planned = Planned::default();
+        let tables = tables::place(&superblock, &mut space)?;
+        let taken_by_groups = space.clusters_taken(u64::from(geometry.first_data_block()));
+        let mut files =
+            Files { superblock: &superblock, space: &mut space, planned: &mut planned, inodes: Vec::new() };
+        files.make(&shape, &mut raw, options.root_owner, time)?;
+        let inodes = files.inodes;
+        let used = files::used_inodes(&shape);
+        let lazy = options.lazy_inode_tables && shape.chosen.has_group_checksums();
+        let inode_use = InodeUse { used, tables_are_zeroed: options.device_is_zeroed || !lazy };
+        let totals = groups::describe(&superblock, &space, &tables, &inodes, inode_use, &mut planned);
+        plan_inodes(&superblock, &tables, &inodes, inode_use, time, &mut planned);
+        let overhead = files::overhead_clusters(&superblock, taken_by_groups, shape.journal_blocks);
+        let Totals { free_clusters, free_inodes, descriptors } = totals;
+        let free_blocks = free_clusters * u64::from(geometry.blocks_per_cluster());
+        raw.s_free_blocks_count_lo.set(free_blocks as u32);
+        raw.s_free_blocks_count_hi.set((free_blocks >> 32) as u32);
+        raw.s_free_inodes_count.set(free_inodes);
+        // A count that does not fit its 32 bits is left for Linux to work out.
+        raw.s_overhead_clusters.set(u32::try_from(overhead).unwrap_or(0));
+        let superblock = judge(&mut raw, device)?;
+        Ok(Self { superblock, planned, descriptors, journal_blocks: shape.journal_blocks })
+    }
+
+    fn write(self, device: &dyn BlockDevice, options: &MkfsOptions) -> Result<NewFilesystem, MkfsError> {
+        let Self { superblock, planned, descriptors, journal_blocks } = self;
+        let geometry = superblock.geometry();
+        let block_bytes = u64::from(geometry.block_bytes());
+        if !options.device_is_zeroed {
+            erase(device, geometry.blocks() * block_bytes, options.discard)?;
+        }
+        planned.carry_out(device, block_bytes, options.device_is_zeroed)?;
+        write_descriptors(device, &superblock, &descriptors)?;
+        let mut backups = Vec::new();
+        for group in (1..geometry.groups()).map(Group).filter(|&group| geometry.has_superblock(group)) {
+            let block = geometry.group_start(group).0;
+            let mut copy = superblock.raw().clone();
+            copy.s_block_group_nr.set(group.0 as u16);
+            seal(&mut copy, superblock.has_metadata_checksums());
+            device.write_at(block * block_bytes, copy.as_bytes())?;
+            backups.push(block);
+        }
+        device.flush()?;
+        device.write_at(SUPERBLOCK_OFFSET, superblock.raw().as_bytes())?;
+        device.flush()?;
+        Ok(NewFilesystem { superblock, journal_blocks, backups })
+    }
+}
+
+/// Completes a superblock's checksum and has it judged as a reader would.
+fn judge(raw: &mut RawSuperblock, device: &dyn BlockDevice) -> Result<Superblock, MkfsError> {
+    let checked = raw.s_feature_ro_compat.get() & crate::features::RoCompat::METADATA_CSUM.bits() != 0;
+    seal(raw, checked);
+    Superblock::from_raw(raw.clone(), device.size_bytes())
+        .map_err(|error| MkfsError::Refused(format!("what was asked for cannot be made: {error}")))
+}
+
+fn seal(raw: &mut RawSuperblock, checked: bool) {
+    if checked {
+        let sum = crc32c(!0, &raw.as_bytes()[..size_of::<RawSuperblock>() - 4]);
+        raw.s_checksum.set(sum);
+    }
+}
+
+/// Makes what was on the device unrecognisable, so that no old filesystem shows through a crash.
+fn erase(device: &dyn BlockDevice, size: u64, discard: bool) -> Result<(), MkfsError> {
+    if discard {
+        device.discard(0, size)?;
+    }
+    let ends = MARKS_BYTES.min(size);
+    device.write_zeroes(0, ends)?;
+    device.write_zeroes(size - ends, ends)?;
+    device.flush()?;
+    Ok(())
+}
+
+/// The used part of each inode table; the rest is zeroed, or never looked at.
+fn plan_inodes(
+    superblock: &Superblock,
+    tables: &[Tables],
+    inodes: &[NewInode],
+    inode_use: InodeUse,
+    time: Timestamp,
+    planned: &mut Planned,
+) {
+    let geometry = superblock.geometry();
+    let block_bytes = geometry.block_bytes() as usize;
+    let numbers: Vec<u32> = (1..=inode_use.used).collect();
+    for (group, table) in tables.iter().enumerate() {
+        let blocks = table.inode_table..table.inode_table + u64::from(geometry.inode_table_blocks());
+        if inode_use.tables_are_zeroed {
+            planned.zero(blocks);
+        }
+        let first = group * geometry.inodes_per_group() as usize;
+        let Some(rest) = numbers.get(first..).filter(|rest| !rest.is_empty()) else { continue };
+        let mut bytes = Vec::new();
+        for &number in rest.iter().take(geometry.inodes_per_group() as usize) {
+            bytes.extend(match inodes.iter().find(|inode| inode.number == number) {
+                Some(inode) => inode.encode(superblock, time),
+                None => inode::encode_reserved(superblock, number, time),
+            });
+        }
+        bytes.resize(bytes.len().next_multiple_of(block_bytes), 0);
+        planned.write(table.inode_table, bytes);
+    }
+}
+
+/// All copies of the group descriptors.
+fn write_descriptors(
+    device: &dyn BlockDevice,
+    superblock: &Superblock,
+    descriptors: &[u8],
+) -> Result<(), MkfsError> {
+    let geometry = superblock.geometry();
+    let block_bytes = u64::from(geometry.block_bytes());
+    let per_block = geometry.descriptors_per_block();
+    let whole = geometry.descriptor_blocks_before_meta_groups() as usize * block_bytes as usize;
+    let (front, in_meta_groups) = descriptors.split_at(whole.min(descriptors.len()));
+    if !front.is_empty() {
+        for group in (0..geometry.groups()).map(Group).filter(|&group| geometry.has_superblock(group)) {
+            let at =
+                geometry.group_start(group).0.max(u64::from(geometry.block_bits() == 10 && group.0 == 0));
+            device.write_at((at + 1) * block_bytes, front)?;
+        }
+    }
+    for (index, part) in in_meta_groups.chunks(block_bytes as usize).enumerate() {
+        let first = index as u32 * per_block;
+        let (primary, _) = geometry.descriptor_location(Group(first));
+        device.write_at(primary.0 * block_bytes, part)?;
+        for group in [first + 1, first + per_block - 1].map(Group) {
+            if group.0 < geometry.groups() && group.0 > first {
+                let at = geometry.group_start(group).0 + u64::from(geometry.has_superblock(group));
+                device.write_at(at * block_bytes, part)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,452 @@
+//! How large everything is: from the options and the device's size to a superblock that says so.
+//!
+//! Decided as mke2fs 1.47 decides it, so that both make the same groups, inodes and reserves of the same
+//! arguments. Source: mke2fs(8), mke2fs.conf(5), and what dumpe2fs shows of what mke2fs makes.
+
+use undercroft_block::BlockDevice;
+use zerocopy::FromZeros;
+
+use super::error::{MkfsError, refuse};
+use super::features::Chosen;
+use super::options::MkfsOptions;
+use super::random;
+use crate::checksum::crc32c;
+use crate::features::{Compat, Incompat, RoCompat};
+use crate::superblock::RawSuperblock;
+
+const MIB: u64 = 1 << 20;
+/// The least inodes with which reserved ones, `lost+found` and the orphan file have one each.
+const INODES_MIN: u64 = 16;
+/// A last group with fewer blocks to spare is left out of the filesystem.
+const LAST_GROUP_MIN_BLOCKS: u64 = 50;
+/// Group descriptors count blocks in 16 bits, and Linux wants whole bytes of bitmap.
+const CLUSTERS_PER_GROUP_MAX: u32 = (1 << 16) - 8;
+const JOURNAL_MIN_BLOCKS: u64 = 1024;
+const JOURNAL_MAX_BLOCKS: u64 = 10_240_000;
+/// The default journal has so many blocks for each one of its area of fast commits.
+const JOURNAL_BLOCKS_PER_FAST_COMMIT_BLOCK: u64 = 64;
+
+/// A filesystem's sizes, and what follows from them.
+#[derive(Debug)]
+pub(super) struct Shape {
+    /// Without free counts, journal and orphan file, which only the layout knows.
+    pub(super) superblock: RawSuperblock,
+    pub(super) chosen: Chosen,
+    /// Blocks of the log, its area of fast commits included; 0 without a journal.
+    pub(super) journal_blocks: u32,
+    pub(super) fast_commit_blocks: u32,
+    /// 0 without an orphan file.
+    pub(super) orphan_file_blocks: u32,
+}
+
+impl Shape {
+    pub(super) fn decide(options: &MkfsOptions, device: &dyn BlockDevice) -> Result<Self, MkfsError> {
+        let mut chosen = Chosen::new(options.family, &options.features)?;
+        let size = options.size_bytes.unwrap_or(device.size_bytes());
+        if size > device.size_bytes() {
+            let (name, room) = (device.name(), device.size_bytes());
+            return refuse(format!("a filesystem of {size} bytes does not fit on {name}, which has {room}"));
+        }
+        let units = Units::decide(options, device, &chosen, size)?;
+        let block_bytes = u64::from(units.block_bytes);
+        let blocks = size / block_bytes;
+        if blocks > u64::from(u32::MAX) && !chosen.incompat(Incompat::SIXTY_FOUR_BIT) {
+            return refuse(format!(
+                "{blocks} blocks of {block_bytes} bytes cannot be counted without the feature 64bit; add it or \
+                 take larger blocks"
+            ));
+        }
+        if units.inode_bytes == 128 {
+            chosen.give_up_if_set(Incompat::INLINE_DATA.into(), "inodes of 128 bytes have no room for it")?;
+            chosen.give_up_if_set(RoCompat::PROJECT.into(), "inodes of 128 bytes have no room for it")?;
+        }
+        let groups = Groups::decide(options, &units, &mut chosen, size, blocks)?;
+        let (journal_blocks, fast_commit_blocks) = journal(options, &mut chosen, &groups, &units)?;
+        let orphan_file_blocks =
+            if chosen.compat(Compat::ORPHAN_FILE) { (groups.blocks / 4096).clamp(32, 512) as u32 } else { 0 };
+        let superblock = encode(options, device, &chosen, &units, &groups)?;
+        Ok(Self { superblock, chosen, journal_blocks, fast_commit_blocks, orphan_file_blocks })
+    }
+}
+
+/// Sizes of the pieces.
+#[derive(Clone, Copy, Debug)]
+struct Units {
+    block_bytes: u32,
+    cluster_bytes: u32,
+    inode_bytes: u16,
+}
+
+impl Units {
+    fn decide(
+        options: &MkfsOptions,
+        device: &dyn BlockDevice,
+        chosen: &Chosen,
+        size: u64,
+    ) -> Result<Self, MkfsError> {
+        let usual = if size < 512 * MIB { 1024 } else { 4096 };
+        let sector = device.topology().logical_block_bytes;
+        let block_bytes = options.block_bytes.unwrap_or(usual.max(sector));
+        if !block_bytes.is_power_of_two() || !(1 << 10..=1 << 16).contains(&block_bytes) {
+            return refuse(format!("blocks of {block_bytes} bytes: take a power of two from 1024 to 65536"));
+        }
+        let cluster_bytes = if chosen.ro_compat(RoCompat::BIGALLOC) {
+            let bytes = options.cluster_bytes.unwrap_or(block_bytes * 16);
+            if !bytes.is_power_of_two() || bytes <= block_bytes || bytes > 1 << 29 {
+                return refuse(format!(
+                    "clusters of {bytes} bytes: take a power of two over {block_bytes}, 536870912 at most"
+                ));
+            }
+            bytes
+        } else if options.cluster_bytes.is_some() {
+            return refuse(
+                "a cluster size means nothing without the feature bigalloc; add it with -O bigalloc",
+            );
+        } else {
+            block_bytes
+        };
+        let inode_bytes = options.inode_bytes.unwrap_or(256);
+        if !inode_bytes.is_power_of_two() || inode_bytes < 128 || u32::from(inode_bytes) > block_bytes {
+            return refuse(format!(
+                "inodes of {inode_bytes} bytes: take a power of two from 128 to the block size, {block_bytes}"
+            ));
+        }
+        Ok(Self { block_bytes, cluster_bytes, inode_bytes })
+    }
+
+    fn blocks_per_cluster(&self) -> u32 {
+        self.cluster_bytes / self.block_bytes
+    }
+}
+
+/// How the blocks fall into groups.
+#[derive(Clone, Copy, Debug)]
+struct Groups {
+    blocks: u64,
+    first_data_block: u32,
+    clusters_per_group: u32,
+    blocks_per_group: u32,
+    groups: u32,
+    inodes_per_group: u32,
+    reserved_descriptor_blocks: u32,
+}
+
+impl Groups {
+    fn decide(
+        options: &MkfsOptions,
+        units: &Units,
+        chosen: &mut Chosen,
+        size: u64,
+        mut blocks: u64,
+    ) -> Result<Self, MkfsError> {
+        let clusters_per_group = clusters_per_group(options, units)?;
+        let Some(blocks_per_group) = clusters_per_group.checked_mul(units.blocks_per_cluster()) else {
+            return refuse(format!(
+                "{clusters_per_group} clusters in a group make too many blocks; take fewer"
+            ));
+        };
+        let first_data_block = u32::from(units.cluster_bytes == 1024);
+        let wanted_inodes = wanted_inodes(options, units, size)?;
+        let too_small = || refuse(format!("{size} bytes are too small for this filesystem; give it more"));
+        loop {
+            let Some(in_groups) = blocks.checked_sub(u64::from(first_data_block)).filter(|&n| n > 0) else {
+                return too_small();
+            };
+            let Ok(groups) = u32::try_from(in_groups.div_ceil(u64::from(blocks_per_group))) else {
+                return refuse("that makes more block groups than can be counted; take larger blocks");
+            };
+            let inodes_per_group = inodes_per_group(options, units, wanted_inodes, groups)?;
+            let descriptor_bytes = if chosen.incompat(Incompat::SIXTY_FOUR_BIT) { 64 } else { 32 };
+            let per_block = units.block_bytes / descriptor_bytes;
+            let descriptor_blocks = groups.div_ceil(per_block);
+            if blocks > u64::from(u32::MAX) {
+                let reason = "it cannot name blocks past 2^32";
+                chosen.give_up_if_set(Compat::RESIZE_INODE.into(), reason)?;
+            }
+            let reserved_descriptor_blocks = if chosen.compat(Compat::RESIZE_INODE) {
+                let largest = (blocks * 1024).min(u64::from(u32::MAX)) - u64::from(first_data_block);
+                let largest_groups = largest.div_ceil(u64::from(blocks_per_group));
+                let more = largest_groups.div_ceil(u64::from(per_block)) - u64::from(descriptor_blocks);
+                more.min(u64::from(units.block_bytes / 4)) as u32
+            } else {
+                0
+            };
+            let at_start = 1 + descriptor_blocks + reserved_descriptor_blocks;
+            if !chosen.incompat(Incompat::META_BG) && at_start - 1 > blocks_per_group / 4 * 3 {
+                let reason = "the group descriptors would fill whole groups";
+                chosen.give_up_if_set(Compat::RESIZE_INODE.into(), reason)?;
+                chosen.add(Incompat::META_BG.into());
+                continue;
+            }
+            // The last group must have room for what it would keep, and some more.
+            let table = (u64::from(inodes_per_group) * u64::from(units.inode_bytes))
+                .div_ceil(u64::from(units.block_bytes));
+            let mut kept = 2 + table;
+            if has_backup(chosen, groups - 1, groups) {
+                kept += u64::from(at_start);
+            }
+            let rest = in_groups % u64::from(blocks_per_group);
+            if rest != 0 && groups == 1 && rest < kept {
+                return too_small();
+            }
+            if rest != 0 && groups > 1 && rest < kept + LAST_GROUP_MIN_BLOCKS {
+                blocks -= rest;
+                continue;
+            }
+            return Ok(Self {
+                blocks,
+                first_data_block,
+                clusters_per_group,
+                blocks_per_group,
+                groups,
+                inodes_per_group,
+                reserved_descriptor_blocks,
+            });
+        }
+    }
+}
+
+fn clusters_per_group(options: &MkfsOptions, units: &Units) -> Result<u32, MkfsError> {
+    let most = (units.block_bytes * 8).min(CLUSTERS_PER_GROUP_MAX);
+    let Some(count) = options.per_group else { return Ok(most) };
+    if count < 256 || count > most || !count.is_multiple_of(8) {
+        return refuse(format!("groups of {count}: take a multiple of 8 from 256 to {most}"));
+    }
+    Ok(count)
+}
+
+fn wanted_inodes(options: &MkfsOptions, units: &Units, size: u64) -> Result<u64, MkfsError> {
+    if let Some(count) = options.inodes {
+        return Ok(u64::from(count).max(INODES_MIN));
+    }
+    let usual = match size / MIB {
+        0..3 => 8192,
+        3..512 => 4096,
+        512..0x40_0000 => 16384,
+        0x40_0000..0x100_0000 => 32768,
+        _ => 65536,
+    };
+    let ratio = options.bytes_per_inode.unwrap_or(usual);
+    if !(1024..=1 << 26).contains(&ratio) {
+        return refuse(format!("an inode for every {ratio} bytes: take 1024 to 67108864"));
+    }
+    let ratio = ratio.max(u64::from(units.cluster_bytes));
+    let block_bytes = u64::from(units.block_bytes);
+    Ok((size / block_bytes * block_bytes / ratio).clamp(INODES_MIN, u64::from(u32::MAX)))
+}
+
+/// As many as fill whole blocks of inode table, in eights.
+fn inodes_per_group(
+    options: &MkfsOptions,
+    units: &Units,
+    wanted: u64,
+    groups: u32,
+) -> Result<u32, MkfsError> {
+    let (block_bytes, inode_bytes) = (u64::from(units.block_bytes), u64::from(units.inode_bytes));
+    let most = (block_bytes * 8).min((1 << 16) - block_bytes / inode_bytes);
+    let share = wanted.div_ceil(u64::from(groups));
+    if share > most && options.inodes.is_some() {
+        let all = most * u64::from(groups);
+        return refuse(format!("{wanted} inodes are too many for {groups} groups; {all} are the most"));
+    }
+    let table_blocks = (share.min(most) * inode_bytes).div_ceil(block_bytes);
+    let mut count = ((table_blocks * block_bytes / inode_bytes).min(most) & !7).max(8);
+    while count * u64::from(groups) > u64::from(u32::MAX) {
+        count -= 8;
+    }
+    Ok(count as u32)
+}
+
+/// Whether a group will begin with a copy of the superblock; decided here before there is one to ask.
+fn has_backup(chosen: &Chosen, group: u32, groups: u32) -> bool {
+    let power_of = |base: u32| {
+        let mut n = group;
+        while n > 1 && n.is_multiple_of(base) {
+            n /= base;
+        }
+        n == 1
+    };
+    if group == 0 {
+        true
+    } else if chosen.compat(Compat::SPARSE_SUPER2) {
+        backup_groups(groups).contains(&group)
+    } else if chosen.ro_compat(RoCompat::SPARSE_SUPER) {
+        [3, 5, 7].into_iter().any(power_of)
+    } else {
+        true
+    }
+}
+
+/// With `sparse_super2`: the second group and the last.
+fn backup_groups(groups: u32) -> [u32; 2] {
+    match groups {
+        0 | 1 => [0, 0],
+        2 => [1, 0],
+        _ => [1, groups - 1],
+    }
+}
+
+/// Blocks of the log, and of its area of fast commits among them.
+fn journal(
+    options: &MkfsOptions,
+    chosen: &mut Chosen,
+    groups: &Groups,
+    units: &Units,
+) -> Result<(u32, u32), MkfsError> {
+    if !chosen.compat(Compat::HAS_JOURNAL) {
+        return if options.journal_bytes.is_some() {
+            refuse("a journal size means nothing without the feature has_journal; add it with -O has_journal")
+        } else {
+            Ok((0, 0))
+        };
+    }
+    let usual = match groups.blocks {
+        0..2048 => None,
+        2048..0x8000 => Some(1024),
+        0x8000..0x4_0000 => Some(4096),
+        0x4_0000..0x8_0000 => Some(8192),
+        0x8_0000..0x40_0000 => Some(16384),
+        0x40_0000..0x80_0000 => Some(0x8000),
+        0x80_0000..0x100_0000 => Some(0x1_0000),
+        0x100_0000..0x200_0000 => Some(0x2_0000),
+        _ => Some(0x4_0000),
+    };
+    let asked = options.journal_bytes.map(|bytes| bytes / u64::from(units.block_bytes));
+    let (Some(log), usual) = (asked.or(usual), usual.unwrap_or(JOURNAL_MIN_BLOCKS)) else {
+        chosen.give_up_without_journal("2048 blocks are the least that have room for a journal")?;
+        return Ok((0, 0));
+    };
+    if !(JOURNAL_MIN_BLOCKS..=JOURNAL_MAX_BLOCKS).contains(&log) {
+        return refuse(format!(
+            "a journal of {log} blocks: take {JOURNAL_MIN_BLOCKS} to {JOURNAL_MAX_BLOCKS} blocks of {} bytes",
+            units.block_bytes
+        ));
+    }
+    if log >= groups.blocks {
+        return refuse(format!(
+            "a journal of {log} blocks does not fit into a filesystem of {}; make it smaller",
+            groups.blocks
+        ));
+    }
+    let fast_commits =
+        if chosen.compat(Compat::FAST_COMMIT) { usual / JOURNAL_BLOCKS_PER_FAST_COMMIT_BLOCK } else { 0 };
+    Ok(((log + fast_commits) as u32, fast_commits as u32))
+}
+
+fn encode(
+    options: &MkfsOptions,
+    device: &dyn BlockDevice,
+    chosen: &Chosen,
+    units: &Units,
+    groups: &Groups,
+) -> Result<RawSuperblock, MkfsError> {
+    let mut raw = RawSuperblock::new_zeroed();
+    encode_sizes(&mut raw, options, chosen, units, groups)?;
+    encode_identity(&mut raw, options, chosen)?;
+    encode_stripe(&mut raw, options, device, units);
+    Ok(raw)
+}
+
+fn encode_sizes(
+    raw: &mut RawSuperblock,
+    options: &MkfsOptions,
+    chosen: &Chosen,
+    units: &Units,
+    groups: &Groups,
+) -> Result<(), MkfsError> {
+    if !(0.0..=50.0).contains(&options.reserved_percent) {
+        return refuse(format!("{}% kept for the superuser: take 0 to 50", options.reserved_percent));
+    }
+    // Exact as far as a double is, as in mke2fs, whose numbers these are to be.
+    let reserved = (options.reserved_percent * groups.blocks as f64 / 100.0) as u64;
+    raw.s_inodes_count.set(groups.inodes_per_group * groups.groups);
+    raw.s_blocks_count_lo.set(groups.blocks as u32);
+    raw.s_blocks_count_hi.set((groups.blocks >> 32) as u32);
+    raw.s_r_blocks_count_lo.set(reserved as u32);
+    raw.s_r_blocks_count_hi.set((reserved >> 32) as u32);
+    raw.s_first_data_block.set(groups.first_data_block);
+    raw.s_log_block_size.set(units.block_bytes.ilog2() - 10);
+    raw.s_log_cluster_size.set(units.cluster_bytes.ilog2() - 10);
+    raw.s_blocks_per_group.set(groups.blocks_per_group);
+    raw.s_clusters_per_group.set(groups.clusters_per_group);
+    raw.s_inodes_per_group.set(groups.inodes_per_group);
+    raw.s_first_ino.set(super::FIRST_INODE);
+    raw.s_inode_size.set(units.inode_bytes);
+    raw.s_reserved_gdt_blocks.set(groups.reserved_descriptor_blocks as u16);
+    if chosen.incompat(Incompat::SIXTY_FOUR_BIT) {
+        raw.s_desc_size.set(64);
+    }
+    if units.inode_bytes > 128 {
+        raw.s_min_extra_isize.set(super::EXTRA_INODE_BYTES);
+        raw.s_want_extra_isize.set(super::EXTRA_INODE_BYTES);
+    }
+    if chosen.compat(Compat::SPARSE_SUPER2) {
+        raw.s_backup_bgs = backup_groups(groups.groups).map(Into::into);
+    }
+    if chosen.incompat(Incompat::FLEX_BG) {
+        if !options.groups_per_flex.is_power_of_two() {
+            return refuse(format!("flex groups of {}: take a power of two", options.groups_per_flex));
+        }
+        raw.s_log_groups_per_flex = options.groups_per_flex.ilog2() as u8;
+    }
+    Ok(())
+}
+
+fn encode_identity(raw: &mut RawSuperblock, options: &MkfsOptions, chosen: &Chosen) -> Result<(), MkfsError> {
+    let Some(label) = raw.s_volume_name.get_mut(..options.label.len()) else {
+        return refuse(format!("the label has {} bytes; 16 are the most", options.label.len()));
+    };
+    label.copy_from_slice(&options.label);
+    raw.s_magic.set(crate::superblock::MAGIC);
+    raw.s_rev_level.set(1);
+    raw.s_state.set(crate::superblock::State::CLEAN.bits());
+    // Continue after errors; no check after so many mounts or days.
+    raw.s_errors.set(1);
+    raw.s_max_mnt_count.set(u16::MAX);
+    raw.s_feature_compat.set(chosen.features.compat.bits());
+    raw.s_feature_incompat.set(chosen.features.incompat.bits());
+    raw.s_feature_ro_compat.set(chosen.features.ro_compat.bits());
+    raw.s_uuid = options.uuid.map_or_else(random::uuid, Ok)?.into_bytes();
+    let seed = options.hash_seed.map_or_else(random::uuid, Ok)?.into_bytes();
+    for (word, bytes) in raw.s_hash_seed.iter_mut().zip(seed.chunks_exact(4)) {
+        word.set(bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)));
+    }
+    // Half MD4, over signed characters as on x86.
+    raw.s_def_hash_version = 1;
+    raw.s_flags.set(1);
+    // Mount options: user_xattr and acl.
+    raw.s_default_mount_opts.set(0x4 | 0x8);
+    if chosen.ro_compat(RoCompat::METADATA_CSUM) {
+        raw.s_checksum_type = 1;
+    }
+    if chosen.incompat(Incompat::CSUM_SEED) {
+        raw.s_checksum_seed.set(crc32c(!0, &raw.s_uuid));
+    }
+    if chosen.incompat(Incompat::CASEFOLD) {
+        // UTF-8 of Unicode 12.1.
+        raw.s_encoding.set(1);
+    }
+    let seconds = super::now(options).seconds;
+    let (low, high) = (seconds as u32, (seconds >> 32) as u8);
+    for (field, field_high) in [
+        (&mut raw.s_mkfs_time, &mut raw.s_mkfs_time_hi),
+        (&mut raw.s_wtime, &mut raw.s_wtime_hi),
+        (&mut raw.s_lastcheck, &mut raw.s_lastcheck_hi),
+    ] {
+        field.set(low);
+        *field_high = high;
+    }
+    Ok(())
+}
+
+/// The device's stripes, unless others were given. A chunk of one block is no stripe.
+fn encode_stripe(raw: &mut RawSuperblock, options: &MkfsOptions, device: &dyn BlockDevice, units: &Units) {
+    let topology = device.topology();
+    let (chunk, stripe) = if topology.minimum_io_bytes > units.block_bytes {
+        (topology.minimum_io_bytes / units.block_bytes, topology.optimal_io_bytes / units.block_bytes)
+    } else {
+        (0, 0)
+    };
+    raw.s_raid_stride.set(options.stride_blocks.unwrap_or(chunk.try_into().unwrap_or(0)));
+    raw.s_raid_stripe_width.set(options.stripe_width_blocks.unwrap_or(stripe));
+}

@@ -1,0 +1,77 @@
+//! Where each group keeps its bitmaps and its inode table.
+//!
+//! Every group that has one begins with its copy of the superblock and the group descriptors. With `flex_bg` the
+//! block bitmaps of a set of groups lie together in its first group, then their inode bitmaps, then their inode
+//! tables; without, each group has its own. What finds no room where it belongs goes wherever there is some.
+
+use super::error::{MkfsError, refuse};
+use super::space::Space;
+use crate::features::Incompat;
+use crate::numbers::Group;
+use crate::superblock::{Geometry, Superblock};
+
+/// The first block of each structure.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tables {
+    pub(super) block_bitmap: u64,
+    pub(super) inode_bitmap: u64,
+    pub(super) inode_table: u64,
+}
+
+/// Blocks at the start of a group that hold superblock and descriptors.
+pub(super) fn base_blocks(geometry: &Geometry, group: Group) -> u64 {
+    // With clusters, group 0 may begin at block 0 though blocks are 1 KiB: the boot block is in it then.
+    let boot_block = geometry.block_bits() == 10 && geometry.first_data_block() == 0 && group == Group(0);
+    u64::from(boot_block)
+        + u64::from(geometry.has_superblock(group))
+        + u64::from(geometry.descriptor_blocks_in(group))
+}
+
+/// Takes the room for all groups' superblocks, descriptors, bitmaps and inode tables.
+pub(super) fn place(superblock: &Superblock, space: &mut Space) -> Result<Vec<Tables>, MkfsError> {
+    let geometry = superblock.geometry();
+    let groups = geometry.groups();
+    // Before the first group there may be a boot block.
+    space.take(0, u64::from(geometry.first_data_block()));
+    for group in (0..groups).map(Group) {
+        space.take(geometry.group_start(group).0, base_blocks(geometry, group));
+    }
+    let flexible = superblock.features().incompat.contains(Incompat::FLEX_BG);
+    let together = if flexible { 1 << superblock.raw().s_log_groups_per_flex } else { 1 };
+    let table_blocks = u64::from(geometry.inode_table_blocks());
+    let mut tables = vec![Tables { block_bitmap: 0, inode_bitmap: 0, inode_table: 0 }; groups as usize];
+    for (index, set) in tables.chunks_mut(together).enumerate() {
+        let start = geometry.group_start(Group((index * together) as u32)).0;
+        let limit = if flexible {
+            geometry.blocks()
+        } else {
+            geometry.blocks().min(start + u64::from(geometry.blocks_per_group()))
+        };
+        let mut at = start;
+        let mut next = |count: u64| {
+            let first = space.find(at, limit, count).or_else(|| {
+                let anywhere = if flexible { 0 } else { start };
+                space.find(anywhere, limit, count)
+            });
+            let Some(first) = first else {
+                return refuse(format!(
+                    "{} inodes in a group leave no room for anything else; take fewer or make it larger",
+                    geometry.inodes_per_group()
+                ));
+            };
+            space.take(first, count);
+            at = first + count;
+            Ok(first)
+        };
+        for group in &mut *set {
+            group.block_bitmap = next(1)?;
+        }
+        for group in &mut *set {
+            group.inode_bitmap = next(1)?;
+        }
+        for group in &mut *set {
+            group.inode_table = next(table_blocks)?;
+        }
+    }
+    Ok(tables)
+}

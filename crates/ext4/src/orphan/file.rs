@@ -1,0 +1,145 @@
+//! The orphan file: slots of inode numbers, which threads take without waiting for each other.
+//!
+//! Which slots are taken is kept in memory, a bit each. A thread begins to look in the block that it was dealt, claims a
+//! bit and writes its slot under its handle; to leave, it clears the slot and then the bit.
+
+use undercroft_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use undercroft_vfs::Result;
+
+use super::read::{TAIL_BYTES, blocks_of, judge_block};
+use crate::alloc::thread_slot;
+use crate::features::RoCompat;
+use crate::inode::Inode;
+use crate::numbers::FsBlock;
+use crate::superblock;
+use crate::transaction::{Block, Handle, Seal};
+use crate::volume::Volume;
+
+/// The file, whose blocks stay in memory.
+#[derive(Debug)]
+pub(super) struct OrphanFile {
+    seed: u32,
+    slots_per_block: u32,
+    blocks: Box<[FileBlock]>,
+    /// The superblock says that there may be entries.
+    announced: AtomicBool,
+}
+
+/// One block of the file.
+#[derive(Debug)]
+#[repr(align(128))]
+struct FileBlock {
+    block: Block,
+    free: AtomicU32,
+    taken: Box<[AtomicU64]>,
+}
+
+impl OrphanFile {
+    /// The file with what is in it; `None` where there is none.
+    pub(super) fn new(volume: &Volume) -> Result<Option<Self>> {
+        let Some(number) = volume.superblock().orphan_file_inode() else { return Ok(None) };
+        let inode = Inode::read(volume, number)?;
+        let slots_per_block = (volume.block_bytes() - TAIL_BYTES as u32) / 4;
+        let blocks = blocks_of(volume, &inode)?
+            .map(|home| FileBlock::new(volume, &inode, home, slots_per_block))
+            .collect::<Result<_>>()?;
+        let announced = volume.superblock().features().ro_compat.contains(RoCompat::ORPHAN_PRESENT);
+        let announced = AtomicBool::new(announced);
+        Ok(Some(Self { seed: inode.checksum_seed(volume), slots_per_block, blocks, announced }))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.iter().all(|block| block.free.load(Ordering::Acquire) == self.slots_per_block)
+    }
+
+    /// Writes a number into a free slot and answers with that; `None` when all are taken.
+    pub(super) fn enter(&self, handle: &Handle<'_>, number: u32) -> Result<Option<u64>> {
+        if !self.announced.load(Ordering::Acquire) {
+            superblock::change(handle, |raw| {
+                raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | RoCompat::ORPHAN_PRESENT.bits());
+            })?;
+            self.announced.store(true, Ordering::Release);
+        }
+        let count = self.blocks.len();
+        let start = thread_slot();
+        for index in (0..count).map(|step| (start + step) % count) {
+            if let Some(slot) = self.blocks[index].claim() {
+                self.write(handle, index, slot, number);
+                return Ok(Some(index as u64 * u64::from(self.slots_per_block) + u64::from(slot)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Clears a slot.
+    pub(super) fn leave(&self, handle: &Handle<'_>, slot: u64) {
+        let per_block = u64::from(self.slots_per_block);
+        let (index, slot) = ((slot / per_block) as usize, (slot % per_block) as u32);
+        self.write(handle, index, slot, 0);
+        self.blocks[index].give(slot);
+    }
+
+    fn write(&self, handle: &Handle<'_>, index: usize, slot: u32, number: u32) {
+        let at = slot as usize * 4;
+        handle.change_block(&self.blocks[index].block, Seal::Orphans(self.seed), |bytes| {
+            bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        });
+    }
+
+    /// The slots that are taken, with their numbers, a block at a time.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Vec<(u64, u32)>> + '_ {
+        let per_block = u64::from(self.slots_per_block);
+        (0..).zip(&self.blocks).map(move |(index, block)| {
+            let buffer = block.block.buffer();
+            let numbers = buffer.chunks_exact(4).take(per_block as usize);
+            (0..)
+                .zip(numbers)
+                .map(|(slot, n)| (index * per_block + slot, u32::from_le_bytes([n[0], n[1], n[2], n[3]])))
+                .filter(|(_, number)| *number != 0)
+                .collect()
+        })
+    }
+}
+
+impl FileBlock {
+    fn new(volume: &Volume, file: &Inode, home: FsBlock, slots: u32) -> Result<Self> {
+        let block = volume.block(home)?;
+        let taken: Box<[AtomicU64]> = (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let mut free = slots;
+        for (slot, _) in (0..).zip(judge_block(volume, file, home, &block.buffer())?).filter(|(_, n)| *n != 0)
+        {
+            let slot: usize = slot;
+            taken[slot / 64].fetch_or(1 << (slot % 64), Ordering::Relaxed);
+            free -= 1;
+        }
+        // What lies past the last slot is never free.
+        if !slots.is_multiple_of(64) {
+            taken[slots as usize / 64].fetch_or(u64::MAX << (slots % 64), Ordering::Relaxed);
+        }
+        Ok(Self { block, free: AtomicU32::new(free), taken })
+    }
+
+    fn claim(&self) -> Option<u32> {
+        if self.free.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        for (index, word) in (0..).zip(&self.taken) {
+            let mut taken = word.load(Ordering::Relaxed);
+            while taken != u64::MAX {
+                let bit = taken.trailing_ones();
+                // Acquire: who left the slot cleared it before.
+                taken = word.fetch_or(1 << bit, Ordering::Acquire);
+                if taken >> bit & 1 == 0 {
+                    self.free.fetch_sub(1, Ordering::Relaxed);
+                    return Some(index * 64 + bit);
+                }
+            }
+        }
+        None
+    }
+
+    fn give(&self, slot: u32) {
+        self.taken[slot as usize / 64].fetch_and(!(1 << (slot % 64)), Ordering::Release);
+        self.free.fetch_add(1, Ordering::Release);
+    }
+}

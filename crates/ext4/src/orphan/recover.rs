@@ -1,0 +1,141 @@
+//! What a crash left is finished when the filesystem is opened for writing: inodes without a name are deleted, others
+//! are truncated to their size.
+//!
+//! One after the other, each in as many handles as it takes; the last of them takes it off the list or out of the file,
+//! so a crash in between is recovered from in the same way. Nothing grows with the number of orphans.
+
+use undercroft_vfs::{FileType, Result, clock};
+
+use super::CREDITS;
+use super::file::OrphanFile;
+use super::list::OrphanList;
+use crate::alloc::FREE_INODE_CREDITS;
+use crate::error::corrupt;
+use crate::inode::{self, Inode, Location};
+use crate::map::{self, Progress};
+use crate::superblock::State;
+use crate::transaction::Handle;
+use crate::volume::Volume;
+use crate::{symlink, xattr};
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recovered {
+    pub(crate) deleted: u64,
+    pub(crate) truncated: u64,
+}
+
+/// Where an orphan was found.
+enum Entry<'a> {
+    /// First on the list; what comes after it.
+    First(&'a OrphanList, u32),
+    /// In a slot of the file.
+    InFile(&'a OrphanFile, u64),
+}
+
+/// Deletes and truncates what the list and the file name. Nobody else uses the filesystem yet. A filesystem with errors
+/// is left as it is: what its orphans' maps say may be wrong, and e2fsck must look at it first.
+///
+/// # Errors
+/// Corruption: an orphan that cannot be, or whose parts are damaged; I/O failure.
+pub(crate) fn recover(volume: &Volume) -> Result<Recovered> {
+    let mut recovered = Recovered::default();
+    if volume.superblock().state().contains(State::ERRORS) {
+        return Ok(recovered);
+    }
+    let orphans = &volume.writer()?.orphans;
+    loop {
+        let first = orphans.list.head();
+        if first == 0 {
+            break;
+        }
+        check_number(volume, first)?;
+        let next = super::read::next_in_list(volume, first)?;
+        finish(volume, first, &Entry::First(&orphans.list, next), &mut recovered)?;
+    }
+    if let Some(file) = &orphans.file {
+        for (slot, number) in file.entries().flatten() {
+            check_number(volume, number)?;
+            finish(volume, number, &Entry::InFile(file, slot), &mut recovered)?;
+        }
+    }
+    Ok(recovered)
+}
+
+/// An orphan is somebody's file, and in use.
+fn check_number(volume: &Volume, number: u32) -> Result<()> {
+    let geometry = volume.superblock().geometry();
+    let wrong = |detail: String| Err(corrupt("list of orphans", format!("{detail}; run e2fsck")));
+    if number < geometry.first_inode() || number > geometry.inodes() {
+        return wrong(format!("names inode {number}, which is no file's"));
+    }
+    if !volume.writer()?.allocator.is_inode_used(volume, number)? {
+        return wrong(format!("names inode {number}, which is free"));
+    }
+    Ok(())
+}
+
+fn finish(volume: &Volume, number: u32, entry: &Entry<'_>, recovered: &mut Recovered) -> Result<()> {
+    let location = inode::locate(volume, number)?;
+    let mut inode = Inode::read_linked_or_not(volume, number, location)?;
+    let unnamed = inode.links == 0;
+    if has_map(volume, &inode) {
+        let kept = if unnamed { 0 } else { inode.size_bytes.div_ceil(u64::from(volume.block_bytes())) };
+        remove_blocks(volume, &mut inode, location, kept)?;
+    }
+    if unnamed {
+        delete(volume, &mut inode, location, entry)?;
+        recovered.deleted += 1;
+    } else {
+        let handle = volume.start(CREDITS)?;
+        entry.leave(&handle, number, location)?;
+        recovered.truncated += 1;
+    }
+    Ok(())
+}
+
+fn has_map(volume: &Volume, inode: &Inode) -> bool {
+    match inode.kind {
+        FileType::Regular | FileType::Directory => !inode.has_inline_data(),
+        FileType::Symlink => !inode.has_inline_data() && !symlink::is_fast(volume, inode),
+        _ => false,
+    }
+}
+
+/// Takes the blocks from `kept` on out of a file.
+fn remove_blocks(volume: &Volume, inode: &mut Inode, location: Location, kept: u64) -> Result<()> {
+    // A directory's blocks and a link's are in the log; so are a file's whose data is journaled.
+    let metadata =
+        inode.kind != FileType::Regular || inode.flags.contains(undercroft_vfs::InodeFlags::JOURNAL_DATA);
+    loop {
+        let handle = volume.start(map::remove_credits(inode) + 1)?;
+        let progress = map::remove(&handle, inode, kept, u64::MAX, metadata)?;
+        inode.store(&handle, location)?;
+        if progress == Progress::Done {
+            return Ok(());
+        }
+    }
+}
+
+/// Deletes an inode that has no blocks any more.
+fn delete(volume: &Volume, inode: &mut Inode, location: Location, entry: &Entry<'_>) -> Result<()> {
+    let number = inode.number;
+    let handle = volume.start(CREDITS + FREE_INODE_CREDITS + xattr::credits(volume, None) + 1)?;
+    xattr::release(&handle, inode, location)?;
+    entry.leave(&handle, number, location)?;
+    inode::mark_deleted(&handle, inode, location, clock::now())?;
+    let was_directory = inode.kind == FileType::Directory;
+    volume.writer()?.allocator.free_inode(&handle, number, was_directory)
+}
+
+impl Entry<'_> {
+    fn leave(&self, handle: &Handle<'_>, number: u32, location: Location) -> Result<()> {
+        match self {
+            Self::First(list, next) => list.leave_first(handle, number, location, *next),
+            Self::InFile(file, slot) => {
+                file.leave(handle, *slot);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Why a filesystem takes no changes any more.
+
+use std::sync::Arc;
+
+use undercroft_vfs::Error;
+
+use crate::superblock::ErrorRecord;
+
+/// The end of all changes. The first cause is kept.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The filesystem was closed or shut down.
+    ShutDown,
+    /// Something went wrong; nothing that is in memory reaches the disk any more.
+    Failed {
+        /// For people.
+        cause: Arc<str>,
+        /// For the superblock.
+        record: ErrorRecord,
+    },
+}
+
+impl Ended {
+    pub(super) fn failed(cause: &str) -> Self {
+        Self::Failed { cause: cause.into(), record: ErrorRecord::default() }
+    }
+
+    pub(super) fn because_of(error: &Error) -> Self {
+        Self::Failed { cause: error.to_string().into(), record: ErrorRecord::of(error) }
+    }
+
+    /// What whoever wants to change something is told.
+    pub(super) fn refusal(&self) -> Error {
+        match self {
+            Self::ShutDown => Error::ShutDown,
+            Self::Failed { cause, .. } => Error::TurnedReadOnly(Arc::clone(cause)),
+        }
+    }
+}

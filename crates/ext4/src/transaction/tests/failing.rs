@@ -1,0 +1,98 @@
+//! Devices that fail: what is durable stays, nothing later reaches the disk, and everybody is told.
+
+use undercroft_block::Operation;
+use undercroft_block::testing::{FailNth, Left, Repeat};
+use undercroft_vfs::{Error, Result};
+
+use super::*;
+
+/// Works until something fails; answers with the last version that was durable.
+fn work_until_failure(open: &Open) -> (u32, Result<()>) {
+    for version in 1..=300_u32 {
+        let changed = open.volume.start(40).map(|handle| {
+            (0..40).for_each(|block| put(&handle, FREE + block, version));
+            handle.tid()
+        });
+        if let Err(error) = changed.and_then(|tid| open.transactions().commit(tid)) {
+            return (version - 1, Err(error));
+        }
+    }
+    (300, Ok(()))
+}
+
+#[test]
+fn a_write_or_flush_that_fails_is_the_last_and_everybody_is_told() {
+    let image = image("has_journal");
+    for (operation, left) in [
+        (Operation::Write, Left::Old),
+        (Operation::Write, Left::Torn),
+        (Operation::Write, Left::New),
+        (Operation::Flush, Left::Old),
+    ] {
+        for nth in (3..40).step_by(6).chain([200, 900, 1300]) {
+            for repeat in [Repeat::Once, Repeat::FromThenOn] {
+                let what = format!("{operation} {nth}, {left:?}, {repeat:?}");
+                let memory = in_memory(&image);
+                let failing =
+                    Arc::new(FailNth::new(Arc::clone(&memory), operation, nth, repeat).leaving(left));
+                let open = Open::new(failing.clone()).unwrap();
+                let (durable, result) = work_until_failure(&open);
+                let closed = open.service.close();
+                if !failing.has_failed() {
+                    assert!(result.is_ok() && closed.is_ok(), "{what}");
+                    continue;
+                }
+                if let Err(error) = &result {
+                    assert!(matches!(error, Error::TurnedReadOnly(_)), "{what}: {error}");
+                    assert!(open.volume.start(1).is_err(), "{what}");
+                }
+                assert!(closed.is_err(), "{what}: the failure was forgotten");
+                // What was durable is there, and of the rest everything or nothing.
+                if Probed::probe(Arc::clone(&memory), OpenOptions::default()).is_err() && left == Left::Torn {
+                    // The superblock itself was torn.
+                    continue;
+                }
+                let again = Open::new(Arc::clone(&memory)).unwrap();
+                let found = on_device(&memory, FREE);
+                let version = (durable..=durable + 1).find(|&version| found == content(FREE, version));
+                let version = version.unwrap_or_else(|| {
+                    assert!(durable == 0 && found == [0; 1024], "{what}: {durable} were durable");
+                    0
+                });
+                for block in (0..40).filter(|_| version > 0) {
+                    assert!(on_device(&memory, FREE + block) == content(FREE + block, version), "{what}");
+                }
+                again.service.close().unwrap();
+                if repeat == Repeat::Once {
+                    let superblock = crate::superblock::Superblock::read(&*memory).unwrap();
+                    assert!(superblock.state().contains(crate::superblock::State::ERRORS), "{what}");
+                    assert_eq!(superblock.error_count(), 1, "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_an_operation_reports_ends_the_changes() {
+    let device = in_memory(&image("has_journal"));
+    let open = Open::new(Arc::clone(&device)).unwrap();
+    let handle = open.volume.start(1).unwrap();
+    put(&handle, FREE, 1);
+    let tid = handle.tid();
+    open.transactions().fail("half a change");
+    open.transactions().fail("a later one");
+    drop(handle);
+    for refused in [open.transactions().commit(tid), open.volume.start(1).map(drop), open.service.close()] {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("half a change"), "{refused}");
+    }
+    assert!(on_device(&device, FREE) == [0; 1024]);
+    assert!(
+        open.volume.read_block(FsBlock(FREE)).unwrap()[..] == content(FREE, 1),
+        "memory shows what it did"
+    );
+    let again = Open::new(Arc::clone(&device)).unwrap();
+    assert!(on_device(&device, FREE) == [0; 1024]);
+    again.service.close().unwrap();
+}

@@ -1,0 +1,374 @@
+//! Requests over io_uring: the kernel hands a request to a thread on the processor where its sender runs.
+//!
+//! Over `/dev/fuse` a request may be answered by a thread on any processor, and waking one that sleeps elsewhere costs more
+//! than most answers. Here each processor has a queue of its own, and the threads of that queue run there and nowhere
+//! else: the sender falls asleep, the server wakes in its place, answers, and gives the processor back. One system call
+//! sends a reply and waits for the next request.
+//!
+//! **Queues.** The kernel wants at least one entry in the queue of every processor that may ever be there before it sends
+//! anything. Each thread of a processor has a ring and one entry, so that who is slow, with an fsync for example, keeps
+//! nothing but his own request. One more thread has the entries of all processors that are not there.
+//! What nobody waits for, that the kernel forgets an inode, still comes over `/dev/fuse`.
+//!
+//! **Memory.** An entry has two areas, which the kernel knows by their addresses: the headers, and the payload of the
+//! request and then of the reply. The kernel writes to them only while a command with that entry is under way, and only in
+//! a system call of the thread that has the ring. [`Entry`] keeps the state; no reference to an area exists while the
+//! kernel has it. Areas of an entry that was never given back are not freed.
+
+#![expect(unsafe_code, reason = "the kernel reads and writes the areas of an entry by their addresses")]
+
+use std::fs;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::ptr::NonNull;
+use std::thread;
+
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+use rustix::io::Errno;
+use rustix::thread::CpuSet;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::dispatch::{Dispatcher, Next};
+use super::reply::{self, Reply};
+use super::request::Request;
+use super::{Device, HEADERS_BYTES, REQUEST_BYTES};
+
+/// The kernel is given an entry.
+const REGISTER: u32 = 1;
+/// The kernel is given a reply and, with it, the entry back.
+const COMMIT_AND_FETCH: u32 = 2;
+
+/// Room for a request's first structure, and for the headers of either direction.
+const AREA_BYTES: usize = 128;
+
+/// What an entry's payload area holds: the largest request or reply.
+const PAYLOAD_BYTES: usize = REQUEST_BYTES as usize;
+
+/// The payload of a reply lies behind this much room, so that replies are put together where the kernel takes them.
+const REPLY_HEADER_BYTES: usize = reply::HEADER_BYTES;
+
+/// `fuse_uring_req_header`.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Headers {
+    /// The request's header, and then the reply's.
+    in_out: [u8; AREA_BYTES],
+    /// The request's first structure.
+    op_in: [u8; AREA_BYTES],
+    flags: u64,
+    commit_id: u64,
+    payload_bytes: u32,
+    padding: u32,
+    reserved: u64,
+}
+const _: () = assert!(size_of::<Headers>() == 288);
+
+/// `fuse_uring_cmd_req`, in the part of a submission that belongs to the command.
+#[derive(IntoBytes, Immutable)]
+#[repr(C)]
+struct Command {
+    flags: u64,
+    commit_id: u64,
+    queue: u16,
+    padding: [u8; 6],
+    unused: [u8; 56],
+}
+const _: () = assert!(size_of::<Command>() == 80);
+
+type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
+
+/// Which threads serve which queues.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// For each thread, the processor on which it runs, if it is bound to one, and its queues.
+    threads: Vec<(Option<usize>, Vec<u16>)>,
+}
+
+impl Plan {
+    /// So many threads for each processor that is there. `None` where the system has no io_uring of the kind that is
+    /// needed.
+    pub(super) fn new(per_processor: usize) -> Option<Self> {
+        if !is_possible() {
+            return None;
+        }
+        let possible = processors("possible")?;
+        let online = processors("online")?;
+        Self::for_processors(&possible, &online, per_processor)
+    }
+
+    fn for_processors(possible: &[u16], online: &[u16], per_processor: usize) -> Option<Self> {
+        // The kernel numbers queues like processors, without gaps.
+        let count = u16::try_from(possible.len()).ok()?;
+        let is_online = |queue: &u16| online.contains(queue);
+        let mut threads = Vec::new();
+        for queue in (0..count).filter(is_online) {
+            let thread = || (Some(usize::from(queue)), vec![queue]);
+            threads.extend(std::iter::repeat_with(thread).take(per_processor.max(1)));
+        }
+        let absent: Vec<u16> = (0..count).filter(|queue| !is_online(queue)).collect();
+        if !absent.is_empty() {
+            threads.push((None, absent));
+        }
+        Some(Self { threads })
+    }
+
+    /// Starts the threads, which serve until the mount is gone.
+    pub(super) fn start<'scope>(
+        self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        device: &'scope Device,
+        dispatcher: &'scope Dispatcher,
+    ) -> io::Result<Vec<thread::ScopedJoinHandle<'scope, io::Result<()>>>> {
+        let start = |(processor, queues): (Option<usize>, Vec<u16>)| {
+            let name = match processor {
+                Some(processor) => format!("fuse-cpu-{processor}"),
+                None => "fuse-cpu-absent".to_owned(),
+            };
+            let serve = move || {
+                if let Some(processor) = processor {
+                    stay_on(processor);
+                }
+                serve(device, &queues, dispatcher)
+            };
+            thread::Builder::new().name(name).spawn_scoped(scope, serve)
+        };
+        self.threads.into_iter().map(start).collect()
+    }
+}
+
+/// Whether this process may have rings that take commands for devices.
+fn is_possible() -> bool {
+    let mut probe = Probe::new();
+    let ring = ring(1);
+    ring.is_ok_and(|ring| ring.submitter().register_probe(&mut probe).is_ok())
+        && probe.is_supported(opcode::UringCmd80::CODE)
+}
+
+fn ring(entries: u32) -> io::Result<Ring> {
+    IoUring::builder().setup_single_issuer().setup_coop_taskrun().setup_defer_taskrun().build(entries)
+}
+
+/// Binds the thread to a processor. Where that is not allowed it serves the queue from elsewhere.
+fn stay_on(processor: usize) {
+    if processor < CpuSet::MAX_CPU {
+        let mut set = CpuSet::new();
+        set.set(processor);
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+}
+
+/// The processors that are `possible`, or `online`.
+fn processors(which: &str) -> Option<Vec<u16>> {
+    parse_processors(fs::read_to_string(format!("/sys/devices/system/cpu/{which}")).ok()?.trim())
+}
+
+/// Numbers as sysfs lists them: `0-3,5`.
+fn parse_processors(list: &str) -> Option<Vec<u16>> {
+    let mut numbers = Vec::new();
+    for range in list.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        numbers.extend(first.parse::<u16>().ok()?..=last.parse().ok()?);
+    }
+    Some(numbers)
+}
+
+/// A thread's work: its entries go to the kernel, and come back each with a request.
+fn serve(device: &Device, queues: &[u16], dispatcher: &Dispatcher) -> io::Result<()> {
+    let mut ring = ring((queues.len() as u32).next_power_of_two())?;
+    let fd = device.as_fd().as_raw_fd();
+    let mut entries: Vec<Entry> = queues.iter().map(|queue| Entry::new(*queue)).collect();
+    let mut reply = Reply::new();
+    for (index, entry) in entries.iter_mut().enumerate() {
+        entry.give(&mut ring, fd, index, REGISTER)?;
+    }
+    loop {
+        match ring.submit_and_wait(1) {
+            Ok(_) => {}
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::INTR) => continue,
+            Err(error) => return Err(error),
+        }
+        loop {
+            // Not for the length of the body, which submits.
+            let done = ring.completion().next();
+            let Some(done) = done else { break };
+            let index = done.user_data() as usize;
+            let Some(entry) = entries.get_mut(index) else { continue };
+            entry.held_by_kernel = false;
+            match done.result() {
+                0.. => {
+                    entry.answer(dispatcher, &mut reply)?;
+                    entry.give(&mut ring, fd, index, COMMIT_AND_FETCH)?;
+                }
+                error => match Errno::from_raw_os_error(-error) {
+                    // The mount is gone; the other entries come back in the same way.
+                    Errno::NOTCONN | Errno::CANCELED | Errno::NODEV | Errno::CONNABORTED => {}
+                    errno => return Err(errno.into()),
+                },
+            }
+        }
+        if entries.iter().all(|entry| !entry.held_by_kernel) {
+            return Ok(());
+        }
+    }
+}
+
+/// Sets the number of areas, for which the library has no field.
+fn with_len(entry: squeue::Entry128, len: u32) -> squeue::Entry128 {
+    // `len` of `struct io_uring_sqe`.
+    const LEN_AT: usize = 24;
+    // SAFETY: a submission is 128 bytes of plain integers without padding, whichever they are.
+    let mut bytes: [u8; size_of::<squeue::Entry128>()] = unsafe { mem::transmute(entry) };
+    bytes[LEN_AT..][..4].copy_from_slice(&len.to_ne_bytes());
+    // SAFETY: as above.
+    unsafe { mem::transmute(bytes) }
+}
+const _: () = assert!(size_of::<squeue::Entry128>() == 128);
+
+/// An entry of a queue, with its areas.
+struct Entry {
+    queue: u16,
+    /// Between a command and its completion.
+    held_by_kernel: bool,
+    headers: NonNull<Headers>,
+    /// Room for a reply's header, and the payload area.
+    buffer: NonNull<[u8]>,
+    /// The two areas, as the kernel is told of them.
+    areas: Box<[Area; 2]>,
+}
+
+/// `struct iovec`.
+#[repr(C)]
+struct Area {
+    base: *mut u8,
+    len: usize,
+}
+
+impl Entry {
+    fn new(queue: u16) -> Self {
+        let headers = NonNull::from(Box::leak(Box::new(Headers::new_zeroed())));
+        let buffer = vec![0; REPLY_HEADER_BYTES + PAYLOAD_BYTES + HEADERS_BYTES].into_boxed_slice();
+        let buffer = NonNull::from(Box::leak(buffer));
+        // SAFETY: the offset lies within the allocation.
+        let payload = unsafe { buffer.cast::<u8>().add(REPLY_HEADER_BYTES) };
+        let areas = Box::new([
+            Area { base: headers.cast().as_ptr(), len: size_of::<Headers>() },
+            Area { base: payload.as_ptr(), len: buffer.len() - REPLY_HEADER_BYTES },
+        ]);
+        Self { queue, held_by_kernel: false, headers, buffer, areas }
+    }
+
+    /// Prepares the command that gives the entry to the kernel.
+    fn give(&mut self, ring: &mut Ring, fd: RawFd, index: usize, operation: u32) -> io::Result<()> {
+        let commit_id = if operation == REGISTER { 0 } else { self.headers().commit_id };
+        let command = Command { flags: 0, commit_id, queue: self.queue, padding: [0; 6], unused: [0; 56] };
+        let mut bytes = [0; 80];
+        bytes.copy_from_slice(command.as_bytes());
+        let entry = opcode::UringCmd80::new(types::Fd(fd), operation)
+            .cmd(bytes)
+            .addr(Some(self.areas.as_ptr() as u64))
+            .build()
+            .user_data(index as u64);
+        let entry = with_len(entry, self.areas.len() as u32);
+        self.held_by_kernel = true;
+        // SAFETY: the areas live as long as the kernel has them: they are freed only when `held_by_kernel` is false.
+        unsafe { ring.submission().push(&entry) }.map_err(|_| io::Error::other("the ring is full"))
+    }
+
+    fn headers(&mut self) -> &mut Headers {
+        assert!(!self.held_by_kernel);
+        // SAFETY: allocated in `new`, freed in `drop`, and not the kernel's at the moment.
+        unsafe { self.headers.as_mut() }
+    }
+
+    /// Both areas at once.
+    fn areas(&mut self) -> (&mut Headers, &mut [u8]) {
+        assert!(!self.held_by_kernel);
+        // SAFETY: as in `headers`; two allocations, which do not overlap.
+        unsafe { (self.headers.as_mut(), self.buffer.as_mut()) }
+    }
+
+    /// Answers the request that the kernel put into the areas, there.
+    fn answer(&mut self, dispatcher: &Dispatcher, spare: &mut Reply<'static>) -> io::Result<()> {
+        let (headers, buffer) = self.areas();
+        let payload_bytes = headers.payload_bytes as usize;
+        let malformed = || io::Error::other("the kernel sent half a request");
+        let (reply_header, reply_bytes) = if payload_bytes == 0 {
+            // Nothing lies where the reply goes, so it is put together right there.
+            let request =
+                Request::parse_parts(&headers.in_out, &headers.op_in, &[]).map_err(|_| malformed())?;
+            let mut reply = Reply::within(buffer);
+            let Next::Reply(bytes) = dispatcher.answer_request(request, &mut reply) else {
+                return Err(malformed());
+            };
+            let (header, payload) = split(bytes);
+            if !reply.is_within() {
+                // It did not fit, which the kernel would not take either.
+                return Err(io::Error::other("a reply is longer than was agreed"));
+            }
+            (header, payload)
+        } else {
+            let payload = buffer[REPLY_HEADER_BYTES..].get(..payload_bytes).ok_or_else(malformed)?;
+            let request =
+                Request::parse_parts(&headers.in_out, &headers.op_in, payload).map_err(|_| malformed())?;
+            let Next::Reply(bytes) = dispatcher.answer_request(request, spare) else {
+                return Err(malformed());
+            };
+            let (header, len) = split(bytes);
+            let room = buffer[REPLY_HEADER_BYTES..].get_mut(..len);
+            room.ok_or_else(malformed)?.copy_from_slice(&bytes[REPLY_HEADER_BYTES..]);
+            (header, len)
+        };
+        headers.in_out[..REPLY_HEADER_BYTES].copy_from_slice(&reply_header);
+        headers.payload_bytes = reply_bytes as u32;
+        Ok(())
+    }
+}
+
+/// A reply's header, and how long its payload is.
+fn split(reply: &[u8]) -> ([u8; REPLY_HEADER_BYTES], usize) {
+    let mut header = [0; REPLY_HEADER_BYTES];
+    header.copy_from_slice(&reply[..REPLY_HEADER_BYTES]);
+    (header, reply.len() - REPLY_HEADER_BYTES)
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if self.held_by_kernel {
+            // A ring that is closed gives its commands up some time later. Until then the areas have to stay.
+            return;
+        }
+        // SAFETY: both came out of a box in `new`, and nobody else has them.
+        unsafe {
+            drop(Box::from_raw(self.headers.as_ptr()));
+            drop(Box::from_raw(self.buffer.as_ptr()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_listed_as_numbers_and_ranges() {
+        assert_eq!(parse_processors("0-3,5"), Some(vec![0, 1, 2, 3, 5]));
+        assert_eq!(parse_processors("0"), Some(vec![0]));
+        assert_eq!(parse_processors("none"), None);
+    }
+
+    #[test]
+    fn every_queue_has_an_entry() {
+        let plan = Plan::for_processors(&[0, 1, 2, 3], &[0, 2], 2).unwrap();
+        let bound = |processor: u16| (Some(usize::from(processor)), vec![processor]);
+        assert_eq!(plan.threads, [bound(0), bound(0), bound(2), bound(2), (None, vec![1, 3])]);
+    }
+
+    #[test]
+    fn a_submission_tells_how_many_areas_there_are() {
+        let entry = opcode::UringCmd80::new(types::Fd(3), REGISTER).addr(Some(4096)).build();
+        // SAFETY: as in `with_len`.
+        let bytes: [u8; 128] = unsafe { mem::transmute(with_len(entry, 2)) };
+        assert_eq!(bytes[16..28], [0, 16, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+    }
+}

@@ -1,0 +1,159 @@
+//! The keeper: a thread that does what is due from time to time.
+//!
+//! It marks the array clean when nobody has written for a while, clears bits of the write-intent bitmap, lets spares
+//! take the places of failed members, and has replacements whose old member failed take its place. It sleeps while
+//! there is nothing to do; the bell wakes it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::bell::Heard;
+use super::core::Core;
+use super::open::log_of;
+use super::records::{Duty, Raise};
+use crate::member::Member;
+use crate::{Result, ppl};
+
+/// Nobody has written for this time: the array is marked clean. What Linux waits.
+const QUIET_FOR: Duration = Duration::from_millis(200);
+
+impl Core {
+    /// What the keeper does until the array is closed.
+    pub(super) fn keep(&self) {
+        let mut heard = Heard::default();
+        let mut cleared = Instant::now();
+        while !self.bell.is_closing() {
+            let entered = self.shared.entered();
+            let has_bits = self.intent.as_ref().is_some_and(|intent| intent.has_bits_to_clear());
+            let is_busy = self.takes_writes() && (self.is_active() || has_bits);
+            self.bell.wait(&mut heard, is_busy.then_some(QUIET_FOR));
+            if self.bell.is_closing() || !self.takes_writes() {
+                continue;
+            }
+            // An error in here has stopped the array, or marked a member failed, which is seen from there.
+            let _ = self.fill_places();
+            if is_busy && entered == self.shared.entered() {
+                let _ = self.make_clean(Some(entered));
+            }
+            if let Some(intent) = &self.intent
+                && cleared.elapsed() >= intent.delay()
+            {
+                cleared = Instant::now();
+                let _ = intent.clear_idle(self, false);
+            }
+        }
+    }
+
+    /// Replacements take the places of members that have failed, and spares those that are empty then.
+    ///
+    /// # Errors
+    /// When the superblocks cannot be written.
+    pub(super) fn fill_places(&self) -> Result<()> {
+        // Members that failed while the superblocks were written are taken out.
+        if self.shared.lineup().places.iter().flat_map(crate::member::Place::both).any(|one| one.has_failed())
+        {
+            self.shared.change_lineup(|_| ());
+        }
+        if !self.geometry().level.is_redundant() {
+            return Ok(());
+        }
+        let _turn = self.managing.take();
+        for role in 0..self.geometry().members {
+            // A spare may fail when it is first written to.
+            loop {
+                let place = self.shared.lineup().places[role as usize].clone();
+                if place.member.is_some() {
+                    break;
+                }
+                if let Some(replacement) = place.replacement {
+                    self.promote(role, &replacement)?;
+                } else if let Some(spare) = self.spare() {
+                    self.join(&spare, Duty::Active(role), false)?;
+                } else {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn spare(&self) -> Option<Arc<Member>> {
+        let needed = self.geometry().common_member_bytes();
+        self.records.with_state(|state| {
+            let mut spares = state.disks.iter().filter(|disk| disk.duty == Duty::Spare);
+            spares.find(|disk| disk.superblock.data.bytes >= needed).map(|disk| Arc::clone(&disk.member))
+        })
+    }
+
+    /// A replacement goes on as the member of its role.
+    fn promote(&self, role: u32, replacement: &Arc<Member>) -> Result<()> {
+        self.records.write(Raise::One, |state| {
+            if let Some(disk) = state.disk(replacement) {
+                disk.duty = Duty::Active(role);
+            }
+        })?;
+        // No need for quiet: whoever writes writes to it, as what it was or as what it is.
+        self.shared.change_lineup(|lineup| {
+            let place = &mut lineup.places[role as usize];
+            if place.member.is_none() {
+                place.member = place.replacement.take();
+            }
+        });
+        self.changed();
+        Ok(())
+    }
+
+    /// A device of the array takes up a duty, with nothing right on it yet, or with what the bitmap does not name. The
+    /// caller has the turn to manage.
+    ///
+    /// # Errors
+    /// When the superblocks cannot be written.
+    pub(super) fn join(&self, member: &Arc<Member>, duty: Duty, by_bitmap: bool) -> Result<()> {
+        member.set_recovered(0);
+        let quiet = self.shared.quiesce();
+        self.furnish(member)?;
+        self.records.write(Raise::One, |state| {
+            if let Some(disk) = state.disk(member) {
+                if let Duty::Active(role) | Duty::Replacement(role) = duty
+                    && let Some(log) = log_of(disk, role, self.geometry())
+                {
+                    disk.member.set_log(log);
+                }
+                disk.duty = duty;
+                (disk.recovered, disk.by_bitmap) = (0, by_bitmap);
+            }
+        })?;
+        let lineup_change = |lineup: &mut crate::member::Lineup| match duty {
+            Duty::Active(role) => lineup.places[role as usize].member = Some(Arc::clone(member)),
+            Duty::Replacement(role) => lineup.places[role as usize].replacement = Some(Arc::clone(member)),
+            Duty::Spare | Duty::Faulty => {}
+        };
+        self.shared.change_lineup(lineup_change);
+        drop(quiet);
+        self.changed();
+        Ok(())
+    }
+
+    /// Gives a device the whole bitmap, or an empty log, if the array has one.
+    pub(super) fn furnish(&self, member: &Member) -> Result<()> {
+        let (bitmap, log, events) = self.records.with_state(|state| {
+            let events = state.events;
+            let superblock = state.disk(member).map(|disk| &disk.superblock);
+            (superblock.and_then(|one| one.bitmap), superblock.and_then(|one| one.ppl), events)
+        });
+        if let (Some(intent), Some(area)) = (&self.intent, bitmap) {
+            intent.copy_to(member, area, events)?;
+        }
+        if let Some(log) = log {
+            ppl::format(&**member.device(), log.area, self.identity.uuid)?;
+            member.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Members have come or gone.
+    pub(super) fn changed(&self) {
+        self.jobs.unblock();
+        self.bell.ring();
+    }
+}

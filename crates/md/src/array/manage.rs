@@ -1,0 +1,254 @@
+//! Devices come and go while the array is in use: what `mdadm --manage` does.
+
+use std::sync::Arc;
+
+use undercroft_block::{self as block, Device, Operation};
+
+use super::core::Core;
+use super::records::{Disk, Duty, Raise};
+use crate::assemble::Candidate;
+use crate::bad_blocks::BadBlocks;
+use crate::create::new_member;
+use crate::level::SyncWork;
+use crate::member::{Member, Role};
+use crate::superblock::{DeviceRole, IN_SYNC};
+use crate::{Error, Result};
+
+impl Core {
+    fn check_managed(&self) -> Result<()> {
+        if let Some(reason) = &self.read_only {
+            return Err(Error::Invalid(format!("{} is read-only: {reason}", self.title)));
+        }
+        self.shared.check_writable()
+    }
+
+    /// A new spare, which takes a role at once if one is empty. Answers its number.
+    pub(super) fn add(&self, device: &Device) -> Result<u32> {
+        self.check_managed()?;
+        let number = {
+            let _turn = self.managing.take();
+            let (number, template) = self.records.with_state(|state| -> Result<_> {
+                self.check_new(device, &state.disks)?;
+                let taken = |number: u32| state.disks.iter().any(|disk| disk.member.number() == number);
+                // Numbers of the first members are left to them: one that comes back has its own.
+                let first = self.geometry().members;
+                let number = (first..).find(|&number| !taken(number)).unwrap_or(first);
+                for disk in &mut state.disks {
+                    let name = disk.member.device().name();
+                    disk.superblock.set_role(number, DeviceRole::Spare, &name)?;
+                }
+                let alive = state.disks.iter().find(|disk| disk.duty != Duty::Faulty);
+                let template = alive.map(|disk| disk.superblock.clone());
+                Ok((number, template.ok_or_else(|| Error::TooFewMembers("none is left".to_owned()))?))
+            })?;
+            let superblock = new_member(&template, number, device.size_bytes(), &device.name())?;
+            let member = Arc::new(Member::new(Arc::clone(device), number, superblock.data.offset, 0));
+            let disk = Disk {
+                member,
+                duty: Duty::Spare,
+                bad_blocks: BadBlocks::empty(&superblock),
+                superblock,
+                recovered: 0,
+                by_bitmap: false,
+            };
+            let member = Arc::clone(&disk.member);
+            self.records.with_state(|state| state.disks.push(disk));
+            let written = self.furnish(&member).and_then(|()| self.records.write(Raise::One, |_| ()));
+            if written.is_err() || member.has_failed() {
+                self.records.with_state(|state| {
+                    state.disks.retain(|disk| !Arc::ptr_eq(&disk.member, &member));
+                });
+                written?;
+                return Err(Error::Invalid(format!("the superblock of {} cannot be written", device.name())));
+            }
+            number
+        };
+        self.fill_places()?;
+        self.changed();
+        Ok(number)
+    }
+
+    fn check_new(&self, device: &Device, disks: &[Disk]) -> Result<()> {
+        if !self.geometry().level.is_redundant() {
+            let level = self.geometry().level;
+            return Err(Error::Invalid(format!("an array of {level:?} takes no further devices")));
+        }
+        if disks.iter().any(|disk| Arc::ptr_eq(disk.member.device(), device)) {
+            return Err(Error::Invalid(format!("{} is in the array already", device.name())));
+        }
+        Ok(())
+    }
+
+    /// A member that was out comes back to its role, and is given what the write-intent bitmap says it missed.
+    pub(super) fn re_add(&self, device: &Device) -> Result<u32> {
+        self.check_managed()?;
+        let _turn = self.managing.take();
+        let candidate = Candidate::read(Arc::clone(device))?;
+        let superblock = candidate.superblock;
+        let refuse = |reason: &str| -> Result<u32> {
+            Err(Error::Invalid(format!(
+                "{} cannot be added again: {reason}; add it as a new one",
+                device.name()
+            )))
+        };
+        if superblock.array_uuid != self.identity.uuid {
+            return refuse("it belongs to another array");
+        }
+        let DeviceRole::Active(role) = superblock.role() else {
+            return refuse("it had no role when it left");
+        };
+        let Some(intent) = &self.intent else {
+            return refuse("the array has no write-intent bitmap, so nobody knows what it missed");
+        };
+        if superblock.events < intent.events_cleared() {
+            return refuse("bits of the write-intent bitmap were cleared since it left");
+        }
+        if superblock.recovery.is_some_and(|recovery| !recovery.by_bitmap) || superblock.is_replacement {
+            return refuse("it was not in sync when it left");
+        }
+        if role >= self.geometry().members || self.shared.lineup().places[role as usize].member.is_some() {
+            return refuse("its role is taken");
+        }
+        if superblock.data.bytes < self.geometry().common_member_bytes() {
+            return refuse("it is too small");
+        }
+        let number = superblock.number;
+        let member = Arc::new(Member::new(Arc::clone(device), number, superblock.data.offset, 0));
+        let bad_blocks = BadBlocks::read(&**device, &superblock)?;
+        self.records.with_state(|state| -> Result<()> {
+            state.disks.retain(|disk| {
+                disk.duty != Duty::Faulty
+                    || !Arc::ptr_eq(disk.member.device(), device)
+                        && disk.superblock.device_uuid != superblock.device_uuid
+            });
+            if state.disks.iter().any(|disk| disk.member.number() == number) {
+                return refuse("its number was given to another device").map(|_| ());
+            }
+            self.check_new(device, &state.disks)?;
+            state.disks.push(Disk {
+                member: Arc::clone(&member),
+                duty: Duty::Spare,
+                superblock,
+                recovered: 0,
+                by_bitmap: true,
+                bad_blocks,
+            });
+            Ok(())
+        })?;
+        self.join(&member, Duty::Active(role), true)?;
+        Ok(number)
+    }
+
+    fn find(&self, number: u32) -> Result<(Arc<Member>, Duty)> {
+        let found = self.records.with_state(|state| {
+            let mut disks = state.disks.iter();
+            disks
+                .find(|disk| disk.member.number() == number)
+                .map(|disk| (Arc::clone(&disk.member), disk.duty))
+        });
+        found.ok_or_else(|| Error::Invalid(format!("{} has no device number {number}", self.title)))
+    }
+
+    /// Declares a device failed.
+    pub(super) fn fail(&self, number: u32) -> Result<()> {
+        self.check_managed()?;
+        let (member, duty) = self.find(number)?;
+        let role = match duty {
+            Duty::Faulty => return Ok(()),
+            Duty::Spare => {
+                return self.records.write(Raise::Two, |state| {
+                    if let Some(disk) = state.disk(&member) {
+                        disk.duty = Duty::Faulty;
+                    }
+                });
+            }
+            Duty::Active(role) | Duty::Replacement(role) => Role(role),
+        };
+        if matches!(duty, Duty::Active(_)) && member.is_in_sync() && !self.can_do_without(role) {
+            return Err(Error::Invalid(format!(
+                "{} cannot be declared failed: the array cannot do without it",
+                member.device().name()
+            )));
+        }
+        let cause = block::Error::Io {
+            operation: Operation::Write,
+            offset: 0,
+            len: 0,
+            device: member.device().name(),
+            source: std::io::Error::other("it was declared failed"),
+        };
+        self.shared.fail(role, &member, &cause)?;
+        self.changed();
+        Ok(())
+    }
+
+    fn can_do_without(&self, without: Role) -> bool {
+        let lineup = self.shared.lineup();
+        self.geometry().is_enough(|role| {
+            role != without.0 && lineup.member(Role(role)).is_some_and(|member| member.is_in_sync())
+        })
+    }
+
+    /// Lets go of a spare, or of a device that has failed.
+    pub(super) fn remove(&self, number: u32) -> Result<()> {
+        self.check_managed()?;
+        let _turn = self.managing.take();
+        let (member, duty) = self.find(number)?;
+        if !matches!(duty, Duty::Spare | Duty::Faulty) {
+            return Err(Error::Invalid(format!(
+                "{} is in use: declare it failed, or replace it, first",
+                member.device().name()
+            )));
+        }
+        self.records.write(Raise::One, |state| state.disks.retain(|disk| !Arc::ptr_eq(&disk.member, &member)))
+    }
+
+    /// Copies the member of a role to a spare, which then takes its place.
+    pub(super) fn replace(&self, role: u32) -> Result<u32> {
+        self.check_managed()?;
+        let _turn = self.managing.take();
+        let lineup = self.shared.lineup();
+        let Some(place) = lineup.places.get(role as usize) else {
+            return Err(Error::Invalid(format!("{} has no role {role}", self.title)));
+        };
+        if place.member.is_none() {
+            return Err(Error::Invalid(format!(
+                "role {role} has no member that could be replaced: add a device"
+            )));
+        }
+        if place.replacement.is_some() {
+            return Err(Error::Invalid(format!("the member of role {role} is being replaced already")));
+        }
+        let Some(spare) = self.spare() else {
+            return Err(Error::Invalid("there is no spare to replace it with: add one first".to_owned()));
+        };
+        drop(lineup);
+        self.join(&spare, Duty::Replacement(role), false)?;
+        Ok(spare.number())
+    }
+
+    /// Asks for a check or a repair of the redundancy.
+    pub(super) fn request(&self, work: SyncWork) -> Result<()> {
+        self.check_managed()?;
+        if !self.geometry().level.is_redundant() {
+            return Err(Error::Invalid(format!("{:?} has no redundancy to check", self.geometry().level)));
+        }
+        self.jobs.request(work)?;
+        self.bell.ring();
+        Ok(())
+    }
+
+    /// Whether background work is under way or due.
+    pub(super) fn is_busy(&self) -> bool {
+        if !self.jobs.is_idle() {
+            return true;
+        }
+        let lineup = self.shared.lineup();
+        let has_place_to_fill = lineup.places.iter().any(|place| place.member.is_none())
+            && (self.spare().is_some() || lineup.places.iter().any(|place| place.replacement.is_some()));
+        let is_due = has_place_to_fill
+            || self.records.with_state(|state| state.resynced) != IN_SYNC
+            || lineup.all().any(|(_, member)| !member.is_in_sync());
+        is_due && !self.jobs.is_blocked() && self.takes_writes() && self.geometry().level.is_redundant()
+    }
+}

@@ -1,0 +1,240 @@
+//! Assembly of arrays that Linux made, and of superblocks changed as failures leave them.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::fixtures;
+use crate::superblock::Recovery;
+use undercroft_block::{Access, MemoryDevice};
+
+fn candidates(array: &str) -> Vec<Candidate> {
+    fixtures::members(array).into_iter().map(|device| Candidate::read(device).unwrap()).collect()
+}
+
+/// `array` without its data: a device that is as large, and has just the superblock.
+fn blank(superblock: &mut Superblock) -> Device {
+    let device = MemoryDevice::new(8 << 20);
+    undercroft_block::BlockDevice::write_at(&device, superblock.offset, superblock.encode("blank").unwrap())
+        .unwrap();
+    Arc::new(device)
+}
+
+#[test]
+fn arrays_of_linux_are_whole() {
+    for array in fixtures::ALL {
+        let manifest = fixtures::manifest(array);
+        let mut candidates = candidates(array);
+        // The order in which they are given says nothing.
+        candidates.reverse();
+        let plan = plan(candidates, false).unwrap_or_else(|error| panic!("{array}: {error}"));
+        let uuid = manifest["array_uuid"].replace(':', "");
+        assert_eq!(plan.array_uuid.simple().to_string(), uuid, "{array}");
+        assert_eq!(plan.name, format!("linuxvm:{}", array.trim_end_matches("-unclean")));
+        assert_eq!(plan.degraded(), 0);
+        assert!(plan.spares.is_empty() && plan.left_out.is_empty() && plan.absent().is_empty());
+        let offset: u64 = manifest["data_offset_sectors"].parse().unwrap();
+        for place in &plan.places {
+            let member = place.member.as_ref().unwrap();
+            assert_eq!(member.superblock.data.offset, offset * 512);
+            assert_eq!(member.recovered, IN_SYNC);
+        }
+        let expected = match array {
+            "raid5-bitmap-unclean" => Consistency::Bitmap,
+            "raid5-ppl-unclean" => Consistency::Ppl,
+            _ => Consistency::Clean,
+        };
+        assert_eq!(plan.consistency, expected, "{array}");
+        let total: u64 = plan.geometry.member_bytes.iter().sum();
+        let data_members = match plan.geometry.level {
+            Level::Raid5 => 3,
+            Level::Raid6 => 2,
+            Level::Raid0 => 2,
+            _ => 1,
+        };
+        assert_eq!(
+            (total / u64::from(plan.geometry.members) * data_members).to_string(),
+            manifest["md0_bytes"],
+            "{array}"
+        );
+    }
+}
+
+#[test]
+fn each_redundant_member_may_be_missing() {
+    for (array, members, spare) in
+        [("raid1", 2, 1), ("raid10", 2, 1), ("raid5-numbered", 4, 1), ("raid6", 4, 2)]
+    {
+        for missing in 0..members {
+            let mut given = candidates(array);
+            for _ in 0..spare {
+                given.remove(missing % given.len());
+            }
+            let plan = plan(given, false).unwrap_or_else(|error| panic!("{array}: {error}"));
+            assert_eq!(plan.degraded(), spare as u32);
+            assert_eq!(plan.absent().len(), spare);
+        }
+        let given = candidates(array).into_iter().skip(spare + 1).collect::<Vec<_>>();
+        if given.is_empty() {
+            continue;
+        }
+        let error = plan(given, false).unwrap_err();
+        assert!(matches!(&error, Error::TooFewMembers(text) if text.contains("role 0, ")), "{error}");
+    }
+    let error = plan(candidates("raid0").split_off(1), false).unwrap_err();
+    assert!(matches!(error, Error::TooFewMembers(_)), "{error}");
+}
+
+#[test]
+fn members_of_two_arrays_are_told_apart() {
+    let mut given = candidates("raid1");
+    given.push(candidates("raid10").remove(0));
+    let error = plan(given, false).unwrap_err().to_string();
+    assert!(error.contains("\"linuxvm:raid1\"") && error.contains("\"linuxvm:raid10\""), "{error}");
+}
+
+#[test]
+fn a_copy_of_a_member_is_refused() {
+    let mut given = candidates("raid5-numbered");
+    given.push(given[1].clone());
+    let error = plan(given, false).unwrap_err().to_string();
+    assert!(error.contains("both claim role 1"), "{error}");
+}
+
+#[test]
+fn a_member_that_lags_by_one_takes_part_unless_it_failed() {
+    let mut given = candidates("raid6");
+    given[2].superblock.events -= 1;
+    let plan_of = |given: &[Candidate]| plan(given.to_vec(), false).unwrap();
+    assert_eq!(plan_of(&given).degraded(), 0);
+    // The others say that it failed: a crash came before anything else was written.
+    let number = given[2].superblock.number;
+    for at in [0, 1, 3] {
+        given[at].superblock.set_role(number, DeviceRole::Faulty, "member").unwrap();
+    }
+    let without = plan_of(&given);
+    assert_eq!(without.degraded(), 1);
+    assert_eq!(without.left_out[0].reason, LeftOutReason::Faulty);
+    assert_eq!(without.absent(), []);
+}
+
+#[test]
+fn a_member_that_lags_further_is_out_and_may_return_by_bitmap() {
+    let events = |array: &str| {
+        let mut given = candidates(array);
+        given[1].superblock.events -= 2;
+        given
+    };
+    let stale = plan(events("raid5-numbered"), false).unwrap();
+    assert!(matches!(stale.left_out[0].reason, LeftOutReason::Stale { .. }));
+    assert!(stale.returning.is_empty());
+
+    // The bitmap was cleared at the array's events, so the member has to have as many.
+    let late = plan(events("raid5-bitmap"), false).unwrap();
+    assert!(late.returning.is_empty());
+    let header = late.bitmap.unwrap();
+    let mut given = candidates("raid5-bitmap");
+    for (at, candidate) in given.iter_mut().enumerate() {
+        candidate.superblock.events = header.events_cleared + if at == 1 { 0 } else { 2 };
+        if at != 1 {
+            let Some(area) = candidate.superblock.bitmap else { panic!("no bitmap") };
+            let fixed = BitmapHeader { events: header.events_cleared + 2, ..header }.encode();
+            candidate.device.write_at(area.offset, zerocopy::IntoBytes::as_bytes(&fixed)).unwrap();
+        }
+    }
+    let plan = plan(given, false).unwrap();
+    assert_eq!(plan.degraded(), 1);
+    assert_eq!(plan.returning.len(), 1);
+    assert_eq!(plan.returning[0].0, 1);
+    assert!(plan.returning[0].1.by_bitmap);
+}
+
+#[test]
+fn unclean_and_degraded_needs_force_or_a_log() {
+    let mut given = candidates("raid5-bitmap-unclean");
+    given.remove(2);
+    let error = plan(given.clone(), false).unwrap_err().to_string();
+    assert!(error.contains("not stopped cleanly") && error.contains("force"), "{error}");
+    let forced = plan(given, true).unwrap();
+    assert_eq!(forced.consistency, Consistency::Clean);
+    assert_eq!(forced.warnings.len(), 1);
+
+    let mut given = candidates("raid5-ppl-unclean");
+    given.remove(2);
+    assert_eq!(plan(given, false).unwrap().consistency, Consistency::Ppl);
+    // Copies are as good as each other.
+    let mut given = candidates("raid1");
+    for candidate in &mut given {
+        candidate.superblock.resynced = 4096;
+    }
+    given.pop();
+    assert_eq!(plan(given, false).unwrap().consistency, Consistency::Resync { from: 4096 });
+}
+
+#[test]
+fn force_takes_the_freshest_that_lag_behind() {
+    let mut given = candidates("raid5-numbered");
+    given[0].superblock.events -= 7;
+    given[3].superblock.events -= 5;
+    let error = plan(given.clone(), false).unwrap_err().to_string();
+    assert!(error.contains("by force") && error.contains("role 0, 3"), "{error}");
+    let forced = plan(given, true).unwrap();
+    assert_eq!(forced.degraded(), 1);
+    assert!(forced.places[3].member.is_some() && forced.places[0].member.is_none());
+    assert_eq!(forced.left_out.len(), 1);
+}
+
+#[test]
+fn recovering_members_spares_and_replacements_have_their_places() {
+    let mut given = candidates("raid6");
+    given[1].superblock.recovery = Some(Recovery { done: 4096, by_bitmap: false });
+    let spare = |like: &Superblock, number: u32| {
+        let mut superblock = crate::create::new_member(like, number, 8 << 20, "spare").unwrap();
+        let device = blank(&mut superblock);
+        Candidate::read(device).unwrap()
+    };
+    let like = given[0].superblock.clone();
+    given.push(spare(&like, 7));
+    let mut replacement = spare(&like, 8);
+    replacement.superblock.is_replacement = true;
+    replacement.superblock.recovery = Some(Recovery { done: 0, by_bitmap: false });
+    for candidate in given.iter_mut().chain([&mut replacement]) {
+        candidate.superblock.set_role(8, DeviceRole::Active(3), "member").unwrap();
+    }
+    given.push(replacement);
+
+    let made = plan(given.clone(), false).unwrap();
+    assert_eq!(made.degraded(), 1);
+    assert_eq!(made.places[1].member.as_ref().unwrap().recovered, 4096);
+    assert_eq!(made.spares.len(), 1);
+    assert_eq!(made.places[3].replacement.as_ref().unwrap().superblock.number, 8);
+
+    // The one that was being replaced is gone, and all was copied.
+    given.remove(3);
+    given.last_mut().unwrap().superblock.recovery = None;
+    let made = plan(given, false).unwrap();
+    assert_eq!(made.places[3].member.as_ref().unwrap().superblock.number, 8);
+    assert!(made.places[3].replacement.is_none());
+
+    let error = plan(vec![spare(&like, 7)], false).unwrap_err().to_string();
+    assert!(error.contains("are spares"), "{error}");
+}
+
+#[test]
+fn halves_that_went_on_without_each_other_do_not_mix() {
+    let mut given = candidates("raid1");
+    let numbers = [given[0].superblock.number, given[1].superblock.number];
+    given[0].superblock.set_role(numbers[1], DeviceRole::Faulty, "member").unwrap();
+    given[1].superblock.set_role(numbers[0], DeviceRole::Faulty, "member").unwrap();
+    let plan = plan(given, false).unwrap();
+    assert_eq!(plan.degraded(), 1);
+    assert_eq!(plan.left_out[0].reason, LeftOutReason::Split);
+}
+
+#[test]
+fn a_read_only_device_can_be_planned_with() {
+    let device = |member| -> Device {
+        Arc::new(MemoryDevice::from_bytes(fixtures::bytes("raid1", member), Access::ReadOnly))
+    };
+    let given = (0..2).map(|member| Candidate::read(device(member)).unwrap()).collect();
+    assert_eq!(plan(given, false).unwrap().degraded(), 0);
+}

@@ -1,0 +1,117 @@
+//! Writing to all copies.
+//!
+//! A member that is being rebuilt is written like any other, beyond its mark too, so that it need not be known where
+//! the rebuilding is just now; replacements as well. A member that answers with an error has failed. The write has
+//! succeeded when the array can do without all who failed: then somebody in sync has taken each byte, since those who
+//! are left have taken all of theirs.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use undercroft_block::{self as block, Request};
+
+use super::{Mirrored, no_copy_left};
+use crate::Result;
+use crate::fan_out::at_once;
+use crate::layout::Copy;
+use crate::level::batch::{Batches, Task};
+use crate::member::{Lineup, Member, Role};
+
+/// A write within one run, to one member.
+struct ToOne<'m> {
+    role: Role,
+    member: &'m Arc<Member>,
+    member_offset: u64,
+    outcome: block::Result<()>,
+}
+
+impl Mirrored {
+    /// Writes a range within one run to all copies; the caller has taken it.
+    pub(super) fn write_run(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let len = data.len() as u64;
+        let lineup = self.shared.lineup();
+        let mut tasks = Vec::with_capacity(self.map.copies() + 1);
+        let is_kept = self.each_target(&lineup, offset, len, |copy, member| {
+            tasks.push(ToOne { role: copy.role, member, member_offset: copy.member_offset, outcome: Ok(()) });
+        });
+        if !is_kept {
+            return Err(no_copy_left(offset, len));
+        }
+        at_once(
+            &mut tasks,
+            |task| (&task.member.transfer_pace, len),
+            |task| task.outcome = task.member.write_at(task.member_offset, data),
+        );
+        for task in &tasks {
+            let range = task.member_offset..task.member_offset + len;
+            self.settle_write(task.role, task.member, [range], &task.outcome)?;
+        }
+        Ok(())
+    }
+
+    /// Writes ranges that may span runs to all copies; the caller has taken them.
+    pub(super) fn write_many<'r>(&self, writes: impl Iterator<Item = (u64, &'r [u8])>) -> Result<()> {
+        let lineup = self.shared.lineup();
+        let mut batches = Batches::default();
+        for (mut offset, mut data) in writes {
+            while !data.is_empty() {
+                let len = self.map.run_bytes(offset).min(data.len() as u64);
+                let (piece, rest) = data.split_at(len as usize);
+                let is_kept = self.each_target(&lineup, offset, len, |copy, member| {
+                    let request = Request::Write { offset: copy.member_offset, data: piece };
+                    batches.push(copy.role, member, offset, request);
+                });
+                if !is_kept {
+                    return Err(no_copy_left(offset, len));
+                }
+                (offset, data) = (offset + len, rest);
+            }
+        }
+        for task in batches.run() {
+            self.settle_task(&task)?;
+        }
+        Ok(())
+    }
+
+    /// Names everybody who has to write a range within one run, and tells whether anybody who may be read is among
+    /// them.
+    fn each_target<'m>(
+        &self,
+        lineup: &'m Lineup,
+        offset: u64,
+        len: u64,
+        mut target: impl FnMut(Copy, &'m Arc<Member>),
+    ) -> bool {
+        let mut is_kept = false;
+        for number in 0..self.map.copies() {
+            let copy = self.map.copy(offset, number);
+            is_kept |= lineup.readable(copy.role, copy.member_offset, len).is_some();
+            let place = [lineup.member(copy.role), lineup.replacement(copy.role)];
+            place.into_iter().flatten().for_each(|member| target(copy, member));
+        }
+        is_kept
+    }
+
+    /// What follows from how a member took its part of a batch of writes.
+    pub(super) fn settle_task(&self, task: &Task<'_, '_>) -> Result<()> {
+        self.settle_write(task.role, task.member, task.member_ranges(), &task.outcome)
+    }
+
+    fn settle_write(
+        &self,
+        role: Role,
+        member: &Arc<Member>,
+        ranges: impl IntoIterator<Item = Range<u64>>,
+        outcome: &block::Result<()>,
+    ) -> Result<()> {
+        if let Err(cause) = outcome {
+            return self.give_up(role, member, cause);
+        }
+        for range in ranges {
+            if self.shared.recorder.has_bad_blocks(member, range.clone()) {
+                self.shared.recorder.bad_blocks_written(member, range);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! Linux software RAID ("md") in user space: an [`Array`] is a block device made of block devices.
+//!
+//! Array affairs are kept apart from level arithmetic. What an array is ([`Geometry`]), who takes part in it and how
+//! far each may be believed (`member`), and what is told to the superblocks (`recorder`) know nothing of levels; a
+//! level (`level`) knows nothing of superblocks.
+//!
+//! All offsets and lengths are in bytes; sectors of 512 bytes appear in on-disk structures only.
+
+mod array;
+mod assemble;
+mod bad_blocks;
+mod bitmap;
+mod create;
+mod error;
+mod examine;
+mod fan_out;
+#[cfg(test)]
+mod fixtures;
+mod gate;
+mod geometry;
+#[cfg_attr(not(test), expect(dead_code, reason = "what tells of devices without starting them is under way"))]
+mod layout;
+mod level;
+mod member;
+pub mod parity;
+mod ppl;
+mod recorder;
+mod redundancy;
+mod stripe;
+mod superblock;
+
+pub use array::{
+    Action, Array, ArrayOptions, BitmapStatus, ConsistencyPolicy, Duty, Finished, MemberStatus, Progress,
+    Status,
+};
+pub use assemble::LeftOutReason;
+pub use create::{CreateOptions, create_array};
+pub use error::{Error, Result};
+pub use examine::{Examined, ExaminedBadBlocks, ExaminedBitmap, examine};
+pub use geometry::{Geometry, Layout, Level, ParityLayout, Raid10Copies};
+pub use level::Counters;
+pub use stripe::StripeWake;
+pub use superblock::{DeviceRole, Timestamp, Version};

@@ -1,0 +1,28 @@
+//! What the levels tell to whoever keeps the array's state on the members.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::Result;
+use crate::member::{Lineup, Member};
+
+/// Keeps on the members what must be known after a crash. Implemented by the array over its superblocks, and by tests.
+pub(crate) trait Recorder: Send + Sync + fmt::Debug {
+    /// A member was left out: `lineup` is the array without it. Returns when that is durable on all members that are
+    /// left, before which no write that the failed member missed may be answered.
+    ///
+    /// # Errors
+    /// When it cannot be recorded: the array must not take writes any more.
+    fn member_failed(&self, failed: &Member, lineup: &Lineup) -> Result<()>;
+
+    /// Blocks of the member's data area cannot be read and could not be rewritten. Returns whether they were
+    /// recorded; if not (no list, or no room), the member has to be failed.
+    fn bad_blocks_found(&self, member: &Member, range: Range<u64>) -> Result<bool>;
+
+    /// Blocks of the member's data area were written and hold what they should.
+    fn bad_blocks_written(&self, member: &Member, range: Range<u64>);
+
+    /// Whether any byte of the range is on the member's list of bad blocks. Costs next to nothing where the list is
+    /// empty.
+    fn has_bad_blocks(&self, member: &Member, range: Range<u64>) -> bool;
+}

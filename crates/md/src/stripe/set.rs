@@ -1,0 +1,289 @@
+//! The slots of the stripe cache, in sets: which stripe is in memory, who owns it, who waits for one.
+//!
+//! A stripe belongs to the set that its number hashes to. Each set has a lock, slots, and a queue of its own; two
+//! threads meet only when their stripes are in the same set. This module knows nothing of what a slot holds.
+//!
+//! States of a slot:
+//!
+//! | state | in the table | content | counted as available |
+//! | --- | --- | --- | --- |
+//! | free | no | in the slot, says nothing | yes |
+//! | idle | yes | in the slot, holds what the stripe's owner left | yes, the oldest is taken for another stripe |
+//! | owned | yes | with the [`Owner`]; or in the slot, on its way to the next owner | no |
+//!
+//! That there is one owner at a time is a matter of moving the content out of the slot. Who wants a stripe that is
+//! owned stands in line on its slot ([`Ticket`]); an owner that finds a line when it is done carries out the work that
+//! was handed over by those in it, or gives the stripe to the first.
+//!
+//! Who finds nothing available waits in the set's queue. There are two ways to wake ([`StripeWake`]). `One`: each
+//! waiter in the queue is exclusive, and under the lock three numbers are kept: slots available, threads asleep, and
+//! wake-ups on their way (`woken`: sent and not yet arrived). Whenever the lock is given up,
+//!
+//! > available ≤ woken, or asleep = woken,
+//!
+//! so no slot lies idle while a thread sleeps for it, and never are more wake-ups on their way than there are slots. A
+//! woken thread that joins a stripe already in memory leaves the slot over; then the same rule wakes the next.
+//! Newcomers do not queue behind sleepers, since that would turn each release into a switch of threads; but what has been
+//! woken in vain a few times has a slot kept for it. `All` is the plain form: one set, whose waiters all sleep
+//! until a quarter of the slots is available, are then woken together, and fight.
+//!
+//! Locks: a set's `STRIPE`; under it none. All wake-ups are sent after it is given up.
+
+use std::ops::{Deref, DerefMut};
+
+use undercroft_sync::{Mutex, WaitQueue, order};
+
+use super::StripeWake;
+use super::slots::{Content, Counts, Found, HandedOver, Offer, SlotIndex, State, Visit, Wakes, take_work};
+use super::ticket::{News, Ticket};
+
+/// As many sets as there may be; fewer where there are few slots.
+const MAX_SETS: usize = 8;
+/// So many slots a set should have: a set of one would make strangers wait for each other.
+const SLOTS_PER_SET: usize = 4;
+/// An owner carries out the work of others so many times before it gives the stripe away.
+const ROUNDS: u32 = 4;
+
+/// See the module's description.
+pub(super) struct Sets<C: Content> {
+    sets: Box<[Set<C>]>,
+    /// Number of sets is 2 to this power.
+    bits: u32,
+}
+
+/// Aligned so that no two sets share a line of the processors' caches, nor a pair that is fetched together.
+#[repr(align(128))]
+struct Set<C: Content> {
+    state: Mutex<State<C>>,
+    sleepers: WaitQueue,
+}
+
+/// What a thread gets that asks for a stripe.
+pub(super) enum Entry<'a, C: Content> {
+    /// The stripe.
+    Owner(Owner<'a, C>),
+    /// The answer to its work, which another thread did.
+    Done(C::Answer),
+}
+
+/// A stripe in memory and the right to work on it. Given back by [`release`](Self::release); if dropped, its content
+/// is forgotten.
+pub(super) struct Owner<'a, C: Content> {
+    set: &'a Set<C>,
+    slot: SlotIndex,
+    /// Here until given back.
+    content: Option<C>,
+    rounds: u32,
+}
+
+/// What an owner may not leave behind.
+pub(super) enum Released<'a, C: Content> {
+    /// Nothing.
+    Gone,
+    /// There is work from others; the stripe stays with its owner until that is done.
+    More(Owner<'a, C>, Vec<HandedOver<C>>),
+}
+
+impl<C: Content> Sets<C> {
+    /// As many slots as there are contents, at least 1.
+    pub(super) fn new(contents: Vec<C>, wake: StripeWake) -> Self {
+        assert!(!contents.is_empty(), "a stripe cache has at least one slot");
+        let most = match wake {
+            StripeWake::One => (contents.len() / SLOTS_PER_SET).clamp(1, MAX_SETS),
+            StripeWake::All => 1,
+        };
+        let bits = most.ilog2();
+        let count = 1 << bits;
+        let mut shares: Vec<Vec<C>> = (0..count).map(|_| Vec::new()).collect();
+        for (index, content) in contents.into_iter().enumerate() {
+            shares[index % count].push(content);
+        }
+        Self { sets: shares.into_iter().map(|share| Set::new(share, wake)).collect(), bits }
+    }
+
+    fn set(&self, stripe: u64) -> &Set<C> {
+        // Fibonacci hashing: neighbours go to different sets, and so do stripes at any regular distance.
+        let hash = stripe.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.sets[hash.checked_shr(u64::BITS - self.bits).unwrap_or(0) as usize]
+    }
+
+    /// Waits until the stripe is the caller's own, or until another thread has done the work that `hand_over` makes.
+    /// That is called only if the stripe is owned; if it makes nothing, the caller wants the stripe itself.
+    pub(super) fn enter(&self, stripe: u64, hand_over: impl Fn() -> Option<C::Work>) -> Entry<'_, C> {
+        let set = self.set(stripe);
+        let mut offer = None;
+        loop {
+            match set.look_until_found(stripe, &mut offer) {
+                Found::Taken(slot, content) => {
+                    return Entry::Owner(Owner { set, slot, content: Some(content), rounds: 0 });
+                }
+                Found::InLine(slot) => {
+                    let (ticket, _) = offer.expect("nobody stands in line without a ticket");
+                    return match ticket.wait() {
+                        News::Turn => Entry::Owner(set.turn(slot)),
+                        News::Done(answer) => Entry::Done(answer),
+                        News::None => unreachable!("a ticket's wait ends with news"),
+                    };
+                }
+                Found::NeedsTicket => offer = Some((Ticket::new(), hand_over())),
+                Found::Nothing => unreachable!("the wait goes on while nothing is found"),
+            }
+        }
+    }
+
+    /// Waits until the stripe is the caller's own.
+    pub(super) fn own(&self, stripe: u64) -> Owner<'_, C> {
+        match self.enter(stripe, || None) {
+            Entry::Owner(owner) => owner,
+            Entry::Done(_) => unreachable!("no work was handed over"),
+        }
+    }
+
+    /// What happened, and what owners counted.
+    pub(super) fn counts(&self) -> (Counts, C::Tally)
+    where
+        C::Tally: Copy,
+    {
+        let (mut sum, mut tally) = (Counts::default(), C::Tally::default());
+        for set in &self.sets {
+            let (counts, counted) = {
+                let state = set.state.lock();
+                (state.counts, state.tally)
+            };
+            tally += counted;
+            sum.released += counts.released;
+            sum.wakeups += counts.wakeups;
+            sum.vain_wakeups += counts.vain_wakeups;
+            sum.sleeps += counts.sleeps;
+            sum.given += counts.given;
+            sum.gathered += counts.gathered;
+            sum.hits += counts.hits;
+            sum.misses += counts.misses;
+        }
+        (sum, tally)
+    }
+
+    /// Everything was given back and nobody waits.
+    #[cfg(test)]
+    pub(super) fn assert_quiet(&self) {
+        for set in &self.sets {
+            set.state.lock().assert_quiet();
+            assert_eq!(set.sleepers.waiting(), 0);
+        }
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.sets.iter().map(|set| set.state.lock().slots.len()).sum()
+    }
+
+    pub(super) fn set_count(&self) -> usize {
+        self.sets.len()
+    }
+}
+
+impl<C: Content> Set<C> {
+    fn new(contents: Vec<C>, wake: StripeWake) -> Self {
+        let state = State::new(contents, wake);
+        Self { state: Mutex::new(&order::STRIPE, state), sleepers: WaitQueue::new() }
+    }
+
+    /// Looks, and sleeps while nothing is available.
+    fn look_until_found(&self, stripe: u64, offer: &mut Option<Offer<C>>) -> Found<C> {
+        let mut found = Found::Nothing;
+        let mut visit = Visit::default();
+        self.sleepers.wait_exclusive(|| {
+            let mut state = self.state.lock();
+            visit.begin(&mut state);
+            found = state.look(stripe, offer, &visit);
+            let satisfied = !matches!(found, Found::Nothing);
+            visit.end(&mut state, satisfied);
+            let wakes = state.due_wakes();
+            drop(state);
+            self.send(wakes);
+            satisfied
+        });
+        found
+    }
+
+    /// Takes a stripe that its last owner has left for us.
+    fn turn(&self, slot: SlotIndex) -> Owner<'_, C> {
+        let content = self.state.lock().slots[slot as usize].content.take();
+        assert!(content.is_some(), "a stripe given away lies in its slot");
+        Owner { set: self, slot, content, rounds: 0 }
+    }
+
+    fn send(&self, wakes: Wakes) {
+        match wakes {
+            Wakes::Some(count) => (0..count).for_each(|_| self.sleepers.wake_one()),
+            Wakes::All => self.sleepers.wake_all(),
+        }
+    }
+}
+
+impl<'a, C: Content> Owner<'a, C> {
+    /// Gives the stripe back, remembered in memory if `keep`. If others have handed work over in the meantime, and it
+    /// is not some other thread's turn, the stripe stays and the work has to be done.
+    pub(super) fn release(mut self, keep: bool) -> Released<'a, C> {
+        let handed = self.leave(keep, self.rounds < ROUNDS);
+        if handed.is_empty() {
+            return Released::Gone;
+        }
+        self.rounds += 1;
+        Released::More(self, handed)
+    }
+
+    /// Leaves the stripe, unless there is work and the owner `may_stay`.
+    fn leave(&mut self, keep: bool, may_stay: bool) -> Vec<HandedOver<C>> {
+        let Some(mut content) = self.content.take() else {
+            return Vec::new();
+        };
+        if !keep {
+            content.forget();
+        }
+        let tally = content.take_tally();
+        let mut state = self.set.state.lock();
+        state.tally += tally;
+        let slot = &mut state.slots[self.slot as usize];
+        let Some(first) = slot.line.front() else {
+            slot.content = Some(content);
+            state.make_available(self.slot, keep);
+            let wakes = state.due_wakes();
+            drop(state);
+            self.set.send(wakes);
+            return Vec::new();
+        };
+        if may_stay && first.work.is_some() {
+            self.content = Some(content);
+            let handed = take_work(&mut slot.line);
+            state.counts.gathered += handed.len() as u64;
+            return handed;
+        }
+        slot.content = Some(content);
+        let next = slot.line.pop_front();
+        state.counts.given += 1;
+        drop(state);
+        if let Some(next) = next {
+            next.ticket.tell(News::Turn);
+        }
+        Vec::new()
+    }
+}
+
+impl<C: Content> Drop for Owner<'_, C> {
+    fn drop(&mut self) {
+        self.leave(false, false);
+    }
+}
+
+impl<C: Content> Deref for Owner<'_, C> {
+    type Target = C;
+    fn deref(&self) -> &C {
+        self.content.as_ref().expect("the content is with the owner until it is given back")
+    }
+}
+
+impl<C: Content> DerefMut for Owner<'_, C> {
+    fn deref_mut(&mut self) -> &mut C {
+        self.content.as_mut().expect("the content is with the owner until it is given back")
+    }
+}

@@ -1,0 +1,310 @@
+//! The power goes at any moment: what was flushed is there after the next start, and the redundancy is right again.
+//!
+//! Fault model: all members lose power at once. Of each, what a flush has promised survives, and of the rest any subset
+//! of sectors. What was written but not flushed may be old or new, byte by byte; nothing else may differ. Where a member
+//! was lost before, a partial parity log has to see to that. What it cannot promise, here as in Linux: blocks of 4 KiB
+//! of the lost member that were being written, since all that is left of them is the parity.
+//!
+//! `UNDERCROFT_MD_CRASHES` says how many moments are tried of each run, `UNDERCROFT_MD_SEED` with what the first run
+//! begins.
+
+use std::sync::Arc;
+
+use undercroft_block::testing::{Recorder, Recording};
+use undercroft_block::{Access, BlockDevice, Device, MemoryDevice, Result};
+use undercroft_md::{Array, ArrayOptions, CreateOptions, Level};
+use undercroft_sync::{Mutex, order};
+
+use super::support::{LONG, check, create, fill, modest, pattern, read_all, small};
+
+const DATA: u64 = 64 << 10;
+/// As `small` makes them.
+const CHUNK: usize = 8192;
+const WRITES: u64 = 40;
+
+fn number_from(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Pseudorandom numbers that a seed repeats.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (bits ^ bits >> 31) % bound
+    }
+}
+
+/// The order of events over all members: the member of each.
+type Order = Arc<Mutex<Vec<usize>>>;
+
+/// A member whose events are also put into the common order.
+#[derive(Debug)]
+struct Tap {
+    member: usize,
+    recorder: Arc<Recorder>,
+    order: Order,
+}
+
+impl Tap {
+    fn change(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut order = self.order.lock();
+        change()?;
+        order.push(self.member);
+        Ok(())
+    }
+}
+
+impl BlockDevice for Tap {
+    fn name(&self) -> String {
+        format!("member {}", self.member)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.recorder.size_bytes()
+    }
+
+    fn access(&self) -> Access {
+        Access::ReadWrite
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.recorder.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.change(|| self.recorder.write_at(offset, data))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.change(|| self.recorder.flush())
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> Result<()> {
+        self.change(|| self.recorder.write_zeroes(offset, len))
+    }
+}
+
+/// A write, or a flush, and when it began and ended in the common order.
+struct Step {
+    write: Option<(usize, Vec<u8>)>,
+    begun: usize,
+    ended: usize,
+}
+
+/// What was done to an array, with all that is needed to go back to any moment of it.
+struct Run {
+    seed: u64,
+    /// The content that the members began with.
+    before: Vec<u8>,
+    steps: Vec<Step>,
+    order: Vec<usize>,
+    recordings: Vec<Recording>,
+    /// Left the array before the first step.
+    lost: Option<usize>,
+    has_parity: bool,
+}
+
+impl Run {
+    fn new(new: &CreateOptions, members: usize, lost: Option<usize>, seed: u64) -> Self {
+        let data_offset = new.data_offset.unwrap_or(0);
+        let base: Vec<Device> =
+            (0..members).map(|_| Arc::new(MemoryDevice::new(data_offset + DATA)) as Device).collect();
+        let array = create(&base, new);
+        let before = fill(&array, seed);
+        array.flush().unwrap();
+        if let Some(lost) = lost {
+            array.fail(lost as u32).unwrap();
+        }
+        array.close().unwrap();
+        drop(array);
+
+        let order: Order = Arc::new(Mutex::new(&order::DEVICE_STACK, Vec::new()));
+        let recorders: Vec<_> = base.into_iter().map(|base| Arc::new(Recorder::new(base))).collect();
+        let taps: Vec<Device> = recorders
+            .iter()
+            .enumerate()
+            .filter(|(member, _)| Some(*member) != lost)
+            .map(|(member, recorder)| {
+                let tap = Tap { member, recorder: Arc::clone(recorder), order: Arc::clone(&order) };
+                Arc::new(tap) as Device
+            })
+            .collect();
+        let array = super::support::open(&taps);
+        let (mut random, mut steps) = (Random(seed), Vec::new());
+        let size = array.size_bytes();
+        for number in 0..WRITES {
+            let begun = order.lock().len();
+            let write = if random.below(5) == 0 {
+                array.flush().unwrap();
+                None
+            } else {
+                // Mostly small ones, in few places, so that they meet.
+                let len =
+                    if random.below(4) == 0 { 1 + random.below(size / 2) } else { 1 + random.below(6000) };
+                let offset = random.below(size - len + 1);
+                let data = pattern(seed ^ number << 32, len as usize);
+                array.write_at(offset, &data).unwrap();
+                Some((offset as usize, data))
+            };
+            steps.push(Step { write, begun, ended: order.lock().len() });
+            if random.below(16) == 0 {
+                // Long enough to be marked clean.
+                while array.status().is_active {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        array.close().unwrap();
+        drop(array);
+        let recordings = recorders.iter().map(|recorder| recorder.recording()).collect();
+        let order = order.lock().clone();
+        Self { seed, before, steps, order, recordings, lost, has_parity: new.level == Level::Raid5 }
+    }
+
+    /// The members, but for the lost one, as a crash after so many events leaves them.
+    fn crash(&self, events: usize, seed: u64) -> Vec<Device> {
+        let mut devices = Vec::new();
+        for (member, recording) in self.recordings.iter().enumerate() {
+            if Some(member) != self.lost {
+                let count = self.order[..events].iter().filter(|&&other| other == member).count();
+                devices.push(recording.crash(count, seed.wrapping_add(member as u64)).unwrap().0);
+            }
+        }
+        devices
+    }
+
+    /// Whether a byte belongs to the lost member and its block was being written.
+    fn may_be_lost(&self, at: usize, possible: &[&(usize, Vec<u8>)]) -> bool {
+        let (Some(lost), members) = (self.lost, self.recordings.len()) else { return false };
+        let chunk = at / CHUNK;
+        let (row, index) = (chunk / (members - 1), chunk % (members - 1));
+        // Left-symmetric: data goes on behind the parity.
+        let parity = members - 1 - row % members;
+        let block = at / 4096 * 4096..(at / 4096 + 1) * 4096;
+        self.has_parity
+            && (parity + 1 + index) % members == lost
+            && possible.iter().any(|(offset, data)| *offset < block.end && offset + data.len() > block.start)
+    }
+
+    /// Panics if `found` cannot have come of a crash after so many events.
+    fn check_content(&self, found: &[u8], events: usize, what: &str) {
+        // What the last flush has promised, then what may have come over it.
+        let is_flushed = |step: &Step| step.write.is_none() && step.ended <= events;
+        let flushed = self.steps.iter().rposition(is_flushed).map_or(0, |at| at + 1);
+        let mut certain = self.before.clone();
+        for (offset, data) in self.steps[..flushed].iter().filter_map(|step| step.write.as_ref()) {
+            certain[*offset..*offset + data.len()].copy_from_slice(data);
+        }
+        let possible: Vec<_> = self.steps[flushed..]
+            .iter()
+            .filter(|step| step.begun < events)
+            .filter_map(|step| step.write.as_ref())
+            .collect();
+        for at in 0..found.len() {
+            let is_possible = self.may_be_lost(at, &possible)
+                || found[at] == certain[at]
+                || possible.iter().any(|(offset, data)| {
+                    at.checked_sub(*offset).and_then(|at| data.get(at)).is_some_and(|byte| *byte == found[at])
+                });
+            assert!(
+                is_possible,
+                "{what}: byte {at} is {:#04x}, was {:#04x} when flushed",
+                found[at], certain[at]
+            );
+        }
+    }
+
+    /// Tries some of the moments.
+    fn try_crashes(&self, name: &str, options: ArrayOptions) {
+        let mut random = Random(self.seed ^ 0xc4a5);
+        for _ in 0..number_from("UNDERCROFT_MD_CRASHES", 25) {
+            let events = random.below(self.order.len() as u64 + 1) as usize;
+            let seed = random.below(u64::MAX);
+            let what = format!(
+                "{name}, run {}, crash {seed} after {events} of {} events",
+                self.seed,
+                self.order.len()
+            );
+            let devices = self.crash(events, seed);
+            let array =
+                Array::open(devices.clone(), options).unwrap_or_else(|error| panic!("{what}: {error}"));
+            // Before and after the redundancy is made right.
+            let found = read_all(&array);
+            self.check_content(&found, events, &what);
+            assert!(array.wait_for_sync(LONG), "{what}");
+            assert!(read_all(&array) == found, "{what}: background work changed the data");
+            if self.lost.is_none() {
+                assert_eq!(check(&array), 0, "{what}");
+            }
+            array.close().unwrap();
+            drop(array);
+            let again = Array::open(devices, options).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(!again.status().needs_resync, "{what}");
+            assert!(read_all(&again) == found, "{what}: the next start changed the data");
+        }
+    }
+}
+
+fn crashes(name: &str, new: &CreateOptions, members: usize, lost: Option<usize>) {
+    let run = Run::new(new, members, lost, number_from("UNDERCROFT_MD_SEED", 1));
+    run.try_crashes(name, modest());
+}
+
+#[test]
+fn mirrors_survive_crashes() {
+    crashes("RAID1", &small(Level::Raid1), 2, None);
+    crashes("RAID10", &small(Level::Raid10), 4, None);
+}
+
+#[test]
+fn arrays_of_parity_survive_crashes() {
+    crashes("RAID4", &small(Level::Raid4), 3, None);
+    crashes("RAID5", &small(Level::Raid5), 4, None);
+    crashes("RAID6", &small(Level::Raid6), 5, None);
+}
+
+#[test]
+fn arrays_with_a_bitmap_survive_crashes() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid10, 4)] {
+        let new = CreateOptions { bitmap: true, bitmap_chunk_bytes: Some(8192), ..small(level) };
+        crashes("with a bitmap", &new, members, None);
+    }
+}
+
+fn with_log() -> CreateOptions {
+    CreateOptions { ppl: true, data_offset: Some(2 << 20), ..small(Level::Raid5) }
+}
+
+#[test]
+fn arrays_with_a_partial_parity_log_survive_crashes() {
+    crashes("with a log", &with_log(), 4, None);
+}
+
+#[test]
+fn a_partial_parity_log_keeps_what_was_not_written_when_a_member_is_missing_too() {
+    for lost in 0..4 {
+        crashes("degraded, with a log", &with_log(), 4, Some(lost));
+    }
+}
+
+#[test]
+fn mirrors_survive_crashes_without_a_member() {
+    crashes("RAID1 degraded", &small(Level::Raid1), 3, Some(1));
+}
+
+#[test]
+fn parity_without_a_log_is_not_believed_after_a_crash_without_a_member() {
+    let run = Run::new(&small(Level::Raid5), 4, Some(2), 1);
+    let middle = run.order.len() / 2;
+    let devices = run.crash(middle, 5);
+    let refused = Array::open(devices.clone(), modest()).unwrap_err().to_string();
+    assert!(refused.contains("force"), "{refused}");
+    let forced = Array::open(devices, ArrayOptions { force: true, ..modest() }).unwrap();
+    assert!(!forced.status().warnings.is_empty());
+}

@@ -1,0 +1,262 @@
+//! Devices come and go, and background work is driven.
+
+use std::num::NonZeroU64;
+
+use undercroft_block::BlockDevice as _;
+use undercroft_md::{Action, Array, ArrayOptions, CreateOptions, Duty, Level, MemberStatus};
+
+use super::support::{
+    LONG, assert_same, blank, check, create, fill, open, open_degraded, pattern, read_all, small,
+};
+
+const DATA: u64 = 256 << 10;
+
+#[test]
+fn a_new_array_is_made_consistent_in_the_background() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 4), (Level::Raid10, 4)] {
+        let devices = blank(members, DATA);
+        for (device, seed) in devices.iter().zip(0..) {
+            device.write_at(0, &pattern(seed, device.size_bytes() as usize)).unwrap();
+        }
+        let new = CreateOptions { assume_clean: false, ..small(level) };
+        let array = create(&devices, &new);
+        assert!(array.wait_for_sync(LONG));
+        let status = array.status();
+        assert!(!status.needs_resync, "{level:?}");
+        assert_eq!(status.finished.unwrap().action, Action::Resync);
+        assert_eq!(check(&array), 0, "{level:?}");
+        array.close().unwrap();
+        assert!(!open(&devices).status().needs_resync, "{level:?}");
+    }
+}
+
+#[test]
+fn a_check_finds_what_differs_and_a_repair_makes_it_right() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5), (Level::Raid10, 4)] {
+        let devices = blank(members, DATA);
+        let array = create(&devices, &small(level));
+        fill(&array, 1);
+        array.flush().unwrap();
+        assert_eq!(check(&array), 0, "{level:?}");
+        let at = super::support::DATA_OFFSET + 40_000;
+        let mut byte = [0];
+        devices[1].read_at(at, &mut byte).unwrap();
+        devices[1].write_at(at, &[!byte[0]]).unwrap();
+        assert!(check(&array) > 0, "{level:?}");
+        array.repair().unwrap();
+        assert!(array.wait_for_sync(LONG));
+        assert_eq!(check(&array), 0, "{level:?}");
+    }
+}
+
+#[test]
+fn a_removed_member_comes_back_by_the_bitmap_alone() {
+    let devices = blank(4, DATA);
+    let new = CreateOptions { bitmap: true, bitmap_chunk_bytes: Some(16384), ..small(Level::Raid5) };
+    let array = create(&devices, &new);
+    let mut content = fill(&array, 1);
+    array.flush().unwrap();
+    array.close().unwrap();
+
+    let array = open(&devices);
+    array.fail(2).unwrap();
+    array.remove(2).unwrap();
+    content[70_000..75_000].copy_from_slice(&pattern(9, 5000));
+    array.write_at(70_000, &content[70_000..75_000]).unwrap();
+    array.flush().unwrap();
+    // What the bitmap does not name must not be touched: it is spoilt here, and stays so.
+    let spoilt = super::support::DATA_OFFSET + DATA - 4096;
+    devices[2].write_at(spoilt, &[0x5a; 16]).unwrap();
+    assert_eq!(array.re_add(devices[2].clone()).unwrap(), 2);
+    assert!(array.wait_for_sync(LONG));
+    assert_eq!(array.status().degraded, 0);
+    let mut kept = [0; 16];
+    devices[2].read_at(spoilt, &mut kept).unwrap();
+    assert_eq!(kept, [0x5a; 16]);
+    assert!(check(&array) > 0, "the spoilt bytes");
+    array.repair().unwrap();
+    assert!(array.wait_for_sync(LONG));
+}
+
+#[test]
+fn a_member_comes_back_whole_after_it_missed_writes() {
+    for level in [Level::Raid1, Level::Raid5, Level::Raid10] {
+        let devices = blank(4, DATA);
+        let new = CreateOptions { bitmap: true, bitmap_chunk_bytes: Some(16384), ..small(level) };
+        let array = create(&devices, &new);
+        let mut content = fill(&array, 1);
+        array.close().unwrap();
+        let array = open_degraded(&devices[1..]);
+        for at in [0, 30_000, 100_000, 200_000] {
+            content[at..at + 700].copy_from_slice(&pattern(at as u64, 700));
+            array.write_at(at as u64, &content[at..at + 700]).unwrap();
+        }
+        array.close().unwrap();
+        let array = open_degraded(&devices[1..]);
+        array.re_add(devices[0].clone()).unwrap();
+        assert!(array.wait_for_sync(LONG));
+        assert_eq!((array.status().degraded, check(&array)), (0, 0), "{level:?}");
+        assert_same(&read_all(&array), &content);
+        array.close().unwrap();
+        assert_same(&read_all(&open(&devices)), &content);
+    }
+}
+
+#[test]
+fn a_member_without_a_bitmap_is_added_as_a_new_one() {
+    let devices = blank(4, DATA);
+    let array = create(&devices, &small(Level::Raid5));
+    let content = fill(&array, 1);
+    array.fail(1).unwrap();
+    assert!(array.re_add(devices[1].clone()).unwrap_err().to_string().contains("no write-intent bitmap"));
+    array.remove(1).unwrap();
+    let number = array.add(devices[1].clone()).unwrap();
+    assert_eq!(number, 4);
+    assert!(array.wait_for_sync(LONG));
+    let status = array.status();
+    assert_eq!(status.degraded, 0);
+    assert!(status.members.iter().any(|member| member.number == 4 && member.duty == Duty::Active(1)));
+    assert_eq!(check(&array), 0);
+    array.close().unwrap();
+    assert_same(&read_all(&open(&devices)), &content);
+}
+
+#[test]
+fn a_member_is_replaced_while_it_stays() {
+    for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid10, 4)] {
+        let mut devices = blank(members + 1, DATA);
+        let array = create(&devices[..members], &small(level));
+        let mut content = fill(&array, 1);
+        let number = array.add(devices[members].clone()).unwrap();
+        assert!(array.wait_for_sync(LONG), "a spare has nothing to do");
+        array.pause_sync(true);
+        assert_eq!(array.replace(1).unwrap(), number);
+        content[9000..30_000].copy_from_slice(&pattern(4, 21_000));
+        array.write_at(9000, &content[9000..30_000]).unwrap();
+        assert_eq!(array.status().degraded, 0, "{level:?}");
+        array.pause_sync(false);
+        assert!(array.wait_for_sync(LONG));
+        let status = array.status();
+        let duty = |number: u32| status.members.iter().find(|member| member.number == number).unwrap().duty;
+        assert_eq!((duty(number), duty(1)), (Duty::Active(1), Duty::Faulty), "{level:?}");
+        assert_eq!(check(&array), 0, "{level:?}");
+        array.close().unwrap();
+        // The one that was replaced is out, and is not taken for a member again.
+        let again = open(&devices);
+        assert_eq!(again.status().degraded, 0, "{level:?}");
+        assert_same(&read_all(&again), &content);
+        drop(again);
+        devices.remove(1);
+        assert_same(&read_all(&open(&devices)), &content);
+    }
+}
+
+#[test]
+fn a_replacement_goes_on_when_its_old_member_fails() {
+    let devices = blank(4, DATA);
+    let array = create(&devices[..3], &small(Level::Raid5));
+    let content = fill(&array, 1);
+    array.add(devices[3].clone()).unwrap();
+    array.pause_sync(true);
+    array.replace(0).unwrap();
+    array.fail(0).unwrap();
+    array.pause_sync(false);
+    assert!(array.wait_for_sync(LONG));
+    assert_eq!((array.status().degraded, check(&array)), (0, 0));
+    assert_same(&read_all(&array), &content);
+}
+
+#[test]
+fn a_rebuild_goes_on_where_it_stopped() {
+    const LARGE: u64 = 24 << 20;
+    let devices = blank(3, LARGE);
+    let array = create(&devices[..2], &small(Level::Raid1));
+    array.write_at(5 << 20, &pattern(1, 100_000)).unwrap();
+    array.fail(1).unwrap();
+    array.limit_sync(NonZeroU64::new(16 << 20));
+    array.add(devices[2].clone()).unwrap();
+    let is_under_way = || array.status().progress.is_some_and(|progress| progress.position_bytes >= 4 << 20);
+    while !is_under_way() {
+        std::thread::yield_now();
+    }
+    array.close().unwrap();
+
+    let options = ArrayOptions { sync_bytes_per_second: NonZeroU64::new(1 << 20), ..ArrayOptions::default() };
+    let rest = [devices[0].clone(), devices[2].clone()];
+    let array = Array::open(rest.to_vec(), options).unwrap();
+    let status = array.status();
+    let filled = status.members.iter().find(|member| member.number == 2).unwrap();
+    assert_eq!((filled.duty, filled.state()), (Duty::Active(1), "spare rebuilding"));
+    assert!(filled.recovered_bytes.unwrap() >= 4 << 20, "{filled:?}");
+    array.limit_sync(None);
+    assert!(array.wait_for_sync(LONG));
+    assert_eq!(check(&array), 0);
+}
+
+#[test]
+fn an_idle_array_is_marked_clean_and_an_active_one_is_not() {
+    let devices = blank(3, DATA);
+    let array = create(&devices, &small(Level::Raid5));
+    assert_eq!(array.status().state(), "clean");
+    array.write_at(0, &[1; 4096]).unwrap();
+    assert_eq!(array.status().state(), "active");
+    while array.status().is_active {
+        std::thread::yield_now();
+    }
+    array.write_at(0, &[2; 4096]).unwrap();
+    assert!(array.status().is_active);
+}
+
+#[test]
+fn states_are_named_as_mdadm_names_them() {
+    let devices = blank(4, DATA);
+    let array = create(&devices[..3], &small(Level::Raid5));
+    array.pause_sync(true);
+    array.fail(1).unwrap();
+    assert_eq!(array.status().state(), "clean, degraded");
+    array.add(devices[3].clone()).unwrap();
+    while array.status().progress.is_none() {
+        std::thread::yield_now();
+    }
+    let status = array.status();
+    assert_eq!(status.state(), "clean, degraded, recovering");
+    assert!(status.progress.unwrap().is_paused);
+    let states: Vec<_> = status.members.iter().map(MemberStatus::state).collect();
+    assert_eq!(states, ["active sync", "faulty", "active sync", "spare rebuilding"]);
+    array.pause_sync(false);
+    assert!(array.wait_for_sync(LONG));
+    assert_eq!(array.status().state(), "clean");
+}
+
+#[test]
+fn a_closed_array_takes_no_writes_and_can_be_read() {
+    let devices = blank(3, DATA);
+    let array = create(&devices, &small(Level::Raid5));
+    let content = fill(&array, 1);
+    array.close().unwrap();
+    array.close().unwrap();
+    assert!(array.write_at(0, &[0]).unwrap_err().to_string().contains("the array was closed"));
+    assert_same(&read_all(&array), &content);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let devices = blank(4, DATA);
+    let array = create(&devices[..3], &small(Level::Raid5));
+    assert!(array.fail(7).is_err());
+    assert!(array.remove(0).unwrap_err().to_string().contains("in use"));
+    assert!(array.replace(0).unwrap_err().to_string().contains("no spare"));
+    assert!(array.replace(3).is_err());
+    assert!(array.add(devices[0].clone()).unwrap_err().to_string().contains("already"));
+    assert!(array.add(blank(1, DATA / 2).remove(0)).is_err());
+    array.fail(0).unwrap();
+    assert!(array.fail(1).unwrap_err().to_string().contains("cannot do without"));
+    assert!(array.write_at(0, &[1]).is_ok());
+    let striped = create(&blank(2, DATA), &small(Level::Raid0));
+    assert!(striped.check().is_err() && striped.add(blank(1, DATA).remove(0)).is_err());
+    drop(array);
+    let read_only = ArrayOptions { read_only: true, ..ArrayOptions::default() };
+    let array = Array::open(devices[1..3].to_vec(), read_only).unwrap();
+    assert!(array.add(devices[3].clone()).is_err() && array.check().is_err());
+    assert!(array.status().state().contains("read-only"));
+}

@@ -1,0 +1,118 @@
+//! Deeds done by system calls, below a mount.
+
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid, XattrFlags, chmodat,
+    chownat, fallocate, linkat, lremovexattr, lsetxattr, mknodat, renameat_with, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+use undercroft_vfs::SpaceChange;
+
+use super::{Deed, Done, Hand, bytes};
+
+/// Works below a directory of a mounted filesystem.
+#[derive(Clone, Debug)]
+pub struct KernelHand {
+    root: PathBuf,
+}
+
+impl KernelHand {
+    /// A hand that works below `root`.
+    #[must_use]
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    fn open(&self, path: &str, append: bool) -> std::io::Result<File> {
+        // Not through links, and not waiting for a pipe's other end.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+        let mut options = File::options();
+        if append {
+            options.append(true)
+        } else {
+            options.write(true)
+        };
+        let file = options.custom_flags(flags).open(self.at(path))?;
+        if file.metadata()?.is_file() { Ok(file) } else { Err(ErrorKind::InvalidInput.into()) }
+    }
+
+    fn try_to(&self, deed: &Deed) -> std::io::Result<()> {
+        match deed {
+            Deed::Create { path } => {
+                File::options().write(true).create_new(true).mode(0o644).open(self.at(path)).map(drop)
+            }
+            Deed::Mkdir { path } => Ok(rustix::fs::mkdir(self.at(path), Mode::from_raw_mode(0o755))?),
+            Deed::Symlink { path, target } => Ok(symlinkat(target.as_str(), CWD, self.at(path))?),
+            Deed::Fifo { path } => {
+                Ok(mknodat(CWD, self.at(path), FileType::Fifo, Mode::from_raw_mode(0o644), 0)?)
+            }
+            Deed::Link { path, to } => Ok(linkat(CWD, self.at(path), CWD, self.at(to), AtFlags::empty())?),
+            Deed::Unlink { path } => Ok(unlinkat(CWD, self.at(path), AtFlags::empty())?),
+            Deed::Rmdir { path } => Ok(unlinkat(CWD, self.at(path), AtFlags::REMOVEDIR)?),
+            Deed::Rename { path, to, exchange } => {
+                let flags = if *exchange { RenameFlags::EXCHANGE } else { RenameFlags::empty() };
+                Ok(renameat_with(CWD, self.at(path), CWD, self.at(to), flags)?)
+            }
+            Deed::Write { path, offset, len, seed } => {
+                self.open(path, false)?.write_all_at(&bytes(*seed, *len), *offset)
+            }
+            Deed::Append { path, len, seed } => self.open(path, true)?.write_all(&bytes(*seed, *len)),
+            Deed::Truncate { path, size } => self.open(path, false)?.set_len(*size),
+            Deed::Space { path, change, offset, len, keep_size } => {
+                let mut flags = match change {
+                    SpaceChange::Allocate => FallocateFlags::empty(),
+                    SpaceChange::PunchHole => FallocateFlags::PUNCH_HOLE,
+                    SpaceChange::Zero => FallocateFlags::ZERO_RANGE,
+                    SpaceChange::Collapse => FallocateFlags::COLLAPSE_RANGE,
+                    SpaceChange::Insert => FallocateFlags::INSERT_RANGE,
+                };
+                let keeps =
+                    matches!(change, SpaceChange::Allocate | SpaceChange::PunchHole | SpaceChange::Zero);
+                if *keep_size && keeps {
+                    flags |= FallocateFlags::KEEP_SIZE;
+                }
+                Ok(fallocate(self.open(path, false)?, flags, *offset, *len)?)
+            }
+            Deed::SetXattr { path, name, value } => {
+                Ok(lsetxattr(self.at(path), name.as_str(), value, XattrFlags::empty())?)
+            }
+            Deed::RemoveXattr { path, name } => Ok(lremovexattr(self.at(path), name.as_str())?),
+            Deed::Chmod { path, mode } => {
+                // There is no change of a link's own permissions.
+                if std::fs::symlink_metadata(self.at(path))?.is_symlink() {
+                    return Err(ErrorKind::Unsupported.into());
+                }
+                Ok(chmodat(CWD, self.at(path), Mode::from_raw_mode(u32::from(*mode)), AtFlags::empty())?)
+            }
+            Deed::Chown { path, uid, gid } => {
+                let (uid, gid) = (Uid::from_raw(*uid), Gid::from_raw(*gid));
+                Ok(chownat(CWD, self.at(path), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
+            }
+            Deed::Sync { path } => self.open(path, false)?.sync_all(),
+        }
+    }
+}
+
+impl Hand for KernelHand {
+    fn act(&self, deed: &Deed) -> Result<Done, String> {
+        match self.try_to(deed) {
+            Ok(()) => Ok(Done::Yes),
+            Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+                // Attributes have little room, on however large a disk.
+                Some(Errno::NOSPC) if matches!(deed, Deed::SetXattr { .. }) => Ok(Done::Refused),
+                Some(Errno::IO | Errno::ROFS | Errno::NOSPC | Errno::UCLEAN) => {
+                    Err(format!("{deed}: {error}"))
+                }
+                _ => Ok(Done::Refused),
+            },
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Random work that two filesystems do alike: ours through its vfs, the kernel's through system calls.
+//!
+//! A worker's deeds depend on its seed and number only, and touch names of its own only, in its own directories and in
+//! one that all share. So whatever the order in which workers meet, everybody's outcome is the same, and what ours does
+//! with many threads the kernel can repeat with one after the other.
+
+mod kernel;
+mod ours;
+
+use std::fmt;
+
+use undercroft_vfs::SpaceChange;
+
+pub use kernel::KernelHand;
+pub use ours::OurHand;
+
+use crate::populate::noise;
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are what the system call of the name takes")]
+pub enum Deed {
+    Create { path: String },
+    Mkdir { path: String },
+    Symlink { path: String, target: String },
+    Fifo { path: String },
+    Link { path: String, to: String },
+    Unlink { path: String },
+    Rmdir { path: String },
+    Rename { path: String, to: String, exchange: bool },
+    Write { path: String, offset: u64, len: usize, seed: u64 },
+    Append { path: String, len: usize, seed: u64 },
+    Truncate { path: String, size: u64 },
+    Space { path: String, change: SpaceChange, offset: u64, len: u64, keep_size: bool },
+    SetXattr { path: String, name: String, value: Vec<u8> },
+    RemoveXattr { path: String, name: String },
+    Chmod { path: String, mode: u16 },
+    Chown { path: String, uid: u32, gid: u32 },
+    Sync { path: String },
+}
+
+/// Whether a deed was done or refused. Which refusal is another test's business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// It was.
+    Yes,
+    /// It was not, and nothing changed.
+    Refused,
+}
+
+/// Does deeds.
+pub trait Hand {
+    /// Does one.
+    ///
+    /// # Errors
+    /// What is no refusal: corruption, failures of the device.
+    fn act(&self, deed: &Deed) -> Result<Done, String>;
+}
+
+/// What a filesystem can do, as far as deeds depend on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Abilities {
+    /// Changes of space other than holes.
+    pub extents: bool,
+    /// The block size in bytes, to which ranges that are taken out or put in are aligned.
+    pub block_bytes: u64,
+    /// Longest attribute value in bytes.
+    pub value_max_bytes: usize,
+    /// Longest file that is made, about: tens of thousands of deeds are to fit on a small image.
+    pub reach_bytes: u64,
+}
+
+/// One worker's deeds, without end.
+#[derive(Debug)]
+pub struct Worker {
+    number: u64,
+    abilities: Abilities,
+    seed: u64,
+}
+
+impl Worker {
+    /// The worker `number` of those that share `seed`.
+    #[must_use]
+    pub fn new(seed: u64, number: u64, abilities: Abilities) -> Self {
+        Self { number, abilities, seed: mix(seed.wrapping_mul(0x1_0001) ^ number << 48) }
+    }
+
+    /// What is made for it before anybody works.
+    #[must_use]
+    pub fn ground(number: u64) -> Deed {
+        Deed::Mkdir { path: format!("worker-{number}") }
+    }
+
+    fn random(&mut self) -> u64 {
+        self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.seed)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.random() % bound
+    }
+
+    /// A name of this worker: in the directory that all share, in its own, or below.
+    fn path(&mut self) -> String {
+        let number = self.number;
+        let (place, name) = (self.below(8), self.below(60));
+        let long = if name.is_multiple_of(7) { "-with-a-rather-long-name-that-fills-blocks" } else { "" };
+        match place {
+            0 | 1 => format!("shared/of-{number}-{name}{long}"),
+            2..=4 => format!("worker-{number}/{name}{long}"),
+            _ => format!("worker-{number}/d{}/{name}{long}", place % 3),
+        }
+    }
+
+    fn directory(&mut self) -> String {
+        let number = self.number;
+        match self.below(4) {
+            0 => self.path(),
+            place => format!("worker-{number}/d{}", place % 3),
+        }
+    }
+
+    fn range(&mut self) -> (u64, u64) {
+        let offset = self.below(self.abilities.reach_bytes);
+        let magnitude = 1 + self.below(16);
+        let len = 1 + self.below(1 << magnitude);
+        (offset, len)
+    }
+}
+
+impl Iterator for Worker {
+    type Item = Deed;
+
+    fn next(&mut self) -> Option<Deed> {
+        let path = self.path();
+        Some(match self.below(100) {
+            0..=17 => Deed::Create { path },
+            18..=21 => Deed::Mkdir { path: self.directory() },
+            22..=24 => {
+                let bound = if self.below(4) == 0 { 900 } else { 50 };
+                let len = 1 + self.below(bound) as usize;
+                let target = "0123456789/".chars().cycle().take(len).collect();
+                Deed::Symlink { path, target }
+            }
+            25 => Deed::Fifo { path },
+            26..=28 => Deed::Link { to: self.path(), path },
+            29..=38 => Deed::Unlink { path },
+            39..=40 => Deed::Rmdir { path: self.directory() },
+            41..=48 => {
+                let exchange = self.below(6) == 0;
+                let (path, to) = if self.below(5) == 0 {
+                    (self.directory(), self.directory())
+                } else {
+                    (path, self.path())
+                };
+                Deed::Rename { path, to, exchange }
+            }
+            49..=64 => {
+                let (offset, len) = self.range();
+                Deed::Write { path, offset, len: len as usize, seed: self.random() }
+            }
+            65..=72 => {
+                let len = 1 + self.below(20_000) as usize;
+                Deed::Append { path, len, seed: self.random() }
+            }
+            73..=77 => {
+                Deed::Truncate { path, size: self.below(self.abilities.reach_bytes) >> self.below(10) }
+            }
+            78..=85 => {
+                let ((offset, len), keep_size) = (self.range(), self.below(2) == 0);
+                let choice = if self.abilities.extents { self.below(6) } else { 0 };
+                let block = self.abilities.block_bytes;
+                let (change, offset, len) = match choice {
+                    0 | 1 => (SpaceChange::PunchHole, offset, len),
+                    2 => (SpaceChange::Allocate, offset, len),
+                    3 => (SpaceChange::Zero, offset, len),
+                    4 => (SpaceChange::Collapse, offset / block * block, len.next_multiple_of(block)),
+                    _ => (SpaceChange::Insert, offset / block * block, len.next_multiple_of(block)),
+                };
+                let keep_size = change == SpaceChange::PunchHole || keep_size;
+                Deed::Space { path, change, offset, len, keep_size }
+            }
+            86..=91 => {
+                let name = format!("user.{}", self.below(5));
+                let bound = if self.below(3) == 0 { self.abilities.value_max_bytes as u64 } else { 60 };
+                let (len, byte) = (self.below(bound) as usize, self.random() as u8);
+                Deed::SetXattr { path, name, value: vec![byte; len] }
+            }
+            92..=93 => Deed::RemoveXattr { path, name: format!("user.{}", self.below(5)) },
+            94..=95 => Deed::Chmod { path, mode: (self.random() & 0o777) as u16 },
+            96..=97 => {
+                let (uid, gid) = (self.below(70_000) as u32, self.below(70_000) as u32);
+                Deed::Chown { path, uid, gid }
+            }
+            _ => Deed::Sync { path },
+        })
+    }
+}
+
+/// The bytes that a write writes.
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    noise(seed, &mut bytes);
+    bytes
+}
+
+/// The finisher of SplitMix64.
+const fn mix(mut z: u64) -> u64 {
+    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ z >> 31
+}
+
+/// The directory and the name in it.
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+impl fmt::Display for Deed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SetXattr { path, name, value } => {
+                write!(f, "SetXattr {{ {path} {name} = {} bytes }}", value.len())
+            }
+            deed => write!(f, "{deed:?}"),
+        }
+    }
+}

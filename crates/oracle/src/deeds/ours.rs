@@ -1,0 +1,129 @@
+//! Deeds done through our vfs.
+
+use std::sync::Arc;
+
+use undercroft_vfs::{
+    AttrChange, Credentials, Durable, Error, FileType, Follow, NewKind, NewObject, Node, RenameFlags, Result,
+    Vfs, XattrMode,
+};
+
+use super::{Deed, Done, Hand, bytes, split};
+
+/// Works from the root of one of our filesystems.
+#[derive(Clone)]
+pub struct OurHand {
+    vfs: Arc<Vfs>,
+    who: Credentials,
+}
+
+impl OurHand {
+    /// A hand that works from the root on.
+    #[must_use]
+    pub fn new(vfs: &Arc<Vfs>) -> Self {
+        Self { vfs: Arc::clone(vfs), who: Credentials::root() }
+    }
+
+    fn node(&self, path: &str) -> Result<Arc<Node>> {
+        self.vfs.resolve(&self.who, format!("/{path}").as_bytes(), Follow::NoFollow)
+    }
+
+    fn place<'a>(&self, path: &'a str) -> Result<(Arc<Node>, &'a [u8])> {
+        let (dir, name) = split(path);
+        Ok((self.node(dir)?, name.as_bytes()))
+    }
+
+    fn make(&self, path: &str, kind: NewKind<'_>, permissions: u16) -> Result<()> {
+        let (dir, name) = self.place(path)?;
+        self.vfs.create(&self.who, &dir, name, &NewObject { kind, permissions, umask: 0 }).map(drop)
+    }
+
+    fn open(&self, path: &str) -> Result<undercroft_vfs::File> {
+        self.vfs.open_node_for_writing(&self.node(path)?)
+    }
+
+    fn change(&self, path: &str, change: &AttrChange) -> Result<()> {
+        self.vfs.set_attr(&self.who, &self.node(path)?, change)
+    }
+
+    fn try_to(&self, deed: &Deed) -> Result<()> {
+        match deed {
+            Deed::Create { path } => self.make(path, NewKind::Regular, 0o644),
+            Deed::Mkdir { path } => self.make(path, NewKind::Directory, 0o755),
+            Deed::Symlink { path, target } => self.make(path, NewKind::Symlink(target.as_bytes()), 0o777),
+            Deed::Fifo { path } => self.make(path, NewKind::Fifo, 0o644),
+            Deed::Link { path, to } => {
+                let (node, (dir, name)) = (self.node(path)?, self.place(to)?);
+                self.vfs.link(&self.who, &node, &dir, name)
+            }
+            Deed::Unlink { path } => {
+                let (dir, name) = self.place(path)?;
+                self.vfs.unlink(&self.who, &dir, name)
+            }
+            Deed::Rmdir { path } => {
+                let (dir, name) = self.place(path)?;
+                self.vfs.rmdir(&self.who, &dir, name)
+            }
+            Deed::Rename { path, to, exchange } => {
+                let ((dir, name), (to_dir, to_name)) = (self.place(path)?, self.place(to)?);
+                let flags = if *exchange { RenameFlags::EXCHANGE } else { RenameFlags::empty() };
+                self.vfs.rename(&self.who, (&dir, name), (&to_dir, to_name), flags)
+            }
+            Deed::Write { path, offset, len, seed } => {
+                write_all(*len, |done, data| self.open(path)?.write_at(offset + done, data), *seed)
+            }
+            Deed::Append { path, len, seed } => {
+                write_all(*len, |_, data| Ok(self.open(path)?.append(data)?.1), *seed)
+            }
+            Deed::Truncate { path, size } => self.open(path)?.truncate(*size),
+            Deed::Space { path, change, offset, len, keep_size } => {
+                self.open(path)?.change_space(*change, *offset, *len, *keep_size)
+            }
+            Deed::SetXattr { path, name, value } => {
+                let node = self.node(path)?;
+                self.vfs.set_xattr(&self.who, &node, name.as_bytes(), value, XattrMode::Set)
+            }
+            Deed::RemoveXattr { path, name } => {
+                self.vfs.remove_xattr(&self.who, &self.node(path)?, name.as_bytes())
+            }
+            Deed::Chmod { path, mode } => {
+                if self.node(path)?.kind() == FileType::Symlink {
+                    return Err(Error::Unsupported("permissions of a link".into()));
+                }
+                self.change(path, &AttrChange { permissions: Some(*mode), ..AttrChange::default() })
+            }
+            Deed::Chown { path, uid, gid } => {
+                let change = AttrChange { uid: Some(*uid), gid: Some(*gid), ..AttrChange::default() };
+                self.change(path, &change)
+            }
+            Deed::Sync { path } => self.open(path)?.sync(Durable::Everything),
+        }
+    }
+}
+
+fn write_all(len: usize, write: impl Fn(u64, &[u8]) -> Result<usize>, seed: u64) -> Result<()> {
+    let data = bytes(seed, len);
+    let mut done = 0;
+    while done < len {
+        done += write(done as u64, &data[done..])?;
+    }
+    Ok(())
+}
+
+impl Hand for OurHand {
+    fn act(&self, deed: &Deed) -> std::result::Result<Done, String> {
+        match self.try_to(deed) {
+            Ok(()) => Ok(Done::Yes),
+            // Attributes have little room, on however large a disk.
+            Err(Error::NoSpace) if matches!(deed, Deed::SetXattr { .. }) => Ok(Done::Refused),
+            Err(
+                error @ (Error::Io(_)
+                | Error::Corrupt(_)
+                | Error::ReadOnly
+                | Error::TurnedReadOnly(_)
+                | Error::ShutDown
+                | Error::NoSpace),
+            ) => Err(format!("{deed}: {error}")),
+            Err(_) => Ok(Done::Refused),
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Crashes: the power goes after any request to the device, and what was not flushed survives in any subset.
+//!
+//! Changes are recorded with what the tree looked like after each. A crash may leave the tree as it was after any of
+//! them that was not before the last one made durable, and nothing else: each change is there whole or not at all. Of
+//! bytes that were overwritten since then each sector is an old one or a new one of the same file. Where somebody
+//! commits in the middle of changes, the change of a file's bytes may be there in part, and nothing but that.
+//!
+//! The power goes at random requests, and just before and just after flushes. Each crash is recovered from twice, by us
+//! and by Linux, both find the same, and e2fsck looks at both. Without a journal e2fsck mends, once, and nothing that
+//! was durable is lost.
+//!
+//! `UNDERCROFT_CRASHES` says how many crashes at random are tried for each workload, beside which each flush is tried;
+//! `UNDERCROFT_SEED` replays the changes of one worker.
+
+mod history;
+mod tree;
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use undercroft_block::Device;
+use undercroft_ext4::{Ext4, OpenOptions, OrphanForm, WriteOptions};
+use undercroft_oracle::deeds::{Abilities, Deed, Worker};
+use undercroft_oracle::{LoopMount, Mke2fs, MountMode, Scratch, Tool};
+use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
+
+use self::history::{History, work};
+use self::tree::{differences, look};
+use crate::number;
+
+/// What a disk writes at once: a superblock is written in place and has no copy that Linux would turn to by itself, so
+/// on a disk that tears it nobody's filesystem opens.
+const WHOLE_BYTES: u32 = 1024;
+
+/// Crashes at random that are tried with the same changes.
+const CRASHES_A_SEED: u64 = 60;
+
+/// Crashes that are tried at once: nearly all of the time the kernel waits for itself to unmount.
+const AT_ONCE: usize = 6;
+
+/// Of so many changes of one kind one is a sync.
+const SYNC_EVERY: u64 = 15;
+
+type Deeds = Box<dyn Iterator<Item = Deed> + Send>;
+
+/// What is done to a filesystem before the power goes.
+struct Workload {
+    mke2fs: Mke2fs,
+    /// Whether that makes a journal.
+    journal: bool,
+    how: WriteOptions,
+    /// Who works at once.
+    workers: u64,
+    /// Somebody commits while changes are made, at random moments.
+    interrupted: bool,
+    /// Files that lose their last name are kept open.
+    holds: bool,
+    /// A worker's changes, by seed and number.
+    deeds: fn(u64, u64) -> Deeds,
+    /// How many of them are made before the power may go, by seed.
+    before: fn(u64) -> usize,
+    /// How many are made after that.
+    count: usize,
+}
+
+impl Workload {
+    fn new(features: &str, deeds: fn(u64, u64) -> Deeds) -> Self {
+        Self {
+            mke2fs: small().args(["-J", "size=1"]).features(features),
+            journal: true,
+            // Commits come when somebody wants them, so that a seed leads to the same requests.
+            how: WriteOptions { commit_seconds: 3600, ..WriteOptions::default() },
+            workers: 1,
+            interrupted: false,
+            holds: false,
+            deeds,
+            before: |_| 0,
+            count: 120,
+        }
+    }
+}
+
+fn small() -> Mke2fs {
+    Mke2fs::new("ext4", 16).block_bytes(1024).inodes(4096)
+}
+
+const fn abilities() -> Abilities {
+    Abilities { extents: true, block_bytes: 1024, value_max_bytes: 700, reach_bytes: 40_000 }
+}
+
+fn everything(seed: u64, number: u64) -> Deeds {
+    Box::new(Worker::new(seed, number, abilities()))
+}
+
+/// Changes of one kind, with files for them, of which one is made durable now and then.
+fn only(seed: u64, number: u64, of: fn(&Deed) -> bool) -> Deeds {
+    let mut worker = Worker::new(seed, number, abilities())
+        .filter(move |deed| matches!(deed, Deed::Create { .. }) || of(deed));
+    let mut newest = None;
+    Box::new((1_u64..).map_while(move |n| match newest.take_if(|_| n.is_multiple_of(SYNC_EVERY)) {
+        Some(path) => Some(Deed::Sync { path }),
+        None => worker.next().inspect(|deed| {
+            if let Deed::Create { path } = deed {
+                newest = Some(path.clone());
+            }
+        }),
+    }))
+}
+
+fn mount(device: Device, how: WriteOptions) -> (Arc<Ext4>, Arc<Vfs>) {
+    let fs = Ext4::open(device, OpenOptions::default(), how).unwrap();
+    let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
+    (fs, vfs)
+}
+
+/// Writes a device out, for tools to look at.
+fn save(device: &Device, path: &Path) {
+    let file = File::create(path).unwrap();
+    file.set_len(device.size_bytes()).unwrap();
+    let mut chunk = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < device.size_bytes() {
+        let len = chunk.len().min((device.size_bytes() - at) as usize);
+        device.read_at(at, &mut chunk[..len]).unwrap();
+        if chunk[..len].iter().any(|&byte| byte != 0) {
+            file.write_all_at(&chunk[..len], at).unwrap();
+        }
+        at += len as u64;
+    }
+}
+
+fn e2fsck(image: &Path) -> Result<(), String> {
+    Tool::new("e2fsck").args(["-f", "-n"]).arg(image).run().map(drop).map_err(|error| error.to_string())
+}
+
+/// One crash.
+struct Trial<'a> {
+    history: &'a History,
+    workload: &'a Workload,
+    /// Requests that had reached the device.
+    cut: usize,
+    device: Device,
+    scratch: &'a Path,
+}
+
+impl Trial<'_> {
+    /// Recovers with the journal, both ways.
+    fn recover(&self) -> Result<(), String> {
+        let kernels = self.scratch.join("kernels");
+        save(&self.device, &kernels);
+
+        let (fs, vfs) = mount(Arc::clone(&self.device), self.workload.how);
+        self.history.judge(self.cut, &vfs).map_err(|why| format!("our recovery: {why}"))?;
+        let found = look(&vfs, None);
+        drop(vfs);
+        fs.close().unwrap();
+        let ours = self.scratch.join("ours");
+        save(&self.device, &ours);
+        e2fsck(&ours).map_err(|why| format!("after our recovery: {why}"))?;
+
+        LoopMount::new(&kernels, "ext4", MountMode::ReadWrite, "noatime")
+            .and_then(LoopMount::unmount)
+            .map_err(|error| format!("the kernel's recovery: {error}"))?;
+        e2fsck(&kernels).map_err(|why| format!("after the kernel's recovery: {why}"))?;
+        let (_, vfs) = undercroft_oracle::open_ext4(&kernels).unwrap();
+        let by_kernel = look(&vfs, None);
+        if by_kernel != found {
+            let differ = differences(&by_kernel.names, &found.names);
+            return Err(format!("the kernel recovers something else: {differ:#?}"));
+        }
+        Ok(())
+    }
+
+    /// There is no journal: e2fsck mends what is there.
+    fn mend(&self) -> Result<(), String> {
+        let mended = self.scratch.join("mended");
+        save(&self.device, &mended);
+        let run = Tool::new("e2fsck").args(["-f", "-y"]).arg(&mended).accept(&[0, 1]).run();
+        run.map_err(|error| error.to_string())?;
+        e2fsck(&mended).map_err(|why| format!("e2fsck a second time: {why}"))?;
+        let (_, vfs) = undercroft_oracle::open_ext4(&mended).unwrap();
+        self.history.judge_what_was_durable(self.cut, &vfs)
+    }
+}
+
+fn survives(workload: &Workload, crashes: u64) {
+    let first = number("UNDERCROFT_SEED").unwrap_or(1);
+    let wanted = number("UNDERCROFT_CRASHES");
+    let crashes = wanted.unwrap_or(crashes);
+    let image = workload.mke2fs.make().unwrap();
+    let seeds = if number("UNDERCROFT_SEED").is_some() { 1 } else { crashes.div_ceil(CRASHES_A_SEED) };
+    let tried = AtomicU64::new(0);
+    for seed in first..first + seeds {
+        let history = work(image.path(), seed, workload);
+        let cuts = history.cuts(seed, crashes.div_ceil(seeds), wanted.is_some());
+        let requests = history.recording.events().len();
+        let try_some = |offset| {
+            let scratch = Scratch::new("crash").unwrap();
+            for (crash, &cut) in cuts.iter().enumerate().skip(offset).step_by(AT_ONCE) {
+                let fate = seed << 20 | crash as u64;
+                let (device, _) = history.recording.crash_in_sectors(cut, fate, WHOLE_BYTES).unwrap();
+                let trial = Trial { history: &history, workload, cut, device, scratch: scratch.path() };
+                let outcome = if workload.journal { trial.recover() } else { trial.mend() };
+                if let Err(why) = outcome {
+                    panic!("UNDERCROFT_SEED={seed}, crash {crash} after {cut} of {requests} requests: {why}");
+                }
+                tried.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        thread::scope(|scope| {
+            for offset in 0..AT_ONCE {
+                scope.spawn(move || try_some(offset));
+            }
+        });
+    }
+    eprintln!("{} crashes with {seeds} seeds, all recovered from", tried.into_inner());
+}
+
+#[test]
+fn with_an_orphan_file() {
+    survives(&Workload::new("orphan_file", everything), 40);
+}
+
+#[test]
+fn with_an_orphan_list_and_no_checksums() {
+    survives(&Workload::new("^orphan_file,^metadata_csum,^64bit", everything), 20);
+}
+
+#[test]
+fn with_an_orphan_list_beside_an_orphan_file() {
+    let workload = Workload::new("orphan_file", everything);
+    let how = WriteOptions { orphans: OrphanForm::List, ..workload.how };
+    survives(&Workload { how, holds: true, ..workload }, 15);
+}
+
+#[test]
+fn with_indirect_blocks() {
+    let deeds = |seed, number| -> Deeds {
+        Box::new(Worker::new(seed, number, Abilities { extents: false, ..abilities() }))
+    };
+    survives(&Workload::new("^extent,^64bit", deeds), 20);
+}
+
+#[test]
+fn names_that_come_and_go() {
+    let deeds = |seed, number| {
+        only(seed, number, |deed| {
+            use Deed::{Link, Mkdir, Rename, Rmdir, Symlink, Unlink};
+            matches!(
+                deed,
+                Mkdir { .. } | Rmdir { .. } | Link { .. } | Unlink { .. } | Rename { .. } | Symlink { .. }
+            )
+        })
+    };
+    survives(&Workload::new("orphan_file", deeds), 15);
+}
+
+#[test]
+fn appends() {
+    let deeds = |seed, number| only(seed, number, |deed| matches!(deed, Deed::Append { .. }));
+    survives(&Workload::new("orphan_file", deeds), 15);
+}
+
+#[test]
+fn overwrites() {
+    let deeds = |seed, number| only(seed, number, |deed| matches!(deed, Deed::Write { .. }));
+    survives(&Workload::new("orphan_file", deeds), 15);
+}
+
+#[test]
+fn overwrites_by_way_of_the_journal() {
+    let deeds = |seed, number| only(seed, number, |deed| matches!(deed, Deed::Write { .. }));
+    let workload = Workload::new("orphan_file", deeds);
+    let how = WriteOptions { journaled_overwrites: true, ..workload.how };
+    survives(&Workload { how, ..workload }, 15);
+}
+
+#[test]
+fn truncation_with_discards() {
+    let deeds = |seed, number| {
+        only(seed, number, |deed| {
+            matches!(deed, Deed::Truncate { .. } | Deed::Append { .. } | Deed::Unlink { .. })
+        })
+    };
+    let workload = Workload::new("orphan_file", deeds);
+    let how = WriteOptions { discard: true, ..workload.how };
+    survives(&Workload { how, ..workload }, 15);
+}
+
+#[test]
+fn changes_of_space() {
+    let deeds =
+        |seed, number| only(seed, number, |deed| matches!(deed, Deed::Space { .. } | Deed::Append { .. }));
+    survives(&Workload::new("orphan_file", deeds), 15);
+}
+
+#[test]
+fn attributes() {
+    let deeds = |seed, number| {
+        only(seed, number, |deed| {
+            use Deed::{Chmod, Chown, RemoveXattr, SetXattr, Unlink};
+            matches!(deed, SetXattr { .. } | RemoveXattr { .. } | Chmod { .. } | Chown { .. } | Unlink { .. })
+        })
+    };
+    survives(&Workload::new("orphan_file", deeds), 15);
+}
+
+/// A directory's index gets its second level at some 400 of these names.
+#[test]
+fn a_directory_that_grows() {
+    let deeds = |seed, number| -> Deeds {
+        let path = move |n: u64| {
+            format!("worker-{number}/{seed}-{n:-<width$}", width = 60 + (n * 37 % 180) as usize)
+        };
+        Box::new((1..).map(move |n| match n % 40 {
+            39 => Deed::Sync { path: path(1) },
+            17 => Deed::Unlink { path: path(n - 10) },
+            _ => Deed::Create { path: path(n) },
+        }))
+    };
+    let before = |seed| (seed * 331 % 2400) as usize;
+    survives(&Workload { before, ..Workload::new("orphan_file", deeds) }, 15);
+}
+
+#[test]
+fn files_that_are_open_without_a_name() {
+    let deeds = |seed, number| {
+        only(seed, number, |deed| {
+            matches!(
+                deed,
+                Deed::Unlink { .. } | Deed::Rename { .. } | Deed::Append { .. } | Deed::SetXattr { .. }
+            )
+        })
+    };
+    for features in ["orphan_file", "^orphan_file"] {
+        survives(&Workload { holds: true, ..Workload::new(features, deeds) }, 10);
+    }
+}
+
+#[test]
+fn commits_in_the_middle_of_changes() {
+    survives(&Workload { interrupted: true, holds: true, ..Workload::new("orphan_file", everything) }, 15);
+    survives(&Workload { interrupted: true, ..Workload::new("^orphan_file", everything) }, 10);
+}
+
+#[test]
+fn several_threads() {
+    survives(&Workload { workers: 3, holds: true, ..Workload::new("orphan_file", everything) }, 15);
+    survives(&Workload { workers: 3, interrupted: true, ..Workload::new("^orphan_file", everything) }, 10);
+}
+
+#[test]
+fn without_a_journal() {
+    let mke2fs = small().features("^has_journal");
+    survives(&Workload { mke2fs, journal: false, ..Workload::new("", everything) }, 40);
+}

@@ -1,0 +1,168 @@
+//! Random work by several threads on ours, and by one after the other on the kernel's: both end with the same tree,
+//! e2fsck finds nothing, and each goes on where the other has stopped.
+
+use std::thread;
+
+use undercroft_ext4::WriteOptions;
+use undercroft_oracle::deeds::{Abilities, Deed, Done, Hand, KernelHand, OurHand, Worker};
+use undercroft_oracle::{Differences, Image, Mke2fs, MountMode, kernel_manifest, our_manifest};
+
+use crate::{Opened, comparable, number};
+
+const WORKERS: u64 = 3;
+
+/// Changes each worker makes; in CI there are some thousand an image.
+fn deeds() -> usize {
+    number("UNDERCROFT_DEEDS").unwrap_or(1500) as usize
+}
+
+fn ground() -> impl Iterator<Item = Deed> {
+    [Deed::Mkdir { path: "shared".to_owned() }].into_iter().chain((0..WORKERS).map(Worker::ground))
+}
+
+fn work(hand: &dyn Hand, worker: &mut Worker, count: usize) -> Vec<Done> {
+    worker.take(count).map(|deed| hand.act(&deed).unwrap_or_else(|error| panic!("{error}"))).collect()
+}
+
+/// All workers at once, above our vfs.
+fn work_on_ours(image: &Image, workers: &mut [Worker], first: bool, how: WriteOptions) -> Vec<Vec<Done>> {
+    let opened = Opened::new(image.path(), how, true);
+    let hand = OurHand::new(&opened.vfs);
+    if first {
+        for deed in ground() {
+            assert_eq!(hand.act(&deed), Ok(Done::Yes), "{deed}");
+        }
+    }
+    let done = thread::scope(|scope| {
+        let started: Vec<_> = workers
+            .iter_mut()
+            .map(|worker| {
+                let hand = hand.clone();
+                scope.spawn(move || work(&hand, worker, deeds()))
+            })
+            .collect();
+        started.into_iter().map(|started| started.join().expect("a worker panicked")).collect()
+    });
+    drop(hand);
+    opened.close();
+    image.check().unwrap();
+    done
+}
+
+/// One worker after the other, below a mount of the kernel's.
+fn work_on_the_kernels(image: &Image, workers: &mut [Worker], first: bool) -> Vec<Vec<Done>> {
+    let mount = image.mount(MountMode::ReadWrite, "noatime").unwrap();
+    let hand = KernelHand::new(mount.path());
+    if first {
+        for deed in ground() {
+            assert_eq!(hand.act(&deed), Ok(Done::Yes), "{deed}");
+        }
+    }
+    let done = workers.iter_mut().map(|worker| work(&hand, worker, deeds())).collect();
+    mount.unmount().unwrap();
+    image.check().unwrap();
+    done
+}
+
+fn assert_alike(ours: &Image, kernels: &Image, what: &str) {
+    let tree = |image: &Image| {
+        let mount = image.mount(MountMode::ReadOnly, "noatime").unwrap();
+        let manifest = kernel_manifest(mount.path()).unwrap();
+        mount.unmount().unwrap();
+        manifest
+    };
+    let (by_us, by_kernel) = (tree(ours), tree(kernels));
+    Differences::between(&comparable(by_kernel), &comparable(by_us.clone())).assert_none(what);
+    // What the kernel sees in our image we see as well, to the last time and number.
+    let opened = undercroft_oracle::open_ext4(ours.path()).unwrap();
+    let seen = our_manifest(&opened.1).unwrap();
+    Differences::between(&by_us, &seen).assert_none("our image, seen by the kernel and by us");
+}
+
+fn both_agree(mke2fs: &Mke2fs, abilities: Abilities, how: WriteOptions) {
+    let seed = number("UNDERCROFT_SEED").unwrap_or(1);
+    eprintln!("UNDERCROFT_SEED={seed} UNDERCROFT_DEEDS={}", deeds());
+    let ours = mke2fs.make().unwrap();
+    let kernels = ours.copy().unwrap();
+    let crew = || (0..WORKERS).map(|number| Worker::new(seed, number, abilities)).collect::<Vec<_>>();
+    let (mut our_crew, mut kernels_crew) = (crew(), crew());
+
+    let by_us = work_on_ours(&ours, &mut our_crew, true, how);
+    let by_kernel = work_on_the_kernels(&kernels, &mut kernels_crew, true);
+    for (number, (us, kernel)) in by_us.iter().zip(&by_kernel).enumerate() {
+        let differs = us.iter().zip(kernel).position(|(us, kernel)| us != kernel);
+        if let Some(at) = differs {
+            let deed = Worker::new(seed, number as u64, abilities).nth(at);
+            panic!("worker {number}, deed {at}: ours {:?}, the kernel's {:?}: {deed:?}", us[at], kernel[at]);
+        }
+    }
+    assert_alike(&ours, &kernels, "the same changes on ours and on the kernel's");
+
+    // Each goes on with what the other has left.
+    let by_us = work_on_ours(&kernels, &mut kernels_crew, false, how);
+    let by_kernel = work_on_the_kernels(&ours, &mut our_crew, false);
+    assert_eq!(by_us, by_kernel, "the same deeds were refused");
+    assert_alike(&ours, &kernels, "each has gone on with the other's image");
+}
+
+fn mke2fs(kind: &'static str, block_bytes: u32) -> Mke2fs {
+    Mke2fs::new(kind, 512).block_bytes(block_bytes).inodes(16_384)
+}
+
+fn extents(block_bytes: u32) -> Abilities {
+    Abilities {
+        extents: true,
+        block_bytes: u64::from(block_bytes),
+        value_max_bytes: 3000,
+        reach_bytes: 300_000,
+    }
+}
+
+#[test]
+fn ext4_as_it_is_made_today() {
+    both_agree(&mke2fs("ext4", 4096), extents(4096), WriteOptions::default());
+}
+
+#[test]
+fn ext4_with_small_blocks() {
+    let abilities = Abilities { value_max_bytes: 700, ..extents(1024) };
+    both_agree(&mke2fs("ext4", 1024), abilities, WriteOptions::default());
+}
+
+#[test]
+fn ext4_without_a_journal() {
+    both_agree(&mke2fs("ext4", 4096).features("^has_journal"), extents(4096), WriteOptions::default());
+}
+
+#[test]
+fn ext4_without_checksums_and_groups_of_groups() {
+    let features = "^metadata_csum,uninit_bg,^flex_bg,^64bit,^orphan_file,^dir_index";
+    both_agree(&mke2fs("ext4", 4096).features(features), extents(4096), WriteOptions::default());
+}
+
+#[test]
+fn ext4_with_meta_groups() {
+    let abilities = Abilities { value_max_bytes: 1500, ..extents(2048) };
+    let mke2fs = mke2fs("ext4", 2048).features("meta_bg,^resize_inode,sparse_super2,large_dir");
+    both_agree(&mke2fs, abilities, WriteOptions::default());
+}
+
+#[test]
+fn ext4_with_inline_data() {
+    let abilities = Abilities { value_max_bytes: 700, ..extents(1024) };
+    // Linux waits for itself for ever with inline data, ordered data and a small journal.
+    let mke2fs = mke2fs("ext4", 1024).features("inline_data").args(["-J", "size=32"]);
+    both_agree(&mke2fs, abilities, WriteOptions::default());
+}
+
+#[test]
+fn ext3() {
+    let abilities = Abilities { extents: false, ..extents(4096) };
+    both_agree(&mke2fs("ext3", 4096), abilities, WriteOptions::default());
+}
+
+#[test]
+fn ext2_with_small_blocks_and_inodes() {
+    let abilities = Abilities { extents: false, value_max_bytes: 700, ..extents(1024) };
+    both_agree(&mke2fs("ext2", 1024).inode_bytes(128), abilities, WriteOptions::default());
+}
