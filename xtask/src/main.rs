@@ -1,6 +1,7 @@
 //! The project's own chores, run as `cargo xtask <chore>`. Continuous integration runs `cargo xtask ci` and
 //! nothing else, so whatever it demands can be had at home with the same words.
 
+mod again;
 mod bench;
 mod ci;
 mod dependencies;

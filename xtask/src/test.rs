@@ -4,22 +4,34 @@
 //! under sudo, so that no build output belongs to root.
 
 use crate::step::{self, Outcome, Steps, command};
-use crate::system;
+use crate::{again, system};
+
+/// What becomes of a test that fails.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum OnFailure {
+    Fail,
+    /// It may try a second time, alone: see [`again`].
+    TryAgain,
+}
 
 pub(crate) fn run() -> Outcome {
     let mut steps = Steps::default();
-    add_steps(&mut steps);
+    add_steps(&mut steps, OnFailure::Fail);
     steps.finish()
 }
 
-pub(crate) fn add_steps(steps: &mut Steps) {
+pub(crate) fn add_steps(steps: &mut Steps, on_failure: OnFailure) {
     steps.run("system packages", system::install_missing);
     steps.run("tests", || {
         let mut env = system::runner_for_root()?;
         env.extend(system::scratch_in_memory());
         let env: Vec<(&str, &str)> =
             env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        command("cargo", &["test", "--locked", "--workspace", "--all-features", "--no-fail-fast"], &env)
+        let args = ["test", "--locked", "--workspace", "--all-features", "--no-fail-fast"];
+        match on_failure {
+            OnFailure::Fail => command("cargo", &args, &env),
+            OnFailure::TryAgain => again::test(&args, &env),
+        }
     });
     // The models change what the crate is made of, so each has build outputs of its own.
     let locks = ["-p", "undercroft-sync", "--test"];

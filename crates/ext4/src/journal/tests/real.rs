@@ -7,9 +7,10 @@
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::time::Duration;
 
 use undercroft_block::{Access, MemoryDevice};
-use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch, Tool};
+use undercroft_oracle::{Image, LoopMount, Mke2fs, MountMode, Scratch, Tool};
 
 use super::super::RecoveryReport;
 use super::super::scan::Scan;
@@ -104,13 +105,15 @@ fn work(root: &Path, rounds: std::ops::Range<u32>) {
         }
     }
     symlink("end", root.join(format!("link to the end {end}"))).unwrap();
-    let last = root.join(format!("end {end}"));
-    fs::write(&last, "end").unwrap();
-    File::open(last).unwrap().sync_all().unwrap();
+    sync_a_new_file(&root.join(format!("end {end}")));
 }
 
-/// Removes a directory of [`work`] by its names alone. Were it opened, a process that another thread is just about to
-/// start could hold it for a moment longer: an orphan, when everything is copied.
+fn sync_a_new_file(path: &Path) {
+    fs::write(path, "end").unwrap();
+    File::open(path).unwrap().sync_all().unwrap();
+}
+
+/// Removes a directory of [`work`] by its names alone, so that it is opened by nobody.
 fn remove(dir: &Path) {
     for index in 0..6 {
         fs::remove_file(dir.join(format!("file {index}"))).unwrap();
@@ -124,9 +127,32 @@ fn dirty_image(mke2fs: &Mke2fs, options: &str, rounds: u32) -> Image {
     let image = mke2fs.clone().extended("lazy_itable_init=0").make().unwrap();
     let mount = image.mount(MountMode::ReadWrite, options).unwrap();
     work(mount.path(), 0..rounds);
-    let dirty = image.copy_between_writes(&mount).unwrap();
+    let dirty = copy_without_orphans(&image, &mount);
     mount.unmount().unwrap();
     dirty
+}
+
+/// A copy whose log leaves no orphan, which Linux would free right after recovery. A process that another thread is
+/// just starting has for a moment every file open that this one has, and [`work`] may have removed one by then.
+fn copy_without_orphans(image: &Image, mount: &LoopMount) -> Image {
+    const TRIES: u32 = 100;
+    for attempt in 0..TRIES {
+        let copy = image.copy_between_writes(mount).unwrap();
+        if first_orphan(&copy) == 0 {
+            return copy;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        sync_a_new_file(&mount.path().join(format!("later {attempt}")));
+    }
+    panic!("each of {TRIES} copies held an orphan")
+}
+
+/// The head of the list of orphans, once the log is recovered.
+fn first_orphan(dirty: &Image) -> u32 {
+    let recovered = recover(&Loaded::new(dirty)).bytes;
+    let word = |at: usize| u32::from_le_bytes(recovered[1024 + at..][..4].try_into().unwrap());
+    assert_eq!(word(0x5C) & 0x1000, 0, "orphans are sought in the list, not in an orphan file");
+    word(0xE8)
 }
 
 /// The words of `debugfs logdump` for the log's features.
@@ -182,7 +208,7 @@ fn wrapped_image(image: &Image) -> Image {
         work(mount.path(), round..round + 5);
         round += 5;
         assert!(round < 500, "the log does not wrap");
-        let copy = image.copy_between_writes(&mount).unwrap();
+        let copy = copy_without_orphans(image, &mount);
         if wraps(&copy) {
             break copy;
         }
