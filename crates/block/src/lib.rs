@@ -9,7 +9,8 @@
 //! | [`PartitionDevice`] | a range of another device, as [`partition`] tables name them |
 //!
 //! Two modules are for tests, here and in the crates above, each behind a feature of its own name: `conformance`, a
-//! suite that any device must pass, and `testing` (`test-devices`), devices built to fail and to crash.
+//! suite that any device must pass, and `testing` (`test-devices`), devices built to fail and to crash, and the random
+//! numbers of all tests.
 //!
 //! This crate knows nothing of filesystems, arrays or caches. `unsafe` is allowed in one place, the module that hands
 //! buffers to io_uring.
@@ -24,7 +25,7 @@ mod memory;
 mod open_error;
 mod overlay;
 pub mod partition;
-#[cfg(any(feature = "conformance", feature = "test-devices"))]
+#[cfg(feature = "test-devices")]
 mod rng;
 mod span;
 mod sparse;

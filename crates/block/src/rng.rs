@@ -1,17 +1,19 @@
-//! Random numbers that a seed replays, for tests and test devices: SplitMix64, which needs no crate.
+//! Random numbers that a seed replays, for tests and test devices here and in the crates above: SplitMix64, which
+//! needs no crate, and whose numbers stay the same for as long as seeds are on record.
 
 /// A generator; the same seed gives the same numbers on every machine.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
     /// A generator that starts at `seed`.
-    pub(crate) fn new(seed: u64) -> Self {
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The next 64 bits.
-    pub(crate) fn bits(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,7 +22,13 @@ impl Rng {
     }
 
     /// A number below `bound`, which is not zero. The bias is far below what a test notices.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.bits() % bound
+    }
+
+    /// So many bytes.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let words = std::iter::repeat_with(|| self.bits().to_le_bytes());
+        words.take(len.div_ceil(8)).flatten().take(len).collect()
     }
 }

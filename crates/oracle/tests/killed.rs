@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use undercroft_block::testing::Rng;
 use undercroft_oracle::{Image, Load, LoadOptions, Mix, Mke2fs, MountMode, Server, populate};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_serve_ext4");
@@ -55,7 +56,7 @@ fn what_was_promised_outlives_the_server() {
     let kills = number("UNDERCROFT_KILLS").unwrap_or(4);
     eprintln!("UNDERCROFT_SEED={seed}");
     let image = Mke2fs::new("ext4", 384).inodes(16_384).make().unwrap();
-    let mut random = Random(seed << 8 | 1);
+    let mut random = Rng::new(seed << 8 | 1);
     let mut promises = Promises::default();
 
     let server = Server::start(PROGRAM, image.path()).unwrap();
@@ -131,7 +132,7 @@ fn work_until_killed(server: Server, after: Duration, round: u64, seed: u64, pro
             let untouched = || vec![Promise { may_be: vec![Version::Absent] }; NAMES as usize];
             let mut files = promises.files.remove(&replacer).unwrap_or_else(untouched);
             replacers.push(scope.spawn(move || {
-                let mut random = Random(seed ^ replacer << 50 | 1);
+                let mut random = Rng::new(seed ^ replacer << 50 | 1);
                 let outcome = replace_files(root, replacer, &mut files, &mut random);
                 assert!(ending.load(Ordering::Acquire), "replacer {replacer} ended by itself: {outcome:?}");
                 (replacer, files)
@@ -201,7 +202,7 @@ fn end_of(mut shell: Child) -> String {
 
 /// Replaces files as editors do (write beside it, fsync, rename over it), removes and moves them, and makes some of that
 /// durable, until an operation fails.
-fn replace_files(root: &Path, replacer: u64, files: &mut [Promise], random: &mut Random) -> io::Result<()> {
+fn replace_files(root: &Path, replacer: u64, files: &mut [Promise], random: &mut Rng) -> io::Result<()> {
     let home = root.join(format!("files-{replacer}"));
     if !home.exists() {
         fs::create_dir(&home)?;
@@ -314,18 +315,6 @@ fn ask_sqlite(root: &Path, database: &str, ask: &str) -> Result<String, String> 
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(format!("{database}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr))),
-    }
-}
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ z >> 31) % bound
     }
 }
 

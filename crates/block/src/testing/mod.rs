@@ -19,6 +19,7 @@ mod lose;
 mod recorder;
 mod slow;
 
+pub use crate::rng::Rng;
 pub use crash::Crash;
 pub use fail::{FailNth, Left, Repeat};
 pub use lose::LoseUnflushed;

@@ -136,8 +136,10 @@ fn present(lineup: &Lineup, role: Role) -> Result<&Arc<Member>> {
 
 #[cfg(test)]
 mod tests {
+    use undercroft_block::testing::Rng;
+
     use super::*;
-    use crate::level::testing::{Members, Rng};
+    use crate::level::testing::Members;
     use crate::{Geometry, Layout};
 
     fn shapes() -> Vec<Geometry> {
@@ -166,7 +168,7 @@ mod tests {
             let members = Members::new(&geometry);
             let size = geometry.array_bytes();
             let level = Striped::new(members.share(geometry));
-            members.exercise(&level, &mut Rng(number as u64), 400, size);
+            members.exercise(&level, &mut Rng::new(number as u64), 400, size);
         }
     }
 

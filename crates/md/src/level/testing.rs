@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use undercroft_block::testing::Rng;
 use undercroft_block::{Access, BlockDevice, Device, Error, MemoryDevice, Operation, Request};
 use undercroft_sync::{Mutex, order};
 
@@ -15,27 +16,6 @@ use crate::{Geometry, Result};
 
 /// Where data areas begin, so that whoever forgets it is found out.
 pub(crate) const DATA_OFFSET: u64 = 8192;
-
-/// Random numbers that a seed replays (SplitMix64).
-pub(crate) struct Rng(pub(crate) u64);
-
-impl Rng {
-    pub(crate) fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.bits() % bound
-    }
-
-    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.bits() as u8).collect()
-    }
-}
 
 /// A device with sectors that cannot be read until they are written, or not even then.
 #[derive(Debug)]

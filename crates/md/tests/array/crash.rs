@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use undercroft_block::testing::{Recorder, Recording};
+use undercroft_block::testing::{Recorder, Recording, Rng};
 use undercroft_block::{Access, BlockDevice, Device, MemoryDevice, Result};
 use undercroft_md::{Array, ArrayOptions, CreateOptions, Level};
 use undercroft_sync::{Mutex, order};
@@ -24,20 +24,6 @@ const WRITES: u64 = 40;
 
 fn number_from(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
-/// Pseudorandom numbers that a seed repeats.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        // splitmix64
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (bits ^ bits >> 31) % bound
-    }
 }
 
 /// The order of events over all members: the member of each.
@@ -136,7 +122,7 @@ impl Run {
             })
             .collect();
         let array = super::support::open(&taps);
-        let (mut random, mut steps) = (Random(seed), Vec::new());
+        let (mut random, mut steps) = (Rng::new(seed), Vec::new());
         let size = array.size_bytes();
         for number in 0..WRITES {
             let begun = order.lock().len();
@@ -222,7 +208,7 @@ impl Run {
 
     /// Tries some of the moments.
     fn try_crashes(&self, name: &str, options: ArrayOptions) {
-        let mut random = Random(self.seed ^ 0xc4a5);
+        let mut random = Rng::new(self.seed ^ 0xc4a5);
         for _ in 0..number_from("UNDERCROFT_MD_CRASHES", 25) {
             let events = random.below(self.order.len() as u64 + 1) as usize;
             let seed = random.below(u64::MAX);

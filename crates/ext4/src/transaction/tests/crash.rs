@@ -44,7 +44,7 @@ struct Model {
 
 struct Workload {
     recorder: Arc<Recorder>,
-    random: Random,
+    random: Rng,
     model: Model,
     now: BTreeMap<u64, Use>,
     version: u32,
@@ -159,7 +159,7 @@ fn run(features: &str, transactions: usize, crashes: u64, seed: u64) {
     let recorder = Arc::new(Recorder::new(in_memory(&image(features))));
     let mut workload = Workload {
         recorder: Arc::clone(&recorder),
-        random: Random(seed),
+        random: Rng::new(seed),
         model: Model::default(),
         now: BTreeMap::new(),
         version: 0,

@@ -8,6 +8,7 @@ mod threads;
 
 use std::sync::Arc;
 
+use undercroft_block::testing::Rng;
 use undercroft_block::{Access, Device, MemoryDevice};
 use undercroft_oracle::{Image, Mke2fs};
 
@@ -85,18 +86,6 @@ fn put(handle: &Handle<'_>, block: u64, version: u32) {
     handle
         .change(FsBlock(block), Seal::Plain, |bytes| bytes.copy_from_slice(&content(block, version)))
         .unwrap();
-}
-
-/// Small and good enough (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % end
-    }
 }
 
 fn on_device(device: &Device, block: u64) -> Vec<u8> {

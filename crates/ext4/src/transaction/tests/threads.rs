@@ -26,7 +26,7 @@ fn blocks(thread: u64) -> std::ops::Range<u64> {
 
 /// Works; about one operation in ten waits until it is durable.
 fn work(open: &Open, recorder: &Recorder, thread: u64, operations: u32) -> History {
-    let mut random = Random(thread);
+    let mut random = Rng::new(thread);
     let mut history = History::default();
     for version in 1..=operations {
         let handle = open.volume.start(BLOCKS_EACH as u32).unwrap();
@@ -64,7 +64,7 @@ fn an_operation_is_in_one_transaction_whoever_else_is_at_work() {
 
     let recording = recorder.recording();
     let events = recording.events().len();
-    let mut random = Random(7);
+    let mut random = Rng::new(7);
     // After the first events, which say that the filesystem is in use, and before the last, which say that it is not.
     for seed in 0..60 {
         let cut = 10 + random.below(events as u64 - 20) as usize;

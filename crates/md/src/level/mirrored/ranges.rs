@@ -136,7 +136,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::level::testing::Rng;
+    use undercroft_block::testing::Rng;
 
     #[test]
     fn nobody_overlaps_and_everybody_gets_through() {
@@ -148,7 +148,7 @@ mod tests {
             for thread in 1..=8_u64 {
                 let (ranges, cells) = (&ranges, &cells);
                 scope.spawn(move || {
-                    let mut rng = Rng(thread);
+                    let mut rng = Rng::new(thread);
                     for _ in 0..2000 {
                         let mut wanted = Vec::new();
                         let mut at = rng.below(10);

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use undercroft_block::testing::Rng;
+
 use super::*;
-use crate::level::testing::{Members, Rng};
+use crate::level::testing::Members;
 use crate::member::Place;
 use crate::{Geometry, Layout, Level, Raid10Copies};
 
@@ -69,7 +71,7 @@ impl Ground {
     /// Filled with something, which is returned.
     fn filled(geometry: Geometry, seed: u64) -> (Self, Vec<u8>) {
         let ground = Self::new(geometry);
-        let data = Rng(seed).bytes(ground.size() as usize);
+        let data = Rng::new(seed).bytes(ground.size() as usize);
         ground.level.write(0, &data).unwrap();
         (ground, data)
     }
@@ -127,7 +129,7 @@ impl Ground {
 fn random_requests_agree_with_a_plain_array_of_bytes() {
     for (number, geometry) in shapes().into_iter().enumerate() {
         let ground = Ground::new(geometry);
-        let model = ground.members.exercise(&ground.level, &mut Rng(number as u64), 200, ground.size());
+        let model = ground.members.exercise(&ground.level, &mut Rng::new(number as u64), 200, ground.size());
         ground.check_copies(&model);
         assert_eq!(ground.sync_all(SyncWork::Check), 0);
     }
@@ -141,7 +143,7 @@ fn every_member_is_lost_in_turn_and_rebuilt_while_the_array_is_written() {
             if !ground.can_lose(role) {
                 continue;
             }
-            let mut rng = Rng(u64::from(role));
+            let mut rng = Rng::new(u64::from(role));
             ground.members.exercise(&ground.level, &mut rng, 40, ground.size());
             ground.lose(role);
             ground.members.exercise(&ground.level, &mut rng, 40, ground.size());
@@ -181,7 +183,7 @@ fn a_replacement_is_filled_and_written_beside_its_member() {
         ground.shared.change_lineup(|lineup| lineup.places[1].replacement = Some(Arc::clone(&replacement)));
         ground.sync_all(SyncWork::Recover);
         replacement.set_recovered(u64::MAX);
-        let data = Rng(6).bytes(50_000);
+        let data = Rng::new(6).bytes(50_000);
         ground.level.write(10_000, &data).unwrap();
         model[10_000..60_000].copy_from_slice(&data);
         // It takes the member's place.
@@ -288,7 +290,7 @@ fn a_member_that_takes_no_writes_fails_and_the_write_succeeds() {
         for role in 0..geometry.members {
             let (ground, mut model) = Ground::filled(geometry.clone(), 2);
             ground.members.all[role as usize].is_dead.store(true, Ordering::SeqCst);
-            let data = Rng(3).bytes(60_000);
+            let data = Rng::new(3).bytes(60_000);
             let outcome = ground.level.write(20_000, &data);
             if !ground.can_lose(role) {
                 assert!(matches!(outcome, Err(Error::Stopped(_))));
@@ -392,7 +394,7 @@ fn writers_of_the_same_bytes_leave_the_same_copies() {
             for thread in 0..6_u64 {
                 let level = &ground.level;
                 scope.spawn(move || {
-                    let mut rng = Rng(thread);
+                    let mut rng = Rng::new(thread);
                     for _ in 0..300 {
                         let offset = rng.below(30_000);
                         level.write(offset, &vec![thread as u8; 1 + rng.below(9000) as usize]).unwrap();

@@ -7,7 +7,7 @@ use crate::member::Role;
 
 fn filled(level: Level, members: u32, chunk_bytes: u32) -> Rig {
     let mut rig = Rig::new(Plan::new(level, members, chunk_bytes));
-    let data = Rng(3).bytes(rig.model.len());
+    let data = Rng::new(3).bytes(rig.model.len());
     rig.write(0, &data);
     rig
 }

@@ -21,7 +21,7 @@ const BLOCK: usize = 1536;
 
 /// Reads and writes of one thread on blocks of its own, compared with what it wrote.
 fn work(rig: &Rig, thread: usize, seed: u64) -> Vec<(usize, Vec<u8>)> {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let blocks = rig.model.len() / BLOCK / THREADS;
     let mut mine: Vec<(usize, Vec<u8>)> = (0..blocks)
         .map(|block| {
@@ -49,7 +49,7 @@ fn work(rig: &Rig, thread: usize, seed: u64) -> Vec<(usize, Vec<u8>)> {
 fn crowd(plan: Plan, seed: u64, come_and_go: bool) {
     println!("seed {seed}, {plan:?}");
     let mut rig = Rig::new(plan);
-    let data = Rng(seed).bytes(rig.model.len());
+    let data = Rng::new(seed).bytes(rig.model.len());
     rig.write(0, &data);
     let running = AtomicUsize::new(THREADS);
     let mut rounds = 0;
@@ -64,7 +64,7 @@ fn crowd(plan: Plan, seed: u64, come_and_go: bool) {
                 })
             })
             .collect();
-        let mut rng = Rng(!seed);
+        let mut rng = Rng::new(!seed);
         let mut goes_on = come_and_go;
         while goes_on {
             let role = rng.below(plan.members as usize) as u32;
@@ -133,7 +133,7 @@ fn slow_members_that_are_called_at_the_same_time_get_what_they_should() {
         let memory = Arc::new(MemoryDevice::new(plan.device_bytes()));
         Arc::new(Slow::new(memory, Latency::of_all(Duration::from_micros(150))))
     });
-    let mut rng = Rng(5);
+    let mut rng = Rng::new(5);
     for round in 0..40 {
         if round == 20 {
             assert!(rig.member(0).unwrap().transfer_pace.is_slow());

@@ -34,7 +34,7 @@ fn without_any_members_that_can_be_spared_all_is_read_and_written_and_rebuilt() 
                     // Small, so that little is known from before.
                     let cache_bytes = if number % 2 == 0 { 0 } else { 1 << 20 };
                     let mut rig = Rig::new(Plan { cache_bytes, ..plan });
-                    let mut rng = Rng(number as u64 + 100 * u64::from(lost[0]));
+                    let mut rng = Rng::new(number as u64 + 100 * u64::from(lost[0]));
                     fill(&mut rig, &mut rng);
                     lost.iter().for_each(|&role| rig.lose(role));
                     rig.check_reads();
@@ -59,7 +59,7 @@ fn without_any_members_that_can_be_spared_all_is_read_and_written_and_rebuilt() 
 fn one_too_many_is_refused_and_what_is_left_is_read() {
     for level in [Level::Raid5, Level::Raid6] {
         let mut rig = Rig::new(Plan::new(level, 5, 4096));
-        let mut rng = Rng(1);
+        let mut rng = Rng::new(1);
         fill(&mut rig, &mut rng);
         (0..=rig.plan.parities()).for_each(|role| rig.lose(role));
         rig.forget();
@@ -87,7 +87,7 @@ fn a_member_that_is_being_rebuilt_is_read_where_it_is_right_and_written_everywhe
     for level in [Level::Raid5, Level::Raid6] {
         for role in 0..5 {
             let mut rig = Rig::new(Plan { rows: 10, ..Plan::new(level, 5, 4096) });
-            let mut rng = Rng(u64::from(role));
+            let mut rng = Rng::new(u64::from(role));
             fill(&mut rig, &mut rng);
             rig.lose(role);
             let new = rig.join(role);
@@ -114,7 +114,7 @@ fn a_member_that_is_being_rebuilt_is_read_where_it_is_right_and_written_everywhe
 fn a_replacement_is_written_beside_the_member_and_copied() {
     for role in 0..4u32 {
         let mut rig = Rig::new(Plan::new(Level::Raid5, 4, 8192));
-        let mut rng = Rng(u64::from(role));
+        let mut rng = Rng::new(u64::from(role));
         fill(&mut rig, &mut rng);
         let new = member(Arc::new(MemoryDevice::new(rig.plan.device_bytes())), 99, 0);
         rig.shared.change_lineup(|lineup| lineup.places[role as usize].replacement = Some(Arc::clone(&new)));

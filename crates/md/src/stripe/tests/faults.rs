@@ -37,7 +37,7 @@ fn a_member_that_fails_in_mid_write_is_left_out_and_the_write_succeeds() {
             for nth in (1..30).step_by(3) {
                 let plan = Plan { cache_bytes: 0, ..Plan::new(level, 4, 8192) };
                 let mut rig = failing(plan, role, Operation::Write, nth, Repeat::FromThenOn, false);
-                let mut rng = Rng(nth);
+                let mut rng = Rng::new(nth);
                 while rig.told.failed.lock().is_empty() {
                     some_writes(&mut rig, &mut rng, 1);
                 }
@@ -58,7 +58,7 @@ fn a_second_loss_in_raid5_ends_the_writing_and_what_is_left_is_read() {
         let plan = Plan { cache_bytes: 0, ..Plan::new(Level::Raid5, 4, 8192) };
         let rig = failing(plan, 2, Operation::Write, nth, Repeat::FromThenOn, false);
         rig.lose(0);
-        let mut rng = Rng(nth);
+        let mut rng = Rng::new(nth);
         let mut refused = None;
         for _ in 0..40 {
             let (start, len) = rng.range(rig.model.len(), 20_000);
@@ -83,7 +83,7 @@ fn raid6_goes_on_when_a_second_member_fails() {
     for nth in (1..20).step_by(2) {
         let plan = Plan { cache_bytes: 0, ..Plan::new(Level::Raid6, 5, 8192) };
         let mut rig = failing(plan, 2, Operation::Write, nth, Repeat::FromThenOn, false);
-        let mut rng = Rng(nth);
+        let mut rng = Rng::new(nth);
         some_writes(&mut rig, &mut rng, 3);
         rig.lose(4);
         some_writes(&mut rig, &mut rng, 30);
@@ -102,10 +102,10 @@ fn a_read_error_is_answered_from_the_others_and_healed() {
             for nth in 1..8 {
                 let plan = Plan { cache_bytes: 0, ..Plan::new(level, 4, 8192) };
                 let mut rig = failing(plan, role, Operation::Read, nth, Repeat::Once, false);
-                let data = Rng(nth).bytes(rig.model.len());
+                let data = Rng::new(nth).bytes(rig.model.len());
                 rig.write(0, &data);
                 rig.check_reads();
-                some_writes(&mut rig, &mut Rng(nth), 20);
+                some_writes(&mut rig, &mut Rng::new(nth), 20);
                 rig.check_reads();
                 assert!(rig.told.failed.lock().is_empty(), "it took what was written back");
                 rig.check_members();
@@ -188,7 +188,7 @@ fn scratched(level: Level, role: u32, page: u64, heals: bool, has_list: bool) ->
             Arc::new(MemoryDevice::new(plan.device_bytes()))
         }
     });
-    let data = Rng(u64::from(role)).bytes(rig.model.len());
+    let data = Rng::new(u64::from(role)).bytes(rig.model.len());
     rig.write(0, &data);
     device.is_lost.store(true, std::sync::atomic::Ordering::SeqCst);
     (rig, device)
@@ -225,12 +225,12 @@ fn a_lost_page_that_cannot_be_written_is_recorded_or_costs_the_member() {
             device.is_lost.store(false, std::sync::atomic::Ordering::SeqCst);
             rig.check_reads();
             // Written well, it is good again.
-            let data = Rng(9).bytes(rig.row_bytes());
+            let data = Rng::new(9).bytes(rig.row_bytes());
             rig.write(0, &data);
             assert!(rig.told.bad.lock().is_empty());
             rig.check_members();
         } else {
-            let data = Rng(9).bytes(rig.row_bytes());
+            let data = Rng::new(9).bytes(rig.row_bytes());
             rig.write(100, &data);
             rig.check_members();
         }
@@ -273,7 +273,7 @@ fn a_page_that_cannot_be_rebuilt_becomes_a_bad_block_of_the_new_member() {
 #[test]
 fn a_member_that_fails_while_it_is_rebuilt_is_left_out() {
     let mut rig = Rig::new(Plan::new(Level::Raid5, 4, 8192));
-    let data = Rng(1).bytes(rig.model.len());
+    let data = Rng::new(1).bytes(rig.model.len());
     rig.write(0, &data);
     rig.lose(2);
     let memory = Arc::new(MemoryDevice::new(rig.plan.device_bytes()));

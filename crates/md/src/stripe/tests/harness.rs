@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use undercroft_block::{Device, MemoryDevice};
+use undercroft_block::{Device, MemoryDevice, testing};
 use undercroft_sync::{Mutex, order};
 
 use crate::layout::{ParityMap, Slot};
@@ -281,29 +281,20 @@ pub(super) fn check_equal(found: &[u8], right: &[u8], what: &str) {
     assert_eq!(found.len(), right.len());
 }
 
-/// Random numbers that a seed replays (SplitMix64).
-pub(super) struct Rng(pub(super) u64);
+/// Random numbers that a seed replays.
+pub(super) struct Rng(testing::Rng);
 
 impl Rng {
-    pub(super) fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    pub(super) fn new(seed: u64) -> Self {
+        Self(testing::Rng::new(seed))
     }
 
     pub(super) fn below(&mut self, bound: usize) -> usize {
-        (self.bits() % bound as u64) as usize
+        self.0.below(bound as u64) as usize
     }
 
     pub(super) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(len + 8);
-        while bytes.len() < len {
-            bytes.extend_from_slice(&self.bits().to_le_bytes());
-        }
-        bytes.truncate(len);
-        bytes
+        self.0.bytes(len)
     }
 
     /// A range of up to `longest` bytes below `end`, often aligned.

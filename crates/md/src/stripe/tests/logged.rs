@@ -74,7 +74,7 @@ impl Machine {
                 member.set_log(Log::new(Arc::clone(device), AREA, role, UUID, plan.chunk_bytes));
             }
         }
-        let data = Rng(seed).bytes(rig.model.len());
+        let data = Rng::new(seed).bytes(rig.model.len());
         rig.write(0, &data);
         rig.lose(missing);
         Self { rig, writes_left }
@@ -111,7 +111,7 @@ fn cuts_that_damage(has_logs: bool) -> usize {
         let plan = Plan { rows: 4, piece_bytes, cache_bytes: 0, ..Plan::new(Level::Raid5, 4, chunk_bytes) };
         for seed in 0..12 {
             for cut in 0.. {
-                let mut rng = Rng(seed);
+                let mut rng = Rng::new(seed);
                 let missing = rng.below(4) as u32;
                 let mut machine = Machine::new(plan, has_logs, missing, seed);
                 // Whole blocks, as the log knows no others.
@@ -149,7 +149,7 @@ fn with_a_log_writes_of_all_shapes_leave_data_and_parity_right() {
         if let Some(role) = missing {
             machine.rig.lose(role);
         }
-        let mut rng = Rng(3);
+        let mut rng = Rng::new(3);
         for _ in 0..200 {
             let (start, len) = rng.range(machine.rig.model.len(), 70_000);
             machine.rig.write(start, &rng.bytes(len));
@@ -177,7 +177,7 @@ fn a_member_whose_log_fails_is_left_out() {
             ppl::format(&**member.device(), AREA.area, UUID).unwrap();
             member.set_log(Log::new(Arc::clone(member.device()), AREA, role, UUID, plan.chunk_bytes));
         }
-        let mut rng = Rng(nth);
+        let mut rng = Rng::new(nth);
         while rig.told.failed.lock().is_empty() {
             let (start, len) = rng.range(rig.model.len(), 30_000);
             rig.write(start, &rng.bytes(len));

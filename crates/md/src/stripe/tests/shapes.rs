@@ -19,7 +19,7 @@ fn a_write_anywhere_in_a_row_of_any_layout_leaves_data_and_parity_right() {
             let members = if level == Level::Raid6 { 5 } else { 4 };
             // Room for one stripe: each row finds the cache cold.
             let mut rig = Rig::new(Plan { layout, cache_bytes: 0, ..Plan::new(level, members, 4096) });
-            let mut rng = Rng(level as u64 * 10 + layout as u64);
+            let mut rng = Rng::new(level as u64 * 10 + layout as u64);
             let row_bytes = rig.row_bytes();
             for start in (0..row_bytes).step_by(512) {
                 for end in (start + 512..=row_bytes).step_by(1536) {
@@ -53,7 +53,7 @@ fn writes_at_random_leave_everything_right_in_every_geometry() {
                     piece_bytes: longest_piece.min(chunk_bytes as usize),
                     ..Plan::new(level, members, chunk_bytes)
                 });
-                let mut rng = Rng(u64::from(members) << 32 | u64::from(chunk_bytes));
+                let mut rng = Rng::new(u64::from(members) << 32 | u64::from(chunk_bytes));
                 let end = rig.model.len();
                 for _ in 0..40 {
                     let longest = [5000, 100_000, 3 * rig.row_bytes()][rng.below(3)];
@@ -103,7 +103,7 @@ fn a_whole_stripe_reads_nothing_and_a_part_reads_what_is_less() {
 fn a_batch_is_gathered_by_stripe() {
     let mut rig = Rig::new(Plan::new(Level::Raid5, 4, 65536));
     let row = rig.row_bytes();
-    let mut rng = Rng(8);
+    let mut rng = Rng::new(8);
     // The pieces of two rows, mixed up, and a few reads of another one.
     let data = rng.bytes(2 * row);
     let mut order: Vec<usize> = (0..2 * row / 4096).collect();
