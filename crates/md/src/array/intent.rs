@@ -56,7 +56,8 @@ impl<'a> Intended<'a> {
 
     /// The members have it all.
     pub(super) fn done(mut self) {
-        self.is_complete = self.core.has_all_members();
+        // Without a bitmap nobody asks.
+        self.is_complete = !self.ranges.is_empty() && self.core.has_all_members();
     }
 }
 
@@ -137,8 +138,9 @@ impl Intent {
         ranges.iter().for_each(|range| self.0.end_sync(range.clone(), is_done));
     }
 
-    pub(super) fn has_bits_to_clear(&self) -> bool {
-        self.0.has_bits_to_clear()
+    /// Whether [`clear_idle`](Self::clear_idle) has, or will have, anything to do if nobody writes.
+    pub(super) fn has_bits_to_clear(&self, core: &Core) -> bool {
+        core.is_complete() && core.takes_writes() && self.0.has_bits_to_clear()
     }
 
     /// How long a bit stays at least.

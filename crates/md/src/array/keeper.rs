@@ -1,8 +1,9 @@
 //! The keeper: a thread that does what is due from time to time.
 //!
 //! It marks the array clean when nobody has written for a while, clears bits of the write-intent bitmap, lets spares
-//! take the places of failed members, and has replacements whose old member failed take its place. It sleeps while
-//! there is nothing to do; the bell wakes it.
+//! take the places of failed members, and has replacements whose old member failed take its place. It sleeps until there
+//! is something to do; the bell wakes it when that changes. Bits that nobody may clear, because a member is missing, are
+//! nothing to do.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,15 +25,13 @@ impl Core {
         let mut cleared = Instant::now();
         while !self.bell.is_closing() {
             let entered = self.shared.entered();
-            let has_bits = self.intent.as_ref().is_some_and(|intent| intent.has_bits_to_clear());
-            let is_busy = self.takes_writes() && (self.is_active() || has_bits);
-            self.bell.wait(&mut heard, is_busy.then_some(QUIET_FOR));
+            self.bell.wait(&mut heard, self.nap(cleared));
             if self.bell.is_closing() || !self.takes_writes() {
                 continue;
             }
             // An error in here has stopped the array, or marked a member failed, which is seen from there.
             let _ = self.fill_places();
-            if is_busy && entered == self.shared.entered() {
+            if entered == self.shared.entered() {
                 let _ = self.make_clean(Some(entered));
             }
             if let Some(intent) = &self.intent
@@ -42,6 +41,14 @@ impl Core {
                 let _ = intent.clear_idle(self, false);
             }
         }
+    }
+
+    /// How long there is nothing to do, if nobody rings the bell. `cleared`: when bits were cleared last.
+    fn nap(&self, cleared: Instant) -> Option<Duration> {
+        let quiet = (self.is_active() && self.takes_writes()).then_some(QUIET_FOR);
+        let intent = self.intent.as_ref().filter(|intent| intent.has_bits_to_clear(self));
+        let bits = intent.map(|intent| intent.delay().saturating_sub(cleared.elapsed()));
+        quiet.into_iter().chain(bits).min()
     }
 
     /// Replacements take the places of members that have failed, and spares those that are empty then.
@@ -155,5 +162,37 @@ impl Core {
     pub(super) fn changed(&self) {
         self.jobs.unblock();
         self.bell.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use undercroft_block::{BlockDevice as _, Device, MemoryDevice};
+
+    use super::*;
+    use crate::{Array, ArrayOptions, CreateOptions, Level};
+
+    #[test]
+    fn there_is_nothing_to_do_for_bits_that_a_missing_member_needs() {
+        let devices: Vec<Device> = (0..2).map(|_| Arc::new(MemoryDevice::new(4 << 20)) as Device).collect();
+        let new = CreateOptions { bitmap: true, assume_clean: true, ..CreateOptions::new(Level::Raid1) };
+        let array = Array::create(devices, &new, ArrayOptions::default()).unwrap();
+        let core = array.core();
+        let now = Instant::now;
+        assert_eq!(core.nap(now()), None, "nobody has written");
+        array.write_at(0, &[1; 4096]).unwrap();
+        assert_eq!(core.nap(now()), Some(QUIET_FOR));
+        let until_clean = || {
+            while core.is_active() {
+                std::thread::yield_now();
+            }
+        };
+        until_clean();
+        assert!(core.nap(now()).is_some_and(|nap| nap > QUIET_FOR), "a bit is to be cleared, later");
+        array.fail(1).unwrap();
+        array.write_at(1 << 20, &[1; 4096]).unwrap();
+        until_clean();
+        assert!(array.status().bitmap.unwrap().set > 0);
+        assert_eq!(core.nap(now()), None);
     }
 }

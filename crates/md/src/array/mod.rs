@@ -198,6 +198,11 @@ impl Array {
         self.core.bell.wait_until(timeout, || !self.core.is_busy())
     }
 
+    #[cfg(test)]
+    fn core(&self) -> &Core {
+        &self.core
+    }
+
     fn stripe_bytes(&self) -> u32 {
         let geometry = self.core.geometry();
         let data = match (geometry.level, geometry.layout) {
