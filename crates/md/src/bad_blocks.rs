@@ -1,4 +1,4 @@
-//! The list of bad blocks of one member: what could not be read and could not be rewritten.
+//! The list of bad blocks of one member: what does not hold what it should, because it could not be written or rebuilt.
 //!
 //! On disk, at the place that the superblock names: 64-bit little-endian words, 54 bits of block number and 10 of
 //! count, blocks of `512 << shift` bytes, counted from the beginning of the device; the rest is all ones. The list is
@@ -32,7 +32,17 @@ pub(crate) struct BadBlocks {
     block_bytes: u64,
     /// So many words the list on disk has room for; 0: there is none.
     room: usize,
-    changed: bool,
+    /// Counts the changes, and how many of them are on disk.
+    changes: u64,
+    written: u64,
+}
+
+/// The list as it goes to its place on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListPage {
+    pub(crate) bytes: Vec<u8>,
+    /// For [`BadBlocks::set_written`].
+    changes: u64,
 }
 
 impl BadBlocks {
@@ -44,7 +54,8 @@ impl BadBlocks {
             data_offset: superblock.data.offset,
             block_bytes: 512 << log.map_or(0, |log| u32::from(log.shift)),
             room: log.map_or(0, |log| log.area.bytes as usize / WORD_BYTES),
-            changed: false,
+            changes: 0,
+            written: 0,
         }
     }
 
@@ -105,23 +116,27 @@ impl BadBlocks {
         self.ranges.get(at).is_some_and(|bad| bad.start < range.end)
     }
 
-    /// Adds what is bad. Returns whether there was room; if not, nothing has changed.
-    pub(crate) fn add(&mut self, range: Range<u64>) -> bool {
-        let block = self.block_bytes;
-        let first = self.data_offset + range.start;
-        let last = (self.data_offset + range.end).next_multiple_of(block);
-        let start = (first - first % block).saturating_sub(self.data_offset);
-        let end = last - self.data_offset;
-        if start >= end {
-            return true;
-        }
+    /// Adds what is bad. Returns whether there was room for all of it; if not, nothing has changed.
+    pub(crate) fn add(&mut self, ranges: &[Range<u64>]) -> bool {
         let before = self.ranges.clone();
-        self.insert(start..end);
+        for range in ranges {
+            let block = self.block_bytes;
+            let first = self.data_offset + range.start;
+            let last = (self.data_offset + range.end).next_multiple_of(block);
+            let start = (first - first % block).saturating_sub(self.data_offset);
+            let end = last - self.data_offset;
+            if start < end {
+                self.insert(start..end);
+            }
+        }
+        if self.ranges == before {
+            return self.room > 0;
+        }
         if self.words().count() > self.room {
             self.ranges = before;
             return false;
         }
-        self.changed = true;
+        self.changes += 1;
         true
     }
 
@@ -155,19 +170,29 @@ impl BadBlocks {
             self.ranges = before;
             return;
         }
-        self.changed = true;
+        self.changes += 1;
     }
 
-    /// What is to be written to the list's place, if it has changed since this was asked last.
-    pub(crate) fn take_changed_page(&mut self, log: &BadBlockLog) -> Option<Vec<u8>> {
-        if !std::mem::take(&mut self.changed) {
+    /// Whether the list on disk is this one.
+    pub(crate) fn is_written(&self) -> bool {
+        self.written == self.changes
+    }
+
+    /// What is to be written to the list's place, if there is another list on disk.
+    pub(crate) fn unwritten_page(&self, log: &BadBlockLog) -> Option<ListPage> {
+        if self.is_written() {
             return None;
         }
-        let mut page = vec![0xff; log.area.bytes as usize];
-        for (place, word) in page.chunks_exact_mut(WORD_BYTES).zip(self.words()) {
+        let mut bytes = vec![0xff; log.area.bytes as usize];
+        for (place, word) in bytes.chunks_exact_mut(WORD_BYTES).zip(self.words()) {
             place.copy_from_slice(&word.to_le_bytes());
         }
-        Some(page)
+        Some(ListPage { bytes, changes: self.changes })
+    }
+
+    /// This page is on disk, durably.
+    pub(crate) fn set_written(&mut self, page: &ListPage) {
+        self.written = page.changes;
     }
 
     /// The list as it is on disk.
@@ -189,6 +214,7 @@ mod tests {
     use crate::superblock::Area;
     use crate::{Level, create};
     use proptest::prelude::*;
+    use std::slice;
     use std::sync::Arc;
     use undercroft_block::{Device, MemoryDevice};
 
@@ -203,6 +229,10 @@ mod tests {
         (device, superblock)
     }
 
+    fn add(list: &mut BadBlocks, range: Range<u64>) -> bool {
+        list.add(slice::from_ref(&range))
+    }
+
     fn log(superblock: &Superblock) -> BadBlockLog {
         superblock.bad_blocks.unwrap()
     }
@@ -212,14 +242,22 @@ mod tests {
         let (device, mut superblock) = member();
         let mut list = BadBlocks::empty(&superblock);
         assert!(
-            list.add(1000..1001) && list.add(2048..4096) && list.add(1024..2048) && list.add(MIB..2 * MIB)
+            list.add(&[1000..1001, 2048..4096]) && add(&mut list, 1024..2048) && add(&mut list, MIB..2 * MIB)
         );
         assert_eq!(list.ranges(), [512..4096, MIB..2 * MIB]);
         list.remove(1000..3000);
         assert_eq!(list.ranges(), [512..1024, 2560..4096, MIB..2 * MIB]);
         assert!(list.overlaps(0..513) && list.overlaps(1023..1025) && !list.overlaps(1024..2560));
-        let page = list.take_changed_page(&log(&superblock)).unwrap();
-        assert!(list.take_changed_page(&log(&superblock)).is_none());
+        let page = list.unwritten_page(&log(&superblock)).unwrap();
+        // What changes while the page is on its way goes with the next one.
+        assert!(add(&mut list, 0..512));
+        list.set_written(&page);
+        assert!(!list.is_written());
+        list.remove(0..512);
+        list.set_written(&list.unwritten_page(&log(&superblock)).unwrap());
+        assert!(list.unwritten_page(&log(&superblock)).is_none());
+        assert!(add(&mut list, 512..1024) && list.is_written(), "nothing new");
+        let page = page.bytes;
         // The first sector of the device that is bad is number 1 of its data; it is one sector long.
         let first = (superblock.data.offset / 512 + 1) << 10 | 1;
         assert_eq!(page[..8], first.to_le_bytes());
@@ -237,14 +275,15 @@ mod tests {
         let (_, superblock) = member();
         let mut list = BadBlocks::empty(&superblock);
         for at in 0..512 {
-            assert!(list.add(at * 2048..at * 2048 + 512));
+            assert!(add(&mut list, at * 2048..at * 2048 + 512));
         }
-        assert!(!list.add(600 * 2048..600 * 2048 + 512));
+        // All or nothing.
+        assert!(!list.add(&[512..1024, 600 * 2048..600 * 2048 + 512]));
         assert!(!list.overlaps(600 * 2048..601 * 2048));
         assert_eq!(list.len(), 512);
         // A range may grow, but not beyond what one word holds.
-        assert!(list.add(512..1024));
-        assert!(!list.add(0..MIB / 2 + 1) || list.len() < 512);
+        assert!(add(&mut list, 512..1024));
+        assert!(!add(&mut list, 0..MIB / 2 + 1) || list.len() < 512);
     }
 
     #[test]
@@ -252,7 +291,7 @@ mod tests {
         let (_, mut superblock) = member();
         superblock.bad_blocks = Some(BadBlockLog { shift: 3, ..log(&superblock) });
         let mut list = BadBlocks::empty(&superblock);
-        assert!(list.add(5000..5001));
+        assert!(add(&mut list, 5000..5001));
         assert_eq!(list.ranges(), [Range { start: 4096, end: 8192 }]);
         list.remove(4096..8191);
         assert_eq!(list.len(), 1);
@@ -264,7 +303,7 @@ mod tests {
     fn a_member_without_a_list_takes_none() {
         let (_, mut superblock) = member();
         superblock.bad_blocks = None;
-        assert!(!BadBlocks::empty(&superblock).add(0..512));
+        assert!(!add(&mut BadBlocks::empty(&superblock), 0..512));
     }
 
     proptest! {
@@ -276,7 +315,7 @@ mod tests {
             for (is_bad, at, len) in changes {
                 model[at as usize..(at + len) as usize].fill(is_bad);
                 if is_bad {
-                    prop_assert!(list.add(at * 512..(at + len) * 512));
+                    prop_assert!(add(&mut list, at * 512..(at + len) * 512));
                 } else {
                     list.remove(at * 512..(at + len) * 512);
                 }

@@ -9,6 +9,7 @@
 
 pub(crate) mod batch;
 pub(crate) mod mirrored;
+pub(crate) mod settle;
 pub(crate) mod striped;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -210,7 +211,7 @@ impl Shared {
         self.gate.entered()
     }
 
-    /// A member answered a write, or a read that could not be healed, with an error: it is left out from now on.
+    /// A member answered a write with an error, or a flush, and cannot record what it lacks: it is left out from now on.
     /// Returns when that is durable, so that what it missed may be answered; until then, whoever writes still writes
     /// to it, gets its errors, and comes here to wait.
     ///
@@ -333,7 +334,11 @@ mod tests {
             Ok(())
         }
 
-        fn bad_blocks_found(&self, _: &Member, _: Range<u64>) -> Result<bool> {
+        fn keeps_bad_blocks(&self, _: &Member) -> bool {
+            false
+        }
+
+        fn bad_blocks_found(&self, _: &Member, _: &[Range<u64>]) -> Result<bool> {
             Ok(false)
         }
 

@@ -28,6 +28,8 @@ pub(crate) struct Member {
     /// `u64::MAX` for a member in sync.
     recovered: AtomicU64,
     failed: AtomicBool,
+    /// It has not taken everything that was written to it: a spare is to take its place.
+    wants_replacement: AtomicBool,
     /// The partial parity log for the stripes whose parity it holds, if the array has one. Set when it gets its role.
     log: OnceLock<Log>,
     /// How long transfers take, and flushes.
@@ -44,6 +46,7 @@ impl Member {
             data_offset,
             recovered: AtomicU64::new(recovered),
             failed: AtomicBool::new(false),
+            wants_replacement: AtomicBool::new(false),
             log: OnceLock::new(),
             transfer_pace: Pace::default(),
             flush_pace: Pace::default(),
@@ -100,6 +103,14 @@ impl Member {
     /// Returns whether it had not failed before.
     pub(crate) fn set_failed(&self) -> bool {
         !self.failed.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn wants_replacement(&self) -> bool {
+        self.wants_replacement.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn want_replacement(&self) {
+        self.wants_replacement.store(true, Ordering::Release);
     }
 
     pub(crate) fn read_at(&self, offset: u64, buf: &mut [u8]) -> undercroft_block::Result<()> {

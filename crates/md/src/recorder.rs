@@ -15,9 +15,16 @@ pub(crate) trait Recorder: Send + Sync + fmt::Debug {
     /// When it cannot be recorded: the array must not take writes any more.
     fn member_failed(&self, failed: &Member, lineup: &Lineup) -> Result<()>;
 
-    /// Blocks of the member's data area cannot be read and could not be rewritten. Returns whether they were
-    /// recorded; if not (no list, or no room), the member has to be failed.
-    fn bad_blocks_found(&self, member: &Member, range: Range<u64>) -> Result<bool>;
+    /// Whether the member has a list of bad blocks.
+    fn keeps_bad_blocks(&self, member: &Member) -> bool;
+
+    /// Blocks of the member's data area do not hold what they should and cannot be written. Returns whether they are
+    /// recorded, all of them and durably, before which no write that they missed may be answered; if not (no list, or
+    /// no room), nothing has changed and the member has to be failed.
+    ///
+    /// # Errors
+    /// When it cannot be recorded: the array must not take writes any more.
+    fn bad_blocks_found(&self, member: &Member, ranges: &[Range<u64>]) -> Result<bool>;
 
     /// Blocks of the member's data area were written and hold what they should.
     fn bad_blocks_written(&self, member: &Member, range: Range<u64>);

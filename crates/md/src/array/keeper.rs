@@ -1,9 +1,9 @@
 //! The keeper: a thread that does what is due from time to time.
 //!
 //! It marks the array clean when nobody has written for a while, clears bits of the write-intent bitmap, lets spares
-//! take the places of failed members, and has replacements whose old member failed take its place. It sleeps until there
-//! is something to do; the bell wakes it when that changes. Bits that nobody may clear, because a member is missing, are
-//! nothing to do.
+//! take the places of failed members, has replacements whose old member failed take its place, and begins to replace
+//! members that did not take what was written to them. It sleeps until there is something to do; the bell wakes it when
+//! that changes. Bits that nobody may clear, because a member is missing, are nothing to do.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,7 +51,8 @@ impl Core {
         quiet.into_iter().chain(bits).min()
     }
 
-    /// Replacements take the places of members that have failed, and spares those that are empty then.
+    /// Replacements take the places of members that have failed, and spares those that are empty then. What spares are
+    /// left begin to replace members that did not take all that was written to them, as in Linux.
     ///
     /// # Errors
     /// When the superblocks cannot be written.
@@ -79,6 +80,14 @@ impl Core {
                 } else {
                     break;
                 }
+            }
+        }
+        for (place, role) in self.shared.lineup().places.iter().zip(0..) {
+            if place.member.as_ref().is_some_and(|member| member.wants_replacement() && member.is_in_sync())
+                && place.replacement.is_none()
+                && let Some(spare) = self.spare()
+            {
+                self.join(&spare, Duty::Replacement(role), false)?;
             }
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! here, before anybody can read or write; a resync is left to the background. Nothing is written before that, and
 //! nothing at all if the array is read-only.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use undercroft_block::{Access, Device};
@@ -192,7 +193,12 @@ fn prepare_logs(plan: &Plan, disks: &[Disk], lineup: &Lineup) -> Result<bool> {
         })
         .collect();
     if plan.consistency == Consistency::Ppl {
-        return Ok(ppl::replay(&plan.geometry, lineup, &logs, plan.array_uuid)?.is_consistent());
+        let is_bad = |member: &Member, range| {
+            let mut disks = disks.iter().filter(|disk| std::ptr::eq(&raw const *disk.member, member));
+            disks.any(|disk| disk.bad_blocks.overlaps(Range::clone(&range)))
+        };
+        let replayed = ppl::replay(&plan.geometry, lineup, &logs, plan.array_uuid, &is_bad)?;
+        return Ok(replayed.is_consistent());
     }
     ppl::empty(&logs, plan.array_uuid)?;
     Ok(true)

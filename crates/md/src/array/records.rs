@@ -12,6 +12,9 @@
 //!   apart by any assembly (which lets one event pass as a difference of the moment). If none of the others was written,
 //!   the member is still in, and no write that it missed has been answered.
 //! - *A member recovered so far*: its data was flushed before; with the old mark a part is rebuilt twice.
+//! - *A list of bad blocks*: it goes before the superblock that says whether it is in use, with a flush between. A block
+//!   that was added and is not on the disk yet missed no write that was answered; what is good again was flushed before
+//!   it was taken off.
 //!
 //! A member whose superblock cannot be written has failed, and the others are written once more to say so.
 //!
@@ -28,7 +31,7 @@ use undercroft_sync::{Mutex, order};
 
 use super::bell::Bell;
 use crate::assemble::Plan;
-use crate::bad_blocks::BadBlocks;
+use crate::bad_blocks::{BadBlocks, ListPage};
 use crate::fan_out;
 use crate::gate::Turn;
 use crate::member::{Lineup, Member};
@@ -115,6 +118,8 @@ pub(super) enum Raise {
 /// What is written to one device.
 struct Outgoing {
     member: Arc<Member>,
+    /// Its list of bad blocks, if it has changed, and the list's place.
+    bad_blocks: Option<(u64, ListPage)>,
     blocks: Vec<(u64, Vec<u8>)>,
     result: block::Result<()>,
 }
@@ -191,16 +196,13 @@ impl State {
                 }
                 _ => None,
             };
-            let mut blocks = Vec::new();
-            if let Some(log) = &mut superblock.bad_blocks {
+            let bad_blocks = superblock.bad_blocks.as_mut().and_then(|log| {
                 log.in_use = !disk.bad_blocks.is_empty();
-                if let Some(page) = disk.bad_blocks.take_changed_page(log) {
-                    blocks.push((log.area.offset, page));
-                }
-            }
+                Some((log.area.offset, disk.bad_blocks.unwritten_page(log)?))
+            });
             let offset = superblock.offset;
-            blocks.push((offset, superblock.encode(&disk.member.device().name())?.to_vec()));
-            outgoing.push(Outgoing { member: Arc::clone(&disk.member), blocks, result: Ok(()) });
+            let blocks = vec![(offset, superblock.encode(&disk.member.device().name())?.to_vec())];
+            outgoing.push(Outgoing { member: Arc::clone(&disk.member), bad_blocks, blocks, result: Ok(()) });
         }
         Ok(outgoing)
     }
@@ -294,6 +296,7 @@ impl Records {
                 outgoing
             };
             fan_out::at_once(&mut outgoing, |one| (&one.member.flush_pace, 0), Outgoing::run);
+            self.note_lists(&outgoing);
             let failed: Vec<Outgoing> = outgoing.into_iter().filter(|one| one.result.is_err()).collect();
             if failed.is_empty() {
                 break;
@@ -343,6 +346,18 @@ impl Records {
         Ok(())
     }
 
+    /// These lists of bad blocks are on the members, where those took them.
+    fn note_lists(&self, outgoing: &[Outgoing]) {
+        let mut state = self.state.lock();
+        for one in outgoing.iter().filter(|one| one.result.is_ok()) {
+            if let Some((_, page)) = &one.bad_blocks
+                && let Some(disk) = state.disk(&one.member)
+            {
+                disk.bad_blocks.set_written(page);
+            }
+        }
+    }
+
     fn count_bad_blocks(&self, state: &State) {
         let count = state.disks.iter().filter(|disk| !disk.bad_blocks.is_empty()).count();
         self.with_bad_blocks.store(count, Ordering::Release);
@@ -351,9 +366,20 @@ impl Records {
 
 impl Outgoing {
     fn run(&mut self) {
+        self.result = self.write();
+    }
+
+    fn write(&self) -> block::Result<()> {
         let device = self.member.device();
-        let write = |(offset, bytes): &(u64, Vec<u8>)| device.write_at(*offset, bytes);
-        self.result = self.blocks.iter().try_for_each(write).and_then(|()| device.flush());
+        if let Some((offset, page)) = &self.bad_blocks {
+            device.flush()?;
+            device.write_at(*offset, &page.bytes)?;
+            device.flush()?;
+        }
+        for (offset, bytes) in &self.blocks {
+            device.write_at(*offset, bytes)?;
+        }
+        device.flush()
     }
 }
 
@@ -372,16 +398,22 @@ impl Recorder for Arc<Records> {
         result
     }
 
-    fn bad_blocks_found(&self, member: &Member, range: Range<u64>) -> Result<bool> {
-        let mut added = false;
-        self.write(Raise::One, |state| {
-            if let Some(disk) = state.disk(member)
-                && disk.superblock.bad_blocks.is_some()
-            {
-                added = disk.bad_blocks.add(range);
-            }
+    fn keeps_bad_blocks(&self, member: &Member) -> bool {
+        self.state.lock().disk(member).is_some_and(|disk| disk.superblock.bad_blocks.is_some())
+    }
+
+    fn bad_blocks_found(&self, member: &Member, ranges: &[Range<u64>]) -> Result<bool> {
+        let mut is_recorded = false;
+        self.write_if(Raise::One, |state| {
+            let Some(disk) = state.disk(member) else { return false };
+            // That it failed is recorded, which says more.
+            let has_failed = disk.duty == Duty::Faulty;
+            is_recorded = has_failed || disk.bad_blocks.add(ranges);
+            // What was on the list already may be so in memory only, if it could not be written before.
+            is_recorded && !has_failed && !disk.bad_blocks.is_written()
         })?;
-        Ok(added)
+        self.bell.ring();
+        Ok(is_recorded)
     }
 
     fn bad_blocks_written(&self, member: &Member, range: Range<u64>) {
@@ -391,7 +423,7 @@ impl Recorder for Arc<Records> {
         let mut state = self.state.lock();
         if let Some(disk) = state.disk(member) {
             // Durable with the next change of the superblocks: until then a good block is called bad, which costs a
-            // reconstruction and nothing else.
+            // reconstruction and nothing else. The members are flushed before.
             disk.bad_blocks.remove(range);
         }
         self.count_bad_blocks(&state);

@@ -60,12 +60,12 @@ impl<'r> Task<'_, 'r> {
         self.offsets.into_iter().zip(self.requests)
     }
 
-    /// Which ranges of the member's data area it was about, once carried out.
-    pub(crate) fn member_ranges(&self) -> impl Iterator<Item = std::ops::Range<u64>> + '_ {
+    /// What was written to the member's data area, once carried out.
+    pub(crate) fn member_writes(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let data_offset = self.member.data_offset();
-        self.requests.iter().map(move |request| {
-            let begin = request.offset() - data_offset;
-            begin..begin + request.len()
+        self.requests.iter().filter_map(move |request| match request {
+            Request::Write { offset, data } => Some((*offset - data_offset, *data)),
+            Request::Read { .. } => None,
         })
     }
 }

@@ -144,13 +144,18 @@ impl Recorder for Remembers {
         Ok(())
     }
 
-    fn bad_blocks_found(&self, member: &Member, range: Range<u64>) -> Result<bool> {
-        assert!(range.start.is_multiple_of(512) && range.end.is_multiple_of(512), "{range:?}");
-        if !self.0.has_lists.load(Ordering::SeqCst) {
+    fn keeps_bad_blocks(&self, _: &Member) -> bool {
+        self.0.has_lists.load(Ordering::SeqCst)
+    }
+
+    fn bad_blocks_found(&self, member: &Member, ranges: &[Range<u64>]) -> Result<bool> {
+        if !self.keeps_bad_blocks(member) {
             return Ok(false);
         }
-        let sectors = range.start / 512..range.end / 512;
-        self.0.bad.lock().extend(sectors.map(|sector| (member.number(), sector)));
+        for range in ranges {
+            let sectors = range.start / 512..range.end.div_ceil(512);
+            self.0.bad.lock().extend(sectors.map(|sector| (member.number(), sector)));
+        }
         Ok(true)
     }
 

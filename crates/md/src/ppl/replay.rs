@@ -2,11 +2,13 @@
 //!
 //! For each entry of the last record of each member: partial parity and all data that was written, as it is found, give
 //! the new parity. An entry whose data lies on a member that is missing is left alone: its parity is as good as it gets.
+//! So are rows whose data, or parity, is on a member's list of bad blocks: what lies there is not what was written.
 //! When all parity is durable the logs are emptied. Replaying twice equals replaying once, so a crash within is mended
 //! by the next replay. Called by the array as it opens, alone, so it takes no locks.
 //!
 //! Source: the comments of `drivers/md/raid5-ppl.c` on recovery; logs that Linux left after power cuts.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -45,7 +47,8 @@ impl Replayed {
     }
 }
 
-/// Replays and empties the logs of an array that was not stopped cleanly.
+/// Replays and empties the logs of an array that was not stopped cleanly. `is_bad`: whether any byte of a range of a
+/// member's data area is on its list of bad blocks.
 ///
 /// # Errors
 /// When a member fails. Nothing is lost: the logs are as they were.
@@ -54,8 +57,10 @@ pub(crate) fn replay(
     lineup: &Lineup,
     logs: &[MemberLog],
     array_uuid: Uuid,
+    is_bad: &dyn Fn(&Member, Range<u64>) -> bool,
 ) -> Result<Replayed> {
-    let replay = Replay { map: ParityMap::new(geometry), array_bytes: geometry.array_bytes(), lineup };
+    let replay =
+        Replay { map: ParityMap::new(geometry), array_bytes: geometry.array_bytes(), lineup, is_bad };
     let mut replayed = Replayed::default();
     for log in logs {
         let Some((header, offset)) = last_record(log, array_uuid)? else {
@@ -121,6 +126,7 @@ struct Replay<'a> {
     map: ParityMap,
     array_bytes: u64,
     lineup: &'a Lineup,
+    is_bad: &'a dyn Fn(&Member, Range<u64>) -> bool,
 }
 
 /// Which rows of which chunks an entry tells of, in bytes of the array.
@@ -172,7 +178,9 @@ impl Replay<'_> {
             }
             if self.add_data(&rows, row, &mut parity, &mut data)? {
                 let offset = self.map.locate(rows.first + row).member_offset;
-                log.member.write_at(offset, &parity)?;
+                if !(self.is_bad)(&log.member, offset..offset + block) {
+                    log.member.write_at(offset, &parity)?;
+                }
                 if let Some(replacement) = self.lineup.replacement(log.role) {
                     replacement.write_at(offset, &parity)?;
                 }
@@ -205,7 +213,11 @@ impl Replay<'_> {
         for offset in self.written(rows, row) {
             let place = self.map.locate(offset);
             let (role, at) = (place.role, place.member_offset);
-            let Some(member) = self.lineup.readable(role, at, data.len() as u64) else { return Ok(false) };
+            let len = data.len() as u64;
+            let Some(member) = self.lineup.readable(role, at, len) else { return Ok(false) };
+            if (self.is_bad)(member, at..at + len) {
+                return Ok(false);
+            }
             member.read_at(at, data)?;
             parity::xor_into(parity, data);
             is_any = true;

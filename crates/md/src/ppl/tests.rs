@@ -48,7 +48,7 @@ fn open(array: &str, missing: Option<u32>) -> Opened {
 
 impl Opened {
     fn replay(&self) -> Replayed {
-        replay(&self.plan.geometry, &self.lineup, &self.logs, self.plan.array_uuid).unwrap()
+        replay(&self.plan.geometry, &self.lineup, &self.logs, self.plan.array_uuid, &|_, _| false).unwrap()
     }
 
     fn read(&self, role: Role, offset: u64) -> Vec<u8> {
@@ -350,7 +350,7 @@ proptest! {
         let logs: Vec<MemberLog> = (0..4)
             .map(|role| MemberLog { role: Role(role), member: Arc::clone(&members[role as usize]), area })
             .collect();
-        let replayed = replay(&geometry, &lineup, &logs, uuid).unwrap();
+        let replayed = replay(&geometry, &lineup, &logs, uuid, &|_, _| false).unwrap();
         prop_assert_eq!(replayed.entries + replayed.mismatches, 1);
     }
 }

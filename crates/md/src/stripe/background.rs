@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use super::ParityRaid;
+use super::buffer::Column;
 use super::pages::{PAGE_BYTES, Pages};
 use super::slots::Content as _;
 use super::work::Work;
 use crate::level::{SyncStep, SyncWork};
 use crate::member::{Member, Role};
-use crate::{Result, parity};
+use crate::{Error, Result, parity};
 
 impl ParityRaid {
     pub(super) fn sync_range(&self, position: u64, len: u64, work: SyncWork) -> Result<SyncStep> {
@@ -43,8 +44,9 @@ impl ParityRaid {
 }
 
 impl Work<'_> {
-    /// Compares parity with the data, and makes it right if `mend`. Where members are missing, what is left of the
-    /// redundancy is compared.
+    /// Compares parity with the data, and makes it right if `mend`, which also writes blocks anew that are on lists of
+    /// bad blocks. Where members are missing, what is left of the redundancy is compared; rows of which too much is on
+    /// these lists are passed over.
     fn compare(&mut self, mend: bool) -> Result<u64> {
         let all = Pages::first(self.shape.piece_bytes / PAGE_BYTES);
         let present =
@@ -59,14 +61,16 @@ impl Work<'_> {
             let column = &mut self.buffer.columns[index];
             column.wanted = if index < self.shape.data || is_present { all } else { Pages::NONE };
         }
-        self.make_valid()?;
-        let differing = self.find_differing();
+        let listed: Vec<Pages> = self.buffer.columns.iter().map(|column| self.listed(column)).collect();
+        let rows = self.make_rows_valid(all)?;
+        let differing = self.find_differing(rows);
         if mend {
             for run in differing.runs() {
                 self.compute_parity(run);
             }
-            for column in self.buffer.columns[self.shape.data..].iter_mut() {
-                column.dirty = differing & column.wanted;
+            for (index, (column, listed)) in self.buffer.columns.iter_mut().zip(listed).enumerate() {
+                let wrong = if index < self.shape.data { Pages::NONE } else { differing & column.wanted };
+                column.dirty = wrong | listed & rows;
             }
             self.store(None)?;
         }
@@ -74,11 +78,45 @@ impl Work<'_> {
         Ok(u64::from(differing.count()) * PAGE_BYTES as u64)
     }
 
-    /// The rows of pages whose parity in the buffer is not that of the data.
-    fn find_differing(&mut self) -> Pages {
+    /// The pages that a member would be asked for if its list of bad blocks did not name them.
+    fn listed(&self, column: &Column) -> Pages {
+        let len = self.shape.piece_bytes;
+        match self.lineup.readable(column.role, self.offset, len as u64) {
+            Some(_) => Pages::first(len / PAGE_BYTES) & !column.readable,
+            None => Pages::NONE,
+        }
+    }
+
+    /// Makes the pages valid that are wanted, in all rows in which lists of bad blocks leave enough. Returns those.
+    fn make_rows_valid(&mut self, all: Pages) -> Result<Pages> {
+        match self.make_valid() {
+            Ok(()) => return Ok(all),
+            Err(Error::TooFewMembers(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let wanted: Vec<Pages> = self.buffer.columns.iter().map(|column| column.wanted).collect();
+        let mut rows = Pages::NONE;
+        for row in all.iter() {
+            for (column, wanted) in self.buffer.columns.iter_mut().zip(&wanted) {
+                column.wanted = *wanted & Pages::one(row);
+            }
+            match self.make_valid() {
+                Ok(()) => rows |= Pages::one(row),
+                Err(Error::TooFewMembers(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for (column, wanted) in self.buffer.columns.iter_mut().zip(wanted) {
+            column.wanted = wanted & rows;
+        }
+        Ok(rows)
+    }
+
+    /// Those of the rows of pages whose parity in the buffer is not that of the data.
+    fn find_differing(&mut self, rows: Pages) -> Pages {
         let mut scratch = [[0; PAGE_BYTES]; 2];
         let mut differing = Pages::NONE;
-        for row in 0..self.shape.piece_bytes / PAGE_BYTES {
+        for row in rows.iter() {
             let range = row * PAGE_BYTES..(row + 1) * PAGE_BYTES;
             let [p, q] = &mut scratch;
             let (data, parities) = self.buffer.columns.split_at(self.shape.data);
@@ -88,7 +126,7 @@ impl Work<'_> {
             } else {
                 parity::xor_of(p, &sources);
             }
-            let differs = |(column, right): (&super::buffer::Column, &[u8; PAGE_BYTES])| {
+            let differs = |(column, right): (&Column, &[u8; PAGE_BYTES])| {
                 column.valid.contains(row) && column.bytes(range.clone()) != right
             };
             if parities.iter().zip(&scratch).any(differs) {
@@ -122,16 +160,19 @@ impl Work<'_> {
                 self.buffer.columns[index].wanted = Pages::one(page);
                 if self.make_valid().is_err() {
                     let start = self.offset + (page * PAGE_BYTES) as u64;
-                    if !self.shared.recorder.bad_blocks_found(target, start..start + PAGE_BYTES as u64)? {
+                    let page = start..start + PAGE_BYTES as u64;
+                    if !self.shared.recorder.bad_blocks_found(target, &[page])? {
                         return Err(error);
                     }
                 }
             }
         }
         for run in self.buffer.columns[index].valid.runs() {
-            let offset = self.offset + run.start as u64;
-            if let Err(cause) = self.put(target, offset, self.buffer.columns[index].bytes(run)) {
-                return self.shared.fail(role, target, &cause);
+            let (offset, bytes) = (self.offset + run.start as u64, self.buffer.columns[index].bytes(run));
+            let outcome = target.write_at(offset, bytes);
+            self.shared.settle_write(role, target, [(offset, bytes)], &outcome)?;
+            if target.has_failed() {
+                break;
             }
         }
         Ok(())

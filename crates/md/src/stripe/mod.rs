@@ -12,7 +12,7 @@
 //! What always holds:
 //! - Who writes to members, or reads them to rebuild something, is the owner of the stripe.
 //! - Valid pages in memory are what the array holds there, whether or not a member holds it: the cache writes through.
-//! - A write is answered when every member of the lineup has it, or has failed and that is recorded.
+//! - A write is answered when every member of the lineup has it, or what a member lacks, or that it failed, is recorded.
 //! - An owner waits for no other stripe.
 //!
 //! A crash in the middle of a write leaves any of its bytes on the members old or new, parity among them. While no

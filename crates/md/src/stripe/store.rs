@@ -18,15 +18,28 @@ struct WriteTask<'a> {
     /// Where the bytes are, if not in the column.
     segment: Option<&'a Segment<'a>>,
     target: &'a Arc<Member>,
-    error: Option<block::Error>,
+    outcome: block::Result<()>,
+}
+
+impl WriteTask<'_> {
+    /// What goes where on the target, for a stripe that begins at `offset` of the data area.
+    fn pieces(&self, offset: u64) -> impl Iterator<Item = (u64, &[u8])> {
+        self.column.dirty.runs().map(move |run| {
+            let at = offset + run.start as u64;
+            match self.segment {
+                Some(segment) => (at, &segment.data[run]),
+                None => (at, self.column.bytes(run)),
+            }
+        })
+    }
 }
 
 impl Work<'_> {
     /// Writes the dirty pages of all columns, of data those of `whole` if it has the segments of all columns in order.
-    /// A member that fails is left out.
+    /// What a member does not take is recorded as bad, or the member is left out.
     ///
     /// # Errors
-    /// When what was written could not be read again.
+    /// When what was written, or lay beside it, could not be read again.
     pub(super) fn store(&mut self, whole: Option<&[Segment<'_>]>) -> Result<()> {
         let mut tasks = Vec::new();
         for (index, column) in self.buffer.columns.iter().enumerate() {
@@ -36,41 +49,37 @@ impl Work<'_> {
             let segment = whole.and_then(|segments| segments.get(index));
             let places = [self.lineup.member(column.role), self.lineup.replacement(column.role)];
             let targets = places.into_iter().flatten();
-            tasks.extend(targets.map(|target| WriteTask { column, segment, target, error: None }));
+            tasks.extend(targets.map(|target| WriteTask { column, segment, target, outcome: Ok(()) }));
         }
         at_once(
             &mut tasks,
             |task| (&task.target.transfer_pace, task.column.dirty.bytes()),
-            |task| task.error = self.write_column(task).err(),
+            |task| {
+                let outcome =
+                    task.pieces(self.offset).try_for_each(|(at, data)| task.target.write_at(at, data));
+                task.outcome = outcome;
+            },
         );
-        for task in tasks {
-            if let Some(cause) = task.error {
-                self.shared.fail(task.column.role, task.target, &cause)?;
+        let mut lost = Pages::NONE;
+        for task in &tasks {
+            let pieces = task.pieces(self.offset);
+            self.shared.settle_write(task.column.role, task.target, pieces, &task.outcome)?;
+            if task.outcome.is_err() {
+                lost |= task.column.dirty;
             }
         }
-        Ok(())
+        self.check_kept(lost)
     }
 
-    fn write_column(&self, task: &WriteTask<'_>) -> block::Result<()> {
-        for run in task.column.dirty.runs() {
-            let offset = self.offset + run.start as u64;
-            let bytes = match task.segment {
-                Some(segment) => &segment.data[run],
-                None => task.column.bytes(run),
-            };
-            self.put(task.target, offset, bytes)?;
+    /// Whether everything in these rows of pages can be had from the members, some of which did not take a write.
+    fn check_kept(&self, rows: Pages) -> Result<()> {
+        if rows.is_empty() {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Writes to one member, and tells the recorder if blocks that were bad are good again.
-    pub(super) fn put(&self, target: &Member, offset: u64, bytes: &[u8]) -> block::Result<()> {
-        target.write_at(offset, bytes)?;
-        let range = offset..offset + bytes.len() as u64;
-        if self.shared.recorder.has_bad_blocks(target, range.clone()) {
-            self.shared.recorder.bad_blocks_written(target, range);
-        }
-        Ok(())
+        let readable: Vec<Pages> =
+            self.buffer.columns.iter().map(|column| self.readable(column.role)).collect();
+        let lacking = |row| readable.iter().filter(|pages| !pages.contains(row)).count();
+        if rows.iter().all(|row| lacking(row) <= self.shape.parities) { Ok(()) } else { Err(self.too_few()) }
     }
 
     /// Writes pages that members could not read, and that are valid now, back to them.
@@ -85,13 +94,10 @@ impl Work<'_> {
                 continue;
             }
             for run in pages.runs() {
-                let offset = self.offset + run.start as u64;
-                let Err(cause) = self.put(member, offset, column.bytes(run.clone())) else {
-                    continue;
-                };
-                let range = offset..offset + run.len() as u64;
-                if !self.shared.recorder.bad_blocks_found(member, range)? {
-                    self.shared.fail(column.role, member, &cause)?;
+                let (offset, bytes) = (self.offset + run.start as u64, column.bytes(run));
+                let outcome = member.write_at(offset, bytes);
+                self.shared.settle_write(column.role, member, [(offset, bytes)], &outcome)?;
+                if member.has_failed() {
                     break;
                 }
             }

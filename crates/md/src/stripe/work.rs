@@ -2,7 +2,8 @@
 //! others by arithmetic.
 //!
 //! Whoever wants pages says so in the columns (`wanted`) and calls [`Work::make_valid`]. What a member cannot read is
-//! rebuilt and written back to it (healed); if it does not take that, the blocks are recorded as bad or the member fails.
+//! rebuilt and written back to it (healed); if it does not take that, the blocks are recorded as bad or the member fails,
+//! as with any other write (see [`settle`](crate::level::settle)).
 //! The lineup is loaded once, after the stripe has become the owner's: a member that joins does so while nobody writes,
 //! and background work that brings it up owns the stripe like everybody else.
 
@@ -45,6 +46,11 @@ impl<'a> Work<'a> {
             column.begin(role, readable_pages(shared, &lineup, role, offset, shape.piece_bytes));
         }
         Self { shared, shape, lineup, stripe, offset, buffer, cause: None }
+    }
+
+    /// The pages that the member of a role can be asked for.
+    pub(super) fn readable(&self, role: Role) -> Pages {
+        readable_pages(self.shared, &self.lineup, role, self.offset, self.shape.piece_bytes)
     }
 
     /// Whether anybody takes what is written to the column.

@@ -5,13 +5,18 @@
 //! was lost before, a partial parity log has to see to that. What it cannot promise, here as in Linux: blocks of 4 KiB
 //! of the lost member that were being written, since all that is left of them is the parity.
 //!
+//! A member may also have blocks that take no writes, for some time. What lies there after the crash looks good and is
+//! old: if the array did not know that, it would give it back.
+//!
 //! `UNDERCROFT_MD_CRASHES` says how many moments are tried of each run, `UNDERCROFT_MD_SEED` with what the first run
 //! begins.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use undercroft_block::testing::{Recorder, Recording, Rng};
-use undercroft_block::{Access, BlockDevice, Device, MemoryDevice, Result};
+use undercroft_block::{Access, BlockDevice, Device, Error, MemoryDevice, Operation, Result};
 use undercroft_md::{Array, ArrayOptions, CreateOptions, Level};
 use undercroft_sync::{Mutex, order};
 
@@ -35,6 +40,9 @@ struct Tap {
     member: usize,
     recorder: Arc<Recorder>,
     order: Order,
+    /// Takes no writes, while that is so.
+    bad: Range<u64>,
+    is_bad: Arc<AtomicBool>,
 }
 
 impl Tap {
@@ -64,6 +72,15 @@ impl BlockDevice for Tap {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let end = offset + data.len() as u64;
+        if self.is_bad.load(Ordering::SeqCst) && offset < self.bad.end && self.bad.start < end {
+            // As much as lies before the bad blocks may have been written.
+            let before = self.bad.start.saturating_sub(offset) as usize;
+            self.change(|| self.recorder.write_at(offset, &data[..before]))?;
+            let source = std::io::Error::other("a bad block");
+            let (device, len) = (self.name(), data.len() as u64);
+            return Err(Error::Io { operation: Operation::Write, offset, len, device, source });
+        }
         self.change(|| self.recorder.write_at(offset, data))
     }
 
@@ -91,13 +108,23 @@ struct Run {
     steps: Vec<Step>,
     order: Vec<usize>,
     recordings: Vec<Recording>,
-    /// Left the array before the first step.
-    lost: Option<usize>,
+    harm: Harm,
     has_parity: bool,
 }
 
+/// What is wrong with an array from the beginning.
+#[derive(Clone)]
+enum Harm {
+    None,
+    /// This member left it before the first step.
+    Lost(usize),
+    /// This range of the data area of this member takes no writes in the first half of the steps.
+    Bad(usize, Range<u64>),
+}
+
 impl Run {
-    fn new(new: &CreateOptions, members: usize, lost: Option<usize>, seed: u64) -> Self {
+    fn new(new: &CreateOptions, members: usize, harm: Harm, seed: u64) -> Self {
+        let lost = harm.lost();
         let data_offset = new.data_offset.unwrap_or(0);
         let base: Vec<Device> =
             (0..members).map(|_| Arc::new(MemoryDevice::new(data_offset + DATA)) as Device).collect();
@@ -112,19 +139,27 @@ impl Run {
 
         let order: Order = Arc::new(Mutex::new(&order::DEVICE_STACK, Vec::new()));
         let recorders: Vec<_> = base.into_iter().map(|base| Arc::new(Recorder::new(base))).collect();
+        let is_bad = Arc::new(AtomicBool::new(true));
         let taps: Vec<Device> = recorders
             .iter()
             .enumerate()
             .filter(|(member, _)| Some(*member) != lost)
             .map(|(member, recorder)| {
-                let tap = Tap { member, recorder: Arc::clone(recorder), order: Arc::clone(&order) };
-                Arc::new(tap) as Device
+                let bad = match &harm {
+                    Harm::Bad(bad, range) if *bad == member => {
+                        data_offset + range.start..data_offset + range.end
+                    }
+                    _ => 0..0,
+                };
+                let (recorder, order) = (Arc::clone(recorder), Arc::clone(&order));
+                Arc::new(Tap { member, recorder, order, bad, is_bad: Arc::clone(&is_bad) }) as Device
             })
             .collect();
         let array = super::support::open(&taps);
         let (mut random, mut steps) = (Rng::new(seed), Vec::new());
         let size = array.size_bytes();
         for number in 0..WRITES {
+            is_bad.store(number < WRITES / 2, Ordering::SeqCst);
             let begun = order.lock().len();
             let write = if random.below(5) == 0 {
                 array.flush().unwrap();
@@ -150,14 +185,14 @@ impl Run {
         drop(array);
         let recordings = recorders.iter().map(|recorder| recorder.recording()).collect();
         let order = order.lock().clone();
-        Self { seed, before, steps, order, recordings, lost, has_parity: new.level == Level::Raid5 }
+        Self { seed, before, steps, order, recordings, harm, has_parity: new.level == Level::Raid5 }
     }
 
     /// The members, but for the lost one, as a crash after so many events leaves them.
     fn crash(&self, events: usize, seed: u64) -> Vec<Device> {
         let mut devices = Vec::new();
         for (member, recording) in self.recordings.iter().enumerate() {
-            if Some(member) != self.lost {
+            if Some(member) != self.harm.lost() {
                 let count = self.order[..events].iter().filter(|&&other| other == member).count();
                 devices.push(recording.crash(count, seed.wrapping_add(member as u64)).unwrap().0);
             }
@@ -165,16 +200,22 @@ impl Run {
         devices
     }
 
-    /// Whether a byte belongs to the lost member and its block was being written.
+    /// Whether a byte belongs to the lost member, or to the bad blocks of one, and its block was being written.
     fn may_be_lost(&self, at: usize, possible: &[&(usize, Vec<u8>)]) -> bool {
-        let (Some(lost), members) = (self.lost, self.recordings.len()) else { return false };
+        let members = self.recordings.len();
         let chunk = at / CHUNK;
         let (row, index) = (chunk / (members - 1), chunk % (members - 1));
         // Left-symmetric: data goes on behind the parity.
         let parity = members - 1 - row % members;
         let block = at / 4096 * 4096..(at / 4096 + 1) * 4096;
+        let (member, place) = ((parity + 1 + index) % members, (row * CHUNK + at % CHUNK) as u64);
+        let is_harmed = match &self.harm {
+            Harm::None => false,
+            Harm::Lost(lost) => member == *lost,
+            Harm::Bad(bad, range) => member == *bad && range.contains(&place),
+        };
         self.has_parity
-            && (parity + 1 + index) % members == lost
+            && is_harmed
             && possible.iter().any(|(offset, data)| *offset < block.end && offset + data.len() > block.start)
     }
 
@@ -225,7 +266,7 @@ impl Run {
             self.check_content(&found, events, &what);
             assert!(array.wait_for_sync(LONG), "{what}");
             assert!(read_all(&array) == found, "{what}: background work changed the data");
-            if self.lost.is_none() {
+            if self.harm.lost().is_none() {
                 assert_eq!(check(&array), 0, "{what}");
             }
             array.close().unwrap();
@@ -237,29 +278,38 @@ impl Run {
     }
 }
 
-fn crashes(name: &str, new: &CreateOptions, members: usize, lost: Option<usize>) {
-    let run = Run::new(new, members, lost, number_from("UNDERCROFT_MD_SEED", 1));
+impl Harm {
+    fn lost(&self) -> Option<usize> {
+        match self {
+            Self::Lost(lost) => Some(*lost),
+            Self::None | Self::Bad(..) => None,
+        }
+    }
+}
+
+fn crashes(name: &str, new: &CreateOptions, members: usize, harm: Harm) {
+    let run = Run::new(new, members, harm, number_from("UNDERCROFT_MD_SEED", 1));
     run.try_crashes(name, modest());
 }
 
 #[test]
 fn mirrors_survive_crashes() {
-    crashes("RAID1", &small(Level::Raid1), 2, None);
-    crashes("RAID10", &small(Level::Raid10), 4, None);
+    crashes("RAID1", &small(Level::Raid1), 2, Harm::None);
+    crashes("RAID10", &small(Level::Raid10), 4, Harm::None);
 }
 
 #[test]
 fn arrays_of_parity_survive_crashes() {
-    crashes("RAID4", &small(Level::Raid4), 3, None);
-    crashes("RAID5", &small(Level::Raid5), 4, None);
-    crashes("RAID6", &small(Level::Raid6), 5, None);
+    crashes("RAID4", &small(Level::Raid4), 3, Harm::None);
+    crashes("RAID5", &small(Level::Raid5), 4, Harm::None);
+    crashes("RAID6", &small(Level::Raid6), 5, Harm::None);
 }
 
 #[test]
 fn arrays_with_a_bitmap_survive_crashes() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid10, 4)] {
         let new = CreateOptions { bitmap: true, bitmap_chunk_bytes: Some(8192), ..small(level) };
-        crashes("with a bitmap", &new, members, None);
+        crashes("with a bitmap", &new, members, Harm::None);
     }
 }
 
@@ -269,24 +319,37 @@ fn with_log() -> CreateOptions {
 
 #[test]
 fn arrays_with_a_partial_parity_log_survive_crashes() {
-    crashes("with a log", &with_log(), 4, None);
+    crashes("with a log", &with_log(), 4, Harm::None);
 }
 
 #[test]
 fn a_partial_parity_log_keeps_what_was_not_written_when_a_member_is_missing_too() {
     for lost in 0..4 {
-        crashes("degraded, with a log", &with_log(), 4, Some(lost));
+        crashes("degraded, with a log", &with_log(), 4, Harm::Lost(lost));
     }
 }
 
 #[test]
 fn mirrors_survive_crashes_without_a_member() {
-    crashes("RAID1 degraded", &small(Level::Raid1), 3, Some(1));
+    crashes("RAID1 degraded", &small(Level::Raid1), 3, Harm::Lost(1));
+}
+
+/// The blocks are bad in the first half of a run, so that writes are missed, recorded, and made up for.
+#[test]
+fn bad_blocks_are_known_after_a_crash() {
+    for bad in 0..2 {
+        let harm = Harm::Bad(bad, 12_288..28_672);
+        crashes("RAID1 with bad blocks", &small(Level::Raid1), 2, harm.clone());
+        crashes("RAID10 with bad blocks", &small(Level::Raid10), 4, harm.clone());
+        let new = CreateOptions { bitmap: true, bitmap_chunk_bytes: Some(8192), ..small(Level::Raid1) };
+        crashes("with a bitmap and bad blocks", &new, 2, harm.clone());
+        crashes("with a log and bad blocks", &with_log(), 4, harm);
+    }
 }
 
 #[test]
 fn parity_without_a_log_is_not_believed_after_a_crash_without_a_member() {
-    let run = Run::new(&small(Level::Raid5), 4, Some(2), 1);
+    let run = Run::new(&small(Level::Raid5), 4, Harm::Lost(2), 1);
     let middle = run.order.len() / 2;
     let devices = run.crash(middle, 5);
     let refused = Array::open(devices.clone(), modest()).unwrap_err().to_string();

@@ -114,6 +114,75 @@ fn after_one_loss_too_many_nothing_is_written_and_the_rest_is_read() {
     }
 }
 
+/// Of each member, the ranges on its list of bad blocks.
+fn bad_blocks(array: &Array) -> Vec<usize> {
+    array.status().members.iter().map(|member| member.bad_blocks).collect()
+}
+
+#[test]
+fn a_member_goes_on_without_the_blocks_that_it_does_not_take() {
+    for (level, members) in REDUNDANT {
+        for bad in 0..members {
+            let (switches, devices) = switched(members, DATA);
+            let array = create(&devices, &small(level));
+            fill(&array, 1);
+            switches[bad].spoil(8192..40_960, 2);
+            let mut content = fill(&array, 2);
+            let expected: Vec<usize> = (0..members).map(|member| if member == bad { 4 } else { 0 }).collect();
+            assert_eq!((faulty(&array), bad_blocks(&array)), (vec![], expected.clone()), "{level:?} {bad}");
+            assert_same(&read_all(&array), &content);
+            // The members know it before they are told to end.
+            let found = undercroft_md::examine(&*devices[bad]).unwrap();
+            assert_eq!(found.bad_blocks.unwrap().ranges.len(), 4, "{level:?}");
+            array.close().unwrap();
+            drop(array);
+            let array = open(&devices);
+            assert_eq!(bad_blocks(&array), expected);
+            assert_same(&read_all(&array), &content);
+            // Another member may still be lost where the redundancy allows for it: where it does not, the array says so.
+            if level == Level::Raid6 || level == Level::Raid1 {
+                array.fail((bad as u32 + 1) % members as u32).unwrap();
+                assert_same(&read_all(&array), &content);
+            }
+            // What is written well is good again, first in memory, then on the member.
+            switches[bad].mend();
+            content = fill(&array, 3);
+            assert_eq!(bad_blocks(&array)[bad], 0);
+            array.close().unwrap();
+            assert_eq!(undercroft_md::examine(&*devices[bad]).unwrap().bad_blocks.unwrap().ranges.len(), 0);
+            assert_same(&read_all(&array), &content);
+        }
+    }
+}
+
+#[test]
+fn a_member_whose_list_is_full_has_failed() {
+    let (switches, devices) = switched(3, 8 << 20);
+    let array = create(&devices, &small(Level::Raid5));
+    switches[1].spoil(0..8 << 20, 2);
+    let content = fill(&array, 2);
+    assert_eq!((faulty(&array), array.status().degraded), (vec![1], 1));
+    assert_same(&read_all(&array), &content);
+}
+
+#[test]
+fn a_spare_replaces_a_member_that_does_not_take_everything() {
+    for (level, members) in REDUNDANT {
+        let (switches, mut devices) = switched(members, DATA);
+        devices.extend(blank(1, DATA));
+        let mut new = small(level);
+        new.spares = 1;
+        let array = create(&devices, &new);
+        let content = fill(&array, 1);
+        switches[1].spoil(8192..12_288, 1);
+        array.write_at(0, &content).unwrap();
+        assert!(array.wait_for_sync(LONG));
+        assert_eq!((array.status().degraded, faulty(&array)), (0, vec![1]), "{level:?}");
+        assert_same(&read_all(&array), &content);
+        assert_eq!(check(&array), 0, "{level:?}");
+    }
+}
+
 #[test]
 fn a_spare_takes_the_place_of_a_failed_member() {
     for (level, members) in REDUNDANT {

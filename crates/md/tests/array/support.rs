@@ -1,12 +1,14 @@
 //! Small arrays in memory, devices that fail when told to, and content that can be checked.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use undercroft_block::{Access, BlockDevice, Device, Error, MemoryDevice, Operation, Result};
 use undercroft_md::{Array, ArrayOptions, CreateOptions, Level};
+use undercroft_sync::{Mutex, order};
 
 /// Longer than any background work of these tests takes.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
@@ -93,6 +95,8 @@ pub(crate) struct Switch {
     pub(crate) fails_reads: AtomicBool,
     pub(crate) fails_writes: AtomicBool,
     pub(crate) fails_flushes: AtomicBool,
+    /// Where it takes no writes: a range of bytes, and every how many of these blocks of 4 KiB.
+    bad: Mutex<Option<(Range<u64>, u64)>>,
 }
 
 impl Switch {
@@ -102,7 +106,25 @@ impl Switch {
             fails_reads: AtomicBool::new(false),
             fails_writes: AtomicBool::new(false),
             fails_flushes: AtomicBool::new(false),
+            bad: Mutex::new(&order::DEVICE, None),
         })
+    }
+
+    /// Every `nth` block of 4 KiB of a range of the data area takes no writes any more.
+    pub(crate) fn spoil(&self, range: Range<u64>, nth: u64) {
+        *self.bad.lock() = Some((DATA_OFFSET + range.start..DATA_OFFSET + range.end, nth));
+    }
+
+    /// All of it takes writes again.
+    pub(crate) fn mend(&self) {
+        *self.bad.lock() = None;
+    }
+
+    fn takes(&self, offset: u64, len: u64) -> bool {
+        let bad = self.bad.lock();
+        let Some((range, nth)) = &*bad else { return true };
+        let mut blocks = range.clone().step_by(4096 * *nth as usize);
+        !blocks.any(|block| block < offset + len && offset < block + 4096)
     }
 
     /// It answers nothing any more, or everything again.
@@ -141,6 +163,9 @@ impl BlockDevice for Switch {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         self.check(&self.fails_writes, Operation::Write, offset, data.len() as u64)?;
+        if !self.takes(offset, data.len() as u64) {
+            return self.check(&AtomicBool::new(true), Operation::Write, offset, data.len() as u64);
+        }
         self.base.write_at(offset, data)
     }
 

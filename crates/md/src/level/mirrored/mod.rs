@@ -2,7 +2,7 @@
 //!
 //! A read goes to one copy, chosen by its place; if that cannot be read, to the others, and what could not be read is
 //! written again (`read`). A write goes to all copies and replacements, also to members that are being rebuilt
-//! (`write`); who does not take it is reported, and the write succeeds if the array can do without. Background work
+//! (`write`); what somebody does not take is recorded, and the write succeeds if all of it can be read. Background work
 //! compares and copies (`sync`). Which copies there are says `map`; that copies of a byte are written in one order, and
 //! not while they are compared, see to `ranges`.
 //!
@@ -24,12 +24,13 @@ use undercroft_block::Request;
 
 use self::map::CopyMap;
 use self::ranges::Ranges;
+use super::settle::BLOCK_BYTES;
 use super::{Personality, Shared, SyncStep, SyncWork};
 use crate::member::{Lineup, Member, Role};
 use crate::{Error, Result};
 
-/// What is read anew and recorded as bad at once, at most: a page, as in Linux.
-const BLOCK_BYTES: u64 = 4096;
+/// What a member may lack of a block, it lacks in units of this.
+const SECTOR_BYTES: u64 = 512;
 
 /// A RAID1 or RAID10 at work.
 #[derive(Debug)]
@@ -54,7 +55,9 @@ impl Mirrored {
         Self { shared, map, ranges: Ranges::new() }
     }
 
-    /// The copies of a range within a run that may be read, the one to be read first in front.
+    /// The copies of a range within a run that may be read, the one to be read first in front. Where copies may differ
+    /// and blocks are bad, sectors have copies of their own and longer ranges have none: however a byte is read, and when
+    /// copies are made equal, it comes from the same copy.
     fn readable<'m>(
         &self,
         lineup: &'m Lineup,
@@ -62,18 +65,22 @@ impl Mirrored {
         len: u64,
     ) -> impl Iterator<Item = Present<'m>> + use<'m, '_> {
         let copies = self.map.copies();
+        let is_resynced = self.shared.is_resynced(offset, len);
         // Copies that may differ are all read from the first, so that what was read once stays so.
-        let first = if self.shared.is_resynced(offset, len) { self.map.preferred(offset) } else { 0 };
-        (0..copies).filter_map(move |number| {
+        let first = if is_resynced { self.map.preferred(offset) } else { 0 };
+        let present = move |number| {
             let copy = self.map.copy(offset, (first + number) % copies);
             let member = lineup.readable(copy.role, copy.member_offset, len)?;
-            let range = copy.member_offset..copy.member_offset + len;
-            (!self.shared.recorder.has_bad_blocks(member, range)).then_some(Present {
-                role: copy.role,
-                member,
-                member_offset: copy.member_offset,
-            })
-        })
+            Some(Present { role: copy.role, member, member_offset: copy.member_offset })
+        };
+        let is_good = move |present: &Present<'_>| {
+            let range = present.member_offset..present.member_offset + len;
+            !self.shared.recorder.has_bad_blocks(present.member, range)
+        };
+        let is_one_sector = offset % SECTOR_BYTES + len <= SECTOR_BYTES;
+        let is_whole =
+            is_resynced || is_one_sector || (0..copies).filter_map(present).all(|one| is_good(&one));
+        (0..if is_whole { copies } else { 0 }).filter_map(present).filter(is_good)
     }
 
     /// A range made of whole blocks, as far as the array goes.
@@ -82,10 +89,25 @@ impl Mirrored {
         begin..(offset + len).next_multiple_of(BLOCK_BYTES).min(self.map.array_bytes())
     }
 
-    /// A member did not take what it should hold, and could not record that: it goes.
-    fn give_up(&self, role: Role, member: &Arc<Member>, cause: &undercroft_block::Error) -> Result<()> {
-        self.shared.fail(role, member, cause)
+    /// Whether somebody can read each byte of a range within a run, now that it has been written.
+    fn is_kept(&self, lineup: &Lineup, offset: u64, len: u64) -> bool {
+        let is_readable = |offset, len| self.readable(lineup, offset, len).next().is_some();
+        is_readable(offset, len)
+            || pieces(offset, len, BLOCK_BYTES).all(|(offset, len)| {
+                is_readable(offset, len)
+                    || pieces(offset, len, SECTOR_BYTES).all(|(offset, len)| is_readable(offset, len))
+            })
     }
+}
+
+/// A range, cut at the multiples of a unit.
+fn pieces(offset: u64, len: u64, unit: u64) -> impl Iterator<Item = (u64, u64)> {
+    let end = offset + len;
+    let first = offset - offset % unit;
+    (first..end).step_by(unit as usize).map(move |begin| {
+        let start = begin.max(offset);
+        (start, (begin + unit).min(end) - start)
+    })
 }
 
 fn no_copy_left(offset: u64, len: u64) -> Error {

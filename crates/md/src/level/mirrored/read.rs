@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use undercroft_block::{self as block, Request};
 
-use super::{BLOCK_BYTES, Mirrored, Present, no_copy_left};
+use super::{BLOCK_BYTES, Mirrored, Present, SECTOR_BYTES, no_copy_left, pieces};
 use crate::level::batch::Batches;
 use crate::member::{Member, Role};
 use crate::{Error, Result};
@@ -100,20 +100,29 @@ impl Mirrored {
         Ok(())
     }
 
-    /// Reads block after block, each from whoever can.
+    /// Reads block after block, each from whoever can, or its sectors from several.
     fn read_blocks(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let mut at = 0;
-        while at < buf.len() {
-            let begin = offset + at as u64;
-            let len = (BLOCK_BYTES - begin % BLOCK_BYTES).min((buf.len() - at) as u64) as usize;
-            self.read_block(begin, &mut buf[at..at + len], None)?;
-            at += len;
+        for (begin, len) in pieces(offset, buf.len() as u64, BLOCK_BYTES) {
+            let at = (begin - offset) as usize;
+            let block = &mut buf[at..at + len as usize];
+            if self.read_block(begin, block, None).is_ok() {
+                continue;
+            }
+            for (sector, len) in pieces(begin, len, SECTOR_BYTES) {
+                let at = (sector - begin) as usize;
+                self.read_block(sector, &mut block[at..at + len as usize], None)?;
+            }
         }
         Ok(())
     }
 
     /// Reads a range within a block from whoever can, but for one member.
-    fn read_block(&self, offset: u64, buf: &mut [u8], not_from: Option<&Arc<Member>>) -> Result<()> {
+    pub(super) fn read_block(
+        &self,
+        offset: u64,
+        buf: &mut [u8],
+        not_from: Option<&Arc<Member>>,
+    ) -> Result<()> {
         let lineup = self.shared.lineup();
         let mut cause = None;
         for copy in self.readable(&lineup, offset, buf.len() as u64) {
@@ -148,8 +157,9 @@ impl Mirrored {
         for begin in range.clone().step_by(BLOCK_BYTES as usize) {
             let buf = &mut buf[..(range.end - begin).min(BLOCK_BYTES) as usize];
             let place = self.map.copy(begin, number).member_offset;
+            let is_listed = self.shared.recorder.has_bad_blocks(member, place..place + buf.len() as u64);
             // Read now, by ourselves: it may have been written since, and not all blocks are bad.
-            if member.read_at(place, buf).is_ok() {
+            if !is_listed && member.read_at(place, buf).is_ok() {
                 continue;
             }
             // Where nobody can read it there is nothing to write; the member is as good as any.
@@ -163,18 +173,13 @@ impl Mirrored {
     /// Writes to a member what it should hold and reads it back; records what it does not take. Returns whether the
     /// member is still there.
     pub(super) fn rewrite(&self, role: Role, member: &Arc<Member>, place: u64, data: &[u8]) -> Result<bool> {
-        let range = place..place + data.len() as u64;
-        let Err(cause) = write_and_verify(member, place, data) else {
-            if self.shared.recorder.has_bad_blocks(member, range.clone()) {
-                self.shared.recorder.bad_blocks_written(member, range);
+        match write_and_verify(member, place, data) {
+            Ok(()) => self.shared.note_written(member, place, data.len()),
+            Err(cause) => {
+                self.shared.lose_block(role, member, place..place + data.len() as u64, &cause)?;
             }
-            return Ok(true);
-        };
-        if self.shared.recorder.bad_blocks_found(member, range).unwrap_or(false) {
-            return Ok(true);
         }
-        self.give_up(role, member, &cause)?;
-        Ok(false)
+        Ok(!member.has_failed())
     }
 }
 

@@ -5,11 +5,12 @@
 //! Linux's own requests: 64 KiB, cut at chunks in RAID10. Copies that cannot be read are written again, also when it
 //! was only asked to compare. Recovery goes through the members' data areas.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use undercroft_block::Request;
 
-use super::{BLOCK_BYTES, Mirrored};
+use super::{BLOCK_BYTES, Mirrored, SECTOR_BYTES, pieces};
 use crate::level::batch::Batches;
 use crate::level::{SyncStep, SyncWork};
 use crate::member::{Lineup, Member, Role};
@@ -60,7 +61,7 @@ impl Mirrored {
         Ok(step)
     }
 
-    fn units(&self, range: std::ops::Range<u64>) -> Vec<Unit> {
+    fn units(&self, range: Range<u64>) -> Vec<Unit> {
         let mut units = Vec::new();
         let mut offset = range.start;
         while offset < range.end {
@@ -123,6 +124,9 @@ impl Mirrored {
         work: SyncWork,
         step: &mut SyncStep,
     ) -> Result<()> {
+        if work != SyncWork::Check && unit.found.contains(&Found::Bad) {
+            return self.mend_by_sectors(lineup, unit);
+        }
         let begin = (unit.offset - position) as usize;
         let range = begin..begin + unit.len as usize;
         let Some(first) = unit.found.iter().position(|&found| found == Found::Read) else {
@@ -143,7 +147,7 @@ impl Mirrored {
             if let Some(member) = lineup.member(copy.role) {
                 if found == Found::Unreadable {
                     self.mend(copy.role, member, copy.member_offset, right, work)?;
-                } else if work != SyncWork::Check && (differs || found == Found::Bad) {
+                } else if work != SyncWork::Check && differs {
                     self.write_copy(copy.role, member, copy.member_offset, right)?;
                 }
             }
@@ -153,6 +157,38 @@ impl Mirrored {
                 && replacement.is_right(copy.member_offset, unit.len)
             {
                 self.write_copy(copy.role, replacement, copy.member_offset, right)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes copies equal of which some have bad blocks, each sector after the copy from which it is read, and so takes
+    /// those off the lists that can be written again.
+    fn mend_by_sectors(&self, lineup: &Lineup, unit: &Unit) -> Result<()> {
+        let mut right = vec![0; unit.len as usize];
+        // What nobody can read stays as it is.
+        let mut known: Vec<Range<usize>> = Vec::new();
+        for (sector, len) in pieces(unit.offset, unit.len, SECTOR_BYTES) {
+            let at = (sector - unit.offset) as usize;
+            let bytes = at..at + len as usize;
+            if self.read_block(sector, &mut right[bytes.clone()], None).is_err() {
+                continue;
+            }
+            match known.last_mut() {
+                Some(last) if last.end == bytes.start => last.end = bytes.end,
+                _ => known.push(bytes),
+            }
+        }
+        for (number, &found) in unit.found.iter().enumerate() {
+            let copy = self.map.copy(unit.offset, number);
+            let member = lineup.member(copy.role).filter(|_| found != Found::Nobody);
+            let replacement = lineup.replacement(copy.role);
+            let replacement = replacement.filter(|new| new.is_right(copy.member_offset, unit.len));
+            for target in member.into_iter().chain(replacement) {
+                for bytes in &known {
+                    let place = copy.member_offset + bytes.start as u64;
+                    self.write_copy(copy.role, target, place, &right[bytes.clone()])?;
+                }
             }
         }
         Ok(())
@@ -193,18 +229,8 @@ impl Mirrored {
 
     /// Writes to a member what it should hold.
     fn write_copy(&self, role: Role, member: &Arc<Member>, place: u64, data: &[u8]) -> Result<()> {
-        let range = place..place + data.len() as u64;
-        match member.write_at(place, data) {
-            Ok(()) => {
-                if self.shared.recorder.has_bad_blocks(member, range.clone()) {
-                    self.shared.recorder.bad_blocks_written(member, range);
-                }
-                Ok(())
-            }
-            // Its list says so already.
-            Err(_) if self.shared.recorder.has_bad_blocks(member, range) => Ok(()),
-            Err(cause) => self.give_up(role, member, &cause),
-        }
+        let outcome = member.write_at(place, data);
+        self.shared.settle_write(role, member, [(place, data)], &outcome)
     }
 
     /// One step of filling members, and replacements, that are not recovered so far, from `position` of the members'
@@ -297,7 +323,7 @@ impl Mirrored {
                     continue;
                 };
                 let range = place..place + buf.len() as u64;
-                if !self.shared.recorder.bad_blocks_found(member, range)? {
+                if !self.shared.recorder.bad_blocks_found(member, &[range])? {
                     return Err(Error::TooFewMembers(format!(
                         "what {} is to hold cannot be read, and it cannot record that: {cause}",
                         undercroft_block::BlockDevice::name(&**member.device()),

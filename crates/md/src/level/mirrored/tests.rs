@@ -285,10 +285,11 @@ fn a_member_that_can_record_nothing_fails() {
 }
 
 #[test]
-fn a_member_that_takes_no_writes_fails_and_the_write_succeeds() {
+fn a_member_that_takes_no_writes_and_has_no_list_fails_and_the_write_succeeds() {
     for geometry in shapes() {
         for role in 0..geometry.members {
             let (ground, mut model) = Ground::filled(geometry.clone(), 2);
+            ground.members.told.has_lists.store(false, Ordering::SeqCst);
             ground.members.all[role as usize].is_dead.store(true, Ordering::SeqCst);
             let data = Rng::new(3).bytes(60_000);
             let outcome = ground.level.write(20_000, &data);
@@ -304,6 +305,78 @@ fn a_member_that_takes_no_writes_fails_and_the_write_succeeds() {
             ground.check_copies(&model);
         }
     }
+}
+
+#[test]
+fn blocks_that_do_not_take_a_write_are_recorded_and_the_member_stays() {
+    for geometry in shapes() {
+        for role in 0..geometry.members {
+            let (ground, mut model) = Ground::filled(geometry.clone(), 2);
+            if !ground.can_lose(role) {
+                continue;
+            }
+            let device = &ground.members.all[role as usize];
+            device.is_stubborn.store(true, Ordering::SeqCst);
+            device.spoil(12_800..13_312);
+            device.spoil(20_480..30_720);
+            for (seed, offset, len) in [(3, 0, ground.size() as usize), (4, 0, 200), (5, 25_000, 3)] {
+                let data = Rng::new(seed).bytes(len);
+                ground.level.write(offset, &data).unwrap();
+                model[offset as usize..offset as usize + len].copy_from_slice(&data);
+            }
+            let told = &ground.members.told;
+            assert!(told.failed.lock().is_empty() && told.bad_sectors() > 0, "{geometry:?} {role}");
+            assert!(ground.shared.lineup().member(Role(role)).unwrap().wants_replacement());
+            assert!(ground.read(0, ground.size()) == model, "{geometry:?} {role}");
+            // It would not be asked for what it does not have, even if it answered.
+            device.is_stubborn.store(false, Ordering::SeqCst);
+            assert_eq!(ground.sync_all(SyncWork::Check), 0);
+            assert!(ground.read(0, ground.size()) == model);
+            assert!(told.bad_sectors() > 0);
+            // A repair writes it anew.
+            ground.sync_all(SyncWork::Repair);
+            assert_eq!(told.bad_sectors(), 0, "{geometry:?} {role}");
+            ground.check_copies(&model);
+        }
+    }
+}
+
+#[test]
+fn what_no_copy_takes_is_an_error_and_is_not_read_any_more() {
+    let (ground, model) = Ground::filled(raid1(2, 150_016), 1);
+    for device in &ground.members.all {
+        device.is_stubborn.store(true, Ordering::SeqCst);
+        device.spoil(8192..8704);
+    }
+    assert!(matches!(ground.level.write(4096, &[7; 12_288]), Err(Error::TooFewMembers(_))));
+    assert!(ground.members.told.failed.lock().is_empty() && ground.shared.stopped().is_none());
+    assert!(ground.level.read(8192, &mut [0; 512]).is_err(), "neither old nor new");
+    assert!(ground.read(16_384, 50_000) == model[16_384..66_384]);
+    assert_eq!(ground.read(12_288, 4096), [7; 4096]);
+    // Half of a block that is bad everywhere is not enough; all of it is.
+    for device in &ground.members.all {
+        device.is_stubborn.store(false, Ordering::SeqCst);
+    }
+    assert!(ground.level.write(8192, &[8; 100]).is_err());
+    ground.level.write(8192, &[9; 4096]).unwrap();
+    assert_eq!(ground.read(8192, 4096), [9; 4096]);
+}
+
+#[test]
+fn copies_that_each_did_not_take_a_sector_of_a_block_make_up_the_whole() {
+    let (ground, mut model) = Ground::filled(raid1(2, 150_016), 1);
+    for (role, at) in [(0, 4096), (1, 5120)] {
+        let device = &ground.members.all[role];
+        device.is_stubborn.store(true, Ordering::SeqCst);
+        device.spoil(at..at + 512);
+        ground.level.write(at, &[role as u8; 512]).unwrap();
+        model[at as usize..at as usize + 512].fill(role as u8);
+    }
+    assert_eq!(ground.members.told.bad_sectors(), 2);
+    assert!(ground.read(0, 16_384) == model[..16_384]);
+    ground.members.all.iter().for_each(|device| device.is_stubborn.store(false, Ordering::SeqCst));
+    // Reading bytes of one of them is no trouble either.
+    assert!(ground.read(4090, 600) == model[4090..4690]);
 }
 
 #[test]

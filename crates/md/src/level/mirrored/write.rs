@@ -1,11 +1,9 @@
 //! Writing to all copies.
 //!
 //! A member that is being rebuilt is written like any other, beyond its mark too, so that it need not be known where
-//! the rebuilding is just now; replacements as well. A member that answers with an error has failed. The write has
-//! succeeded when the array can do without all who failed: then somebody in sync has taken each byte, since those who
-//! are left have taken all of theirs.
+//! the rebuilding is just now; replacements as well. What a member does not take is recorded, or the member fails (see
+//! [`settle`](crate::level::settle)). The write has succeeded when somebody who may be read has taken each byte.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use undercroft_block::{self as block, Request};
@@ -43,16 +41,17 @@ impl Mirrored {
             |task| task.outcome = task.member.write_at(task.member_offset, data),
         );
         for task in &tasks {
-            let range = task.member_offset..task.member_offset + len;
-            self.settle_write(task.role, task.member, [range], &task.outcome)?;
+            let piece = [(task.member_offset, data)];
+            self.shared.settle_write(task.role, task.member, piece, &task.outcome)?;
         }
-        Ok(())
+        if self.is_kept(&lineup, offset, len) { Ok(()) } else { Err(no_copy_left(offset, len)) }
     }
 
     /// Writes ranges that may span runs to all copies; the caller has taken them.
     pub(super) fn write_many<'r>(&self, writes: impl Iterator<Item = (u64, &'r [u8])>) -> Result<()> {
         let lineup = self.shared.lineup();
         let mut batches = Batches::default();
+        let mut runs = Vec::new();
         for (mut offset, mut data) in writes {
             while !data.is_empty() {
                 let len = self.map.run_bytes(offset).min(data.len() as u64);
@@ -64,13 +63,17 @@ impl Mirrored {
                 if !is_kept {
                     return Err(no_copy_left(offset, len));
                 }
+                runs.push((offset, len));
                 (offset, data) = (offset + len, rest);
             }
         }
         for task in batches.run() {
             self.settle_task(&task)?;
         }
-        Ok(())
+        match runs.into_iter().find(|&(offset, len)| !self.is_kept(&lineup, offset, len)) {
+            None => Ok(()),
+            Some((offset, len)) => Err(no_copy_left(offset, len)),
+        }
     }
 
     /// Names everybody who has to write a range within one run, and tells whether anybody who may be read is among
@@ -94,24 +97,6 @@ impl Mirrored {
 
     /// What follows from how a member took its part of a batch of writes.
     pub(super) fn settle_task(&self, task: &Task<'_, '_>) -> Result<()> {
-        self.settle_write(task.role, task.member, task.member_ranges(), &task.outcome)
-    }
-
-    fn settle_write(
-        &self,
-        role: Role,
-        member: &Arc<Member>,
-        ranges: impl IntoIterator<Item = Range<u64>>,
-        outcome: &block::Result<()>,
-    ) -> Result<()> {
-        if let Err(cause) = outcome {
-            return self.give_up(role, member, cause);
-        }
-        for range in ranges {
-            if self.shared.recorder.has_bad_blocks(member, range.clone()) {
-                self.shared.recorder.bad_blocks_written(member, range);
-            }
-        }
-        Ok(())
+        self.shared.settle_write(task.role, task.member, task.member_writes(), &task.outcome)
     }
 }

@@ -239,6 +239,77 @@ fn a_lost_page_that_cannot_be_written_is_recorded_or_costs_the_member() {
 }
 
 #[test]
+fn a_page_that_does_not_take_a_write_is_recorded_and_the_write_succeeds() {
+    for level in [Level::Raid4, Level::Raid5, Level::Raid6] {
+        for role in 0..4 {
+            for is_whole in [true, false] {
+                let (mut rig, device) = scratched(level, role, 2, false, true);
+                let mut rng = Rng::new(u64::from(role));
+                if is_whole {
+                    let all = rng.bytes(rig.model.len());
+                    rig.write(0, &all);
+                } else {
+                    while rig.told.bad.lock().is_empty() {
+                        some_writes(&mut rig, &mut rng, 1);
+                    }
+                }
+                assert!(rig.told.failed.lock().is_empty());
+                assert_eq!(*rig.told.bad.lock(), [(role, 2 * 4096..3 * 4096)], "{level:?}");
+                rig.check_reads();
+                some_writes(&mut rig, &mut rng, 20);
+                rig.check_reads();
+                // Even if it could be read again: it holds what was there before.
+                device.is_lost.store(false, std::sync::atomic::Ordering::SeqCst);
+                rig.check_reads();
+                assert_eq!(rig.sync(SyncWork::Check).unwrap(), 0);
+                assert!(!rig.told.bad.lock().is_empty(), "a check writes nothing");
+                assert_eq!(rig.sync(SyncWork::Repair).unwrap(), 0);
+                assert!(rig.told.bad.lock().is_empty(), "written anew");
+                rig.check_members();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_too_many_is_an_error_to_its_writer_and_the_array_goes_on() {
+    let (mut rig, _) = scratched(Level::Raid5, 1, 2, false, true);
+    rig.lose(0);
+    let data = Rng::new(5).bytes(rig.model.len());
+    assert!(matches!(rig.raid.write(0, &data), Err(Error::TooFewMembers(_))));
+    assert!(rig.shared.stopped().is_none() && rig.told.failed.lock().is_empty());
+    // In its row of pages nothing is left that can be told; all others take writes and give them back.
+    let mut lost = 0;
+    for page in (0..rig.model.len()).step_by(4096) {
+        let data = Rng::new(page as u64).bytes(4096);
+        match rig.raid.write(page as u64, &data) {
+            Ok(()) => {
+                rig.model[page..page + 4096].copy_from_slice(&data);
+                assert_eq!(rig.read(page, 4096).unwrap(), data);
+            }
+            Err(Error::TooFewMembers(_)) => lost += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!((1..=3).contains(&lost), "{lost}");
+    rig.raid.sets.assert_quiet();
+}
+
+#[test]
+fn rows_that_nobody_can_tell_any_more_do_not_end_a_check() {
+    let (mut rig, _) = scratched(Level::Raid5, 1, 2, false, true);
+    let data = Rng::new(5).bytes(rig.model.len());
+    rig.write(0, &data);
+    // Another page of the row, as a rebuild leaves it that could not read both.
+    rig.told.bad.lock().push((0, 2 * 4096..3 * 4096));
+    rig.forget();
+    assert_eq!(rig.sync(SyncWork::Check).unwrap(), 0);
+    let other = rig.member(2).unwrap();
+    other.write_at(4096, &[0x77; 4096]).unwrap();
+    assert_eq!(rig.sync(SyncWork::Check).unwrap(), 4096, "the rows beside it are compared");
+}
+
+#[test]
 fn a_lost_page_of_a_degraded_array_is_an_error_of_its_own_and_no_loss_of_a_member() {
     let (rig, _) = scratched(Level::Raid5, 1, 2, false, false);
     rig.lose(0);

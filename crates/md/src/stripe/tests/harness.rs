@@ -47,9 +47,13 @@ impl Recorder for Teller {
         Ok(())
     }
 
-    fn bad_blocks_found(&self, member: &Member, range: Range<u64>) -> Result<bool> {
+    fn keeps_bad_blocks(&self, _: &Member) -> bool {
+        self.0.has_list
+    }
+
+    fn bad_blocks_found(&self, member: &Member, ranges: &[Range<u64>]) -> Result<bool> {
         if self.0.has_list {
-            self.0.bad.lock().push((member.number(), range));
+            self.0.bad.lock().extend(ranges.iter().map(|range| (member.number(), range.clone())));
         }
         Ok(self.0.has_list)
     }

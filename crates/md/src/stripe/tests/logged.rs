@@ -90,7 +90,8 @@ impl Machine {
                 })
                 .collect();
             let lineup = self.rig.shared.lineup();
-            let replayed = ppl::replay(&self.rig.shared.geometry, &lineup, &logs, UUID).unwrap();
+            let replayed =
+                ppl::replay(&self.rig.shared.geometry, &lineup, &logs, UUID, &|_, _| false).unwrap();
             assert!(replayed.is_consistent(), "{replayed:?}");
         }
         self.rig.forget();
