@@ -18,7 +18,7 @@ use crate::superblock::Superblock;
 use crate::transaction::Service;
 use crate::volume::Volume;
 use crate::writer::{WriteOptions, Writer};
-use crate::{dir, map, orphan, statfs};
+use crate::{dir, map, orphan, redo, statfs};
 
 /// Blocks of the inode table brought in around an inode that was asked for: what lies beside it was most
 /// likely created with it and will be asked for next.
@@ -69,9 +69,12 @@ impl Ext4 {
     /// [`Error::ReadOnly`] for a device that takes no writes.
     pub fn open(device: Device, options: OpenOptions, write_options: WriteOptions) -> Result<Arc<Self>> {
         let writable = Probed::probe(device, options)?.recover_onto_device()?;
-        let Writable { volume, transactions, recovery, found_clean } = writable;
+        let Writable { volume, shown, transactions, recovery, found_clean } = writable;
         let volume = Arc::new(volume);
         volume.set_writer(Writer::new(&volume, transactions, write_options)?);
+        if let Some(shown) = shown {
+            redo::redo(&volume, &shown)?;
+        }
         let service = Service::start(Arc::clone(&volume), found_clean)?;
         let fs = Self { volume, recovery, service: Some(service) };
         fs.check_root()?;

@@ -44,6 +44,7 @@ mod mmp;
 mod numbers;
 mod open;
 mod orphan;
+mod redo;
 mod statfs;
 mod superblock;
 mod symlink;

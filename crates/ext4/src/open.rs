@@ -13,7 +13,8 @@ use crate::error::{corrupt, corrupt_inode};
 use crate::features::{Compat, Incompat};
 use crate::inode::{self, Inode};
 use crate::journal::{
-    self, CleanLog, FastCommitView, Log, LogBlock, LogForm, LogLocation, LogRun, RecoveryReport,
+    self, CleanLog, FastCommitOp, FastCommitView, Log, LogBlock, LogForm, LogLocation, LogRun, LogTail,
+    LogWriter, RecoveryReport, ReplayedLog, Sequence,
 };
 use crate::map;
 use crate::mmp::{self, MmpWait};
@@ -51,9 +52,12 @@ pub(crate) struct Ready {
     pub(crate) recovery: Option<RecoveryReport>,
 }
 
-/// A volume whose journal is empty and says, on the disk, that it is in use.
+/// A volume whose journal holds no transaction and says, on the disk, that it is in use.
 pub(crate) struct Writable {
     pub(crate) volume: Volume,
+    /// The volume with fast commits laid over it, where the journal holds some: they have to be
+    /// [redone](crate::redo) before anything else.
+    pub(crate) shown: Option<Volume>,
     pub(crate) transactions: Transactions,
     pub(crate) recovery: Option<RecoveryReport>,
     /// Whether the filesystem had been left clean.
@@ -111,16 +115,22 @@ impl Probed {
         volume.superblock().features().check_writable()?;
         let recorded = superblock::Recorded::of(volume.superblock().raw());
         let has_journal = volume.superblock().features().compat.contains(Compat::HAS_JOURNAL);
-        let (log, recovery) = if has_journal {
-            let (log, recovery) = empty_log(&volume, &device)?;
-            (Some(log), recovery)
-        } else {
-            (None, None)
-        };
+        let log = if has_journal { Some(replay(&volume, &device)?) } else { None };
         let found_clean = Superblock::read(&*device)?.state().contains(State::CLEAN);
         let journal_failed = log.as_ref().is_some_and(|log| log.recorded_error() != 0);
+        let recovery = log.as_ref().and_then(|log| log.report);
         superblock::mark_in_use(&*device, &recorded, journal_failed)?;
         let superblock = Superblock::read(&*device)?;
+        let volume = Volume::new(Arc::clone(&device), superblock.clone(), options.buffer_bytes);
+        let operations = log.as_ref().map_or(&[][..], Replayed::fast_commits);
+        let shown = if operations.is_empty() {
+            None
+        } else {
+            let fast_commits =
+                FastCommitView::fold(operations, |ino| inode::incarnation_on_disk(&volume, ino))?;
+            let shown = Volume::new(Arc::clone(&device), superblock.clone(), options.buffer_bytes);
+            Some(shown.with_fast_commits(fast_commits))
+        };
         let transactions = match log {
             None => Transactions::new(Tid(1), ROOM_WITHOUT_LOG),
             Some(log) => {
@@ -128,34 +138,68 @@ impl Probed {
                     checksums: superblock.has_metadata_checksums(),
                     sixty_four_bit: superblock.features().incompat.contains(Incompat::SIXTY_FOUR_BIT),
                 };
-                let (writer, tail, first) = log.begin(&*device, form)?;
+                let (writer, tail, first) = log.begin(&device, form)?;
                 Transactions::logged(first, Journal::new(writer, tail, superblock.geometry().block_bytes()))
             }
         };
-        let volume = Volume::new(device, superblock, options.buffer_bytes);
-        Ok(Writable { volume, transactions, recovery, found_clean })
+        Ok(Writable { volume, shown, transactions, recovery, found_clean })
     }
 }
 
-/// Brings what the journal holds to the device, and makes the journal empty.
-fn empty_log(volume: &Volume, device: &Device) -> Result<(CleanLog, Option<RecoveryReport>)> {
+/// A journal whose transactions are at home.
+struct Replayed {
+    log: ReplayedOrEmpty,
+    /// What was done, if there was anything to do.
+    report: Option<RecoveryReport>,
+}
+
+enum ReplayedOrEmpty {
+    Empty(CleanLog),
+    /// It ends in fast commits, and stays dirty until they are a transaction.
+    WithFastCommits(ReplayedLog),
+}
+
+impl Replayed {
+    fn fast_commits(&self) -> &[FastCommitOp] {
+        match &self.log {
+            ReplayedOrEmpty::Empty(_) => &[],
+            ReplayedOrEmpty::WithFastCommits(log) => log.fast_commits(),
+        }
+    }
+
+    fn recorded_error(&self) -> i32 {
+        match &self.log {
+            ReplayedOrEmpty::Empty(log) => log.recorded_error(),
+            ReplayedOrEmpty::WithFastCommits(log) => log.recorded_error(),
+        }
+    }
+
+    fn begin(self, device: &Device, form: LogForm) -> Result<(LogWriter, LogTail, Sequence)> {
+        match self.log {
+            ReplayedOrEmpty::Empty(log) => log.begin(&**device, form),
+            ReplayedOrEmpty::WithFastCommits(log) => log.go_on(&**device, form),
+        }
+    }
+}
+
+/// Brings the transactions that the journal holds to the device, and makes the journal empty unless fast commits follow
+/// them.
+fn replay(volume: &Volume, device: &Device) -> Result<Replayed> {
     let (location, params) = locate_log(volume)?;
     let dirty = match Log::open(&**device, location, params)? {
-        Log::Clean(clean) => return Ok((clean, None)),
+        Log::Clean(clean) => return Ok(Replayed { log: ReplayedOrEmpty::Empty(clean), report: None }),
         Log::Dirty(dirty) => dirty,
     };
     if !volume.superblock().needs_recovery() {
-        return Ok((dirty.discard(&**device)?, None));
+        return Ok(Replayed { log: ReplayedOrEmpty::Empty(dirty.discard(&**device)?), report: None });
     }
     let replayed = dirty.recover(&**device)?;
-    if !replayed.fast_commits().is_empty() {
-        return Err(Error::Unsupported(
-            "writing to a filesystem whose journal ends in fast commits; let Linux mount it once, or e2fsck recover it"
-                .into(),
-        ));
-    }
-    let recovery = *replayed.report();
-    Ok((replayed.finish(&**device)?, Some(recovery)))
+    let report = Some(*replayed.report());
+    let log = match replayed.fast_commits() {
+        [] => ReplayedOrEmpty::Empty(replayed.finish(&**device)?),
+        _ => ReplayedOrEmpty::WithFastCommits(replayed),
+    };
+    Ok(Replayed { log, report })
 }
 
 /// Where the journal's blocks lie, by the map of the journal's inode as the device has it now: the journal

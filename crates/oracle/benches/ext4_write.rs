@@ -128,8 +128,8 @@ fn mount(program: &Path) -> Outcome<Vec<Value>> {
         let contenders = vec![mounted("our mount", undercroft.path()), mounted("fuse2fs", fuse2fs.path())];
         measured.push(Group { workload, workers, contenders }.measure(program)?);
     }
-    undercroft.stop()?;
-    fuse2fs.stop()?;
+    undercroft.unmount()?;
+    fuse2fs.unmount()?;
     Ok(measured)
 }
 

@@ -229,12 +229,12 @@ fn walk_table(program: &Path, image: &Image) -> Outcome<()> {
         let served = Served::undercroft(program, image.path(), "ro")?;
         table.add("undercroft mount", seconds(|| find(served.path()))?);
         peak_kib = peak_kib.max(peak_memory_kib(&served)?);
-        served.stop()?;
+        served.unmount()?;
 
         drop_caches(image)?;
         let served = Served::fuse2fs(image.path(), "ro")?;
         table.add(FUSE2FS, seconds(|| find(served.path()))?);
-        served.stop()?;
+        served.unmount()?;
     }
     table.print(&[KERNEL, FUSE2FS]);
     println!("\nMost memory of the undercroft server during the walk: {} MiB.", peak_kib / 1024);
@@ -262,12 +262,12 @@ fn read_table(program: &Path, image: &Image) -> Outcome<()> {
             prepare()?;
             let served = Served::undercroft(program, image.path(), "ro")?;
             table.add("undercroft mount", seconds(|| read_through(served.path()))?);
-            served.stop()?;
+            served.unmount()?;
 
             prepare()?;
             let served = Served::fuse2fs(image.path(), "ro")?;
             table.add(FUSE2FS, seconds(|| read_through(served.path()))?);
-            served.stop()?;
+            served.unmount()?;
         }
     }
     cold.print(&[KERNEL, FUSE2FS]);

@@ -7,6 +7,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use undercroft_block::BlockDevice;
+
 use crate::error::Context;
 use crate::{Error, LoopMount, MountMode, Result, Scratch, Tool, content};
 
@@ -74,6 +76,26 @@ impl Mke2fs {
     }
 }
 
+/// Writes what a device holds to a sparse file, for tools to look at.
+///
+/// # Errors
+/// The device cannot be read, or the file not written.
+pub fn save_device(device: &dyn BlockDevice, path: &Path) -> Result<()> {
+    let file = File::create(path).context("create", path)?;
+    file.set_len(device.size_bytes()).context("set the size of", path)?;
+    let mut chunk = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < device.size_bytes() {
+        let len = chunk.len().min((device.size_bytes() - at) as usize);
+        device.read_at(at, &mut chunk[..len]).map_err(|error| Error::Unfit(error.to_string()))?;
+        if chunk[..len].iter().any(|&byte| byte != 0) {
+            file.write_all_at(&chunk[..len], at).context("write", path)?;
+        }
+        at += len as u64;
+    }
+    Ok(())
+}
+
 /// An image file in a scratch directory of its own.
 #[derive(Debug)]
 pub struct Image {
@@ -92,6 +114,17 @@ impl Image {
         let path = scratch.path().join("image");
         let file = File::create(&path).context("create", &path)?;
         file.set_len(size_bytes).context("set the size of", &path)?;
+        Ok(Self { kind, path, _scratch: scratch })
+    }
+
+    /// What a device holds now.
+    ///
+    /// # Errors
+    /// As for [`save_device`].
+    pub fn of_device(kind: &'static str, device: &dyn BlockDevice) -> Result<Self> {
+        let scratch = Scratch::new("image")?;
+        let path = scratch.path().join("image");
+        save_device(device, &path)?;
         Ok(Self { kind, path, _scratch: scratch })
     }
 

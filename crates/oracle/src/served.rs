@@ -1,4 +1,5 @@
-//! A filesystem that a server program mounts through FUSE, for as long as a value lives.
+//! A filesystem that a server program mounts through FUSE, for as long as a value lives: a process of its own, so that it
+//! can be measured and killed.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -7,59 +8,56 @@ use std::time::{Duration, Instant};
 use crate::error::Context;
 use crate::{Error, Result, Scratch, Tool};
 
-/// Something mounted by a server program, which is killed if it was not stopped.
+/// A mount has to be there within this after its server was started, and gone within this after the server has ended.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A mount and its server, which is killed if nobody has ended it.
 #[derive(Debug)]
 pub struct Served {
-    dir: Scratch,
+    point: Scratch,
     server: Child,
-    unmount: Vec<String>,
-    stopped: bool,
+    ended: bool,
 }
 
 impl Served {
-    /// The image `image`, mounted by the undercroft program `program`, with these options for `-o`.
+    /// The image, mounted for writing by the `serve_ext4` of this crate: only a test knows where that was built.
     ///
     /// # Errors
-    /// The program cannot be started, or does not mount within 20 seconds.
+    /// The program cannot be started, or does not mount: it says why on standard error.
+    pub fn ext4(program: impl AsRef<Path>, image: &Path) -> Result<Self> {
+        Self::start(&mut Command::new(program.as_ref()), image)
+    }
+
+    /// The image, mounted by the undercroft program `program`, with these options for `-o`.
+    ///
+    /// # Errors
+    /// As for [`ext4`](Self::ext4).
     pub fn undercroft(program: &Path, image: &Path, options: &str) -> Result<Self> {
-        let args = ["mount", "--foreground", "--no-lock"];
-        Self::start(program, &args, options, image, vec![program.display().to_string(), "unmount".into()])
+        let mut command = Command::new(program);
+        Self::start(command.args(["mount", "--foreground", "--no-lock", "-o", options]), image)
     }
 
-    /// The image `image`, mounted by fuse2fs. The kernel checks permissions for it, as it does for ours.
+    /// The image, mounted by fuse2fs. The kernel checks permissions for it, as it does for ours.
     ///
     /// # Errors
-    /// As for [`undercroft`](Self::undercroft).
+    /// As for [`ext4`](Self::ext4).
     pub fn fuse2fs(image: &Path, options: &str) -> Result<Self> {
-        let options = [options, "default_permissions"].map(str::to_owned).join(",");
-        let unmount = vec!["fusermount3".into(), "-u".into()];
-        Self::start(Path::new("fuse2fs"), &["-f"], &options, image, unmount)
+        let options = [options, "default_permissions"].join(",");
+        Self::start(Command::new("fuse2fs").args(["-f", "-o", &options]), image)
     }
 
-    fn start(
-        program: &Path,
-        args: &[&str],
-        options: &str,
-        image: &Path,
-        unmount: Vec<String>,
-    ) -> Result<Self> {
-        let dir = Scratch::new("served")?;
-        let server = Command::new(program)
-            .args(args)
-            .args(["-o", options])
-            .arg(image)
-            .arg(dir.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("start", program)?;
-        let mut served = Self { dir, server, unmount, stopped: false };
-        let began = Instant::now();
-        while std::fs::read_dir(served.path()).context("list", served.path())?.next().is_none() {
-            let ended = served.server.try_wait().context("wait for", program)?.is_some();
-            if ended || began.elapsed() > Duration::from_secs(20) {
-                return Err(Error::Unfit(format!("{} did not mount the image", program.display())));
+    /// `command` lacks the image and the directory.
+    fn start(command: &mut Command, image: &Path) -> Result<Self> {
+        let point = Scratch::new("served")?;
+        let program = command.get_program().display().to_string();
+        let command = command.arg(image).arg(point.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        let server = command.spawn().context("start", &*program)?;
+        let mut served = Self { point, server, ended: false };
+        let end = Instant::now() + PATIENCE;
+        while !served.is_mounted()? {
+            let has_ended = served.server.try_wait().context("wait for", &*program)?.is_some();
+            if has_ended || Instant::now() > end {
+                return Err(Error::Unfit(format!("{program} does not serve {}", image.display())));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -69,7 +67,7 @@ impl Served {
     /// The mount's root directory.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.dir.path()
+        self.point.path()
     }
 
     /// The server's process.
@@ -78,35 +76,49 @@ impl Served {
         self.server.id()
     }
 
-    /// Unmounts, and waits for the server to end.
+    /// Unmounts and waits until the server has closed the image.
     ///
     /// # Errors
-    /// What the unmounting program said, or how the server ended.
-    pub fn stop(mut self) -> Result<()> {
-        self.unmount()?;
-        self.stopped = true;
-        let status = self.server.wait().context("wait for", "the server")?;
-        if status.success() { Ok(()) } else { Err(Error::Unfit(format!("the server ended with {status}"))) }
-    }
-
-    fn unmount(&self) -> Result<()> {
-        let status = Command::new(&self.unmount[0])
-            .args(&self.unmount[1..])
-            .arg(self.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .status()
-            .context("start", &*self.unmount[0])?;
+    /// The mount is in use; the server could not write what it still had.
+    pub fn unmount(mut self) -> Result<()> {
+        Tool::new("fusermount3").arg("-u").arg(self.path()).run()?;
+        self.ended = true;
+        let status = self.server.wait().context("wait for the server of", self.point.path())?;
         if status.success() {
             return Ok(());
         }
-        Err(Error::Unfit(format!("`{}` ended with {status}", self.unmount.join(" "))))
+        Err(Error::Unfit(format!("the server of {} ended ill: {status}", self.path().display())))
+    }
+
+    /// Kills the server where it stands, and waits until its mount is gone, which a server of ours sees to.
+    ///
+    /// # Errors
+    /// The mount stays.
+    pub fn kill(mut self) -> Result<()> {
+        self.server.kill().context("kill the server of", self.point.path())?;
+        self.server.wait().context("wait for the server of", self.point.path())?;
+        let end = Instant::now() + PATIENCE;
+        while self.is_mounted()? {
+            if Instant::now() > end {
+                return Err(Error::Unfit(format!("{} is still mounted", self.path().display())));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.ended = true;
+        Ok(())
+    }
+
+    fn is_mounted(&self) -> Result<bool> {
+        let table = "/proc/self/mountinfo";
+        let mounts = std::fs::read_to_string(table).context("read", table)?;
+        let point = self.path().display().to_string();
+        Ok(mounts.lines().any(|line| line.split(' ').nth(4) == Some(&point)))
     }
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        if self.stopped {
+        if self.ended {
             return;
         }
         // In the way of an error already. The kernel keeps a dead server's mount, which a lazy unmount takes away.

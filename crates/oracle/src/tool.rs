@@ -17,6 +17,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("debugfs", "e2fsprogs"),
     ("dumpe2fs", "e2fsprogs"),
     ("e2fsck", "e2fsprogs"),
+    ("fusermount3", "fuse3"),
     ("losetup", "mount"),
     ("lsattr", "e2fsprogs"),
     ("mdadm", "mdadm"),

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use undercroft_block::testing::Rng;
-use undercroft_oracle::{Image, Load, LoadOptions, Mix, Mke2fs, MountMode, Server, populate};
+use undercroft_oracle::{Image, Load, LoadOptions, Mix, Mke2fs, MountMode, Served, populate};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_serve_ext4");
 
@@ -59,7 +59,7 @@ fn what_was_promised_outlives_the_server() {
     let mut random = Rng::new(seed << 8 | 1);
     let mut promises = Promises::default();
 
-    let server = Server::start(PROGRAM, image.path()).unwrap();
+    let server = Served::ext4(PROGRAM, image.path()).unwrap();
     for name in DATABASES {
         let made = sqlite(server.path(), name)
             .arg(format!(
@@ -72,7 +72,7 @@ fn what_was_promised_outlives_the_server() {
     server.unmount().unwrap();
 
     for kill in 0..kills {
-        let server = Server::start(PROGRAM, image.path()).unwrap();
+        let server = Served::ext4(PROGRAM, image.path()).unwrap();
         let after = Duration::from_millis(300 + random.below(1500));
         work_until_killed(server, after, kill, random.below(1 << 40), &mut promises);
         let told = || format!("UNDERCROFT_SEED={seed}, kill {kill} after {after:?}");
@@ -85,7 +85,7 @@ fn what_was_promised_outlives_the_server() {
         kernels.check().unwrap_or_else(|why| panic!("{}: after the kernel's recovery: {why}", told()));
 
         recovers(&image).unwrap_or_else(|why| panic!("{}: our recovery: {why}", told()));
-        let server = Server::start(PROGRAM, image.path()).unwrap();
+        let server = Served::ext4(PROGRAM, image.path()).unwrap();
         promises =
             promises.check(server.path()).unwrap_or_else(|why| panic!("{}: our recovery: {why}", told()));
         server.unmount().unwrap();
@@ -101,12 +101,12 @@ fn what_was_promised_outlives_the_server() {
 /// Recovery alone leaves nothing for e2fsck to mend.
 fn recovers(image: &Image) -> undercroft_oracle::Result<()> {
     let copy = image.copy()?;
-    Server::start(PROGRAM, copy.path())?.unmount()?;
+    Served::ext4(PROGRAM, copy.path())?.unmount()?;
     copy.check()
 }
 
 /// Everybody works; after a while the server is killed, and everybody ends.
-fn work_until_killed(server: Server, after: Duration, round: u64, seed: u64, promises: &mut Promises) {
+fn work_until_killed(server: Served, after: Duration, round: u64, seed: u64, promises: &mut Promises) {
     let root = server.path().to_owned();
     let ending = AtomicBool::new(false);
     let crowd = root.join(format!("crowd-{}", round % 2));

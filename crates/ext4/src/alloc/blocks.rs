@@ -91,6 +91,27 @@ impl Allocator {
         Ok(first)
     }
 
+    /// Gives out these very blocks, which somebody else has chosen. Changes
+    /// [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS) blocks for each group that they touch.
+    ///
+    /// # Errors
+    /// Corruption: some of them are in use, part of the filesystem itself, or not in it; I/O failure. Nothing has changed
+    /// then, unless the blocks are in several groups.
+    pub(crate) fn claim(&self, handle: &Handle<'_>, first: FsBlock, count: u64) -> Result<()> {
+        self.check_usable(handle.volume(), first, count, "claimed")?;
+        self.by_group(first, count, |cell, range| {
+            let mut blocks = cell.lock_blocks(handle.volume(), &self.zone)?;
+            if !blocks.map().all_free(range.clone()) {
+                let detail = format!("{} blocks from here on are claimed, but not all are free", range.len());
+                return Err(corrupt_block("block bitmap", FsBlock(cell.absolute(&range).start), detail));
+            }
+            self.mark_dirty(handle, cell.number)?;
+            cell.occupy(handle, &self.zone, &mut blocks, range.clone())?;
+            self.take_from_map(cell, &mut blocks, range);
+            Ok(())
+        })
+    }
+
     /// Frees blocks. Nobody gets them before the transaction is durable. Changes
     /// [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS) blocks for each group that they touch.
     ///
@@ -98,20 +119,34 @@ impl Allocator {
     /// Corruption: they are not in use, not in the filesystem, or part of the filesystem itself. I/O failure. Nothing
     /// has changed then, unless the blocks are in several groups.
     pub(crate) fn free(&self, handle: &Handle<'_>, first: FsBlock, count: u64) -> Result<()> {
-        let volume = handle.volume();
-        if !volume.superblock().geometry().contains(first, count)
-            || self.zone.touches(first.0..first.0 + count)
+        self.check_usable(handle.volume(), first, count, "freed")?;
+        self.by_group(first, count, |cell, range| self.free_in_group(handle, cell, range))
+    }
+
+    fn check_usable(&self, volume: &Volume, first: FsBlock, count: u64, what: &str) -> Result<()> {
+        if volume.superblock().geometry().contains(first, count)
+            && !self.zone.touches(first.0..first.0 + count)
         {
-            let detail = format!("{count} blocks from here on are freed, but they are no file's");
-            return Err(corrupt_block("block number", first, detail));
+            return Ok(());
         }
+        let detail = format!("{count} blocks from here on are {what}, but they are no file's");
+        Err(corrupt_block("block number", first, detail))
+    }
+
+    /// Goes through blocks group by group.
+    fn by_group(
+        &self,
+        first: FsBlock,
+        count: u64,
+        mut each: impl FnMut(&GroupCell, Range<u32>) -> Result<()>,
+    ) -> Result<()> {
         let mut done = 0;
         while done < count {
             let at = FsBlock(first.0 + done);
             let cell = self.cell_of(at);
             let offset = (at.0 - cell.start.0) as u32;
             let here = (count - done).min(u64::from(cell.len - offset)) as u32;
-            self.free_in_group(handle, cell, offset..offset + here)?;
+            each(cell, offset..offset + here)?;
             done += u64::from(here);
         }
         Ok(())

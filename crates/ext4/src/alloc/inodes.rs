@@ -70,18 +70,29 @@ impl Allocator {
         Err(damage.unwrap_or(Error::NoSpace))
     }
 
+    /// Gives out this very number, which somebody else has chosen, for an inode of this kind. Changes
+    /// [`NEW_INODE_CREDITS`](super::NEW_INODE_CREDITS) blocks, and all of the inode table that comes into use.
+    ///
+    /// # Errors
+    /// Corruption: there is no such number for a file, or it is in use; I/O failure. Nothing has changed then.
+    pub(crate) fn claim_inode(&self, handle: &Handle<'_>, number: u32, kind: FileType) -> Result<Location> {
+        let (cell, bit) = self.place_of(handle.volume(), number, "claimed")?;
+        let mut inodes = cell.lock_inodes(handle.volume())?;
+        if !inodes.map().is_free(bit) {
+            return Err(corrupt("inode number", format!("inode {number} is claimed, and in use")));
+        }
+        self.take_bit(handle, cell, &mut inodes, bit, kind)?;
+        drop(inodes);
+        inode::locate(handle.volume(), number)
+    }
+
     /// Frees an inode's number. Changes [`FREE_INODE_CREDITS`](super::FREE_INODE_CREDITS) blocks.
     ///
     /// # Errors
     /// Corruption: there is no such inode, or it is not in use. I/O failure. Nothing has changed then.
     pub(crate) fn free_inode(&self, handle: &Handle<'_>, number: u32, was_directory: bool) -> Result<()> {
         let volume = handle.volume();
-        let geometry = volume.superblock().geometry();
-        if number < geometry.first_inode() || number > geometry.inodes() {
-            return Err(corrupt("inode number", format!("inode {number} is freed, which is no file's")));
-        }
-        let bit = (number - 1) % geometry.inodes_per_group();
-        let cell = &self.cells[((number - 1) / geometry.inodes_per_group()) as usize];
+        let (cell, bit) = self.place_of(volume, number, "freed")?;
         let mut inodes = match cell.lock_inodes(volume) {
             Ok(inodes) => inodes,
             Err(error @ Error::Corrupt(_)) => {
@@ -99,6 +110,16 @@ impl Allocator {
         }
         self.set_free_inodes(cell, cell.free_inodes.load(Ordering::Relaxed) + 1);
         Ok(())
+    }
+
+    /// The group of a file's inode, and its place there.
+    fn place_of(&self, volume: &Volume, number: u32, what: &str) -> Result<(&GroupCell, u32)> {
+        let geometry = volume.superblock().geometry();
+        if number < geometry.first_inode() || number > geometry.inodes() {
+            return Err(corrupt("inode number", format!("inode {number} is {what}, which is no file's")));
+        }
+        let (group, bit) = ((number - 1) / self.inodes_per_group, (number - 1) % self.inodes_per_group);
+        Ok((&self.cells[group as usize], bit))
     }
 
     /// Whether the bitmap says that an inode, which exists, is in use.
@@ -120,15 +141,28 @@ impl Allocator {
     fn take_inode(&self, handle: &Handle<'_>, cell: &GroupCell, kind: FileType) -> Result<Option<u32>> {
         let mut inodes = cell.lock_inodes(handle.volume())?;
         let Some(bit) = inodes.map().choose(thread_slot()) else { return Ok(None) };
+        self.take_bit(handle, cell, &mut inodes, bit, kind)?;
+        Ok(Some(cell.number.0 * self.inodes_per_group + bit + 1))
+    }
+
+    /// Takes an inode that is free.
+    fn take_bit(
+        &self,
+        handle: &Handle<'_>,
+        cell: &GroupCell,
+        inodes: &mut InodesGuard<'_>,
+        bit: u32,
+        kind: FileType,
+    ) -> Result<()> {
         self.mark_dirty(handle, cell.number)?;
-        self.extend_used_table(handle, cell, &mut inodes, bit)?;
-        cell.mark_inode(handle, &mut inodes, bit, true)?;
+        self.extend_used_table(handle, cell, inodes, bit)?;
+        cell.mark_inode(handle, inodes, bit, true)?;
         inodes.map().take(bit);
         if kind == FileType::Directory {
             change(&cell.used_directories, |count| count + 1);
         }
         self.set_free_inodes(cell, cell.free_inodes.load(Ordering::Relaxed) - 1);
-        Ok(Some(cell.number.0 * self.inodes_per_group + bit + 1))
+        Ok(())
     }
 
     /// Makes the part of the inode table that is in use reach past an inode. Blocks of the table that were never used

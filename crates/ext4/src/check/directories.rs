@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use undercroft_vfs::{FileType, InodeFlags, Result};
+use undercroft_vfs::{InodeFlags, Result};
 
 use super::Checker;
 use super::index::Index;
@@ -10,6 +10,7 @@ use super::map::Mode;
 use super::raw::{Inode, le16, le32};
 use super::report::At;
 use crate::checksum::crc32c;
+use crate::dir;
 use crate::features::{Compat, Incompat};
 use crate::inode::ROOT_INODE;
 use crate::numbers::FsBlock;
@@ -179,7 +180,7 @@ impl Checker<'_> {
         let mut byte = 0;
         while byte < bytes.len() {
             let rest = &bytes[byte..];
-            let len = record_bytes(le16(rest, 4), block_bytes);
+            let len = dir::record_bytes(le16(rest, 4), block_bytes);
             let name_len = rest.get(6).map_or(0, |&len| usize::from(len));
             let fits =
                 len >= 12 && len.is_multiple_of(4) && len <= rest.len() && HEADER_BYTES + name_len <= len;
@@ -300,29 +301,6 @@ impl Checker<'_> {
                 format!("entry {shown:?} says kind {}, inode {} is {expected}", entry.kind, entry.ino);
             self.findings.add("directory-entry-kind", at, detail);
         }
-    }
-}
-
-/// The kind that an entry says of a file.
-pub(super) fn entry_kind(kind: FileType) -> u8 {
-    match kind {
-        FileType::Regular => 1,
-        FileType::Directory => 2,
-        FileType::CharDevice => 3,
-        FileType::BlockDevice => 4,
-        FileType::Fifo => 5,
-        FileType::Socket => 6,
-        FileType::Symlink => 7,
-    }
-}
-
-/// The length that `rec_len` stands for; in blocks of 64 KiB two bits of it are kept in the lowest.
-pub(super) fn record_bytes(rec_len: u16, block_bytes: usize) -> usize {
-    let len = usize::from(rec_len);
-    match len {
-        _ if block_bytes < 1 << 16 => len,
-        0 | 0xFFFF => block_bytes,
-        _ => len & !3 | (len & 3) << 16,
     }
 }
 

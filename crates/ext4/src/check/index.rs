@@ -8,11 +8,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use undercroft_vfs::{InodeFlags, Result};
 
 use super::Checker;
-use super::directories::record_bytes;
 use super::raw::{Inode, le16, le32};
 use super::report::At;
 use crate::checksum::crc32c;
-use crate::dir::{NameHasher, fold};
+use crate::dir::{self, NameHasher, fold};
 use crate::features::Incompat;
 use crate::numbers::FsBlock;
 use crate::volume::Volume;
@@ -96,7 +95,8 @@ impl Index {
             (usize::from(le16(&buffer, entries_at)), usize::from(le16(&buffer, entries_at + 2)));
         // A root is disguised as `.` and a long `..`, other nodes as one unused entry.
         let disguise = if node.file_block == 0 { 12 } else { 0 };
-        let disguised = record_bytes(le16(&buffer, disguise + 4), buffer.len()) == buffer.len() - disguise
+        let disguised = dir::record_bytes(le16(&buffer, disguise + 4), buffer.len())
+            == buffer.len() - disguise
             && (disguise > 0 || le32(&buffer, 0) == 0);
         if limit != room || count == 0 || count > limit || !disguised {
             self.is_broken = true;

@@ -3,10 +3,10 @@
 use undercroft_vfs::{FileType, InodeFlags, Result};
 
 use super::Checker;
-use super::directories::entry_kind;
 use super::map::{Mode, Walked};
 use super::raw::Inode;
 use super::report::At;
+use crate::dir;
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::group::GroupFlags;
 use crate::inode::ROOT_INODE;
@@ -106,7 +106,7 @@ impl Checker<'_> {
             );
             return Ok(());
         };
-        self.kinds.set(number, entry_kind(kind));
+        self.kinds.set(number, dir::code_of(kind));
         if kind == FileType::Directory {
             self.directories.insert(u64::from(number));
         }

@@ -52,15 +52,8 @@ impl EntryFormat {
         }
     }
 
-    /// The length that the 16 bits of `rec_len` stand for. Lengths are multiples of 4; in blocks of 64 KiB the
-    /// two low bits hold bits 16 and 17, and two values stand for the whole block.
     fn record_bytes(&self, rec_len: u16) -> usize {
-        let rec_len = usize::from(rec_len);
-        match rec_len {
-            _ if self.block_bytes < WIDE_BLOCK_BYTES => rec_len,
-            0 | 0xffff => self.block_bytes,
-            _ => rec_len & !3 | (rec_len & 3) << 16,
-        }
+        record_bytes(rec_len, self.block_bytes)
     }
 
     /// What stands in `rec_len` for a length: the reverse of [`record_bytes`](Self::record_bytes).
@@ -192,7 +185,19 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-fn code_of(kind: FileType) -> u8 {
+/// The length that the 16 bits of `rec_len` stand for. Lengths are multiples of 4; in blocks of 64 KiB the two low bits
+/// hold bits 16 and 17, and two values stand for the whole block.
+pub(crate) fn record_bytes(rec_len: u16, block_bytes: usize) -> usize {
+    let len = usize::from(rec_len);
+    match len {
+        _ if block_bytes < WIDE_BLOCK_BYTES => len,
+        0 | 0xffff => block_bytes,
+        _ => len & !3 | (len & 3) << 16,
+    }
+}
+
+/// What an entry has for a kind of file.
+pub(crate) fn code_of(kind: FileType) -> u8 {
     match kind {
         FileType::Regular => 1,
         FileType::Directory => 2,

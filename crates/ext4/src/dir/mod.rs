@@ -44,6 +44,7 @@ mod tests;
 pub(crate) use add::{ADD_CREDITS, add};
 pub(crate) use casefold::fold;
 pub(crate) use changing::{LeafLocks, check_changeable};
+pub(crate) use entry::{code_of, record_bytes};
 pub(crate) use hash::NameHasher;
 pub(crate) use live::{DirectoryLocks, lookup_live, read_dir_live};
 pub(crate) use nokey::{disguise_target, disguised_bytes};

@@ -262,7 +262,7 @@ enum Home {
 }
 
 impl InodeBytes {
-    #[cfg(test)]
+    /// An inode's bytes, with what fast commits say.
     pub(crate) fn read(volume: &Volume, number: u32) -> Result<Self> {
         Self::read_at(volume, number, locate(volume, number)?)
     }

@@ -68,6 +68,30 @@ impl Inode {
         })
     }
 
+    /// Writes an inode into its slot whose bytes are known as a whole: the fields go over them. With `linked` the
+    /// deletion time, in which the list of orphans goes on, stays as it is.
+    ///
+    /// # Errors
+    /// As for [`store`](Self::store).
+    pub(crate) fn store_over(
+        &self,
+        handle: &Handle<'_>,
+        location: Location,
+        bytes: &[u8],
+        linked: bool,
+    ) -> Result<()> {
+        let volume = handle.volume();
+        let blocks = self.block_count(volume)?;
+        change_slot(handle, self.number, location, |slot| {
+            let next = RawInode::ref_from_prefix(slot).map_or(0, |(raw, _)| raw.i_dtime.get());
+            slot.copy_from_slice(bytes);
+            if let Ok((raw, _)) = RawInode::mut_from_prefix(slot) {
+                raw.i_dtime.set(if linked { next } else { 0 });
+            }
+            self.encode(volume, blocks, slot);
+        })
+    }
+
     fn block_count(&self, volume: &Volume) -> Result<BlockCount> {
         let superblock = volume.superblock();
         let narrow = self.sectors <= u64::from(u32::MAX);

@@ -3,7 +3,7 @@
 //! ```text
 //!                     ┌── begin ──► LogWriter, LogTail
 //! Log::open ──► Clean(CleanLog) ◄── finish ◄─────────────┐
-//!          └──► Dirty(DirtyLog) ──── recover ──► ReplayedLog
+//!          └──► Dirty(DirtyLog) ──── recover ──► ReplayedLog ── go_on ──► LogWriter, LogTail
 //! ```
 //!
 //! A filesystem stands on a [`CleanLog`], and there is no way to one past a dirty log but this. What a crash may
@@ -11,10 +11,13 @@
 //!
 //! 1. before `recover`, or within it: the dirty log, some of its blocks already at home. Recovering again
 //!    ends in the same state as recovering once;
-//! 2. after `recover`, before `finish`: every block at home, durably, and the log still dirty. As above, which
-//!    leaves the caller time to apply fast commits;
+//! 2. after `recover`, before `finish`: every block at home, durably, and the log still dirty. As above;
 //! 3. after `finish`: an empty log;
-//! 4. after [`begin`](CleanLog::begin): a dirty log of transactions that were made durable since.
+//! 4. after [`begin`](CleanLog::begin): a dirty log of transactions that were made durable since;
+//! 5. after [`go_on`](ReplayedLog::go_on), for a log that ends in fast commits: first a log without transactions and with
+//!    the same fast commits, whose next transaction has the number that they name. With that transaction, which says
+//!    what they say and nothing else, they are history: they name a transaction that is in the log. So they take effect
+//!    all at once, and as often as it takes.
 //!
 //! The log and the blocks it protects are on one device. For a read-only open that device is a copy-on-write
 //! overlay, so nothing here needs to know. Called once by the opener, alone: there are no locks.
@@ -76,7 +79,9 @@ pub(crate) struct DirtyLog {
 #[derive(Debug)]
 pub(crate) struct ReplayedLog {
     found: Found,
-    next: Sequence,
+    /// The first transaction that is not in the log, and where it would begin.
+    end: Sequence,
+    end_at: LogBlock,
     report: RecoveryReport,
     fast_commits: Vec<FastCommitOp>,
 }
@@ -102,9 +107,9 @@ impl DirtyLog {
     /// Brings every block of a committed transaction home.
     ///
     /// The whole log is judged before the first write, so an error other than `Io` leaves the device as it
-    /// was. The caller applies [`ReplayedLog::fast_commits`], in memory or on the device, and then calls
-    /// [`ReplayedLog::finish`]. The filesystem's own superblock may be among the blocks that were brought
-    /// home: read it again.
+    /// was. Of [`ReplayedLog::fast_commits`] the caller makes a view and then calls [`ReplayedLog::finish`], or makes
+    /// them the first transaction after [`ReplayedLog::go_on`]. The filesystem's own superblock may be among the
+    /// blocks that were brought home: read it again.
     ///
     /// # Errors
     /// `Corrupt` when the log contradicts itself or would write outside the filesystem; `Unsupported` with the
@@ -131,7 +136,8 @@ impl DirtyLog {
             fast_commits_cut_short: fast.cut_short,
             recorded_error: superblock.recorded_error(),
         };
-        Ok(ReplayedLog { next: scan.end.next(), report, fast_commits: fast.operations, found: self.found })
+        let Scan { end, end_at, .. } = scan;
+        Ok(ReplayedLog { end, end_at, report, fast_commits: fast.operations, found: self.found })
     }
 }
 
@@ -158,12 +164,33 @@ impl ReplayedLog {
         &self.fast_commits
     }
 
-    /// Makes the log empty. Fast commits that are not applied by now are lost.
+    /// Makes the log empty. Fast commits are lost to whoever has no view of them.
     ///
     /// # Errors
     /// `Io`.
     pub(crate) fn finish(self, device: &dyn BlockDevice) -> Result<CleanLog> {
-        self.found.finish(self.next, device)
+        self.found.finish(self.end.next(), device)
+    }
+
+    /// Begins to write the log behind its last transaction, with the one that its fast commits are a part of. They
+    /// count until that is durable: it has to say what they say.
+    ///
+    /// It begins where the log ends, because no transaction of that number begins there now; elsewhere a crash may
+    /// have left one.
+    ///
+    /// # Errors
+    /// As for [`CleanLog::begin`].
+    pub(crate) fn go_on(
+        self,
+        device: &dyn BlockDevice,
+        form: LogForm,
+    ) -> Result<(LogWriter, LogTail, Sequence)> {
+        self.found.begin(device, form, self.end_at, self.end, true)
+    }
+
+    /// The error that made the last writer give up, as a negative errno; 0 when there was none.
+    pub(crate) fn recorded_error(&self) -> i32 {
+        self.found.superblock.recorded_error()
     }
 }
 
@@ -175,6 +202,22 @@ impl Found {
         self.superblock.write(device, &self.location)?;
         device.flush()?;
         Ok(CleanLog { found: self, next })
+    }
+
+    fn begin(
+        self,
+        device: &dyn BlockDevice,
+        form: LogForm,
+        start: LogBlock,
+        next: Sequence,
+        fast_commits: bool,
+    ) -> Result<(LogWriter, LogTail, Sequence)> {
+        let Self { location, mut superblock, .. } = self;
+        superblock.take_form(form, fast_commits)?;
+        let writer = LogWriter::new(location.clone(), superblock.clone(), start);
+        let mut tail = LogTail::new(location, superblock);
+        tail.begin(device, start, next)?;
+        Ok((writer, tail, next))
     }
 }
 
@@ -189,12 +232,8 @@ impl CleanLog {
         device: &dyn BlockDevice,
         form: LogForm,
     ) -> Result<(LogWriter, LogTail, Sequence)> {
-        let Found { location, mut superblock, .. } = self.found;
-        superblock.take_form(form)?;
-        let writer = LogWriter::new(location.clone(), superblock.clone());
-        let mut tail = LogTail::new(location, superblock);
-        tail.begin(device, self.next)?;
-        Ok((writer, tail, self.next))
+        let first = self.found.superblock.first;
+        self.found.begin(device, form, first, self.next, false)
     }
 
     /// The error that made the last writer give up, as a negative errno; 0 when there was none.

@@ -31,11 +31,9 @@ mod superblock;
 mod tests;
 
 pub(crate) use create::empty_superblock;
-#[cfg(test)]
-pub(crate) use fast_commit::FastCommitOp;
-pub(crate) use fast_commit::{DirectoryChange, FastCommitView, Incarnation, Overridden};
+pub(crate) use fast_commit::{DirectoryChange, FastCommitOp, FastCommitView, Incarnation, Overridden};
 pub(crate) use location::{LogBlock, LogLocation, LogRun, Volume};
-pub(crate) use log::{CleanLog, Log, LogForm};
+pub(crate) use log::{CleanLog, Log, LogForm, ReplayedLog};
 pub use report::RecoveryReport;
 pub(crate) use ring::{LogTail, LogWriter};
 pub(crate) use sequence::Sequence;

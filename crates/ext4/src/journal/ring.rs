@@ -59,13 +59,14 @@ pub(crate) struct LogTail {
 }
 
 impl LogWriter {
-    pub(super) fn new(location: LogLocation, superblock: Superblock) -> Self {
+    /// Begins at `head`.
+    pub(super) fn new(location: LogLocation, superblock: Superblock, head: LogBlock) -> Self {
         let usable = bytes_before_tail(&superblock);
         let tags = (usable - size_of::<RawHeader>() - TAG_UUID_BYTES) / tag_bytes(&superblock);
         let together = ASSEMBLED_BYTES / superblock.block_bytes as usize - 1;
         let records = (usable - size_of::<RawRevokeHeader>()) / record_bytes(&superblock);
         Self {
-            head: superblock.first,
+            head,
             location,
             superblock,
             tags_per_descriptor: tags.min(together),
@@ -261,12 +262,17 @@ impl LogTail {
         Self { location, superblock }
     }
 
-    /// Says, durably, that the log begins at its first block with `sequence`, a transaction to come.
+    /// Says, durably, that the log begins at `start` with `sequence`, a transaction to come.
     ///
     /// # Errors
     /// `Io`.
-    pub(super) fn begin(&mut self, device: &dyn BlockDevice, sequence: Sequence) -> Result<()> {
-        self.superblock.set_tail(self.superblock.first, sequence);
+    pub(super) fn begin(
+        &mut self,
+        device: &dyn BlockDevice,
+        start: LogBlock,
+        sequence: Sequence,
+    ) -> Result<()> {
+        self.superblock.set_tail(start, sequence);
         self.write(device)
     }
 

@@ -44,9 +44,15 @@ pub(super) struct Scan {
     pub(super) transactions: u32,
     /// The first transaction that is not in the log.
     pub(super) end: Sequence,
+    /// Where that would begin.
+    pub(super) end_at: LogBlock,
 }
 
 impl Scan {
+    fn empty(end: Sequence, end_at: LogBlock) -> Self {
+        Self { blocks: Vec::new(), revokes: Vec::new(), transactions: 0, end, end_at }
+    }
+
     /// Walks the log from `start`, whose transaction the superblock names.
     ///
     /// # Errors
@@ -66,8 +72,7 @@ impl Scan {
             block: vec![0; superblock.block_bytes as usize],
             crc32: !0,
         };
-        let mut scan =
-            Self { blocks: Vec::new(), revokes: Vec::new(), transactions: 0, end: superblock.sequence() };
+        let mut scan = Self::empty(superblock.sequence(), start);
         let mut last_commit = None;
         loop {
             let kept = (scan.blocks.len(), scan.revokes.len());
@@ -75,7 +80,7 @@ impl Scan {
             match closed {
                 Some(Closed { commit, damage: None }) => {
                     scan.transactions += 1;
-                    scan.end = scan.end.next();
+                    (scan.end, scan.end_at) = (scan.end.next(), walk.at);
                     last_commit = Some(commit.time);
                 }
                 other => {
@@ -201,8 +206,7 @@ impl Walk<'_> {
                 ),
             ));
         }
-        let mut probe =
-            Scan { blocks: Vec::new(), revokes: Vec::new(), transactions: 0, end: sequence.next() };
+        let mut probe = Scan::empty(sequence.next(), self.at);
         match self.transaction(&mut probe)? {
             Some(Closed { damage: None, .. }) => Err(corrupt(
                 "journal",

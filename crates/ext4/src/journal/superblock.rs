@@ -175,12 +175,12 @@ impl Superblock {
         self.seal();
     }
 
-    /// Gives an empty log the features with which it will be written: those that Linux would write it with. What the
-    /// last writer recorded as its error has been told by now.
+    /// Gives a log that is about to be written the features that Linux would write it with. With `fast_commits` it keeps
+    /// the area that holds some. What the last writer recorded as its error has been told by now.
     ///
     /// # Errors
     /// `Unsupported` for version 1 of the superblock, which has no features; `Corrupt` for a log that is too short.
-    pub(super) fn take_form(&mut self, form: LogForm) -> Result<()> {
+    pub(super) fn take_form(&mut self, form: LogForm, fast_commits: bool) -> Result<()> {
         if BlockType(self.raw.s_header.h_blocktype.get()) != BlockType::SUPERBLOCK_V2 {
             return Err(Error::Unsupported(
                 "writing a journal of the oldest kind, which cannot revoke blocks; open the filesystem read-only, or \
@@ -192,9 +192,12 @@ impl Superblock {
         if blocks < MIN_LOG_BLOCKS {
             return Err(corrupt(STRUCTURE, format!("the log has {blocks} blocks, too few to be written")));
         }
-        let of_other_forms =
-            Incompat::ASYNC_COMMIT | Incompat::CSUM_V2 | Incompat::CSUM_V3 | Incompat::FAST_COMMIT;
-        self.incompat.remove(of_other_forms);
+        self.incompat.remove(Incompat::ASYNC_COMMIT | Incompat::CSUM_V2 | Incompat::CSUM_V3);
+        if !fast_commits {
+            self.incompat.remove(Incompat::FAST_COMMIT);
+            self.end = LogBlock(blocks);
+            self.fast_commit_area = 0..0;
+        }
         self.incompat.insert(Incompat::REVOKE);
         self.incompat.set(Incompat::CSUM_V3, form.checksums);
         if form.sixty_four_bit {
@@ -208,8 +211,6 @@ impl Superblock {
         self.raw.s_checksum_type = kind.0;
         self.raw.s_checksum = 0.into();
         self.raw.s_errno = 0.into();
-        self.end = LogBlock(self.raw.s_maxlen.get());
-        self.fast_commit_area = 0..0;
         Ok(())
     }
 

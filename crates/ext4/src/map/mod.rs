@@ -10,13 +10,14 @@ mod space;
 #[cfg(test)]
 mod tests;
 
-use undercroft_vfs::{Error, InodeFlags, Result};
+use undercroft_vfs::{Error, FileType, InodeFlags, Result};
 
 use crate::alloc::ALLOCATE_CREDITS;
 use crate::error::corrupt_inode;
 use crate::inode::Inode;
 use crate::journal::Overridden;
 use crate::numbers::{FileBlock, FsBlock};
+use crate::symlink;
 use crate::transaction::Handle;
 use crate::volume::Volume;
 pub(crate) use extent::seal_extent_node;
@@ -38,6 +39,24 @@ pub(crate) enum Progress {
     Done,
     /// The handle had no room left before this file block.
     From(u64),
+}
+
+/// What becomes of blocks that are taken out of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Removed {
+    /// They are freed, and have never been in the log.
+    Data,
+    /// They are freed, and may be in the log.
+    Metadata,
+    /// They stay in use: the caller knows whose they are.
+    Kept,
+}
+
+impl Removed {
+    /// For the blocks of an inode of this kind, which are freed.
+    pub(crate) fn of(kind: FileType) -> Self {
+        if kind == FileType::Regular { Self::Data } else { Self::Metadata }
+    }
 }
 
 /// A run of file blocks that are mapped alike.
@@ -147,6 +166,15 @@ pub(crate) fn limit_of_maps(volume: &Volume, extents: bool) -> u64 {
     if extents { FILE_BLOCKS - 1 } else { indirect::limit(u64::from(volume.block_bytes() / 4)) }
 }
 
+/// Whether an inode has a map: `i_block` may hold something else.
+pub(crate) fn is_mapped(volume: &Volume, inode: &Inode) -> bool {
+    match inode.kind {
+        FileType::Regular | FileType::Directory => !inode.has_inline_data(),
+        FileType::Symlink => !inode.has_inline_data() && !symlink::is_fast(volume, inode),
+        _ => false,
+    }
+}
+
 /// Whether the map can say that a block was never written.
 pub(crate) fn has_extents(inode: &Inode) -> bool {
     inode.flags.contains(InodeFlags::EXTENTS)
@@ -195,8 +223,7 @@ pub(crate) fn max_run(written: bool) -> u64 {
     extent::max_len(written)
 }
 
-/// Takes the blocks of the file from `from` on and before `to` out of it and frees them. With `metadata` they may be in
-/// the log.
+/// Takes the blocks of the file from `from` on and before `to` out of it. The map's own, where none is left, are freed.
 ///
 /// # Errors
 /// No space to cut an extent in two; corruption; I/O failure.
@@ -205,13 +232,13 @@ pub(crate) fn remove(
     inode: &mut Inode,
     from: u64,
     to: u64,
-    metadata: bool,
+    removed: Removed,
 ) -> Result<Progress> {
     let to = to.min(FILE_BLOCKS);
     if has_extents(inode) {
-        extent::remove(handle, inode, from, to, metadata)
+        extent::remove(handle, inode, from, to, removed)
     } else {
-        indirect::remove(handle, inode, from, to, metadata)
+        indirect::remove(handle, inode, from, to, removed)
     }
 }
 

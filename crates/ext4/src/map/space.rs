@@ -4,6 +4,7 @@ use undercroft_vfs::Result;
 
 use crate::alloc::Purpose;
 use crate::inode::Inode;
+use crate::map::Removed;
 use crate::numbers::FsBlock;
 use crate::transaction::Handle;
 use crate::volume::Volume;
@@ -21,26 +22,28 @@ pub(super) fn allocate_metadata(handle: &Handle<'_>, inode: &mut Inode, goal: Fs
 
 /// Gives a block back that was allocated under the same handle and holds nothing yet.
 pub(super) fn unallocate_metadata(handle: &Handle<'_>, inode: &mut Inode, block: FsBlock) -> Result<()> {
-    free_data(handle, inode, block, 1, false)
+    take_out(handle, inode, block, 1, Removed::Data)
 }
 
 /// Gives back a block of metadata.
 pub(super) fn free_metadata(handle: &Handle<'_>, inode: &mut Inode, block: FsBlock) -> Result<()> {
-    free_data(handle, inode, block, 1, true)
+    take_out(handle, inode, block, 1, Removed::Metadata)
 }
 
-/// Gives back blocks of the file; `metadata` ones may be in the log.
-pub(super) fn free_data(
+/// Blocks that are out of the file's map.
+pub(super) fn take_out(
     handle: &Handle<'_>,
     inode: &mut Inode,
     first: FsBlock,
     count: u64,
-    metadata: bool,
+    removed: Removed,
 ) -> Result<()> {
-    if metadata {
-        (first.0..first.0 + count).for_each(|block| handle.forget(FsBlock(block)));
-    }
     inode.sectors = inode.sectors.saturating_sub(sectors(handle.volume(), count));
+    match removed {
+        Removed::Kept => return Ok(()),
+        Removed::Metadata => (first.0..first.0 + count).for_each(|block| handle.forget(FsBlock(block))),
+        Removed::Data => {}
+    }
     handle.volume().writer()?.allocator.free(handle, first, count)
 }
 

@@ -80,7 +80,7 @@ impl OrphanList {
         set_deletion_time(handle, number, member.location, 0)
     }
 
-    /// Takes out the first, which was there when the filesystem was opened; `next` comes after it.
+    /// Takes out the first, which nobody uses; `next` comes after it.
     pub(super) fn leave_first(
         &self,
         handle: &Handle<'_>,
@@ -92,6 +92,10 @@ impl OrphanList {
         set_deletion_time(handle, number, location, 0)?;
         set_head(handle, next)?;
         links.head = next;
+        links.members.remove(&number);
+        if let Some(next) = links.members.get_mut(&next) {
+            next.before = 0;
+        }
         Ok(())
     }
 }

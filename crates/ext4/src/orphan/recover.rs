@@ -4,7 +4,7 @@
 //! One after the other, each in as many handles as it takes; the last of them takes it off the list or out of the file,
 //! so a crash in between is recovered from in the same way. Nothing grows with the number of orphans.
 
-use undercroft_vfs::{FileType, Result, clock};
+use undercroft_vfs::{FileType, InodeFlags, Result, clock};
 
 use super::CREDITS;
 use super::file::OrphanFile;
@@ -12,11 +12,11 @@ use super::list::OrphanList;
 use crate::alloc::FREE_INODE_CREDITS;
 use crate::error::corrupt;
 use crate::inode::{self, Inode, Location};
-use crate::map::{self, Progress};
+use crate::map::{self, Progress, Removed};
 use crate::superblock::State;
 use crate::transaction::Handle;
 use crate::volume::Volume;
-use crate::{symlink, xattr};
+use crate::xattr;
 
 /// What was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +79,7 @@ fn finish(volume: &Volume, number: u32, entry: &Entry<'_>, recovered: &mut Recov
     let location = inode::locate(volume, number)?;
     let mut inode = Inode::read_linked_or_not(volume, number, location)?;
     let unnamed = inode.links == 0;
-    if has_map(volume, &inode) {
+    if map::is_mapped(volume, &inode) {
         let kept = if unnamed { 0 } else { inode.size_bytes.div_ceil(u64::from(volume.block_bytes())) };
         remove_blocks(volume, &mut inode, location, kept)?;
     }
@@ -94,22 +94,16 @@ fn finish(volume: &Volume, number: u32, entry: &Entry<'_>, recovered: &mut Recov
     Ok(())
 }
 
-fn has_map(volume: &Volume, inode: &Inode) -> bool {
-    match inode.kind {
-        FileType::Regular | FileType::Directory => !inode.has_inline_data(),
-        FileType::Symlink => !inode.has_inline_data() && !symlink::is_fast(volume, inode),
-        _ => false,
-    }
-}
-
 /// Takes the blocks from `kept` on out of a file.
 fn remove_blocks(volume: &Volume, inode: &mut Inode, location: Location, kept: u64) -> Result<()> {
     // A directory's blocks and a link's are in the log; so are a file's whose data is journaled.
-    let metadata =
-        inode.kind != FileType::Regular || inode.flags.contains(undercroft_vfs::InodeFlags::JOURNAL_DATA);
+    let removed = match inode.flags.contains(InodeFlags::JOURNAL_DATA) {
+        true => Removed::Metadata,
+        false => Removed::of(inode.kind),
+    };
     loop {
         let handle = volume.start(map::remove_credits(inode) + 1)?;
-        let progress = map::remove(&handle, inode, kept, u64::MAX, metadata)?;
+        let progress = map::remove(&handle, inode, kept, u64::MAX, removed)?;
         inode.store(&handle, location)?;
         if progress == Progress::Done {
             return Ok(());

@@ -31,8 +31,10 @@ pub(super) enum Then {
 }
 
 impl Transactions {
-    /// Commits without the thread that does so, for tests that have none.
-    #[cfg(test)]
+    /// Commits without the thread that does so, which has not been started.
+    ///
+    /// # Errors
+    /// As for [`commit_then`](Self::commit_then).
     pub(crate) fn commit_running(&self, volume: &Volume) -> Result<()> {
         self.commit_then(volume, Then::Open)
     }

@@ -12,7 +12,7 @@ use crate::alloc::{ALLOCATE_CREDITS, FREE_INODE_CREDITS, NEW_INODE_CREDITS, Purp
 use crate::checksum::crc32c;
 use crate::error::corrupt_inode;
 use crate::inode::{Inode, Location, add_uses, locate, mark_deleted};
-use crate::map::{self, Progress, RunState};
+use crate::map::{self, Progress, Removed, RunState};
 use crate::numbers::{FileBlock, FsBlock};
 use crate::transaction::{Handle, Seal};
 use crate::volume::Volume;
@@ -145,7 +145,7 @@ pub(super) fn change_uses(handle: &Handle<'_>, owner: &Inode, number: u32, by: i
 
 fn delete(handle: &Handle<'_>, inode: &mut Inode, location: Location) -> Result<()> {
     let volume = handle.volume();
-    if map::remove(handle, inode, 0, u64::MAX, true)? != Progress::Done {
+    if map::remove(handle, inode, 0, u64::MAX, Removed::Metadata)? != Progress::Done {
         let detail = format!("has too many blocks for a value of {} bytes", inode.size_bytes);
         return Err(corrupt_inode(STRUCTURE, inode.number, None, detail));
     }

@@ -1,6 +1,6 @@
 //! Serves an image on a directory until it is unmounted or killed: `serve_ext4 IMAGE DIRECTORY`.
 //!
-//! For tests that kill the server: a process of its own, which says `ready` when the mount answers.
+//! For tests that kill the server, which has to be a process of its own.
 
 use std::error::Error;
 use std::path::Path;
@@ -17,8 +17,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = FileDevice::open(Path::new(image), FileOptions::read_write())?;
     let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default())?;
     let options = MountOptions { read_only: false, ..MountOptions::default() };
-    let mounted = mount(Vfs::new(fs, VfsOptions::default()), Path::new(dir), options)?;
-    println!("ready");
-    mounted.wait()?;
+    mount(Vfs::new(fs, VfsOptions::default()), Path::new(dir), options)?.wait()?;
     Ok(())
 }

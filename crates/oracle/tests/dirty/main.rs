@@ -6,6 +6,7 @@
 //! a shutdown that leaves the log's memory unwritten, or that writes it. Out of scope: requests that reach the
 //! device in another order than they were sent. Needs root for the loop mounts.
 
+mod cut_short;
 mod judge;
 mod random;
 

@@ -17,7 +17,7 @@ use std::path::Path;
 use rustix::fs::Advice;
 use undercroft_oracle::{Error, Image, Load, LoadOptions, Mix, Mke2fs, MountMode, kernel_manifest};
 
-use crate::judge::{Ours, Recovered, compare_with, differences_from_live};
+use crate::judge::{Ours, Recovered, compare_with, differences_from_live, recover_for_writing};
 use crate::{INLINE, small};
 
 const FILESYSTEMS: u64 = 6;
@@ -111,6 +111,7 @@ fn check_once(seed: u64, is_last: bool, tally: &mut Tally) -> bool {
         if !has_inline_data {
             linux = ask_linux(image, ours);
         }
+        recover_for_writing(image, ours);
         tally.images += 1;
         tally.fast_commits += ours.fast_commits();
         *tally.linux.entry(linux).or_default() += 1;

@@ -50,8 +50,8 @@ fn work_on_ours(image: &Image, workers: &mut [Worker], first: bool, how: WriteOp
 }
 
 /// One worker after the other, below a mount of the kernel's.
-fn work_on_the_kernels(image: &Image, workers: &mut [Worker], first: bool) -> Vec<Vec<Done>> {
-    let mount = image.mount(MountMode::ReadWrite, "noatime").unwrap();
+fn work_on_the_kernels(image: &Image, workers: &mut [Worker], first: bool, mounted: &str) -> Vec<Vec<Done>> {
+    let mount = image.mount(MountMode::ReadWrite, mounted).unwrap();
     let hand = KernelHand::new(mount.path());
     if first {
         for deed in ground() {
@@ -79,7 +79,22 @@ fn assert_alike(ours: &Image, kernels: &Image, what: &str) {
     Differences::between(&by_us, &seen).assert_none("our image, seen by the kernel and by us");
 }
 
+/// Names the first deed that only one of the two refused. `of_number` is a worker as it was before the deeds.
+fn assert_same_refused(by_us: &[Vec<Done>], by_kernel: &[Vec<Done>], of_number: impl Fn(u64) -> Worker) {
+    for (number, (us, kernel)) in (0..).zip(by_us.iter().zip(by_kernel)) {
+        if let Some(at) = us.iter().zip(kernel).position(|(us, kernel)| us != kernel) {
+            let deed = of_number(number).nth(at);
+            panic!("worker {number}, deed {at}: ours {:?}, the kernel's {:?}: {deed:?}", us[at], kernel[at]);
+        }
+    }
+}
+
 fn both_agree(mke2fs: &Mke2fs, abilities: Abilities, how: WriteOptions) {
+    both_agree_mounted(mke2fs, abilities, how, "noatime");
+}
+
+/// As [`both_agree`], with the kernel's mount of these options.
+fn both_agree_mounted(mke2fs: &Mke2fs, abilities: Abilities, how: WriteOptions, mounted: &str) {
     let seed = number("UNDERCROFT_SEED").unwrap_or(1);
     eprintln!("UNDERCROFT_SEED={seed} UNDERCROFT_DEEDS={}", deeds());
     let ours = mke2fs.make().unwrap();
@@ -88,20 +103,18 @@ fn both_agree(mke2fs: &Mke2fs, abilities: Abilities, how: WriteOptions) {
     let (mut our_crew, mut kernels_crew) = (crew(), crew());
 
     let by_us = work_on_ours(&ours, &mut our_crew, true, how);
-    let by_kernel = work_on_the_kernels(&kernels, &mut kernels_crew, true);
-    for (number, (us, kernel)) in by_us.iter().zip(&by_kernel).enumerate() {
-        let differs = us.iter().zip(kernel).position(|(us, kernel)| us != kernel);
-        if let Some(at) = differs {
-            let deed = Worker::new(seed, number as u64, abilities).nth(at);
-            panic!("worker {number}, deed {at}: ours {:?}, the kernel's {:?}: {deed:?}", us[at], kernel[at]);
-        }
-    }
+    let by_kernel = work_on_the_kernels(&kernels, &mut kernels_crew, true, mounted);
+    assert_same_refused(&by_us, &by_kernel, |number| Worker::new(seed, number, abilities));
     assert_alike(&ours, &kernels, "the same changes on ours and on the kernel's");
 
     // Each goes on with what the other has left.
     let by_us = work_on_ours(&kernels, &mut kernels_crew, false, how);
-    let by_kernel = work_on_the_kernels(&ours, &mut our_crew, false);
-    assert_eq!(by_us, by_kernel, "the same deeds were refused");
+    let by_kernel = work_on_the_kernels(&ours, &mut our_crew, false, mounted);
+    assert_same_refused(&by_us, &by_kernel, |number| {
+        let mut worker = Worker::new(seed, number, abilities);
+        worker.by_ref().take(deeds()).for_each(drop);
+        worker
+    });
     assert_alike(&ours, &kernels, "each has gone on with the other's image");
 }
 
@@ -149,10 +162,13 @@ fn ext4_with_meta_groups() {
 
 #[test]
 fn ext4_with_inline_data() {
-    let abilities = Abilities { value_max_bytes: 700, ..extents(1024) };
-    // Linux waits for itself for ever with inline data, ordered data and a small journal.
+    // All of an inode's attributes have room together: how much there is depends on whether the kernel made the
+    // inode, which keeps small directories in it.
+    let abilities = Abilities { value_max_bytes: 160, ..extents(1024) };
+    // With ordered data and a small journal Linux waits for itself for ever. Where it does not log all data, a block
+    // to which bytes of an inode had moved was seen to come home over what another file had there by then.
     let mke2fs = mke2fs("ext4", 1024).features("inline_data").args(["-J", "size=32"]);
-    both_agree(&mke2fs, abilities, WriteOptions::default());
+    both_agree_mounted(&mke2fs, abilities, WriteOptions::default(), "noatime,data=journal");
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl DirectoryChange {
     }
 
     /// Every name to which something happened. What came of it is [`lookup`](Self::lookup)'s to say.
-    pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.names.keys().map(|name| &**name)
     }
 }

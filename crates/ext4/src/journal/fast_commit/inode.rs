@@ -77,6 +77,16 @@ impl InodeChange {
         self.ranges.set(first, len, what);
     }
 
+    /// Whether the inode came to be in a fast commit: what the disk has under its number is not its own.
+    pub(super) fn is_new(&self) -> bool {
+        self.created
+    }
+
+    /// The runs of blocks that are mapped otherwise than on disk, in order: first block, count, and what is there.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (FileBlock, u32, Overridden)> {
+        self.ranges.iter()
+    }
+
     /// Whether its mapping differs from the disk's; without it [`lookup`](Self::lookup) always says `OnDisk`.
     pub(crate) fn remaps(&self) -> bool {
         self.created || !self.ranges.is_empty()

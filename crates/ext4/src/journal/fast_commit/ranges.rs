@@ -61,6 +61,11 @@ impl Ranges {
         (Overridden::OnDisk, next - at)
     }
 
+    /// Every run with something to say: first block, count, and what.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (FileBlock, u32, Overridden)> {
+        self.runs.iter().map(|(&start, &(end, what))| (FileBlock(start), end - start, what))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }

@@ -41,6 +41,8 @@ const COUNTED_LINKS: RangeInclusive<u16> = 2..=65_000;
 pub(crate) struct FastCommitView {
     inodes: BTreeMap<u32, InodeChange>,
     directories: BTreeMap<u32, DirectoryChange>,
+    /// What happened in directories whose numbers have gone to other inodes since.
+    replaced: Vec<(u32, DirectoryChange)>,
 }
 
 impl FastCommitView {
@@ -86,7 +88,7 @@ impl FastCommitView {
                 change.set_fields(raw, birth);
                 if birth {
                     // Names in a directory that had this number before.
-                    self.directories.remove(ino);
+                    self.replaced.extend(self.directories.remove(ino).map(|change| (*ino, change)));
                 }
             }
             FastCommitOp::Create { parent, ino, name } => {
@@ -110,9 +112,29 @@ impl FastCommitView {
         self.inodes.get(&ino)
     }
 
+    /// Whether the inode that has this number in the end is not the one that has it on the disk.
+    pub(crate) fn is_new(&self, ino: u32) -> bool {
+        self.inodes.get(&ino).is_some_and(InodeChange::is_new)
+    }
+
     /// What happened to a directory's names, if anything did.
     pub(crate) fn directory(&self, ino: u32) -> Option<&DirectoryChange> {
         self.directories.get(&ino)
+    }
+
+    /// Every inode to which something happened, by number.
+    pub(crate) fn inodes(&self) -> impl Iterator<Item = (u32, &InodeChange)> {
+        self.inodes.iter().map(|(&ino, change)| (ino, change))
+    }
+
+    /// Every directory in which something happened to names, by number.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = (u32, &DirectoryChange)> {
+        self.directories.iter().map(|(&ino, change)| (ino, change))
+    }
+
+    /// The same of directories whose numbers have gone to other inodes since.
+    pub(crate) fn replaced_directories(&self) -> impl Iterator<Item = (u32, &DirectoryChange)> {
+        self.replaced.iter().map(|(ino, change)| (*ino, change))
     }
 
     /// The link count of a directory, whose inode on disk says `on_disk`.

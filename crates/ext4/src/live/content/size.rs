@@ -8,7 +8,7 @@ use undercroft_vfs::{Error, Extent, FileType, Mapping, Result};
 use super::write::INODE_CREDITS;
 use super::{Live, block_bits, check_kind, inline, map, store, store_unchanged};
 use crate::inode::Inode;
-use crate::map::{self as blocks, Progress};
+use crate::map::{self as blocks, Progress, Removed};
 use crate::transaction::Handle;
 use crate::{orphan, symlink};
 
@@ -86,7 +86,7 @@ pub(super) fn remove(
     to: u64,
 ) -> Result<Progress> {
     live.content.known.forget();
-    blocks::remove(handle, inode, from, to, inode.kind != FileType::Regular)
+    blocks::remove(handle, inode, from, to, Removed::of(inode.kind))
 }
 
 /// Removes all blocks of an inode that is being deleted, which is an orphan, in as many steps as it takes.

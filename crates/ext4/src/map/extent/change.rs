@@ -7,7 +7,7 @@ use super::raw::Extent;
 use super::tree::{Outcome, Tree};
 use crate::alloc::ALLOCATE_CREDITS;
 use crate::inode::Inode;
-use crate::map::{BATCH, Progress, space};
+use crate::map::{BATCH, Progress, Removed, space};
 use crate::numbers::FsBlock;
 use crate::transaction::Handle;
 
@@ -42,13 +42,13 @@ pub(in crate::map) fn insert(
     Ok(())
 }
 
-/// Takes the blocks of a range out of the file and frees them.
+/// Takes the blocks of a range out of the file.
 pub(in crate::map) fn remove(
     handle: &Handle<'_>,
     inode: &mut Inode,
     from: u64,
     to: u64,
-    metadata: bool,
+    removed: Removed,
 ) -> Result<Progress> {
     let mut tree = Tree::new(handle, inode);
     let mut from = from;
@@ -68,7 +68,7 @@ pub(in crate::map) fn remove(
             continue;
         }
         for extent in batch.removed() {
-            space::free_data(handle, tree.inode, extent.start, extent.len, metadata)?;
+            space::take_out(handle, tree.inode, extent.start, extent.len, removed)?;
         }
         from = batch.end;
     }

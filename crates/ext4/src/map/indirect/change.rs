@@ -5,7 +5,7 @@ use undercroft_vfs::{Error, Result};
 use super::{MAX_LEVELS, Route, check, corrupt, count_run, get, set};
 use crate::alloc::ALLOCATE_CREDITS;
 use crate::inode::Inode;
-use crate::map::{BATCH, Progress, space};
+use crate::map::{BATCH, Progress, Removed, space};
 use crate::numbers::FsBlock;
 use crate::transaction::{Block, Handle, Seal};
 use crate::volume::Volume;
@@ -140,13 +140,13 @@ fn allocate(handle: &Handle<'_>, inode: &mut Inode, count: usize, goal: FsBlock)
     Ok(homes)
 }
 
-/// Takes the blocks of a range out of the file and frees them.
+/// Takes the blocks of a range out of the file.
 pub(in crate::map) fn remove(
     handle: &Handle<'_>,
     inode: &mut Inode,
     from: u64,
     to: u64,
-    metadata: bool,
+    removed: Removed,
 ) -> Result<Progress> {
     let volume = handle.volume();
     let mut from = from;
@@ -174,7 +174,7 @@ pub(in crate::map) fn remove(
                 });
             }
             for (first, len) in runs.into_iter().flatten() {
-                space::free_data(handle, inode, first, len, metadata)?;
+                space::take_out(handle, inode, first, len, removed)?;
             }
             for level in (1..=way.depth).rev() {
                 let Some(home) = way.home(level).filter(|_| is_empty) else { break };

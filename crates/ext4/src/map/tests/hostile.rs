@@ -69,8 +69,8 @@ fn change_at_random(volume: &Volume, inode: &mut Inode, random: &mut Random) {
     for _ in 0..20 {
         let (at, len) = (random.below(SPAN), 1 + random.below(200));
         let _ = match random.below(8) {
-            0 => remove(&handle, inode, at, at + len, false).map(drop),
-            1 => remove(&handle, inode, at, u64::MAX, true).map(drop),
+            0 => remove(&handle, inode, at, at + len, Removed::Data).map(drop),
+            1 => remove(&handle, inode, at, u64::MAX, Removed::Metadata).map(drop),
             2 => mark(&handle, inode, at, at + len, random.below(2) == 0).map(drop),
             3 => shift_down(&handle, inode, at, len).map(drop),
             4 => split_at(&handle, inode, at)

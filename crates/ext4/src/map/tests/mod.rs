@@ -91,7 +91,9 @@ impl Subject {
     }
 
     fn remove(&mut self, live: &crate::live::Live, from: u64, to: u64) {
-        self.until_done(live, |handle, inode, place| remove(handle, inode, place.unwrap_or(from), to, false));
+        self.until_done(live, |handle, inode, place| {
+            remove(handle, inode, place.unwrap_or(from), to, Removed::Data)
+        });
         self.model.retain(|at, _| !(from..to).contains(at));
     }
 

@@ -56,7 +56,7 @@ impl Open {
         // Only when it is asked for.
         let options = WriteOptions { commit_seconds: 3600, ..WriteOptions::default() };
         let writable = Probed::probe(device, OpenOptions::default())?.recover_onto_device()?;
-        let Writable { volume, transactions, recovery, found_clean } = writable;
+        let Writable { volume, transactions, recovery, found_clean, .. } = writable;
         let volume = Arc::new(volume);
         volume.set_writer(Writer::new(&volume, transactions, options)?);
         let service = Service::start(Arc::clone(&volume), found_clean)?;

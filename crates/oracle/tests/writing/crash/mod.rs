@@ -15,8 +15,6 @@
 mod history;
 mod tree;
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +23,7 @@ use std::thread;
 use undercroft_block::Device;
 use undercroft_ext4::{Ext4, OpenOptions, OrphanForm, WriteOptions};
 use undercroft_oracle::deeds::{Abilities, Deed, Worker};
-use undercroft_oracle::{LoopMount, Mke2fs, MountMode, Scratch, Tool};
+use undercroft_oracle::{LoopMount, Mke2fs, MountMode, Scratch, Tool, save_device};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
 
 use self::history::{History, work};
@@ -117,22 +115,6 @@ fn mount(device: Device, how: WriteOptions) -> (Arc<Ext4>, Arc<Vfs>) {
     (fs, vfs)
 }
 
-/// Writes a device out, for tools to look at.
-fn save(device: &Device, path: &Path) {
-    let file = File::create(path).unwrap();
-    file.set_len(device.size_bytes()).unwrap();
-    let mut chunk = vec![0; 1 << 20];
-    let mut at = 0;
-    while at < device.size_bytes() {
-        let len = chunk.len().min((device.size_bytes() - at) as usize);
-        device.read_at(at, &mut chunk[..len]).unwrap();
-        if chunk[..len].iter().any(|&byte| byte != 0) {
-            file.write_all_at(&chunk[..len], at).unwrap();
-        }
-        at += len as u64;
-    }
-}
-
 fn e2fsck(image: &Path) -> Result<(), String> {
     Tool::new("e2fsck").args(["-f", "-n"]).arg(image).run().map(drop).map_err(|error| error.to_string())
 }
@@ -151,7 +133,7 @@ impl Trial<'_> {
     /// Recovers with the journal, both ways.
     fn recover(&self) -> Result<(), String> {
         let kernels = self.scratch.join("kernels");
-        save(&self.device, &kernels);
+        save_device(&*self.device, &kernels).unwrap();
 
         let (fs, vfs) = mount(Arc::clone(&self.device), self.workload.how);
         self.history.judge(self.cut, &vfs).map_err(|why| format!("our recovery: {why}"))?;
@@ -159,7 +141,7 @@ impl Trial<'_> {
         drop(vfs);
         fs.close().unwrap();
         let ours = self.scratch.join("ours");
-        save(&self.device, &ours);
+        save_device(&*self.device, &ours).unwrap();
         e2fsck(&ours).map_err(|why| format!("after our recovery: {why}"))?;
 
         LoopMount::new(&kernels, "ext4", MountMode::ReadWrite, "noatime")
@@ -178,7 +160,7 @@ impl Trial<'_> {
     /// There is no journal: e2fsck mends what is there.
     fn mend(&self) -> Result<(), String> {
         let mended = self.scratch.join("mended");
-        save(&self.device, &mended);
+        save_device(&*self.device, &mended).unwrap();
         let run = Tool::new("e2fsck").args(["-f", "-y"]).arg(&mended).accept(&[0, 1]).run();
         run.map_err(|error| error.to_string())?;
         e2fsck(&mended).map_err(|why| format!("e2fsck a second time: {why}"))?;
