@@ -41,7 +41,8 @@ pub(crate) enum MdCommand {
     #[command(
         after_help = "Everything is laid out as mdadm would do it. Members that are not there are made, as sparse files of \
 --member-size; if all are, they are zero and agree with each other, so that nothing is left to do. Otherwise the \
-redundancy is made right before the command ends. A device that holds a filesystem, a partition table or a member of an \
+redundancy is made right before the command ends. The word `missing` in a member's place leaves its role empty, for a \
+member that is added later (a file of this name is `./missing`). A device that holds a filesystem, a partition table or a member of an \
 array is overwritten with --force only.
 
 Levels: linear, 0, 1, 4, 5, 6, 10. Layouts: of 5 and 6 left-symmetric (the default), left-asymmetric, right-symmetric, \
@@ -50,7 +51,8 @@ right-asymmetric, parity-first, parity-last; of 10 n2 (the default), f2, o2 and 
 Examples:
   undercroft md create --level 5 --chunk 64K --member-size 1G a.img b.img c.img d.img
   undercroft md create --level 1 --bitmap internal --name mirror /dev/sdb /dev/sdc
-  undercroft md create --level 6 --spare /dev/sdg /dev/sd[b-f]"
+  undercroft md create --level 6 --spare /dev/sdg /dev/sd[b-f]
+  undercroft md create --level 5 --chunk 64K /dev/sdb /dev/sdc missing"
     )]
     Create(Box<MdCreateArgs>),
 

@@ -14,6 +14,9 @@ use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::text::names::safe;
 
+/// Stands for a member that is added later, as for mdadm.
+const MISSING: &str = "missing";
+
 /// What to do with arrays.
 #[derive(Debug)]
 pub(crate) enum MdPlan {
@@ -191,7 +194,10 @@ impl NewArrayPlan {
             Uuid::parse_str(&typed.replace(':', ""))
                 .map_err(|_| Failure::new(Kind::Usage, format!("{typed:?} is no UUID")))
         });
+        let is_missing = |member: &OsString| member == MISSING;
+        let missing = (0..).zip(&typed.members).filter(|(_, member)| is_missing(member));
         let options = CreateOptions {
+            missing: missing.map(|(role, _)| role).collect(),
             layout: typed.layout.as_deref().map(|typed| layout(level, typed)).transpose()?,
             chunk_bytes,
             name: typed.name.clone().unwrap_or_default(),
@@ -209,7 +215,8 @@ impl NewArrayPlan {
             spares: typed.spare.len() as u32,
             ..CreateOptions::new(level)
         };
-        let all: Vec<OsString> = typed.members.iter().chain(&typed.spare).cloned().collect();
+        let members = typed.members.iter().filter(|member| !is_missing(member));
+        let all: Vec<OsString> = members.chain(&typed.spare).cloned().collect();
         Ok(Self { members: new_members(&all, &typed.new)?, options, wait: waiting(&typed.wait)? })
     }
 }

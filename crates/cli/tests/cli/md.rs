@@ -237,6 +237,31 @@ fn a_rebuild_that_was_not_waited_for_goes_on() {
     members.run("check md:a,c,d").succeeded();
 }
 
+/// A member that is not there yet, as mdadm writes it.
+#[test]
+fn an_array_is_made_without_a_member() {
+    let members = Members::create("-l 5 -c 64K", "a missing c");
+    let status = members.status("md:a,c");
+    assert_eq!((&status["degraded"], &status["missing_roles"]), (&1.into(), &serde_json::json!([1])));
+    assert_eq!(
+        (&status["state"], &status["raid_devices"]),
+        (&"clean, degraded, read-only".into(), &3.into())
+    );
+    let said = tool("mdadm --examine c", members.dir());
+    for line in ["Device Role : Active device 2", "Array State : A.A", "Raid Devices : 3", "State : clean"] {
+        assert!(said.contains(line), "{line} in {said}");
+    }
+    noted(members.run("mkfs ext4 md:a,c"), "it lacks 1 member");
+    let added = members.run("md add --json --member-size 16M md:a,c b");
+    assert_eq!(added.code, 0, "{}", added.stderr);
+    assert_eq!(members.status("md:.")["degraded"], 0);
+    members.run("md check md:.").succeeded();
+    members.run("check md:.").succeeded();
+    let message = members.run("md create -l 5 --member-size 16M x missing missing").failed(2);
+    assert!(message.contains("cannot do without 2"), "{message}");
+    assert!(!members.dir().join("x").exists());
+}
+
 /// What Linux's own tool says of what was made here.
 #[test]
 fn mdadm_believes_the_members() {

@@ -5,8 +5,8 @@ use zerocopy::byteorder::little_endian::{I32, U16, U32, U64};
 use zerocopy::{FromBytes as _, FromZeros as _};
 
 use super::options::CreateOptions;
+use super::random_uuid;
 use super::sizes::{BLOCK_BYTES, PPL_BYTES, Sizes, bitmap_room};
-use super::{random_uuid, resynced};
 use crate::bitmap::BitmapHeader;
 use crate::superblock::{
     DeviceRole, Features, IN_SYNC, RawSuperblock, Shape, Superblock, Version, from_fields, layout_number,
@@ -26,6 +26,8 @@ pub(super) struct NewMember<'a> {
     pub(super) array_uuid: Uuid,
     pub(super) roles: &'a [DeviceRole],
     pub(super) bitmap: Option<&'a BitmapHeader>,
+    /// So much of the redundancy is right.
+    pub(super) resynced: u64,
     pub(super) number: u32,
     pub(super) device_bytes: u64,
 }
@@ -50,7 +52,7 @@ impl NewMember<'_> {
         raw.super_offset = U64::new(super_offset / SECTOR);
         raw.dev_number = U32::new(self.number);
         raw.device_uuid = random_uuid()?.into_bytes();
-        let resynced = resynced(self.options);
+        let resynced = self.resynced;
         raw.resync_offset = U64::new(if resynced == IN_SYNC { u64::MAX } else { resynced / SECTOR });
         self.place(&mut raw, super_offset);
         let mut roles = self.roles.to_vec();

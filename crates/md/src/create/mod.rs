@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The data offset is a whole number of MiB, the same on all members, with some room for a later change of shape. All
-//! members take part from the beginning; where the level has redundancy and the members are not said to be consistent,
-//! a resync is left to be done.
+//! members take part from the beginning. Where something is redundant and the members are not said to be consistent, a
+//! resync is left to be done: not where so many members are missing that nothing is.
 //!
 //! Writing begins with the bitmap or the log, then goes on to the superblocks, with a flush between: a crash leaves
 //! members without superblock, or some of an array that is not complete.
@@ -31,10 +31,10 @@ use zerocopy::IntoBytes as _;
 
 use crate::bitmap::BitmapHeader;
 use crate::superblock::{self, Area, DeviceRole, IN_SYNC, Superblock, Version};
-use crate::{Error, Level, Result, ppl};
+use crate::{Error, Geometry, Level, Result, ppl};
 
-/// Lays a new array out on devices, and does not open it. The first fill its roles in their order, the last
-/// `options.spares` of them are spares.
+/// Lays a new array out on devices, and does not open it. The first fill its roles in their order, but for those that
+/// are missing; the last `options.spares` of them are spares.
 ///
 /// # Errors
 /// When what is asked for makes no sense, the devices are too small for it, or one fails.
@@ -46,36 +46,42 @@ pub fn create_array(devices: &[Device], options: &CreateOptions) -> Result<()> {
 #[derive(Clone, Debug)]
 pub(crate) struct NewArray {
     #[cfg(test)]
-    geometry: crate::Geometry,
+    geometry: Geometry,
     /// In the order of the devices: by role, then spares.
     pub(crate) superblocks: Vec<Superblock>,
     pub(crate) bitmap: Option<BitmapHeader>,
 }
 
-/// Decides what goes where. The first devices fill the roles in their order; `spares` of them, the last, are spares.
+/// Decides what goes where. The first devices fill the roles in their order, but for `missing` ones; `spares` of them,
+/// the last, are spares.
 ///
 /// # Errors
 /// When what is asked for makes no sense, or the devices are too small for it.
 pub(crate) fn plan(options: &CreateOptions, devices: &[Device]) -> Result<NewArray> {
     let spares = options.spares as usize;
-    let Some(disks) = devices.len().checked_sub(spares).filter(|&disks| disks > 0) else {
+    let Some(present) = devices.len().checked_sub(spares).filter(|&present| present > 0) else {
         return Err(Error::Invalid(format!("{} devices are too few for {spares} spares", devices.len())));
     };
+    let disks = present + options.missing.len();
     let device_bytes: Vec<u64> = devices.iter().map(|device| device.size_bytes()).collect();
     let names: Vec<String> = devices.iter().map(|device| device.name()).collect();
     let shape = options.shape(disks as u32, &names)?;
     let sizes = sizes::sizes(options, &shape, &device_bytes, &names, disks)?;
     let geometry = sizes.geometry(&shape, disks);
     geometry.check()?;
+    let roles = roles(options, &geometry)?;
+    let resynced = resynced(options, &geometry)?;
     let bitmap = options.bitmap.then(|| sizes.bitmap(options, &geometry)).transpose()?;
     let uuid = match options.uuid {
         Some(uuid) => uuid,
         None => random_uuid()?,
     };
     let bitmap = bitmap.map(|header| BitmapHeader { array_uuid: uuid, ..header });
-    let roles: Vec<DeviceRole> = (0..disks as u32).map(DeviceRole::Active).collect();
+    // A device has the number of its role; spares have those behind.
+    let numbers = (0..).zip(&roles).filter(|(_, role)| **role != DeviceRole::Spare).map(|(number, _)| number);
+    let numbers: Vec<u32> = numbers.chain(disks as u32..).take(devices.len()).collect();
     let mut superblocks = Vec::new();
-    for (number, device) in names.iter().enumerate() {
+    for ((device, &device_bytes), number) in names.iter().zip(&device_bytes).zip(numbers) {
         let new = member::NewMember {
             options,
             shape: &shape,
@@ -83,8 +89,9 @@ pub(crate) fn plan(options: &CreateOptions, devices: &[Device]) -> Result<NewArr
             array_uuid: uuid,
             roles: &roles,
             bitmap: bitmap.as_ref(),
-            number: number as u32,
-            device_bytes: device_bytes[number],
+            resynced,
+            number,
+            device_bytes,
         };
         superblocks.push(new.superblock(device)?);
     }
@@ -155,8 +162,48 @@ fn random_uuid() -> Result<Uuid> {
     Ok(uuid::Builder::from_random_bytes(bytes).into_uuid())
 }
 
+/// Who fills which role; `Spare` for nobody.
+fn roles(options: &CreateOptions, geometry: &Geometry) -> Result<Vec<DeviceRole>> {
+    let is_missing = |role: u32| options.missing.contains(&role);
+    let mut sorted = options.missing.clone();
+    sorted.sort_unstable();
+    if sorted.windows(2).any(|pair| pair[0] == pair[1]) || sorted.last() >= Some(&geometry.members) {
+        return Err(Error::Invalid(format!(
+            "of {} roles these cannot be missing: {sorted:?}",
+            geometry.members
+        )));
+    }
+    if !geometry.is_enough(|role| !is_missing(role)) {
+        return Err(Error::Invalid(format!(
+            "{:?} of {} members cannot do without {} of them: give more",
+            geometry.level,
+            geometry.members,
+            sorted.len()
+        )));
+    }
+    let role = |role| if is_missing(role) { DeviceRole::Spare } else { DeviceRole::Active(role) };
+    Ok((0..geometry.members).map(role).collect())
+}
+
 /// Where a resync begins: at the front, unless there is nothing to make consistent.
-fn resynced(options: &CreateOptions) -> u64 {
-    let has_redundancy = !matches!(options.level, Level::Linear | Level::Raid0);
-    if options.assume_clean || !has_redundancy { IN_SYNC } else { 0 }
+fn resynced(options: &CreateOptions, geometry: &Geometry) -> Result<u64> {
+    let missing = options.missing.len() as u32;
+    let redundant = match geometry.level {
+        Level::Linear | Level::Raid0 => 0,
+        Level::Raid1 => geometry.members - 1 - missing,
+        Level::Raid10 => 1,
+        Level::Raid4 | Level::Raid5 | Level::Raid6 => geometry.level.parities() - missing,
+    };
+    if options.assume_clean || redundant == 0 {
+        return Ok(IN_SYNC);
+    }
+    if geometry.level == Level::Raid6 && missing > 0 {
+        // It would be started unclean and degraded, which is what its parity cannot be believed after.
+        return Err(Error::Invalid(
+            "one parity of a new RAID6 that lacks one member would have to be made right without it, which is not done: \
+             give all members, or two as missing, or say that they are consistent if they are all zero"
+                .to_owned(),
+        ));
+    }
+    Ok(0)
 }

@@ -43,6 +43,8 @@ pub struct CreateOptions {
     pub assume_clean: bool,
     /// How many of the devices, the last, are spares.
     pub spares: u32,
+    /// Roles that stay empty, for members that are added later; the devices fill the others in their order.
+    pub missing: Vec<u32>,
     /// When it is made, for the superblock.
     pub created: Timestamp,
 }
@@ -66,6 +68,7 @@ impl CreateOptions {
             ppl: false,
             assume_clean: false,
             spares: 0,
+            missing: Vec::new(),
             created: Timestamp::now(),
         }
     }

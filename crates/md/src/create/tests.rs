@@ -64,6 +64,35 @@ fn what_was_made_can_be_assembled() {
 }
 
 #[test]
+fn roles_may_stay_empty() {
+    let resync = Consistency::Resync { from: 0 };
+    for (level, disks, missing, expected) in [
+        (Level::Raid5, 3, vec![2], Consistency::Clean),
+        (Level::Raid4, 4, vec![0], Consistency::Clean),
+        (Level::Raid6, 5, vec![1, 3], Consistency::Clean),
+        (Level::Raid1, 3, vec![0, 1], Consistency::Clean),
+        (Level::Raid1, 3, vec![1], resync),
+        (Level::Raid10, 4, vec![1, 2], resync),
+    ] {
+        let options = CreateOptions { missing: missing.clone(), spares: 1, ..CreateOptions::new(level) };
+        let devices = devices(disks - missing.len() + 1, 33 << 20);
+        let found = assembled(&options, &devices);
+        assert_eq!((found.geometry.members, found.degraded()), (disks as u32, missing.len() as u32));
+        assert_eq!(
+            (found.consistency, found.absent(), found.spares.len()),
+            (expected, vec![], 1),
+            "{level:?}"
+        );
+        for (role, place) in found.places.iter().enumerate() {
+            let number = place.member.as_ref().map(|member| member.superblock.number);
+            assert_eq!(number, (!missing.contains(&(role as u32))).then_some(role as u32));
+        }
+    }
+    let one = CreateOptions { missing: vec![0], assume_clean: true, ..CreateOptions::new(Level::Raid6) };
+    assert_eq!(assembled(&one, &devices(4, 33 << 20)).consistency, Consistency::Clean);
+}
+
+#[test]
 fn members_of_several_sizes_give_what_they_have() {
     let mut several = devices(1, 33 << 20);
     several.extend(devices(1, 65 << 20));
@@ -89,7 +118,7 @@ fn what_makes_no_sense_is_refused() {
     let raid5 = CreateOptions::new(Level::Raid5);
     let raid1 = CreateOptions::new(Level::Raid1);
     let copies = Layout::Copies(Raid10Copies { near: 3, far: 2, offset: false });
-    let refused: [(CreateOptions, &str); 13] = [
+    let refused: [(CreateOptions, &str); 17] = [
         (CreateOptions { ppl: true, bitmap: true, ..raid5.clone() }, "exclude each other"),
         (CreateOptions { ppl: true, ..CreateOptions::new(Level::Raid6) }, "is for RAID5"),
         (CreateOptions { chunk_bytes: Some(3 << 12), ..raid5.clone() }, "chunk size"),
@@ -102,6 +131,10 @@ fn what_makes_no_sense_is_refused() {
         (CreateOptions { member_bytes: Some(1 << 40), ..raid5.clone() }, "cannot be used"),
         (CreateOptions { data_offset: Some(4096), ..raid5.clone() }, "cannot begin in byte 4096"),
         (CreateOptions { bitmap: true, bitmap_chunk_bytes: Some(100_000), ..raid5.clone() }, "power of two"),
+        (CreateOptions { missing: vec![0, 0], ..raid5.clone() }, "cannot be missing"),
+        (CreateOptions { missing: vec![5], ..raid5.clone() }, "cannot be missing"),
+        (CreateOptions { missing: vec![0, 1], ..raid5.clone() }, "cannot do without 2"),
+        (CreateOptions { missing: vec![0], ..CreateOptions::new(Level::Raid6) }, "two as missing"),
         (CreateOptions { version: Version::V0_90, ..raid5 }, "are not made"),
     ];
     for (options, text) in refused {
