@@ -83,9 +83,7 @@ lock_order! {
     STRIPE_TICKET = "stripe_ticket", rank 910;
     /// A list of the ranges of a mirrored array that are being written.
     ARRAY_RANGES = "array_ranges", rank 920;
-    /// The clearing of a write-intent bitmap's bits: one at a time. Held while members are written to.
-    BITMAP_TICK = "bitmap_tick", rank 922;
-    /// A page of a write-intent bitmap. Held while members are written to.
+    /// The bits of a page of a write-intent bitmap.
     BITMAP_PAGE = "bitmap_page", rank 924;
     /// The bits of a page of a write-intent bitmap that are to be set next.
     BITMAP_WANTED = "bitmap_wanted", rank 926;

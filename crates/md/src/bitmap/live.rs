@@ -11,9 +11,10 @@
 //! The header (256 bytes) and the bits are written apart. Bits are written in pages of 4 KiB, counted from the header's
 //! beginning, by whoever holds the page; who waits for a page finds its bits written by the one before.
 //!
-//! Locks: `tick`, then a page, then that page's list. Held over writes to members: the first two. Whoever implements
-//! [`BitmapStore`] must not come back here; members that fail are returned to the caller, who leaves them out once no
-//! lock is held any more.
+//! Over writes to members, which may be arrays with bitmaps of their own, turns are kept and no locks (see
+//! [`gate`](crate::gate)): `tick`, then that of a page. A page's locks are held only to look at it or to change it: the
+//! image, the list. Whoever implements [`BitmapStore`] must not come back here; members that fail are returned to the
+//! caller, who leaves them out once all turns have ended.
 
 use std::fmt;
 use std::ops::Range;
@@ -27,6 +28,7 @@ use zerocopy::IntoBytes as _;
 
 use super::chunk::Chunk;
 use super::{BitmapHeader, HEADER_BYTES};
+use crate::gate::Turn;
 use crate::member::Member;
 
 const PAGE_BYTES: usize = 4096;
@@ -54,13 +56,15 @@ pub(crate) struct Bitmap {
     events_cleared: AtomicU64,
     pages: Box<[Page]>,
     /// One clears at a time.
-    tick: Mutex<()>,
+    tick: Turn,
 }
 
 struct Page {
+    /// Of whoever writes the page to the members.
+    turn: Turn,
     /// By bit of the page, from the header's beginning. Made when the first bit is set.
     chunks: OnceLock<Box<[Chunk]>>,
-    /// The bits as they are on the members.
+    /// The bits as they are on the members, or are being written to them.
     image: Mutex<Box<[u8; PAGE_BYTES]>>,
     /// Chunks that want their bits set, so that whoever writes the page next sets them all.
     wanted: Mutex<Vec<u32>>,
@@ -75,6 +79,7 @@ impl fmt::Debug for Bitmap {
 impl Page {
     fn new() -> Self {
         Self {
+            turn: Turn::new(),
             chunks: OnceLock::new(),
             image: Mutex::new(&order::BITMAP_PAGE, Box::new([0; PAGE_BYTES])),
             wanted: Mutex::new(&order::BITMAP_WANTED, Vec::new()),
@@ -125,7 +130,7 @@ impl Bitmap {
             chunk_shift,
             events_cleared: AtomicU64::new(events_cleared),
             pages,
-            tick: Mutex::new(&order::BITMAP_TICK, ()),
+            tick: Turn::new(),
             header: BitmapHeader { state: 0, ..header },
         }
     }
@@ -161,7 +166,11 @@ impl Bitmap {
 
     /// All of the bits, as pieces with their offsets: what a device gets that joins the array.
     pub(crate) fn contents(&self) -> Vec<(u64, Vec<u8>)> {
-        (0..self.pages.len()).map(|page| self.piece(page, &self.pages[page].image.lock()[..])).collect()
+        let piece = |(number, page): (usize, &Page)| {
+            let _turn = page.turn.take();
+            self.piece(number, &page.image.lock()[..])
+        };
+        self.pages.iter().enumerate().map(piece).collect()
     }
 
     /// The bytes of a page that hold bits, and their offset.
@@ -207,18 +216,21 @@ impl Bitmap {
             let chunks = page.chunks();
             let missing = bits.clone().filter(|&bit| !chunks[bit].is_set()).map(|bit| bit as u32);
             page.wanted.lock().extend(missing);
-            let mut image = page.image.lock();
-            // Taken after the page: what is on the list from here on is in this write or the next.
+            let _turn = page.turn.take();
+            // Taken in the page's turn: what is on the list from here on is in this write or the next.
             let wanted = std::mem::take(&mut *page.wanted.lock());
             let new: Vec<usize> =
                 wanted.into_iter().map(|bit| bit as usize).filter(|&bit| !chunks[bit].is_set()).collect();
             if new.is_empty() {
                 continue;
             }
-            for &bit in &new {
-                image[bit / 8] |= 1 << (bit % 8);
-            }
-            let (offset, bytes) = self.piece(number, &image[..]);
+            let (offset, bytes) = {
+                let mut image = page.image.lock();
+                for &bit in &new {
+                    image[bit / 8] |= 1 << (bit % 8);
+                }
+                self.piece(number, &image[..])
+            };
             failures.extend(store.write(offset, &bytes));
             for bit in new {
                 chunks[bit].set();
@@ -241,7 +253,7 @@ impl Bitmap {
     /// needs, as an array does that closes. `array_events`: what the superblocks say.
     #[must_use]
     pub(crate) fn clear_idle(&self, array_events: u64, now: bool, store: &dyn BitmapStore) -> Failures {
-        let _tick = self.tick.lock();
+        let _tick = self.tick.take();
         let mut failures = Failures::new();
         let may_clear = |page: &&Page| page.known().iter().any(|chunk| chunk.may_be_cleared(now));
         if self.pages.iter().any(|page| may_clear(&page)) {
@@ -266,13 +278,16 @@ impl Bitmap {
     }
 
     fn clear_page(&self, number: usize, page: &Page, now: bool, store: &dyn BitmapStore) -> Failures {
-        let mut image = page.image.lock();
-        for (bit, chunk) in page.known().iter().enumerate() {
-            if has_bit(&image[..], bit) && chunk.clear(now) {
-                image[bit / 8] &= !(1 << (bit % 8));
+        let _turn = page.turn.take();
+        let (offset, bytes) = {
+            let mut image = page.image.lock();
+            for (bit, chunk) in page.known().iter().enumerate() {
+                if has_bit(&image[..], bit) && chunk.clear(now) {
+                    image[bit / 8] &= !(1 << (bit % 8));
+                }
             }
-        }
-        let (offset, bytes) = self.piece(number, &image[..]);
+            self.piece(number, &image[..])
+        };
         store.write(offset, &bytes)
     }
 

@@ -1,8 +1,9 @@
 //! Devices come and go, and background work is driven.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
-use undercroft_block::BlockDevice as _;
+use undercroft_block::{BlockDevice as _, Device};
 use undercroft_md::{Action, Array, ArrayOptions, CreateOptions, Duty, Level, MemberStatus};
 
 use super::support::{
@@ -259,4 +260,27 @@ fn what_makes_no_sense_is_refused() {
     let array = Array::open(devices[1..3].to_vec(), read_only).unwrap();
     assert!(array.add(devices[3].clone()).is_err() && array.check().is_err());
     assert!(array.status().state().contains("read-only"));
+}
+
+#[test]
+fn members_may_be_arrays_with_bitmaps_of_their_own() {
+    let with_bitmap = |level| CreateOptions { bitmap: true, bitmap_chunk_bytes: Some(8192), ..small(level) };
+    let inner: Vec<Arc<Array>> =
+        (0..2).map(|_| Arc::new(create(&blank(3, 1 << 20), &with_bitmap(Level::Raid5)))).collect();
+    let devices: Vec<Device> = inner.iter().map(|array| Arc::clone(array) as Device).collect();
+    let outer = create(&devices, &with_bitmap(Level::Raid1));
+    let content = fill(&outer, 1);
+    std::thread::scope(|scope| {
+        for (part, at) in content.chunks(100_000).zip((0..).step_by(100_000)) {
+            let outer = &outer;
+            scope.spawn(move || outer.write_at(at, part).unwrap());
+        }
+    });
+    assert!(outer.status().bitmap.unwrap().set > 0 && inner[1].status().bitmap.unwrap().set > 0);
+    inner[1].fail(0).unwrap();
+    assert_same(&read_all(&outer), &content);
+    assert_eq!(check(&outer), 0);
+    outer.close().unwrap();
+    assert_eq!(outer.status().bitmap.unwrap().set, 0, "cleared by who closes");
+    assert_eq!(check(&inner[0]), 0);
 }
