@@ -190,7 +190,9 @@ fn resynced(options: &CreateOptions, geometry: &Geometry) -> Result<u64> {
     let missing = options.missing.len() as u32;
     let redundant = match geometry.level {
         Level::Linear | Level::Raid0 => 0,
-        Level::Raid1 => geometry.members - 1 - missing,
+        // One that was never to have a second member is begun like any other.
+        Level::Raid1 if missing > 0 => geometry.members - 1 - missing,
+        Level::Raid1 => 1,
         Level::Raid10 => 1,
         Level::Raid4 | Level::Raid5 | Level::Raid6 => geometry.level.parities() - missing,
     };
