@@ -29,7 +29,7 @@ const FILE_BLOCKS: u64 = 1 << 32;
 /// the size of the device is no bound.
 const MAX_PIECES: usize = 1 << 16;
 
-/// Runs of blocks that are removed between two questions for room. Each may lie in a group of its own.
+/// Runs of blocks that are removed between two questions for room, and groups that they lie in.
 const BATCH: usize = 8;
 
 /// How far a change has come that may take more than one handle.

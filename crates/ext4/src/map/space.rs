@@ -47,6 +47,17 @@ pub(super) fn take_out(
     handle.volume().writer()?.allocator.free(handle, first, count)
 }
 
+/// How many of `len` blocks from `first` on lie in no more groups than `groups`, which is lowered by those that they lie
+/// in: freeing blocks changes so many bitmaps.
+pub(super) fn in_groups(volume: &Volume, first: FsBlock, len: u64, groups: &mut u64) -> u64 {
+    let geometry = volume.superblock().geometry();
+    let per_group = u64::from(geometry.blocks_per_group());
+    let into = first.0.saturating_sub(u64::from(geometry.first_data_block())) % per_group;
+    let fit = len.min((*groups * per_group).saturating_sub(into));
+    *groups -= (into + fit).div_ceil(per_group).min(*groups);
+    fit
+}
+
 /// Counts blocks that the file has got.
 pub(super) fn count(volume: &Volume, inode: &mut Inode, blocks: u64) {
     inode.sectors = inode.sectors.saturating_add(sectors(volume, blocks));

@@ -85,7 +85,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Of the entries from `place` on; `None` if they lie behind the range.
+    /// Of the entries from `place` on, as far as [`BATCH`] groups go; `None` if they lie behind the range.
     fn of(path: &Path, tree: &Tree<'_>, place: usize, from: u64, to: u64) -> Option<Self> {
         let mut batch = Self {
             count: 0,
@@ -94,7 +94,8 @@ impl Batch {
             kept_count: 0,
             end: from,
         };
-        while batch.count < BATCH {
+        let mut groups = BATCH as u64;
+        while batch.count < BATCH && groups > 0 {
             let Some(extent) =
                 path.extent(tree.inode, place + batch.count).filter(|extent| extent.first < to)
             else {
@@ -105,9 +106,12 @@ impl Batch {
                 batch.keep(extent.before(from));
                 removed = extent.from(from);
             }
-            if removed.end() > to {
-                batch.keep(removed.from(to));
-                removed = removed.before(to);
+            let wanted = removed.end().min(to) - removed.first;
+            let end =
+                removed.first + space::in_groups(tree.handle.volume(), removed.start, wanted, &mut groups);
+            if removed.end() > end {
+                batch.keep(removed.from(end));
+                removed = removed.before(end);
             }
             batch.end = removed.end();
             batch.removed[batch.count] = Some(removed);

@@ -154,7 +154,7 @@ pub(in crate::map) fn remove(
         let Some(route) = Route::to(volume, from) else { break };
         let way = Way::find(volume, inode, route)?;
         let (runs, after) = if way.is_whole() {
-            way.with(inode, route.levels, |bytes| runs(bytes, &route, to))
+            way.with(inode, route.levels, |bytes| runs(volume, bytes, &route, to))
         } else {
             ([None; BATCH], route.end(way.depth))
         };
@@ -196,16 +196,19 @@ fn is_zero(numbers: &[u8]) -> bool {
 
 type Runs = [Option<(FsBlock, u64)>; BATCH];
 
-/// Some runs of blocks from the route's own on that lie before `to`, and where what follows them begins.
-fn runs(bytes: &[u8], route: &Route, to: u64) -> (Runs, u64) {
+/// Some runs of blocks from the route's own on that lie before `to`, in no more than [`BATCH`] groups, and where what
+/// follows them begins.
+fn runs(volume: &Volume, bytes: &[u8], route: &Route, to: u64) -> (Runs, u64) {
     let (slot, end) = route.last_slots();
     let end = end.min(slot + (to - route.wanted));
     let mut runs = [None; BATCH];
-    let (mut at, mut count) = (slot, 0);
-    while at < end && count < BATCH {
-        let (first, len) = count_run(bytes, at, end);
+    let (mut at, mut count, mut groups) = (slot, 0, BATCH as u64);
+    while at < end && count < BATCH && groups > 0 {
+        let (first, mut len) = count_run(bytes, at, end);
         if first != 0 {
-            runs[count] = Some((FsBlock(u64::from(first)), len));
+            let first = FsBlock(u64::from(first));
+            len = space::in_groups(volume, first, len, &mut groups);
+            runs[count] = Some((first, len));
             count += 1;
         }
         at += len;
