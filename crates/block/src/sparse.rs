@@ -1,11 +1,13 @@
 //! A sparse array of bytes in memory, cut into chunks that many threads use at once.
 //!
 //! A chunk exists once something has been written to it; what does not exist reads as zeroes. Chunks are spread
-//! over shards by their number, each shard a map behind its own readers-writer lock, so that threads meet only
-//! when they touch chunks of the same shard at the same time. Used by [`MemoryDevice`](crate::MemoryDevice).
+//! over shards by their number, each shard a map behind its own readers-writer lock, and each chunk has a lock of its
+//! own for its bytes: threads wait for each other only when they touch the same chunk, or one makes a new one in the
+//! shard. Two that write in step, each through its own part, never do. Used by [`MemoryDevice`](crate::MemoryDevice).
 //!
-//! Locks: one shard at a time, class `DEVICE`, held while bytes are copied and never across anything else.
-//! Ranges are the caller's affair: this array has no end.
+//! Locks: one shard at a time, class `DEVICE`, for reading unless chunks come or go; under it one chunk, class
+//! `DEVICE_CHUNK`. Held while bytes are copied and never across anything else. Ranges are the caller's affair: this
+//! array has no end.
 
 use std::collections::HashMap;
 
@@ -20,7 +22,7 @@ const SHARDS: usize = 64;
 const LOOK_UP_EACH: u64 = 4096;
 
 /// Chunks by their number.
-type Shard = HashMap<u64, Box<[u8]>>;
+type Shard = HashMap<u64, RwLock<Box<[u8]>>>;
 
 /// Bytes by offset; see the module's description.
 #[derive(Debug)]
@@ -46,7 +48,7 @@ impl SparseBytes {
         for Span { chunk, start, len } in spans(offset, rest.len() as u64, self.chunk_bytes) {
             let (part, tail) = rest.split_at_mut(len);
             match self.shard(chunk).read().get(&chunk) {
-                Some(bytes) => part.copy_from_slice(&bytes[start..start + len]),
+                Some(bytes) => part.copy_from_slice(&bytes.read()[start..start + len]),
                 None => part.fill(0),
             }
             rest = tail;
@@ -58,11 +60,25 @@ impl SparseBytes {
         let mut rest = data;
         for Span { chunk, start, len } in spans(offset, data.len() as u64, self.chunk_bytes) {
             let (part, tail) = rest.split_at(len);
-            let mut shard = self.shard(chunk).write();
-            let bytes = shard.entry(chunk).or_insert_with(|| vec![0; self.chunk_bytes].into_boxed_slice());
-            bytes[start..start + len].copy_from_slice(part);
+            if !self.write_existing(chunk, start, part) {
+                let mut shard = self.shard(chunk).write();
+                let bytes = shard.entry(chunk).or_insert_with(|| self.new_chunk());
+                bytes.write()[start..start + len].copy_from_slice(part);
+            }
             rest = tail;
         }
+    }
+
+    /// Tells whether there is such a chunk.
+    fn write_existing(&self, chunk: u64, start: usize, part: &[u8]) -> bool {
+        let shard = self.shard(chunk).read();
+        let Some(bytes) = shard.get(&chunk) else { return false };
+        bytes.write()[start..start + part.len()].copy_from_slice(part);
+        true
+    }
+
+    fn new_chunk(&self) -> RwLock<Box<[u8]>> {
+        RwLock::new(&order::DEVICE_CHUNK, vec![0; self.chunk_bytes].into_boxed_slice())
     }
 
     /// Makes a range read as zeroes; chunks that lie wholly in it are given back.
@@ -90,8 +106,8 @@ impl SparseBytes {
 
     fn zero_parts(&self, start: u64, end: u64) {
         for Span { chunk, start, len } in spans(start, end - start, self.chunk_bytes) {
-            if let Some(bytes) = self.shard(chunk).write().get_mut(&chunk) {
-                bytes[start..start + len].fill(0);
+            if let Some(bytes) = self.shard(chunk).read().get(&chunk) {
+                bytes.write()[start..start + len].fill(0);
             }
         }
     }

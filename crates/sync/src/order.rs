@@ -97,6 +97,8 @@ lock_order! {
     DEVICE_STACK = "device_stack", rank 980;
     /// A block device's own state.
     DEVICE = "device", rank 1000;
+    /// The bytes of one chunk of a device in memory.
+    DEVICE_CHUNK = "device_chunk", rank 1010;
 }
 
 #[cfg(test)]
