@@ -210,6 +210,8 @@ struct Stay<'a> {
     ticket: Option<Ticket>,
     position: Position,
     satisfied: bool,
+    /// Whether the next wake would be ours when we entered.
+    is_next: bool,
 }
 
 enum Position {
@@ -222,7 +224,7 @@ enum Position {
 
 impl<'a> Stay<'a> {
     fn new(queue: &'a WaitQueue, kind: Kind) -> Self {
-        Self { queue, kind, ticket: None, position: Position::Outside, satisfied: false }
+        Self { queue, kind, ticket: None, position: Position::Outside, satisfied: false, is_next: false }
     }
 
     /// Takes a place in the queue. The condition has to be looked at after this.
@@ -232,18 +234,23 @@ impl<'a> Stay<'a> {
         let mut queue = self.queue.queue.lock();
         let ticket = *self.ticket.get_or_insert_with(|| queue.draw_ticket());
         queue.insert(self.kind, Place { ticket, waiter });
+        self.is_next = match self.kind {
+            Kind::NonExclusive => true,
+            Kind::Exclusive => queue.exclusive.front().is_some_and(|first| first.ticket == ticket),
+        };
         self.queue.waiting.store(queue.len(), Ordering::Relaxed);
         drop(queue);
         // Pairs with the fence in `WaitQueue::wake`.
         fence(Ordering::SeqCst);
     }
 
-    /// Sleeps until taken out of the queue. `false` if the deadline passed before.
+    /// Sleeps until taken out of the queue. Spins before only if the next wake is ours: others would spin for nothing,
+    /// at the cost of those that they wait for. `false` if the deadline passed before.
     fn sleep(&mut self, deadline: Deadline) -> bool {
         let Position::Queued(waiter) = &self.position else {
             return true;
         };
-        let woken = waiter.sleep(deadline);
+        let woken = waiter.sleep(deadline, self.is_next);
         if woken {
             self.position = Position::Woken;
         }

@@ -25,9 +25,9 @@ impl Waiter {
         self.thread.unpark();
     }
 
-    /// Waits, first spinning, then asleep, until woken. `false` if the deadline passed before.
-    pub(crate) fn sleep(&self, deadline: Deadline) -> bool {
-        if spin_until(|| self.is_woken()) {
+    /// Waits asleep until woken, before that spinning if `spin`. `false` if the deadline passed before.
+    pub(crate) fn sleep(&self, deadline: Deadline, spin: bool) -> bool {
+        if spin && spin_until(|| self.is_woken()) {
             return true;
         }
         // Parking may end for no reason, or by a token meant for the thread's earlier waits.

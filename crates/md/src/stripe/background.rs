@@ -38,7 +38,7 @@ impl ParityRaid {
             SyncWork::Check => work.compare(false),
             SyncWork::Resync | SyncWork::Repair => work.compare(true),
         };
-        self.leave(owner, stripe, false);
+        self.leave(owner, stripe, false, None);
         result
     }
 }

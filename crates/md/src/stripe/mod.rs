@@ -60,8 +60,11 @@ pub enum StripeWake {
     /// As many waiters of the stripe's set as there are free stripes, never one more.
     #[default]
     One,
-    /// The plain form: all waiters of the array, when a quarter of its stripes is free.
+    /// The plain form: all waiters of the array, when a quarter of its stripes is free. They spin a little before they
+    /// sleep.
     All,
+    /// The plain form as Linux had it: they sleep at once.
+    AllAsleep,
 }
 
 /// What a stripe cache is made with.

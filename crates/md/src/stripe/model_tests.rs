@@ -12,7 +12,7 @@ use undercroft_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use undercroft_sync::thread;
 
 use super::StripeWake;
-use super::set::{Entry, Released, Sets};
+use super::set::{Entry, Owner, Released, Sets};
 use super::slots::Content;
 
 const SCHEDULES: usize = 4000;
@@ -64,8 +64,32 @@ impl World {
 
     /// Does one piece of work on a stripe, itself or by another thread.
     fn work(&self, stripe: usize, hand_over: bool, keep: bool) {
-        let mut owner = match self.sets.enter(stripe as u64, || hand_over.then_some(1)) {
-            Entry::Done(answer) => return assert!(answer && hand_over),
+        self.work_on(&[stripe], hand_over, keep);
+    }
+
+    /// The same on several stripes, one after the other.
+    fn work_on(&self, stripes: &[usize], hand_over: bool, keep: bool) {
+        let mut owner = None;
+        for (at, &stripe) in stripes.iter().enumerate() {
+            owner = self.work_once(owner, stripe, stripes.get(at + 1).copied(), hand_over, keep);
+        }
+    }
+
+    /// Returns the owner of the `next` stripe, if the slot went on to that.
+    fn work_once<'a>(
+        &'a self,
+        owner: Option<Owner<'a, Left>>,
+        stripe: usize,
+        next: Option<usize>,
+        hand_over: bool,
+        keep: bool,
+    ) -> Option<Owner<'a, Left>> {
+        let enter = || self.sets.enter(stripe as u64, || hand_over.then_some(1));
+        let mut owner = match owner.map_or_else(enter, Entry::Owner) {
+            Entry::Done(answer) => {
+                assert!(answer && hand_over);
+                return None;
+            }
             Entry::Owner(owner) => owner,
         };
         assert!(owner.0.is_none_or(|left| left == stripe), "the content of another stripe");
@@ -76,8 +100,14 @@ impl World {
             thread::yield_now();
             // Before it is given back: another one may have it before `release` returns.
             self.owned[stripe].store(false, Ordering::SeqCst);
-            let Released::More(again, handed) = owner.release(keep) else { return };
-            owner = again;
+            let handed = match owner.release(keep, next.map(|next| next as u64)) {
+                Released::Gone => return None,
+                Released::Moved(owner) => return Some(owner),
+                Released::More(again, handed) => {
+                    owner = again;
+                    handed
+                }
+            };
             assert!(!self.owned[stripe].swap(true, Ordering::SeqCst), "two owners");
             for handed in handed {
                 self.done[stripe].fetch_add(*handed.work(), Ordering::SeqCst);
@@ -130,6 +160,7 @@ fn two_slots_serve_everybody() {
 #[test]
 fn the_plain_form_serves_everybody() {
     explore(|| strangers_and_friends(2, StripeWake::All));
+    explore(|| strangers_and_friends(2, StripeWake::AllAsleep));
 }
 
 #[test]
@@ -149,6 +180,20 @@ fn a_woken_thread_that_joins_a_stripe_wakes_the_next() {
 }
 
 #[test]
+fn slots_that_move_from_stripe_to_stripe_serve_everybody() {
+    explore(|| {
+        let world = World::new(2, StripeWake::One);
+        let seen = Arc::clone(&world);
+        in_threads(4, move |number| {
+            let stripes = [[0, 1, 2], [2, 3, 0], [1, 3, 1], [3, 2, 2]][number];
+            world.work_on(&stripes, number < 2, number % 2 == 0);
+        });
+        assert_eq!(seen.done.iter().map(|count| count.load(Ordering::SeqCst)).sum::<usize>(), 12);
+        seen.sets.assert_quiet();
+    });
+}
+
+#[test]
 fn an_owner_that_dies_leaves_the_stripe_and_answers() {
     explore(|| {
         let world = World::new(1, StripeWake::One);
@@ -158,7 +203,7 @@ fn an_owner_that_dies_leaves_the_stripe_and_answers() {
                 // Dropped, as by a panic, and what was handed over to it as well.
                 let owner = world.sets.own(0);
                 thread::yield_now();
-                if let Released::More(owner, handed) = owner.release(true) {
+                if let Released::More(owner, handed) = owner.release(true, None) {
                     drop(handed);
                     drop(owner);
                 }

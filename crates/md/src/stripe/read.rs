@@ -136,7 +136,7 @@ impl ParityRaid {
             // The data is there. What comes of the healing is for the array to know, not for the reader.
             let _ = work.heal();
         }
-        self.leave(owner, stripe, result.is_ok());
+        self.leave(owner, stripe, result.is_ok(), None);
         result
     }
 }

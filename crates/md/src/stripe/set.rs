@@ -15,7 +15,7 @@
 //! owned stands in line on its slot ([`Ticket`]); an owner that finds a line when it is done carries out the work that
 //! was handed over by those in it, or gives the stripe to the first.
 //!
-//! Who finds nothing available waits in the set's queue. There are two ways to wake ([`StripeWake`]). `One`: each
+//! Who finds nothing available waits in the set's queue. How they are woken says [`StripeWake`]. `One`: each
 //! waiter in the queue is exclusive, and under the lock three numbers are kept: slots available, threads asleep, and
 //! wake-ups on their way (`woken`: sent and not yet arrived). Whenever the lock is given up,
 //!
@@ -23,13 +23,25 @@
 //!
 //! so no slot lies idle while a thread sleeps for it, and never are more wake-ups on their way than there are slots. A
 //! woken thread that joins a stripe already in memory leaves the slot over; then the same rule wakes the next.
-//! Newcomers do not queue behind sleepers, since that would turn each release into a switch of threads; but what has been
-//! woken in vain a few times has a slot kept for it. `All` is the plain form: one set, whose waiters all sleep
-//! until a quarter of the slots is available, are then woken together, and fight.
+//! Newcomers need not queue behind sleepers. Where stripes are owned for microseconds only, a slot is taken and given
+//! back many times before a woken thread arrives, which finds one all the same; keeping it idle so long would turn each
+//! release into a switch of threads. Where stripes are owned for longer, the newcomer still has the slot when the woken
+//! thread arrives, and that was woken in vain. So a wake-up in vain makes the set *orderly* for some wake-ups to come:
+//! newcomers leave a slot to each thread on its way. A thread whose wake-up was vain is the first to be woken then, so
+//! none is woken in vain twice running.
+//!
+//! A request of several stripes takes its slot along from one to the next while others wait for slots: a hand-off, and
+//! the going to sleep that follows it, once for some stripes instead of each time. Runs of neighbours are in one set
+//! for that. A slot that moves has never been available, so nobody was to be woken for it; after some moves it is left
+//! to those who wait.
+//!
+//! `All` and `AllAsleep` are the plain forms: one set, in which no slot moves, and whose waiters all sleep until a
+//! quarter of the slots is available, are then woken together, and fight.
 //!
 //! Locks: a set's `STRIPE`; under it none. All wake-ups are sent after it is given up.
 
 use std::ops::{Deref, DerefMut};
+use std::ptr;
 
 use undercroft_sync::{Mutex, WaitQueue, order};
 
@@ -41,8 +53,12 @@ use super::ticket::{News, Ticket};
 const MAX_SETS: usize = 8;
 /// So many slots a set should have: a set of one would make strangers wait for each other.
 const SLOTS_PER_SET: usize = 4;
+/// So many stripes that follow each other are in one set, so that a long request may go on in the slot that it has.
+const RUN: u64 = 16;
 /// An owner carries out the work of others so many times before it gives the stripe away.
 const ROUNDS: u32 = 4;
+/// An owner takes its slot along to so many other stripes before it leaves it to those who wait.
+const MOVES: u32 = 15;
 
 /// See the module's description.
 pub(super) struct Sets<C: Content> {
@@ -56,6 +72,7 @@ pub(super) struct Sets<C: Content> {
 struct Set<C: Content> {
     state: Mutex<State<C>>,
     sleepers: WaitQueue,
+    wake: StripeWake,
 }
 
 /// What a thread gets that asks for a stripe.
@@ -69,17 +86,22 @@ pub(super) enum Entry<'a, C: Content> {
 /// A stripe in memory and the right to work on it. Given back by [`release`](Self::release); if dropped, its content
 /// is forgotten.
 pub(super) struct Owner<'a, C: Content> {
+    sets: &'a Sets<C>,
     set: &'a Set<C>,
     slot: SlotIndex,
     /// Here until given back.
     content: Option<C>,
     rounds: u32,
+    /// Stripes that it had in this slot before.
+    moves: u32,
 }
 
 /// What an owner may not leave behind.
 pub(super) enum Released<'a, C: Content> {
     /// Nothing.
     Gone,
+    /// The slot, which is the next stripe's now.
+    Moved(Owner<'a, C>),
     /// There is work from others; the stripe stays with its owner until that is done.
     More(Owner<'a, C>, Vec<HandedOver<C>>),
 }
@@ -90,7 +112,7 @@ impl<C: Content> Sets<C> {
         assert!(!contents.is_empty(), "a stripe cache has at least one slot");
         let most = match wake {
             StripeWake::One => (contents.len() / SLOTS_PER_SET).clamp(1, MAX_SETS),
-            StripeWake::All => 1,
+            StripeWake::All | StripeWake::AllAsleep => 1,
         };
         let bits = most.ilog2();
         let count = 1 << bits;
@@ -102,8 +124,8 @@ impl<C: Content> Sets<C> {
     }
 
     fn set(&self, stripe: u64) -> &Set<C> {
-        // Fibonacci hashing: neighbours go to different sets, and so do stripes at any regular distance.
-        let hash = stripe.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // Fibonacci hashing: neighbouring runs go to different sets, and so do those at any regular distance.
+        let hash = (stripe / RUN).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.sets[hash.checked_shr(u64::BITS - self.bits).unwrap_or(0) as usize]
     }
 
@@ -111,16 +133,15 @@ impl<C: Content> Sets<C> {
     /// That is called only if the stripe is owned; if it makes nothing, the caller wants the stripe itself.
     pub(super) fn enter(&self, stripe: u64, hand_over: impl Fn() -> Option<C::Work>) -> Entry<'_, C> {
         let set = self.set(stripe);
+        let owner = |slot, content| Owner { sets: self, set, slot, content, rounds: 0, moves: 0 };
         let mut offer = None;
         loop {
             match set.look_until_found(stripe, &mut offer) {
-                Found::Taken(slot, content) => {
-                    return Entry::Owner(Owner { set, slot, content: Some(content), rounds: 0 });
-                }
+                Found::Taken(slot, content) => return Entry::Owner(owner(slot, Some(content))),
                 Found::InLine(slot) => {
                     let (ticket, _) = offer.expect("nobody stands in line without a ticket");
                     return match ticket.wait() {
-                        News::Turn => Entry::Owner(set.turn(slot)),
+                        News::Turn => Entry::Owner(owner(slot, Some(set.take_left(slot)))),
                         News::Done(answer) => Entry::Done(answer),
                         News::None => unreachable!("a ticket's wait ends with news"),
                     };
@@ -157,6 +178,7 @@ impl<C: Content> Sets<C> {
             sum.sleeps += counts.sleeps;
             sum.given += counts.given;
             sum.gathered += counts.gathered;
+            sum.moved += counts.moved;
             sum.hits += counts.hits;
             sum.misses += counts.misses;
         }
@@ -184,14 +206,14 @@ impl<C: Content> Sets<C> {
 impl<C: Content> Set<C> {
     fn new(contents: Vec<C>, wake: StripeWake) -> Self {
         let state = State::new(contents, wake);
-        Self { state: Mutex::new(&order::STRIPE, state), sleepers: WaitQueue::new() }
+        Self { state: Mutex::new(&order::STRIPE, state), sleepers: WaitQueue::new(), wake }
     }
 
     /// Looks, and sleeps while nothing is available.
     fn look_until_found(&self, stripe: u64, offer: &mut Option<Offer<C>>) -> Found<C> {
         let mut found = Found::Nothing;
         let mut visit = Visit::default();
-        self.sleepers.wait_exclusive(|| {
+        let look = || {
             let mut state = self.state.lock();
             visit.begin(&mut state);
             found = state.look(stripe, offer, &visit);
@@ -201,15 +223,19 @@ impl<C: Content> Set<C> {
             drop(state);
             self.send(wakes);
             satisfied
-        });
+        };
+        match self.wake {
+            // Of exclusive waiters only the first in line spins before it sleeps.
+            StripeWake::One | StripeWake::AllAsleep => self.sleepers.wait_exclusive(look),
+            StripeWake::All => self.sleepers.wait(look),
+        }
         found
     }
 
-    /// Takes a stripe that its last owner has left for us.
-    fn turn(&self, slot: SlotIndex) -> Owner<'_, C> {
+    /// Takes the content of a stripe that its last owner has left for us.
+    fn take_left(&self, slot: SlotIndex) -> C {
         let content = self.state.lock().slots[slot as usize].content.take();
-        assert!(content.is_some(), "a stripe given away lies in its slot");
-        Owner { set: self, slot, content, rounds: 0 }
+        content.expect("a stripe given away lies in its slot")
     }
 
     fn send(&self, wakes: Wakes) {
@@ -222,56 +248,79 @@ impl<C: Content> Set<C> {
 
 impl<'a, C: Content> Owner<'a, C> {
     /// Gives the stripe back, remembered in memory if `keep`. If others have handed work over in the meantime, and it
-    /// is not some other thread's turn, the stripe stays and the work has to be done.
-    pub(super) fn release(mut self, keep: bool) -> Released<'a, C> {
-        let handed = self.leave(keep, self.rounds < ROUNDS);
-        if handed.is_empty() {
-            return Released::Gone;
+    /// is not some other thread's turn, the stripe stays and the work has to be done. Otherwise the owner may go on to
+    /// the stripe that it needs `next`, in the same slot.
+    pub(super) fn release(mut self, keep: bool, next: Option<u64>) -> Released<'a, C> {
+        match self.leave(keep, self.rounds < ROUNDS, next.filter(|_| self.moves < MOVES)) {
+            Left::Nothing => Released::Gone,
+            Left::Moved => {
+                self.moves += 1;
+                self.rounds = 0;
+                Released::Moved(self)
+            }
+            Left::Work(handed) => {
+                self.rounds += 1;
+                Released::More(self, handed)
+            }
         }
-        self.rounds += 1;
-        Released::More(self, handed)
     }
 
     /// Leaves the stripe, unless there is work and the owner `may_stay`.
-    fn leave(&mut self, keep: bool, may_stay: bool) -> Vec<HandedOver<C>> {
+    fn leave(&mut self, keep: bool, may_stay: bool, next: Option<u64>) -> Left<C> {
         let Some(mut content) = self.content.take() else {
-            return Vec::new();
+            return Left::Nothing;
         };
         if !keep {
             content.forget();
         }
         let tally = content.take_tally();
+        let next = next.filter(|&next| ptr::eq(self.sets.set(next), self.set));
         let mut state = self.set.state.lock();
         state.tally += tally;
-        let slot = &mut state.slots[self.slot as usize];
-        let Some(first) = slot.line.front() else {
-            slot.content = Some(content);
+        if state.slots[self.slot as usize].line.is_empty() {
+            if next.is_some_and(|next| state.move_to(self.slot, next)) {
+                drop(state);
+                content.forget();
+                self.content = Some(content);
+                return Left::Moved;
+            }
+            state.slots[self.slot as usize].content = Some(content);
             state.make_available(self.slot, keep);
             let wakes = state.due_wakes();
             drop(state);
             self.set.send(wakes);
-            return Vec::new();
-        };
-        if may_stay && first.work.is_some() {
+            return Left::Nothing;
+        }
+        let slot = &mut state.slots[self.slot as usize];
+        if may_stay && slot.line.front().is_some_and(|first| first.work.is_some()) {
             self.content = Some(content);
             let handed = take_work(&mut slot.line);
             state.counts.gathered += handed.len() as u64;
-            return handed;
+            return Left::Work(handed);
         }
         slot.content = Some(content);
-        let next = slot.line.pop_front();
+        let first = slot.line.pop_front();
         state.counts.given += 1;
         drop(state);
-        if let Some(next) = next {
-            next.ticket.tell(News::Turn);
+        if let Some(first) = first {
+            first.ticket.tell(News::Turn);
         }
-        Vec::new()
+        Left::Nothing
     }
+}
+
+/// What is still the owner's when it has left a stripe.
+enum Left<C: Content> {
+    Nothing,
+    /// The slot, for another stripe.
+    Moved,
+    /// The stripe, and this to do.
+    Work(Vec<HandedOver<C>>),
 }
 
 impl<C: Content> Drop for Owner<'_, C> {
     fn drop(&mut self) {
-        self.leave(false, false);
+        self.leave(false, false, None);
     }
 }
 

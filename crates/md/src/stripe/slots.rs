@@ -2,7 +2,6 @@
 //! by which it is decided who is woken. The rules are in [`set`](super::set). Nothing here waits or takes a lock.
 
 use std::collections::{HashMap, VecDeque};
-use std::mem;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
@@ -11,8 +10,8 @@ use foldhash::fast::FixedState;
 use super::StripeWake;
 use super::ticket::{Handed, Ticket};
 
-/// After so many wake-ups that came to nothing a thread has a slot kept for it.
-const VAIN_WAKES: u32 = 2;
+/// After a wake-up that came to nothing newcomers stand back for so many more; for more if there are more slots.
+const ORDERLY_WAKES: usize = 64;
 
 /// What slots hold, and what threads can do for each other on it.
 pub(super) trait Content {
@@ -50,6 +49,8 @@ pub(crate) struct Counts {
     pub(crate) given: u64,
     /// Pieces of work carried out for another thread.
     pub(crate) gathered: u64,
+    /// Slots that their owners took along to another stripe.
+    pub(crate) moved: u64,
     /// Stripes found in memory.
     pub(crate) hits: u64,
     /// Stripes that took a slot.
@@ -71,8 +72,8 @@ pub(super) struct State<C: Content> {
     asleep: usize,
     /// Wake-ups sent to sleepers and not yet arrived.
     woken: usize,
-    /// Sleepers for which a slot is kept.
-    starving: usize,
+    /// For so many wake-ups to come newcomers leave a slot to each thread on its way.
+    orderly: usize,
     /// Plain form: somebody found nothing, and a quarter of the slots has not come free since.
     blocked: bool,
     pub(super) counts: Counts,
@@ -101,8 +102,6 @@ pub(super) struct InLine<C: Content> {
 #[derive(Default)]
 pub(super) struct Visit {
     looks: u32,
-    vain: u32,
-    starving: bool,
 }
 
 /// What a look at a set finds.
@@ -139,7 +138,7 @@ impl<C: Content> State<C> {
             wake,
             asleep: 0,
             woken: 0,
-            starving: 0,
+            orderly: 0,
             blocked: false,
             counts: Counts::default(),
             tally: C::Tally::default(),
@@ -150,7 +149,7 @@ impl<C: Content> State<C> {
     #[cfg(test)]
     pub(super) fn assert_quiet(&self) {
         assert_eq!(self.available(), self.slots.len(), "slots are missing");
-        assert_eq!((self.asleep, self.woken, self.starving), (0, 0, 0), "asleep, woken, starving");
+        assert_eq!((self.asleep, self.woken), (0, 0), "asleep, woken");
         assert!(self.slots.iter().all(|slot| slot.line.is_empty() && slot.content.is_some()));
         assert_eq!(self.table.len(), self.idle);
     }
@@ -200,10 +199,11 @@ impl<C: Content> State<C> {
     fn may_take(&self, visit: &Visit) -> bool {
         let available = self.available();
         match self.wake {
-            // Who was woken comes in the order of the queue, before those for whom a slot is kept or as one of them.
-            StripeWake::One if visit.was_woken() => available > 0,
-            StripeWake::One => available > self.starving,
-            StripeWake::All => available > 0 && (!self.blocked || available >= self.quarter()),
+            StripeWake::One if visit.was_woken() || self.orderly == 0 => available > 0,
+            StripeWake::One => available > self.woken,
+            StripeWake::All | StripeWake::AllAsleep => {
+                available > 0 && (!self.blocked || available >= self.quarter())
+            }
         }
     }
 
@@ -248,6 +248,21 @@ impl<C: Content> State<C> {
         self.idle -= 1;
     }
 
+    /// Lets the owner of a slot in whose line nobody stands go on to another stripe in it, if threads wait for slots and
+    /// that stripe has none. Tells whether it did; then the content has to be forgotten.
+    pub(super) fn move_to(&mut self, index: SlotIndex, stripe: u64) -> bool {
+        if self.wake != StripeWake::One || self.asleep == 0 || self.table.contains_key(&stripe) {
+            return false;
+        }
+        let slot = &mut self.slots[index as usize];
+        self.table.remove(&slot.stripe);
+        slot.stripe = stripe;
+        self.table.insert(stripe, index);
+        self.counts.moved += 1;
+        self.counts.misses += 1;
+        true
+    }
+
     /// The owner has put the content back and nobody stands in line.
     pub(super) fn make_available(&mut self, index: SlotIndex, keep: bool) {
         self.slots[index as usize].owned = false;
@@ -260,6 +275,13 @@ impl<C: Content> State<C> {
         self.counts.released += 1;
     }
 
+    /// A woken thread has found nothing: newcomers were quicker. Before it is woken again there arrive those who are on
+    /// their way now, and those who stand before it in the queue since they were woken in vain as well: no more than
+    /// there are slots each.
+    fn be_orderly(&mut self) {
+        self.orderly = ORDERLY_WAKES.max(2 * self.slots.len());
+    }
+
     /// What has to be woken so that the rule in the module's description holds; counts it as sent.
     pub(super) fn due_wakes(&mut self) -> Wakes {
         match self.wake {
@@ -270,13 +292,13 @@ impl<C: Content> State<C> {
                 self.counts.wakeups += due as u64;
                 Wakes::Some(due)
             }
-            StripeWake::All if self.blocked && self.available() >= self.quarter() => {
+            StripeWake::All | StripeWake::AllAsleep if self.blocked && self.available() >= self.quarter() => {
                 self.blocked = false;
                 self.counts.wakeups += (self.asleep - self.woken) as u64;
                 self.woken = self.asleep;
                 Wakes::All
             }
-            StripeWake::All => Wakes::Some(0),
+            StripeWake::All | StripeWake::AllAsleep => Wakes::Some(0),
         }
     }
 }
@@ -314,22 +336,22 @@ impl Visit {
         }
     }
 
-    pub(super) fn end<C: Content>(&mut self, state: &mut State<C>, satisfied: bool) {
+    pub(super) fn end<C: Content>(&self, state: &mut State<C>, satisfied: bool) {
+        match (self.was_woken(), satisfied) {
+            (true, true) => state.orderly = state.orderly.saturating_sub(1),
+            (true, false) => {
+                state.counts.vain_wakeups += 1;
+                state.be_orderly();
+            }
+            (false, _) => {}
+        }
         if satisfied {
-            state.starving -= usize::from(mem::take(&mut self.starving));
             return;
         }
         state.blocked = true;
         if self.is_queued() {
             state.asleep += 1;
             state.counts.sleeps += 1;
-        }
-        if self.was_woken() {
-            state.counts.vain_wakeups += 1;
-            self.vain += 1;
-            if self.vain >= VAIN_WAKES && !mem::replace(&mut self.starving, true) {
-                state.starving += 1;
-            }
         }
     }
 }

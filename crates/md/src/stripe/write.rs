@@ -65,8 +65,11 @@ impl ParityRaid {
     /// Writes segments, stripe after stripe.
     pub(super) fn write_segments(&self, segments: &mut [Segment<'_>]) -> Result<()> {
         segments.sort_unstable_by_key(|segment| (segment.stripe, segment.column, segment.start));
-        for group in segments.chunk_by(|a, b| a.stripe == b.stripe) {
-            self.write_stripe(group[0].stripe, group)?;
+        let mut groups = segments.chunk_by(|a, b| a.stripe == b.stripe).peekable();
+        let mut owner = None;
+        while let Some(group) = groups.next() {
+            let next = groups.peek().map(|group| group[0].stripe);
+            owner = self.write_stripe(owner, group, next)?;
         }
         Ok(())
     }
@@ -84,26 +87,47 @@ impl ParityRaid {
             })
     }
 
-    fn write_stripe(&self, stripe: u64, segments: &[Segment<'_>]) -> Result<()> {
+    /// Writes segments of one stripe, which `owner` has already if there is one. Returns the owner of the `next` one, if
+    /// the slot went on to that.
+    fn write_stripe<'a>(
+        &'a self,
+        owner: Option<Owner<'a, StripeBuffer>>,
+        segments: &[Segment<'_>],
+        next: Option<u64>,
+    ) -> Result<Option<Owner<'a, StripeBuffer>>> {
+        let stripe = segments[0].stripe;
         let whole = self.is_whole(segments);
         let hand_over = || if whole { None } else { HandedWrite::new(segments) };
-        match self.sets.enter(stripe, hand_over) {
-            Entry::Done(answer) => answer,
-            Entry::Owner(mut owner) => {
-                let mut work = Work::begin(&self.shared, &self.shape, stripe, &mut owner);
-                let result = if whole { work.write_whole(segments) } else { work.write_parts(segments) };
-                // What was written whole is not kept: there is nothing that it could spare.
-                self.leave(owner, stripe, result.is_ok() && !whole);
-                result
-            }
-        }
+        let mut owner = match owner.map_or_else(|| self.sets.enter(stripe, hand_over), Entry::Owner) {
+            Entry::Done(answer) => return answer.map(|()| None),
+            Entry::Owner(owner) => owner,
+        };
+        let mut work = Work::begin(&self.shared, &self.shape, stripe, &mut owner);
+        let result = if whole { work.write_whole(segments) } else { work.write_parts(segments) };
+        // What was written whole is not kept: there is nothing that it could spare.
+        let keep = result.is_ok() && !whole;
+        let next = self.leave(owner, stripe, keep, next.filter(|_| result.is_ok()));
+        result.map(|()| next)
     }
 
-    /// Gives a stripe back; before, carries out what others have handed over.
-    pub(super) fn leave(&self, owner: Owner<'_, StripeBuffer>, stripe: u64, keep: bool) {
-        let (mut owner, mut keep) = (owner, keep);
-        while let Released::More(again, handed) = owner.release(keep) {
-            owner = again;
+    /// Gives a stripe back; before, carries out what others have handed over. Returns the owner of the `next` one, if
+    /// the slot went on to that.
+    pub(super) fn leave<'a>(
+        &self,
+        mut owner: Owner<'a, StripeBuffer>,
+        stripe: u64,
+        mut keep: bool,
+        next: Option<u64>,
+    ) -> Option<Owner<'a, StripeBuffer>> {
+        loop {
+            let handed = match owner.release(keep, next) {
+                Released::Gone => return None,
+                Released::Moved(owner) => return Some(owner),
+                Released::More(again, handed) => {
+                    owner = again;
+                    handed
+                }
+            };
             let mut rest = &handed[..];
             keep = true;
             let mut answers = Vec::with_capacity(handed.len());

@@ -136,7 +136,7 @@ impl NameLocks {
                 entry.enqueue(Mode::Shared, Arc::clone(&waiter));
                 next = entry.id.next();
                 drop(names);
-                waiter.sleep(Deadline::NEVER);
+                waiter.sleep(Deadline::NEVER, true);
                 release_among_others(bucket, key);
             }
         }
@@ -167,7 +167,7 @@ fn take_among_others(bucket: &Bucket, key: Key, mode: Mode) -> Option<Wait> {
     let waiter = Waiter::for_this_thread();
     busy.enqueue(mode, Arc::clone(&waiter));
     drop(names);
-    waiter.sleep(Deadline::NEVER);
+    waiter.sleep(Deadline::NEVER, true);
     wait
 }
 

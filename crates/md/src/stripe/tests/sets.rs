@@ -41,7 +41,7 @@ fn own_marked(sets: &Sets<Mark>, stripe: u64) -> Owner<'_, Mark> {
 }
 
 fn release(owner: Owner<'_, Mark>, keep: bool) {
-    assert!(matches!(owner.release(keep), Released::Gone));
+    assert!(matches!(owner.release(keep, None), Released::Gone));
 }
 
 fn until(condition: impl Fn() -> bool) {
@@ -81,6 +81,68 @@ fn as_many_are_woken_as_stripes_come_free() {
         assert!(counts.wakeups <= counts.released, "{counts:?}");
         sets.assert_quiet();
     }
+}
+
+#[test]
+fn newcomers_stand_back_after_a_wake_up_in_vain() {
+    // One slot, for which more threads fight than there are processors; each keeps it for a while.
+    const ROUNDS: u64 = 400;
+    const THREADS: u64 = 8;
+    let sets = sets(1, StripeWake::One);
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let sets = &sets;
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let owner = sets.own(number * ROUNDS + round);
+                    (0..3).for_each(|_| thread::yield_now());
+                    release(owner, false);
+                }
+            });
+        }
+    });
+    let counts = sets.counts().0;
+    assert_eq!(counts.released, THREADS * ROUNDS);
+    assert!(counts.vain_wakeups <= 1 + counts.wakeups / 64, "{counts:?}");
+    sets.assert_quiet();
+}
+
+#[test]
+fn an_owner_takes_its_slot_along_while_others_wait_but_not_for_ever() {
+    let sets = sets(2, StripeWake::One);
+    let (mut owner, other) = (own_marked(&sets, 0), own_marked(&sets, 99));
+    assert!(matches!(owner.release(true, Some(1)), Released::Gone), "nobody waits");
+    owner = own_marked(&sets, 0);
+    thread::scope(|scope| {
+        scope.spawn(|| release(sets.own(100), false));
+        until(|| sets.counts().0.sleeps == 1);
+        let Released::Moved(mut moved) = owner.release(true, Some(1)) else { panic!("somebody waits") };
+        assert_eq!(moved.0, None, "the content of another stripe is forgotten");
+        assert_eq!((sets.counts().0.released, sets.counts().0.wakeups), (1, 0));
+        let mut stripe = 2;
+        while let Released::Moved(again) = moved.release(false, Some(stripe)) {
+            stripe += 1;
+            moved = again;
+        }
+    });
+    let counts = sets.counts().0;
+    assert_eq!((counts.moved, counts.released, counts.wakeups, counts.vain_wakeups), (15, 3, 1, 0));
+    release(other, true);
+    sets.assert_quiet();
+}
+
+#[test]
+fn a_slot_does_not_move_to_a_stripe_that_has_one() {
+    let sets = sets(2, StripeWake::One);
+    let (owner, other) = (own_marked(&sets, 0), own_marked(&sets, 9));
+    thread::scope(|scope| {
+        scope.spawn(|| release(sets.own(10), false));
+        until(|| sets.counts().0.sleeps == 1);
+        assert!(matches!(owner.release(true, Some(9)), Released::Gone));
+    });
+    release(other, true);
+    assert_eq!(sets.counts().0.moved, 0);
+    sets.assert_quiet();
 }
 
 #[test]
@@ -153,7 +215,7 @@ fn the_owner_does_the_work_of_all_who_came_meanwhile() {
             });
         }
         until(|| sets.counts().0.hits == FRIENDS);
-        let Released::More(owner, handed) = owner.release(true) else { panic!("there is work") };
+        let Released::More(owner, handed) = owner.release(true, None) else { panic!("there is work") };
         assert_eq!(handed.len() as u64, FRIENDS);
         for one in handed {
             let answer = one.work() + 10;
