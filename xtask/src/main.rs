@@ -23,7 +23,8 @@ Usage: cargo xtask <chore>
   bench ext4-write [GROUP ...]
          the same for changing ext4; the groups are orphan, overwrite, names and mount
   bench md [GROUP ...]
-         the same for arrays; the groups are stripes, sequential, reads, rebuild and parity
+         the same for arrays; the groups are stripes, waiting, sequential, reads,
+         rebuild and parity
   fuzz [TARGET [SECONDS]]
          fuzz everything that reads bytes from a disk, each target for a minute; needs a nightly toolchain
   tidy   the project's own rules about its source files

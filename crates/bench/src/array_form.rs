@@ -31,16 +31,21 @@ pub struct ArrayForm {
     pub members: Members,
 }
 
-const WAKE_ALL: &str = "stripe_wake=all";
+const WAKE: &str = "stripe_wake=";
+/// The plain forms, as users type them.
+const PLAIN_WAKES: [(&str, StripeWake); 2] =
+    [("all", StripeWake::All), ("all-asleep", StripeWake::AllAsleep)];
 const STRIPES: &str = "stripes=";
 const FILES: &str = "files";
 const MEMBER_US: &str = "member_us=";
+const POLLED: &str = "polled";
 
 impl ArrayForm {
     /// This form with what a word chooses; `None` if there is no such word.
     pub(crate) fn with(self, word: &str) -> Option<Self> {
-        if word == WAKE_ALL {
-            return Some(Self { stripe_wake: StripeWake::All, ..self });
+        if let Some(wake) = word.strip_prefix(WAKE) {
+            let (_, stripe_wake) = PLAIN_WAKES.into_iter().find(|(name, _)| *name == wake)?;
+            return Some(Self { stripe_wake, ..self });
         }
         if let Some(stripes) = word.strip_prefix(STRIPES) {
             return Some(Self { stripes: Some(stripes.parse().ok()?), ..self });
@@ -48,6 +53,7 @@ impl ArrayForm {
         let members = match word.strip_prefix(MEMBER_US) {
             Some(us) => Members { delay_us: us.parse::<NonZeroU32>().ok()?.get(), ..self.members },
             None if word == FILES => Members { files: true, ..self.members },
+            None if word == POLLED => Members { polled: true, ..self.members },
             None => return None,
         };
         Some(Self { members, ..self })
@@ -55,12 +61,14 @@ impl ArrayForm {
 
     /// The words that choose it.
     pub(crate) fn words(self) -> impl Iterator<Item = String> {
-        let Members { files, delay_us } = self.members;
-        let wake = (self.stripe_wake == StripeWake::All).then(|| WAKE_ALL.to_owned());
+        let Members { files, delay_us, polled } = self.members;
+        let wake = PLAIN_WAKES.into_iter().find(|(_, wake)| *wake == self.stripe_wake);
+        let wake = wake.map(|(name, _)| format!("{WAKE}{name}"));
         let stripes = self.stripes.map(|stripes| format!("{STRIPES}{stripes}"));
         let files = files.then(|| FILES.to_owned());
         let delay = (delay_us > 0).then(|| format!("{MEMBER_US}{delay_us}"));
-        [wake, stripes, files, delay].into_iter().flatten()
+        let polled = polled.then(|| POLLED.to_owned());
+        [wake, stripes, files, delay, polled].into_iter().flatten()
     }
 
     /// Bytes of a member that an array of so many bytes at least needs.
@@ -96,8 +104,14 @@ mod tests {
 
     #[test]
     fn a_form_is_read_as_it_is_written() {
-        let typed =
-            ["", "stripe_wake=all", "stripes=16", "files", "stripe_wake=all,stripes=7,files,member_us=90"];
+        let typed = [
+            "",
+            "stripe_wake=all",
+            "stripe_wake=all-asleep",
+            "stripes=16",
+            "files",
+            "stripe_wake=all,stripes=7,files,member_us=90,polled",
+        ];
         for typed in typed {
             let words = typed.split(',').filter(|word| !word.is_empty());
             let form = words.into_iter().try_fold(ArrayForm::default(), ArrayForm::with).unwrap();

@@ -129,6 +129,7 @@ pub(crate) fn run_array(job: &Job, form: ArrayForm) -> Result<Measured, BenchErr
             run_threads(job, &|index| device.script(job, index), None, &counted)?
         }
         Needs::Array => {
+            RawDevice(Arc::<Array>::clone(&array)).prepare(job)?;
             let worker = |_| Ok(Rebuild::new(&array, form.members, member_bytes));
             run_threads(job, &worker, None, &|| Counted { journal: None, stripes: stripes() })?
         }
@@ -142,7 +143,7 @@ pub(crate) fn run_xor(job: &Job, files: bool) -> Result<Measured, BenchError> {
     let shared_bytes = job.file_bytes.get();
     let worker = |index| -> Result<Box<dyn Script>, BenchError> {
         if job.workload == Workload::RaidRebuild {
-            let members = Members { files, delay_us: 0 };
+            let members = Members { files, ..Members::default() };
             let member_bytes = ArrayForm::member_bytes(shared_bytes);
             return Ok(Box::new(PlainRebuild::new(members, member_bytes)?));
         }

@@ -252,8 +252,11 @@ TARGET is one of
   mem:md5      RAID5 of four devices in memory, chunks of 64 KiB, with an ext4 on it where files are needed;
                after a colon, separated by commas:
                  stripe_wake=all      who waits for a stripe is woken with all others
+                 stripe_wake=all-asleep  the same, and sleeps at once instead of spinning first
                  stripes=N            so many stripes in the cache: of 4 KiB if there are fewer than 64
                  member_us=N          each request to a member sleeps so many microseconds
+                 polled               with member_us: it does not sleep but looks for the end of that time, and
+                                      lets other threads run between two looks
                  files                members are files in memory
   mem:xor      copying, exclusive or, reading and writing without an array, for raid5-sequential and
                raid5-rebuild: the limit; mem:xor:files on files in memory

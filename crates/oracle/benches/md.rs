@@ -1,10 +1,11 @@
 //! Arrays: stripes that are scarce, full speed beside what memory gives, reads, rebuilding, parity.
 //!
 //! `cargo xtask bench md` builds the program and runs this, or the groups of measurements that are named: stripes,
-//! sequential, reads, rebuild, parity. Every contender of a group is measured once a round by `undercroft bench`, in
-//! turn, so that a machine whose speed drifts slows them all. Printed are medians, and how many times as fast the
-//! first contender is; `$UNDERCROFT_RESULTS` names a file for all that was measured, as JSON, and
-//! `$UNDERCROFT_ROUNDS` the number of rounds. All members are in memory.
+//! waiting, sequential, reads, rebuild, parity. Every contender of a group is measured once a round by `undercroft bench`, in
+//! turn and each round by another one first, so that a machine whose speed drifts slows them all. Printed are medians,
+//! and how many times as fast the first contender is; of the stripe cache, how often threads went to sleep and were
+//! made to wait for an operation, and how many were woken, how many of them in vain. `$UNDERCROFT_RESULTS` names a file
+//! for all that was measured, as JSON, and `$UNDERCROFT_ROUNDS` the number of rounds. All members are in memory.
 
 use std::error::Error;
 use std::fs;
@@ -18,12 +19,36 @@ use undercroft_md::parity;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// A cache of so many stripes is scarce where 64 threads write.
-const SCARCE: &str = "mem:md5:stripes=16";
-const ALL: &str = "mem:md5:stripe_wake=all,stripes=16";
-/// The same on members whose requests take time, as those of real devices do.
-const SCARCE_SLOW: &str = "mem:md5:stripes=16,member_us=100";
-const ALL_SLOW: &str = "mem:md5:stripe_wake=all,stripes=16,member_us=100";
+/// A cache of 16 stripes is scarce where 64 threads write. `all` spins a little before it sleeps, as exclusive waiters
+/// do when they are first in line; `all-asleep` does not, like Linux before it woke one by one.
+const SCARCE: [Contender; 3] = [
+    ("one waiter woken", "mem:md5:stripes=16"),
+    ("all woken", "mem:md5:stripe_wake=all,stripes=16"),
+    ("all woken, asleep at once", "mem:md5:stripe_wake=all-asleep,stripes=16"),
+];
+/// The same where threads wait for stripes most of the time: a request takes as long as on a quick NVMe device, and its
+/// thread polls for the end of it, as one does there, and lets others run between two looks. So an owner keeps its
+/// stripe for a while, and its processor only as far as nobody else wants it.
+const SCARCE_POLLED: [Contender; 3] = [
+    ("one waiter woken, 10 us", "mem:md5:stripes=16,member_us=10,polled"),
+    ("all woken, 10 us", "mem:md5:stripe_wake=all,stripes=16,member_us=10,polled"),
+    ("all woken, asleep at once, 10 us", "mem:md5:stripe_wake=all-asleep,stripes=16,member_us=10,polled"),
+];
+/// The same with fewer stripes.
+const FEW_POLLED: [Contender; 3] = [
+    ("one waiter woken, 10 us, 4 stripes", "mem:md5:stripes=4,member_us=10,polled"),
+    ("all woken, 10 us, 4 stripes", "mem:md5:stripe_wake=all,stripes=4,member_us=10,polled"),
+    (
+        "all woken, asleep at once, 10 us, 4 stripes",
+        "mem:md5:stripe_wake=all-asleep,stripes=4,member_us=10,polled",
+    ),
+];
+/// The same with requests that sleep.
+const SCARCE_SLOW: [Contender; 3] = [
+    ("one waiter woken, 0.1 ms", "mem:md5:stripes=16,member_us=100"),
+    ("all woken, 0.1 ms", "mem:md5:stripe_wake=all,stripes=16,member_us=100"),
+    ("all woken, asleep at once, 0.1 ms", "mem:md5:stripe_wake=all-asleep,stripes=16,member_us=100"),
+];
 
 /// A workload that several contenders are measured with.
 struct Group {
@@ -56,13 +81,14 @@ fn main() -> Outcome<()> {
     let named: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
     let is_named = |name| named.is_empty() || named.iter().any(|one| one == name);
     println!(
-        "| workload | workers | on | a second | least | most | the first is so many times as fast | switches | \
-         wake-ups a released stripe | stripes MiB |"
+        "| workload | workers | on | a second | least | most | the first is so many times as fast | switches a second | \
+         sleeps an operation | switches an operation | wake-ups a released stripe | in vain | stripes MiB |"
     );
-    println!("|---|---:|---|---:|---:|---:|---:|---:|---:|---:|");
+    println!("|---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
     let mut measured = Vec::new();
     for (name, groups) in [
         ("stripes", stripes as fn() -> Vec<Group>),
+        ("waiting", waiting),
         ("sequential", sequential),
         ("reads", reads),
         ("rebuild", rebuild),
@@ -91,17 +117,29 @@ fn group(workload: &'static str, workers: u32, ops: Option<u32>, contenders: &[C
 
 /// Exclusive wake-ups against all together: through ext4, whole rows, and pieces of 4 KiB.
 fn stripes() -> Vec<Group> {
-    let quick = [("one waiter woken", SCARCE), ("all woken", ALL)];
-    let slow = [("one waiter woken, 0.1 ms", SCARCE_SLOW), ("all woken, 0.1 ms", ALL_SLOW)];
     vec![
-        group("raid5-write", 64, Some(4), &quick),
-        group("raid5-write", 1, Some(50), &quick),
-        group("raid5-write-rows", 64, Some(100), &quick),
-        group("raid5-write-rows", 1, Some(3_000), &quick),
-        group("overwrite", 64, Some(3_000), &quick),
-        group("overwrite", 1, Some(100_000), &quick),
-        group("raid5-write-rows", 64, Some(5), &slow),
-        group("overwrite", 64, Some(40), &slow),
+        group("raid5-write", 64, Some(4), &SCARCE),
+        group("raid5-write", 1, Some(50), &SCARCE),
+        group("raid5-write-rows", 64, Some(100), &SCARCE),
+        group("raid5-write-rows", 1, Some(3_000), &SCARCE),
+        group("overwrite", 64, Some(3_000), &SCARCE),
+        group("overwrite", 1, Some(100_000), &SCARCE),
+        group("raid5-write-rows", 64, Some(5), &SCARCE_SLOW),
+        group("overwrite", 64, Some(40), &SCARCE_SLOW),
+    ]
+}
+
+/// The same where threads wait for stripes most of the time.
+fn waiting() -> Vec<Group> {
+    vec![
+        group("raid5-write", 64, Some(1), &SCARCE_POLLED),
+        group("raid5-write", 64, Some(1), &FEW_POLLED),
+        group("raid5-write-rows", 64, Some(10), &SCARCE_POLLED),
+        group("raid5-write-rows", 64, Some(5), &FEW_POLLED),
+        group("overwrite", 64, Some(200), &SCARCE_POLLED),
+        group("overwrite", 64, Some(200), &FEW_POLLED),
+        group("overwrite", 1, Some(5_000), &SCARCE_POLLED),
+        group("overwrite", 1, Some(5_000), &FEW_POLLED),
     ]
 }
 
@@ -169,7 +207,7 @@ fn parity(rounds: usize) -> Value {
         for (name, speeds) in [("parity", &mut ours), ("straight loop", &mut straight)] {
             let middle = median(speeds);
             println!(
-                "| parity {place}, GB of data | 1 | {name} | {middle:.1} | {:.1} | {:.1} | {:.2} | | | |",
+                "| parity {place}, GB of data | 1 | {name} | {middle:.1} | {:.1} | {:.1} | {:.2} | | | | | | |",
                 speeds[0],
                 speeds[speeds.len() - 1],
                 first / middle
@@ -202,26 +240,41 @@ impl Group {
         let Self { workload, workers, ops, contenders } = self;
         let row = |(name, target)| Row { name, target, outcomes: Vec::new() };
         let mut rows: Vec<Row> = contenders.into_iter().map(row).collect();
-        for round in 1..=rounds {
-            eprintln!("{workload}, {workers} workers, round {round} of {rounds} ...");
-            for row in &mut rows {
+        for round in 0..rounds {
+            eprintln!("{workload}, {workers} workers, round {} of {rounds} ...", round + 1);
+            let count = rows.len();
+            for turn in 0..count {
+                let row = &mut rows[(round + turn) % count];
                 row.outcomes.push(bench(program, workload, workers, ops, row.target)?);
             }
         }
-        let first = rows.first().map_or(f64::NAN, |row| row.median("/ops_per_second"));
+        let first = rows.first().and_then(|row| row.median("/ops_per_second")).unwrap_or(0.0);
         for row in &rows {
             let mut rates = row.all("/ops_per_second");
-            let median = median(&mut rates);
-            let (released, woken) = (row.median("/stripes/released"), row.median("/stripes/wake_ups"));
+            let middle = median(&mut rates);
+            let operations = row.median_of(|outcome| {
+                Some(figure(outcome, "/ops_per_second")? * figure(outcome, "/seconds")?)
+            });
+            let of = |dividend: Option<f64>, divisor: Option<f64>| {
+                Some(dividend? / divisor.filter(|&divisor| divisor > 0.0)?)
+            };
+            let sleeps = row.median("/voluntary_switches");
+            let switches = row.median_of(|outcome| {
+                Some(figure(outcome, "/voluntary_switches")? + figure(outcome, "/involuntary_switches")?)
+            });
+            let woken = row.median("/stripes/wake_ups");
             println!(
-                "| {workload} | {workers} | {} | {median:.1} | {:.1} | {:.1} | {:.2} | {:.0} | {:.3} | {:.2} |",
+                "| {workload} | {workers} | {} | {middle:.1} | {:.1} | {:.1} | {:.2} | {} | {} | {} | {} | {} | {} |",
                 row.name,
                 rates[0],
                 rates[rates.len() - 1],
-                first / median,
-                row.median("/voluntary_switches") + row.median("/involuntary_switches"),
-                woken / released,
-                row.median("/stripes/cache_bytes") / f64::from(1 << 20),
+                first / middle,
+                shown(of(switches, row.median("/seconds")), 0),
+                shown(of(sleeps, operations), 2),
+                shown(of(switches, operations), 2),
+                shown(of(woken, row.median("/stripes/released")), 3),
+                shown(of(row.median("/stripes/vain_wake_ups"), woken), 3),
+                shown(row.median("/stripes/cache_bytes").map(|bytes| bytes / f64::from(1 << 20)), 2),
             );
         }
         let rows: Vec<Value> = (rows.into_iter())
@@ -234,13 +287,27 @@ impl Group {
 impl Row {
     /// A figure of all rounds; what an outcome does not have is left out.
     fn all(&self, pointer: &str) -> Vec<f64> {
-        self.outcomes.iter().filter_map(|outcome| outcome.pointer(pointer)?.as_f64()).collect()
+        self.outcomes.iter().filter_map(|outcome| figure(outcome, pointer)).collect()
     }
 
-    fn median(&self, pointer: &str) -> f64 {
-        let mut all = self.all(pointer);
-        if all.is_empty() { f64::NAN } else { median(&mut all) }
+    fn median(&self, pointer: &str) -> Option<f64> {
+        self.median_of(|outcome| figure(outcome, pointer))
     }
+
+    /// `None` if no outcome has it.
+    fn median_of(&self, value: impl Fn(&Value) -> Option<f64>) -> Option<f64> {
+        let mut all: Vec<f64> = self.outcomes.iter().filter_map(value).collect();
+        if all.is_empty() { None } else { Some(median(&mut all)) }
+    }
+}
+
+fn figure(outcome: &Value, pointer: &str) -> Option<f64> {
+    outcome.pointer(pointer)?.as_f64()
+}
+
+/// With so many decimals; nothing where there is nothing to tell.
+fn shown(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(String::new, |value| format!("{value:.decimals$}"))
 }
 
 /// One measurement by the program.
