@@ -2,11 +2,12 @@
 //! the same size and kind, and what it says of them is what we say.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use undercroft_block::{Access, Device, FileDevice, FileOptions};
-use undercroft_md::{CreateOptions, Layout, Level, Version, create_array, examine};
+use undercroft_block::{Access, BlockDevice, Device, Error, FileDevice, FileOptions, Operation, Result};
+use undercroft_md::{Array, ArrayOptions, CreateOptions, Layout, Level, Version, create_array, examine};
 use undercroft_oracle::{Scratch, Tool};
 
 const KIB: u32 = 1 << 10;
@@ -150,5 +151,69 @@ fn agree(options: &CreateOptions, count: usize) {
             theirs.remove("Used Dev Size");
         }
         assert!(theirs.is_empty(), "{options:?}: {theirs:?}");
+    }
+}
+
+/// A device of which a range takes no writes.
+#[derive(Debug)]
+struct Scratched {
+    base: Device,
+    bad: Range<u64>,
+}
+
+impl BlockDevice for Scratched {
+    fn name(&self) -> String {
+        self.base.name()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.base.size_bytes()
+    }
+
+    fn access(&self) -> Access {
+        self.base.access()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.base.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let len = data.len() as u64;
+        if offset < self.bad.end && self.bad.start < offset + len {
+            let source = std::io::Error::other("a scratch");
+            return Err(Error::Io { operation: Operation::Write, offset, len, device: self.name(), source });
+        }
+        self.base.write_at(offset, data)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.base.flush()
+    }
+}
+
+#[test]
+fn mdadm_sees_the_blocks_that_took_no_write() {
+    for level in [Level::Raid1, Level::Raid5] {
+        let members = members(3, 8 * MIB);
+        let new = CreateOptions { assume_clean: true, ..CreateOptions::new(level) };
+        create_array(&members.devices, &new).unwrap();
+        let data_offset = examine(&*members.devices[1]).unwrap().data_offset;
+        let start = data_offset + 72 * u64::from(KIB);
+        let bad = start..start + 3 * 4096;
+        let devices = members.devices.iter().enumerate().map(|(number, base)| {
+            let bad = if number == 1 { bad.clone() } else { 0..0 };
+            Arc::new(Scratched { base: Arc::clone(base), bad }) as Device
+        });
+        let array = Array::open(devices.collect(), ArrayOptions::default()).unwrap();
+        array.write_at(0, &vec![7; array.size_bytes() as usize]).unwrap();
+        array.close().unwrap();
+        for (number, path) in members.paths.iter().enumerate() {
+            let said = Tool::new("mdadm").arg("--examine-badblocks").arg(path).run_text().unwrap();
+            let listed = format!("{} for 24 sectors", start / 512);
+            assert_eq!(said.contains(&listed), number == 1, "{level:?}: {said}");
+            let log = &mdadm(path)["Bad Block Log"];
+            assert_eq!(log.contains("bad blocks present"), number == 1, "{level:?}: {log}");
+        }
     }
 }
