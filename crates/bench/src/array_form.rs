@@ -34,7 +34,7 @@ pub struct ArrayForm {
 const WAKE: &str = "stripe_wake=";
 /// The plain forms, as users type them.
 const PLAIN_WAKES: [(&str, StripeWake); 2] =
-    [("all", StripeWake::All), ("all-asleep", StripeWake::AllAsleep)];
+    [("all", StripeWake::All), ("all-spinning", StripeWake::AllSpinning)];
 const STRIPES: &str = "stripes=";
 const FILES: &str = "files";
 const MEMBER_US: &str = "member_us=";
@@ -107,7 +107,7 @@ mod tests {
         let typed = [
             "",
             "stripe_wake=all",
-            "stripe_wake=all-asleep",
+            "stripe_wake=all-spinning",
             "stripes=16",
             "files",
             "stripe_wake=all,stripes=7,files,member_us=90,polled",

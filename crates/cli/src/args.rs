@@ -251,8 +251,8 @@ TARGET is one of
   mem:raw      a device in memory without a filesystem, for overwrite, write and raid5-...: the limit
   mem:md5      RAID5 of four devices in memory, chunks of 64 KiB, with an ext4 on it where files are needed;
                after a colon, separated by commas:
-                 stripe_wake=all      who waits for a stripe is woken with all others
-                 stripe_wake=all-asleep  the same, and sleeps at once instead of spinning first
+                 stripe_wake=all      who waits for a stripe is woken with all others, as Linux once did
+                 stripe_wake=all-spinning  the same, and spins a little before it sleeps
                  stripes=N            so many stripes in the cache: of 4 KiB if there are fewer than 64
                  member_us=N          each request to a member sleeps so many microseconds
                  polled               with member_us: it does not sleep but looks for the end of that time, and

@@ -19,35 +19,35 @@ use undercroft_md::parity;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// A cache of 16 stripes is scarce where 64 threads write. `all` spins a little before it sleeps, as exclusive waiters
-/// do when they are first in line; `all-asleep` does not, like Linux before it woke one by one.
+/// A cache of 16 stripes is scarce where 64 threads write. `all` sleeps at once, like Linux before it woke one by one;
+/// `all-spinning` spins a little before, as exclusive waiters do when they are first in line.
 const SCARCE: [Contender; 3] = [
     ("one waiter woken", "mem:md5:stripes=16"),
+    ("all woken, spinning first", "mem:md5:stripe_wake=all-spinning,stripes=16"),
     ("all woken", "mem:md5:stripe_wake=all,stripes=16"),
-    ("all woken, asleep at once", "mem:md5:stripe_wake=all-asleep,stripes=16"),
 ];
 /// The same where threads wait for stripes most of the time: a request takes as long as on a quick NVMe device, and its
 /// thread polls for the end of it, as one does there, and lets others run between two looks. So an owner keeps its
 /// stripe for a while, and its processor only as far as nobody else wants it.
 const SCARCE_POLLED: [Contender; 3] = [
     ("one waiter woken, 10 us", "mem:md5:stripes=16,member_us=10,polled"),
+    ("all woken, spinning first, 10 us", "mem:md5:stripe_wake=all-spinning,stripes=16,member_us=10,polled"),
     ("all woken, 10 us", "mem:md5:stripe_wake=all,stripes=16,member_us=10,polled"),
-    ("all woken, asleep at once, 10 us", "mem:md5:stripe_wake=all-asleep,stripes=16,member_us=10,polled"),
 ];
 /// The same with fewer stripes.
 const FEW_POLLED: [Contender; 3] = [
     ("one waiter woken, 10 us, 4 stripes", "mem:md5:stripes=4,member_us=10,polled"),
-    ("all woken, 10 us, 4 stripes", "mem:md5:stripe_wake=all,stripes=4,member_us=10,polled"),
     (
-        "all woken, asleep at once, 10 us, 4 stripes",
-        "mem:md5:stripe_wake=all-asleep,stripes=4,member_us=10,polled",
+        "all woken, spinning first, 10 us, 4 stripes",
+        "mem:md5:stripe_wake=all-spinning,stripes=4,member_us=10,polled",
     ),
+    ("all woken, 10 us, 4 stripes", "mem:md5:stripe_wake=all,stripes=4,member_us=10,polled"),
 ];
 /// The same with requests that sleep.
 const SCARCE_SLOW: [Contender; 3] = [
     ("one waiter woken, 0.1 ms", "mem:md5:stripes=16,member_us=100"),
+    ("all woken, spinning first, 0.1 ms", "mem:md5:stripe_wake=all-spinning,stripes=16,member_us=100"),
     ("all woken, 0.1 ms", "mem:md5:stripe_wake=all,stripes=16,member_us=100"),
-    ("all woken, asleep at once, 0.1 ms", "mem:md5:stripe_wake=all-asleep,stripes=16,member_us=100"),
 ];
 
 /// A workload that several contenders are measured with.

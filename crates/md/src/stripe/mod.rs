@@ -60,11 +60,10 @@ pub enum StripeWake {
     /// As many waiters of the stripe's set as there are free stripes, never one more.
     #[default]
     One,
-    /// The plain form: all waiters of the array, when a quarter of its stripes is free. They spin a little before they
-    /// sleep.
+    /// The plain form, as Linux had it: all waiters of the array, when a quarter of its stripes is free.
     All,
-    /// The plain form as Linux had it: they sleep at once.
-    AllAsleep,
+    /// The same, with waiters that spin a little before they sleep.
+    AllSpinning,
 }
 
 /// What a stripe cache is made with.

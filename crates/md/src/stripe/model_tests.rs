@@ -160,7 +160,7 @@ fn two_slots_serve_everybody() {
 #[test]
 fn the_plain_form_serves_everybody() {
     explore(|| strangers_and_friends(2, StripeWake::All));
-    explore(|| strangers_and_friends(2, StripeWake::AllAsleep));
+    explore(|| strangers_and_friends(2, StripeWake::AllSpinning));
 }
 
 #[test]

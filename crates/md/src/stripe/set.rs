@@ -35,7 +35,7 @@
 //! for that. A slot that moves has never been available, so nobody was to be woken for it; after some moves it is left
 //! to those who wait.
 //!
-//! `All` and `AllAsleep` are the plain forms: one set, in which no slot moves, and whose waiters all sleep until a
+//! `All` and `AllSpinning` are the plain forms: one set, in which no slot moves, and whose waiters all sleep until a
 //! quarter of the slots is available, are then woken together, and fight.
 //!
 //! Locks: a set's `STRIPE`; under it none. All wake-ups are sent after it is given up.
@@ -112,7 +112,7 @@ impl<C: Content> Sets<C> {
         assert!(!contents.is_empty(), "a stripe cache has at least one slot");
         let most = match wake {
             StripeWake::One => (contents.len() / SLOTS_PER_SET).clamp(1, MAX_SETS),
-            StripeWake::All | StripeWake::AllAsleep => 1,
+            StripeWake::All | StripeWake::AllSpinning => 1,
         };
         let bits = most.ilog2();
         let count = 1 << bits;
@@ -226,8 +226,8 @@ impl<C: Content> Set<C> {
         };
         match self.wake {
             // Of exclusive waiters only the first in line spins before it sleeps.
-            StripeWake::One | StripeWake::AllAsleep => self.sleepers.wait_exclusive(look),
-            StripeWake::All => self.sleepers.wait(look),
+            StripeWake::One | StripeWake::All => self.sleepers.wait_exclusive(look),
+            StripeWake::AllSpinning => self.sleepers.wait(look),
         }
         found
     }

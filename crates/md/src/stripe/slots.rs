@@ -201,7 +201,7 @@ impl<C: Content> State<C> {
         match self.wake {
             StripeWake::One if visit.was_woken() || self.orderly == 0 => available > 0,
             StripeWake::One => available > self.woken,
-            StripeWake::All | StripeWake::AllAsleep => {
+            StripeWake::All | StripeWake::AllSpinning => {
                 available > 0 && (!self.blocked || available >= self.quarter())
             }
         }
@@ -292,13 +292,15 @@ impl<C: Content> State<C> {
                 self.counts.wakeups += due as u64;
                 Wakes::Some(due)
             }
-            StripeWake::All | StripeWake::AllAsleep if self.blocked && self.available() >= self.quarter() => {
+            StripeWake::All | StripeWake::AllSpinning
+                if self.blocked && self.available() >= self.quarter() =>
+            {
                 self.blocked = false;
                 self.counts.wakeups += (self.asleep - self.woken) as u64;
                 self.woken = self.asleep;
                 Wakes::All
             }
-            StripeWake::All | StripeWake::AllAsleep => Wakes::Some(0),
+            StripeWake::All | StripeWake::AllSpinning => Wakes::Some(0),
         }
     }
 }

@@ -100,7 +100,7 @@ fn crowd(plan: Plan, seed: u64, come_and_go: bool) {
 
 #[test]
 fn threads_that_share_stripes_keep_their_bytes() {
-    for (seed, wake) in [(1, StripeWake::One), (2, StripeWake::All), (5, StripeWake::AllAsleep)] {
+    for (seed, wake) in [(1, StripeWake::One), (2, StripeWake::All), (5, StripeWake::AllSpinning)] {
         for (level, members, chunk_bytes) in [(Level::Raid5, 4, 4096), (Level::Raid6, 6, 65536)] {
             crowd(
                 Plan { wake, cache_bytes: 64 << 10, ..Plan::new(level, members, chunk_bytes) },
