@@ -20,16 +20,12 @@ use undercroft_block::{Access, BlockDevice, Device, Error, MemoryDevice, Operati
 use undercroft_md::{Array, ArrayOptions, CreateOptions, Level};
 use undercroft_sync::{Mutex, order};
 
-use super::support::{LONG, check, create, fill, modest, pattern, read_all, small};
+use super::support::{LONG, check, create, fill, modest, number_from, pattern, read_all, small};
 
 const DATA: u64 = 64 << 10;
 /// As `small` makes them.
 const CHUNK: usize = 8192;
 const WRITES: u64 = 40;
-
-fn number_from(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 /// The order of events over all members: the member of each.
 type Order = Arc<Mutex<Vec<usize>>>;

@@ -8,4 +8,5 @@ mod conformance;
 mod crash;
 mod faults;
 mod manage;
+mod power;
 mod support;

@@ -16,6 +16,11 @@ pub(crate) const LONG: Duration = Duration::from_secs(120);
 /// Data begins here on the members of the arrays made here, so that members can be small.
 pub(crate) const DATA_OFFSET: u64 = 128 << 10;
 
+/// A number from the environment.
+pub(crate) fn number_from(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
 /// Blank devices.
 pub(crate) fn blank(count: usize, data_bytes: u64) -> Vec<Device> {
     let bytes = DATA_OFFSET + data_bytes;
