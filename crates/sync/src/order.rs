@@ -105,6 +105,17 @@ lock_order! {
 mod tests {
     use super::*;
 
+    /// `docs/ARCHITECTURE.md` shows the same page to readers.
+    #[test]
+    fn the_architecture_lists_the_same_classes_and_ranks() {
+        let table = include_str!("../../../docs/ARCHITECTURE.md").split_once("| rank | class |").unwrap().1;
+        let rows = table.lines().skip(2).take_while(|row| row.starts_with('|'));
+        let listed: Vec<String> =
+            rows.map(|row| row.split('|').take(3).collect::<Vec<_>>().join("|")).collect();
+        let declared = ALL.iter().map(|class| format!("| {} | `{}` ", class.rank().0, class.name()));
+        assert_eq!(listed, declared.collect::<Vec<_>>());
+    }
+
     #[test]
     fn the_page_lists_ranks_in_rising_order() {
         assert!(ALL.is_sorted_by(|a, b| a.rank() < b.rank()));
