@@ -432,10 +432,16 @@ the options of Linux's tmpfs (size, nr_blocks, nr_inodes, mode, uid, gid) and pd
 one lock.
 
 Options of every mount: ro, rw, allow_other, dev, suid, noexec, noatime (the default: reading \
-changes nothing) or relatime (reading a file brings its time of access forward after a change, or once a day), no_default_permissions, no_writeback_cache \
-(each write is a request of its own), direct_io (past the kernel's cache), no_io_uring (requests come over /dev/fuse, \
+changes nothing) or relatime (reading a file brings its time of access forward after a change, or once a day), fakeroot \
+(see below; no_default_permissions is the same), no_writeback_cache (each write is a request of its own), direct_io (past the kernel's cache), no_io_uring (requests come over /dev/fuse, \
 also where the kernel has been told to offer io_uring: echo 1 > /sys/module/fuse/parameters/enable_uring), threads=N, readdirplus=always|auto|never, \
 attr_timeout=SECONDS, entry_timeout=SECONDS, fsname=NAME.
+
+Owners, modes and access control lists are checked by the kernel as on a disk. With `-o fakeroot` they are not: in an image \
+of your own, which you may write to anyhow, you may do what root may: for building images without root, in a \
+container for example. What you make belongs to you, as with fuse2fs, until `chown` gives it to whom you like. Only you get in, for `allow_other` is \
+refused beside it. What the kernel keeps for root stays so: making device nodes, attributes beginning with \"trusted.\" or \
+\"security.\", flags (chattr) and access control lists of files that are not yours.
 
 A program that reads a damaged file is told no more than \"Structure needs cleaning\". What exactly is wrong stands in \
 the log: FILE, or else /var/log/undercroft.log for root and $XDG_STATE_HOME/undercroft/mount.log (usually \
@@ -448,6 +454,7 @@ Examples:
   undercroft mount -o rw disk.img /mnt
   undercroft mount --snapshot disk.img /mnt
   undercroft mount -o allow_other disk.img /mnt
+  undercroft mount -o rw,fakeroot disk.img ~/disk
   undercroft mount -o size=1G,mode=755 tmpfs: /mnt"
     )]
     Mount {

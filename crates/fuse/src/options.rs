@@ -31,8 +31,10 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Lets other users than the one who mounts in. For anyone but root, `/etc/fuse.conf` must agree.
     pub allow_other: bool,
-    /// The kernel checks permission bits and ACLs. Without it whoever gets in sees everything, which is for
-    /// looking into one's own image; it cannot be combined with [`allow_other`](Self::allow_other).
+    /// The kernel checks permission bits and ACLs. Without it (`fakeroot`, as fuse2fs calls it) whoever gets in may do
+    /// what root may, and what they make belongs to them until they give it away: for one's own image, whose bytes one
+    /// could change anyhow. So it cannot be combined with [`allow_other`](Self::allow_other). The kernel then also asks
+    /// less: to check, it needs a directory's mode, which it forgets with every change in there.
     pub default_permissions: bool,
     /// Device nodes work.
     pub dev: bool,
@@ -152,7 +154,7 @@ impl MountOptions {
             "rw" => self.read_only = false,
             "allow_other" => self.allow_other = true,
             "default_permissions" => self.default_permissions = true,
-            "no_default_permissions" => self.default_permissions = false,
+            "no_default_permissions" | "fakeroot" => self.default_permissions = false,
             "dev" => self.dev = true,
             "nodev" => self.dev = false,
             "suid" => self.suid = true,
@@ -209,7 +211,7 @@ impl MountOptions {
             return Err(OptionError::ReadWrite);
         }
         if self.allow_other && !self.default_permissions {
-            return Err(OptionError::Conflict("allow_other", "no_default_permissions"));
+            return Err(OptionError::Conflict("allow_other", "fakeroot, no_default_permissions"));
         }
         Ok(())
     }
@@ -278,9 +280,12 @@ mod tests {
         let check = |list| MountOptions::parse(list).unwrap().check(false);
         assert_eq!(check("allow_other"), Ok(()));
         assert_eq!(check("no_default_permissions"), Ok(()));
+        assert_eq!(check("fakeroot"), Ok(()));
         assert_eq!(check("rw"), Err(OptionError::ReadWrite));
         assert_eq!(MountOptions::parse("rw").unwrap().check(true), Ok(()));
-        let both = check("allow_other,no_default_permissions");
-        assert!(matches!(both, Err(OptionError::Conflict(..))), "{both:?}");
+        for both in ["allow_other,no_default_permissions", "fakeroot,allow_other"] {
+            let both = check(both);
+            assert!(matches!(both, Err(OptionError::Conflict(..))), "{both:?}");
+        }
     }
 }

@@ -235,3 +235,78 @@ fn an_ordinary_user_has_a_log_too() {
     assert_eq!(said.lines().count(), 1, "{said}");
     assert_eq!(fs::metadata(log.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
 }
+
+/// Who may write to an image could change its bytes anyhow, so with `fakeroot` they may do in it what root may; nobody else
+/// gets in. Without it the owners and modes in the image decide, for the same user and the same files.
+#[test]
+fn in_an_image_of_ones_own_one_may_do_what_root_may() {
+    const USER: u32 = 65534;
+    let image = small(&[("/etc/shadow", "secret"), ("/etc/passwd", "root"), ("/etc/motd", "welcome")]);
+    let dir = tempfile::tempdir().unwrap();
+    let point = dir.path().join("point");
+    fs::create_dir(&point).unwrap();
+    fs::copy(image.path(), dir.path().join("disk.img")).unwrap();
+    for name in ["point", "disk.img"] {
+        chown(dir.path().join(name), Some(USER), Some(USER)).unwrap();
+    }
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions("/dev/fuse", Permissions::from_mode(0o666)).unwrap();
+    let as_user = |program: &str, args: &[&str]| {
+        let mut command = Command::new(program);
+        let state = dir.path().join("state");
+        command.args(args).current_dir(dir.path()).env("XDG_STATE_HOME", state).env("LC_ALL", "C");
+        command.uid(USER).gid(USER);
+        command
+    };
+    let mounted = |options: &str, work: &dyn Fn()| {
+        run(&mut as_user(PROGRAM, &["mount", "-o", options, "disk.img", "point"])).succeeded();
+        work();
+        run(&mut as_user(PROGRAM, &["unmount", "point"])).succeeded();
+    };
+    let shell = |script: &str| {
+        let output = as_user("sh", &["-c", script]).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    mounted("rw", &|| {
+        let refused = |script| {
+            let (done, complaint) = shell(script);
+            assert!(!done && complaint.contains("ermi"), "{script}: {complaint}");
+        };
+        refused("echo more > point/etc/new");
+        refused("rm -f point/etc/motd");
+        refused("chown 0:0 point/etc");
+        refused("chmod 700 point/etc");
+        refused("echo more > point/etc/passwd");
+    });
+    mounted("rw,fakeroot", &|| {
+        let done = shell(
+            "set -e; umask 027; cd point/etc
+            echo mine > mine; echo given > given; chown 12:34 given; chmod 6711 given; mkdir -m 1777 open
+            rm motd; mv passwd open/; echo more >> shadow; chmod 0 shadow; cat shadow
+            touch -d 2001-02-03 .; ln -s mine link; chown -h 7:8 link; mkfifo pipe; rm open/passwd",
+        );
+        assert_eq!(done, (true, String::new()));
+        // Not even root.
+        assert_eq!(fs::metadata(&point).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+    });
+    let message =
+        run(&mut as_user(PROGRAM, &["mount", "-o", "rw,fakeroot,allow_other", "disk.img", "point"]))
+            .failed(2);
+    assert!(message.contains("\"allow_other\" and \"fakeroot"), "{message}");
+
+    let changed = dir.path().join("disk.img");
+    tool(&format!("e2fsck -fn {}", changed.display()), dir.path());
+    let names = tool(&format!("{PROGRAM} ls -l {} /etc", changed.display()), dir.path());
+    let line = |name: &str| {
+        let named = |line: &&str| {
+            line.split(" -> ").next().and_then(|line| line.split(' ').next_back()) == Some(name)
+        };
+        let line = names.lines().find(named).unwrap_or_else(|| panic!("{name} is not in {names}"));
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(line("mine").starts_with("-rw-r-----") && line("mine").contains("65534 65534"), "{names}");
+    assert!(line("given").starts_with("-rws--s--x") && line("given").contains("12 34"), "{names}");
+    assert!(line("shadow").starts_with("----------") && line("shadow").contains(" 0 0 "), "{names}");
+    assert!(line("link").contains(" 7 8 ") && line("pipe").contains("65534 65534"), "{names}");
+    assert!(!names.contains("motd") && line("open").starts_with("drwxrwxrwt"), "{names}");
+}
