@@ -10,10 +10,8 @@
 //!
 //! Called by the array for each write, by [`Shared`](crate::level::Shared) and by the array's own threads.
 
-use std::cell::Cell;
-
-use undercroft_sync::WaitQueue;
-use undercroft_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use undercroft_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use undercroft_sync::{WaitQueue, thread_number};
 
 /// Enough that the threads of a large machine rarely share one.
 const SHARDS: usize = 64;
@@ -65,7 +63,7 @@ impl Gate {
 
     /// Enters, after a wait if the gate is closed. A thread enters once at a time.
     pub(crate) fn enter(&self) -> Pass<'_> {
-        let shard = &self.shards[this_threads_shard()];
+        let shard = &self.shards[thread_number() % SHARDS];
         loop {
             // Sequentially consistent, as the closer's two steps: either it sees us inside or we see it closed.
             shard.0.fetch_add(ENTERED + 1, Ordering::SeqCst);
@@ -109,20 +107,6 @@ impl Drop for Quiet<'_> {
         self.gate.closed.store(false, Ordering::SeqCst);
         self.gate.opened.wake_all();
     }
-}
-
-/// The shard of the calling thread, the same each time.
-fn this_threads_shard() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    SHARD.with(|shard| {
-        if shard.get() == usize::MAX {
-            shard.set(NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS);
-        }
-        shard.get()
-    })
 }
 
 /// One at a time, served in the order they come.

@@ -3,6 +3,7 @@
 //! - [`Mutex`] and [`RwLock`]: parking_lot's locks, each created with a [`LockClass`] from [`order`]. The class
 //!   is one name for three things: the place in the lock order, which debug builds check on every acquisition;
 //!   the row in the lock report of [`stats`]; and the word used in documentation.
+//! - [`StripedRwLock`]: a readers-writer lock whose readers meet nobody, for what many threads read at once.
 //! - [`WaitQueue`]: sleep until a condition holds, woken all together or, as exclusive waiters, one by one.
 //! - [`NameLocks`]: locks on names within directories, so that work on different names goes in parallel.
 //!
@@ -32,6 +33,8 @@ pub mod order;
 mod primitives;
 mod rwlock;
 pub mod stats;
+mod striped_rwlock;
+mod thread_number;
 mod wait_queue;
 mod waiter;
 
@@ -41,4 +44,6 @@ pub use mutex::{Mutex, MutexGuard};
 pub use name_locks::{NameGuard, NameLocks, NamePairGuard};
 pub use primitives::{atomic, thread};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use striped_rwlock::{StripedReadGuard, StripedRwLock, StripedWriteGuard};
+pub use thread_number::thread_number;
 pub use wait_queue::WaitQueue;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use undercroft_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use undercroft_sync::{LockClass, Mutex, NameLocks, Rank, RwLock, WaitQueue, thread};
+use undercroft_sync::{LockClass, Mutex, NameLocks, Rank, RwLock, StripedRwLock, WaitQueue, thread};
 
 static CLASS: LockClass = LockClass::new("model", Rank(1));
 
@@ -466,5 +466,76 @@ fn the_locks_over_the_model_exclude_and_publish() {
         }
         other.join().unwrap();
         assert_eq!((*shared.0.lock(), *shared.1.read()), (2, (1, 1)));
+    });
+}
+
+/// Two numbers that only a writer makes differ, for a while.
+struct Pair {
+    lock: StripedRwLock,
+    one: AtomicUsize,
+    other: AtomicUsize,
+}
+
+impl Pair {
+    fn new() -> Arc<Self> {
+        let lock = StripedRwLock::new(&CLASS);
+        Arc::new(Self { lock, one: AtomicUsize::new(0), other: AtomicUsize::new(0) })
+    }
+
+    /// Relaxed: the lock has to order them.
+    fn change(&self) {
+        let _alone = self.lock.write();
+        self.one.store(self.one.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.other.store(self.other.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    fn check(&self) {
+        let _shared = self.lock.read();
+        let one = self.one.load(Ordering::Relaxed);
+        // Loom does not come upon a writer in between by itself.
+        thread::yield_now();
+        assert_eq!(one, self.other.load(Ordering::Relaxed));
+    }
+}
+
+#[test]
+fn a_writer_closes_the_stripes_and_is_alone() {
+    // Under a model every reader of the ordinary lock opens the stripes, so that the second check is in one.
+    loom::model(|| {
+        let pair = Pair::new();
+        let reader = thread::spawn({
+            let pair = Arc::clone(&pair);
+            move || {
+                pair.check();
+                pair.check();
+            }
+        });
+        pair.change();
+        reader.join().unwrap();
+        assert_eq!(pair.other.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn writers_and_readers_of_stripes_take_turns() {
+    three_threads(|| {
+        let pair = Pair::new();
+        pair.check();
+        let others = [0, 1].map(|number| {
+            let pair = Arc::clone(&pair);
+            thread::spawn(move || {
+                if number == 0 {
+                    pair.check();
+                } else {
+                    pair.change();
+                }
+            })
+        });
+        pair.change();
+        for other in others {
+            other.join().unwrap();
+        }
+        pair.check();
+        assert_eq!(pair.one.load(Ordering::Relaxed), 2);
     });
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
 use undercroft_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use undercroft_sync::{LockClass, Mutex, NameLocks, Rank, RwLock, WaitQueue, thread};
+use undercroft_sync::{LockClass, Mutex, NameLocks, Rank, RwLock, StripedRwLock, WaitQueue, thread};
 
 static OUTER: LockClass = LockClass::new("outer", Rank(1));
 static INNER: LockClass = LockClass::new("inner", Rank(2));
@@ -255,5 +255,27 @@ fn nested_locks_keep_their_promises_over_the_model() {
             *count += 1;
         });
         assert_eq!((*seen.0.lock(), *seen.1.read()), (4, (2, 2)));
+    });
+}
+
+#[test]
+fn readers_in_stripes_and_writers_are_never_inside_together() {
+    explore(|| {
+        let shared = Arc::new((StripedRwLock::new(&OUTER), AtomicUsize::new(0), AtomicUsize::new(0)));
+        let seen = Arc::clone(&shared);
+        in_threads(4, move |number| {
+            for _ in 0..2 {
+                if number == 0 {
+                    let _alone = shared.0.write();
+                    shared.1.fetch_add(1, Ordering::Relaxed);
+                    thread::yield_now();
+                    shared.2.fetch_add(1, Ordering::Relaxed);
+                } else {
+                    let _shared = shared.0.read();
+                    assert_eq!(shared.1.load(Ordering::Relaxed), shared.2.load(Ordering::Relaxed));
+                }
+            }
+        });
+        assert_eq!(seen.2.load(Ordering::Relaxed), 2);
     });
 }

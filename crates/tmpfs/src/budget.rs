@@ -6,7 +6,9 @@
 //!
 //! Invariant: pot, stripes and what was handed out add up to the limit. What is unlimited is not counted. No locks.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use undercroft_sync::thread_number;
 
 /// Groups of threads; more than the processors of most machines.
 pub(crate) const STRIPES: usize = 16;
@@ -112,14 +114,9 @@ impl Stripe {
     }
 }
 
-/// The calling thread's group: threads are dealt out one after the other.
+/// The calling thread's group.
 pub(crate) fn thread_group() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static GROUP: usize = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES;
-    }
-    // While the thread's locals are being destroyed any group will do.
-    GROUP.try_with(|group| *group).unwrap_or(0)
+    thread_number() % STRIPES
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use undercroft_sync::{RwLock, order};
+use undercroft_sync::{StripedRwLock, order};
 
 use crate::acl::AclCell;
 use crate::cached_inode::CachedInode;
@@ -32,7 +32,7 @@ pub struct Node<I: ?Sized = dyn Inode> {
     no_capabilities: AtomicBool,
     acl: AclCell,
     /// Held alone by whoever changes the size or the attributes; shared by writers within the size.
-    state: RwLock<()>,
+    state: StripedRwLock,
     /// Only directories have one.
     directory: Option<Box<Directory>>,
     inode: I,
@@ -94,7 +94,7 @@ impl<I: Inode> Node<I> {
             referenced: AtomicBool::new(false),
             no_capabilities: AtomicBool::new(false),
             acl: AclCell::new(),
-            state: RwLock::new(&order::INODE, ()),
+            state: StripedRwLock::new(&order::INODE),
             directory,
             inode,
         }
@@ -239,7 +239,7 @@ impl Node {
     }
 
     /// The lock of the inode's state; class `inode`.
-    pub(crate) fn state(&self) -> &RwLock<()> {
+    pub(crate) fn state(&self) -> &StripedRwLock {
         &self.state
     }
 

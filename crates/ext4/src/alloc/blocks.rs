@@ -8,10 +8,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use undercroft_sync::atomic::Ordering;
+use undercroft_sync::thread_number;
 use undercroft_vfs::{Error, FileType, Result};
 
 use super::bits::FreeMap;
-use super::counters::thread_slot;
 use super::group::{BlocksGuard, Freed, GroupCell, SLOTS};
 use super::{Allocator, Purpose, Reservation};
 use crate::error::corrupt_block;
@@ -228,7 +228,7 @@ impl Allocator {
             }
         }
         let cell = &self.cells[group as usize];
-        let slot = thread_slot() % SLOTS;
+        let slot = thread_number() % SLOTS;
         let cursor = cell.cursors[slot].load(Ordering::Relaxed);
         let part = cell.len / SLOTS as u32 * slot as u32;
         FsBlock(cell.start.0 + u64::from(if cursor == 0 { part } else { cursor % cell.len }))
@@ -294,7 +294,7 @@ impl Allocator {
         (want, least, min): (u32, u32, u32),
     ) -> Option<Range<u32>> {
         let map = blocks.map();
-        let from = goal.unwrap_or_else(|| cell.cursors[thread_slot() % SLOTS].load(Ordering::Relaxed));
+        let from = goal.unwrap_or_else(|| cell.cursors[thread_number() % SLOTS].load(Ordering::Relaxed));
         if goal.is_some() && map.is_free(from) {
             let run = map.run_from(from, want);
             if run >= want.min(GOOD_RUN).max(min) {
@@ -326,7 +326,7 @@ impl Allocator {
 
     pub(super) fn take_from_map(&self, cell: &GroupCell, blocks: &mut BlocksGuard<'_>, range: Range<u32>) {
         let count = range.end - range.start;
-        cell.cursors[thread_slot() % SLOTS].store(range.end, Ordering::Relaxed);
+        cell.cursors[thread_number() % SLOTS].store(range.end, Ordering::Relaxed);
         blocks.map().take(range);
         let free = cell.free.load(Ordering::Relaxed) - count;
         cell.free.store(free, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 //! hands it on. The total that everybody reads is therefore seldom written, and behind by a known amount at most.
 
 use undercroft_sync::atomic::{AtomicI64, Ordering};
+use undercroft_sync::thread_number;
 
 /// More than this a shard hands on.
 const BATCH: i64 = 512;
@@ -28,7 +29,7 @@ impl Counter {
 
     /// Adds `change` on behalf of the calling thread.
     pub(super) fn add(&self, change: i64) {
-        let shard = &self.shards[thread_slot() % SHARDS].0;
+        let shard = &self.shards[thread_number() % SHARDS].0;
         let gathered = shard.fetch_add(change, Ordering::Relaxed) + change;
         if gathered.abs() >= BATCH {
             self.total.0.fetch_add(shard.swap(0, Ordering::Relaxed), Ordering::Relaxed);
@@ -50,17 +51,6 @@ impl Counter {
     pub(super) fn is_at_least(&self, least: u64) -> bool {
         self.about() >= least.saturating_add(SHARDS as u64 * BATCH as u64) || self.sum() >= least
     }
-}
-
-/// The calling thread's number: threads are dealt out one after the other.
-pub(crate) fn thread_slot() -> usize {
-    use std::sync::atomic::AtomicUsize;
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static SLOT: usize = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    }
-    // While the thread's locals are being destroyed any slot will do.
-    SLOT.try_with(|slot| *slot).unwrap_or(0)
 }
 
 #[cfg(test)]

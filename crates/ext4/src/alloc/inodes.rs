@@ -10,10 +10,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
 use undercroft_sync::atomic::Ordering;
+use undercroft_sync::thread_number;
 use undercroft_vfs::{Error, FileType, Result};
 
 use super::Allocator;
-use super::counters::thread_slot;
 use super::group::{GroupCell, InodesGuard};
 use crate::error::corrupt;
 use crate::inode::{self, Location, ROOT_INODE};
@@ -140,7 +140,7 @@ impl Allocator {
     /// Takes an inode of a group; `None` when it has none left.
     fn take_inode(&self, handle: &Handle<'_>, cell: &GroupCell, kind: FileType) -> Result<Option<u32>> {
         let mut inodes = cell.lock_inodes(handle.volume())?;
-        let Some(bit) = inodes.map().choose(thread_slot()) else { return Ok(None) };
+        let Some(bit) = inodes.map().choose(thread_number()) else { return Ok(None) };
         self.take_bit(handle, cell, &mut inodes, bit, kind)?;
         Ok(Some(cell.number.0 * self.inodes_per_group + bit + 1))
     }

@@ -35,7 +35,6 @@ use crate::transaction::{Handle, Seal};
 use crate::volume::Volume;
 use crate::writer::WriteOptions;
 use counters::Counter;
-pub(crate) use counters::thread_slot;
 use group::GroupCell;
 
 use orders::{BLOCK_ORDERS, Orders};

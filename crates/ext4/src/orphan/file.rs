@@ -4,10 +4,10 @@
 //! bit and writes its slot under its handle; to leave, it clears the slot and then the bit.
 
 use undercroft_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use undercroft_sync::thread_number;
 use undercroft_vfs::Result;
 
 use super::read::{TAIL_BYTES, blocks_of, judge_block};
-use crate::alloc::thread_slot;
 use crate::features::RoCompat;
 use crate::inode::Inode;
 use crate::numbers::FsBlock;
@@ -61,7 +61,7 @@ impl OrphanFile {
             self.announced.store(true, Ordering::Release);
         }
         let count = self.blocks.len();
-        let start = thread_slot();
+        let start = thread_number();
         for index in (0..count).map(|step| (start + step) % count) {
             if let Some(slot) = self.blocks[index].claim() {
                 self.write(handle, index, slot, number);

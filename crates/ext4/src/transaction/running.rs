@@ -12,7 +12,7 @@
 use std::sync::OnceLock;
 
 use undercroft_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use undercroft_sync::{Mutex, WaitQueue, order};
+use undercroft_sync::{Mutex, WaitQueue, order, thread_number};
 use undercroft_vfs::{Error, Result};
 
 use super::failure::Ended;
@@ -425,13 +425,8 @@ impl Changes {
 }
 
 impl Place {
-    /// The calling thread's: threads are dealt out one after the other.
+    /// The calling thread's.
     fn here() -> Self {
-        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        thread_local! {
-            static PLACE: usize = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % PLACES;
-        }
-        // While the thread's locals are being destroyed any place will do.
-        Self(PLACE.try_with(|place| *place).unwrap_or(0))
+        Self(thread_number() % PLACES)
     }
 }

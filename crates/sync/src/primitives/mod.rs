@@ -9,7 +9,8 @@
 //! - `Deadline`: until when a thread may sleep. Under a model a deadline passes at the first sleep, so a
 //!   time-out races with everything else.
 //! - `spin_until`: a short wait before a sleep; none under a model.
-//! - `thread_local!`.
+//! - `has_readers`: a glance at a readers-writer lock; under a model it always has some.
+//! - `thread_number`, and `thread_local!`.
 
 #[cfg(any(loom, shuttle))]
 mod model;

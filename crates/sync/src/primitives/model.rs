@@ -1,5 +1,6 @@
 //! Model primitives: the shapes of `real` over loom or shuttle.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -139,6 +140,19 @@ impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
 /// No spinning: the checker explores what a longer or shorter wait would have met.
 pub(crate) fn spin_until(done: impl Fn() -> bool) -> bool {
     done()
+}
+
+/// See [`crate::thread_number`]: the same in each run of a model.
+pub(crate) fn thread_number() -> usize {
+    // The id itself is another one in each run under loom; what is printed of it is not.
+    let mut hasher = DefaultHasher::new();
+    format!("{:?}", thread::current().id()).hash(&mut hasher);
+    hasher.finish() as usize
+}
+
+/// The checkers' locks do not tell; a model is about what happens if there are some.
+pub(crate) fn has_readers(_lock: &RwLock<()>) -> bool {
+    true
 }
 
 /// Until when a thread may sleep: for ever, or not at all.

@@ -45,6 +45,23 @@ pub(crate) fn spin_until(done: impl Fn() -> bool) -> bool {
     done()
 }
 
+/// See [`crate::thread_number`].
+#[inline]
+pub(crate) fn thread_number() -> usize {
+    static NEXT: atomic::AtomicUsize = atomic::AtomicUsize::new(0);
+    std::thread_local! {
+        static NUMBER: usize = NEXT.fetch_add(1, atomic::Ordering::Relaxed);
+    }
+    // While the thread's locals are being destroyed any number will do.
+    NUMBER.try_with(|number| *number).unwrap_or(0)
+}
+
+/// Whether the lock is held by readers, as far as a glance can tell.
+#[inline]
+pub(crate) fn has_readers(lock: &RwLock<()>) -> bool {
+    lock.is_locked() && !lock.is_locked_exclusive()
+}
+
 /// Until when a thread may sleep.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline(Option<Instant>);

@@ -1,0 +1,10 @@
+//! The number of the calling thread, for whoever keeps something apart for each thread or for few.
+
+use crate::primitives;
+
+/// A number that the calling thread keeps: threads are dealt out one after the other, from 0, so that the few that
+/// work together fall on different remainders. Numbers are not given out again.
+#[must_use]
+pub fn thread_number() -> usize {
+    primitives::thread_number()
+}
