@@ -407,7 +407,15 @@ impl GroupCell {
     /// # Errors
     /// Corruption of the bitmap, now or before; I/O failure.
     pub(super) fn lock_inodes(&self, volume: &Volume) -> Result<InodesGuard<'_>> {
-        let mut inodes = self.inodes.lock();
+        self.with_map(volume, self.inodes.lock())
+    }
+
+    /// The same, unless somebody else has them.
+    pub(super) fn try_lock_inodes(&self, volume: &Volume) -> Option<Result<InodesGuard<'_>>> {
+        self.inodes.try_lock().map(|inodes| self.with_map(volume, inodes))
+    }
+
+    fn with_map<'a>(&self, volume: &Volume, mut inodes: MutexGuard<'a, Inodes>) -> Result<InodesGuard<'a>> {
         if inodes.corrupt {
             let detail = format!("group {} has a wrong bitmap or count of inodes; run e2fsck", self.number);
             return Err(corrupt_block("inode bitmap", self.inode_bitmap, detail));

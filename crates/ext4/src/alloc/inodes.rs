@@ -2,7 +2,9 @@
 //!
 //! Directories at the top are spread over the filesystem, so that what is used together has room to stay together;
 //! others stay with their parent unless its part of the disk is fuller than most or crowded with directories. Files go
-//! into the group of their directory, or its flex group.
+//! into the group of their directory, or its flex group: a thread that finds another at its directory's group goes to the
+//! next one of the flex group and stays there, so that threads that make files in one directory do not take a bitmap's
+//! cache lines from each other. The tables of a flex group lie together, so the files still do.
 //!
 //! A number that is freed can be given out again at once: its slot in the table is in the same transaction.
 
@@ -48,7 +50,15 @@ impl Allocator {
     pub(crate) fn new_inode(&self, handle: &Handle<'_>, parent: u32, kind: FileType) -> Result<NewNumber> {
         let per_group = handle.volume().superblock().geometry().inodes_per_group();
         let home = (parent.max(1) - 1) / per_group % self.cells.len() as u32;
-        let first = if kind == FileType::Directory { self.group_for_directory(parent, home) } else { home };
+        let first = if kind == FileType::Directory {
+            self.group_for_directory(parent, home)
+        } else {
+            if let Some(number) = self.take_undisturbed(handle, home, kind)? {
+                let location = inode::locate(handle.volume(), number)?;
+                return Ok(NewNumber { number, location });
+            }
+            home
+        };
         let mut damage = None;
         for group in self.groups_near(first) {
             let cell = &self.cells[group as usize];
@@ -139,7 +149,41 @@ impl Allocator {
 
     /// Takes an inode of a group; `None` when it has none left.
     fn take_inode(&self, handle: &Handle<'_>, cell: &GroupCell, kind: FileType) -> Result<Option<u32>> {
-        let mut inodes = cell.lock_inodes(handle.volume())?;
+        let inodes = cell.lock_inodes(handle.volume())?;
+        self.take_any(handle, cell, inodes, kind)
+    }
+
+    /// Takes an inode of a group at whose inodes nobody is: of the one where the calling thread went last if that is in
+    /// the flex group of `home`, of `home` itself, or of another of its flex group. `None` when none of them can be had
+    /// without waiting, or all are damaged or full.
+    fn take_undisturbed(&self, handle: &Handle<'_>, home: u32, kind: FileType) -> Result<Option<u32>> {
+        let flex = self.flex_group_of(home);
+        let first = self.moved.first(&flex, home);
+        for group in (first..flex.end).chain(flex.start..first) {
+            let cell = &self.cells[group as usize];
+            if cell.free_inodes.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            // What is damaged is told by who waits.
+            let Some(Ok(inodes)) = cell.try_lock_inodes(handle.volume()) else { continue };
+            let taken = self.take_any(handle, cell, inodes, kind)?;
+            if taken.is_some() {
+                if group != first {
+                    self.moved.to(group);
+                }
+                return Ok(taken);
+            }
+        }
+        Ok(None)
+    }
+
+    fn take_any(
+        &self,
+        handle: &Handle<'_>,
+        cell: &GroupCell,
+        mut inodes: InodesGuard<'_>,
+        kind: FileType,
+    ) -> Result<Option<u32>> {
         let Some(bit) = inodes.map().choose(thread_number()) else { return Ok(None) };
         self.take_bit(handle, cell, &mut inodes, bit, kind)?;
         Ok(Some(cell.number.0 * self.inodes_per_group + bit + 1))

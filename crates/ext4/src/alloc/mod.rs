@@ -15,6 +15,7 @@ mod counters;
 mod group;
 mod inode_map;
 mod inodes;
+mod moved;
 mod orders;
 mod trim;
 mod zone;
@@ -36,7 +37,7 @@ use crate::volume::Volume;
 use crate::writer::WriteOptions;
 use counters::Counter;
 use group::GroupCell;
-
+use moved::Moved;
 use orders::{BLOCK_ORDERS, Orders};
 use zone::Zone;
 
@@ -72,6 +73,8 @@ pub(crate) struct Allocator {
     /// Which groups may have long runs, and which free inodes.
     orders: Orders,
     groups_with_inodes: Orders,
+    /// Where threads make files.
+    moved: Moved,
     /// Groups whose descriptor has changed in the running transaction: a bit each.
     dirty: Box<[AtomicU64]>,
     /// What the descriptors on disk add up to.
@@ -172,6 +175,7 @@ impl Allocator {
             free_inodes: Counter::new(free_inodes),
             orders,
             groups_with_inodes: with_inodes,
+            moved: Moved::new(),
             dirty: (0..geometry.groups().div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             blocks_on_disk: AtomicI64::new(
                 descriptors.iter().map(|d| i64::from(d.descriptor.free_clusters)).sum(),

@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use undercroft_sync::{RwLock, order};
+use undercroft_sync::{StripedRwLock, order};
 use undercroft_vfs::{DirEntry, DirOffset, Result};
 
 use super::{by_hash, lookup, read_dir};
@@ -14,12 +14,12 @@ use crate::live::Live;
 /// What guards a directory's blocks.
 #[derive(Debug)]
 pub(crate) struct DirectoryLocks {
-    pub(super) index: RwLock<()>,
+    pub(super) index: StripedRwLock,
 }
 
 impl DirectoryLocks {
     pub(crate) fn new() -> Self {
-        Self { index: RwLock::new(&order::DIRECTORY_INDEX, ()) }
+        Self { index: StripedRwLock::new(&order::DIRECTORY_INDEX) }
     }
 }
 
