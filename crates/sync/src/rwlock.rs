@@ -140,6 +140,13 @@ impl<T: ?Sized> RwLock<T> {
         Some(RwLockWriteGuard { inner, hold, _held: held })
     }
 
+    /// Whether anybody has the lock, as far as a glance can tell.
+    #[inline]
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.inner.is_locked()
+    }
+
     /// The value, without locking: nobody else has the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()

@@ -110,8 +110,9 @@ impl<'a> Changing<'a> {
 
     fn lock_home(&self, at: FileBlock, home: FsBlock) -> Result<LockedBlock<'a>> {
         let volume = self.directory.volume;
-        let lock = volume.writer()?.directory_leaves.lock(home);
+        // Found first: others wait while the lock is held.
         let block = volume.block(home)?;
+        let lock = volume.writer()?.directory_leaves.lock(home);
         let judged = Block::judge(&self.directory, at, home, block.buffer())?;
         let end = judged.region(&self.directory).bytes.len();
         Ok(LockedBlock { changing: *self, block, judged, end, _lock: lock })

@@ -49,10 +49,28 @@ pub(crate) fn possible_flags(kind: FileType, flags: InodeFlags) -> InodeFlags {
     }
 }
 
+/// What a new inode may have from the directory for whose sake it is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inheritance {
+    pub(crate) flags: InodeFlags,
+    pub(crate) project: u32,
+}
+
 impl Inode {
-    /// A new inode in memory, made at this moment: no content, no attributes. `parent` is the directory for whose sake
-    /// it is made; not an encrypted one, in which nothing is made without the key.
-    pub(crate) fn fresh(volume: &Volume, parent: &Self, number: u32, new: &NewInode<'_>, links: u16) -> Self {
+    /// What the directory hands on.
+    pub(crate) fn inheritance(&self) -> Inheritance {
+        Inheritance { flags: self.flags, project: self.project }
+    }
+
+    /// A new inode in memory, made at this moment: no content, no attributes. `parent` is of the directory for whose
+    /// sake it is made; not an encrypted one, in which nothing is made without the key.
+    pub(crate) fn fresh(
+        volume: &Volume,
+        parent: Inheritance,
+        number: u32,
+        new: &NewInode<'_>,
+        links: u16,
+    ) -> Self {
         let kind = new.kind.file_type();
         let mut flags = possible_flags(kind, parent.flags & INHERITED);
         let mut i_block = [0; 60];

@@ -25,7 +25,7 @@ use crate::group::GroupDescriptor;
 use crate::journal::Incarnation;
 use crate::numbers::{FsBlock, Group};
 use crate::volume::Volume;
-pub(crate) use fresh::possible_flags;
+pub(crate) use fresh::{Inheritance, possible_flags};
 pub(crate) use raw::RawInode;
 use raw::{BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, GENERATION, RawInodeExtra};
 pub(crate) use store::{add_uses, mark_deleted, set_deletion_time};

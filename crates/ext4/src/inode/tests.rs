@@ -79,7 +79,7 @@ fn what_is_written_is_read() {
             gid: 0xfedc_ba98,
             xattrs: &[],
         };
-        let mut inode = Inode::fresh(volume, &root, number, &new, 65_000);
+        let mut inode = Inode::fresh(volume, root.inheritance(), number, &new, 65_000);
         inode.size_bytes = 0x7fff_1234_5678;
         inode.version = if wide { u64::MAX } else { u64::from(u32::MAX) };
         inode.created = wide.then_some(Timestamp { seconds: -1, nanoseconds: 999_999_999 });
@@ -125,7 +125,7 @@ fn a_new_inode_has_nothing_of_what_was_there() {
     let device = DeviceNumber { major: 259, minor: 0x12345 };
     for kind in [NewKind::Regular, NewKind::Fifo, NewKind::BlockDevice(device)] {
         let new = NewInode { kind, permissions: 0o644, uid: 1, gid: 2, xattrs: &[] };
-        let inode = Inode::fresh(volume, &root, number, &new, 1);
+        let inode = Inode::fresh(volume, root.inheritance(), number, &new, 1);
         inode.store_new(&handle, location).unwrap();
         let read = Inode::read_located(volume, number, location).unwrap();
         assert_eq!(format!("{read:?}"), format!("{inode:?}"));

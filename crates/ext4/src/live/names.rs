@@ -239,9 +239,8 @@ fn make(handle: &Handle<'_>, parent: &Live, new: &NewInode<'_>, links: u16) -> R
     let writer = volume.writer()?;
     let kind = new.kind.file_type();
     let number = writer.allocator.new_inode(handle, parent.number, kind)?;
-    let inherited = parent.fields.read().clone();
     let links = if kind == FileType::Directory { 2 } else { links };
-    let inode = Inode::fresh(volume, &inherited, number.number, new, links);
+    let inode = Inode::fresh(volume, parent.shown.inheritance(), number.number, new, links);
     let made = Live::shared(Arc::clone(volume), inode, number.location);
     if let Err(error) = fill(handle, &made, parent, new) {
         // What its place held before is not to be taken for a part of it.
@@ -306,15 +305,20 @@ fn lose_name(handle: &Handle<'_>, victim: &Live, now: Timestamp) -> Result<()> {
 /// Of many changes within one step of the coarse clock the first is stored: those after it would store the same. Whoever
 /// has looked at the times since then has made the clock precise.
 fn touch_directory(handle: &Handle<'_>, dir: &Live, now: Timestamp, gained: i32) -> Result<()> {
-    if gained == 0 {
+    if gained == 0 && !dir.late.is_set() {
+        if dir.content.has_time(now) {
+            return Ok(());
+        }
         let fields = dir.fields.read();
-        let now = fields.nearest_time(now);
-        if fields.modified == now && fields.changed == now && !dir.late.is_set() {
+        let nearest = fields.nearest_time(now);
+        if fields.modified == nearest && fields.changed == nearest {
+            dir.content.note_time(now);
             return Ok(());
         }
     }
     dir.change_fields(handle, |fields| {
         fields.note_modification(now);
+        dir.content.note_time(now);
         match gained {
             1.. => count_directory(&dir.volume, fields),
             // One that counts no longer goes on not counting.

@@ -288,7 +288,7 @@ fn links_have_their_targets_where_linux_looks_for_them() {
                 volume.writer().unwrap().allocator.new_inode(&handle, ROOT_INODE, FileType::Symlink).unwrap();
             let new =
                 NewInode { kind: NewKind::Symlink(&target), permissions: 0o777, uid: 0, gid: 0, xattrs: &[] };
-            let mut link = Inode::fresh(volume, &root.fields.read(), place.number, &new, 1);
+            let mut link = Inode::fresh(volume, root.fields.read().inheritance(), place.number, &new, 1);
             if len == most {
                 let longer = vec![b't'; len + 1];
                 assert!(matches!(symlink::fill(&handle, &mut link, &longer), Err(Error::NameTooLong)));

@@ -82,7 +82,7 @@ impl<'a> Planned<'a> {
             gid: owner.gid,
             xattrs: &[],
         };
-        let mut inode = Inode::fresh(volume, owner, number, &new, 1);
+        let mut inode = Inode::fresh(volume, owner.inheritance(), number, &new, 1);
         inode.flags = inode.flags & InodeFlags::EXTENTS | InodeFlags::EA_INODE;
         inode.accessed = Timestamp { seconds: i64::from(self.hash as i32), nanoseconds: 0 };
         inode.set_uses(1);

@@ -30,7 +30,7 @@ mod write;
 
 use undercroft_sync::atomic::{AtomicU64, Ordering};
 use undercroft_sync::{Mutex, order};
-use undercroft_vfs::{Error, Extent, FileType, InodeFlags, Mapping, Result};
+use undercroft_vfs::{Error, Extent, FileType, InodeFlags, Mapping, Result, Timestamp};
 
 use self::known::Known;
 use self::window::Window;
@@ -55,7 +55,8 @@ pub(crate) struct ContentState {
     size: AtomicU64,
     known: Known,
     window: Mutex<Window>,
-    /// The time of the last write that the fields have, in nanoseconds; 0 if they may have another.
+    /// The time of the last write, or of the last change of a directory's names, that the fields have, in nanoseconds; 0
+    /// if they may have another. Written by who holds the fields.
     written_at: AtomicU64,
     /// The transaction that changed the content last; 0 if it was before the inode was read.
     changed_in: AtomicU64,
@@ -70,6 +71,17 @@ impl ContentState {
             written_at: AtomicU64::new(0),
             changed_in: AtomicU64::new(0),
         }
+    }
+
+    /// The fields have this time, of a change of content.
+    pub(super) fn note_time(&self, now: Timestamp) {
+        self.written_at.store(nanoseconds(now), Ordering::Relaxed);
+    }
+
+    /// Whether the fields are known to have this time already.
+    pub(super) fn has_time(&self, now: Timestamp) -> bool {
+        let now = nanoseconds(now);
+        now != 0 && self.written_at.load(Ordering::Relaxed) == now
     }
 
     /// The fields' times were set by something else than a write.
@@ -153,7 +165,7 @@ fn in_bytes(run: &Run, bits: u32) -> Extent {
 fn store(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Option<u64>) -> Result<()> {
     let now = live.now();
     inode.note_modification(now);
-    live.content.written_at.store(nanoseconds(now), Ordering::Relaxed);
+    live.content.note_time(now);
     store_unchanged(live, handle, inode, size)
 }
 
@@ -178,7 +190,7 @@ fn store_unchanged(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Op
 }
 
 /// A time as the vfs's coarse clock counts it; 0 for what it does not reach.
-fn nanoseconds(time: undercroft_vfs::Timestamp) -> u64 {
+fn nanoseconds(time: Timestamp) -> u64 {
     u64::try_from(time.seconds)
         .ok()
         .and_then(|seconds| seconds.checked_mul(1_000_000_000))

@@ -5,7 +5,7 @@ use std::sync::Weak;
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, Extent, Mapping, Result, clock::Coarse};
 
-use super::{Live, block_bits, check_kind, in_bytes, inline, lookup, nanoseconds, size, store};
+use super::{Live, block_bits, check_kind, in_bytes, inline, lookup, size, store};
 use crate::inode::Inode;
 use crate::map::{self, Progress, RunState};
 use crate::numbers::{FileBlock, FsBlock};
@@ -144,7 +144,7 @@ fn touch(live: &Live) -> Result<()> {
     let mut fields = live.fields.write();
     let now = live.now();
     fields.note_modification(now);
-    live.content.written_at.store(nanoseconds(now), Ordering::Relaxed);
+    live.content.note_time(now);
     drop(fields);
     live.times_are_late();
     Ok(())

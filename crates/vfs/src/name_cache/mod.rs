@@ -1,25 +1,28 @@
 //! The name cache: each directory's node keeps the names that were looked up in it.
 //!
-//! A lookup that hits takes the directory's own lock for reading and nothing else; no global lock or table is
-//! touched, and the node comes straight from the entry. An entry holds its node weakly: the inode cache decides
-//! how long a node lives, and an entry whose node is gone still knows the number. Names that do not exist are
-//! kept as well.
+//! A lookup that hits takes the lock of one of the directory's own tables for reading and nothing else; no global
+//! lock or table is touched, and the node comes straight from the entry. An entry holds its node weakly: the inode
+//! cache decides how long a node lives, and an entry whose node is gone still knows the number. Names that do not
+//! exist are kept as well.
 //!
-//! The bytes of all entries are counted in one relaxed counter. Above the bound, a clock over the directories
-//! that hold names drops the names of those that were not used since it last passed, a directory at a time.
+//! The bytes of all entries are counted in one relaxed counter, and a little more than them (see `tables`). Above the
+//! bound, a clock over the directories that hold names drops the names of those that were not used since it last
+//! passed, a directory at a time.
 //!
-//! Locks: the clock (`name_clock`), then one directory's table (`name_cache`). Neither is held over filesystem
+//! Locks: the clock (`name_clock`), then one of a directory's tables (`name_cache`). Neither is held over filesystem
 //! I/O. Whoever changes a name holds its lock and changes the entry with it; whoever reads a name from the disk to
 //! remember it shares that lock, so an entry is never older than the directory.
 
+mod tables;
+
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::vec_deque::VecDeque;
-use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use undercroft_sync::{Mutex, RwLock, order};
+use undercroft_sync::{Mutex, order};
 
+use self::tables::Tables;
 use crate::cached_inode::CachedInode;
 use crate::{Ino, Node};
 
@@ -32,20 +35,14 @@ pub(crate) struct NameCache {
 
 /// The known names of one directory.
 pub(crate) struct Children {
-    table: RwLock<Table>,
+    tables: Tables,
+    /// The clock knows the directory.
+    in_clock: AtomicBool,
     /// Used since the clock last passed.
     referenced: AtomicBool,
     /// The directory itself.
     dir: Weak<Node>,
     cache: Arc<NameCache>,
-}
-
-#[derive(Default)]
-struct Table {
-    names: HashMap<Box<[u8]>, Child>,
-    bytes: usize,
-    /// The clock knows the directory.
-    in_clock: bool,
 }
 
 enum Child {
@@ -66,6 +63,10 @@ pub(crate) enum Known {
 /// What an entry costs beside its name: the table's slot and, in the worst case, the memory of a dead node
 /// that its weak handle holds.
 const ENTRY_BYTES: usize = size_of::<(Box<[u8]>, Child)>() + 32 + size_of::<Node<CachedInode>>();
+
+fn entry_bytes(name: &[u8]) -> usize {
+    name.len() + ENTRY_BYTES
+}
 
 impl NameCache {
     pub(crate) fn new(bound_bytes: usize) -> Arc<Self> {
@@ -102,7 +103,8 @@ impl NameCache {
 impl Children {
     pub(crate) fn new(dir: Weak<Node>, cache: Arc<NameCache>) -> Self {
         Self {
-            table: RwLock::new(&order::NAME_CACHE, Table::default()),
+            tables: Tables::new(),
+            in_clock: AtomicBool::new(false),
             referenced: AtomicBool::new(false),
             dir,
             cache,
@@ -111,12 +113,12 @@ impl Children {
 
     /// Whether `name` is known to stand for something.
     pub(crate) fn has(&self, name: &[u8]) -> bool {
-        matches!(self.table.read().names.get(name), Some(Child::Present { .. }))
+        matches!(self.tables.read(name).names.get(name), Some(Child::Present { .. }))
     }
 
     /// What is known of `name`.
     pub(crate) fn get(&self, name: &[u8]) -> Option<Known> {
-        let known = match self.table.read().names.get(name)? {
+        let known = match self.tables.read(name).names.get(name)? {
             Child::Present { ino, node } => node.upgrade().map_or(Known::Ino(*ino), Known::Node),
             Child::Absent => Known::Absent,
         };
@@ -146,19 +148,17 @@ impl Children {
 
     /// Forgets what is known of `name`: it is about to change.
     pub(crate) fn remove(&self, name: &[u8]) {
-        let mut table = self.table.write();
+        let mut table = self.tables.write(name);
         let removed = table.names.remove_entry(name);
         if removed.is_some() {
-            let bytes = name.len() + ENTRY_BYTES;
-            table.bytes -= bytes;
-            self.cache.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            table.subtract(entry_bytes(name), &self.cache.bytes);
         }
         drop(table);
         drop(removed);
     }
 
     fn put(&self, name: &[u8], child: Child) {
-        let mut table = self.table.write();
+        let mut table = self.tables.write(name);
         let replaced = match table.names.entry(name.into()) {
             Entry::Occupied(mut entry) => Some(entry.insert(child)),
             Entry::Vacant(entry) => {
@@ -166,37 +166,35 @@ impl Children {
                 None
             }
         };
-        let added = if replaced.is_none() { name.len() + ENTRY_BYTES } else { 0 };
-        table.bytes += added;
-        // Under the table's lock, as in `take_all`: what is taken out was counted before, so the sum never falls
-        // below zero.
-        let total = self.cache.bytes.fetch_add(added, Ordering::Relaxed) + added;
-        let first = !mem::replace(&mut table.in_clock, true);
+        // Under the table's lock, as where all are taken out: what is taken out was counted before, so the sum never
+        // falls below zero.
+        let total = if replaced.is_none() { table.add(entry_bytes(name), &self.cache.bytes) } else { None };
         drop(table);
         drop(replaced);
 
-        if first {
+        // After the name is there: whoever takes the directory out of the clock then takes the name as well, or finds
+        // the directory back in the clock. A look first, since threads that work in one directory share the line.
+        if !self.in_clock.load(Ordering::SeqCst) && !self.in_clock.swap(true, Ordering::SeqCst) {
             self.cache.clock.lock().push_back(Weak::clone(&self.dir));
         }
-        if total > self.cache.bound_bytes {
+        if total.is_some_and(|total| total > self.cache.bound_bytes) {
             self.cache.shrink();
         }
     }
 
     /// Takes all names out, to be dropped without the clock's lock. The caller has taken the directory out of
     /// the clock.
-    fn take_all(&self) -> HashMap<Box<[u8]>, Child> {
-        let mut table = self.table.write();
-        self.cache.bytes.fetch_sub(table.bytes, Ordering::Relaxed);
-        table.bytes = 0;
-        table.in_clock = false;
-        mem::take(&mut table.names)
+    fn take_all(&self) -> Vec<HashMap<Box<[u8]>, Child>> {
+        self.in_clock.store(false, Ordering::SeqCst);
+        let mut taken = Vec::new();
+        self.tables.for_each(|table| taken.push(table.take_all(&self.cache.bytes)));
+        taken
     }
 }
 
 impl Drop for Children {
     fn drop(&mut self) {
-        self.cache.bytes.fetch_sub(self.table.read().bytes, Ordering::Relaxed);
+        self.tables.for_each(|table| drop(table.take_all(&self.cache.bytes)));
     }
 }
 
