@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use undercroft_sync::{LockClass, Mutex, MutexGuard};
 
+use super::key::HASH_MASK;
 use super::name::Name;
-use super::table::{HASH_MASK, InsertError};
+use super::table::InsertError;
 
 /// Entries of a leaf; chosen so that a leaf fills four cache lines.
 pub(super) const SLOTS: usize = 14;

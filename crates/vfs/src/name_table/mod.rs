@@ -1,6 +1,6 @@
 //! A directory's names as a concurrent table: what a filesystem in memory keeps its directories in.
 //!
-//! A trie over the hash of the name. Branches have eight children; leaves hold up to fourteen entries in slots. Each
+//! A trie over a hash of the name that keeps names numbered in a row together (`key.rs`). Branches have eight children; leaves hold up to fourteen entries in slots. Each
 //! leaf has a lock, and only writers take it: those who add, replace or remove a name of that leaf. Readers take no
 //! lock at all. An entry stays in its slot for as long as it stands, and a leaf that has been split stays as it was
 //! for those who are still reading it, so a reader finds every name that stood all along. What nobody can find any
@@ -23,6 +23,7 @@
 //!
 //! Lock: a leaf's, of the class that the table is given; nothing else is locked while it is held.
 
+mod key;
 mod leaf;
 mod name;
 mod retired;

@@ -1,34 +1,23 @@
 //! The trie as a table of names.
 
 use std::fmt;
-use std::hash::BuildHasher;
 use std::ops::ControlFlow;
-use std::sync::OnceLock;
 
 use crossbeam_epoch::{Guard, Owned, pin};
-use foldhash::quality::RandomState;
 use undercroft_sync::LockClass;
 
+use super::key::{KEY_BITS, KEY_MAX, NUMBER_BITS, SPREADING_DEPTH, hash};
 use super::leaf::{Child, Entry, FANOUT, FANOUT_BITS, Gone, Leaf, Node, SLOTS, index};
 use super::retired::retire;
 
-/// The bits of a key that are the name's hash.
-pub(super) const HASH_MASK: u64 = KEY_MAX & !0x7f;
-
-/// The largest key.
-pub(super) const KEY_MAX: u64 = (1 << 63) - 1;
-
 /// How far the topmost branch shifts a key: its children are told apart by the highest bits.
-const TOP_SHIFT: u32 = 63 - FANOUT_BITS;
+const TOP_SHIFT: u32 = KEY_BITS - FANOUT_BITS;
 
 /// Below this the bits are not the hash's any more.
-const LAST_SHIFT: u32 = 7;
+const LAST_SHIFT: u32 = NUMBER_BITS;
 
 /// A leaf at which so many of some 256 writers waited is split, however few its entries are.
 const WAITS_MAX: u32 = 16;
-
-/// Leaves with no more branches than this above them are kept when they become empty.
-const KEPT_DEPTH: u32 = 2;
 
 /// The names of one directory and what they stand for.
 ///
@@ -123,7 +112,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
             let Some(place) = self.find_leaf(hash, &guard) else { return false };
             let Some(mut locked) = place.leaf.lock() else { continue };
             let removed = locked.remove(hash, name, &guard);
-            if locked.len() == 0 && place.depth > KEPT_DEPTH {
+            if locked.len() == 0 && place.depth > SPREADING_DEPTH {
                 locked.prune(place.child, &guard);
             } else {
                 drop(locked);
@@ -234,10 +223,4 @@ impl<V> fmt::Debug for NameTable<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NameTable").field("class", &self.class.name()).finish_non_exhaustive()
     }
-}
-
-/// The hash of a name, in the bits of a key. Keyed anew in each process, since names come from anywhere.
-pub(super) fn hash(name: &[u8]) -> u64 {
-    static STATE: OnceLock<RandomState> = OnceLock::new();
-    (STATE.get_or_init(RandomState::default).hash_one(name) >> 1) & HASH_MASK
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use undercroft_sync::order;
 
+use super::key::{HASH_MASK, KEY_BITS, hash};
 use super::leaf::{Child, Entry, FANOUT_BITS, Node, SLOTS};
-use super::table::{HASH_MASK, hash};
 use super::{InsertError, NameTable};
 use crate::conformance::mix;
 
@@ -36,7 +36,7 @@ fn listed<V: Copy + Send + Sync + 'static>(table: &NameTable<V>, from: u64) -> V
 /// One name more than a leaf has room for, all with hashes that begin with the same bits: together they lie below three
 /// branches or more, where a leaf that becomes empty is freed.
 fn crowded_names() -> Vec<Vec<u8>> {
-    let prefix = |number: u64| hash(&name(number)) >> (63 - 2 * FANOUT_BITS);
+    let prefix = |number: u64| hash(&name(number)) >> (KEY_BITS - 2 * FANOUT_BITS);
     let wanted = prefix(0);
     (0..).filter(|&number| prefix(number) == wanted).map(name).take(SLOTS + 1).collect()
 }
