@@ -14,8 +14,9 @@ use crossbeam_epoch::{Guard, pin};
 
 use super::leaf::{Batch, Gone};
 
-/// Entries that are watched over together: many enough to make watching cheap, few enough for the nearest cache.
-pub(super) const BATCH: usize = 32;
+/// Entries that are watched over together: so many that threads seldom pass each other the cache lines that watching
+/// takes, and no more than a processor's own cache holds with the inodes they stand for.
+pub(super) const BATCH: usize = 128;
 
 /// What may be freed.
 type Free = Vec<Box<dyn Send>>;

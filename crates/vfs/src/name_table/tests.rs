@@ -12,6 +12,7 @@ use undercroft_sync::order;
 
 use super::key::{HASH_MASK, KEY_BITS, hash};
 use super::leaf::{Child, Entry, FANOUT_BITS, Node, SLOTS};
+use super::retired::BATCH;
 use super::{InsertError, NameTable};
 use crate::conformance::mix;
 
@@ -157,7 +158,7 @@ fn a_thread_drops_itself_what_it_removes() {
             }
         });
         scope.spawn(|| {
-            for round in 0..if cfg!(miri) { 200 } else { ROUNDS * 10 } {
+            for round in 0..if cfg!(miri) { 6 * BATCH as u64 } else { ROUNDS * 10 } {
                 let name = name(round % 100);
                 table.insert(&name, Counted(thread::current().id(), Arc::clone(&dropped))).unwrap();
                 assert!(table.remove(&name));
