@@ -36,6 +36,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 pub(crate) use device::Device;
 
@@ -48,6 +49,9 @@ use watch::{Watch, Watcher};
 
 /// Largest read and write: 256 pages, the most that an ordinary kernel allows.
 const REQUEST_BYTES: u32 = 1 << 20;
+
+/// How long what nobody waits for is gathered, where nothing else comes over the device.
+const GATHERING: Duration = Duration::from_millis(1);
 
 /// What a request has besides the bytes of a write, at most.
 const HEADERS_BYTES: usize = 4096;
@@ -89,9 +93,10 @@ impl Connection {
             let mut running = Vec::with_capacity(loops);
             for (index, own) in others.iter().chain([&None]).enumerate() {
                 let (shared, dispatcher, watch) = (&device, &dispatcher, &watch);
+                let gathering = rings.is_some().then_some(GATHERING);
                 let serve = move || match own {
-                    Some(own) => serve(own, Some(watch), dispatcher),
-                    None => serve(shared, None, dispatcher),
+                    Some(own) => serve(own, Some(watch), dispatcher, gathering),
+                    None => serve(shared, None, dispatcher, gathering),
                 };
                 running
                     .push(thread::Builder::new().name(format!("fuse-{index}")).spawn_scoped(scope, serve)?);
@@ -107,15 +112,22 @@ impl Connection {
     }
 }
 
-/// One event loop.
-fn serve(device: &Device, watch: Option<&Watch>, dispatcher: &Dispatcher) -> io::Result<()> {
+/// One event loop. Beside rings only what the kernel forgets comes here, one message for each inode if somebody always
+/// waits for it, and to wake who waits costs whoever removes files more than most requests. So with `gathering` nobody waits
+/// for that long after such a message, and the next one brings all that was forgotten meanwhile.
+fn serve(
+    device: &Device,
+    watch: Option<&Watch>,
+    dispatcher: &Dispatcher,
+    gathering: Option<Duration>,
+) -> io::Result<()> {
     let mut watcher = Watcher::new(device, watch);
     let mut buffer = buffer();
     let mut reply = Reply::new();
     while let Some(len) = watcher.receive(&mut buffer)? {
         match dispatcher.answer(&buffer[..len], &mut reply)? {
             Next::Reply(bytes) => device.send(bytes)?,
-            Next::Nothing => {}
+            Next::Nothing => gathering.into_iter().for_each(thread::sleep),
         }
     }
     Ok(())
