@@ -4,10 +4,14 @@
 //! a program that has got an answer often asks again at once. So after an answer an event loop goes on asking the kernel
 //! for some microseconds, offering its processor to others in between, and only then sleeps. Not more loops stay awake
 //! than there are processors, and not more than a few.
+//!
+//! Where others need the processors, to offer one is to stand at the end of their queue, for milliseconds, while requests
+//! wait; who sleeps is let in at once when woken. So when an offered processor comes back late, all loops sleep at once
+//! after each answer for a while.
 
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
@@ -19,10 +23,20 @@ const AWAKE: Duration = Duration::from_micros(50);
 /// More loops than this do not stay awake at a time, however many processors there are.
 const AWAKE_MAX: usize = 4;
 
-/// How many event loops may stay awake yet.
+/// A processor that comes back after more than this was needed by somebody else. A program that takes its answer and asks
+/// again needs less.
+const LATE: Duration = Duration::from_micros(200);
+
+/// For so long nobody stays awake then.
+const REST: Duration = Duration::from_millis(200);
+
+/// How many event loops may stay awake yet, and when.
 #[derive(Debug)]
 pub(super) struct Watch {
     places: AtomicUsize,
+    begun: Instant,
+    /// Until when nobody does: nanoseconds since `begun`.
+    rest_until: AtomicU64,
 }
 
 /// An event loop's end of the connection.
@@ -40,10 +54,31 @@ struct Place<'a>(&'a Watch);
 impl Watch {
     pub(super) fn new() -> Self {
         let processors = available_parallelism().map_or(1, NonZeroUsize::get);
-        Self { places: AtomicUsize::new(processors.min(AWAKE_MAX)) }
+        Self::with_places(processors.min(AWAKE_MAX))
     }
 
-    fn place(&self) -> Option<Place<'_>> {
+    fn with_places(places: usize) -> Self {
+        let places = AtomicUsize::new(places);
+        Self { places, begun: Instant::now(), rest_until: AtomicU64::new(0) }
+    }
+
+    /// A processor that was offered at one moment has come back at another.
+    fn came_back(&self, offered: Instant, back: Instant) {
+        if back.saturating_duration_since(offered) > LATE {
+            let until = back.saturating_duration_since(self.begun) + REST;
+            self.rest_until.store(until.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn is_resting(&self, now: Instant) -> bool {
+        let now = now.saturating_duration_since(self.begun);
+        (now.as_nanos() as u64) < self.rest_until.load(Ordering::Relaxed)
+    }
+
+    fn place(&self, now: Instant) -> Option<Place<'_>> {
+        if self.is_resting(now) {
+            return None;
+        }
         let take = |places: usize| places.checked_sub(1);
         self.places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok().map(|_| Place(self))
     }
@@ -62,16 +97,23 @@ impl<'a> Watcher<'a> {
 
     /// Waits for a request and tells its length; `None` when the mount is gone.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        if let Some(_place) = self.watch.and_then(Watch::place) {
+        let mut now = Instant::now();
+        if let Some(watch) = self.watch
+            && let Some(_place) = watch.place(now)
+        {
             self.set_waiting(false)?;
-            let until = Instant::now() + AWAKE;
+            let until = now + AWAKE;
             loop {
                 match self.device.receive(buffer)? {
                     Received::Request(len) => return Ok(Some(len)),
                     Received::Gone => return Ok(None),
-                    Received::Nothing if Instant::now() < until => thread::yield_now(),
+                    Received::Nothing if now < until => {}
                     Received::Nothing => break,
                 }
+                let offered = Instant::now();
+                thread::yield_now();
+                now = Instant::now();
+                watch.came_back(offered, now);
             }
         }
         self.set_waiting(true)?;
@@ -128,15 +170,28 @@ mod tests {
 
     #[test]
     fn only_so_many_stay_awake() {
-        let watch = Watch { places: AtomicUsize::new(1) };
+        let watch = Watch::with_places(1);
         let (device, kernel) = device();
         let mut watcher = Watcher::new(&device, Some(&watch));
-        let place = watch.place();
-        assert!(place.is_some() && watch.place().is_none());
+        let now = Instant::now();
+        let place = watch.place(now);
+        assert!(place.is_some() && watch.place(now).is_none());
         kernel.send(b"request").unwrap();
         assert_eq!(watcher.receive(&mut [0; 16]).unwrap(), Some(7));
         assert!(watcher.waiting);
         drop(place);
-        assert!(watch.place().is_some());
+        assert!(watch.place(now).is_some());
+    }
+
+    #[test]
+    fn nobody_stays_awake_where_others_need_the_processor() {
+        let watch = Watch::with_places(1);
+        let now = watch.begun + REST;
+        watch.came_back(now, now + LATE);
+        assert!(watch.place(now).is_some());
+        watch.came_back(now, now + 2 * LATE);
+        assert!(watch.place(now + 2 * LATE).is_none());
+        assert!(watch.place(now + REST).is_none());
+        assert!(watch.place(now + REST + 2 * LATE).is_some());
     }
 }
