@@ -118,14 +118,28 @@ fn names(program: &Path) -> Outcome<Vec<Value>> {
     Ok(measured)
 }
 
-/// What FUSE servers make of images of one kind.
+/// What FUSE servers make of images of one kind, with the kernel checking permissions and with nobody who does.
 fn mount(program: &Path) -> Outcome<Vec<Value>> {
+    let mut measured =
+        served(program, "rw", &[("create-unlink", 2), ("write", 1)], ["our mount", "fuse2fs"])?;
+    let names = ["our mount, fakeroot", "fuse2fs, fakeroot"];
+    measured.extend(served(program, "rw,fakeroot", &[("create-unlink", 2)], names)?);
+    Ok(measured)
+}
+
+/// Ours and fuse2fs, with the same options.
+fn served(
+    program: &Path,
+    options: &str,
+    workloads: &[(&'static str, u32)],
+    names: [&'static str; 2],
+) -> Outcome<Vec<Value>> {
     let (one, other) = (image("^orphan_file")?, image("^orphan_file")?);
-    let undercroft = Served::undercroft(program, one.path(), "rw")?;
-    let fuse2fs = Served::fuse2fs(other.path(), "rw")?;
+    let undercroft = Served::undercroft(program, one.path(), options)?;
+    let fuse2fs = Served::fuse2fs(other.path(), options)?;
     let mut measured = Vec::new();
-    for (workload, workers) in [("create-unlink", 2), ("write", 1)] {
-        let contenders = vec![mounted("our mount", undercroft.path()), mounted("fuse2fs", fuse2fs.path())];
+    for &(workload, workers) in workloads {
+        let contenders = vec![mounted(names[0], undercroft.path()), mounted(names[1], fuse2fs.path())];
         measured.push(Group { workload, workers, contenders }.measure(program)?);
     }
     undercroft.unmount()?;

@@ -37,12 +37,14 @@ impl Served {
         Self::start(command.args(["mount", "--foreground", "--no-lock", "-o", options]), image)
     }
 
-    /// The image, mounted by fuse2fs. The kernel checks permissions for it, as it does for ours.
+    /// The image, mounted by fuse2fs. The kernel checks permissions for it, as it does for ours, unless the options say
+    /// `fakeroot`.
     ///
     /// # Errors
     /// As for [`ext4`](Self::ext4).
     pub fn fuse2fs(image: &Path, options: &str) -> Result<Self> {
-        let options = [options, "default_permissions"].join(",");
+        let checked = !options.split(',').any(|option| option == "fakeroot");
+        let options = if checked { format!("{options},default_permissions") } else { options.to_owned() };
         Self::start(Command::new("fuse2fs").args(["-f", "-o", &options]), image)
     }
 
