@@ -198,7 +198,7 @@ impl<'a> Apply<'a> {
     /// Takes names out, and then puts names in, for which there is room then.
     fn names(&self, plan: &Plan, names: &[Name<'_>]) -> Result<()> {
         let view = self.shown.fast_commits();
-        let leads_to = |name: &Name<'_>| name.after.and_then(|after| Some((after, plan.kind(after)?)));
+        let leads_to = |name: &Name<'_>| name.after.filter(|&after| !plan.is_gone(after));
         for name in names {
             let Some(directory) = self.directories.get(&name.dir) else { continue };
             if let (Some(before), None) = (name.before, leads_to(name)) {
@@ -208,7 +208,9 @@ impl<'a> Apply<'a> {
         }
         for name in names {
             let Some(directory) = self.directories.get(&name.dir) else { continue };
-            let Some((after, kind)) = leads_to(name) else { continue };
+            let Some(after) = leads_to(name) else { continue };
+            // Of a name that stays as it is nothing need be known.
+            let Some(kind) = plan.kind(after) else { continue };
             match name.before {
                 None => {
                     self.room(dir::ADD_CREDITS)?;

@@ -77,7 +77,8 @@ fn read_directory(volume: &Volume, number: u32) -> Result<Inode> {
     Err(corrupt("fast commit", format!("changes names in inode {number}, which is no directory")))
 }
 
-/// How many names each inode gains and loses. A new inode has no names but those that it gains.
+/// How many names each inode gains and loses. A new inode has no names but those that it gains: the number's names on the
+/// disk are lost with the inode that had it before.
 pub(super) fn count(names: &[Name<'_>], view: &FastCommitView) -> BTreeMap<u32, Counts> {
     let mut counts: BTreeMap<u32, Counts> = BTreeMap::new();
     for name in names {
@@ -88,7 +89,7 @@ pub(super) fn count(names: &[Name<'_>], view: &FastCommitView) -> BTreeMap<u32, 
             counts.entry(after).or_default().gained += 1;
         }
         if let Some(before) = name.before
-            && moves
+            && (moves || view.is_new(before))
         {
             counts.entry(before).or_default().lost += 1;
         }

@@ -1,13 +1,14 @@
 //! What becomes of each inode, and whose each block is in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
-use undercroft_vfs::{Error, FileType, Result};
+use undercroft_vfs::{DirOffset, Error, FileType, Result};
 
 use super::names::{self, Counts, Name};
 use super::runs::Runs;
 use super::too_large;
+use crate::dir;
 use crate::error::{corrupt, corrupt_inode};
 use crate::inode::{self, Inode, ROOT_INODE};
 use crate::journal::Overridden;
@@ -72,16 +73,45 @@ impl Plan {
         }
         let mut plan =
             Self { fates, wanted: Runs::default(), owned: Runs::default(), given_up: Runs::default() };
+        plan.check_directories(volume, names)?;
         plan.blocks(volume, shown)?;
         Ok(plan)
     }
 
-    /// Whether a name can lead to an inode in the end, and the kind of inode.
+    /// Names that are there in the end are in directories that are, and the root is one of these.
+    fn check_directories(&self, volume: &Volume, names: &[Name<'_>]) -> Result<()> {
+        for name in names.iter().filter(|name| name.after.is_some()) {
+            if self.kind(name.dir) != Some(FileType::Directory) {
+                return Err(wrong(name.dir, "has names in the end, and is no directory then"));
+            }
+        }
+        for (&number, fate) in &self.fates {
+            let (Fate::Made { old: Some(old), .. } | Fate::Goes { old }) = fate else { continue };
+            if number == ROOT_INODE {
+                return Err(wrong(number, "is the root directory, and goes"));
+            }
+            if old.kind != FileType::Directory || old.links == 0 {
+                continue;
+            }
+            let taken = names.iter().filter(|name| name.dir == number && name.before.is_some()).count();
+            if count_names(volume, old, taken)? > taken {
+                return Err(wrong(number, "is a directory that goes, and has names"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The kind of an inode that is there in the end, where fast commits have to do with it.
     pub(super) fn kind(&self, number: u32) -> Option<FileType> {
         match self.fates.get(&number)? {
             Fate::Made { new, .. } | Fate::Stays { new, .. } => Some(new.kind),
             Fate::Goes { .. } | Fate::Nothing => None,
         }
+    }
+
+    /// Whether no name can lead to an inode in the end.
+    pub(super) fn is_gone(&self, number: u32) -> bool {
+        matches!(self.fates.get(&number), Some(Fate::Goes { .. } | Fate::Nothing))
     }
 
     fn blocks(&mut self, volume: &Volume, shown: &Volume) -> Result<()> {
@@ -125,6 +155,16 @@ impl Plan {
     }
 }
 
+/// How many names a directory has; not more than one above `enough`.
+fn count_names(volume: &Volume, directory: &Inode, enough: usize) -> Result<usize> {
+    let mut names = 0;
+    dir::read_dir(volume, directory, DirOffset::default(), &mut |entry| {
+        names += usize::from(!matches!(entry.name, b"." | b".."));
+        if names > enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(names)
+}
+
 fn own(runs: &mut Runs, number: u32, piece: Piece) -> Result<()> {
     if runs.add(piece.first.0..piece.first.0 + piece.len) {
         return Ok(());
@@ -162,6 +202,10 @@ fn fate(volume: &Volume, shown: &Volume, number: u32, counts: Counts) -> Result<
     let Counts { gained, lost } = counts;
     let change = shown.fast_commits().inode(number);
     if shown.fast_commits().is_new(number) {
+        let names = old.as_ref().map_or(0, names_of);
+        if lost != names {
+            return Err(wrong(number, format!("is another inode now, and {lost} of {names} names are gone")));
+        }
         return match (gained, old) {
             (0, None) => Ok(Fate::Nothing),
             (0, Some(old)) => Ok(Fate::Goes { old }),
@@ -175,7 +219,7 @@ fn fate(volume: &Volume, shown: &Volume, number: u32, counts: Counts) -> Result<
         };
     };
     let is_directory = old.kind == FileType::Directory;
-    let before = if is_directory { u32::from(old.links > 0) } else { u32::from(old.links) };
+    let before = names_of(&old);
     let Some(links) = (before + gained).checked_sub(lost) else {
         return Err(wrong(number, format!("loses {lost} names, and has {before}")));
     };
@@ -192,10 +236,19 @@ fn fate(volume: &Volume, shown: &Volume, number: u32, counts: Counts) -> Result<
     } else {
         new.links = counted(number, links)?;
     }
+    let are_mapped = map::is_mapped(volume, &old) && map::is_mapped(volume, &new);
+    if are_mapped && map::has_extents(&old) != map::has_extents(&new) {
+        return Err(wrong(number, "gets another kind of map, which is logged nowhere"));
+    }
     if new.xattr_block != old.xattr_block {
         return Err(wrong(number, "gets another block of attributes, which is logged nowhere"));
     }
     Ok(Fate::Stays { new, sectors: old.sectors })
+}
+
+/// How many names lead to an inode on the disk, but for dots.
+fn names_of(inode: &Inode) -> u32 {
+    if inode.kind == FileType::Directory { u32::from(inode.links > 0) } else { u32::from(inode.links) }
 }
 
 /// An inode that fast commits made.
