@@ -13,8 +13,8 @@ use crate::error::{corrupt, corrupt_inode};
 use crate::features::{Compat, Incompat};
 use crate::inode::{self, Inode};
 use crate::journal::{
-    self, CleanLog, FastCommitOp, FastCommitView, Log, LogBlock, LogForm, LogLocation, LogRun, LogTail,
-    LogWriter, RecoveryReport, ReplayedLog, Sequence,
+    self, CleanLog, DirtyLog, FastCommitOp, FastCommitView, Log, LogBlock, LogForm, LogLocation, LogRun,
+    LogTail, LogWriter, RecoveryReport, ReplayedLog, Sequence,
 };
 use crate::map;
 use crate::mmp::{self, MmpWait};
@@ -78,15 +78,24 @@ impl Probed {
     ///
     /// Without the superblock's word that recovery is needed the log's content is older than the filesystem,
     /// and Linux does not look at it either.
-    pub(crate) fn recover_in_memory(self) -> Result<Ready> {
+    pub(crate) fn recover_in_memory(&self) -> Result<Ready> {
+        self.replay_in_memory(|dirty| dirty)
+    }
+
+    /// As [`recover_in_memory`](Self::recover_in_memory), and what fast commits say is left out.
+    pub(crate) fn recover_in_memory_without_fast_commits(&self) -> Result<Ready> {
+        self.replay_in_memory(DirtyLog::without_fast_commits)
+    }
+
+    fn replay_in_memory(&self, prepare: impl FnOnce(DirtyLog) -> DirtyLog) -> Result<Ready> {
         if !self.options.recover || !self.volume.superblock().needs_recovery() {
-            return Ok(Ready { volume: self.volume, recovery: None });
+            return Ok(self.as_found());
         }
         let (location, params) = locate_log(&self.volume)?;
         let overlay: Device = Arc::new(Overlay::new(Arc::clone(self.volume.device())));
         let dirty = match Log::open(&*overlay, location, params)? {
-            Log::Clean(_) => return Ok(Ready { volume: self.volume, recovery: None }),
-            Log::Dirty(dirty) => dirty,
+            Log::Clean(_) => return Ok(self.as_found()),
+            Log::Dirty(dirty) => prepare(dirty),
         };
         let replayed = dirty.recover(&*overlay)?;
         let recovery = Some(*replayed.report());
@@ -96,6 +105,13 @@ impl Probed {
         let volume = Volume::new(overlay, superblock, self.options.buffer_bytes);
         let fast_commits = FastCommitView::fold(&operations, |ino| inode::incarnation_on_disk(&volume, ino))?;
         Ok(Ready { volume: volume.with_fast_commits(fast_commits), recovery })
+    }
+
+    /// There is nothing to replay.
+    fn as_found(&self) -> Ready {
+        let superblock = self.volume.superblock().clone();
+        let device = Arc::clone(self.volume.device());
+        Ready { volume: Volume::new(device, superblock, self.options.buffer_bytes), recovery: None }
     }
 }
 

@@ -23,6 +23,9 @@ struct Report {
     partition: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     recovery: Option<Recovery>,
+    /// Why fast commits were not looked at, if they were not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fast_commits_left_out: Option<String>,
     /// Inodes that the next mount will release or cut.
     orphans: u64,
     inodes: u64,
@@ -74,7 +77,11 @@ pub(crate) fn run(spec: &ImageSpec, format: Format) -> Result<Option<Kind>, Fail
         Format::Text => report.print(&mut out, &shown)?,
     }
     out.finish()?;
-    Ok((!report.clean).then_some(Kind::Check(Verdict::Damaged)))
+    Ok(match (report.clean, &report.fast_commits_left_out) {
+        (false, _) => Some(Kind::Check(Verdict::Damaged)),
+        (true, Some(_)) => Some(Kind::Check(Verdict::NotChecked)),
+        (true, None) => None,
+    })
 }
 
 impl Report {
@@ -83,6 +90,7 @@ impl Report {
             clean: checked.is_clean(),
             partition,
             recovery: checked.recovery.as_ref().map(Recovery::from),
+            fast_commits_left_out: checked.fast_commits_left_out.clone(),
             orphans: checked.orphans,
             inodes: checked.inodes,
             directories: checked.directories,
@@ -95,9 +103,13 @@ impl Report {
     fn print(&self, out: &mut Out, shown: &str) -> Result<(), Failure> {
         if let Some(recovery) = &self.recovery {
             writeln!(out, "the journal was replayed in memory: {}", recovery.words())?;
-            if recovery.fast_commits > 0 {
-                writeln!(out, "fast commits were not looked at: this is how the last full commit left it")?;
-            }
+        }
+        if let Some(reason) = &self.fast_commits_left_out {
+            writeln!(
+                out,
+                "the fast commits were not looked at ({}): this is how the last full commit left it",
+                safe(reason.as_bytes())
+            )?;
         }
         if self.orphans > 0 {
             let orphans = human::counted(self.orphans, "orphaned inode");

@@ -97,7 +97,7 @@ impl From<&RecoveryReport> for Recovery {
             blocks_revoked: report.blocks_revoked,
             fast_commits: report.fast_commits,
             fast_commit_operations: report.fast_commit_operations,
-            fast_commits_cut_short: report.fast_commits_cut_short,
+            fast_commits_cut_short: report.fast_commits_cut_short.is_some(),
             recorded_error: report.recorded_error,
         }
     }

@@ -8,8 +8,7 @@
 //! | 4 | `links` | whether everything has a name and leads to the root |
 //! | 5 | `bitmaps` | bitmaps and counts, against what the other passes found |
 //!
-//! A journal that holds changes is replayed in memory first, as for reading. What fast commits have logged since is
-//! not laid over the structures: they are checked as the last full commit left them.
+//! A journal that holds changes is replayed in memory first, fast commits included (`fast_commits`).
 //!
 //! The disk is believed in nothing but what a superblock vouches for once it has been judged. Every loop is bounded by
 //! the blocks or inodes that there are, and nothing recurses. Memory: a bit for a cluster, a bit and some bytes for an
@@ -20,6 +19,7 @@
 mod attributes;
 mod bitmaps;
 mod directories;
+mod fast_commits;
 mod groups;
 mod index;
 mod inodes;
@@ -36,11 +36,12 @@ use undercroft_block::Device;
 use undercroft_vfs::{Error, Result};
 
 use crate::mmp::MmpWait;
-use crate::open::{OpenOptions, Probed, Ready};
+use crate::open::{OpenOptions, Probed};
 use crate::superblock::Superblock;
 use crate::volume::Volume;
 use attributes::Shared;
 use directories::Place;
+use fast_commits::Settled;
 use groups::GroupState;
 use report::{At, Findings};
 pub use report::{CheckReport, Finding};
@@ -75,18 +76,19 @@ pub fn check(device: Device, options: &CheckOptions) -> Result<CheckReport> {
         ..OpenOptions::default()
     };
     let is_present = Superblock::is_present(&*device)?;
-    let ready = Probed::probe(device, open).and_then(Probed::recover_in_memory);
-    let Ready { volume, recovery } = match ready {
-        Ok(ready) => ready,
+    let mut findings = Findings::new(options.findings_max);
+    let settled = Probed::probe(device, open)
+        .and_then(|probed| fast_commits::settle(&probed, options.buffer_bytes, &mut findings));
+    let Settled { volume, recovery, left_out } = match settled {
+        Ok(settled) => settled,
         // A superblock or a journal so wrong that nothing else can be looked at is a finding too.
         Err(Error::Corrupt(corruption)) if is_present => {
-            let mut findings = Findings::new(1);
             findings.add("unusable", At::filesystem(), corruption.to_string());
             return Ok(CheckReport { findings: findings.kept, ..CheckReport::default() });
         }
         Err(error) => return Err(error),
     };
-    let mut checker = Checker::new(&volume, options, recovery.is_some());
+    let mut checker = Checker::new(&volume, findings, recovery.is_some());
     checker.run()?;
     Ok(CheckReport {
         orphans: checker.orphans.len() as u64,
@@ -96,6 +98,7 @@ pub fn check(device: Device, options: &CheckOptions) -> Result<CheckReport> {
         findings: checker.findings.kept,
         findings_left_out: checker.findings.left_out,
         recovery,
+        fast_commits_left_out: left_out,
     })
 }
 
@@ -125,13 +128,13 @@ struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    fn new(volume: &'a Volume, options: &CheckOptions, recovered: bool) -> Self {
+    fn new(volume: &'a Volume, findings: Findings, recovered: bool) -> Self {
         let geometry = volume.superblock().geometry();
         let per_cluster = u64::from(geometry.blocks_per_cluster());
         let numbers = u64::from(geometry.inodes()) + 1;
         Self {
             volume,
-            findings: Findings::new(options.findings_max),
+            findings,
             recovered,
             per_cluster,
             groups: Vec::new(),

@@ -47,6 +47,9 @@ pub struct CheckReport {
     pub findings_left_out: u64,
     /// What the journal held, if it was replayed in memory before the check.
     pub recovery: Option<RecoveryReport>,
+    /// Why the fast commits that the journal holds were not looked at, if they were not: the findings are of how the last
+    /// transaction left the filesystem.
+    pub fast_commits_left_out: Option<String>,
     /// Inodes that wait to be released or truncated; the next mount does it.
     pub orphans: u64,
     /// Inodes in use, special ones included.
@@ -58,7 +61,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Whether nothing is wrong.
+    /// Whether nothing is wrong with what was looked at.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()

@@ -133,7 +133,7 @@ impl DirtyLog {
             blocks_revoked: replay.revoked,
             fast_commits: fast.commits,
             fast_commit_operations: fast.operations.len() as u64,
-            fast_commits_cut_short: fast.cut_short,
+            fast_commits_cut_short: fast.cut_short.map(|block| block.0),
             recorded_error: superblock.recorded_error(),
         };
         let Scan { end, end_at, .. } = scan;
@@ -142,6 +142,12 @@ impl DirtyLog {
 }
 
 impl DirtyLog {
+    /// Does not look at fast commits: for who has found that they are damaged and looks at the rest.
+    pub(crate) fn without_fast_commits(mut self) -> Self {
+        self.found.superblock.fast_commit_area = 0..0;
+        self
+    }
+
     /// Makes the log empty without replaying it: for a filesystem that says that it needs no recovery, whose blocks
     /// are newer than the log. Linux does not replay such a log either.
     ///

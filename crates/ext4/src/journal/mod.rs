@@ -33,7 +33,7 @@ mod tests;
 pub(crate) use create::empty_superblock;
 pub(crate) use fast_commit::{DirectoryChange, FastCommitOp, FastCommitView, Incarnation, Overridden};
 pub(crate) use location::{LogBlock, LogLocation, LogRun, Volume};
-pub(crate) use log::{CleanLog, Log, LogForm, ReplayedLog};
+pub(crate) use log::{CleanLog, DirtyLog, Log, LogForm, ReplayedLog};
 pub use report::RecoveryReport;
 pub(crate) use ring::{LogTail, LogWriter};
 pub(crate) use sequence::Sequence;

@@ -21,9 +21,9 @@ pub struct RecoveryReport {
     pub fast_commits: u32,
     /// Operations in them.
     pub fast_commit_operations: u64,
-    /// Whether a fast commit is known to be incomplete or damaged, as a crash in the middle of it leaves it. It
-    /// and what follows it do not count.
-    pub fast_commits_cut_short: bool,
+    /// The block in which a fast commit is known to be incomplete or damaged, as a crash in the middle of it leaves it.
+    /// It and what follows it do not count.
+    pub fast_commits_cut_short: Option<u64>,
     /// The error that made the last writer give up, as a negative errno; 0 when there was none. The filesystem
     /// should be checked.
     pub recorded_error: i32,

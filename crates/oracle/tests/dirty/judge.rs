@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use undercroft_block::{FileDevice, FileOptions};
-use undercroft_ext4::{Ext4, OpenOptions, RecoveryReport, WriteOptions};
+use undercroft_ext4::{CheckOptions, Ext4, OpenOptions, RecoveryReport, WriteOptions, check};
 use undercroft_oracle::{
     Differences, Error, Image, Manifest, MountMode, Result, Time, kernel_manifest, open_ext4, our_manifest,
     shown,
@@ -101,8 +101,11 @@ pub(crate) fn same_but_made_anew(before: &Manifest, after: &Manifest) -> Differe
 }
 
 /// Recovers a copy for writing, and compares what is on the disk then with what we show of the image as it is: e2fsck
-/// finds nothing wrong, and the kernel sees what we see.
+/// finds nothing wrong, nor does our check beforehand, and the kernel sees what we see.
 pub(crate) fn recover_for_writing(image: &Image, ours: &Ours) {
+    let device = FileDevice::open(image.path(), FileOptions::read_only()).unwrap();
+    let checked = check(Arc::new(device), &CheckOptions::default()).unwrap();
+    assert!(checked.is_clean() && checked.fast_commits_left_out.is_none(), "{checked:?}");
     let copy = image.copy().unwrap();
     let device = FileDevice::open(copy.path(), FileOptions::read_write()).unwrap();
     let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();

@@ -7,6 +7,7 @@
 //! device in another order than they were sent. Needs root for the loop mounts.
 
 mod cut_short;
+mod damaged;
 mod judge;
 mod random;
 

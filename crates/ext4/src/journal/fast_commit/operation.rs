@@ -1,10 +1,9 @@
 //! One operation of a fast commit, believed.
 
-use undercroft_vfs::{Error, Result};
 use zerocopy::FromBytes;
 
 use super::format::{RawAddRange, RawDelRange, RawName, Tag};
-use crate::error::corrupt;
+use crate::error::Verdict;
 use crate::journal::location::Volume;
 use crate::numbers::{FileBlock, FsBlock};
 
@@ -79,8 +78,8 @@ impl FastCommitOp {
     /// Judges an element of a commit whose checksum is right; `None` for one that changes nothing.
     ///
     /// # Errors
-    /// `Corrupt` when it names an inode, block or name that cannot be.
-    pub(super) fn judge(tag: Tag, value: &[u8], volume: &Volume) -> Result<Option<Self>> {
+    /// It names an inode, block or name that cannot be.
+    pub(super) fn judge(tag: Tag, value: &[u8], volume: &Volume) -> Verdict<Option<Self>> {
         Ok(match tag {
             Tag::ADD_RANGE => Self::add_range(value, volume)?,
             Tag::DEL_RANGE => Self::del_range(value, volume)?,
@@ -97,10 +96,10 @@ impl FastCommitOp {
                 Some(Self::Unlink { parent, ino, name })
             }
             Tag::INODE => {
-                let Some((ino, raw)) = value.split_first_chunk::<4>() else { return Err(wrong("too short")) };
+                let Some((ino, raw)) = value.split_first_chunk::<4>() else { return Err("too short".into()) };
                 let ino = judge_ino(u32::from_le_bytes(*ino), volume)?;
                 if !(SHORTEST_INODE_BYTES..=usize::from(volume.inode_bytes)).contains(&raw.len()) {
-                    return Err(wrong(format!("an inode of {} bytes", raw.len())));
+                    return Err(format!("an inode of {} bytes", raw.len()).into());
                 }
                 Some(Self::Inode { ino, raw: raw.into() })
             }
@@ -124,8 +123,8 @@ impl FastCommitOp {
         }
     }
 
-    fn add_range(value: &[u8], volume: &Volume) -> Result<Option<Self>> {
-        let raw = RawAddRange::read_from_bytes(value).map_err(|_| wrong("a range of the wrong size"))?;
+    fn add_range(value: &[u8], volume: &Volume) -> Verdict<Option<Self>> {
+        let raw = RawAddRange::read_from_bytes(value).map_err(|_| "a range of the wrong size")?;
         let ino = judge_ino(raw.fc_ino.get(), volume)?;
         let (len, unwritten) = match raw.ee_len.get() {
             len if len > LONGEST_WRITTEN => (len - LONGEST_WRITTEN, true),
@@ -134,10 +133,11 @@ impl FastCommitOp {
         let lblk = raw.ee_block.get();
         let pblk = u64::from(raw.ee_start_hi.get()) << 32 | u64::from(raw.ee_start_lo.get());
         if lblk.checked_add(u32::from(len)).is_none() || pblk + u64::from(len) > volume.blocks {
-            return Err(wrong(format!(
+            return Err(format!(
                 "inode {ino}: {len} blocks from file block {lblk} on at block {pblk}, in a filesystem of {} blocks",
                 volume.blocks
-            )));
+            )
+            .into());
         }
         let add = Self::AddRange {
             ino,
@@ -149,36 +149,32 @@ impl FastCommitOp {
         Ok(Some(add).filter(|_| len > 0))
     }
 
-    fn del_range(value: &[u8], volume: &Volume) -> Result<Option<Self>> {
-        let raw = RawDelRange::read_from_bytes(value).map_err(|_| wrong("a range of the wrong size"))?;
+    fn del_range(value: &[u8], volume: &Volume) -> Verdict<Option<Self>> {
+        let raw = RawDelRange::read_from_bytes(value).map_err(|_| "a range of the wrong size")?;
         let ino = judge_ino(raw.fc_ino.get(), volume)?;
         let (lblk, len) = (raw.fc_lblk.get(), raw.fc_len.get());
         if lblk.checked_add(len).is_none() {
-            return Err(wrong(format!("inode {ino}: {len} file blocks from {lblk} on")));
+            return Err(format!("inode {ino}: {len} file blocks from {lblk} on").into());
         }
         Ok(Some(Self::DelRange { ino, lblk: FileBlock(lblk), len }).filter(|_| len > 0))
     }
 }
 
-fn judge_name(value: &[u8], volume: &Volume) -> Result<(u32, u32, Box<[u8]>)> {
-    let (raw, name) = RawName::read_from_prefix(value).map_err(|_| wrong("a name that is too short"))?;
+fn judge_name(value: &[u8], volume: &Volume) -> Verdict<(u32, u32, Box<[u8]>)> {
+    let (raw, name) = RawName::read_from_prefix(value).map_err(|_| "a name that is too short")?;
     let parent = judge_ino(raw.fc_parent_ino.get(), volume)?;
     let ino = judge_ino(raw.fc_ino.get(), volume)?;
     let bad = name.is_empty() || name.len() > 255 || name.contains(&b'/') || name.contains(&0);
     if bad || name == b"." || name == b".." {
         let name = String::from_utf8_lossy(name);
-        return Err(wrong(format!("the impossible name {name:?} in directory {parent}")));
+        return Err(format!("the impossible name {name:?} in directory {parent}").into());
     }
     Ok((parent, ino, name.into()))
 }
 
-fn judge_ino(ino: u32, volume: &Volume) -> Result<u32> {
+fn judge_ino(ino: u32, volume: &Volume) -> Verdict<u32> {
     if (1..=volume.inodes).contains(&ino) {
         return Ok(ino);
     }
-    Err(wrong(format!("inode {ino} of {}", volume.inodes)))
-}
-
-fn wrong(detail: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    corrupt("fast commit", detail)
+    Err(format!("inode {ino} of {}", volume.inodes).into())
 }

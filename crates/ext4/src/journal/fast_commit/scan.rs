@@ -12,9 +12,11 @@ use zerocopy::FromBytes;
 use super::format::{RawElement, RawHead, RawTail, Tag};
 use super::operation::FastCommitOp;
 use crate::checksum::crc32c;
+use crate::error::corrupt_block;
 use crate::journal::location::{LogBlock, LogLocation, Volume};
 use crate::journal::sequence::Sequence;
 use crate::journal::superblock::Superblock;
+use crate::numbers::FsBlock;
 
 /// What the area holds.
 #[derive(Debug, Default)]
@@ -23,8 +25,8 @@ pub(in crate::journal) struct FastCommits {
     pub(in crate::journal) operations: Vec<FastCommitOp>,
     /// Complete commits.
     pub(in crate::journal) commits: u32,
-    /// Whether one is known to be incomplete or damaged.
-    pub(in crate::journal) cut_short: bool,
+    /// The block of the filesystem in which one is known to be incomplete or damaged.
+    pub(in crate::journal) cut_short: Option<FsBlock>,
 }
 
 /// Reads the area; `running` is the transaction after the last one in the log.
@@ -39,10 +41,12 @@ pub(in crate::journal) fn read(
     volume: &Volume,
     running: Sequence,
 ) -> Result<FastCommits> {
-    let mut reader = Reader { volume, running, found: FastCommits::default(), pending: Vec::new(), crc: 0 };
+    let found = FastCommits::default();
+    let mut reader = Reader { volume, running, found, pending: Vec::new(), crc: 0, home: FsBlock(0) };
     let mut block = vec![0; superblock.block_bytes as usize];
     for at in superblock.fast_commit_area.clone() {
         location.read_block(device, LogBlock(at), &mut block)?;
+        reader.home = location.home(LogBlock(at))?;
         let first = at == superblock.fast_commit_area.start;
         if first && !reader.begins(&block) {
             return Ok(reader.found);
@@ -55,8 +59,17 @@ pub(in crate::journal) fn read(
     // told by the head, and was begun if anything follows that.
     let begun = !reader.pending.is_empty();
     let mut found = reader.found;
-    found.cut_short |= found.commits == 0 && begun;
+    if found.commits == 0 && begun {
+        found.cut_short.get_or_insert(reader.home);
+    }
     Ok(found)
+}
+
+/// An element of a commit whose end has not been seen.
+struct Pending {
+    tag: Tag,
+    value: Box<[u8]>,
+    home: FsBlock,
 }
 
 struct Reader<'a> {
@@ -64,8 +77,10 @@ struct Reader<'a> {
     running: Sequence,
     found: FastCommits,
     /// Elements of the commit that is being read. They are judged once its checksum is known to be right.
-    pending: Vec<(Tag, Box<[u8]>)>,
+    pending: Vec<Pending>,
     crc: u32,
+    /// Where the block lies that is being read.
+    home: FsBlock,
 }
 
 impl Reader<'_> {
@@ -108,7 +123,7 @@ impl Reader<'_> {
                         return Ok(false);
                     }
                     if tail.fc_crc.get() != self.crc {
-                        self.found.cut_short = true;
+                        self.found.cut_short = Some(self.home);
                         return Ok(false);
                     }
                     self.commit()?;
@@ -116,7 +131,7 @@ impl Reader<'_> {
                 tag => {
                     self.crc = crc32c(self.crc, whole);
                     if tag != Tag::PAD {
-                        self.pending.push((tag, value.into()));
+                        self.pending.push(Pending { tag, value: value.into(), home: self.home });
                     }
                 }
             }
@@ -128,8 +143,11 @@ impl Reader<'_> {
     fn commit(&mut self) -> Result<()> {
         self.crc = 0;
         self.found.commits += 1;
-        for (tag, value) in self.pending.drain(..) {
-            self.found.operations.extend(FastCommitOp::judge(tag, &value, self.volume)?);
+        for Pending { tag, value, home } in self.pending.drain(..) {
+            let judged = FastCommitOp::judge(tag, &value, self.volume);
+            self.found
+                .operations
+                .extend(judged.map_err(|detail| corrupt_block("fast commit", home, detail))?);
         }
         Ok(())
     }

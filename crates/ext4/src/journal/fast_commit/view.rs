@@ -107,6 +107,11 @@ impl FastCommitView {
         Ok(())
     }
 
+    /// Whether nothing happened.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inodes.is_empty() && self.directories.is_empty()
+    }
+
     /// What happened to an inode, if anything did.
     pub(crate) fn inode(&self, ino: u32) -> Option<&InodeChange> {
         self.inodes.get(&ino)

@@ -3,7 +3,7 @@
 use undercroft_vfs::Error;
 
 use super::super::fast_commit::FastCommitOp;
-use super::super::{FastCommitView, Incarnation, Overridden};
+use super::super::{FastCommitView, Incarnation, LogBlock, Overridden};
 use super::builder::{BLOCK, Form, LogBuilder, copies};
 use crate::checksum::crc32c;
 use crate::numbers::{FileBlock, FsBlock};
@@ -166,7 +166,7 @@ fn every_operation_is_read_in_order() {
     let report = recovered.report;
     assert_eq!(
         (report.fast_commits, report.fast_commit_operations, report.fast_commits_cut_short),
-        (2, 7, false)
+        (2, 7, None)
     );
 }
 
@@ -195,19 +195,25 @@ fn a_commit_without_its_tail_never_happened() {
     log.block(1100 - 40 + 2)[12] ^= 1;
     let recovered = log.recover().unwrap();
     assert_eq!((recovered.report.fast_commits, recovered.operations.len()), (1, 1));
-    assert!(recovered.report.fast_commits_cut_short);
+    assert_eq!(
+        recovered.report.fast_commits_cut_short,
+        log.location().home(LogBlock(1100 - 40 + 2)).ok().map(|home| home.0)
+    );
 
     log = log_with(&first[..2]);
     let recovered = log.recover().unwrap();
     assert_eq!((recovered.report.fast_commits, recovered.operations.len()), (0, 0));
-    assert!(recovered.report.fast_commits_cut_short);
+    assert_eq!(
+        recovered.report.fast_commits_cut_short,
+        log.location().home(LogBlock(1100 - 40 + 1)).ok().map(|home| home.0)
+    );
 }
 
 #[test]
 fn nothing_is_cut_short_where_no_commit_was_begun() {
     for elements in [&[][..], &[head(RUNNING)], &[head(RUNNING - 1), name(4, 2, 20, b"a")]] {
         let report = log_with(elements).recover().unwrap().report;
-        assert_eq!((report.fast_commits, report.fast_commits_cut_short), (0, false), "{elements:?}");
+        assert_eq!((report.fast_commits, report.fast_commits_cut_short), (0, None), "{elements:?}");
     }
 }
 
@@ -215,13 +221,13 @@ fn nothing_is_cut_short_where_no_commit_was_begun() {
 fn an_area_of_another_transaction_does_not_count() {
     for tid in [RUNNING - 1, RUNNING + 1] {
         let recovered = log_with(&[head(tid), name(4, 2, 20, b"a"), tail(tid)]).recover().unwrap();
-        assert_eq!((recovered.report.fast_commits, recovered.report.fast_commits_cut_short), (0, false));
+        assert_eq!((recovered.report.fast_commits, recovered.report.fast_commits_cut_short), (0, None));
     }
     // An earlier round went further than this one.
     let stale = [name(4, 2, 20, b"old"), tail(RUNNING - 1)];
     let log = log_with(&[&[head(RUNNING), name(4, 2, 20, b"a"), tail(RUNNING)], &stale[..]].concat());
     let recovered = log.recover().unwrap();
-    assert_eq!((recovered.operations.len(), recovered.report.fast_commits_cut_short), (1, false));
+    assert_eq!((recovered.operations.len(), recovered.report.fast_commits_cut_short), (1, None));
 }
 
 #[test]
