@@ -424,7 +424,7 @@ An image is mounted read-only, and not a byte of it changes, unless `-o rw` says
 can be made and are gone after unmounting: they lie in a temporary file (in TMPDIR), and the image stays as it is.
 
 Options of an image: rw, ro, norecovery (read-only, without what its journal holds), commit=SECONDS (how late changes \
-reach the disk at most; 5), sync (each change is on the disk when the call returns), discard (the image is told of space that is free again), pdirops=off (a lock for each \
+reach the disk at most; 5), sync (each change is on the disk when the call returns), discard (the image is told of space that is free again; `fstrim DIR` does it once), pdirops=off (a lock for each \
 directory), orphan=list|locked and overwrite=journaled (older ways, to measure against).
 
 With `tmpfs:` in the image's place, an empty filesystem in memory is mounted, which goes when it is unmounted. It takes \
@@ -504,7 +504,7 @@ Examples:
     /// Look for damage in a filesystem, and change nothing
     #[command(
         after_help = "Compares every structure with every other: superblock, groups, bitmaps, inodes, maps, directories, links, \
-attributes. A journal that holds changes is replayed in memory first. Each finding ends in a word that stays the same \
+attributes. A journal that holds changes is replayed in memory first, fast commits too. Each finding ends in a word that stays the same \
 from version to version; --json has it as `code`.
 
 Ends as e2fsck does: 0 nothing is wrong, 4 something is, 8 it could not be checked, 16 the command line makes no sense.

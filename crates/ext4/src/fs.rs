@@ -1,6 +1,8 @@
 //! The vfs adapter: the filesystem contract in terms of this crate.
 
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use undercroft_block::Device;
@@ -14,7 +16,7 @@ use crate::journal::RecoveryReport;
 use crate::live::Live;
 use crate::numbers::FsBlock;
 use crate::open::{OpenOptions, Probed, Ready, Writable};
-use crate::superblock::Superblock;
+use crate::superblock::{self, Superblock};
 use crate::transaction::Service;
 use crate::volume::Volume;
 use crate::writer::{WriteOptions, Writer};
@@ -94,15 +96,6 @@ impl Ext4 {
             let _ = writer.late_times.store_all();
         }
         service.close()
-    }
-
-    /// Tells the device which of the filesystem's bytes in `range` are free, in pieces of at least `min_len` bytes
-    /// (`fstrim`); answers with how many bytes that was.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`]; I/O failure while bitmaps are read.
-    pub fn trim(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
-        self.volume.writer()?.allocator.trim(&self.volume, range, min_len)
     }
 
     /// How changes have gone to the disk; all zero for a filesystem that was opened for reading.
@@ -221,6 +214,36 @@ impl FileSystem for Ext4 {
         let flushed = if flush_log { self.sync() } else { Ok(()) };
         writer.transactions.shut_down();
         flushed
+    }
+
+    /// As Linux keeps it, in the superblock, with the next commit. What does not fit is cut off.
+    fn mounted_on(&self, dir: &Path) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        let handle = self.volume.start(1)?;
+        let path = dir.as_os_str().as_bytes();
+        superblock::change(&handle, |raw| {
+            let kept = path.len().min(raw.s_last_mounted.len());
+            raw.s_last_mounted.fill(0);
+            raw.s_last_mounted[..kept].copy_from_slice(&path[..kept]);
+        })
+    }
+
+    /// What was freed before is free: it is committed first.
+    fn trim(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
+        let writer = self.volume.writer()?;
+        let geometry = self.volume.superblock().geometry();
+        let block_bytes = u64::from(geometry.block_bytes());
+        let group_bytes = u64::from(geometry.blocks_per_group()) * block_bytes;
+        if range.start >= geometry.blocks() * block_bytes
+            || range.end.saturating_sub(range.start) < block_bytes
+            || min_len > group_bytes
+        {
+            return Err(Error::InvalidArgument("no free space of the filesystem can lie in such a range"));
+        }
+        writer.transactions.commit_everything(&self.volume)?;
+        writer.allocator.trim(&self.volume, range, min_len)
     }
 
     fn limits(&self) -> Limits {

@@ -1,5 +1,5 @@
-//! The ioctls: what `lsattr`, `chattr` and the quota tools want to know and to change, and the one that shuts a
-//! filesystem down.
+//! The ioctls: what `lsattr`, `chattr` and the quota tools want to know and to change, and those of the administrator,
+//! which shut a filesystem down and trim it (`fstrim`).
 //!
 //! Numbers and layouts are Linux's (`linux/fs.h`). The kernel itself turns its newer calls for file attributes
 //! into these, and checks who may. Everything else is refused as not applying to the file.
@@ -25,6 +25,12 @@ const SHUTDOWN: u32 = 0x8004_587d;
 const SHUT_DOWN_CLEANLY: u32 = 0;
 const SHUT_DOWN_FLUSHING_LOG: u32 = 1;
 const SHUT_DOWN_AT_ONCE: u32 = 2;
+
+const FITRIM: u32 = 0xc018_5879;
+
+/// Size of `struct fstrim_range`: first byte, number of bytes, and least length of a piece, in words of eight bytes. The
+/// number of bytes that were trimmed comes back in place of the second.
+const FSTRIM_RANGE_BYTES: usize = 24;
 
 /// Size of `struct fsxattr`.
 const FSXATTR_BYTES: usize = 28;
@@ -79,6 +85,7 @@ impl Server {
                 self.shut_down(caller, pointer)?;
                 Vec::new()
             }
+            FITRIM => self.trim(caller, input)?.to_vec(),
             _ => return Ok(None),
         }))
     }
@@ -124,13 +131,26 @@ impl Server {
             _ => Err(Error::InvalidArgument("a filesystem is shut down in the ways 0, 1 and 2")),
         }
     }
+
+    fn trim(&self, caller: Caller, input: &[u8]) -> Result<[u8; FSTRIM_RANGE_BYTES]> {
+        if !caller.is_administrator() {
+            return Err(Error::NotPermitted);
+        }
+        let Some(mut range) = input.first_chunk().copied() else { return Err(TOO_SHORT) };
+        let (words, _) = range.as_chunks::<8>();
+        let [start, len, min_len] = [0, 1, 2].map(|at| u64::from_ne_bytes(words[at]));
+        let trimmed = self.vfs().filesystem().trim(start..start.saturating_add(len), min_len)?;
+        range[8..16].copy_from_slice(&trimmed.to_ne_bytes());
+        Ok(range)
+    }
 }
+
+const TOO_SHORT: Error = Error::InvalidArgument("an ioctl's argument is too short");
 
 /// The word at an offset of what was handed over.
 fn word(input: &[u8], at: usize) -> Result<u32> {
     let bytes = input.get(at..).and_then(|rest| rest.first_chunk());
-    let short = Error::InvalidArgument("an ioctl's argument is too short");
-    Ok(u32::from_ne_bytes(*bytes.ok_or(short)?))
+    Ok(u32::from_ne_bytes(*bytes.ok_or(TOO_SHORT)?))
 }
 
 /// `struct fsxattr`: flags, extent size hint, number of extents, project, copy-on-write hint, padding.

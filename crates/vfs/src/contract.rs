@@ -20,7 +20,8 @@
 
 use std::any::Any;
 use std::fmt;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
 use std::sync::Arc;
 
 use undercroft_block::Device;
@@ -197,6 +198,25 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`Unsupported`](crate::Error::Unsupported) where there is nothing to stop; I/O failure while flushing.
     fn shut_down(&self, _flush_log: bool) -> Result<()> {
         Err(Error::Unsupported("shutting this filesystem down".into()))
+    }
+
+    /// The filesystem has been mounted on `dir`, a path from the root. One that keeps that for people does.
+    ///
+    /// # Errors
+    /// It cannot be kept.
+    fn mounted_on(&self, _dir: &Path) -> Result<()> {
+        Ok(())
+    }
+
+    /// Tells the device which of the filesystem's bytes in `range` are free, in pieces of at least `min_len` bytes
+    /// (`FITRIM`); answers with how many bytes that was.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::Error::Unsupported) where there is no device, [`ReadOnly`](crate::Error::ReadOnly);
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) for a range that begins past the end or is shorter than a
+    /// block, and for pieces that cannot be as long; I/O failure.
+    fn trim(&self, _range: Range<u64>, _min_len: u64) -> Result<u64> {
+        Err(Error::Unsupported("trimming a filesystem that is on no device".into()))
     }
 
     /// The kernel's hint that many inodes of `entries` are wanted soon (readdirplus, a tree walk): the

@@ -3,12 +3,12 @@
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use undercroft_oracle::Image;
+use undercroft_oracle::{Image, Mke2fs, Tool};
 
 use crate::support::{PROGRAM, run, small, tool, undercroft};
 
@@ -89,6 +89,74 @@ fn an_image_is_changed_through_a_mount() {
     }
     let shown = undercroft([OsStr::new("cat"), image.path().as_os_str(), OsStr::new("/d/e/link")]).text();
     assert_eq!(shown, "old\nnew\nnew\nnew\n");
+}
+
+/// What dumpe2fs says of where an image was mounted last.
+fn last_mounted(image: &Image) -> String {
+    let told = Tool::new("dumpe2fs").arg("-h").arg(image.path()).run_text().unwrap();
+    let line = told.lines().find_map(|line| line.strip_prefix("Last mounted on:")).unwrap();
+    line.trim().to_owned()
+}
+
+#[test]
+fn the_superblock_keeps_where_it_was_mounted() {
+    let image = small(&[]);
+    let dir = tempfile::tempdir().unwrap();
+    let long = dir.path().join("a".repeat(100));
+    fs::create_dir(&long).unwrap();
+    for point in [dir.path(), &long] {
+        for options in ["rw", "ro"] {
+            let mut command = Command::new(PROGRAM);
+            run(command.args(["mount", "-o", options]).arg(image.path()).arg(point)).succeeded();
+            undercroft([OsStr::new("unmount"), point.as_os_str()]).succeeded();
+            let shown = point.display().to_string();
+            assert_eq!(last_mounted(&image), shown[..shown.len().min(64)], "{options}");
+        }
+    }
+    run(Command::new(PROGRAM).arg("mount").arg(image.path()).arg(dir.path())).succeeded();
+    undercroft([OsStr::new("unmount"), dir.path().as_os_str()]).succeeded();
+    assert!(last_mounted(&image).ends_with("aaa"), "a mount for reading has changed it");
+    image.check().unwrap();
+}
+
+#[test]
+fn what_was_deleted_leaves_the_image_with_fstrim() {
+    let image = Mke2fs::new("ext4", 64).block_bytes(4096).make().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mount = |options: &str| {
+        let mut command = Command::new(PROGRAM);
+        run(command.args(["mount", "-o", options]).arg(image.path()).arg(dir.path())).succeeded();
+    };
+    let fstrim = |args: &str| {
+        let script = format!("fstrim -v {args} . 2>&1");
+        let output = Command::new("bash").args(["-c", &script]).current_dir(dir.path()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let on_disk = || fs::metadata(image.path()).unwrap().blocks() * 512;
+    mount("rw");
+    shell("yes | head -c 20M > big; yes | head -c 1M > small; sync -f .; rm big", dir.path());
+    let before = on_disk();
+    for (wrong, why) in
+        [("-o 64M", "Invalid argument"), ("-l 100", "Invalid argument"), ("-m 1G", "Invalid argument")]
+    {
+        let told = fstrim(wrong);
+        assert!(told.contains(why), "{wrong}: {told}");
+    }
+    // The journal is in the way of a piece as long as a group.
+    assert!(fstrim("-m 60M").contains(" 0 B "), "{}", fstrim("-m 60M"));
+    assert_eq!(on_disk(), before);
+    let told = fstrim("-o 1M -l 2M");
+    let some = told.split(['(', ' ']).find_map(|word| word.parse::<u64>().ok()).unwrap();
+    assert!(some <= 2 << 20, "{told}");
+    let told = fstrim("");
+    assert!(told.contains("bytes) trimmed"), "{told}");
+    assert!(on_disk() + (20 << 20) <= before, "{before} bytes, then {}: {told}", on_disk());
+    assert_eq!(shell("tail -c 4 small | od -An -c | tr -d ' '", dir.path()).trim(), "y\\ny\\n");
+    undercroft([OsStr::new("unmount"), dir.path().as_os_str()]).succeeded();
+    image.check().unwrap();
+    mount("ro");
+    assert!(fstrim("").contains("Read-only file system"), "{}", fstrim(""));
+    undercroft([OsStr::new("unmount"), dir.path().as_os_str()]).succeeded();
 }
 
 /// Changes on trial are seen while it is mounted, and the image has none of them.

@@ -39,23 +39,27 @@ impl Allocator {
     }
 
     fn trim_group(&self, volume: &Volume, cell: &GroupCell, within: Range<u32>, least: u32) -> Result<u64> {
-        let runs: Vec<Range<u32>> = match cell.lock_blocks(volume, &self.zone) {
-            Ok(mut blocks) => {
-                let runs: Vec<_> = blocks.map().runs_of(within, least).collect();
-                // Nobody is given them while the device forgets them.
-                runs.iter().for_each(|run| self.take_from_map(cell, &mut blocks, run.clone()));
-                runs
-            }
-            Err(undercroft_vfs::Error::Corrupt(_)) => return Ok(0),
-            Err(error) => return Err(error),
-        };
-        let mut trimmed = 0;
-        for run in runs {
+        let (mut from, mut trimmed) = (within.start, 0);
+        loop {
+            let mut blocks = match cell.lock_blocks(volume, &self.zone) {
+                Ok(blocks) => blocks,
+                Err(undercroft_vfs::Error::Corrupt(_)) => return Ok(trimmed),
+                Err(error) => return Err(error),
+            };
+            let Some(run) = blocks.map().runs_of(from..within.end, least).next() else { return Ok(trimmed) };
+            // Nobody is given them while the device forgets them, one run at a time; and who needs them waits as for
+            // blocks that a commit frees.
+            let count = run.end - run.start;
+            self.take_from_map(cell, &mut blocks, run.clone());
+            self.pending.add(i64::from(count));
+            drop(blocks);
             if discard(volume, cell.absolute(&run)) {
-                trimmed += u64::from(run.end - run.start);
+                trimmed += u64::from(count);
             }
-            self.give_to_map(cell, &mut cell.relock_blocks(), run);
+            from = run.end;
+            let mut blocks = cell.relock_blocks();
+            self.pending.add(-i64::from(count));
+            self.give_to_map(cell, &mut blocks, run);
         }
-        Ok(trimmed)
     }
 }

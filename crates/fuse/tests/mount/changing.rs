@@ -385,6 +385,17 @@ fn a_shutdown_is_for_the_administrator() {
 }
 
 #[test]
+fn trimming_is_for_the_administrator_and_for_what_is_on_a_device() {
+    let ours = Ours::new("");
+    let trim = |user| {
+        let output = command(user, "fstrim").arg(ours.root()).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(trim(NOBODY).contains("Operation not permitted"), "{}", trim(NOBODY));
+    assert!(trim(0).contains("not supported"), "{}", trim(0));
+}
+
+#[test]
 fn reading_brings_times_of_access_forward_where_that_is_wanted() {
     // Past the kernel's cache, so that each reading is seen.
     for (options, forward) in
