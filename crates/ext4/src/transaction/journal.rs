@@ -70,6 +70,13 @@ struct Unfinished {
     blocks: Vec<Block>,
 }
 
+/// How far transactions have come home.
+enum Progress {
+    AllHome,
+    /// The changes have ended: some of it may be at home.
+    Ended,
+}
+
 /// A version on its way home.
 struct Homeward<'a> {
     home: FsBlock,
@@ -233,9 +240,11 @@ impl Journal {
         let Some(last) = oldest.last() else { return Ok(()) };
         let next = Tid(last.tid.0 + 1);
         let freed = oldest.iter().map(|transaction| transaction.ring_blocks).sum();
-        let done = self
-            .bring_all_home(volume, &oldest, has_ended)
-            .and_then(|()| tail.advance(&**volume.device(), freed, next.sequence()));
+        let done = self.bring_all_home(volume, &oldest, has_ended).and_then(|all| match all {
+            Progress::AllHome => tail.advance(&**volume.device(), freed, next.sequence()),
+            // The log goes on saying that it has them.
+            Progress::Ended => Ok(()),
+        });
         if done.is_err() || has_ended() {
             // Not at home, so they stay in memory.
             let mut unfinished = self.unfinished.lock();
@@ -248,13 +257,14 @@ impl Journal {
         Ok(())
     }
 
-    /// Brings the newest versions home, durably, that these transactions have of their blocks.
+    /// Brings the newest versions home, durably, that these transactions have of their blocks, unless the changes end
+    /// before that is done.
     fn bring_all_home(
         &self,
         volume: &Volume,
         transactions: &[Unfinished],
         has_ended: &impl Fn() -> bool,
-    ) -> Result<()> {
+    ) -> Result<Progress> {
         let mut homeward: Vec<_> = transactions
             .iter()
             .flat_map(|transaction| {
@@ -272,13 +282,13 @@ impl Journal {
         let mut bytes = Vec::new();
         for batch in homeward.chunks(at_once) {
             if has_ended() {
-                return Ok(());
+                return Ok(Progress::Ended);
             }
             self.bring_home(volume, batch, &mut bytes)?;
         }
         volume.device().flush()?;
         homeward.iter().for_each(Homeward::is_at_home);
-        Ok(())
+        Ok(Progress::AllHome)
     }
 
     /// Transactions whose room, with what is free, makes `target` blocks.
