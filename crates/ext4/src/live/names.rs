@@ -333,7 +333,8 @@ fn count_directory(volume: &Volume, fields: &mut Inode) {
     if fields.links == 1 {
         return;
     }
-    fields.links += 1;
+    // What the disk had may be any number.
+    fields.links = fields.links.saturating_add(1);
     if fields.links > LINKS_MAX && may_stop_counting(volume, fields) {
         fields.links = 1;
     }
@@ -351,4 +352,26 @@ fn check_room_for_directory(dir: &Live) -> Result<()> {
 fn may_stop_counting(volume: &Volume, fields: &Inode) -> bool {
     volume.superblock().features().ro_compat.contains(RoCompat::DIR_NLINK)
         && fields.flags.contains(InodeFlags::INDEXED)
+}
+
+#[cfg(test)]
+mod tests {
+    use undercroft_oracle::Mke2fs;
+
+    use super::*;
+    use crate::inode::ROOT_INODE;
+    use crate::testing::writable::Writable;
+
+    #[test]
+    fn a_directory_of_too_many_counts_no_longer_whatever_the_disk_said() {
+        let writable = Writable::make(&Mke2fs::new("ext4", 8).features("^has_journal"));
+        for (links, after) in [(1, 1), (2, 3), (LINKS_MAX - 1, LINKS_MAX), (LINKS_MAX, 1), (u16::MAX, 1)] {
+            let mut fields = writable.live(ROOT_INODE).fields.read().clone();
+            fields.flags.insert(InodeFlags::INDEXED);
+            fields.links = links;
+            count_directory(&writable.volume, &mut fields);
+            assert_eq!(fields.links, after, "{links}");
+        }
+        writable.finish();
+    }
 }
