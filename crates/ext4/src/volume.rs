@@ -123,6 +123,15 @@ impl Volume {
         self.writer()?.transactions.start(self, credits)
     }
 
+    /// Joins the running transaction if it has room; see
+    /// [`Transactions::start_if_room`](crate::transaction::Transactions::start_if_room).
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub(crate) fn start_if_room(&self, credits: u32) -> Result<Option<Handle<'_>>> {
+        self.writer()?.transactions.start_if_room(self, credits)
+    }
+
     /// Before a transaction is written: what is kept in memory and not in blocks goes into its blocks.
     ///
     /// # Errors

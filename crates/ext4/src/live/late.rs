@@ -13,6 +13,7 @@ use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Result;
 
 use super::Live;
+use crate::transaction::Handle;
 
 /// More than threads that a machine runs at once.
 const LISTS: usize = 16;
@@ -66,6 +67,27 @@ impl LateTimes {
         Ok(())
     }
 
+    /// Stores as many as the running transaction has room for, and waits for nothing: for the thread that commits. Whether
+    /// that were all.
+    ///
+    /// # Errors
+    /// Why the filesystem takes no changes any more.
+    pub(crate) fn store_what_fits(&self) -> Result<bool> {
+        for list in &self.lists {
+            let mut late = std::mem::take(&mut *list.lock());
+            while let Some(next) = late.pop() {
+                let Some(live) = next.upgrade().filter(|live| live.late.is_set()) else { continue };
+                let Some(handle) = live.volume.start_if_room(1)? else {
+                    late.push(next);
+                    list.lock().append(&mut late);
+                    return Ok(false);
+                };
+                live.store_late_times_under(&handle)?;
+            }
+        }
+        Ok(true)
+    }
+
     fn add(&self, live: Weak<Live>) {
         let list = self.next.fetch_add(1, Ordering::Relaxed) % LISTS;
         self.lists[list].lock().push(live);
@@ -90,12 +112,15 @@ impl Live {
         if !self.late.is_set() {
             return Ok(());
         }
-        let handle = self.volume.start(1)?;
+        self.store_late_times_under(&self.volume.start(1)?)
+    }
+
+    fn store_late_times_under(&self, handle: &Handle<'_>) -> Result<()> {
         let fields = self.fields.read();
         // Whoever has released the inode has stored it; its number may be another's by now.
         if self.late.is_set() && !self.released.load(Ordering::Acquire) {
             self.late.clear();
-            fields.store(&handle, self.location)?;
+            fields.store(handle, self.location)?;
         }
         Ok(())
     }
@@ -107,5 +132,43 @@ impl Live {
         location: crate::inode::Location,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this| Self { this: Weak::clone(this), ..Self::new(volume, inode, location) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use undercroft_block::{Access, MemoryDevice};
+    use undercroft_oracle::{Mke2fs, Scratch};
+    use undercroft_vfs::{FileSystem, Ino};
+
+    use crate::{Ext4, OpenOptions, WriteOptions};
+
+    /// The thread that commits is the one that stores them: it cannot wait for a commit to make room.
+    #[test]
+    fn more_late_times_than_a_transaction_has_room_for_are_stored_by_the_clock() {
+        const FILES: u64 = 1400;
+        let source = Scratch::new("tree").unwrap();
+        for file in 0..FILES {
+            std::fs::write(source.path().join(format!("f{file}")), "content").unwrap();
+        }
+        let source = source.path().to_str().unwrap().to_owned();
+        // Four inodes in a block of the table, and a log that has room for 255 blocks in a transaction.
+        let mke2fs =
+            Mke2fs::new("ext4", 16).block_bytes(1024).inodes(4096).args(["-J", "size=1", "-d", &source]);
+        let bytes = std::fs::read(mke2fs.make().unwrap().path()).unwrap();
+        let device = MemoryDevice::from_bytes(bytes, Access::ReadWrite);
+        let write_options = WriteOptions { commit_seconds: 1, ..WriteOptions::default() };
+        let fs = Ext4::open(std::sync::Arc::new(device), OpenOptions::default(), write_options).unwrap();
+        let inodes: Vec<_> = (12..12 + FILES).map(|ino| fs.read_inode(Ino(ino)).unwrap()).collect();
+        let before = fs.write_stats();
+        inodes.iter().for_each(|inode| inode.finish_write(0, 7, 7).unwrap());
+        let began = Instant::now();
+        while fs.write_stats().blocks_logged - before.blocks_logged < FILES / 4 {
+            assert!(began.elapsed() < Duration::from_secs(20), "{before:?}, then {:?}", fs.write_stats());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        fs.close().unwrap();
     }
 }

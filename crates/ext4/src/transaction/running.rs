@@ -57,6 +57,14 @@ pub(super) struct Changes {
     pub(super) after_commit: Vec<AfterCommit>,
 }
 
+/// Why nobody joins the running transaction at the moment.
+enum Refused {
+    /// It is being closed.
+    Closed,
+    /// It has no room for as much.
+    Full(Tid),
+}
+
 /// What is written often, apart from what everybody reads.
 #[repr(align(128))]
 struct Apart<T>(T);
@@ -146,29 +154,56 @@ impl Transactions {
     /// # Errors
     /// Why the filesystem takes no changes any more.
     pub(crate) fn start<'a>(&'a self, volume: &'a Volume, credits: u32) -> Result<Handle<'a>> {
+        loop {
+            match self.try_start(volume, credits)? {
+                Ok(handle) => return Ok(handle),
+                Err(Refused::Closed) => {
+                    self.reopened.wait(|| !self.closed.load(Ordering::SeqCst) || self.has_ended());
+                }
+                Err(Refused::Full(tid)) => {
+                    // A handle that alone asks for more than there is gets it in an empty transaction.
+                    self.ask_for(tid);
+                    self.reopened.wait(|| self.running.load(Ordering::SeqCst) > tid.0 || self.has_ended());
+                }
+            }
+        }
+    }
+
+    /// As [`start`](Self::start), and waits for nothing: for the thread that commits, for which nobody would make room.
+    /// `None` where there is none.
+    ///
+    /// # Errors
+    /// Why the filesystem takes no changes any more.
+    pub(crate) fn start_if_room<'a>(
+        &'a self,
+        volume: &'a Volume,
+        credits: u32,
+    ) -> Result<Option<Handle<'a>>> {
+        Ok(self.try_start(volume, credits)?.ok())
+    }
+
+    fn try_start<'a>(
+        &'a self,
+        volume: &'a Volume,
+        credits: u32,
+    ) -> Result<std::result::Result<Handle<'a>, Refused>> {
         let declared = order::JOURNAL.declare();
         let place = Place::here();
         let seat = &self.seats[place.0];
-        loop {
-            self.check()?;
-            seat.handles.fetch_add(1, Ordering::SeqCst);
-            if self.closed.load(Ordering::SeqCst) {
-                self.stand_up(seat);
-                self.reopened.wait(|| !self.closed.load(Ordering::SeqCst) || self.has_ended());
-                continue;
-            }
-            let tid = Tid(self.running.load(Ordering::Relaxed));
-            if !self.reserve(seat, credits) {
-                self.stand_up(seat);
-                // A handle that alone asks for more than there is gets it in an empty transaction.
-                self.ask_for(tid);
-                self.reopened.wait(|| self.running.load(Ordering::SeqCst) > tid.0 || self.has_ended());
-                continue;
-            }
-            seat.started.fetch_add(1, Ordering::Relaxed);
-            let credits = std::cell::Cell::new(credits);
-            return Ok(Handle { volume, transactions: self, tid, place, credits, _declared: Some(declared) });
+        self.check()?;
+        seat.handles.fetch_add(1, Ordering::SeqCst);
+        if self.closed.load(Ordering::SeqCst) {
+            self.stand_up(seat);
+            return Ok(Err(Refused::Closed));
         }
+        let tid = Tid(self.running.load(Ordering::Relaxed));
+        if !self.reserve(seat, credits) {
+            self.stand_up(seat);
+            return Ok(Err(Refused::Full(tid)));
+        }
+        seat.started.fetch_add(1, Ordering::Relaxed);
+        let credits = std::cell::Cell::new(credits);
+        Ok(Ok(Handle { volume, transactions: self, tid, place, credits, _declared: Some(declared) }))
     }
 
     /// How many handles have been started since the beginning.

@@ -82,14 +82,18 @@ impl Transactions {
     /// something fails; for the thread that does so.
     fn commit_when_needed(&self, volume: &Volume, every: Duration) {
         let _ends = EndsChanges(self);
+        let mut wait = every;
         loop {
             let is_called = || self.is_wanted() || self.is_stopped() || self.has_ended();
-            let called = self.called.wait_timeout(every, is_called);
+            let called = self.called.wait_timeout(wait, is_called);
             if self.has_ended() {
                 break;
             }
             let stopped = self.is_stopped();
-            if !called && self.store_late_times(volume).is_ok() && !self.has_changes() {
+            let all_stored = called || self.store_late_times(volume);
+            // What had no room goes into the next transaction, at once.
+            wait = if all_stored { every } else { Duration::ZERO };
+            if !called && all_stored && !self.has_changes() {
                 continue;
             }
             let then = if stopped { Then::StayShut } else { Then::Open };
@@ -106,9 +110,10 @@ impl Transactions {
         }
     }
 
-    /// Times that are kept in memory only reach the disk with what the clock brings there.
-    fn store_late_times(&self, volume: &Volume) -> Result<()> {
-        volume.writer()?.late_times.store_all()
+    /// Times that are kept in memory only reach the disk with what the clock brings there. Whether there was room for all
+    /// of them; what keeps one from being stored is told to who changes its inode next.
+    fn store_late_times(&self, volume: &Volume) -> bool {
+        volume.writer().and_then(|writer| writer.late_times.store_what_fits()).unwrap_or(true)
     }
 
     fn checkpoint_when_needed(&self, volume: &Volume) {
