@@ -1,5 +1,5 @@
-//! What one uncontended acquisition and release costs: our locks against parking_lot's, statistics off and on; and
-//! what it costs to hand a turn to another thread.
+//! What one uncontended acquisition and release costs: our locks against parking_lot's, statistics off and on; what two
+//! readers at the same time cost each other; and what it costs to hand a turn to another thread.
 //!
 //!     cargo run -p undercroft-sync --release --example lock_cost
 //!
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use undercroft_sync::{Mutex, NameLocks, RwLock, WaitQueue, order, stats};
+use undercroft_sync::{Mutex, NameLocks, RwLock, StripedRwLock, WaitQueue, order, stats};
 
 const ROUNDS: u32 = 15;
 const OPERATIONS: u32 = 1_000_000;
@@ -45,6 +45,17 @@ fn measure_turns() -> f64 {
         }
     });
     start.elapsed().as_nanos() as f64 / f64::from(TURNS)
+}
+
+/// Nanoseconds per operation when two threads do it all the time.
+fn measure_two(operation: impl Fn() + Sync) -> f64 {
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| (0..10 * OPERATIONS).for_each(|_| operation()));
+        }
+    });
+    start.elapsed().as_nanos() as f64 / f64::from(10 * OPERATIONS)
 }
 
 #[expect(clippy::disallowed_types, reason = "the yardstick")]
@@ -83,6 +94,9 @@ fn main() {
         println!("{what:<16} {:>12.1} {:>12.1} {:>12.1}", raw[at], off[at], on[at]);
     }
     println!("{:<16} {:>12} {:>12.1} {:>12.1}", "name", "", off[3], on[3]);
+    let (lock, striped) = (RwLock::new(&order::DEVICE, ()), StripedRwLock::new(&order::DEVICE));
+    println!("{:<16} {:>12} {:>12.1}", "two readers", "", measure_two(|| drop(black_box(lock.read()))));
+    println!("{:<16} {:>12} {:>12.1}", "  in stripes", "", measure_two(|| drop(black_box(striped.read()))));
     println!("{:<16} {:>12} {:>12.1}", "turn of a queue", "", measure_turns());
     println!("\n{}", stats::report());
 }

@@ -23,8 +23,8 @@ use super::{Child, entry_bytes};
 
 /// More than threads that often work in one directory.
 const PARTS: usize = 16;
-/// After how many meetings of writers a directory's names are dealt out.
-const MEETINGS: u32 = 64;
+/// After how many meetings of writers a directory's names are dealt out. In a model all are meetings, and few.
+const MEETINGS: u32 = if cfg!(shuttle) { 3 } else { 64 };
 /// Bytes that a table keeps counted for names to come.
 const SPARE_BYTES: usize = 4096;
 
