@@ -124,33 +124,21 @@ impl<'a> Changing<'a> {
             return self.judged(Err(format!("{} bytes of entries fit no block", entries.len()).into()));
         }
         let last = self.last_entry(&entries)?;
-        if volume.writer()?.allocator.free_blocks() == 0 {
-            return Err(Error::NoSpace);
-        }
-        inline::clear(self.handle, &moved, self.live.location)?;
-        let filled = self.fill_block(&mut moved, &entries, last);
-        if let Err(error) = &filled {
-            // Its names would be lost.
-            let cause = format!("inline directory {} could not be moved to a block: {error}", moved.number);
-            volume.writer()?.transactions.fail(&cause);
-        }
-        filled?;
-        *fields = moved;
-        Ok(())
-    }
-
-    /// Writes the entries, the last of which begins at byte `last`, to a first block.
-    fn fill_block(&self, moved: &mut Inode, entries: &[u8], last: usize) -> Result<()> {
-        let volume = self.handle.volume();
-        let home = map::grow(self.handle, moved, FileBlock(0))?;
-        let (start, end) = (ENTRIES_POSITION as usize, Directory::open(volume, moved)?.leaf_bytes());
+        // A full disk shows here, and nothing has changed then.
+        let home = map::grow(self.handle, &mut moved, FileBlock(0))?;
         let dots = Dots { itself: moved.number, parent: self.parent };
         self.handle.make(home, Seal::DirectoryLeaf(moved.checksum_seed(volume)), |bytes| {
             node::make_dots(&mut bytes[..start], self.format, dots);
-            bytes[start..start + entries.len()].copy_from_slice(entries);
+            bytes[start..start + entries.len()].copy_from_slice(&entries);
             self.format.write_record_bytes(&mut bytes[start + last..], end - start - last);
         })?;
-        moved.store(self.handle, self.live.location)
+        if let Err(error) = inline::clear(self.handle, &moved, self.live.location) {
+            self.handle.forget(home);
+            volume.writer()?.allocator.free(self.handle, home, 1)?;
+            return Err(error);
+        }
+        *fields = moved;
+        Ok(())
     }
 
     /// Where the last of the entries begins.
