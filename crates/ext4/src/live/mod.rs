@@ -108,6 +108,11 @@ impl Live {
         outcome
     }
 
+    /// The outcome of a change of names or attributes, which may need blocks, as for [`settled`](Self::settled).
+    fn settled_with_space<T>(&self, change: impl FnMut() -> Result<T>) -> Result<T> {
+        self.settled(content::with_last_resorts(self, change))
+    }
+
     fn require_directory(&self) -> Result<()> {
         if self.kind == FileType::Directory { Ok(()) } else { Err(Error::NotDirectory) }
     }
@@ -196,15 +201,15 @@ impl VfsInode for Live {
     }
 
     fn create(&self, name: &[u8], new: &NewInode<'_>) -> Result<Found> {
-        self.settled(names::create(self, name, new))
+        self.settled_with_space(|| names::create(self, name, new))
     }
 
     fn create_unnamed(&self, new: &NewInode<'_>) -> Result<Found> {
-        self.settled(names::create_unnamed(self, new))
+        self.settled_with_space(|| names::create_unnamed(self, new))
     }
 
     fn link(&self, name: &[u8], node: &Arc<Node>) -> Result<()> {
-        self.settled(names::link(self, name, node))
+        self.settled_with_space(|| names::link(self, name, node))
     }
 
     fn unlink(&self, name: &[u8], victim: &Arc<Node>) -> Result<()> {
@@ -220,7 +225,7 @@ impl VfsInode for Live {
         replaced: Option<&Arc<Node>>,
         whiteout: Option<&NewInode<'_>>,
     ) -> Result<()> {
-        self.settled(names::rename(self, name, moved, to, to_name, replaced, whiteout))
+        self.settled_with_space(|| names::rename(self, name, moved, to, to_name, replaced, whiteout))
     }
 
     fn exchange(
@@ -245,7 +250,7 @@ impl VfsInode for Live {
         mode: XattrMode,
         attributes: &AttrChange,
     ) -> Result<()> {
-        self.settled(attributes::set_xattr(self, name, value, mode, attributes))
+        self.settled_with_space(|| attributes::set_xattr(self, name, value, mode, attributes))
     }
 
     fn prepare_write(&self, offset: u64, len: u64) -> Result<Extent> {

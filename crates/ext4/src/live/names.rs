@@ -356,11 +356,76 @@ fn may_stop_counting(volume: &Volume, fields: &Inode) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use undercroft_oracle::Mke2fs;
+    use undercroft_block::{Access, MemoryDevice};
+    use undercroft_oracle::{Mke2fs, Scratch};
+    use undercroft_vfs::FileSystem;
 
     use super::*;
     use crate::inode::ROOT_INODE;
     use crate::testing::writable::Writable;
+    use crate::{Ext4, OpenOptions, WriteOptions};
+
+    /// A directory `dir` in a filesystem that is full, of which a file has been cut a moment ago.
+    fn just_freed(features: &'static str) -> (Arc<Ext4>, Arc<dyn undercroft_vfs::Inode>) {
+        let source = Scratch::new("tree").unwrap();
+        std::fs::create_dir(source.path().join("dir")).unwrap();
+        let source = source.path().to_str().unwrap().to_owned();
+        let mke2fs = Mke2fs::new("ext4", 8).block_bytes(1024).inodes(2048).features(features);
+        let bytes = std::fs::read(mke2fs.args(["-m", "0", "-d", &source]).make().unwrap().path()).unwrap();
+        let device = MemoryDevice::from_bytes(bytes, Access::ReadWrite);
+        let write_options = WriteOptions { commit_seconds: 3600, ..WriteOptions::default() };
+        let fs = Ext4::open(Arc::new(device), OpenOptions::default(), write_options).unwrap();
+        let root = fs.read_inode(fs.root()).unwrap();
+        let Some(Found::Ino(dir)) = root.lookup(b"dir").unwrap() else { panic!("no directory") };
+        let dir = fs.read_inode(dir).unwrap();
+        assert_eq!(dir.attr().flags.contains(InodeFlags::INLINE_DATA), features == "inline_data");
+        let file = make_in(&*root, "file", NewKind::Regular).unwrap();
+        let mut size = 0;
+        while let Ok(extent) = file.prepare_write(size, 1 << 20) {
+            let len = extent.start + extent.len - size;
+            file.finish_write(size, len, size + len).unwrap();
+            size += len;
+        }
+        // What data does not get.
+        let long = [b'x'; 1000];
+        let link = |number: u32| make_in(&*root, &format!("link {number}"), NewKind::Symlink(&long));
+        let refusal = (0..).find_map(|number| link(number).err()).unwrap();
+        assert!(matches!(refusal, Error::NoSpace), "{refusal}");
+        // So that there is room in the running transaction, and nothing commits it.
+        fs.sync().unwrap();
+        file.set_size(0).unwrap();
+        (fs, dir)
+    }
+
+    fn make_in(
+        dir: &dyn undercroft_vfs::Inode,
+        name: &str,
+        kind: NewKind<'_>,
+    ) -> Result<Arc<dyn undercroft_vfs::Inode>> {
+        let new = NewInode { kind, permissions: 0o755, uid: 0, gid: 0, xattrs: &[] };
+        match dir.create(name.as_bytes(), &new)? {
+            Found::Made(_, inode) => Ok(inode),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// As Linux does, which waits for a commit and tries again.
+    #[test]
+    fn a_directory_finds_the_space_that_was_freed_a_moment_ago() {
+        let (fs, dir) = just_freed("^inline_data");
+        make_in(&*dir, "another", NewKind::Directory).unwrap();
+        fs.close().unwrap();
+    }
+
+    /// What it needs it asks for before it takes its names out of its inode.
+    #[test]
+    fn a_directory_that_leaves_its_inode_finds_space_or_stays() {
+        let (fs, dir) = just_freed("inline_data");
+        for number in 0..20 {
+            make_in(&*dir, &format!("a name that takes some room {number}"), NewKind::Regular).unwrap();
+        }
+        fs.close().unwrap();
+    }
 
     #[test]
     fn a_directory_of_too_many_counts_no_longer_whatever_the_disk_said() {

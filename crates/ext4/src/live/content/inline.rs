@@ -3,9 +3,9 @@
 //! A small file that lies in its inode gets a block when it is written to, and its size is set. The block has the bytes
 //! before the handle is started that puts it into the map.
 
-use undercroft_vfs::{Error, InodeFlags, Result};
+use undercroft_vfs::{InodeFlags, Result};
 
-use super::write::{INODE_CREDITS, give_back_ahead, wait_for_freed};
+use super::write::{INODE_CREDITS, with_last_resorts};
 use super::{Live, block_bits, store_unchanged};
 use crate::features::Incompat;
 use crate::inline;
@@ -30,12 +30,7 @@ pub(super) fn to_blocks(live: &Live, keep: u64) -> Result<()> {
     let kept = &bytes[..bytes.len().min(usize::try_from(keep).unwrap_or(usize::MAX))];
     let mut reserved = None;
     if !kept.is_empty() {
-        let blocks = match allocator.reserve(volume, goal, 1, 1) {
-            Err(Error::NoSpace) if give_back_ahead(live) | wait_for_freed(live) => {
-                allocator.reserve(volume, goal, 1, 1)?
-            }
-            blocks => blocks?,
-        };
+        let blocks = with_last_resorts(live, || allocator.reserve(volume, goal, 1, 1))?;
         let mut block = vec![0; volume.block_bytes() as usize];
         block[..kept.len()].copy_from_slice(kept);
         volume.device().write_at(blocks.first().0 << block_bits(live), &block)?;

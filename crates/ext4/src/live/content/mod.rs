@@ -46,7 +46,7 @@ pub(crate) use self::ahead::Growing;
 pub(crate) use self::size::{set_size, truncate_all, truncate_now};
 pub(crate) use self::space::change_space;
 pub(crate) use self::sync::sync;
-pub(crate) use self::write::{finish_write, prepare_write};
+pub(crate) use self::write::{finish_write, prepare_write, with_last_resorts};
 
 /// What a file in use keeps in memory about its content.
 #[derive(Debug)]

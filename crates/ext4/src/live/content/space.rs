@@ -9,7 +9,7 @@
 use undercroft_vfs::{Error, Result, SpaceChange};
 
 use super::size::{clear, remove};
-use super::write::{INODE_CREDITS, give_back_ahead, goal, wait_for_freed};
+use super::write::{INODE_CREDITS, goal, with_last_resorts};
 use super::{Live, block_bits, check_kind, inline, store, store_unchanged};
 use crate::alloc::Purpose;
 use crate::inode::Inode;
@@ -127,13 +127,8 @@ fn aligned(live: &Live, offset: u64, len: u64) -> Result<(u64, u64)> {
 /// Fills the holes of a range with blocks that were never written.
 fn allocate(live: &Live, first: u64, end: u64) -> Result<()> {
     let mut at = first;
-    let mut last_resorts = [give_back_ahead, wait_for_freed].into_iter();
     while at < end {
-        match allocate_some(live, at, end) {
-            Ok(next) => at = next,
-            Err(Error::NoSpace) if last_resorts.by_ref().any(|last_resort| last_resort(live)) => {}
-            Err(error) => return Err(error),
-        }
+        at = with_last_resorts(live, || allocate_some(live, at, end))?;
     }
     Ok(())
 }

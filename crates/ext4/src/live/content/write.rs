@@ -21,17 +21,24 @@ const AHEAD_MAX_BYTES: u64 = 8 << 20;
 /// # Errors
 /// As for [`Inode::prepare_write`](undercroft_vfs::Inode::prepare_write).
 pub(crate) fn prepare_write(live: &Live, offset: u64, len: u64) -> Result<Extent> {
-    let mut last_resorts = [give_back_ahead, wait_for_freed].into_iter();
-    loop {
+    with_last_resorts(live, || {
         if live.fields.read().has_inline_data() {
             inline::to_blocks(live, u64::MAX)?;
         }
-        match try_prepare(live, offset, len) {
-            Err(Error::NoSpace) => {}
+        try_prepare(live, offset, len)
+    })
+}
+
+/// Tries something again that finds no space, as long as some can be had. Under no handle.
+///
+/// # Errors
+/// Those of the last attempt.
+pub(crate) fn with_last_resorts<T>(live: &Live, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    let mut last_resorts = [give_back_ahead, wait_for_freed].into_iter();
+    loop {
+        match attempt() {
+            Err(Error::NoSpace) if last_resorts.by_ref().any(|last_resort| last_resort(live)) => {}
             answer => return answer,
-        }
-        if !last_resorts.by_ref().any(|last_resort| last_resort(live)) {
-            return Err(Error::NoSpace);
         }
     }
 }
@@ -82,13 +89,13 @@ pub(super) fn goal(live: &Live, inode: &Inode, block: u64) -> Result<FsBlock> {
 }
 
 /// What is reserved for files and not in use, this one before the others.
-pub(super) fn give_back_ahead(live: &Live) -> bool {
+fn give_back_ahead(live: &Live) -> bool {
     let here = live.content.window.lock().give_back();
     here | live.volume.writer().is_ok_and(|writer| writer.growing.give_back())
 }
 
 /// What was freed and can be used when that is durable.
-pub(super) fn wait_for_freed(live: &Live) -> bool {
+fn wait_for_freed(live: &Live) -> bool {
     let Ok(writer) = live.volume.writer() else { return false };
     writer.allocator.freed_pending() > 0 && writer.transactions.commit(writer.transactions.running()).is_ok()
 }
