@@ -108,7 +108,7 @@ impl Live {
         outcome
     }
 
-    /// The outcome of a change of names or attributes, which may need blocks, as for [`settled`](Self::settled).
+    /// The outcome of a change of names, which may need blocks, as for [`settled`](Self::settled).
     fn settled_with_space<T>(&self, change: impl FnMut() -> Result<T>) -> Result<T> {
         self.settled(content::with_last_resorts(self, change))
     }
@@ -250,7 +250,7 @@ impl VfsInode for Live {
         mode: XattrMode,
         attributes: &AttrChange,
     ) -> Result<()> {
-        self.settled_with_space(|| attributes::set_xattr(self, name, value, mode, attributes))
+        self.settled(attributes::set_xattr(self, name, value, mode, attributes))
     }
 
     fn prepare_write(&self, offset: u64, len: u64) -> Result<Extent> {
