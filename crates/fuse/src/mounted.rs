@@ -73,6 +73,8 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, mut options: MountOptions) -> Result<Mou
             .name("undercroft-fuse".to_owned())
             .spawn(move || {
                 let served = connection.run();
+                // What the kernel forgot last may not have been told any more.
+                server.nodes().let_go();
                 let synced = server.finish();
                 // The filesystem is closed before anybody is told that it is.
                 drop(server);

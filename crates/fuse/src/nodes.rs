@@ -123,6 +123,17 @@ impl NodeTable {
         self.pinned.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// The kernel is gone: lets go of everything that it has not given back, so that what has lost its last name is
+    /// deleted while the filesystem is still open.
+    pub(crate) fn let_go(&self) {
+        let entries = self.entries.pin();
+        // Taken out one by one, as in `release`: the table frees its entries at leisure.
+        entries.iter().for_each(|(_, entry)| {
+            let handle = entry.handle.lock().take();
+            drop(handle);
+        });
+    }
+
     /// How many inodes the kernel knows, without the root.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()

@@ -273,4 +273,13 @@ mod tests {
         server.forget(hello, 1);
         assert!(server.nodes().held(hello).is_none());
     }
+
+    #[test]
+    fn what_was_never_given_back_is_let_go_at_the_end() {
+        let server = server();
+        let hello = server.lookup(NodeId::ROOT, b"hello").unwrap().id;
+        server.read(hello, 0, &mut [0; 100]).unwrap();
+        server.nodes().let_go();
+        assert!(server.nodes().held(hello).is_none());
+    }
 }

@@ -5,6 +5,8 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use undercroft_block::{FileDevice, FileOptions};
 use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
@@ -57,8 +59,13 @@ impl Mount {
     fn finish(self) {
         self.run("find . -mindepth 1 -not -name lost+found -delete");
         if let Below::Memory(fs) = &self.below {
-            let space = fs.statfs().unwrap();
-            assert_eq!(space.blocks_free, space.blocks, "every page is free again");
+            let used = || fs.statfs().map(|space| space.blocks - space.blocks_free).unwrap();
+            // The kernel tells a moment later what it has forgotten.
+            let began = Instant::now();
+            while used() > 0 && began.elapsed() < Duration::from_secs(10) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(used(), 0, "every page is free again");
         }
         self.ours.unmount().unwrap();
         self.ours.wait().unwrap();
