@@ -50,15 +50,20 @@ impl Allocator {
     pub(crate) fn new_inode(&self, handle: &Handle<'_>, parent: u32, kind: FileType) -> Result<NewNumber> {
         let per_group = handle.volume().superblock().geometry().inodes_per_group();
         let home = (parent.max(1) - 1) / per_group % self.cells.len() as u32;
-        let first = if kind == FileType::Directory {
-            self.group_for_directory(parent, home)
-        } else {
-            if let Some(number) = self.take_undisturbed(handle, home, kind)? {
-                let location = inode::locate(handle.volume(), number)?;
-                return Ok(NewNumber { number, location });
-            }
-            home
+        let undisturbed = match kind {
+            FileType::Directory => None,
+            _ => self.take_undisturbed(handle, home, kind),
         };
+        let number = match undisturbed {
+            Some(number) => number,
+            None => self.take_waiting(handle, home, parent, kind)?,
+        };
+        Ok(NewNumber { number, location: inode::locate(handle.volume(), number)? })
+    }
+
+    /// Takes an inode near where it belongs, whoever has to be waited for.
+    fn take_waiting(&self, handle: &Handle<'_>, home: u32, parent: u32, kind: FileType) -> Result<u32> {
+        let first = if kind == FileType::Directory { self.group_for_directory(parent, home) } else { home };
         let mut damage = None;
         for group in self.groups_near(first) {
             let cell = &self.cells[group as usize];
@@ -66,10 +71,7 @@ impl Allocator {
                 continue;
             }
             match self.take_inode(handle, cell, kind) {
-                Ok(Some(number)) => {
-                    let location = inode::locate(handle.volume(), number)?;
-                    return Ok(NewNumber { number, location });
-                }
+                Ok(Some(number)) => return Ok(number),
                 Ok(None) => {}
                 Err(error) => {
                     self.note_inode_damage(cell, &error);
@@ -156,7 +158,7 @@ impl Allocator {
     /// Takes an inode of a group at whose inodes nobody is: of the one where the calling thread went last if that is in
     /// the flex group of `home`, of `home` itself, or of another of its flex group. `None` when none of them can be had
     /// without waiting, or all are damaged or full.
-    fn take_undisturbed(&self, handle: &Handle<'_>, home: u32, kind: FileType) -> Result<Option<u32>> {
+    fn take_undisturbed(&self, handle: &Handle<'_>, home: u32, kind: FileType) -> Option<u32> {
         let flex = self.flex_group_of(home);
         let first = self.moved.first(&flex, home);
         for group in (first..flex.end).chain(flex.start..first) {
@@ -164,17 +166,21 @@ impl Allocator {
             if cell.free_inodes.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            // What is damaged is told by who waits.
-            let Some(Ok(inodes)) = cell.try_lock_inodes(handle.volume()) else { continue };
-            let taken = self.take_any(handle, cell, inodes, kind)?;
-            if taken.is_some() {
-                if group != first {
-                    self.moved.to(group);
+            let Some(inodes) = cell.try_lock_inodes(handle.volume()) else { continue };
+            let number = match inodes.and_then(|inodes| self.take_any(handle, cell, inodes, kind)) {
+                Ok(Some(number)) => number,
+                Ok(None) => continue,
+                Err(error) => {
+                    self.note_inode_damage(cell, &error);
+                    continue;
                 }
-                return Ok(taken);
+            };
+            if group != first {
+                self.moved.to(group);
             }
+            return Some(number);
         }
-        Ok(None)
+        None
     }
 
     fn take_any(
@@ -240,7 +246,7 @@ impl Allocator {
         self.groups_with_inodes.change(cell.number.0, before.min(1), free.min(1));
     }
 
-    /// A damaged group is not asked again.
+    /// A damaged group is passed over; who finds no other is told why.
     fn note_inode_damage(&self, cell: &GroupCell, error: &Error) {
         if matches!(error, Error::Corrupt(_)) {
             self.groups_with_inodes.change(cell.number.0, 1, 0);

@@ -308,6 +308,25 @@ fn a_damaged_group_is_left_alone() {
     assert!(superblock.state().contains(State::ERRORS));
 }
 
+/// A bitmap that turns out wrong when a number is taken costs its group, for files as for directories.
+#[test]
+fn damage_that_shows_late_costs_the_group_and_no_more() {
+    for kind in [FileType::Regular, FileType::Directory] {
+        let writable = Writable::make(&Mke2fs::new("ext4", 64).block_bytes(1024).features("^has_journal"));
+        let (volume, allocator) = (&writable.volume, allocator(&writable));
+        let handle = volume.start(1000).unwrap();
+        let group_of = |number: u32| (number - 1) / allocator.inodes_per_group;
+        let parent = allocator.new_inode(&handle, ROOT_INODE, FileType::Regular).unwrap().number;
+        let cell = &allocator.cells[group_of(parent) as usize];
+        handle.change(cell.inode_bitmap, Seal::Plain, |bitmap| bitmap.fill(0xff)).unwrap();
+        for _ in 0..3 {
+            let number = allocator.new_inode(&handle, parent, kind).unwrap().number;
+            assert_ne!(group_of(number), group_of(parent));
+        }
+        assert!(allocator.damaged.load(Ordering::Relaxed));
+    }
+}
+
 /// What is told to the device is free, and stays readable as such.
 #[test]
 fn trimming_tells_the_device_what_is_free_and_nothing_else() {
