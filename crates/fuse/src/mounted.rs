@@ -61,6 +61,10 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, mut options: MountOptions) -> Result<Mou
     // From here on every early return drops the guardian, which takes the mount away.
     let serve = |cause| MountError::Serve { dir: dir.clone(), cause };
     let connection = Connection::open(fd, Arc::clone(&server), &options).map_err(serve)?;
+    if !options.read_only {
+        // For people to read in the superblock, and no reason not to serve where it cannot be written.
+        let _ = server.vfs().filesystem().mounted_on(&dir);
+    }
     widen_cache(device);
     // Without it an unmount does not know when we end, which is no reason not to serve.
     let presence = Presence::announce(device, &dir).ok();

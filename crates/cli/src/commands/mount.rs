@@ -14,7 +14,6 @@ use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
 use undercroft_fuse::{FaultSink, MountError, MountOptions, UnmountError};
 use undercroft_vfs as vfs;
@@ -86,16 +85,8 @@ fn mount(
     settings: MountOptions,
 ) -> Result<undercroft_fuse::Mounted, Failure> {
     check_point(dir)?;
-    let absolute = dir.canonicalize();
-    let vfs = source.open()?;
-    let filesystem = Arc::clone(vfs.filesystem());
-    let mut mounted = undercroft_fuse::mount(vfs, dir, settings).map_err(|error| mount_failure(&error))?;
-    if let Ok(dir) = absolute {
-        // For people to read in the superblock, and no reason not to serve where it cannot be written.
-        let _ = filesystem.mounted_on(&dir);
-    }
-    // Unmounting closes what nobody else holds.
-    drop(filesystem);
+    let mut mounted =
+        undercroft_fuse::mount(source.open()?, dir, settings).map_err(|error| mount_failure(&error))?;
     mounted.unmount_on_signals().map_err(|error| mount_failure(&error))?;
     Ok(mounted)
 }
