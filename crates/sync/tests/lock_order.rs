@@ -6,6 +6,10 @@ use std::panic::{self, AssertUnwindSafe};
 
 use undercroft_sync::{LockClass, Mutex, NameLocks, Rank, RwLock, order};
 
+/// Hashes of names.
+const A: u64 = 97;
+const B: u64 = 98;
+
 static OUTER: LockClass = LockClass::new("outer", Rank(10));
 static INNER: LockClass = LockClass::new("inner", Rank(20));
 static TWIN_OF_INNER: LockClass = LockClass::new("twin_of_inner", Rank(20));
@@ -155,20 +159,20 @@ fn names_have_their_place_and_only_lock_two_takes_two() {
     let (rename, inode) = (Mutex::new(&order::RENAME, ()), RwLock::new(&order::INODE, ()));
     {
         let _rename = rename.lock();
-        let _names = names.lock_two((1, b"a"), (2, b"b"));
+        let _names = names.lock_two((1, A), (2, B));
         let _inode = inode.write();
     }
     let message = refusal(|| {
-        let _a = names.lock(1, b"a");
-        let _b = names.lock(1, b"b");
+        let _a = names.lock(1, A);
+        let _b = names.lock(1, B);
     });
     assert!(message.contains("taking `name`") && message.contains("lock_order.rs"), "{message}");
     refusal(|| {
         let _inode = inode.read();
-        let _name = names.lock_shared(1, b"a");
+        let _name = names.lock_shared(1, A);
     });
     // What was refused has not stayed locked.
-    drop(names.lock_two((1, b"a"), (1, b"b")));
+    drop(names.lock_two((1, A), (1, B)));
 }
 
 #[test]

@@ -15,6 +15,10 @@ use std::time::Duration;
 use undercroft_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use undercroft_sync::{LockClass, Mutex, NameLocks, Rank, RwLock, StripedRwLock, WaitQueue, thread};
 
+/// Hashes of names.
+const A: u64 = 97;
+const B: u64 = 98;
+
 static CLASS: LockClass = LockClass::new("model", Rank(1));
 
 const ANY_TIME: Duration = Duration::from_secs(1);
@@ -180,19 +184,19 @@ fn the_same_name_is_held_by_one_at_a_time() {
             .map(|_| {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    let _guard = shared.0.lock(1, b"a");
+                    let _guard = shared.0.lock(1, A);
                     add_one_slowly(&shared.1);
                 })
             })
             .collect();
         {
-            let _guard = shared.0.lock(1, b"a");
+            let _guard = shared.0.lock(1, A);
             add_one_slowly(&shared.1);
         }
         for other in others {
             other.join().unwrap();
         }
-        let _guard = shared.0.lock(1, b"a");
+        let _guard = shared.0.lock(1, A);
         assert_eq!(shared.1.load(Ordering::Relaxed), 3);
     });
 }
@@ -206,17 +210,17 @@ fn a_name_passes_between_two_threads_and_the_bucket_is_free_again() {
             let shared = Arc::clone(&shared);
             move || {
                 for _ in 0..2 {
-                    let _guard = shared.0.lock(1, b"a");
+                    let _guard = shared.0.lock(1, A);
                     add_one_slowly(&shared.1);
                 }
             }
         });
         {
-            let _guard = shared.0.lock(1, b"a");
+            let _guard = shared.0.lock(1, A);
             add_one_slowly(&shared.1);
         }
         other.join().unwrap();
-        let _guard = shared.0.lock(1, b"a");
+        let _guard = shared.0.lock(1, A);
         assert_eq!(shared.1.load(Ordering::Relaxed), 3);
     });
 }
@@ -228,17 +232,17 @@ fn a_name_stays_locked_though_a_stranger_inflates_its_bucket() {
         let shared = Arc::new((NameLocks::with_buckets(1), AtomicUsize::new(0)));
         let stranger = thread::spawn({
             let shared = Arc::clone(&shared);
-            move || drop(shared.0.lock(2, b"b"))
+            move || drop(shared.0.lock(2, B))
         });
         let other = thread::spawn({
             let shared = Arc::clone(&shared);
             move || {
-                let _guard = shared.0.lock(1, b"a");
+                let _guard = shared.0.lock(1, A);
                 add_one_slowly(&shared.1);
             }
         });
         {
-            let _guard = shared.0.lock(1, b"a");
+            let _guard = shared.0.lock(1, A);
             add_one_slowly(&shared.1);
         }
         stranger.join().unwrap();
@@ -251,10 +255,10 @@ fn a_name_stays_locked_though_a_stranger_inflates_its_bucket() {
 fn a_second_reader_joins_the_one_who_was_alone() {
     loom::model(|| {
         let names = Arc::new(NameLocks::with_buckets(1));
-        let held = names.lock_shared(1, b"a");
+        let held = names.lock_shared(1, A);
         let other = thread::spawn({
             let names = Arc::clone(&names);
-            move || drop(names.lock_shared(1, b"a"))
+            move || drop(names.lock_shared(1, A))
         });
         // Joined while the name is shared: a deadlock if the second reader waited.
         other.join().unwrap();
@@ -266,10 +270,10 @@ fn a_second_reader_joins_the_one_who_was_alone() {
 fn another_name_in_the_same_bucket_does_not_wait() {
     loom::model(|| {
         let names = Arc::new(NameLocks::with_buckets(1));
-        let held = names.lock(1, b"a");
+        let held = names.lock(1, A);
         let other = thread::spawn({
             let names = Arc::clone(&names);
-            move || drop(names.lock(1, b"b"))
+            move || drop(names.lock(1, B))
         });
         // Joined while the first name is held: a deadlock if the second one waited for it.
         other.join().unwrap();
@@ -284,12 +288,12 @@ fn two_names_in_opposite_order_cannot_deadlock() {
         let other = thread::spawn({
             let shared = Arc::clone(&shared);
             move || {
-                let _pair = shared.0.lock_two((1, b"a"), (2, b"b"));
+                let _pair = shared.0.lock_two((1, A), (2, B));
                 add_one_slowly(&shared.1);
             }
         });
         {
-            let _pair = shared.0.lock_two((2, b"b"), (1, b"a"));
+            let _pair = shared.0.lock_two((2, B), (1, A));
             add_one_slowly(&shared.1);
         }
         other.join().unwrap();
@@ -305,14 +309,14 @@ fn readers_of_a_name_and_its_writer_never_meet() {
             .map(|_| {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
-                    let _guard = shared.0.lock_shared(1, b"a");
+                    let _guard = shared.0.lock_shared(1, A);
                     let seen = shared.1.load(Ordering::Relaxed);
                     assert!(seen != 1, "saw the middle of a write");
                 })
             })
             .collect();
         {
-            let _guard = shared.0.lock(1, b"a");
+            let _guard = shared.0.lock(1, A);
             add_one_slowly(&shared.1);
             add_one_slowly(&shared.1);
         }
@@ -340,7 +344,7 @@ impl Directory {
         })
     }
 
-    fn add(&self, name: &[u8]) {
+    fn add(&self, name: u64) {
         let _name = self.names.lock(Self::INO, name);
         if self.closing.load(Ordering::Relaxed) == 0 {
             // Not one step: that would continue a release sequence, and be seen where a store would not.
@@ -368,7 +372,7 @@ fn who_adds_a_name_sees_the_gate_or_is_waited_for() {
         let adders: Vec<_> = (0..2)
             .map(|_| {
                 let directory = Arc::clone(&directory);
-                thread::spawn(move || directory.add(b"a"))
+                thread::spawn(move || directory.add(A))
             })
             .collect();
         let found = directory.close();
@@ -387,12 +391,12 @@ fn who_adds_another_name_in_the_bucket_sees_the_gate_or_is_waited_for() {
         let other_added = Arc::new(AtomicUsize::new(0));
         let adder = thread::spawn({
             let directory = Arc::clone(&directory);
-            move || directory.add(b"a")
+            move || directory.add(A)
         });
         let other = thread::spawn({
             let (directory, added) = (Arc::clone(&directory), Arc::clone(&other_added));
             move || {
-                let _name = directory.names.lock(Directory::INO, b"b");
+                let _name = directory.names.lock(Directory::INO, B);
                 if directory.closing.load(Ordering::Relaxed) == 0 {
                     added.store(1, Ordering::Relaxed);
                 }
@@ -414,7 +418,7 @@ fn draining_waits_for_who_is_alone_in_the_bucket() {
         let directory = Directory::new();
         let adder = thread::spawn({
             let directory = Arc::clone(&directory);
-            move || (0..2).for_each(|_| directory.add(b"a"))
+            move || (0..2).for_each(|_| directory.add(A))
         });
         let found = directory.close();
         adder.join().unwrap();
@@ -429,11 +433,11 @@ fn draining_orders_the_gate_though_a_stranger_inflates_the_bucket() {
         let directory = Directory::new();
         let stranger = thread::spawn({
             let directory = Arc::clone(&directory);
-            move || drop(directory.names.lock(2, b"b"))
+            move || drop(directory.names.lock(2, B))
         });
         let adder = thread::spawn({
             let directory = Arc::clone(&directory);
-            move || directory.add(b"a")
+            move || directory.add(A)
         });
         let found = directory.close();
         stranger.join().unwrap();

@@ -15,6 +15,11 @@ use shuttle::rand::{Rng, thread_rng};
 use undercroft_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use undercroft_sync::{LockClass, Mutex, NameLocks, Rank, RwLock, StripedRwLock, WaitQueue, thread};
 
+/// Hashes of names.
+const A: u64 = 97;
+const B: u64 = 98;
+const C: u64 = 99;
+
 static OUTER: LockClass = LockClass::new("outer", Rank(1));
 static INNER: LockClass = LockClass::new("inner", Rank(2));
 
@@ -135,7 +140,7 @@ struct Watch {
 
 impl Watch {
     const WRITER: usize = 1000;
-    const NAMES: [(u64, &[u8]); 4] = [(1, b"a"), (1, b"b"), (2, b"a"), (2, b"c")];
+    const NAMES: [(u64, u64); 4] = [(1, A), (1, B), (2, A), (2, C)];
 
     fn write(&self, name: usize) {
         assert_eq!(self.users[name].swap(Self::WRITER, Ordering::SeqCst), 0, "not alone");
@@ -214,7 +219,7 @@ fn nothing_is_added_to_a_closed_directory_among_names_that_come_and_go() {
                     finding.store(added.load(Ordering::SeqCst), Ordering::SeqCst);
                 }
                 1..4 => {
-                    for name in [b"a", b"b"] {
+                    for name in [A, B] {
                         let _guard = names.lock(1, name);
                         if !closing.load(Ordering::SeqCst) {
                             thread::yield_now();
@@ -222,14 +227,14 @@ fn nothing_is_added_to_a_closed_directory_among_names_that_come_and_go() {
                         }
                     }
                 }
-                4 => drop(names.lock_two((2, b"a"), (1, b"a"))),
-                _ => (0..2).for_each(|_| drop(names.lock_shared(2, b"b"))),
+                4 => drop(names.lock_two((2, A), (1, A))),
+                _ => (0..2).for_each(|_| drop(names.lock_shared(2, B))),
             }
         });
         assert_eq!(seen.2.load(Ordering::SeqCst), found.load(Ordering::SeqCst));
         // Nobody has left anything behind.
         seen.0.drain(1);
-        drop(seen.0.lock_two((1, b"a"), (2, b"b")));
+        drop(seen.0.lock_two((1, A), (2, B)));
     });
 }
 

@@ -9,6 +9,10 @@ use std::time::Duration;
 use undercroft_sync::stats::{self, ClassStats, Mode};
 use undercroft_sync::{LockClass, Mutex, MutexGuard, NameLocks, Rank, RwLock};
 
+/// Hashes of names.
+const A: u64 = 97;
+const B: u64 = 98;
+
 /// The switch and the counters are the whole program's: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(&SERIAL, ());
 static SERIAL: LockClass = LockClass::new("one_test_at_a_time", Rank(0));
@@ -138,11 +142,11 @@ fn try_lock_counts_only_when_it_succeeds_and_never_as_contention() {
 fn a_name_counts_in_the_class_of_names_and_waits_only_for_itself() {
     let _counting = Counting::start();
     let names = NameLocks::with_buckets(1);
-    overlap(|| names.lock(1, b"a"), || drop(names.lock(1, b"b")));
+    overlap(|| names.lock(1, A), || drop(names.lock(1, B)));
     let free = row("name", Mode::Exclusive);
     assert_eq!((free.acquisitions, free.contentions), (2, 0), "another name waits for nobody");
 
-    contend("name", || names.lock(1, b"a"), || drop(names.lock(1, b"a")));
+    contend("name", || names.lock(1, A), || drop(names.lock(1, A)));
     let same = row("name", Mode::Exclusive);
     assert_eq!((same.acquisitions, same.contentions), (2, 1));
     assert!(same.hold_max_ns >= PAUSE.as_nanos() as u64, "{same:?}");

@@ -16,7 +16,8 @@ use std::sync::{Arc, Weak};
 use undercroft_sync::order;
 use undercroft_vfs::clock::Coarse;
 use undercroft_vfs::{
-    DirEntry, DirOffset, Error, FileType, Found, Ino, InsertError, NameTable, NewInode, Node, Result,
+    DirEntry, DirOffset, Error, FileType, Found, HashedName, Ino, InsertError, NameTable, NewInode, Node,
+    Result,
 };
 
 use crate::inode::TmpInode;
@@ -50,12 +51,12 @@ impl Directory {
     }
 
     /// Sets or clears a name's mark.
-    fn mark_moving(&self, name: &[u8], moving: bool) {
+    fn mark_moving(&self, name: &HashedName<'_>, moving: bool) {
         // Release: who sees the mark cleared sees what was done before.
         let _ = self.names.get(name, |entry| entry.moving.store(moving, Ordering::Release));
     }
 
-    fn insert(&self, name: &[u8], entry: Name) -> Result<()> {
+    fn insert(&self, name: &HashedName<'_>, entry: Name) -> Result<()> {
         self.names.insert(name, entry).map_err(|error| match error {
             InsertError::Exists => Error::Exists,
             InsertError::Full => Error::NoSpace,
@@ -85,10 +86,10 @@ impl Name {
     }
 }
 
-pub(crate) fn lookup(dir: &TmpInode, name: &[u8]) -> Result<Option<Found>> {
+pub(crate) fn lookup(dir: &TmpInode, name: &HashedName<'_>) -> Result<Option<Found>> {
     let directory = dir.directory()?;
     let by_number = |ino| dir.home().find(ino).map(|node| Some(Found::Node(node))).ok_or(Error::Stale);
-    match name {
+    match name.bytes() {
         b"." => return by_number(dir.ino()),
         b".." => return by_number(directory.parent()),
         _ => {}
@@ -100,6 +101,12 @@ pub(crate) fn lookup(dir: &TmpInode, name: &[u8]) -> Result<Option<Found>> {
             // The inode went after the table was read, and the name before the inode: look again.
             Some(None) => std::hint::spin_loop(),
         }
+    }
+}
+
+pub(crate) fn expect_name(dir: &TmpInode, name: &HashedName<'_>) {
+    if let Ok(directory) = dir.directory() {
+        directory.names.prefetch(name);
     }
 }
 
@@ -124,7 +131,7 @@ pub(crate) fn read_dir(
     Ok(())
 }
 
-pub(crate) fn create(dir: &TmpInode, name: &[u8], new: &NewInode<'_>) -> Result<Arc<Node>> {
+pub(crate) fn create(dir: &TmpInode, name: &HashedName<'_>, new: &NewInode<'_>) -> Result<Arc<Node>> {
     let moment = Coarse::now();
     let directory = dir.directory()?;
     let made = TmpInode::make(dir.home().here(), new, Some(dir.ino()), moment);
@@ -155,7 +162,7 @@ pub(crate) fn create_unnamed(dir: &TmpInode, new: &NewInode<'_>) -> Result<Arc<N
     Ok(node)
 }
 
-pub(crate) fn link(dir: &TmpInode, name: &[u8], node: &Arc<Node>) -> Result<()> {
+pub(crate) fn link(dir: &TmpInode, name: &HashedName<'_>, node: &Arc<Node>) -> Result<()> {
     let moment = Coarse::now();
     let directory = dir.directory()?;
     let inode: &TmpInode = node.inode_as()?;
@@ -174,7 +181,7 @@ pub(crate) fn link(dir: &TmpInode, name: &[u8], node: &Arc<Node>) -> Result<()> 
     Ok(())
 }
 
-pub(crate) fn unlink(dir: &TmpInode, name: &[u8], victim: &Arc<Node>) -> Result<()> {
+pub(crate) fn unlink(dir: &TmpInode, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
     let moment = Coarse::now();
     let directory = dir.directory()?;
     let inode: &TmpInode = victim.inode_as()?;
@@ -191,10 +198,10 @@ pub(crate) fn unlink(dir: &TmpInode, name: &[u8], victim: &Arc<Node>) -> Result<
 
 pub(crate) fn rename(
     dir: &TmpInode,
-    name: &[u8],
+    name: &HashedName<'_>,
     moved: &Arc<Node>,
     to: &TmpInode,
-    to_name: &[u8],
+    to_name: &HashedName<'_>,
     replaced: Option<&Arc<Node>>,
     whiteout: Option<&NewInode<'_>>,
 ) -> Result<()> {
@@ -243,10 +250,10 @@ pub(crate) fn rename(
 
 pub(crate) fn exchange(
     dir: &TmpInode,
-    name: &[u8],
+    name: &HashedName<'_>,
     one: &Arc<Node>,
     to: &TmpInode,
-    to_name: &[u8],
+    to_name: &HashedName<'_>,
     other: &Arc<Node>,
 ) -> Result<()> {
     let moment = Coarse::now();

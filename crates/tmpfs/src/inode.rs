@@ -11,8 +11,8 @@ use std::sync::{Arc, OnceLock};
 use undercroft_sync::{RwLock, order};
 use undercroft_vfs::clock::Coarse;
 use undercroft_vfs::{
-    Attr, AttrChange, DeviceNumber, DirEntry, DirOffset, Durable, Error, Extent, FileType, Found, Ino, Inode,
-    InodeFlags, NewInode, NewKind, Node, Ownership, Result, SpaceChange, XattrMode,
+    Attr, AttrChange, DeviceNumber, DirEntry, DirOffset, Durable, Error, Extent, FileType, Found, HashedName,
+    Ino, Inode, InodeFlags, NewInode, NewKind, Node, Ownership, Result, SpaceChange, XattrMode,
 };
 
 use crate::contents::Contents;
@@ -78,19 +78,22 @@ impl TmpInode {
         if !home.inodes().take(1) {
             return Err(Error::NoSpace);
         }
-        let inode = Self {
+        let xattrs = if new.xattrs.is_empty() {
+            OnceLock::new()
+        } else {
+            let xattrs = new.xattrs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
+            OnceLock::from(Box::new(RwLock::new(&order::XATTRS, xattrs)))
+        };
+        // Nowhere but in the call, so that it need not be copied to where it will lie.
+        let inode = || Self {
             ino,
             home,
             links: AtomicU32::new(0),
             known_unnamed: AtomicBool::new(false),
             meta: Meta::new(new.permissions, new.uid, new.gid, moment),
             body,
-            xattrs: OnceLock::new(),
+            xattrs,
         };
-        if !new.xattrs.is_empty() {
-            let xattrs = new.xattrs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
-            let _ = inode.xattrs.set(Box::new(RwLock::new(&order::XATTRS, xattrs)));
-        }
         Ok(Node::kept(ino, new.kind.file_type(), inode))
     }
 
@@ -237,8 +240,12 @@ impl Inode for TmpInode {
         size_of::<Self>()
     }
 
-    fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
+    fn lookup(&self, name: &HashedName<'_>) -> Result<Option<Found>> {
         crate::directory::lookup(self, name)
+    }
+
+    fn expect_name(&self, name: &HashedName<'_>) {
+        crate::directory::expect_name(self, name);
     }
 
     fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()> {
@@ -266,7 +273,7 @@ impl Inode for TmpInode {
         Ok(xattrs.read().keys().map(|name| name.to_vec()).collect())
     }
 
-    fn create(&self, name: &[u8], new: &NewInode<'_>) -> Result<Found> {
+    fn create(&self, name: &HashedName<'_>, new: &NewInode<'_>) -> Result<Found> {
         crate::directory::create(self, name, new).map(Found::Node)
     }
 
@@ -274,20 +281,20 @@ impl Inode for TmpInode {
         crate::directory::create_unnamed(self, new).map(Found::Node)
     }
 
-    fn link(&self, name: &[u8], node: &Arc<Node>) -> Result<()> {
+    fn link(&self, name: &HashedName<'_>, node: &Arc<Node>) -> Result<()> {
         crate::directory::link(self, name, node)
     }
 
-    fn unlink(&self, name: &[u8], victim: &Arc<Node>) -> Result<()> {
+    fn unlink(&self, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
         crate::directory::unlink(self, name, victim)
     }
 
     fn rename(
         &self,
-        name: &[u8],
+        name: &HashedName<'_>,
         moved: &Arc<Node>,
         to: &Node,
-        to_name: &[u8],
+        to_name: &HashedName<'_>,
         replaced: Option<&Arc<Node>>,
         whiteout: Option<&NewInode<'_>>,
     ) -> Result<()> {
@@ -296,10 +303,10 @@ impl Inode for TmpInode {
 
     fn exchange(
         &self,
-        name: &[u8],
+        name: &HashedName<'_>,
         one: &Arc<Node>,
         to: &Node,
-        to_name: &[u8],
+        to_name: &HashedName<'_>,
         other: &Arc<Node>,
     ) -> Result<()> {
         crate::directory::exchange(self, name, one, to.inode_as()?, to_name, other)

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::inode_cache::Departure;
 use crate::{
-    Attr, AttrChange, DirEntry, DirOffset, Durable, Extent, Found, Inode, NewInode, Node, Ownership, Result,
-    SpaceChange, XattrMode,
+    Attr, AttrChange, DirEntry, DirOffset, Durable, Extent, Found, HashedName, Inode, NewInode, Node,
+    Ownership, Result, SpaceChange, XattrMode,
 };
 
 pub(crate) struct CachedInode {
@@ -55,8 +55,12 @@ impl Inode for CachedInode {
         self.inode.memory_bytes()
     }
 
-    fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
+    fn lookup(&self, name: &HashedName<'_>) -> Result<Option<Found>> {
         self.inode.lookup(name)
+    }
+
+    fn expect_name(&self, name: &HashedName<'_>) {
+        self.inode.expect_name(name);
     }
 
     fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()> {
@@ -79,7 +83,7 @@ impl Inode for CachedInode {
         self.inode.list_xattrs()
     }
 
-    fn create(&self, name: &[u8], new: &NewInode<'_>) -> Result<Found> {
+    fn create(&self, name: &HashedName<'_>, new: &NewInode<'_>) -> Result<Found> {
         self.inode.create(name, new)
     }
 
@@ -87,20 +91,20 @@ impl Inode for CachedInode {
         self.inode.create_unnamed(new)
     }
 
-    fn link(&self, name: &[u8], node: &Arc<Node>) -> Result<()> {
+    fn link(&self, name: &HashedName<'_>, node: &Arc<Node>) -> Result<()> {
         self.inode.link(name, node)
     }
 
-    fn unlink(&self, name: &[u8], victim: &Arc<Node>) -> Result<()> {
+    fn unlink(&self, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
         self.inode.unlink(name, victim)
     }
 
     fn rename(
         &self,
-        name: &[u8],
+        name: &HashedName<'_>,
         moved: &Arc<Node>,
         to: &Node,
-        to_name: &[u8],
+        to_name: &HashedName<'_>,
         replaced: Option<&Arc<Node>>,
         whiteout: Option<&NewInode<'_>>,
     ) -> Result<()> {
@@ -109,10 +113,10 @@ impl Inode for CachedInode {
 
     fn exchange(
         &self,
-        name: &[u8],
+        name: &HashedName<'_>,
         one: &Arc<Node>,
         to: &Node,
-        to_name: &[u8],
+        to_name: &HashedName<'_>,
         other: &Arc<Node>,
     ) -> Result<()> {
         self.inode.exchange(name, one, to, to_name, other)

@@ -27,8 +27,8 @@ use std::sync::Arc;
 use undercroft_block::Device;
 
 use crate::{
-    Attr, AttrChange, Durable, Error, FileType, Ino, NewInode, Node, Ownership, Result, SpaceChange,
-    XattrMode,
+    Attr, AttrChange, Durable, Error, FileType, HashedName, Ino, NewInode, Node, Ownership, Result,
+    SpaceChange, XattrMode,
 };
 
 /// A position in a directory stream. 0 is the start; other values come from [`DirEntry::next`] of the same
@@ -259,7 +259,10 @@ pub trait Inode: Any + Send + Sync {
     ///
     /// # Errors
     /// [`NotDirectory`](crate::Error::NotDirectory); `Ok(None)` says that there is no such name.
-    fn lookup(&self, name: &[u8]) -> Result<Option<Found>>;
+    fn lookup(&self, name: &HashedName<'_>) -> Result<Option<Found>>;
+
+    /// `name` is about to be locked, and probably added: who knows what that changes in memory may begin to fetch it.
+    fn expect_name(&self, _name: &HashedName<'_>) {}
 
     /// Gives `sink` the entries from `from` on, `.` and `..` included, until it breaks or the directory ends.
     /// No lock is held while `sink` runs that a lookup in the same directory needs.
@@ -300,7 +303,7 @@ pub trait Inode: Any + Send + Sync {
     /// # Errors
     /// [`Exists`](crate::Error::Exists) when the directory has such a name; [`NoSpace`](crate::Error::NoSpace), [`TooManyLinks`](crate::Error::TooManyLinks) for a directory in a
     /// directory that holds as many as it can. Nothing has changed then.
-    fn create(&self, _name: &[u8], _new: &NewInode<'_>) -> Result<Found> {
+    fn create(&self, _name: &HashedName<'_>, _new: &NewInode<'_>) -> Result<Found> {
         Err(Error::ReadOnly)
     }
 
@@ -318,7 +321,7 @@ pub trait Inode: Any + Send + Sync {
     /// # Errors
     /// [`Exists`](crate::Error::Exists); [`NotFound`](crate::Error::NotFound) for an inode that has lost its last name, and was not made without
     /// one; [`TooManyLinks`](crate::Error::TooManyLinks), [`NoSpace`](crate::Error::NoSpace).
-    fn link(&self, _name: &[u8], _node: &Arc<Node>) -> Result<()> {
+    fn link(&self, _name: &HashedName<'_>, _node: &Arc<Node>) -> Result<()> {
         Err(Error::ReadOnly)
     }
 
@@ -327,7 +330,7 @@ pub trait Inode: Any + Send + Sync {
     ///
     /// # Errors
     /// [`NotEmpty`](crate::Error::NotEmpty) for a directory with names. Nobody adds names to it meanwhile.
-    fn unlink(&self, _name: &[u8], _victim: &Arc<Node>) -> Result<()> {
+    fn unlink(&self, _name: &HashedName<'_>, _victim: &Arc<Node>) -> Result<()> {
         Err(Error::ReadOnly)
     }
 
@@ -340,10 +343,10 @@ pub trait Inode: Any + Send + Sync {
     /// [`NoSpace`](crate::Error::NoSpace), [`TooManyLinks`](crate::Error::TooManyLinks). Nothing has changed then.
     fn rename(
         &self,
-        _name: &[u8],
+        _name: &HashedName<'_>,
         _moved: &Arc<Node>,
         _to: &Node,
-        _to_name: &[u8],
+        _to_name: &HashedName<'_>,
         _replaced: Option<&Arc<Node>>,
         _whiteout: Option<&NewInode<'_>>,
     ) -> Result<()> {
@@ -356,10 +359,10 @@ pub trait Inode: Any + Send + Sync {
     /// As for [`rename`](Self::rename).
     fn exchange(
         &self,
-        _name: &[u8],
+        _name: &HashedName<'_>,
         _one: &Arc<Node>,
         _to: &Node,
-        _to_name: &[u8],
+        _to_name: &HashedName<'_>,
         _other: &Arc<Node>,
     ) -> Result<()> {
         Err(Error::ReadOnly)

@@ -21,6 +21,7 @@ mod data;
 mod error;
 mod file;
 mod hash;
+mod hashed_name;
 mod inode_cache;
 #[cfg(test)]
 mod memory_fs;
@@ -30,6 +31,7 @@ mod name_cache;
 mod name_table;
 mod namespace;
 mod node;
+mod owned_name;
 mod path;
 mod permission;
 mod vfs;
@@ -43,6 +45,7 @@ pub use contract::{DirEntry, DirOffset, Extent, FileSystem, Found, Inode, Limits
 pub use credentials::Credentials;
 pub use error::{Corruption, Error, Result};
 pub use file::File;
+pub use hashed_name::HashedName;
 pub use name_table::{InsertError, NameTable};
 pub use node::Node;
 pub use path::{Follow, PATH_MAX_BYTES};

@@ -14,8 +14,8 @@ use undercroft_sync::{Mutex, order};
 
 use crate::conformance::{Content, Entry, Object, Tree, mix};
 use crate::{
-    Attr, DeviceNumber, DirEntry, DirOffset, Error, Extent, FileSystem, FileType, Found, Ino, Inode,
-    InodeFlags, Limits, Mapping, Result, StatFs, Vfs, VfsOptions,
+    Attr, DeviceNumber, DirEntry, DirOffset, Error, Extent, FileSystem, FileType, Found, HashedName, Ino,
+    Inode, InodeFlags, Limits, Mapping, Result, StatFs, Vfs, VfsOptions,
 };
 
 /// The filesystem. Its fields may be tampered with before it is mounted.
@@ -294,9 +294,9 @@ impl Inode for Handle {
         self.bytes
     }
 
-    fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
+    fn lookup(&self, name: &HashedName<'_>) -> Result<Option<Found>> {
         self.calls.lookup.fetch_add(1, Ordering::Relaxed);
-        let found = self.inode.names.iter().find(|(other, _)| other == name);
+        let found = self.inode.names.iter().find(|(other, _)| **other == **name);
         Ok(found.map(|&(_, ino)| Found::Ino(ino)))
     }
 

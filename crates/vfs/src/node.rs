@@ -72,32 +72,29 @@ impl Directory {
 }
 
 impl<I: Inode> Node<I> {
-    // Inlined, since an inode is a few cache lines that would be copied for each call on their way.
+    // Inlined, and made where it will lie: an inode is a few cache lines that would be copied for each call on their way.
     #[inline(always)]
-    fn make(ino: Ino, kind: FileType, inode: I, names: Option<&Arc<NameCache>>) -> Arc<Node> {
-        if kind != FileType::Directory {
-            return Arc::new(Self::with(ino, kind, None, inode));
-        }
-        Arc::new_cyclic(|this: &Weak<Self>| {
-            let this: Weak<Self> = Weak::clone(this);
-            let this: Weak<Node> = this;
-            let children = names.map(|names| Children::new(Weak::clone(&this), Arc::clone(names)));
-            Self::with(ino, kind, Some(Directory::new(this, children)), inode)
-        })
-    }
-
-    #[inline(always)]
-    fn with(ino: Ino, kind: FileType, directory: Option<Box<Directory>>, inode: I) -> Self {
-        Self {
+    fn make(
+        ino: Ino,
+        kind: FileType,
+        inode: impl FnOnce() -> I,
+        names: Option<&Arc<NameCache>>,
+    ) -> Arc<Node> {
+        Arc::new_cyclic(|this: &Weak<Self>| Self {
             ino,
             kind,
             referenced: AtomicBool::new(false),
             no_capabilities: AtomicBool::new(false),
             acl: AclCell::new(),
             state: StripedRwLock::new(&order::INODE),
-            directory,
-            inode,
-        }
+            directory: (kind == FileType::Directory).then(|| {
+                let this: Weak<Self> = Weak::clone(this);
+                let this: Weak<Node> = this;
+                let children = names.map(|names| Children::new(Weak::clone(&this), Arc::clone(names)));
+                Directory::new(this, children)
+            }),
+            inode: inode(),
+        })
     }
 }
 
@@ -111,14 +108,14 @@ impl Node {
     ) -> Arc<Self> {
         let kind = inode.attr().kind;
         let inode = CachedInode::new(inode, Departure::new(ino, home));
-        Node::make(ino, kind, inode, Some(names))
+        Node::make(ino, kind, || inode, Some(names))
     }
 
     /// The node of an inode whose filesystem [keeps nodes](crate::FileSystem::keeps_nodes). The filesystem makes
     /// one for each inode and answers with it for as long as the inode lives.
     #[inline(always)]
     #[must_use]
-    pub fn kept<I: Inode>(ino: Ino, kind: FileType, inode: I) -> Arc<Self> {
+    pub fn kept<I: Inode>(ino: Ino, kind: FileType, inode: impl FnOnce() -> I) -> Arc<Self> {
         Node::make(ino, kind, inode, None)
     }
 

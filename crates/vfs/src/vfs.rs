@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use crate::inode_cache::{InodeCache, Keep};
 use crate::name_cache::{Known, NameCache};
 use crate::namespace::NamespaceLocks;
-use crate::{Error, File, FileSystem, Found, Ino, InodeFlags, Node, Result};
+use crate::{Error, File, FileSystem, Found, HashedName, Ino, InodeFlags, Node, Result};
 
 /// How much memory the caches may take, and how names are locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +112,10 @@ impl Vfs {
     /// [`NameTooLong`](Error::NameTooLong), [`InvalidArgument`](Error::InvalidArgument) for a name that cannot
     /// exist (empty, or with `/` or NUL in it); the filesystem's own.
     pub fn lookup(&self, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
+        self.lookup_hashed(dir, &HashedName::new(name))
+    }
+
+    pub(crate) fn lookup_hashed(&self, dir: &Node, name: &HashedName<'_>) -> Result<Arc<Node>> {
         let directory = dir.directory()?;
         let Some(children) = directory.children() else {
             return self.lookup_kept(dir, name);
@@ -132,7 +136,7 @@ impl Vfs {
         }
         // Names that were never right are not in the cache, so a hit need not be checked for them.
         self.check_name(name)?;
-        if name == b"." || (name == b".." && dir.ino() == self.root_ino) {
+        if **name == *b"." || (**name == *b".." && dir.ino() == self.root_ino) {
             return directory.this().ok_or(Error::Stale);
         }
         // What is read must still be true when it goes into the cache.
@@ -141,7 +145,7 @@ impl Vfs {
     }
 
     /// Asks the filesystem, whoever holds the name's lock, and keeps the answer.
-    pub(crate) fn look_and_remember(&self, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
+    pub(crate) fn look_and_remember(&self, dir: &Node, name: &HashedName<'_>) -> Result<Arc<Node>> {
         let found = dir.inode().lookup(name)?;
         let Some(children) = dir.children() else {
             return match found {
@@ -168,7 +172,7 @@ impl Vfs {
 
     /// Looks a name up in a filesystem that keeps nodes: there is nothing to remember and nothing to lock, unless
     /// the name is being moved at this moment.
-    fn lookup_kept(&self, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
+    fn lookup_kept(&self, dir: &Node, name: &HashedName<'_>) -> Result<Arc<Node>> {
         match dir.inode().lookup(name)? {
             Some(Found::Node(node)) => Ok(node),
             Some(found @ (Found::Ino(_) | Found::Made(..))) => self.node_of(found),

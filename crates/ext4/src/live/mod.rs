@@ -16,8 +16,8 @@ use std::sync::{Arc, Weak};
 
 use undercroft_sync::{RwLock, order};
 use undercroft_vfs::{
-    Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, FileType, Found, Ino, Inode as VfsInode,
-    NewInode, Node, Ownership, Result, SpaceChange, Timestamp, XattrMode, clock,
+    Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, FileType, Found, HashedName, Ino,
+    Inode as VfsInode, NewInode, Node, Ownership, Result, SpaceChange, Timestamp, XattrMode, clock,
 };
 
 use crate::inode::{Inode, Location};
@@ -173,7 +173,7 @@ impl VfsInode for Live {
         size_of::<Self>() + 2 * size_of::<usize>()
     }
 
-    fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
+    fn lookup(&self, name: &HashedName<'_>) -> Result<Option<Found>> {
         self.require_directory()?;
         let found = dir::lookup_live(self, name)?;
         Ok(found.map(|number| Found::Ino(Ino(u64::from(number)))))
@@ -200,7 +200,7 @@ impl VfsInode for Live {
         xattr::list(&self.volume, &self.fields.read())
     }
 
-    fn create(&self, name: &[u8], new: &NewInode<'_>) -> Result<Found> {
+    fn create(&self, name: &HashedName<'_>, new: &NewInode<'_>) -> Result<Found> {
         self.settled_with_space(|| names::create(self, name, new))
     }
 
@@ -208,20 +208,20 @@ impl VfsInode for Live {
         self.settled_with_space(|| names::create_unnamed(self, new))
     }
 
-    fn link(&self, name: &[u8], node: &Arc<Node>) -> Result<()> {
+    fn link(&self, name: &HashedName<'_>, node: &Arc<Node>) -> Result<()> {
         self.settled_with_space(|| names::link(self, name, node))
     }
 
-    fn unlink(&self, name: &[u8], victim: &Arc<Node>) -> Result<()> {
+    fn unlink(&self, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
         self.settled(names::unlink(self, name, victim))
     }
 
     fn rename(
         &self,
-        name: &[u8],
+        name: &HashedName<'_>,
         moved: &Arc<Node>,
         to: &Node,
-        to_name: &[u8],
+        to_name: &HashedName<'_>,
         replaced: Option<&Arc<Node>>,
         whiteout: Option<&NewInode<'_>>,
     ) -> Result<()> {
@@ -230,10 +230,10 @@ impl VfsInode for Live {
 
     fn exchange(
         &self,
-        name: &[u8],
+        name: &HashedName<'_>,
         one: &Arc<Node>,
         to: &Node,
-        to_name: &[u8],
+        to_name: &HashedName<'_>,
         other: &Arc<Node>,
     ) -> Result<()> {
         self.settled(names::exchange(self, name, one, to, to_name, other))

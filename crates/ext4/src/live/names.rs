@@ -358,7 +358,7 @@ fn may_stop_counting(volume: &Volume, fields: &Inode) -> bool {
 mod tests {
     use undercroft_block::{Access, MemoryDevice};
     use undercroft_oracle::{Mke2fs, Scratch};
-    use undercroft_vfs::FileSystem;
+    use undercroft_vfs::{FileSystem, HashedName};
 
     use super::*;
     use crate::inode::ROOT_INODE;
@@ -376,7 +376,9 @@ mod tests {
         let write_options = WriteOptions { commit_seconds: 3600, ..WriteOptions::default() };
         let fs = Ext4::open(Arc::new(device), OpenOptions::default(), write_options).unwrap();
         let root = fs.read_inode(fs.root()).unwrap();
-        let Some(Found::Ino(dir)) = root.lookup(b"dir").unwrap() else { panic!("no directory") };
+        let Some(Found::Ino(dir)) = root.lookup(&HashedName::new(b"dir")).unwrap() else {
+            panic!("no directory")
+        };
         let dir = fs.read_inode(dir).unwrap();
         assert_eq!(dir.attr().flags.contains(InodeFlags::INLINE_DATA), features == "inline_data");
         let file = make_in(&*root, "file", NewKind::Regular).unwrap();
@@ -403,7 +405,7 @@ mod tests {
         kind: NewKind<'_>,
     ) -> Result<Arc<dyn undercroft_vfs::Inode>> {
         let new = NewInode { kind, permissions: 0o755, uid: 0, gid: 0, xattrs: &[] };
-        match dir.create(name.as_bytes(), &new)? {
+        match dir.create(&HashedName::new(name.as_bytes()), &new)? {
             Found::Made(_, inode) => Ok(inode),
             other => panic!("{other:?}"),
         }

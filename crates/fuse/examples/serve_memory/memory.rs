@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use undercroft_block::Device;
 use undercroft_vfs::{
-    Attr, Corruption, DeviceNumber, DirEntry, DirOffset, Error, Extent, FileSystem, FileType, Found, Ino,
-    Inode, InodeFlags, Limits, Mapping, Result, StatFs, Timestamp,
+    Attr, Corruption, DeviceNumber, DirEntry, DirOffset, Error, Extent, FileSystem, FileType, Found,
+    HashedName, Ino, Inode, InodeFlags, Limits, Mapping, Result, StatFs, Timestamp,
 };
 
 /// As on ext4, where 1 is taken by something that has no name.
@@ -207,8 +207,8 @@ impl Inode for Object {
         size_of::<Self>()
     }
 
-    fn lookup(&self, name: &[u8]) -> Result<Option<Found>> {
-        match name {
+    fn lookup(&self, name: &HashedName<'_>) -> Result<Option<Found>> {
+        match name.bytes() {
             b"." => return Ok(Some(Found::Ino(self.attr.ino))),
             b".." => return Ok(Some(Found::Ino(ROOT))),
             _ => {}
@@ -216,7 +216,7 @@ impl Inode for Object {
         // A linear search would make a test of ten thousand names slow; they are added in rising order.
         let names = self.names()?;
         let sorted = names.binary_search_by(|(other, _)| other.as_slice().cmp(name)).ok();
-        let at = sorted.or_else(|| names.iter().position(|(other, _)| other == name));
+        let at = sorted.or_else(|| names.iter().position(|(other, _)| **other == **name));
         Ok(at.map(|at| Found::Ino(names[at].1)))
     }
 

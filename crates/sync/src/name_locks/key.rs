@@ -1,11 +1,7 @@
 //! What a name is known by: 62 bits of its directory and its hash, so that a bucket's word has room for it.
 //!
 //! Two names of one key share a lock, which costs a wait that was not needed, once in a very long while; in return
-//! a locked name is one number. Names are hashed as bytes: a directory that folds case locks the folded form.
-
-use std::hash::BuildHasher;
-
-use foldhash::fast::FixedState;
+//! a locked name is one number.
 
 /// How many bits tell the directory.
 const DIRECTORY_BITS: u32 = 20;
@@ -23,10 +19,10 @@ pub(super) struct DirectoryTag(u64);
 impl Key {
     pub(super) const BITS: u32 = 62;
 
-    pub(super) fn new(directory: u64, name: &[u8]) -> Self {
-        // Unkeyed: a bucket holds only names locked at this moment, so nobody can fill it from outside.
-        let hash = FixedState::default().hash_one((directory, name));
-        Self(DirectoryTag::of(directory).0 << HASH_BITS | hash >> (u64::BITS - HASH_BITS))
+    pub(super) fn new(directory: u64, hash: u64) -> Self {
+        // One name in many directories must not fill one bucket.
+        let hash = hash ^ spread(directory) >> (u64::BITS - HASH_BITS);
+        Self(DirectoryTag::of(directory).0 << HASH_BITS | hash & ((1 << HASH_BITS) - 1))
     }
 
     pub(super) fn directory(self) -> DirectoryTag {
@@ -51,21 +47,39 @@ impl Key {
 
 impl DirectoryTag {
     pub(super) fn of(directory: u64) -> Self {
-        // The golden ratio's multiples lie far apart: directories numbered in a row, or in steps, differ.
-        Self(directory.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - DIRECTORY_BITS))
+        Self(spread(directory) >> (u64::BITS - DIRECTORY_BITS))
     }
+}
+
+/// The golden ratio's multiples lie far apart: directories numbered in a row, or in steps, differ in the highest bits.
+fn spread(directory: u64) -> u64 {
+    directory.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::collections::HashSet;
+    use std::hash::{DefaultHasher, Hasher};
 
     use super::*;
+
+    /// As good a hash as names have.
+    fn hash_of(number: u64) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(number);
+        hasher.finish()
+    }
+
+    #[test]
+    fn one_name_in_many_directories_is_spread_over_the_buckets() {
+        let buckets: HashSet<usize> = (0..1000).map(|ino| Key::new(ino, hash_of(7)).bucket(256)).collect();
+        assert!(buckets.len() > 200, "{} of 256", buckets.len());
+    }
 
     #[test]
     fn a_key_knows_its_directory_and_fits_its_bits() {
         for directory in [0, 1, 2, 1 << 40, u64::MAX] {
-            let key = Key::new(directory, b"name");
+            let key = Key::new(directory, 0x1234_5678_9abc_def0);
             assert_eq!(key.directory(), DirectoryTag::of(directory));
             assert!(key.to_bits() < 1 << Key::BITS);
             assert_eq!(Key::from_bits(key.to_bits()), key);
@@ -83,7 +97,7 @@ mod tests {
     #[test]
     fn names_differ_by_name_and_by_directory_and_spread_over_the_buckets() {
         let keys: HashSet<u64> = (0..100_u64)
-            .flat_map(|directory| (0..100_u32).map(move |name| Key::new(directory, &name.to_le_bytes()).0))
+            .flat_map(|directory| (0..100_u64).map(move |name| Key::new(directory, hash_of(name)).0))
             .collect();
         assert_eq!(keys.len(), 10_000);
         let mut buckets = [0; 64];

@@ -29,6 +29,7 @@ use self::key::{DirectoryTag, Key};
 use self::names::{EntryId, Released};
 use crate::held::Held;
 use crate::order;
+use crate::prefetch_for_write;
 use crate::primitives::Deadline;
 use crate::stats::probe::{Hold, Wait};
 use crate::stats::{self, Mode};
@@ -78,33 +79,39 @@ impl NameLocks {
         Self { buckets: (0..count).map(|_| Bucket::new()).collect() }
     }
 
-    /// Waits until `name` in `directory` is this thread's alone.
+    /// Begins to fetch what locking this name changes, for a caller who has something else to do before that.
+    #[inline]
+    pub fn prefetch(&self, directory: u64, hash: u64) {
+        prefetch_for_write(self.bucket(Key::new(directory, hash)));
+    }
+
+    /// Waits until the name with this hash in `directory` is this thread's alone.
     ///
     /// # Panics
     /// In debug builds, if the thread holds a name or a lock of the same or a higher rank than names have.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn lock(&self, directory: u64, name: &[u8]) -> NameGuard<'_> {
-        self.acquire(Key::new(directory, name), Mode::Exclusive, 0)
+    pub fn lock(&self, directory: u64, hash: u64) -> NameGuard<'_> {
+        self.acquire(Key::new(directory, hash), Mode::Exclusive, 0)
     }
 
-    /// Waits until `name` in `directory` is held by nobody but others who share it.
+    /// Waits until the name with this hash in `directory` is held by nobody but others who share it.
     ///
     /// # Panics
     /// As [`lock`](Self::lock).
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn lock_shared(&self, directory: u64, name: &[u8]) -> NameGuard<'_> {
-        self.acquire(Key::new(directory, name), Mode::Shared, 0)
+    pub fn lock_shared(&self, directory: u64, hash: u64) -> NameGuard<'_> {
+        self.acquire(Key::new(directory, hash), Mode::Shared, 0)
     }
 
-    /// Waits until both names, each with its directory, are this thread's alone. They are taken in the one order
+    /// Waits until both names, each by its directory and its hash, are this thread's alone. They are taken in the one order
     /// that everybody keeps; if they are the same, once.
     ///
     /// # Panics
     /// As [`lock`](Self::lock).
     #[cfg_attr(debug_assertions, track_caller)]
-    pub fn lock_two(&self, one: (u64, &[u8]), other: (u64, &[u8])) -> NamePairGuard<'_> {
+    pub fn lock_two(&self, one: (u64, u64), other: (u64, u64)) -> NamePairGuard<'_> {
         let (one, other) = (Key::new(one.0, one.1), Key::new(other.0, other.1));
         let first = self.acquire(one.min(other), Mode::Exclusive, 0);
         let second = (one != other).then(|| self.acquire(one.max(other), Mode::Exclusive, 1));
@@ -227,7 +234,11 @@ mod tests {
 
     use super::*;
 
-    fn until_queued(locks: &NameLocks, name: &[u8], count: usize) {
+    /// Hashes of two names.
+    const A: u64 = 97;
+    const B: u64 = 98;
+
+    fn until_queued(locks: &NameLocks, name: u64, count: usize) {
         let key = Key::new(1, name);
         while locks.bucket(key).queued(key) != count {
             thread::yield_now();
@@ -241,11 +252,11 @@ mod tests {
     #[test]
     fn other_names_and_other_directories_are_free_even_in_one_bucket() {
         let locks = NameLocks::with_buckets(1);
-        let held = locks.lock(1, b"a");
+        let held = locks.lock(1, A);
         thread::scope(|scope| {
             let others = scope.spawn(|| {
-                drop(locks.lock(1, b"b"));
-                drop(locks.lock(2, b"a"));
+                drop(locks.lock(1, B));
+                drop(locks.lock(2, A));
             });
             others.join().unwrap();
         });
@@ -260,7 +271,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..1000 {
-                        let _guard = locks.lock(7, b"name");
+                        let _guard = locks.lock(7, A);
                         assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
                         updates.store(updates.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                         inside.fetch_sub(1, Ordering::Relaxed);
@@ -278,14 +289,14 @@ mod tests {
         let (log, entries) = mpsc::channel();
         let together = std::sync::Barrier::new(2);
         thread::scope(|scope| {
-            let held = locks.lock(1, b"a");
+            let held = locks.lock(1, A);
             let queue = [Mode::Exclusive, Mode::Shared, Mode::Shared, Mode::Exclusive, Mode::Shared];
             for (at, mode) in queue.into_iter().enumerate() {
                 let (locks, together, log) = (&locks, &together, log.clone());
                 scope.spawn(move || {
                     let _guard = match mode {
-                        Mode::Exclusive => locks.lock(1, b"a"),
-                        Mode::Shared => locks.lock_shared(1, b"a"),
+                        Mode::Exclusive => locks.lock(1, A),
+                        Mode::Shared => locks.lock_shared(1, A),
                     };
                     if at == 1 || at == 2 {
                         // Passes only if both readers hold the name at the same time.
@@ -293,7 +304,7 @@ mod tests {
                     }
                     log.send(at).unwrap();
                 });
-                until_queued(locks, b"a", at + 1);
+                until_queued(locks, A, at + 1);
             }
             drop(held);
         });
@@ -309,18 +320,18 @@ mod tests {
         let (log, entries) = mpsc::channel();
         let writes = log.clone();
         thread::scope(|scope| {
-            let reader = locks.lock_shared(1, b"a");
-            thread::scope(|scope| scope.spawn(|| drop(locks.lock_shared(1, b"a"))).join().unwrap());
+            let reader = locks.lock_shared(1, A);
+            thread::scope(|scope| scope.spawn(|| drop(locks.lock_shared(1, A))).join().unwrap());
             scope.spawn(|| {
-                let _guard = locks.lock(1, b"a");
+                let _guard = locks.lock(1, A);
                 writes.send("write").unwrap();
             });
-            until_queued(&locks, b"a", 1);
+            until_queued(&locks, A, 1);
             scope.spawn(|| {
-                let _guard = locks.lock_shared(1, b"a");
+                let _guard = locks.lock_shared(1, A);
                 log.send("read").unwrap();
             });
-            until_queued(&locks, b"a", 2);
+            until_queued(&locks, A, 2);
             drop(reader);
         });
         assert_eq!(entries.recv(), Ok("write"));
@@ -330,18 +341,18 @@ mod tests {
     #[test]
     fn draining_waits_for_the_directory_s_names_of_that_moment_and_no_others() {
         let locks = NameLocks::with_buckets(2);
-        let elsewhere = locks.lock(2, b"a");
+        let elsewhere = locks.lock(2, A);
         thread::scope(|scope| scope.spawn(|| locks.drain(1)).join().unwrap());
         drop(elsewhere);
         let (log, entries) = mpsc::channel();
         let drained = log.clone();
         thread::scope(|scope| {
-            let held = locks.lock_shared(1, b"a");
+            let held = locks.lock_shared(1, A);
             scope.spawn(|| {
                 locks.drain(1);
                 drained.send("drained").unwrap();
             });
-            until_queued(&locks, b"a", 1);
+            until_queued(&locks, A, 1);
             log.send("let go").unwrap();
             drop(held);
         });
@@ -353,7 +364,7 @@ mod tests {
     #[test]
     fn two_names_are_taken_in_one_order_by_everybody() {
         let locks = NameLocks::with_buckets(2);
-        let (a, b) = ((1, b"a".as_slice()), (2, b"b".as_slice()));
+        let (a, b) = ((1, A), (2, B));
         thread::scope(|scope| {
             for turned in [false, true] {
                 let locks = &locks;
@@ -370,7 +381,7 @@ mod tests {
     #[test]
     fn the_same_name_twice_is_locked_once() {
         let locks = NameLocks::new();
-        let pair = locks.lock_two((1, b"a"), (1, b"a"));
+        let pair = locks.lock_two((1, A), (1, A));
         assert!(pair._second.is_none());
         drop(pair);
         assert!(is_empty(&locks));

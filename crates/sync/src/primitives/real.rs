@@ -45,7 +45,7 @@ pub(crate) fn spin_until(done: impl Fn() -> bool) -> bool {
     done()
 }
 
-/// See [`crate::thread_number`].
+/// See [`crate::thread_number()`].
 #[inline]
 pub(crate) fn thread_number() -> usize {
     static NEXT: atomic::AtomicUsize = atomic::AtomicUsize::new(0);

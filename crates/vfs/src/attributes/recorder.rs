@@ -9,7 +9,8 @@ use undercroft_sync::{Mutex, order};
 
 use crate::{
     Attr, AttrChange, Credentials, DeviceNumber, DirEntry, DirOffset, Error, Extent, FileSystem, FileType,
-    Found, Ino, Inode, InodeFlags, Limits, Node, Result, StatFs, Timestamp, Vfs, VfsOptions, XattrMode,
+    Found, HashedName, Ino, Inode, InodeFlags, Limits, Node, Result, StatFs, Timestamp, Vfs, VfsOptions,
+    XattrMode,
 };
 
 const INO: Ino = Ino(9);
@@ -164,7 +165,7 @@ impl Inode for Recorder {
         size_of::<Self>()
     }
 
-    fn lookup(&self, _name: &[u8]) -> Result<Option<Found>> {
+    fn lookup(&self, _name: &HashedName<'_>) -> Result<Option<Found>> {
         Ok(None)
     }
 

@@ -15,16 +15,16 @@
 
 mod tables;
 
-use std::collections::hash_map::{Entry, HashMap};
 use std::collections::vec_deque::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use hashbrown::HashTable;
 use undercroft_sync::{Mutex, order};
 
-use self::tables::Tables;
+use self::tables::{Entry, Tables};
 use crate::cached_inode::CachedInode;
-use crate::{Ino, Node};
+use crate::{HashedName, Ino, Node};
 
 /// What is common to all directories of a mounted filesystem.
 pub(crate) struct NameCache {
@@ -62,7 +62,7 @@ pub(crate) enum Known {
 
 /// What an entry costs beside its name: the table's slot and, in the worst case, the memory of a dead node
 /// that its weak handle holds.
-const ENTRY_BYTES: usize = size_of::<(Box<[u8]>, Child)>() + 32 + size_of::<Node<CachedInode>>();
+const ENTRY_BYTES: usize = size_of::<Entry>() + 32 + size_of::<Node<CachedInode>>();
 
 fn entry_bytes(name: &[u8]) -> usize {
     name.len() + ENTRY_BYTES
@@ -112,13 +112,13 @@ impl Children {
     }
 
     /// Whether `name` is known to stand for something.
-    pub(crate) fn has(&self, name: &[u8]) -> bool {
-        matches!(self.tables.read(name).names.get(name), Some(Child::Present { .. }))
+    pub(crate) fn has(&self, name: &HashedName<'_>) -> bool {
+        matches!(self.tables.read(name).find(name), Some(Child::Present { .. }))
     }
 
     /// What is known of `name`.
-    pub(crate) fn get(&self, name: &[u8]) -> Option<Known> {
-        let known = match self.tables.read(name).names.get(name)? {
+    pub(crate) fn get(&self, name: &HashedName<'_>) -> Option<Known> {
+        let known = match self.tables.read(name).find(name)? {
             Child::Present { ino, node } => node.upgrade().map_or(Known::Ino(*ino), Known::Node),
             Child::Absent => Known::Absent,
         };
@@ -129,7 +129,7 @@ impl Children {
     }
 
     /// The node that `name` is known to stand for.
-    pub(crate) fn node(&self, name: &[u8]) -> Option<Arc<Node>> {
+    pub(crate) fn node(&self, name: &HashedName<'_>) -> Option<Arc<Node>> {
         match self.get(name)? {
             Known::Node(node) => Some(node),
             Known::Ino(_) | Known::Absent => None,
@@ -137,38 +137,28 @@ impl Children {
     }
 
     /// Remembers the node that `name` stands for.
-    pub(crate) fn insert(&self, name: &[u8], node: &Arc<Node>) {
+    pub(crate) fn insert(&self, name: &HashedName<'_>, node: &Arc<Node>) {
         self.put(name, Child::Present { ino: node.ino(), node: Arc::downgrade(node) });
     }
 
     /// Remembers that `name` does not exist.
-    pub(crate) fn insert_absent(&self, name: &[u8]) {
+    pub(crate) fn insert_absent(&self, name: &HashedName<'_>) {
         self.put(name, Child::Absent);
     }
 
     /// Forgets what is known of `name`: it is about to change.
-    pub(crate) fn remove(&self, name: &[u8]) {
+    pub(crate) fn remove(&self, name: &HashedName<'_>) {
         let mut table = self.tables.write(name);
-        let removed = table.names.remove_entry(name);
-        if removed.is_some() {
-            table.subtract(entry_bytes(name), &self.cache.bytes);
-        }
+        let removed = table.remove(name, &self.cache.bytes);
         drop(table);
         drop(removed);
     }
 
-    fn put(&self, name: &[u8], child: Child) {
+    fn put(&self, name: &HashedName<'_>, child: Child) {
         let mut table = self.tables.write(name);
-        let replaced = match table.names.entry(name.into()) {
-            Entry::Occupied(mut entry) => Some(entry.insert(child)),
-            Entry::Vacant(entry) => {
-                entry.insert(child);
-                None
-            }
-        };
-        // Under the table's lock, as where all are taken out: what is taken out was counted before, so the sum never
-        // falls below zero.
-        let total = if replaced.is_none() { table.add(entry_bytes(name), &self.cache.bytes) } else { None };
+        // Counted under the table's lock, as where all are taken out: what is taken out was counted before, so the sum
+        // never falls below zero.
+        let (replaced, total) = table.put(name, child, &self.cache.bytes);
         drop(table);
         drop(replaced);
 
@@ -184,7 +174,7 @@ impl Children {
 
     /// Takes all names out, to be dropped without the clock's lock. The caller has taken the directory out of
     /// the clock.
-    fn take_all(&self) -> Vec<HashMap<Box<[u8]>, Child>> {
+    fn take_all(&self) -> Vec<HashTable<Entry>> {
         self.in_clock.store(false, Ordering::SeqCst);
         let mut taken = Vec::new();
         self.tables.for_each(|table| taken.push(table.take_all(&self.cache.bytes)));

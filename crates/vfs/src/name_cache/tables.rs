@@ -10,16 +10,16 @@
 //! The bytes of a table are taken from the cache's one counter, and given back in lumps, so that names that come and go do
 //! not touch it each time.
 
-use std::collections::hash_map::HashMap;
-use std::hash::BuildHasher;
 use std::mem;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use foldhash::fast::FixedState;
+use hashbrown::{HashTable, hash_table};
 use undercroft_sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, order};
 
 use super::{Child, entry_bytes};
+use crate::HashedName;
+use crate::owned_name::OwnedName;
 
 /// More than threads that often work in one directory.
 const PARTS: usize = 16;
@@ -41,11 +41,18 @@ struct Part(RwLock<Table>);
 
 #[derive(Default)]
 pub(super) struct Table {
-    pub(super) names: HashMap<Box<[u8]>, Child>,
+    names: HashTable<Entry>,
     /// What the names take.
     bytes: usize,
     /// What the cache's counter has of it: at least that, and at most [`SPARE_BYTES`] more.
     counted: usize,
+}
+
+/// A name and what is known of it.
+pub(super) struct Entry {
+    hash: u64,
+    name: OwnedName,
+    child: Child,
 }
 
 impl Tables {
@@ -58,7 +65,7 @@ impl Tables {
     }
 
     /// The table that has `name`, to be read.
-    pub(super) fn read(&self, name: &[u8]) -> RwLockReadGuard<'_, Table> {
+    pub(super) fn read(&self, name: &HashedName<'_>) -> RwLockReadGuard<'_, Table> {
         if self.parts.get().is_none() {
             let first = self.first.read();
             if self.parts.get().is_none() {
@@ -69,7 +76,7 @@ impl Tables {
     }
 
     /// The table that has `name`, to be changed.
-    pub(super) fn write(&self, name: &[u8]) -> RwLockWriteGuard<'_, Table> {
+    pub(super) fn write(&self, name: &HashedName<'_>) -> RwLockWriteGuard<'_, Table> {
         if self.parts.get().is_none() {
             let meets = self.first.is_locked();
             let mut first = self.first.write();
@@ -102,12 +109,12 @@ impl Tables {
     #[cold]
     fn deal_out(&self, first: &mut Table) {
         let mut tables: [Table; PARTS] = std::array::from_fn(|_| Table::default());
-        for (name, child) in mem::take(&mut first.names) {
-            let bytes = entry_bytes(&name);
-            let table = &mut tables[part_of(&name)];
+        for entry in mem::take(&mut first.names) {
+            let bytes = entry_bytes(&entry.name);
+            let table = &mut tables[part_of(entry.hash)];
             table.bytes += bytes;
             table.counted += bytes;
-            table.names.insert(name, child);
+            table.names.insert_unique(entry.hash, entry, |entry| entry.hash);
         }
         // What is counted beside the names goes along with some of them.
         tables[0].counted += mem::take(&mut first.counted) - mem::take(&mut first.bytes);
@@ -117,17 +124,49 @@ impl Tables {
     }
 
     /// Once there are parts.
-    fn part(&self, name: &[u8]) -> &RwLock<Table> {
+    fn part(&self, name: &HashedName<'_>) -> &RwLock<Table> {
         match self.parts.get() {
-            Some(parts) => &parts[part_of(name)].0,
+            Some(parts) => &parts[part_of(name.hash())].0,
             None => &self.first,
         }
     }
 }
 
 impl Table {
+    /// What is known of `name`.
+    pub(super) fn find(&self, name: &HashedName<'_>) -> Option<&Child> {
+        self.names.find(name.hash(), |entry| entry.is(name)).map(|entry| &entry.child)
+    }
+
+    /// Keeps what is known of `name`. Gives back what was known before, and what the cache's counter has grown to;
+    /// `None` if it has stayed.
+    pub(super) fn put(
+        &mut self,
+        name: &HashedName<'_>,
+        child: Child,
+        counter: &AtomicUsize,
+    ) -> (Option<Child>, Option<usize>) {
+        match self.names.entry(name.hash(), |entry| entry.is(name), |entry| entry.hash) {
+            hash_table::Entry::Occupied(mut there) => {
+                (Some(mem::replace(&mut there.get_mut().child, child)), None)
+            }
+            hash_table::Entry::Vacant(room) => {
+                room.insert(Entry { hash: name.hash(), name: name.bytes().into(), child });
+                (None, self.add(entry_bytes(name), counter))
+            }
+        }
+    }
+
+    /// Takes `name` out.
+    pub(super) fn remove(&mut self, name: &HashedName<'_>, counter: &AtomicUsize) -> Option<Entry> {
+        let there = self.names.find_entry(name.hash(), |entry| entry.is(name)).ok()?;
+        let (removed, _) = there.remove();
+        self.subtract(entry_bytes(name), counter);
+        Some(removed)
+    }
+
     /// A name has come. Tells by how much the cache's counter grows, and to what; `None` if it stays.
-    pub(super) fn add(&mut self, bytes: usize, counter: &AtomicUsize) -> Option<usize> {
+    fn add(&mut self, bytes: usize, counter: &AtomicUsize) -> Option<usize> {
         self.bytes += bytes;
         if self.bytes <= self.counted {
             return None;
@@ -138,7 +177,7 @@ impl Table {
     }
 
     /// A name has gone.
-    pub(super) fn subtract(&mut self, bytes: usize, counter: &AtomicUsize) {
+    fn subtract(&mut self, bytes: usize, counter: &AtomicUsize) {
         self.bytes -= bytes;
         if self.counted - self.bytes > SPARE_BYTES {
             counter.fetch_sub(self.counted - self.bytes, Ordering::Relaxed);
@@ -147,7 +186,7 @@ impl Table {
     }
 
     /// Takes all names out.
-    pub(super) fn take_all(&mut self, counter: &AtomicUsize) -> HashMap<Box<[u8]>, Child> {
+    pub(super) fn take_all(&mut self, counter: &AtomicUsize) -> HashTable<Entry> {
         counter.fetch_sub(self.counted, Ordering::Relaxed);
         self.counted = 0;
         self.bytes = 0;
@@ -155,9 +194,15 @@ impl Table {
     }
 }
 
-fn part_of(name: &[u8]) -> usize {
-    // Whoever makes all names fall into one part has what a directory without parts has.
-    (FixedState::default().hash_one(name) >> 32) as usize % PARTS
+impl Entry {
+    fn is(&self, name: &HashedName<'_>) -> bool {
+        self.hash == name.hash() && *self.name == **name
+    }
+}
+
+fn part_of(hash: u64) -> usize {
+    // A table takes its bucket from the low bits and a tag from the top seven.
+    (hash >> 40) as usize % PARTS
 }
 
 #[cfg(test)]
@@ -171,9 +216,13 @@ mod tests {
     }
 
     fn put(tables: &Tables, counter: &AtomicUsize, name: &[u8]) {
-        let mut table = tables.write(name);
-        table.names.insert(name.into(), Child::Absent);
-        table.add(entry_bytes(name), counter);
+        let name = HashedName::new(name);
+        tables.write(&name).put(&name, Child::Absent, counter);
+    }
+
+    fn has(tables: &Tables, name: &[u8]) -> bool {
+        let name = HashedName::new(name);
+        tables.read(&name).find(&name).is_some()
     }
 
     #[test]
@@ -186,7 +235,7 @@ mod tests {
         assert!(tables.count_meeting());
         tables.deal_out(&mut tables.first.write());
         assert_eq!(counter.load(Ordering::Relaxed), before);
-        assert!((0..500).all(|number| tables.read(&name(number)).names.contains_key(&*name(number))));
+        assert!((0..500).all(|number| has(&tables, &name(number))));
         assert_eq!(names(&tables), 500);
         (500..600).for_each(|number| put(&tables, &counter, &name(number)));
         assert_eq!(names(&tables), 600);
@@ -195,18 +244,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_known_of_a_name_is_replaced_and_counted_once() {
+        let (tables, counter) = (Tables::new(), AtomicUsize::new(0));
+        put(&tables, &counter, b"name");
+        let counted = counter.load(Ordering::Relaxed);
+        let name = HashedName::new(b"name");
+        let (before, total) = tables.write(&name).put(&name, Child::Absent, &counter);
+        assert!(matches!(before, Some(Child::Absent)) && total.is_none());
+        assert_eq!((names(&tables), counter.load(Ordering::Relaxed)), (1, counted));
+    }
+
+    #[test]
     fn names_that_come_and_go_leave_the_counter_alone() {
         let (tables, counter) = (Tables::new(), AtomicUsize::new(0));
         put(&tables, &counter, b"stays");
         put(&tables, &counter, b"goes");
         let most = counter.load(Ordering::Relaxed);
+        let goes = HashedName::new(b"goes");
         for _ in 0..10 {
-            let mut table = tables.write(b"goes");
-            table.names.remove(&b"goes"[..]);
-            table.subtract(entry_bytes(b"goes"), &counter);
+            let mut table = tables.write(&goes);
+            assert!(table.remove(&goes, &counter).is_some());
             assert_eq!(counter.load(Ordering::Relaxed), most);
-            table.names.insert(b"goes"[..].into(), Child::Absent);
-            assert_eq!(table.add(entry_bytes(b"goes"), &counter), None);
+            assert_eq!(table.put(&goes, Child::Absent, &counter).1, None);
         }
+        assert!(!has(&tables, b"gone"));
     }
 }

@@ -3,22 +3,16 @@
 //! | bits of a key | are                                       | so that                                               |
 //! | ------------- | ----------------------------------------- | ----------------------------------------------------- |
 //! | the highest 6 | of the whole name's hash                  | threads that work on a name each meet in few leaves   |
-//! | the next 15   | the hash of the name's [stem](stem_len)   | names numbered one after the other share a few leaves |
+//! | the next 15   | the hash of the name's stem             | names numbered one after the other share a few leaves |
 //! | the next 35   | more of the whole name's hash             | names of one stem are told apart                      |
 //! | the lowest 7  | a number                                  | names of one hash are told apart                      |
 //!
 //! Without the stem each new file of a large directory would touch another leaf, which the processor's cache has lost
 //! long ago. With it the leaves that a program fills, one numbered name after the other, stay where they are needed.
 //! Names without a pattern have stems without one, and are spread as any hash would spread them.
-//!
-//! Both hashes are keyed anew in each process, since names come from anywhere.
-
-use std::hash::{BuildHasher, Hasher};
-use std::sync::OnceLock;
-
-use foldhash::quality::RandomState;
 
 use super::leaf::FANOUT_BITS;
+use crate::HashedName;
 
 /// The bits of a key.
 pub(super) const KEY_BITS: u32 = 63;
@@ -43,24 +37,9 @@ const STEM_SHIFT: u32 = KEY_BITS - (SPREADING_DEPTH + GATHERING_DEPTH) * FANOUT_
 const STEM_MASK: u64 = ((1 << (GATHERING_DEPTH * FANOUT_BITS)) - 1) << STEM_SHIFT;
 
 /// The least key that a name can have.
-pub(super) fn hash(name: &[u8]) -> u64 {
-    static STATE: OnceLock<RandomState> = OnceLock::new();
-    let (stem, rest) = name.split_at(stem_len(name));
-    let mut hasher = STATE.get_or_init(RandomState::default).build_hasher();
-    hasher.write(stem);
-    let of_stem = hasher.finish();
-    hasher.write(rest);
-    let of_name = hasher.finish();
+pub(super) fn least_key(name: &HashedName<'_>) -> u64 {
     // A hash has one bit more than a key.
-    ((of_name & !(STEM_MASK << 1) | of_stem & (STEM_MASK << 1)) >> 1) & HASH_MASK
-}
-
-/// The length of what a name mostly has in common with those numbered before and after it: all but an extension of up
-/// to four bytes, which names shorter than five bytes are taken to have none of, and the two bytes before that.
-fn stem_len(name: &[u8]) -> usize {
-    let from_end = name.last_chunk::<5>().and_then(|end| end.iter().rev().position(|&byte| byte == b'.'));
-    let extension = from_end.map_or(0, |bytes| bytes + 1);
-    name.len().saturating_sub(extension + 2)
+    ((name.hash() & !(STEM_MASK << 1) | name.stem_hash() & (STEM_MASK << 1)) >> 1) & HASH_MASK
 }
 
 #[cfg(test)]
@@ -69,22 +48,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_stem_lacks_the_extension_and_the_last_digits() {
-        for (name, stem) in [
-            ("", ""),
-            ("7", ""),
-            ("ab", ""),
-            ("file0042", "file00"),
-            ("IMG_0042.jpg", "IMG_00"),
-            ("page042.html", "page0"),
-            ("part42.c", "part"),
-            ("42.c", "42"),
-            ("tool.settings", "tool.settin"),
-            (".", ""),
-        ] {
-            assert_eq!(&name[..stem_len(name.as_bytes())], stem, "{name}");
-        }
+    fn hash(name: &[u8]) -> u64 {
+        least_key(&HashedName::new(name))
     }
 
     #[test]

@@ -6,14 +6,14 @@
 #![expect(unsafe_code, reason = "epoch pointers: readers without locks")]
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use undercroft_sync::{LockClass, Mutex, MutexGuard};
 
 use super::key::HASH_MASK;
-use super::name::Name;
 use super::table::InsertError;
+use crate::owned_name::OwnedName;
 
 /// Entries of a leaf; chosen so that a leaf fills four cache lines.
 pub(super) const SLOTS: usize = 14;
@@ -25,7 +25,7 @@ pub(super) const FANOUT: usize = 1 << FANOUT_BITS;
 /// A name and what it stands for.
 pub(super) struct Entry<V> {
     pub(super) key: u64,
-    pub(super) name: Name,
+    pub(super) name: OwnedName,
     pub(super) value: V,
 }
 
@@ -34,7 +34,19 @@ const _: () = assert!(size_of::<Entry<[u64; 3]>>() <= 64);
 
 /// A child of a branch, or the root: nothing, a leaf or a branch. Whoever changes it from a leaf to something else
 /// holds the leaf's lock; from nothing to a leaf it is changed by compare-and-swap.
+///
+/// The pointer's tag tells a branch from a leaf: a leaf's first cache line is where other threads write, and on the way
+/// to a leaf it need not be waited for.
 pub(super) struct Child<V>(Atomic<Node<V>>);
+
+/// Where a child leads.
+pub(super) enum Below<'g, V> {
+    Leaf(&'g Leaf<V>),
+    Branch(&'g [Child<V>; FANOUT]),
+}
+
+/// The tag of a pointer to a branch.
+const BRANCH: usize = 1;
 
 #[repr(align(128))]
 pub(super) enum Node<V> {
@@ -47,29 +59,30 @@ pub(super) enum Node<V> {
 const _: () = assert!(size_of::<Node<()>>() == 256);
 
 /// Slots for entries. The lock and the first slots share a cache line, which is all that a leaf with few entries
-/// moves between processors.
+/// moves between processors, and all that is looked at: the order of the fields counts.
+#[repr(C)]
 pub(super) struct Leaf<V> {
     state: Mutex<State>,
+    /// A bit for each slot that has an entry, the lowest for the first. It is set after the entry is there. Who holds
+    /// the lock may believe it; others pass over a slot that turns out to be empty.
+    taken: AtomicU16,
     /// How often a writer had to wait here lately.
     waits: AtomicU32,
     slots: [Slot<V>; SLOTS],
 }
 
-/// Room for an entry; free while the pointer is null. The key is written before the pointer, and is only a hint for
-/// readers: what counts is the key and the name in the entry. Who holds the leaf's lock may believe it.
+/// Room for an entry. The key is written before the pointer, and is only a hint for readers: what counts is the key and
+/// the name in the entry. Who holds the leaf's lock may believe it while the slot is taken.
 struct Slot<V> {
     key: AtomicU64,
     entry: Atomic<Entry<V>>,
 }
 
-/// The key of a free slot: larger than any other.
-const FREE: u64 = u64::MAX;
-
 /// What a writer must know of a leaf it has locked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is part of the trie and has so many entries. Of the writers who came it knows the last bits of their number.
-    Live { len: u8, writers: u8 },
+    /// It is part of the trie. Of the writers who came it knows the last bits of their number.
+    Live { writers: u8 },
     /// A branch or nothing has taken its place; it does not change any more.
     Replaced,
 }
@@ -93,14 +106,35 @@ impl<V> Child<V> {
         Self(Atomic::null())
     }
 
-    pub(super) fn get<'g>(&'g self, guard: &'g Guard) -> Option<&'g Node<V>> {
+    pub(super) fn is_branch(&self) -> bool {
+        // SAFETY: only the tag is looked at, and nothing behind the pointer.
+        self.0.load(Relaxed, unsafe { crossbeam_epoch::unprotected() }).tag() == BRANCH
+    }
+
+    pub(super) fn get<'g>(&'g self, guard: &'g Guard) -> Option<Below<'g, V>> {
+        let node = self.0.load(Acquire, guard);
+        let is_branch = node.tag() == BRANCH;
         // SAFETY: a node is destroyed only by `Locked::replace` and `drop`; the first defers it past this guard, the
         // second has the table for itself.
-        unsafe { self.0.load(Acquire, guard).as_ref() }
+        let node = unsafe { node.as_ref() }?;
+        // Said so, the compiler does not look at the node itself.
+        // SAFETY: `Locked::replace` tags a branch and nothing else, and nobody else puts one here.
+        let impossible = || unsafe { std::hint::unreachable_unchecked() };
+        Some(if is_branch {
+            match node {
+                Node::Branch(children) => Below::Branch(children),
+                Node::Leaf(_) => impossible(),
+            }
+        } else {
+            match node {
+                Node::Leaf(leaf) => Below::Leaf(leaf),
+                Node::Branch(_) => impossible(),
+            }
+        })
     }
 
     /// The node here, which is a new leaf if there was none.
-    pub(super) fn get_or_leaf<'g>(&'g self, class: &'static LockClass, guard: &'g Guard) -> &'g Node<V> {
+    pub(super) fn get_or_leaf<'g>(&'g self, class: &'static LockClass, guard: &'g Guard) -> Below<'g, V> {
         loop {
             if let Some(node) = self.get(guard) {
                 return node;
@@ -122,7 +156,7 @@ impl<V> Child<V> {
 
 impl<V> Slot<V> {
     fn free() -> Self {
-        Self { key: AtomicU64::new(FREE), entry: Atomic::null() }
+        Self { key: AtomicU64::new(0), entry: Atomic::null() }
     }
 
     fn entry<'g>(&'g self, guard: &'g Guard) -> Option<&'g Entry<V>> {
@@ -138,7 +172,8 @@ impl<V> Slot<V> {
 impl<V> Leaf<V> {
     fn new(class: &'static LockClass) -> Self {
         Self {
-            state: Mutex::new(class, State::Live { len: 0, writers: 0 }),
+            state: Mutex::new(class, State::Live { writers: 0 }),
+            taken: AtomicU16::new(0),
             waits: AtomicU32::new(0),
             slots: std::array::from_fn(|_| Slot::free()),
         }
@@ -150,7 +185,7 @@ impl<V> Leaf<V> {
             self.waits.fetch_add(1, Relaxed);
             self.state.lock()
         });
-        let State::Live { writers, .. } = &mut *state else { return None };
+        let State::Live { writers } = &mut *state else { return None };
         *writers = writers.wrapping_add(1);
         if *writers == 0 {
             self.waits.store(0, Relaxed);
@@ -170,11 +205,23 @@ impl<V> Leaf<V> {
 
     /// The entries, in no order.
     pub(super) fn entries<'g>(&'g self, guard: &'g Guard) -> impl Iterator<Item = &'g Entry<V>> {
-        self.slots.iter().filter_map(|slot| slot.entry(guard))
+        self.taken().filter_map(|at| self.slots[at].entry(guard))
+    }
+
+    /// The slots that have entries. Acquire: who sees the bit sees the entry.
+    fn taken(&self) -> impl Iterator<Item = usize> + use<V> {
+        let mut left = self.taken.load(Acquire);
+        std::iter::from_fn(move || {
+            let at = left.trailing_zeros() as usize;
+            // Nothing is left of nothing.
+            left &= left.wrapping_sub(1);
+            (at < SLOTS).then_some(at)
+        })
     }
 
     fn position<'g>(&'g self, hash: u64, name: &[u8], guard: &'g Guard) -> Option<(usize, &'g Entry<V>)> {
-        for (at, slot) in self.slots.iter().enumerate() {
+        for at in self.taken() {
+            let slot = &self.slots[at];
             if slot.key.load(Relaxed) & HASH_MASK == hash
                 && let Some(entry) = slot.entry(guard)
                 && entry.key & HASH_MASK == hash
@@ -200,34 +247,31 @@ impl<V> Leaf<V> {
 // What is replaced or removed is dropped later, by any thread.
 impl<V: Send + 'static> Locked<'_, V> {
     pub(super) fn len(&self) -> usize {
-        match *self.state {
-            State::Live { len, .. } => usize::from(len),
-            State::Replaced => 0,
-        }
+        self.leaf.taken.load(Relaxed).count_ones() as usize
     }
 
     /// Adds an entry, whose key is the hash yet and becomes the least one for it that no other entry has.
     pub(super) fn add(&mut self, mut entry: Owned<Entry<V>>, guard: &Guard) -> Result<(), InsertError> {
         let hash = entry.key;
-        let (mut free, mut taken) = (None, 0_u128);
+        let mut numbers = 0_u128;
         // One pass over the keys; entries are fetched only where the hash is the same.
-        for slot in &self.leaf.slots {
+        for at in self.leaf.taken() {
+            let slot = &self.leaf.slots[at];
             let key = slot.key.load(Relaxed);
-            if key == FREE {
-                free = free.or(Some(slot));
-            } else if key & HASH_MASK == hash {
+            if key & HASH_MASK == hash {
                 if slot.entry(guard).is_some_and(|there| *there.name == *entry.name) {
                     return Err(InsertError::Exists);
                 }
-                taken |= 1 << (key & !HASH_MASK);
+                numbers |= 1 << (key & !HASH_MASK);
             }
         }
-        let Some(slot) = free else { return Err(InsertError::Full) };
-        entry.key = hash | u64::from(taken.trailing_ones());
+        let free = self.leaf.taken.load(Relaxed).trailing_ones() as usize;
+        let Some(slot) = self.leaf.slots.get(free) else { return Err(InsertError::Full) };
+        entry.key = hash | u64::from(numbers.trailing_ones());
         slot.key.store(entry.key, Relaxed);
         // Release: who sees the pointer sees the entry behind it, and the key before it.
         slot.entry.store(entry, Release);
-        self.set_len(self.len() + 1);
+        self.set_taken(free, true);
         Ok(())
     }
 
@@ -242,8 +286,7 @@ impl<V: Send + 'static> Locked<'_, V> {
     pub(super) fn remove(&mut self, hash: u64, name: &[u8], guard: &Guard) -> Option<Gone> {
         let (at, _) = self.leaf.position(hash, name, guard)?;
         let gone = self.take_out(at, Shared::null(), guard);
-        self.leaf.slots[at].key.store(FREE, Relaxed);
-        self.set_len(self.len() - 1);
+        self.set_taken(at, false);
         Some(gone)
     }
 
@@ -261,24 +304,17 @@ impl<V: Send + 'static> Locked<'_, V> {
     /// hangs, `shift` the bits of a key below those that the branch tells apart.
     pub(super) fn split(self, child: &Child<V>, shift: u32, class: &'static LockClass, guard: &Guard) {
         let branch: [Child<V>; FANOUT] = std::array::from_fn(|_| Child::empty());
-        let mut lens = [0_usize; FANOUT];
-        for slot in &self.leaf.slots {
-            let entry = slot.entry.load(Relaxed, guard);
-            if entry.is_null() {
-                continue;
-            }
+        for at in self.leaf.taken() {
+            let slot = &self.leaf.slots[at];
             let key = slot.key.load(Relaxed);
-            let to = index(key, shift);
-            let Node::Leaf(leaf) = branch[to].get_or_leaf(class, guard) else { continue };
-            leaf.slots[lens[to]].key.store(key, Relaxed);
+            let Below::Leaf(leaf) = branch[index(key, shift)].get_or_leaf(class, guard) else { continue };
+            // Nobody else has this leaf yet.
+            let taken = leaf.taken.load(Relaxed);
+            let free = &leaf.slots[taken.trailing_ones() as usize];
+            free.key.store(key, Relaxed);
             // The entry is in two leaves from now on, but only the new one will ever destroy it.
-            leaf.slots[lens[to]].entry.store(entry, Relaxed);
-            lens[to] += 1;
-        }
-        for (child, len) in branch.iter().zip(lens) {
-            if let Some(Node::Leaf(leaf)) = child.get(guard) {
-                *leaf.state.lock_nested(1) = State::Live { len: len as u8, writers: 0 };
-            }
+            free.entry.store(slot.entry.load(Relaxed, guard), Relaxed);
+            leaf.taken.store(taken << 1 | 1, Relaxed);
         }
         self.replace(child, Some(Node::Branch(branch)), guard);
     }
@@ -292,7 +328,10 @@ impl<V: Send + 'static> Locked<'_, V> {
     fn replace(mut self, child: &Child<V>, node: Option<Node<V>>, guard: &Guard) {
         // Release: who sees the branch sees its leaves.
         let old = match node {
-            Some(node) => child.0.swap(Owned::new(node), Release, guard),
+            Some(node) => {
+                let tag = if matches!(node, Node::Branch(_)) { BRANCH } else { 0 };
+                child.0.swap(Owned::new(node).with_tag(tag), Release, guard)
+            }
             None => child.0.swap(Shared::null(), Release, guard),
         };
         *self.state = State::Replaced;
@@ -303,10 +342,11 @@ impl<V: Send + 'static> Locked<'_, V> {
         unsafe { guard.defer_destroy(old) };
     }
 
-    fn set_len(&mut self, new: usize) {
-        if let State::Live { len, .. } = &mut *self.state {
-            *len = new as u8;
-        }
+    fn set_taken(&mut self, at: usize, taken: bool) {
+        let bit = 1 << at;
+        let before = self.leaf.taken.load(Relaxed);
+        // Release: who sees the bit sees the entry.
+        self.leaf.taken.store(if taken { before | bit } else { before & !bit }, Release);
     }
 }
 

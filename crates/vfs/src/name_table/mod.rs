@@ -25,7 +25,6 @@
 
 mod key;
 mod leaf;
-mod name;
 mod retired;
 mod table;
 

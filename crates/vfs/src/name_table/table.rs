@@ -4,11 +4,12 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use crossbeam_epoch::{Guard, Owned, pin};
-use undercroft_sync::LockClass;
+use undercroft_sync::{LockClass, prefetch_for_write};
 
-use super::key::{KEY_BITS, KEY_MAX, NUMBER_BITS, SPREADING_DEPTH, hash};
-use super::leaf::{Child, Entry, FANOUT, FANOUT_BITS, Gone, Leaf, Node, SLOTS, index};
+use super::key::{KEY_BITS, KEY_MAX, NUMBER_BITS, SPREADING_DEPTH, least_key};
+use super::leaf::{Below, Child, Entry, FANOUT, FANOUT_BITS, Gone, Leaf, Node, SLOTS, index};
 use super::retired::retire;
+use crate::HashedName;
 
 /// How far the topmost branch shifts a key: its children are told apart by the highest bits.
 const TOP_SHIFT: u32 = KEY_BITS - FANOUT_BITS;
@@ -57,17 +58,28 @@ impl<V: Send + Sync + 'static> NameTable<V> {
     }
 
     /// What `read` makes of the value of `name`, if the table has it. Takes no lock.
-    pub fn get<R>(&self, name: &[u8], read: impl FnOnce(&V) -> R) -> Option<R> {
+    pub fn get<R>(&self, name: &HashedName<'_>, read: impl FnOnce(&V) -> R) -> Option<R> {
         let guard = pin();
-        let hash = hash(name);
+        let hash = least_key(name);
         let mut node = self.root.get(&guard)?;
         let mut shift = TOP_SHIFT;
         loop {
             match node {
-                Node::Leaf(leaf) => return leaf.find(hash, name, &guard).map(|entry| read(&entry.value)),
-                Node::Branch(children) => node = children[index(hash, shift)].get(&guard)?,
+                Below::Leaf(leaf) => return leaf.find(hash, name, &guard).map(|entry| read(&entry.value)),
+                Below::Branch(children) => node = children[index(hash, shift)].get(&guard)?,
             }
             shift -= FANOUT_BITS.min(shift);
+        }
+    }
+
+    /// Begins to fetch what adding `name` changes, for a caller who has something to wait for before that. Of a table
+    /// with one leaf that is hardly worth it.
+    pub fn prefetch(&self, name: &HashedName<'_>) {
+        if !self.root.is_branch() {
+            return;
+        }
+        if let Some(place) = self.find_leaf(least_key(name), &pin()) {
+            prefetch_for_write(place.leaf);
         }
     }
 
@@ -75,10 +87,10 @@ impl<V: Send + Sync + 'static> NameTable<V> {
     ///
     /// # Errors
     /// [`Exists`](InsertError::Exists), [`Full`](InsertError::Full).
-    pub fn insert(&self, name: &[u8], value: V) -> Result<(), InsertError> {
+    pub fn insert(&self, name: &HashedName<'_>, value: V) -> Result<(), InsertError> {
         let guard = pin();
-        let hash = hash(name);
-        let entry = Owned::new(Entry { key: hash, name: name.into(), value });
+        let hash = least_key(name);
+        let entry = Owned::new(Entry { key: hash, name: name.bytes().into(), value });
         loop {
             let Place { child, leaf, shift, depth: _ } = self.descend(hash, &guard);
             let Some(mut locked) = leaf.lock() else { continue };
@@ -92,9 +104,9 @@ impl<V: Send + Sync + 'static> NameTable<V> {
     }
 
     /// Lets a name stand for another value, in one step for whoever reads; `false` if the table does not have it.
-    pub fn replace(&self, name: &[u8], value: V) -> bool {
+    pub fn replace(&self, name: &HashedName<'_>, value: V) -> bool {
         let guard = pin();
-        let hash = hash(name);
+        let hash = least_key(name);
         loop {
             let Some(place) = self.find_leaf(hash, &guard) else { return false };
             let Some(mut locked) = place.leaf.lock() else { continue };
@@ -105,9 +117,9 @@ impl<V: Send + Sync + 'static> NameTable<V> {
     }
 
     /// Removes a name; `false` if the table does not have it. Its value is dropped when nobody reads it any more.
-    pub fn remove(&self, name: &[u8]) -> bool {
+    pub fn remove(&self, name: &HashedName<'_>) -> bool {
         let guard = pin();
-        let hash = hash(name);
+        let hash = least_key(name);
         loop {
             let Some(place) = self.find_leaf(hash, &guard) else { return false };
             let Some(mut locked) = place.leaf.lock() else { continue };
@@ -165,8 +177,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         loop {
             match child.get(guard) {
                 None => return (None, end),
-                Some(Node::Leaf(leaf)) => return (Some(leaf), end),
-                Some(Node::Branch(children)) => child = &children[index(key, shift)],
+                Some(Below::Leaf(leaf)) => return (Some(leaf), end),
+                Some(Below::Branch(children)) => child = &children[index(key, shift)],
             }
             end = key | ((1 << shift) - 1);
             shift -= FANOUT_BITS.min(shift);
@@ -178,8 +190,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         let (mut child, mut shift, mut depth) = (&self.root, TOP_SHIFT, 0);
         loop {
             match child.get(guard)? {
-                Node::Leaf(leaf) => return Some(Place { child, leaf, shift, depth }),
-                Node::Branch(children) => child = &children[index(hash, shift)],
+                Below::Leaf(leaf) => return Some(Place { child, leaf, shift, depth }),
+                Below::Branch(children) => child = &children[index(hash, shift)],
             }
             (shift, depth) = (shift - FANOUT_BITS.min(shift), depth + 1);
         }
@@ -190,8 +202,8 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         let (mut child, mut shift, mut depth) = (&self.root, TOP_SHIFT, 0);
         loop {
             match child.get_or_leaf(self.class, guard) {
-                Node::Leaf(leaf) => return Place { child, leaf, shift, depth },
-                Node::Branch(children) => child = &children[index(hash, shift)],
+                Below::Leaf(leaf) => return Place { child, leaf, shift, depth },
+                Below::Branch(children) => child = &children[index(hash, shift)],
             }
             (shift, depth) = (shift - FANOUT_BITS.min(shift), depth + 1);
         }

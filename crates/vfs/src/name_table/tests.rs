@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use undercroft_sync::order;
 
-use super::key::{HASH_MASK, KEY_BITS, hash};
-use super::leaf::{Child, Entry, FANOUT_BITS, Node, SLOTS};
+use super::key::{HASH_MASK, KEY_BITS, least_key};
+use super::leaf::{Below, Child, Entry, FANOUT_BITS, Node, SLOTS};
 use super::retired::BATCH;
 use super::{InsertError, NameTable};
+use crate::HashedName;
 use crate::conformance::mix;
 
 fn table<V: Send + Sync + 'static>() -> NameTable<V> {
@@ -37,7 +38,7 @@ fn listed<V: Copy + Send + Sync + 'static>(table: &NameTable<V>, from: u64) -> V
 /// One name more than a leaf has room for, all with hashes that begin with the same bits: together they lie below three
 /// branches or more, where a leaf that becomes empty is freed.
 fn crowded_names() -> Vec<Vec<u8>> {
-    let prefix = |number: u64| hash(&name(number)) >> (KEY_BITS - 2 * FANOUT_BITS);
+    let prefix = |number: u64| least_key(&HashedName::new(&name(number))) >> (KEY_BITS - 2 * FANOUT_BITS);
     let wanted = prefix(0);
     (0..).filter(|&number| prefix(number) == wanted).map(name).take(SLOTS + 1).collect()
 }
@@ -57,20 +58,20 @@ proptest! {
             match operation {
                 0 | 1 => {
                     let expected = if model.contains_key(&name) { Err(InsertError::Exists) } else { Ok(()) };
-                    prop_assert_eq!(table.insert(&name, value), expected);
+                    prop_assert_eq!(table.insert(&HashedName::new(&name), value), expected);
                     model.entry(name).or_insert(value);
                 }
-                2 => prop_assert_eq!(table.remove(&name), model.remove(&name).is_some()),
+                2 => prop_assert_eq!(table.remove(&HashedName::new(&name)), model.remove(&name).is_some()),
                 _ => {
                     let there = model.get_mut(&name).map(|old| *old = value).is_some();
-                    prop_assert_eq!(table.replace(&name, value), there);
+                    prop_assert_eq!(table.replace(&HashedName::new(&name), value), there);
                 }
             }
             prop_assert_eq!(table.is_empty(), model.is_empty());
         }
         for number in 0..200 {
             let name = name(number);
-            prop_assert_eq!(table.get(&name, |&value| value), model.get(&name).copied());
+            prop_assert_eq!(table.get(&HashedName::new(&name), |&value| value), model.get(&name).copied());
         }
         let all = listed(&table, 0);
         prop_assert!(all.is_sorted_by(|one, other| one.0 < other.0));
@@ -89,17 +90,17 @@ fn a_large_table_holds_and_gives_back() {
     let count = if cfg!(miri) { 300 } else { 200_000 };
     let table = table();
     for number in 0..count {
-        table.insert(&name(number), number).unwrap();
+        table.insert(&HashedName::new(&name(number)), number).unwrap();
     }
     for number in 0..count {
-        assert_eq!(table.get(&name(number), |&value| value), Some(number));
+        assert_eq!(table.get(&HashedName::new(&name(number)), |&value| value), Some(number));
     }
     assert_eq!(listed(&table, 0).len() as u64, count);
     for number in 0..count {
-        assert!(table.remove(&name(number)));
+        assert!(table.remove(&HashedName::new(&name(number))));
     }
     assert!(table.is_empty());
-    assert!(!table.remove(&name(0)));
+    assert!(!table.remove(&HashedName::new(&name(0))));
 }
 
 #[test]
@@ -114,13 +115,13 @@ fn values_are_dropped_once_and_all() {
     let counted = || Counted(Arc::clone(&dropped));
     let table = table();
     for number in 0..100 {
-        table.insert(&name(number), counted()).unwrap();
+        table.insert(&HashedName::new(&name(number)), counted()).unwrap();
     }
-    assert!(table.insert(&name(0), counted()).is_err());
+    assert!(table.insert(&HashedName::new(&name(0)), counted()).is_err());
     let change = || {
         for number in 0..40 {
-            assert!(table.remove(&name(number)));
-            assert!(table.replace(&name(number + 50), counted()));
+            assert!(table.remove(&HashedName::new(&name(number))));
+            assert!(table.replace(&HashedName::new(&name(number + 50)), counted()));
         }
     };
     // With the thread goes what it has not freed itself.
@@ -160,8 +161,10 @@ fn a_thread_drops_itself_what_it_removes() {
         scope.spawn(|| {
             for round in 0..if cfg!(miri) { 6 * BATCH as u64 } else { ROUNDS * 10 } {
                 let name = name(round % 100);
-                table.insert(&name, Counted(thread::current().id(), Arc::clone(&dropped))).unwrap();
-                assert!(table.remove(&name));
+                table
+                    .insert(&HashedName::new(&name), Counted(thread::current().id(), Arc::clone(&dropped)))
+                    .unwrap();
+                assert!(table.remove(&HashedName::new(&name)));
             }
             // Before the thread ends, which leaves the rest to others.
             let [by_itself, by_another] = [0, 1].map(|who| dropped[who].load(Ordering::Relaxed));
@@ -181,13 +184,13 @@ fn writers_of_different_names_do_not_disturb_each_other() {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let name = name(thread * 10 + mix(round) % 5);
-                    assert_eq!(table.get(&name, |_| ()), None);
-                    table.insert(&name, round).unwrap();
-                    assert_eq!(table.insert(&name, 0), Err(InsertError::Exists));
-                    assert_eq!(table.get(&name, |&value| value), Some(round));
-                    assert!(table.replace(&name, round + 1));
-                    assert_eq!(table.get(&name, |&value| value), Some(round + 1));
-                    assert!(table.remove(&name));
+                    assert_eq!(table.get(&HashedName::new(&name), |_| ()), None);
+                    table.insert(&HashedName::new(&name), round).unwrap();
+                    assert_eq!(table.insert(&HashedName::new(&name), 0), Err(InsertError::Exists));
+                    assert_eq!(table.get(&HashedName::new(&name), |&value| value), Some(round));
+                    assert!(table.replace(&HashedName::new(&name), round + 1));
+                    assert_eq!(table.get(&HashedName::new(&name), |&value| value), Some(round + 1));
+                    assert!(table.remove(&HashedName::new(&name)));
                 }
             });
         }
@@ -203,7 +206,7 @@ fn what_stands_all_along_is_always_found_and_shown_once() {
     let standing: Vec<Vec<u8>> =
         (0..if cfg!(miri) { 10 } else { 100 }).map(|number| format!("stays {number}").into_bytes()).collect();
     for name in &standing {
-        table.insert(name, 7_u64).unwrap();
+        table.insert(&HashedName::new(name), 7_u64).unwrap();
     }
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -212,10 +215,17 @@ fn what_stands_all_along_is_always_found_and_shown_once() {
             scope.spawn(move || {
                 for round in 0..ROUNDS / 20 {
                     for number in 0..20 {
-                        table.insert(&name(thread * 1_000_000 + round % 50 * 1000 + number), 1).unwrap();
+                        table
+                            .insert(
+                                &HashedName::new(&name(thread * 1_000_000 + round % 50 * 1000 + number)),
+                                1,
+                            )
+                            .unwrap();
                     }
                     for number in 0..20 {
-                        assert!(table.remove(&name(thread * 1_000_000 + round % 50 * 1000 + number)));
+                        assert!(table.remove(&HashedName::new(&name(
+                            thread * 1_000_000 + round % 50 * 1000 + number
+                        ))));
                     }
                 }
                 done.store(true, Ordering::Relaxed);
@@ -231,7 +241,7 @@ fn what_stands_all_along_is_always_found_and_shown_once() {
             });
             for name in &standing {
                 assert!(shown.contains(name), "{} not shown", name.escape_ascii());
-                assert_eq!(table.get(name, |&value| value), Some(7));
+                assert_eq!(table.get(&HashedName::new(name), |&value| value), Some(7));
             }
         }
     });
@@ -241,17 +251,17 @@ fn what_stands_all_along_is_always_found_and_shown_once() {
 #[test]
 fn a_replaced_name_is_never_missing() {
     let table = table();
-    table.insert(b"name", 0_u64).unwrap();
+    table.insert(&HashedName::new(b"name"), 0_u64).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             for round in 1..=ROUNDS {
-                assert!(table.replace(b"name", round));
+                assert!(table.replace(&HashedName::new(b"name"), round));
             }
         });
         scope.spawn(|| {
             let mut last = 0;
             while last < ROUNDS {
-                let seen = table.get(b"name", |&value| value).unwrap();
+                let seen = table.get(&HashedName::new(b"name"), |&value| value).unwrap();
                 assert!(seen >= last);
                 last = seen;
             }
@@ -267,15 +277,15 @@ fn what_is_being_read_outlives_its_name_and_its_leaf() {
     let table = table();
     // As many as one leaf has room for: the reader finds them in a leaf that is then split.
     for name in &names[1..] {
-        table.insert(name, name.clone()).unwrap();
+        table.insert(&HashedName::new(name), name.clone()).unwrap();
     }
     let mut shown = 0;
     let _ = table.scan(0, |_, name, value| {
         if shown == 0 {
-            table.insert(&names[0], names[0].clone()).unwrap();
+            table.insert(&HashedName::new(&names[0]), names[0].clone()).unwrap();
             for name in &names {
-                assert!(table.replace(name, b"other".to_vec()));
-                assert!(table.remove(name));
+                assert!(table.replace(&HashedName::new(name), b"other".to_vec()));
+                assert!(table.remove(&HashedName::new(name)));
             }
             assert!(table.is_empty());
             for _ in 0..if cfg!(miri) { 10 } else { 1000 } {
@@ -295,7 +305,7 @@ fn freed_leaves_lose_nothing() {
     let names = crowded_names();
     let (standing, others) = names.split_first().unwrap();
     let table = table();
-    table.insert(standing, 7_u64).unwrap();
+    table.insert(&HashedName::new(standing), 7_u64).unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         for half in others.chunks(others.len() / 2) {
@@ -303,18 +313,18 @@ fn freed_leaves_lose_nothing() {
             scope.spawn(move || {
                 for round in 0..ROUNDS / 20 {
                     for name in half {
-                        table.insert(name, round).unwrap();
+                        table.insert(&HashedName::new(name), round).unwrap();
                     }
                     for name in half {
-                        assert_eq!(table.get(name, |&value| value), Some(round));
-                        assert!(table.remove(name));
+                        assert_eq!(table.get(&HashedName::new(name), |&value| value), Some(round));
+                        assert!(table.remove(&HashedName::new(name)));
                     }
                 }
                 done.store(true, Ordering::Relaxed);
             });
         }
         while !done.load(Ordering::Relaxed) {
-            assert_eq!(table.get(standing, |&value| value), Some(7));
+            assert_eq!(table.get(&HashedName::new(standing), |&value| value), Some(7));
             assert_eq!(listed(&table, 0).iter().filter(|(_, name, _)| name == standing).count(), 1);
         }
     });
@@ -326,10 +336,9 @@ fn freed_leaves_lose_nothing() {
 fn names_of_one_hash_have_keys_of_their_own() {
     let child = Child::empty();
     let guard = crossbeam_epoch::pin();
-    let Node::Leaf(leaf) = child.get_or_leaf(&order::NAME_TABLE, &guard) else {
+    let Below::Leaf(leaf) = child.get_or_leaf(&order::NAME_TABLE, &guard) else {
         panic!("a new child is a leaf")
     };
-    // The hash whose key differs least from that of a free slot.
     let hash = HASH_MASK;
     let entry = |name: &[u8]| crossbeam_epoch::Owned::new(Entry { key: hash, name: name.into(), value: () });
     let keys = || {

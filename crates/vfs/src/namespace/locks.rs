@@ -27,7 +27,7 @@ use undercroft_sync::{
     WaitQueue, order,
 };
 
-use crate::{Error, Node, Result};
+use crate::{Error, HashedName, Node, Result};
 
 /// Everything that guards the namespace of one mounted filesystem.
 pub(crate) struct NamespaceLocks {
@@ -87,30 +87,37 @@ impl NamespaceLocks {
         self.rename.lock()
     }
 
+    /// Begins to fetch the lock of a name that is about to be locked.
+    pub(crate) fn expect(&self, dir: &Node, name: &HashedName<'_>) {
+        if self.parallel {
+            self.names.prefetch(dir.ino().0, name.hash());
+        }
+    }
+
     /// Keeps `name` as it is while it is read.
-    pub(crate) fn share<'a>(&'a self, dir: &'a Node, name: &[u8]) -> Locked<'a> {
+    pub(crate) fn share<'a>(&'a self, dir: &'a Node, name: &HashedName<'_>) -> Locked<'a> {
         match dir.directory() {
             Ok(directory) if !self.parallel => {
                 Locked::SharedDirectory { _guard: directory.gate().plain.read() }
             }
-            _ => Locked::Name { _guard: self.names.lock_shared(dir.ino().0, name) },
+            _ => Locked::Name { _guard: self.names.lock_shared(dir.ino().0, name.hash()) },
         }
     }
 
     /// Locks a name that is to be removed.
-    pub(crate) fn remove<'a>(&'a self, dir: &'a Node, name: &[u8]) -> Result<Locked<'a>> {
+    pub(crate) fn remove<'a>(&'a self, dir: &'a Node, name: &HashedName<'_>) -> Result<Locked<'a>> {
         let gate = dir.directory()?.gate();
         if !self.parallel {
             return Ok(Locked::Directory { _guard: gate.plain.write() });
         }
-        Ok(Locked::Name { _guard: self.names.lock(dir.ino().0, name) })
+        Ok(Locked::Name { _guard: self.names.lock(dir.ino().0, name.hash()) })
     }
 
     /// Locks a name that is to be added.
     ///
     /// # Errors
     /// [`NotFound`](Error::NotFound) when the directory has been removed.
-    pub(crate) fn add<'a>(&'a self, dir: &'a Node, name: &[u8]) -> Result<Locked<'a>> {
+    pub(crate) fn add<'a>(&'a self, dir: &'a Node, name: &HashedName<'_>) -> Result<Locked<'a>> {
         let gate = dir.directory()?.gate();
         loop {
             let locked = self.remove(dir, name)?;
@@ -129,15 +136,15 @@ impl NamespaceLocks {
     /// As for [`add`](Self::add).
     pub(crate) fn move_name<'a>(
         &'a self,
-        from: (&'a Node, &[u8]),
-        to: (&'a Node, &[u8]),
+        from: (&'a Node, &HashedName<'_>),
+        to: (&'a Node, &HashedName<'_>),
         closed: Option<&Closed<'_>>,
     ) -> Result<Locked<'a>> {
         let (from_gate, gate) = (from.0.directory()?.gate(), to.0.directory()?.gate());
         debug_assert!(closed.is_none_or(|closed| !std::ptr::eq(closed.gate, gate)));
         loop {
             let locked = if self.parallel {
-                let (one, other) = ((from.0.ino().0, from.1), (to.0.ino().0, to.1));
+                let (one, other) = ((from.0.ino().0, from.1.hash()), (to.0.ino().0, to.1.hash()));
                 Locked::Names { _guard: self.names.lock_two(one, other) }
             } else if std::ptr::eq(from_gate, gate) {
                 Locked::Directory { _guard: gate.plain.write() }

@@ -20,8 +20,8 @@ use crate::acl::{self, Inherited};
 use crate::name_table;
 use crate::permission::{check_access_of, check_delete_of};
 use crate::{
-    Access, Credentials, Error, FileType, InodeFlags, NewInode, NewKind, NewObject, Node, Ownership, Result,
-    Vfs, new_file_owner,
+    Access, Credentials, Error, FileType, HashedName, InodeFlags, NewInode, NewKind, NewObject, Node,
+    Ownership, Result, Vfs, new_file_owner,
 };
 
 /// Longest target of a symbolic link in bytes, as Linux has it.
@@ -43,10 +43,13 @@ impl Vfs {
         name: &[u8],
         object: &NewObject<'_>,
     ) -> Result<Arc<Node>> {
+        let name = &HashedName::new(name);
+        self.locks().expect(dir, name);
+        dir.inode().expect_name(name);
         self.check_new_name(name)?;
         check_symlink(object)?;
-        let _name = self.locks().add(dir, name)?;
         let attr = dir.ownership();
+        let _name = self.locks().add(dir, name)?;
         self.may_add(who, dir, &attr, name)?;
         settle(who, dir, &attr, object, |new| {
             let node = self.node_of(dir.inode().create(name, new)?)?;
@@ -87,6 +90,7 @@ impl Vfs {
     /// as for [`create`](Self::create).
     pub fn link(&self, who: &Credentials, node: &Arc<Node>, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
         self.check_new_name(name)?;
+        let name = &HashedName::new(name);
         let _name = self.locks().add(dir, name)?;
         self.may_add(who, dir, &dir.ownership(), name)?;
         let refused = if node.kind() == FileType::Directory {
@@ -115,6 +119,7 @@ impl Vfs {
         if name == b"." || name == b".." {
             return Err(Error::IsDirectory);
         }
+        let name = &HashedName::new(name);
         let victim;
         {
             let _name = self.locks().remove(dir, name)?;
@@ -146,10 +151,11 @@ impl Vfs {
             b".." => return Err(Error::NotEmpty),
             _ => {}
         }
+        let name = &HashedName::new(name);
         dir.directory()?;
         loop {
             check_access_of(who, dir, &dir.ownership(), Access::EXECUTE)?;
-            let victim = self.lookup(dir, name)?;
+            let victim = self.lookup_hashed(dir, name)?;
             if victim.kind() != FileType::Directory {
                 self.check_writable()?;
                 may_remove(who, dir, &victim.ownership())?;
@@ -178,7 +184,7 @@ impl Vfs {
     }
 
     /// What `name` stands for, while its lock is held.
-    fn look_up_locked(&self, who: &Credentials, dir: &Node, name: &[u8]) -> Result<Arc<Node>> {
+    fn look_up_locked(&self, who: &Credentials, dir: &Node, name: &HashedName<'_>) -> Result<Arc<Node>> {
         check_access_of(who, dir, &dir.ownership(), Access::EXECUTE)?;
         if let Some(known) = dir.children().and_then(|children| children.node(name)) {
             return Ok(known);
@@ -188,7 +194,7 @@ impl Vfs {
     }
 
     /// Refuses unless `who` may add `name`. That it exists already is the first thing to say.
-    fn may_add(&self, who: &Credentials, dir: &Node, attr: &Ownership, name: &[u8]) -> Result<()> {
+    fn may_add(&self, who: &Credentials, dir: &Node, attr: &Ownership, name: &HashedName<'_>) -> Result<()> {
         let may = check_access_of(who, dir, attr, Access::WRITE | Access::EXECUTE)
             .and_then(|()| self.check_writable())
             .and_then(|()| check_changeable(attr));
@@ -212,13 +218,13 @@ impl Vfs {
         self.check_name(name)
     }
 
-    fn remember(&self, dir: &Node, name: &[u8], node: &Arc<Node>) {
+    fn remember(&self, dir: &Node, name: &HashedName<'_>, node: &Arc<Node>) {
         if let Some(children) = dir.children() {
             children.insert(name, node);
         }
     }
 
-    fn forget(&self, dir: &Node, name: &[u8]) {
+    fn forget(&self, dir: &Node, name: &HashedName<'_>) {
         if let Some(children) = dir.children() {
             children.remove(name);
         }

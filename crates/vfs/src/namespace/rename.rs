@@ -19,15 +19,15 @@ use super::locks::Closed;
 use super::{check_changeable, check_nailed, may_remove, settle, stay_in_table};
 use crate::permission::check_access_of;
 use crate::{
-    Access, Credentials, DeviceNumber, Error, FileType, NewInode, NewKind, NewObject, Node, RenameFlags,
-    Result, Vfs,
+    Access, Credentials, DeviceNumber, Error, FileType, HashedName, NewInode, NewKind, NewObject, Node,
+    RenameFlags, Result, Vfs,
 };
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     dir: &'a Arc<Node>,
-    name: &'a [u8],
+    name: &'a HashedName<'a>,
 }
 
 impl Vfs {
@@ -48,7 +48,10 @@ impl Vfs {
         to: (&Arc<Node>, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
-        let (from, to) = (Place { dir: from.0, name: from.1 }, Place { dir: to.0, name: to.1 });
+        let (name, to_name) = (HashedName::new(from.1), HashedName::new(to.1));
+        let (from, to) = (Place { dir: from.0, name: &name }, Place { dir: to.0, name: &to_name });
+        self.locks().expect(to.dir, to.name);
+        to.dir.inode().expect_name(to.name);
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         if flags.bits() & !RenameFlags::all().bits() != 0
             || (exchange && flags.intersects(RenameFlags::NO_REPLACE | RenameFlags::WHITEOUT))
@@ -248,7 +251,7 @@ impl Vfs {
     /// What the name cache knows of a directory's `..` is not true any more.
     fn forget_parent(&self, moved: &Node) {
         if moved.kind() == FileType::Directory {
-            self.forget(moved, b"..");
+            self.forget(moved, &HashedName::new(b".."));
         }
     }
 
@@ -309,7 +312,7 @@ impl Vfs {
 
     fn find(&self, who: &Credentials, place: Place<'_>) -> Result<Option<Arc<Node>>> {
         check_access_of(who, place.dir, &place.dir.ownership(), Access::EXECUTE)?;
-        found(self.lookup(place.dir, place.name))
+        found(self.lookup_hashed(place.dir, place.name))
     }
 
     fn find_locked(&self, who: &Credentials, place: Place<'_>) -> Result<Option<Arc<Node>>> {

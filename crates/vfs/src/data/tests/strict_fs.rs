@@ -14,8 +14,8 @@ use undercroft_block::{Device, MemoryDevice};
 use undercroft_sync::{Mutex, order};
 
 use crate::{
-    Attr, AttrChange, DeviceNumber, DirEntry, DirOffset, Error, Extent, FileSystem, FileType, Found, Ino,
-    Inode, InodeFlags, Limits, Mapping, Result, SpaceChange, StatFs, Timestamp,
+    Attr, AttrChange, DeviceNumber, DirEntry, DirOffset, Error, Extent, FileSystem, FileType, Found,
+    HashedName, Ino, Inode, InodeFlags, Limits, Mapping, Result, SpaceChange, StatFs, Timestamp,
 };
 
 pub(super) const BLOCK: u64 = 64;
@@ -227,7 +227,7 @@ impl Inode for StrictInode {
         size_of::<Self>()
     }
 
-    fn lookup(&self, _name: &[u8]) -> Result<Option<Found>> {
+    fn lookup(&self, _name: &HashedName<'_>) -> Result<Option<Found>> {
         Err(Error::NotDirectory)
     }
 

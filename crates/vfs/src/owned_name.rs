@@ -1,5 +1,5 @@
-//! A name as an entry of the table holds it: in place while it is short, which nearly all names are, so that an entry
-//! is one allocation.
+//! A name as a table of names holds it: in place while it is short, which nearly all names are, so that it is no
+//! allocation of its own.
 
 use std::ops::Deref;
 
@@ -7,14 +7,14 @@ use std::ops::Deref;
 const SHORT: usize = 22;
 
 /// A name that does not change.
-pub(super) enum Name {
+pub(crate) enum OwnedName {
     Short { len: u8, bytes: [u8; SHORT] },
     Long(Box<[u8]>),
 }
 
-const _: () = assert!(size_of::<Name>() == 24);
+const _: () = assert!(size_of::<OwnedName>() == 24);
 
-impl From<&[u8]> for Name {
+impl From<&[u8]> for OwnedName {
     fn from(name: &[u8]) -> Self {
         if name.len() > SHORT {
             return Self::Long(name.into());
@@ -25,7 +25,7 @@ impl From<&[u8]> for Name {
     }
 }
 
-impl Deref for Name {
+impl Deref for OwnedName {
     type Target = [u8];
 
     #[inline]
@@ -45,16 +45,16 @@ mod tests {
     fn every_length_reads_back() {
         let longest: Vec<u8> = (0..=255).collect();
         for len in 0..=longest.len() {
-            assert_eq!(*Name::from(&longest[..len]), longest[..len]);
+            assert_eq!(*OwnedName::from(&longest[..len]), longest[..len]);
         }
     }
 
     #[test]
     fn short_names_are_held_in_place() {
         let within = |len: usize| {
-            let name = Name::from(&[b'n'; 64][..len]);
+            let name = OwnedName::from(&[b'n'; 64][..len]);
             let here = std::ptr::from_ref(&name).cast::<u8>();
-            (here..here.wrapping_add(size_of::<Name>())).contains(&name.as_ptr())
+            (here..here.wrapping_add(size_of::<OwnedName>())).contains(&name.as_ptr())
         };
         assert!(within(SHORT));
         assert!(!within(SHORT + 1));
