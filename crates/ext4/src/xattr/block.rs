@@ -16,6 +16,7 @@ use crate::checksum::{crc32c, crc32c_around};
 use crate::error::{Verdict, corrupt_inode};
 use crate::inode::Inode;
 use crate::numbers::FsBlock;
+use crate::transaction::Block;
 use crate::volume::{Judged, Volume};
 
 pub(super) const STRUCTURE: &str = "extended attribute block";
@@ -47,6 +48,12 @@ pub(super) struct AttributeBlock(Buffer);
 impl AttributeBlock {
     /// The inode's block; `None` when it has none.
     pub(super) fn read(volume: &Volume, inode: &Inode) -> Result<Option<Self>> {
+        Ok(Self::hold(volume, inode)?.map(|(_, judged)| judged))
+    }
+
+    /// The inode's block, to be changed, and what is in it now; `None` when it has none. Who changes a block must have
+    /// judged this very copy: the checksum is put in when it is written, so nobody could judge it afterwards.
+    pub(super) fn hold(volume: &Volume, inode: &Inode) -> Result<Option<(Block, Self)>> {
         let home = inode.xattr_block;
         if home == FsBlock(0) {
             return Ok(None);
@@ -55,9 +62,20 @@ impl AttributeBlock {
         if !volume.superblock().geometry().contains(home, 1) {
             return Err(corrupt("lies outside the filesystem".into()));
         }
-        let buffer = volume.read_block(home)?;
-        buffer.verify_once(Judged::XattrBlock as u32, || judge(volume, home, &buffer).map_err(corrupt))?;
-        Ok(Some(Self(buffer)))
+        let block = volume.block(home)?;
+        let judged = Self::judge(volume, home, &block).map_err(corrupt)?;
+        Ok(Some((block, judged)))
+    }
+
+    /// What is in a block.
+    pub(super) fn judge(volume: &Volume, home: FsBlock, block: &Block) -> Verdict<Self> {
+        let buffer = block.buffer();
+        buffer.verify_once(Judged::XattrBlock as u32, || judge(volume, home, &buffer))?;
+        Ok(Self(buffer))
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
     }
 
     /// Refuses a block that nobody uses by its own count.

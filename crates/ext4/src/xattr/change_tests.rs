@@ -215,6 +215,40 @@ fn equal_attributes_share_a_block_until_one_changes() {
     writable.finish();
 }
 
+/// Its checksum is not in the cached bytes, so a block that was read again must be judged before it is changed.
+#[test]
+fn a_block_that_left_the_cache_is_shared_given_up_and_still_right() {
+    let mke2fs = Mke2fs::new("ext4", 8).block_bytes(1024).features("^has_journal");
+    let writable = Writable::open(image(&mke2fs, 6), WriteOptions::default());
+    let files: Vec<_> =
+        (0..6).step_by(2).map(|n| writable.live(number(&writable.volume, &format!("f{n}")))).collect();
+    let long = [b'x'; 300];
+    let forget = |home: FsBlock| {
+        writable.commit();
+        writable.volume.buffers().forget(home.0);
+    };
+    set(&files[0], "user.long", &long).unwrap();
+    let (home, _) = users_of(&files[0]);
+    forget(home);
+    set(&files[1], "user.long", &long).unwrap();
+    assert_eq!(users_of(&files[1]), (home, 2));
+    forget(home);
+    set(&files[2], "user.long", &long).unwrap();
+    assert!(files.iter().all(|file| users_of(file) == (home, 3) && shown(file)[&b"user.long"[..]] == long));
+    forget(home);
+    for file in &files[1..] {
+        file.set_xattr(b"user.long", None, XattrMode::Set, &AttrChange::default()).unwrap();
+    }
+    forget(home);
+    // Alone, it changes where it is.
+    set(&files[0], "user.long", &[b'y'; 300]).unwrap();
+    assert_eq!(users_of(&files[0]), (home, 1));
+    forget(home);
+    assert_eq!(shown(&files[0])[&b"user.long"[..]], [b'y'; 300]);
+    drop(files);
+    writable.finish();
+}
+
 #[test]
 fn a_block_has_no_more_users_than_linux_gives_it() {
     const FILES: usize = 1030;

@@ -71,13 +71,12 @@ impl Outside {
 /// Corruption; I/O failure.
 pub(super) fn drop_block(handle: &Handle<'_>, inode: &mut Inode, uses: &mut Uses) -> Result<()> {
     let volume = handle.volume();
-    let Some(old) = AttributeBlock::read(volume, inode)? else { return Ok(()) };
+    let Some((block, old)) = AttributeBlock::hold(volume, inode)? else { return Ok(()) };
     old.check_users(inode)?;
     let (home, hash) = (inode.xattr_block, old.hash());
     let mut lost = Uses::default();
     lost.lose(old.attributes().iter().flat_map(Attributes::iter));
     drop(old);
-    let block = volume.block(home)?;
     let writer = volume.writer()?;
     let left = handle.change_block(&block, Seal::Xattrs, |bytes| {
         let left = block::users(bytes).saturating_sub(1);
@@ -104,8 +103,11 @@ fn share(handle: &Handle<'_>, inode: &mut Inode, content: &[u8], uses: &mut Uses
         return Ok(false);
     }
     let block = volume.block(home)?;
-    // Looked at first, so that a block that does not fit is not entered into the transaction.
-    if !block::may_share(&block.buffer(), content) || !join(handle, &block, content) {
+    // Looked at first, so that a block that does not fit is not entered into the transaction. A damaged one is its users'
+    // to meet.
+    let fits = AttributeBlock::judge(volume, home, &block)
+        .is_ok_and(|judged| block::may_share(judged.bytes(), content));
+    if !fits || !join(handle, &block, content) {
         return Ok(false);
     }
     replace(handle, inode, home, uses)?;
@@ -126,16 +128,12 @@ fn join(handle: &Handle<'_>, block: &Block, content: &[u8]) -> bool {
 fn rewrite(handle: &Handle<'_>, inode: &Inode, content: &[u8]) -> Result<bool> {
     let volume = handle.volume();
     let home = inode.xattr_block;
-    if home == FsBlock(0) {
-        return Ok(false);
-    }
-    let block = volume.block(home)?;
+    let Some((block, before)) = AttributeBlock::hold(volume, inode)? else { return Ok(false) };
     let shared = &volume.writer()?.shared_attributes;
-    let before = block.buffer();
-    if block::users(&before) != 1 {
+    if block::users(before.bytes()) != 1 {
         return Ok(false);
     }
-    shared.leave(block::hash(&before), home);
+    shared.leave(before.hash(), home);
     drop(before);
     let alone = handle.change_block(&block, Seal::Xattrs, |bytes| {
         let alone = block::users(bytes) == 1;
