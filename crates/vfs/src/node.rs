@@ -106,7 +106,7 @@ impl Node {
         home: Weak<Shard>,
         names: &Arc<NameCache>,
     ) -> Arc<Self> {
-        let kind = inode.attr().kind;
+        let kind = inode.ownership().kind;
         let inode = CachedInode::new(inode, Departure::new(ino, home));
         Node::make(ino, kind, || inode, Some(names))
     }

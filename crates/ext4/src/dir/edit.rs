@@ -89,14 +89,28 @@ pub(super) fn insert(bytes: &mut [u8], format: EntryFormat, room: Room, new: &Ne
 /// Takes an entry out: its space goes to the one before it.
 pub(super) fn remove(bytes: &mut [u8], format: EntryFormat, place: Place) {
     let Place { at, next, before, .. } = place;
-    // Nothing of the name stays on the disk.
-    bytes[at + HEADER_BYTES..next].fill(0);
+    // Nothing of the name stays on the disk, nor of one that was there before.
+    clear(&mut bytes[at + HEADER_BYTES..next]);
     match before {
         Some(before) => {
             bytes[at..at + HEADER_BYTES].fill(0);
             format.write_record_bytes(&mut bytes[before..], next - before);
         }
         None => format.write_unused(&mut bytes[at..next]),
+    }
+}
+
+/// Makes all bytes zero, and writes hardly more than are not: most of a record is room, and threads that work in one
+/// block would take all of its cache lines from each other.
+fn clear(bytes: &mut [u8]) {
+    const ZEROES: [u8; 512] = [0; 512];
+    let name_bytes = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    let (name, room) = bytes.split_at_mut(name_bytes);
+    name.fill(0);
+    for part in room.chunks_mut(ZEROES.len()) {
+        if *part != ZEROES[..part.len()] {
+            part.fill(0);
+        }
     }
 }
 

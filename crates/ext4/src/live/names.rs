@@ -358,7 +358,7 @@ fn may_stop_counting(volume: &Volume, fields: &Inode) -> bool {
 mod tests {
     use undercroft_block::{Access, MemoryDevice};
     use undercroft_oracle::{Mke2fs, Scratch};
-    use undercroft_vfs::{FileSystem, HashedName};
+    use undercroft_vfs::{Credentials, FileSystem, HashedName, NewObject, Vfs, VfsOptions};
 
     use super::*;
     use crate::inode::ROOT_INODE;
@@ -409,6 +409,23 @@ mod tests {
             Found::Made(_, inode) => Ok(inode),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Making it a node must not look at its times: the next change would take the precise clock, and all changes after
+    /// that a time of their own.
+    #[test]
+    fn nobody_has_seen_the_times_of_a_new_file() {
+        let image = Mke2fs::new("ext4", 8).make().unwrap();
+        let device = MemoryDevice::from_bytes(std::fs::read(image.path()).unwrap(), Access::ReadWrite);
+        let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
+        let vfs = Vfs::new(fs, VfsOptions::default());
+        let (root, who) = (vfs.root().unwrap(), Credentials::root());
+        let object = NewObject { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
+        let file = vfs.create(&who, &root, b"file", &object).unwrap();
+        let seen = || file.inode_as::<Live>().unwrap().seen.load(Ordering::Relaxed);
+        assert!(!seen());
+        let _ = file.attr();
+        assert!(seen());
     }
 
     /// As Linux does, which waits for a commit and tries again.
