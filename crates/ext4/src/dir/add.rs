@@ -152,8 +152,11 @@ impl Changing<'_> {
             return Ok(());
         }
         let mut fields = self.live.fields.write();
-        fields.flags.remove(InodeFlags::INDEXED);
-        fields.store(self.handle, self.live.location)
+        let mut changed = fields.clone();
+        changed.flags.remove(InodeFlags::INDEXED);
+        changed.store(self.handle, self.live.location)?;
+        *fields = changed;
+        Ok(())
     }
 
     /// Makes one step towards room; `true` when that has put the entry in its place.

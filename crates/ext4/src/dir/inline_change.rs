@@ -103,8 +103,11 @@ impl<'a> Changing<'a> {
     /// What lies in the inode's own bytes has changed.
     fn store(self) -> Result<()> {
         let mut fields = self.live.fields.write();
-        fields.i_block = self.inode.i_block;
-        fields.store(self.handle, self.live.location)
+        let mut changed = fields.clone();
+        changed.i_block = self.inode.i_block;
+        changed.store(self.handle, self.live.location)?;
+        *fields = changed;
+        Ok(())
     }
 
     /// Moves the entries, which have been looked through, to a block.

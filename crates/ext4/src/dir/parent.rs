@@ -2,16 +2,15 @@
 
 use undercroft_vfs::{FileType, Result};
 
-use super::changing::{Changing, check_changeable};
+use super::changing::{Changing, LockedBlock, check_changeable};
 use super::directory::Directory;
-use super::edit::{self, Look};
+use super::edit::{self, Look, Place};
 use super::inline::{self, InlineEntries};
 use super::node::{self, Dots};
 use super::walk::Walk;
 use crate::inode::Inode;
 use crate::live::Live;
 use crate::map;
-
 use crate::numbers::FileBlock;
 use crate::transaction::{Handle, Seal};
 
@@ -31,19 +30,38 @@ pub(crate) fn make_first(handle: &Handle<'_>, inode: &mut Inode, parent: u32) ->
     })
 }
 
+/// Refuses a directory whose `..` cannot be changed. One that is to be moved is asked before anything is.
+///
+/// # Errors
+/// Corruption; [`NoKey`](Error::NoKey), [`Unsupported`](Error::Unsupported); I/O failure.
+pub(crate) fn check_parent(handle: &Handle<'_>, dir: &Live) -> Result<()> {
+    let _index = dir.directory.index.read();
+    let inode = dir.fields.read().clone();
+    if inode.has_inline_data() {
+        return check_changeable(handle.volume(), &inode);
+    }
+    find_parent(&Changing::open(handle, dir, &inode)?).map(drop)
+}
+
+/// The entry `..` of a directory that is not inline, and its block.
+fn find_parent<'a>(changing: &Changing<'a>) -> Result<(LockedBlock<'a>, Place)> {
+    let Some(first) = changing.lock_block(FileBlock(0))? else {
+        return Err(changing.corrupt("has a hole in place of its first block"));
+    };
+    match first.look(b"..")? {
+        Look::Found(place) => Ok((first, place)),
+        _ => Err(first.corrupt("has no entry ..")),
+    }
+}
+
 /// Lets `..` lead to another directory.
 ///
 /// # Errors
-/// Corruption; [`NoKey`](Error::NoKey); I/O failure. Nothing has changed then.
+/// As for [`check_parent`]. Nothing has changed then.
 pub(crate) fn set_parent(handle: &Handle<'_>, dir: &Live, parent: u32) -> Result<()> {
     let in_block = |inode: &Inode| {
         let changing = Changing::open(handle, dir, inode)?;
-        let Some(first) = changing.lock_block(FileBlock(0))? else {
-            return Err(changing.corrupt("has a hole in place of its first block"));
-        };
-        let Look::Found(place) = first.look(b"..")? else {
-            return Err(first.corrupt("has no entry .."));
-        };
+        let (first, place) = find_parent(&changing)?;
         let format = changing.directory.format;
         first.change(|bytes| edit::replace(bytes, format, place, parent, FileType::Directory));
         Ok(())
@@ -62,8 +80,11 @@ pub(crate) fn set_parent(handle: &Handle<'_>, dir: &Live, parent: u32) -> Result
     }
     check_changeable(handle.volume(), &inode)?;
     let mut fields = dir.fields.write();
-    inline::set_parent(&mut fields, parent);
-    fields.store(handle, dir.location)
+    let mut changed = fields.clone();
+    inline::set_parent(&mut changed, parent);
+    changed.store(handle, dir.location)?;
+    *fields = changed;
+    Ok(())
 }
 
 /// Whether a directory has no names but `.` and `..`. Nobody adds names to it meanwhile.

@@ -133,6 +133,9 @@ pub(super) fn rename(
     let whiteout_credits = whiteout.map_or(0, |whiteout| make_credits(&dir.volume, whiteout));
     let credits = dir::ADD_CREDITS + dir::REMOVE_CREDITS + 2 * REMOVE_CREDITS + whiteout_credits;
     let handle = dir.volume.start(credits)?;
+    if moves_up {
+        dir::check_parent(&handle, moved)?;
+    }
     let whiteout = whiteout.map(|whiteout| make(&handle, dir, whiteout, 1)).transpose()?;
     match replaced {
         Some(_) => {
@@ -191,6 +194,11 @@ pub(super) fn exchange(
         check_names_can_be_written(changed)?;
     }
     let handle = dir.volume.start(2 * (dir::REMOVE_CREDITS + REMOVE_CREDITS))?;
+    for live in [one, other] {
+        if between && is_directory(live) {
+            dir::check_parent(&handle, live)?;
+        }
+    }
     dir::replace(&handle, dir, name, other.number, other.kind)?;
     let rest = || {
         dir::replace(&handle, to, to_name, one.number, one.kind)?;
@@ -358,7 +366,7 @@ fn may_stop_counting(volume: &Volume, fields: &Inode) -> bool {
 mod tests {
     use undercroft_block::{Access, MemoryDevice};
     use undercroft_oracle::{Mke2fs, Scratch};
-    use undercroft_vfs::{Credentials, FileSystem, HashedName, NewObject, Vfs, VfsOptions};
+    use undercroft_vfs::{Credentials, FileSystem, HashedName, NewObject, RenameFlags, Vfs, VfsOptions};
 
     use super::*;
     use crate::inode::ROOT_INODE;
@@ -426,6 +434,43 @@ mod tests {
         assert!(!seen());
         let _ = file.attr();
         assert!(seen());
+    }
+
+    /// A filesystem with a tree, of which the first block of one directory is damaged.
+    fn with_damaged(tree: &[&str], damaged: &str) -> Arc<Vfs> {
+        let source = Scratch::new("tree").unwrap();
+        for dir in tree {
+            std::fs::create_dir_all(source.path().join(dir)).unwrap();
+        }
+        let source = source.path().to_str().unwrap().to_owned();
+        let image = Mke2fs::new("ext4", 8).block_bytes(1024).args(["-d", &source]).make().unwrap();
+        let block: usize = image.debugfs(&format!("blocks {damaged}")).unwrap().trim().parse().unwrap();
+        let mut bytes = std::fs::read(image.path()).unwrap();
+        bytes[block * 1024 + 1000] ^= 1;
+        let device = MemoryDevice::from_bytes(bytes, Access::ReadWrite);
+        let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
+        Vfs::new(fs, VfsOptions::default())
+    }
+
+    #[test]
+    fn a_damaged_directory_stays_where_it_is_and_harms_nobody() {
+        let vfs = with_damaged(&["from/damaged", "to/good"], "/from/damaged");
+        let who = Credentials::root();
+        let root = vfs.root().unwrap();
+        let (from, to) = (vfs.lookup(&root, b"from").unwrap(), vfs.lookup(&root, b"to").unwrap());
+        let rename = |from: (&Arc<Node>, &[u8]), to: (&Arc<Node>, &[u8]), flags| {
+            let refusal = vfs.rename(&who, from, to, flags).unwrap_err();
+            assert!(matches!(refusal, Error::Corrupt(_)), "{refusal}");
+        };
+        rename((&from, b"damaged"), (&to, b"new"), RenameFlags::empty());
+        rename((&from, b"damaged"), (&to, b"good"), RenameFlags::EXCHANGE);
+        rename((&to, b"good"), (&from, b"damaged"), RenameFlags::EXCHANGE);
+        assert!(vfs.lookup(&from, b"damaged").is_ok());
+        assert!(vfs.lookup(&to, b"good").is_ok());
+        assert!(matches!(vfs.lookup(&to, b"new"), Err(Error::NotFound)));
+        let object = NewObject { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
+        vfs.create(&who, &to, b"file", &object).unwrap();
+        vfs.filesystem().sync().unwrap();
     }
 
     /// As Linux does, which waits for a commit and tries again.
