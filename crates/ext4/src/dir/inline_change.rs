@@ -1,8 +1,8 @@
 //! Changing directories that lie in their inode, and moving them out of it.
 //!
-//! Names come and go in the inode's own bytes. When these have no room, or the name lies in the attribute that goes on
-//! where they end, the entries move to a block, just as they lie, behind entries for `.` and `..`: their positions stay
-//! what they were. Source: kernel documentation, section "Inline Data".
+//! Names come in the inode's own bytes, and go from there and from the attribute that goes on where they end. When there
+//! is no room for one the entries move to a block, just as they lie, behind entries for `.` and `..`: their positions
+//! stay what they were. Source: kernel documentation, section "Inline Data".
 //!
 //! The caller holds the directory's `index` alone.
 
@@ -33,26 +33,27 @@ struct Changing<'a> {
     in_attribute: Vec<u8>,
 }
 
-/// Finds `name`, asks whether its entry is the right one, and changes the bytes around it; `false` when the directory
-/// has moved to a block instead.
+/// Finds `name`, asks whether its entry is the right one, and changes the bytes around it. That takes no space: names go
+/// from a full disk too.
 pub(super) fn change(
     handle: &Handle<'_>,
     dir: &Live,
     name: &[u8],
     check: impl Fn(Place) -> Result<()>,
     change: impl Fn(&mut [u8], EntryFormat, Place),
-) -> Result<bool> {
+) -> Result<()> {
     let mut changing = Changing::open(handle, dir)?;
     match changing.look(name)? {
         (Look::Found(place), _) => {
             check(place)?;
             let format = changing.format;
             change(changing.in_inode_mut(), format, place);
-            changing.store().map(|()| true)
+            changing.store()
         }
         (_, Look::Found(place)) => {
             check(place)?;
-            changing.move_to_block().map(|()| false)
+            change(&mut changing.in_attribute, changing.format, place);
+            changing.store_attribute()
         }
         _ => Err(Error::NotFound),
     }
@@ -108,6 +109,12 @@ impl<'a> Changing<'a> {
         changed.store(self.handle, self.live.location)?;
         *fields = changed;
         Ok(())
+    }
+
+    /// What lies in the attribute has changed.
+    fn store_attribute(self) -> Result<()> {
+        let fields = self.live.fields.write();
+        inline::replace_attribute(self.handle, &fields, self.live.location, &self.in_attribute)
     }
 
     /// Moves the entries, which have been looked through, to a block.

@@ -4,7 +4,6 @@
 
 use undercroft_vfs::{Error, FileType, Result};
 
-use super::add::GROW_CREDITS;
 use super::changing::Changing;
 use super::edit::{self, Place};
 use super::entry::EntryFormat;
@@ -14,9 +13,9 @@ use crate::inode::Inode;
 use crate::live::Live;
 use crate::transaction::Handle;
 
-/// Blocks that [`remove`], [`replace`] and [`set_parent`](super::set_parent) change at most: one with entries, and for a
-/// directory that moves out of its inode what that takes.
-pub(crate) const REMOVE_CREDITS: u32 = 2 + GROW_CREDITS;
+/// Blocks that [`remove`], [`replace`] and [`set_parent`](super::set_parent) change at most: one with entries, or the
+/// inode that holds them.
+pub(crate) const REMOVE_CREDITS: u32 = 1;
 
 /// Takes `name` out, which stands for `number`.
 ///
@@ -72,10 +71,10 @@ fn change(
         }
     }
     let _index = dir.directory.index.write();
-    let is_inline = dir.fields.read().has_inline_data();
-    if is_inline && inline_change::change(handle, dir, name, &check, &change)? {
-        return Ok(());
-    }
     let inode = dir.fields.read().clone();
-    in_block(&inode)
+    if inode.has_inline_data() {
+        inline_change::change(handle, dir, name, check, change)
+    } else {
+        in_block(&inode)
+    }
 }

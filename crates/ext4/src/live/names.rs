@@ -365,7 +365,7 @@ fn may_stop_counting(volume: &Volume, fields: &Inode) -> bool {
 #[cfg(test)]
 mod tests {
     use undercroft_block::{Access, MemoryDevice};
-    use undercroft_oracle::{Mke2fs, Scratch};
+    use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch};
     use undercroft_vfs::{Credentials, FileSystem, HashedName, NewObject, RenameFlags, Vfs, VfsOptions};
 
     use super::*;
@@ -389,7 +389,16 @@ mod tests {
         };
         let dir = fs.read_inode(dir).unwrap();
         assert_eq!(dir.attr().flags.contains(InodeFlags::INLINE_DATA), features == "inline_data");
-        let file = make_in(&*root, "file", NewKind::Regular).unwrap();
+        let file = fill(&*root);
+        // So that there is room in the running transaction, and nothing commits it.
+        fs.sync().unwrap();
+        file.set_size(0).unwrap();
+        (fs, dir)
+    }
+
+    /// Takes every block that there is; most are this file's.
+    fn fill(root: &dyn undercroft_vfs::Inode) -> Arc<dyn undercroft_vfs::Inode> {
+        let file = make_in(root, "file", NewKind::Regular).unwrap();
         let mut size = 0;
         while let Ok(extent) = file.prepare_write(size, 1 << 20) {
             let len = extent.start + extent.len - size;
@@ -398,13 +407,53 @@ mod tests {
         }
         // What data does not get.
         let long = [b'x'; 1000];
-        let link = |number: u32| make_in(&*root, &format!("link {number}"), NewKind::Symlink(&long));
+        let link = |number: u32| make_in(root, &format!("link {number}"), NewKind::Symlink(&long));
         let refusal = (0..).find_map(|number| link(number).err()).unwrap();
         assert!(matches!(refusal, Error::NoSpace), "{refusal}");
-        // So that there is room in the running transaction, and nothing commits it.
-        fs.sync().unwrap();
-        file.set_size(0).unwrap();
-        (fs, dir)
+        file
+    }
+
+    /// The kernel lets a directory go on in an attribute of its inode, of which nothing but the kernel makes names.
+    #[test]
+    fn names_go_from_an_attribute_on_a_full_disk() {
+        const NAMES: u32 = 6;
+        let mke2fs = Mke2fs::new("ext4", 8).block_bytes(1024).inode_bytes(256).features("inline_data");
+        let image = mke2fs.args(["-m", "0"]).make().unwrap();
+        let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+        for dir in ["one", "other"] {
+            std::fs::create_dir(mount.path().join(dir)).unwrap();
+        }
+        for number in 0..NAMES {
+            std::fs::write(mount.path().join(format!("one/name{number}")), "").unwrap();
+        }
+        mount.unmount().unwrap();
+        let device = MemoryDevice::from_bytes(std::fs::read(image.path()).unwrap(), Access::ReadWrite);
+        let device = Arc::new(device);
+        let fs = Ext4::open(device.clone(), OpenOptions::default(), WriteOptions::default()).unwrap();
+        let root = fs.read_inode(fs.root()).unwrap();
+        drop(fill(&*root));
+        let vfs = Vfs::new(fs.clone(), VfsOptions::default());
+        let (who, root) = (Credentials::root(), vfs.root().unwrap());
+        let (one, other) = (vfs.lookup(&root, b"one").unwrap(), vfs.lookup(&root, b"other").unwrap());
+        vfs.rename(&who, (&one, b"name5"), (&other, b"moved"), RenameFlags::empty()).unwrap();
+        vfs.rename(&who, (&one, b"name4"), (&other, b"moved"), RenameFlags::EXCHANGE).unwrap();
+        vfs.unlink(&who, &one, b"name3").unwrap();
+        assert!(one.attr().flags.contains(InodeFlags::INLINE_DATA));
+        drop((one, other, root, vfs));
+        fs.close().unwrap();
+        let image = Image::of_device("ext4", &*device).unwrap();
+        image.check().unwrap();
+        let mount = image.mount(MountMode::ReadOnly, "").unwrap();
+        let listed = |dir: &str| {
+            let entries = std::fs::read_dir(mount.path().join(dir)).unwrap();
+            let mut names: Vec<_> =
+                entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(listed("one"), ["name0", "name1", "name2", "name4"]);
+        assert_eq!(listed("other"), ["moved"]);
+        mount.unmount().unwrap();
     }
 
     fn make_in(

@@ -80,6 +80,25 @@ pub(crate) fn remove_inline_data(handle: &Handle<'_>, inode: &Inode, location: L
     inode.store_with(handle, location, |bytes| bytes.copy_from_slice(&area))
 }
 
+/// Puts other bytes into the place of those of a file that lie among the attributes, as many as there were, and stores
+/// the inode.
+///
+/// # Errors
+/// Corruption; I/O failure. Nothing has changed then.
+pub(crate) fn replace_inline_data(
+    handle: &Handle<'_>,
+    inode: &Inode,
+    location: Location,
+    data: &[u8],
+) -> Result<()> {
+    let bytes = inode.read_inline_xattrs_at(handle.volume(), location)?;
+    let new = Entry { index: name::INDEX_SYSTEM, name: b"data", value: Value::Here(data), hash: 0 };
+    let entries = list::with_replaced(entries_of(in_inode(inode, &bytes)?), new);
+    let area = encode_area(bytes.len(), &entries).ok_or(Error::NoSpace)?;
+    drop(bytes);
+    inode.store_with(handle, location, |bytes| bytes.copy_from_slice(&area))
+}
+
 /// Gives up everything that an inode's attributes occupy outside of it: it is being deleted. The caller stores it.
 ///
 /// # Errors
