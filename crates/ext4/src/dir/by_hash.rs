@@ -20,7 +20,7 @@
 
 use std::ops::ControlFlow;
 
-use undercroft_vfs::{DirEntry, DirOffset, FileType, Ino, Result};
+use undercroft_vfs::{DirEntry, DirOffset, Error, FileType, Ino, Result};
 
 use super::changing::check_changeable;
 use super::directory::{Block, Directory, Region};
@@ -35,6 +35,7 @@ use crate::live::Live;
 use crate::numbers::FileBlock;
 
 const DOT_DOT: u64 = 1;
+const HASH_SHIFT: u32 = 32;
 const FIRST_RANK: u64 = 2;
 const LAST_RANK: u64 = 0xff;
 
@@ -64,11 +65,23 @@ pub(super) fn read(
     from: DirOffset,
     sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
 ) -> Result<Option<()>> {
-    let mut from = from.0;
+    let begin = from.0;
+    let mut from = begin;
     let mut batch = Batch::default();
     loop {
-        if !batch.collect(live, from)? {
-            return Ok(None);
+        match batch.collect(live, from) {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            // Read without its index, as for a look-up. Positions below the hashes are those of blocks then; whoever has
+            // got further by hashes cannot go on.
+            Err(Error::Corrupt(_))
+                if from == begin
+                    && begin >> HASH_SHIFT == 0
+                    && !live.volume.superblock().has_metadata_checksums() =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
         }
         for listed in &batch.entries {
             let name = &batch.names[listed.name_at..listed.name_at + listed.name_bytes];
@@ -151,7 +164,7 @@ impl Batch {
 
     /// The entries of a leaf, and of those that go on with its last hash; `false` for an index of an unknown kind.
     fn collect_leaves(&mut self, directory: &Directory<'_>, from: u64) -> Result<bool> {
-        let hash = ((from >> 32) as u32) << 1;
+        let hash = ((from >> HASH_SHIFT) as u32) << 1;
         let Some(mut leaves) = Leaves::of_hash(*directory, hash)? else { return Ok(false) };
         let Some(hasher) = leaves.hasher() else { return Ok(false) };
         if from <= DOT_DOT {
@@ -239,7 +252,7 @@ impl Batch {
 }
 
 fn position(hash: u32, other: u32, rank: u64) -> u64 {
-    u64::from(hash >> 1) << 32 | u64::from(other & !0xff) | rank
+    u64::from(hash >> 1) << HASH_SHIFT | u64::from(other & !0xff) | rank
 }
 
 fn dots(directory: &Directory<'_>, first: &Block) -> Result<Dots> {

@@ -124,20 +124,21 @@ impl<'a> Changing<'a> {
 
     /// Finds a name in whatever block has it.
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<(LockedBlock<'a>, Place)>> {
-        if self.directory.is_indexed() {
-            match Leaves::find(self.directory, &Query::Exact(name)) {
-                Ok(Some(mut leaves)) => {
-                    while let Some(at) = leaves.next_place()? {
-                        let leaf = self.lock_leaf(at)?;
-                        if let Look::Found(place) = leaf.look(name)? {
-                            return Ok(Some((leaf, place)));
-                        }
+        if self.directory.is_indexed()
+            && let Some(mut leaves) =
+                self.unless_damaged(Leaves::find(self.directory, &Query::Exact(name)))?
+        {
+            let mut by_index = || {
+                while let Some(at) = leaves.next_place()? {
+                    let leaf = self.lock_leaf(at)?;
+                    if let Look::Found(place) = leaf.look(name)? {
+                        return Ok(Some(Some((leaf, place))));
                     }
-                    return Ok(None);
                 }
-                Ok(None) => {}
-                Err(Error::Corrupt(_)) if !self.has_checksums() => {}
-                Err(error) => return Err(error),
+                Ok(Some(None))
+            };
+            if let Some(found) = self.unless_damaged(by_index())? {
+                return Ok(found);
             }
         }
         for at in 0..self.directory.blocks {
@@ -147,6 +148,15 @@ impl<'a> Changing<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// What the index has led to; `None` where it is damaged and the directory, which has no checksums, is read without it,
+    /// as for a look-up.
+    fn unless_damaged<T>(&self, led_to: Result<Option<T>>) -> Result<Option<T>> {
+        match led_to {
+            Err(Error::Corrupt(_)) if !self.has_checksums() => Ok(None),
+            led_to => led_to,
+        }
     }
 }
 

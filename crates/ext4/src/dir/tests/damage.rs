@@ -1,9 +1,9 @@
 //! Damaged directories: right answers or errors with checksums, nothing worse than misses without.
 
-use undercroft_oracle::Mke2fs;
-use undercroft_vfs::Error;
+use undercroft_vfs::{Credentials, Error, Vfs, VfsOptions};
 
 use super::*;
+use crate::{Ext4, OpenOptions, WriteOptions};
 
 const NAMES: usize = 1500;
 
@@ -111,16 +111,13 @@ const ROOT_FLAGS: u64 = 31;
 const ROOT_COUNT: u64 = 34;
 const ROOT_FIRST_CHILD: u64 = 36;
 
-#[test]
-fn an_index_that_is_of_no_use_is_done_without() {
-    let (loaded, blocks) = indexed("^metadata_csum,^uninit_bg");
-    let good = loaded.open();
-    let truth = names(&good, &inode(&good, "d"));
+/// Damage that makes an index useless: what it is, the block, where in it, and the bytes.
+fn useless_indexes(loaded: &Loaded, blocks: &[u64]) -> [(&'static str, u64, u64, &'static [u8]); 9] {
     // The block of an inner node, in the place that the root's first entry leads to.
     let mut child = [0; 4];
     loaded.base.read_at(loaded.byte(blocks[0], ROOT_FIRST_CHILD), &mut child).unwrap();
     let inner = blocks[u32::from_le_bytes(child) as usize];
-    let cases: [(&str, u64, u64, &[u8]); 9] = [
+    [
         ("a root of an unknown kind", blocks[0], ROOT_RESERVED, &[1]),
         ("an unknown hash", blocks[0], ROOT_HASH_VERSION, &[200]),
         ("too many levels", blocks[0], ROOT_LEVELS, &[2]),
@@ -130,8 +127,15 @@ fn an_index_that_is_of_no_use_is_done_without() {
         ("a child past the end", blocks[0], ROOT_FIRST_CHILD, &[0xff, 0xff, 0xff, 0x0f]),
         ("a child that is a leaf", blocks[0], ROOT_FIRST_CHILD, &[1, 0, 0, 0]),
         ("an inner node without entries", inner, 10, &[0, 0]),
-    ];
-    for (what, block, at, bytes) in cases {
+    ]
+}
+
+#[test]
+fn an_index_that_is_of_no_use_is_done_without() {
+    let (loaded, blocks) = indexed("^metadata_csum,^uninit_bg");
+    let good = loaded.open();
+    let truth = names(&good, &inode(&good, "d"));
+    for (what, block, at, bytes) in useless_indexes(&loaded, &blocks) {
         let volume = loaded.open_changed(|device| {
             device.write_at(loaded.byte(block, at), bytes).unwrap();
         });
@@ -140,6 +144,54 @@ fn an_index_that_is_of_no_use_is_done_without() {
             assert_eq!(lookup(&volume, &directory, name).unwrap(), Some(*ino), "{what}");
         }
         assert_eq!(names(&volume, &directory), truth, "{what}");
+    }
+}
+
+/// What a look-up finds is listed, and can be removed.
+#[test]
+fn an_index_that_is_of_no_use_is_done_without_by_who_changes_names() {
+    let (loaded, blocks) = indexed("^metadata_csum,^uninit_bg");
+    let good = loaded.open();
+    let truth: Vec<_> = names(&good, &inode(&good, "d")).into_keys().collect();
+    for (what, block, at, bytes) in useless_indexes(&loaded, &blocks) {
+        let mut image = vec![0; loaded.base.size_bytes() as usize];
+        loaded.base.read_at(0, &mut image).unwrap();
+        let device = MemoryDevice::from_bytes(image, Access::ReadWrite);
+        device.write_at(loaded.byte(block, at), bytes).unwrap();
+        let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
+        let vfs = Vfs::new(fs, VfsOptions::default());
+        let dir = vfs.lookup(&vfs.root().unwrap(), b"d").unwrap();
+        let listed = || {
+            let mut listed = Vec::new();
+            let mut next = DirOffset(0);
+            // A few at a time, as programs read directories.
+            loop {
+                let before = listed.len();
+                dir.read_dir(next, &mut |entry| {
+                    next = entry.next;
+                    listed.push(entry.name.to_vec());
+                    if listed.len() == before + 50 {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
+                })
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+                if listed.len() == before {
+                    listed.sort_unstable();
+                    return listed;
+                }
+            }
+        };
+        assert_eq!(listed(), truth, "{what}");
+        let (gone, stays): (Vec<_>, Vec<_>) =
+            truth.iter().cloned().enumerate().partition(|(at, name)| at % 50 == 0 && !name.starts_with(b"."));
+        for (_, name) in &gone {
+            let removed = vfs.unlink(&Credentials::root(), &dir, name);
+            removed.unwrap_or_else(|error| panic!("{what}, {}: {error}", name.escape_ascii()));
+        }
+        assert!(gone.len() > 10);
+        assert!(listed().iter().eq(stays.iter().map(|(_, name)| name)), "{what}");
     }
 }
 
