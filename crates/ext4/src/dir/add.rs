@@ -266,8 +266,7 @@ impl Changing<'_> {
         let child = self.append(Shape::IndexNode, InodeFlags::empty(), |bytes| {
             node::make_node(bytes, format, has_checksums, &root.block.buffer, ROOT_ENTRIES_AT, 0);
         })?;
-        self.handle.change_block(&held, self.seal(Shape::IndexRoot), |bytes| node::deepen_root(bytes, child));
-        Ok(())
+        self.change_node(root, &held, |bytes| node::deepen_root(bytes, child))
     }
 
     /// Gives the upper half of the node below `level` to a new one.
@@ -288,13 +287,10 @@ impl Changing<'_> {
         let new = self.append(Shape::IndexNode, InodeFlags::empty(), |bytes| {
             node::make_node(bytes, format, has_checksums, &full.block.buffer, NODE_ENTRIES_AT, middle);
         })?;
-        self.handle.change_block(&held_full, self.seal(Shape::IndexNode), |bytes| {
-            node::truncate(bytes, NODE_ENTRIES_AT, middle);
-        });
-        self.handle.change_block(&held_parent, self.seal(parent.block.shape), |bytes| {
-            node::insert(bytes, parent.entries_at, *slot, key, new);
-        });
-        Ok(())
+        self.change_node(full, &held_full, |bytes| node::truncate(bytes, NODE_ENTRIES_AT, middle))?;
+        self.change_node(parent, &held_parent, |bytes| {
+            node::insert(bytes, parent.entries_at, *slot, key, new)
+        })
     }
 
     /// Gives the names with the higher hashes to a new leaf, which the index comes to know by `parent`.
@@ -317,10 +313,25 @@ impl Changing<'_> {
             edit::pack(&mut bytes[..end], format, &source, halves.upper());
         })?;
         leaf.change(|bytes| edit::pack(bytes, format, &source, halves.lower()));
-        self.handle.change_block(&held_parent, self.seal(parent.block.shape), |bytes| {
+        self.change_node(parent, &held_parent, |bytes| {
             node::insert(bytes, parent.entries_at, slot, halves.upper_key(), new);
+        })
+    }
+
+    /// Changes a block of the index, after something else has been changed. It is as it was judged, unless a bitmap that
+    /// calls it free has let it become something else meanwhile.
+    fn change_node(&self, node: &Node, held: &Block, change: impl FnOnce(&mut [u8])) -> Result<()> {
+        let judged = &node.block.buffer[..];
+        let is_same = self.handle.change_block(held, self.seal(node.block.shape), |bytes| {
+            let is_same = *bytes == *judged;
+            if is_same {
+                change(bytes);
+            }
+            is_same
         });
-        Ok(())
+        let detail = "is in use for something else as well";
+        let outcome = if is_same { Ok(()) } else { Err(node.block.corrupt(&self.directory, detail)) };
+        self.must(outcome)
     }
 
     fn held(&self, node: &Node) -> Result<Block> {

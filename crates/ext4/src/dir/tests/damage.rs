@@ -1,6 +1,8 @@
 //! Damaged directories: right answers or errors with checksums, nothing worse than misses without.
 
-use undercroft_vfs::{Credentials, Error, Vfs, VfsOptions};
+use std::io::Write;
+
+use undercroft_vfs::{Credentials, Error, NewKind, NewObject, Vfs, VfsOptions};
 
 use super::*;
 use crate::{Ext4, OpenOptions, WriteOptions};
@@ -193,6 +195,37 @@ fn an_index_that_is_of_no_use_is_done_without_by_who_changes_names() {
         assert!(gone.len() > 10);
         assert!(listed().iter().eq(stays.iter().map(|(_, name)| name)), "{what}");
     }
+}
+
+/// A bitmap that calls the root of a directory's index free, and nothing else.
+#[test]
+fn an_index_that_is_given_out_again_ends_in_an_answer() {
+    let name = |number: usize| format!("{number:0>200}").replace('0', "x").into_bytes();
+    let mke2fs =
+        Mke2fs::new("ext2", 4).block_bytes(1024).features("dir_index").inodes(1024).args(["-m", "0"]);
+    let image = mke2fs.make().unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    let dir = mount.path().join("d");
+    std::fs::create_dir(&dir).unwrap();
+    touch(&dir, (0..40).map(|number| String::from_utf8(name(number)).unwrap()));
+    let mut filling = std::fs::File::create(mount.path().join("filling")).unwrap();
+    // A block at a time, or the last ones stay free.
+    while filling.write_all(&[1; 1024]).is_ok() {}
+    drop(filling);
+    mount.unmount().unwrap();
+    let root = image.debugfs("bmap /d 0").unwrap();
+    let free = ["set_bg 0 free_blocks_count 1", "set_super_value free_blocks_count 1"];
+    image.debugfs_write(&[&format!("freeb {}", root.trim()), free[0], free[1]]).unwrap();
+    let device = MemoryDevice::from_bytes(std::fs::read(image.path()).unwrap(), Access::ReadWrite);
+    let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
+    let vfs = Vfs::new(fs, VfsOptions::default());
+    let (who, dir) = (Credentials::root(), vfs.lookup(&vfs.root().unwrap(), b"d").unwrap());
+    let object = NewObject { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
+    let refusal = (40..200).find_map(|number| vfs.create(&who, &dir, &name(number), &object).err());
+    let refusal = refusal.unwrap().to_string();
+    assert!(refusal.contains("in use for something else as well"), "{refusal}");
+    let next = vfs.create(&who, &vfs.root().unwrap(), b"more", &object).map(drop);
+    assert!(matches!(next, Err(Error::TurnedReadOnly(_))), "{next:?}");
 }
 
 #[test]
