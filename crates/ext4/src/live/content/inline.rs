@@ -43,13 +43,76 @@ pub(super) fn to_blocks(live: &Live, keep: u64) -> Result<()> {
         return Ok(());
     }
     let extents = volume.superblock().features().incompat.contains(Incompat::EXTENTS);
-    fields.flags.remove(InodeFlags::INLINE_DATA);
-    fields.flags.set(InodeFlags::EXTENTS, extents);
-    fields.i_block = map::empty(extents);
+    let mut moved = fields.clone();
+    moved.flags.remove(InodeFlags::INLINE_DATA);
+    moved.flags.set(InodeFlags::EXTENTS, extents);
+    moved.i_block = map::empty(extents);
+    let mut home = None;
     if let Some(mut blocks) = reserved {
         let first = allocator.take(&handle, &mut blocks, 1)?;
-        map::insert(&handle, &mut fields, FileBlock(0), first, 1, true)?;
+        map::insert(&handle, &mut moved, FileBlock(0), first, 1, true)?;
+        home = Some(first);
     }
-    inline::clear(&handle, &fields, live.location)?;
+    // What the inode says is changed last: damage among the attributes shows here, and the file stays as it was.
+    if let Err(error) = inline::clear(&handle, &moved, live.location) {
+        if let Some(home) = home {
+            allocator.free(&handle, home, 1)?;
+        }
+        return Err(error);
+    }
+    *fields = moved;
     store_unchanged(live, &handle, &mut fields, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use undercroft_block::{Access, BlockDevice, MemoryDevice};
+    use undercroft_oracle::{Mke2fs, MountMode};
+    use undercroft_vfs::{Error, Vfs, VfsOptions};
+
+    use crate::inode::{self, Inode};
+    use crate::superblock::Superblock;
+    use crate::volume::Volume;
+    use crate::{Ext4, OpenOptions, WriteOptions, dir};
+
+    const CONTENT: &[u8] = b"lies in the inode";
+
+    /// The attributes of a short file are looked at only when its bytes leave the inode.
+    #[test]
+    fn a_file_with_damaged_attributes_stays_as_it_is() {
+        let mke2fs = Mke2fs::new("ext4", 8).inode_bytes(256).features("inline_data,^metadata_csum");
+        let image = mke2fs.make().unwrap();
+        let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+        let file = mount.path().join("file");
+        std::fs::write(&file, CONTENT).unwrap();
+        rustix::fs::setxattr(&file, "user.note", b"value", rustix::fs::XattrFlags::empty()).unwrap();
+        mount.unmount().unwrap();
+        let bytes = std::fs::read(image.path()).unwrap();
+        let device = Arc::new(MemoryDevice::from_bytes(bytes, Access::ReadWrite));
+        let slot = {
+            let volume = Volume::new(device.clone(), Superblock::read(&*device).unwrap(), 1 << 20);
+            let root = Inode::read(&volume, inode::ROOT_INODE).unwrap();
+            let number = dir::lookup(&volume, &root, b"file").unwrap().unwrap();
+            let location = inode::locate(&volume, number).unwrap();
+            location.block.0 * u64::from(volume.block_bytes()) + location.byte as u64
+        };
+        // Behind the inode's own 160 bytes and the magic number: how long the first value is.
+        device.write_at(slot + 160 + 4 + 8, &[0xff; 4]).unwrap();
+        let fs = Ext4::open(device, OpenOptions::default(), WriteOptions::default()).unwrap();
+        let vfs = Vfs::new(fs.clone(), VfsOptions::default());
+        let node = vfs.lookup(&vfs.root().unwrap(), b"file").unwrap();
+        let free = vfs.filesystem().statfs().unwrap().blocks_free;
+        let file = vfs.open_node_for_writing(&node).unwrap();
+        let refusal =
+            file.write_at(0, b"other bytes, more than the inode holds ............................");
+        assert!(matches!(refusal, Err(Error::Corrupt(_))), "{refusal:?}");
+        let mut read = [0; CONTENT.len()];
+        assert_eq!(file.read_at(0, &mut read).unwrap(), CONTENT.len());
+        assert_eq!(read, CONTENT);
+        assert_eq!(vfs.filesystem().statfs().unwrap().blocks_free, free);
+        drop((file, node, vfs));
+        fs.close().unwrap();
+    }
 }
