@@ -11,6 +11,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/fuse/src/transport/ring.rs", "the kernel reads and writes areas of memory by their addresses"),
     ("crates/md/src/fan_out.rs", "helper threads borrow what their caller lends them"),
     ("crates/md/src/parity/wide.rs", "vector instructions, in loops that are bound by memory"),
+    ("crates/sync/src/prefetch.rs", "an instruction that the language does not have"),
     ("crates/vfs/src/name_table/leaf.rs", "readers without locks: what they reach is freed by epochs"),
 ];
 

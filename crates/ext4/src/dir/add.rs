@@ -289,7 +289,7 @@ impl Changing<'_> {
         })?;
         self.change_node(full, &held_full, |bytes| node::truncate(bytes, NODE_ENTRIES_AT, middle))?;
         self.change_node(parent, &held_parent, |bytes| {
-            node::insert(bytes, parent.entries_at, *slot, key, new)
+            node::insert(bytes, parent.entries_at, *slot, key, new);
         })
     }
 
