@@ -45,6 +45,23 @@ pub(crate) fn read_dir_live(
     if by_hash::read(dir, from, sink)?.is_some() {
         return Ok(());
     }
+    let index = dir.directory.index.read();
     let inode = dir.fields.read().clone();
-    read_dir(&dir.volume, &inode, from, sink)
+    if !inode.has_inline_data() {
+        drop(index);
+        return read_dir(&dir.volume, &inode, from, sink);
+    }
+    // In one moment: the inode's own bytes and its attribute may become a block.
+    let mut entries = Vec::new();
+    let outcome = read_dir(&dir.volume, &inode, from, &mut |entry| {
+        entries.push((entry.name.to_vec(), DirEntry { name: b"", ..entry }));
+        ControlFlow::Continue(())
+    });
+    drop(index);
+    for (name, entry) in &entries {
+        if sink(DirEntry { name, ..*entry }).is_break() {
+            return Ok(());
+        }
+    }
+    outcome
 }
