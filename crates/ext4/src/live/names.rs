@@ -256,10 +256,15 @@ fn make(handle: &Handle<'_>, parent: &Live, new: &NewInode<'_>, links: u16) -> R
         take_back(handle, &made)?;
         return Err(error);
     }
+    if let Err(error) = give_attributes(handle, &made, new) {
+        // From the first attributes it has, which are given up with it.
+        take_back(handle, &made)?;
+        return Err(error);
+    }
     Ok(made)
 }
 
-/// What a new inode has from the beginning: names, a target, attributes.
+/// What a new inode has from the beginning: names, a target.
 fn fill(handle: &Handle<'_>, made: &Live, parent: &Live, new: &NewInode<'_>) -> Result<()> {
     let mut fields = made.fields.write();
     match new.kind {
@@ -267,7 +272,11 @@ fn fill(handle: &Handle<'_>, made: &Live, parent: &Live, new: &NewInode<'_>) -> 
         NewKind::Symlink(target) => symlink::fill(handle, &mut fields, target)?,
         _ => {}
     }
-    fields.store_new(handle, made.location)?;
+    fields.store_new(handle, made.location)
+}
+
+fn give_attributes(handle: &Handle<'_>, made: &Live, new: &NewInode<'_>) -> Result<()> {
+    let mut fields = made.fields.write();
     for (name, value) in new.xattrs {
         xattr::set(handle, &mut fields, made.location, name, Some(value), XattrMode::Set)?;
     }
@@ -396,8 +405,8 @@ mod tests {
         (fs, dir)
     }
 
-    /// Takes every block that there is; most are this file's.
-    fn fill(root: &dyn undercroft_vfs::Inode) -> Arc<dyn undercroft_vfs::Inode> {
+    /// Takes every block that data gets, for this file.
+    fn fill_with_data(root: &dyn undercroft_vfs::Inode) -> Arc<dyn undercroft_vfs::Inode> {
         let file = make_in(root, "file", NewKind::Regular).unwrap();
         let mut size = 0;
         while let Ok(extent) = file.prepare_write(size, 1 << 20) {
@@ -405,6 +414,12 @@ mod tests {
             file.finish_write(size, len, size + len).unwrap();
             size += len;
         }
+        file
+    }
+
+    /// Takes every block that there is; most are this file's.
+    fn fill(root: &dyn undercroft_vfs::Inode) -> Arc<dyn undercroft_vfs::Inode> {
+        let file = fill_with_data(root);
         // What data does not get.
         let long = [b'x'; 1000];
         let link = |number: u32| make_in(root, &format!("link {number}"), NewKind::Symlink(&long));
@@ -520,6 +535,51 @@ mod tests {
         let object = NewObject { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
         vfs.create(&who, &to, b"file", &object).unwrap();
         vfs.filesystem().sync().unwrap();
+    }
+
+    /// Of the lists that a directory inherits the first may have space, in an inode of its own, and the second none.
+    #[test]
+    fn a_directory_whose_attributes_find_no_space_leaves_nothing_behind() {
+        let mke2fs = Mke2fs::new("ext4", 8).block_bytes(1024).inode_bytes(256).features("ea_inode");
+        let image = mke2fs.args(["-m", "0"]).make().unwrap();
+        let device = MemoryDevice::from_bytes(std::fs::read(image.path()).unwrap(), Access::ReadWrite);
+        let device = Arc::new(device);
+        let fs = Ext4::open(device.clone(), OpenOptions::default(), WriteOptions::default()).unwrap();
+        let vfs = Vfs::new(fs.clone(), VfsOptions::default());
+        let (who, root) = (Credentials::root(), vfs.root().unwrap());
+        let directory = NewObject { kind: NewKind::Directory, permissions: 0o755, umask: 0 };
+        let dir = vfs.create(&who, &root, b"dir", &directory).unwrap();
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        let users = (1000..1125).map(|user| (2, user));
+        for (tag, id) in
+            [(1, u32::MAX)].into_iter().chain(users).chain([(4, u32::MAX), (16, u32::MAX), (32, u32::MAX)])
+        {
+            list.extend_from_slice(&u16::to_le_bytes(tag));
+            list.extend_from_slice(&[7, 0]);
+            list.extend_from_slice(&id.to_le_bytes());
+        }
+        vfs.set_xattr(&who, &dir, b"system.posix_acl_default", &list, XattrMode::Set).unwrap();
+        // They take a block each, and are removed one by one.
+        let spare = |number: u32| format!("spare {number}").into_bytes();
+        let link = NewObject { kind: NewKind::Symlink(&[b'x'; 1000]), permissions: 0o777, umask: 0 };
+        for number in 0..12 {
+            vfs.create(&who, &root, &spare(number), &link).unwrap();
+        }
+        drop(fill_with_data(root.inode_as::<Live>().unwrap()));
+        let mut refused = 0;
+        for number in 0.. {
+            vfs.unlink(&who, &root, &spare(number)).unwrap();
+            fs.sync().unwrap();
+            match vfs.create(&who, &dir, b"new", &directory) {
+                Ok(_) => break,
+                Err(error) => assert!(matches!(error, Error::NoSpace), "{error}"),
+            }
+            refused += 1;
+        }
+        assert!(refused > 1, "refused {refused} times");
+        drop((dir, root, vfs));
+        fs.close().unwrap();
+        Image::of_device("ext4", &*device).unwrap().check().unwrap();
     }
 
     /// As Linux does, which waits for a commit and tries again.

@@ -57,9 +57,7 @@ impl Outside {
                     uses.merge(changed);
                     return Ok(());
                 }
-                make_block(handle, inode, &content, uses)?;
-                uses.merge(made);
-                Ok(())
+                make_block(handle, inode, &content, made, uses)
             }
         }
     }
@@ -148,12 +146,21 @@ fn rewrite(handle: &Handle<'_>, inode: &Inode, content: &[u8]) -> Result<bool> {
     Ok(alone)
 }
 
-fn make_block(handle: &Handle<'_>, inode: &mut Inode, content: &[u8], uses: &mut Uses) -> Result<()> {
+/// Gives the inode a new block. What it `made` of uses is counted before the old block is given up: another user of that
+/// may come to be the last one, and a value of both would go with it.
+fn make_block(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    content: &[u8],
+    made: Uses,
+    uses: &mut Uses,
+) -> Result<()> {
     let volume = handle.volume();
     let writer = volume.writer()?;
     let goal = writer.allocator.goal_for(volume, inode.number, inode.kind);
     let (home, _) = writer.allocator.allocate(handle, goal, 1, Purpose::Data)?;
     handle.make(home, Seal::Xattrs, |bytes| bytes.copy_from_slice(content))?;
+    made.settle(handle, inode)?;
     replace(handle, inode, home, uses)?;
     writer.shared_attributes.enter(block::hash(content), home);
     Ok(())
