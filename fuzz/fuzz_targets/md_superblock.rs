@@ -1,5 +1,5 @@
-//! The input is what lies around the superblock of an array's member: the superblock, then a bitmap and what follows. The
-//! first byte says which version is looked for, and whether the superblock's checksum is mended.
+//! The input is what lies around the superblock of an array's member: the superblock, then a bitmap and what follows.
+//! The first byte says which version is looked for, and whether the superblock's checksum is mended.
 #![no_main]
 
 use undercroft_md::examine;

@@ -56,7 +56,8 @@ impl Target {
     /// `mem:md5`, `mem:md5:stripes=16,stripe_wake=all`, `mem:xor`, `dir:PATH`.
     ///
     /// # Errors
-    /// [`NotYet`](BenchError::NotYet) for what is to come, an image among it; [`UnknownTarget`](BenchError::UnknownTarget).
+    /// [`NotYet`](BenchError::NotYet) for what is to come, an image among it;
+    /// [`UnknownTarget`](BenchError::UnknownTarget).
     pub fn parse(typed: &OsStr) -> Result<Self, BenchError> {
         let shown = || typed.to_string_lossy().into_owned();
         if let Some(path) = typed.as_bytes().strip_prefix(b"dir:").filter(|path| !path.is_empty()) {

@@ -3,8 +3,8 @@
 //! Called by `tree` and `get`, which need parents before children, a word when a directory is finished,
 //! and the same order on every run. Hostile images are the normal case: a directory that is reached twice is
 //! reported and not entered again, so the walk ends; a name that no filesystem may hold is reported and skipped;
-//! depth costs memory on the heap only, and ends at a length of path that no honest tree has. A directory that cannot be read is reported where it stands and the walk
-//! goes on.
+//! depth costs memory on the heap only, and ends at a length of path that no honest tree has. A directory that cannot
+//! be read is reported where it stands and the walk goes on.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

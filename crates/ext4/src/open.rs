@@ -1,8 +1,8 @@
 //! From a device to a filesystem that may be believed.
 //!
 //! The states are types. A [`Probed`] volume may have changes in its journal that its blocks do not show yet; only
-//! [`Probed::recover_in_memory`] leads to a [`Ready`] one, and [`Probed::recover_onto_device`] to a [`Writable`] one, so
-//! "mounted without replay" cannot be written.
+//! [`Probed::recover_in_memory`] leads to a [`Ready`] one, and [`Probed::recover_onto_device`] to a [`Writable`] one,
+//! so "mounted without replay" cannot be written.
 
 use std::sync::Arc;
 

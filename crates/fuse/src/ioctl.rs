@@ -28,8 +28,8 @@ const SHUT_DOWN_AT_ONCE: u32 = 2;
 
 const FITRIM: u32 = 0xc018_5879;
 
-/// Size of `struct fstrim_range`: first byte, number of bytes, and least length of a piece, in words of eight bytes. The
-/// number of bytes that were trimmed comes back in place of the second.
+/// Size of `struct fstrim_range`: first byte, number of bytes, and least length of a piece, in words of eight bytes.
+/// The number of bytes that were trimmed comes back in place of the second.
 const FSTRIM_RANGE_BYTES: usize = 24;
 
 /// Size of `struct fsxattr`.

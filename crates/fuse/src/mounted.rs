@@ -279,9 +279,9 @@ impl Drop for Mounted {
 }
 
 /// Asks for more of the kernel's cache than the protocol can: a larger read-ahead, and as much of what was written in
-/// memory as a disk's filesystem may have. The kernel allows a FUSE mount next to nothing of it, lest a server that does
-/// not answer hold memory for ever, and stops whoever writes for milliseconds at a time. Only root may ask; for others the
-/// defaults stay.
+/// memory as a disk's filesystem may have. The kernel allows a FUSE mount next to nothing of it, lest a server that
+/// does not answer hold memory for ever, and stops whoever writes for milliseconds at a time. Only root may ask; for
+/// others the defaults stay.
 fn widen_cache(device: MountDevice) {
     let read_ahead = READ_AHEAD_KIB.to_string();
     for (setting, value) in [("read_ahead_kb", &*read_ahead), ("strict_limit", "0"), ("max_ratio", "40")] {

@@ -1,9 +1,9 @@
 //! How an unmounting process learns that the server has let go of everything.
 //!
-//! The server listens on an abstract socket whose name tells the mount's device number and its place, and never accepts:
-//! the number alone is another mount's as soon as this one is gone, while its server still closes the image. Whoever
-//! unmounts connects first; when the server closes the socket, which it does last, or dies, the kernel hangs the
-//! connection up. No file has to be placed where both sides may write, and none is left behind.
+//! The server listens on an abstract socket whose name tells the mount's device number and its place, and never
+//! accepts: the number alone is another mount's as soon as this one is gone, while its server still closes the image.
+//! Whoever unmounts connects first; when the server closes the socket, which it does last, or dies, the kernel hangs
+//! the connection up. No file has to be placed where both sides may write, and none is left behind.
 //!
 //! The name can be taken by anybody on the machine. All that is gained by this is that an unmount waits for its
 //! time limit, so nothing is checked.

@@ -1,8 +1,8 @@
 //! The speed of parity arithmetic, beside what memory gives to plain loops in the same run.
 //!
 //! `cargo bench -p undercroft-md --bench parity`. Stripes lie one after the other in buffers far larger than any cache,
-//! and once in one small enough for the second-level cache; each row is measured in turn for some rounds, and the median
-//! is printed as GB of *data* in a second.
+//! and once in one small enough for the second-level cache; each row is measured in turn for some rounds, and the
+//! median is printed as GB of *data* in a second.
 
 use std::hint::black_box;
 use std::time::Instant;

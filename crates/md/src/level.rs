@@ -1,7 +1,7 @@
 //! What a level is to its array: requests come in, members are read and written, failures are reported.
 //!
-//! The array checks ranges and access, keeps the array marked dirty and the write-intent bitmap ahead of the writes, and
-//! drives background work; a [`Personality`] turns each request into requests to members. What both share is in
+//! The array checks ranges and access, keeps the array marked dirty and the write-intent bitmap ahead of the writes,
+//! and drives background work; a [`Personality`] turns each request into requests to members. What both share is in
 //! [`Shared`].
 //!
 //! Locks: the array enters the gate for every write, the rest is the personality's own. A change of the lineup takes a
@@ -113,8 +113,8 @@ pub(crate) trait Personality: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// One step of background work from `position` of the space that the work goes through, `len` bytes at most; excludes by itself requests
-    /// to the same bytes, and lets all others go on.
+    /// One step of background work from `position` of the space that the work goes through, `len` bytes at most;
+    /// excludes by itself requests to the same bytes, and lets all others go on.
     ///
     /// # Errors
     /// When the work cannot go on.
@@ -211,9 +211,9 @@ impl Shared {
         self.gate.entered()
     }
 
-    /// A member answered a write with an error, or a flush, and cannot record what it lacks: it is left out from now on.
-    /// Returns when that is durable, so that what it missed may be answered; until then, whoever writes still writes
-    /// to it, gets its errors, and comes here to wait.
+    /// A member answered a write with an error, or a flush, and cannot record what it lacks: it is left out from now
+    /// on. Returns when that is durable, so that what it missed may be answered; until then, whoever writes still
+    /// writes to it, gets its errors, and comes here to wait.
     ///
     /// # Errors
     /// When the array can neither do without it nor record that it is gone: nothing is written any more. A member that

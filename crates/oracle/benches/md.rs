@@ -1,11 +1,12 @@
 //! Arrays: stripes that are scarce, full speed beside what memory gives, reads, rebuilding, parity.
 //!
 //! `cargo xtask bench md` builds the program and runs this, or the groups of measurements that are named: stripes,
-//! waiting, sequential, reads, rebuild, parity. Every contender of a group is measured once a round by `undercroft bench`, in
-//! turn and each round by another one first, so that a machine whose speed drifts slows them all. Printed are medians,
-//! and how many times as fast the first contender is; of the stripe cache, how often threads went to sleep and were
-//! made to wait for an operation, and how many were woken, how many of them in vain. `$UNDERCROFT_RESULTS` names a file
-//! for all that was measured, as JSON, and `$UNDERCROFT_ROUNDS` the number of rounds. All members are in memory.
+//! waiting, sequential, reads, rebuild, parity. Every contender of a group is measured once a round by `undercroft
+//! bench`, in turn and each round by another one first, so that a machine whose speed drifts slows them all. Printed
+//! are medians, and how many times as fast the first contender is; of the stripe cache, how often threads went to sleep
+//! and were made to wait for an operation, and how many were woken, how many of them in vain. `$UNDERCROFT_RESULTS`
+//! names a file for all that was measured, as JSON, and `$UNDERCROFT_ROUNDS` the number of rounds. All members are in
+//! memory.
 
 use std::error::Error;
 use std::fs;

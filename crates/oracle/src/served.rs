@@ -1,5 +1,5 @@
-//! A filesystem that a server program mounts through FUSE, for as long as a value lives: a process of its own, so that it
-//! can be measured and killed.
+//! A filesystem that a server program mounts through FUSE, for as long as a value lives: a process of its own, so that
+//! it can be measured and killed.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

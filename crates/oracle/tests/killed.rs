@@ -1,9 +1,9 @@
 //! The server of a read-write mount is killed while programs work: what they were promised is there afterwards, by
 //! our recovery and by the kernel's, and e2fsck finds nothing.
 //!
-//! A promise is a transaction that SQLite has committed, or a change that an fsync followed; the clients keep account of
-//! theirs outside the mount. What comes after the last promise may be there or not, since the kernel's cache ends with
-//! the server.
+//! A promise is a transaction that SQLite has committed, or a change that an fsync followed; the clients keep account
+//! of theirs outside the mount. What comes after the last promise may be there or not, since the kernel's cache ends
+//! with the server.
 //!
 //! `UNDERCROFT_KILLS` says how often a server is killed; `UNDERCROFT_SEED` decides when, and what is written.
 
@@ -200,8 +200,8 @@ fn end_of(mut shell: Child) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Replaces files as editors do (write beside it, fsync, rename over it), removes and moves them, and makes some of that
-/// durable, until an operation fails.
+/// Replaces files as editors do (write beside it, fsync, rename over it), removes and moves them, and makes some of
+/// that durable, until an operation fails.
 fn replace_files(root: &Path, replacer: u64, files: &mut [Promise], random: &mut Rng) -> io::Result<()> {
     let home = root.join(format!("files-{replacer}"));
     if !home.exists() {

@@ -67,7 +67,8 @@ impl Case {
         options
     }
 
-    /// This kernel takes blocks of 4 KiB at most, no casefolded directories and no project ids, and a file cannot hold 17 TiB.
+    /// This kernel takes blocks of 4 KiB at most, no casefolded directories and no project ids, and a file cannot hold
+    /// 17 TiB.
     fn is_mountable(&self) -> bool {
         let block_bytes = self.options().block_bytes.unwrap_or(4096);
         block_bytes <= 4096 && !self.features.contains("casefold") && self.size_bytes < 16 * TIB

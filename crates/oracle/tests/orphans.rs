@@ -1,5 +1,5 @@
-//! Orphans go both ways: what our killed server or a power cut leaves is finished by the kernel, by e2fsck and by us, and
-//! what the kernel leaves by us, all with the same free space in the end.
+//! Orphans go both ways: what our killed server or a power cut leaves is finished by the kernel, by e2fsck and by us,
+//! and what the kernel leaves by us, all with the same free space in the end.
 //!
 //! Orphans here are files that programs hold open without a name, and a file that is being cut short.
 //! `UNDERCROFT_ORPHANS` says how many of the first kind.
@@ -130,8 +130,8 @@ fn what_our_server_leaves_is_finished_by_everybody() {
     }
 }
 
-/// The file lies in so many small groups that a transaction has no room for all of their bitmaps. Its map is no deeper than
-/// e2fsck can cut: that of 1.47 spoils a tree of extents with more than one level of blocks, whoever made it.
+/// The file lies in so many small groups that a transaction has no room for all of their bitmaps. Its map is no deeper
+/// than e2fsck can cut: that of 1.47 spoils a tree of extents with more than one level of blocks, whoever made it.
 #[test]
 fn a_truncation_that_a_power_cut_ends_half_way_is_finished_by_everybody() {
     for features in HOMES {

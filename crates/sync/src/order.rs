@@ -27,7 +27,8 @@ lock_order! {
     RENAME = "rename", rank 100;
     /// A directory's names all at once, in the plain form of directory operations. Two: by ascending inode number.
     DIRECTORY = "directory", rank 190;
-    /// A name within a directory. Two: by directory, then hash; see [`NameLocks::lock_two`](crate::NameLocks::lock_two).
+    /// A name within a directory. Two: by directory, then hash; see
+    /// [`NameLocks::lock_two`](crate::NameLocks::lock_two).
     NAME = "name", rank 200;
     /// An inode's own state. Several: ancestors first, otherwise by ascending number, duplicates merged.
     INODE = "inode", rank 300;
@@ -89,7 +90,8 @@ lock_order! {
     BITMAP_WANTED = "bitmap_wanted", rank 926;
     /// The records of a member's partial parity log: which is under way, and what the next one will hold.
     PPL = "ppl", rank 930;
-    /// What an array keeps in memory of its superblocks, its background work and its threads. No member is called with it.
+    /// What an array keeps in memory of its superblocks, its background work and its threads. No member is called with
+    /// it.
     ARRAY = "array", rank 940;
     /// The helper threads that call slow members of an array: which are idle, and what one is to do.
     HELPERS = "helpers", rank 960;

@@ -5,7 +5,8 @@
 )]
 
 /// Has the processor begin to fetch the cache line where `place` begins, to be written by this thread. It goes on with
-/// something else meanwhile, even past atomic operations, which wait for everything else. Nothing but time depends on it.
+/// something else meanwhile, even past atomic operations, which wait for everything else. Nothing but time depends on
+/// it.
 #[inline]
 pub fn prefetch_for_write<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle))))]

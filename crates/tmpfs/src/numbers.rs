@@ -4,10 +4,10 @@
 //! counter that everybody writes to, and the inodes that one thread makes fall into one shard of the table.
 //!
 //! The table owns every inode that has a name (the directories own nothing), and knows those that lost their last
-//! name while somebody was using them, so that they are found by number, as file handles need it. It is kept in pages of
-//! neighbouring numbers, because those come one after the other: a table of single numbers would have to be built anew
-//! each time it doubles, and whoever came at that moment would wait for it. A page of 1 KiB goes with the last of its
-//! inodes.
+//! name while somebody was using them, so that they are found by number, as file handles need it. It is kept in pages
+//! of neighbouring numbers, because those come one after the other: a table of single numbers would have to be built
+//! anew each time it doubles, and whoever came at that moment would wait for it. A page of 1 KiB goes with the last of
+//! its inodes.
 //!
 //! Locks: one shard (`numbers`) at a time; nothing is locked and no node dropped while it is held.
 

@@ -2,9 +2,9 @@
 //!
 //! A filesystem's tests make an image that holds [`standard_tree`] by whatever means they have, for instance
 //! [`populate`] in a directory where the kernel has mounted the image, or [`populate_through`] where the filesystem
-//! can be written to, and then call [`check`] on their own mount of it. The checks go through the vfs, as users do, so they cover both: names and directory streams
-//! with every cursor, attributes, content at odd offsets, holes, links, extended attributes, permissions, path
-//! walking, the tree walk, and many threads at once.
+//! can be written to, and then call [`check`] on their own mount of it. The checks go through the vfs, as users do, so
+//! they cover both: names and directory streams with every cursor, attributes, content at odd offsets, holes, links,
+//! extended attributes, permissions, path walking, the tree walk, and many threads at once.
 //!
 //! What a filesystem that can be written to must do is checked by [`check_writing`], and concurrent changes of names by
 //! [`check_schedule`], which see.

@@ -301,8 +301,9 @@ pub trait Inode: Any + Send + Sync {
     /// Makes an inode and gives it a name in this directory.
     ///
     /// # Errors
-    /// [`Exists`](crate::Error::Exists) when the directory has such a name; [`NoSpace`](crate::Error::NoSpace), [`TooManyLinks`](crate::Error::TooManyLinks) for a directory in a
-    /// directory that holds as many as it can. Nothing has changed then.
+    /// [`Exists`](crate::Error::Exists) when the directory has such a name; [`NoSpace`](crate::Error::NoSpace),
+    /// [`TooManyLinks`](crate::Error::TooManyLinks) for a directory in a directory that holds as many as it can.
+    /// Nothing has changed then.
     fn create(&self, _name: &HashedName<'_>, _new: &NewInode<'_>) -> Result<Found> {
         Err(Error::ReadOnly)
     }
@@ -319,8 +320,8 @@ pub trait Inode: Any + Send + Sync {
     /// Gives an inode that is not a directory another name, in this directory.
     ///
     /// # Errors
-    /// [`Exists`](crate::Error::Exists); [`NotFound`](crate::Error::NotFound) for an inode that has lost its last name, and was not made without
-    /// one; [`TooManyLinks`](crate::Error::TooManyLinks), [`NoSpace`](crate::Error::NoSpace).
+    /// [`Exists`](crate::Error::Exists); [`NotFound`](crate::Error::NotFound) for an inode that has lost its last name,
+    /// and was not made without one; [`TooManyLinks`](crate::Error::TooManyLinks), [`NoSpace`](crate::Error::NoSpace).
     fn link(&self, _name: &HashedName<'_>, _node: &Arc<Node>) -> Result<()> {
         Err(Error::ReadOnly)
     }
@@ -406,7 +407,8 @@ pub trait Inode: Any + Send + Sync {
     }
 
     /// The bytes from `offset` on, with the rest of the blocks that were unwritten, were written to where
-    /// [`prepare_write`](Self::prepare_write) or [`map`](Self::map) said: they become readable, the file becomes at least `size` long, and its times change.
+    /// [`prepare_write`](Self::prepare_write) or [`map`](Self::map) said: they become readable, the file becomes at
+    /// least `size` long, and its times change.
     ///
     /// # Errors
     /// I/O failure: the bytes may or may not be readable.

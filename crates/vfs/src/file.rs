@@ -226,8 +226,9 @@ impl File {
         }
     }
 
-    /// Takes the capabilities off a program, as Linux does whoever writes to it. Writes themselves do not, since a cache
-    /// above has done it when it accepted the bytes; it costs a look at a flag when it is known that there are none.
+    /// Takes the capabilities off a program, as Linux does whoever writes to it. Writes themselves do not, since a
+    /// cache above has done it when it accepted the bytes; it costs a look at a flag when it is known that there are
+    /// none.
     ///
     /// # Errors
     /// [`InvalidArgument`](Error::InvalidArgument) for a file that was opened for reading; the filesystem's own.

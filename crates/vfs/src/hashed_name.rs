@@ -1,8 +1,8 @@
 //! A name in a directory with its hashes: made once for an operation, and used by the name's lock, the name cache and
 //! a directory in memory, each of which would otherwise go over the bytes again, and some of them several times.
 //!
-//! There are two hashes: one of the whole name, and one of its *stem*, which names numbered in a row have in common. Both
-//! are keyed anew in each process, since names come from anywhere.
+//! There are two hashes: one of the whole name, and one of its *stem*, which names numbered in a row have in common.
+//! Both are keyed anew in each process, since names come from anywhere.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};

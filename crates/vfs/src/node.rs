@@ -2,8 +2,8 @@
 //!
 //! Users get nodes from [`Vfs`](crate::Vfs) as `Arc<Node>`. While anybody holds the node of an inode number,
 //! asking for the number again gives the same node: the inode cache's table knows every live node, and a node
-//! leaves that table after the filesystem's handle is dropped (see `cached_inode.rs`). Dropping the last handle of a node takes the lock
-//! of one inode cache shard, so no lock of a later class may be held then.
+//! leaves that table after the filesystem's handle is dropped (see `cached_inode.rs`). Dropping the last handle of a
+//! node takes the lock of one inode cache shard, so no lock of a later class may be held then.
 
 use std::any::Any;
 use std::fmt;
@@ -72,7 +72,8 @@ impl Directory {
 }
 
 impl<I: Inode> Node<I> {
-    // Inlined, and made where it will lie: an inode is a few cache lines that would be copied for each call on their way.
+    // Inlined, and made where it will lie: an inode is a few cache lines that would be copied for each call on their
+    // way.
     #[inline(always)]
     fn make(
         ino: Ino,

@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use crate::{Attr, Corruption, Error, FileType, Ino, Node, Result, Vfs};
 
-/// Longest path of a directory below the start, in bytes. Linux's own calls take 4095; a tree may be deeper than that, and a
-/// hostile one so deep that building its paths would never end.
+/// Longest path of a directory below the start, in bytes. Linux's own calls take 4095; a tree may be deeper than that,
+/// and a hostile one so deep that building its paths would never end.
 const WALK_PATH_MAX_BYTES: usize = 64 * 1024;
 
 /// How to walk.

@@ -1,8 +1,8 @@
 //! The lock between programs: BSD `flock` on the whole file.
 //!
-//! It belongs to the open file and ends with it at the latest, however the program ends. Of the three kinds that Linux has it is
-//! the one that `udev` and other tools for block devices agree on, and unlike a POSIX lock it is not lost when the
-//! program closes the same file elsewhere.
+//! It belongs to the open file and ends with it at the latest, however the program ends. Of the three kinds that Linux
+//! has it is the one that `udev` and other tools for block devices agree on, and unlike a POSIX lock it is not lost
+//! when the program closes the same file elsewhere.
 
 use std::fs::File;
 use std::io;

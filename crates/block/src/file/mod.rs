@@ -1,8 +1,8 @@
 //! A regular file or a block device as a device.
 //!
 //! Single requests are positioned reads and writes. Batches go to the kernel at once through io_uring where that
-//! is allowed; where it is not, their reads are announced and then done one after the other. With direct I/O the page cache is left out; what alignment
-//! that needs is done here, see `direct.rs`.
+//! is allowed; where it is not, their reads are announced and then done one after the other. With direct I/O the page
+//! cache is left out; what alignment that needs is done here, see `direct.rs`.
 //!
 //! Between programs an advisory lock on the whole file keeps two writers, or a writer and a reader, apart. Inside
 //! the program the kernel does the ordering, except for the edges of unaligned direct writes.

@@ -307,8 +307,8 @@ fn an_ordinary_user_has_a_log_too() {
     assert_eq!(fs::metadata(log.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
 }
 
-/// Who may write to an image could change its bytes anyhow, so with `fakeroot` they may do in it what root may; nobody else
-/// gets in. Without it the owners and modes in the image decide, for the same user and the same files.
+/// Who may write to an image could change its bytes anyhow, so with `fakeroot` they may do in it what root may; nobody
+/// else gets in. Without it the owners and modes in the image decide, for the same user and the same files.
 #[test]
 fn in_an_image_of_ones_own_one_may_do_what_root_may() {
     const USER: u32 = 65534;

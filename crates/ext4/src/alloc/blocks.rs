@@ -26,8 +26,8 @@ const GOOD_RUN: u32 = 32;
 const LOOKS: u32 = 64;
 
 impl Allocator {
-    /// Gives out 1 to `want` blocks that lie together, near `goal`. Changes [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS)
-    /// blocks.
+    /// Gives out 1 to `want` blocks that lie together, near `goal`. Changes
+    /// [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS) blocks.
     ///
     /// # Errors
     /// [`NoSpace`](Error::NoSpace); corruption, when only damaged groups are left; I/O failure. Nothing has changed
@@ -95,8 +95,8 @@ impl Allocator {
     /// [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS) blocks for each group that they touch.
     ///
     /// # Errors
-    /// Corruption: some of them are in use, part of the filesystem itself, or not in it; I/O failure. Nothing has changed
-    /// then, unless the blocks are in several groups.
+    /// Corruption: some of them are in use, part of the filesystem itself, or not in it; I/O failure. Nothing has
+    /// changed then, unless the blocks are in several groups.
     pub(crate) fn claim(&self, handle: &Handle<'_>, first: FsBlock, count: u64) -> Result<()> {
         self.check_usable(handle.volume(), first, count, "claimed")?;
         self.by_group(first, count, |cell, range| {

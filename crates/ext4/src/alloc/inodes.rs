@@ -2,9 +2,9 @@
 //!
 //! Directories at the top are spread over the filesystem, so that what is used together has room to stay together;
 //! others stay with their parent unless its part of the disk is fuller than most or crowded with directories. Files go
-//! into the group of their directory, or its flex group: a thread that finds another at its directory's group goes to the
-//! next one of the flex group and stays there, so that threads that make files in one directory do not take a bitmap's
-//! cache lines from each other. The tables of a flex group lie together, so the files still do.
+//! into the group of their directory, or its flex group: a thread that finds another at its directory's group goes to
+//! the next one of the flex group and stays there, so that threads that make files in one directory do not take a
+//! bitmap's cache lines from each other. The tables of a flex group lie together, so the files still do.
 //!
 //! A number that is freed can be given out again at once: its slot in the table is in the same transaction.
 

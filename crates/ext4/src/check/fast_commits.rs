@@ -2,8 +2,8 @@
 //! find it.
 //!
 //! Transactions are blocks and are replayed as they are. Fast commits are operations: they are carried out as for a
-//! mount that writes ([`redo`]), over the copy-on-write layer that the transactions lie in. Where they cannot be, that is
-//! a finding, and the structures are checked as the last transaction left them.
+//! mount that writes ([`redo`]), over the copy-on-write layer that the transactions lie in. Where they cannot be, that
+//! is a finding, and the structures are checked as the last transaction left them.
 //!
 //! Orphans are left as they are, and so is the superblock's word that the journal holds changes.
 

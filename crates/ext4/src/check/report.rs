@@ -47,8 +47,8 @@ pub struct CheckReport {
     pub findings_left_out: u64,
     /// What the journal held, if it was replayed in memory before the check.
     pub recovery: Option<RecoveryReport>,
-    /// Why the fast commits that the journal holds were not looked at, if they were not: the findings are of how the last
-    /// transaction left the filesystem.
+    /// Why the fast commits that the journal holds were not looked at, if they were not: the findings are of how the
+    /// last transaction left the filesystem.
     pub fast_commits_left_out: Option<String>,
     /// Inodes that wait to be released or truncated; the next mount does it.
     pub orphans: u64,

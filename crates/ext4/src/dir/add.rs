@@ -318,8 +318,8 @@ impl Changing<'_> {
         })
     }
 
-    /// Changes a block of the index, after something else has been changed. It is as it was judged, unless a bitmap that
-    /// calls it free has let it become something else meanwhile.
+    /// Changes a block of the index, after something else has been changed. It is as it was judged, unless a bitmap
+    /// that calls it free has let it become something else meanwhile.
     fn change_node(&self, node: &Node, held: &Block, change: impl FnOnce(&mut [u8])) -> Result<()> {
         let judged = &node.block.buffer[..];
         let is_same = self.handle.change_block(held, self.seal(node.block.shape), |bytes| {

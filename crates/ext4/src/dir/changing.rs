@@ -150,8 +150,8 @@ impl<'a> Changing<'a> {
         Ok(None)
     }
 
-    /// What the index has led to; `None` where it is damaged and the directory, which has no checksums, is read without it,
-    /// as for a look-up.
+    /// What the index has led to; `None` where it is damaged and the directory, which has no checksums, is read without
+    /// it, as for a look-up.
     fn unless_damaged<T>(&self, led_to: Result<Option<T>>) -> Result<Option<T>> {
         match led_to {
             Err(Error::Corrupt(_)) if !self.has_checksums() => Ok(None),

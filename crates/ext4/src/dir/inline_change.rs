@@ -1,8 +1,8 @@
 //! Changing directories that lie in their inode, and moving them out of it.
 //!
-//! Names come in the inode's own bytes, and go from there and from the attribute that goes on where they end. When there
-//! is no room for one the entries move to a block, just as they lie, behind entries for `.` and `..`: their positions
-//! stay what they were. Source: kernel documentation, section "Inline Data".
+//! Names come in the inode's own bytes, and go from there and from the attribute that goes on where they end. When
+//! there is no room for one the entries move to a block, just as they lie, behind entries for `.` and `..`: their
+//! positions stay what they were. Source: kernel documentation, section "Inline Data".
 //!
 //! The caller holds the directory's `index` alone.
 
@@ -33,8 +33,8 @@ struct Changing<'a> {
     in_attribute: Vec<u8>,
 }
 
-/// Finds `name`, asks whether its entry is the right one, and changes the bytes around it. That takes no space: names go
-/// from a full disk too.
+/// Finds `name`, asks whether its entry is the right one, and changes the bytes around it. That takes no space: names
+/// go from a full disk too.
 pub(super) fn change(
     handle: &Handle<'_>,
     dir: &Live,

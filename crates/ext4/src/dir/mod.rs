@@ -15,7 +15,8 @@
 //! names before it are found.
 //!
 //! What fast commits changed ([`DirectoryChange`]) is laid over both operations here and in `list`, nowhere
-//! else. Left out: names in encrypted directories are never decrypted, and SipHash, which takes their key, is not computed.
+//! else. Left out: names in encrypted directories are never decrypted, and SipHash, which takes their key, is not
+//! computed.
 
 mod add;
 mod by_hash;

@@ -188,8 +188,8 @@ impl Inode {
 }
 
 /// Writes an inode off whose content and attributes are gone: it keeps its kind and its owner, and nothing else that
-/// matters. It is no orphan any more, since the list of orphans has its links where the deletion time stands. The caller
-/// frees its number.
+/// matters. It is no orphan any more, since the list of orphans has its links where the deletion time stands. The
+/// caller frees its number.
 ///
 /// # Errors
 /// I/O failure.
@@ -229,8 +229,8 @@ pub(crate) fn set_deletion_time(
     })
 }
 
-/// Counts `by` more uses of the value that an inode holds, and answers with how many there are now; `None` if there were
-/// fewer than go. An `only` use counts as one, whatever the inode says.
+/// Counts `by` more uses of the value that an inode holds, and answers with how many there are now; `None` if there
+/// were fewer than go. An `only` use counts as one, whatever the inode says.
 ///
 /// # Errors
 /// I/O failure.

@@ -175,8 +175,8 @@ impl Superblock {
         self.seal();
     }
 
-    /// Gives a log that is about to be written the features that Linux would write it with. With `fast_commits` it keeps
-    /// the area that holds some. What the last writer recorded as its error has been told by now.
+    /// Gives a log that is about to be written the features that Linux would write it with. With `fast_commits` it
+    /// keeps the area that holds some. What the last writer recorded as its error has been told by now.
     ///
     /// # Errors
     /// `Unsupported` for version 1 of the superblock, which has no features; `Corrupt` for a log that is too short.

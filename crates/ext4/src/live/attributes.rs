@@ -1,7 +1,7 @@
 //! Attributes changed: what `chmod`, `chown`, `utimensat` and `chattr` ask for, and extended attributes.
 //!
-//! Each change is one handle. The fields are changed in a copy, which takes the place of the truth once it is stored, so
-//! what is refused has changed nothing. Locks: the inode's fields, under the handle.
+//! Each change is one handle. The fields are changed in a copy, which takes the place of the truth once it is stored,
+//! so what is refused has changed nothing. Locks: the inode's fields, under the handle.
 
 use undercroft_vfs::{AttrChange, Error, InodeFlags, NewTime, Result, Timestamp, XattrMode};
 

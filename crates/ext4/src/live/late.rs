@@ -1,10 +1,11 @@
 //! Times that are newer in memory than on the disk.
 //!
-//! A write over what is there changes nothing but times, and starts no handle for them. They reach the disk with the next
-//! change of the inode, when somebody wants it durable, when its last user goes, and with every commit that the clock
-//! brings: an inode with late times is listed, so that it is found then.
+//! A write over what is there changes nothing but times, and starts no handle for them. They reach the disk with the
+//! next change of the inode, when somebody wants it durable, when its last user goes, and with every commit that the
+//! clock brings: an inode with late times is listed, so that it is found then.
 //!
-//! Locks: one of class `late_times` for each list. Whoever takes a list's entries stores them after he has let go of it.
+//! Locks: one of class `late_times` for each list. Whoever takes a list's entries stores them after he has let go of
+//! it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -67,8 +68,8 @@ impl LateTimes {
         Ok(())
     }
 
-    /// Stores as many as the running transaction has room for, and waits for nothing: for the thread that commits. Whether
-    /// that were all.
+    /// Stores as many as the running transaction has room for, and waits for nothing: for the thread that commits.
+    /// Whether that were all.
     ///
     /// # Errors
     /// Why the filesystem takes no changes any more.

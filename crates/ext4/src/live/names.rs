@@ -319,8 +319,8 @@ fn lose_name(handle: &Handle<'_>, victim: &Live, now: Timestamp) -> Result<()> {
 
 /// A directory's names have changed, and it has `gained` directories.
 ///
-/// Of many changes within one step of the coarse clock the first is stored: those after it would store the same. Whoever
-/// has looked at the times since then has made the clock precise.
+/// Of many changes within one step of the coarse clock the first is stored: those after it would store the same.
+/// Whoever has looked at the times since then has made the clock precise.
 fn touch_directory(handle: &Handle<'_>, dir: &Live, now: Timestamp, gained: i32) -> Result<()> {
     if gained == 0 && !dir.late.is_set() {
         if dir.content.has_time(now) {

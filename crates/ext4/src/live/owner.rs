@@ -1,8 +1,8 @@
 //! What permission checks ask of an inode, and what new ones in a directory have from it, answered without a lock.
 //!
 //! A directory is asked several times in each operation on a name in it, by every thread that works there. Three words
-//! say it all; each is whole, and who reads them while an owner and permissions change together may see one of the two, as
-//! on Linux.
+//! say it all; each is whole, and who reads them while an owner and permissions change together may see one of the two,
+//! as on Linux.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

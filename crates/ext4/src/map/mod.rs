@@ -1,8 +1,8 @@
 //! From a block of a file to a block of the filesystem, whichever way the inode keeps its map.
 //!
 //! What changes the map gets a handle and the inode's fields, held alone, and keeps the count of the file's blocks; the
-//! caller stores the inode, also after an error, since what was changed before it stays changed. Long changes stop where
-//! the handle has no room left, with the map good, and say [where](Progress) they go on.
+//! caller stores the inode, also after an error, since what was changed before it stays changed. Long changes stop
+//! where the handle has no room left, with the map good, and say [where](Progress) they go on.
 
 mod extent;
 mod indirect;
@@ -272,8 +272,8 @@ pub(crate) fn shift_down(handle: &Handle<'_>, inode: &mut Inode, from: u64, by: 
     extent::shift_down(handle, inode, from, by)
 }
 
-/// Moves what lies from `from` on and before `to` up by `by` blocks. If it is not done, the rest lies between `from` and
-/// the block that it says. No extent may [straddle](split_at) `from`.
+/// Moves what lies from `from` on and before `to` up by `by` blocks. If it is not done, the rest lies between `from`
+/// and the block that it says. No extent may [straddle](split_at) `from`.
 ///
 /// # Errors
 /// Corruption; I/O failure.

@@ -47,8 +47,8 @@ pub(super) fn take_out(
     handle.volume().writer()?.allocator.free(handle, first, count)
 }
 
-/// How many of `len` blocks from `first` on lie in no more groups than `groups`, which is lowered by those that they lie
-/// in: freeing blocks changes so many bitmaps.
+/// How many of `len` blocks from `first` on lie in no more groups than `groups`, which is lowered by those that they
+/// lie in: freeing blocks changes so many bitmaps.
 pub(super) fn in_groups(volume: &Volume, first: FsBlock, len: u64, groups: &mut u64) -> u64 {
     let geometry = volume.superblock().geometry();
     let per_group = u64::from(geometry.blocks_per_group());

@@ -1,7 +1,7 @@
 //! The orphan file: slots of inode numbers, which threads take without waiting for each other.
 //!
-//! Which slots are taken is kept in memory, a bit each. A thread begins to look in the block that it was dealt, claims a
-//! bit and writes its slot under its handle; to leave, it clears the slot and then the bit.
+//! Which slots are taken is kept in memory, a bit each. A thread begins to look in the block that it was dealt, claims
+//! a bit and writes its slot under its handle; to leave, it clears the slot and then the bit.
 
 use undercroft_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use undercroft_sync::thread_number;

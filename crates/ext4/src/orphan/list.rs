@@ -1,7 +1,7 @@
 //! The list of orphans: from the superblock to the newest, and from each to the next in its deletion time.
 //!
-//! In memory it is linked both ways, so that one in the middle is taken out by changing the one before it. The blocks in
-//! which the members' inodes lie are held, so that links are changed without I/O.
+//! In memory it is linked both ways, so that one in the middle is taken out by changing the one before it. The blocks
+//! in which the members' inodes lie are held, so that links are changed without I/O.
 
 use std::collections::HashMap;
 

@@ -13,8 +13,9 @@
 //!
 //! Links are counted, not copied from the log: names and counts agree where the disk was good.
 //!
-//! Called once by the opener of a filesystem, alone, before the threads that commit. Left out: fast commits that are more
-//! than fits a transaction, and names in encrypted directories and those that ignore case: these are refused by name.
+//! Called once by the opener of a filesystem, alone, before the threads that commit. Left out: fast commits that are
+//! more than fits a transaction, and names in encrypted directories and those that ignore case: these are refused by
+//! name.
 
 mod apply;
 mod names;

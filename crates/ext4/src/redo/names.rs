@@ -77,8 +77,8 @@ fn read_directory(volume: &Volume, number: u32) -> Result<Inode> {
     Err(corrupt("fast commit", format!("changes names in inode {number}, which is no directory")))
 }
 
-/// How many names each inode gains and loses. A new inode has no names but those that it gains: the number's names on the
-/// disk are lost with the inode that had it before.
+/// How many names each inode gains and loses. A new inode has no names but those that it gains: the number's names on
+/// the disk are lost with the inode that had it before.
 pub(super) fn count(names: &[Name<'_>], view: &FastCommitView) -> BTreeMap<u32, Counts> {
     let mut counts: BTreeMap<u32, Counts> = BTreeMap::new();
     for name in names {

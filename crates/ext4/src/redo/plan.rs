@@ -56,7 +56,8 @@ impl Plan {
     /// Works it out. Nothing changes.
     ///
     /// # Errors
-    /// [`Unsupported`](Error::Unsupported); corruption of the filesystem, or fast commits that contradict it; I/O failure.
+    /// [`Unsupported`](Error::Unsupported); corruption of the filesystem, or fast commits that contradict it; I/O
+    /// failure.
     pub(super) fn new(volume: &Volume, shown: &Volume, names: &[Name<'_>]) -> Result<Self> {
         let view = shown.fast_commits();
         let counts = names::count(names, view);

@@ -1,5 +1,5 @@
-//! Fast commits that nobody wrote: operations at random, over inodes and names that are there and that are not. Real ones
-//! are redone in `crates/oracle/tests/dirty`.
+//! Fast commits that nobody wrote: operations at random, over inodes and names that are there and that are not. Real
+//! ones are redone in `crates/oracle/tests/dirty`.
 
 use std::sync::Arc;
 
@@ -117,8 +117,8 @@ fn raw(mode: u16, generation: u32) -> Box<[u8]> {
     raw.into()
 }
 
-/// As where a name was given again while a full transaction was committed: that is on the disk, and the removal before it
-/// in the log.
+/// As where a name was given again while a full transaction was committed: that is on the disk, and the removal before
+/// it in the log.
 #[test]
 fn a_name_that_leads_elsewhere_by_now_stays() {
     let (bytes, base) = base_of(&image());

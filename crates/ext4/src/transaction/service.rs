@@ -110,8 +110,8 @@ impl Transactions {
         }
     }
 
-    /// Times that are kept in memory only reach the disk with what the clock brings there. Whether there was room for all
-    /// of them; what keeps one from being stored is told to who changes its inode next.
+    /// Times that are kept in memory only reach the disk with what the clock brings there. Whether there was room for
+    /// all of them; what keeps one from being stored is told to who changes its inode next.
     fn store_late_times(&self, volume: &Volume) -> bool {
         volume.writer().and_then(|writer| writer.late_times.store_what_fits()).unwrap_or(true)
     }

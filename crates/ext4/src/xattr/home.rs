@@ -101,8 +101,8 @@ fn share(handle: &Handle<'_>, inode: &mut Inode, content: &[u8], uses: &mut Uses
         return Ok(false);
     }
     let block = volume.block(home)?;
-    // Looked at first, so that a block that does not fit is not entered into the transaction. A damaged one is its users'
-    // to meet.
+    // Looked at first, so that a block that does not fit is not entered into the transaction. A damaged one is its
+    // users' to meet.
     let fits = AttributeBlock::judge(volume, home, &block)
         .is_ok_and(|judged| block::may_share(judged.bytes(), content));
     if !fits || !join(handle, &block, content) {
@@ -146,8 +146,8 @@ fn rewrite(handle: &Handle<'_>, inode: &Inode, content: &[u8]) -> Result<bool> {
     Ok(alone)
 }
 
-/// Gives the inode a new block. What it `made` of uses is counted before the old block is given up: another user of that
-/// may come to be the last one, and a value of both would go with it.
+/// Gives the inode a new block. What it `made` of uses is counted before the old block is given up: another user of
+/// that may come to be the last one, and a value of both would go with it.
 fn make_block(
     handle: &Handle<'_>,
     inode: &mut Inode,

@@ -1,7 +1,7 @@
 //! Lists of attributes made anew.
 //!
-//! A list that changes is written again as a whole: its few entries in order from the front, their values from the back,
-//! zeroes between. That is how Linux leaves a list too, but for the order of the values, which means nothing.
+//! A list that changes is written again as a whole: its few entries in order from the front, their values from the
+//! back, zeroes between. That is how Linux leaves a list too, but for the order of the values, which means nothing.
 
 use super::entry::{Entry, RawEntry, Value};
 use zerocopy::IntoBytes;

@@ -1,4 +1,5 @@
-//! Changing attributes: in the inode while there is room, then in its block, then with the value in an inode of its own.
+//! Changing attributes: in the inode while there is room, then in its block, then with the value in an inode of its
+//! own.
 //!
 //! A change is worked out first, as the new bytes of the lists that it touches, and made then. What can be refused is
 //! refused before anything has changed, want of space included. The caller holds the inode's fields.
@@ -68,7 +69,8 @@ pub(crate) fn set(
     change.make(handle, inode, location)
 }
 
-/// Takes out the part of a file's bytes that lies among the attributes, because the file gets a block, and stores the inode.
+/// Takes out the part of a file's bytes that lies among the attributes, because the file gets a block, and stores the
+/// inode.
 ///
 /// # Errors
 /// Corruption; I/O failure. Nothing has changed then.

@@ -1,9 +1,9 @@
 //! Values that are too large for a block and are the content of an inode of their own (feature `ea_inode`).
 //!
 //! Source: kernel documentation, section "Extended Attributes", and inodes that Linux made. The value's CRC-32C
-//! stands in the inode's access time, the number of entries that use it in its time of change and its version, and the entry's hash is made of the name and that. Values that Lustre
-//! wrote before Linux had the feature have no hash; such an inode names its owner in the modification time and
-//! shares its generation.
+//! stands in the inode's access time, the number of entries that use it in its time of change and its version, and the
+//! entry's hash is made of the name and that. Values that Lustre wrote before Linux had the feature have no hash; such
+//! an inode names its owner in the modification time and shares its generation.
 
 use undercroft_vfs::{Error, FileType, InodeFlags, NewInode, NewKind, Result, Timestamp, clock};
 

@@ -113,8 +113,8 @@ impl Connection {
 }
 
 /// One event loop. Beside rings only what the kernel forgets comes here, one message for each inode if somebody always
-/// waits for it, and to wake who waits costs whoever removes files more than most requests. So with `gathering` nobody waits
-/// for that long after such a message, and the next one brings all that was forgotten meanwhile.
+/// waits for it, and to wake who waits costs whoever removes files more than most requests. So with `gathering` nobody
+/// waits for that long after such a message, and the next one brings all that was forgotten meanwhile.
 fn serve(
     device: &Device,
     watch: Option<&Watch>,

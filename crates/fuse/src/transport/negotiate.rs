@@ -20,8 +20,8 @@ const TIME_GRANULARITY_NS: u32 = 1;
 
 const PAGE_BYTES: u32 = 4096;
 
-/// Agrees with the kernel on how to talk, and tells what was agreed. `rings` tells whether there can be rings: once they
-/// are agreed on, the kernel waits for them.
+/// Agrees with the kernel on how to talk, and tells what was agreed. `rings` tells whether there can be rings: once
+/// they are agreed on, the kernel waits for them.
 pub(super) fn negotiate(device: &Device, options: &MountOptions, rings: bool) -> io::Result<InitFlags> {
     let mut buffer = buffer();
     let mut reply = Reply::new();

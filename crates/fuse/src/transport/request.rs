@@ -31,8 +31,8 @@ impl<'a> Request<'a> {
         Ok(Self { header, rest, next: &[] })
     }
 
-    /// A request whose header, first structure and further arguments lie in places of their own. The first two have room
-    /// to spare; how long the structure is tells the header.
+    /// A request whose header, first structure and further arguments lie in places of their own. The first two have
+    /// room to spare; how long the structure is tells the header.
     pub(super) fn parse_parts(header: &[u8], first: &'a [u8], further: &'a [u8]) -> Result<Self, Malformed> {
         let (header, _) = InHeader::read_from_prefix(header).map_err(|_| Malformed)?;
         let arguments = (header.len as usize).checked_sub(size_of::<InHeader>()).ok_or(Malformed)?;

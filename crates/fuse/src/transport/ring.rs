@@ -1,19 +1,19 @@
 //! Requests over io_uring: the kernel hands a request to a thread on the processor where its sender runs.
 //!
-//! Over `/dev/fuse` a request may be answered by a thread on any processor, and waking one that sleeps elsewhere costs more
-//! than most answers. Here each processor has a queue of its own, and the threads of that queue run there and nowhere
-//! else: the sender falls asleep, the server wakes in its place, answers, and gives the processor back. One system call
-//! sends a reply and waits for the next request.
+//! Over `/dev/fuse` a request may be answered by a thread on any processor, and waking one that sleeps elsewhere costs
+//! more than most answers. Here each processor has a queue of its own, and the threads of that queue run there and
+//! nowhere else: the sender falls asleep, the server wakes in its place, answers, and gives the processor back. One
+//! system call sends a reply and waits for the next request.
 //!
-//! **Queues.** The kernel wants at least one entry in the queue of every processor that may ever be there before it sends
-//! anything. Each thread of a processor has a ring and one entry, so that who is slow, with an fsync for example, keeps
-//! nothing but his own request. One more thread has the entries of all processors that are not there.
-//! What nobody waits for, that the kernel forgets an inode, still comes over `/dev/fuse`.
+//! **Queues.** The kernel wants at least one entry in the queue of every processor that may ever be there before it
+//! sends anything. Each thread of a processor has a ring and one entry, so that who is slow, with an fsync for example,
+//! keeps nothing but his own request. One more thread has the entries of all processors that are not there. What nobody
+//! waits for, that the kernel forgets an inode, still comes over `/dev/fuse`.
 //!
 //! **Memory.** An entry has two areas, which the kernel knows by their addresses: the headers, and the payload of the
-//! request and then of the reply. The kernel writes to them only while a command with that entry is under way, and only in
-//! a system call of the thread that has the ring. [`Entry`] keeps the state; no reference to an area exists while the
-//! kernel has it. Areas of an entry that was never given back are not freed.
+//! request and then of the reply. The kernel writes to them only while a command with that entry is under way, and only
+//! in a system call of the thread that has the ring. [`Entry`] keeps the state; no reference to an area exists while
+//! the kernel has it. Areas of an entry that was never given back are not freed.
 
 #![expect(unsafe_code, reason = "the kernel reads and writes the areas of an entry by their addresses")]
 

@@ -1,13 +1,13 @@
 //! Waiting for the next request: awake for a moment, then asleep.
 //!
-//! To wake a thread costs more than to answer most requests, and much more where its processor went to sleep with it. But
-//! a program that has got an answer often asks again at once. So after an answer an event loop goes on asking the kernel
-//! for some microseconds, offering its processor to others in between, and only then sleeps. Not more loops stay awake
-//! than there are processors, and not more than a few.
+//! To wake a thread costs more than to answer most requests, and much more where its processor went to sleep with it.
+//! But a program that has got an answer often asks again at once. So after an answer an event loop goes on asking the
+//! kernel for some microseconds, offering its processor to others in between, and only then sleeps. Not more loops stay
+//! awake than there are processors, and not more than a few.
 //!
-//! Where others need the processors, to offer one is to stand at the end of their queue, for milliseconds, while requests
-//! wait; who sleeps is let in at once when woken. So when an offered processor comes back late, all loops sleep at once
-//! after each answer for a while.
+//! Where others need the processors, to offer one is to stand at the end of their queue, for milliseconds, while
+//! requests wait; who sleeps is let in at once when woken. So when an offered processor comes back late, all loops
+//! sleep at once after each answer for a while.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -23,8 +23,8 @@ const AWAKE: Duration = Duration::from_micros(50);
 /// More loops than this do not stay awake at a time, however many processors there are.
 const AWAKE_MAX: usize = 4;
 
-/// A processor that comes back after more than this was needed by somebody else. A program that takes its answer and asks
-/// again needs less.
+/// A processor that comes back after more than this was needed by somebody else. A program that takes its answer and
+/// asks again needs less.
 const LATE: Duration = Duration::from_micros(200);
 
 /// For so long nobody stays awake then.

@@ -2,8 +2,8 @@
 //!
 //! Before a write the bits of its chunks are set and durable on every member that has a role; they are cleared by the
 //! keeper when nobody needs them any more, and only while no member is missing or being filled, so that the bits name
-//! all that such a member lacks. What a sync has to look at are the bits that were set when the array stopped uncleanly,
-//! and those of writes that were not on all members.
+//! all that such a member lacks. What a sync has to look at are the bits that were set when the array stopped
+//! uncleanly, and those of writes that were not on all members.
 //!
 //! The bits themselves, and what may be durable in which order, are the business of [`Bitmap`]; here is who the members
 //! are, and that those that fail are left out.

@@ -71,8 +71,8 @@ impl Chunk {
         self.word() == SET | IDLE || now && self.word() == SET
     }
 
-    /// Takes the bit away if nobody needs it: if it was marked idle and nothing happened since, or, with `now`, if it is
-    /// idle at all. Returns whether it did.
+    /// Takes the bit away if nobody needs it: if it was marked idle and nothing happened since, or, with `now`, if it
+    /// is idle at all. Returns whether it did.
     pub(super) fn clear(&self, now: bool) -> bool {
         let clear = |word| self.0.compare_exchange(word, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         clear(SET | IDLE) || now && clear(SET)

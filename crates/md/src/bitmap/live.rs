@@ -248,9 +248,9 @@ impl Bitmap {
         }
     }
 
-    /// Clears bits that nobody has needed since the last call, and marks those that nobody needs now. To be called every
-    /// so many seconds, by one thread, while no member is missing or being recovered. `now`: clears all that nobody
-    /// needs, as an array does that closes. `array_events`: what the superblocks say.
+    /// Clears bits that nobody has needed since the last call, and marks those that nobody needs now. To be called
+    /// every so many seconds, by one thread, while no member is missing or being recovered. `now`: clears all that
+    /// nobody needs, as an array does that closes. `array_events`: what the superblocks say.
     #[must_use]
     pub(crate) fn clear_idle(&self, array_events: u64, now: bool, store: &dyn BitmapStore) -> Failures {
         let _tick = self.tick.take();

@@ -1,7 +1,7 @@
 //! Looking at one member: all that its superblock says, also where the array could not be assembled from it.
 //!
-//! [`examine`] reads and writes nothing. Its result prints itself much as `mdadm --examine` does (`text`), with times in
-//! UTC.
+//! [`examine`] reads and writes nothing. Its result prints itself much as `mdadm --examine` does (`text`), with times
+//! in UTC.
 
 mod text;
 

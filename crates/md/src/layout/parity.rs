@@ -3,10 +3,10 @@
 //! A *stripe* is one row of chunks, one chunk on each member, at the same place on all. Of its chunks one is *P*, the
 //! exclusive or of the data; in RAID6 one more is *Q*. Data chunks have an *index* in the order of the array's bytes.
 //!
-//! The layouts are those of `raid5_compute_sector` in the md driver. P moves by one member from stripe to stripe: to the
-//! left from the last member, or to the right from the first. Q is on the member after P, going round. Data fills the
-//! members that are left: *symmetric* layouts begin after the parity and go round, *asymmetric* ones begin at the first
-//! member. RAID4 is RAID5 whose parity stays on the last member.
+//! The layouts are those of `raid5_compute_sector` in the md driver. P moves by one member from stripe to stripe: to
+//! the left from the last member, or to the right from the first. Q is on the member after P, going round. Data fills
+//! the members that are left: *symmetric* layouts begin after the parity and go round, *asymmetric* ones begin at the
+//! first member. RAID4 is RAID5 whose parity stays on the last member.
 //!
 //! Q is the sum of the data chunks times powers of two in GF(2^8). The exponents count the data chunks in the order of
 //! the *members*, from the one after Q and going round (`raid6_d0`), which is the order of the array's bytes in the

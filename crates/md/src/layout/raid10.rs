@@ -6,8 +6,8 @@
 //! one member. With the *far* layout picture `k` lies in the `k`th part of each member, a *stride* further on; with the
 //! *offset* layout the rows of the pictures take turns (`__raid10_find_phys` in the md driver).
 //!
-//! Left out: far copies turned round within sets of members (bits 17 and 18 of the layout), which `mdadm` does not make;
-//! and offset with near copies that reach into the next row, where the md driver puts chunks over each other.
+//! Left out: far copies turned round within sets of members (bits 17 and 18 of the layout), which `mdadm` does not
+//! make; and offset with near copies that reach into the next row, where the md driver puts chunks over each other.
 
 use crate::member::Role;
 use crate::{Geometry, Layout, Raid10Copies};
@@ -125,8 +125,8 @@ impl Raid10Map {
         }
     }
 
-    /// The copy that is best read: of near copies those take turns from row to row, so that reads of neighbouring chunks
-    /// go to all members; of far copies the first, which lies as in RAID0.
+    /// The copy that is best read: of near copies those take turns from row to row, so that reads of neighbouring
+    /// chunks go to all members; of far copies the first, which lies as in RAID0.
     pub(crate) fn preferred_copy(&self, offset: u64) -> usize {
         let row = (offset >> self.chunk_shift) * self.near / self.members;
         (row % self.near * self.far) as usize

@@ -1,7 +1,7 @@
 //! Linear and RAID0: each byte on one member, nothing to fall back on.
 //!
-//! A request that lies on one member goes straight there; others are cut up and go to each member in one batch. A member
-//! that answers with an error stays: the array cannot do without it, and what can be read still is. No locks.
+//! A request that lies on one member goes straight there; others are cut up and go to each member in one batch. A
+//! member that answers with an error stays: the array cannot do without it, and what can be read still is. No locks.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Parity arithmetic: the exclusive or of many chunks, and RAID6's second syndrome, in the widest form the processor has.
+//! Parity arithmetic: the exclusive or of many chunks, and RAID6's second syndrome, in the widest form the processor
+//! has.
 //!
 //! *P* is the exclusive or of the data. *Q* is the sum of 2^e times each data chunk in GF(2^8) with the polynomial
 //! 0x11d, as in "The mathematics of RAID-6" (H. Peter Anvin); the exponent e of a chunk is its place among the `data`

@@ -1,10 +1,10 @@
 //! Making the parity of an unclean array right from its logs.
 //!
 //! For each entry of the last record of each member: partial parity and all data that was written, as it is found, give
-//! the new parity. An entry whose data lies on a member that is missing is left alone: its parity is as good as it gets.
-//! So are rows whose data, or parity, is on a member's list of bad blocks: what lies there is not what was written.
-//! When all parity is durable the logs are emptied. Replaying twice equals replaying once, so a crash within is mended
-//! by the next replay. Called by the array as it opens, alone, so it takes no locks.
+//! the new parity. An entry whose data lies on a member that is missing is left alone: its parity is as good as it
+//! gets. So are rows whose data, or parity, is on a member's list of bad blocks: what lies there is not what was
+//! written. When all parity is durable the logs are emptied. Replaying twice equals replaying once, so a crash within
+//! is mended by the next replay. Called by the array as it opens, alone, so it takes no locks.
 //!
 //! Source: the comments of `drivers/md/raid5-ppl.c` on recovery; logs that Linux left after power cuts.
 

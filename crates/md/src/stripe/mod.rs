@@ -1,11 +1,11 @@
 //! RAID4, 5 and 6 at work: the stripe cache.
 //!
 //! Parity is right or wrong for a row of bytes across all members, so whoever writes one byte of a row must have the
-//! row for itself. The unit for that is a *stripe*: the same piece (up to 64 KiB) of all chunks of a row (`shape`). What
-//! a stripe holds is counted in pages of 4 KiB (`pages`, `buffer`): large requests take few stripes, small ones move few
-//! bytes. A thread that needs a stripe gets it from the sets (`set`, `slots`, `ticket`), which hold a fixed amount of memory and
-//! in which threads wait for a free stripe or for one that another thread has. The thread itself does all the work
-//! (`work`, `rebuild`, `write`, `store`, `background`); requests complete in the call.
+//! row for itself. The unit for that is a *stripe*: the same piece (up to 64 KiB) of all chunks of a row (`shape`).
+//! What a stripe holds is counted in pages of 4 KiB (`pages`, `buffer`): large requests take few stripes, small ones
+//! move few bytes. A thread that needs a stripe gets it from the sets (`set`, `slots`, `ticket`), which hold a fixed
+//! amount of memory and in which threads wait for a free stripe or for one that another thread has. The thread itself
+//! does all the work (`work`, `rebuild`, `write`, `store`, `background`); requests complete in the call.
 //!
 //! Reads of members that are right go past all this (`read`).
 //!

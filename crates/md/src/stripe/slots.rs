@@ -1,5 +1,6 @@
-//! What the lock of one set of the stripe cache guards: its slots, the table that finds stripes in them, and the numbers
-//! by which it is decided who is woken. The rules are in [`set`](super::set). Nothing here waits or takes a lock.
+//! What the lock of one set of the stripe cache guards: its slots, the table that finds stripes in them, and the
+//! numbers by which it is decided who is woken. The rules are in [`set`](super::set). Nothing here waits or takes a
+//! lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::AddAssign;
@@ -248,8 +249,8 @@ impl<C: Content> State<C> {
         self.idle -= 1;
     }
 
-    /// Lets the owner of a slot in whose line nobody stands go on to another stripe in it, if threads wait for slots and
-    /// that stripe has none. Tells whether it did; then the content has to be forgotten.
+    /// Lets the owner of a slot in whose line nobody stands go on to another stripe in it, if threads wait for slots
+    /// and that stripe has none. Tells whether it did; then the content has to be forgotten.
     pub(super) fn move_to(&mut self, index: SlotIndex, stripe: u64) -> bool {
         if self.wake != StripeWake::One || self.asleep == 0 || self.table.contains_key(&stripe) {
             return false;

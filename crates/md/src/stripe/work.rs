@@ -2,10 +2,10 @@
 //! others by arithmetic.
 //!
 //! Whoever wants pages says so in the columns (`wanted`) and calls [`Work::make_valid`]. What a member cannot read is
-//! rebuilt and written back to it (healed); if it does not take that, the blocks are recorded as bad or the member fails,
-//! as with any other write (see [`settle`](crate::level::settle)).
-//! The lineup is loaded once, after the stripe has become the owner's: a member that joins does so while nobody writes,
-//! and background work that brings it up owns the stripe like everybody else.
+//! rebuilt and written back to it (healed); if it does not take that, the blocks are recorded as bad or the member
+//! fails, as with any other write (see [`settle`](crate::level::settle)). The lineup is loaded once, after the stripe
+//! has become the owner's: a member that joins does so while nobody writes, and background work that brings it up owns
+//! the stripe like everybody else.
 
 use std::sync::Arc;
 

@@ -87,8 +87,8 @@ impl ParityRaid {
             })
     }
 
-    /// Writes segments of one stripe, which `owner` has already if there is one. Returns the owner of the `next` one, if
-    /// the slot went on to that.
+    /// Writes segments of one stripe, which `owner` has already if there is one. Returns the owner of the `next` one,
+    /// if the slot went on to that.
     fn write_stripe<'a>(
         &'a self,
         owner: Option<Owner<'a, StripeBuffer>>,

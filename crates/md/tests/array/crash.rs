@@ -1,9 +1,9 @@
 //! The power goes at any moment: what was flushed is there after the next start, and the redundancy is right again.
 //!
 //! Fault model: all members lose power at once. Of each, what a flush has promised survives, and of the rest any subset
-//! of sectors. What was written but not flushed may be old or new, byte by byte; nothing else may differ. Where a member
-//! was lost before, a partial parity log has to see to that. What it cannot promise, here as in Linux: blocks of 4 KiB
-//! of the lost member that were being written, since all that is left of them is the parity.
+//! of sectors. What was written but not flushed may be old or new, byte by byte; nothing else may differ. Where a
+//! member was lost before, a partial parity log has to see to that. What it cannot promise, here as in Linux: blocks of
+//! 4 KiB of the lost member that were being written, since all that is left of them is the parity.
 //!
 //! A member may also have blocks that take no writes, for some time. What lies there after the crash looks good and is
 //! old: if the array did not know that, it would give it back.

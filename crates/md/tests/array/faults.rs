@@ -139,7 +139,8 @@ fn a_member_goes_on_without_the_blocks_that_it_does_not_take() {
             let array = open(&devices);
             assert_eq!(bad_blocks(&array), expected);
             assert_same(&read_all(&array), &content);
-            // Another member may still be lost where the redundancy allows for it: where it does not, the array says so.
+            // Another member may still be lost where the redundancy allows for it: where it does not, the array says
+            // so.
             if level == Level::Raid6 || level == Level::Raid1 {
                 array.fail((bad as u32 + 1) % members as u32).unwrap();
                 assert_same(&read_all(&array), &content);

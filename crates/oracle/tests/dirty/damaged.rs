@@ -1,8 +1,9 @@
-//! Our check of logs that end in fast commits which the kernel wrote: as they are, damaged in known ways, and at random.
+//! Our check of logs that end in fast commits which the kernel wrote: as they are, damaged in known ways, and at
+//! random.
 //!
-//! Known damage is e2fsck's to judge, on a log that it can replay: it cannot where names are removed or directories made.
-//! Of random damage that checksums hide, whatever our check lets pass a mount must make a filesystem of in which e2fsck
-//! finds nothing wrong. Nothing is ever written to a checked image.
+//! Known damage is e2fsck's to judge, on a log that it can replay: it cannot where names are removed or directories
+//! made. Of random damage that checksums hide, whatever our check lets pass a mount must make a filesystem of in which
+//! e2fsck finds nothing wrong. Nothing is ever written to a checked image.
 //!
 //! `UNDERCROFT_SEED` replays one random damage.
 

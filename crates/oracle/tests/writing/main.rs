@@ -40,7 +40,8 @@ impl Opened {
     }
 }
 
-/// What two filesystems agree on that went through the same changes in their own ways: not on numbers, times and places.
+/// What two filesystems agree on that went through the same changes in their own ways: not on numbers, times and
+/// places.
 fn comparable(manifest: Manifest) -> Manifest {
     let mut manifest = manifest.map(|_, entry| *entry = without_own_ways(entry.clone()));
     manifest.space = None;

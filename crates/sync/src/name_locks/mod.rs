@@ -105,8 +105,8 @@ impl NameLocks {
         self.acquire(Key::new(directory, hash), Mode::Shared, 0)
     }
 
-    /// Waits until both names, each by its directory and its hash, are this thread's alone. They are taken in the one order
-    /// that everybody keeps; if they are the same, once.
+    /// Waits until both names, each by its directory and its hash, are this thread's alone. They are taken in the one
+    /// order that everybody keeps; if they are the same, once.
     ///
     /// # Panics
     /// As [`lock`](Self::lock).

@@ -1,7 +1,7 @@
 //! Makes the tree through the vfs, in a filesystem that can be written to.
 //!
-//! The same steps as [`populate`](super::populate) takes by system calls. Of a file only its pieces of data are written,
-//! so that what lies between them stays a hole.
+//! The same steps as [`populate`](super::populate) takes by system calls. Of a file only its pieces of data are
+//! written, so that what lies between them stays a hole.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

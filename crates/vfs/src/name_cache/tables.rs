@@ -7,8 +7,8 @@
 //! Locks: one of class `name_cache` at a time, and while names are dealt out the parts' with the first one's held. The
 //! parts appear while the first table is locked for writing, so who has that lock and finds none may rely on it.
 //!
-//! The bytes of a table are taken from the cache's one counter, and given back in lumps, so that names that come and go do
-//! not touch it each time.
+//! The bytes of a table are taken from the cache's one counter, and given back in lumps, so that names that come and go
+//! do not touch it each time.
 
 use std::mem;
 use std::sync::OnceLock;

@@ -1,8 +1,8 @@
 //! Moving names: rename, replacing or not, and exchange.
 //!
 //! Most moves are of a file, and replace at most a file: that takes the locks of the two names and no others. So they
-//! are taken first, and only if a directory is found to be involved they are let go again. Then what is moved and what is
-//! replaced decides which locks are needed: both are looked up first, and again under the locks, and if anything has
+//! are taken first, and only if a directory is found to be involved they are let go again. Then what is moved and what
+//! is replaced decides which locks are needed: both are looked up first, and again under the locks, and if anything has
 //! changed meanwhile everything starts anew.
 //!
 //! **Directories that go to another directory** take the rename lock, so that nothing above them moves while it is

@@ -12,8 +12,8 @@ use crate::inline;
 use crate::map;
 use crate::numbers::FileBlock;
 
-/// Puts the first `keep` bytes into a block. The size stays. The caller has the inode's state alone, or is one of several
-/// of whom the others do the same.
+/// Puts the first `keep` bytes into a block. The size stays. The caller has the inode's state alone, or is one of
+/// several of whom the others do the same.
 ///
 /// # Errors
 /// [`NoSpace`](undercroft_vfs::Error::NoSpace); corruption of the attributes; I/O failure. Nothing has changed then.

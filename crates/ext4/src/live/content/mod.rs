@@ -11,8 +11,8 @@
 //! | `inline` | moves what lies in the inode to a block                                   |
 //! | `sync`   | makes a file durable                                                      |
 //!
-//! Blocks for what is written are reserved in memory and written to; a handle then takes them and puts them into the map.
-//! So a file never shows what somebody else had left in a block, also after a crash.
+//! Blocks for what is written are reserved in memory and written to; a handle then takes them and puts them into the
+//! map. So a file never shows what somebody else had left in a block, also after a crash.
 //!
 //! Locks: the map is changed with the inode's fields held alone, under a handle. With them held the window's may be
 //! taken (class `file_space`).
@@ -55,8 +55,8 @@ pub(crate) struct ContentState {
     size: AtomicU64,
     known: Known,
     window: Mutex<Window>,
-    /// The time of the last write, or of the last change of a directory's names, that the fields have, in nanoseconds; 0
-    /// if they may have another. Written by who holds the fields.
+    /// The time of the last write, or of the last change of a directory's names, that the fields have, in nanoseconds;
+    /// 0 if they may have another. Written by who holds the fields.
     written_at: AtomicU64,
     /// The transaction that changed the content last; 0 if it was before the inode was read.
     changed_in: AtomicU64,

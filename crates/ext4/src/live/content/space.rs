@@ -1,8 +1,8 @@
 //! Space under a range: allocated, punched, zeroed, collapsed, inserted.
 //!
-//! All in steps, each of which leaves a good file. The bytes that a range begins or ends with, in blocks that it does not
-//! fill, are cleared where they lie. Collapsing and inserting move extents a leaf at a time; a crash on the way leaves a
-//! file of which a part has moved, as it does with Linux.
+//! All in steps, each of which leaves a good file. The bytes that a range begins or ends with, in blocks that it does
+//! not fill, are cleared where they lie. Collapsing and inserting move extents a leaf at a time; a crash on the way
+//! leaves a file of which a part has moved, as it does with Linux.
 //!
 //! Nobody but the caller writes meanwhile, so what is reserved for the file is given back first.
 

@@ -20,7 +20,8 @@ pub(crate) fn sync(live: &Live, what: Durable) -> Result<()> {
         (Durable::Everything, _) | (Durable::Data, 0) => inode_changed_in(live),
         (Durable::Data, tid) => Tid(tid),
     };
-    // A commit that begins from here on flushes what was written before; one that is under way may have done so already.
+    // A commit that begins from here on flushes what was written before; one that is under way may have done so
+    // already.
     let flushes = !transactions.is_durable(tid) && transactions.running() == tid;
     transactions.commit(tid)?;
     if !flushes {

@@ -1,9 +1,9 @@
 //! The blocks that are reserved for a file and not in its map yet.
 //!
-//! They are a file's from the moment a write is prepared until the write is finished. Nothing on the disk says so: after a
-//! crash they are free. A file that grows has more than it has asked for, so that what is written to it in small pieces,
-//! beside others that do the same, lies in large ones. That is given back when nobody uses the file any more, when its
-//! size is set, and when space runs short.
+//! They are a file's from the moment a write is prepared until the write is finished. Nothing on the disk says so:
+//! after a crash they are free. A file that grows has more than it has asked for, so that what is written to it in
+//! small pieces, beside others that do the same, lies in large ones. That is given back when nobody uses the file any
+//! more, when its size is set, and when space runs short.
 //!
 //! What is in flight, prepared and not finished, is never given back while somebody may be writing to it. A write that
 //! fails is never finished; its blocks stay reserved until somebody has the inode's state alone and clears the window.
@@ -91,7 +91,8 @@ impl Window {
         Ok(answer)
     }
 
-    /// Takes the blocks for file blocks from `at` on, `most` at most, for good: where they begin and how many there are.
+    /// Takes the blocks for file blocks from `at` on, `most` at most, for good: where they begin and how many there
+    /// are.
     pub(super) fn take(
         &mut self,
         allocator: &Allocator,

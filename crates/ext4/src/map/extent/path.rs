@@ -1,8 +1,8 @@
 //! The way from a tree's root to one leaf.
 //!
-//! At most [`MAX_DEPTH`] blocks. Every node must have exactly the depth its parent promises, so a loop in a hostile tree
-//! ends there; entries must rise and stay within the range that the parent gives, so the first leaf found is the only
-//! one.
+//! At most [`MAX_DEPTH`] blocks. Every node must have exactly the depth its parent promises, so a loop in a hostile
+//! tree ends there; entries must rise and stay within the range that the parent gives, so the first leaf found is the
+//! only one.
 
 use undercroft_vfs::Result;
 

@@ -211,8 +211,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Splits the leaf, and what is full above it. With `appended`, which is to be the first file block in the new leaf,
-    /// that is empty and the old one keeps all it has.
+    /// Splits the leaf, and what is full above it. With `appended`, which is to be the first file block in the new
+    /// leaf, that is empty and the old one keeps all it has.
     fn make_room(&mut self, path: &Path, appended: Option<u64>) -> Result<()> {
         let full = |level: usize| {
             let (count, max) = path.with(self.inode, level, raw::counts);

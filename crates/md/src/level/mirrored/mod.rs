@@ -56,8 +56,8 @@ impl Mirrored {
     }
 
     /// The copies of a range within a run that may be read, the one to be read first in front. Where copies may differ
-    /// and blocks are bad, sectors have copies of their own and longer ranges have none: however a byte is read, and when
-    /// copies are made equal, it comes from the same copy.
+    /// and blocks are bad, sectors have copies of their own and longer ranges have none: however a byte is read, and
+    /// when copies are made equal, it comes from the same copy.
     fn readable<'m>(
         &self,
         lineup: &'m Lineup,

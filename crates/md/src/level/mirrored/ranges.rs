@@ -3,11 +3,11 @@
 //! Without it two writers of the same bytes could reach two copies in different orders and leave them different for
 //! good, and background work could copy what has just become old. Readers take nothing.
 //!
-//! The array is divided into regions, whose lists of ranges are hashed into buckets. A range that spans regions is taken
-//! region by region, by rising number; within a region those who overlap are served in the order they came, so that
-//! neither background work nor a large write starves. Whoever takes several ranges takes all of a region's at once.
-//! A range is kept over I/O and is no lock of the lock order, since members may be arrays themselves; nobody who has one
-//! takes another. A bucket's own lock (class `ARRAY_RANGES`) is held only to look at its list.
+//! The array is divided into regions, whose lists of ranges are hashed into buckets. A range that spans regions is
+//! taken region by region, by rising number; within a region those who overlap are served in the order they came, so
+//! that neither background work nor a large write starves. Whoever takes several ranges takes all of a region's at
+//! once. A range is kept over I/O and is no lock of the lock order, since members may be arrays themselves; nobody who
+//! has one takes another. A bucket's own lock (class `ARRAY_RANGES`) is held only to look at its list.
 
 use std::ops::Range;
 
