@@ -131,7 +131,8 @@ pub(super) fn rename(
         check_names_can_be_written(changed)?;
     }
     let whiteout_credits = whiteout.map_or(0, |whiteout| make_credits(&dir.volume, whiteout));
-    let credits = dir::ADD_CREDITS + dir::REMOVE_CREDITS + 2 * REMOVE_CREDITS + whiteout_credits;
+    // The old name goes, and a directory that is moved learns of its parent.
+    let credits = dir::ADD_CREDITS + 2 * dir::REMOVE_CREDITS + 2 * REMOVE_CREDITS + whiteout_credits;
     let handle = dir.volume.start(credits)?;
     if moves_up {
         dir::check_parent(&handle, moved)?;
@@ -193,7 +194,7 @@ pub(super) fn exchange(
     for changed in [dir, to] {
         check_names_can_be_written(changed)?;
     }
-    let handle = dir.volume.start(2 * (dir::REMOVE_CREDITS + REMOVE_CREDITS))?;
+    let handle = dir.volume.start(4 * dir::REMOVE_CREDITS + 2 * REMOVE_CREDITS)?;
     for live in [one, other] {
         if between && is_directory(live) {
             dir::check_parent(&handle, live)?;
