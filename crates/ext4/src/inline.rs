@@ -33,20 +33,6 @@ pub(crate) fn read_attribute(volume: &Volume, inode: &Inode) -> Result<Option<Ve
     xattr::ibody_value(volume, inode, xattr::INDEX_SYSTEM, b"data")
 }
 
-/// Puts other bytes into the place of the part that does not lie in `i_block`, as many as there were, and stores the
-/// inode.
-///
-/// # Errors
-/// Corruption of the attributes; I/O failure. Nothing has changed then.
-pub(crate) fn replace_attribute(
-    handle: &Handle<'_>,
-    inode: &Inode,
-    location: Location,
-    data: &[u8],
-) -> Result<()> {
-    xattr::replace_inline_data(handle, inode, location, data)
-}
-
 /// Gives up the part that does not lie in `i_block`, of which the caller makes something else, and stores the inode.
 ///
 /// # Errors

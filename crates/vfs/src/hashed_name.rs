@@ -50,12 +50,6 @@ impl<'a> HashedName<'a> {
     }
 }
 
-impl<'a> From<&'a [u8]> for HashedName<'a> {
-    fn from(bytes: &'a [u8]) -> Self {
-        Self::new(bytes)
-    }
-}
-
 impl Deref for HashedName<'_> {
     type Target = [u8];
 

@@ -22,6 +22,7 @@ use crate::live::Live;
 use crate::map;
 use crate::numbers::FileBlock;
 use crate::transaction::{Handle, Seal};
+use crate::xattr;
 
 /// The entries of an inline directory, to be changed.
 struct Changing<'a> {
@@ -114,7 +115,7 @@ impl<'a> Changing<'a> {
     /// What lies in the attribute has changed.
     fn store_attribute(self) -> Result<()> {
         let fields = self.live.fields.write();
-        inline::replace_attribute(self.handle, &fields, self.live.location, &self.in_attribute)
+        xattr::replace_inline_data(self.handle, &fields, self.live.location, &self.in_attribute)
     }
 
     /// Moves the entries, which have been looked through, to a block.
