@@ -154,7 +154,7 @@ fn each_thread_has_its_own_stack() {
 }
 
 #[test]
-fn names_have_their_place_and_only_lock_two_takes_two() {
+fn names_have_their_place_and_two_are_taken_in_order_or_without_waiting() {
     let names = NameLocks::new();
     let (rename, inode) = (Mutex::new(&order::RENAME, ()), RwLock::new(&order::INODE, ()));
     {
@@ -173,6 +173,7 @@ fn names_have_their_place_and_only_lock_two_takes_two() {
     });
     // What was refused has not stayed locked.
     drop(names.lock_two((1, A), (1, B)));
+    drop(names.try_lock_too(names.lock(1, B), 2, A).expect("nobody has it"));
 }
 
 #[test]

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use undercroft_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use undercroft_sync::{LockClass, Mutex, NameLocks, Rank, RwLock, StripedRwLock, WaitQueue, thread};
+use undercroft_sync::{
+    LockClass, Mutex, NameLocks, NamePairGuard, Rank, RwLock, StripedRwLock, WaitQueue, thread,
+};
 
 /// Hashes of names.
 const A: u64 = 97;
@@ -294,6 +296,31 @@ fn two_names_in_opposite_order_cannot_deadlock() {
         });
         {
             let _pair = shared.0.lock_two((2, B), (1, A));
+            add_one_slowly(&shared.1);
+        }
+        other.join().unwrap();
+        assert_eq!(shared.1.load(Ordering::Relaxed), 2);
+    });
+}
+
+#[test]
+fn a_second_name_that_is_not_waited_for_excludes_others_and_cannot_deadlock() {
+    /// The first name, then the other one as well.
+    fn take_both(names: &NameLocks, first: (u64, u64), other: (u64, u64)) -> NamePairGuard<'_> {
+        let held = names.lock(first.0, first.1);
+        names.try_lock_too(held, other.0, other.1).unwrap_or_else(|| names.lock_two(first, other))
+    }
+    loom::model(|| {
+        let shared = Arc::new((NameLocks::with_buckets(2), AtomicUsize::new(0)));
+        let other = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || {
+                let _pair = take_both(&shared.0, (1, A), (1, B));
+                add_one_slowly(&shared.1);
+            }
+        });
+        {
+            let _pair = take_both(&shared.0, (1, B), (1, A));
             add_one_slowly(&shared.1);
         }
         other.join().unwrap();

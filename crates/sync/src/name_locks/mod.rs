@@ -12,7 +12,8 @@
 //! - `bucket`: the word, its states and their memory ordering.
 //! - `names`: the list and its queues.
 //!
-//! Lock order: class [`order::NAME`]; two names only through [`NameLocks::lock_two`], which orders them by key.
+//! Lock order: class [`order::NAME`]; two names only through [`NameLocks::lock_two`], which orders them by key, and
+//! [`NameLocks::try_lock_too`], which does not wait.
 
 mod bucket;
 mod key;
@@ -118,6 +119,29 @@ impl NameLocks {
         NamePairGuard { _first: first, _second: second }
     }
 
+    /// Takes another name as well, without waiting for it; if that is not possible, the first one is let go, and
+    /// [`lock_two`](Self::lock_two) is what is left. For a caller who has something to do with the first name before it
+    /// needs the other.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub fn try_lock_too<'a>(
+        &'a self,
+        first: NameGuard<'a>,
+        directory: u64,
+        hash: u64,
+    ) -> Option<NamePairGuard<'a>> {
+        let key = Key::new(directory, hash);
+        if key == first.key {
+            return Some(NamePairGuard { _first: first, _second: None });
+        }
+        let bucket = self.bucket(key);
+        if !bucket.try_take_alone(key, Mode::Exclusive) {
+            return None;
+        }
+        let held = Held::after_try(&order::NAME);
+        let second = NameGuard::taken(bucket, key, Mode::Exclusive, held, None);
+        Some(NamePairGuard { _first: first, _second: Some(second) })
+    }
+
     /// Waits until every name of `directory` that is locked at this moment has been let go, once for each. Names
     /// that are locked later are not waited for; whoever locks them sees what the caller did before, even by a
     /// relaxed load. One in a million of other directories is taken for this one, so nobody may hold a name of any
@@ -155,13 +179,19 @@ impl NameLocks {
         let held = Held::before_wait(&order::NAME, subclass);
         let bucket = self.bucket(key);
         let wait = if bucket.try_take_alone(key, mode) { None } else { take_among_others(bucket, key, mode) };
-        let hold =
-            stats::is_enabled().then(|| Hold::begin(&order::NAME, mode, &bucket.last_cpu, wait.as_ref()));
-        NameGuard { bucket, key, mode, hold, _held: held, _not_send: PhantomData }
+        NameGuard::taken(bucket, key, mode, held, wait.as_ref())
     }
 
     fn bucket(&self, key: Key) -> &Bucket {
         &self.buckets[key.bucket(self.buckets.len())]
+    }
+}
+
+impl<'a> NameGuard<'a> {
+    #[inline]
+    fn taken(bucket: &'a Bucket, key: Key, mode: Mode, held: Held, wait: Option<&Wait>) -> Self {
+        let hold = stats::is_enabled().then(|| Hold::begin(&order::NAME, mode, &bucket.last_cpu, wait));
+        Self { bucket, key, mode, hold, _held: held, _not_send: PhantomData }
     }
 }
 
@@ -375,6 +405,32 @@ mod tests {
                 });
             }
         });
+        assert!(is_empty(&locks));
+    }
+
+    #[test]
+    fn another_name_is_taken_as_well_only_if_nobody_has_it() {
+        let locks = NameLocks::with_buckets(64);
+        let others = locks.lock(2, B);
+        thread::scope(|scope| {
+            let refused = scope.spawn(|| locks.try_lock_too(locks.lock(1, A), 2, B).is_none());
+            assert!(refused.join().unwrap());
+            // Nor is the first name kept.
+            scope.spawn(|| drop(locks.lock(1, A))).join().unwrap();
+        });
+        drop(others);
+        let pair = locks.try_lock_too(locks.lock(1, A), 2, B).unwrap();
+        thread::scope(|scope| {
+            for (directory, name) in [(1, A), (2, B)] {
+                let locks = &locks;
+                let taken = move || locks.try_lock_too(locks.lock(3, A), directory, name).is_some();
+                assert!(!scope.spawn(taken).join().unwrap());
+            }
+        });
+        drop(pair);
+        let same = locks.try_lock_too(locks.lock(1, A), 1, A).unwrap();
+        assert!(same._second.is_none());
+        drop(same);
         assert!(is_empty(&locks));
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
-use undercroft_sync::{LockClass, Mutex, MutexGuard};
+use undercroft_sync::{LockClass, Mutex, MutexGuard, prefetch_for_write};
 
 use super::key::HASH_MASK;
 use super::table::InsertError;
@@ -106,9 +106,26 @@ impl<V> Child<V> {
         Self(Atomic::null())
     }
 
-    pub(super) fn is_branch(&self) -> bool {
-        // SAFETY: only the tag is looked at, and nothing behind the pointer.
-        self.0.load(Relaxed, unsafe { crossbeam_epoch::unprotected() }).tag() == BRANCH
+    /// The branch here, if there is one; nobody need be counted as a reader for that.
+    pub(super) fn branch(&self) -> Option<&[Child<V>; FANOUT]> {
+        // SAFETY: only a branch is looked at, and the first that this child leads to stays: `Locked::replace` puts
+        // something else in a leaf's place, and `take` has `&mut self`.
+        let node = self.0.load(Acquire, unsafe { crossbeam_epoch::unprotected() });
+        if node.tag() != BRANCH {
+            return None;
+        }
+        // SAFETY: see above; it was made before it was put here, with `Release`.
+        match unsafe { node.as_ref() } {
+            Some(Node::Branch(children)) => Some(children),
+            _ => None,
+        }
+    }
+
+    /// Begins to fetch the first cache line of the leaf here, which may go at this very moment.
+    pub(super) fn prefetch_leaf(&self) {
+        // SAFETY: nothing behind the pointer is looked at.
+        let node = self.0.load(Relaxed, unsafe { crossbeam_epoch::unprotected() });
+        prefetch_for_write(node.as_raw());
     }
 
     pub(super) fn get<'g>(&'g self, guard: &'g Guard) -> Option<Below<'g, V>> {

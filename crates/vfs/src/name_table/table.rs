@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use crossbeam_epoch::{Guard, Owned, pin};
-use undercroft_sync::{LockClass, prefetch_for_write};
+use undercroft_sync::LockClass;
 
 use super::key::{KEY_BITS, KEY_MAX, NUMBER_BITS, SPREADING_DEPTH, least_key};
 use super::leaf::{Below, Child, Entry, FANOUT, FANOUT_BITS, Gone, Leaf, Node, SLOTS, index};
@@ -75,11 +75,16 @@ impl<V: Send + Sync + 'static> NameTable<V> {
     /// Begins to fetch what adding `name` changes, for a caller who has something to wait for before that. Of a table
     /// with one leaf that is hardly worth it.
     pub fn prefetch(&self, name: &HashedName<'_>) {
-        if !self.root.is_branch() {
-            return;
-        }
-        if let Some(place) = self.find_leaf(least_key(name), &pin()) {
-            prefetch_for_write(place.leaf);
+        let Some(mut children) = self.root.branch() else { return };
+        let hash = least_key(name);
+        let mut shift = TOP_SHIFT;
+        loop {
+            let child = &children[index(hash, shift)];
+            match child.branch() {
+                Some(below) => children = below,
+                None => return child.prefetch_leaf(),
+            }
+            shift -= FANOUT_BITS.min(shift);
         }
     }
 

@@ -167,6 +167,24 @@ impl NamespaceLocks {
         }
     }
 
+    /// Locks the name that is removed, if that can be done before the name that is added is locked: the plain form
+    /// cannot.
+    pub(crate) fn remove_first<'a>(&'a self, dir: &'a Node, name: &HashedName<'_>) -> Option<NameGuard<'a>> {
+        self.parallel.then(|| self.names.lock(dir.ino().0, name.hash()))
+    }
+
+    /// Locks the name that is added as well, unless somebody has it or its directory's gate is not open.
+    pub(crate) fn try_add_too<'a>(
+        &'a self,
+        removed: NameGuard<'a>,
+        dir: &'a Node,
+        name: &HashedName<'_>,
+    ) -> Option<Locked<'a>> {
+        let gate = dir.directory().ok()?.gate();
+        let pair = self.names.try_lock_too(removed, dir.ino().0, name.hash())?;
+        (gate.state.load(Ordering::Relaxed) == OPEN).then_some(Locked::Names { _guard: pair })
+    }
+
     /// Closes a directory's gate: when this returns, nobody is adding a name to it.
     ///
     /// # Errors

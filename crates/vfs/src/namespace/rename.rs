@@ -9,13 +9,14 @@
 //! made sure that no directory becomes its own ancestor. **A directory that is replaced** has its gate closed, as
 //! one that is removed.
 //!
-//! Lock order: rename lock, gate of the replaced directory, the two names, the state of what is replaced.
+//! Lock order: rename lock, gate of the replaced directory, the two names, the state of what is replaced. Of the two
+//! names one may be locked before the other if that one is not waited for.
 
 use std::sync::Arc;
 
 use undercroft_sync::MutexGuard;
 
-use super::locks::Closed;
+use super::locks::{Closed, Locked};
 use super::{check_changeable, check_nailed, may_remove, settle, stay_in_table};
 use crate::permission::check_access_of;
 use crate::{
@@ -89,9 +90,8 @@ impl Vfs {
     ) -> Option<Result<()>> {
         // Handles go after the locks.
         let (moved, target);
-        let _names = self.locks().move_name((from.dir, from.name), (to.dir, to.name), None).ok()?;
-        let _table = stay_in_table(from.dir);
-        moved = self.find_locked(who, from).ok()??;
+        let (_names, _table);
+        (_names, _table, moved) = self.lock_and_find(who, from, to)?;
         target = self.find_locked(who, to).ok()?;
         let is_directory = |node: &Arc<Node>| node.kind() == FileType::Directory;
         if is_directory(&moved) || target.as_ref().is_some_and(is_directory) {
@@ -104,6 +104,28 @@ impl Vfs {
             return Some(Err(Error::Exists));
         }
         Some(self.rename_locked(who, from, to, &moved, target.as_ref(), flags, None))
+    }
+
+    /// Locks both names and finds what is moved. While that is looked for, the lock of the name that is added is on its
+    /// way: who has made a file and gives it its name has the lock of the name that goes at hand, and most likely not
+    /// the other one.
+    fn lock_and_find<'a>(
+        &'a self,
+        who: &Credentials,
+        from: Place<'a>,
+        to: Place<'a>,
+    ) -> Option<(Locked<'a>, Option<impl Drop>, Arc<Node>)> {
+        if let Some(removed) = self.locks().remove_first(from.dir, from.name) {
+            let table = stay_in_table(from.dir);
+            let moved = self.find_locked(who, from).ok()??;
+            if let Some(names) = self.locks().try_add_too(removed, to.dir, to.name) {
+                return Some((names, table, moved));
+            }
+        }
+        let names = self.locks().move_name((from.dir, from.name), (to.dir, to.name), None).ok()?;
+        let table = stay_in_table(from.dir);
+        let moved = self.find_locked(who, from).ok()??;
+        Some((names, table, moved))
     }
 
     /// `false` when the names changed while their locks were taken.
