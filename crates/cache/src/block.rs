@@ -6,9 +6,9 @@
 //!
 //! Locks: one of class `block`, held while a version is taken or changed, never over I/O.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fmt, ptr};
 
 use undercroft_sync::{Mutex, MutexGuard, order};
 
@@ -22,6 +22,8 @@ struct Inner<T> {
     number: u64,
     /// Set by a look-up, cleared by the clock's hand: the second chance.
     referenced: AtomicBool,
+    /// It is not in the cache any more.
+    left: AtomicBool,
     state: Mutex<State<T>>,
 }
 
@@ -34,7 +36,12 @@ impl<T: Default> Block<T> {
     pub(crate) fn new(newest: Buffer) -> Self {
         let number = newest.block();
         let state = Mutex::new(&order::BLOCK, State { newest, beside: T::default() });
-        Self(Arc::new(Inner { number, referenced: AtomicBool::new(true), state }))
+        Self(Arc::new(Inner {
+            number,
+            referenced: AtomicBool::new(true),
+            left: AtomicBool::new(false),
+            state,
+        }))
     }
 }
 
@@ -61,6 +68,22 @@ impl<T> Block<T> {
     #[must_use]
     pub fn same_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Whether the cache still has the block. Somebody who keeps a handle from one change to the next asks before the
+    /// next, and sees to it that nobody [takes the block out](crate::BufferCache::forget) meanwhile.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        !self.0.left.load(Ordering::Acquire)
+    }
+
+    /// Where what changes with the block begins.
+    pub(crate) fn state_place(&self) -> *const u8 {
+        ptr::from_ref(&self.0.state).cast()
+    }
+
+    pub(crate) fn leave(&self) {
+        self.0.left.store(true, Ordering::Release);
     }
 
     pub(crate) fn touch(&self) {

@@ -37,6 +37,11 @@ impl Buffer {
         }
     }
 
+    /// Where its counts of handles are, and where its bytes are.
+    pub(crate) fn places(&self) -> (*const u8, *const u8) {
+        (Arc::as_ptr(&self.0).cast(), self.0.bytes.as_ptr())
+    }
+
     /// Marks the version as judged, by whoever made its content.
     pub(crate) fn believe_all(&mut self) {
         self.0.verified.store(u32::MAX, Ordering::Relaxed);

@@ -15,6 +15,7 @@
 
 mod block;
 mod buffer;
+mod lines;
 mod shard;
 
 use std::fmt;
@@ -24,6 +25,7 @@ use undercroft_sync::{Mutex, order};
 
 pub use block::{Block, BlockGuard};
 pub use buffer::Buffer;
+pub use lines::Lines;
 use shard::Shard;
 
 /// Enough that two threads rarely meet; a power of two.
@@ -95,7 +97,7 @@ impl<T: Default> BufferCache<T> {
     }
 
     /// Takes a block out of the cache: its bytes mean something else from now on. Handles of it are of no use any
-    /// more.
+    /// more, and [say so](Block::is_current).
     pub fn forget(&self, block: u64) {
         let gone = self.shard(block).lock().remove(block);
         drop(gone);
@@ -295,8 +297,11 @@ mod tests {
         let cache = BufferCache::<()>::new(numbered_device(16), 1024, 1 << 20);
         assert_eq!(cache.make(3).buffer()[..], [0; 1024]);
         assert_eq!(cache.read(3).unwrap()[0], 0);
+        let kept = cache.block(3).unwrap();
+        assert!(kept.is_current());
         cache.forget(3);
         assert_eq!(cache.read(3).unwrap()[0], 3);
+        assert!(!kept.is_current() && cache.block(3).unwrap().is_current());
     }
 
     #[test]

@@ -81,6 +81,7 @@ impl<T> Shard<T> {
             self.by_block.insert(moved.number(), at);
         }
         self.departures += 1;
+        gone.leave();
         gone
     }
 }

@@ -1,13 +1,15 @@
 //! A directory that is being changed under a handle, and its leaves under their locks.
 //!
 //! Locks: the caller holds the directory's `index`, shared or alone. A leaf's lock is one of a few that all leaves of
-//! the filesystem are dealt out to; a thread holds one at a time. Lookups and listings take none of them: they look at
-//! a version of a block, which is always whole.
+//! the filesystem are dealt out to; a thread holds one at a time. Each keeps a handle of the leaf that was last changed
+//! under it, so that who comes next need not ask the cache, where all who change that leaf would meet as well, and knows
+//! where it lies, so that all its cache lines are on their way while the lock is waited for. Lookups and listings take
+//! none of them: they look at a version of a block, which is always whole.
 
 use std::borrow::Cow;
 
-use undercroft_cache::Buffer;
-use undercroft_sync::{Mutex, MutexGuard, order};
+use undercroft_cache::{Buffer, Lines};
+use undercroft_sync::{Mutex, MutexGuard, order, prefetch_for_write};
 use undercroft_vfs::{Error, InodeFlags, Result};
 
 use super::directory::{Block, Directory, Shape};
@@ -32,17 +34,50 @@ pub(crate) struct LeafLocks(Box<[LeafLock]>);
 /// Alone on its cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
-struct LeafLock(Mutex<()>);
+struct LeafLock {
+    /// What was last changed under it.
+    last: Mutex<Option<transaction::Block>>,
+    lines: Lines,
+}
+
+/// The lock of a leaf, and the leaf.
+struct LeafGuard<'a> {
+    last: MutexGuard<'a, Option<transaction::Block>>,
+    lines: &'a Lines,
+}
 
 impl LeafLocks {
     pub(crate) fn new() -> Self {
-        Self((0..LEAF_LOCKS).map(|_| LeafLock(Mutex::new(&order::DIRECTORY_LEAF, ()))).collect())
+        let lock = || LeafLock { last: Mutex::new(&order::DIRECTORY_LEAF, None), lines: Lines::new() };
+        Self((0..LEAF_LOCKS).map(|_| lock()).collect())
     }
 
-    fn lock(&self, leaf: FsBlock) -> MutexGuard<'_, ()> {
+    /// Locks a leaf of a directory whose blocks nobody frees meanwhile.
+    fn lock(&self, volume: &Volume, leaf: FsBlock) -> Result<LeafGuard<'_>> {
         // Fibonacci hashing, so that neighbours do not meet.
         let hash = leaf.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0[(hash >> 58) as usize % LEAF_LOCKS].0.lock()
+        let LeafLock { last: lock, lines } = &self.0[(hash >> 58) as usize % LEAF_LOCKS];
+        prefetch_for_write(lock);
+        lines.fetch();
+        let last = lock.lock();
+        if last.as_ref().is_some_and(|block| block.number() == leaf.0 && block.is_current()) {
+            return Ok(LeafGuard { last, lines });
+        }
+        drop(last);
+        // Found without the lock: others wait while it is held.
+        let block = volume.block(leaf)?;
+        let mut last = lock.lock();
+        *last = Some(block);
+        Ok(LeafGuard { last, lines })
+    }
+}
+
+impl LeafGuard<'_> {
+    fn block(&self) -> &transaction::Block {
+        match &*self.last {
+            Some(block) => block,
+            None => unreachable!("a leaf's lock that is held has the leaf"),
+        }
     }
 }
 
@@ -110,12 +145,12 @@ impl<'a> Changing<'a> {
 
     fn lock_home(&self, at: FileBlock, home: FsBlock) -> Result<LockedBlock<'a>> {
         let volume = self.directory.volume;
-        // Found first: others wait while the lock is held.
-        let block = volume.block(home)?;
-        let lock = volume.writer()?.directory_leaves.lock(home);
-        let judged = Block::judge(&self.directory, at, home, block.buffer())?;
+        let leaf = volume.writer()?.directory_leaves.lock(volume, home)?;
+        let newest = leaf.block().buffer();
+        leaf.lines.note(leaf.block(), &newest);
+        let judged = Block::judge(&self.directory, at, home, newest)?;
         let end = judged.region(&self.directory).bytes.len();
-        Ok(LockedBlock { changing: *self, block, judged, end, _lock: lock })
+        Ok(LockedBlock { changing: *self, judged, end, leaf })
     }
 
     pub(super) fn corrupt(&self, detail: &'static str) -> Error {
@@ -163,11 +198,11 @@ impl<'a> Changing<'a> {
 /// A block of entries whose lock is held.
 pub(super) struct LockedBlock<'a> {
     changing: Changing<'a>,
-    block: transaction::Block,
     judged: Block,
     /// Where the entries end.
     end: usize,
-    _lock: MutexGuard<'a, ()>,
+    /// Last, since fields are dropped in this order.
+    leaf: LeafGuard<'a>,
 }
 
 impl LockedBlock<'_> {
@@ -194,7 +229,7 @@ impl LockedBlock<'_> {
         let seal = self.changing.seal(self.judged.shape);
         // A version that nobody holds is changed where it lies.
         drop(self.judged);
-        self.changing.handle.change_block(&self.block, seal, |bytes| change(&mut bytes[..self.end]))
+        self.changing.handle.change_block(self.leaf.block(), seal, |bytes| change(&mut bytes[..self.end]))
     }
 
     pub(super) fn corrupt(&self, detail: impl Into<Cow<'static, str>>) -> Error {
