@@ -99,6 +99,10 @@ impl Inode for CachedInode {
         self.inode.unlink(name, victim)
     }
 
+    fn unlink_unused(&self, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
+        self.inode.unlink_unused(name, victim)
+    }
+
     fn rename(
         &self,
         name: &HashedName<'_>,

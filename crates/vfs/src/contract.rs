@@ -335,12 +335,23 @@ pub trait Inode: Any + Send + Sync {
         Err(Error::ReadOnly)
     }
 
+    /// As [`unlink`](Self::unlink), for the last name of a file that nobody but the caller has a handle of, or gets one
+    /// until the caller has dropped it. A filesystem may delete it in the same step; its
+    /// [`release`](Self::release) comes all the same.
+    ///
+    /// # Errors
+    /// As for [`unlink`](Self::unlink).
+    fn unlink_unused(&self, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
+        self.unlink(name, victim)
+    }
+
     /// Moves `moved` from `name` here to `to_name` in `to`, in one step for whoever looks `to_name` up: it stands
     /// for `replaced` before and for `moved` after. With a `whiteout`, that inode is made and gets the old name.
     /// A directory that is moved to another gets a new `..`. `replaced` is gone as after [`unlink`](Self::unlink).
     ///
     /// # Errors
-    /// [`NotEmpty`](crate::Error::NotEmpty) for a replaced directory with names;
+    /// [`NotEmpty`](crate::Error::NotEmpty) for a replaced directory with names; [`Exists`](crate::Error::Exists) if
+    /// nothing is to be replaced and `to_name` is there;
     /// [`NoSpace`](crate::Error::NoSpace), [`TooManyLinks`](crate::Error::TooManyLinks). Nothing has changed then.
     fn rename(
         &self,

@@ -9,7 +9,9 @@
 //! whoever finds it waits for its lock. If the read fails, the next waiter tries for itself.
 //!
 //! The filesystem is never asked for an inode whose last handle is still being dropped: the dead table entry
-//! stays until the drop is done (see [`Departure`]), and whoever finds it waits.
+//! stays until the drop is done (see [`Departure`]), and whoever finds it waits. So does whoever finds a node that is
+//! [leaving](Leaving): its only user is removing its last name, and may delete the inode in the same step, since nobody
+//! else can get a handle of it meanwhile.
 //!
 //! Locks: a shard's state (`inode_cache`) is never held over filesystem I/O; a load's (`inode_load`) is, and no
 //! shard is locked meanwhile. Handles are dropped after every guard, because dropping a node locks its shard.
@@ -57,7 +59,12 @@ struct State {
 }
 
 enum Slot {
-    Known { node: Weak<Node>, kept: Option<Kept> },
+    Known {
+        node: Weak<Node>,
+        kept: Option<Kept>,
+        /// As good as gone.
+        leaving: bool,
+    },
     Loading(Arc<Load>),
 }
 
@@ -128,6 +135,15 @@ impl InodeCache {
         drop(kept);
     }
 
+    /// Keeps everybody from getting another handle of a node whose only user the caller is; `None` if there are others.
+    /// Either way the cache does not keep the node any more.
+    ///
+    /// The caller removes the node's last name, which the name cache has forgotten.
+    pub(crate) fn leave<'a>(&'a self, node: &'a Arc<Node>) -> Option<Leaving<'a>> {
+        let shard = &self.shards[self.hash.spread(node.ino(), SHARDS)];
+        shard.leave(node).then_some(Leaving { shard, node, is_gone: false })
+    }
+
     /// Reads the inode, or waits for whoever does.
     fn load(
         &self,
@@ -171,7 +187,8 @@ impl Shard {
                 }
                 Entry::Occupied(slot) => match slot.get() {
                     Slot::Loading(load) => return Err(Arc::clone(load)),
-                    Slot::Known { node, kept } => (node.upgrade(), kept.is_some()),
+                    Slot::Known { leaving: true, .. } => (None, false),
+                    Slot::Known { node, kept, .. } => (node.upgrade(), kept.is_some()),
                 },
             };
             let Some(node) = node else {
@@ -189,10 +206,10 @@ impl Shard {
         }
     }
 
-    /// Whether the last handle of an inode is being dropped right now.
+    /// Whether the last handle of an inode is being dropped right now, or will be at once.
     fn is_departing(&self, ino: Ino) -> bool {
         let state = self.state.lock();
-        matches!(state.table.get(&ino), Some(Slot::Known { node, .. }) if node.strong_count() == 0)
+        state.table.get(&ino).is_some_and(Slot::is_departing)
     }
 
     fn adopt(&self, node: &Arc<Node>) -> Result<()> {
@@ -201,7 +218,7 @@ impl Shard {
             let mut state = self.state.lock();
             let load = match state.table.entry(ino) {
                 Entry::Vacant(slot) => {
-                    slot.insert(Slot::Known { node: Arc::downgrade(node), kept: None });
+                    slot.insert(Slot::known(node));
                     let evicted = self.keep(&mut state, node);
                     drop(state);
                     drop(evicted);
@@ -209,7 +226,7 @@ impl Shard {
                 }
                 Entry::Occupied(slot) => match slot.get() {
                     Slot::Loading(load) => Some(Arc::clone(load)),
-                    Slot::Known { node, .. } if node.strong_count() == 0 => None,
+                    known if known.is_departing() => None,
                     Slot::Known { .. } => {
                         return Err(Corruption {
                             structure: "inode bitmap",
@@ -231,19 +248,42 @@ impl Shard {
     }
 
     fn let_go(&self, ino: Ino) -> Option<Kept> {
+        self.state.lock().let_go(ino)
+    }
+
+    /// Lets nobody get another handle of a node, unless somebody has one beside the caller and the cache.
+    ///
+    /// Handles come from the table, whose lock is held, and from the name cache, which may still lead here if the disk
+    /// is damaged and lies about how many names there are. Who has got one there looks whether the node is leaving. A
+    /// handle's count is changed by both, and whoever changes it second knows of the first: who gets a handle after ours
+    /// was dropped has acquired what that released, and sees the mark; who got one before is counted.
+    fn leave(&self, node: &Arc<Node>) -> bool {
         let mut state = self.state.lock();
-        let kept = match state.table.get_mut(&ino) {
-            Some(Slot::Known { kept, .. }) => kept.take()?,
-            _ => return None,
-        };
-        state.kept_bytes -= kept.bytes;
-        state.forgotten += 1;
-        if state.forgotten > 32 + state.clock.len() / 2 {
-            let State { clock, table, .. } = &mut *state;
-            clock.retain(|ino| matches!(table.get(ino), Some(Slot::Known { kept: Some(_), .. })));
-            state.forgotten = 0;
+        let Some(Slot::Known { kept, .. }) = state.table.get(&node.ino()) else { return false };
+        if Arc::strong_count(node) > 1 + usize::from(kept.is_some()) {
+            return false;
         }
-        Some(kept)
+        node.set_leaving(true);
+        let ours = state.let_go(node.ino()).map_or_else(|| Arc::clone(node), |kept| kept.node);
+        // Not the last one.
+        drop(ours);
+        let is_alone = Arc::strong_count(node) == 1;
+        match state.table.get_mut(&node.ino()) {
+            Some(Slot::Known { leaving, .. }) if is_alone => *leaving = true,
+            _ => node.set_leaving(false),
+        }
+        is_alone
+    }
+
+    /// The node has not left.
+    fn stay(&self, node: &Arc<Node>) {
+        let mut state = self.state.lock();
+        if let Some(Slot::Known { leaving, .. }) = state.table.get_mut(&node.ino()) {
+            *leaving = false;
+        }
+        node.set_leaving(false);
+        drop(state);
+        self.departures.wake_all();
     }
 
     /// Turns a finished load into a known node.
@@ -253,8 +293,7 @@ impl Shard {
         if let Some(slot) = state.table.get_mut(&node.ino())
             && matches!(slot, Slot::Loading(current) if Arc::ptr_eq(current, load))
         {
-            let known = Slot::Known { node: Arc::downgrade(node), kept: None };
-            replaced = Some(std::mem::replace(slot, known));
+            replaced = Some(std::mem::replace(slot, Slot::known(node)));
         }
         let evicted = match keep {
             Keep::Cached => self.keep(&mut state, node),
@@ -337,6 +376,57 @@ impl Shard {
     }
 }
 
+impl State {
+    fn let_go(&mut self, ino: Ino) -> Option<Kept> {
+        let kept = match self.table.get_mut(&ino) {
+            Some(Slot::Known { kept, .. }) => kept.take()?,
+            _ => return None,
+        };
+        self.kept_bytes -= kept.bytes;
+        self.forgotten += 1;
+        if self.forgotten > 32 + self.clock.len() / 2 {
+            let Self { clock, table, .. } = self;
+            clock.retain(|ino| matches!(table.get(ino), Some(Slot::Known { kept: Some(_), .. })));
+            self.forgotten = 0;
+        }
+        Some(kept)
+    }
+}
+
+impl Slot {
+    fn known(node: &Arc<Node>) -> Self {
+        Self::Known { node: Arc::downgrade(node), kept: None, leaving: false }
+    }
+
+    /// Whether the number will be free in a moment.
+    fn is_departing(&self) -> bool {
+        matches!(self, Self::Known { node, leaving, .. } if *leaving || node.strong_count() == 0)
+    }
+}
+
+/// A node of which nobody gets another handle. It stays, and everybody may have it, unless this is told otherwise.
+#[must_use = "the node stays when this is dropped"]
+pub(crate) struct Leaving<'a> {
+    shard: &'a Shard,
+    node: &'a Arc<Node>,
+    is_gone: bool,
+}
+
+impl Leaving<'_> {
+    /// The last name is gone: the number is free when the caller has dropped its handle.
+    pub(crate) fn gone(mut self) {
+        self.is_gone = true;
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if !self.is_gone {
+            self.shard.stay(self.node);
+        }
+    }
+}
+
 /// A node's last field: takes the number out of the table after everything else of the node is dropped.
 pub(crate) struct Departure {
     ino: Ino,
@@ -392,6 +482,35 @@ mod tests {
 
     fn reads(fs: &MemoryFs) -> u64 {
         fs.calls.read_inode.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_node_leaves_only_if_nobody_else_uses_it_and_is_there_again_if_it_stays() {
+        let (vfs, fs, inos) = mount(1, 1 << 20);
+        let node = vfs.lookup(&vfs.root().unwrap(), b"0").unwrap();
+        let other = Arc::clone(&node);
+        assert!(vfs.inodes().leave(&node).is_none());
+        drop(other);
+        let leaving = vfs.inodes().leave(&node).unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| vfs.node(inos[0]).unwrap());
+            let name = scope.spawn(|| vfs.lookup(&vfs.root().unwrap(), b"0").unwrap());
+            while vfs.inodes().shards[vfs.inodes().hash.spread(inos[0], SHARDS)].departures.waiting() < 2 {
+                thread::yield_now();
+            }
+            drop(leaving);
+            assert!(Arc::ptr_eq(&node, &waiting.join().unwrap()));
+            assert!(Arc::ptr_eq(&node, &name.join().unwrap()));
+        });
+        let before = reads(&fs);
+        vfs.inodes().leave(&node).unwrap().gone();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| vfs.node(inos[0]).unwrap());
+            thread::yield_now();
+            drop(node);
+            waiting.join().unwrap();
+        });
+        assert_eq!(reads(&fs), before + 1);
     }
 
     #[test]

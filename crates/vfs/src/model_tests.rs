@@ -7,7 +7,7 @@
 //! prints the schedule that leads to it; `shuttle::replay` runs it again.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use shuttle::rand::{Rng, thread_rng};
 use undercroft_sync::thread;
@@ -85,6 +85,38 @@ fn loads_that_fail_are_left_to_the_next() {
                 }
             }
         });
+    });
+}
+
+#[test]
+fn nobody_has_a_handle_of_a_node_that_leaves() {
+    explore(|| {
+        let (vfs, fs, inos) = mount(1 << 20, 1 << 20);
+        let (counted, gone) = (Arc::clone(&fs), AtomicBool::new(false));
+        in_threads(move || {
+            let dir = vfs.node(inos[0]).unwrap();
+            for _ in 0..3 {
+                if thread_rng().gen_range(0..2) == 0 {
+                    // The name stays in the cache, as another one of a damaged disk would.
+                    let node = vfs.lookup(&dir, b"a").unwrap();
+                    assert!(!gone.load(Ordering::SeqCst));
+                    thread::yield_now();
+                    assert!(!gone.load(Ordering::SeqCst));
+                    drop(node);
+                    continue;
+                }
+                let node = vfs.node(inos[1]).unwrap();
+                if let Some(leaving) = vfs.inodes().leave(&node) {
+                    gone.store(true, Ordering::SeqCst);
+                    thread::yield_now();
+                    gone.store(false, Ordering::SeqCst);
+                    if thread_rng().gen_range(0..2) == 0 {
+                        leaving.gone();
+                    }
+                }
+            }
+        });
+        assert_eq!(counted.live_handles(), 0);
     });
 }
 

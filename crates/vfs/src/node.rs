@@ -28,6 +28,8 @@ pub struct Node<I: ?Sized = dyn Inode> {
     kind: FileType,
     /// Used since the inode cache's clock last passed.
     referenced: AtomicBool,
+    /// Nobody gets another handle: the inode is going with its last name. See `inode_cache.rs`.
+    leaving: AtomicBool,
     /// Known to have no file capabilities; written with the state held alone.
     no_capabilities: AtomicBool,
     acl: AclCell,
@@ -85,6 +87,7 @@ impl<I: Inode> Node<I> {
             ino,
             kind,
             referenced: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
             no_capabilities: AtomicBool::new(false),
             acl: AclCell::new(),
             state: StripedRwLock::new(&order::INODE),
@@ -251,6 +254,16 @@ impl Node {
         if !self.referenced.load(Ordering::Relaxed) {
             self.referenced.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Whether the inode is going with its last name: who has come by this handle takes the node for gone.
+    pub(crate) fn is_leaving(&self) -> bool {
+        // Relaxed, and why that is enough: see `Shard::leave`.
+        self.leaving.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_leaving(&self, leaving: bool) {
+        self.leaving.store(leaving, Ordering::Relaxed);
     }
 
     /// Whether the node was used since the last call.

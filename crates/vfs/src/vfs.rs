@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::inode_cache::{InodeCache, Keep};
+use crate::inode_cache::{InodeCache, Keep, Leaving};
 use crate::name_cache::{Known, NameCache};
 use crate::namespace::NamespaceLocks;
 use crate::{Error, File, FileSystem, Found, HashedName, Ino, InodeFlags, Node, Result};
@@ -255,6 +255,15 @@ impl Vfs {
         if !self.keeps_nodes && node.inode().links() == 0 {
             self.inodes.let_go(node.ino());
         }
+    }
+
+    /// Before the last name of a file that only the caller uses is taken away, if it is that; see
+    /// [`InodeCache::leave`].
+    pub(crate) fn leave_with_last_name<'a>(&'a self, node: &'a Arc<Node>) -> Option<Leaving<'a>> {
+        if self.keeps_nodes || node.inode().links() != 1 {
+            return None;
+        }
+        self.inodes.leave(node)
     }
 
     pub(crate) fn root_ino(&self) -> Ino {

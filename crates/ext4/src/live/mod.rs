@@ -43,7 +43,7 @@ pub(crate) struct Live {
     pub(crate) orphan: orphan::Membership,
     /// Somebody has looked at the times since they changed last: the next change must show.
     seen: AtomicBool,
-    /// Its last user is gone: what is in memory is not the truth any more.
+    /// Its last user is gone, or its last name went and it with it: what is in memory is not the truth any more.
     pub(crate) released: AtomicBool,
     /// The times are newer than those on the disk.
     pub(crate) late: Late,
@@ -214,6 +214,10 @@ impl VfsInode for Live {
 
     fn unlink(&self, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
         self.settled(names::unlink(self, name, victim))
+    }
+
+    fn unlink_unused(&self, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
+        self.settled(names::unlink_unused(self, name, victim))
     }
 
     fn rename(

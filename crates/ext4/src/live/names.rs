@@ -13,7 +13,7 @@ use undercroft_vfs::{
     Error, FileType, Found, Ino, InodeFlags, NewInode, NewKind, Node, Result, Timestamp, XattrMode,
 };
 
-use super::Live;
+use super::{Live, release};
 use crate::features::{Incompat, RoCompat};
 use crate::inode::Inode;
 use crate::transaction::Handle;
@@ -29,6 +29,9 @@ const LINKS_MAX: u16 = 65_000;
 const MAKE_CREDITS: u32 = 14;
 /// Taking a name away: both places in the table, an orphan's two blocks.
 const REMOVE_CREDITS: u32 = 6;
+
+/// The directory's place in the table.
+const TOUCH_CREDITS: u32 = 1;
 
 /// What an inode knows about its having no name.
 #[derive(Debug, Default)]
@@ -103,6 +106,20 @@ pub(super) fn unlink(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Result<()> 
         let now = dir.now();
         touch_directory(&handle, dir, now, -i32::from(is_directory))?;
         lose_name(&handle, victim, now)
+    };
+    whole(&handle, rest())
+}
+
+/// As [`unlink`], for the last name of a file that nobody uses: one without blocks is deleted under the same handle, and
+/// never becomes an orphan.
+pub(super) fn unlink_unused(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Result<()> {
+    let live: &Live = victim.inode_as()?;
+    let Some(credits) = release::credits_at_once(live) else { return unlink(dir, name, victim) };
+    let handle = dir.volume.start(dir::REMOVE_CREDITS + TOUCH_CREDITS + credits)?;
+    dir::remove(&handle, dir, name, live.number)?;
+    let rest = || {
+        touch_directory(&handle, dir, dir.now(), 0)?;
+        release::delete_now(&handle, live)
     };
     whole(&handle, rest())
 }
@@ -286,7 +303,7 @@ fn give_attributes(handle: &Handle<'_>, made: &Live, new: &NewInode<'_>) -> Resu
 
 /// Undoes [`make`].
 fn take_back(handle: &Handle<'_>, made: &Live) -> Result<()> {
-    whole(handle, super::release::delete_now(handle, made))
+    whole(handle, release::delete_now(handle, made))
 }
 
 /// The outcome of the rest of an operation that has begun to change blocks. There is no way back from there, so a
@@ -499,6 +516,57 @@ mod tests {
         assert!(!seen());
         let _ = file.attr();
         assert!(seen());
+    }
+
+    /// By one handle, which is never an orphan's.
+    #[test]
+    fn a_file_that_nobody_uses_goes_with_its_name_and_one_in_use_with_its_user() {
+        for features in ["orphan_file", "^orphan_file", "inline_data", "^has_journal"] {
+            let image = Mke2fs::new("ext4", 8).features(features).make().unwrap();
+            let device = MemoryDevice::from_bytes(std::fs::read(image.path()).unwrap(), Access::ReadWrite);
+            let device = Arc::new(device);
+            let fs = Ext4::open(device.clone(), OpenOptions::default(), WriteOptions::default()).unwrap();
+            let vfs = Vfs::new(fs.clone(), VfsOptions::default());
+            let (who, root) = (Credentials::root(), vfs.root().unwrap());
+            let make = |name: &[u8], kind| {
+                vfs.create(&who, &root, name, &NewObject { kind, permissions: 0o644, umask: 0 }).unwrap()
+            };
+            // How many handles it takes.
+            let unlink = |name: &[u8]| {
+                let before = fs.write_stats().handles_started;
+                vfs.unlink(&who, &root, name).unwrap();
+                fs.write_stats().handles_started - before
+            };
+            let free = fs.statfs().unwrap().inodes_free;
+
+            for kind in [NewKind::Regular, NewKind::Symlink(b"somewhere"), NewKind::Fifo] {
+                drop(make(b"file", kind));
+                assert_eq!(unlink(b"file"), 1, "{features}: {kind:?}");
+                assert_eq!(fs.statfs().unwrap().inodes_free, free);
+            }
+
+            let file = make(b"file", NewKind::Regular);
+            vfs.link(&who, &file, &root, b"other").unwrap();
+            let number = file.ino();
+            drop(file);
+            assert_eq!(unlink(b"file"), 1);
+            let file = vfs.lookup(&root, b"other").unwrap();
+            assert_eq!((file.ino(), file.attr().links), (number, 1));
+            assert_eq!(unlink(b"other"), 1);
+            assert!(orphan::is_member(file.inode_as().unwrap()));
+            assert_eq!(file.attr().links, 0);
+            drop(file);
+            assert_eq!(fs.statfs().unwrap().inodes_free, free);
+
+            let file = make(b"long", NewKind::Regular);
+            vfs.open_node_for_writing(&file).unwrap().write_at(0, &[1; 10_000]).unwrap();
+            drop(file);
+            assert!(unlink(b"long") > 1);
+            assert_eq!(fs.statfs().unwrap().inodes_free, free);
+            drop((root, vfs));
+            fs.close().unwrap();
+            Image::of_device("ext4", &*device).unwrap().check().unwrap();
+        }
     }
 
     /// A filesystem with a tree, of which the first block of one directory is damaged.

@@ -18,7 +18,8 @@ const DELETE_CREDITS: u32 = 10;
 
 /// The last user is gone.
 pub(super) fn release(live: &Arc<Live>) {
-    if live.volume.writer().is_err() {
+    // Deleted with its last name.
+    if live.volume.writer().is_err() || live.released.load(Ordering::Acquire) {
         return;
     }
     let unnamed = live.fields.read().links == 0;
@@ -48,7 +49,17 @@ fn delete(live: &Live) -> Result<()> {
     delete_inode(&handle, live)
 }
 
-/// Deletes an inode that was made under this very handle, content and all.
+/// Blocks that [`delete_now`] changes for a file with one name that nobody uses; `None` where it has blocks to give
+/// back, which may take more than one step.
+pub(super) fn credits_at_once(live: &Live) -> Option<u32> {
+    content::give_back_reserved(live);
+    let fields = live.fields.read();
+    let is_simple = live.kind != FileType::Directory && fields.links == 1 && fields.sectors == 0;
+    is_simple.then(|| DELETE_CREDITS + xattr::credits(&live.volume, None))
+}
+
+/// Deletes an inode under a handle that has room for all of it, content and all: one that was made under it, or one
+/// with [nothing to give back](credits_at_once).
 pub(super) fn delete_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
     live.released.store(true, Ordering::Release);
     content::truncate_now(handle, live)?;

@@ -122,6 +122,11 @@ impl Children {
             Child::Present { ino, node } => node.upgrade().map_or(Known::Ino(*ino), Known::Node),
             Child::Absent => Known::Absent,
         };
+        // After the table's lock: this may be the last handle by now.
+        let known = match known {
+            Known::Node(node) if node.is_leaving() => Known::Ino(node.ino()),
+            known => known,
+        };
         if !self.referenced.load(Ordering::Relaxed) {
             self.referenced.store(true, Ordering::Relaxed);
         }

@@ -131,9 +131,7 @@ impl Vfs {
                 return Err(Error::IsDirectory);
             }
             let _state = victim.state().read();
-            dir.inode().unlink(name, &victim)?;
-            self.forget(dir, name);
-            self.let_go_unless_named(&victim);
+            self.take_name(dir, name, &victim)?;
         }
         // The last handle goes after the name's lock.
         drop(victim);
@@ -216,6 +214,20 @@ impl Vfs {
             return Err(Error::Exists);
         }
         self.check_name(name)
+    }
+
+    /// Removes a name of what is no directory, and from the caches what is not true any more.
+    fn take_name(&self, dir: &Node, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
+        // Before the cache of inodes is asked who uses it: that one's entry gives handles out as well.
+        self.forget(dir, name);
+        if let Some(leaving) = self.leave_with_last_name(victim) {
+            dir.inode().unlink_unused(name, victim)?;
+            leaving.gone();
+            return Ok(());
+        }
+        dir.inode().unlink(name, victim)?;
+        self.let_go_unless_named(victim);
+        Ok(())
     }
 
     fn remember(&self, dir: &Node, name: &HashedName<'_>, node: &Arc<Node>) {

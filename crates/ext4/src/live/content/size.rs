@@ -99,8 +99,7 @@ pub(crate) fn truncate_all(live: &Live) -> Result<()> {
     loop {
         let credits = {
             let inode = live.fields.read();
-            // Who occupies no block has none to give back.
-            if !has_map(live, &inode) || inode.sectors == 0 {
+            if !has_blocks(live, &inode) {
                 return Ok(());
             }
             blocks::remove_credits(&inode) + INODE_CREDITS
@@ -119,7 +118,7 @@ pub(crate) fn truncate_all(live: &Live) -> Result<()> {
 /// As for [`truncate_all`].
 pub(crate) fn truncate_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
     live.content.window.lock().clear();
-    if !has_map(live, &live.fields.read()) {
+    if !has_blocks(live, &live.fields.read()) {
         return Ok(());
     }
     match truncate_some(live, handle, 0)? {
@@ -133,6 +132,11 @@ fn truncate_some(live: &Live, handle: &Handle<'_>, from: u64) -> Result<Progress
     let progress = remove(live, handle, &mut fields, from, u64::MAX);
     store_unchanged(live, handle, &mut fields, Some(0))?;
     progress
+}
+
+/// Whether there are blocks to give back: who occupies none has none.
+fn has_blocks(live: &Live, inode: &Inode) -> bool {
+    inode.sectors != 0 && has_map(live, inode)
 }
 
 /// Whether `i_block` is a map, and not something else.
