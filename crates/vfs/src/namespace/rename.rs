@@ -92,6 +92,9 @@ impl Vfs {
         let (moved, target);
         let (_names, _table);
         (_names, _table, moved) = self.lock_and_find(who, from, to)?;
+        if self.moves_to_new_name(who, from, to, &moved, flags) {
+            return Some(Ok(()));
+        }
         target = self.find_locked(who, to).ok()?;
         let is_directory = |node: &Arc<Node>| node.kind() == FileType::Directory;
         if is_directory(&moved) || target.as_ref().is_some_and(is_directory) {
@@ -104,6 +107,24 @@ impl Vfs {
             return Some(Err(Error::Exists));
         }
         Some(self.rename_locked(who, from, to, &moved, target.as_ref(), flags, None))
+    }
+
+    /// Tries to move a file to a name of which nothing is known, without looking for it first: a filesystem whose names
+    /// are cached here looks for it when it adds it. If that is refused, what is there decides what there is to say.
+    fn moves_to_new_name(
+        &self,
+        who: &Credentials,
+        from: Place<'_>,
+        to: Place<'_>,
+        moved: &Arc<Node>,
+        flags: RenameFlags,
+    ) -> bool {
+        let is_unknown = to.dir.children().is_some_and(|children| children.get(to.name).is_none());
+        is_unknown
+            && moved.kind() != FileType::Directory
+            && !flags.intersects(RenameFlags::EXCHANGE | RenameFlags::WHITEOUT)
+            && self.check_name(to.name).is_ok()
+            && self.rename_locked(who, from, to, moved, None, flags, None).is_ok()
     }
 
     /// Locks both names and finds what is moved. While that is looked for, the lock of the name that is added is on its
