@@ -100,6 +100,25 @@ pub(super) fn remove(bytes: &mut [u8], format: EntryFormat, place: Place) {
     }
 }
 
+/// Puts an entry where a look has found room for it, and takes out the one that another look found in the same bytes.
+pub(super) fn insert_and_remove(
+    bytes: &mut [u8],
+    format: EntryFormat,
+    room: Room,
+    new: &NewEntry<'_>,
+    mut old: Place,
+) {
+    insert(bytes, format, room, new);
+    let start = room.at + room.kept_bytes;
+    if old.at == room.at {
+        // It had more room than it needs, and has less now.
+        old.next = start;
+    } else if old.before == Some(room.at) {
+        old.before = Some(start);
+    }
+    remove(bytes, format, old);
+}
+
 /// Makes all bytes zero, and writes hardly more than are not: most of a record is room, and threads that work in one
 /// block would take all of its cache lines from each other.
 fn clear(bytes: &mut [u8]) {
@@ -282,7 +301,17 @@ mod tests {
                             }
                         }
                         Look::Room(room) => {
-                            insert(&mut bytes, format, room, &new);
+                            let old = model.keys().nth(random.below(2 * model.len() + 1)).cloned();
+                            match old {
+                                Some(old) => {
+                                    let Look::Found(place) = look(&bytes, format, &old).unwrap() else {
+                                        panic!("{} is not there", old.escape_ascii())
+                                    };
+                                    insert_and_remove(&mut bytes, format, room, &new, place);
+                                    model.remove(&old);
+                                }
+                                None => insert(&mut bytes, format, room, &new),
+                            }
                             assert_eq!(model.insert(name, number), None);
                         }
                         Look::Scattered => {

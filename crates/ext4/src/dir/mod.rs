@@ -50,7 +50,7 @@ pub(crate) use hash::NameHasher;
 pub(crate) use live::{DirectoryLocks, lookup_live, read_dir_live};
 pub(crate) use nokey::{disguise_target, disguised_bytes};
 pub(crate) use parent::{check_parent, is_empty, make_first, set_parent};
-pub(crate) use remove::{REMOVE_CREDITS, remove, replace};
+pub(crate) use remove::{REMOVE_CREDITS, move_in_block, remove, replace};
 pub(crate) use tail::{seal_index, seal_leaf};
 
 use std::ops::ControlFlow;

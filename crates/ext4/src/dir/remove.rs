@@ -2,15 +2,16 @@
 //!
 //! Who works in a block holds the directory's `index` shared, and the block's lock.
 
-use undercroft_vfs::{Error, FileType, Result};
+use undercroft_vfs::{Error, FileType, InodeFlags, Result};
 
 use super::changing::Changing;
-use super::edit::{self, Place};
+use super::edit::{self, Look, NewEntry, Place};
 use super::entry::EntryFormat;
-use super::inline_change;
+use super::{NAME_MAX_BYTES, inline_change};
 use crate::error::corrupt_inode;
 use crate::inode::Inode;
 use crate::live::Live;
+use crate::numbers::FileBlock;
 use crate::transaction::Handle;
 
 /// Blocks that [`remove`], [`replace`] and [`set_parent`](super::set_parent) change at most: one with entries, or the
@@ -46,6 +47,45 @@ pub(crate) fn replace(
 ) -> Result<()> {
     let replace = |bytes: &mut [u8], format, place| edit::replace(bytes, format, place, number, kind);
     change(handle, dir, name, |_| Ok(()), replace)
+}
+
+/// Puts `new` into a directory of one block in place of `name`, in one step, if there is room for it beside that;
+/// `false` if it is not so simple, and nothing has changed. Changes [`REMOVE_CREDITS`] blocks.
+///
+/// # Errors
+/// [`Exists`](Error::Exists); otherwise as for [`remove`].
+pub(crate) fn move_in_block(
+    handle: &Handle<'_>,
+    dir: &Live,
+    name: &[u8],
+    new_name: &[u8],
+    number: u32,
+    kind: FileType,
+) -> Result<bool> {
+    let _index = dir.directory.index.read();
+    let inode = dir.fields.read().clone();
+    if inode.has_inline_data() || new_name.len() > NAME_MAX_BYTES {
+        return Ok(false);
+    }
+    let changing = Changing::open(handle, dir, &inode)?;
+    if changing.directory.blocks != 1 || inode.flags.contains(InodeFlags::INDEXED) {
+        return Ok(false);
+    }
+    let Some(block) = changing.lock_block(FileBlock(0))? else { return Ok(false) };
+    let room = match block.look(new_name)? {
+        Look::Found(_) => return Err(Error::Exists),
+        Look::Room(room) => room,
+        Look::Scattered | Look::Full => return Ok(false),
+    };
+    match block.look(name)? {
+        Look::Found(old) if old.number == number => {
+            let new = NewEntry { name: new_name, number, kind };
+            let format = changing.directory.format;
+            block.change(|bytes| edit::insert_and_remove(bytes, format, room, &new, old));
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
 }
 
 /// Finds `name`, asks whether its entry is the right one, and changes the bytes around it.

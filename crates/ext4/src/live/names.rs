@@ -154,12 +154,18 @@ pub(super) fn rename(
     if moves_up {
         dir::check_parent(&handle, moved)?;
     }
+    // A name for another in one directory, where that is all there is to it.
+    let is_in_place = dir.number == to.number
+        && replaced.is_none()
+        && whiteout.is_none()
+        && dir::move_in_block(&handle, dir, name, to_name, moved.number, moved.kind)?;
     let whiteout = whiteout.map(|whiteout| make(&handle, dir, whiteout, 1)).transpose()?;
     match replaced {
         Some(_) => {
             let replaced = dir::replace(&handle, to, to_name, moved.number, moved.kind);
             if whiteout.is_some() { whole(&handle, replaced)? } else { replaced? }
         }
+        None if is_in_place => {}
         None => {
             if let Err(error) = dir::add(&handle, to, to_name, moved.number, moved.kind) {
                 if let Some(whiteout) = whiteout {
@@ -172,6 +178,7 @@ pub(super) fn rename(
     let rest = || {
         match &whiteout {
             Some(whiteout) => dir::replace(&handle, dir, name, whiteout.number, whiteout.kind)?,
+            None if is_in_place => {}
             None => dir::remove(&handle, dir, name, moved.number)?,
         }
         if moves_up {
