@@ -135,8 +135,8 @@ impl InodeCache {
         drop(kept);
     }
 
-    /// Keeps everybody from getting another handle of a node whose only user the caller is; `None` if there are others.
-    /// Either way the cache does not keep the node any more.
+    /// Keeps everybody from getting another handle of a node whose only user the caller is, and lets go of it; `None` if
+    /// there are others.
     ///
     /// The caller removes the node's last name, which the name cache has forgotten.
     pub(crate) fn leave<'a>(&'a self, node: &'a Arc<Node>) -> Option<Leaving<'a>> {
