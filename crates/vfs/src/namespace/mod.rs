@@ -218,7 +218,7 @@ impl Vfs {
 
     /// Removes a name of what is no directory, and from the caches what is not true any more.
     fn take_name(&self, dir: &Node, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
-        // Before the cache of inodes is asked who uses it: that one's entry gives handles out as well.
+        // First, since the name cache hands out nodes too, and the question below is whether anybody else has this one.
         self.forget(dir, name);
         if let Some(leaving) = self.leave_with_last_name(victim) {
             dir.inode().unlink_unused(name, victim)?;
