@@ -576,6 +576,49 @@ mod tests {
         }
     }
 
+    /// Nothing is known of the names that files are moved to, so the filesystem is asked first and then it is looked.
+    #[test]
+    fn a_file_moves_to_names_that_nobody_has_looked_up() {
+        let source = Scratch::new("tree").unwrap();
+        for file in ["one", "two", "three", "four"] {
+            std::fs::write(source.path().join(file), file).unwrap();
+        }
+        std::fs::create_dir(source.path().join("dir")).unwrap();
+        let source = source.path().to_str().unwrap().to_owned();
+        for features in ["^inline_data", "inline_data"] {
+            let image = Mke2fs::new("ext4", 8).features(features).args(["-d", &source]).make().unwrap();
+            let device = MemoryDevice::from_bytes(std::fs::read(image.path()).unwrap(), Access::ReadWrite);
+            let device = Arc::new(device);
+            let fs = Ext4::open(device.clone(), OpenOptions::default(), WriteOptions::default()).unwrap();
+            let vfs = Vfs::new(fs.clone(), VfsOptions::default());
+            let (who, root) = (Credentials::root(), vfs.root().unwrap());
+            let rename = |from: &[u8], to: &[u8], flags| vfs.rename(&who, (&root, from), (&root, to), flags);
+            let read = |name: &[u8]| {
+                let mut bytes = [0; 8];
+                let file = vfs.open_node(&vfs.lookup(&root, name)?)?;
+                let len = file.read_at(0, &mut bytes)?;
+                Ok::<_, Error>(String::from_utf8_lossy(&bytes[..len]).into_owned())
+            };
+
+            let kept = rename(b"one", b"two", RenameFlags::NO_REPLACE);
+            assert!(matches!(kept, Err(Error::Exists)), "{features}: {kept:?}");
+            rename(b"one", b"three", RenameFlags::empty()).unwrap();
+            assert!(matches!(read(b"one"), Err(Error::NotFound)));
+            assert_eq!(read(b"three").unwrap(), "one");
+            let onto_directory = rename(b"three", b"dir", RenameFlags::empty());
+            assert!(matches!(onto_directory, Err(Error::IsDirectory)), "{features}: {onto_directory:?}");
+            let too_long = rename(b"three", &[b'x'; 256], RenameFlags::empty());
+            assert!(matches!(too_long, Err(Error::NameTooLong)), "{features}: {too_long:?}");
+            rename(b"three", b"new", RenameFlags::empty()).unwrap();
+            rename(b"four", b"another", RenameFlags::NO_REPLACE).unwrap();
+            assert_eq!((read(b"new").unwrap(), read(b"another").unwrap()), ("one".into(), "four".into()));
+            assert_eq!(read(b"two").unwrap(), "two");
+            drop((root, vfs));
+            fs.close().unwrap();
+            Image::of_device("ext4", &*device).unwrap().check().unwrap();
+        }
+    }
+
     /// A filesystem with a tree, of which the first block of one directory is damaged.
     fn with_damaged(tree: &[&str], damaged: &str) -> Arc<Vfs> {
         let source = Scratch::new("tree").unwrap();
