@@ -16,7 +16,7 @@ use undercroft_block::{Access, Device, MemoryDevice};
 use undercroft_oracle::deeds::{Deed, Done, Hand, OurHand, Worker};
 use undercroft_vfs::{Credentials, FileSystem, Follow, Vfs};
 
-use super::tree::{Seen, Tree, differences, look, zeroes};
+use super::tree::{Seen, Tree, differences, look};
 use super::{Deeds, Workload, abilities, mount};
 
 /// Files that stay open without a name, at most.
@@ -288,8 +288,7 @@ impl Told {
             .collect()
     }
 
-    /// A sector that no moment shows, by inode and number. Where a file ended before it there may be zeroes: as with
-    /// Linux, what is cut off of its last block is cleared there before it is certain that the file is shorter.
+    /// A sector that no moment shows, by inode and number.
     fn foreign_sector(
         &self,
         moments: RangeInclusive<usize>,
@@ -301,8 +300,7 @@ impl Told {
         let mut all =
             whole.flat_map(|(ino, sectors)| sectors.iter().enumerate().map(|(at, now)| (*ino, at, now)));
         let is_foreign = |&(ino, at, now): &(u64, usize, &u64)| {
-            let is_as_in = |was: &Vec<u64>| was.get(at).map_or(*now == zeroes(), |was| was == now);
-            let was = |tree: &Tree| tree.sectors.get(&ino).is_some_and(is_as_in);
+            let was = |tree: &Tree| tree.sectors.get(&ino).and_then(|was| was.get(at)) == Some(now);
             !candidates.iter().any(|(_, tree)| was(tree))
         };
         all.find(is_foreign).map(|(ino, at, _)| (ino, at))

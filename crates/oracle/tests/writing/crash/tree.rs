@@ -13,7 +13,7 @@ const SECTOR_BYTES: usize = 512;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tree {
     pub(super) names: BTreeMap<String, Seen>,
-    /// By inode: a number for the bytes of each sector.
+    /// By inode: a number for the bytes of each sector, to the end of the last block.
     pub(super) sectors: HashMap<u64, Vec<u64>>,
 }
 
@@ -96,8 +96,8 @@ fn seen(node: &Arc<Node>) -> Seen {
 
 fn sectors(vfs: &Arc<Vfs>, node: &Arc<Node>) -> Vec<u64> {
     let file = vfs.open_node(node).unwrap();
-    let mut bytes = vec![0; node.attr().size_bytes as usize];
-    let whole_sectors = bytes.len().next_multiple_of(SECTOR_BYTES);
+    let attr = node.attr();
+    let mut bytes = vec![0; attr.size_bytes as usize];
     let mut done = 0;
     while done < bytes.len() {
         match file.read_at(done as u64, &mut bytes[done..]).unwrap() {
@@ -105,20 +105,17 @@ fn sectors(vfs: &Arc<Vfs>, node: &Arc<Node>) -> Vec<u64> {
             len => done += len,
         }
     }
-    // Behind the end there are zeroes on the disk.
-    bytes.resize(whole_sectors, 0);
-    bytes.chunks(SECTOR_BYTES).map(number_of).collect()
-}
-
-/// A number for the bytes of a sector. (FNV: sectors are noise or zeroes, and nobody makes two of them meet.)
-fn number_of(sector: &[u8]) -> u64 {
-    let fold = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
-    sector.iter().fold(0xCBF2_9CE4_8422_2325, fold)
-}
-
-/// The number of a sector of zeroes.
-pub(super) fn zeroes() -> u64 {
-    number_of(&[0; SECTOR_BYTES])
+    // The rest of the last block is zeroes on the disk, which a crash may find there before it is certain that the file
+    // is shorter: as with Linux, what is cut off of a block is cleared first.
+    bytes.resize(bytes.len().next_multiple_of(attr.block_bytes as usize), 0);
+    // FNV: sectors are noise or zeroes, and nobody makes two of them meet.
+    bytes
+        .chunks(SECTOR_BYTES)
+        .map(|sector| {
+            let fold = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+            sector.iter().fold(0xCBF2_9CE4_8422_2325, fold)
+        })
+        .collect()
 }
 
 /// The names that are not as expected, in words.
