@@ -49,7 +49,7 @@ pub(crate) fn replace(
     change(handle, dir, name, |_| Ok(()), replace)
 }
 
-/// Puts `new` into a directory of one block in place of `name`, in one step, if there is room for it beside that;
+/// Puts `new_name` into a directory of one block in place of `name`, in one step, if there is room for it beside that;
 /// `false` if it is not so simple, and nothing has changed. Changes [`REMOVE_CREDITS`] blocks.
 ///
 /// # Errors
@@ -63,14 +63,17 @@ pub(crate) fn move_in_block(
     kind: FileType,
 ) -> Result<bool> {
     let _index = dir.directory.index.read();
-    let inode = dir.fields.read().clone();
-    if inode.has_inline_data() || new_name.len() > NAME_MAX_BYTES {
-        return Ok(false);
-    }
+    let inode = {
+        let fields = dir.fields.read();
+        let is_one_block = fields.size_bytes == u64::from(dir.volume.block_bytes())
+            && !fields.has_inline_data()
+            && !fields.flags.contains(InodeFlags::INDEXED);
+        if !is_one_block || new_name.len() > NAME_MAX_BYTES {
+            return Ok(false);
+        }
+        fields.clone()
+    };
     let changing = Changing::open(handle, dir, &inode)?;
-    if changing.directory.blocks != 1 || inode.flags.contains(InodeFlags::INDEXED) {
-        return Ok(false);
-    }
     let Some(block) = changing.lock_block(FileBlock(0))? else { return Ok(false) };
     let room = match block.look(new_name)? {
         Look::Found(_) => return Err(Error::Exists),

@@ -43,7 +43,6 @@ fn settle(live: &Live) -> Result<()> {
 
 fn delete(live: &Live) -> Result<()> {
     live.released.store(true, Ordering::Release);
-    content::give_back_reserved(live);
     content::truncate_all(live)?;
     let handle = live.volume.start(DELETE_CREDITS + xattr::credits(&live.volume, None))?;
     delete_inode(&handle, live)
@@ -52,7 +51,6 @@ fn delete(live: &Live) -> Result<()> {
 /// Blocks that [`delete_now`] changes for a file with one name that nobody uses; `None` where it has blocks to give
 /// back, which may take more than one step.
 pub(super) fn credits_at_once(live: &Live) -> Option<u32> {
-    content::give_back_reserved(live);
     let fields = live.fields.read();
     let is_simple = live.kind != FileType::Directory && fields.links == 1 && fields.sectors == 0;
     is_simple.then(|| DELETE_CREDITS + xattr::credits(&live.volume, None))
