@@ -27,8 +27,8 @@ lock_order! {
     RENAME = "rename", rank 100;
     /// A directory's names all at once, in the plain form of directory operations. Two: by ascending inode number.
     DIRECTORY = "directory", rank 190;
-    /// A name within a directory. Two: by directory, then hash; see
-    /// [`NameLocks::lock_two`](crate::NameLocks::lock_two).
+    /// A name within a directory. Two: by directory, then hash, unless the second is not waited for; see
+    /// [`NameLocks::lock_two`](crate::NameLocks::lock_two) and [`try_lock_too`](crate::NameLocks::try_lock_too).
     NAME = "name", rank 200;
     /// An inode's own state. Several: ancestors first, otherwise by ascending number, duplicates merged.
     INODE = "inode", rank 300;
