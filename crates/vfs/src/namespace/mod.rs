@@ -49,9 +49,10 @@ impl Vfs {
         self.check_new_name(name)?;
         check_symlink(object)?;
         let attr = dir.ownership();
-        let _name = self.locks().add(dir, name)?;
-        self.may_add(who, dir, &attr, name)?;
+        // Settled while the name's lock is on its way.
         settle(who, dir, &attr, object, |new| {
+            let _name = self.locks().add(dir, name)?;
+            self.may_add(who, dir, &attr, name)?;
             let node = self.node_of(dir.inode().create(name, new)?)?;
             self.remember(dir, name, &node);
             Ok(node)
