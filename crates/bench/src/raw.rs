@@ -6,7 +6,9 @@ use undercroft_block::{BlockDevice, Device, MemoryDevice};
 
 use crate::array_form::ROW_BYTES;
 use crate::directory::Content;
-use crate::script::{Overwrite, Read, Rows, Script, Sequential, Write, fill, own_part};
+use crate::script::{
+    Overwrite, Read, Rows, SMALL_WRITE_BYTES, Script, Sequential, WRITE_BYTES, Write, fill, own_part,
+};
 use crate::{BenchError, Job, Workload};
 
 /// Far more than what any measurement writes; memory is taken for what is written only.
@@ -49,7 +51,8 @@ impl RawDevice {
         let shared_bytes = job.file_bytes.get();
         match job.workload {
             Workload::Overwrite => Ok(Box::new(Overwrite::new(self.part(0), shared_bytes, index))),
-            Workload::Write => Ok(Box::new(Write::new(self.part(index), index))),
+            Workload::Write => Ok(Box::new(Write::new(self.part(index), index, WRITE_BYTES))),
+            Workload::WriteSmall => Ok(Box::new(Write::new(self.part(index), index, SMALL_WRITE_BYTES))),
             Workload::RaidRead => Ok(Box::new(Read::new(&*self.0, shared_bytes, index))),
             Workload::RaidWriteRows => Ok(Box::new(Rows::new(&*self.0, shared_bytes, index))),
             Workload::RaidSequential => {

@@ -244,7 +244,7 @@ mod tests {
                 let ops = match workload {
                     Workload::ReaddirStorm => 5,
                     // The test of how memory is told runs beside this one.
-                    Workload::Write | Workload::RaidWrite => 2,
+                    Workload::Write | Workload::WriteSmall | Workload::RaidWrite => 2,
                     _ => 2000,
                 };
                 let outcome = measured(workload, target, ops, false);
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_device_takes_writes_and_has_no_names() {
-        for workload in [Workload::Overwrite, Workload::Write] {
+        for workload in [Workload::Overwrite, Workload::Write, Workload::WriteSmall] {
             let outcome = measured(workload, "mem:raw", 2, false);
             assert!(outcome.bytes_per_second.unwrap() > outcome.ops_per_second, "{outcome:?}");
         }

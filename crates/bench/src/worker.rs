@@ -110,6 +110,7 @@ mod tests {
             (Workload::Orphan, 5000, 1),
             (Workload::Overwrite, 100, 1),
             (Workload::Write, 10, 1),
+            (Workload::WriteSmall, 10, 1),
             (Workload::RaidWrite, 2, 0),
         ] {
             let (found, sheet) = left(workload, ops);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use crate::script::{FILE_BYTES, OVERWRITE_BYTES, SEQUENTIAL_BYTES, WRITE_BYTES};
+use crate::script::{FILE_BYTES, OVERWRITE_BYTES, SEQUENTIAL_BYTES, SMALL_WRITE_BYTES, WRITE_BYTES};
 use crate::{ArrayForm, array_form};
 
 /// What the workers do, all of them in one directory.
@@ -28,6 +28,8 @@ pub enum Workload {
     Overwrite,
     /// Each writes a file of its own, 1 MiB at once, and makes it durable at the end.
     Write,
+    /// The same, 4 KiB at once, as most programs write that do not set out to be quick.
+    WriteSmall,
     /// Each writes files of 4 MiB and makes each durable before it is closed.
     RaidWrite,
     /// Each writes whole rows of chunks of an array at random places.
@@ -55,7 +57,7 @@ pub(crate) enum Needs {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::CreateUnlink,
         Self::Rename,
         Self::CreateMany,
@@ -64,6 +66,7 @@ impl Workload {
         Self::Orphan,
         Self::Overwrite,
         Self::Write,
+        Self::WriteSmall,
         Self::RaidWrite,
         Self::RaidWriteRows,
         Self::RaidSequential,
@@ -83,6 +86,7 @@ impl Workload {
             Self::Orphan => "orphan",
             Self::Overwrite => "overwrite",
             Self::Write => "write",
+            Self::WriteSmall => "write-small",
             Self::RaidWrite => "raid5-write",
             Self::RaidWriteRows => "raid5-write-rows",
             Self::RaidSequential => "raid5-sequential",
@@ -106,6 +110,9 @@ impl Workload {
             }
             Self::Overwrite => "one operation writes 4 KiB somewhere over a file that all share, past caches",
             Self::Write => "one operation writes 1 MiB behind what was written; the time ends with fsync",
+            Self::WriteSmall => {
+                "one operation writes 4 KiB behind what was written; the time ends with fsync"
+            }
             Self::RaidWrite => {
                 "one operation writes a file of 4 MiB, with fsync before it is closed, and removes it"
             }
@@ -133,6 +140,7 @@ impl Workload {
             (Self::Overwrite, true) => 1_000_000,
             (Self::Overwrite, false) => 50_000,
             (Self::Write, _) => 256,
+            (Self::WriteSmall, _) => 65_536,
             (Self::RaidWrite, _) => 16,
             (Self::RaidWriteRows, _) => 1_000,
             (Self::RaidSequential, _) => 2_000,
@@ -152,6 +160,7 @@ impl Workload {
             Self::Orphan
             | Self::Overwrite
             | Self::Write
+            | Self::WriteSmall
             | Self::RaidWrite
             | Self::RaidWriteRows
             | Self::RaidSequential
@@ -176,7 +185,7 @@ impl Workload {
             | Self::ReaddirStorm
             | Self::Orphan
             | Self::RaidWrite => Needs::Files,
-            Self::Overwrite | Self::Write => Needs::Bytes,
+            Self::Overwrite | Self::Write | Self::WriteSmall => Needs::Bytes,
             Self::RaidWriteRows | Self::RaidSequential | Self::RaidRead => Needs::Device,
             Self::RaidRebuild => Needs::Array,
         }
@@ -194,6 +203,7 @@ impl Workload {
             | Self::RaidRead => None,
             Self::Overwrite => Some(OVERWRITE_BYTES),
             Self::Write => Some(WRITE_BYTES),
+            Self::WriteSmall => Some(SMALL_WRITE_BYTES),
             Self::RaidWrite => Some(FILE_BYTES),
             Self::RaidWriteRows => Some(array_form::ROW_BYTES),
             Self::RaidSequential => Some(SEQUENTIAL_BYTES),

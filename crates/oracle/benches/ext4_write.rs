@@ -125,7 +125,8 @@ fn mount(program: &Path) -> Outcome<Vec<Value>> {
     // libfuse renames what goes while its RELEASE is on its way, and fuse2fs falls behind with those: the directory
     // grows all the time, and fuse2fs reads it from the beginning for each name. So it gets a short run.
     let names = ("create-unlink", 2, Some(10_000));
-    let mut measured = served(program, "rw", &[names, ("write", 1, None)], ["our mount", "fuse2fs"])?;
+    let workloads = [names, ("write", 1, None), ("write-small", 1, None)];
+    let mut measured = served(program, "rw", &workloads, ["our mount", "fuse2fs"])?;
     let contenders = ["our mount, fakeroot", "fuse2fs, fakeroot"];
     measured.extend(served(program, "rw,fakeroot", &[names], contenders)?);
     Ok(measured)

@@ -10,8 +10,10 @@ use crate::random::Random;
 const ORPHAN_BYTES: u64 = 4096;
 /// What [`Overwrite`] writes at once.
 pub(crate) const OVERWRITE_BYTES: u64 = 4096;
-/// What [`Write`] writes at once, and what files are filled with.
+/// What [`Write`] writes at once in large pieces, and what files are filled with.
 pub(crate) const WRITE_BYTES: u64 = 1 << 20;
+/// What it writes at once in small pieces.
+pub(crate) const SMALL_WRITE_BYTES: u64 = 4096;
 
 /// Truncates a file of its own byte by byte down to one byte, then extends it again: the program that the Linux
 /// developers measured their orphan list with in 2014.
@@ -65,15 +67,16 @@ impl<C: Content> Script for Overwrite<C> {
 }
 
 impl<C: Content> Write<C> {
-    pub(crate) fn new(file: C, index: u32) -> Self {
-        Self { file, bytes: AlignedBytes::filled(WRITE_BYTES as usize, index as u8), end: 0 }
+    pub(crate) fn new(file: C, index: u32, piece_bytes: u64) -> Self {
+        Self { file, bytes: AlignedBytes::filled(piece_bytes as usize, index as u8), end: 0 }
     }
 }
 
 impl<C: Content> Script for Write<C> {
     fn step(&mut self) -> Result<(), BenchError> {
-        self.file.write(self.end, self.bytes.get())?;
-        self.end += WRITE_BYTES;
+        let bytes = self.bytes.get();
+        self.file.write(self.end, bytes)?;
+        self.end += bytes.len() as u64;
         Ok(())
     }
 
@@ -149,12 +152,12 @@ mod tests {
     #[test]
     fn writing_goes_on_where_it_ended_and_ends_durably() {
         let asked = Asked::default();
-        let mut script = Write::new(&asked, 0);
+        let mut script = Write::new(&asked, 0, 4096);
         (0..3).for_each(|_| script.step().unwrap());
         assert_eq!(*asked.syncs.borrow(), 0);
         script.finish().unwrap();
         assert_eq!(*asked.syncs.borrow(), 1);
-        assert_eq!(*asked.writes.borrow(), [(0, 1 << 20), (1 << 20, 1 << 20), (2 << 20, 1 << 20)]);
+        assert_eq!(*asked.writes.borrow(), [(0, 4096), (4096, 4096), (8192, 4096)]);
     }
 
     #[test]

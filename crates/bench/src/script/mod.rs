@@ -12,7 +12,7 @@ mod rebuild;
 use crate::directory::{Caching, Directory};
 use crate::{BenchError, Workload};
 use content::Orphan;
-pub(crate) use content::{OVERWRITE_BYTES, Overwrite, WRITE_BYTES, Write, fill};
+pub(crate) use content::{OVERWRITE_BYTES, Overwrite, SMALL_WRITE_BYTES, WRITE_BYTES, Write, fill};
 pub(crate) use device::{CopyAndXor, Read, Rows, SEQUENTIAL_BYTES, Sequential, own_part};
 pub(crate) use files::FILE_BYTES;
 use files::WriteFiles;
@@ -64,7 +64,10 @@ pub(crate) fn of_worker<'d, D: Directory>(
             let shared = dir.open(&Name::new(STANDING, 0).0, Caching::None)?;
             Box::new(Overwrite::new(shared, file_bytes, index))
         }
-        Workload::Write => Box::new(Write::new(dir.open(&own.0, Caching::Any)?, index)),
+        Workload::Write => Box::new(Write::new(dir.open(&own.0, Caching::Any)?, index, WRITE_BYTES)),
+        Workload::WriteSmall => {
+            Box::new(Write::new(dir.open(&own.0, Caching::Any)?, index, SMALL_WRITE_BYTES))
+        }
         Workload::RaidWrite => Box::new(WriteFiles::new(dir, index)),
         Workload::RaidWriteRows | Workload::RaidSequential | Workload::RaidRead | Workload::RaidRebuild => {
             unreachable!("the job was checked: {workload} is for devices")
@@ -80,6 +83,7 @@ pub(crate) fn prepare<D: Directory>(workload: Workload, dir: &D, file_bytes: u64
         | Workload::CreateMany
         | Workload::Orphan
         | Workload::Write
+        | Workload::WriteSmall
         | Workload::RaidWrite
         | Workload::RaidWriteRows
         | Workload::RaidSequential
