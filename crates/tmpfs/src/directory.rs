@@ -131,15 +131,28 @@ pub(crate) fn read_dir(
     Ok(())
 }
 
-pub(crate) fn create(dir: &TmpInode, name: &HashedName<'_>, new: &NewInode<'_>) -> Result<Arc<Node>> {
-    let moment = Coarse::now();
-    let directory = dir.directory()?;
-    let made = TmpInode::make(dir.home().here(), new, Some(dir.ino()), moment);
-    // That the name is there comes first.
-    let node = made
-        .map_err(|error| if directory.names.get(name, |_| ()).is_some() { Error::Exists } else { error })?;
+/// An inode with one name, which it has not got yet.
+pub(crate) fn make(dir: &TmpInode, new: &NewInode<'_>) -> Result<Arc<Node>> {
+    let node = TmpInode::make(dir.home().here(), new, Some(dir.ino()), Coarse::now())?;
     let inode: &TmpInode = node.inode_as()?;
     inode.set_links(if inode.is_directory() { 2 } else { 1 });
+    Ok(node)
+}
+
+pub(crate) fn create(
+    dir: &TmpInode,
+    name: &HashedName<'_>,
+    new: &NewInode<'_>,
+    made: Option<Arc<Node>>,
+) -> Result<Arc<Node>> {
+    let moment = Coarse::now();
+    let directory = dir.directory()?;
+    // That the name is there comes before what keeps an inode from being made.
+    let exists = || directory.names.get(name, |_| ()).is_some();
+    let node = made
+        .map_or_else(|| make(dir, new), Ok)
+        .map_err(|error| if exists() { Error::Exists } else { error })?;
+    let inode: &TmpInode = node.inode_as()?;
     dir.home().name(&node);
     if let Err(error) = directory.insert(name, Name::of(&node)) {
         dir.home().forget(node.ino());

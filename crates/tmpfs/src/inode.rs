@@ -273,8 +273,17 @@ impl Inode for TmpInode {
         Ok(xattrs.read().keys().map(|name| name.to_vec()).collect())
     }
 
-    fn create(&self, name: &HashedName<'_>, new: &NewInode<'_>) -> Result<Found> {
-        crate::directory::create(self, name, new).map(Found::Node)
+    fn make_ahead(&self, new: &NewInode<'_>) -> Option<Arc<Node>> {
+        crate::directory::make(self, new).ok()
+    }
+
+    fn create(
+        &self,
+        name: &HashedName<'_>,
+        new: &NewInode<'_>,
+        made: Option<Arc<Node>>,
+    ) -> Result<Found> {
+        crate::directory::create(self, name, new, made).map(Found::Node)
     }
 
     fn create_unnamed(&self, new: &NewInode<'_>) -> Result<Found> {

@@ -83,8 +83,17 @@ impl Inode for CachedInode {
         self.inode.list_xattrs()
     }
 
-    fn create(&self, name: &HashedName<'_>, new: &NewInode<'_>) -> Result<Found> {
-        self.inode.create(name, new)
+    fn make_ahead(&self, new: &NewInode<'_>) -> Option<Arc<Node>> {
+        self.inode.make_ahead(new)
+    }
+
+    fn create(
+        &self,
+        name: &HashedName<'_>,
+        new: &NewInode<'_>,
+        made: Option<Arc<Node>>,
+    ) -> Result<Found> {
+        self.inode.create(name, new, made)
     }
 
     fn create_unnamed(&self, new: &NewInode<'_>) -> Result<Found> {

@@ -298,13 +298,24 @@ pub trait Inode: Any + Send + Sync {
     /// Corruption or I/O failure.
     fn list_xattrs(&self) -> Result<Vec<Vec<u8>>>;
 
-    /// Makes an inode and gives it a name in this directory.
+    /// Makes the inode that [`create`](Self::create) is about to name, while the name's lock is on its way. `None`
+    /// leaves all of it to `create`. If there is nothing to name after all, it is dropped.
+    fn make_ahead(&self, _new: &NewInode<'_>) -> Option<Arc<Node>> {
+        None
+    }
+
+    /// Makes an inode, unless it was [made ahead](Self::make_ahead), and gives it a name in this directory.
     ///
     /// # Errors
     /// [`Exists`](crate::Error::Exists) when the directory has such a name; [`NoSpace`](crate::Error::NoSpace),
     /// [`TooManyLinks`](crate::Error::TooManyLinks) for a directory in a directory that holds as many as it can.
     /// Nothing has changed then.
-    fn create(&self, _name: &HashedName<'_>, _new: &NewInode<'_>) -> Result<Found> {
+    fn create(
+        &self,
+        _name: &HashedName<'_>,
+        _new: &NewInode<'_>,
+        _made: Option<Arc<Node>>,
+    ) -> Result<Found> {
         Err(Error::ReadOnly)
     }
 

@@ -200,7 +200,7 @@ impl VfsInode for Live {
         xattr::list(&self.volume, &self.fields.read())
     }
 
-    fn create(&self, name: &HashedName<'_>, new: &NewInode<'_>) -> Result<Found> {
+    fn create(&self, name: &HashedName<'_>, new: &NewInode<'_>, _: Option<Arc<Node>>) -> Result<Found> {
         self.settled_with_space(|| names::create(self, name, new))
     }
 

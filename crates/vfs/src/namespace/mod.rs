@@ -49,11 +49,12 @@ impl Vfs {
         self.check_new_name(name)?;
         check_symlink(object)?;
         let attr = dir.ownership();
-        // Settled while the name's lock is on its way.
+        // Settled and made while the name's lock is on its way.
         settle(who, dir, &attr, object, |new| {
+            let made = dir.inode().make_ahead(new);
             let _name = self.locks().add(dir, name)?;
             self.may_add(who, dir, &attr, name)?;
-            let node = self.node_of(dir.inode().create(name, new)?)?;
+            let node = self.node_of(dir.inode().create(name, new, made)?)?;
             self.remember(dir, name, &node);
             Ok(node)
         })

@@ -49,10 +49,13 @@ impl Vfs {
         to: (&Arc<Node>, &[u8]),
         flags: RenameFlags,
     ) -> Result<()> {
-        let (name, to_name) = (HashedName::new(from.1), HashedName::new(to.1));
-        let (from, to) = (Place { dir: from.0, name: &name }, Place { dir: to.0, name: &to_name });
+        let to_name = HashedName::new(to.1);
+        let to = Place { dir: to.0, name: &to_name };
+        // As early as can be: the other name is at hand.
         self.locks().expect(to.dir, to.name);
         to.dir.inode().expect_name(to.name);
+        let name = HashedName::new(from.1);
+        let from = Place { dir: from.0, name: &name };
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         if flags.bits() & !RenameFlags::all().bits() != 0
             || (exchange && flags.intersects(RenameFlags::NO_REPLACE | RenameFlags::WHITEOUT))
