@@ -277,12 +277,7 @@ impl Inode for TmpInode {
         crate::directory::make(self, new).ok()
     }
 
-    fn create(
-        &self,
-        name: &HashedName<'_>,
-        new: &NewInode<'_>,
-        made: Option<Arc<Node>>,
-    ) -> Result<Found> {
+    fn create(&self, name: &HashedName<'_>, new: &NewInode<'_>, made: Option<Arc<Node>>) -> Result<Found> {
         crate::directory::create(self, name, new, made).map(Found::Node)
     }
 

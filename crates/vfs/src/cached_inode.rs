@@ -87,12 +87,7 @@ impl Inode for CachedInode {
         self.inode.make_ahead(new)
     }
 
-    fn create(
-        &self,
-        name: &HashedName<'_>,
-        new: &NewInode<'_>,
-        made: Option<Arc<Node>>,
-    ) -> Result<Found> {
+    fn create(&self, name: &HashedName<'_>, new: &NewInode<'_>, made: Option<Arc<Node>>) -> Result<Found> {
         self.inode.create(name, new, made)
     }
 

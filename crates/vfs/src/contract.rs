@@ -310,12 +310,7 @@ pub trait Inode: Any + Send + Sync {
     /// [`Exists`](crate::Error::Exists) when the directory has such a name; [`NoSpace`](crate::Error::NoSpace),
     /// [`TooManyLinks`](crate::Error::TooManyLinks) for a directory in a directory that holds as many as it can.
     /// Nothing has changed then.
-    fn create(
-        &self,
-        _name: &HashedName<'_>,
-        _new: &NewInode<'_>,
-        _made: Option<Arc<Node>>,
-    ) -> Result<Found> {
+    fn create(&self, _name: &HashedName<'_>, _new: &NewInode<'_>, _made: Option<Arc<Node>>) -> Result<Found> {
         Err(Error::ReadOnly)
     }
 

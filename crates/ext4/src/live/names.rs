@@ -110,8 +110,8 @@ pub(super) fn unlink(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Result<()> 
     whole(&handle, rest())
 }
 
-/// As [`unlink`], for the last name of a file that nobody uses: one without blocks is deleted under the same handle, and
-/// never becomes an orphan.
+/// As [`unlink`], for the last name of a file that nobody uses: if all of it goes in one step, it is deleted under the
+/// same handle, and never becomes an orphan.
 pub(super) fn unlink_unused(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Result<()> {
     let live: &Live = victim.inode_as()?;
     let Some(credits) = release::credits_at_once(live) else { return unlink(dir, name, victim) };
@@ -502,7 +502,7 @@ mod tests {
         kind: NewKind<'_>,
     ) -> Result<Arc<dyn undercroft_vfs::Inode>> {
         let new = NewInode { kind, permissions: 0o755, uid: 0, gid: 0, xattrs: &[] };
-        match dir.create(&HashedName::new(name.as_bytes()), &new)? {
+        match dir.create(&HashedName::new(name.as_bytes()), &new, None)? {
             Found::Made(_, inode) => Ok(inode),
             other => panic!("{other:?}"),
         }
@@ -565,11 +565,15 @@ mod tests {
             drop(file);
             assert_eq!(fs.statfs().unwrap().inodes_free, free);
 
-            let file = make(b"long", NewKind::Regular);
-            vfs.open_node_for_writing(&file).unwrap().write_at(0, &[1; 10_000]).unwrap();
-            drop(file);
-            assert!(unlink(b"long") > 1);
-            assert_eq!(fs.statfs().unwrap().inodes_free, free);
+            // In so many pieces: the inode knows of four.
+            for (pieces, is_one_step) in [(1, true), (4, true), (30, false)] {
+                let file = make(b"content", NewKind::Regular);
+                let open = vfs.open_node_for_writing(&file).unwrap();
+                (0..pieces).for_each(|n| assert_eq!(open.write_at(n * 9000, &[1; 500]).unwrap(), 500));
+                drop((open, file));
+                assert_eq!(unlink(b"content") == 1, is_one_step, "{features}: {pieces} pieces");
+                assert_eq!(fs.statfs().unwrap().inodes_free, free);
+            }
             drop((root, vfs));
             fs.close().unwrap();
             Image::of_device("ext4", &*device).unwrap().check().unwrap();

@@ -83,7 +83,7 @@ struct Slot<V> {
 pub(super) enum State {
     /// It is part of the trie. Of the writers who came it knows the last bits of their number.
     Live { writers: u8 },
-    /// A branch or nothing has taken its place; it does not change any more.
+    /// A branch, others elsewhere, or nothing has taken its place; it does not change any more.
     Replaced,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct Locked<'a, V> {
 }
 
 impl<V> Child<V> {
-    pub(super) fn empty() -> Self {
+    pub(super) const fn empty() -> Self {
         Self(Atomic::null())
     }
 
@@ -179,9 +179,9 @@ impl<V> Slot<V> {
     fn entry<'g>(&'g self, guard: &'g Guard) -> Option<&'g Entry<V>> {
         // SAFETY: an entry is destroyed by a `Batch`, which has it from `Locked::put` or `Locked::remove`, and by
         // `drop`. The last has the table for itself. The first two took it out of the slot of a live leaf, and the
-        // batch defers it past every guard that there was then. It may still be in leaves that were split; but they
-        // had left the trie before, and whoever found the live leaf knew of that, so who is pinned later finds
-        // neither them nor the entry.
+        // batch defers it past every guard that there was then. It may still be in leaves that were split or spread;
+        // but they had left the trie before, and whoever found the live leaf knew of that, so who is pinned later
+        // finds neither them nor the entry: the way to the one that still hangs at the root begins elsewhere then.
         unsafe { self.entry.load(Acquire, guard).as_ref() }
     }
 }
@@ -213,6 +213,11 @@ impl<V> Leaf<V> {
     /// How often one of the last writers, 256 at most, had to wait here.
     pub(super) fn waits(&self) -> u32 {
         self.waits.load(Relaxed)
+    }
+
+    /// Whether there are no entries.
+    pub(super) fn is_vacant(&self) -> bool {
+        self.taken.load(Relaxed) == 0
     }
 
     /// The entry with this name, whose hash is all of the key but its last bits.
@@ -321,10 +326,22 @@ impl<V: Send + 'static> Locked<'_, V> {
     /// hangs, `shift` the bits of a key below those that the branch tells apart.
     pub(super) fn split(self, child: &Child<V>, shift: u32, class: &'static LockClass, guard: &Guard) {
         let branch: [Child<V>; FANOUT] = std::array::from_fn(|_| Child::empty());
+        self.hand_on(|key| &branch[index(key, shift)], class, guard);
+        self.replace(child, Some(Node::Branch(branch)), guard);
+    }
+
+    /// Puts the entries into new leaves as well, at the children that their keys belong to and that nobody else has yet.
+    /// The caller sees to it that nobody comes here any more.
+    pub(super) fn hand_on<'c>(
+        &self,
+        child: impl Fn(u64) -> &'c Child<V>,
+        class: &'static LockClass,
+        guard: &Guard,
+    ) {
         for at in self.leaf.taken() {
             let slot = &self.leaf.slots[at];
             let key = slot.key.load(Relaxed);
-            let Below::Leaf(leaf) = branch[index(key, shift)].get_or_leaf(class, guard) else { continue };
+            let Below::Leaf(leaf) = child(key).get_or_leaf(class, guard) else { continue };
             // Nobody else has this leaf yet.
             let taken = leaf.taken.load(Relaxed);
             let free = &leaf.slots[taken.trailing_ones() as usize];
@@ -333,7 +350,11 @@ impl<V: Send + 'static> Locked<'_, V> {
             free.entry.store(slot.entry.load(Relaxed, guard), Relaxed);
             leaf.taken.store(taken << 1 | 1, Relaxed);
         }
-        self.replace(child, Some(Node::Branch(branch)), guard);
+    }
+
+    /// Leaves the leaf where it hangs, though it is not part of the trie any more.
+    pub(super) fn leave(mut self) {
+        *self.state = State::Replaced;
     }
 
     /// Takes an empty leaf out of the trie.

@@ -13,15 +13,16 @@
 //!
 //! **Contention.** A leaf is split when it is full, and also when writers often wait for each other at it: so two
 //! threads that work on a name each in an otherwise empty directory soon write to different cache lines. That two meet
-//! once in a while does not count: leaves without end would follow, made and freed with each name. Of a leaf with few
-//! entries one line is read and written, the way to it is lines that hardly ever change, and who has something to do
-//! first can have the line [fetched](NameTable::prefetch) meanwhile.
+//! once in a while does not count: leaves without end would follow, made and freed with each name. Where there was only
+//! one leaf, up to 512 take its place at once, each as names come to it (`top.rs`). Of a leaf with few entries one line
+//! is read and written, the way to it is lines that hardly ever change, and who has something to do first can have the
+//! line [fetched](NameTable::prefetch) meanwhile.
 //!
 //! Callers keep writers of the *same* name apart (name locks do); writers of different names come as they like.
 //!
 //! Memory: a leaf is 256 bytes; an entry is four words and its value, and its name as well where that is long. A leaf
-//! that has become empty is freed, but for the topmost ones, which a directory in use soon needs again; branches stay
-//! until the table goes.
+//! that has become empty is freed, but for the topmost ones, which a directory in use soon needs again: 16 KiB of them
+//! at most, 128 KiB where writers met at the only leaf. Branches stay until the table goes.
 //!
 //! Lock: a leaf's, of the class that the table is given; nothing else is locked while it is held.
 
@@ -29,6 +30,7 @@ mod key;
 mod leaf;
 mod retired;
 mod table;
+mod top;
 
 #[cfg(test)]
 mod tests;

@@ -6,13 +6,11 @@ use std::ops::ControlFlow;
 use crossbeam_epoch::{Guard, Owned, pin};
 use undercroft_sync::LockClass;
 
-use super::key::{KEY_BITS, KEY_MAX, NUMBER_BITS, SPREADING_DEPTH, least_key};
+use super::key::{KEY_MAX, NUMBER_BITS, SPREADING_DEPTH, least_key};
 use super::leaf::{Below, Child, Entry, FANOUT, FANOUT_BITS, Gone, Leaf, Node, SLOTS, index};
 use super::retired::retire;
+use super::top::{Start, Top};
 use crate::HashedName;
-
-/// How far the topmost branch shifts a key: its children are told apart by the highest bits.
-const TOP_SHIFT: u32 = KEY_BITS - FANOUT_BITS;
 
 /// Below this the bits are not the hash's any more.
 const LAST_SHIFT: u32 = NUMBER_BITS;
@@ -25,7 +23,7 @@ const WAITS_MAX: u32 = 16;
 /// A value that is replaced or removed is dropped later, most likely by the thread that did it, when it removes others;
 /// one that is refused, under the lock of a leaf. So its `drop` must not wait for a lock.
 pub struct NameTable<V> {
-    root: Child<V>,
+    top: Top<V>,
     class: &'static LockClass,
 }
 
@@ -54,15 +52,15 @@ impl<V: Send + Sync + 'static> NameTable<V> {
     /// A table without names, whose locks have this class.
     #[must_use]
     pub fn new(class: &'static LockClass) -> Self {
-        Self { root: Child::empty(), class }
+        Self { top: Top::empty(), class }
     }
 
     /// What `read` makes of the value of `name`, if the table has it. Takes no lock.
     pub fn get<R>(&self, name: &HashedName<'_>, read: impl FnOnce(&V) -> R) -> Option<R> {
         let guard = pin();
         let hash = least_key(name);
-        let mut node = self.root.get(&guard)?;
-        let mut shift = TOP_SHIFT;
+        let Start { child, mut shift, .. } = self.top.start(hash);
+        let mut node = child.get(&guard)?;
         loop {
             match node {
                 Below::Leaf(leaf) => return leaf.find(hash, name, &guard).map(|entry| read(&entry.value)),
@@ -72,20 +70,15 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         }
     }
 
-    /// Begins to fetch what adding `name` changes, for a caller who has something to wait for before that. Of a table
-    /// with one leaf that is hardly worth it.
+    /// Begins to fetch what adding `name` changes, for a caller who has something else to do before that.
     pub fn prefetch(&self, name: &HashedName<'_>) {
-        let Some(mut children) = self.root.branch() else { return };
         let hash = least_key(name);
-        let mut shift = TOP_SHIFT;
-        loop {
-            let child = &children[index(hash, shift)];
-            match child.branch() {
-                Some(below) => children = below,
-                None => return child.prefetch_leaf(),
-            }
+        let Start { mut child, mut shift, .. } = self.top.start(hash);
+        while let Some(children) = child.branch() {
+            child = &children[index(hash, shift)];
             shift -= FANOUT_BITS.min(shift);
         }
+        child.prefetch_leaf();
     }
 
     /// Adds a name.
@@ -99,8 +92,12 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         loop {
             let Place { child, leaf, shift, depth: _ } = self.descend(hash, &guard);
             let Some(mut locked) = leaf.lock() else { continue };
-            let crowded = leaf.waits() >= WAITS_MAX || locked.len() == SLOTS;
-            if crowded && shift >= LAST_SHIFT {
+            let do_meet = leaf.waits() >= WAITS_MAX;
+            if do_meet && self.top.is_root(child) {
+                self.top.spread(locked, self.class, &guard);
+                continue;
+            }
+            if (do_meet || locked.len() == SLOTS) && shift >= LAST_SHIFT {
                 locked.split(child, shift, self.class, &guard);
                 continue;
             }
@@ -152,9 +149,16 @@ impl<V: Send + Sync + 'static> NameTable<V> {
     ) -> ControlFlow<()> {
         let mut next = from;
         while next <= KEY_MAX {
-            // Pinned for a leaf at a time, so that a slow visitor holds up little.
+            // Pinned for a leaf with names at a time, so that a slow visitor holds up little.
             let guard = pin();
-            let (leaf, end) = self.leaf_at(next, &guard);
+            let (leaf, end) = loop {
+                let (leaf, end) = self.leaf_at(next, &guard);
+                let leaf = leaf.filter(|leaf| !leaf.is_vacant());
+                if leaf.is_some() || end == KEY_MAX {
+                    break (leaf, end);
+                }
+                next = end + 1;
+            };
             if let Some(leaf) = leaf {
                 let mut found: [Option<&Entry<V>>; SLOTS] = [None; SLOTS];
                 let entries = leaf.entries(&guard).filter(|entry| entry.key >= next);
@@ -174,25 +178,30 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         ControlFlow::Continue(())
     }
 
+    /// Spreads a table that is one leaf.
+    #[cfg(test)]
+    pub(super) fn spread(&self) {
+        self.top.spread_now(self.class);
+    }
+
     /// The leaf that holds keys at `key`, if there is one, and the last key that belongs there.
     fn leaf_at<'g>(&'g self, key: u64, guard: &'g Guard) -> (Option<&'g Leaf<V>>, u64) {
-        let mut child = &self.root;
-        let mut shift = TOP_SHIFT;
-        let mut end = KEY_MAX;
+        let Start { mut child, mut shift, .. } = self.top.start(key);
         loop {
+            // With every bit set that did not lead here.
+            let end = key | ((1 << (shift + FANOUT_BITS)) - 1);
             match child.get(guard) {
                 None => return (None, end),
                 Some(Below::Leaf(leaf)) => return (Some(leaf), end),
                 Some(Below::Branch(children)) => child = &children[index(key, shift)],
             }
-            end = key | ((1 << shift) - 1);
             shift -= FANOUT_BITS.min(shift);
         }
     }
 
     /// The leaf for a hash, if there is one.
     fn find_leaf<'g>(&'g self, hash: u64, guard: &'g Guard) -> Option<Place<'g, V>> {
-        let (mut child, mut shift, mut depth) = (&self.root, TOP_SHIFT, 0);
+        let Start { mut child, mut shift, mut depth } = self.top.start(hash);
         loop {
             match child.get(guard)? {
                 Below::Leaf(leaf) => return Some(Place { child, leaf, shift, depth }),
@@ -204,7 +213,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
 
     /// The leaf for a hash, made if there is none.
     fn descend<'g>(&'g self, hash: u64, guard: &'g Guard) -> Place<'g, V> {
-        let (mut child, mut shift, mut depth) = (&self.root, TOP_SHIFT, 0);
+        let Start { mut child, mut shift, mut depth } = self.top.start(hash);
         loop {
             match child.get_or_leaf(self.class, guard) {
                 Below::Leaf(leaf) => return Place { child, leaf, shift, depth },
@@ -223,7 +232,8 @@ fn retired(entry: Option<Gone>, guard: &Guard) -> bool {
 impl<V> Drop for NameTable<V> {
     fn drop(&mut self) {
         // With a stack: the trie's depth is bounded, but dropping level by level needs no thought about it.
-        let mut nodes: Vec<Box<Node<V>>> = self.root.take().into_iter().collect();
+        let mut nodes: Vec<Box<Node<V>>> = Vec::new();
+        self.top.take(|node| nodes.push(node));
         while let Some(mut node) = nodes.pop() {
             match &mut *node {
                 Node::Leaf(leaf) => leaf.take_entries().for_each(drop),

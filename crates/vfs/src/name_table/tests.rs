@@ -50,18 +50,20 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 64 }, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn agrees_with_a_map(operations in prop::collection::vec((0_u8..4, 0_u64..200, any::<u32>()), 0..600)) {
+    fn agrees_with_a_map(operations in prop::collection::vec((0_u8..40, 0_u64..200, any::<u32>()), 0..600)) {
         let table = table();
         let mut model = BTreeMap::new();
         for (operation, number, value) in operations {
             let name = name(number);
             match operation {
-                0 | 1 => {
+                // While it is one leaf.
+                0 => table.spread(),
+                1..=20 => {
                     let expected = if model.contains_key(&name) { Err(InsertError::Exists) } else { Ok(()) };
                     prop_assert_eq!(table.insert(&HashedName::new(&name), value), expected);
                     model.entry(name).or_insert(value);
                 }
-                2 => prop_assert_eq!(table.remove(&HashedName::new(&name)), model.remove(&name).is_some()),
+                21..=30 => prop_assert_eq!(table.remove(&HashedName::new(&name)), model.remove(&name).is_some()),
                 _ => {
                     let there = model.get_mut(&name).map(|old| *old = value).is_some();
                     prop_assert_eq!(table.replace(&HashedName::new(&name), value), there);
@@ -137,6 +139,22 @@ fn values_are_dropped_once_and_all() {
         thread::yield_now();
     }
     panic!("{} of 141 dropped", dropped.load(Ordering::Relaxed));
+}
+
+/// Those in a leaf whose place others have taken belong to those.
+#[test]
+fn what_was_handed_on_is_dropped_once() {
+    let value = Arc::new(());
+    let table = table();
+    for number in 0..SLOTS as u64 {
+        table.insert(&HashedName::new(&name(number)), Arc::clone(&value)).unwrap();
+    }
+    table.spread();
+    for number in 0..SLOTS as u64 {
+        assert!(table.get(&HashedName::new(&name(number)), |_| ()).is_some());
+    }
+    drop(table);
+    assert_eq!(Arc::strong_count(&value), 1);
 }
 
 /// Though another thread learns as well when values may be dropped.
@@ -245,6 +263,46 @@ fn what_stands_all_along_is_always_found_and_shown_once() {
             }
         }
     });
+}
+
+/// The only leaf of a small table gives way to many while names come and go there and are looked for.
+#[test]
+fn a_table_that_is_spread_meanwhile_loses_nothing() {
+    for round in 0..if cfg!(miri) { 6 } else { 400 } {
+        let table = table();
+        let standing: Vec<Vec<u8>> = (0..5).map(|number| format!("stays {number}").into_bytes()).collect();
+        for name in &standing {
+            table.insert(&HashedName::new(name), round).unwrap();
+        }
+        let begun = std::sync::Barrier::new(4);
+        thread::scope(|scope| {
+            for thread in 0..2_u64 {
+                let (table, begun) = (&table, &begun);
+                scope.spawn(move || {
+                    begun.wait();
+                    for number in 0..30 {
+                        let name = name(thread * 100 + number % 4);
+                        table.insert(&HashedName::new(&name), number).unwrap();
+                        assert_eq!(table.get(&HashedName::new(&name), |&value| value), Some(number));
+                        assert!(table.remove(&HashedName::new(&name)));
+                    }
+                });
+            }
+            scope.spawn(|| {
+                begun.wait();
+                for _ in 0..10 {
+                    for name in &standing {
+                        assert_eq!(table.get(&HashedName::new(name), |&value| value), Some(round));
+                    }
+                    let shown = listed(&table, 0);
+                    assert_eq!(shown.iter().filter(|(_, name, _)| standing.contains(name)).count(), 5);
+                }
+            });
+            begun.wait();
+            table.spread();
+        });
+        assert_eq!(listed(&table, 0).len(), 5);
+    }
 }
 
 /// A name whose value is replaced is never missing.
