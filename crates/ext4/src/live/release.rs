@@ -48,16 +48,19 @@ fn delete(live: &Live) -> Result<()> {
     delete_inode(&handle, live)
 }
 
-/// Blocks that [`delete_now`] changes for a file with one name that nobody uses; `None` where it has blocks to give
-/// back, which may take more than one step.
+/// Blocks that [`delete_now`] changes for a file with one name that nobody uses; `None` where it may take more than one
+/// step.
 pub(super) fn credits_at_once(live: &Live) -> Option<u32> {
     let fields = live.fields.read();
-    let is_simple = live.kind != FileType::Directory && fields.links == 1 && fields.sectors == 0;
-    is_simple.then(|| DELETE_CREDITS + xattr::credits(&live.volume, None))
+    if live.kind == FileType::Directory || fields.links != 1 {
+        return None;
+    }
+    let content = content::remove_all_credits(live, &fields)?;
+    Some(content + DELETE_CREDITS + xattr::credits(&live.volume, None))
 }
 
 /// Deletes an inode under a handle that has room for all of it, content and all: one that was made under it, or one
-/// with [nothing to give back](credits_at_once).
+/// whose content [goes in one step](credits_at_once).
 pub(super) fn delete_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
     live.released.store(true, Ordering::Release);
     content::truncate_now(handle, live)?;

@@ -192,6 +192,12 @@ pub(crate) fn remove_credits(inode: &Inode) -> u32 {
     credits(inode) + BATCH as u32 * ALLOCATE_CREDITS
 }
 
+/// Blocks that taking everything out of the file changes at most, if that is certain to be one step: few pieces, of which
+/// the inode itself knows. `None` where it may be more.
+pub(crate) fn remove_all_credits(volume: &Volume, inode: &Inode) -> Option<u32> {
+    (has_extents(inode) && extent::goes_at_once(volume, inode)).then(|| remove_credits(inode))
+}
+
 /// Inserts `count` blocks from `first` on, which are the caller's, where the file has a hole.
 ///
 /// # Errors

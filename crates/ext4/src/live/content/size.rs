@@ -7,6 +7,7 @@ use undercroft_vfs::{Error, Extent, FileType, Mapping, Result};
 
 use super::write::INODE_CREDITS;
 use super::{Live, block_bits, check_kind, inline, map, store, store_unchanged};
+use crate::features::Incompat;
 use crate::inode::Inode;
 use crate::map::{self as blocks, Progress, Removed};
 use crate::transaction::Handle;
@@ -112,7 +113,23 @@ pub(crate) fn truncate_all(live: &Live) -> Result<()> {
     }
 }
 
-/// The same under a handle that must have room for all of it: of an inode that was made under it.
+/// Blocks that [`truncate_now`] changes at most, where it is certain to be one step.
+pub(crate) fn remove_all_credits(live: &Live, inode: &Inode) -> Option<u32> {
+    if inode.sectors == 0 {
+        return Some(0);
+    }
+    // There are values of attributes among the sectors, and those may be many.
+    if live.volume.superblock().features().incompat.contains(Incompat::EA_INODE) {
+        return None;
+    }
+    if !has_map(live, inode) {
+        return Some(0);
+    }
+    blocks::remove_all_credits(&live.volume, inode).map(|credits| credits + INODE_CREDITS)
+}
+
+/// The same under a handle that must have room for all of it: of an inode that was made under it, or that
+/// [takes one step](remove_all_credits).
 ///
 /// # Errors
 /// As for [`truncate_all`].

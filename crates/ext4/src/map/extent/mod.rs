@@ -26,7 +26,7 @@ use undercroft_vfs::Result;
 
 use self::path::Path;
 use self::raw::RawExtent;
-use super::{Run, RunState};
+use super::{BATCH, Run, RunState};
 use crate::alloc::ALLOCATE_CREDITS;
 use crate::inode::Inode;
 use crate::numbers::{FileBlock, FsBlock};
@@ -52,6 +52,16 @@ pub(super) fn empty_root() -> [u8; 60] {
 /// How many levels of blocks a tree has below its root, for a guess of what changing it takes.
 pub(super) fn depth(inode: &Inode) -> u32 {
     u32::from(raw::depth(&inode.i_block).min(MAX_DEPTH))
+}
+
+/// Whether all there is can be removed in one step: the root is a leaf, and its pieces lie in few groups. The root need
+/// not have been judged: removing judges it.
+pub(super) fn goes_at_once(volume: &Volume, inode: &Inode) -> bool {
+    let per_group = u64::from(volume.superblock().geometry().blocks_per_group());
+    // A piece begins and ends somewhere in a group.
+    let groups = |extent: &RawExtent| extent.get().len / per_group + 2;
+    let extents = raw::entries::<RawExtent>(&inode.i_block);
+    depth(inode) == 0 && extents.iter().map(groups).sum::<u64>() <= BATCH as u64
 }
 
 /// Blocks that one change of a leaf may change: the nodes on the way, a new one beside each and above all.
