@@ -37,7 +37,7 @@ use crate::stats::{self, Mode};
 use crate::waiter::Waiter;
 
 /// Buckets per processor: few enough to stay in the cache, many enough that two threads seldom meet.
-const BUCKETS_PER_CPU: usize = 128;
+const BUCKETS_PER_CPU: usize = 256;
 
 /// A table of name locks, usually one per mounted filesystem.
 pub struct NameLocks {
