@@ -142,10 +142,11 @@ impl FreeMap {
         used.unwrap_or(end).saturating_sub(from)
     }
 
-    /// How many bits before `to` are free.
-    pub(super) fn run_before(&self, to: u32) -> u32 {
+    /// How many bits before `to` are free, as far as `most`.
+    pub(super) fn run_before(&self, to: u32, most: u32) -> u32 {
+        let least = to.saturating_sub(most);
         let mut at = to;
-        while at > 0 {
+        while at > least {
             let (word, bits) = ((at - 1) / 64, (at - 1) % 64 + 1);
             // The bits before `at`, moved to the top of the word.
             let free = (self.words[word as usize] << (64 - bits)).leading_ones().min(bits);
@@ -154,12 +155,14 @@ impl FreeMap {
                 break;
             }
         }
-        to - at
+        to - at.max(least)
     }
 
-    /// The length of the run that a free range is part of.
-    pub(super) fn run_around(&self, range: Range<u32>) -> u32 {
-        self.run_before(range.start) + self.run_from(range.start, self.len)
+    /// The length of the run that a free range is part of, as far as `most` on either side.
+    pub(super) fn run_around(&self, range: Range<u32>, most: u32) -> u32 {
+        self.run_before(range.start, most)
+            + (range.end - range.start)
+            + self.run_from(range.end.min(self.len), most)
     }
 
     /// The runs that begin in a range, each cut to `most`.
@@ -246,10 +249,12 @@ mod tests {
         let map = map(&format!("##{}#{}", ".".repeat(130), ".".repeat(7)));
         assert_eq!((map.run_from(2, 1000), map.run_from(2, 100), map.run_from(60, 1000)), (130, 100, 72));
         assert_eq!(
-            (map.run_before(132), map.run_before(2), map.run_before(64), map.run_before(65)),
+            (map.run_before(132, 999), map.run_before(2, 9), map.run_before(64, 62), map.run_before(65, 63)),
             (130, 0, 62, 63)
         );
-        assert_eq!((map.run_around(50..51), map.run_around(133..140)), (130, 7));
+        assert_eq!((map.run_before(132, 129), map.run_before(132, 5), map.run_before(64, 0)), (129, 5, 0));
+        assert_eq!((map.run_around(50..51, 999), map.run_around(133..140, 9)), (130, 7));
+        assert_eq!((map.run_around(50..60, 20), map.run_around(50..60, 0)), (50, 10));
         assert!(map.runs_of(0..140, 8).eq(std::iter::once(2..132)));
         assert_eq!(map.runs_of(100..136, 1).collect::<Vec<_>>(), [100..132, 133..136]);
     }

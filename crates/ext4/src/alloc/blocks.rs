@@ -25,6 +25,10 @@ const GOOD_RUN: u32 = 32;
 /// Runs that are looked at in a group before less than all that is wanted will do.
 const LOOKS: u32 = 64;
 
+/// How far around what is given back it is measured how long the run there is. A longer one may be as long as all that
+/// is free: whoever searches for it in vain knows then.
+const LOOKED_AROUND: u32 = 2048;
+
 impl Allocator {
     /// Gives out 1 to `want` blocks that lie together, near `goal`. Changes
     /// [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS) blocks.
@@ -340,11 +344,15 @@ impl Allocator {
         let count = range.end - range.start;
         let map = blocks.map();
         map.give(range.clone());
-        let run = map.run_around(range);
-        cell.free.store(cell.free.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+        let free = cell.free.load(Ordering::Relaxed) + count;
+        cell.free.store(free, Ordering::Relaxed);
         self.free.add(i64::from(count));
-        if run > cell.longest.load(Ordering::Relaxed) {
-            self.set_longest(cell, run);
+        // No run is longer than what is free.
+        let longest = cell.longest.load(Ordering::Relaxed);
+        if longest < free {
+            let run = map.run_around(range, LOOKED_AROUND);
+            let may_be = if run > LOOKED_AROUND { free } else { run };
+            self.set_longest(cell, longest.max(may_be));
         }
     }
 
