@@ -4,6 +4,9 @@
 //! next, the last one reaches the end, and an entry without inode is unused space. [`Entries`] believes no
 //! length: each entry is judged when the iteration comes to it, so what lies before damage stays readable.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use undercroft_vfs::FileType;
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -140,24 +143,27 @@ impl<'a> Entries<'a> {
         Self { bytes, at: 0, format }
     }
 
+    /// Part of each loop over entries, which then makes no more of one than it looks at.
+    #[inline(always)]
     fn judge(&self) -> Verdict<Entry<'a>> {
         let at = self.at;
         let rest = &self.bytes[at..];
         let Ok((raw, after_header)) = RawEntry::ref_from_prefix(rest) else {
-            return Err(format!("{} bytes left at byte {at}, too few for an entry", rest.len()).into());
+            return Err(wrong(format_args!("{} bytes left at byte {at}, too few for an entry", rest.len())));
         };
         let record_bytes = self.format.record_bytes(raw.rec_len.get());
         let name_bytes = usize::from(raw.name_len);
         if record_bytes < ENTRY_MIN_BYTES || !record_bytes.is_multiple_of(4) || record_bytes > rest.len() {
-            return Err(
-                format!("entry at byte {at} is {record_bytes} bytes long, with {} left", rest.len()).into()
-            );
+            let left = rest.len();
+            return Err(wrong(format_args!(
+                "entry at byte {at} is {record_bytes} bytes long, with {left} left"
+            )));
         }
         let room = record_bytes - HEADER_BYTES;
         if name_bytes > room {
-            return Err(
-                format!("name at byte {at} has {name_bytes} bytes in an entry with room for {room}").into()
-            );
+            return Err(wrong(format_args!(
+                "name at byte {at} has {name_bytes} bytes in an entry with room for {room}"
+            )));
         }
         let padded = name_bytes.next_multiple_of(4).min(room);
         Ok(Entry {
@@ -174,6 +180,7 @@ impl<'a> Entries<'a> {
 impl<'a> Iterator for Entries<'a> {
     type Item = Verdict<Entry<'a>>;
 
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         if self.at >= self.bytes.len() {
             return None;
@@ -183,6 +190,13 @@ impl<'a> Iterator for Entries<'a> {
         self.at = entry.as_ref().map_or(self.bytes.len(), |entry| entry.next);
         Some(entry)
     }
+}
+
+/// Kept out of the loops.
+#[cold]
+#[inline(never)]
+fn wrong(detail: fmt::Arguments<'_>) -> Cow<'static, str> {
+    detail.to_string().into()
 }
 
 /// The length that the 16 bits of `rec_len` stand for. Lengths are multiples of 4; in blocks of 64 KiB the two low bits
