@@ -255,9 +255,11 @@ impl Transactions {
         if self.has_changes() {
             return self.commit(running);
         }
-        // Nothing has been changed since this transaction opened, or it is closed by now.
-        let last = if self.running() == running { Tid(running.0 - 1) } else { running };
-        self.commit(last)?;
+        // Nothing has been changed since this transaction opened; or it is being closed, and what it changed has been
+        // taken; or that is done, and the next one is open. In this order, for the door opens last.
+        let is_closing = self.closed.load(Ordering::SeqCst);
+        let is_empty = !is_closing && self.running() == running;
+        self.commit(if is_empty { Tid(running.0 - 1) } else { running })?;
         self.failure()?;
         Ok(volume.device().flush()?)
     }

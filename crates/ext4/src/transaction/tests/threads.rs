@@ -4,10 +4,14 @@
 //! tells which transaction was the last, and every thread's blocks must have the version of its last operation up to
 //! then: an operation belongs to one transaction as a whole, however the threads and the commits met.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use undercroft_block::testing::Recorder;
 use undercroft_sync::thread;
 
 use super::*;
+use crate::testing::writable;
 
 const THREADS: u64 = 4;
 const BLOCKS_EACH: u64 = 12;
@@ -106,6 +110,36 @@ fn what_a_transaction_frees_is_handed_out_before_anybody_is_told_that_it_is_dura
 }
 
 /// Who waits for the next transaction, or for room in this one, is told when there will be none.
+/// Who commits takes what was changed before it opens the next transaction: there is nothing to be seen of it then, and it
+/// is not durable.
+#[test]
+fn everything_is_durable_only_when_what_is_being_closed_is() {
+    let writable = writable::Writable::make(&Mke2fs::new("ext4", 8).features("^has_journal"));
+    let volume = &writable.volume;
+    let transactions = &volume.writer().unwrap().transactions;
+    put(&volume.start(1).unwrap(), FREE, 1);
+    let closing = transactions.close(volume);
+    let changes = transactions.take_changes();
+    assert!(!changes.blocks.is_empty() && !transactions.has_changes());
+    let told = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            transactions.commit_everything(volume).unwrap();
+            told.store(true, Ordering::SeqCst);
+        });
+        // Whoever need not wait is back long before.
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!told.load(Ordering::SeqCst));
+        let tid = closing.tid();
+        drop(closing);
+        transactions.open_next();
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!told.load(Ordering::SeqCst));
+        transactions.set_durable(tid);
+    });
+    assert!(told.into_inner());
+}
+
 #[test]
 fn nobody_waits_for_ever_when_a_filesystem_is_closed() {
     for round in 0..20 {
