@@ -371,7 +371,8 @@ fn encode_area(area_bytes: usize, entries: &[Entry<'_>]) -> Option<Vec<u8>> {
     Some(area)
 }
 
-fn has_value_inodes(volume: &Volume) -> bool {
+/// Whether values of attributes may have inodes of their own.
+pub(crate) fn has_value_inodes(volume: &Volume) -> bool {
     volume.superblock().features().incompat.contains(Incompat::EA_INODE)
 }
 

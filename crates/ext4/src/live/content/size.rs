@@ -3,15 +3,14 @@
 //! A crash between two steps leaves a file of the new size with blocks behind its end, and an orphan: opening it again
 //! takes them away. Nobody but the caller writes meanwhile, so what is reserved for the file is given back first.
 
-use undercroft_vfs::{Error, Extent, FileType, Mapping, Result};
+use undercroft_vfs::{Error, Extent, Mapping, Result};
 
 use super::write::INODE_CREDITS;
 use super::{Live, block_bits, check_kind, inline, map, store, store_unchanged};
-use crate::features::Incompat;
 use crate::inode::Inode;
 use crate::map::{self as blocks, Progress, Removed};
 use crate::transaction::Handle;
-use crate::{orphan, symlink};
+use crate::{orphan, xattr};
 
 /// Sets the size.
 ///
@@ -119,10 +118,10 @@ pub(crate) fn remove_all_credits(live: &Live, inode: &Inode) -> Option<u32> {
         return Some(0);
     }
     // There are values of attributes among the sectors, and those may be many.
-    if live.volume.superblock().features().incompat.contains(Incompat::EA_INODE) {
+    if xattr::has_value_inodes(&live.volume) {
         return None;
     }
-    if !has_map(live, inode) {
+    if !blocks::is_mapped(&live.volume, inode) {
         return Some(0);
     }
     blocks::remove_all_credits(&live.volume, inode).map(|credits| credits + INODE_CREDITS)
@@ -153,14 +152,5 @@ fn truncate_some(live: &Live, handle: &Handle<'_>, from: u64) -> Result<Progress
 
 /// Whether there are blocks to give back: who occupies none has none.
 fn has_blocks(live: &Live, inode: &Inode) -> bool {
-    inode.sectors != 0 && has_map(live, inode)
-}
-
-/// Whether `i_block` is a map, and not something else.
-fn has_map(live: &Live, inode: &Inode) -> bool {
-    match inode.kind {
-        FileType::Regular | FileType::Directory => !inode.has_inline_data(),
-        FileType::Symlink => !inode.has_inline_data() && !symlink::is_fast(&live.volume, inode),
-        _ => false,
-    }
+    inode.sectors != 0 && blocks::is_mapped(&live.volume, inode)
 }
