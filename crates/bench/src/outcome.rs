@@ -334,6 +334,7 @@ pub(crate) mod tests {
     fn where_bytes_are_written_they_are_counted() {
         let bytes = |workload| outcome(workload, 1_000).bytes_per_second;
         assert_eq!(bytes(Workload::Write), Some(40.0 / 30e-6 * f64::from(1 << 20)));
+        assert_eq!(bytes(Workload::WriteSmall), Some(40.0 / 30e-6 * 4096.0));
         assert_eq!(bytes(Workload::Orphan), None);
     }
 

@@ -151,13 +151,16 @@ mod tests {
 
     #[test]
     fn writing_goes_on_where_it_ended_and_ends_durably() {
-        let asked = Asked::default();
-        let mut script = Write::new(&asked, 0, 4096);
-        (0..3).for_each(|_| script.step().unwrap());
-        assert_eq!(*asked.syncs.borrow(), 0);
-        script.finish().unwrap();
-        assert_eq!(*asked.syncs.borrow(), 1);
-        assert_eq!(*asked.writes.borrow(), [(0, 4096), (4096, 4096), (8192, 4096)]);
+        for piece_bytes in [1 << 20, 4096] {
+            let asked = Asked::default();
+            let mut script = Write::new(&asked, 0, piece_bytes);
+            (0..3).for_each(|_| script.step().unwrap());
+            assert_eq!(*asked.syncs.borrow(), 0);
+            script.finish().unwrap();
+            assert_eq!(*asked.syncs.borrow(), 1);
+            let pieces = [0, 1, 2].map(|at| (at * piece_bytes, piece_bytes as usize));
+            assert_eq!(*asked.writes.borrow(), pieces);
+        }
     }
 
     #[test]
