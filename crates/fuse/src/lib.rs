@@ -48,5 +48,5 @@ mod sample;
 pub use error::{MountError, UnmountError};
 pub use fault_log::FaultSink;
 pub use mounted::{Mounted, mount};
-pub use options::{ListAttributes, MountOptions, OptionError};
+pub use options::{ListAttributes, MountOptions, OptionError, PollIdle};
 pub use unmount::unmount;

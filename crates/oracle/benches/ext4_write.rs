@@ -120,35 +120,39 @@ fn names(program: &Path) -> Outcome<Vec<Value>> {
     Ok(measured)
 }
 
-/// What FUSE servers make of images of one kind, with the kernel checking permissions and with nobody who does.
+/// What FUSE servers make of images of one kind: ours, and fuse2fs as it is started without options, with the kernel's
+/// checks of permissions as ours has them, and, both of them, with nobody who checks.
 fn mount(program: &Path) -> Outcome<Vec<Value>> {
     // libfuse renames what goes while its RELEASE is on its way, and fuse2fs falls behind with those: the directory
     // grows all the time, and fuse2fs reads it from the beginning for each name. So it gets a short run.
     let names = ("create-unlink", 2, Some(10_000));
-    let workloads = [names, ("write", 1, None), ("write-small", 1, None)];
-    let mut measured = served(program, "rw", &workloads, ["our mount", "fuse2fs"])?;
-    let contenders = ["our mount, fakeroot", "fuse2fs, fakeroot"];
-    measured.extend(served(program, "rw,fakeroot", &[names], contenders)?);
+    let fuse2fs = [("fuse2fs", "rw"), ("fuse2fs, default_permissions", "rw,default_permissions")];
+    let mut measured = served(program, &[names], ("our mount", "rw"), &fuse2fs)?;
+    let writes = [("write", 1, None), ("write-small", 1, None)];
+    measured.extend(served(program, &writes, ("our mount", "rw"), &fuse2fs[..1])?);
+    let fuse2fs = [("fuse2fs, fakeroot", "rw,fakeroot")];
+    measured.extend(served(program, &[names], ("our mount, fakeroot", "rw,fakeroot"), &fuse2fs)?);
     Ok(measured)
 }
 
-/// Ours and fuse2fs, with the same options.
+/// Workloads, on our mount and on others by fuse2fs, each with its name and its options.
 fn served(
     program: &Path,
-    options: &str,
     workloads: &[(&'static str, u32, Option<u32>)],
-    names: [&'static str; 2],
+    ours: (&'static str, &str),
+    others: &[(&'static str, &str)],
 ) -> Outcome<Vec<Value>> {
-    let (one, other) = (image("^orphan_file")?, image("^orphan_file")?);
-    let undercroft = Served::undercroft(program, one.path(), options)?;
-    let fuse2fs = Served::fuse2fs(other.path(), options)?;
+    let images = (0..=others.len()).map(|_| image("^orphan_file")).collect::<Outcome<Vec<_>>>()?;
+    let mut mounts = vec![(ours.0, Served::undercroft(program, images[0].path(), ours.1)?)];
+    for ((name, options), image) in others.iter().zip(&images[1..]) {
+        mounts.push((name, Served::fuse2fs(image.path(), options)?));
+    }
     let mut measured = Vec::new();
     for &(workload, workers, ops) in workloads {
-        let contenders = vec![mounted(names[0], undercroft.path()), mounted(names[1], fuse2fs.path())];
+        let contenders = mounts.iter().map(|(name, served)| mounted(name, served.path())).collect();
         measured.push(Group { workload, workers, ops, contenders }.measure(program)?);
     }
-    undercroft.unmount()?;
-    fuse2fs.unmount()?;
+    mounts.into_iter().try_for_each(|(_, served)| served.unmount())?;
     Ok(measured)
 }
 

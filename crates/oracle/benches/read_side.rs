@@ -232,7 +232,7 @@ fn walk_table(program: &Path, image: &Image) -> Outcome<()> {
         served.unmount()?;
 
         drop_caches(image)?;
-        let served = Served::fuse2fs(image.path(), "ro")?;
+        let served = Served::fuse2fs(image.path(), "ro,default_permissions")?;
         table.add(FUSE2FS, seconds(|| find(served.path()))?);
         served.unmount()?;
     }
@@ -265,7 +265,7 @@ fn read_table(program: &Path, image: &Image) -> Outcome<()> {
             served.unmount()?;
 
             prepare()?;
-            let served = Served::fuse2fs(image.path(), "ro")?;
+            let served = Served::fuse2fs(image.path(), "ro,default_permissions")?;
             table.add(FUSE2FS, seconds(|| read_through(served.path()))?);
             served.unmount()?;
         }

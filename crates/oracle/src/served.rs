@@ -37,15 +37,13 @@ impl Served {
         Self::start(command.args(["mount", "--foreground", "--no-lock", "-o", options]), image)
     }
 
-    /// The image, mounted by fuse2fs. The kernel checks permissions for it, as it does for ours, unless the options say
-    /// `fakeroot`.
+    /// The image, mounted by fuse2fs with these options for `-o`. By itself it checks permissions on its own; with
+    /// `default_permissions` the kernel checks them too, as it does for ours, and with `fakeroot` nobody.
     ///
     /// # Errors
     /// As for [`ext4`](Self::ext4).
     pub fn fuse2fs(image: &Path, options: &str) -> Result<Self> {
-        let checked = !options.split(',').any(|option| option == "fakeroot");
-        let options = if checked { format!("{options},default_permissions") } else { options.to_owned() };
-        Self::start(Command::new("fuse2fs").args(["-f", "-o", &options]), image)
+        Self::start(Command::new("fuse2fs").args(["-f", "-o", options]), image)
     }
 
     /// `command` lacks the image and the directory.

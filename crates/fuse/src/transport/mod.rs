@@ -13,6 +13,7 @@
 //! | `encode`    | attributes and names in the kernel's terms           |
 //! | `watch`     | waiting for requests                                 |
 //! | `ring`      | requests over io_uring                               |
+//! | `latency`   | keeping processors from halting meanwhile            |
 //! | `negotiate` | the first message                                    |
 //! | `dispatch`  | which request is answered by what                    |
 //!
@@ -25,12 +26,14 @@ mod abi;
 mod device;
 mod dispatch;
 mod encode;
+mod latency;
 mod negotiate;
 mod reply;
 mod request;
 mod ring;
 mod watch;
 
+use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
@@ -44,6 +47,7 @@ use crate::MountOptions;
 use crate::server::Server;
 use abi::InitFlags;
 use dispatch::{Dispatcher, Next};
+use latency::{Keeping, Latency, Pace};
 use reply::Reply;
 use watch::{Watch, Watcher};
 
@@ -68,6 +72,8 @@ pub(crate) struct Connection {
     loops: usize,
     /// Where requests come over io_uring.
     rings: Option<ring::Plan>,
+    /// Where the kernel is told that processors should not halt.
+    latency_request: Option<File>,
 }
 
 impl Connection {
@@ -80,29 +86,39 @@ impl Connection {
         let agreed = negotiate::negotiate(&device, options, rings.is_some())?;
         let rings = rings.filter(|_| agreed.contains(InitFlags::OVER_IO_URING));
         let dispatcher = Dispatcher::new(server, options, agreed);
-        Ok(Self { device, dispatcher, loops: if rings.is_some() { 1 } else { loops }, rings })
+        let loops = if rings.is_some() { 1 } else { loops };
+        Ok(Self {
+            device,
+            dispatcher,
+            loops,
+            rings,
+            latency_request: latency::open_request(options.poll_idle),
+        })
     }
 
     /// Serves until the mount is gone.
     pub(crate) fn run(self) -> io::Result<()> {
-        let Self { device, dispatcher, loops, rings } = self;
+        let Self { device, dispatcher, loops, rings, latency_request } = self;
         // Where the device may not be opened again, as for some users, all loops read from one descriptor.
         let others: Vec<Option<Device>> = (1..loops).map(|_| device.another().ok()).collect();
         let watch = Watch::new();
+        let latency = Latency::new();
         thread::scope(|scope| {
+            let keeping = latency_request.and_then(|request| latency.start(scope, request).ok());
+            let latency = keeping.as_ref().map(Keeping::latency);
             let mut running = Vec::with_capacity(loops);
             for (index, own) in others.iter().chain([&None]).enumerate() {
                 let (shared, dispatcher, watch) = (&device, &dispatcher, &watch);
                 let gathering = rings.is_some().then_some(GATHERING);
                 let serve = move || match own {
-                    Some(own) => serve(own, Some(watch), dispatcher, gathering),
-                    None => serve(shared, None, dispatcher, gathering),
+                    Some(own) => serve(own, Some(watch), dispatcher, Pace::new(latency), gathering),
+                    None => serve(shared, None, dispatcher, Pace::new(latency), gathering),
                 };
                 running
                     .push(thread::Builder::new().name(format!("fuse-{index}")).spawn_scoped(scope, serve)?);
             }
             if let Some(rings) = rings {
-                running.extend(rings.start(scope, &device, &dispatcher)?);
+                running.extend(rings.start(scope, &device, &dispatcher, latency)?);
             }
             let ended = running.into_iter().map(|running| {
                 running.join().unwrap_or_else(|_| Err(io::Error::other("an event loop panicked")))
@@ -119,12 +135,14 @@ fn serve(
     device: &Device,
     watch: Option<&Watch>,
     dispatcher: &Dispatcher,
+    mut pace: Pace<'_>,
     gathering: Option<Duration>,
 ) -> io::Result<()> {
     let mut watcher = Watcher::new(device, watch);
     let mut buffer = buffer();
     let mut reply = Reply::new();
     while let Some(len) = watcher.receive(&mut buffer)? {
+        pace.note_request();
         match dispatcher.answer(&buffer[..len], &mut reply)? {
             Next::Reply(bytes) => device.send(bytes)?,
             Next::Nothing => gathering.into_iter().for_each(thread::sleep),

@@ -30,6 +30,7 @@ use rustix::thread::CpuSet;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::dispatch::{Dispatcher, Next};
+use super::latency::{Latency, Pace};
 use super::reply::{self, Reply};
 use super::request::Request;
 use super::{Device, HEADERS_BYTES, REQUEST_BYTES};
@@ -119,6 +120,7 @@ impl Plan {
         scope: &'scope thread::Scope<'scope, '_>,
         device: &'scope Device,
         dispatcher: &'scope Dispatcher,
+        latency: Option<&'scope Latency>,
     ) -> io::Result<Vec<thread::ScopedJoinHandle<'scope, io::Result<()>>>> {
         let start = |(processor, queues): (Option<usize>, Vec<u16>)| {
             let name = match processor {
@@ -129,7 +131,7 @@ impl Plan {
                 if let Some(processor) = processor {
                     stay_on(processor);
                 }
-                serve(device, &queues, dispatcher)
+                serve(device, &queues, dispatcher, Pace::new(latency))
             };
             thread::Builder::new().name(name).spawn_scoped(scope, serve)
         };
@@ -174,7 +176,7 @@ fn parse_processors(list: &str) -> Option<Vec<u16>> {
 }
 
 /// A thread's work: its entries go to the kernel, and come back each with a request.
-fn serve(device: &Device, queues: &[u16], dispatcher: &Dispatcher) -> io::Result<()> {
+fn serve(device: &Device, queues: &[u16], dispatcher: &Dispatcher, mut pace: Pace<'_>) -> io::Result<()> {
     let mut ring = ring((queues.len() as u32).next_power_of_two())?;
     let fd = device.as_fd().as_raw_fd();
     let mut entries: Vec<Entry> = queues.iter().map(|queue| Entry::new(*queue)).collect();
@@ -197,6 +199,7 @@ fn serve(device: &Device, queues: &[u16], dispatcher: &Dispatcher) -> io::Result
             entry.held_by_kernel = false;
             match done.result() {
                 0.. => {
+                    pace.note_request();
                     entry.answer(dispatcher, &mut reply)?;
                     entry.give(&mut ring, fd, index, COMMIT_AND_FETCH)?;
                 }

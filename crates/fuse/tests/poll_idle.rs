@@ -1,0 +1,90 @@
+//! While requests come quickly the kernel is asked to let idle processors poll, and no longer. Alone in its process,
+//! whose descriptors it looks at. Needs root.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use undercroft_fuse::{MountOptions, Mounted, mount};
+use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
+use undercroft_vfs::{Vfs, VfsOptions};
+
+const DEVICE: &str = "/dev/cpu_dma_latency";
+
+/// Whether the kernel offers rings to servers that ask for them.
+const RINGS_OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// A tmpfs, served by this process over rings where there are any, or over the device. The kernel asks for attributes
+/// each time.
+fn serve(dir: &Path, rings: bool, poll_idle: &str) -> Mounted {
+    let transport = if rings { "io_uring" } else { "no_io_uring" };
+    let options = format!("rw,attr_timeout=0,{transport},poll_idle={poll_idle}");
+    let vfs = Vfs::new(Tmpfs::new(&TmpfsOptions::default()).unwrap(), VfsOptions::default());
+    let offered = fs::read_to_string(RINGS_OFFERED).ok();
+    offered.iter().for_each(|_| fs::write(RINGS_OFFERED, "1").unwrap());
+    let mounted = mount(vfs, dir, MountOptions::parse(&options).unwrap()).unwrap();
+    offered.iter().for_each(|before| fs::write(RINGS_OFFERED, before).unwrap());
+    mounted
+}
+
+/// How late a processor may come back from idling, in µs, by all that is asked for on this machine.
+fn latency() -> i32 {
+    let mut bytes = [0; 4];
+    File::open(DEVICE).unwrap().read_exact(&mut bytes).unwrap();
+    i32::from_ne_bytes(bytes)
+}
+
+/// Whether this comes true while somebody asks for attributes again and again.
+fn comes_true_while_busy(root: &Path, limit: Duration, is_true: impl Fn() -> bool) -> bool {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                fs::metadata(root).unwrap();
+            }
+        });
+        let came = comes_true(limit, is_true);
+        done.store(true, Ordering::Relaxed);
+        came
+    })
+}
+
+fn comes_true(limit: Duration, is_true: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    while !is_true() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(1));
+    }
+    is_true()
+}
+
+fn is_open_here() -> bool {
+    let open = fs::read_dir("/proc/self/fd").unwrap().map(|fd| fs::read_link(fd.unwrap().path()));
+    open.into_iter().any(|target| target.is_ok_and(|target| target == Path::new(DEVICE)))
+}
+
+#[test]
+fn processors_poll_while_requests_come() {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let dir = tempfile::tempdir().unwrap();
+    let before = latency();
+    assert!(before > 0, "something else on this machine keeps its processors from halting");
+
+    for rings in [true, false] {
+        let mounted = serve(dir.path(), rings, "always");
+        for _ in 0..2 {
+            assert!(comes_true_while_busy(dir.path(), PATIENCE, || latency() == 0));
+            assert!(comes_true(PATIENCE, || latency() == before));
+        }
+        assert!(is_open_here());
+        mounted.unmount().unwrap();
+        assert!(comes_true(PATIENCE, || !is_open_here()));
+
+        let mounted = serve(dir.path(), rings, "never");
+        assert!(!comes_true_while_busy(dir.path(), Duration::from_millis(100), || latency() == 0));
+        assert!(!is_open_here());
+        mounted.unmount().unwrap();
+    }
+}
