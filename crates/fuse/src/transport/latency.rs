@@ -185,6 +185,11 @@ impl<'a> Pace<'a> {
         Self { latency, requests: 0, since: Instant::now() }
     }
 
+    /// Whether idle processors poll now.
+    pub(super) fn is_polling(&self) -> bool {
+        self.latency.is_some_and(|latency| latency.wanted.load(Ordering::Relaxed))
+    }
+
     /// A request has come.
     pub(super) fn note_request(&mut self) {
         let Some(latency) = self.latency else { return };

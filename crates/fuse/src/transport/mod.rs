@@ -11,7 +11,7 @@
 //! | `request`   | taking a request apart                               |
 //! | `reply`     | putting a reply together                             |
 //! | `encode`    | attributes and names in the kernel's terms           |
-//! | `watch`     | waiting for requests                                 |
+//! | `watch`     | waiting for requests; `turns` tells who does         |
 //! | `ring`      | requests over io_uring                               |
 //! | `latency`   | keeping processors from halting meanwhile            |
 //! | `negotiate` | the first message                                    |
@@ -31,6 +31,7 @@ mod negotiate;
 mod reply;
 mod request;
 mod ring;
+mod turns;
 mod watch;
 
 use std::fs::File;
@@ -49,6 +50,7 @@ use abi::InitFlags;
 use dispatch::{Dispatcher, Next};
 use latency::{Keeping, Latency, Pace};
 use reply::Reply;
+use turns::Turns;
 use watch::{Watch, Watcher};
 
 /// Largest read and write: 256 pages, the most that an ordinary kernel allows.
@@ -101,18 +103,21 @@ impl Connection {
         let Self { device, dispatcher, loops, rings, latency_request } = self;
         // Where the device may not be opened again, as for some users, all loops read from one descriptor.
         let others: Vec<Option<Device>> = (1..loops).map(|_| device.another().ok()).collect();
-        let watch = Watch::new();
+        let (watch, turns) = (Watch::new(), Turns::new());
         let latency = Latency::new();
         thread::scope(|scope| {
             let keeping = latency_request.and_then(|request| latency.start(scope, request).ok());
             let latency = keeping.as_ref().map(Keeping::latency);
             let mut running = Vec::with_capacity(loops);
             for (index, own) in others.iter().chain([&None]).enumerate() {
-                let (shared, dispatcher, watch) = (&device, &dispatcher, &watch);
+                let (device, watch) = match own {
+                    Some(own) => (own, Some(&watch)),
+                    None => (&device, None),
+                };
+                let (turns, dispatcher) = (&turns, &dispatcher);
                 let gathering = rings.is_some().then_some(GATHERING);
-                let serve = move || match own {
-                    Some(own) => serve(own, Some(watch), dispatcher, Pace::new(latency), gathering),
-                    None => serve(shared, None, dispatcher, Pace::new(latency), gathering),
+                let serve = move || {
+                    serve(Watcher::new(device, watch, turns, Pace::new(latency)), dispatcher, gathering)
                 };
                 running
                     .push(thread::Builder::new().name(format!("fuse-{index}")).spawn_scoped(scope, serve)?);
@@ -131,20 +136,12 @@ impl Connection {
 /// One event loop. Beside rings only what the kernel forgets comes here, one message for each inode if somebody always
 /// waits for it, and to wake who waits costs whoever removes files more than most requests. So with `gathering` nobody
 /// waits for that long after such a message, and the next one brings all that was forgotten meanwhile.
-fn serve(
-    device: &Device,
-    watch: Option<&Watch>,
-    dispatcher: &Dispatcher,
-    mut pace: Pace<'_>,
-    gathering: Option<Duration>,
-) -> io::Result<()> {
-    let mut watcher = Watcher::new(device, watch);
+fn serve(mut watcher: Watcher<'_>, dispatcher: &Dispatcher, gathering: Option<Duration>) -> io::Result<()> {
     let mut buffer = buffer();
     let mut reply = Reply::new();
     while let Some(len) = watcher.receive(&mut buffer)? {
-        pace.note_request();
         match dispatcher.answer(&buffer[..len], &mut reply)? {
-            Next::Reply(bytes) => device.send(bytes)?,
+            Next::Reply(bytes) => watcher.device().send(bytes)?,
             Next::Nothing => gathering.into_iter().for_each(thread::sleep),
         }
     }

@@ -7,7 +7,8 @@
 //!
 //! Where others need the processors, to offer one is to stand at the end of their queue, for milliseconds, while
 //! requests wait; who sleeps is let in at once when woken. So when an offered processor comes back late, all loops
-//! sleep at once after each answer for a while.
+//! sleep at once after each answer for a while. They also do while idle processors poll (see `latency`), where a loop
+//! that sleeps is woken at once and one that is awake is in others' way.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -16,6 +17,8 @@ use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
 use super::device::{Device, Received};
+use super::latency::Pace;
+use super::turns::Turns;
 
 /// About as long as it takes to fall asleep and be woken.
 const AWAKE: Duration = Duration::from_micros(50);
@@ -44,6 +47,8 @@ pub(super) struct Watcher<'a> {
     device: &'a Device,
     /// None where others have the same descriptor: they would not sleep either.
     watch: Option<&'a Watch>,
+    turns: &'a Turns,
+    pace: Pace<'a>,
     /// Whether asking the device waits.
     waiting: bool,
 }
@@ -91,14 +96,38 @@ impl Drop for Place<'_> {
 }
 
 impl<'a> Watcher<'a> {
-    pub(super) fn new(device: &'a Device, watch: Option<&'a Watch>) -> Self {
-        Self { device, watch, waiting: true }
+    pub(super) fn new(
+        device: &'a Device,
+        watch: Option<&'a Watch>,
+        turns: &'a Turns,
+        pace: Pace<'a>,
+    ) -> Self {
+        Self { device, watch, turns, pace, waiting: true }
+    }
+
+    /// Where replies go.
+    pub(super) fn device(&self) -> &'a Device {
+        self.device
     }
 
     /// Waits for a request and tells its length; `None` when the mount is gone.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let is_polling = self.pace.is_polling();
+        let turn = self.turns.take(is_polling);
+        let received = self.wait(is_polling, buffer);
+        drop(turn);
+        match received {
+            Ok(Some(_)) => self.pace.note_request(),
+            Ok(None) | Err(_) => self.turns.close(),
+        }
+        received
+    }
+
+    /// Awake at first, unless idle processors poll, then asleep.
+    fn wait(&mut self, is_polling: bool, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let mut now = Instant::now();
-        if let Some(watch) = self.watch
+        if !is_polling
+            && let Some(watch) = self.watch
             && let Some(_place) = watch.place(now)
         {
             self.set_waiting(false)?;
@@ -151,8 +180,8 @@ mod tests {
     #[test]
     fn requests_are_taken_awake_and_asleep() {
         let (device, kernel) = device();
-        let watch = Watch::new();
-        let mut watcher = Watcher::new(&device, Some(&watch));
+        let (watch, turns) = (Watch::new(), Turns::new());
+        let mut watcher = Watcher::new(&device, Some(&watch), &turns, Pace::new(None));
         let mut buffer = [0; 16];
         kernel.send(b"at once").unwrap();
         assert_eq!(watcher.receive(&mut buffer).unwrap(), Some(7));
@@ -170,9 +199,9 @@ mod tests {
 
     #[test]
     fn only_so_many_stay_awake() {
-        let watch = Watch::with_places(1);
+        let (watch, turns) = (Watch::with_places(1), Turns::new());
         let (device, kernel) = device();
-        let mut watcher = Watcher::new(&device, Some(&watch));
+        let mut watcher = Watcher::new(&device, Some(&watch), &turns, Pace::new(None));
         let now = Instant::now();
         let place = watch.place(now);
         assert!(place.is_some() && watch.place(now).is_none());

@@ -1,0 +1,154 @@
+//! Which event loops wait for requests.
+//!
+//! The kernel gives a request to the loop that has waited longest. Where all of them wait, each request wakes another
+//! one, whose caches know least of what the last one did; where few do, the one that has just answered is soon asked
+//! again. So while to wake a loop costs little (see `latency`) no more than [`WAITING_MAX`] wait, and the others rest
+//! until nobody waits any more.
+//!
+//! Nobody rests while nobody waits: whoever gives the last turn back wakes one that rests, and that one takes it.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use undercroft_sync::WaitQueue;
+
+/// One more than the one that is asked again: what no program waits for, as that a file is closed, comes together with
+/// the next request.
+const WAITING_MAX: usize = 2;
+
+/// The turns of all loops of a mount.
+#[derive(Debug)]
+pub(super) struct Turns {
+    waiting: AtomicUsize,
+    /// All may wait, for there is nothing to wait for.
+    closed: AtomicBool,
+    resting: WaitQueue,
+}
+
+/// A loop's turn to wait for a request, until dropped.
+#[derive(Debug)]
+pub(super) struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    pub(super) const fn new() -> Self {
+        Self { waiting: AtomicUsize::new(0), closed: AtomicBool::new(false), resting: WaitQueue::new() }
+    }
+
+    /// Rests until it is the calling loop's turn; if not `few` are to wait, it always is.
+    pub(super) fn take(&self, few: bool) -> Turn<'_> {
+        self.resting.wait_exclusive(|| {
+            let all = !few || self.closed.load(Ordering::Relaxed);
+            let take = |waiting| (all || waiting < WAITING_MAX).then_some(waiting + 1);
+            self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+        });
+        Turn(self)
+    }
+
+    /// No more requests come.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.resting.wake_all();
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.0.waiting.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.resting.wake_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use rustix::io::{read, write};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    /// A loop that gets this ends.
+    const END: &[u8; 1] = b"!";
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn who_takes_the_last_turn_away_lets_another_one_wait() {
+        let turns = Turns::new();
+        let (sender, came) = mpsc::channel();
+        thread::scope(|scope| {
+            let (first, second) = (turns.take(true), turns.take(true));
+            scope.spawn(|| {
+                let turn = turns.take(true);
+                sender.send(()).unwrap();
+                drop(turn);
+            });
+            while turns.resting.waiting() == 0 {
+                thread::yield_now();
+            }
+            // One is left.
+            drop(first);
+            assert!(came.try_recv().is_err());
+            drop(second);
+            assert_eq!(came.recv_timeout(LONG), Ok(()));
+        });
+        assert_eq!(turns.waiting.into_inner(), 0);
+    }
+
+    #[test]
+    fn all_wait_where_few_need_not() {
+        let turns = Turns::new();
+        let taken: Vec<Turn<'_>> = (0..10).map(|_| turns.take(false)).collect();
+        assert_eq!(turns.waiting.load(Ordering::Relaxed), 10);
+        drop(taken);
+        assert_eq!(turns.waiting.into_inner(), 0);
+    }
+
+    #[test]
+    fn nobody_rests_at_the_end() {
+        let turns = Turns::new();
+        thread::scope(|scope| {
+            let _two = (turns.take(true), turns.take(true));
+            let rest = || drop(turns.take(true));
+            let (one, other) = (scope.spawn(rest), scope.spawn(rest));
+            while turns.resting.waiting() < 2 {
+                thread::yield_now();
+            }
+            turns.close();
+            one.join().unwrap();
+            other.join().unwrap();
+            drop(turns.take(true));
+        });
+    }
+
+    /// Each request is answered before the next one comes.
+    #[test]
+    fn somebody_waits_whatever_they_do() {
+        let turns = Turns::new();
+        let (client, server) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let serve = || {
+            loop {
+                let turn = turns.take(true);
+                let mut request = [0];
+                read(&server, &mut request).unwrap();
+                drop(turn);
+                if request == *END {
+                    return turns.close();
+                }
+                write(&server, &request).unwrap();
+            }
+        };
+        thread::scope(|scope| {
+            (0..8).for_each(|_| drop(scope.spawn(serve)));
+            for _ in 0..20_000 {
+                write(&client, b"?").unwrap();
+                read(&client, &mut [0]).unwrap();
+            }
+            (0..8).for_each(|_| assert_eq!(write(&client, END), Ok(1)));
+        });
+        assert_eq!(turns.waiting.load(Ordering::Relaxed), 0);
+    }
+}
