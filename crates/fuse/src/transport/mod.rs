@@ -12,7 +12,7 @@
 //! | `reply`     | putting a reply together                             |
 //! | `encode`    | attributes and names in the kernel's terms           |
 //! | `watch`     | waiting for requests; `turns` tells who does         |
-//! | `ring`      | requests over io_uring                               |
+//! | `ring`      | requests over io_uring; `placement` of its threads   |
 //! | `latency`   | keeping processors from halting meanwhile            |
 //! | `negotiate` | the first message                                    |
 //! | `dispatch`  | which request is answered by what                    |
@@ -28,6 +28,7 @@ mod dispatch;
 mod encode;
 mod latency;
 mod negotiate;
+mod placement;
 mod reply;
 mod request;
 mod ring;

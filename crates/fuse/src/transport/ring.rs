@@ -26,11 +26,11 @@ use std::thread;
 
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
-use rustix::thread::CpuSet;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::dispatch::{Dispatcher, Next};
 use super::latency::{Latency, Pace};
+use super::placement::Placement;
 use super::reply::{self, Reply};
 use super::request::Request;
 use super::{Device, HEADERS_BYTES, REQUEST_BYTES};
@@ -127,12 +127,8 @@ impl Plan {
                 Some(processor) => format!("fuse-cpu-{processor}"),
                 None => "fuse-cpu-absent".to_owned(),
             };
-            let serve = move || {
-                if let Some(processor) = processor {
-                    stay_on(processor);
-                }
-                serve(device, &queues, dispatcher, Pace::new(latency))
-            };
+            let serve =
+                move || serve(device, &queues, dispatcher, Placement::on(processor), Pace::new(latency));
             thread::Builder::new().name(name).spawn_scoped(scope, serve)
         };
         self.threads.into_iter().map(start).collect()
@@ -151,15 +147,6 @@ fn ring(entries: u32) -> io::Result<Ring> {
     IoUring::builder().setup_single_issuer().setup_coop_taskrun().setup_defer_taskrun().build(entries)
 }
 
-/// Binds the thread to a processor. Where that is not allowed it serves the queue from elsewhere.
-fn stay_on(processor: usize) {
-    if processor < CpuSet::MAX_CPU {
-        let mut set = CpuSet::new();
-        set.set(processor);
-        let _ = rustix::thread::sched_setaffinity(None, &set);
-    }
-}
-
 /// The processors that are `possible`, or `online`.
 fn processors(which: &str) -> Option<Vec<u16>> {
     parse_processors(fs::read_to_string(format!("/sys/devices/system/cpu/{which}")).ok()?.trim())
@@ -176,7 +163,13 @@ fn parse_processors(list: &str) -> Option<Vec<u16>> {
 }
 
 /// A thread's work: its entries go to the kernel, and come back each with a request.
-fn serve(device: &Device, queues: &[u16], dispatcher: &Dispatcher, mut pace: Pace<'_>) -> io::Result<()> {
+fn serve(
+    device: &Device,
+    queues: &[u16],
+    dispatcher: &Dispatcher,
+    mut placement: Placement,
+    mut pace: Pace<'_>,
+) -> io::Result<()> {
     let mut ring = ring((queues.len() as u32).next_power_of_two())?;
     let fd = device.as_fd().as_raw_fd();
     let mut entries: Vec<Entry> = queues.iter().map(|queue| Entry::new(*queue)).collect();
@@ -200,8 +193,9 @@ fn serve(device: &Device, queues: &[u16], dispatcher: &Dispatcher, mut pace: Pac
             match done.result() {
                 0.. => {
                     pace.note_request();
-                    entry.answer(dispatcher, &mut reply)?;
+                    let bytes = entry.answer(dispatcher, &mut reply)?;
                     entry.give(&mut ring, fd, index, COMMIT_AND_FETCH)?;
+                    placement.note(bytes);
                 }
                 error => match Errno::from_raw_os_error(-error) {
                     // The mount is gone; the other entries come back in the same way.
@@ -291,8 +285,9 @@ impl Entry {
         unsafe { (self.headers.as_mut(), self.buffer.as_mut()) }
     }
 
-    /// Answers the request that the kernel put into the areas, there.
-    fn answer(&mut self, dispatcher: &Dispatcher, spare: &mut Reply<'static>) -> io::Result<()> {
+    /// Answers the request that the kernel put into the areas, there. Tells how many bytes the longer payload of both
+    /// has.
+    fn answer(&mut self, dispatcher: &Dispatcher, spare: &mut Reply<'static>) -> io::Result<usize> {
         let (headers, buffer) = self.areas();
         let payload_bytes = headers.payload_bytes as usize;
         let malformed = || io::Error::other("the kernel sent half a request");
@@ -324,7 +319,7 @@ impl Entry {
         };
         headers.in_out[..REPLY_HEADER_BYTES].copy_from_slice(&reply_header);
         headers.payload_bytes = reply_bytes as u32;
-        Ok(())
+        Ok(payload_bytes.max(reply_bytes))
     }
 }
 
