@@ -90,13 +90,8 @@ impl Connection {
         let rings = rings.filter(|_| agreed.contains(InitFlags::OVER_IO_URING));
         let dispatcher = Dispatcher::new(server, options, agreed);
         let loops = if rings.is_some() { 1 } else { loops };
-        Ok(Self {
-            device,
-            dispatcher,
-            loops,
-            rings,
-            latency_request: latency::open_request(options.poll_idle),
-        })
+        let latency_request = latency::open_request(options.poll_idle);
+        Ok(Self { device, dispatcher, loops, rings, latency_request })
     }
 
     /// Serves until the mount is gone.

@@ -37,15 +37,14 @@ impl Placement {
 
     /// A request was answered, and the longer of the two had so many bytes.
     pub(super) fn note(&mut self, bytes: usize) {
+        let Some((home, anywhere)) = &self.sets else { return };
         let speaks_for_home = bytes < LONG_BYTES;
         if speaks_for_home == self.is_home {
             self.streak = 0;
             return;
         }
         self.streak += 1;
-        if self.streak == STREAK
-            && let Some((home, anywhere)) = &self.sets
-        {
+        if self.streak == STREAK {
             self.is_home = !self.is_home;
             self.streak = 0;
             // The processor may be gone by now; the thread then stays where it is.
