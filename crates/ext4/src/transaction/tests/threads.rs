@@ -109,7 +109,6 @@ fn what_a_transaction_frees_is_handed_out_before_anybody_is_told_that_it_is_dura
     }
 }
 
-/// Who waits for the next transaction, or for room in this one, is told when there will be none.
 /// Who commits takes what was changed before it opens the next transaction: there is nothing to be seen of it then, and it
 /// is not durable.
 #[test]
@@ -140,6 +139,7 @@ fn everything_is_durable_only_when_what_is_being_closed_is() {
     assert!(told.into_inner());
 }
 
+/// Who waits for the next transaction, or for room in this one, is told when there will be none.
 #[test]
 fn nobody_waits_for_ever_when_a_filesystem_is_closed() {
     for round in 0..20 {
