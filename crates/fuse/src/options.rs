@@ -209,20 +209,14 @@ impl MountOptions {
             }
             "fsname" => value.clone_into(&mut self.fs_name),
             "readdirplus" => {
-                self.list_attributes = match value {
-                    "always" => ListAttributes::Always,
-                    "auto" => ListAttributes::Auto,
-                    "never" => ListAttributes::Never,
-                    _ => return Err(refuse("always, auto or never")),
-                };
+                use ListAttributes::{Always, Auto, Never};
+                self.list_attributes =
+                    in_three_ways(value, [Always, Auto, Never]).ok_or_else(|| refuse(THREE_WAYS))?;
             }
             "poll_idle" => {
-                self.poll_idle = match value {
-                    "always" => PollIdle::Always,
-                    "auto" => PollIdle::Auto,
-                    "never" => PollIdle::Never,
-                    _ => return Err(refuse("always, auto or never")),
-                };
+                use PollIdle::{Always, Auto, Never};
+                self.poll_idle =
+                    in_three_ways(value, [Always, Auto, Never]).ok_or_else(|| refuse(THREE_WAYS))?;
             }
             "attr_timeout" => self.attr_timeout = seconds(value).ok_or_else(|| refuse("seconds"))?,
             "entry_timeout" => self.entry_timeout = seconds(value).ok_or_else(|| refuse("seconds"))?,
@@ -240,6 +234,18 @@ impl MountOptions {
             return Err(OptionError::Conflict("allow_other", "fakeroot, no_default_permissions"));
         }
         Ok(())
+    }
+}
+
+/// What [`in_three_ways`] takes.
+const THREE_WAYS: &str = "always, auto or never";
+
+fn in_three_ways<T>(value: &str, [always, auto, never]: [T; 3]) -> Option<T> {
+    match value {
+        "always" => Some(always),
+        "auto" => Some(auto),
+        "never" => Some(never),
+        _ => None,
     }
 }
 
