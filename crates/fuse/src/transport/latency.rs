@@ -52,6 +52,7 @@ pub(super) struct Latency {
     strides: AtomicU64,
     /// Whether the keeper keeps processors awake, or is being told to.
     wanted: AtomicBool,
+    /// No more requests come, or the kernel did not take the wish.
     ended: AtomicBool,
     /// The thread that says so to the kernel, so that no request has to wait for that. Known before any event loop
     /// starts.
@@ -106,7 +107,9 @@ impl Latency {
         request: impl Write + Send + 'scope,
     ) -> io::Result<Keeping<'scope>> {
         let keep = move || {
-            let _ = self.keep(request);
+            if self.keep(request).is_err() {
+                self.ended.store(true, Ordering::Relaxed);
+            }
         };
         let keeper = thread::Builder::new().name("fuse-latency".to_owned()).spawn_scoped(scope, keep)?;
         let _ = self.keeper.set(keeper.thread().clone());
@@ -187,7 +190,7 @@ impl<'a> Pace<'a> {
 
     /// Whether idle processors poll now.
     pub(super) fn is_polling(&self) -> bool {
-        self.latency.is_some_and(|latency| latency.wanted.load(Ordering::Relaxed))
+        self.latency.is_some_and(|latency| latency.wanted.load(Ordering::Relaxed) && !latency.has_ended())
     }
 
     /// A request has come.
@@ -270,6 +273,35 @@ mod tests {
             assert_eq!(told.recv_timeout(LONG), Ok(POLLING));
             drop(keeping);
             assert_eq!(told.recv_timeout(LONG), Ok(ANY));
+        });
+    }
+
+    /// Refuses, as the kernel may.
+    struct Refuses;
+
+    impl Write for Refuses {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::Error::from(io::ErrorKind::PermissionDenied))
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nobody_believes_that_processors_poll_where_the_kernel_refuses() {
+        let latency = Latency::new();
+        thread::scope(|scope| {
+            let _keeping = latency.start(scope, Refuses).unwrap();
+            let pace = Pace::new(Some(&latency));
+            latency.note_stride();
+            let end = Instant::now() + LONG;
+            while pace.is_polling() && Instant::now() < end {
+                thread::yield_now();
+            }
+            latency.note_stride();
+            assert!(!pace.is_polling());
         });
     }
 
