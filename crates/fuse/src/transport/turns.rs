@@ -5,7 +5,8 @@
 //! again. So while to wake a loop costs little (see `latency`) no more than [`WAITING_MAX`] wait, and the others rest
 //! until nobody waits any more.
 //!
-//! Nobody rests while nobody waits: whoever gives the last turn back wakes one that rests, and that one takes it.
+//! Nobody rests while nobody has a turn: whoever gives the last one back wakes one that rests, and that one takes it.
+//! Where to wake a loop costs much, all wait and take no turns.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -33,10 +34,10 @@ impl Turns {
         Self { waiting: AtomicUsize::new(0), closed: AtomicBool::new(false), resting: WaitQueue::new() }
     }
 
-    /// Rests until it is the calling loop's turn; if not `few` are to wait, it always is.
-    pub(super) fn take(&self, few: bool) -> Turn<'_> {
+    /// Rests until it is the calling loop's turn.
+    pub(super) fn take(&self) -> Turn<'_> {
         self.resting.wait_exclusive(|| {
-            let all = !few || self.closed.load(Ordering::Relaxed);
+            let all = self.closed.load(Ordering::Relaxed);
             let take = |waiting| (all || waiting < WAITING_MAX).then_some(waiting + 1);
             self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
         });
@@ -79,9 +80,9 @@ mod tests {
         let turns = Turns::new();
         let (sender, came) = mpsc::channel();
         thread::scope(|scope| {
-            let (first, second) = (turns.take(true), turns.take(true));
+            let (first, second) = (turns.take(), turns.take());
             scope.spawn(|| {
-                let turn = turns.take(true);
+                let turn = turns.take();
                 sender.send(()).unwrap();
                 drop(turn);
             });
@@ -98,20 +99,11 @@ mod tests {
     }
 
     #[test]
-    fn all_wait_where_few_need_not() {
-        let turns = Turns::new();
-        let taken: Vec<Turn<'_>> = (0..10).map(|_| turns.take(false)).collect();
-        assert_eq!(turns.waiting.load(Ordering::Relaxed), 10);
-        drop(taken);
-        assert_eq!(turns.waiting.into_inner(), 0);
-    }
-
-    #[test]
     fn nobody_rests_at_the_end() {
         let turns = Turns::new();
         thread::scope(|scope| {
-            let _two = (turns.take(true), turns.take(true));
-            let rest = || drop(turns.take(true));
+            let _two = (turns.take(), turns.take());
+            let rest = || drop(turns.take());
             let (one, other) = (scope.spawn(rest), scope.spawn(rest));
             while turns.resting.waiting() < 2 {
                 thread::yield_now();
@@ -119,7 +111,7 @@ mod tests {
             turns.close();
             one.join().unwrap();
             other.join().unwrap();
-            drop(turns.take(true));
+            drop(turns.take());
         });
     }
 
@@ -131,7 +123,7 @@ mod tests {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let serve = || {
             loop {
-                let turn = turns.take(true);
+                let turn = turns.take();
                 let mut request = [0];
                 read(&server, &mut request).unwrap();
                 drop(turn);

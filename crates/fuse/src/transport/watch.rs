@@ -113,7 +113,7 @@ impl<'a> Watcher<'a> {
     /// Waits for a request and tells its length; `None` when the mount is gone.
     pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let is_polling = self.pace.is_polling();
-        let turn = self.turns.take(is_polling);
+        let turn = is_polling.then(|| self.turns.take());
         let received = self.wait(is_polling, buffer);
         drop(turn);
         match received {
