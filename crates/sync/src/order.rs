@@ -93,7 +93,8 @@ lock_order! {
     /// What an array keeps in memory of its superblocks, its background work and its threads. No member is called with
     /// it.
     ARRAY = "array", rank 940;
-    /// The helper threads that call slow members of an array: which are idle, and what one is to do.
+    /// The helper threads that call slow members of an array: which are idle, what one is to do, and which calls have
+    /// no answer yet.
     HELPERS = "helpers", rank 960;
     /// What a block device made of others holds while it calls them.
     DEVICE_STACK = "device_stack", rank 980;
