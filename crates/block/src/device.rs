@@ -2,14 +2,15 @@
 //!
 //! Everything above (md, the metadata cache, the filesystems) talks to a [`Device`], everything below (files,
 //! memory, windows, overlays, test devices) is one. A device is used by any number of threads through `&self` and
-//! knows nothing of what is stored on it. Locks: a device takes locks of class `DEVICE` only, which come last in
-//! the order of the house, so a caller may hold any lock but never needs one. A device made of a device calls
-//! the one below with none of its own locks held. The suite behind the feature `conformance` checks these
+//! knows nothing of what is stored on it. Locks: a device takes locks of the classes from `DEVICE_STACK` on, which
+//! come last in the order of the house, so a caller may hold any lock but never needs one. A device made of others may
+//! hold `DEVICE_STACK` while it calls them, never `DEVICE`. The suite behind the feature `conformance` checks these
 //! promises on any device.
 //!
 //! Left out: resizing while open, zones, and requests that complete after the call has returned.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::{Error, Operation, Result};
@@ -51,6 +52,18 @@ impl Default for Topology {
     }
 }
 
+/// Where a device holds data, as far as it knows without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NextData {
+    /// It keeps no account of that.
+    Unknown,
+    /// From the offset on everything reads as zeroes.
+    Nowhere,
+    /// In this range, which is not empty, it may hold anything; what lies between the offset and the range reads as
+    /// zeroes.
+    At(Range<u64>),
+}
+
 /// One request of a batch.
 #[derive(Debug)]
 pub enum Request<'a> {
@@ -85,7 +98,9 @@ pub enum Request<'a> {
 /// - **Refusals.** On a read-only device every write, discard and write of zeroes is refused with
 ///   [`Error::ReadOnly`], whatever its range; a flush is not.
 /// - **Errors.** After a failed write the content of its range is old, new or torn, byte by byte. After a failed
-///   read the content of the buffer is unspecified. The device does not retry and does not remember.
+///   read the content of the buffer is unspecified. The device does not retry and does not remember, but for
+///   flushes: after one has failed, it, those that overlap it and all later ones fail with the first cause, for none
+///   of them can promise what was written before. [`FlushLatch`](crate::FlushLatch) does that.
 pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// A name for messages: a path, or what the device is.
     fn name(&self) -> String;
@@ -99,6 +114,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// What sizes the device prefers.
     fn topology(&self) -> Topology {
         Topology::default()
+    }
+
+    /// Whether a call may go unanswered for as long as a server likes: what lies on a network, or in another program.
+    /// Devices that end every call, be it with an error, answer `false`.
+    fn may_hang(&self) -> bool {
+        false
     }
 
     /// Fills `buf` from `offset`.
@@ -148,6 +169,15 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// and may be ignored, also when the range lies outside the device.
     fn prefetch(&self, offset: u64, len: u64) {
         let _ = (offset, len);
+    }
+
+    /// Where the first bytes from `offset` on are that may be something else than zero.
+    ///
+    /// # Errors
+    /// [`Error::Io`], if the device's own account of it cannot be read.
+    fn next_data(&self, offset: u64) -> Result<NextData> {
+        let _ = offset;
+        Ok(NextData::Unknown)
     }
 
     /// Carries out all requests, as many at once as the device can, in no particular order. Requests of one

@@ -7,19 +7,21 @@
 //! | [`Qcow2Device`] | a qcow2 image; [`open_image`] tells it from a raw one |
 //! | [`Overlay`] | writes beside a base that stays as it is |
 //! | [`PartitionDevice`] | a range of another device, as [`partition`] tables name them |
+//! | [`LatchedDevice`] | another device, of which a failed flush is remembered |
 //!
 //! Two modules are for tests, here and in the crates above, each behind a feature of its own name: `conformance`, a
 //! suite that any device must pass, and `testing` (`test-devices`), devices built to fail and to crash, and the random
 //! numbers of all tests.
 //!
-//! This crate knows nothing of filesystems, arrays or caches. `unsafe` is allowed in one place, the module that hands
-//! buffers to io_uring.
+//! This crate knows nothing of filesystems, arrays or caches. `unsafe` is allowed in the module that hands
+//! buffers to io_uring, in the one that asks loop devices for their files, and in those that stand between the crate imago and the files of a qcow2 image.
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod device;
 mod error;
 mod file;
+mod flush_latch;
 mod image;
 mod memory;
 mod open_error;
@@ -33,9 +35,10 @@ mod sparse;
 pub mod testing;
 mod window;
 
-pub use device::{Access, BlockDevice, Device, Request, Topology, check_range, check_write};
+pub use device::{Access, BlockDevice, Device, NextData, Request, Topology, check_range, check_write};
 pub use error::{Error, Operation, Result};
-pub use file::{FileDevice, FileOptions, Locking};
+pub use file::{FileDevice, FileOptions, Holder, InUse, Locking};
+pub use flush_latch::{FlushLatch, LatchedDevice};
 pub use image::{ImageFormat, ImageOptions, Qcow2Device, open_image};
 pub use memory::MemoryDevice;
 pub use open_error::OpenError;

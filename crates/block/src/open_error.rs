@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::Access;
+use crate::file::{Holder, Shown};
 
 /// An opening that did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -27,28 +28,26 @@ pub enum OpenError {
         /// What it is instead.
         kind: &'static str,
     },
-    /// Another opener holds a lock that excludes this one.
-    #[error("cannot open {} for {}: {}", path.display(), use_of(*wanted), holder(*wanted))]
+    /// Something else uses the file, and excludes this opener.
+    #[error(
+        "cannot open {} for {}: it is in use: {}; {}", path.display(), use_of(*wanted), Shown(holders),
+        way_out(*wanted)
+    )]
     InUse {
         /// The file.
         path: PathBuf,
         /// What was asked for.
         wanted: Access,
-    },
-    /// The kernel itself uses the block device.
-    #[error(
-        "cannot open {} for writing: the kernel is using it as a mounted filesystem, as swap or as part of \
-         another device; unmount or detach it first, or open it read-only", path.display()
-    )]
-    Mounted {
-        /// The block device.
-        path: PathBuf,
+        /// What uses it.
+        holders: Vec<Holder>,
     },
     /// The filesystem the file lies on has no locks.
-    #[error("cannot lock {}: {source}; open it without locking if nothing else uses it", path.display())]
+    #[error("cannot lock {}: {source}; {}", path.display(), without_locks(*wanted))]
     LockUnsupported {
         /// The file.
         path: PathBuf,
+        /// What was asked for.
+        wanted: Access,
         /// What the system said.
         source: io::Error,
     },
@@ -110,14 +109,18 @@ fn use_of(access: Access) -> &'static str {
     }
 }
 
-fn holder(wanted: Access) -> &'static str {
+fn way_out(wanted: Access) -> &'static str {
     match wanted {
         Access::ReadOnly => {
-            "another program has it open for writing; wait until it is done, or open without locking to look at \
-             content that may change meanwhile"
+            "wait until that is done, or open without locking to look at content that may change meanwhile"
         }
-        Access::ReadWrite => {
-            "another program has it open; close it there first, as two writers would destroy what is on it"
-        }
+        Access::ReadWrite => "end that first, as two writers would destroy what is on it",
+    }
+}
+
+fn without_locks(wanted: Access) -> &'static str {
+    match wanted {
+        Access::ReadOnly => "open it without locking if nothing else writes to it",
+        Access::ReadWrite => "copy it to a filesystem that has locks",
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::device::{check_range, check_write};
 use crate::partition::Partition;
-use crate::{Access, BlockDevice, Device, Operation, Request, Result, Topology};
+use crate::{Access, BlockDevice, Device, NextData, Operation, Request, Result, Topology};
 
 /// A window onto a range of another device.
 #[derive(Debug)]
@@ -55,6 +55,10 @@ impl BlockDevice for PartitionDevice {
         self.base.topology()
     }
 
+    fn may_hang(&self) -> bool {
+        self.base.may_hang()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         check_range(self, Operation::Read, offset, buf.len() as u64)?;
         self.base.read_at(self.start_bytes + offset, buf)
@@ -84,6 +88,19 @@ impl BlockDevice for PartitionDevice {
         if within > 0 {
             self.base.prefetch(self.start_bytes + offset, within);
         }
+    }
+
+    fn next_data(&self, offset: u64) -> Result<NextData> {
+        let end = self.start_bytes + self.size_bytes;
+        let start = self.start_bytes.saturating_add(offset).min(end);
+        Ok(match self.base.next_data(start)? {
+            NextData::At(range) if range.start < end => {
+                let range = range.start.max(start)..range.end.min(end);
+                NextData::At(range.start - self.start_bytes..range.end - self.start_bytes)
+            }
+            NextData::At(_) | NextData::Nowhere => NextData::Nowhere,
+            NextData::Unknown => NextData::Unknown,
+        })
     }
 
     fn run_batch(&self, batch: &mut [Request<'_>]) -> Result<()> {

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::Command;
 
 use tempfile::{NamedTempFile, TempDir};
-use undercroft_block::{Access, BlockDevice, Error, FileDevice, FileOptions, Locking, OpenError, Request};
+use undercroft_block::{
+    Access, BlockDevice, Error, FileDevice, FileOptions, InUse, Locking, OpenError, Request,
+};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -228,6 +230,99 @@ fn a_block_device_that_the_kernel_has_mounted_is_not_opened_for_writing() {
     let read =
         FileDevice::open(&device.path, FileOptions { locking: Locking::None, ..FileOptions::read_only() });
     assert!(Command::new("umount").arg(point.path()).status().unwrap().success());
-    assert!(matches!(written, Err(OpenError::Mounted { .. })), "{written:?}");
+    let refusal = written.unwrap_err();
+    assert!(matches!(refusal, OpenError::InUse { wanted: Access::ReadWrite, .. }), "{refusal}");
+    let point = point.path().display().to_string();
+    assert!(refusal.to_string().contains(&format!("mounted on {point}")), "{refusal}");
     assert_eq!(read.unwrap().size_bytes(), 8 * MIB);
+}
+
+/// A tmpfs of one MiB, gone when dropped.
+struct Tiny(TempDir);
+
+impl Tiny {
+    fn new() -> Self {
+        let point = TempDir::new().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(point.path());
+        assert!(mount.status().unwrap().success(), "mount (needs root)");
+        Self(point)
+    }
+}
+
+impl Drop for Tiny {
+    fn drop(&mut self) {
+        Command::new("umount").arg("--lazy").arg(self.0.path()).status().unwrap();
+    }
+}
+
+/// The disk has no room for what the kernel's cache took. The kernel tells that to one fsync, and lets the next succeed.
+#[test]
+fn a_write_back_error_that_the_kernel_tells_once_fails_every_later_flush() {
+    let tiny = Tiny::new();
+    let backing = tiny.0.path().join("disk");
+    fs::File::create(&backing).unwrap().set_len(16 * MIB).unwrap();
+    let disk = Loop::new(&backing, 512);
+    let device = FileDevice::open(&disk.path, FileOptions::read_write()).unwrap();
+    device.write_at(0, b"room for this").unwrap();
+    device.flush().unwrap();
+    device.write_at(MIB, &vec![7; 4 << 20]).unwrap();
+    let first = device.flush().unwrap_err().to_string();
+    for _ in 0..3 {
+        device.write_at(0, b"and for this").unwrap();
+        let later = device.flush().unwrap_err().to_string();
+        assert!(later.contains("earlier flush failed") && later.contains(&first), "{later}");
+    }
+}
+
+/// A mount of the caller's own takes the kernel's claim, and other writers are kept out as before.
+#[test]
+fn a_claim_is_shared_with_a_mount_of_the_callers_own() {
+    let file = image(8 * MIB);
+    assert!(Command::new("mke2fs").args(["-q", "-F"]).arg(file.path()).status().unwrap().success());
+    let device = Loop::new(file.path(), 512);
+    let point = TempDir::new().unwrap();
+    let mount =
+        || Command::new("mount").arg(&device.path).arg(point.path()).output().unwrap().status.success();
+    let opened = FileDevice::open(&device.path, FileOptions::read_write()).unwrap();
+    assert!(!mount(), "the kernel mounted what we have claimed");
+    opened.share_claim();
+    let is_mounted = mount();
+    let second = FileDevice::open(&device.path, FileOptions::read_write());
+    // The kernel refuses both while another has the claim, which is no failure.
+    let zeroed = opened.write_zeroes(4 * MIB, MIB).and_then(|()| opened.discard(4 * MIB, MIB));
+    assert!(Command::new("umount").arg(point.path()).status().unwrap().success());
+    assert!(is_mounted && second.is_err());
+    zeroed.unwrap();
+}
+
+/// What an override writes to, and what a reader finds changing, its caller is told.
+#[test]
+fn what_is_opened_although_it_is_in_use_is_told() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static TOLD: AtomicU32 = AtomicU32::new(0);
+    let told = |options: FileOptions, path: &Path| {
+        let before = TOLD.load(Ordering::Relaxed);
+        let on_use = |found: &InUse<'_>| {
+            assert!(found.to_string().contains("is in use"), "{found}");
+            TOLD.fetch_add(1, Ordering::Relaxed);
+        };
+        FileDevice::open(path, FileOptions { on_use, ..options }).unwrap();
+        TOLD.load(Ordering::Relaxed) - before
+    };
+    let file = image(8 * MIB);
+    let unlocked = |options| FileOptions { locking: Locking::None, ..options };
+    for options in [FileOptions::read_only(), FileOptions::read_write(), unlocked(FileOptions::read_write())]
+    {
+        assert_eq!(told(options, file.path()), 0);
+    }
+    let device = Loop::new(file.path(), 512);
+    assert_eq!(told(FileOptions::read_only(), file.path()), 0);
+    assert_eq!(told(unlocked(FileOptions::read_write()), file.path()), 1);
+    drop(device);
+    let writer = FileDevice::open(file.path(), FileOptions::read_write()).unwrap();
+    assert_eq!(told(unlocked(FileOptions::read_only()), file.path()), 1);
+    let second = open_error(file.path(), unlocked(FileOptions::read_write()));
+    assert!(second.to_string().contains("this program has it open for writing already"), "{second}");
+    drop(writer);
 }

@@ -4,15 +4,70 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use proptest::prelude::*;
 use tempfile::TempDir;
 use undercroft_block::{
-    Access, Device, Error, FileDevice, FileOptions, ImageFormat, ImageOptions, Locking, OpenError, open_image,
+    Access, BlockDevice, Device, Error, FileDevice, FileOptions, ImageFormat, ImageOptions, LatchedDevice,
+    Locking, MemoryDevice, OpenError, Overlay, PartitionDevice, Qcow2Device, Result, open_image,
 };
 
 const MIB: usize = 1024 * 1024;
+
+/// A device on a server that may not answer.
+#[derive(Debug)]
+struct Served(MemoryDevice);
+
+impl BlockDevice for Served {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+
+    fn access(&self) -> Access {
+        self.0.access()
+    }
+
+    fn may_hang(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        self.0.write_at(offset, data)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.0.flush()
+    }
+}
+
+/// What is made of a device that may hang may hang.
+#[test]
+fn a_device_made_of_one_that_may_hang_may_hang() {
+    let dir = directory();
+    qemu_img(&["create", "-q", "-f", "qcow2", "a.qcow2", "1M"], dir.path());
+    let bytes = fs::read(dir.path().join("a.qcow2")).unwrap();
+    let image = |bytes: Vec<u8>| MemoryDevice::from_bytes(bytes, Access::ReadOnly);
+    let served = || Arc::new(Served(image(bytes.clone()))) as Device;
+    let on: [Device; 4] = [
+        Arc::new(Qcow2Device::on_device(served()).unwrap()),
+        Arc::new(PartitionDevice::new(served(), 0, 4096).unwrap()),
+        Arc::new(Overlay::new(served())),
+        Arc::new(LatchedDevice::new(served())),
+    ];
+    for device in &on {
+        assert!(device.may_hang(), "{device:?}");
+    }
+    assert!(!Qcow2Device::on_device(Arc::new(image(bytes))).unwrap().may_hang());
+}
 
 fn directory() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()

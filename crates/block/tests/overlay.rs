@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use undercroft_block::testing::{FailNth, Repeat};
 use undercroft_block::{
     Access, BlockDevice, Device, Error, FileDevice, FileOptions, MemoryDevice, Operation, Overlay,
     OverlayStore, Request, Result,
@@ -204,4 +205,25 @@ fn a_missing_directory_is_named() {
     let store = OverlayStore::TempFile("/nonexistent/directory".into());
     let error = Overlay::with_store(Arc::new(MemoryDevice::new(1)), &store).unwrap_err();
     assert!(error.to_string().contains("/nonexistent/directory"), "{error}");
+}
+
+/// A snapshot over a writable image writes nothing to it, and asks nothing of it that may fail: a base that cannot be
+/// flushed is as good as any.
+#[test]
+fn the_base_is_neither_written_nor_flushed() {
+    let content: Vec<u8> = (0..100_000).map(|at| (at % 251) as u8).collect();
+    let base: Device = Arc::new(MemoryDevice::from_bytes(content.clone(), Access::ReadWrite));
+    let flushes = Arc::new(FailNth::new(base, Operation::Flush, 1, Repeat::FromThenOn));
+    let writes =
+        Arc::new(FailNth::new(Arc::clone(&flushes) as Device, Operation::Write, 1, Repeat::FromThenOn));
+    let directory = tempfile::tempdir().unwrap();
+    for store in [OverlayStore::Memory, OverlayStore::TempFile(directory.path().to_owned())] {
+        let overlay = Overlay::with_store(Arc::clone(&writes) as Device, &store).unwrap();
+        overlay.write_at(5000, &[7; 20_000]).unwrap();
+        overlay.write_zeroes(40_000, 10_000).unwrap();
+        overlay.discard(60_000, 8192).unwrap();
+        overlay.flush().unwrap();
+        drop(overlay);
+        assert_eq!((writes.seen(), flushes.seen()), (0, 0), "{store:?}");
+    }
 }

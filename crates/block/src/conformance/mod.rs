@@ -84,7 +84,8 @@ macro_rules! block_conformance {
             use super::*;
             $crate::block_conformance!(@case $factory, ranges:
                 content_and_size, reads_of_any_alignment, writes_of_any_alignment, later_write_wins, end_of_device,
-                out_of_range_is_refused, empty_requests, zeroing, discarding, read_only_refuses, flush_and_topology);
+                out_of_range_is_refused, empty_requests, zeroing, discarding,
+                data_is_where_it_is_said_to_be, read_only_refuses, flush_and_topology);
             $crate::block_conformance!(@case $factory, batches:
                 mixed_batch, batch_of_writes, empty_and_single_batches, large_requests_in_a_batch,
                 batch_with_a_bad_range, read_only_batch);

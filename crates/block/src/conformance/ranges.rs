@@ -1,7 +1,7 @@
 //! Single requests: any alignment, the end of the device, refusals, zeroing and discarding.
 
 use super::{Factory, SIZE, assert_content, assert_same, bytes_at, pattern, readable, writable};
-use crate::{Access, Error, Operation};
+use crate::{Access, Error, NextData, Operation};
 
 /// Offsets and lengths around the boundaries where devices cut: sectors, pages, chunks, and in between.
 const RANGES: [(usize, usize); 14] = [
@@ -169,6 +169,27 @@ pub fn discarding(factory: Factory<'_>) {
         content[offset..after].copy_from_slice(&data);
         assert_content(&*device, &content);
     }
+}
+
+/// What a device says to be no data reads as zeroes, and its account of it comes to an end.
+pub fn data_is_where_it_is_said_to_be(factory: Factory<'_>) {
+    let Some((device, _)) = writable(factory) else { return };
+    let zeroed = SIZE / 4;
+    device.write_zeroes(zeroed as u64, SIZE as u64 / 2).unwrap();
+    device.write_at(SIZE as u64 / 2, &[7]).unwrap();
+    let content = bytes_at(&*device, 0, SIZE);
+    let mut at = 0;
+    while at < SIZE {
+        let data = match device.next_data(at as u64).unwrap() {
+            NextData::Unknown => return,
+            NextData::Nowhere => SIZE..SIZE,
+            NextData::At(range) => range.start as usize..range.end as usize,
+        };
+        assert!(at <= data.start && data.end <= SIZE && (data.end > at), "{data:?} from {at} on");
+        assert!(content[at..data.start].iter().all(|&byte| byte == 0), "data before {data:?} from {at} on");
+        at = data.end;
+    }
+    assert_eq!(device.next_data(SIZE as u64).unwrap(), NextData::Nowhere);
 }
 
 /// A read-only device refuses every change, whatever its range, and still flushes.

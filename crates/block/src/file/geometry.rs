@@ -70,6 +70,34 @@ pub(super) fn topology(file: &File, kind: Kind) -> io::Result<Topology> {
     }
 }
 
+/// Whether calls may go unanswered for ever. A file on a server's filesystem; a block device unless its driver ends every
+/// request (SCSI and NVMe have timeouts, network block devices and device mappers may wait).
+pub(super) fn may_hang(file: &File, kind: Kind) -> io::Result<bool> {
+    // As in statfs(2): FUSE, NFS, SMB, CIFS, 9P, Ceph, AFS, GFS2, OCFS2.
+    const SERVED: [u32; 9] = [
+        0x6573_5546,
+        0x6969,
+        0xfe53_4d42,
+        0xff53_4d42,
+        0x0102_1997,
+        0x00c3_6400,
+        0x5346_414f,
+        0x0116_1970,
+        0x7461_636f,
+    ];
+    match kind {
+        // The type has another width on other machines; the numbers have 32 bits.
+        Kind::Regular => Ok(SERVED.contains(&(rustix::fs::fstatfs(file)?.f_type as u32))),
+        Kind::BlockDevice => {
+            let device = file.metadata()?.rdev();
+            let link = std::fs::read_link(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
+            let ends = |name: &str| name.starts_with("nvme") || name.starts_with("sd");
+            let is_known = link.is_ok_and(|path| path.iter().any(|part| part.to_str().is_some_and(ends)));
+            Ok(!is_known)
+        }
+    }
+}
+
 /// A limit of the device's request queue in bytes, 0 where the kernel does not tell. A partition has the queue of
 /// the disk around it.
 fn queue_limit(device: u64, name: &str) -> u32 {

@@ -4,16 +4,19 @@
 //! is allowed; where it is not, their reads are announced and then done one after the other. With direct I/O the page
 //! cache is left out; what alignment that needs is done here, see `direct.rs`.
 //!
-//! Between programs an advisory lock on the whole file keeps two writers, or a writer and a reader, apart. Inside
-//! the program the kernel does the ordering, except for the edges of unaligned direct writes.
+//! A device has one writer, in whatever program or part of the kernel (`exclusion`). Inside the program the kernel does
+//! the ordering, except for the edges of unaligned direct writes.
+//!
+//! A flush that failed is the last one that means anything: see `FlushLatch`.
 //!
 //! Locks: class `DEVICE`, the list of idle rings (never held across I/O) or the edges of direct writes (held
 //! across I/O on this file only), never both.
 //! Left out: files that change their size while open; a read of what was cut off reports an early end.
 
 mod direct;
+mod exclusion;
 mod geometry;
-mod lock;
+mod holes;
 mod options;
 mod ring;
 mod zeroing;
@@ -26,14 +29,19 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, OFlags, fadvise};
 
+pub(crate) use exclusion::Shown;
+pub use exclusion::{Holder, InUse};
 pub use options::{FileOptions, Locking};
 
 use self::direct::Direct;
+use self::exclusion::Exclusion;
 use self::geometry::Kind;
 use self::ring::RingPool;
 use self::zeroing::Zeroing;
 use crate::device::{check_range, check_write};
-use crate::{Access, BlockDevice, Error, OpenError, Operation, Request, Result, Topology};
+use crate::{
+    Access, BlockDevice, Error, FlushLatch, NextData, OpenError, Operation, Request, Result, Topology,
+};
 
 /// A regular file or a block device, opened.
 #[derive(Debug)]
@@ -43,16 +51,19 @@ pub struct FileDevice {
     size_bytes: u64,
     access: Access,
     topology: Topology,
+    may_hang: bool,
     kind: Kind,
     direct: Option<Direct>,
     rings: Option<RingPool>,
     zeroing: Zeroing,
+    flushes: FlushLatch,
+    exclusion: Exclusion,
 }
 
 impl FileDevice {
     /// Opens an image file or a block device.
     ///
-    /// A block device opened for writing is claimed from the kernel, so that a mounted one is refused.
+    /// To be written, it must be in nobody's use: see [`Locking::Advisory`]. A block device is claimed from the kernel.
     ///
     /// # Errors
     /// [`OpenError`]: the file is missing, of the wrong kind, in use, or cannot do what `options` ask for.
@@ -64,26 +75,26 @@ impl FileDevice {
         let metadata = std::fs::metadata(path).map_err(system("open"))?;
         let kind = Kind::of(&metadata, path)?;
         let writable = options.access == Access::ReadWrite;
+        let claim = exclusion::claim(path, kind, options)?;
         let mut flags = OFlags::empty();
         flags.set(OFlags::DIRECT, options.direct);
-        flags.set(OFlags::EXCL, writable && kind == Kind::BlockDevice);
         let opened =
             File::options().read(true).write(writable).custom_flags(flags.bits().cast_signed()).open(path);
         let file = opened.map_err(|source| match rustix::io::Errno::from_io_error(&source) {
             Some(rustix::io::Errno::BUSY) if kind == Kind::BlockDevice => {
-                OpenError::Mounted { path: path.to_owned() }
+                let holders = exclusion::busy(path);
+                OpenError::InUse { path: path.to_owned(), wanted: options.access, holders }
             }
             Some(rustix::io::Errno::INVAL) if options.direct => {
                 OpenError::DirectUnsupported { path: path.to_owned() }
             }
             _ => system("open")(source),
         })?;
-        if options.locking == Locking::Advisory {
-            lock::acquire(&file, kind, path, options.access)?;
-        }
         let kind = Kind::of(&file.metadata().map_err(system("look at"))?, path)?;
+        let exclusion = exclusion::acquire(&file, path, kind, options, claim)?;
         let size_bytes = geometry::size_bytes(&file, kind).map_err(system("find the size of"))?;
         let topology = geometry::topology(&file, kind).map_err(system("look at"))?;
+        let may_hang = geometry::may_hang(&file, kind).map_err(system("look at"))?;
         let direct = options.direct.then(|| Direct::new(&file, kind, topology));
         if let Some(direct) = &direct
             && writable
@@ -98,11 +109,20 @@ impl FileDevice {
             size_bytes,
             access: options.access,
             topology,
+            may_hang,
             kind,
             direct,
             rings: options.io_uring.then(RingPool::new),
             zeroing: Zeroing::default(),
+            flushes: FlushLatch::new(),
+            exclusion,
         })
+    }
+
+    /// Lets go of the kernel's exclusive claim on a block device, so that the caller can give it to a mount of its own.
+    /// Locks between programs stay.
+    pub fn share_claim(&self) {
+        self.exclusion.share_claim();
     }
 
     /// Whether batches go through io_uring: asked for, and not refused by the kernel so far.
@@ -184,7 +204,7 @@ impl FileDevice {
 
 impl Drop for FileDevice {
     fn drop(&mut self) {
-        lock::release(&self.file);
+        self.exclusion.release(&self.file);
     }
 }
 
@@ -205,6 +225,10 @@ impl BlockDevice for FileDevice {
         self.topology
     }
 
+    fn may_hang(&self) -> bool {
+        self.may_hang
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         check_range(self, Operation::Read, offset, buf.len() as u64)?;
         self.transfer_in(offset, buf)
@@ -219,7 +243,9 @@ impl BlockDevice for FileDevice {
         if self.access == Access::ReadOnly {
             return Ok(());
         }
-        self.file.sync_data().map_err(|source| self.error(Operation::Flush, 0, self.size_bytes, source))
+        self.flushes.flush(&self.name(), self.size_bytes, || {
+            self.file.sync_data().map_err(|source| self.error(Operation::Flush, 0, self.size_bytes, source))
+        })
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
@@ -230,8 +256,9 @@ impl BlockDevice for FileDevice {
         if start >= end {
             return Ok(());
         }
+        let claim = self.exclusion.claim();
         let _edges = self.direct.as_ref().map(Direct::share_edges);
-        let done = self.zeroing.punch(&self.file, start, end - start);
+        let done = self.zeroing.punch(claim.as_deref().unwrap_or(&self.file), start, end - start);
         done.map_err(|source| self.error(Operation::Discard, offset, len, source))
     }
 
@@ -244,8 +271,10 @@ impl BlockDevice for FileDevice {
         if start_whole >= end_whole {
             return zeroing::by_writing(offset, len, |at, zeroes| self.transfer_out(at, zeroes));
         }
+        let claim = self.exclusion.claim();
+        let file = claim.as_deref().unwrap_or(&self.file);
         let edges = self.direct.as_ref().map(Direct::share_edges);
-        let whole = self.zeroing.zero(&self.file, self.kind, start_whole, end_whole - start_whole);
+        let whole = self.zeroing.zero(file, self.kind, start_whole, end_whole - start_whole);
         drop(edges);
         let whole = whole.map_err(|source| self.error(Operation::WriteZeroes, offset, len, source))?;
         let parts = match whole {
@@ -264,6 +293,13 @@ impl BlockDevice for FileDevice {
             // A hint: there is nothing to do about a kernel that does not take it.
             let _ = fadvise(&self.file, offset, Some(len), Advice::WillNeed);
         }
+    }
+
+    fn next_data(&self, offset: u64) -> Result<NextData> {
+        let found = holes::next_data(&self.file, self.kind, offset, self.size_bytes);
+        found.map_err(|source| {
+            self.error(Operation::Read, offset, self.size_bytes.saturating_sub(offset), source)
+        })
     }
 
     fn run_batch(&self, batch: &mut [Request<'_>]) -> Result<()> {

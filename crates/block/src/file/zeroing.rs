@@ -67,6 +67,8 @@ fn attempt(
                 refused.store(true, Ordering::Relaxed);
                 Ok(Done::No)
             }
+            // A block device that a mount has claimed: the kernel drops no cached blocks under it.
+            Err(Errno::BUSY) => Ok(Done::No),
             Err(errno) => Err(errno.into()),
         };
     }

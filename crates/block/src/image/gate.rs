@@ -7,12 +7,14 @@
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use imago::file::File;
 use imago::format::builder::FormatDriverBuilder;
 use imago::format::gate::ImplicitOpenGate;
 use imago::{FormatAccess, StorageOpenOptions};
 
+use super::ordered::{Order, Ordered};
 use crate::{Access, FileDevice, FileOptions};
 
 /// Longest chain of backing files; longer ones than a handful are unusual.
@@ -23,18 +25,22 @@ pub(super) struct Gate {
     options: FileOptions,
     depth: u32,
     opened: Rc<RefCell<Vec<FileDevice>>>,
+    order: Arc<Order>,
 }
 
 impl Gate {
     /// For the files of an image whose own file was opened with `options`. What is opened is added to `opened`,
-    /// which keeps the locks.
-    pub(super) fn new(options: FileOptions, opened: Rc<RefCell<Vec<FileDevice>>>) -> Self {
-        Self { options, depth: 0, opened }
+    /// which keeps the locks; what is written to it comes into `order`.
+    pub(super) fn new(options: FileOptions, opened: Rc<RefCell<Vec<FileDevice>>>, order: Arc<Order>) -> Self {
+        Self { options, depth: 0, opened, order }
     }
 }
 
-impl ImplicitOpenGate<File> for Gate {
-    fn open_format<F: FormatDriverBuilder<File>>(&mut self, builder: F) -> io::Result<FormatAccess<File>> {
+impl ImplicitOpenGate<Ordered> for Gate {
+    fn open_format<F: FormatDriverBuilder<Ordered>>(
+        &mut self,
+        builder: F,
+    ) -> io::Result<FormatAccess<Ordered>> {
         let depth = self.depth + 1;
         if depth > MAX_CHAIN {
             return Err(io::Error::other(format!("there are more than {MAX_CHAIN} backing files in a row")));
@@ -43,10 +49,11 @@ impl ImplicitOpenGate<File> for Gate {
             options: self.options,
             depth,
             opened: Rc::clone(&self.opened),
+            order: Order::new("a backing file".to_owned()),
         })?))
     }
 
-    fn open_storage(&mut self, builder: StorageOpenOptions) -> io::Result<File> {
+    fn open_storage(&mut self, builder: StorageOpenOptions) -> io::Result<Ordered> {
         let path = builder.get_filename().ok_or(io::ErrorKind::NotFound)?.to_owned();
         let access =
             if self.depth == 0 && builder.get_writable() { self.options.access } else { Access::ReadOnly };
@@ -54,6 +61,7 @@ impl ImplicitOpenGate<File> for Gate {
             FileDevice::open(&path, FileOptions { access, ..self.options }).map_err(io::Error::other)?;
         let file = device.duplicate()?;
         self.opened.borrow_mut().push(device);
-        File::from_open_file(file, builder.write(access == Access::ReadWrite).direct(self.options.direct))
+        let options = builder.write(access == Access::ReadWrite).direct(self.options.direct);
+        Ok(Ordered::new(Arc::new(File::from_open_file(file, options)?), &self.order, false))
     }
 }

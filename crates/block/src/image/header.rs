@@ -7,7 +7,7 @@
 
 use std::io;
 
-use crate::{BlockDevice, Error, FileDevice};
+use crate::{BlockDevice, Error};
 
 const HEADER_BYTES: usize = 104;
 const VERSION_AT: usize = 4;
@@ -27,7 +27,7 @@ const FEATURE_NAME_BYTES: u32 = 48;
 ///
 /// # Errors
 /// What is wrong, or why it cannot be read.
-pub(super) fn check(file: &FileDevice) -> io::Result<()> {
+pub(super) fn check(file: &dyn BlockDevice) -> io::Result<()> {
     let head: [u8; HEADER_BYTES] = read(file, 0)?;
     if u32_at(&head, VERSION_AT) < EXTENDED {
         return Ok(());
@@ -54,7 +54,7 @@ pub(super) fn check(file: &FileDevice) -> io::Result<()> {
 }
 
 /// Bytes of the file; those beyond its end are zero, as imago has it.
-fn read<const LEN: usize>(file: &FileDevice, offset: u64) -> io::Result<[u8; LEN]> {
+fn read<const LEN: usize>(file: &dyn BlockDevice, offset: u64) -> io::Result<[u8; LEN]> {
     let mut bytes = [0; LEN];
     let len = file.size_bytes().saturating_sub(offset).min(LEN as u64) as usize;
     if len == 0 {

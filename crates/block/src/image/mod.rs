@@ -9,7 +9,11 @@
 mod gate;
 mod header;
 mod magic;
+#[cfg(feature = "test-devices")]
+mod on_device;
+mod ordered;
 mod qcow2;
+mod tables;
 
 use std::path::Path;
 use std::sync::Arc;

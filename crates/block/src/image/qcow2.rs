@@ -4,29 +4,50 @@
 //! them. Discards give nothing back: imago does that only for a sole owner.
 //! Left out: encryption, and the features that imago does not know, which it refuses by name.
 //!
-//! Locks: imago's own, inside its calls. It calls no device of ours, so they never meet ours.
+//! What a power cut leaves is an image in order, at most with clusters that nothing uses: `ordered.rs` sees to the order of
+//! writes. imago decides what has to be written before what at one moment and writes at another; so that no cluster is
+//! allocated in between, allocation excludes everything else here. Reads, and writes over clusters that are there, go side
+//! by side.
+//!
+//! Locks: who allocates, class `DEVICE_STACK`, held exclusively to allocate and to write tables back, shared by all
+//! others. Then imago's own, inside its calls.
 
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use imago::file::File;
 use imago::qcow2::Qcow2;
-use imago::{FormatAccess, StorageOpenOptions};
+use imago::{DynStorage, FormatAccess, Mapping, StorageOpenOptions};
+use undercroft_sync::{RwLock, order};
 
 use super::gate::Gate;
+use super::ordered::{Order, Ordered};
+use super::tables::Tables;
 use super::{ImageOptions, header};
 use crate::device::{check_range, check_write};
-use crate::{Access, BlockDevice, Error, FileDevice, OpenError, Operation, Result};
+use crate::{
+    Access, BlockDevice, Device, Error, FileDevice, FlushLatch, NextData, OpenError, Operation, Result,
+};
+
+/// New clusters that are written in one piece at most.
+const RUN_BYTES: u64 = 1 << 20;
 
 /// A qcow2 image, opened.
 #[derive(Debug)]
 pub struct Qcow2Device {
     /// Before the files: it writes what it still holds when it is dropped, and only then may locks be given back.
-    image: FormatAccess<File>,
-    file: FileDevice,
-    /// Keep the locks of backing files and external data files.
-    _others: Vec<FileDevice>,
+    image: FormatAccess<Ordered>,
+    file: Device,
+    /// Backing files and external data files: they keep the locks.
+    others: Vec<FileDevice>,
     size_bytes: u64,
+    cluster_bytes: u64,
+    allocating: RwLock<()>,
+    /// Whether tables in memory may be newer than those in the file.
+    has_changed: AtomicBool,
+    flushes: FlushLatch,
 }
 
 impl Qcow2Device {
@@ -44,7 +65,8 @@ impl Qcow2Device {
             StorageOpenOptions::new().filename(&path).write(writable).direct(options.file.direct);
         let storage =
             file.duplicate().and_then(|file| File::from_open_file(file, storage_options)).map_err(failed)?;
-        let mut image: Qcow2<File> = Qcow2::open_image(storage, writable).map_err(failed)?;
+        let order = Order::new(file.name());
+        let mut image = open_image(Arc::new(storage), &order, writable).map_err(failed)?;
         let others = Rc::default();
         let named = if image.requires_external_data_file() {
             Some(image.implicit_external_data_file().cloned().unwrap_or_default())
@@ -54,16 +76,144 @@ impl Qcow2Device {
         match named {
             Some(named) if !options.allow_backing => return Err(OpenError::OtherFileDenied { path, named }),
             _ => image
-                .open_implicit_dependencies_gated(Gate::new(options.file, Rc::clone(&others)))
+                .open_implicit_dependencies_gated(Gate::new(options.file, Rc::clone(&others), order))
                 .map_err(failed)?,
         }
+        Self::with(image, Arc::new(file), others.take()).map_err(failed)
+    }
+
+    /// Opens an image that lies on a device, which is so large that the image need not grow.
+    ///
+    /// # Errors
+    /// The image is damaged, or needs other files or what is not supported.
+    #[cfg(feature = "test-devices")]
+    pub fn on_device(device: Device) -> io::Result<Self> {
+        header::check(&*device)?;
+        let storage = super::on_device::DeviceStorage::new(Arc::clone(&device));
+        let order = Order::new(device.name());
+        let image = open_image(Arc::new(storage), &order, device.access() == Access::ReadWrite)?;
+        if image.requires_external_data_file() || image.implicit_backing_file().is_some() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Self::with(image, device, Vec::new())
+    }
+
+    fn with(image: Qcow2<Ordered>, file: Device, others: Vec<FileDevice>) -> io::Result<Self> {
+        let tables = Tables::read(|at, buf| file.read_at(at, buf).map_err(io::Error::other))?;
         let image = FormatAccess::new(image);
-        Ok(Self { size_bytes: image.size(), image, file, _others: others.take() })
+        Ok(Self {
+            size_bytes: image.size(),
+            image,
+            file,
+            others,
+            cluster_bytes: tables.cluster_bytes(),
+            allocating: RwLock::new(&order::DEVICE_STACK, ()),
+            has_changed: AtomicBool::new(false),
+            flushes: FlushLatch::new(),
+        })
     }
 
     fn error(&self, operation: Operation, offset: u64, len: u64, source: io::Error) -> Error {
         Error::Io { operation, offset, len, device: self.name(), source }
     }
+
+    /// Writes as much as lies in clusters that may be written over, from the beginning on. Nothing is allocated
+    /// meanwhile.
+    fn write_over(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (mapping, len) = self.image.get_mapping(at, (data.len() - done) as u64)?;
+            let Mapping::Raw { storage, offset: to, writable: true, .. } = mapping else { break };
+            let len = (len as usize).min(data.len() - done);
+            if len == 0 {
+                break;
+            }
+            storage.write_over(&data[done..done + len], to)?;
+            done += len;
+        }
+        Ok(done)
+    }
+
+    /// Writes at least one byte, into new clusters where there are none. The caller holds the lock exclusively.
+    fn allocate(&self, offset: u64, data: &[u8]) -> io::Result<usize> {
+        let start = offset / self.cluster_bytes * self.cluster_bytes;
+        let head = offset - start;
+        let most = (data.len() as u64).min(RUN_BYTES.max(self.cluster_bytes));
+        let whole = most / self.cluster_bytes * self.cluster_bytes;
+        if head == 0 && whole > 0 {
+            let len = whole as usize;
+            return self.write_new(offset, &data[..len]).map(|()| len);
+        }
+        // Whole clusters are new in one piece, so that imago has nothing to fill up.
+        let mut cluster = vec![0; self.cluster_bytes.min(self.size_bytes - start) as usize];
+        self.image.read(&mut cluster[..], start)?;
+        let len = data.len().min(cluster.len() - head as usize);
+        cluster[head as usize..][..len].copy_from_slice(&data[..len]);
+        self.write_new(start, &cluster).map(|()| len)
+    }
+
+    /// The data is in place before anything points to it.
+    fn write_new(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let mapping = self.image.prepare_data_mapping(at, (data.len() - done) as u64, true)?;
+            let len = (mapping.length() as usize).min(data.len() - done);
+            mapping.storage().write_new(&data[done..done + len], mapping.offset())?;
+            self.image.commit_data_mapping(mapping)?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if let Some(cause) = self.flushes.cause() {
+            return Err(io::Error::other(cause));
+        }
+        let mut done = 0;
+        while done < data.len() {
+            let shared = self.allocating.read();
+            done += self.write_over(offset + done as u64, &data[done..])?;
+            drop(shared);
+            if done < data.len() {
+                let _exclusive = self.allocating.write();
+                self.has_changed.store(true, Ordering::SeqCst);
+                done += self.allocate(offset + done as u64, &data[done..])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_zeroes_as_data(&self, offset: u64, len: u64) -> io::Result<()> {
+        let zeroes = vec![0; len.min(RUN_BYTES) as usize];
+        let end = offset + len;
+        let mut at = offset;
+        while at < end {
+            let step = (end - at).min(RUN_BYTES);
+            self.write(at, &zeroes[..step as usize])?;
+            at += step;
+        }
+        Ok(())
+    }
+
+    /// Writes back what has been allocated, and makes everything durable.
+    fn make_durable(&self) -> io::Result<()> {
+        if self.has_changed.load(Ordering::SeqCst) {
+            let _exclusive = self.allocating.write();
+            self.image.flush()?;
+            self.has_changed.store(false, Ordering::SeqCst);
+        }
+        self.image.sync()
+    }
+}
+
+fn open_image(
+    storage: Arc<dyn DynStorage>,
+    order: &Arc<Order>,
+    writable: bool,
+) -> io::Result<Qcow2<Ordered>> {
+    Qcow2::open_image(Ordered::new(storage, order, true), writable)
 }
 
 impl BlockDevice for Qcow2Device {
@@ -79,29 +229,67 @@ impl BlockDevice for Qcow2Device {
         self.file.access()
     }
 
+    fn may_hang(&self) -> bool {
+        self.file.may_hang() || self.others.iter().any(BlockDevice::may_hang)
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let len = buf.len() as u64;
         check_range(self, Operation::Read, offset, len)?;
+        let _shared = self.allocating.read();
         self.image.read(buf, offset).map_err(|source| self.error(Operation::Read, offset, len, source))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         let len = data.len() as u64;
         check_write(self, Operation::Write, offset, len)?;
-        self.image.write(data, offset).map_err(|source| self.error(Operation::Write, offset, len, source))
+        self.write(offset, data).map_err(|source| self.error(Operation::Write, offset, len, source))
     }
 
     fn flush(&self) -> Result<()> {
         if self.access() == Access::ReadOnly {
             return Ok(());
         }
-        let done = self.image.flush().and_then(|()| self.image.sync());
-        done.map_err(|source| self.error(Operation::Flush, 0, self.size_bytes, source))
+        self.flushes.flush(&self.name(), self.size_bytes, || {
+            self.make_durable().map_err(|source| self.error(Operation::Flush, 0, self.size_bytes, source))
+        })
     }
 
     fn write_zeroes(&self, offset: u64, len: u64) -> Result<()> {
         check_write(self, Operation::WriteZeroes, offset, len)?;
-        let done = self.image.write_zeroes(offset, len);
-        done.map_err(|source| self.error(Operation::WriteZeroes, offset, len, source))
+        let failed = |source| self.error(Operation::WriteZeroes, offset, len, source);
+        if let Some(cause) = self.flushes.cause() {
+            return Err(failed(io::Error::other(cause)));
+        }
+        let exclusive = self.allocating.write();
+        self.has_changed.store(true, Ordering::SeqCst);
+        let zeroed = self.image.write_zeroes(offset, len);
+        drop(exclusive);
+        match zeroed {
+            // The second version of the format has no clusters of zeroes.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                self.write_zeroes_as_data(offset, len)
+            }
+            done => done,
+        }
+        .map_err(failed)
+    }
+
+    fn next_data(&self, offset: u64) -> Result<NextData> {
+        let _shared = self.allocating.read();
+        let mut at = offset;
+        while at < self.size_bytes {
+            let rest = self.size_bytes - at;
+            let mapped = self.image.get_mapping(at, rest);
+            let (mapping, len) = mapped.map_err(|source| self.error(Operation::Read, at, rest, source))?;
+            // A length of zero leads nowhere: what cannot be told is data.
+            match (mapping, len.min(rest)) {
+                (Mapping::Zero { .. }, len) if len > 0 => at += len,
+                (Mapping::Eof { .. }, _) => return Ok(NextData::Nowhere),
+                (_, 0) => return Ok(NextData::At(at..self.size_bytes)),
+                (_, len) => return Ok(NextData::At(at..at + len)),
+            }
+        }
+        Ok(NextData::Nowhere)
     }
 }

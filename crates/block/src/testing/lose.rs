@@ -4,12 +4,15 @@
 //! that was written before it began. After [`LoseUnflushed::crash`] the base holds what survived, and the device
 //! itself answers nothing any more.
 //!
+//! A flush can be told to fail, once, as Linux's cache of pages does: what was not flushed survives in any subset, reads
+//! go on showing all of it, and the next flush succeeds without it.
+//!
 //! Locks: flushing, class `DEVICE_STACK`, held while the base is written and flushed, so that a flush does not return
 //! before another one has made durable what both promise. Inside it the list of unflushed changes, class
 //! `DEVICE`, never held while a device is called.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use undercroft_sync::{Mutex, order};
 
@@ -26,6 +29,10 @@ pub struct LoseUnflushed {
     flushed: Mutex<usize>,
     unflushed: Mutex<Vec<Event>>,
     seed: u64,
+    sector_bytes: u32,
+    /// The flush that fails, counted from 1, or 0; and how many there have been.
+    failing: u64,
+    flushes: AtomicU64,
     /// Set once. Requests that are under way then may still succeed.
     is_dead: AtomicBool,
 }
@@ -40,8 +47,35 @@ impl LoseUnflushed {
             flushed: Mutex::new(&order::DEVICE_STACK, 0),
             unflushed: Mutex::new(&order::DEVICE, Vec::new()),
             seed,
+            sector_bytes: SECTOR_BYTES,
+            failing: 0,
+            flushes: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
         }
+    }
+
+    /// The same, and the `nth` flush fails, counted from 1; with 0 none does.
+    #[must_use]
+    pub fn failing_flush(self, nth: u64) -> Self {
+        Self { failing: nth, ..self }
+    }
+
+    /// The same, and a write is torn at multiples of so many bytes.
+    #[must_use]
+    pub fn in_sectors(self, bytes: u32) -> Self {
+        Self { sector_bytes: bytes, ..self }
+    }
+
+    /// How many flushes have been asked for.
+    #[must_use]
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::SeqCst)
+    }
+
+    /// Whether the flush that fails has failed.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failing > 0 && self.flushes() >= self.failing
     }
 
     /// Cuts the power: gives the base a subset of what was not flushed. Everything that is asked of the device
@@ -53,7 +87,7 @@ impl LoseUnflushed {
         let flushed = self.flushed.lock();
         self.is_dead.store(true, Ordering::SeqCst);
         let unflushed = std::mem::take(&mut *self.unflushed.lock());
-        let crash = apply_survivors(&*self.base, *flushed, &unflushed, self.seed, SECTOR_BYTES)?;
+        let crash = apply_survivors(&*self.base, *flushed, &unflushed, self.seed, self.sector_bytes)?;
         self.base.flush()?;
         eprintln!("{}: {crash}", self.name());
         Ok(crash)
@@ -107,6 +141,13 @@ impl BlockDevice for LoseUnflushed {
         let mut flushed = self.flushed.lock();
         self.check_alive(Operation::Flush, 0, self.size_bytes())?;
         let changes = std::mem::take(&mut *self.unflushed.lock());
+        if self.flushes.fetch_add(1, Ordering::SeqCst) + 1 == self.failing {
+            // Other survivors than in the crash that may follow.
+            apply_survivors(&*self.base, *flushed, &changes, !self.seed, self.sector_bytes)?;
+            let source = io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error());
+            let (device, len) = (self.name(), self.size_bytes());
+            return Err(Error::Io { operation: Operation::Flush, offset: 0, len, device, source });
+        }
         changes.iter().try_for_each(|event| event.apply(&*self.base))?;
         self.base.flush()?;
         *flushed += changes.len();

@@ -5,7 +5,8 @@
 //!   after that, any subset survives, in order; a write survives as a whole, not at all, or torn between sectors
 //!   of 512 bytes. Sectors themselves are not torn, and what was not written does not change.
 //! - **Failures** ([`FailNth`]): a request of a chosen kind fails with an I/O error, once or from then on; a failed
-//!   write leaves its range old, torn or new.
+//!   write leaves its range old, torn or new. A failed flush ([`LoseUnflushed::failing_flush`]) loses any subset of what
+//!   was not flushed for good, and the next one succeeds.
 //! - **Time** ([`Slow`]): requests take as long as they are told to.
 //!
 //! Out of scope: silent corruption, and flushes that lie.
