@@ -82,13 +82,21 @@ pub(crate) struct ImageArgs {
     #[arg(long)]
     pub(crate) direct: bool,
 
-    /// Open an image that another program holds locked
+    /// Read an image that another program has locked, and take no lock; what is read may change meanwhile
     #[arg(long)]
     pub(crate) no_lock: bool,
 
     /// Open the backing files that a qcow2 image names; only for images you trust
     #[arg(long)]
     pub(crate) allow_backing: bool,
+}
+
+/// For commands that write.
+#[derive(Debug, Args)]
+pub(crate) struct DangerArgs {
+    /// Write although another program or the kernel is using it, which may destroy everything on it
+    #[arg(long)]
+    pub(crate) write_while_in_use: bool,
 }
 
 /// For commands that print values.
@@ -167,9 +175,12 @@ pub(crate) struct MkfsArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<String>,
 
-    /// Overwrite what is on the image
+    /// Overwrite what is on the image; not what is in use
     #[arg(short = 'F', long)]
     pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) danger: DangerArgs,
 
     /// Features to add, or with a ^ to leave out, separated by commas
     #[arg(short = 'O', value_name = "FEATURES", value_delimiter = ',', allow_hyphen_values = true)]
@@ -391,13 +402,22 @@ Examples:
     /// Copy files and whole trees out of an image
     #[command(
         after_help = "Keeps modes, times to the nanosecond, extended attributes, ACLs, hard links, symbolic links, fifos, \
-sockets and holes; owners and device nodes too when run as root. Nothing that exists is ever written over, and no \
-name or link in the image can lead outside DEST. If DEST is a directory, PATH is put into it under its own name; the \
-root of an image is put into DEST itself, which must then be empty.
+sockets and holes; owners too when run as root. Nothing that exists is ever written over, and no name or link in the \
+image can lead outside DEST. If DEST is a directory, PATH is put into it under its own name; the root of an image is put \
+into DEST itself, which must then be empty.
+
+What lends rights is left out of a copy and counted: set-user-ID and set-group-ID modes, device nodes, and attributes \
+named security.* and trusted.*. An image that you trust, copied as root to be a system's tree, keeps them with \
+`--special`. An archive holds them unless `--no-special` is given.
+
+A file gets its name when it is complete. A copy that was interrupted goes on with the same command and `--resume`; DEST is \
+then the copy of the directory itself.
 
 Examples:
   undercroft get disk.img /home/anna ./anna
   undercroft get disk.img / ./everything
+  undercroft get --resume disk.img / ./everything
+  undercroft get --special disk.img / /srv/container/root
   undercroft get --tar disk.img / | zstd > everything.tar.zst"
     )]
     Get {
@@ -411,6 +431,15 @@ Examples:
         /// Write a tar archive to standard output instead
         #[arg(long)]
         tar: bool,
+        /// Keep set-user-ID and set-group-ID modes, device nodes, and security.* and trusted.* attributes
+        #[arg(long, overrides_with = "no_special")]
+        special: bool,
+        /// Leave these out (the default, but for an archive)
+        #[arg(long, overrides_with = "special")]
+        no_special: bool,
+        /// Go on with a copy that was interrupted
+        #[arg(long, conflicts_with = "tar")]
+        resume: bool,
         /// Print a JSON summary of what was copied
         #[arg(long, conflicts_with = "tar")]
         json: bool,
@@ -423,8 +452,11 @@ Examples:
 An image is mounted read-only, and not a byte of it changes, unless `-o rw` says otherwise. With `--snapshot` changes \
 can be made and are gone after unmounting: they lie in a temporary file (in TMPDIR), and the image stays as it is.
 
+An image has one writer. With `-o rw` it is refused while the kernel has it mounted, or attached to a loop device, while \
+QEMU has it open, or another program has locked it.
+
 Options of an image: rw, ro, norecovery (read-only, without what its journal holds), commit=SECONDS (how late changes \
-reach the disk at most; 5), sync (each change is on the disk when the call returns), discard (the image is told of space that is free again; `fstrim DIR` does it once), pdirops=off (a lock for each \
+reach the disk at most; 5), commit_pause=MILLISECONDS (and as soon as changes pause for about so long; 30, 0 for never), sync (each change is on the disk when the call returns), discard (the image is told of space that is free again; `fstrim DIR` does it once), pdirops=off (a lock for each \
 directory), orphan=list|locked and overwrite=journaled (older ways, to measure against).
 
 With `tmpfs:` in the image's place, an empty filesystem in memory is mounted, which goes when it is unmounted. It takes \
@@ -432,7 +464,7 @@ the options of Linux's tmpfs (size, nr_blocks, nr_inodes, mode, uid, gid) and pd
 one lock.
 
 Options of every mount: ro, rw, allow_other, dev, suid, noexec, noatime (the default: reading \
-changes nothing) or relatime (reading a file brings its time of access forward after a change, or once a day), fakeroot \
+changes nothing) or relatime (reading a file brings its time of access forward after a change, or once a day, if the read comes to the server: one that the kernel's cache answers does not), fakeroot \
 (see below; no_default_permissions is the same), no_writeback_cache (each write is a request of its own), direct_io (past the kernel's cache), no_io_uring (requests come over /dev/fuse, \
 also where the kernel has been told to offer io_uring: echo 1 > /sys/module/fuse/parameters/enable_uring), threads=N, readdirplus=always|auto|never, \
 poll_idle=always|auto|never (whether idle processors poll instead of halting while requests come quickly; auto: as root in a \
@@ -474,6 +506,12 @@ Examples:
         /// Add to this file what turns out to be wrong with the image
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         log: Option<PathBuf>,
+        /// Call this program when something happens to the array: with what (Fail, SpareActive and so on, as mdadm's
+        /// PROGRAM), the array, and the member; UNDERCROFT_EVENT holds it as a sentence
+        #[arg(long, value_name = "CMD", value_hint = ValueHint::CommandName)]
+        monitor: Option<PathBuf>,
+        #[command(flatten)]
+        danger: DangerArgs,
         /// Stay in the foreground until unmounted
         #[arg(short, long)]
         foreground: bool,
@@ -491,10 +529,26 @@ Examples:
         dir: PathBuf,
     },
 
+    /// Make everything durable that was written through a mount
+    #[command(
+        after_help = "What programs have written to files that they still have open is included. sync(2) and syncfs(2) of other \
+programs do not reach a FUSE mount: what they ask for is durable when changes have paused for a moment (commit_pause= of \
+`undercroft mount`), at the latest when commit= says so.
+
+Examples:
+  undercroft sync /mnt"
+    )]
+    Sync {
+        /// Directory it is mounted on, or any inside
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+    },
+
     /// Make a filesystem
     #[command(
-        after_help = "Options are those of mke2fs, and what is not said is as mke2fs has it. A filesystem, partition table or other \
-content that is recognised is overwritten with --force only. The superblock is written last.
+        after_help = "Options are those of mke2fs, and what is not said is as mke2fs has it. Whatever is on the image is \
+overwritten with --force only, unless it is all zeroes; of a disk the first and the last MiB are looked at. What is mounted or otherwise in use is not, force or not. \
+The superblock is written last.
 
 Examples:
   undercroft mkfs ext4 disk.img --size 10G

@@ -55,7 +55,7 @@ Exit codes:
   3  the image cannot be opened: not found, not permitted, in use, no such partition
   4  not a filesystem this program knows, or it uses an unsupported feature
   5  the filesystem is corrupt
-  6  the device or image file failed while reading
+  6  the device or image file failed, or the server of a mount ended with an error
   7  no such path inside the image, or not of the kind the command needs
   8  this machine refused: destination, mount point, FUSE or standard output
 `undercroft check` has those of e2fsck, which its own help lists.";

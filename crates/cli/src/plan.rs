@@ -40,7 +40,11 @@ pub(crate) struct ListStyle {
 #[derive(Debug)]
 pub(crate) enum Destination {
     /// A path on this machine.
-    Path(PathBuf),
+    Path {
+        dest: PathBuf,
+        /// An earlier run may have begun the copy.
+        resume: bool,
+    },
     /// A tar archive on standard output.
     Tar,
 }
@@ -94,6 +98,8 @@ pub(crate) enum Plan {
         image: ImageSpec,
         path: InsidePath,
         to: Destination,
+        /// Keep what lends rights.
+        special: bool,
         format: Format,
     },
     Mount {
@@ -102,9 +108,13 @@ pub(crate) enum Plan {
         options: Vec<String>,
         snapshot: bool,
         log: Option<PathBuf>,
+        monitor: Option<PathBuf>,
         how: Serving,
     },
     Unmount {
+        dir: PathBuf,
+    },
+    Sync {
         dir: PathBuf,
     },
     Mkfs {
@@ -178,28 +188,37 @@ impl Plan {
                 image: ImageSpec::from_typed(&image)?,
                 paths: paths.into_iter().map(inside_path).collect::<Result<_, _>>()?,
             },
-            Command::Get { image, path, dest, tar, json } => Self::Get {
+            Command::Get { image, path, dest, tar, special, no_special, resume, json } => Self::Get {
                 image: ImageSpec::from_typed(&image)?,
                 path: inside_path(path)?,
                 to: match dest {
-                    Some(dest) if !tar => Destination::Path(dest),
+                    Some(dest) if !tar => Destination::Path { dest, resume },
                     _ => Destination::Tar,
                 },
+                // An archive lends no rights before somebody unpacks it.
+                special: special || (tar && !no_special),
                 format: Format::of(json),
             },
-            Command::Mount { image, dir, options, snapshot, log, foreground, announce } => Self::Mount {
-                image: ImageSpec::from_typed(&image)?,
-                dir,
-                options,
-                snapshot,
-                log,
-                how: match (foreground, announce) {
-                    (false, _) => Serving::Background,
-                    (true, false) => Serving::Foreground,
-                    (true, true) => Serving::Announcing,
-                },
-            },
+            Command::Mount { image, dir, options, snapshot, log, monitor, danger, foreground, announce } => {
+                Self::Mount {
+                    image: ImageSpec {
+                        write_while_in_use: danger.write_while_in_use,
+                        ..ImageSpec::from_typed(&image)?
+                    },
+                    dir,
+                    options,
+                    snapshot,
+                    log,
+                    monitor,
+                    how: match (foreground, announce) {
+                        (false, _) => Serving::Background,
+                        (true, false) => Serving::Foreground,
+                        (true, true) => Serving::Announcing,
+                    },
+                }
+            }
             Command::Unmount { dir } => Self::Unmount { dir },
+            Command::Sync { dir } => Self::Sync { dir },
             Command::Mkfs(typed) => Self::Mkfs {
                 format: Format::of(typed.json.json),
                 what: Box::new(MkfsPlan::from_typed(*typed)?),

@@ -60,6 +60,7 @@ pub(crate) struct Entry {
 }
 
 struct Frame {
+    dir: Arc<Node>,
     entries: std::vec::IntoIter<(Vec<u8>, Ino)>,
     /// How much of [`Walk::path`] is this directory's.
     path_bytes: usize,
@@ -111,9 +112,9 @@ impl<'a> Walk<'a> {
         self.entering = None;
     }
 
-    fn open(&mut self, dir: &Node) -> Option<Event> {
-        let (entries, trouble) = entries(self.vfs, dir, self.order, self.hidden);
-        self.frames.push(Frame { entries: entries.into_iter(), path_bytes: self.path.len() });
+    fn open(&mut self, dir: Arc<Node>) -> Option<Event> {
+        let (entries, trouble) = entries(self.vfs, &dir, self.order, self.hidden);
+        self.frames.push(Frame { dir, entries: entries.into_iter(), path_bytes: self.path.len() });
         trouble.map(|error| Event::Trouble { path: self.path.clone(), error })
     }
 
@@ -122,7 +123,7 @@ impl<'a> Walk<'a> {
         let last = frame.entries.as_slice().is_empty();
         self.path.truncate(frame.path_bytes);
         let path = join(&self.path, &name);
-        let node = match node_of(self.vfs, &name, ino) {
+        let node = match node_of(self.vfs, &frame.dir, &name, ino) {
             Ok(node) => node,
             Err(error) => return Event::Trouble { path, error },
         };
@@ -148,7 +149,7 @@ impl Iterator for Walk<'_> {
 
     fn next(&mut self) -> Option<Event> {
         if let Some(dir) = self.entering.take()
-            && let Some(trouble) = self.open(&dir)
+            && let Some(trouble) = self.open(dir)
         {
             return Some(trouble);
         }
@@ -189,9 +190,9 @@ pub(crate) fn entries(
 }
 
 /// What a name in a directory names.
-pub(crate) fn node_of(vfs: &Vfs, name: &[u8], ino: Ino) -> Result<Arc<Node>> {
+pub(crate) fn node_of(vfs: &Vfs, dir: &Node, name: &[u8], ino: Ino) -> Result<Arc<Node>> {
     refuse_name(name).map_or(Ok(()), Err)?;
-    vfs.node_once(ino)
+    vfs.listed_node(dir, name, ino)
 }
 
 /// A directory has one name; one that is met by another would make a walk endless.

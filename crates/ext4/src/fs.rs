@@ -207,6 +207,12 @@ impl FileSystem for Ext4 {
         }
     }
 
+    fn when_failed(&self, tell: Box<dyn Fn(&Error) + Send + Sync>) {
+        if let Ok(writer) = self.volume.writer() {
+            writer.transactions.when_failed(tell);
+        }
+    }
+
     fn shut_down(&self, flush_log: bool) -> Result<()> {
         let Ok(writer) = self.volume.writer() else {
             return Err(Error::Unsupported("shutting down a filesystem that takes no changes".into()));
@@ -244,6 +250,11 @@ impl FileSystem for Ext4 {
         }
         writer.transactions.commit_everything(&self.volume)?;
         writer.allocator.trim(&self.volume, range, min_len)
+    }
+
+    /// Inodes that end before the nanoseconds have whole seconds.
+    fn time_step_ns(&self) -> u32 {
+        if self.volume.superblock().geometry().inode_bytes() > 128 { 1 } else { 1_000_000_000 }
     }
 
     fn limits(&self) -> Limits {

@@ -59,7 +59,7 @@ pub use check::{CheckOptions, CheckReport, Finding, check};
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use fs::{Ext4, WriteStats};
 pub use journal::RecoveryReport;
-pub use mkfs::{Family, MkfsError, MkfsOptions, NewFilesystem, mkfs, what_is_on};
+pub use mkfs::{Family, MkfsError, MkfsOptions, NewFilesystem, Present, mkfs, what_is_on};
 pub use mmp::MmpWait;
 pub use open::OpenOptions;
 pub use superblock::{Geometry, State, Superblock};

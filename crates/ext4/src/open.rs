@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use undercroft_block::{Access, Device, Overlay};
+use undercroft_block::{Access, Device, LatchedDevice, Overlay};
 use undercroft_vfs::{Error, Result};
 
 use crate::error::{corrupt, corrupt_inode};
@@ -19,7 +19,7 @@ use crate::journal::{
 use crate::map;
 use crate::mmp::{self, MmpWait};
 use crate::superblock::{self, State, Superblock};
-use crate::transaction::{Journal, Tid, Transactions};
+use crate::transaction::{Journal, Stop, Tid, Transactions};
 use crate::volume::Volume;
 
 /// How to open.
@@ -87,6 +87,20 @@ impl Probed {
         self.replay_in_memory(DirtyLog::without_fast_commits)
     }
 
+    /// Judges the journal of a filesystem that needs no recovery, as opening it for writing does.
+    ///
+    /// # Errors
+    /// Corruption; [`Unsupported`](Error::Unsupported) for a journal of an unknown kind; I/O failure.
+    pub(crate) fn check_clean_log(&self) -> Result<()> {
+        let superblock = self.volume.superblock();
+        let has_journal = superblock.features().compat.contains(Compat::HAS_JOURNAL);
+        if !has_journal || superblock.needs_recovery() || superblock.external_journal().is_some() {
+            return Ok(());
+        }
+        let (location, params) = locate_log(&self.volume)?;
+        Log::open(&**self.volume.device(), location, params).map(drop)
+    }
+
     fn replay_in_memory(&self, prepare: impl FnOnce(DirtyLog) -> DirtyLog) -> Result<Ready> {
         if !self.options.recover || !self.volume.superblock().needs_recovery() {
             return Ok(self.as_found());
@@ -124,7 +138,8 @@ impl Probed {
     /// journal does not change. [`ReadOnly`](Error::ReadOnly) for a device that is. Corruption; I/O failure.
     pub(crate) fn recover_onto_device(self) -> Result<Writable> {
         let Self { volume, options } = self;
-        let device = Arc::clone(volume.device());
+        // From the first change on: a flush that fails in here fails the opening, and later ones end the changes.
+        let device: Device = Arc::new(LatchedDevice::new(Arc::clone(volume.device())));
         if device.access() == Access::ReadOnly {
             return Err(Error::ReadOnly);
         }
@@ -137,7 +152,13 @@ impl Probed {
         let recovery = log.as_ref().and_then(|log| log.report);
         superblock::mark_in_use(&*device, &recorded, journal_failed)?;
         let superblock = Superblock::read(&*device)?;
-        let volume = Volume::new(Arc::clone(&device), superblock.clone(), options.buffer_bytes);
+        let stop = Arc::<Stop>::default();
+        let volume = Volume::for_changes(
+            Arc::clone(&device),
+            superblock.clone(),
+            options.buffer_bytes,
+            Arc::clone(&stop),
+        );
         let operations = log.as_ref().map_or(&[][..], Replayed::fast_commits);
         let shown = if operations.is_empty() {
             None
@@ -158,6 +179,7 @@ impl Probed {
                 Transactions::logged(first, Journal::new(writer, tail, superblock.geometry().block_bytes()))
             }
         };
+        let transactions = transactions.stopping(stop);
         Ok(Writable { volume, shown, transactions, recovery, found_clean })
     }
 }

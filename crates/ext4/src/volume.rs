@@ -2,7 +2,7 @@
 //!
 //! A `Volume` says nothing about whether the journal has been replayed; [`crate::open`] has the types that do.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use undercroft_block::Device;
 use undercroft_cache::{Buffer, BufferCache};
@@ -12,7 +12,7 @@ use crate::error::corrupt_block;
 use crate::journal::FastCommitView;
 use crate::numbers::FsBlock;
 use crate::superblock::Superblock;
-use crate::transaction::{Block, Handle, Logged};
+use crate::transaction::{Block, Handle, Logged, Stop, StoppedWith};
 use crate::writer::Writer;
 
 /// Kinds of judgement that a buffer passes once while cached; see `Buffer::verify_once`.
@@ -34,6 +34,8 @@ pub(crate) enum Judged {
 #[derive(Debug)]
 pub(crate) struct Volume {
     superblock: Superblock,
+    /// Below what takes no changes after the end of them.
+    below: Device,
     buffers: BufferCache<Logged>,
     fast_commits: FastCommitView,
     /// What a filesystem that takes changes has more than one that is only read.
@@ -42,8 +44,20 @@ pub(crate) struct Volume {
 
 impl Volume {
     pub(crate) fn new(device: Device, superblock: Superblock, buffer_bytes: usize) -> Self {
+        let below = Arc::clone(&device);
         let buffers = BufferCache::new(device, superblock.geometry().block_bytes(), buffer_bytes);
-        Self { superblock, buffers, fast_commits: FastCommitView::default(), writer: OnceLock::new() }
+        Self { superblock, below, buffers, fast_commits: FastCommitView::default(), writer: OnceLock::new() }
+    }
+
+    /// A volume that takes changes until they end with `stop`.
+    pub(crate) fn for_changes(
+        device: Device,
+        superblock: Superblock,
+        buffer_bytes: usize,
+        stop: Arc<Stop>,
+    ) -> Self {
+        let below = Arc::clone(&device);
+        Self { below, ..Self::new(Arc::new(StoppedWith::new(device, stop)), superblock, buffer_bytes) }
     }
 
     /// The same volume with what fast commits have changed laid over it.
@@ -57,6 +71,23 @@ impl Volume {
 
     pub(crate) fn device(&self) -> &Device {
         self.buffers.device()
+    }
+
+    /// Makes durable what was written before. A failure ends the changes: nothing tells what was lost.
+    ///
+    /// # Errors
+    /// I/O failure.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let flushed = self.device().flush().map_err(Error::from);
+        if let (Err(error), Some(writer)) = (&flushed, self.writer.get()) {
+            writer.transactions.fail_because(error);
+        }
+        flushed
+    }
+
+    /// The device for what is written although the changes have ended: why they have.
+    pub(crate) fn device_below(&self) -> &Device {
+        &self.below
     }
 
     pub(crate) fn buffers(&self) -> &BufferCache<Logged> {

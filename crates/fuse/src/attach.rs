@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
+use crate::mount_point::MountPoint;
 use crate::transport::Device;
 use crate::{MountError, MountOptions};
 
@@ -28,14 +29,19 @@ pub(crate) fn is_ours(fs_type: &str) -> bool {
     fs_type.strip_prefix("fuse.").is_some_and(|subtype| subtype.starts_with(SUBTYPE))
 }
 
-/// Mounts on `dir`, which the mount table must be able to name, and returns the connection. `kind` is the kind
-/// of filesystem: `ext4`.
-pub(crate) fn attach(dir: &Path, kind: &str, options: &MountOptions) -> Result<OwnedFd, MountError> {
+/// Mounts on `on`, which is `dir`, as the mount table must be able to name it, and returns the connection. `kind` is the
+/// kind of filesystem: `ext4`.
+pub(crate) fn attach(
+    on: &MountPoint,
+    dir: &Path,
+    kind: &str,
+    options: &MountOptions,
+) -> Result<OwnedFd, MountError> {
     let point = |cause: io::Error| MountError::Point { dir: dir.to_owned(), cause };
     if !dir.metadata().map_err(point)?.is_dir() {
         return Err(point(Errno::NOTDIR.into()));
     }
-    match attach_directly(dir, kind, options) {
+    match attach_directly(&on.path(), kind, options) {
         Ok(connection) => Ok(connection),
         Err(Errno::PERM | Errno::ACCESS) => attach_by_helper(dir, kind, options),
         Err(Errno::NOENT) => {
@@ -46,15 +52,15 @@ pub(crate) fn attach(dir: &Path, kind: &str, options: &MountOptions) -> Result<O
     }
 }
 
-/// Takes the mount away: at once, or when its last user is gone.
-pub(crate) fn detach(dir: &Path, lazily: bool) -> io::Result<()> {
-    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    match rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW) {
+/// Takes a mount away, at once or when its last user is gone: what lies on `on`, which may be a link in `/proc` to the
+/// directory below it; or, for an ordinary user, what lies on `dir`.
+pub(crate) fn detach(on: &Path, dir: &Path, flags: UnmountFlags) -> io::Result<()> {
+    match rustix::mount::unmount(on, flags) {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => {
             let mut helper = Command::new("fusermount3");
             helper.arg("-u");
-            if lazily {
+            if flags.contains(UnmountFlags::DETACH) {
                 helper.arg("-z");
             }
             let output = helper.arg("--").arg(dir).stdin(Stdio::null()).output().map_err(helper_missing)?;

@@ -9,9 +9,18 @@ use std::os::unix::fs::FileExt;
 
 use undercroft_vfs::{Credentials, Error, Result};
 
-/// What takes away no set-user-ID and set-group-ID of what it writes to.
-const CAP_FSETID: u32 = 4;
-const CAP_SYS_ADMIN: u32 = 21;
+/// A privilege of the administrator, by Linux's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Capability {
+    /// `CAP_FOWNER`: what is an owner's to do is done to anything.
+    OwnAnything = 3,
+    /// `CAP_FSETID`: takes away no set-user-ID and set-group-ID of what it writes to.
+    KeepPrivileges = 4,
+    /// `CAP_LINUX_IMMUTABLE`: makes immutable and append-only.
+    SetImmutable = 9,
+    /// `CAP_SYS_ADMIN`.
+    Administrate = 21,
+}
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +41,34 @@ impl Caller {
 
     /// Whether it is the administrator of this machine, and no container's.
     pub(crate) fn is_administrator(self) -> bool {
-        self.status().is_some_and(|status| is_root_with(&status, CAP_SYS_ADMIN))
+        self.has(Capability::Administrate)
     }
 
     /// Whether set-user-ID and set-group-ID stay on what it writes to.
     pub(crate) fn keeps_privileges(self) -> bool {
-        self.status().is_some_and(|status| is_root_with(&status, CAP_FSETID))
+        self.has(Capability::KeepPrivileges)
+    }
+
+    /// Whether it is the administrator of this machine, and has this privilege.
+    pub(crate) fn has(self, capability: Capability) -> bool {
+        self.status().is_some_and(|status| is_root_with(&status, capability)) && self.is_at_home()
+    }
+
+    /// Whether files of this user are its own.
+    pub(crate) fn is_user(self, uid: u32) -> bool {
+        self.status().is_some_and(|status| file_user(&status) == Some(uid))
+    }
+
+    /// Whether its capabilities are those of this machine: anybody has all in a container of its own.
+    pub(crate) fn is_in_our_namespace(self) -> bool {
+        let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/user"));
+        matches!((of(&self.thread.to_string()), of("self")), (Ok(caller), Ok(server)) if caller == server)
+    }
+
+    /// As far as that can be seen: a server of an ordinary user may not look at the namespaces of root's processes, and
+    /// has to take user 0 for what it says.
+    fn is_at_home(self) -> bool {
+        !rustix::process::geteuid().is_root() || self.is_in_our_namespace()
     }
 
     /// Whether the group is one of the caller's.
@@ -70,11 +101,16 @@ fn is_member(status: &str, gid: u32) -> bool {
     own.into_iter().chain(groups).any(|group| group.parse() == Ok(gid))
 }
 
+/// To which user new files of a thread of this `/proc/.../status` belong, seen from here.
+fn file_user(status: &str) -> Option<u32> {
+    field(status, "Uid:")?.split_whitespace().nth(3)?.parse().ok()
+}
+
 /// Whether a thread of this `/proc/.../status` is user 0, seen from here, and has the capability.
-fn is_root_with(status: &str, capability: u32) -> bool {
+fn is_root_with(status: &str, capability: Capability) -> bool {
     let user = field(status, "Uid:").and_then(|users| users.split_whitespace().nth(1));
     let capabilities = field(status, "CapEff:").and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    user == Some("0") && capabilities.is_some_and(|bits| bits & (1 << capability) != 0)
+    user == Some("0") && capabilities.is_some_and(|bits| bits & (1 << capability as u32) != 0)
 }
 
 #[cfg(test)]
@@ -83,7 +119,7 @@ mod tests {
 
     #[test]
     fn an_administrator_is_user_0_with_the_capability() {
-        let administers = |status: &str| is_root_with(status, CAP_SYS_ADMIN);
+        let administers = |status: &str| is_root_with(status, Capability::Administrate);
         let status = |uid: &str, bits: &str| format!("Name:\tx\nUid:\t1000\t{uid}\t7\t8\nCapEff:\t{bits}\n");
         assert!(administers(&status("0", "000001ffffffffff")));
         assert!(administers(&status("0", "0000000000200000")));

@@ -4,14 +4,14 @@
 //! looked at, so that it can fetch their homes with few large reads. The batch is kept by each thread and reused,
 //! so listing allocates nothing per entry.
 //!
-//! An entry whose inode cannot be read is listed all the same: the name is there, and whoever asks for more will
-//! get the error.
+//! An entry whose inode cannot be read, or that leads to a directory which has its one place elsewhere, is listed all
+//! the same, without attributes: the name is there, and a look-up of it gets the error.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use undercroft_vfs::{DirOffset, FileType, Ino, Node, Result};
+use undercroft_vfs::{DirOffset, Error, FileType, Ino, Node, Result};
 
 use crate::nodes::NodeId;
 use crate::server::{Entry, Server};
@@ -96,7 +96,7 @@ impl Server {
                 for entry in &batch.entries {
                     let (name, rest) = names.split_at(entry.name_len);
                     names = rest;
-                    if self.give(name, entry, sink).is_break() {
+                    if self.give(&dir, name, entry, sink).is_break() {
                         return Ok(());
                     }
                     given = true;
@@ -112,11 +112,12 @@ impl Server {
     /// Hands one entry out, or takes it back if there is no room for it.
     fn give(
         &self,
+        dir: &Node,
         name: &[u8],
         entry: &BatchEntry,
         sink: &mut dyn FnMut(&Listed<'_>, &Details) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        let node = self.listed_node(name, entry.ino);
+        let node = self.listed_node(dir, name, entry.ino);
         let kind = match &node {
             Some(node) => node.kind(),
             None if name == b"." || name == b".." => FileType::Directory,
@@ -126,7 +127,7 @@ impl Server {
         // A damaged directory may name what may not be handed out; a look-up will say so.
         let inode = node.as_ref().and_then(|node| Some((self.id_of(node.ino())?, node)));
         let Some((id, node)) = inode else { return sink(&listed, &Details::NameOnly) };
-        self.nodes().acquire(id, self.held(node));
+        self.hand_out(id, node);
         let room = sink(&listed, &Details::Inode(Entry { id, attr: node.attr() }));
         if room.is_break() {
             self.nodes().release(id, 1);
@@ -135,12 +136,20 @@ impl Server {
     }
 
     /// The inode whose details go along with its name.
-    fn listed_node(&self, name: &[u8], ino: Ino) -> Option<Arc<Node>> {
+    fn listed_node(&self, dir: &Node, name: &[u8], ino: Ino) -> Option<Arc<Node>> {
         if name == b"." || name == b".." {
             return None;
         }
         // The kernel keeps the attributes now; the inode cache is for what is used again here.
-        self.vfs().node_once(ino).inspect_err(|error| self.report(error)).ok()
+        match self.vfs().listed_node(dir, name, ino) {
+            Ok(node) => Some(node),
+            // The name has gone since it was read.
+            Err(Error::NotFound) => None,
+            Err(error) => {
+                self.report(&error);
+                None
+            }
+        }
     }
 
     /// The kind of an inode whose directory does not tell it.

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
+
 use crate::OptionError;
 
 /// Why a filesystem could not be mounted or served.
@@ -55,6 +57,41 @@ pub enum MountError {
         /// What failed.
         cause: undercroft_vfs::Error,
     },
+    /// The mount is gone, and the server had a defect: an operation panicked, and was refused with an I/O error.
+    #[error("{} is unmounted, and the program has a defect, please report it: {what}", dir.display())]
+    Defect {
+        /// The mount point.
+        dir: PathBuf,
+        /// The first panic.
+        what: String,
+    },
+}
+
+/// Why not everything that was written through a mount is known to be durable.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SyncError {
+    /// The directory is in no mount of ours.
+    #[error("{} is not in a mount of undercroft's", .0.display())]
+    NotOurs(PathBuf),
+    /// Something failed, or the filesystem takes no changes any more.
+    #[error("not everything in {} could be made durable: {cause}", dir.display())]
+    Failed {
+        /// The directory.
+        dir: PathBuf,
+        /// The reason.
+        cause: io::Error,
+    },
+    /// Everything is durable but, perhaps, what processes have written to files that they have still open.
+    #[error(
+        "everything in {} is durable, except perhaps for files that processes of other users have open, which \
+         this user may not look at",
+        dir.display()
+    )]
+    Unseen {
+        /// The directory.
+        dir: PathBuf,
+    },
 }
 
 /// Why a filesystem could not be unmounted.
@@ -86,4 +123,27 @@ pub enum UnmountError {
     /// The mount is gone, and its server still holds on to the image.
     #[error("{} is unmounted, but its server has not ended", .0.display())]
     ServerLingers(PathBuf),
+    /// The mount is gone, and its server has ended with an error.
+    #[error("{0}")]
+    ServerFailed(String),
+    /// The mount is gone, and its server has died before it could say that everything is durable.
+    #[error("{} is unmounted, but its server was killed: check what was written last", .0.display())]
+    ServerDied(PathBuf),
+    /// The mount is still there: its server takes no requests.
+    #[error("cannot unmount {}: its server does not answer; `umount -l` takes the mount away", .0.display())]
+    Silent(PathBuf),
+    /// The mount is gone, and another user's server with it, which took no requests.
+    #[error("{} is unmounted; its server did not answer, so its connection was aborted", .0.display())]
+    CutOff(PathBuf),
+}
+
+impl UnmountError {
+    /// Why a mount could not be taken away.
+    pub(crate) fn of(dir: PathBuf, cause: io::Error) -> Self {
+        match Errno::from_io_error(&cause) {
+            Some(Errno::BUSY) => Self::Busy(dir),
+            Some(Errno::INVAL) => Self::NotMounted(dir),
+            _ => Self::Refused { dir, cause },
+        }
+    }
 }

@@ -1,7 +1,8 @@
-//! The server's complaints about the disk: each once, and never a flood.
+//! The server's complaints about the disk and about itself: each once, and never a flood.
 //!
 //! The kernel passes only a number on to the program that meets a damaged structure; the sentence that says which
-//! structure, inode and block goes to whoever keeps the server's log, the [`FaultSink`] of the mount options.
+//! structure, inode and block goes to the [`FaultSink`] of the mount options, which keeps the server's log. So do
+//! defects of the server, and the moment in which a filesystem stops taking changes.
 //! Damage is met again with every access, so what has been said is remembered, and a disk that fails everywhere is
 //! cut short.
 //!
@@ -17,6 +18,7 @@ use std::time::Instant;
 use undercroft_vfs::Error;
 
 use crate::errno::is_fault;
+use crate::panics::caught;
 
 /// How many sentences are remembered.
 const REMEMBERED: usize = 256;
@@ -27,25 +29,46 @@ const BURST: u64 = 32;
 /// Time after which one more sentence may be said, in milliseconds.
 const PAUSE_MS: u64 = 1000;
 
-/// Who is told what is wrong with the disk. By default a line on standard error.
+/// What there is to complain about: a sentence, when shown.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Fault<'a> {
+    /// The disk or the filesystem on it.
+    Filesystem(&'a Error),
+    /// The server itself, or its connection to the kernel.
+    Server(&'a str),
+}
+
+impl fmt::Display for Fault<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Filesystem(error) => error.fmt(f),
+            Self::Server(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Takes what is wrong with the disk and with the server. By default a line on standard error.
 ///
-/// Called from any of the server's threads, while the program that met the fault waits for its answer.
+/// Called from any of the server's threads, while the program that met the fault waits for its answer, and from the thread
+/// that commits, which may hold locks: it must not call the filesystem.
 #[derive(Clone, Default)]
 pub struct FaultSink(Option<Arc<Say>>);
 
-type Say = dyn Fn(&Error) + Send + Sync;
+type Say = dyn Fn(&Fault<'_>) + Send + Sync;
 
 impl FaultSink {
     /// Tells `say`.
-    pub fn new(say: impl Fn(&Error) + Send + Sync + 'static) -> Self {
+    pub fn new(say: impl Fn(&Fault<'_>) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(say)))
     }
 
-    fn say(&self, error: &Error) {
-        match &self.0 {
-            Some(say) => say(error),
-            None => eprintln!("undercroft: {error}"),
-        }
+    fn say(&self, fault: &Fault<'_>) {
+        // A listener that panics, or a standard error that is closed, is no reason for a request to go without answer.
+        let _ = caught(|| match &self.0 {
+            Some(say) => say(fault),
+            None => eprintln!("undercroft: {fault}"),
+        });
     }
 }
 
@@ -89,12 +112,21 @@ impl FaultLog {
 
     /// Hands the error on if it is about the disk, new, and not one too many.
     pub(crate) fn report(&self, error: &Error) {
-        if !is_fault(error) {
-            return;
+        if is_fault(error) {
+            self.complain(&Fault::Filesystem(error));
         }
-        if self.is_new(&error.to_string()) && self.is_allowed() {
-            self.sink.say(error);
+    }
+
+    /// Hands it on if it is new, and not one too many.
+    pub(crate) fn complain(&self, fault: &Fault<'_>) {
+        if self.is_new(&fault.to_string()) && self.is_allowed() {
+            self.sink.say(fault);
         }
+    }
+
+    /// Hands it on however much was said before: what a mount's log must not lack.
+    pub(crate) fn say_always(&self, fault: &Fault<'_>) {
+        self.sink.say(fault);
     }
 
     fn is_new(&self, sentence: &str) -> bool {
@@ -144,6 +176,23 @@ mod tests {
         let fault = Error::Corrupt(Box::new(corruption));
         log.report(&fault);
         log.report(&fault);
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+
+    /// A disk that fails floods the log before the filesystem gives up.
+    #[test]
+    fn what_the_log_must_not_lack_comes_through_a_flood() {
+        let told = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&told);
+        let log = FaultLog::new(FaultSink::new(move |fault| {
+            counter.fetch_add(u64::from(fault.to_string() == "the end"), Ordering::Relaxed);
+        }));
+        for number in 0..1000 {
+            log.complain(&Fault::Server(&format!("fault {number}")));
+        }
+        log.complain(&Fault::Server("the end"));
+        assert_eq!(told.load(Ordering::Relaxed), 0);
+        log.say_always(&Fault::Server("the end"));
         assert_eq!(told.load(Ordering::Relaxed), 1);
     }
 

@@ -16,6 +16,7 @@ use crate::server::Server;
 const O_ACCMODE: u32 = 0o3;
 const O_TRUNC: u32 = 0o1000;
 const O_APPEND: u32 = 0o2000;
+const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
 
 const KEEP_SIZE: u32 = 0x01;
 const PUNCH_HOLE: u32 = 0x02;
@@ -63,15 +64,23 @@ impl Server {
         if how.drop_privileges {
             self.drop_privileges(caller, &file)?;
         }
-        if !how.from_cache {
-            // The kernel has taken them away before it caches a write.
-            file.drop_capabilities()?;
+        if how.from_cache {
+            // The kernel has taken capabilities away before it caches a write, and does not read how much was written.
+            self.with_space(|| write_all(&file, offset, data))?;
+            return Ok(data.len());
         }
-        if !how.from_cache && how.flags & O_APPEND != 0 && node.ownership().flags.contains(InodeFlags::APPEND)
-        {
-            return file.append(data).map(|(_, written)| written);
+        if file.drop_capabilities()? {
+            file.sync(Durable::Everything)?;
         }
-        file.write_at(offset, data)
+        if how.flags & O_APPEND != 0 && node.ownership().flags.contains(InodeFlags::APPEND) {
+            return self.with_space(|| file.append(data)).map(|(_, written)| written);
+        }
+        if how.flags & O_DIRECT != 0 {
+            // Of several requests of one call that the kernel sends at once, a short one is an I/O error to it.
+            self.with_space(|| write_all(&file, offset, data))?;
+            return Ok(data.len());
+        }
+        self.with_space(|| file.write_at(offset, data))
     }
 
     /// Changes what lies under a range, with the mode of `fallocate(2)`.
@@ -94,7 +103,12 @@ impl Server {
         };
         let file = self.vfs().open_node_for_writing(&self.busy_node(id)?)?;
         self.drop_privileges_unless_kept(caller, &file)?;
-        file.change_space(change, offset, len, mode & KEEP_SIZE != 0)
+        let attempt = || file.change_space(change, offset, len, mode & KEEP_SIZE != 0);
+        match change {
+            // A second attempt would move once more what the first has moved.
+            SpaceChange::Collapse | SpaceChange::Insert => attempt(),
+            SpaceChange::Allocate | SpaceChange::PunchHole | SpaceChange::Zero => self.with_space(attempt),
+        }
     }
 
     /// Copies bytes from one file to another, or within one, and tells how many.
@@ -108,26 +122,38 @@ impl Server {
         let source = self.vfs().open_node(&self.busy_node(from.0)?)?;
         let target = self.vfs().open_node_for_writing(&self.busy_node(to.0)?)?;
         self.drop_privileges_unless_kept(caller, &target)?;
-        source.copy_range(from.1, &target, to.1, len)
+        self.with_space(|| source.copy_range(from.1, &target, to.1, len))
     }
 
     /// Takes away what a program was trusted with: somebody without privilege changes it. The kernel says when, but
     /// not whether the caller is in the file's group, which may keep a set-group-ID that lets nobody execute.
+    ///
+    /// What was taken away is durable before anything of the file is changed: the bytes may be on the disk before the next
+    /// commit, and after a crash would have the rights of those that were there.
     pub(crate) fn drop_privileges(&self, caller: Caller, file: &File) -> Result<()> {
+        let before = file.node().ownership().permissions;
         file.drop_privilege_bits()?;
         let attr = file.node().ownership();
-        if attr.permissions & SET_GROUP_ID == 0 || caller.is_in_group(attr.gid) {
-            return Ok(());
+        if attr.permissions & SET_GROUP_ID != 0 && !caller.is_in_group(attr.gid) {
+            let permissions = Some(attr.permissions & !SET_GROUP_ID);
+            let change = AttrChange { permissions, ..AttrChange::default() };
+            self.vfs().set_attr(&caller.credentials(), file.node(), &change)?;
         }
-        let permissions = Some(attr.permissions & !SET_GROUP_ID);
-        let change = AttrChange { permissions, ..AttrChange::default() };
-        self.vfs().set_attr(&caller.credentials(), file.node(), &change)
+        if file.node().ownership().permissions == before { Ok(()) } else { file.sync(Durable::Everything) }
     }
 
     /// As [`drop_privileges`](Self::drop_privileges), for requests with which the kernel does not say whether to.
-    fn drop_privileges_unless_kept(&self, caller: Caller, file: &File) -> Result<()> {
-        let privileged = file.node().ownership().permissions & (SET_USER_ID | SET_GROUP_ID) != 0;
-        if privileged && !caller.keeps_privileges() { self.drop_privileges(caller, file) } else { Ok(()) }
+    pub(crate) fn drop_privileges_unless_kept(&self, caller: Caller, file: &File) -> Result<()> {
+        if gives_rights(file.node()) && !caller.keeps_privileges() {
+            self.drop_privileges(caller, file)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether a program in this file runs with other rights than those of its caller.
+    pub(crate) fn gives_rights(&self, id: NodeId) -> bool {
+        self.node(id).is_ok_and(|node| gives_rights(&node))
     }
 
     /// Makes an inode durable.
@@ -144,11 +170,31 @@ impl Server {
     }
 }
 
+/// Writes all of it, or fails.
+fn write_all(file: &File, offset: u64, data: &[u8]) -> Result<()> {
+    let mut done = 0;
+    while done < data.len() {
+        match file.write_at(offset + done as u64, &data[done..])? {
+            0 => return Err(Error::NoSpace),
+            written => done += written,
+        }
+    }
+    Ok(())
+}
+
 /// Whether the kernel may cache what is written to an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cached {
     Yes,
+    /// Also on a mount that caches nothing, and without what it has cached before. Only so the kernel takes
+    /// set-user-ID and set-group-ID away, by a request of its own, before it writes: a program that is started meanwhile
+    /// then runs without them.
+    Anew,
     No,
+}
+
+fn gives_rights(node: &Node) -> bool {
+    node.ownership().permissions & (SET_USER_ID | SET_GROUP_ID) != 0
 }
 
 /// Refuses to open for writing what cannot be written to, and otherwise than for appending what can only be
@@ -163,5 +209,11 @@ pub(crate) fn check_open(node: &Node, flags: u32) -> Result<Cached> {
     if has.contains(InodeFlags::IMMUTABLE) || (has.contains(InodeFlags::APPEND) && !appends) {
         return Err(Error::NotPermitted);
     }
-    Ok(if has.contains(InodeFlags::APPEND) { Cached::No } else { Cached::Yes })
+    Ok(if has.contains(InodeFlags::APPEND) {
+        Cached::No
+    } else if gives_rights(node) {
+        Cached::Anew
+    } else {
+        Cached::Yes
+    })
 }

@@ -5,35 +5,40 @@
 //! server ends, however it ends, the kernel closes the pipe and the guardian detaches the mount.
 //!
 //! It is a shell with a few lines of script rather than a copy of ourselves: a library cannot know how its program
-//! wants to be started, and a fork without an exec is not safe once there are threads. The mount is told by its
-//! device number and its place, so nothing else is touched; while another mount lies on top of it, the guardian
-//! waits. (The helper's own `auto_unmount` does not do: for ordinary users it works only where `/etc/fuse.conf`
-//! permits `allow_other`.)
+//! wants to be started, and a fork without an exec is not safe once there are threads. The mount is told by its own and
+//! its device's number, and taken away from the directory under it, which the guardian holds: whatever becomes of the
+//! path, nothing else is touched. While another mount lies on top of it, the guardian waits. What an ordinary user has
+//! mounted goes by its path, through the helper, which takes away nothing but that user's FUSE mounts. (The helper's own
+//! `auto_unmount` does not do: for ordinary users it works only where `/etc/fuse.conf` permits `allow_other`.)
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use crate::mount_table::{self, MountEntry};
+use crate::mount_point::MountPoint;
+use crate::mount_table::MountEntry;
 
-/// The first line that comes in is the mount's device number and its place as the mount table writes it, the second
-/// says that the mount is gone. The end of the pipe says that the server is. `$1` is the place as it is.
+/// The first line that comes in has the mount's number and its device's, the second says that the mount is gone. The
+/// end of the pipe says that the server is. `$1` is the path, standard output the directory under the mount. `umount` of
+/// util-linux would look for that directory's path if it were not told to take it as it is; that of busybox does not.
 const SCRIPT: &str = r#"
 trap '' HUP INT QUIT TERM
-read -r device place || exit 0
+exec 3<&1 >/dev/null
+read -r id device || exit 0
 read -r word
 [ "$word" = unmounted ] && exit 0
 while :; do
-    ours= top=
-    while read -r id parent mounted root at rest; do
-        [ "$at" = "$place" ] || continue
-        top=$mounted
-        [ "$mounted" = "$device" ] && ours=yes
+    ours= covered=
+    while read -r mount parent mounted root at rest; do
+        [ "$mount $mounted" = "$id $device" ] && ours=$at
     done < /proc/self/mountinfo
     [ "$ours" ] || exit 0
-    if [ "$top" = "$device" ]; then
-        { umount -l -- "$1" || fusermount3 -u -z -- "$1"; } && continue
+    while read -r mount parent mounted root at rest; do
+        [ "$parent $at" = "$id $ours" ] && covered=yes
+    done < /proc/self/mountinfo
+    if [ ! "$covered" ]; then
+        { umount -c -l /proc/self/fd/3 || umount -l /proc/self/fd/3 || fusermount3 -u -z -- "$1"; } && continue
     fi
     sleep 1
 done
@@ -46,8 +51,9 @@ pub(crate) struct Guardian {
 }
 
 impl Guardian {
-    /// Starts a guardian for what is going to be mounted on `dir`. It does nothing before [`guard`](Self::guard).
-    pub(crate) fn start(dir: &Path) -> io::Result<Self> {
+    /// Starts a guardian for what is going to be mounted on `point`, which is `dir`. It does nothing before
+    /// [`guard`](Self::guard).
+    pub(crate) fn start(point: &MountPoint, dir: &Path) -> io::Result<Self> {
         let mut shell = Command::new("/bin/sh")
             .arg("-c")
             .arg(SCRIPT)
@@ -55,7 +61,7 @@ impl Guardian {
             .arg(dir)
             .current_dir("/")
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::from(point.for_child()?))
             .stderr(Stdio::null())
             // Out of reach of a Ctrl-C that is meant for the server.
             .process_group(0)
@@ -66,9 +72,7 @@ impl Guardian {
 
     /// From now on the mount goes when the server goes.
     pub(crate) fn guard(&mut self, mount: &MountEntry) -> io::Result<()> {
-        let mut line = format!("{} ", mount.device).into_bytes();
-        line.extend_from_slice(&mount_table::escape(&mount.point));
-        self.say(&line)
+        self.say(format!("{} {}", mount.id, mount.device).as_bytes())
     }
 
     /// The mount is gone already: the guardian ends without touching anything.

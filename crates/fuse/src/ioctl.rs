@@ -1,12 +1,19 @@
 //! The ioctls: what `lsattr`, `chattr` and the quota tools want to know and to change, and those of the administrator,
 //! which shut a filesystem down and trim it (`fstrim`).
 //!
-//! Numbers and layouts are Linux's (`linux/fs.h`). The kernel itself turns its newer calls for file attributes
-//! into these, and checks who may. Everything else is refused as not applying to the file.
+//! Numbers and layouts are Linux's (`linux/fs.h`). Everything else is refused as not applying to the file.
+//!
+//! **Who may.** Since Linux 5.13 the kernel takes flags and projects by calls of its own, checks the caller's rights, and
+//! then sends an ioctl that it makes itself, which points at nothing. An ioctl that a program made points into its
+//! memory, and comes unchecked: from older kernels, and from any for numbers that the kernel does not know. Such a one
+//! changes nothing unless the caller's owner and capabilities, read here, permit it. The numbers for programs of 32 bits
+//! are for these alone, as on Linux's own filesystems.
 
-use undercroft_vfs::{Attr, AttrChange, Error, InodeFlags, Result};
+use std::sync::Arc;
 
-use crate::caller::Caller;
+use undercroft_vfs::{Attr, AttrChange, Error, InodeFlags, Node, Result};
+
+use crate::caller::{Caller, Capability};
 use crate::nodes::NodeId;
 use crate::server::Server;
 
@@ -56,49 +63,79 @@ const STAYING: InodeFlags = InodeFlags::ENCRYPTED
     .union(InodeFlags::EA_INODE)
     .union(InodeFlags::INLINE_DATA);
 
+/// An ioctl, as it comes from the kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ioctl<'a> {
+    pub(crate) command: u32,
+    /// What the caller has handed over, as an address in its own memory; zero in what the kernel makes itself.
+    pub(crate) pointer: u64,
+    /// Made by a program whose words have 32 bits.
+    pub(crate) is_of_32_bits: bool,
+    /// What lies there, if the number says that something does.
+    pub(crate) input: &'a [u8],
+}
+
+impl Ioctl<'_> {
+    /// The number; one for programs of 32 bits as the one for others. `None` for the former from one of the latter.
+    fn number(&self) -> Option<u32> {
+        let number = match self.command {
+            FS_IOC32_GETFLAGS => FS_IOC_GETFLAGS,
+            FS_IOC32_SETFLAGS => FS_IOC_SETFLAGS,
+            FS_IOC32_GETVERSION => FS_IOC_GETVERSION,
+            other => return Some(other),
+        };
+        self.is_of_32_bits.then_some(number)
+    }
+
+    /// Whether the kernel has made it, and checked the caller's rights before.
+    fn is_checked(&self) -> bool {
+        self.pointer == 0
+    }
+}
+
 impl Server {
-    /// The bytes that answer an ioctl; `None` if it is none of ours. `input` is what the caller has handed over,
-    /// if the number says that it does, and `pointer` what it has in its own memory.
-    pub(crate) fn ioctl(
-        &self,
-        caller: Caller,
-        id: NodeId,
-        command: u32,
-        pointer: u64,
-        input: &[u8],
-    ) -> Result<Option<Vec<u8>>> {
+    /// The bytes that answer an ioctl; `None` if it is none of ours.
+    pub(crate) fn ioctl(&self, caller: Caller, id: NodeId, ioctl: &Ioctl<'_>) -> Result<Option<Vec<u8>>> {
         // Four bytes also where the number says eight: that is how long the values are, and what callers
         // have room for.
-        Ok(Some(match command {
-            FS_IOC_GETFLAGS | FS_IOC32_GETFLAGS => self.attr(id)?.flags.bits().to_ne_bytes().to_vec(),
-            FS_IOC_GETVERSION | FS_IOC32_GETVERSION => self.attr(id)?.generation.to_ne_bytes().to_vec(),
-            FS_IOC_FSGETXATTR => fsxattr(&self.attr(id)?).to_vec(),
-            FS_IOC_SETFLAGS | FS_IOC32_SETFLAGS => {
-                self.set_flags(caller, id, word(input, 0)?)?;
+        Ok(Some(match ioctl.number() {
+            Some(FS_IOC_GETFLAGS) => self.attr(id)?.flags.bits().to_ne_bytes().to_vec(),
+            Some(FS_IOC_GETVERSION) => self.attr(id)?.generation.to_ne_bytes().to_vec(),
+            Some(FS_IOC_FSGETXATTR) => fsxattr(&self.attr(id)?).to_vec(),
+            Some(FS_IOC_SETFLAGS) => {
+                self.set_flags(caller, id, ioctl)?;
                 Vec::new()
             }
-            FS_IOC_FSSETXATTR => {
-                self.set_extended_flags(caller, id, input)?;
+            Some(FS_IOC_FSSETXATTR) => {
+                self.set_extended_flags(caller, id, ioctl)?;
                 Vec::new()
             }
-            SHUTDOWN => {
-                self.shut_down(caller, pointer)?;
+            Some(SHUTDOWN) => {
+                self.shut_down(caller, ioctl.pointer)?;
                 Vec::new()
             }
-            FITRIM => self.trim(caller, input)?.to_vec(),
+            Some(FITRIM) => self.trim(caller, ioctl.input)?.to_vec(),
             _ => return Ok(None),
         }))
     }
 
-    fn set_flags(&self, caller: Caller, id: NodeId, wanted: u32) -> Result<()> {
-        let node = self.node(id)?;
-        let wanted = InodeFlags::from_bits_retain(wanted).difference(STAYING);
-        let flags = Some(wanted | node.ownership().flags.intersection(STAYING));
-        self.vfs().set_attr(&caller.credentials(), &node, &AttrChange { flags, ..AttrChange::default() })
+    /// Changes flags and project, if the caller may.
+    fn change(&self, caller: Caller, node: &Arc<Node>, ioctl: &Ioctl<'_>, change: &AttrChange) -> Result<()> {
+        if !ioctl.is_checked() {
+            check_right(caller, &node.attr(), change)?;
+        }
+        self.vfs().set_attr(&caller.credentials(), node, change)
     }
 
-    fn set_extended_flags(&self, caller: Caller, id: NodeId, input: &[u8]) -> Result<()> {
-        let (wanted, project) = (word(input, 0)?, word(input, 12)?);
+    fn set_flags(&self, caller: Caller, id: NodeId, ioctl: &Ioctl<'_>) -> Result<()> {
+        let node = self.node(id)?;
+        let wanted = InodeFlags::from_bits_retain(word(ioctl.input, 0)?).difference(STAYING);
+        let flags = Some(wanted | node.ownership().flags.intersection(STAYING));
+        self.change(caller, &node, ioctl, &AttrChange { flags, ..AttrChange::default() })
+    }
+
+    fn set_extended_flags(&self, caller: Caller, id: NodeId, ioctl: &Ioctl<'_>) -> Result<()> {
+        let (wanted, project) = (word(ioctl.input, 0)?, word(ioctl.input, 12)?);
         let node = self.node(id)?;
         let now = node.attr();
         let mut flags = now.flags;
@@ -111,7 +148,7 @@ impl Server {
             project: (project != now.project).then_some(project),
             ..AttrChange::default()
         };
-        self.vfs().set_attr(&caller.credentials(), &node, &change)
+        self.change(caller, &node, ioctl, &change)
     }
 
     /// Stops the filesystem, as `godown` asks ext4 and XFS to. The number of this ioctl says that the kernel
@@ -145,6 +182,17 @@ impl Server {
     }
 }
 
+/// Linux's rules for flags and projects, for what the kernel has not checked: they are the owner's to change, those
+/// that bind the owner too only with a capability, and a project not from inside a container.
+fn check_right(caller: Caller, now: &Attr, change: &AttrChange) -> Result<()> {
+    let binding = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+    let changed = change.flags.map_or(InodeFlags::empty(), |flags| flags.symmetric_difference(now.flags));
+    let may = (caller.is_user(now.uid) || caller.has(Capability::OwnAnything))
+        && (!changed.intersects(binding) || caller.has(Capability::SetImmutable))
+        && (change.project.is_none() || caller.is_in_our_namespace());
+    if may { Ok(()) } else { Err(Error::NotPermitted) }
+}
+
 const TOO_SHORT: Error = Error::InvalidArgument("an ioctl's argument is too short");
 
 /// The word at an offset of what was handed over.
@@ -161,4 +209,92 @@ fn fsxattr(attr: &Attr) -> [u8; FSXATTR_BYTES] {
     bytes[..4].copy_from_slice(&flags.to_ne_bytes());
     bytes[12..16].copy_from_slice(&attr.project.to_ne_bytes());
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+
+    use super::*;
+    use crate::sample::sample;
+    use undercroft_vfs::FileSystem;
+
+    /// A process that waits, as somebody who asks.
+    struct Process(Child);
+
+    impl Process {
+        fn of(user: u32, program: &[&str]) -> Self {
+            let mut command = Command::new(program[0]);
+            Self(command.args(&program[1..]).uid(user).gid(user).spawn().unwrap())
+        }
+
+        fn caller(&self) -> Caller {
+            Caller { uid: 0, gid: 0, thread: self.0.id() }
+        }
+    }
+
+    impl Drop for Process {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_has_not_checked_needs_an_owner_or_capabilities() {
+        const OWNER: u32 = 1234;
+        let mut memory = sample(1, 0);
+        memory.change(memory.root(), |attr| attr.uid = OWNER);
+        let attr = memory.read_inode(memory.root()).unwrap().attr();
+        let flags = |flags| AttrChange { flags: Some(flags), ..AttrChange::default() };
+        let (harmless, binding) = (flags(InodeFlags::NODUMP), flags(InodeFlags::IMMUTABLE));
+        let project = AttrChange { project: Some(7), ..AttrChange::default() };
+        let may = |caller: Caller| {
+            [harmless, binding, project].map(|change| check_right(caller, &attr, &change).is_ok())
+        };
+        let wait = ["sleep", "1000"];
+        let root = Caller { uid: 0, gid: 0, thread: std::process::id() };
+        assert_eq!(may(root), [true, true, true]);
+        assert_eq!(may(Process::of(OWNER, &wait).caller()), [true, false, true]);
+        assert_eq!(may(Process::of(65534, &wait).caller()), [false, false, false]);
+        // A process that the server cannot see, and one that does not say what it is in the request.
+        assert_eq!(may(Caller { uid: OWNER, gid: OWNER, thread: 0 }), [false, false, false]);
+        // The lock that a flag of the owner's removes binds as much as one that it sets.
+        let bound = Attr { flags: InodeFlags::APPEND, ..attr };
+        assert!(check_right(Process::of(OWNER, &wait).caller(), &bound, &harmless).is_err());
+    }
+
+    #[test]
+    fn a_container_has_no_capabilities_here() {
+        let attr = {
+            let memory = sample(1, 0);
+            memory.read_inode(memory.root()).unwrap().attr()
+        };
+        let change = AttrChange { flags: Some(InodeFlags::IMMUTABLE), ..AttrChange::default() };
+        let process = Process::of(0, &["unshare", "-U", "sleep", "1000"]);
+        let caller = process.caller();
+        // Once it is in there. It is user 0 then, seen from here, and has all capabilities.
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while caller.is_in_our_namespace() {
+            assert!(std::time::Instant::now() < end);
+            std::thread::yield_now();
+        }
+        assert!(!caller.is_administrator());
+        assert!(check_right(caller, &attr, &change).is_err());
+    }
+
+    #[test]
+    fn numbers_for_programs_of_32_bits_are_for_these_alone() {
+        let ioctl = |command, is_of_32_bits| Ioctl { command, pointer: 8, is_of_32_bits, input: &[] };
+        for (short, long) in [
+            (FS_IOC32_GETFLAGS, FS_IOC_GETFLAGS),
+            (FS_IOC32_SETFLAGS, FS_IOC_SETFLAGS),
+            (FS_IOC32_GETVERSION, FS_IOC_GETVERSION),
+        ] {
+            assert_eq!(ioctl(short, true).number(), Some(long));
+            assert_eq!(ioctl(short, false).number(), None);
+            assert_eq!(ioctl(long, false).number(), Some(long));
+        }
+    }
 }

@@ -9,32 +9,49 @@
 //! | `server`      | what is answered, with `directory`, `names`, `files`, `attributes`, `ioctl` |
 //! | `caller`      | who asks                                                                 |
 //! | `nodes`       | which inodes the kernel holds                                            |
+//! | `dirty_limit` | how much the kernel may hold of what was written; `failed_writes` keeps what failed of it |
 //! | `errno`       | errors into errnos; `fault_log` says in words what they cannot           |
-//! | `attach`      | mounting and unmounting; `mount_table` finds mounts                      |
+//! | `abort`       | ending a connection whose server cannot go on                            |
+//! | `attach`      | mounting and unmounting; `mount_table` finds mounts, `mount_point` and   |
+//! |               | `own_mount` hold them                                                    |
+//! | `io_flusher`  | what the kernel's memory management must know of the threads             |
+//! | `pauses`      | making changes durable when they pause                                   |
+//! | `panics`      | what a defect costs                                                       |
 //! | `guardian`    | takes the mount away when the server is killed                           |
-//! | `presence`    | how an unmount learns that the server has ended                          |
+//! | `sync`        | making everything durable that was written through a mount               |
+//! | `liveness`    | how an unmount learns that the server has ended, and how                 |
 //!
 //! The server keeps no data: the kernel's page cache stands above it, for writing too unless it is told not to. The
 //! kernel may keep everything it learns, because nothing changes behind its back; what is asked again is answered
 //! from the caches of the vfs. This crate knows nothing of any on-disk format.
 
+mod abort;
 mod attach;
 mod attributes;
 mod caller;
 mod directory;
+mod dirty_limit;
 mod errno;
 mod error;
+mod failed_writes;
 mod fault_log;
 mod files;
 mod guardian;
+mod io_flusher;
 mod ioctl;
+mod liveness;
+mod mount_point;
 mod mount_table;
 mod mounted;
 mod names;
 mod nodes;
 mod options;
-mod presence;
+mod own_mount;
+mod panics;
+mod pauses;
 mod server;
+mod space;
+mod sync;
 mod transport;
 mod unmount;
 
@@ -45,8 +62,10 @@ mod memory;
 #[path = "../examples/serve_memory/sample.rs"]
 mod sample;
 
-pub use error::{MountError, UnmountError};
-pub use fault_log::FaultSink;
+pub use error::{MountError, SyncError, UnmountError};
+pub use fault_log::{Fault, FaultSink};
+pub use io_flusher::become_io_flusher;
 pub use mounted::{Mounted, mount};
 pub use options::{ListAttributes, MountOptions, OptionError, PollIdle};
+pub use sync::sync;
 pub use unmount::unmount;

@@ -1,13 +1,13 @@
 //! The kernel's mount table, as far as a mount of ours has to be found in it.
 //!
-//! A mount is known by its device number: mount points may be stacked or renamed, the number belongs to one
-//! mounted filesystem for as long as it lives. Nothing here asks the filesystem itself, whose server may be dead.
+//! A mounted filesystem is known by its device number, one place where it is mounted by that and the mount's number:
+//! mount points may be stacked or renamed, these stay for as long as it lives. Nothing here asks the filesystem itself, whose server may be dead.
 
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Device number of a mounted filesystem.
@@ -27,9 +27,14 @@ impl fmt::Display for MountDevice {
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MountEntry {
+    pub(crate) id: u64,
+    /// The mount on which it lies.
+    pub(crate) parent: u64,
     pub(crate) device: MountDevice,
     pub(crate) point: PathBuf,
     pub(crate) fs_type: String,
+    /// Who has mounted it, where the filesystem is a FUSE server's.
+    pub(crate) user: Option<u32>,
 }
 
 /// What is mounted on `point`, which must be absolute and free of links; of several mounts the one on top.
@@ -40,6 +45,32 @@ pub(crate) fn mount_at(point: &Path) -> io::Result<Option<MountEntry>> {
 /// Whether the filesystem is mounted anywhere we can see.
 pub(crate) fn is_mounted(device: MountDevice) -> io::Result<bool> {
     Ok(entries(&fs::read("/proc/self/mountinfo")?).any(|entry| entry.device == device))
+}
+
+/// Whether something is mounted on top of this mount, at the same place.
+pub(crate) fn is_covered(mount: &MountEntry) -> io::Result<bool> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let now = entries(&table).find(|entry| entry.id == mount.id && entry.device == mount.device);
+    Ok(now.is_some_and(|now| entries(&table).any(|above| above.parent == now.id && above.point == now.point)))
+}
+
+/// A mount of ours, as far as who syncs it must know.
+pub(crate) struct OurMount {
+    /// Other users than the one who mounted have access.
+    pub(crate) allows_others: bool,
+}
+
+/// The mount of ours with this device number, if there is one.
+pub(crate) fn ours(device: MountDevice) -> io::Result<Option<OurMount>> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    let is_it = |line: &&[u8]| {
+        parse(line).is_some_and(|it| it.device == device && crate::attach::is_ours(&it.fs_type))
+    };
+    Ok(table.split(|&byte| byte == b'\n').find(is_it).map(|line| OurMount {
+        allows_others: line.rsplit(|&byte| byte == b' ').next().is_some_and(|options| {
+            options.split(|&byte| byte == b',').any(|option| option == b"allow_other")
+        }),
+    }))
 }
 
 /// The path of a mount point, absolute and free of links. A mount point that cannot be looked at, because it is
@@ -55,19 +86,6 @@ pub(crate) fn absolute(point: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The path as it stands in the table, in one line and without spaces.
-pub(crate) fn escape(point: &Path) -> Vec<u8> {
-    let mut escaped = Vec::new();
-    for &byte in point.as_os_str().as_bytes() {
-        if matches!(byte, b' ' | b'\t' | b'\n' | b'\\') {
-            escaped.extend_from_slice(format!("\\{byte:03o}").as_bytes());
-        } else {
-            escaped.push(byte);
-        }
-    }
-    escaped
-}
-
 fn entries(table: &[u8]) -> impl Iterator<Item = MountEntry> + '_ {
     table.split(|&byte| byte == b'\n').filter_map(parse)
 }
@@ -75,14 +93,22 @@ fn entries(table: &[u8]) -> impl Iterator<Item = MountEntry> + '_ {
 /// `36 35 98:0 /root /point rw,noatime shared:1 - ext4 /dev/root rw`; before the `-` stands any number of tags.
 fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&byte| byte == b' ');
-    let (major, minor) = str::from_utf8(fields.nth(2)?).ok()?.split_once(':')?;
+    let mut number = || str::from_utf8(fields.next()?).ok()?.parse().ok();
+    let (id, parent) = (number()?, number()?);
+    let (major, minor) = str::from_utf8(fields.next()?).ok()?.split_once(':')?;
     let device = MountDevice { major: major.parse().ok()?, minor: minor.parse().ok()? };
     let point = unescape(fields.nth(1)?);
-    let fs_type = fields.skip_while(|field| *field != b"-").nth(1)?;
+    let mut rest = fields.skip_while(|field| *field != b"-");
+    let fs_type = rest.nth(1)?;
+    let options = rest.nth(1).unwrap_or_default().split(|&byte| byte == b',');
+    let user = options.filter_map(|option| str::from_utf8(option.strip_prefix(b"user_id=")?).ok()).next();
     Some(MountEntry {
+        id,
+        parent,
         device,
         point: PathBuf::from(OsString::from_vec(point)),
         fs_type: String::from_utf8_lossy(fs_type).into_owned(),
+        user: user.and_then(|user| user.parse().ok()),
     })
 }
 
@@ -119,14 +145,20 @@ mod tests {
             entries,
             [
                 MountEntry {
+                    id: 36,
+                    parent: 35,
                     device: MountDevice { major: 98, minor: 0 },
                     point: PathBuf::from("/mnt2"),
                     fs_type: "ext3".to_owned(),
+                    user: None,
                 },
                 MountEntry {
+                    id: 70,
+                    parent: 27,
                     device: MountDevice { major: 0, minor: 57 },
                     point: PathBuf::from("/mnt/a b\\"),
                     fs_type: "fuse.undercroft.ext4".to_owned(),
+                    user: Some(0),
                 },
             ]
         );
@@ -134,11 +166,8 @@ mod tests {
     }
 
     #[test]
-    fn escaping_is_undone_by_unescaping() {
-        let point = "/a b\tc\nd\\040e";
-        let escaped = escape(Path::new(point));
-        assert_eq!(escaped, b"/a\\040b\\011c\\012d\\134040e");
-        assert_eq!(unescape(&escaped), point.as_bytes());
+    fn escaped_bytes_of_a_path_are_what_they_were() {
+        assert_eq!(unescape(b"/a\\040b\\011c\\012d\\134040e\\9"), b"/a b\tc\nd\\040e\\9");
     }
 
     #[test]

@@ -2,8 +2,7 @@
 //!
 //! Order of the beginning: the guardian is there before the mount is, so that a server killed at any later moment
 //! leaves nothing behind. Order of the end: the mount is gone, the event loops have ended, everything is durable,
-//! the filesystem is closed, the guardian has gone, and last the presence is withdrawn, on which whoever unmounts has
-//! been waiting. All of that is done by the thread of the event loops, so nobody has to ask for it.
+//! the filesystem is closed, the guardian has gone, and last the pipe is closed on which an unmounting process waits. All of that is done by the thread of the event loops, so nobody has to ask for it.
 //!
 //! Who was told that all has ended mounts something else here, perhaps with the same device number. So [`Traces`]
 //! are taken away under their lock, and whoever wants to touch the mount asks under that lock whether they are there.
@@ -16,18 +15,22 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 
+use rustix::mount::UnmountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Vfs;
 
+use crate::dirty_limit::DirtyLimit;
 use crate::guardian::Guardian;
-use crate::mount_table::{self, MountDevice};
-use crate::presence::Presence;
+use crate::liveness::Liveness;
+use crate::mount_point::MountPoint;
+use crate::mount_table::{self, MountDevice, MountEntry};
+use crate::own_mount::OwnMount;
+use crate::panics::caught;
 use crate::server::Server;
 use crate::transport::Connection;
-use crate::unmount::detach;
-use crate::{MountError, MountOptions, UnmountError, attach};
+use crate::{MountError, MountOptions, UnmountError, abort, attach};
 
 /// How far the kernel reads ahead of a program that reads a file from front to back, where we may say so.
 const READ_AHEAD_KIB: u32 = 1024;
@@ -48,67 +51,96 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, mut options: MountOptions) -> Result<Mou
     let dir = mount_table::absolute(dir).map_err(point)?;
     let start = |what| move |cause| MountError::Start { what, cause };
 
-    let mut guardian = Guardian::start(&dir).map_err(start("start the mount's guardian"))?;
-    let fd = attach::attach(&dir, kind, &options)?;
-    let device = match guard(&dir, &mut guardian) {
-        Ok(device) => device,
+    let on = MountPoint::open(&dir).map_err(point)?;
+    let mut guardian = Guardian::start(&on, &dir).map_err(start("start the mount's guardian"))?;
+    let fd = attach::attach(&on, &dir, kind, &options)?;
+    let entry = match guard(&dir, &mut guardian) {
+        Ok(entry) => entry,
         Err(error) => {
             // The guardian does not know yet what it guards.
-            let _ = detach(&dir, true);
+            let _ = attach::detach(&on.path(), &dir, UnmountFlags::DETACH);
             return Err(error);
         }
     };
+    let device = entry.device;
+    let own = Arc::new(OwnMount { dir: dir.clone(), point: on, entry });
     // From here on every early return drops the guardian, which takes the mount away.
     let serve = |cause| MountError::Serve { dir: dir.clone(), cause };
-    let connection = Connection::open(fd, Arc::clone(&server), &options).map_err(serve)?;
+    let limit = Arc::new(DirtyLimit::new(device));
+    let connection =
+        Connection::open(fd, Arc::clone(&server), &options, Arc::clone(&limit)).map_err(serve)?;
     if !options.read_only {
         // For people to read in the superblock, and no reason not to serve where it cannot be written.
         let _ = server.vfs().filesystem().mounted_on(&dir);
     }
-    widen_cache(device);
-    // Without it an unmount does not know when we end, which is no reason not to serve.
-    let presence = Presence::announce(device, &dir).ok();
-    let traces = Arc::new(Mutex::new(&order::MOUNT, Some(Traces { guardian, _presence: presence })));
+    read_far_ahead(device);
+    if !options.read_only
+        && let Ok(space) = server.statfs()
+    {
+        limit.adapt(space.blocks_available.saturating_mul(u64::from(space.block_bytes)));
+    }
+    let liveness = Liveness::begin().map_err(start("make the pipe that tells of the mount's end"))?;
+    server.tell(liveness.told(&own.point).map_err(start("tell of the mount's server"))?);
+    let traces = Traces { guardian, liveness: Some(liveness) };
+    let traces = Arc::new(Mutex::new(&order::MOUNT, Some(traces)));
     let (report, events) = channel();
     let weak_server = Arc::downgrade(&server);
     let loops = {
-        let (report, traces) = (report.clone(), Arc::clone(&traces));
+        let (report, traces, own) = (report.clone(), Arc::clone(&traces), Arc::clone(&own));
         thread::Builder::new()
             .name("undercroft-fuse".to_owned())
             .spawn(move || {
-                let served = connection.run();
-                // What the kernel forgot last may not have been told any more.
-                server.nodes().let_go();
-                let synced = server.finish();
-                // The filesystem is closed before anybody is told that it is.
-                drop(server);
-                withdraw(&traces, served.is_ok());
-                let ended = served.map_err(End::Served).and(synced.map_err(End::Synced));
+                // A panic must not keep the others from learning that the end has come.
+                let served = caught(|| connection.run(&lost(&server, device, &report)))
+                    .unwrap_or_else(|panic| Err(io::Error::other(format!("a thread panicked: {panic}"))));
+                let finished = caught(move || finish(server)).unwrap_or_else(|panic| Err(End::Defect(panic)));
+                let ended = served.map_err(End::Served).and(finished).map_err(|end| end.of(own.dir.clone()));
+                withdraw(&traces, &own, ended.as_ref().err());
                 // Nobody listens any more if the mount was given up.
                 let _ = report.send(Event::Ended(ended));
             })
             .map_err(start("start the event loops"))?
     };
-    Ok(Mounted {
-        dir,
-        device,
-        server: weak_server,
-        events,
-        report,
-        signals: None,
-        loops: Some(loops),
-        traces,
-    })
+    Ok(Mounted { own, server: weak_server, events, report, signals: None, loops: Some(loops), traces })
+}
+
+/// What a thread is to tell that cannot go on serving. Requests would wait for it for ever, so the connection is
+/// aborted, which fails them and ends the other threads. Where that is not permitted, the end of the process does it.
+fn lost(
+    server: &Arc<Server>,
+    device: MountDevice,
+    report: &Sender<Event>,
+) -> impl Fn(&io::Error) + Sync + use<> {
+    let (server, report) = (Arc::downgrade(server), report.clone());
+    move |cause| {
+        if let Some(server) = server.upgrade() {
+            server.complain(&format!("a thread of the server cannot go on, so the mount ends: {cause}"));
+        }
+        if abort::abort(device).is_err() {
+            let _ = report.send(Event::Lost(cause.to_string()));
+        }
+    }
+}
+
+/// After the last request: everything becomes durable, and the filesystem is closed.
+fn finish(server: Arc<Server>) -> Result<(), End> {
+    // What the kernel forgot last may not have been told any more.
+    server.nodes().let_go();
+    let synced = server.finish();
+    let defect = server.defect().map(str::to_owned);
+    drop(server);
+    synced.map_err(End::Synced)?;
+    defect.map_or(Ok(()), |what| Err(End::Defect(what)))
 }
 
 /// Tells the guardian which mount it guards.
-fn guard(dir: &Path, guardian: &mut Guardian) -> Result<MountDevice, MountError> {
+fn guard(dir: &Path, guardian: &mut Guardian) -> Result<MountEntry, MountError> {
     let point = |cause| MountError::Point { dir: dir.to_owned(), cause };
     match mount_table::mount_at(dir).map_err(point)? {
         Some(entry) if attach::is_ours(&entry.fs_type) => {
             let what = "tell the mount's guardian what to guard";
             guardian.guard(&entry).map_err(|cause| MountError::Start { what, cause })?;
-            Ok(entry.device)
+            Ok(entry)
         }
         _ => Err(point(io::Error::other("the mount has disappeared"))),
     }
@@ -117,8 +149,7 @@ fn guard(dir: &Path, guardian: &mut Guardian) -> Result<MountDevice, MountError>
 /// A mounted filesystem and its server. Dropping it unmounts: if nobody is inside, everything is durable and the
 /// filesystem is closed afterwards; users who are still inside keep what they have open until this process ends.
 pub struct Mounted {
-    dir: PathBuf,
-    device: MountDevice,
+    own: Arc<OwnMount>,
     server: Weak<Server>,
     events: Receiver<Event>,
     report: Sender<Event>,
@@ -127,26 +158,39 @@ pub struct Mounted {
     traces: Arc<Mutex<Option<Traces>>>,
 }
 
-/// What is there beside the mount while it is served. The fields go in this order.
+/// What is there beside the mount while it is served.
 struct Traces {
     guardian: Guardian,
-    _presence: Option<Presence>,
+    /// Until the end has been told.
+    liveness: Option<Liveness>,
 }
 
-/// The server has ended: its traces go. `gone` tells whether the mount has.
-fn withdraw(traces: &Mutex<Option<Traces>>, gone: bool) {
+/// The server has ended: its traces go. The guardian takes the mount away, if it is still there: its connection was
+/// aborted then.
+fn withdraw(traces: &Mutex<Option<Traces>>, own: &OwnMount, ill: Option<&MountError>) {
     let mut traces = traces.lock();
-    if let Some(Traces { guardian, _presence }) = traces.take()
-        && gone
-    {
+    let Some(Traces { guardian, liveness }) = traces.take() else { return };
+    if own.is_there() {
+        drop(guardian);
+    } else {
         guardian.release();
+    }
+    tell_end(liveness, ill);
+}
+
+/// Tells the process that unmounts how all has ended.
+fn tell_end(liveness: Option<Liveness>, ill: Option<&MountError>) {
+    if let Some(liveness) = liveness {
+        liveness.end(ill.map(MountError::to_string).as_deref());
     }
 }
 
 /// What ends a wait.
 enum Event {
     /// The event loops are done.
-    Ended(Result<(), End>),
+    Ended(Result<(), MountError>),
+    /// A thread cannot go on, and the others cannot be stopped.
+    Lost(String),
     /// Somebody does not want to wait for the last user any longer.
     GivenUp,
 }
@@ -155,13 +199,25 @@ enum Event {
 enum End {
     Served(io::Error),
     Synced(undercroft_vfs::Error),
+    /// A panic, while serving or at the end.
+    Defect(String),
+}
+
+impl End {
+    fn of(self, dir: PathBuf) -> MountError {
+        match self {
+            Self::Served(cause) => MountError::Serve { dir, cause },
+            Self::Synced(cause) => MountError::Sync { dir, cause },
+            Self::Defect(what) => MountError::Defect { dir, what },
+        }
+    }
 }
 
 impl Mounted {
     /// The mount point, absolute.
     #[must_use]
     pub fn dir(&self) -> &Path {
-        &self.dir
+        &self.own.dir
     }
 
     /// How many inodes the kernel holds at the moment, without the root.
@@ -181,7 +237,7 @@ impl Mounted {
         let start = |cause| MountError::Start { what, cause };
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(start)?;
         let handle = signals.handle();
-        let (dir, report) = (self.dir.clone(), self.report.clone());
+        let (own, report) = (Arc::clone(&self.own), self.report.clone());
         let thread = thread::Builder::new().name("undercroft-signals".to_owned()).spawn(move || {
             let mut detached = false;
             for _ in signals.forever() {
@@ -190,13 +246,13 @@ impl Mounted {
                     return;
                 }
                 detached = true;
-                let result = match detach(&dir, false) {
+                let result = match own.detach(false) {
                     Err(UnmountError::Busy(_)) => {
                         eprintln!(
                             "undercroft: {} is still in use; serving until its users leave or the next signal",
-                            dir.display()
+                            own.dir.display()
                         );
-                        detach(&dir, true)
+                        own.detach(true)
                     }
                     other => other,
                 };
@@ -214,7 +270,7 @@ impl Mounted {
     /// # Errors
     /// [`UnmountError::Busy`] and the like; the mount is still served then.
     pub fn unmount(&self) -> Result<(), UnmountError> {
-        detach(&self.dir, false)
+        self.own.detach(false)
     }
 
     /// Serves until the mount is gone, whoever takes it away.
@@ -227,18 +283,22 @@ impl Mounted {
         match event {
             Ok(Event::Ended(ended)) => {
                 self.join_loops();
-                let dir = self.dir.clone();
-                ended.map_err(|end| match end {
-                    End::Served(cause) => MountError::Serve { dir, cause },
-                    End::Synced(cause) => MountError::Sync { dir, cause },
-                })
+                ended
             }
-            // The loops cannot be stopped while users are inside; they end with the process.
-            Ok(Event::GivenUp) | Err(_) => {
-                let synced = self.server.upgrade().map_or(Ok(()), |server| server.finish());
-                synced.map_err(|cause| MountError::Sync { dir: self.dir.clone(), cause })
-            }
+            // The loops cannot be stopped; they end with the process.
+            Ok(Event::GivenUp) | Err(_) => self.end_early(None),
+            Ok(Event::Lost(cause)) => self.end_early(Some(End::Served(io::Error::other(cause)))),
         }
+    }
+
+    /// Makes everything durable while threads are left that go with the process.
+    fn end_early(&self, end: Option<End>) -> Result<(), MountError> {
+        let synced = self.server.upgrade().map_or(Ok(()), |server| server.finish());
+        let ended = synced.map_err(End::Synced).and(end.map_or(Ok(()), Err));
+        let ended = ended.map_err(|end| end.of(self.own.dir.clone()));
+        let liveness = self.traces.lock().as_mut().and_then(|traces| traces.liveness.take());
+        tell_end(liveness, ended.as_ref().err());
+        ended
     }
 
     /// Takes the mount away if it is there, and returns whether the loops are bound to end.
@@ -247,11 +307,11 @@ impl Mounted {
         if traces.is_none() {
             return true;
         }
-        if !mount_table::is_mounted(self.device).unwrap_or(true) {
+        if !self.own.is_there() {
             return false;
         }
-        let gone = detach(&self.dir, false).is_ok();
-        if !gone && detach(&self.dir, true).is_err() {
+        let gone = self.own.detach(false).is_ok();
+        if !gone && self.own.detach(true).is_err() {
             // The guardian knows other ways.
             *traces = None;
         }
@@ -278,13 +338,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Asks for more of the kernel's cache than the protocol can: a larger read-ahead, and as much of what was written in
-/// memory as a disk's filesystem may have. The kernel allows a FUSE mount next to nothing of it, lest a server that
-/// does not answer hold memory for ever, and stops whoever writes for milliseconds at a time. Only root may ask; for
-/// others the defaults stay.
-fn widen_cache(device: MountDevice) {
-    let read_ahead = READ_AHEAD_KIB.to_string();
-    for (setting, value) in [("read_ahead_kb", &*read_ahead), ("strict_limit", "0"), ("max_ratio", "40")] {
-        let _ = fs::write(format!("/sys/class/bdi/{device}/{setting}"), value);
-    }
+/// Asks for a larger read-ahead than the protocol can. Only root may; for others the default stays.
+fn read_far_ahead(device: MountDevice) {
+    let _ = fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), READ_AHEAD_KIB.to_string());
 }

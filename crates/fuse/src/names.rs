@@ -22,8 +22,9 @@ impl Server {
         name: &[u8],
         object: &NewObject<'_>,
     ) -> Result<Entry> {
-        let node = self.vfs().create(&caller.credentials(), &self.busy_node(dir)?, name, object)?;
-        self.hand_out(&node)
+        let (who, dir) = (caller.credentials(), self.busy_node(dir)?);
+        let node = self.with_space(|| self.vfs().create(&who, &dir, name, object))?;
+        self.entry(&node)
     }
 
     /// Makes a regular file, or opens the one that somebody else has made meanwhile.
@@ -39,7 +40,7 @@ impl Server {
             Err(Error::Exists) if flags & O_EXCL == 0 => {
                 let node = self.vfs().lookup(&*self.busy_node(dir)?, name)?;
                 files::check_open(&node, flags)?;
-                self.hand_out(&node)
+                self.entry(&node)
             }
             created => created,
         }
@@ -54,25 +55,32 @@ impl Server {
         umask: u16,
     ) -> Result<Entry> {
         let dir = self.busy_node(dir)?;
-        let node = self.vfs().create_unnamed(&caller.credentials(), &dir, permissions, umask)?;
-        self.hand_out(&node)
+        let who = caller.credentials();
+        let node = self.with_space(|| self.vfs().create_unnamed(&who, &dir, permissions, umask))?;
+        self.nodes().returning().expect();
+        self.entry(&node)
     }
 
     /// Gives an object another name.
     pub(crate) fn link(&self, caller: Caller, id: NodeId, dir: NodeId, name: &[u8]) -> Result<Entry> {
         let node = self.node(id)?;
-        self.vfs().link(&caller.credentials(), &node, &self.busy_node(dir)?, name)?;
-        self.hand_out(&node)
+        let (who, dir) = (caller.credentials(), self.busy_node(dir)?);
+        self.with_space(|| self.vfs().link(&who, &node, &dir, name))?;
+        self.entry(&node)
     }
 
     /// Removes the name of anything but a directory.
     pub(crate) fn unlink(&self, caller: Caller, dir: NodeId, name: &[u8]) -> Result<()> {
-        self.vfs().unlink(&caller.credentials(), &self.busy_node(dir)?, name)
+        self.vfs().unlink(&caller.credentials(), &self.busy_node(dir)?, name)?;
+        self.nodes().returning().expect();
+        Ok(())
     }
 
     /// Removes an empty directory.
     pub(crate) fn rmdir(&self, caller: Caller, dir: NodeId, name: &[u8]) -> Result<()> {
-        self.vfs().rmdir(&caller.credentials(), &self.busy_node(dir)?, name)
+        self.vfs().rmdir(&caller.credentials(), &self.busy_node(dir)?, name)?;
+        self.nodes().returning().expect();
+        Ok(())
     }
 
     /// Moves a name; `flags` are those of `renameat2(2)`.
@@ -86,13 +94,16 @@ impl Server {
         let unknown = Error::InvalidArgument("a way to rename that Linux does not have");
         let flags = RenameFlags::from_bits(flags).ok_or(unknown)?;
         let (from_dir, to_dir) = (self.busy_node(from.0)?, self.busy_node(to.0)?);
-        self.vfs().rename(&caller.credentials(), (&from_dir, from.1), (&to_dir, to.1), flags)
+        let who = caller.credentials();
+        self.with_space(|| self.vfs().rename(&who, (&from_dir, from.1), (&to_dir, to.1), flags))?;
+        self.nodes().returning().expect();
+        Ok(())
     }
 
     /// Counts an inode that a reply is going to name.
-    fn hand_out(&self, node: &Arc<Node>) -> Result<Entry> {
+    fn entry(&self, node: &Arc<Node>) -> Result<Entry> {
         let id = self.id_of(node.ino()).ok_or(Error::Stale)?;
-        self.nodes().acquire(id, self.held(node));
+        self.hand_out(id, node);
         Ok(Entry { id, attr: node.attr() })
     }
 }

@@ -23,11 +23,13 @@
 //! Locks: the one of a handle (`kernel_inode`), only to copy, put or take it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use papaya::HashMap;
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Ino, Node};
+
+use crate::space::Returning;
 
 /// How the kernel names an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,11 +48,14 @@ const PINNED_MAX: usize = 16 * 1024;
 pub(crate) struct NodeTable {
     entries: HashMap<u64, Entry>,
     pinned: AtomicUsize,
+    returning: Returning,
 }
 
 struct Entry {
     lookups: AtomicU64,
     handle: Mutex<Option<Handle>>,
+    /// It has no name, and has been waited for in vain: a program has it open.
+    stays: AtomicBool,
 }
 
 /// A node, and whether it is one of those whose number is bounded.
@@ -61,7 +66,7 @@ struct Handle {
 
 impl NodeTable {
     pub(crate) fn new() -> Self {
-        Self { entries: HashMap::new(), pinned: AtomicUsize::new(0) }
+        Self { entries: HashMap::new(), pinned: AtomicUsize::new(0), returning: Returning::new() }
     }
 
     /// Counts one more time that the inode was handed out, and holds `node`, if there is one, until the last is
@@ -89,16 +94,27 @@ impl NodeTable {
 
     /// Takes `lookups` back; the last one frees the entry. More than were handed out count as all of them.
     pub(crate) fn release(&self, id: NodeId, lookups: u64) {
+        // Until the handle is dropped, and with it perhaps the inode.
+        let mut going = None;
         let handle = {
             let entries = self.entries.pin();
             let Some(entry) = entries.get(&id.0).filter(|entry| entry.count_down(lookups)) else { return };
-            let handle = entry.handle.lock().take();
+            let mut held = entry.handle.lock();
+            if held.as_ref().is_some_and(|handle| handle.node.links() == 0) {
+                going = Some(self.returning.going());
+            }
+            let handle = held.take();
+            drop(held);
+            if entry.stays.swap(false, Ordering::Relaxed) {
+                self.returning.stays_no_longer();
+            }
             let _ = entries.remove_if(&id.0, |_, entry| entry.is_given_back());
             handle
         };
         if handle.is_some_and(|handle| handle.pinned) {
             self.pinned.fetch_sub(1, Ordering::Relaxed);
         }
+        drop(going);
     }
 
     /// The handle, if one is kept.
@@ -134,6 +150,40 @@ impl NodeTable {
         });
     }
 
+    /// Inodes that go with the kernel's forgets.
+    pub(crate) fn returning(&self) -> &Returning {
+        &self.returning
+    }
+
+    /// Whether an inode without a name will be deleted when the kernel forgets it, or is being deleted. Looks at all
+    /// inodes that the kernel knows.
+    pub(crate) fn has_unnamed(&self) -> bool {
+        let entries = self.entries.pin();
+        // In this order: what begins to go while it is looked for is found one way or the other.
+        entries.values().any(|entry| !entry.stays.load(Ordering::Relaxed) && entry.is_unnamed())
+            || self.returning.is_any_going()
+    }
+
+    /// The inodes without a name have been waited for in vain.
+    pub(crate) fn note_staying(&self) {
+        for entry in self.entries.pin().values() {
+            if entry.is_unnamed() && !entry.stays.swap(true, Ordering::Relaxed) {
+                self.returning.stays();
+            }
+        }
+    }
+
+    /// A program has closed a file: the kernel may forget it soon.
+    pub(crate) fn note_closed(&self, id: NodeId) {
+        let entries = self.entries.pin();
+        if let Some(entry) = entries.get(&id.0)
+            && entry.stays.swap(false, Ordering::Relaxed)
+        {
+            self.returning.expect();
+            self.returning.stays_no_longer();
+        }
+    }
+
     /// How many inodes the kernel knows, without the root.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
@@ -143,7 +193,8 @@ impl NodeTable {
 impl Entry {
     fn handed_out_once(node: Option<&Arc<Node>>) -> Self {
         let handle = node.map(|node| Handle { node: Arc::clone(node), pinned: false });
-        Self { lookups: AtomicU64::new(1), handle: Mutex::new(&order::KERNEL_INODE, handle) }
+        let handle = Mutex::new(&order::KERNEL_INODE, handle);
+        Self { lookups: AtomicU64::new(1), handle, stays: AtomicBool::new(false) }
     }
 
     /// Whether the count was above zero and is one higher now.
@@ -159,6 +210,10 @@ impl Entry {
             (held > 0).then(|| held.saturating_sub(lookups))
         });
         before.is_ok_and(|held| held <= lookups)
+    }
+
+    fn is_unnamed(&self) -> bool {
+        self.handle.lock().as_ref().is_some_and(|handle| handle.node.links() == 0)
     }
 
     fn is_given_back(&self) -> bool {

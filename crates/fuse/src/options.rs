@@ -11,6 +11,10 @@ use crate::FaultSink;
 /// Every change goes through the kernel, so what it has learned stays true for as long as it likes.
 const UNCHANGING: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Short enough for a program that asks for everything to be durable and cannot be told when that is; long enough for a
+/// program that makes changes one after the other not to meet it.
+const COMMIT_PAUSE: Duration = Duration::from_millis(30);
+
 /// Event loops by default: twice as many as there are processors, because some wait for the disk, and within
 /// these bounds. One that has nothing to do costs next to nothing.
 const DEFAULT_THREADS: std::ops::RangeInclusive<usize> = 4..=16;
@@ -43,8 +47,12 @@ pub struct MountOptions {
     /// Programs may be run.
     pub exec: bool,
     /// Reading brings times of access forward, where they are not later than the last change or a day old, as Linux's
-    /// `relatime` does. Without meaning on a read-only mount, but shown in the mount table.
+    /// `relatime` does. What the kernel's cache answers does not come here and brings nothing forward. Without meaning
+    /// on a read-only mount, but shown in the mount table.
     pub atime: bool,
+    /// When changes pause for about this long, everything that came is made durable; `None` leaves that to the filesystem
+    /// and to those who ask. The kernel does not tell a mount of `sync(2)`.
+    pub commit_pause: Option<Duration>,
     /// The kernel keeps what programs write and writes it later, many small writes as one. It then finds no holes
     /// (`SEEK_HOLE`). Without it, each write is a request of its own.
     pub writeback_cache: bool,
@@ -107,6 +115,7 @@ impl Default for MountOptions {
             suid: false,
             exec: true,
             atime: false,
+            commit_pause: Some(COMMIT_PAUSE),
             writeback_cache: true,
             direct_io: false,
             list_attributes: ListAttributes::Always,
@@ -186,7 +195,8 @@ impl MountOptions {
             "direct_io" => self.direct_io = true,
             "io_uring" => self.io_uring = true,
             "no_io_uring" => self.io_uring = false,
-            "threads" | "fsname" | "readdirplus" | "poll_idle" | "attr_timeout" | "entry_timeout" => {
+            "commit_pause" | "threads" | "fsname" | "readdirplus" | "poll_idle" | "attr_timeout"
+            | "entry_timeout" => {
                 return Err(OptionError::Value {
                     option: option.to_owned(),
                     expected: "a value after \"=\"",
@@ -217,6 +227,11 @@ impl MountOptions {
                 use PollIdle::{Always, Auto, Never};
                 self.poll_idle =
                     in_three_ways(value, [Always, Auto, Never]).ok_or_else(|| refuse(THREE_WAYS))?;
+            }
+            "commit_pause" => {
+                let milliseconds: u32 = value.parse().map_err(|_| refuse("milliseconds, 0 for never"))?;
+                self.commit_pause =
+                    (milliseconds > 0).then(|| Duration::from_millis(u64::from(milliseconds)));
             }
             "attr_timeout" => self.attr_timeout = seconds(value).ok_or_else(|| refuse("seconds"))?,
             "entry_timeout" => self.entry_timeout = seconds(value).ok_or_else(|| refuse("seconds"))?,
@@ -260,13 +275,14 @@ mod tests {
     #[test]
     fn a_list_changes_the_defaults_and_the_last_word_counts() {
         let options = MountOptions::parse(
-            "ro,dev,suid,relatime,noatime,noexec,exec,direct_io,no_writeback_cache,no_io_uring,threads=3,fsname=a=b,readdirplus=auto,poll_idle=never,attr_timeout=0.5,",
+            "ro,dev,suid,relatime,noatime,noexec,exec,direct_io,no_writeback_cache,no_io_uring,threads=3,commit_pause=7,fsname=a=b,readdirplus=auto,poll_idle=never,attr_timeout=0.5,",
         )
         .unwrap();
         let expected = MountOptions {
             dev: true,
             suid: true,
             atime: false,
+            commit_pause: Some(Duration::from_millis(7)),
             writeback_cache: false,
             direct_io: true,
             io_uring: false,
@@ -279,6 +295,7 @@ mod tests {
         };
         assert_eq!(options, expected);
         assert_eq!(MountOptions::parse("").unwrap(), MountOptions::default());
+        assert_eq!(MountOptions::parse("commit_pause=0").unwrap().commit_pause, None);
     }
 
     #[test]
@@ -300,6 +317,9 @@ mod tests {
             "threads=-1",
             "readdirplus=2",
             "poll_idle",
+            "commit_pause",
+            "commit_pause=-1",
+            "commit_pause=x",
             "poll_idle=yes",
             "attr_timeout=-1",
         ] {

@@ -11,13 +11,17 @@
 //! Locks: none of its own, and none of the vfs is held across a call. The busy path, a request on a directory or
 //! file that was used before, reads the lock-free node table and goes straight to the node.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use undercroft_vfs::{Attr, Corruption, Error, Ino, Node, Result, StatFs, Vfs};
 
 use crate::caller::Caller;
-use crate::fault_log::{FaultLog, FaultSink};
+use crate::fault_log::{Fault, FaultLog, FaultSink};
+use crate::liveness;
 use crate::nodes::{NodeId, NodeTable, node_id};
+use crate::pauses::Pauses;
 
 /// Attributes of this prefix are for the administrator alone.
 const TRUSTED: &[u8] = b"trusted.";
@@ -27,9 +31,18 @@ pub(crate) struct Server {
     vfs: Arc<Vfs>,
     root: Arc<Node>,
     nodes: Arc<NodeTable>,
-    faults: FaultLog,
+    faults: Arc<FaultLog>,
+    /// The first panic.
+    defect: OnceLock<String>,
+    /// Why the filesystem has stopped taking changes.
+    failure: Arc<OnceLock<Arc<str>>>,
+    /// What the root answers when it is asked for its server.
+    told: OnceLock<String>,
     read_only: bool,
     access_times: bool,
+    /// The kernel keeps the times of changes of regular files.
+    kernel_keeps_times: AtomicBool,
+    pauses: Pauses,
 }
 
 /// An inode that was handed to the kernel and counted.
@@ -46,8 +59,22 @@ impl Server {
         if root.kind() != undercroft_vfs::FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        let (nodes, faults) = (Arc::new(NodeTable::new()), FaultLog::new(faults));
-        Ok(Self { vfs, root, nodes, faults, read_only, access_times })
+        let (nodes, faults) = (Arc::new(NodeTable::new()), Arc::new(FaultLog::new(faults)));
+        let failure = Arc::default();
+        vfs.filesystem().when_failed(note_failure(Arc::clone(&faults), Arc::clone(&failure)));
+        Ok(Self {
+            vfs,
+            root,
+            nodes,
+            faults,
+            defect: OnceLock::new(),
+            failure,
+            told: OnceLock::new(),
+            read_only,
+            access_times,
+            kernel_keeps_times: AtomicBool::new(false),
+            pauses: Pauses::new(),
+        })
     }
 
     pub(crate) fn vfs(&self) -> &Vfs {
@@ -63,9 +90,45 @@ impl Server {
         &self.nodes
     }
 
+    /// The kernel caches what is written, and with it the times of changes of regular files: it shows its own and sends
+    /// them. The server's own would replace them unseen, and show when the kernel has dropped the inode. Agreed on
+    /// before the first request.
+    pub(crate) fn let_kernel_keep_times(&self) {
+        self.kernel_keeps_times.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts an inode that a reply is going to name. Comes before its attributes are looked at.
+    pub(crate) fn hand_out(&self, id: NodeId, node: &Arc<Node>) {
+        if self.kernel_keeps_times.load(Ordering::Relaxed) {
+            node.leave_times_to_cache();
+        }
+        self.nodes.acquire(id, self.held(node));
+    }
+
     /// Says what the kernel cannot say.
     pub(crate) fn report(&self, error: &Error) {
         self.faults.report(error);
+    }
+
+    /// Says what is wrong with the server or its connection.
+    pub(crate) fn complain(&self, what: &str) {
+        self.faults.complain(&Fault::Server(what));
+    }
+
+    /// Keeps and says that an operation has panicked.
+    pub(crate) fn note_defect(&self, what: String) {
+        self.complain(&format!("a defect of this program, please report it: {what}"));
+        let _ = self.defect.set(what);
+    }
+
+    /// The first panic.
+    pub(crate) fn defect(&self) -> Option<&str> {
+        self.defect.get().map(String::as_str)
+    }
+
+    /// From now on the root tells this as the attribute of its server.
+    pub(crate) fn tell(&self, server: String) {
+        let _ = self.told.set(server);
     }
 
     /// The id under which an inode that a directory names may be handed out.
@@ -103,8 +166,6 @@ impl Server {
         let dir = self.busy_node(dir)?;
         let node = match self.vfs.lookup(&dir, name) {
             Err(Error::NotDirectory) if name == b"." => Arc::clone(&dir),
-            // The directory lives, so it is the entry that is wrong.
-            Err(Error::Stale) => return Err(bad_entry(&dir, name, "an inode that is not in use")),
             answer => answer?,
         };
         let id = if (name == b"." || name == b"..") && node.ino() == self.root.ino() {
@@ -113,7 +174,7 @@ impl Server {
             let wrong = || bad_entry(&dir, name, &format!("inode {}, the root or reserved", node.ino()));
             self.id_of(node.ino()).ok_or_else(wrong)?
         };
-        self.nodes.acquire(id, self.held(&node));
+        self.hand_out(id, &node);
         Ok(Entry { id, attr: node.attr() })
     }
 
@@ -138,8 +199,7 @@ impl Server {
         Ok(target)
     }
 
-    /// Somebody has read this. What the kernel answers out of its cache does not come here, nor does it matter: the
-    /// first reading after a change does.
+    /// Somebody has read this. What the kernel answers out of its cache does not come here, and moves no time.
     pub(crate) fn note_access(&self, node: &Arc<Node>) {
         if self.access_times
             && let Err(error) = self.vfs.note_access(node)
@@ -166,6 +226,10 @@ impl Server {
     }
 
     pub(crate) fn xattr(&self, id: NodeId, name: &[u8]) -> Result<Vec<u8>> {
+        if name == liveness::ATTRIBUTE.as_bytes() {
+            let told = self.told.get().filter(|_| id == NodeId::ROOT).ok_or(Error::NoAttribute)?;
+            return Ok(told.clone().into_bytes());
+        }
         self.node(id)?.xattr(name)?.ok_or(Error::NoAttribute)
     }
 
@@ -174,9 +238,28 @@ impl Server {
         self.vfs.filesystem().sync()
     }
 
+    pub(crate) fn pauses(&self) -> &Pauses {
+        &self.pauses
+    }
+
+    /// Makes everything durable whenever changes pause for this long, until the [end](Pauses::end) or a failure, after
+    /// which a filesystem takes no more changes.
+    pub(crate) fn sync_in_pauses(&self, pause: Duration) {
+        while self.pauses.wait(pause) {
+            if let Err(error) = self.sync() {
+                return self.report(&error);
+            }
+        }
+    }
+
     /// Makes everything durable at the end.
     pub(crate) fn finish(&self) -> Result<()> {
-        if self.read_only { Ok(()) } else { self.sync().inspect_err(|error| self.report(error)) }
+        if self.read_only {
+            return Ok(());
+        }
+        self.sync().inspect_err(|error| self.report(error))?;
+        // What was refused after a failure is missing, however well the last sync went.
+        self.failure.get().map_or(Ok(()), |cause| Err(Error::TurnedReadOnly(Arc::clone(cause))))
     }
 
     /// All names, each followed by a NUL. The kernel keeps `trusted.` values from ordinary users, but not the
@@ -197,6 +280,22 @@ impl Server {
     pub(crate) fn statfs(&self) -> Result<StatFs> {
         self.vfs.filesystem().statfs()
     }
+}
+
+/// Keeps and says that the filesystem has stopped taking changes. Has nothing of the server and the filesystem: the thread
+/// that calls it belongs to the filesystem, and would be the one to close it if it were the last to let go.
+fn note_failure(
+    faults: Arc<FaultLog>,
+    failure: Arc<OnceLock<Arc<str>>>,
+) -> Box<dyn Fn(&Error) + Send + Sync> {
+    Box::new(move |error| {
+        let cause = match error {
+            Error::TurnedReadOnly(cause) => Arc::clone(cause),
+            other => other.to_string().into(),
+        };
+        let _ = failure.set(cause);
+        faults.say_always(&Fault::Filesystem(error));
+    })
 }
 
 fn bad_entry(dir: &Node, name: &[u8], meaning: &str) -> Error {

@@ -1,31 +1,64 @@
 //! Taking a mount away, from whichever process: `undercroft umount`.
+//!
+//! The mount is asked for its server first, and taken away from the directory below it, which the server holds, so that
+//! nothing else goes if a path leads elsewhere meanwhile. A mount whose server does not say is looked for by name in the
+//! directory above, just before.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
 
+use crate::liveness::{Asked, ServerEnd, ServerWatch};
+use crate::mount_point::MountPoint;
 use crate::mount_table::{self, MountEntry};
-use crate::presence::ServerWatch;
-use crate::{UnmountError, attach};
+use crate::{UnmountError, abort, attach};
 
 /// How long a server may take to make everything durable and to close its image: what was written last may still
 /// be on its way to a slow disk.
 const SERVER_LIMIT: Duration = Duration::from_secs(600);
 
+/// How long a server may take to say who it is, for which it does not need its disk.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
 /// Unmounts what is mounted on `dir`, as root or as the user who mounted it, and returns when the mount is gone,
 /// everything that was written is durable, and the server has let go of the image.
 ///
 /// # Errors
-/// [`UnmountError`]; except for [`ServerLingers`](UnmountError::ServerLingers) the mount is still there.
+/// [`UnmountError`]; the mount is gone after [`ServerLingers`](UnmountError::ServerLingers),
+/// [`ServerFailed`](UnmountError::ServerFailed), [`ServerDied`](UnmountError::ServerDied) and
+/// [`CutOff`](UnmountError::CutOff), and still there after the others.
 pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
+    let refused = |cause| UnmountError::Refused { dir: dir.to_owned(), cause };
     let entry = ours_at(dir)?;
-    let server = ServerWatch::connect(entry.device, &entry.point);
-    detach(&entry.point, false)?;
-    match server {
-        Some(server) if !server.wait(SERVER_LIMIT) => Err(UnmountError::ServerLingers(entry.point)),
-        _ => Ok(()),
+    let root = MountPoint::open(&entry.point).map_err(refused)?;
+    if root.mount_id().map_err(refused)? != entry.id {
+        return Err(refused(io::Error::other("something else was mounted there meanwhile")));
     }
+    let mut server = match ServerWatch::ask(root.into(), ANSWER_LIMIT) {
+        Asked::Server(server) => Some(server),
+        Asked::Unknown => None,
+        Asked::Silence if is_of_another_user(&entry) => {
+            abort::abort(entry.device).map_err(refused)?;
+            detach(&entry, None)?;
+            return Err(UnmountError::CutOff(entry.point));
+        }
+        Asked::Silence => return Err(UnmountError::Silent(entry.point)),
+    };
+    detach(&entry, server.as_ref().and_then(|server| server.point.as_ref()))?;
+    match server.as_mut().map_or(ServerEnd::Well, |server| server.wait(SERVER_LIMIT)) {
+        ServerEnd::Well => Ok(()),
+        ServerEnd::Ill(what) => Err(UnmountError::ServerFailed(what)),
+        ServerEnd::Died => Err(UnmountError::ServerDied(entry.point)),
+        ServerEnd::Lingers => Err(UnmountError::ServerLingers(entry.point)),
+    }
+}
+
+/// Whether we are root, and have to wait for nobody.
+fn is_of_another_user(entry: &MountEntry) -> bool {
+    rustix::process::geteuid().is_root() && entry.user.is_some_and(|user| user != 0)
 }
 
 /// The mount of ours on `dir`.
@@ -39,11 +72,30 @@ fn ours_at(dir: &Path) -> Result<MountEntry, UnmountError> {
     }
 }
 
-/// Takes the mount away, with the reasons why it cannot be put into words.
-pub(crate) fn detach(dir: &Path, lazily: bool) -> Result<(), UnmountError> {
-    attach::detach(dir, lazily).map_err(|cause| match Errno::from_io_error(&cause) {
-        Some(Errno::BUSY) => UnmountError::Busy(dir.to_owned()),
-        Some(Errno::INVAL) => UnmountError::NotMounted(dir.to_owned()),
-        _ => UnmountError::Refused { dir: dir.to_owned(), cause },
-    })
+/// Takes a mount away, from the directory below it where that is known.
+fn detach(entry: &MountEntry, below: Option<&MountPoint>) -> Result<(), UnmountError> {
+    if mount_table::is_covered(entry).unwrap_or(false) {
+        return Err(UnmountError::Busy(entry.point.clone()));
+    }
+    let by_directory = below.map(|below| attach::detach(&below.path(), &entry.point, UnmountFlags::empty()));
+    let detached = match by_directory {
+        // Nothing is mounted on it here: the server sees other mounts than we do.
+        Some(Err(error)) if Errno::from_io_error(&error) == Some(Errno::INVAL) => detach_by_name(entry),
+        Some(detached) => detached,
+        None => detach_by_name(entry),
+    };
+    detached.map_err(|cause| UnmountError::of(entry.point.clone(), cause))
+}
+
+/// Takes away what has the mount's name, in the directory above as that is now, if it is the mount.
+fn detach_by_name(entry: &MountEntry) -> io::Result<()> {
+    let above = entry.point.parent().map(MountPoint::open).transpose()?;
+    let path: PathBuf = match (&above, entry.point.file_name()) {
+        (Some(above), Some(name)) => above.path().join(name),
+        _ => entry.point.clone(),
+    };
+    if MountPoint::open(&path)?.mount_id()? != entry.id {
+        return Err(Errno::INVAL.into());
+    }
+    attach::detach(&path, &entry.point, UnmountFlags::NOFOLLOW)
 }

@@ -5,28 +5,26 @@
 //! slow are called at the same time, all but one by helper threads. Which they are is measured: each member keeps a
 //! [`Pace`] for its transfers and one for its flushes.
 //!
-//! Helpers are shared by all arrays, come when they are needed, and go when they have been idle for a while. When too
-//! many are at work the caller does the rest itself. Locks: the list of idle helpers and the slot of each, class
-//! `HELPERS`, never held together, nor while a member is called.
+//! Helpers are shared by all arrays (see `helpers`). When too many are at work the caller does the rest itself.
 
 #![expect(unsafe_code, reason = "a helper borrows what its caller lent it, and the caller waits for it")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::{any, mem, thread};
+use std::{any, mem};
 
 use undercroft_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use undercroft_sync::{Mutex, WaitQueue, order};
+
+use crate::helpers::{Job, Pool};
 
 /// From this time on a call is worth a helper.
 const SLOW_NS: u32 = 100_000;
 /// What a transfer in memory costs is no sign of a slow member: nanoseconds for each KiB, at 1 GiB/s.
 const NS_PER_KIB: u64 = 1000;
-/// Beyond this many, callers do their work themselves.
-const MAX_HELPERS: usize = 256;
-/// An idle helper goes after this time.
-const IDLE: Duration = Duration::from_secs(10);
+/// Beyond 256 at work, callers do their work themselves.
+static HELPERS: Pool = Pool::new(256);
 
 /// How long a member takes for a call, besides moving the bytes: a moving average.
 #[derive(Debug, Default)]
@@ -84,8 +82,6 @@ pub(crate) fn at_once<T: Send>(
     lent.wait();
 }
 
-type Job = Box<dyn FnOnce() + Send + 'static>;
-
 /// Work that helpers do with what was borrowed for it; all of it is done when this is gone.
 #[derive(Default)]
 struct Lent(Arc<Outcome>);
@@ -114,7 +110,7 @@ impl Lent {
         task: &'a mut T,
         work: &'a (impl Fn(&mut T) + Sync),
     ) -> Result<(), &'a mut T> {
-        let Some(helper) = Helper::find() else { return Err(task) };
+        let Some(helper) = HELPERS.find() else { return Err(task) };
         let outcome = Arc::clone(&self.0);
         outcome.under_way.fetch_add(1, Ordering::Relaxed);
         let job: Box<dyn FnOnce() + Send + 'a> = Box::new(move || {
@@ -152,70 +148,10 @@ impl Drop for Lent {
     }
 }
 
-/// A thread that waits for jobs.
-struct Helper {
-    job: Mutex<Option<Job>>,
-    given: WaitQueue,
-}
-
-static IDLE_HELPERS: Mutex<Vec<Arc<Helper>>> = Mutex::new(&order::HELPERS, Vec::new());
-static HELPERS: AtomicUsize = AtomicUsize::new(0);
-
-impl Helper {
-    /// One that is idle, or a new one, or none.
-    fn find() -> Option<Arc<Self>> {
-        if let Some(helper) = IDLE_HELPERS.lock().pop() {
-            return Some(helper);
-        }
-        if HELPERS.fetch_add(1, Ordering::Relaxed) >= MAX_HELPERS {
-            HELPERS.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        let helper = Arc::new(Self { job: Mutex::new(&order::HELPERS, None), given: WaitQueue::new() });
-        let itself = Arc::clone(&helper);
-        let started = thread::Builder::new().name("md-helper".to_owned()).spawn(move || itself.serve());
-        if started.is_err() {
-            HELPERS.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        Some(helper)
-    }
-
-    fn give(&self, job: Job) {
-        *self.job.lock() = Some(job);
-        self.given.wake_one();
-    }
-
-    fn serve(self: Arc<Self>) {
-        loop {
-            let mut job = None;
-            let came = self.given.wait_timeout(IDLE, || {
-                job = self.job.lock().take();
-                job.is_some()
-            });
-            match job {
-                Some(job) => {
-                    job();
-                    IDLE_HELPERS.lock().push(Arc::clone(&self));
-                }
-                None if !came && self.retires() => break,
-                // Somebody has just chosen us.
-                None => {}
-            }
-        }
-        HELPERS.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Leaves the list of idle helpers; not if somebody has taken us from it.
-    fn retires(self: &Arc<Self>) -> bool {
-        let mut idle = IDLE_HELPERS.lock();
-        let place = idle.iter().position(|helper| Arc::ptr_eq(helper, self));
-        place.map(|at| idle.swap_remove(at)).is_some()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     fn slow() -> Pace {

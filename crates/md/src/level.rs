@@ -157,6 +157,7 @@ impl Shared {
             && self.stopped.get().is_none()
             && member.device().access() == block::Access::ReadWrite
             && !member.has_failed()
+            && !member.is_late()
     }
 
     /// Whether the redundancy of a range of the sync space is right. Where it is not, all copies of a byte are read
@@ -174,6 +175,50 @@ impl Shared {
     /// Who takes part at this moment.
     pub(crate) fn lineup(&self) -> arc_swap::Guard<Arc<Lineup>> {
         self.lineup.load()
+    }
+
+    /// The member of the role if the range of its data area may be read, and it answers, or nothing can be read
+    /// without it.
+    pub(crate) fn readable<'l>(
+        &self,
+        lineup: &'l Lineup,
+        role: Role,
+        offset: u64,
+        len: u64,
+    ) -> Option<&'l Arc<Member>> {
+        let member = lineup.readable(role, offset, len)?;
+        let is_waited_for = !self.is_resynced(offset, len) || !self.can_do_without_late(lineup);
+        (!member.is_late() || is_waited_for).then_some(member)
+    }
+
+    /// Whether what the members in sync hold is enough without those that are late.
+    fn can_do_without_late(&self, lineup: &Lineup) -> bool {
+        self.geometry.is_enough(|role| {
+            lineup.member(Role(role)).is_some_and(|member| member.is_in_sync() && !member.is_late())
+        })
+    }
+
+    /// Whether a member has not answered for unusually long.
+    pub(crate) fn is_any_late(&self) -> bool {
+        self.lineup.load().all().any(|(_, member)| member.is_late())
+    }
+
+    /// Leaves out the members that have not answered within their limit.
+    pub(crate) fn fail_hung(&self) {
+        let lineup = Arc::clone(&self.lineup.load());
+        for (role, member) in lineup.all() {
+            if let Some(cause) = member.hung() {
+                let error = block::Error::Io {
+                    operation: block::Operation::Read,
+                    offset: 0,
+                    len: 0,
+                    device: member.device().name(),
+                    source: std::io::Error::new(std::io::ErrorKind::TimedOut, cause.to_owned()),
+                };
+                // An array that cannot do without it has stopped, and says so to its writers.
+                let _ = self.fail(role, member, &error);
+            }
+        }
     }
 
     /// Changes who takes part; changes come one after the other. When a member joins, the caller sees to it that the
@@ -235,7 +280,7 @@ impl Shared {
         }
         let mut without = Lineup::clone(&lineup);
         without.remove(member);
-        if let Err(error) = self.recorder.member_failed(member, &without) {
+        if let Err(error) = self.recorder.member_failed(member, &without, cause) {
             let name = member.device().name();
             return Err(self
                 .stop(format!("that {name} failed ({cause}) could not be recorded on the others: {error}")));
@@ -245,15 +290,43 @@ impl Shared {
         Ok(())
     }
 
+    /// A member could not read something and has taken it again. One that does this too often has failed, unless the
+    /// array cannot do without it.
+    ///
+    /// # Errors
+    /// When it cannot be recorded that it failed.
+    pub(crate) fn note_corrected(&self, role: Role, member: &Arc<Member>, offset: u64) -> Result<()> {
+        let Some(recent) = member.corrected_reads().count() else { return Ok(()) };
+        let is_member = self.lineup.load().member(role).is_some_and(|present| Arc::ptr_eq(present, member));
+        if member.has_failed() || !is_member || !self.can_do_without(&self.lineup.load(), role) {
+            return Ok(());
+        }
+        let source = format!(
+            "it could not read {recent} times of late, though it took what was written again; {} are allowed",
+            crate::corrected::MAX_RECENT
+        );
+        let cause = block::Error::Io {
+            operation: block::Operation::Read,
+            offset,
+            len: 0,
+            device: member.device().name(),
+            source: std::io::Error::other(source),
+        };
+        self.fail(role, member, &cause)
+    }
+
     /// Makes durable what the members of all roles that `wanted` chooses were given.
     ///
     /// # Errors
-    /// When a member fails that the array cannot do without.
+    /// When a member fails that the array cannot do without, and ever after: such a member stays, and its next flush may
+    /// well succeed, without what the failed one lost.
     pub(crate) fn flush(&self, wanted: impl Fn(Role) -> bool) -> Result<()> {
+        self.check_writable()?;
         for (role, member, error) in self.try_flush(wanted) {
             self.fail(role, &member, &error)?;
         }
-        Ok(())
+        // Another flush at the same time may have been the one that was told.
+        self.check_writable()
     }
 
     /// The same, but leaves out nobody, and says who could not.
@@ -289,8 +362,9 @@ impl Shared {
 
     /// Writes nothing any more, for this reason, or for the one that came before.
     pub(crate) fn stop(&self, cause: String) -> Error {
-        let cause = self.stopped.get_or_init(|| cause);
-        Error::Stopped(cause.clone())
+        let first = self.stopped.get_or_init(|| cause);
+        self.recorder.stopped();
+        Error::Stopped(first.clone())
     }
 
     /// Why nothing is written any more.
@@ -324,7 +398,7 @@ mod tests {
     struct Told(Arc<(AtomicUsize, AtomicBool)>);
 
     impl Recorder for Told {
-        fn member_failed(&self, failed: &Member, lineup: &Lineup) -> Result<()> {
+        fn member_failed(&self, failed: &Member, lineup: &Lineup, _: &block::Error) -> Result<()> {
             assert!(!failed.has_failed(), "writers skip it only when that is durable");
             assert!(lineup.places.iter().flat_map(Place::both).all(|one| one.number() != failed.number()));
             if self.0.1.load(Ordering::SeqCst) {

@@ -10,6 +10,7 @@ mod array;
 mod assemble;
 mod bad_blocks;
 mod bitmap;
+mod corrected;
 mod create;
 mod error;
 mod examine;
@@ -18,6 +19,7 @@ mod fan_out;
 mod fixtures;
 mod gate;
 mod geometry;
+mod helpers;
 #[cfg_attr(not(test), expect(dead_code, reason = "what tells of devices without starting them is under way"))]
 mod layout;
 mod level;
@@ -28,10 +30,11 @@ mod recorder;
 mod redundancy;
 mod stripe;
 mod superblock;
+mod timeout;
 
 pub use array::{
-    Action, Array, ArrayOptions, BitmapStatus, ConsistencyPolicy, Duty, Finished, MemberStatus, Progress,
-    Status,
+    Action, Array, ArrayOptions, BitmapStatus, ConsistencyPolicy, Duty, Event, Finished, MemberStatus,
+    Progress, Status,
 };
 pub use assemble::LeftOutReason;
 pub use create::{CreateOptions, create_array};

@@ -10,8 +10,10 @@ use std::sync::{Arc, OnceLock};
 
 use undercroft_block::{Device, Request};
 
+use crate::corrected::CorrectedReads;
 use crate::fan_out::Pace;
 use crate::ppl::Log;
+use crate::timeout::TimedDevice;
 
 /// A place in the array, `0..raid_disks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,7 +22,11 @@ pub(crate) struct Role(pub(crate) u32);
 /// A device of the array. Offsets are in its data area, which begins `data_offset` bytes into the device.
 #[derive(Debug)]
 pub(crate) struct Member {
+    /// As it was given.
+    given: Device,
+    /// The same, or what sees to it that its calls end.
     device: Device,
+    timed: Option<Arc<TimedDevice>>,
     /// Its entry in the superblock's table of roles; stays when the role changes.
     number: u32,
     data_offset: u64,
@@ -30,6 +36,8 @@ pub(crate) struct Member {
     failed: AtomicBool,
     /// It has not taken everything that was written to it: a spare is to take its place.
     wants_replacement: AtomicBool,
+    /// Reads that failed and were made up for by writing again what the others hold.
+    corrected: CorrectedReads,
     /// The partial parity log for the stripes whose parity it holds, if the array has one. Set when it gets its role.
     log: OnceLock<Log>,
     /// How long transfers take, and flushes.
@@ -41,16 +49,43 @@ impl Member {
     /// A member whose data area begins at `data_offset`, right in its first `recovered` bytes.
     pub(crate) fn new(device: Device, number: u32, data_offset: u64, recovered: u64) -> Self {
         Self {
+            given: Arc::clone(&device),
             device,
+            timed: None,
             number,
             data_offset,
             recovered: AtomicU64::new(recovered),
             failed: AtomicBool::new(false),
             wants_replacement: AtomicBool::new(false),
+            corrected: CorrectedReads::default(),
             log: OnceLock::new(),
             transfer_pace: Pace::default(),
             flush_pace: Pace::default(),
         }
+    }
+
+    /// The same member, whose calls end: see [`TimedDevice`]. `None`: it cannot hang.
+    pub(crate) fn with_timeout(mut self, timed: Option<Arc<TimedDevice>>) -> Self {
+        if let Some(timed) = &timed {
+            self.device = Arc::clone(timed) as Device;
+        }
+        self.timed = timed;
+        self
+    }
+
+    /// Whether this device is the member's.
+    pub(crate) fn is_on(&self, device: &Device) -> bool {
+        Arc::ptr_eq(&self.given, device)
+    }
+
+    /// Whether it has not answered a call for unusually long.
+    pub(crate) fn is_late(&self) -> bool {
+        self.timed.as_ref().is_some_and(|timed| timed.is_late())
+    }
+
+    /// Why nothing is asked of it any more, if it has not answered within its limit.
+    pub(crate) fn hung(&self) -> Option<&str> {
+        self.timed.as_ref().and_then(|timed| timed.hung())
     }
 
     /// The whole device, superblock and all.
@@ -113,8 +148,20 @@ impl Member {
         self.wants_replacement.store(true, Ordering::Release);
     }
 
+    pub(crate) fn corrected_reads(&self) -> &CorrectedReads {
+        &self.corrected
+    }
+
     pub(crate) fn read_at(&self, offset: u64, buf: &mut [u8]) -> undercroft_block::Result<()> {
         self.device.read_at(self.data_offset + offset, buf)
+    }
+
+    /// The same, but fails once the member is late: for a reader that can read elsewhere.
+    pub(crate) fn read_soon(&self, offset: u64, buf: &mut [u8]) -> undercroft_block::Result<()> {
+        match &self.timed {
+            Some(timed) => timed.read_soon(self.data_offset + offset, buf),
+            None => self.read_at(offset, buf),
+        }
     }
 
     pub(crate) fn write_at(&self, offset: u64, data: &[u8]) -> undercroft_block::Result<()> {
@@ -127,11 +174,24 @@ impl Member {
 
     /// Carries out requests whose offsets are on the data area.
     pub(crate) fn run_batch(&self, batch: &mut [Request<'_>]) -> undercroft_block::Result<()> {
-        for request in batch.iter_mut() {
+        self.shift(batch);
+        self.device.run_batch(batch)
+    }
+
+    /// The same for reads, but fails once the member is late.
+    pub(crate) fn run_batch_soon(&self, batch: &mut [Request<'_>]) -> undercroft_block::Result<()> {
+        self.shift(batch);
+        match &self.timed {
+            Some(timed) => timed.run_batch_soon(batch),
+            None => self.device.run_batch(batch),
+        }
+    }
+
+    fn shift(&self, batch: &mut [Request<'_>]) {
+        for request in batch {
             let (Request::Read { offset, .. } | Request::Write { offset, .. }) = request;
             *offset += self.data_offset;
         }
-        self.device.run_batch(batch)
     }
 }
 

@@ -3,17 +3,22 @@
 use std::fmt;
 use std::ops::Range;
 
+use undercroft_block as block;
+
 use crate::Result;
 use crate::member::{Lineup, Member};
 
 /// Keeps on the members what must be known after a crash. Implemented by the array over its superblocks, and by tests.
 pub(crate) trait Recorder: Send + Sync + fmt::Debug {
-    /// A member was left out: `lineup` is the array without it. Returns when that is durable on all members that are
+    /// A member was left out for this cause: `lineup` is the array without it. Returns when that is durable on all members that are
     /// left, before which no write that the failed member missed may be answered.
     ///
     /// # Errors
     /// When it cannot be recorded: the array must not take writes any more.
-    fn member_failed(&self, failed: &Member, lineup: &Lineup) -> Result<()>;
+    fn member_failed(&self, failed: &Member, lineup: &Lineup, cause: &block::Error) -> Result<()>;
+
+    /// Nothing is written any more: whoever waits for work on the array is to look again.
+    fn stopped(&self) {}
 
     /// Whether the member has a list of bad blocks.
     fn keeps_bad_blocks(&self, member: &Member) -> bool;

@@ -316,6 +316,10 @@ impl Inode for TmpInode {
         crate::directory::exchange(self, name, one, to.inode_as()?, to_name, other)
     }
 
+    fn leave_times_to_cache(&self) {
+        self.meta.leave_times_to_cache();
+    }
+
     fn set_attr(&self, change: &AttrChange) -> Result<()> {
         if change.flags.is_some_and(|flags| !KEPT_FLAGS.contains(flags)) {
             return Err(Error::Unsupported("a flag that tmpfs does not keep".into()));

@@ -4,6 +4,8 @@
 //! that change because the content or the inode changed are [`ChangeTime`]s, which need no lock either; the later
 //! ones count. A time that is set takes the place of what was touched before.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::clock::{self, ChangeTime, Coarse};
 use undercroft_vfs::{AttrChange, FileType, InodeFlags, NewTime, Ownership, Timestamp};
@@ -18,6 +20,8 @@ pub(crate) struct Meta {
     content: ChangeTime,
     /// The inode changed, and the content did not.
     inode: ChangeTime,
+    /// A cache above sets these times, and nothing else moves them.
+    cache_keeps_times: AtomicBool,
 }
 
 /// What somebody has set.
@@ -56,6 +60,14 @@ impl Meta {
             writing: Mutex::new(&order::INODE_ATTRIBUTES, ()),
             content: ChangeTime::new(),
             inode: ChangeTime::new(),
+            cache_keeps_times: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on a cache above sets the times of changes. For regular files.
+    pub(crate) fn leave_times_to_cache(&self) {
+        if !self.cache_keeps_times.load(Ordering::Relaxed) {
+            self.cache_keeps_times.store(true, Ordering::Relaxed);
         }
     }
 
@@ -80,12 +92,22 @@ impl Meta {
 
     /// The content changed.
     pub(crate) fn touch_content(&self, moment: Coarse) {
-        self.content.touch(moment);
+        if !self.cache_keeps_times.load(Ordering::Relaxed) || self.is_uncached() {
+            self.content.touch(moment);
+        }
+    }
+
+    /// Whether no cache above takes what is written.
+    fn is_uncached(&self) -> bool {
+        let flags = Settings::from_words(self.set.read()).flags;
+        flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
     }
 
     /// The inode changed.
     pub(crate) fn touch_inode(&self, moment: Coarse) {
-        self.inode.touch(moment);
+        if !self.cache_keeps_times.load(Ordering::Relaxed) {
+            self.inode.touch(moment);
+        }
     }
 
     pub(crate) fn change(&self, change: &AttrChange) {
@@ -95,7 +117,7 @@ impl Meta {
         let now = clock::now();
         let time = |new: NewTime| match new {
             NewTime::Now => now,
-            NewTime::At(time) => time,
+            NewTime::At(time) | NewTime::NowAs(time) => time,
         };
         settings.permissions = change.permissions.unwrap_or(settings.permissions);
         settings.uid = change.uid.unwrap_or(settings.uid);
@@ -103,7 +125,11 @@ impl Meta {
         settings.flags = change.flags.unwrap_or(settings.flags);
         settings.project = change.project.unwrap_or(settings.project);
         settings.accessed = change.accessed.map_or(settings.accessed, time);
-        settings.changed = change.changed.unwrap_or(now);
+        settings.changed = match change.changed {
+            Some(changed) => changed,
+            None if self.cache_keeps_times.load(Ordering::Relaxed) => settings.changed,
+            None => now,
+        };
         if let Some(modified) = change.modified {
             settings.modified = time(modified);
             self.content.reset();

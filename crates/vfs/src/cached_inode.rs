@@ -51,6 +51,10 @@ impl Inode for CachedInode {
         self.inode.links()
     }
 
+    fn leave_times_to_cache(&self) {
+        self.inode.leave_times_to_cache();
+    }
+
     fn memory_bytes(&self) -> usize {
         self.inode.memory_bytes()
     }
@@ -146,6 +150,10 @@ impl Inode for CachedInode {
 
     fn prepare_write(&self, offset: u64, len: u64) -> Result<Extent> {
         self.inode.prepare_write(offset, len)
+    }
+
+    fn check_changes(&self) -> Result<()> {
+        self.inode.check_changes()
     }
 
     fn finish_write(&self, offset: u64, len: u64, size: u64) -> Result<()> {

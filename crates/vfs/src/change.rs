@@ -82,6 +82,8 @@ pub struct NewInode<'a> {
 pub enum NewTime {
     /// The time at which it is set.
     Now,
+    /// As [`Now`](Self::Now), with the moment that a cache above has taken and shown.
+    NowAs(Timestamp),
     /// This one.
     At(Timestamp),
 }

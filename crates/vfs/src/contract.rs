@@ -142,6 +142,11 @@ pub trait FileSystem: Send + Sync + 'static {
     /// The kind, as `mount` names it: `ext4`.
     fn kind(&self) -> &'static str;
 
+    /// Times are kept in steps of this many nanoseconds; what is set is cut off to the step before.
+    fn time_step_ns(&self) -> u32 {
+        1
+    }
+
     /// The root directory's number.
     fn root(&self) -> Ino;
 
@@ -190,6 +195,12 @@ pub trait FileSystem: Send + Sync + 'static {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
+
+    /// `tell` is called once, in the moment in which the filesystem stops taking changes because something failed, with
+    /// [`TurnedReadOnly`](crate::Error::TurnedReadOnly) and the first cause; at once if that has been. Any thread may
+    /// call it, with locks held, also one that unwinds: it must neither call the filesystem nor hold it, for the thread
+    /// that calls would then be the one to close it, and its panic goes no further. One that never stops so ignores it.
+    fn when_failed(&self, _tell: Box<dyn Fn(&Error) + Send + Sync>) {}
 
     /// Stops: every later change is refused with [`ShutDown`](crate::Error::ShutDown). With `flush_log` what was
     /// done before is made durable first; without, the filesystem is left as a crash would leave it.
@@ -251,6 +262,12 @@ pub trait Inode: Any + Send + Sync {
     /// this number before this returns, so what is left to do is done here: an inode without names goes. Failures
     /// are the filesystem's to remember. Locks before `journal` in the order of the house may be held.
     fn release(self: Arc<Self>) {}
+
+    /// From now on a cache above keeps the times at which this regular file and its content changed, and sets them
+    /// with [`set_attr`](Self::set_attr). As long as this handle lives nothing else changes them, so that what the
+    /// cache has shown stays true. Only the content of an immutable or append-only file, which does not go through such
+    /// a cache, brings times of its own.
+    fn leave_times_to_cache(&self) {}
 
     /// About how many bytes of memory this handle occupies.
     fn memory_bytes(&self) -> usize;
@@ -408,6 +425,15 @@ pub trait Inode: Any + Send + Sync {
         _attributes: &AttrChange,
     ) -> Result<()> {
         Err(Error::ReadOnly)
+    }
+
+    /// Whether the filesystem takes changes at the moment: asked before bytes go to the device to where
+    /// [`map`](Self::map) says, so that a write after a failure or a shutdown gets the first cause. Costs next to nothing.
+    ///
+    /// # Errors
+    /// Why it takes none.
+    fn check_changes(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Prepares writing `len` bytes from `offset` on, of which nothing or only a part is mapped: what this answers

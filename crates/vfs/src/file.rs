@@ -228,14 +228,14 @@ impl File {
 
     /// Takes the capabilities off a program, as Linux does whoever writes to it. Writes themselves do not, since a
     /// cache above has done it when it accepted the bytes; it costs a look at a flag when it is known that there are
-    /// none.
+    /// none. Tells whether there were some.
     ///
     /// # Errors
     /// [`InvalidArgument`](Error::InvalidArgument) for a file that was opened for reading; the filesystem's own.
-    pub fn drop_capabilities(&self) -> Result<()> {
+    pub fn drop_capabilities(&self) -> Result<bool> {
         self.limit()?;
         if self.node.no_capabilities().load(Ordering::Relaxed) {
-            return Ok(());
+            return Ok(false);
         }
         let _state = self.node.state().write();
         drop_capabilities(&self.node)

@@ -34,6 +34,7 @@ mod node;
 mod owned_name;
 mod path;
 mod permission;
+mod place;
 mod vfs;
 mod walk;
 

@@ -18,6 +18,7 @@ use crate::cached_inode::CachedInode;
 use crate::inode_cache::{Departure, Shard};
 use crate::name_cache::{Children, NameCache};
 use crate::namespace::Gate;
+use crate::place::Place;
 use crate::{Attr, DirEntry, DirOffset, Error, Extent, FileType, Ino, Inode, Ownership, Result};
 
 /// A live inode, shared by everybody who uses it.
@@ -46,13 +47,20 @@ pub(crate) struct Directory {
     /// The names known here; none for a filesystem that keeps nodes, which knows them itself.
     children: Option<Children>,
     gate: Gate,
+    place: Place,
     /// The list that new files inherit.
     default_acl: AclCell,
 }
 
 impl Directory {
     fn new(this: Weak<Node>, children: Option<Children>) -> Box<Self> {
-        Box::new(Self { this, children, gate: Gate::new(), default_acl: AclCell::new() })
+        Box::new(Self {
+            this,
+            children,
+            gate: Gate::new(),
+            place: Place::default(),
+            default_acl: AclCell::new(),
+        })
     }
 
     /// A handle of the directory itself, for those who have only a reference.
@@ -66,6 +74,11 @@ impl Directory {
 
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate
+    }
+
+    /// Where the directory has its name.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
     pub(crate) fn default_acl_cell(&self) -> &AclCell {
@@ -141,10 +154,23 @@ impl Node {
         self.inode.attr()
     }
 
+    /// How many names there are. Does not look at the times, as [`attr`](Self::attr) does.
+    #[must_use]
+    pub fn links(&self) -> u32 {
+        self.inode.links()
+    }
+
     /// The part of the attributes that permission checks need.
     #[must_use]
     pub fn ownership(&self) -> Ownership {
         self.inode.ownership()
+    }
+
+    /// As [`Inode::leave_times_to_cache`]; only regular files are written through a cache.
+    pub fn leave_times_to_cache(&self) {
+        if self.kind() == FileType::Regular {
+            self.inode().leave_times_to_cache();
+        }
     }
 
     /// Gives `sink` the entries of a directory from `from` on, `.` and `..` included, until it breaks or the

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use crate::inode_cache::{InodeCache, Keep, Leaving};
 use crate::name_cache::{Known, NameCache};
 use crate::namespace::NamespaceLocks;
+use crate::place;
 use crate::{Error, File, FileSystem, Found, HashedName, Ino, InodeFlags, Node, Result};
 
 /// How much memory the caches may take, and how names are locked.
@@ -129,6 +130,7 @@ impl Vfs {
             Some(Known::Absent) => return Err(Error::NotFound),
             Some(Known::Ino(ino)) if self.fs.is_read_only() => {
                 let node = self.node(ino)?;
+                self.keep_place(dir, name, &node)?;
                 children.insert(name, &node);
                 return Ok(node);
             }
@@ -155,7 +157,7 @@ impl Vfs {
         };
         match found {
             Some(found) => {
-                let node = self.node_of(found)?;
+                let node = self.node_of_entry(dir, name, found)?;
                 children.insert(name, &node);
                 Ok(node)
             }
@@ -185,6 +187,23 @@ impl Vfs {
                 Err(Error::NotFound)
             }
         }
+    }
+
+    /// The node that an entry leads to. The name is locked, or the filesystem takes no changes, so an entry that leads
+    /// to no inode is wrong, unless it is the `..` of a directory that was removed.
+    fn node_of_entry(&self, dir: &Node, name: &HashedName<'_>, found: Found) -> Result<Arc<Node>> {
+        let ino = match &found {
+            Found::Ino(ino) => Some(*ino),
+            _ => None,
+        };
+        let node = match (self.node_of(found), ino) {
+            (Err(Error::Stale), Some(ino)) if **name != *b".." || dir.inode().links() > 0 => {
+                return Err(place::dangling(dir, name, ino));
+            }
+            (node, _) => node?,
+        };
+        self.check_place(dir, name, &node)?;
+        Ok(node)
     }
 
     /// The node of what a filesystem found.

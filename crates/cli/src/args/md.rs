@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::JsonArg;
+use super::{DangerArgs, JsonArg};
 
 pub(super) const ARRAY_HELP: &str = "\
 An array of Linux software RAID (md) is an image too: `md:MEMBER,MEMBER,...`, where a member is a raw or qcow2 image, a \
@@ -12,7 +12,9 @@ block device, or a partition of one (`?part=N`); or `md:DIR` for the members tha
 read open its members read-only and write to none. Behind the last member may stand `?uuid=UUID` (which of several \
 arrays in a directory), `?array-part=N` (partition N of the array), `?degraded` (to write although members are missing \
 that the others believe to be there: they are out of the array from then on), `?force` (also with members that lag \
-behind, or unclean and degraded, which may lose what was written last); several with `&` between them.";
+behind, or unclean and degraded, which may lose what was written last), `?member_timeout=SECONDS` (a member on a network \
+or another program's filesystem that does not answer for so long has failed; 30 unless said, and 0 is without end); \
+several with `&` between them.";
 
 const EXAMPLES: &str = "\
 An array lives as long as the program that has it open. So each command opens it, does its work, and closes it clean; \
@@ -42,8 +44,8 @@ pub(crate) enum MdCommand {
         after_help = "Everything is laid out as mdadm would do it. Members that are not there are made, as sparse files of \
 --member-size; if all are, they are zero and agree with each other, so that nothing is left to do. Otherwise the \
 redundancy is made right before the command ends. The word `missing` in a member's place leaves its role empty, for a \
-member that is added later (a file of this name is `./missing`). A device that holds a filesystem, a partition table or a member of an \
-array is overwritten with --force only.
+member that is added later (a file of this name is `./missing`). A member that holds anything but zeroes is overwritten with --force \
+only; of a disk the first and the last MiB are looked at.
 
 Levels: linear, 0, 1, 4, 5, 6, 10. Layouts: of 5 and 6 left-symmetric (the default), left-asymmetric, right-symmetric, \
 right-asymmetric, parity-first, parity-last; of 10 n2 (the default), f2, o2 and the like; of 0 original, alternate.
@@ -64,7 +66,7 @@ Examples:
         /// Disk images or block devices; `IMAGE?part=N` for a partition
         #[arg(required = true, value_name = "MEMBER", value_hint = ValueHint::FilePath)]
         members: Vec<OsString>,
-        /// Open members that another program holds locked
+        /// Read members that another program has locked, and take no lock; what is read may change meanwhile
         #[arg(long)]
         no_lock: bool,
         #[command(flatten)]
@@ -126,7 +128,9 @@ Examples:
 
     /// Add members: a missing one is rebuilt, others become spares
     #[command(
-        after_help = "A former member of an array with a write-intent bitmap gets no more than what it missed.
+        after_help = "A former member of an array with a write-intent bitmap gets no more than what it missed. One that was written to \
+without the others, or is fresher than they are, is refused: open it alone (`?degraded`) to see what it holds, then \
+--force adds it as a new one, and what only it holds is lost.
 
 Examples:
   undercroft md add md:a.img,c.img /dev/sdd
@@ -235,9 +239,12 @@ pub(crate) struct ArrayArgs {
     #[arg(long)]
     pub(crate) direct: bool,
 
-    /// Open members that another program holds locked
+    /// Read members that another program has locked, and take no lock; what is read may change meanwhile
     #[arg(long)]
     pub(crate) no_lock: bool,
+
+    #[command(flatten)]
+    pub(crate) danger: DangerArgs,
 }
 
 /// What may be overwritten or made.
@@ -247,7 +254,7 @@ pub(crate) struct NewMemberArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) member_size: Option<String>,
 
-    /// Overwrite what is on the new members
+    /// Overwrite what is on the new members; not what is in use
     #[arg(short = 'F', long)]
     pub(crate) force: bool,
 }
@@ -317,6 +324,9 @@ pub(crate) struct MdCreateArgs {
 
     #[command(flatten)]
     pub(crate) new: NewMemberArgs,
+
+    #[command(flatten)]
+    pub(crate) danger: DangerArgs,
 
     /// Disk images or block devices, in the order of their roles; a file that is not there is made with --member-size
     #[arg(required = true, value_name = "MEMBER", value_hint = ValueHint::FilePath)]

@@ -112,7 +112,7 @@ impl Printer {
         let mut below = Vec::new();
         for (name, ino) in names {
             let path = join(path, &name);
-            let row = walk::node_of(vfs, &name, ino).and_then(|node| Ok((Facts::read(&node)?, node)));
+            let row = walk::node_of(vfs, dir, &name, ino).and_then(|node| Ok((Facts::read(&node)?, node)));
             match row {
                 Ok((facts, node)) => {
                     entries.push(Row { name: name.into(), facts });

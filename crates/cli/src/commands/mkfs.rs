@@ -70,14 +70,15 @@ fn make_image(plan: &MkfsPlan) -> Result<bool, Failure> {
 
 fn make(plan: &MkfsPlan, fresh: bool) -> Result<NewFilesystem, Failure> {
     let target = image::open_to_overwrite(&plan.image)?;
-    let options = MkfsOptions { device_is_zeroed: fresh, ..plan.options.clone() };
-    let made = mkfs(&*target.device, &options).map_err(|error| {
-        let failure = Failure::of(Kind::of_mkfs(&error), &error);
-        match error {
-            MkfsError::Present { .. } => failure.advise("`--force` overwrites it"),
-            MkfsError::Refused(_) | MkfsError::Device(_) => failure,
-        }
-    })?;
+    if !fresh
+        && !plan.options.overwrite
+        && let Some(what) = image::what_is_on(&target.device)?
+    {
+        let present = MkfsError::Present { device: target.device.name(), what };
+        return Err(Failure::of(Kind::of_mkfs(&present), &present).advise("`--force` overwrites it"));
+    }
+    let options = MkfsOptions { device_is_zeroed: fresh, overwrite: true, ..plan.options.clone() };
+    let made = mkfs(&*target.device, &options).map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))?;
     target.close()?;
     Ok(made)
 }

@@ -28,11 +28,12 @@ pub(crate) fn run(plan: Plan) -> Result<Option<Kind>, Failure> {
         Plan::Tree { image, path, levels, all, format } => tree::run(&image, &path, levels, all, format),
         Plan::Stat { image, path, follow, format } => stat::run(&image, &path, follow, format).map(|()| None),
         Plan::Cat { image, paths } => cat::run(&image, &paths),
-        Plan::Get { image, path, to, format } => get::run(&image, &path, to, format),
-        Plan::Mount { image, dir, options, snapshot, log, how } => {
-            mount::run(&image, &dir, &options, snapshot, log.as_deref(), how).map(|()| None)
+        Plan::Get { image, path, to, special, format } => get::run(&image, &path, to, special, format),
+        Plan::Mount { image, dir, options, snapshot, log, monitor, how } => {
+            mount::run(&image, &dir, &options, snapshot, log.as_deref(), monitor, how).map(|()| None)
         }
         Plan::Unmount { dir } => mount::unmount(&dir).map(|()| None),
+        Plan::Sync { dir } => mount::sync(&dir).map(|()| None),
         Plan::Mkfs { what, format } => mkfs::run(&what, format).map(|()| None),
         Plan::Check { image, format } => check::run(&image, format),
         Plan::Md { what, format } => md::run(*what, format),

@@ -1,4 +1,4 @@
-//! `mount` and `unmount`.
+//! `mount`, `unmount` and `sync`.
 //!
 //! In the background form this program starts itself again with `--foreground --announce`; that process opens the
 //! image, mounts, says `ready` on its standard output, lets go of the terminal and serves. Its parent waits for
@@ -12,17 +12,18 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
-use undercroft_fuse::{FaultSink, MountError, MountOptions, UnmountError};
-use undercroft_vfs as vfs;
+use undercroft_fuse::{Fault, FaultSink, MountError, MountOptions, SyncError, UnmountError};
 
 use source::MountSource;
 
 use super::mount_log::MountLog;
 use crate::exit::Kind;
 use crate::failure::{Failure, print_failure};
+use crate::image::array_events::{self, Listener, Tell};
 use crate::plan::{ImageSpec, Serving};
 use crate::text::names::safe;
 
@@ -36,22 +37,31 @@ pub(crate) fn run(
     options: &[String],
     snapshot: bool,
     log: Option<&Path>,
+    monitor: Option<PathBuf>,
     how: Serving,
 ) -> Result<(), Failure> {
     let (source, mut settings) = MountSource::parse(image, options, snapshot)?;
     if how == Serving::Background {
-        return in_background(image, dir, options, snapshot, log);
+        return in_background(image, dir, options, snapshot, log, monitor.as_deref());
     }
-    settings.faults = if how == Serving::Foreground && log.is_none() {
-        FaultSink::new(|error| print_failure(&fault(error)))
+    let log = if how == Serving::Foreground && log.is_none() {
+        None
     } else {
-        let log = MountLog::open(log, &source.shown(), dir)?;
-        FaultSink::new(move |error| log.add(&fault(error)))
+        Some(Arc::new(MountLog::open(log, &source.shown(), dir)?))
     };
+    let tell: Tell = match log.clone() {
+        Some(log) => Arc::new(move |failure| log.add(failure)),
+        None => Arc::new(print_failure),
+    };
+    array_events::listen(Listener { tell: Arc::clone(&tell), in_terminal: log.is_none(), program: monitor });
+    settings.faults = FaultSink::new(move |what| tell(&fault(what)));
     if how == Serving::Announcing {
         // Not being in the terminal's session is all there is to being in the background. This fails only for a
         // process that leads a group, which then is in nobody's way.
         let _ = rustix::process::setsid();
+    }
+    if !settings.read_only {
+        undercroft_fuse::become_io_flusher();
     }
     let mounted = mount(&source, dir, settings)?;
     if how == Serving::Announcing {
@@ -63,7 +73,14 @@ pub(crate) fn run(
         let dir = safe(dir.as_os_str().as_bytes());
         eprintln!("{} is mounted on {dir}; interrupt or `undercroft unmount` ends it", image.shown());
     }
-    mounted.wait().map_err(|error| mount_failure(&error))
+    mounted.wait().map_err(|error| {
+        let failure = mount_failure(&error);
+        // In the background nobody hears it otherwise.
+        if let Some(log) = log {
+            log.add(&failure);
+        }
+        failure
+    })
 }
 
 /// Takes a mount away and waits until its server has closed the image.
@@ -72,6 +89,20 @@ pub(crate) fn unmount(dir: &Path) -> Result<(), Failure> {
         let advice = match &error {
             UnmountError::NotMounted(_) => Some("`findmnt` lists what is mounted"),
             UnmountError::Foreign { .. } => Some("use `umount` for it"),
+            _ => None,
+        };
+        let kind = if matches!(error, UnmountError::ServerFailed(_)) { Kind::Io } else { Kind::Host };
+        let failure = Failure::of(kind, &error);
+        advice.into_iter().fold(failure, Failure::advise)
+    })
+}
+
+/// Makes everything durable that was written through a mount.
+pub(crate) fn sync(dir: &Path) -> Result<(), Failure> {
+    undercroft_fuse::sync(dir).map_err(|error| {
+        let advice = match &error {
+            SyncError::NotOurs(_) => Some("use `sync -f` for it"),
+            SyncError::Unseen { .. } => Some("run it as root"),
             _ => None,
         };
         let failure = Failure::of(Kind::Host, &error);
@@ -91,8 +122,11 @@ fn mount(
     Ok(mounted)
 }
 
-fn fault(error: &vfs::Error) -> Failure {
-    Failure::of(Kind::of(error), error)
+fn fault(what: &Fault<'_>) -> Failure {
+    match what {
+        Fault::Filesystem(error) => Failure::of(Kind::of(error), error),
+        _ => Failure::new(Kind::Host, what.to_string()),
+    }
 }
 
 fn mount_failure(error: &MountError) -> Failure {
@@ -124,6 +158,7 @@ fn in_background(
     options: &[String],
     snapshot: bool,
     log: Option<&Path>,
+    monitor: Option<&Path>,
 ) -> Result<(), Failure> {
     let host = |error: io::Error| Failure::host("cannot start the process that serves the mount", &error);
     let mut command = Command::new(env::current_exe().map_err(host)?);
@@ -134,6 +169,9 @@ fn in_background(
     if !image.lock {
         command.arg("--no-lock");
     }
+    if image.write_while_in_use {
+        command.arg("--write-while-in-use");
+    }
     if image.allow_backing {
         command.arg("--allow-backing");
     }
@@ -143,11 +181,13 @@ fn in_background(
     if !options.is_empty() {
         command.arg("-o").arg(options.join(","));
     }
-    if let Some(log) = log {
-        // In one word, since a name may begin with a dash.
-        let mut option = OsString::from("--log=");
-        option.push(log);
-        command.arg(option);
+    for (option, value) in [("--log=", log), ("--monitor=", monitor)] {
+        if let Some(value) = value {
+            // In one word, since a name may begin with a dash.
+            let mut word = OsString::from(option);
+            word.push(value);
+            command.arg(word);
+        }
     }
     command.arg("--").arg(image.typed()).arg(dir);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(host)?;

@@ -1,8 +1,9 @@
 //! Copies the bytes of regular files, several files at a time.
 //!
 //! The thread that makes names hands over each new file with [`Job`]; a worker fills it, leaves the holes out and
-//! sets its metadata. The queue is bounded, so the names are never far ahead of the bytes and few files are open.
-//! A file that cannot be read to its end keeps what was read, and the failure names it.
+//! sets its metadata and gives it its name. The queue is bounded, so the names are never far ahead of the bytes and few files are open.
+//! A file that cannot be read to its end ends where reading did, and the failure names it; a file that cannot be
+//! written does not appear.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -12,8 +13,11 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError};
 
 use undercroft_vfs as vfs;
 
-use super::metadata::{self, Lost, Privilege, Subject};
+use super::directory::Directory;
+use super::metadata::{self, Keep, Lost, Subject};
+use super::partial::Partial;
 use super::progress::Progress;
+use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::text::names::safe;
 
@@ -24,13 +28,15 @@ const WORKERS_MAX: usize = 8;
 /// Files that wait, per worker.
 const QUEUE_PER_WORKER: usize = 4;
 
-/// A file that exists and is empty.
+/// A file that is to be filled.
 #[derive(Debug)]
 pub(crate) struct Job {
     /// The source.
     pub(crate) from: vfs::File,
-    /// The destination.
-    pub(crate) to: File,
+    /// The destination, which is empty.
+    pub(crate) to: Partial,
+    /// The directory of the copy that it belongs to.
+    pub(crate) dir: Arc<Directory>,
     /// The source's path inside the image, for messages.
     pub(crate) path: Vec<u8>,
 }
@@ -40,13 +46,22 @@ pub(crate) struct Job {
 pub(crate) enum Word {
     /// A file is complete.
     Copied {
+        /// Its inode in the image.
+        ino: vfs::Ino,
         /// Bytes moved.
         content_bytes: u64,
         /// What of its metadata could not be kept.
         lost: Lost,
     },
     /// A file is not complete.
-    Failed(Failure),
+    Failed {
+        /// Its inode in the image.
+        ino: vfs::Ino,
+        /// Why.
+        failure: Failure,
+    },
+    /// A worker was the last to need a directory, which has its metadata now.
+    Left(Result<Lost, Failure>),
 }
 
 /// How many workers to start.
@@ -93,6 +108,11 @@ impl Dispatcher {
         self.words.try_recv().ok()
     }
 
+    /// What a worker says next; `None` when no worker is left.
+    pub(crate) fn next_word(&self) -> Option<Word> {
+        self.words.recv().ok()
+    }
+
     /// No more jobs come; gives what the workers still say, until the last one ends.
     pub(crate) fn close(self) -> Receiver<Word> {
         self.words
@@ -100,57 +120,81 @@ impl Dispatcher {
 }
 
 /// One worker's life.
-pub(crate) fn work(jobs: Receiver<Job>, words: &Sender<Word>, privilege: Privilege, progress: &Progress) {
+pub(crate) fn work(jobs: Receiver<Job>, words: &Sender<Word>, keep: Keep, progress: &Progress) {
     let mut buffer = vec![0; CHUNK_BYTES];
-    for job in jobs {
-        let word = match fill(&job, &mut buffer, privilege, progress) {
-            Ok((content_bytes, lost)) => Word::Copied { content_bytes, lost },
-            Err(failure) => Word::Failed(failure),
+    for Job { from, to, dir, path } in jobs {
+        let ino = from.node().attr().ino;
+        let filled = fill(&from, to, &path, &mut buffer, keep, progress);
+        // Before the file is told of: when the last file was, the directories are complete too.
+        let left = dir.release(keep);
+        let word = match filled {
+            Ok((content_bytes, lost)) => Word::Copied { ino, content_bytes, lost },
+            Err(failure) => Word::Failed { ino, failure },
         };
-        if words.send(word).is_err() {
+        if words.send(Word::Left(left)).is_err() || words.send(word).is_err() {
             return;
         }
     }
 }
 
 fn fill(
-    job: &Job,
+    from: &vfs::File,
+    to: Partial,
+    path: &[u8],
     buffer: &mut [u8],
-    privilege: Privilege,
+    keep: Keep,
     progress: &Progress,
 ) -> Result<(u64, Lost), Failure> {
-    let content_bytes = copy(job, buffer, progress)?;
-    let subject = Subject::Open(job.to.as_fd());
-    let node = Arc::clone(job.from.node());
-    let lost = metadata::apply(&subject, &node, &job.path, privilege)?;
-    Ok((content_bytes, lost))
+    let copied = copy(from, &to.file, path, buffer, progress);
+    if let Err(failure) = &copied
+        && failure.kind() == Kind::Host
+    {
+        return copied.map(|bytes| (bytes, Lost::default()));
+    }
+    let lost = metadata::apply(&Subject::Open(to.file.as_fd()), from.node(), path, keep)?;
+    to.publish()
+        .map_err(|error| Failure::host(format!("cannot name the copy of {}", safe(path)), &error.into()))?;
+    Ok((copied?, lost))
 }
 
 /// Copies what is not a hole.
-fn copy(job: &Job, buffer: &mut [u8], progress: &Progress) -> Result<u64, Failure> {
-    let inside = |error: vfs::Error| Failure::inside(&job.path, &error);
-    let outside = |error: std::io::Error| {
-        Failure::host(format!("cannot write the copy of {}", safe(&job.path)), &error)
-    };
-    let size = job.from.node().attr().size_bytes;
-    job.to.set_len(size).map_err(outside)?;
+fn copy(
+    from: &vfs::File,
+    to: &File,
+    path: &[u8],
+    buffer: &mut [u8],
+    progress: &Progress,
+) -> Result<u64, Failure> {
+    let outside =
+        |error: std::io::Error| Failure::host(format!("cannot write the copy of {}", safe(path)), &error);
+    let size = from.node().attr().size_bytes;
+    to.set_len(size).map_err(outside)?;
     let mut copied = 0;
     let mut at = 0;
+    // What cannot be read ends the copy: behind it nothing is known, zeroes least of all.
+    let unreadable = |at: u64, error: vfs::Error| {
+        to.set_len(at).map_err(outside)?;
+        Err(Failure::inside(path, &error).advise(format!("the copy ends after {at} of {size} bytes")))
+    };
     while at < size {
-        let start = match job.from.seek_data(at) {
+        let start = match from.seek_data(at) {
             Ok(start) => start,
             Err(vfs::Error::NoSuchOffset) => break,
-            Err(error) => return Err(inside(error)),
+            Err(error) => return unreadable(at, error),
         };
-        let end = job.from.seek_hole(start).map_err(inside)?.min(size);
+        let end = match from.seek_hole(start) {
+            Ok(end) => end.min(size),
+            Err(error) => return unreadable(start.min(size), error),
+        };
         at = start;
         while at < end {
             let want = usize::try_from(end - at).map_or(buffer.len(), |left| left.min(buffer.len()));
-            let read = job.from.read_at(at, &mut buffer[..want]).map_err(inside)?;
-            if read == 0 {
-                return Ok(copied);
-            }
-            job.to.write_all_at(&buffer[..read], at).map_err(outside)?;
+            let read = match from.read_at(at, &mut buffer[..want]) {
+                Ok(0) => return Ok(copied),
+                Ok(read) => read,
+                Err(error) => return unreadable(at, error),
+            };
+            to.write_all_at(&buffer[..read], at).map_err(outside)?;
             at += read as u64;
             copied += read as u64;
             progress.advance(read as u64);

@@ -1,25 +1,27 @@
 //! Makes a copy of a tree on this machine.
 //!
-//! One thread makes all names, parents first, each in the open directory it belongs to; workers fill the files.
-//! A directory gets its metadata when all its names are made: making names would change its times, and may need
-//! rights that its mode does not give. Filling files does not touch the directory, so nobody waits for the workers.
+//! One thread makes all names, parents first, each in the open directory it belongs to; workers fill the files and give
+//! them their names when they are complete.
 //!
-//! No call below follows a symbolic link, and none accepts a name that exists.
+//! No call below follows a symbolic link, and none accepts a name that exists, unless the copy is one that an earlier
+//! run began: see `earlier`.
 
-use std::collections::HashMap;
-use std::fs::File;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 use undercroft_vfs::{Attr, FileType, Ino, Node, Vfs};
 
 use super::Summary;
 use super::content::{self, Dispatcher, Job, Word};
-use super::metadata::{self, Lost, Privilege, Subject};
+use super::directory::{self, Directory};
+use super::earlier;
+use super::metadata::{self, Keep, Privilege, Subject};
+use super::partial::Partial;
 use super::place::Place;
 use super::progress::Progress;
 use crate::exit::Kind;
@@ -27,33 +29,26 @@ use crate::failure::{Complaints, Failure};
 use crate::text::names::{join, safe};
 use crate::walk::{Event, Order, Walk};
 
-/// Only the owner may look in while a copy is being made.
-const WHILE_COPYING_DIRECTORY: Mode = Mode::RWXU;
-const WHILE_COPYING_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
-
-/// A directory of the copy that is being filled.
-struct OpenDirectory {
-    fd: OwnedFd,
-    node: Arc<Node>,
-    /// Path inside the image.
-    path: Vec<u8>,
-}
+const WHILE_COPYING_NODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 struct Extraction<'a> {
     vfs: &'a Vfs,
-    privilege: Privilege,
+    keep: Keep,
     place: Place,
+    /// The directory that the place names something in, or is.
+    base: Arc<Directory>,
     /// From the top of the copy down to where the walk is.
-    open: Vec<OpenDirectory>,
+    open: Vec<Arc<Directory>>,
     /// Names in the copy of files that have more than one, as paths below the place.
     names: HashMap<Ino, Vec<u8>>,
+    /// Those of them that workers have not completed yet.
+    in_progress: HashSet<Ino>,
     /// Components of the directory where the walk is.
     position: Vec<Vec<u8>>,
     workers: Dispatcher,
     progress: &'a Progress,
     complaints: &'a mut Complaints,
     summary: Summary,
-    lost: Lost,
 }
 
 /// Copies `node`, whose path inside the image is `path`.
@@ -62,11 +57,14 @@ pub(crate) fn run(
     node: &Arc<Node>,
     path: &[u8],
     place: Place,
+    special: bool,
     progress: &Progress,
     complaints: &mut Complaints,
 ) -> Result<Summary, Failure> {
     raise_open_file_limit();
-    let privilege = Privilege::current();
+    let keep = Keep { privilege: Privilege::current(), special };
+    let base = rustix::io::fcntl_dupfd_cloexec(&place.dir, 0)
+        .map_err(|error| Failure::host(format!("cannot use {}", place.shown), &error.into()))?;
     let workers = if node.kind() == FileType::Directory { content::worker_count() } else { 1 };
     thread::scope(|scope| {
         let (words, heard) = mpsc::channel();
@@ -74,22 +72,23 @@ pub(crate) fn run(
         for _ in 0..workers {
             let (queue, jobs) = mpsc::sync_channel(content::queue_length(1));
             let words = words.clone();
-            scope.spawn(move || content::work(jobs, &words, privilege, progress));
+            scope.spawn(move || content::work(jobs, &words, keep, progress));
             queues.push(queue);
         }
         drop(words);
         let mut extraction = Extraction {
             vfs,
-            privilege,
+            keep,
             place,
+            base: Directory::existing(base),
             open: Vec::new(),
             names: HashMap::new(),
+            in_progress: HashSet::new(),
             position: Vec::new(),
             workers: Dispatcher::new(queues, heard),
             progress,
             complaints,
             summary: Summary::default(),
-            lost: Lost::default(),
         };
         extraction.top(node, path)?;
         extraction.finish()
@@ -110,8 +109,10 @@ impl Extraction<'_> {
             };
         }
         let fd = match &name {
-            Some(name) => {
-                make_directory(&self.place.dir, name).map_err(|error| self.cannot_make(path, error))?
+            Some(name) => self.make_directory(name, path)?,
+            // The name of a directory in itself.
+            None if self.place.begun => {
+                directory::reopen(&self.place.dir, b".").map_err(|error| self.cannot_make(path, error))?
             }
             None => rustix::io::fcntl_dupfd_cloexec(&self.place.dir, 0)
                 .map_err(|error| self.cannot_make(path, error))?,
@@ -126,20 +127,16 @@ impl Extraction<'_> {
         while let Some(event) = walk.next() {
             let done = match event {
                 Event::File(entry) => self.create(&entry.name, &entry.node, &entry.path),
-                Event::Enter(entry) => {
-                    let made = make_directory(self.directory(), &entry.name)
-                        .map_err(|error| self.cannot_make(&entry.path, error));
-                    match made {
-                        Ok(fd) => {
-                            self.enter(entry.name, fd, &entry.node, &entry.path);
-                            Ok(())
-                        }
-                        Err(failure) => {
-                            walk.pass_over();
-                            Err(failure)
-                        }
+                Event::Enter(entry) => match self.make_directory(&entry.name, &entry.path) {
+                    Ok(fd) => {
+                        self.enter(entry.name, fd, &entry.node, &entry.path);
+                        Ok(())
                     }
-                }
+                    Err(failure) => {
+                        walk.pass_over();
+                        Err(failure)
+                    }
+                },
                 Event::Leave => self.leave(),
                 Event::Trouble { path, error } => Err(Failure::inside(&path, &error)),
             };
@@ -154,40 +151,62 @@ impl Extraction<'_> {
     }
 
     /// The directory that names are being made in.
-    fn directory(&self) -> &OwnedFd {
-        self.open.last().map_or(&self.place.dir, |directory| &directory.fd)
+    fn directory(&self) -> &Arc<Directory> {
+        self.open.last().unwrap_or(&self.base)
+    }
+
+    fn make_directory(&self, name: &[u8], path: &[u8]) -> Result<OwnedFd, Failure> {
+        let dir = &self.directory().fd;
+        let made = match directory::make(dir, name) {
+            Err(Errno::EXIST) if self.place.begun => directory::reopen(dir, name),
+            made => made,
+        };
+        made.map_err(|error| self.cannot_make(path, error))
     }
 
     fn enter(&mut self, name: Vec<u8>, fd: OwnedFd, node: &Arc<Node>, path: &[u8]) {
         self.position.push(name);
-        self.open.push(OpenDirectory { fd, node: Arc::clone(node), path: path.to_vec() });
+        self.open.push(Directory::copy_of(node, path, fd));
         self.summary.count(FileType::Directory);
         self.complaints.done_some();
     }
 
     fn leave(&mut self) -> Result<(), Failure> {
         self.position.pop();
-        let Some(directory) = self.open.pop() else { return Ok(()) };
-        let subject = Subject::Open(directory.fd.as_fd());
-        self.lost.add(metadata::apply(&subject, &directory.node, &directory.path, self.privilege)?);
+        if let Some(directory) = self.open.pop() {
+            self.summary.not_kept.add(directory.release(self.keep)?);
+        }
         Ok(())
     }
 
     /// Makes anything but a directory.
     fn create(&mut self, name: &[u8], node: &Arc<Node>, path: &[u8]) -> Result<(), Failure> {
         let attr = node.attr();
-        if attr.links > 1 && self.link(name, &attr, path)? {
+        if matches!(attr.kind, FileType::CharDevice | FileType::BlockDevice) && !self.keep.special {
+            self.summary.not_kept.device_nodes += 1;
+            self.complaints.done_some();
+            return Ok(());
+        }
+        let there = self.place.begun && earlier::made(&self.directory().fd, name, node, path)?;
+        if there {
+            self.summary.already_there += 1;
+        } else if attr.links > 1 && self.link(name, &attr, path)? {
             return Ok(());
         }
         match attr.kind {
+            FileType::Regular if there => self.complaints.done_some(),
             FileType::Regular => self.create_file(name, node, path)?,
             FileType::Symlink => {
-                let target = node.read_link().map_err(|error| Failure::inside(path, &error))?;
-                self.create_symlink(name, &target, path)?;
+                if !there {
+                    let target = node.read_link().map_err(|error| Failure::inside(path, &error))?;
+                    self.create_symlink(name, &target, path)?;
+                }
                 self.finish_named(name, node, path)?;
             }
             FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => {
-                self.create_special(name, &attr, path)?;
+                if !there {
+                    self.create_special(name, &attr, path)?;
+                }
                 self.finish_named(name, node, path)?;
             }
             FileType::Directory => return Err(self.cannot_make(path, Errno::ISDIR)),
@@ -201,9 +220,14 @@ impl Extraction<'_> {
     /// Makes a further name for a file that is already there. `false`: there is none, or the destination cannot
     /// have two names for one file, so a copy must do.
     fn link(&mut self, name: &[u8], attr: &Attr, path: &[u8]) -> Result<bool, Failure> {
+        // A file that is being filled has no name to link to yet.
+        while self.in_progress.contains(&attr.ino) {
+            let Some(word) = self.workers.next_word() else { break };
+            self.hear(word)?;
+        }
         let Some(first) = self.names.get(&attr.ino) else { return Ok(false) };
         let linked = open_parent_beneath(&self.place.dir, first).and_then(|(old_dir, old_name)| {
-            rustix::fs::linkat(old_dir, old_name, self.directory(), name, AtFlags::empty())
+            rustix::fs::linkat(old_dir, old_name, &self.directory().fd, name, AtFlags::empty())
         });
         match linked {
             Ok(()) => {
@@ -218,21 +242,25 @@ impl Extraction<'_> {
 
     fn create_file(&mut self, name: &[u8], node: &Arc<Node>, path: &[u8]) -> Result<(), Failure> {
         let from = self.vfs.open_node(node).map_err(|error| Failure::inside(path, &error))?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let to = rustix::fs::openat(self.directory(), name, flags, WHILE_COPYING_FILE)
-            .map_err(|error| self.cannot_make(path, error))?;
-        self.workers.hand_over(Job { from, to: File::from(to), path: path.to_vec() });
+        let dir = Arc::clone(self.directory());
+        let to = Partial::create(&dir, name).map_err(|error| self.cannot_make(path, error))?;
+        let attr = node.attr();
+        if attr.links > 1 {
+            self.in_progress.insert(attr.ino);
+        }
+        self.workers.hand_over(Job { from, to, dir, path: path.to_vec() });
         Ok(())
     }
 
     fn create_symlink(&mut self, name: &[u8], target: &[u8], path: &[u8]) -> Result<(), Failure> {
-        rustix::fs::symlinkat(target, self.directory(), name).map_err(|error| self.cannot_make(path, error))
+        rustix::fs::symlinkat(target, &self.directory().fd, name)
+            .map_err(|error| self.cannot_make(path, error))
     }
 
     fn create_special(&mut self, name: &[u8], attr: &Attr, path: &[u8]) -> Result<(), Failure> {
         let kind = rustix::fs::FileType::from_raw_mode(attr.kind.mode_bits());
         let device = rustix::fs::makedev(attr.rdev.major, attr.rdev.minor);
-        rustix::fs::mknodat(self.directory(), name, kind, WHILE_COPYING_FILE, device).map_err(|error| {
+        rustix::fs::mknodat(&self.directory().fd, name, kind, WHILE_COPYING_NODE, device).map_err(|error| {
             let failure = self.cannot_make(path, error);
             if error == Errno::PERM { failure.advise("only root may make device nodes") } else { failure }
         })
@@ -241,9 +269,9 @@ impl Extraction<'_> {
     fn finish_named(&mut self, name: &[u8], node: &Arc<Node>, path: &[u8]) -> Result<(), Failure> {
         self.summary.count(node.kind());
         self.complaints.done_some();
-        let subject = Subject::Named { dir: self.directory().as_fd(), name };
-        let lost = metadata::apply(&subject, node, path, self.privilege)?;
-        self.lost.add(lost);
+        let subject = Subject::Named { dir: self.directory().fd.as_fd(), name };
+        let lost = metadata::apply(&subject, node, path, self.keep)?;
+        self.summary.not_kept.add(lost);
         Ok(())
     }
 
@@ -266,14 +294,25 @@ impl Extraction<'_> {
 
     fn hear(&mut self, word: Word) -> Result<(), Failure> {
         match word {
-            Word::Copied { content_bytes, lost } => {
+            Word::Copied { ino, content_bytes, lost } => {
+                self.in_progress.remove(&ino);
                 self.summary.count(FileType::Regular);
                 self.summary.content_bytes += content_bytes;
-                self.lost.add(lost);
+                self.summary.not_kept.add(lost);
                 self.complaints.done_some();
                 Ok(())
             }
-            Word::Failed(failure) => self.complain(failure),
+            Word::Failed { ino, failure } => {
+                self.in_progress.remove(&ino);
+                // The next name of the file, if it has one, tries again.
+                self.names.remove(&ino);
+                self.complain(failure)
+            }
+            Word::Left(Ok(lost)) => {
+                self.summary.not_kept.add(lost);
+                Ok(())
+            }
+            Word::Left(Err(failure)) => self.complain(failure),
         }
     }
 
@@ -285,10 +324,14 @@ impl Extraction<'_> {
             self.hear(word)?;
         }
         self.progress.finish();
-        note(self.lost.owners, "owner", "run as root to keep owners");
-        note(self.lost.privileged_xattrs, "extended attribute", "only root may set these");
-        if self.lost.unsupported_xattrs > 0 {
-            let number = crate::text::human::counted(self.lost.unsupported_xattrs, "extended attribute");
+        let not_kept = self.summary.not_kept;
+        not_kept.note_owners();
+        not_kept.note_special(match self.keep.privilege {
+            Privilege::Root => "--special keeps these, from an image that you trust",
+            Privilege::User => "only root may keep these, with --special",
+        });
+        if not_kept.unsupported_xattrs > 0 {
+            let number = crate::text::human::counted(not_kept.unsupported_xattrs, "extended attribute");
             let what =
                 format!("{number} could not be kept: the filesystem of {} takes none", self.place.shown);
             self.complaints.add(Failure::new(Kind::Host, what))?;
@@ -297,30 +340,13 @@ impl Extraction<'_> {
     }
 }
 
-/// Says on standard error what a user cannot have.
-fn note(number: u64, noun: &str, advice: &str) {
-    if number > 0 {
-        eprintln!("undercroft: note: {} not kept; {advice}", crate::text::human::counted(number, noun));
-    }
-}
-
-fn make_directory(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
-    rustix::fs::mkdirat(dir, name, WHILE_COPYING_DIRECTORY)?;
-    open_directory(dir, name)
-}
-
-fn open_directory(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(dir, name, flags, Mode::empty())
-}
-
 /// Opens the directory of a name of the copy, component by component, so that no length of path and no link
 /// stands in the way; gives the name in it.
 fn open_parent_beneath<'a>(top: &OwnedFd, path: &'a [u8]) -> Result<(OwnedFd, &'a [u8]), Errno> {
     let mut dir = rustix::io::fcntl_dupfd_cloexec(top, 0)?;
     let mut rest = path;
     while let Some(slash) = rest.iter().position(|byte| *byte == b'/') {
-        dir = open_directory(&dir, &rest[..slash])?;
+        dir = directory::open(&dir, &rest[..slash])?;
         rest = &rest[slash + 1..];
     }
     Ok((dir, rest))

@@ -1,18 +1,23 @@
 //! Puts owner, mode, extended attributes and times on a copy.
 //!
-//! The order matters: a change of owner clears set-user-ID and capabilities, an access ACL is at one with the
-//! mode's group bits, and everything before may touch the times. So: owner, mode, attributes, times.
+//! The order matters. A change of owner clears set-user-ID and capabilities, so owners come first. A mode may take
+//! away the right to set `user.*` attributes, so those come before it; an access ACL is at one with the mode's group
+//! bits, so ACLs come after it. Everything before may touch the times.
 //!
-//! Without root, owners cannot be kept; then set-user-ID and set-group-ID are left off, since they would lend the
-//! rights of whoever runs the copy.
+//! An image that is not trusted could lend rights to its user: set-user-ID and set-group-ID modes, device nodes, and
+//! attributes of the `security.*` and `trusted.*` name spaces are kept on request only. Without root, owners cannot be
+//! kept; set-user-ID and set-group-ID are then left off in any case, since they would lend the rights of the user who
+//! runs the copy.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
+use serde::Serialize;
 use undercroft_vfs::{Attr, FileType, Node, Timestamp};
 
 use crate::failure::Failure;
+use crate::text::human::counted;
 use crate::text::names::safe;
 
 /// What this process may do.
@@ -31,12 +36,44 @@ impl Privilege {
     }
 }
 
-/// What could not be kept, counted, for one note at the end.
-#[derive(Clone, Copy, Debug, Default)]
+/// What of an original is put on its copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keep {
+    /// What this process may do.
+    pub(crate) privilege: Privilege,
+    /// What lends rights was asked for: see this module's header.
+    pub(crate) special: bool,
+}
+
+impl Keep {
+    /// The bits of a mode that are kept.
+    pub(crate) const fn mode_mask(self) -> u16 {
+        match self {
+            Self { privilege: Privilege::Root, special: true } => 0o7777,
+            _ => 0o1777,
+        }
+    }
+
+    /// Whether an extended attribute of this name is kept.
+    pub(crate) fn takes_xattr(self, name: &[u8]) -> bool {
+        self.special || !lends_rights(name)
+    }
+}
+
+fn lends_rights(xattr: &[u8]) -> bool {
+    xattr.starts_with(b"security.") || xattr.starts_with(b"trusted.")
+}
+
+/// What could not be kept or was left out, counted, for one note of each kind at the end.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Lost {
     /// Owners, for want of root.
     pub(crate) owners: u64,
-    /// Attributes that only root may set.
+    /// Set-user-ID and set-group-ID modes.
+    pub(crate) set_id_modes: u64,
+    /// Device nodes.
+    pub(crate) device_nodes: u64,
+    /// Attributes of the name spaces `security.*` and `trusted.*`, and others that only root may set.
     pub(crate) privileged_xattrs: u64,
     /// Attributes that the destination's filesystem does not take.
     pub(crate) unsupported_xattrs: u64,
@@ -45,8 +82,28 @@ pub(crate) struct Lost {
 impl Lost {
     pub(crate) fn add(&mut self, other: Self) {
         self.owners += other.owners;
+        self.set_id_modes += other.set_id_modes;
+        self.device_nodes += other.device_nodes;
         self.privileged_xattrs += other.privileged_xattrs;
         self.unsupported_xattrs += other.unsupported_xattrs;
+    }
+
+    /// Says on standard error what was left out of what lends rights.
+    pub(crate) fn note_special(self, advice: &str) {
+        note(self.set_id_modes, "set-user-ID or set-group-ID mode", advice);
+        note(self.device_nodes, "device node", advice);
+        note(self.privileged_xattrs, "extended attribute", advice);
+    }
+
+    /// Says on standard error which owners could not be kept.
+    pub(crate) fn note_owners(self) {
+        note(self.owners, "owner", "run as root to keep owners");
+    }
+}
+
+fn note(number: u64, noun: &str, advice: &str) {
+    if number > 0 {
+        eprintln!("undercroft: note: {} not kept; {advice}", counted(number, noun));
     }
 }
 
@@ -65,12 +122,7 @@ pub(crate) enum Subject<'a> {
 }
 
 /// Puts everything on.
-pub(crate) fn apply(
-    subject: &Subject<'_>,
-    node: &Node,
-    path: &[u8],
-    privilege: Privilege,
-) -> Result<Lost, Failure> {
+pub(crate) fn apply(subject: &Subject<'_>, node: &Node, path: &[u8], keep: Keep) -> Result<Lost, Failure> {
     let attr = node.attr();
     let mut lost = Lost::default();
     let refuse = |what: &'static str| {
@@ -78,37 +130,53 @@ pub(crate) fn apply(
             Failure::host(format!("cannot set the {what} of the copy of {}", safe(path)), &error.into())
         }
     };
-    match privilege {
+    match keep.privilege {
         Privilege::Root => subject.set_owner(&attr).map_err(refuse("owner"))?,
         Privilege::User if attr.uid != rustix::process::geteuid().as_raw() => lost.owners += 1,
         Privilege::User => {}
     }
+    let (with_mode, before_mode): (Vec<_>, Vec<_>) = node
+        .list_xattrs()
+        .map_err(|error| Failure::inside(path, &error))?
+        .into_iter()
+        .partition(|name| name.starts_with(b"system.") || lends_rights(name));
+    set_xattrs(subject, node, path, before_mode, keep, &mut lost)?;
     // A symbolic link's mode means nothing and cannot be set.
     if attr.kind != FileType::Symlink {
-        let mask = if privilege == Privilege::Root { 0o7777 } else { 0o1777 };
-        subject.set_mode(Mode::from_raw_mode(u32::from(attr.permissions) & mask)).map_err(refuse("mode"))?;
+        let mode = attr.permissions & keep.mode_mask();
+        if attr.permissions & 0o7777 != mode {
+            lost.set_id_modes += 1;
+        }
+        subject.set_mode(Mode::from_raw_mode(u32::from(mode))).map_err(refuse("mode"))?;
     }
-    set_xattrs(subject, node, path, privilege, &mut lost)?;
+    set_xattrs(subject, node, path, with_mode, keep, &mut lost)?;
     subject.set_times(&attr).map_err(refuse("times"))?;
     Ok(lost)
 }
 
-fn set_xattrs(
+fn set_xattrs<N: AsRef<[u8]>>(
     subject: &Subject<'_>,
     node: &Node,
     path: &[u8],
-    privilege: Privilege,
+    names: Vec<N>,
+    keep: Keep,
     lost: &mut Lost,
 ) -> Result<(), Failure> {
-    let inside = |error| Failure::inside(path, &error);
-    for name in node.list_xattrs().map_err(inside)? {
-        let Some(value) = node.xattr(&name).map_err(inside)? else { continue };
-        match subject.set_xattr(&name, &value) {
+    for name in names {
+        let name = name.as_ref();
+        if !keep.takes_xattr(name) {
+            lost.privileged_xattrs += 1;
+            continue;
+        }
+        let Some(value) = node.xattr(name).map_err(|error| Failure::inside(path, &error))? else { continue };
+        match subject.set_xattr(name, &value) {
             Ok(()) => {}
-            Err(Errno::PERM | Errno::ACCESS) if privilege == Privilege::User => lost.privileged_xattrs += 1,
+            Err(Errno::PERM | Errno::ACCESS) if keep.privilege == Privilege::User => {
+                lost.privileged_xattrs += 1;
+            }
             Err(Errno::OPNOTSUPP) => lost.unsupported_xattrs += 1,
             Err(error) => {
-                let what = format!("cannot set attribute {} on the copy of {}", safe(&name), safe(path));
+                let what = format!("cannot set attribute {} on the copy of {}", safe(name), safe(path));
                 return Err(Failure::host(what, &error.into()));
             }
         }
@@ -131,7 +199,7 @@ impl Subject<'_> {
     fn set_mode(&self, mode: Mode) -> Result<(), Errno> {
         match self {
             Self::Open(fd) => rustix::fs::fchmod(fd, mode),
-            Self::Named { .. } => rustix::fs::chmod(self.magic_path()?.path(), mode),
+            Self::Named { .. } => rustix::fs::chmod(magic_path(self.handle()?.as_fd()), mode),
         }
     }
 
@@ -139,7 +207,7 @@ impl Subject<'_> {
         match self {
             Self::Open(fd) => rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()),
             Self::Named { .. } => {
-                rustix::fs::setxattr(self.magic_path()?.path(), name, value, XattrFlags::empty())
+                rustix::fs::setxattr(magic_path(self.handle()?.as_fd()), name, value, XattrFlags::empty())
             }
         }
     }
@@ -153,28 +221,25 @@ impl Subject<'_> {
         }
     }
 
-    /// A path to exactly this object, by way of a handle that opens nothing and follows nothing.
-    fn magic_path(&self) -> Result<MagicPath, Errno> {
-        let handle = match self {
-            Self::Open(fd) => rustix::io::fcntl_dupfd_cloexec(fd, 0)?,
+    /// A handle of exactly this object that opens nothing and follows nothing.
+    fn handle(&self) -> Result<OwnedFd, Errno> {
+        match self {
+            Self::Open(fd) => rustix::io::fcntl_dupfd_cloexec(fd, 0),
             Self::Named { dir, name } => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                rustix::fs::openat(dir, *name, flags, Mode::empty())?
+                rustix::fs::openat(dir, *name, flags, Mode::empty())
             }
-        };
-        Ok(MagicPath(handle))
+        }
     }
 }
 
-struct MagicPath(OwnedFd);
-
-impl MagicPath {
-    fn path(&self) -> String {
-        format!("/proc/self/fd/{}", self.0.as_fd().as_raw_fd())
-    }
+/// A path to exactly the object of a handle, for calls that take no handle.
+pub(crate) fn magic_path(handle: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 
-fn timespec(time: Timestamp) -> Timespec {
+/// What is set for a time of the image.
+pub(crate) fn timespec(time: Timestamp) -> Timespec {
     // An image may say anything; a fraction that is none would be a request to leave the time alone.
     Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds.min(999_999_999)) }
 }

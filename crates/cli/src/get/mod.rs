@@ -4,8 +4,11 @@
 //! | --- | --- |
 //! | `place` | decides where the copy goes, and opens that place |
 //! | `extract` | makes names: walks the image and creates one object after the other |
+//! | `directory` | a directory of the copy, and when it is complete |
 //! | `content` | copies a file's bytes with its holes, in several threads |
-//! | `metadata` | owner, mode, extended attributes, times |
+//! | `partial` | a file's temporary name until it is complete |
+//! | `earlier` | what an interrupted run left that need not be copied again |
+//! | `metadata` | owner, mode, extended attributes, times, and which of them lend rights |
 //! | `tar`, `pax` | the archive |
 //! | `progress` | the bar |
 //!
@@ -14,8 +17,11 @@
 //! destination: a link is only ever created, never walked through.
 
 mod content;
+mod directory;
+mod earlier;
 mod extract;
 mod metadata;
+mod partial;
 mod pax;
 mod place;
 mod progress;
@@ -34,6 +40,7 @@ use crate::plan::{Destination, Format, ImageSpec};
 use crate::text::human;
 use crate::text::out::Out;
 
+use metadata::Lost;
 use progress::Progress;
 
 /// What was copied.
@@ -48,6 +55,10 @@ struct Summary {
     special: u64,
     /// Bytes that were read and written; holes are not.
     content_bytes: u64,
+    /// Files, links and special files that an interrupted run had copied.
+    already_there: u64,
+    /// What the copy lacks.
+    not_kept: Lost,
 }
 
 impl Summary {
@@ -68,6 +79,7 @@ pub(crate) fn run(
     image: &ImageSpec,
     path: &[u8],
     to: Destination,
+    special: bool,
     format: Format,
 ) -> Result<Option<Kind>, Failure> {
     let vfs = image::open(image)?.vfs;
@@ -80,11 +92,15 @@ pub(crate) fn run(
                 return Err(Failure::new(Kind::Usage, "a tar archive is not for a terminal")
                     .advise("send it into a file or a pipe"));
             }
-            tar::write(&vfs, &node, path, &progress, &mut complaints)?;
+            tar::write(&vfs, &node, path, special, &progress, &mut complaints)?;
         }
-        Destination::Path(dest) => {
-            let place = place::decide(&dest, path)?;
-            let summary = extract::run(&vfs, &node, path, place, &progress, &mut complaints)?;
+        Destination::Path { dest, resume } => {
+            let place = if resume {
+                place::go_on(&dest, path, node.kind() == FileType::Directory)?
+            } else {
+                place::decide(&dest, path)?
+            };
+            let summary = extract::run(&vfs, &node, path, place, special, &progress, &mut complaints)?;
             progress.finish();
             report(summary, format)?;
         }
@@ -125,6 +141,9 @@ fn report(summary: Summary, format: Format) -> Result<(), Failure> {
             if number > 0 {
                 parts.push(human::counted(number, noun));
             }
+        }
+        if summary.already_there > 0 {
+            parts.push(format!("{} there already", human::count(summary.already_there)));
         }
         writeln!(out, "copied {}; {} of content", parts.join(", "), human::size(summary.content_bytes))?;
     }

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -23,56 +23,86 @@ pub(crate) struct Place {
     pub(crate) dir: OwnedFd,
     /// The name to create; `None` fills the directory itself, which is empty.
     pub(crate) name: Option<Vec<u8>>,
+    /// An earlier run began this copy: names that exist are compared, not refused.
+    pub(crate) begun: bool,
     /// The place, safe to show.
     pub(crate) shown: String,
 }
 
 /// Decides by what is there now.
 pub(crate) fn decide(dest: &Path, inside: &[u8]) -> Result<Place, Failure> {
-    let shown = show(dest);
     match fs::symlink_metadata(dest) {
         Ok(found) if found.is_symlink() => {
-            Err(Failure::new(Kind::Host, format!("{shown} is a symbolic link"))
+            Err(Failure::new(Kind::Host, format!("{} is a symbolic link", show(dest)))
                 .advise("name what it points to"))
         }
         Ok(found) if found.is_dir() => into_directory(dest, inside),
         Ok(_) => Err(exists(dest)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let Some(name) = dest.file_name() else {
-                return Err(Failure::host(format!("cannot make {shown}"), &error));
+                return Err(Failure::host(format!("cannot make {}", show(dest)), &error));
             };
-            let parent = match dest.parent() {
-                Some(parent) if !parent.as_os_str().is_empty() => parent,
-                _ => Path::new("."),
-            };
-            Ok(Place { dir: open(parent)?, name: Some(name.as_bytes().to_vec()), shown: show(dest) })
+            let dir = open(parent(dest))?;
+            Ok(Place { dir, name: Some(name.as_bytes().to_vec()), begun: false, shown: show(dest) })
         }
-        Err(error) => Err(Failure::host(format!("cannot use {shown}"), &error)),
+        Err(error) => Err(Failure::host(format!("cannot use {}", show(dest)), &error)),
+    }
+}
+
+/// The place of a copy that an earlier run may have begun. A directory at DEST is the copy of a directory itself, and
+/// the place to put anything else in.
+pub(crate) fn go_on(dest: &Path, inside: &[u8], is_directory: bool) -> Result<Place, Failure> {
+    let copy: PathBuf = match own_name(inside) {
+        Some(name) if !is_directory && dest.is_dir() => dest.join(name),
+        _ => dest.to_owned(),
+    };
+    match (fs::symlink_metadata(&copy), copy.file_name()) {
+        (Ok(found), _) if found.is_dir() && is_directory => {
+            Ok(Place { dir: open(&copy)?, name: None, begun: true, shown: show(&copy) })
+        }
+        (Ok(found), Some(name)) if found.is_file() && !is_directory => {
+            let dir = open(parent(&copy))?;
+            Ok(Place { dir, name: Some(name.as_bytes().to_vec()), begun: true, shown: show(&copy) })
+        }
+        _ => decide(dest, inside),
     }
 }
 
 fn into_directory(dest: &Path, inside: &[u8]) -> Result<Place, Failure> {
     let dir = open(dest)?;
-    let name = inside.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
-    let Some(name) = name.filter(|name| *name != b"." && *name != b"..") else {
+    let Some(name) = own_name(inside) else {
         let mut entries = fs::read_dir(dest)
             .map_err(|error| Failure::host(format!("cannot read {}", show(dest)), &error))?;
         if entries.next().is_some() {
-            return Err(Failure::new(Kind::Host, format!("{} is not empty", show(dest)))
-                .advise("name a directory that is empty or does not exist"));
+            return Err(Failure::new(Kind::Host, format!("{} is not empty", show(dest))).advise(
+                "name a directory that is empty or does not exist, or go on with a copy by --resume",
+            ));
         }
-        return Ok(Place { dir, name: None, shown: show(dest) });
+        return Ok(Place { dir, name: None, begun: false, shown: show(dest) });
     };
-    let below = dest.join(OsStr::from_bytes(name));
+    let below = dest.join(name);
     if fs::symlink_metadata(&below).is_ok() {
         return Err(exists(&below));
     }
-    Ok(Place { dir, name: Some(name.to_vec()), shown: show(&below) })
+    Ok(Place { dir, name: Some(name.as_bytes().to_vec()), begun: false, shown: show(&below) })
+}
+
+/// The last component of a path inside the image; the root has none.
+fn own_name(inside: &[u8]) -> Option<&OsStr> {
+    let name = inside.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty())?;
+    (name != b"." && name != b"..").then(|| OsStr::from_bytes(name))
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 fn exists(path: &Path) -> Failure {
     Failure::new(Kind::Host, format!("{} exists already", show(path)))
-        .advise("name another place; nothing is ever written over")
+        .advise("name another place, or go on with a copy that was interrupted by --resume; nothing is ever written over")
 }
 
 fn open(dir: &Path) -> Result<OwnedFd, Failure> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tar::{Builder, EntryType, Header};
 use undercroft_vfs::{self as vfs, Attr, FileType, Ino, Node, Vfs};
 
+use super::metadata::{Keep, Lost, Privilege};
 use super::pax::Records;
 use super::progress::Progress;
 use crate::exit::Kind;
@@ -29,6 +30,8 @@ const NAME_BYTES: usize = 100;
 
 struct Archive<'a> {
     vfs: &'a Vfs,
+    keep: Keep,
+    not_kept: Lost,
     builder: Builder<BufWriter<StdoutLock<'static>>>,
     /// The member that holds the content of a file with several names.
     members: HashMap<Ino, Vec<u8>>,
@@ -41,14 +44,23 @@ pub(crate) fn write(
     vfs: &Vfs,
     node: &Arc<Node>,
     path: &[u8],
+    special: bool,
     progress: &Progress,
     complaints: &mut Complaints,
 ) -> Result<(), Failure> {
     let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or_default();
     let name = if name == b"." || name == b".." { &b""[..] } else { name };
     let sink = BufWriter::with_capacity(CHUNK_BYTES, io::stdout().lock());
-    let mut archive =
-        Archive { vfs, builder: Builder::new(sink), members: HashMap::new(), progress, complaints };
+    let mut archive = Archive {
+        vfs,
+        // An archive holds what its reader may take, whatever this process may.
+        keep: Keep { privilege: Privilege::Root, special },
+        not_kept: Lost::default(),
+        builder: Builder::new(sink),
+        members: HashMap::new(),
+        progress,
+        complaints,
+    };
     let top = if name.is_empty() { b".".to_vec() } else { name.to_vec() };
     archive.member(top, node, path)?;
     if node.kind() == FileType::Directory {
@@ -62,9 +74,11 @@ pub(crate) fn write(
             }
         }
     }
+    let not_kept = archive.not_kept;
     let mut sink = archive.builder.into_inner()?;
     io::Write::flush(&mut sink)?;
     progress.finish();
+    not_kept.note_special("--special keeps these");
     Ok(())
 }
 
@@ -84,7 +98,14 @@ impl Archive<'_> {
 
     fn try_member(&mut self, mut name: Vec<u8>, node: &Arc<Node>, shown: &[u8]) -> Result<(), Failure> {
         let inside = |error: vfs::Error| Failure::inside(shown, &error);
-        let attr = node.attr();
+        let mut attr = node.attr();
+        if matches!(attr.kind, FileType::CharDevice | FileType::BlockDevice) && !self.keep.special {
+            self.not_kept.device_nodes += 1;
+            return Ok(());
+        }
+        let mode = attr.permissions & self.keep.mode_mask();
+        self.not_kept.set_id_modes += u64::from(mode != attr.permissions & 0o7777);
+        attr.permissions = mode;
         let mut records = Records::default();
         let mut header = Header::new_ustar();
         if attr.kind != FileType::Directory && attr.links > 1 {
@@ -97,7 +118,7 @@ impl Archive<'_> {
             self.members.insert(attr.ino, name.clone());
         }
         set_attributes(&mut header, &mut records, &attr);
-        set_xattrs(&mut records, node).map_err(inside)?;
+        self.not_kept.privileged_xattrs += set_xattrs(&mut records, node, self.keep).map_err(inside)?;
         match attr.kind {
             FileType::Regular => {
                 let file = self.vfs.open_node(node).map_err(inside)?;
@@ -214,8 +235,14 @@ fn set_attributes(header: &mut Header, records: &mut Records, attr: &Attr) {
     records.add_time("ctime", attr.changed);
 }
 
-fn set_xattrs(records: &mut Records, node: &Node) -> vfs::Result<()> {
+/// Gives how many attributes were left out.
+fn set_xattrs(records: &mut Records, node: &Node, keep: Keep) -> vfs::Result<u64> {
+    let mut left_out = 0;
     for name in node.list_xattrs()? {
+        if !keep.takes_xattr(&name) {
+            left_out += 1;
+            continue;
+        }
         let Some(value) = node.xattr(&name)? else { continue };
         let acl_key = match &name[..] {
             b"system.posix_acl_access" => Some("SCHILY.acl.access"),
@@ -227,7 +254,7 @@ fn set_xattrs(records: &mut Records, node: &Node) -> vfs::Result<()> {
             _ => records.add_xattr(&name, &value),
         }
     }
-    Ok(())
+    Ok(left_out)
 }
 
 /// A file's bytes, exactly as many as its size says: zeroes after a failure, which is kept.

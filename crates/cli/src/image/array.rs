@@ -53,11 +53,15 @@ pub(crate) fn open_array(
         open.push((member, device.name()));
         devices.push(device);
     }
+    let usual = ArrayOptions::default();
     let options = ArrayOptions {
         read_only: !to_write,
         force: array.force,
         start_degraded: array.degraded || !to_write,
-        ..ArrayOptions::default()
+        member_timeout: array
+            .member_timeout
+            .map_or(usual.member_timeout, |time| (!time.is_zero()).then_some(time)),
+        ..usual
     };
     let array = Array::open(devices, options).map_err(|error| failure(&error))?;
     tell(spec, &array);
@@ -129,11 +133,10 @@ fn find(spec: &ImageSpec, array: &ArraySpec, dir: &Path) -> Result<Vec<ImageSpec
             continue;
         }
         seen.push(identity(&member));
-        // What cannot be opened or read is no member that could be used; locks are taken at the real opening.
-        let Ok(device) = open_member(&ImageSpec { lock: false, direct: false, ..member.clone() }, false)
-        else {
-            continue;
-        };
+        // What cannot be opened or read is no member that could be used; locks are taken at the real opening, which
+        // also tells what else uses it.
+        let looked_at = ImageSpec { lock: false, quiet: true, direct: false, ..member.clone() };
+        let Ok(device) = open_member(&looked_at, false) else { continue };
         let Ok(found) = examine(&*device) else { continue };
         if let Some(problem) = &found.problem {
             eprintln!(

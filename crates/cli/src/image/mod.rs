@@ -5,17 +5,20 @@
 //! in a device's place (`array`).
 
 mod array;
+pub(crate) mod array_events;
 mod partition;
 mod recognise;
 
 use std::env;
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock};
 
 use undercroft_block::{
-    Device, FileOptions, ImageOptions, Locking, OpenError, Overlay, OverlayStore, open_image,
+    Access, Device, FileOptions, ImageOptions, InUse, Locking, OpenError, Overlay, OverlayStore, open_image,
 };
-use undercroft_ext4::{Ext4, MmpWait, OpenOptions, Superblock, WriteOptions};
+use undercroft_ext4::{Ext4, MmpWait, OpenOptions, Present, Superblock, WriteOptions};
+use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{self as vfs, Credentials, Follow, Node, Vfs, VfsOptions};
 
 pub(crate) use array::{OpenArray, failure as md_failure, identity, open_array, open_member};
@@ -23,6 +26,7 @@ pub(crate) use array::{OpenArray, failure as md_failure, identity, open_array, o
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::ImageSpec;
+use crate::text::bar::Bar;
 use crate::text::names::safe;
 
 /// An open filesystem.
@@ -127,11 +131,20 @@ pub(crate) fn open_to_overwrite(spec: &ImageSpec) -> Result<ToOverwrite, Failure
         return Ok(ToOverwrite { device: open_member(spec, true)?, array: None });
     }
     let open = open_array(spec, true, &[])?;
+    array_events::watch(&spec.shown(), &open.array)?;
     let mut device = Arc::clone(&open.array) as Device;
     if spec.partition.is_some() {
         device = partition::choose(spec, device)?.0;
     }
     Ok(ToOverwrite { device, array: Some(open) })
+}
+
+/// What is on a device that is to be overwritten. Looking takes long where there is much that turns out to be zeroes.
+pub(crate) fn what_is_on(device: &Device) -> Result<Option<Present>, Failure> {
+    let bar = Bar::new();
+    let size = device.size_bytes();
+    let found = undercroft_ext4::what_is_on(&**device, &mut |at| bar.show("looking", at, size));
+    found.map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))
 }
 
 /// Refuses a device without a filesystem of the kind, naming what is on it instead.
@@ -207,18 +220,47 @@ pub(crate) fn resolve(vfs: &Vfs, path: &[u8], follow: bool) -> Result<Arc<Node>,
 /// The disk that was named: an array, or what one file or block device holds.
 fn open_disk(spec: &ImageSpec, to_write: bool) -> Result<Device, Failure> {
     if spec.array.is_some() {
-        return Ok(open_array(spec, to_write, &[])?.array);
+        let array = open_array(spec, to_write, &[])?.array;
+        array_events::watch(&spec.shown(), &array)?;
+        return Ok(array);
     }
     open_device(spec, to_write)
 }
 
 /// The disk that the file or block device holds.
 fn open_device(spec: &ImageSpec, to_write: bool) -> Result<Device, Failure> {
-    let locking = if spec.lock { Locking::Advisory } else { Locking::None };
+    if to_write && !spec.lock && !spec.write_while_in_use {
+        let what = format!("`--no-lock` is for reading, and {} is to be written", spec.shown());
+        let advice =
+            "`--write-while-in-use` writes to what something else uses, which may destroy everything on it";
+        return Err(Failure::new(Kind::Usage, what).advise(advice));
+    }
+    let locking = match if to_write { !spec.write_while_in_use } else { spec.lock } {
+        true => Locking::Advisory,
+        false => Locking::None,
+    };
+    let on_use = if spec.quiet { |_: &InUse<'_>| {} } else { tell_of_use };
     let file = if to_write { FileOptions::read_write() } else { FileOptions::read_only() };
-    let file = FileOptions { direct: spec.direct, locking, ..file };
+    let file = FileOptions { direct: spec.direct, locking, on_use, ..file };
     let options = ImageOptions { file, allow_backing: spec.allow_backing, ..ImageOptions::read_only() };
     open_image(&spec.path, options).map_err(|error| open_failure(&error))
+}
+
+/// The user should know why what is read may make no sense, and why what is written may not last. Told once for each
+/// file.
+fn tell_of_use(found: &InUse<'_>) {
+    static TOLD: LazyLock<Mutex<Vec<PathBuf>>> = LazyLock::new(|| Mutex::new(&order::DEVICE, Vec::new()));
+    let mut told = TOLD.lock();
+    if told.iter().any(|path| path == found.path) {
+        return;
+    }
+    told.push(found.path.to_owned());
+    drop(told);
+    let consequence = match found.wanted {
+        Access::ReadOnly => "what is read may be half changed",
+        Access::ReadWrite => "two writers may destroy everything on it",
+    };
+    eprintln!("undercroft: note: {}; {consequence}", safe(found.to_string().as_bytes()));
 }
 
 fn open_failure(error: &OpenError) -> Failure {
@@ -236,7 +278,10 @@ fn open_failure(error: &OpenError) -> Failure {
             _ => failure,
         },
         OpenError::NotADevice { .. } => failure.advise("name a disk image or a block device"),
-        OpenError::InUse { .. } => failure.advise("`--no-lock` opens it without locking"),
+        OpenError::InUse { wanted: Access::ReadOnly, .. }
+        | OpenError::LockUnsupported { wanted: Access::ReadOnly, .. } => {
+            failure.advise("`--no-lock` opens it without locking")
+        }
         OpenError::DirectUnsupported { .. } => failure.advise("leave `--direct` off"),
         OpenError::OtherFileDenied { .. } => failure.advise("`--allow-backing` allows it"),
         _ => failure,

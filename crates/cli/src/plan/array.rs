@@ -1,13 +1,14 @@
 //! Which array is meant: `md:MEMBER,MEMBER,...`, or `md:DIR` for the members that lie in a directory.
 //!
 //! What follows a `?` behind the last member is about the array: `uuid=UUID`, `array-part=N`, `degraded`, `force`,
-//! several with `&` between them. `?part=N` belongs to the member that it stands behind, since members on partitions
+//! `member_timeout=SECONDS`, several with `&` between them. `?part=N` belongs to the member that it stands behind, since members on partitions
 //! are common and partitions on arrays are not; behind a directory it can only mean the array.
 
 use std::ffi::OsStr;
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -29,6 +30,8 @@ pub(crate) struct ArraySpec {
     pub(crate) degraded: bool,
     /// Also against caution.
     pub(crate) force: bool,
+    /// How long a member that does not answer is waited for, if not as long as usual; zero: for ever.
+    pub(crate) member_timeout: Option<Duration>,
 }
 
 /// Where the members are.
@@ -43,8 +46,13 @@ impl ArraySpec {
     /// The array that was typed, if it was one, and its partition.
     pub(super) fn parse(typed: &OsStr) -> Result<Option<(Self, Option<NonZeroU32>)>, Failure> {
         let Some(mut rest) = typed.as_bytes().strip_prefix(PREFIX) else { return Ok(None) };
-        let mut array =
-            Self { members: ArrayMembers::Listed(Vec::new()), uuid: None, degraded: false, force: false };
+        let mut array = Self {
+            members: ArrayMembers::Listed(Vec::new()),
+            uuid: None,
+            degraded: false,
+            force: false,
+            member_timeout: None,
+        };
         let mut partition = None;
         while let Some(at) = rest.iter().rposition(|&byte| byte == b'?') {
             let (before, options) = (&rest[..at], &rest[at + 1..]);
@@ -88,6 +96,7 @@ impl ArraySpec {
             matches!(option, "degraded" | "force")
                 || option.starts_with("uuid=")
                 || option.starts_with("array-part=")
+                || option.starts_with("member_timeout=")
         };
         if !options.split('&').all(known) {
             return Ok(false);
@@ -95,6 +104,13 @@ impl ArraySpec {
         for option in options.split('&') {
             match option.split_once('=') {
                 Some(("uuid", typed)) => self.uuid = Some(uuid(typed)?),
+                Some(("member_timeout", seconds)) => {
+                    let seconds: u32 = seconds.parse().map_err(|_| {
+                        Failure::new(Kind::Usage, format!("{option:?} is no time"))
+                            .advise("give whole seconds; with 0 members are waited for without end")
+                    })?;
+                    self.member_timeout = Some(Duration::from_secs(seconds.into()));
+                }
                 Some((_, number)) => {
                     *partition = Some(number.parse().map_err(|_| {
                         Failure::new(Kind::Usage, format!("{option:?} names no partition"))
@@ -142,9 +158,10 @@ mod tests {
 
     #[test]
     fn options_follow_the_last_member() {
-        let (array, partition) = parse("md:a,b?part=2?array-part=3&degraded?force");
+        let (array, partition) = parse("md:a,b?part=2?array-part=3&degraded?force?member_timeout=5");
         assert_eq!(listed(&array), [("a".to_owned(), None), ("b".to_owned(), Some(2))]);
         assert_eq!((partition, array.degraded, array.force), (Some(3), true, true));
+        assert_eq!(array.member_timeout, Some(Duration::from_secs(5)));
     }
 
     #[test]
@@ -159,7 +176,15 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        for wrong in ["md:", "md:a,,b", "md:a,md:b", "md:a?uuid=x", "md:a?array-part=0", "md:a?part=0,b"] {
+        for wrong in [
+            "md:",
+            "md:a,,b",
+            "md:a,md:b",
+            "md:a?uuid=x",
+            "md:a?array-part=0",
+            "md:a?part=0,b",
+            "md:a?member_timeout=x",
+        ] {
             assert_eq!(ArraySpec::parse(OsStr::new(wrong)).unwrap_err().kind(), Kind::Usage, "{wrong}");
         }
     }

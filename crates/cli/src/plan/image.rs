@@ -24,6 +24,10 @@ pub(crate) struct ImageSpec {
     pub(crate) direct: bool,
     /// Respect and take locks.
     pub(crate) lock: bool,
+    /// Write to it although something else uses it.
+    pub(crate) write_while_in_use: bool,
+    /// Do not tell that something else uses it.
+    pub(crate) quiet: bool,
     /// Open the other files that an image names.
     pub(crate) allow_backing: bool,
 }
@@ -44,7 +48,16 @@ impl ImageSpec {
     }
 
     pub(crate) const fn plain(path: PathBuf) -> Self {
-        Self { path, array: None, partition: None, direct: false, lock: true, allow_backing: false }
+        Self {
+            path,
+            array: None,
+            partition: None,
+            direct: false,
+            lock: true,
+            write_while_in_use: false,
+            quiet: false,
+            allow_backing: false,
+        }
     }
 
     pub(super) fn from_typed(typed: &ImageArgs) -> Result<Self, Failure> {
@@ -72,7 +85,13 @@ impl ImageSpec {
 
     /// A file or device, opened as this array is.
     pub(crate) fn member(&self, member: &Self) -> Self {
-        Self { direct: self.direct, lock: self.lock, allow_backing: self.allow_backing, ..member.clone() }
+        Self {
+            direct: self.direct,
+            lock: self.lock,
+            write_while_in_use: self.write_while_in_use,
+            allow_backing: self.allow_backing,
+            ..member.clone()
+        }
     }
 }
 

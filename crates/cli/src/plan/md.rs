@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::mkfs::size;
 use super::{Format, ImageSpec};
-use crate::args::{ArrayArgs, MdCommand, MdCreateArgs, NewMemberArgs, WaitArgs};
+use crate::args::{ArrayArgs, DangerArgs, MdCommand, MdCreateArgs, NewMemberArgs, WaitArgs};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::text::names::safe;
@@ -106,10 +106,11 @@ impl MdPlan {
                 in_use(&array, change, Waiting { wait: false, bytes_per_second: None }, json.json)
             }
             MdCommand::Add { array, new, members, wait, json } => {
-                in_use(&array, Change::Add(new_members(&members, &new)?), waiting(&wait)?, json.json)
+                let new = new_members(&members, &new, &array.danger)?;
+                in_use(&array, Change::Add(new), waiting(&wait)?, json.json)
             }
             MdCommand::Replace { array, member, with, new, wait, json } => {
-                let with = with.map(|with| new_members(&[with], &new)).transpose()?;
+                let with = with.map(|with| new_members(&[with], &new, &array.danger)).transpose()?;
                 let change = Change::Replace { member: ImageSpec::parse_one(&member)?, with };
                 in_use(&array, change, waiting(&wait)?, json.json)
             }
@@ -135,7 +136,8 @@ fn array_spec(typed: &ArrayArgs) -> Result<ImageSpec, Failure> {
         return Err(Failure::new(Kind::Usage, format!("{shown} is a partition of an array"))
             .advise("leave the partition off"));
     }
-    Ok(ImageSpec { direct: typed.direct, lock: !typed.no_lock, ..spec })
+    let write_while_in_use = typed.danger.write_while_in_use;
+    Ok(ImageSpec { direct: typed.direct, lock: !typed.no_lock, write_while_in_use, ..spec })
 }
 
 fn specs(typed: &[OsString]) -> Result<Vec<ImageSpec>, Failure> {
@@ -151,9 +153,11 @@ fn member_spec(typed: &OsStr) -> Result<ImageSpec, Failure> {
     Ok(spec)
 }
 
-fn new_members(typed: &[OsString], how: &NewMemberArgs) -> Result<NewMembers, Failure> {
+fn new_members(typed: &[OsString], how: &NewMemberArgs, danger: &DangerArgs) -> Result<NewMembers, Failure> {
+    let write_while_in_use = danger.write_while_in_use;
+    let members = specs(typed)?.into_iter().map(|member| ImageSpec { write_while_in_use, ..member });
     Ok(NewMembers {
-        members: specs(typed)?,
+        members: members.collect(),
         size_bytes: how.member_size.as_deref().map(size).transpose()?,
         overwrite: how.force,
     })
@@ -217,7 +221,11 @@ impl NewArrayPlan {
         };
         let members = typed.members.iter().filter(|member| !is_missing(member));
         let all: Vec<OsString> = members.chain(&typed.spare).cloned().collect();
-        Ok(Self { members: new_members(&all, &typed.new)?, options, wait: waiting(&typed.wait)? })
+        Ok(Self {
+            members: new_members(&all, &typed.new, &typed.danger)?,
+            options,
+            wait: waiting(&typed.wait)?,
+        })
     }
 }
 

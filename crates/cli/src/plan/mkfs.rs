@@ -21,7 +21,8 @@ pub(crate) struct MkfsPlan {
 
 impl MkfsPlan {
     pub(super) fn from_typed(typed: MkfsArgs) -> Result<Self, Failure> {
-        let image = ImageSpec::parse(&typed.image)?;
+        let write_while_in_use = typed.danger.write_while_in_use;
+        let image = ImageSpec { write_while_in_use, ..ImageSpec::parse(&typed.image)? };
         let size_bytes = typed.size.as_deref().map(size).transpose()?;
         let family = match typed.family {
             MkfsFamily::Ext2 => Family::Ext2,

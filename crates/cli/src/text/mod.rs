@@ -1,6 +1,7 @@
 //! How values become text: names, sizes, times, modes, colours, standard output.
 
 pub(crate) mod acl;
+pub(crate) mod bar;
 pub(crate) mod human;
 pub(crate) mod names;
 pub(crate) mod out;

@@ -5,11 +5,12 @@ use std::fs;
 
 use crate::support::{tool, undercroft};
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "info",
     "ls",
     "tree",
     "stat",
+    "sync",
     "cat",
     "get",
     "mount",

@@ -90,12 +90,12 @@ fn directories_in_a_circle_end() {
     let dir = tempfile::tempdir().unwrap();
     let outcome = get(&image, &dir.path().join("dest"));
     assert_eq!(outcome.code, 1, "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("a second time"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("leads to directory"), "{}", outcome.stderr);
     assert_eq!(fs::read(dir.path().join("dest/up/down/file")).unwrap(), b"x");
     for command in [&["tree"][..], &["ls", "-R"]] {
         let outcome = run(Command::new(PROGRAM).args(command).arg(image.path()));
         assert_eq!(outcome.code, 1, "{command:?}: {}", outcome.stderr);
-        assert!(outcome.stderr.contains("a second time"), "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("leads to directory"), "{}", outcome.stderr);
     }
     let outcome = run(Command::new(PROGRAM).args(["get", "--tar"]).arg(image.path()).arg("/"));
     assert_eq!(outcome.code, 1, "{}", outcome.stderr);

@@ -3,14 +3,17 @@
 
 mod bench;
 mod check;
+mod durable;
 mod errors;
 mod get;
 mod help;
 mod hostile;
+mod in_use;
 mod look;
 mod md;
 mod mkfs;
 mod mount;
+mod overwriting;
 mod partitions;
 mod support;
 mod tar;

@@ -1,8 +1,10 @@
 //! `md`, and arrays in an image's place: made, filled, failing, rebuilt, checked, each step by another process.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::support::{PROGRAM, Run, run, tool, undercroft};
 
@@ -102,6 +104,68 @@ fn what_is_written_through_a_mount_survives_a_lost_member() {
     assert_eq!(back["members"].as_array().unwrap().len(), 5);
     members.run("md check md:.").succeeded();
     members.run("check md:.").succeeded();
+}
+
+/// A member lies in the filesystem of a server that is stopped: readers do not wait for it, and writers only until the
+/// limit is over. That the member is lost is told, in the log and to a program.
+#[test]
+fn a_member_whose_server_is_stopped_does_not_stop_the_array() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("served")).unwrap();
+    fs::create_dir(at("point")).unwrap();
+    let mut server = Command::new(PROGRAM)
+        .args(["mount", "--foreground", "--announce", "tmpfs:"])
+        .arg(at("served"))
+        .args(["-o", "size=64M"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut word = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut word).unwrap();
+    assert_eq!(word, "ready\n");
+    let run = |args: &str| run(Command::new(PROGRAM).args(args.split(' ')).current_dir(dir.path()));
+    let signal = |name: &str| tool(&format!("kill -{name} {}", server.id()), dir.path());
+
+    run("md create --member-size 16M -l 1 a served/b").succeeded();
+    run("mkfs ext4 md:a,served/b").succeeded();
+    run("mount -o rw md:a,served/b point").succeeded();
+    fs::write(at("point/before"), vec![7; 1 << 20]).unwrap();
+    run("unmount point").succeeded();
+
+    fs::write(at("program"), "#!/bin/sh\necho \"$*: $UNDERCROFT_EVENT\" >> \"$(dirname \"$0\")/told\"\n")
+        .unwrap();
+    fs::set_permissions(at("program"), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = at("program").display().to_string();
+    let array = "md:a,served/b?member_timeout=2";
+    run(&format!("mount -o rw --direct --log log --monitor {program} {array} point")).succeeded();
+    signal("STOP");
+    assert!(fs::read(at("point/before")).unwrap() == vec![7; 1 << 20]);
+    tool("dd if=/dev/zero of=point/after bs=64K count=16 conv=fsync status=none", dir.path());
+    assert!(fs::read(at("point/before")).unwrap() == vec![7; 1 << 20]);
+    signal("CONT");
+    assert_eq!(run("unmount point").code, 0);
+    let lines = |name: &str| fs::read_to_string(at(name)).unwrap_or_default();
+    // The log has it when the mount has ended; the program is on its own.
+    let log = lines("log");
+    let failed = "served/b failed: ";
+    assert!(log.contains(failed) && log.contains("no answer for 2 s (member_timeout)"), "{log}");
+    while !lines("told").ends_with('\n') {
+        std::thread::yield_now();
+    }
+    let told = lines("told");
+    assert!(told.starts_with(&format!("Fail {array} served/b: member {failed}")), "{told}");
+    run(&format!("mount --log log2 {array} point"));
+    assert_eq!(run("unmount point").code, 0);
+    let log = lines("log2");
+    assert!(log.contains("the array is degraded: it lacks 1 member"), "{log}");
+
+    let status: serde_json::Value =
+        serde_json::from_slice(&run("md status --json md:a,served/b").stdout).unwrap();
+    assert_eq!(status["degraded"], 1, "{status}");
+    assert_eq!(run("check md:a,served/b").code, 0);
+    run("unmount served").succeeded();
+    assert_eq!(server.wait().unwrap().code(), Some(0));
 }
 
 #[test]
@@ -272,4 +336,63 @@ fn mdadm_believes_the_members() {
         assert!(said.contains(line), "{line} in {said}");
     }
     assert!(said.contains(" - correct"), "{said}");
+}
+
+/// What is said of a run that came to nothing.
+fn refused(run: Run) -> String {
+    assert_ne!(run.code, 0, "{}", String::from_utf8_lossy(&run.stdout));
+    run.stderr
+}
+
+/// Both halves of a mirror were written to while the other was away: neither is believed before the user has chosen.
+#[test]
+fn halves_of_a_mirror_that_were_written_apart_are_not_merged() {
+    for options in ["-l 1", "-l 1 --bitmap internal"] {
+        let members = Members::create(options, "a b");
+        members.run("mkfs ext4 md:a,b").succeeded();
+        let uuids = ["8c7a7d10-0000-4000-8000-000000000001", "8c7a7d10-0000-4000-8000-000000000002"];
+        for (half, uuid) in ["a", "b"].into_iter().zip(uuids) {
+            noted(
+                members.run(&format!("mkfs ext4 --force -U {uuid} md:{half}?degraded")),
+                "it lacks 1 member",
+            );
+        }
+        for array in ["md:a,b", "md:.", "md:a,b?force"] {
+            let message = refused(members.run(&format!("info {array}")));
+            assert!(message.matches(" events, last written ").count() == 2, "{message}");
+            assert!(message.contains("give only the members of the part to keep"), "{message}");
+        }
+        let refused = self::refused(members.run("md add md:a?degraded b"));
+        assert!(refused.matches(" events, last written ").count() == 2, "{refused}");
+        assert!(refused.contains("--force"), "{refused}");
+        // Nothing was merged: each still has its own.
+        for (half, uuid) in ["a", "b"].into_iter().zip(uuids) {
+            assert!(noted(members.run(&format!("info md:{half}")), "it lacks 1 member").contains(uuid));
+        }
+        let run = members.run("md add --force md:a?degraded b");
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        members.run("md check md:a,b").succeeded();
+        assert!(members.run("info md:a,b").text().contains(uuids[0]));
+    }
+}
+
+/// The count is where Linux keeps it.
+#[test]
+fn corrected_read_errors_are_shown() {
+    let members = Members::create("-l 1", "a b");
+    let path = members.dir().join("b");
+    let mut bytes = fs::read(&path).unwrap();
+    let field = |at: usize| 4096 + at..4096 + at + 4;
+    let number = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[field(at)].try_into().unwrap());
+    assert_eq!(number(&bytes, 164), 0);
+    // The checksum is a sum of words, whose carry comes back in.
+    let (sum, carried) = number(&bytes, 216).overflowing_add(7);
+    bytes[field(164)].copy_from_slice(&7_u32.to_le_bytes());
+    bytes[field(216)].copy_from_slice(&(sum + u32::from(carried)).to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    let status = members.status("md:a,b");
+    let counts: Vec<_> = (0..2).map(|at| status["members"][at]["corrected_read_errors"].clone()).collect();
+    assert_eq!(counts, [serde_json::json!(0), serde_json::json!(7)]);
+    let text = members.run("md status md:a,b").text();
+    assert!(text.contains("active sync, 7 corrected read errors"), "{text}");
 }

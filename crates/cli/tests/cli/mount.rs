@@ -276,6 +276,67 @@ fn what_is_wrong_stands_in_the_log_that_was_named() {
     assert_eq!(fs::read_dir(&point).unwrap().count(), 0);
 }
 
+/// A device that fails while it is written to: a sparse image in a filesystem that is full. The log has the moment and
+/// the cause, and the end tells it again, to the program that unmounts and by the server's exit code.
+#[test]
+fn a_mount_that_stopped_taking_changes_does_not_end_quietly() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["small", "point"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    tool("mount -t tmpfs -o size=8M full small", dir.path());
+    struct Unmount<'a>(&'a Path);
+    impl Drop for Unmount<'_> {
+        fn drop(&mut self) {
+            for name in ["point", "small"] {
+                let _ =
+                    Command::new("umount").arg("-l").arg(self.0.join(name)).stderr(Stdio::null()).status();
+            }
+        }
+    }
+    let _unmount = Unmount(dir.path());
+    let fail = |point: &Path| {
+        let script = "dd if=/dev/zero of=file bs=1M count=16 conv=fsync; touch x; sync x";
+        Command::new("sh").args(["-c", script]).current_dir(point).stderr(Stdio::null()).status().unwrap();
+    };
+    let make = || {
+        let script = "rm -f small/*; truncate -s 64M small/disk.img
+            mke2fs -q -t ext4 -O ^metadata_csum_seed -E lazy_itable_init=1 small/disk.img
+            fallocate --dig-holes small/disk.img
+            head -c 20M /dev/zero > small/rest 2> /dev/null || true";
+        shell(script, dir.path());
+    };
+    let point = dir.path().join("point");
+    make();
+    let mut mount = Command::new(PROGRAM);
+    mount.args(["mount", "-o", "rw", "--log", "log", "small/disk.img", "point"]).current_dir(dir.path());
+    run(&mut mount).succeeded();
+    fail(&point);
+    let log = fs::read_to_string(dir.path().join("log")).unwrap();
+    let turned = |log: &str| log.lines().filter(|line| line.contains("has become read-only")).count();
+    assert_eq!(turned(&log), 1, "{log}");
+    let message = undercroft([OsStr::new("unmount"), point.as_os_str()]).failed(6);
+    assert!(message.contains("not everything that was written is on the disk"), "{message}");
+    assert!(message.contains("No space left on device"), "{message}");
+    let log = fs::read_to_string(dir.path().join("log")).unwrap();
+    assert_eq!(turned(&log), 2, "{log}");
+
+    make();
+    let mut server = Command::new(PROGRAM)
+        .args(["mount", "--foreground", "--announce", "-o", "rw", "small/disk.img", "point"])
+        .args(["--log", "log"])
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut word = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut word).unwrap();
+    fail(&point);
+    tool(&format!("kill -TERM {}", server.id()), dir.path());
+    assert_eq!(server.wait().unwrap().code(), Some(6));
+}
+
 /// Whoever names no log finds it where logs of programs of one's own are kept, and no file if there was nothing to say.
 #[test]
 fn an_ordinary_user_has_a_log_too() {

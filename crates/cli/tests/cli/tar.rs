@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -92,4 +93,37 @@ fn long_names_and_targets_go_through() {
     assert_eq!(fs::read(deep.join("file")).unwrap(), b"deep");
     assert_eq!(fs::read_link(deep.join("link")).unwrap(), Path::new(&"t".repeat(300)));
     assert_eq!(tool("stat --printf=%h other", dir.path()), "2");
+}
+
+/// An archive holds what its reader may take; on request it lends no rights.
+#[test]
+fn an_archive_without_what_lends_rights_can_be_had() {
+    let image = Mke2fs::new("ext4", 16).make().unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    let inside = mount.path();
+    fs::write(inside.join("tool"), "#!").unwrap();
+    fs::set_permissions(inside.join("tool"), fs::Permissions::from_mode(0o6755)).unwrap();
+    tool("setfattr -n trusted.word -v x tool", inside);
+    tool("setfattr -n user.word -v x tool", inside);
+    tool("mknod null c 1 3", inside);
+    mount.unmount().unwrap();
+
+    let run = run(Command::new(PROGRAM).args(["get", "--tar", "--no-special"]).arg(image.path()).arg("/"));
+    assert_eq!(
+        run.stderr,
+        "undercroft: note: 1 set-user-ID or set-group-ID mode not kept; --special keeps these\n\
+         undercroft: note: 1 device node not kept; --special keeps these\n\
+         undercroft: note: 1 extended attribute not kept; --special keeps these\n"
+    );
+    assert_eq!(run.code, 0);
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&run.stdout, dir.path());
+    assert_eq!(fs::metadata(dir.path().join("tool")).unwrap().mode() & 0o7777, 0o755);
+    assert!(fs::symlink_metadata(dir.path().join("null")).is_err());
+    assert_eq!(tool("getfattr -d -m - tool", dir.path()), "# file: tool\nuser.word=\"x\"\n\n");
+
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&archive(image.path(), "/"), dir.path());
+    assert_eq!(fs::metadata(dir.path().join("tool")).unwrap().mode() & 0o7777, 0o6755);
+    assert!(fs::symlink_metadata(dir.path().join("null")).is_ok());
 }

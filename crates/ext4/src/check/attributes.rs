@@ -6,10 +6,11 @@
 use undercroft_vfs::{InodeFlags, Result};
 
 use super::Checker;
+use super::encryption::Policy;
 use super::raw::{Inode, le16, le32};
 use super::report::At;
 use crate::checksum::{crc32c, crc32c_around};
-use crate::features::Incompat;
+use crate::features::{Compat, Incompat};
 use crate::numbers::FsBlock;
 use crate::xattr::{Attributes, Value, entry_hashes};
 
@@ -19,6 +20,7 @@ const BLOCK_CHECKSUM: std::ops::Range<usize> = 0x10..0x14;
 const INDEX_ACL_ACCESS: u8 = 2;
 const INDEX_ACL_DEFAULT: u8 = 3;
 const INDEX_SYSTEM: u8 = 7;
+const INDEX_ENCRYPTION: u8 = 9;
 
 /// What the attributes of one inode come to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,6 +29,8 @@ pub(super) struct Found {
     pub(super) clusters: u64,
     /// Length of the attribute that inline data goes on in.
     pub(super) inline_bytes: Option<u64>,
+    /// What says how the inode is encrypted.
+    pub(super) policy: Option<Policy>,
 }
 
 /// A block of attributes: how many inodes it says it serves, and how many have been seen.
@@ -36,6 +40,7 @@ pub(super) struct Shared {
     seen: u32,
     /// Clusters of values in inodes, which count as those of each inode that it serves.
     value_clusters: u64,
+    policy: Option<Policy>,
 }
 
 impl Checker<'_> {
@@ -60,6 +65,10 @@ impl Checker<'_> {
 
     fn check_block(&mut self, inode: u32, block: u64, found: &mut Found) -> Result<()> {
         let at = At::inode(inode).block(block);
+        if !self.volume.superblock().features().compat.contains(Compat::EXT_ATTR) {
+            self.findings.add("xattr-block", at, "is named without the feature ext_attr");
+            return Ok(());
+        }
         if !self.volume.superblock().geometry().contains(FsBlock(block), 1) {
             self.findings.add("xattr-block", at, "lies outside the filesystem");
             return Ok(());
@@ -68,13 +77,15 @@ impl Checker<'_> {
         if let Some(shared) = self.attribute_blocks.get_mut(&block) {
             shared.seen += 1;
             found.clusters += shared.value_clusters;
+            found.policy = found.policy.or(shared.policy);
             return Ok(());
         }
         if !self.claim(inode, block, 1) {
             return Ok(());
         }
         let buffer = self.volume.read_block(FsBlock(block))?;
-        self.attribute_blocks.insert(block, Shared { stored: le32(&buffer, 4), seen: 1, value_clusters: 0 });
+        self.attribute_blocks
+            .insert(block, Shared { stored: le32(&buffer, 4), seen: 1, value_clusters: 0, policy: None });
         let (magic, blocks) = (le32(&buffer, 0), le32(&buffer, 8));
         if magic != MAGIC || blocks != 1 {
             let detail =
@@ -94,6 +105,7 @@ impl Checker<'_> {
         self.check_list(inode, Some(block), &buffer, BLOCK_HEADER_BYTES, found);
         if let Some(shared) = self.attribute_blocks.get_mut(&block) {
             shared.value_clusters = found.clusters - before;
+            shared.policy = found.policy;
         }
         Ok(())
     }
@@ -115,6 +127,9 @@ impl Checker<'_> {
             let is_inline_data = entry.index == INDEX_SYSTEM && entry.name == b"data";
             match entry.value {
                 Value::Here(value) => {
+                    if entry.index == INDEX_ENCRYPTION && entry.name == b"c" {
+                        found.policy = Some(self.policies.judge(value));
+                    }
                     if is_inline_data {
                         found.inline_bytes = Some(value.len() as u64);
                     }

@@ -10,7 +10,7 @@ use super::map::Mode;
 use super::raw::{Inode, le16, le32};
 use super::report::At;
 use crate::checksum::crc32c;
-use crate::dir;
+use crate::dir::{self, ENCRYPTED_MIN_BYTES};
 use crate::features::{Compat, Incompat};
 use crate::inode::ROOT_INODE;
 use crate::numbers::FsBlock;
@@ -201,7 +201,7 @@ impl Checker<'_> {
             listed.entries_seen += 1;
             byte += len;
             if place < 2 && home.is_some() {
-                self.check_dot(number, at, place, entry);
+                self.check_dot(number, at, place, entry, rest[HEADER_BYTES + 1 + place as usize]);
                 continue;
             }
             if entry.ino == 0 {
@@ -224,12 +224,16 @@ impl Checker<'_> {
         }
     }
 
-    fn check_dot(&mut self, number: u32, at: At, place: u64, entry: Entry<'_>) {
+    fn check_dot(&mut self, number: u32, at: At, place: u64, entry: Entry<'_>, rest_of_name: u8) {
         let expected: &[u8] = if place == 0 { b"." } else { b".." };
         if entry.name != expected || entry.ino == 0 {
             let shown = String::from_utf8_lossy(expected);
             self.findings.add("directory-dots", at, format!("entry {place} is not {shown}"));
             return;
+        }
+        if rest_of_name != 0 {
+            let shown = String::from_utf8_lossy(expected);
+            self.findings.add("directory-dots", at, format!("{shown} does not end with a NUL byte"));
         }
         if place == 0 {
             if entry.ino != number {
@@ -256,8 +260,16 @@ impl Checker<'_> {
         if name.is_empty() || is_dot || !encrypted && name.iter().any(|&byte| byte == 0 || byte == b'/') {
             self.findings.add("directory-name", at, format!("an entry is named {shown:?}"));
         }
-        let geometry = self.volume.superblock().geometry();
-        let reserved = ino < geometry.first_inode() && ino != ROOT_INODE;
+        if encrypted && name.len() < ENCRYPTED_MIN_BYTES {
+            let detail = format!("an encrypted name has {} bytes", name.len());
+            self.findings.add("encryption", at, detail);
+        }
+        let superblock = self.volume.superblock();
+        let geometry = superblock.geometry();
+        let own = [superblock.journal_inode(), superblock.orphan_file_inode()];
+        let is_quota = superblock.quota_inodes().contains(&ino);
+        let reserved = ino < geometry.first_inode() && ino != ROOT_INODE
+            || ino != 0 && (is_quota || own.contains(&Some(ino)));
         if ino > geometry.inodes() || reserved {
             let detail = format!("entry {shown:?} leads to inode {ino}, which no name may have");
             self.findings.add("directory-entry", at, detail);
@@ -279,6 +291,7 @@ impl Checker<'_> {
         }
         self.links.of(ino).found += 1;
         self.check_kind(at, entry);
+        self.check_policy_of_entry(directory.number, at, ino, &shown);
     }
 
     fn count_link(&mut self, from: u32, to: u32) {

@@ -40,12 +40,21 @@ pub(super) struct Settled {
 /// # Errors
 /// Corruption of a transaction, or of what leads to the journal; an unknown feature; I/O failure.
 pub(super) fn settle(probed: &Probed, buffer_bytes: usize, findings: &mut Findings) -> Result<Settled> {
+    if let Err(error) = probed.check_clean_log() {
+        match error {
+            Error::Corrupt(corruption) => {
+                tell(findings, "journal", corruption.detail.to_string(), &corruption);
+            }
+            Error::Unsupported(what) => findings.add("journal", At::filesystem(), what.into_owned()),
+            error => return Err(error),
+        }
+    }
     let ready = match probed.recover_in_memory() {
         Ok(ready) => ready,
         Err(Error::Corrupt(corruption)) => {
             // If it is a transaction that is wrong, it is so here too.
             let Ready { volume, recovery } = probed.recover_in_memory_without_fast_commits()?;
-            tell(findings, &corruption);
+            tell_fast_commits(findings, &corruption);
             return Ok(Settled { volume, recovery, left_out: None });
         }
         Err(error) => return Err(error),
@@ -67,7 +76,7 @@ pub(super) fn settle(probed: &Probed, buffer_bytes: usize, findings: &mut Findin
         Ok(()) => None,
         Err(Error::Io(error)) => return Err(Error::Io(error)),
         Err(Error::Corrupt(corruption)) => {
-            tell(findings, &corruption);
+            tell_fast_commits(findings, &corruption);
             None
         }
         Err(Error::Stale) => {
@@ -96,9 +105,14 @@ fn on(device: &Device, buffer_bytes: usize) -> Result<Volume> {
     Ok(Volume::new(Arc::clone(device), Superblock::read(&**device)?, buffer_bytes))
 }
 
-fn tell(findings: &mut Findings, corruption: &Corruption) {
+fn tell_fast_commits(findings: &mut Findings, corruption: &Corruption) {
+    let detail = format!("cannot be carried out: {}: {}", corruption.structure, corruption.detail);
+    tell(findings, CODE, detail, corruption);
+}
+
+fn tell(findings: &mut Findings, code: &'static str, detail: String, corruption: &Corruption) {
     let inode = corruption.ino.and_then(|ino| u32::try_from(ino.0).ok());
     let at = inode.map_or(At::filesystem(), At::inode);
     let at = corruption.block.map_or(at, |block| at.block(block));
-    findings.add(CODE, at, format!("cannot be carried out: {}: {}", corruption.structure, corruption.detail));
+    findings.add(code, at, detail);
 }

@@ -4,8 +4,9 @@ use undercroft_vfs::{FileType, InodeFlags, Result};
 
 use super::Checker;
 use super::map::{Mode, Walked};
-use super::raw::Inode;
+use super::raw::{Inode, le16, le32};
 use super::report::At;
+use super::special::QUOTA_INODES;
 use crate::dir;
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::group::GroupFlags;
@@ -15,6 +16,7 @@ use crate::numbers::FsBlock;
 pub(super) const BAD_BLOCKS_INODE: u32 = 1;
 const BOOT_LOADER_INODE: u32 = 5;
 pub(super) const RESIZE_INODE: u32 = 7;
+const JOURNAL_INODE: u32 = 8;
 
 /// One read of an inode table.
 const READ_BYTES: u64 = 1 << 20;
@@ -74,7 +76,9 @@ impl Checker<'_> {
         }
         // A reserved inode that nothing uses has no mode; the one of bad blocks never has.
         let is_bad_blocks = number == BAD_BLOCKS_INODE;
-        if is_reserved && inode.raw.i_mode.get() == 0 && inode.links() == 0 && !is_bad_blocks {
+        let has_blocks = inode.raw.i_blocks_lo.get() != 0 || inode.raw.i_block.iter().any(|&byte| byte != 0);
+        let is_unused = inode.raw.i_mode.get() == 0 && inode.links() == 0;
+        if is_reserved && is_unused && !is_bad_blocks && (!has_blocks || self.may_be_used(number)) {
             self.inodes.insert(u64::from(number));
             self.check_unused_resize_inode(inode);
             return Ok(());
@@ -91,8 +95,15 @@ impl Checker<'_> {
         }
         if is_bad_blocks {
             // Its list counts as blocks in use; nothing else of it means anything.
+            let raw = &inode.raw;
+            if raw.i_mode.get() != 0 || inode.links() != 0 || inode.xattr_block() != 0 {
+                self.findings.add("bad-blocks", at, "the list of bad blocks is a file");
+            }
             self.walk_map(inode, Mode::Claim)?;
             return Ok(());
+        }
+        if is_reserved && !self.may_be_used(number) {
+            return self.check_reserved(inode);
         }
         if inode.raw.i_dtime.get() != 0 && !is_orphan {
             self.findings.add("inode-deletion-time", at, "is in use and has a time of deletion");
@@ -110,9 +121,6 @@ impl Checker<'_> {
         if kind == FileType::Directory {
             self.directories.insert(u64::from(number));
         }
-        if is_reserved && !self.may_be_used(number) {
-            self.findings.add("inode-reserved", at, "is reserved, and in use");
-        }
         if number == ROOT_INODE && kind != FileType::Directory {
             self.findings.add("root-directory", at, "the root is not a directory");
         }
@@ -125,8 +133,30 @@ impl Checker<'_> {
         let superblock = self.volume.superblock();
         match number {
             ROOT_INODE | RESIZE_INODE | BOOT_LOADER_INODE => true,
-            _ => Some(number) == superblock.journal_inode() || superblock.quota_inodes().contains(&number),
+            _ => {
+                let quota = superblock.features().ro_compat.contains(RoCompat::QUOTA);
+                Some(number) == superblock.journal_inode()
+                    || quota && superblock.quota_inodes().contains(&number)
+            }
         }
+    }
+
+    /// A reserved inode that this filesystem has no use for, such as those of snapshots: it may have links and a map,
+    /// which without a mode mean nothing.
+    fn check_reserved(&mut self, inode: &Inode<'_>) -> Result<()> {
+        let raw = &inode.raw;
+        // Of a journal or a quota file that was given up, the mode may stay.
+        let was_file = inode.number == JOURNAL_INODE || QUOTA_INODES.contains(&inode.number);
+        let is_in_use = inode.links() != 0 || raw.i_blocks_lo.get() != 0 || le32(&raw.i_block, 0) != 0;
+        if if was_file { is_in_use } else { raw.i_mode.get() != 0 } {
+            self.findings.add("inode-reserved", At::inode(inode.number), "is reserved, and in use");
+        }
+        let attributes = self.check_attributes(inode)?;
+        let has_map =
+            matches!(inode.kind(), Some(FileType::Regular | FileType::Directory | FileType::Symlink));
+        let clusters = if has_map { self.walk_map(inode, Mode::Claim)?.clusters } else { 0 };
+        self.check_sectors(inode, clusters + attributes.clusters);
+        Ok(())
     }
 
     fn check_fields(&mut self, inode: &Inode<'_>) {
@@ -186,6 +216,7 @@ impl Checker<'_> {
     fn check_content(&mut self, inode: &Inode<'_>, kind: FileType) -> Result<()> {
         let at = At::inode(inode.number);
         let attributes = self.check_attributes(inode)?;
+        self.check_policy(inode, attributes.policy);
         if inode.number == RESIZE_INODE {
             return self.check_resize_inode(inode);
         }
@@ -304,8 +335,8 @@ impl Checker<'_> {
     fn check_fast_symlink(&mut self, inode: &Inode<'_>) {
         let size = inode.size_bytes();
         let encrypted = inode.flags().contains(InodeFlags::ENCRYPTED);
-        let len = inode.raw.i_block.iter().position(|&byte| byte == 0).map_or(I_BLOCK_BYTES, |at| at as u64);
-        if size == 0 || size >= I_BLOCK_BYTES || !encrypted && len != size {
+        let len = target_bytes(&inode.raw.i_block, encrypted);
+        if size == 0 || size >= I_BLOCK_BYTES || len != size {
             let detail = format!("target of {len} bytes, with a size of {size}");
             self.findings.add("symlink", At::inode(inode.number), detail);
         }
@@ -320,9 +351,8 @@ impl Checker<'_> {
             return Ok(());
         };
         let buffer = self.volume.read_block(FsBlock(run.first))?;
-        let len = buffer.iter().position(|&byte| byte == 0).unwrap_or(buffer.len()) as u64;
-        let encrypted = inode.flags().contains(InodeFlags::ENCRYPTED);
-        if size == 0 || size > block_bytes || !encrypted && len != size {
+        let len = target_bytes(&buffer, inode.flags().contains(InodeFlags::ENCRYPTED));
+        if size == 0 || size > block_bytes || len != size {
             let detail = format!("target of {len} bytes, with a size of {size}");
             self.findings.add("symlink", at.block(run.first), detail);
         }
@@ -365,4 +395,12 @@ impl Checker<'_> {
             );
         }
     }
+}
+
+/// The length of a symbolic link's target: up to a NUL, or as an encrypted one says, with the two bytes that say it.
+fn target_bytes(bytes: &[u8], encrypted: bool) -> u64 {
+    if encrypted {
+        return u64::from(le16(bytes, 0)) + 2;
+    }
+    bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len()) as u64
 }

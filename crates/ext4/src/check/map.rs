@@ -7,6 +7,7 @@ use undercroft_cache::Buffer;
 use undercroft_vfs::{InodeFlags, Result};
 
 use super::Checker;
+use super::inodes::BAD_BLOCKS_INODE;
 use super::raw::{Inode, le16, le32};
 use super::report::At;
 use crate::checksum::crc32c;
@@ -214,7 +215,11 @@ impl Checker<'_> {
             });
             let skip = if shared { per_cluster - run.first % per_cluster } else { 0 };
             if run.count > skip {
-                self.claim(inode.number, run.first + skip, run.count - skip);
+                let (first, count) = (run.first + skip, run.count - skip);
+                match inode.number {
+                    BAD_BLOCKS_INODE => self.claim_bad(inode.number, first, count),
+                    number => self.claim_content(number, first, count),
+                }
             }
             let clusters = (run.first + run.count).div_ceil(per_cluster) - run.first / per_cluster;
             walked.clusters += clusters - u64::from(shared);

@@ -3,7 +3,7 @@
 //! | pass | module | what it looks at |
 //! | --- | --- | --- |
 //! | 1 | `groups` | group descriptors and where they say that things are; copies of the superblock |
-//! | 2 | `inodes`, `map`, `attributes`, `special` | every inode in use and every block that it names |
+//! | 2 | `inodes`, `map`, `attributes`, `encryption`, `special` | every inode in use and every block that it names |
 //! | 3 | `directories`, `index` | every entry of every directory, and the index over them |
 //! | 4 | `links` | whether everything has a name and leads to the root |
 //! | 5 | `bitmaps` | bitmaps and counts, against what the other passes found |
@@ -19,6 +19,7 @@
 mod attributes;
 mod bitmaps;
 mod directories;
+mod encryption;
 mod fast_commits;
 mod groups;
 mod index;
@@ -35,12 +36,14 @@ use std::collections::{HashMap, HashSet};
 use undercroft_block::Device;
 use undercroft_vfs::{Error, Result};
 
+use crate::features::{Compat, RoCompat};
 use crate::mmp::MmpWait;
 use crate::open::{OpenOptions, Probed};
 use crate::superblock::Superblock;
 use crate::volume::Volume;
 use attributes::Shared;
 use directories::Place;
+use encryption::Policies;
 use fast_commits::Settled;
 use groups::GroupState;
 use report::{At, Findings};
@@ -125,6 +128,7 @@ struct Checker<'a> {
     attribute_blocks: HashMap<u64, Shared>,
     /// Inodes that hold values of attributes: how many they say they serve, and how many have been seen.
     value_inodes: HashMap<u32, (Option<u64>, u64)>,
+    policies: Policies,
 }
 
 impl<'a> Checker<'a> {
@@ -149,6 +153,7 @@ impl<'a> Checker<'a> {
             places: HashMap::new(),
             attribute_blocks: HashMap::new(),
             value_inodes: HashMap::new(),
+            policies: Policies::default(),
         }
     }
 
@@ -176,6 +181,21 @@ impl<'a> Checker<'a> {
             let detail = format!("{reserved} of {} blocks are reserved", geometry.blocks());
             self.findings.add("superblock-field", at, detail);
         }
+        let for_descriptors = raw.s_reserved_gdt_blocks.get();
+        if for_descriptors != 0 && !superblock.features().compat.contains(Compat::RESIZE_INODE) {
+            let detail = format!(
+                "{for_descriptors} blocks are reserved for descriptors without the feature resize_inode"
+            );
+            self.findings.add("superblock-field", at, detail);
+        }
+        for number in superblock.quota_inodes() {
+            let is_own = [superblock.journal_inode(), superblock.orphan_file_inode()].contains(&Some(number));
+            let is_free = special::QUOTA_INODES.contains(&number) || number >= geometry.first_inode();
+            if number != 0 && (is_own || !is_free || number > geometry.inodes()) {
+                let detail = format!("usage is accounted in inode {number}, which cannot be a quota file");
+                self.findings.add("superblock-field", at, detail);
+            }
+        }
     }
 
     /// The cluster that a block lies in; `None` for one before the first group.
@@ -184,7 +204,36 @@ impl<'a> Checker<'a> {
         Some(block.checked_sub(first)? / self.per_cluster)
     }
 
-    /// Gives blocks to an inode; `false` if any is somebody's already.
+    /// Gives blocks of content to an inode. The feature `shared_blocks` lets several inodes have the same.
+    fn claim_content(&mut self, inode: u32, first: u64, count: u64) {
+        if self.volume.superblock().features().ro_compat.contains(RoCompat::SHARED_BLOCKS) {
+            if let Some((start, end)) = self.cluster(first).zip(self.cluster(first + count - 1)) {
+                for cluster in start..=end {
+                    self.clusters.insert(cluster);
+                }
+            }
+        } else {
+            self.claim(inode, first, count);
+        }
+    }
+
+    /// Gives the list of bad blocks what is on it. The place of a group's structure cannot be changed, so blocks of
+    /// copies of the superblock and descriptors, of inode tables and reserved ones may be bad; bitmaps may not.
+    fn claim_bad(&mut self, inode: u32, first: u64, count: u64) {
+        for block in first..first + count {
+            if let Some(cluster) = self.cluster(block) {
+                self.clusters.insert(cluster);
+            }
+        }
+        let bad = first..first + count;
+        let hit = self.groups.iter().flat_map(|group| [group.block_bitmap, group.inode_bitmap]);
+        for bitmap in hit.filter(|bitmap| bad.contains(bitmap)).collect::<Vec<_>>() {
+            let detail = "a bitmap lies in a block that is on the list of bad blocks";
+            self.findings.add("bad-blocks", At::inode(inode).block(bitmap), detail);
+        }
+    }
+
+    /// Gives blocks to an inode; `false` if any is another's already.
     fn claim(&mut self, inode: u32, first: u64, count: u64) -> bool {
         let Some((start, end)) = self.cluster(first).zip(self.cluster(first + count - 1)) else {
             return false;

@@ -1,6 +1,8 @@
 //! The filesystem's own files: journal, resize inode, orphan file.
 
-use undercroft_vfs::{Error, FileType, Result};
+use std::collections::HashSet;
+
+use undercroft_vfs::{Error, FileType, InodeFlags, Result};
 
 use super::Checker;
 use super::inodes::RESIZE_INODE;
@@ -11,7 +13,10 @@ use crate::features::{Compat, RoCompat};
 use crate::numbers::{FsBlock, Group};
 use crate::orphan;
 
+const DIRECT: u64 = 12;
 const DOUBLE_INDIRECT: usize = 13;
+/// Where usage by users and by groups is accounted since there is a feature for it; by projects anywhere.
+pub(super) const QUOTA_INODES: [u32; 2] = [3, 4];
 
 impl Checker<'_> {
     /// Learns who waits to be released, before inodes are looked at.
@@ -80,6 +85,7 @@ impl Checker<'_> {
         let double = u64::from(le32(slots, DOUBLE_INDIRECT * 4));
         if inode.kind() != Some(FileType::Regular)
             || inode.links() == 0
+            || inode.flags().intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)
             || others
             || !geometry.contains(FsBlock(double), 1)
         {
@@ -101,6 +107,13 @@ impl Checker<'_> {
             .map(|group| u64::from(group.0) * u64::from(geometry.blocks_per_group()))
             .collect();
         let leads = self.volume.read_block(FsBlock(double))?;
+        let wanted: HashSet<u64> =
+            (descriptor_blocks..descriptor_blocks + reserved).map(|n| n % per_block).collect();
+        if (0..per_block).any(|slot| !wanted.contains(&slot) && le32(&leads, slot as usize * 4) != 0) {
+            let detail = "leads to more blocks than are reserved for group descriptors";
+            self.findings.add("resize-inode", at.block(double), detail);
+        }
+        let mut end = 0;
         for n in descriptor_blocks..descriptor_blocks + reserved {
             let primary = first_descriptor.0 + n;
             let lead = u64::from(le32(&leads, (n % per_block) as usize * 4));
@@ -119,6 +132,18 @@ impl Checker<'_> {
                 self.findings.add("resize-inode", at.block(primary), detail);
                 return Ok(());
             }
+            if (backups.len() as u64..per_block).any(|slot| le32(&lists, slot as usize * 4) != 0) {
+                let detail = "names more blocks than are reserved for group descriptors";
+                self.findings.add("resize-inode", at.block(primary), detail);
+            }
+            if !backups.is_empty() {
+                end = end.max(DIRECT + per_block * (1 + n % per_block) + backups.len() as u64);
+            }
+        }
+        if inode.size_bytes() < end.saturating_sub(1) << geometry.block_bits() {
+            let detail =
+                format!("size is {} bytes, but file block {} is mapped", inode.size_bytes(), end - 1);
+            self.findings.add("inode-size", at, detail);
         }
         let blocks = 1 + reserved * (1 + backups.len() as u64);
         self.check_sectors(inode, blocks);

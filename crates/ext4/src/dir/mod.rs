@@ -48,7 +48,7 @@ pub(crate) use changing::{LeafLocks, check_changeable};
 pub(crate) use entry::{code_of, record_bytes};
 pub(crate) use hash::NameHasher;
 pub(crate) use live::{DirectoryLocks, lookup_live, read_dir_live};
-pub(crate) use nokey::{disguise_target, disguised_bytes};
+pub(crate) use nokey::{ENCRYPTED_MIN_BYTES, disguise_target, disguised_bytes};
 pub(crate) use parent::{check_parent, is_empty, make_first, set_parent};
 pub(crate) use remove::{REMOVE_CREDITS, move_in_block, remove, replace};
 pub(crate) use tail::{seal_index, seal_leaf};
@@ -60,8 +60,9 @@ use undercroft_vfs::{DirEntry, DirOffset, Error, Result};
 use crate::error::corrupt_inode;
 use crate::inode::Inode;
 use crate::journal::DirectoryChange;
+use crate::numbers::FileBlock;
 use crate::volume::Volume;
-use directory::{Directory, Names, Region};
+use directory::{Block, Directory, Names, Region};
 use index::Leaves;
 use inline::InlineEntries;
 use query::{Fit, Query};
@@ -141,7 +142,15 @@ impl Search<'_> {
             return self.run_inline(name);
         }
         // An index knows nothing of `.` and `..`, which are the first entries of the first block.
-        if self.directory.is_indexed() && !matches!(name, b"." | b"..") {
+        let is_first = matches!(name, b"." | b"..");
+        // Without the blocks after it, which the walk below would fetch along with it.
+        if is_first && let Some(home) = self.directory.home_or_hole(FileBlock(0))? {
+            let block = Block::read(&self.directory, FileBlock(0), home)?;
+            if let Some(number) = self.look_through(block.region(&self.directory))? {
+                return Ok(Some(number));
+            }
+        }
+        if self.directory.is_indexed() && !is_first {
             match self.run_indexed() {
                 Ok(Some(answer)) => return Ok(answer),
                 Ok(None) => {}

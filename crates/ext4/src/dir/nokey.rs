@@ -19,7 +19,7 @@ pub(super) const MAX_NAME_BYTES: usize = (MAX_BYTES * 4).div_ceil(3);
 const _: () = assert!(MAX_NAME_BYTES == 252);
 
 /// The shortest name that encryption makes: shorter ones are padded before.
-pub(super) const ENCRYPTED_MIN_BYTES: usize = 16;
+pub(crate) const ENCRYPTED_MIN_BYTES: usize = 16;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 

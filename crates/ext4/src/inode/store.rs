@@ -171,6 +171,11 @@ impl Inode {
     /// Notes a change at `now` that is not one of content.
     pub(crate) fn note_change(&mut self, now: Timestamp) {
         self.changed = self.nearest_time(now);
+        self.note_version();
+    }
+
+    /// Notes a change whose time somebody else brings.
+    pub(crate) fn note_version(&mut self) {
         self.version = self.version.wrapping_add(1);
     }
 

@@ -3,7 +3,7 @@
 //! Each change is one handle. The fields are changed in a copy, which takes the place of the truth once it is stored,
 //! so what is refused has changed nothing. Locks: the inode's fields, under the handle.
 
-use undercroft_vfs::{AttrChange, Error, InodeFlags, NewTime, Result, Timestamp, XattrMode};
+use undercroft_vfs::{AttrChange, Error, InodeFlags, NewTime, Result, XattrMode};
 
 use super::Live;
 use crate::features::RoCompat;
@@ -47,7 +47,7 @@ pub(super) fn set_attr(live: &Live, change: &AttrChange) -> Result<()> {
     let handle = live.volume.start(CREDITS)?;
     let mut fields = live.fields.write();
     let mut changed = fields.clone();
-    apply(&live.volume, &mut changed, change, live.now())?;
+    apply(live, &mut changed, change)?;
     changed.store(&handle, live.location)?;
     *fields = changed;
     live.shown.show(&fields);
@@ -70,7 +70,7 @@ pub(super) fn set_xattr(
     let handle = live.volume.start(xattr::credits(&live.volume, value))?;
     let mut fields = live.fields.write();
     let mut changed = fields.clone();
-    apply(&live.volume, &mut changed, attributes, live.now())?;
+    apply(live, &mut changed, attributes)?;
     xattr::set(&handle, &mut changed, live.location, name, value, mode)?;
     *fields = changed;
     live.shown.show(&fields);
@@ -79,20 +79,21 @@ pub(super) fn set_xattr(
     Ok(())
 }
 
-fn apply(volume: &Volume, fields: &mut Inode, change: &AttrChange, now: Timestamp) -> Result<()> {
+fn apply(live: &Live, fields: &mut Inode, change: &AttrChange) -> Result<()> {
+    let now = live.now();
     let AttrChange { permissions, uid, gid, accessed, modified, changed, flags, project } = *change;
     if let Some(flags) = flags {
         fields.flags = settle_flags(fields, flags)?;
     }
     if let Some(project) = project {
-        set_project(volume, fields, project)?;
+        set_project(&live.volume, fields, project)?;
     }
     fields.permissions = permissions.unwrap_or(fields.permissions);
     fields.uid = uid.unwrap_or(fields.uid);
     fields.gid = gid.unwrap_or(fields.gid);
     let time = |asked: Option<NewTime>| match asked {
         Some(NewTime::Now) => Some(now),
-        Some(NewTime::At(time)) => Some(time),
+        Some(NewTime::At(time) | NewTime::NowAs(time)) => Some(time),
         None => None,
     };
     if let Some(accessed) = time(accessed) {
@@ -101,7 +102,10 @@ fn apply(volume: &Volume, fields: &mut Inode, change: &AttrChange, now: Timestam
     if let Some(modified) = time(modified) {
         fields.modified = fields.nearest_time(modified);
     }
-    fields.note_change(changed.unwrap_or(now));
+    match changed {
+        Some(changed) => fields.note_change(changed),
+        None => live.note_change(fields, now),
+    }
     Ok(())
 }
 

@@ -4,12 +4,17 @@
 //! next change of the inode, when somebody wants it durable, when its last user goes, and with every commit that the
 //! clock brings: an inode with late times is listed, so that it is found then.
 //!
-//! Locks: one of class `late_times` for each list. Whoever takes a list's entries stores them after he has let go of
-//! it.
+//! The handle of an inode may live longer in the hands of a thread that stores late times than in the inode cache, and
+//! the inode may be loaded anew meanwhile. So a thread stores times only while it holds the fields and the inode has
+//! not been released; the release takes the fields exclusively, which waits for a store that is under way, and stores
+//! what is still late itself. Times count as late until they are stored: an inode whose store fails stays in its list.
+//!
+//! Locks: one of class `late_times` for each list; entries are stored without it. The inode's fields, shared, for a
+//! store, under a handle; exclusive for a release.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use undercroft_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Result;
 
@@ -31,7 +36,7 @@ pub(crate) struct LateTimes {
 pub(crate) struct Late(AtomicBool);
 
 impl Late {
-    /// The times are stored, or about to be by who holds the fields.
+    /// The times are stored. Called with the fields held that were stored.
     pub(crate) fn clear(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -52,41 +57,52 @@ impl LateTimes {
         Self { lists, next: AtomicUsize::new(0) }
     }
 
-    /// Stores all of them. Under no handle.
+    /// Stores all of them. Under no handle. An inode that cannot be stored does not keep others from it.
     ///
     /// # Errors
-    /// Why the filesystem takes no changes any more.
+    /// The first failure; what was not stored is late still.
     pub(crate) fn store_all(&self) -> Result<()> {
+        let mut outcome = Ok(());
         for list in &self.lists {
             let late = std::mem::take(&mut *list.lock());
-            for live in late {
-                if let Some(live) = live.upgrade() {
-                    live.store_late_times()?;
+            for next in late {
+                let Some(live) = next.upgrade() else { continue };
+                if let Err(error) = live.store_late_times() {
+                    list.lock().push(next);
+                    outcome = outcome.and(Err(error));
                 }
             }
         }
-        Ok(())
+        outcome
     }
 
     /// Stores as many as the running transaction has room for, and waits for nothing: for the thread that commits.
     /// Whether that were all.
     ///
     /// # Errors
-    /// Why the filesystem takes no changes any more.
+    /// The first failure; what was not stored is late still.
     pub(crate) fn store_what_fits(&self) -> Result<bool> {
+        let mut outcome = Ok(true);
         for list in &self.lists {
             let mut late = std::mem::take(&mut *list.lock());
             while let Some(next) = late.pop() {
                 let Some(live) = next.upgrade().filter(|live| live.late.is_set()) else { continue };
-                let Some(handle) = live.volume.start_if_room(1)? else {
-                    late.push(next);
-                    list.lock().append(&mut late);
-                    return Ok(false);
+                let stored = match live.volume.start_if_room(1) {
+                    Ok(Some(handle)) => live.store_late_times_under(&handle),
+                    Ok(None) => {
+                        late.push(next);
+                        list.lock().append(&mut late);
+                        return outcome.and(Ok(false));
+                    }
+                    Err(error) => Err(error),
                 };
-                live.store_late_times_under(&handle)?;
+                if let Err(error) = stored {
+                    list.lock().push(next);
+                    outcome = outcome.and(Err(error));
+                }
             }
         }
-        Ok(true)
+        outcome
     }
 
     fn add(&self, live: Weak<Live>) {
@@ -118,11 +134,30 @@ impl Live {
 
     fn store_late_times_under(&self, handle: &Handle<'_>) -> Result<()> {
         let fields = self.fields.read();
-        // Whoever has released the inode has stored it; its number may be another's by now.
+        // A release has stored the times, and the number may be another inode's by now.
         if self.late.is_set() && !self.released.load(Ordering::Acquire) {
-            self.late.clear();
             fields.store(handle, self.location)?;
+            self.late.clear();
         }
+        Ok(())
+    }
+
+    /// The last user of an inode with names is gone: stores times that are late. When this returns no store through
+    /// this handle is under way, and none follows.
+    ///
+    /// # Errors
+    /// As for [`store_late_times`](Self::store_late_times).
+    pub(super) fn retire(&self) -> Result<()> {
+        // No user makes the times late any more; a store that is under way may end it.
+        let handle = if self.late.is_set() { Some(self.volume.start(1)?) } else { None };
+        let fields = self.fields.write();
+        if let Some(handle) = &handle
+            && self.late.is_set()
+        {
+            fields.store(handle, self.location)?;
+            self.late.clear();
+        }
+        self.released.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -136,7 +171,7 @@ impl Live {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests {
     use std::time::{Duration, Instant};
 

@@ -11,13 +11,14 @@ mod owner;
 mod release;
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use undercroft_sync::atomic::{AtomicBool, Ordering};
 use undercroft_sync::{RwLock, order};
 use undercroft_vfs::{
     Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, FileType, Found, HashedName, Ino,
-    Inode as VfsInode, NewInode, Node, Ownership, Result, SpaceChange, Timestamp, XattrMode, clock,
+    Inode as VfsInode, InodeFlags, NewInode, Node, Ownership, Result, SpaceChange, Timestamp, XattrMode,
+    clock,
 };
 
 use crate::inode::{Inode, Location};
@@ -47,6 +48,8 @@ pub(crate) struct Live {
     pub(crate) released: AtomicBool,
     /// The times are newer than those on the disk.
     pub(crate) late: Late,
+    /// A cache above sets the times of changes, and nothing else moves them.
+    cache_keeps_times: AtomicBool,
     naming: names::Naming,
     shown: owner::Shown,
     this: Weak<Self>,
@@ -67,6 +70,7 @@ impl Live {
             seen: AtomicBool::new(false),
             released: AtomicBool::new(false),
             late: Late::default(),
+            cache_keeps_times: AtomicBool::new(false),
             naming: names::Naming::default(),
             this: Weak::new(),
         }
@@ -80,6 +84,31 @@ impl Live {
         clock::Coarse::now().timestamp()
     }
 
+    /// Notes a change at `now` that is not one of content.
+    fn note_change(&self, fields: &mut Inode, now: Timestamp) {
+        if self.cache_keeps_times.load(Ordering::Relaxed) {
+            fields.note_version();
+        } else {
+            fields.note_change(now);
+        }
+    }
+
+    /// Notes a change of content at `now`.
+    fn note_modification(&self, fields: &mut Inode, now: Timestamp) {
+        if self.cache_keeps_times_of_content() {
+            fields.note_version();
+        } else {
+            fields.note_modification(now);
+            self.content.note_time(now);
+        }
+    }
+
+    /// Whether a write brings no time. What is immutable or append-only is not written through a cache.
+    fn cache_keeps_times_of_content(&self) -> bool {
+        self.cache_keeps_times.load(Ordering::Relaxed)
+            && !self.shown.ownership(self.kind).flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+    }
+
     /// Changes the fields and writes them under a handle.
     ///
     /// # Errors
@@ -91,8 +120,8 @@ impl Live {
     ) -> Result<R> {
         let mut fields = self.fields.write();
         let result = change(&mut fields);
-        self.late.clear();
         fields.store(handle, self.location)?;
+        self.late.clear();
         Ok(result)
     }
 
@@ -167,6 +196,12 @@ impl VfsInode for Live {
 
     fn links(&self) -> u32 {
         u32::from(self.fields.read().links)
+    }
+
+    fn leave_times_to_cache(&self) {
+        if !self.cache_keeps_times.load(Ordering::Relaxed) {
+            self.cache_keeps_times.store(true, Ordering::Relaxed);
+        }
     }
 
     fn memory_bytes(&self) -> usize {
@@ -261,9 +296,13 @@ impl VfsInode for Live {
         content::prepare_write(self, offset, len)
     }
 
+    fn check_changes(&self) -> Result<()> {
+        self.volume.writer()?.transactions.check()
+    }
+
     fn finish_write(&self, offset: u64, len: u64, size: u64) -> Result<()> {
         // A write over what is there starts no handle, which would tell.
-        self.volume.writer()?.transactions.check()?;
+        self.check_changes()?;
         self.settled(content::finish_write(self, offset, len, size))
     }
 

@@ -2,10 +2,13 @@
 //!
 //! An inode whose last name went while somebody used it is deleted when its last user goes. Until that is durable the
 //! orphan list or file names it, so a crash in between is made good when the filesystem is opened again.
+//!
+//! Other threads may still hold the handle, to store late times: nothing is stored through it once it is released, see
+//! `late.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
+use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{FileType, Result};
 
 use super::{Live, content};
@@ -36,9 +39,7 @@ pub(super) fn release(live: &Arc<Live>) {
 /// Gives back what a file kept for growing, and stores times that were kept in memory.
 fn settle(live: &Live) -> Result<()> {
     content::give_back_reserved(live);
-    live.store_late_times()?;
-    live.released.store(true, Ordering::Release);
-    Ok(())
+    live.retire()
 }
 
 fn delete(live: &Live) -> Result<()> {
@@ -77,4 +78,121 @@ fn delete_inode(handle: &Handle<'_>, live: &Live) -> Result<()> {
     }
     let writer = live.volume.writer()?;
     writer.allocator.free_inode(handle, live.number, live.kind == FileType::Directory)
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::sync::OnceLock;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use undercroft_block::{Access, BlockDevice, Device, FileDevice, FileOptions};
+    use undercroft_oracle::{Mke2fs, Scratch};
+    use undercroft_sync::{Mutex, order};
+    use undercroft_vfs::Inode as VfsInode;
+
+    use super::*;
+    use crate::inode::Inode;
+    use crate::testing::writable::Writable;
+    use crate::writer::WriteOptions;
+
+    /// The first file that mke2fs makes behind `lost+found`.
+    const FILE: u32 = 12;
+
+    /// Holds the next read of one block up: says that it has begun, and goes on when it is told to.
+    #[derive(Debug)]
+    struct HoldsUp {
+        base: Device,
+        next: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+        at: OnceLock<u64>,
+    }
+
+    impl BlockDevice for HoldsUp {
+        fn name(&self) -> String {
+            self.base.name()
+        }
+
+        fn size_bytes(&self) -> u64 {
+            self.base.size_bytes()
+        }
+
+        fn access(&self) -> Access {
+            self.base.access()
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> undercroft_block::Result<()> {
+            if self.at.get() == Some(&offset) {
+                let next = self.next.lock().take();
+                if let Some((begun, go_on)) = next {
+                    begun.send(()).unwrap();
+                    go_on.recv().unwrap();
+                }
+            }
+            self.base.read_at(offset, buf)
+        }
+
+        fn write_at(&self, offset: u64, data: &[u8]) -> undercroft_block::Result<()> {
+            self.base.write_at(offset, data)
+        }
+
+        fn flush(&self) -> undercroft_block::Result<()> {
+            self.base.flush()
+        }
+    }
+
+    fn load(writable: &Writable) -> Arc<Live> {
+        let location = inode::locate(&writable.volume, FILE).unwrap();
+        let inode = Inode::read_located(&writable.volume, FILE, location).unwrap();
+        Live::shared(Arc::clone(&writable.volume), inode, location)
+    }
+
+    /// Whether a thread of this process sleeps.
+    fn sleeps(thread: i32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
+    }
+
+    /// The committing thread has taken the inode for one whose times are to be stored, and is about to store it, when
+    /// the last user goes. The inode that is loaded next is changed; that change must stay.
+    #[test]
+    fn a_store_of_times_that_is_under_way_comes_before_the_inode_is_loaded_anew() {
+        let source = Scratch::new("tree").unwrap();
+        std::fs::write(source.path().join("f"), "content").unwrap();
+        let mke2fs = Mke2fs::new("ext4", 8).features("^has_journal");
+        let image = mke2fs.args(["-d", source.path().to_str().unwrap()]).make().unwrap();
+        let base = Arc::new(FileDevice::open(image.path(), FileOptions::read_write()).unwrap());
+        let device = Arc::new(HoldsUp { base, next: Mutex::new(&order::DEVICE, None), at: OnceLock::new() });
+        let writable = &Writable::open_on(Arc::clone(&device) as Device, image, WriteOptions::default());
+        let old = load(writable);
+        old.finish_write(0, 7, 7).unwrap();
+        let modified = old.attr().modified;
+        let table = old.location.block.0;
+        writable.volume.buffers().forget(table);
+        let ((begun, has_begun), (go_on, goes_on)) = (channel(), channel());
+        *device.next.lock() = Some((begun, goes_on));
+        device.at.set(table * u64::from(writable.volume.block_bytes())).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| writable.volume.writer().unwrap().late_times.store_all().unwrap());
+            has_begun.recv_timeout(Duration::from_secs(60)).unwrap();
+            let (number, numbered) = channel();
+            let user = scope.spawn(move || {
+                number.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+                old.release();
+                let new = load(writable);
+                assert_eq!(new.attr().modified, modified);
+                let handle = writable.volume.start(1).unwrap();
+                new.change_fields(&handle, |fields| fields.permissions = 0o600).unwrap();
+                drop(handle);
+                new.release();
+            });
+            let user_thread = numbered.recv().unwrap();
+            // Either the user is done, in spite of the store, or it waits for it.
+            while !user.is_finished() && !sleeps(user_thread) {
+                std::thread::yield_now();
+            }
+            go_on.send(()).unwrap();
+            user.join().unwrap();
+        });
+        assert_eq!(load(writable).attr().permissions, 0o600, "the old inode was stored over the new one");
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::present::Present;
+
 /// A refusal or a failure, in one sentence.
 #[derive(Debug)]
 pub enum MkfsError {
@@ -9,8 +11,8 @@ pub enum MkfsError {
     Present {
         /// The device's name.
         device: String,
-        /// What is there: "an ext4 filesystem", "a GPT partition table".
-        what: &'static str,
+        /// What is there.
+        what: Present,
     },
     /// What was asked for cannot be made: too small, contradictory, or unknown.
     Refused(String),

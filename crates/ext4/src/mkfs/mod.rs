@@ -42,6 +42,7 @@ use files::Files;
 use groups::{InodeUse, Totals};
 use inode::NewInode;
 pub use options::{Family, MkfsOptions};
+pub use present::Present;
 use shape::Shape;
 use space::Space;
 use tables::Tables;
@@ -78,7 +79,7 @@ pub struct NewFilesystem {
 /// device failed.
 pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<NewFilesystem, MkfsError> {
     if !options.overwrite
-        && let Some(what) = present::find(device)?
+        && let Some(what) = what_is_on(device, &mut |_| {})?
     {
         return Err(MkfsError::Present { device: device.name(), what });
     }
@@ -86,12 +87,20 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<NewFilesy
     draft.write(device, options)
 }
 
-/// What is on a device already that somebody may miss: a filesystem, a volume, a partition table, with its article.
+/// What is on a device already that somebody may miss: a filesystem, a volume, a partition table, a common kind of file, or
+/// anything but zeroes. Of a device that does not know where it holds data, such as a disk, the first and the last
+/// MiB are looked at.
+///
+/// A large file of written zeroes takes as long as it takes to read it: `progress` is called with the bytes that it has
+/// come to.
 ///
 /// # Errors
 /// When the device cannot be read.
-pub fn what_is_on(device: &dyn BlockDevice) -> Result<Option<&'static str>, MkfsError> {
-    present::find(device)
+pub fn what_is_on(
+    device: &dyn BlockDevice,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Option<Present>, MkfsError> {
+    present::find(device, progress)
 }
 
 fn now(options: &MkfsOptions) -> Timestamp {

@@ -61,7 +61,7 @@ pub struct MkfsOptions {
     pub device_is_zeroed: bool,
     /// Whether to tell the device that nothing on it matters any more.
     pub discard: bool,
-    /// Whether to overwrite a filesystem, a partition table or whatever else is recognised on the device.
+    /// Whether to overwrite what is on the device, as [`what_is_on`](crate::what_is_on) finds it.
     pub overwrite: bool,
     /// The time of making; now unless said.
     pub time: Option<Timestamp>,

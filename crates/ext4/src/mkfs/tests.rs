@@ -49,11 +49,34 @@ fn what_is_there_is_overwritten_on_demand_only() {
     let device = MemoryDevice::new(8 << 20);
     mkfs(&device, &options("")).unwrap();
     let again = mkfs(&device, &options(""));
-    assert!(matches!(again, Err(MkfsError::Present { what: "an ext2, ext3 or ext4 filesystem", .. })));
+    let ext4 = Present::Known("an ext2, ext3 or ext4 filesystem");
+    assert!(matches!(again, Err(MkfsError::Present { what, .. }) if what == ext4));
     mkfs(&device, &MkfsOptions { overwrite: true, ..options("") }).unwrap();
     let gpt = MemoryDevice::new(8 << 20);
     gpt.write_at(512, b"EFI PART").unwrap();
     assert!(mkfs(&gpt, &options("")).unwrap_err().to_string().contains("GPT"));
+}
+
+#[test]
+fn data_without_a_name_is_something_that_is_there() {
+    for offset in [0, 1 << 19, (1 << 20) - 1, 7 << 20, (8 << 20) - 1] {
+        let device = MemoryDevice::new(8 << 20);
+        device.write_at(offset, &[1]).unwrap();
+        let refusal = mkfs(&device, &options("")).unwrap_err();
+        assert!(
+            matches!(refusal, MkfsError::Present { what: Present::Unknown { offset: at }, .. } if at == offset),
+            "{refusal}"
+        );
+        let shown = format!("data that is not known, from byte {offset} on");
+        assert!(refusal.to_string().contains(&shown), "{refusal}");
+        mkfs(&device, &MkfsOptions { overwrite: true, ..options("") }).unwrap();
+    }
+    // Of a device that keeps no account of its data the ends are looked at.
+    let device = MemoryDevice::new(8 << 20);
+    device.write_at(4 << 20, &[1]).unwrap();
+    let mut seen = 0;
+    assert_eq!(what_is_on(&device, &mut |at| seen = seen.max(at)).unwrap(), None);
+    assert_eq!(seen, 8 << 20);
 }
 
 #[test]

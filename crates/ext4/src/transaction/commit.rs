@@ -45,7 +45,8 @@ impl Transactions {
     /// The device's; the filesystem takes no changes from then on.
     pub(super) fn commit_then(&self, volume: &Volume, then: Then) -> Result<()> {
         let mut closed = self.freeze(volume, then)?;
-        if let Err(error) = self.write(volume, &mut closed) {
+        // The last handle may have ended the changes.
+        if let Err(error) = self.check().and_then(|()| self.write(volume, &mut closed)) {
             self.abandon(closed.blocks.into_iter().map(|frozen| frozen.block));
             return Err(error);
         }
@@ -104,14 +105,13 @@ impl Transactions {
     /// Without a log: every block goes to its home. Data first, since it was written first; then what names lead
     /// to, then names.
     fn write_home(volume: &Volume, closed: &Closed) -> Result<()> {
-        let device = volume.device();
-        device.flush()?;
+        volume.flush()?;
         let (names, others): (Vec<_>, Vec<_>) = closed.blocks.iter().partition(|frozen| {
             matches!(frozen.seal, Seal::DirectoryLeaf(_) | Seal::DirectoryIndex(_) | Seal::Superblock)
         });
         for frozen in [others, names] {
             write_in_place(volume, &frozen)?;
-            device.flush()?;
+            volume.flush()?;
         }
         Ok(())
     }

@@ -9,7 +9,9 @@ use crate::superblock::ErrorRecord;
 /// The end of all changes. The first cause is kept.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// The filesystem was closed or shut down.
+    /// The filesystem was closed, and everything was durable.
+    Closed,
+    /// The filesystem was shut down; what was not durable is lost.
     ShutDown,
     /// Something went wrong; nothing that is in memory reaches the disk any more.
     Failed {
@@ -32,7 +34,7 @@ impl Ended {
     /// What whoever wants to change something is told.
     pub(super) fn refusal(&self) -> Error {
         match self {
-            Self::ShutDown => Error::ShutDown,
+            Self::Closed | Self::ShutDown => Error::ShutDown,
             Self::Failed { cause, .. } => Error::TurnedReadOnly(Arc::clone(cause)),
         }
     }

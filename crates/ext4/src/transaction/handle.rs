@@ -1,4 +1,7 @@
 //! A part in the running transaction.
+//!
+//! A handle that is dropped by a panic leaves its operation half done. There is no undo, so the changes end: the
+//! transaction is never committed, and later callers get the stored error.
 
 use undercroft_sync::Declared;
 use undercroft_vfs::Result;
@@ -16,6 +19,8 @@ pub(crate) struct Handle<'a> {
     pub(super) place: Place,
     /// Blocks that the operation may yet enter.
     pub(super) credits: std::cell::Cell<u32>,
+    /// Its thread was unwinding when the handle was started, by a destructor that does all of its work.
+    pub(super) began_unwinding: bool,
     /// A handle is ordered as a lock is: closing the transaction waits for it.
     pub(super) _declared: Option<Declared>,
 }
@@ -108,6 +113,10 @@ impl<'a> Handle<'a> {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
+        // Before it leaves: who commits waits for it, and looks afterwards.
+        if std::thread::panicking() && !self.began_unwinding {
+            self.transactions.fail("an operation panicked in the middle of a change");
+        }
         self.transactions.leave(self.place, self.credits.get());
     }
 }

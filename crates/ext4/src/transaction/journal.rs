@@ -223,7 +223,7 @@ impl Journal {
 
     /// Says in the journal superblock that the writer gave up. Nothing is on its way home when this returns.
     pub(super) fn record_failure(&self, volume: &Volume) -> Result<()> {
-        self.tail.lock().record_failure(&**volume.device())
+        self.tail.lock().record_failure(&**volume.device_below())
     }
 
     /// How many free blocks there should be, if there are fewer than that.
@@ -286,7 +286,7 @@ impl Journal {
             }
             self.bring_home(volume, batch, &mut bytes)?;
         }
-        volume.device().flush()?;
+        volume.flush()?;
         homeward.iter().for_each(Homeward::is_at_home);
         Ok(Progress::AllHome)
     }

@@ -11,7 +11,7 @@
 //! Rules for who changes something:
 //!
 //! - all that an operation must read, and all that can be refused, comes before its first change: there is no undo.
-//!   An error after that latches the filesystem read-only ([`Transactions::fail`]);
+//!   An error after that latches the filesystem read-only ([`Transactions::fail`]), and so does a panic under a handle;
 //! - a thread has one handle, joined before locks of rank 420 and above; nothing that waits for another handle (a
 //!   commit, a `start`) is called while one is held. It passes `&Handle` on to what it calls;
 //! - `start` is told how many blocks the operation changes at most; who does not know in advance works in steps and
@@ -28,6 +28,7 @@ mod journal;
 mod running;
 mod seal;
 mod service;
+mod stop;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +37,7 @@ pub(crate) use journal::Journal;
 pub(crate) use running::Transactions;
 pub(crate) use seal::Seal;
 pub(crate) use service::Service;
+pub(crate) use stop::{Stop, StoppedWith};
 
 use undercroft_cache::Buffer;
 

@@ -9,7 +9,8 @@
 //!
 //! Locks: one of class `transaction` for each place's lists. The queues' conditions read atomics only.
 
-use std::sync::OnceLock;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
 
 use undercroft_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use undercroft_sync::{Mutex, WaitQueue, order, thread_number};
@@ -17,7 +18,7 @@ use undercroft_vfs::{Error, Result};
 
 use super::failure::Ended;
 use super::journal::Journal;
-use super::{Block, Handle, Tid};
+use super::{Block, Handle, Stop, Tid};
 use crate::fs::WriteStats;
 use crate::journal::Sequence;
 use crate::numbers::FsBlock;
@@ -32,6 +33,9 @@ const POOL_MAX: u32 = 256;
 
 /// What runs once a transaction is durable.
 pub(crate) type AfterCommit = Box<dyn FnOnce(&Volume) + Send>;
+
+/// What is called with the first cause of a failure.
+pub(crate) type TellFailure = Box<dyn Fn(&Error) + Send + Sync>;
 
 /// Which place a thread has.
 #[derive(Clone, Copy, Debug)]
@@ -95,8 +99,11 @@ pub(crate) struct Transactions {
     emptied: WaitQueue,
     pub(super) called: WaitQueue,
     done: WaitQueue,
-    /// Why nothing is changed any more.
-    ended: OnceLock<Ended>,
+    /// Whether and why nothing is changed any more.
+    stop: Arc<Stop>,
+    /// What is told of a failure, once.
+    tell_failure: OnceLock<TellFailure>,
+    failure_told: AtomicBool,
     /// Whether the disk has been told why.
     pub(super) recorded: AtomicBool,
     /// What was not written because of a failure. It stays in memory, so that it is seen as before.
@@ -129,7 +136,9 @@ impl Transactions {
             emptied: WaitQueue::new(),
             called: WaitQueue::new(),
             done: WaitQueue::new(),
-            ended: OnceLock::new(),
+            stop: Arc::default(),
+            tell_failure: OnceLock::new(),
+            failure_told: AtomicBool::new(false),
             recorded: AtomicBool::new(false),
             abandoned: Mutex::new(&order::TRANSACTION, Vec::new()),
         }
@@ -142,6 +151,11 @@ impl Transactions {
         let transactions = Self::new(first, journal.room());
         let forgotten_per_credit = journal.records_per_block() as usize;
         Self { journal: Some(journal), forgotten_per_credit, ..transactions }
+    }
+
+    /// The same, whose end is the end of what is written through a [device](super::StoppedWith).
+    pub(crate) fn stopping(self, stop: Arc<Stop>) -> Self {
+        Self { stop, ..self }
     }
 
     pub(crate) fn journal(&self) -> Option<&Journal> {
@@ -203,7 +217,9 @@ impl Transactions {
         }
         seat.started.fetch_add(1, Ordering::Relaxed);
         let credits = std::cell::Cell::new(credits);
-        Ok(Ok(Handle { volume, transactions: self, tid, place, credits, _declared: Some(declared) }))
+        let began_unwinding = std::thread::panicking();
+        let _declared = Some(declared);
+        Ok(Ok(Handle { volume, transactions: self, tid, place, credits, began_unwinding, _declared }))
     }
 
     /// How many handles have been started since the beginning.
@@ -260,8 +276,11 @@ impl Transactions {
         let is_closing = self.closed.load(Ordering::SeqCst);
         let is_empty = !is_closing && self.running() == running;
         self.commit(if is_empty { Tid(running.0 - 1) } else { running })?;
-        self.failure()?;
-        Ok(volume.device().flush()?)
+        match self.ended() {
+            None => volume.flush(),
+            Some(Ended::Closed) => Ok(()),
+            Some(ended) => Err(ended.refusal()),
+        }
     }
 
     /// Ends the changes for good: what is in memory does not reach the disk any more. The first cause is kept.
@@ -274,18 +293,40 @@ impl Transactions {
         self.end(Ended::because_of(error));
     }
 
+    /// Ends the changes when everything is durable.
+    pub(super) fn closed(&self) {
+        self.end(Ended::Closed);
+    }
+
     /// Ends the changes, and nothing is wrong.
     pub(crate) fn shut_down(&self) {
         self.end(Ended::ShutDown);
     }
 
     fn end(&self, why: Ended) {
-        let _ = self.ended.set(why);
+        self.stop.end(why);
         for waiters in [&self.done, &self.reopened, &self.called] {
             waiters.wake_all();
         }
         if let Some(journal) = &self.journal {
             journal.wake_all();
+        }
+        self.tell_failure();
+    }
+
+    /// Has `tell` called once, with the first cause, when the changes have ended because of a failure.
+    pub(crate) fn when_failed(&self, tell: TellFailure) {
+        let _ = self.tell_failure.set(tell);
+        self.tell_failure();
+    }
+
+    fn tell_failure(&self) {
+        if let (Some(tell), Err(error)) = (self.tell_failure.get(), self.failure())
+            && !self.failure_told.swap(true, Ordering::SeqCst)
+        {
+            // The failing thread goes on. It may be unwinding, where a second panic would end the process, or be the
+            // one that records the failure.
+            let _ = catch_unwind(AssertUnwindSafe(|| tell(&error)));
         }
     }
 
@@ -294,7 +335,7 @@ impl Transactions {
     /// # Errors
     /// The first cause.
     pub(crate) fn check(&self) -> Result<()> {
-        self.ended.get().map_or(Ok(()), |ended| Err(ended.refusal()))
+        self.stop.check()
     }
 
     /// What went wrong first.
@@ -302,19 +343,19 @@ impl Transactions {
     /// # Errors
     /// That.
     pub(super) fn failure(&self) -> Result<()> {
-        match self.ended.get() {
+        match self.ended() {
             Some(failed @ Ended::Failed { .. }) => Err(failed.refusal()),
-            Some(Ended::ShutDown) | None => Ok(()),
+            Some(Ended::Closed | Ended::ShutDown) | None => Ok(()),
         }
     }
 
     pub(super) fn ended(&self) -> Option<&Ended> {
-        self.ended.get()
+        self.stop.ended()
     }
 
     /// Whether nothing is changed any more.
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.get().is_some()
+        self.ended().is_some()
     }
 
     pub(super) fn enter(&self, place: Place, block: Block) {
@@ -403,7 +444,8 @@ impl Transactions {
         self.seats[place.0].handles.fetch_add(1, Ordering::SeqCst);
         let tid = self.running();
         let credits = std::cell::Cell::new(0);
-        Handle { volume, transactions: self, tid, place, credits, _declared: None }
+        let began_unwinding = std::thread::panicking();
+        Handle { volume, transactions: self, tid, place, credits, began_unwinding, _declared: None }
     }
 
     /// Everything that the running transaction has changed.

@@ -2,11 +2,12 @@
 //!
 //! They hold the volume, and so does the filesystem; [`Service::close`] ends them, and everything else with them: it
 //! commits what is there, brings it home, empties the log, and says in the superblock that the filesystem was left
-//! clean. After a failure they stand still, the log stays as it was when the last commit succeeded, and the
-//! superblock says that something went wrong.
+//! clean. After a failure they stand still, and the log stays as it was when the last commit succeeded. The committing
+//! thread says in the superblock, at once, that something went wrong: its own panic as well.
 //!
 //! Locks: the threads' handles, of class `journal`, for who closes; nothing is held while a thread is waited for.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ impl Service {
             return transactions.failure();
         }
         for thread in threads {
-            // One that panicked has ended the changes.
+            // One that panicked, which is told by now, has ended the changes.
             let _ = thread.join();
         }
         if !transactions.has_ended()
@@ -72,16 +73,24 @@ impl Service {
             transactions.fail_because(&error);
         }
         transactions.record_failure(&self.volume);
-        transactions.shut_down();
+        transactions.closed();
         transactions.failure()
     }
 }
 
 impl Transactions {
-    /// Commits when somebody wants it, and `every` so often when something has changed, until it is told to stop or
-    /// something fails; for the thread that does so.
+    /// What the committing thread does. However it ends, a failure is recorded.
     fn commit_when_needed(&self, volume: &Volume, every: Duration) {
-        let _ends = EndsChanges(self);
+        self.fail_if_it_panics(|| self.commit_until_told(volume, every));
+        self.record_failure(volume);
+        if let Some(journal) = self.journal() {
+            journal.stop();
+        }
+    }
+
+    /// Commits when somebody wants it, and `every` so often when something has changed, until it is told to stop or
+    /// something fails.
+    fn commit_until_told(&self, volume: &Volume, every: Duration) {
         let mut wait = every;
         loop {
             let is_called = || self.is_wanted() || self.is_stopped() || self.has_ended();
@@ -104,9 +113,12 @@ impl Transactions {
                 break;
             }
         }
-        self.record_failure(volume);
-        if let Some(journal) = self.journal() {
-            journal.stop();
+    }
+
+    /// Nobody waits for a thread that has panicked: it has left a transaction half done, and the changes end.
+    fn fail_if_it_panics(&self, work: impl FnOnce()) {
+        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            self.fail("a thread that writes the log has panicked");
         }
     }
 
@@ -117,12 +129,13 @@ impl Transactions {
     }
 
     fn checkpoint_when_needed(&self, volume: &Volume) {
-        let _ends = EndsChanges(self);
-        if let Some(journal) = self.journal()
-            && let Err(error) = journal.checkpoint_when_needed(volume, || self.has_ended())
-        {
-            self.fail_because(&error);
-        }
+        self.fail_if_it_panics(|| {
+            if let Some(journal) = self.journal()
+                && let Err(error) = journal.checkpoint_when_needed(volume, || self.has_ended())
+            {
+                self.fail_because(&error);
+            }
+        });
     }
 
     /// Everything was committed and both threads have ended: brings it home and says that all is well.
@@ -141,7 +154,7 @@ impl Transactions {
         {
             // The device has failed already, most likely; the first cause is the one to tell.
             let _ = self.journal().map_or(Ok(()), |journal| journal.record_failure(volume));
-            let _ = superblock::mark_failed(&**volume.device(), record);
+            let _ = superblock::mark_failed(&**volume.device_below(), record);
         }
     }
 }
@@ -156,17 +169,6 @@ impl Drop for Service {
 impl std::fmt::Debug for Service {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Service").finish_non_exhaustive()
-    }
-}
-
-/// Nobody waits for a thread that has panicked: it has left a transaction half done, and the changes end.
-struct EndsChanges<'a>(&'a Transactions);
-
-impl Drop for EndsChanges<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.fail("a thread that writes the log has panicked");
-        }
     }
 }
 

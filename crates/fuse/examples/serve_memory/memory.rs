@@ -49,6 +49,8 @@ pub(crate) enum Content {
     DamagedBytes,
     /// A file that is encrypted.
     Locked,
+    /// A file whose bytes nobody can ask for: the code that reads them panics.
+    Defective,
 }
 
 impl Content {
@@ -64,7 +66,7 @@ impl Content {
             Self::Symlink(_) => FileType::Symlink,
             Self::Special(kind, _) => *kind,
             Self::Bytes { .. } | Self::Repeated { .. } => FileType::Regular,
-            Self::Damaged | Self::DamagedBytes | Self::Locked => FileType::Regular,
+            Self::Damaged | Self::DamagedBytes | Self::Locked | Self::Defective => FileType::Regular,
         }
     }
 
@@ -73,7 +75,7 @@ impl Content {
             Self::Directory(names) => names.len() as u64 * 16,
             Self::Symlink(target) => target.len() as u64,
             Self::Bytes { size_bytes, .. } | Self::Repeated { size_bytes, .. } => *size_bytes,
-            Self::DamagedBytes | Self::Locked => 4096,
+            Self::DamagedBytes | Self::Locked | Self::Defective => 4096,
             Self::Special(..) | Self::Damaged => 0,
         }
     }
@@ -258,6 +260,7 @@ impl Inode for Object {
             }
             Content::DamagedBytes => Err(damage("extent tree node", self.attr.ino)),
             Content::Locked => Err(Error::NoKey),
+            Content::Defective => panic!("a defect on purpose"),
             _ => Err(Error::InvalidArgument("only a regular file has bytes")),
         }
     }

@@ -58,6 +58,7 @@ pub(crate) fn sample(files: usize, big_bytes: u64) -> Memory {
     memory.add(root, "sparse", 0o644, sparse);
     let piece = (0..PIECE_BYTES as u64).map(big_byte).collect();
     memory.add(root, "big", 0o644, Content::Repeated { piece, size_bytes: big_bytes });
+    memory.add(root, "defect", 0o644, Content::Defective);
     add_attributes(&mut memory, root);
     add_damage(&mut memory, root);
     let many = memory.add(root, "many", 0o755, Content::Directory(Vec::new()));

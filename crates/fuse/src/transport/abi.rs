@@ -59,6 +59,9 @@ impl Opcode {
     pub(super) const COPY_FILE_RANGE_64: Self = Self(53);
 }
 
+/// Since this minor number the kernel asks for those attributes only that it needs and does not have.
+pub(super) const MINOR_ASKING_FOR_MODE: u32 = 36;
+
 bitflags::bitflags! {
     /// What the kernel offers and the server takes when they agree on how to talk.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,20 +134,28 @@ bitflags::bitflags! {
         const SIZE = 1 << 3;
         const ATIME = 1 << 4;
         const MTIME = 1 << 5;
+        const FILE = 1 << 6;
         const ATIME_NOW = 1 << 7;
         const MTIME_NOW = 1 << 8;
+        const LOCK_OWNER = 1 << 9;
         const CTIME = 1 << 10;
         /// With a new size, set-user-ID and set-group-ID go.
         const KILL_SUIDGID = 1 << 11;
     }
 }
 
+/// Of [`IoctlIn::flags`]: made by a program whose words have 32 bits.
+pub(super) const IOCTL_32BIT: u32 = 1 << 3;
 /// Of [`WriteIn::write_flags`]: written from the kernel's cache.
 pub(super) const WRITE_CACHE: u32 = 1 << 0;
 /// Of [`WriteIn::write_flags`]: set-user-ID and set-group-ID go.
 pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// Of [`SetXattrIn::setxattr_flags`]: set-group-ID goes.
 pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
+/// In place of an error, in a message without a request: what the kernel keeps of an inode is no longer so.
+pub(super) const INVALIDATE_INODE: i32 = 2;
+/// Of [`GetAttrIn::getattr_flags`]: asked on behalf of an open file.
+pub(super) const GETATTR_FILE: u32 = 1 << 0;
 /// Of [`FsyncIn::fsync_flags`].
 pub(super) const FSYNC_DATA_ONLY: u32 = 1 << 0;
 
@@ -219,6 +230,7 @@ from_kernel! {
         gid: u32,
         unused5: u32,
     } 88
+    struct GetAttrIn { getattr_flags: u32, dummy: u32, fh: u64, } 16
     struct OpenIn { flags: u32, open_flags: u32, } 8
     struct CreateIn { flags: u32, mode: u32, umask: u32, open_flags: u32, } 16
     /// Of a file's bytes and of a directory's entries.
@@ -353,6 +365,7 @@ to_kernel! {
     struct IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, } 16
     struct LseekOut { offset: u64, } 8
     struct CopyFileRangeOut { bytes_copied: u64, } 8
+    struct InvalidateInodeOut { ino: u64, off: i64, len: i64, } 24
     /// Begins an entry of a listing; the name follows, padded to 8 bytes.
     struct Dirent { ino: u64, off: u64, namelen: u32, kind: u32, } 24
 }

@@ -48,10 +48,10 @@ impl Device {
     /// Takes a request, and waits for one unless told not to.
     pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         match rustix::io::read(&self.0, &mut *buffer) {
+            Ok(0) | Err(Errno::NODEV | Errno::CONNABORTED) => Ok(Received::Gone),
             Ok(len) => Ok(Received::Request(len)),
             // The first says that a request was interrupted before it was read.
             Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => Ok(Received::Nothing),
-            Err(Errno::NODEV) => Ok(Received::Gone),
             Err(errno) => Err(errno.into()),
         }
     }

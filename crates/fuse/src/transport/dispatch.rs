@@ -2,8 +2,8 @@
 //!
 //! Called from all event loops at once; keeps nothing between requests but what was agreed on at the beginning.
 
-use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use undercroft_vfs::{AttrChange, Durable, Error, NewKind, NewObject, NewTime, Timestamp};
@@ -11,23 +11,35 @@ use undercroft_vfs::{AttrChange, Durable, Error, NewKind, NewObject, NewTime, Ti
 use super::REQUEST_BYTES;
 use super::abi::{
     BatchForgetIn, CopyFileRangeIn, CopyFileRangeOut, CreateIn, EntryOut, FSYNC_DATA_ONLY, FallocateIn,
-    ForgetIn, ForgetOne, FsyncIn, GetXattrIn, GetXattrOut, InitFlags, IoctlIn, IoctlOut, LinkIn, LseekIn,
-    LseekOut, MkdirIn, MknodIn, Opcode, OpenIn, OpenOut, OpenedFlags, ReadIn, Rename2In, RenameIn,
-    SETXATTR_ACL_KILL_SGID, SetAttrIn, SetAttrValid, SetXattrIn, ShortSetXattrIn, WRITE_CACHE,
-    WRITE_KILL_SUIDGID, WriteIn, WriteOut,
+    ForgetIn, ForgetOne, FsyncIn, GETATTR_FILE, GetAttrIn, GetXattrIn, GetXattrOut, IOCTL_32BIT, InitFlags,
+    IoctlIn, IoctlOut, LinkIn, LseekIn, LseekOut, MkdirIn, MknodIn, Opcode, OpenIn, OpenOut, OpenedFlags,
+    ReadIn, Rename2In, RenameIn, SETXATTR_ACL_KILL_SGID, SetAttrIn, SetAttrValid, SetXattrIn,
+    ShortSetXattrIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
 };
 use super::encode::{Timeouts, kind_of_mode, push_listed, statfs_out, unpacked_device};
+use super::notify::Notifier;
 use super::reply::Reply;
-use super::request::{Malformed, Request};
+use super::request::{Malformed, Request, unique_of};
+use super::write_cache::WriteCache;
 use crate::MountOptions;
 use crate::attributes::SetAttr;
 use crate::directory::Details;
 use crate::errno::errno;
 use crate::files::{Cached, WriteHow};
+use crate::ioctl::Ioctl;
+use crate::nodes::NodeId;
+use crate::panics::caught;
 use crate::server::{Entry, Server};
 
 /// The shorter form of a copy has 32 bits for its answer; this many whole pages fit.
 const COPY_MAX_BYTES: u64 = 0xffff_f000;
+
+/// How files are opened that the kernel does not cache.
+const PAST_THE_CACHE: OpenedFlags = OpenedFlags::DIRECT_IO.union(OpenedFlags::PARALLEL_DIRECT_WRITES);
+
+/// Of [`OpenIn::flags`]: how a file is opened; zero for reading alone.
+const O_ACCMODE: u32 = 0o3;
+const O_WRONLY: u32 = 0o1;
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
@@ -37,6 +49,8 @@ pub(super) struct Dispatcher {
     server: Arc<Server>,
     timeouts: Timeouts,
     agreed: InitFlags,
+    notifier: Arc<Notifier>,
+    write_cache: WriteCache,
     /// How files are opened; `None` when the kernel need not ask.
     opened: Option<OpenedFlags>,
 }
@@ -65,62 +79,98 @@ impl From<Malformed> for Refusal {
     }
 }
 
+impl Refusal {
+    fn errno(&self) -> Errno {
+        match self {
+            Self::Filesystem(error) => errno(error),
+            Self::Number(errno) => *errno,
+        }
+    }
+}
+
 type Answered = Result<(), Refusal>;
 
 impl Dispatcher {
-    pub(super) fn new(server: Arc<Server>, options: &MountOptions, agreed: InitFlags) -> Self {
+    pub(super) fn new(
+        server: Arc<Server>,
+        options: &MountOptions,
+        agreed: InitFlags,
+        notifier: Arc<Notifier>,
+        write_cache: WriteCache,
+    ) -> Self {
         let timeouts = Timeouts { entry: options.entry_timeout, attr: options.attr_timeout };
         let cached = OpenedFlags::KEEP_CACHE | OpenedFlags::NOFLUSH;
         let opened = if options.direct_io {
-            Some(OpenedFlags::DIRECT_IO | OpenedFlags::PARALLEL_DIRECT_WRITES | OpenedFlags::NOFLUSH)
+            Some(PAST_THE_CACHE | OpenedFlags::NOFLUSH)
         } else if options.read_only && agreed.contains(InitFlags::NO_OPEN_SUPPORT) {
             None
         } else {
             Some(cached)
         };
-        Self { server, timeouts, agreed, opened }
+        Self { server, timeouts, agreed, notifier, write_cache, opened }
     }
 
-    /// Answers the request in `bytes`.
-    ///
-    /// # Errors
-    /// When the kernel sends what is no request.
-    pub(super) fn answer<'a>(&self, bytes: &[u8], reply: &'a mut Reply<'_>) -> io::Result<Next<'a>> {
-        let request =
-            Request::parse(bytes).map_err(|_| io::Error::other("the kernel sent half a request"))?;
-        Ok(self.answer_request(request, reply))
+    /// Answers the request in `bytes`. What is no request is refused, or dropped if it does not even say what a refusal
+    /// would have to name.
+    pub(super) fn answer<'a>(&self, bytes: &[u8], reply: &'a mut Reply<'_>) -> Next<'a> {
+        let Ok(request) = Request::parse(bytes) else {
+            self.complain("the kernel sent half a request, which was refused");
+            return match unique_of(bytes) {
+                Some(unique) => Next::Reply(reply.refuse(unique, Errno::IO)),
+                None => Next::Nothing,
+            };
+        };
+        if is_forgetting(&request) {
+            // Nobody waits for an answer.
+            let _ = self.carry_out(request, reply);
+            return Next::Nothing;
+        }
+        Next::Reply(self.answer_always(request, reply))
     }
 
-    /// Answers a request.
-    pub(super) fn answer_request<'a>(&self, mut request: Request<'_>, reply: &'a mut Reply<'_>) -> Next<'a> {
+    /// Answers a request whose reply is waited for, whatever it is. Over a ring that is each: there the kernel also gives
+    /// inodes back that it has refused, and its thread waits until the entry comes back.
+    pub(super) fn answer_always<'a>(&self, request: Request<'_>, reply: &'a mut Reply<'_>) -> &'a [u8] {
+        let unique = request.unique();
+        match self.carry_out(request, reply) {
+            Ok(()) => reply.finish(unique),
+            Err(refused) => reply.refuse(unique, refused),
+        }
+    }
+
+    /// Says what is wrong with the connection.
+    pub(super) fn complain(&self, what: &str) {
+        self.server.complain(what);
+    }
+
+    /// Does what a request asks for. A defect that it meets is a refusal.
+    fn carry_out(&self, mut request: Request<'_>, reply: &mut Reply<'_>) -> Result<(), Errno> {
         reply.clear();
-        let answered = match request.opcode() {
-            Opcode::FORGET | Opcode::BATCH_FORGET => {
-                // Nobody waits for an answer, so a malformed one is dropped.
-                let _ = self.forget(&mut request);
-                return Next::Nothing;
-            }
-            _ => self.dispatch(&mut request, reply),
-        };
-        let refused = match answered {
-            Ok(()) => return Next::Reply(reply.finish(request.unique())),
-            Err(Refusal::Number(errno)) => errno,
-            Err(Refusal::Filesystem(error)) => {
+        let (Opcode(number), NodeId(inode)) = (request.opcode(), request.node());
+        let done = caught(|| self.dispatch(&mut request, reply));
+        if may_change(Opcode(number)) {
+            self.server.pauses().note_change();
+        }
+        match done {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(Refusal::Number(errno))) => Err(errno),
+            Ok(Err(Refusal::Filesystem(error))) => {
                 self.server.report(&error);
-                errno(&error)
+                Err(errno(&error))
             }
-        };
-        Next::Reply(reply.refuse(request.unique(), refused))
+            Err(panic) => {
+                self.server.note_defect(format!("request {number} for inode {inode} panicked: {panic}"));
+                Err(Errno::IO)
+            }
+        }
     }
 
     fn dispatch(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         match request.opcode() {
             Opcode::LOOKUP => self.lookup(request, reply),
-            Opcode::GETATTR => {
-                reply.push(&self.timeouts.attr(&self.server.attr(request.node())?));
-                Ok(())
-            }
+            Opcode::GETATTR => self.get_attr(request, reply),
             Opcode::STATX => {
+                self.write_cache.asked(request.node());
                 reply.push(&self.timeouts.statx(&self.server.attr(request.node())?));
                 Ok(())
             }
@@ -149,14 +199,21 @@ impl Dispatcher {
             }
             Opcode::OPEN => self.open(request, reply),
             Opcode::OPENDIR => self.open_dir(reply),
-            Opcode::RELEASE | Opcode::RELEASEDIR => Ok(()),
+            Opcode::RELEASE => {
+                self.server.closed(request.node());
+                Ok(())
+            }
+            Opcode::RELEASEDIR => Ok(()),
             Opcode::READ => self.read(request, reply),
             Opcode::READDIR => self.list(request, reply),
             Opcode::READDIRPLUS => self.list_with_details(request, reply),
             Opcode::WRITE => self.write(request, reply),
             Opcode::FALLOCATE => {
                 let FallocateIn { offset, length, mode, .. } = request.take()?;
-                Ok(self.server.change_space(request.caller(), request.node(), mode, offset, length)?)
+                let (caller, id) = (request.caller(), request.node());
+                self.telling_mode(id, || Ok(self.server.change_space(caller, id, mode, offset, length)?))?;
+                self.write_cache.note_taken(usize::try_from(length).unwrap_or(usize::MAX));
+                Ok(())
             }
             Opcode::LSEEK => self.seek(request, reply),
             Opcode::COPY_FILE_RANGE | Opcode::COPY_FILE_RANGE_64 => self.copy_range(request, reply),
@@ -164,7 +221,9 @@ impl Dispatcher {
                 let FsyncIn { fsync_flags, .. } = request.take()?;
                 let data_only = fsync_flags & FSYNC_DATA_ONLY != 0;
                 let what = if data_only { Durable::Data } else { Durable::Everything };
-                Ok(self.server.sync_node(request.node(), what)?)
+                let synced = self.server.sync_node(request.node(), what);
+                self.notifier.send_noted(request.node());
+                Ok(synced?)
             }
             Opcode::SYNCFS => Ok(self.server.sync()?),
             Opcode::STATFS => {
@@ -183,9 +242,11 @@ impl Dispatcher {
                 push_sized(reply, &names, size)
             }
             Opcode::REMOVEXATTR => {
-                Ok(self.server.remove_xattr(request.caller(), request.node(), request.take_name()?)?)
+                let (caller, id, name) = (request.caller(), request.node(), request.take_name()?);
+                self.telling(id, || Ok(self.server.remove_xattr(caller, id, name)?))
             }
             Opcode::IOCTL => self.ioctl(request, reply),
+            Opcode::FORGET | Opcode::BATCH_FORGET => Ok(self.forget(request)?),
             Opcode::DESTROY => Ok(()),
             // Said once, and the kernel does without: flush (nothing is kept for an open file), access (who got
             // in without the kernel's checks may see everything), interrupt (nothing takes long), poll, bmap.
@@ -196,13 +257,15 @@ impl Dispatcher {
     fn forget(&self, request: &mut Request<'_>) -> Result<(), Malformed> {
         if request.opcode() == Opcode::FORGET {
             let ForgetIn { nlookup } = request.take()?;
+            self.write_cache.forget(request.node());
             self.server.forget(request.node(), nlookup);
             return Ok(());
         }
         let BatchForgetIn { count, .. } = request.take()?;
         for _ in 0..count {
             let ForgetOne { nodeid, nlookup } = request.take()?;
-            self.server.forget(crate::nodes::NodeId(nodeid), nlookup);
+            self.write_cache.forget(NodeId(nodeid));
+            self.server.forget(NodeId(nodeid), nlookup);
         }
         Ok(())
     }
@@ -219,6 +282,18 @@ impl Dispatcher {
 
     fn push_entry(&self, reply: &mut Reply<'_>, entry: &Entry) -> Answered {
         reply.push(&self.timeouts.entry(entry));
+        Ok(())
+    }
+
+    fn get_attr(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
+        let GetAttrIn { getattr_flags, .. } = request.take()?;
+        if getattr_flags & GETATTR_FILE != 0
+            && let Some(errno) = self.write_cache.refuse(request.node())
+        {
+            return Err(Refusal::Number(errno));
+        }
+        self.write_cache.asked(request.node());
+        reply.push(&self.timeouts.attr(&self.server.attr(request.node())?));
         Ok(())
     }
 
@@ -245,8 +320,12 @@ impl Dispatcher {
             change,
             size_bytes: given(SetAttrValid::SIZE).then_some(new.size),
             drop_privileges: given(SetAttrValid::KILL_SUIDGID),
+            of_nothing: (valid - (SetAttrValid::FILE | SetAttrValid::LOCK_OWNER)).is_empty(),
         };
         let attr = self.server.set_attr(request.caller(), request.node(), &set)?;
+        if set.size_bytes.is_some() {
+            self.write_cache.forget(request.node());
+        }
         reply.push(&self.timeouts.attr(&attr));
         Ok(())
     }
@@ -291,32 +370,36 @@ impl Dispatcher {
         let permissions = mode as u16 & 0o7777;
         let object = NewObject { kind: NewKind::Regular, permissions, umask: umask as u16 };
         let (caller, dir, name) = (request.caller(), request.node(), request.take_name()?);
-        self.push_created(reply, &self.server.create_or_open(caller, dir, name, &object, flags)?)
+        self.push_created(reply, &self.server.create_or_open(caller, dir, name, &object, flags)?, flags)
     }
 
     fn create_unnamed(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
-        let CreateIn { mode, umask, .. } = request.take()?;
+        let CreateIn { flags, mode, umask, .. } = request.take()?;
         let (permissions, umask) = (mode as u16 & 0o7777, umask as u16);
         let created = self.server.create_unnamed(request.caller(), request.node(), permissions, umask)?;
-        self.push_created(reply, &created)
+        self.push_created(reply, &created, flags)
     }
 
     /// An inode that is opened with its creation.
-    fn push_created(&self, reply: &mut Reply<'_>, entry: &Entry) -> Answered {
-        self.push_entry(reply, entry)?;
+    fn push_created(&self, reply: &mut Reply<'_>, entry: &Entry, flags: u32) -> Answered {
+        let mut timeouts = self.timeouts;
+        if self.write_cache.created(entry.id, flags & O_ACCMODE == O_WRONLY) {
+            timeouts.attr = Duration::ZERO;
+        }
+        reply.push(&timeouts.entry(entry));
         reply.push(&opened(self.opened.unwrap_or(OpenedFlags::KEEP_CACHE)));
         Ok(())
     }
 
     fn link(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let LinkIn { oldnodeid } = request.take()?;
-        let old = crate::nodes::NodeId(oldnodeid);
+        let old = NodeId(oldnodeid);
         let name = request.take_name()?;
         self.push_entry(reply, &self.server.link(request.caller(), old, request.node(), name)?)
     }
 
     fn rename(&self, request: &mut Request<'_>, to: u64, flags: u32) -> Answered {
-        let (from, to) = (request.node(), crate::nodes::NodeId(to));
+        let (from, to) = (request.node(), NodeId(to));
         let (name, to_name) = (request.take_name()?, request.take_name()?);
         Ok(self.server.rename(request.caller(), (from, name), (to, to_name), flags)?)
     }
@@ -327,8 +410,12 @@ impl Dispatcher {
         let Some(how) = self.opened else { return Err(Refusal::Number(Errno::NOSYS)) };
         let how = match self.server.open(request.node(), flags)? {
             Cached::Yes => how,
+            Cached::Anew => how.difference(OpenedFlags::KEEP_CACHE | PAST_THE_CACHE),
             Cached::No => OpenedFlags::DIRECT_IO,
         };
+        if flags & O_ACCMODE != 0 {
+            self.write_cache.opened(request.node());
+        }
         reply.push(&opened(how));
         Ok(())
     }
@@ -384,9 +471,46 @@ impl Dispatcher {
             from_cache: write_flags & WRITE_CACHE != 0,
             drop_privileges: write_flags & WRITE_KILL_SUIDGID != 0,
         };
-        let written = self.server.write(request.caller(), request.node(), offset, data, how)?;
+        let (caller, id) = (request.caller(), request.node());
+        let write = || Ok(self.server.write(caller, id, offset, data, how)?);
+        let written =
+            if how.from_cache { self.noting_space(id, write) } else { self.telling_mode(id, write) };
+        match &written {
+            Ok(_) => self.write_cache.note_taken(data.len()),
+            Err(refusal) if how.from_cache => self.write_cache.note_failed(id, refusal.errno()),
+            Err(_) => {}
+        }
+        let written = written?;
         reply.push(&WriteOut { size: written as u32, padding: 0 });
         Ok(())
+    }
+
+    /// Does what may change attributes of an inode that the request's sender holds, beyond what the kernel knows of. If
+    /// it does, the kernel has forgotten them before it gets the answer.
+    fn telling<T>(&self, id: NodeId, change: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+        let before = self.server.attr(id).ok();
+        let answer = change();
+        if before.is_some() && self.server.attr(id).ok() != before {
+            self.notifier.attributes_changed(id);
+        }
+        answer
+    }
+
+    /// As [`telling`](Self::telling), for what changes nothing but the mode behind the kernel's back, and that only where
+    /// it gives rights.
+    fn telling_mode<T>(&self, id: NodeId, change: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+        if self.server.gives_rights(id) { self.telling(id, change) } else { change() }
+    }
+
+    /// Does what the kernel writes back. How much space that takes it learns soon after, or with an fsync.
+    fn noting_space<T>(&self, id: NodeId, write: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+        let sectors = || self.server.attr(id).ok().map(|attr| attr.sectors);
+        let before = sectors();
+        let answer = write();
+        if sectors() != before {
+            self.notifier.attributes_change(id, false);
+        }
+        answer
     }
 
     fn seek(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
@@ -411,8 +535,9 @@ impl Dispatcher {
         let CopyFileRangeIn { off_in, nodeid_out, off_out, len, .. } = request.take()?;
         let long = request.opcode() == Opcode::COPY_FILE_RANGE_64;
         let len = if long { len } else { len.min(COPY_MAX_BYTES) };
-        let (from, to) = ((request.node(), off_in), (crate::nodes::NodeId(nodeid_out), off_out));
-        let copied = self.server.copy_range(request.caller(), from, to, len)?;
+        let (from, to) = ((request.node(), off_in), (NodeId(nodeid_out), off_out));
+        let caller = request.caller();
+        let copied = self.telling_mode(to.0, || Ok(self.server.copy_range(caller, from, to, len)?))?;
         if long {
             reply.push(&CopyFileRangeOut { bytes_copied: copied });
         } else {
@@ -431,19 +556,54 @@ impl Dispatcher {
         };
         let name = request.take_name()?;
         let value = request.take_bytes(size)?;
-        Ok(self.server.set_xattr(request.caller(), request.node(), name, value, flags, drop_group_id)?)
+        let (caller, id) = (request.caller(), request.node());
+        self.telling(id, || Ok(self.server.set_xattr(caller, id, name, value, flags, drop_group_id)?))
     }
 
     fn ioctl(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
-        let IoctlIn { cmd, arg, in_size, out_size, .. } = request.take()?;
+        let IoctlIn { flags, cmd: command, arg: pointer, in_size, out_size, .. } = request.take()?;
         let input = request.take_bytes(in_size)?;
-        let answer = self.server.ioctl(request.caller(), request.node(), cmd, arg, input)?;
+        let is_of_32_bits = flags & IOCTL_32BIT != 0;
+        let ioctl = Ioctl { command, pointer, is_of_32_bits, input };
+        let (caller, id) = (request.caller(), request.node());
+        let answer = self.telling(id, || Ok(self.server.ioctl(caller, id, &ioctl)?))?;
         // An ioctl that is none of ours does not apply to the file.
         let answer = answer.ok_or(Refusal::Number(Errno::NOTTY))?;
         reply.push(&IoctlOut::default());
         reply.push_bytes(&answer[..answer.len().min(out_size as usize)]);
         Ok(())
     }
+}
+
+/// Whether a request gives inodes back, for which the kernel wants no reply.
+fn is_forgetting(request: &Request<'_>) -> bool {
+    matches!(request.opcode(), Opcode::FORGET | Opcode::BATCH_FORGET)
+}
+
+/// Whether a request may change what is on the disk; also by giving a file back whose last name is gone.
+fn may_change(opcode: Opcode) -> bool {
+    !matches!(
+        opcode,
+        Opcode::LOOKUP
+            | Opcode::GETATTR
+            | Opcode::STATX
+            | Opcode::READLINK
+            | Opcode::OPEN
+            | Opcode::OPENDIR
+            | Opcode::RELEASE
+            | Opcode::RELEASEDIR
+            | Opcode::READ
+            | Opcode::READDIR
+            | Opcode::READDIRPLUS
+            | Opcode::LSEEK
+            | Opcode::STATFS
+            | Opcode::GETXATTR
+            | Opcode::LISTXATTR
+            | Opcode::FSYNC
+            | Opcode::FSYNCDIR
+            | Opcode::SYNCFS
+            | Opcode::DESTROY
+    )
 }
 
 fn opened(flags: OpenedFlags) -> OpenOut {

@@ -15,14 +15,17 @@ const BACKGROUND_REQUESTS: u16 = 64;
 /// More background requests than this make the kernel hold back those that nobody waits for.
 const CONGESTION: u16 = BACKGROUND_REQUESTS * 3 / 4;
 
-/// Times are kept to the nanosecond.
-const TIME_GRANULARITY_NS: u32 = 1;
-
 const PAGE_BYTES: u32 = 4096;
 
-/// Agrees with the kernel on how to talk, and tells what was agreed. `rings` tells whether there can be rings: once
-/// they are agreed on, the kernel waits for them.
-pub(super) fn negotiate(device: &Device, options: &MountOptions, rings: bool) -> io::Result<InitFlags> {
+/// Agrees with the kernel on how to talk, and tells what was agreed and the kernel's minor version. `rings` tells whether
+/// there can be rings: once they are agreed on, the kernel waits for them. `time_step_ns` is the step in which times are
+/// kept.
+pub(super) fn negotiate(
+    device: &Device,
+    options: &MountOptions,
+    rings: bool,
+    time_step_ns: u32,
+) -> io::Result<(InitFlags, u32)> {
     let mut buffer = buffer();
     let mut reply = Reply::new();
     loop {
@@ -68,11 +71,11 @@ pub(super) fn negotiate(device: &Device, options: &MountOptions, rings: bool) ->
             congestion_threshold: CONGESTION,
             max_write: REQUEST_BYTES,
             max_pages: (REQUEST_BYTES / PAGE_BYTES) as u16,
-            time_gran: TIME_GRANULARITY_NS,
+            time_gran: time_step_ns,
             ..InitOut::default()
         });
         device.send(reply.finish(request.unique()))?;
-        return Ok(agreed);
+        return Ok((agreed, offer.minor));
     }
 }
 
@@ -109,7 +112,8 @@ fn wanted(options: &MountOptions, rings: bool) -> InitFlags {
     wanted.set(InitFlags::POSIX_ACL | InitFlags::ALLOW_IDMAP, options.default_permissions);
     if !options.read_only {
         wanted |= InitFlags::DONT_MASK | InitFlags::HANDLE_KILLPRIV_V2 | InitFlags::SETXATTR_EXT;
-        wanted.set(InitFlags::WRITEBACK_CACHE, options.writeback_cache);
+        // Past its cache the kernel writes without minding the times that it would keep with it.
+        wanted.set(InitFlags::WRITEBACK_CACHE, options.writeback_cache && !options.direct_io);
     }
     wanted.set(InitFlags::DIRECT_IO_ALLOW_MMAP, options.direct_io);
     wanted.set(InitFlags::OVER_IO_URING, rings);

@@ -1,5 +1,7 @@
 //! A request as it lies in the buffer it was read into.
 
+use std::mem;
+
 use zerocopy::FromBytes;
 
 use super::abi::{InHeader, Opcode};
@@ -17,6 +19,12 @@ pub(super) struct Request<'a> {
 /// The request is shorter than its kind says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
+
+/// What the reply has to name to a request that may be cut short.
+pub(super) fn unique_of(bytes: &[u8]) -> Option<u64> {
+    const AT: usize = mem::offset_of!(InHeader, unique);
+    Some(u64::from_ne_bytes(*bytes.get(AT..)?.first_chunk()?))
+}
 
 impl<'a> Request<'a> {
     /// A request in the bytes that were read.
@@ -155,5 +163,6 @@ mod tests {
         }
         assert!(Request::parse(&request(b"short", 1)).is_err());
         assert!(Request::parse(&bytes).unwrap().take::<LinkIn>().is_err());
+        assert_eq!((unique_of(&bytes[..16]), unique_of(&bytes[..15])), (Some(7), None));
     }
 }

@@ -28,12 +28,12 @@ use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::dispatch::{Dispatcher, Next};
+use super::dispatch::Dispatcher;
 use super::latency::{Latency, Pace};
 use super::placement::Placement;
 use super::reply::{self, Reply};
-use super::request::Request;
-use super::{Device, HEADERS_BYTES, REQUEST_BYTES};
+use super::request::{Malformed, Request, unique_of};
+use super::{Device, Failures, HEADERS_BYTES, Lost, REQUEST_BYTES, until_lost};
 
 /// The kernel is given an entry.
 const REGISTER: u32 = 1;
@@ -114,24 +114,32 @@ impl Plan {
         Some(Self { threads })
     }
 
-    /// Starts the threads, which serve until the mount is gone.
+    /// Starts the threads, which serve until the mount is gone, and adds them to those that are `running`.
     pub(super) fn start<'scope>(
         self,
         scope: &'scope thread::Scope<'scope, '_>,
         device: &'scope Device,
         dispatcher: &'scope Dispatcher,
         latency: Option<&'scope Latency>,
-    ) -> io::Result<Vec<thread::ScopedJoinHandle<'scope, io::Result<()>>>> {
+        lost: &'scope Lost<'_>,
+        running: &mut Vec<thread::ScopedJoinHandle<'scope, io::Result<()>>>,
+    ) -> io::Result<()> {
         let start = |(processor, queues): (Option<usize>, Vec<u16>)| {
             let name = match processor {
                 Some(processor) => format!("fuse-cpu-{processor}"),
                 None => "fuse-cpu-absent".to_owned(),
             };
-            let serve =
-                move || serve(device, &queues, dispatcher, Placement::on(processor), Pace::new(latency));
+            let serve = move || {
+                until_lost(lost, || {
+                    serve(device, &queues, dispatcher, Placement::on(processor), Pace::new(latency))
+                })
+            };
             thread::Builder::new().name(name).spawn_scoped(scope, serve)
         };
-        self.threads.into_iter().map(start).collect()
+        self.threads.into_iter().try_for_each(|thread| {
+            running.push(start(thread)?);
+            Ok(())
+        })
     }
 }
 
@@ -177,11 +185,15 @@ fn serve(
     for (index, entry) in entries.iter_mut().enumerate() {
         entry.give(&mut ring, fd, index, REGISTER)?;
     }
+    let mut failures = Failures::default();
     loop {
         match ring.submit_and_wait(1) {
-            Ok(_) => {}
+            Ok(_) => failures.end(),
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INTR) => continue,
-            Err(error) => return Err(error),
+            Err(error) => {
+                failures.note(error)?;
+                continue;
+            }
         }
         loop {
             // Not for the length of the body, which submits.
@@ -193,7 +205,7 @@ fn serve(
             match done.result() {
                 0.. => {
                     pace.note_request();
-                    let bytes = entry.answer(dispatcher, &mut reply)?;
+                    let bytes = entry.answer(dispatcher, &mut reply);
                     entry.give(&mut ring, fd, index, COMMIT_AND_FETCH)?;
                     placement.note(bytes);
                 }
@@ -287,41 +299,45 @@ impl Entry {
 
     /// Answers the request that the kernel put into the areas, there. Tells how many bytes the longer payload of both
     /// has.
-    fn answer(&mut self, dispatcher: &Dispatcher, spare: &mut Reply<'static>) -> io::Result<usize> {
+    fn answer(&mut self, dispatcher: &Dispatcher, spare: &mut Reply<'static>) -> usize {
         let (headers, buffer) = self.areas();
         let payload_bytes = headers.payload_bytes as usize;
-        let malformed = || io::Error::other("the kernel sent half a request");
-        let (reply_header, reply_bytes) = if payload_bytes == 0 {
+        let answered = if payload_bytes == 0 {
             // Nothing lies where the reply goes, so it is put together right there.
-            let request =
-                Request::parse_parts(&headers.in_out, &headers.op_in, &[]).map_err(|_| malformed())?;
-            let mut reply = Reply::within(buffer);
-            let Next::Reply(bytes) = dispatcher.answer_request(request, &mut reply) else {
-                return Err(malformed());
-            };
-            let (header, payload) = split(bytes);
-            if !reply.is_within() {
-                // It did not fit, which the kernel would not take either.
-                return Err(io::Error::other("a reply is longer than was agreed"));
-            }
-            (header, payload)
+            Request::parse_parts(&headers.in_out, &headers.op_in, &[]).map_err(|_| HALF).and_then(|request| {
+                let mut reply = Reply::within(buffer);
+                let answered = split(dispatcher.answer_always(request, &mut reply));
+                if reply.is_within() { Ok(answered) } else { Err(TOO_LONG) }
+            })
         } else {
-            let payload = buffer[REPLY_HEADER_BYTES..].get(..payload_bytes).ok_or_else(malformed)?;
-            let request =
-                Request::parse_parts(&headers.in_out, &headers.op_in, payload).map_err(|_| malformed())?;
-            let Next::Reply(bytes) = dispatcher.answer_request(request, spare) else {
-                return Err(malformed());
-            };
-            let (header, len) = split(bytes);
-            let room = buffer[REPLY_HEADER_BYTES..].get_mut(..len);
-            room.ok_or_else(malformed)?.copy_from_slice(&bytes[REPLY_HEADER_BYTES..]);
-            (header, len)
+            let payload = buffer[REPLY_HEADER_BYTES..].get(..payload_bytes).ok_or(Malformed);
+            payload
+                .and_then(|payload| Request::parse_parts(&headers.in_out, &headers.op_in, payload))
+                .map(|request| dispatcher.answer_always(request, spare))
+                .map_err(|Malformed| HALF)
+                .and_then(|bytes| {
+                    let (header, len) = split(bytes);
+                    let room = buffer[REPLY_HEADER_BYTES..].get_mut(..len).ok_or(TOO_LONG)?;
+                    room.copy_from_slice(&bytes[REPLY_HEADER_BYTES..]);
+                    Ok((header, len))
+                })
         };
-        headers.in_out[..REPLY_HEADER_BYTES].copy_from_slice(&reply_header);
+        let (header, reply_bytes) = answered.unwrap_or_else(|wrong| {
+            dispatcher.complain(wrong);
+            split(spare.refuse(unique_of(&headers.in_out).unwrap_or_default(), Errno::IO))
+        });
+        headers.in_out[..REPLY_HEADER_BYTES].copy_from_slice(&header);
         headers.payload_bytes = reply_bytes as u32;
-        Ok(payload_bytes.max(reply_bytes))
+        payload_bytes.max(reply_bytes)
     }
 }
+
+/// Why a request is refused before it is looked at.
+const HALF: &str = "the kernel sent half a request, which was refused";
+
+/// Why a reply is not sent.
+const TOO_LONG: &str =
+    "a reply was longer than was agreed with the kernel, which was told of a failure instead";
 
 /// A reply's header, and how long its payload is.
 fn split(reply: &[u8]) -> ([u8; REPLY_HEADER_BYTES], usize) {

@@ -1,8 +1,9 @@
 //! How mounts begin and end.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -183,4 +184,87 @@ fn a_mount_point_may_be_named_through_a_link() {
     unmount(&link).unwrap();
     served.join().unwrap().unwrap();
     assert!(!is_mounted(&dir));
+}
+
+/// Connects to every socket that a server might listen on, as often as it can be, and holds on.
+const CROWD: &str = r#"
+import resource, socket, sys, time
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+held = []
+names = {line.split()[-1] for line in open("/proc/net/unix") if "undercroft" in line}
+for name in names:
+    try:
+        for _ in range(6000):
+            one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            one.setblocking(False)
+            one.connect(b"\0" + name[1:].encode())
+            held.append(one)
+    except OSError:
+        pass
+print("there", flush=True)
+time.sleep(1000)
+"#;
+
+#[test]
+fn an_unmount_waits_for_no_other_user() {
+    let mut server = ServerProcess::start(0, "allow_other");
+    let mut crowd = command(NOBODY, "python3");
+    crowd.args(["-c", CROWD]);
+    let mut crowd = crowd.stdout(Stdio::piped()).spawn().unwrap();
+    let mut word = String::new();
+    BufReader::new(crowd.stdout.as_mut().unwrap()).read_line(&mut word).unwrap();
+    assert_eq!(word, "there\n");
+    let mut unmounting = command(0, example()).arg("--unmount").arg(server.dir()).spawn().unwrap();
+    let ended = until(Duration::from_secs(60), || unmounting.try_wait().unwrap().is_some());
+    crowd.kill().unwrap();
+    crowd.wait().unwrap();
+    assert!(ended);
+    assert!(unmounting.wait().unwrap().success());
+    assert!(server.ends_well());
+}
+
+/// Another user cannot learn from the mount what would let it wait, or make others wait.
+#[test]
+fn the_pipe_of_a_server_is_for_its_user() {
+    let server = ServerProcess::start(0, "allow_other");
+    let mut value = [0; 256];
+    let len = rustix::fs::getxattr(server.dir(), "system.undercroft.server", &mut value).unwrap();
+    let told = String::from_utf8(value[..len].to_vec()).unwrap();
+    let words: Vec<&str> = told.split(' ').collect();
+    assert_eq!(words[0], server.child.id().to_string());
+    let pipe = format!("/proc/{}/fd/{}", words[0], words[1]);
+    let read = |user| {
+        let output = command(user, "dd").args([&format!("if={pipe}"), "iflag=nonblock"]).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(read(NOBODY).contains("Permission denied"), "{}", read(NOBODY));
+    assert!(read(0).contains("temporarily unavailable"), "{}", read(0));
+    let names = command(0, "getfattr").args(["-d", "-m", "-"]).arg(server.dir()).output().unwrap();
+    assert!(!String::from_utf8_lossy(&names.stdout).contains("undercroft"), "{names:?}");
+}
+
+/// A path that leads elsewhere by the time a mount is taken away, which the owner of a directory on the way can bring
+/// about from a mount namespace of its own.
+#[test]
+fn only_its_own_mount_is_taken_away_whatever_becomes_of_the_path() {
+    for signal in [Signal::KILL, Signal::TERM] {
+        let mut server = ServerProcess::start(0, "");
+        let other = server.dir().with_file_name("other");
+        fs::create_dir(&other).unwrap();
+        let upper = mount(vfs(), &other, MountOptions::default()).unwrap();
+        let script = "umount \"$1\" && umount \"$2\" && mv \"$1\" \"$1.moved\" && mv \"$2\" \"$1\"";
+        let mut swap = Command::new("unshare");
+        swap.args(["-m", "--propagation", "private", "sh", "-c", script, "sh"]);
+        assert!(swap.arg(server.dir()).arg(&other).status().unwrap().success());
+        assert_eq!(fs::read(server.dir().join("hello")).unwrap(), HELLO);
+        server.signal(signal);
+        let moved = format!("{}.moved", server.dir().display());
+        assert!(until(10 * SOON, || !is_mounted(Path::new(&moved))));
+        server.child.wait().unwrap();
+        assert_eq!(fs::read(server.dir().join("hello")).unwrap(), HELLO);
+        upper.unmount().unwrap();
+        upper.wait().unwrap();
+        assert!(!is_mounted(server.dir()));
+    }
 }

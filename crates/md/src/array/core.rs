@@ -11,6 +11,7 @@
 //! Order of what is taken: `managing`, then the gate, then the turns of [`Shared`] and [`Records`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use undercroft_block::{self as block, Access, Operation, Request};
 use undercroft_sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use uuid::Uuid;
 use super::bell::Bell;
 use super::intent::{Intended, Intent};
 use super::jobs::Jobs;
-use super::records::{Raise, Records};
+use super::records::{Raise, Records, State};
 use crate::gate::Turn;
 use crate::level::{Personality, Shared};
 use crate::member::Role;
@@ -40,8 +41,12 @@ pub(super) struct Core {
     pub(super) intent: Option<Arc<Intent>>,
     pub(super) jobs: Jobs,
     pub(super) bell: Arc<Bell>,
+    /// How long a member is waited for.
+    pub(super) member_timeout: Option<Duration>,
     /// Taken by whoever lets members join or leave.
     pub(super) managing: Turn,
+    /// The array is closed: the monitor looks once more.
+    is_over: AtomicBool,
     /// The superblocks say that writes may be under way. Changed in the gate, or with the gate closed.
     is_active: AtomicBool,
 }
@@ -68,11 +73,13 @@ pub(super) struct Parts {
     pub(super) intent: Option<Arc<Intent>>,
     pub(super) jobs: Jobs,
     pub(super) bell: Arc<Bell>,
+    pub(super) member_timeout: Option<Duration>,
 }
 
 impl Core {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { identity, read_only, shared, personality, records, intent, jobs, bell } = parts;
+        let Parts { identity, read_only, shared, personality, records, intent, jobs, bell, member_timeout } =
+            parts;
         Self {
             title: format!("md array {}", identity.name),
             size_bytes: shared.geometry.array_bytes(),
@@ -84,7 +91,9 @@ impl Core {
             intent,
             jobs,
             bell,
+            member_timeout,
             managing: Turn::new(),
+            is_over: AtomicBool::new(false),
             is_active: AtomicBool::new(false),
         }
     }
@@ -95,6 +104,17 @@ impl Core {
 
     pub(super) fn access(&self) -> Access {
         if self.read_only.is_some() { Access::ReadOnly } else { Access::ReadWrite }
+    }
+
+    /// Whether the array is closed, and nothing more will happen to it.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Nothing more will happen to it.
+    pub(super) fn set_over(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.bell.ring();
     }
 
     /// Whether anything may still be written.
@@ -140,17 +160,31 @@ impl Core {
         if self.is_active() || !self.geometry().level.is_redundant() {
             return Ok(());
         }
-        let written = self.records.write_if(Raise::One, |state| {
+        self.record_if(Raise::One, |state| {
             let was_clean = !state.is_active;
             state.is_active = true;
             was_clean
-        });
-        if let Err(error) = written {
-            return Err(self.shared.stop(format!("the superblocks could not be written: {error}")));
-        }
+        })?;
         self.is_active.store(true, Ordering::Release);
         self.bell.ring();
         Ok(())
+    }
+
+    /// Makes a change durable on all members.
+    ///
+    /// # Errors
+    /// When a member that the array cannot do without does not take its superblock: nothing is written any more.
+    pub(super) fn record(&self, raise: Raise, change: impl FnOnce(&mut State)) -> Result<()> {
+        self.record_if(raise, |state| {
+            change(state);
+            true
+        })
+    }
+
+    /// The same, unless `change` answers that there is nothing to write.
+    fn record_if(&self, raise: Raise, change: impl FnOnce(&mut State) -> bool) -> Result<()> {
+        let written = self.records.write_if(raise, change);
+        written.map_err(|error| self.shared.stop(format!("the superblocks could not be written: {error}")))
     }
 
     /// Has the superblocks say that all is consistent, unless somebody has written since `entered` was asked for.
@@ -171,10 +205,7 @@ impl Core {
 
     /// The caller sees to it that nobody writes, and that everything is flushed.
     fn write_clean(&self) -> Result<()> {
-        let written = self.records.write(Raise::One, |state| state.is_active = false);
-        if let Err(error) = written {
-            return Err(self.shared.stop(format!("the superblocks could not be written: {error}")));
-        }
+        self.record(Raise::One, |state| state.is_active = false)?;
         self.is_active.store(false, Ordering::Release);
         Ok(())
     }
@@ -204,6 +235,17 @@ impl Core {
     /// When the array cannot do without those.
     pub(super) fn flush_members(&self) -> Result<()> {
         self.shared.flush(|_| true)
+    }
+
+    /// Runs what a thread of the array does. If it panics nothing is written any more, and what waits for it is told.
+    pub(super) fn unless_it_panics(&self, work: impl FnOnce(&Self)) {
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(self)));
+        if let Err(panic) = done {
+            let error = self.shared.stop("a thread of the array panicked".to_owned());
+            self.jobs.end(Err(error));
+            self.bell.ring();
+            std::panic::resume_unwind(panic);
+        }
     }
 
     /// Whether every role has a member that is in sync.

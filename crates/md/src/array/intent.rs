@@ -160,6 +160,11 @@ impl Intent {
         BitmapStatus { set, total, chunk_bytes: self.0.chunk_bytes() }
     }
 
+    /// All bits, as pieces with their places from the bitmap's beginning. Not to be called with the state locked.
+    pub(super) fn contents(&self) -> Vec<(u64, Vec<u8>)> {
+        self.0.contents()
+    }
+
     /// The bitmap's header for each member that has a role, with the place where it belongs.
     pub(super) fn headers(&self, state: &State) -> Vec<(Arc<Member>, u64, Vec<u8>)> {
         let header = self.0.header_bytes(state.events);

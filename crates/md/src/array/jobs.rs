@@ -220,7 +220,7 @@ impl Jobs {
         }
     }
 
-    fn end(&self, outcome: Result<Option<&'static str>>) {
+    pub(super) fn end(&self, outcome: Result<Option<&'static str>>) {
         let mut table = self.0.lock();
         let Some(running) = table.running.take() else { return };
         let interrupted = match outcome {
@@ -295,9 +295,14 @@ impl Core {
 
     fn recovery_due(&self) -> Option<Job> {
         let lineup = self.shared.lineup();
+        // Replacements on which all is right wait for their role only: the crash came before they got it.
+        let waits = |member: &Arc<Member>| {
+            let mut replacements = lineup.places.iter().flat_map(|place| &place.replacement);
+            replacements.any(|replacement| Arc::ptr_eq(replacement, member))
+        };
         let targets: Vec<_> = lineup
             .all()
-            .filter(|(_, member)| !member.is_in_sync())
+            .filter(|(_, member)| !member.is_in_sync() || waits(member))
             .map(|(_, member)| Arc::clone(member))
             .collect();
         if targets.is_empty() {
@@ -308,7 +313,8 @@ impl Core {
         let total = self.geometry().recover_bytes();
         let from = targets.iter().map(|member| member.recovered()).min().unwrap_or(0).min(total);
         let by_bitmap = self.records.with_state(|state| {
-            targets.iter().all(|member| state.disk(member).is_some_and(|disk| disk.by_bitmap))
+            let mut to_fill = targets.iter().filter(|member| !member.is_in_sync());
+            to_fill.all(|member| state.disk(member).is_some_and(|disk| disk.by_bitmap))
         });
         let ranges = match &self.intent {
             Some(intent) if by_bitmap => {
@@ -423,7 +429,7 @@ impl Core {
             return Ok(());
         }
         self.flush_members()?;
-        self.records.write(Raise::One, |state| {
+        self.record(Raise::One, |state| {
             if job.work == SyncWork::Resync {
                 state.resynced = position;
             }
@@ -444,8 +450,7 @@ impl Core {
             SyncWork::Check | SyncWork::Repair => Ok(()),
             SyncWork::Resync => {
                 self.shared.set_resynced(IN_SYNC);
-                self.records.write(Raise::One, |state| state.resynced = IN_SYNC)?;
-                Ok(())
+                self.record(Raise::One, |state| state.resynced = IN_SYNC)
             }
             SyncWork::Recover => self.complete_recovery(job),
         }
@@ -462,18 +467,27 @@ impl Core {
             .filter_map(|(place, role)| Some((role, Arc::clone(place.replacement.as_ref()?))))
             .filter(|(_, new)| is_target(new) && !new.has_failed())
             .collect();
-        let raise = if swaps.is_empty() { Raise::One } else { Raise::Two };
-        self.records.write(raise, |state| {
+        // That all of it is right is durable before an old member is called out: a crash between the superblocks of
+        // one round would otherwise leave the new one half right and the old one gone.
+        self.record(Raise::One, |state| {
             for member in job.targets.iter().filter(|member| !member.has_failed()) {
-                member.set_recovered(IN_SYNC);
-                if let Some(disk) = state.disk(member) {
+                if let Some(disk) = state.disk(member).filter(|disk| disk.duty != Duty::Faulty) {
                     (disk.recovered, disk.by_bitmap) = (IN_SYNC, false);
                 }
             }
+        })?;
+        for member in job.targets.iter().filter(|member| !member.has_failed()) {
+            member.set_recovered(IN_SYNC);
+        }
+        let swaps: Vec<_> = swaps.into_iter().filter(|(_, new)| !new.has_failed()).collect();
+        if swaps.is_empty() {
+            return Ok(());
+        }
+        self.record(Raise::Two, |state| {
             for (role, new) in &swaps {
                 for disk in &mut state.disks {
                     if disk.duty == Duty::Active(*role) {
-                        disk.duty = Duty::Faulty;
+                        disk.set_faulty("it was replaced");
                     }
                 }
                 if let Some(disk) = state.disk(new) {

@@ -2,7 +2,8 @@
 //!
 //! It marks the array clean when nobody has written for a while, clears bits of the write-intent bitmap, lets spares
 //! take the places of failed members, has replacements whose old member failed take its place, and begins to replace
-//! members that did not take what was written to them. It sleeps until there is something to do; the bell wakes it when
+//! members that did not take what was written to them. A member that does not answer is looked at every second, and left
+//! out when its limit is over. It sleeps until there is something to do; the bell wakes it when
 //! that changes. Bits that nobody may clear, because a member is missing, are nothing to do.
 
 use std::sync::Arc;
@@ -13,10 +14,18 @@ use super::core::Core;
 use super::open::log_of;
 use super::records::{Duty, Raise};
 use crate::member::Member;
+use crate::timeout::LATE;
 use crate::{Result, ppl};
 
 /// Nobody has written for this time: the array is marked clean. What Linux waits.
 const QUIET_FOR: Duration = Duration::from_millis(200);
+
+/// How a device took up a duty.
+pub(super) enum Joining {
+    Joined,
+    /// It could not be written, for this reason, and has no duty.
+    Broken(String),
+}
 
 impl Core {
     /// What the keeper does until the array is closed.
@@ -29,6 +38,7 @@ impl Core {
             if self.bell.is_closing() || !self.takes_writes() {
                 continue;
             }
+            self.shared.fail_hung();
             // An error in here has stopped the array, or marked a member failed, which is seen from there.
             let _ = self.fill_places();
             if entered == self.shared.entered() {
@@ -48,7 +58,8 @@ impl Core {
         let quiet = (self.is_active() && self.takes_writes()).then_some(QUIET_FOR);
         let intent = self.intent.as_ref().filter(|intent| intent.has_bits_to_clear(self));
         let bits = intent.map(|intent| intent.delay().saturating_sub(cleared.elapsed()));
-        quiet.into_iter().chain(bits).min()
+        let late = (self.takes_writes() && self.shared.is_any_late()).then_some(LATE);
+        quiet.into_iter().chain(bits).chain(late).min()
     }
 
     /// Replacements take the places of members that have failed, and spares those that are empty then. What spares are
@@ -67,7 +78,6 @@ impl Core {
         }
         let _turn = self.managing.take();
         for role in 0..self.geometry().members {
-            // A spare may fail when it is first written to.
             loop {
                 let place = self.shared.lineup().places[role as usize].clone();
                 if place.member.is_some() {
@@ -75,9 +85,7 @@ impl Core {
                 }
                 if let Some(replacement) = place.replacement {
                     self.promote(role, &replacement)?;
-                } else if let Some(spare) = self.spare() {
-                    self.join(&spare, Duty::Active(role), false)?;
-                } else {
+                } else if self.enlist(Duty::Active(role))?.is_err() {
                     break;
                 }
             }
@@ -85,11 +93,37 @@ impl Core {
         for (place, role) in self.shared.lineup().places.iter().zip(0..) {
             if place.member.as_ref().is_some_and(|member| member.wants_replacement() && member.is_in_sync())
                 && place.replacement.is_none()
-                && let Some(spare) = self.spare()
             {
-                self.join(&spare, Duty::Replacement(role), false)?;
+                let _ = self.enlist(Duty::Replacement(role))?;
             }
         }
+        Ok(())
+    }
+
+    /// Has the first spare that can take up a duty do so. The spares that cannot have failed, and are told. Answers the
+    /// spare, or why there is none. The caller has the turn to manage.
+    ///
+    /// # Errors
+    /// When the superblocks cannot be written.
+    pub(super) fn enlist(&self, duty: Duty) -> Result<std::result::Result<Arc<Member>, String>> {
+        let mut reasons = String::new();
+        while let Some(spare) = self.spare() {
+            let Joining::Broken(reason) = self.join(&spare, duty, false)? else { return Ok(Ok(spare)) };
+            reasons += &format!("; {}: {reason}", spare.device().name());
+            self.fail_spare(&spare, &reason)?;
+        }
+        Ok(Err(reasons))
+    }
+
+    /// A spare, or a device that could not take up a duty, has failed.
+    pub(super) fn fail_spare(&self, spare: &Arc<Member>, reason: &str) -> Result<()> {
+        self.record(Raise::Two, |state| {
+            if let Some(disk) = state.disk(spare) {
+                disk.set_faulty(reason);
+            }
+        })?;
+        spare.set_failed();
+        self.changed();
         Ok(())
     }
 
@@ -103,7 +137,7 @@ impl Core {
 
     /// A replacement goes on as the member of its role.
     fn promote(&self, role: u32, replacement: &Arc<Member>) -> Result<()> {
-        self.records.write(Raise::One, |state| {
+        self.record(Raise::One, |state| {
             if let Some(disk) = state.disk(replacement) {
                 disk.duty = Duty::Active(role);
             }
@@ -120,15 +154,18 @@ impl Core {
     }
 
     /// A device of the array takes up a duty, with nothing right on it yet, or with what the bitmap does not name. The
-    /// caller has the turn to manage.
+    /// caller has the turn to manage, and does away with a device that cannot.
     ///
     /// # Errors
     /// When the superblocks cannot be written.
-    pub(super) fn join(&self, member: &Arc<Member>, duty: Duty, by_bitmap: bool) -> Result<()> {
+    pub(super) fn join(&self, member: &Arc<Member>, duty: Duty, by_bitmap: bool) -> Result<Joining> {
         member.set_recovered(0);
         let quiet = self.shared.quiesce();
-        self.furnish(member)?;
-        self.records.write(Raise::One, |state| {
+        let furnished = self.furnish(member).and_then(|()| self.records.prepare(member, duty, by_bitmap));
+        if let Err(error) = furnished {
+            return Ok(Joining::Broken(error.to_string()));
+        }
+        self.record(Raise::One, |state| {
             if let Some(disk) = state.disk(member) {
                 if let Duty::Active(role) | Duty::Replacement(role) = duty
                     && let Some(log) = log_of(disk, role, self.geometry())
@@ -139,6 +176,10 @@ impl Core {
                 (disk.recovered, disk.by_bitmap) = (0, by_bitmap);
             }
         })?;
+        if member.has_failed() {
+            let failure = self.records.with_state(|state| state.disk(member)?.failure.clone());
+            return Ok(Joining::Broken(failure.unwrap_or_else(|| "it failed".to_owned())));
+        }
         let lineup_change = |lineup: &mut crate::member::Lineup| match duty {
             Duty::Active(role) => lineup.places[role as usize].member = Some(Arc::clone(member)),
             Duty::Replacement(role) => lineup.places[role as usize].replacement = Some(Arc::clone(member)),
@@ -147,7 +188,7 @@ impl Core {
         self.shared.change_lineup(lineup_change);
         drop(quiet);
         self.changed();
-        Ok(())
+        Ok(Joining::Joined)
     }
 
     /// Gives a device the whole bitmap, or an empty log, if the array has one.

@@ -5,16 +5,24 @@ use std::sync::Arc;
 use undercroft_block::{self as block, Device, Operation};
 
 use super::core::Core;
+use super::keeper::Joining;
 use super::records::{Disk, Duty, Raise};
-use crate::assemble::Candidate;
+use crate::assemble::{Candidate, histories};
 use crate::bad_blocks::BadBlocks;
 use crate::create::new_member;
 use crate::level::SyncWork;
 use crate::member::{Member, Role};
-use crate::superblock::{DeviceRole, IN_SYNC};
+use crate::superblock::{DeviceRole, IN_SYNC, Superblock};
+use crate::timeout::TimedDevice;
 use crate::{Error, Result};
 
 impl Core {
+    /// A device that joins, nothing of which is right yet.
+    fn new_member(&self, device: &Device, number: u32, data_offset: u64) -> Member {
+        let timed = TimedDevice::new(device, self.member_timeout, &self.bell);
+        Member::new(Arc::clone(device), number, data_offset, 0).with_timeout(timed)
+    }
+
     fn check_managed(&self) -> Result<()> {
         if let Some(reason) = &self.read_only {
             return Err(Error::Invalid(format!("{} is read-only: {reason}", self.title)));
@@ -27,8 +35,16 @@ impl Core {
         self.check_managed()?;
         let number = {
             let _turn = self.managing.take();
+            // A member of this array is not overwritten with what it alone holds. What another one held is lost.
+            match Candidate::read(Arc::clone(device)) {
+                Ok(former) if former.superblock.array_uuid == self.identity.uuid => {
+                    self.check_history(&former.superblock, device)?;
+                }
+                Err(error @ Error::Device(_)) => return Err(error),
+                _ => {}
+            }
             let (number, template) = self.records.with_state(|state| -> Result<_> {
-                self.check_new(device, &state.disks)?;
+                self.check_new(device, state.disks.iter())?;
                 let taken = |number: u32| state.disks.iter().any(|disk| disk.member.number() == number);
                 // Numbers of the first members are left to them: one that comes back has its own.
                 let first = self.geometry().members;
@@ -42,22 +58,13 @@ impl Core {
                 Ok((number, template.ok_or_else(|| Error::TooFewMembers("none is left".to_owned()))?))
             })?;
             let superblock = new_member(&template, number, device.size_bytes(), &device.name())?;
-            let member = Arc::new(Member::new(Arc::clone(device), number, superblock.data.offset, 0));
-            let disk = Disk {
-                member,
-                duty: Duty::Spare,
-                bad_blocks: BadBlocks::empty(&superblock),
-                superblock,
-                recovered: 0,
-                by_bitmap: false,
-            };
-            let member = Arc::clone(&disk.member);
+            let member = Arc::new(self.new_member(device, number, superblock.data.offset));
+            let bad_blocks = BadBlocks::empty(&superblock);
+            let disk = Disk::new(Arc::clone(&member), Duty::Spare, superblock, 0, bad_blocks);
             self.records.with_state(|state| state.disks.push(disk));
-            let written = self.furnish(&member).and_then(|()| self.records.write(Raise::One, |_| ()));
+            let written = self.furnish(&member).and_then(|()| self.record(Raise::One, |_| ()));
             if written.is_err() || member.has_failed() {
-                self.records.with_state(|state| {
-                    state.disks.retain(|disk| !Arc::ptr_eq(&disk.member, &member));
-                });
+                self.forget(&member);
                 written?;
                 return Err(Error::Invalid(format!("the superblock of {} cannot be written", device.name())));
             }
@@ -68,12 +75,12 @@ impl Core {
         Ok(number)
     }
 
-    fn check_new(&self, device: &Device, disks: &[Disk]) -> Result<()> {
+    fn check_new<'a>(&self, device: &Device, mut disks: impl Iterator<Item = &'a Disk>) -> Result<()> {
         if !self.geometry().level.is_redundant() {
             let level = self.geometry().level;
             return Err(Error::Invalid(format!("an array of {level:?} takes no further devices")));
         }
-        if disks.iter().any(|disk| Arc::ptr_eq(disk.member.device(), device)) {
+        if disks.any(|disk| disk.member.is_on(device)) {
             return Err(Error::Invalid(format!("{} is in the array already", device.name())));
         }
         Ok(())
@@ -94,6 +101,7 @@ impl Core {
         if superblock.array_uuid != self.identity.uuid {
             return refuse("it belongs to another array");
         }
+        self.check_history(&superblock, device)?;
         let DeviceRole::Active(role) = superblock.role() else {
             return refuse("it had no role when it left");
         };
@@ -113,30 +121,64 @@ impl Core {
             return refuse("it is too small");
         }
         let number = superblock.number;
-        let member = Arc::new(Member::new(Arc::clone(device), number, superblock.data.offset, 0));
+        let member = Arc::new(self.new_member(device, number, superblock.data.offset));
         let bad_blocks = BadBlocks::read(&**device, &superblock)?;
-        self.records.with_state(|state| -> Result<()> {
-            state.disks.retain(|disk| {
-                disk.duty != Duty::Faulty
-                    || !Arc::ptr_eq(disk.member.device(), device)
-                        && disk.superblock.device_uuid != superblock.device_uuid
-            });
-            if state.disks.iter().any(|disk| disk.member.number() == number) {
-                return refuse("its number was given to another device").map(|_| ());
+        let former = self.records.with_state(|state| -> Result<Vec<Disk>> {
+            let is_former = |disk: &Disk| {
+                disk.duty == Duty::Faulty
+                    && (disk.member.is_on(device) || disk.superblock.device_uuid == superblock.device_uuid)
+            };
+            let others = || state.disks.iter().filter(|disk| !is_former(disk));
+            if others().any(|disk| disk.member.number() == number) {
+                return refuse("its number was given to another device").map(|_| Vec::new());
             }
-            self.check_new(device, &state.disks)?;
-            state.disks.push(Disk {
-                member: Arc::clone(&member),
-                duty: Duty::Spare,
-                superblock,
-                recovered: 0,
-                by_bitmap: true,
-                bad_blocks,
-            });
-            Ok(())
+            self.check_new(device, others())?;
+            let former = state.disks.extract_if(.., |disk| is_former(disk)).collect();
+            state.disks.push(Disk::new(Arc::clone(&member), Duty::Spare, superblock, 0, bad_blocks));
+            Ok(former)
         })?;
-        self.join(&member, Duty::Active(role), true)?;
-        Ok(number)
+        match self.join(&member, Duty::Active(role), true) {
+            Ok(Joining::Joined) => Ok(number),
+            outcome => {
+                // All is as it was before.
+                self.forget(&member);
+                self.records.with_state(|state| state.disks.extend(former));
+                match outcome? {
+                    Joining::Joined => Ok(number),
+                    Joining::Broken(reason) => refuse(&reason),
+                }
+            }
+        }
+    }
+
+    /// A device that could not join is no part of the array.
+    fn forget(&self, member: &Arc<Member>) {
+        self.records.with_state(|state| state.disks.retain(|disk| !Arc::ptr_eq(&disk.member, member)));
+    }
+
+    /// Refuses a device of this array that has more events than the array, or was written to without it.
+    fn check_history(&self, superblock: &Superblock, device: &Device) -> Result<()> {
+        let (present, events, freshest) = self.records.with_state(|state| {
+            let roles = |disk: &Disk| match disk.duty {
+                Duty::Active(role) | Duty::Replacement(role) => Some((disk.member.number(), role)),
+                Duty::Spare | Duty::Faulty => None,
+            };
+            let present: Vec<_> = state.disks.iter().filter_map(roles).collect();
+            let freshest = state.disks.iter().find(|disk| roles(disk).is_some());
+            (present, state.events, freshest.map(|disk| histories::tell(&disk.superblock)))
+        });
+        let is_newer = superblock.events > events;
+        if !is_newer && !histories::is_apart(superblock, self.geometry().members, present.into_iter()) {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "{} was written to without the other members of {}: it has {}; the array has {}: if the array is the one \
+             to keep, its superblock must be erased first (`undercroft md add --force`), and what only it holds is lost",
+            device.name(),
+            self.title,
+            histories::tell(superblock),
+            freshest.unwrap_or_default()
+        )))
     }
 
     fn find(&self, number: u32) -> Result<(Arc<Member>, Duty)> {
@@ -155,13 +197,7 @@ impl Core {
         let (member, duty) = self.find(number)?;
         let role = match duty {
             Duty::Faulty => return Ok(()),
-            Duty::Spare => {
-                return self.records.write(Raise::Two, |state| {
-                    if let Some(disk) = state.disk(&member) {
-                        disk.duty = Duty::Faulty;
-                    }
-                });
-            }
+            Duty::Spare => return self.fail_spare(&member, "it was declared failed"),
             Duty::Active(role) | Duty::Replacement(role) => Role(role),
         };
         if matches!(duty, Duty::Active(_)) && member.is_in_sync() && !self.can_do_without(role) {
@@ -200,7 +236,7 @@ impl Core {
                 member.device().name()
             )));
         }
-        self.records.write(Raise::One, |state| state.disks.retain(|disk| !Arc::ptr_eq(&disk.member, &member)))
+        self.record(Raise::One, |state| state.disks.retain(|disk| !Arc::ptr_eq(&disk.member, &member)))
     }
 
     /// Copies the member of a role to a spare, which then takes its place.
@@ -219,12 +255,13 @@ impl Core {
         if place.replacement.is_some() {
             return Err(Error::Invalid(format!("the member of role {role} is being replaced already")));
         }
-        let Some(spare) = self.spare() else {
-            return Err(Error::Invalid("there is no spare to replace it with: add one first".to_owned()));
-        };
         drop(lineup);
-        self.join(&spare, Duty::Replacement(role), false)?;
-        Ok(spare.number())
+        match self.enlist(Duty::Replacement(role))? {
+            Ok(spare) => Ok(spare.number()),
+            Err(reasons) => {
+                Err(Error::Invalid(format!("there is no spare to replace it with: add one first{reasons}")))
+            }
+        }
     }
 
     /// Asks for a check or a repair of the redundancy.
@@ -244,10 +281,14 @@ impl Core {
             return true;
         }
         let lineup = self.shared.lineup();
-        let has_place_to_fill = lineup.places.iter().any(|place| place.member.is_none())
-            && (self.spare().is_some() || lineup.places.iter().any(|place| place.replacement.is_some()));
+        let has_spare = self.spare().is_some();
+        let has_place_to_fill = lineup
+            .places
+            .iter()
+            .any(|place| place.member.is_none() && (has_spare || place.replacement.is_some()));
         let is_due = has_place_to_fill
             || self.records.with_state(|state| state.resynced) != IN_SYNC
+            || lineup.places.iter().any(|place| place.replacement.is_some())
             || lineup.all().any(|(_, member)| !member.is_in_sync());
         is_due && !self.jobs.is_blocked() && self.takes_writes() && self.geometry().level.is_redundant()
     }

@@ -14,9 +14,11 @@ mod intent;
 mod jobs;
 mod keeper;
 mod manage;
+mod monitor;
 mod open;
 mod options;
 mod records;
+mod replayed;
 mod status;
 
 use std::num::NonZeroU64;
@@ -29,7 +31,9 @@ use undercroft_block::{
 };
 use undercroft_sync::{Mutex, order};
 
+pub(crate) use self::bell::Bell;
 pub use self::jobs::{Action, Finished, Progress};
+pub use self::monitor::Event;
 pub use self::options::ArrayOptions;
 pub use self::records::Duty;
 pub use self::status::{BitmapStatus, ConsistencyPolicy, MemberStatus, Status};
@@ -48,6 +52,8 @@ pub struct Array {
     core: Arc<Core>,
     /// The keeper and the thread for background work, until they are joined.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The thread that tells what happens, until it is joined: after the array is closed.
+    monitors: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Array {
@@ -74,21 +80,28 @@ impl Array {
 
     fn start(core: Core) -> Result<Self> {
         let core = Arc::new(core);
-        let array = Self { core: Arc::clone(&core), threads: Mutex::new(&order::ARRAY, Vec::new()) };
+        let array = Self {
+            core: Arc::clone(&core),
+            threads: Mutex::new(&order::ARRAY, Vec::new()),
+            monitors: Mutex::new(&order::ARRAY, Vec::new()),
+        };
         if core.read_only.is_none() && core.geometry().level.is_redundant() {
             let (keeper, worker) = (Arc::clone(&core), Arc::clone(&core));
-            array.spawn("md-keeper", move || keeper.keep())?;
-            array.spawn("md-worker", move || worker.work())?;
+            array.spawn("md-keeper", move || keeper.unless_it_panics(Core::keep))?;
+            array.spawn("md-worker", move || worker.unless_it_panics(Core::work))?;
         }
         Ok(array)
     }
 
     fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
-        let thread = thread
-            .map_err(|error| Error::Invalid(format!("no thread could be started for the array: {error}")))?;
+        let thread = Self::thread(name, run)?;
         self.threads.lock().push(thread);
         Ok(())
+    }
+
+    fn thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+        thread.map_err(|error| Error::Invalid(format!("no thread could be started for the array: {error}")))
     }
 
     /// Ends background work, makes everything durable and marks the array clean. Later writes are refused.
@@ -104,7 +117,26 @@ impl Array {
                 let _ = self.core.shared.stop("a thread of the array panicked".to_owned());
             }
         }
-        self.core.finish(CLOSED)
+        let finished = self.core.finish(CLOSED);
+        self.core.set_over();
+        let monitors = std::mem::take(&mut *self.monitors.lock());
+        for monitor in monitors {
+            // A panic of the listener has been reported where it happened.
+            let _ = monitor.join();
+        }
+        finished
+    }
+
+    /// Has `tell` called, by a thread of its own, with what is wrong with the array now and with what happens to it from
+    /// now on, until it is closed: [`close`](Self::close) waits for the last call.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn watch(&self, tell: impl FnMut(&Event) + Send + 'static) -> Result<()> {
+        let (core, first) = (Arc::clone(&self.core), self.core.status());
+        let monitor = Self::thread("md-monitor", move || core.monitor(first, tell))?;
+        self.monitors.lock().push(monitor);
+        Ok(())
     }
 
     /// What the array is and how it is doing.

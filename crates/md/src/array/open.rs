@@ -1,7 +1,7 @@
 //! From devices to a running array.
 //!
 //! The plan (`assemble`) says who takes part as what, and what has to be done first. A partial parity log is replayed
-//! here, before anybody can read or write; a resync is left to the background. Nothing is written before that, and
+//! here, before anybody can read or write, in memory if the array is read-only; a resync is left to the background. Nothing is written before that, and
 //! nothing at all if the array is read-only.
 
 use std::ops::Range;
@@ -15,6 +15,7 @@ use super::intent::Intent;
 use super::jobs::Jobs;
 use super::options::ArrayOptions;
 use super::records::{Disk, Duty, Raise, Records, State};
+use super::replayed::InMemory;
 use crate::assemble::{self, Candidate, Consistency, Joined, Plan};
 use crate::bad_blocks::BadBlocks;
 use crate::level::mirrored::Mirrored;
@@ -24,25 +25,24 @@ use crate::member::{Lineup, Member, Place, Role};
 use crate::ppl::{self, Log, MemberLog};
 use crate::stripe::{ParityRaid, StripeOptions};
 use crate::superblock::{DeviceRole, IN_SYNC};
+use crate::timeout::TimedDevice;
 use crate::{Error, Geometry, Level, Result};
 
 pub(super) fn open(devices: Vec<Device>, options: ArrayOptions) -> Result<Core> {
     let candidates = devices.into_iter().map(Candidate::read).collect::<Result<Vec<_>>>()?;
-    let plan = assemble::plan(candidates, options.force)?;
+    let mut plan = assemble::plan(candidates, options.force)?;
     plan.geometry.check()?;
     check_missing(&plan, options)?;
     let read_only = read_only(&plan, options);
-    if read_only.is_some() && plan.consistency == Consistency::Ppl && plan.degraded() > 0 {
-        return Err(Error::Assembly(
-            "the array lacks a member and was not stopped cleanly: its partial parity log has to be replayed before \
-             it can be read, so open it for writing"
-                .to_owned(),
-        ));
+    if read_only.is_some() && plan.consistency == Consistency::Ppl {
+        replay_in_memory(&mut plan);
     }
 
-    let (disks, lineup) = disks(&plan)?;
+    let bell = Arc::new(Bell::default());
+    let (disks, lineup) = disks(&plan, options, &bell)?;
     let has_log = plan.has_ppl && read_only.is_none();
-    let is_replayed = has_log && prepare_logs(&plan, &disks, &lineup)?;
+    let is_replayed =
+        (has_log || plan.consistency == Consistency::Ppl) && prepare_logs(&plan, &disks, &lineup)?;
     if has_log {
         for disk in &disks {
             if let Duty::Active(role) | Duty::Replacement(role) = disk.duty
@@ -60,7 +60,6 @@ pub(super) fn open(devices: Vec<Device>, options: ArrayOptions) -> Result<Core> 
     };
     let consistent = if plan.degraded() == 0 { resynced } else { 0 };
     let intent = Intent::open(&plan, &disks, consistent)?.map(Arc::new);
-    let bell = Arc::new(Bell::default());
     let is_outdated = plan.roles.iter().zip(0..).any(|(role, number)| match role {
         DeviceRole::Active(role) => !disks.iter().any(|disk: &Disk| {
             disk.member.number() == number
@@ -102,6 +101,7 @@ pub(super) fn open(devices: Vec<Device>, options: ArrayOptions) -> Result<Core> 
         intent,
         jobs: Jobs::new(options.sync_bytes_per_second),
         bell,
+        member_timeout: options.member_timeout,
     }))
 }
 
@@ -118,6 +118,13 @@ fn check_missing(plan: &Plan, options: ArrayOptions) -> Result<()> {
         "{what} that the others believe to be there was not given ({whose} {}): give all, or start the array degraded",
         roles.join(", ")
     )))
+}
+
+/// What is reconstructed must be right also where nothing may be written.
+fn replay_in_memory(plan: &mut Plan) {
+    for joined in plan.places.iter_mut().filter_map(|place| place.member.as_mut()) {
+        joined.device = Arc::new(InMemory::new(Arc::clone(&joined.device)));
+    }
 }
 
 fn read_only(plan: &Plan, options: ArrayOptions) -> Option<String> {
@@ -142,31 +149,25 @@ fn joined(plan: &Plan) -> impl Iterator<Item = (&Joined, Duty)> {
     in_places.chain(plan.spares.iter().map(|joined| (joined, Duty::Spare)))
 }
 
-fn disks(plan: &Plan) -> Result<(Vec<Disk>, Lineup)> {
+fn disks(plan: &Plan, options: ArrayOptions, bell: &Arc<Bell>) -> Result<(Vec<Disk>, Lineup)> {
     let mut lineup = Lineup { places: vec![Place::default(); plan.places.len()] };
     let mut disks = Vec::new();
     for (joined, duty) in joined(plan) {
         let superblock = joined.superblock.clone();
         let recovered = if duty == Duty::Spare { 0 } else { joined.recovered };
-        let member = Arc::new(Member::new(
-            Arc::clone(&joined.device),
-            superblock.number,
-            superblock.data.offset,
-            recovered,
-        ));
+        let device = Arc::clone(&joined.device);
+        let timed = TimedDevice::new(&device, options.member_timeout, bell);
+        let member = Member::new(device, superblock.number, superblock.data.offset, recovered);
+        let member = Arc::new(member.with_timeout(timed));
         match duty {
             Duty::Active(role) => lineup.places[role as usize].member = Some(Arc::clone(&member)),
             Duty::Replacement(role) => lineup.places[role as usize].replacement = Some(Arc::clone(&member)),
             Duty::Spare | Duty::Faulty => {}
         }
-        disks.push(Disk {
-            member,
-            duty,
-            bad_blocks: BadBlocks::read(&*joined.device, &superblock)?,
-            superblock,
-            recovered,
-            by_bitmap: joined.by_bitmap,
-        });
+        let bad_blocks = BadBlocks::read(&*joined.device, &superblock)?;
+        let mut disk = Disk::new(member, duty, superblock, recovered, bad_blocks);
+        disk.by_bitmap = joined.by_bitmap;
+        disks.push(disk);
     }
     Ok((disks, lineup))
 }

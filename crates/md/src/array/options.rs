@@ -1,6 +1,7 @@
 //! What the user of an array may choose when it is opened.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use crate::StripeWake;
 
@@ -20,6 +21,9 @@ pub struct ArrayOptions {
     pub stripe_wake: StripeWake,
     /// Background work does no more than this; `None`: as fast as it can.
     pub sync_bytes_per_second: Option<NonZeroU64>,
+    /// A member that may hang (see [`BlockDevice::may_hang`](undercroft_block::BlockDevice::may_hang)) and has not
+    /// answered for so long is left out; `None`: it is waited for.
+    pub member_timeout: Option<Duration>,
 }
 
 impl Default for ArrayOptions {
@@ -31,6 +35,7 @@ impl Default for ArrayOptions {
             stripe_cache_bytes: 32 << 20,
             stripe_wake: StripeWake::default(),
             sync_bytes_per_second: None,
+            member_timeout: Some(Duration::from_secs(30)),
         }
     }
 }

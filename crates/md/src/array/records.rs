@@ -1,16 +1,24 @@
 //! Superblocks at work: what the members must know after a crash is written here, all of it.
 //!
-//! Each change goes to all members of the array in one go, spares among them: the bitmap's own superblock and the
-//! member's, then a flush. So a crash leaves each member with what it had before or what it has after the change; the
-//! one with more events is believed. Of the states between:
+//! Each change goes to all members of the array, spares among them, in one round or in two: the bitmap's own superblock
+//! and the member's, then a flush. A round raises the event count by one, and begins when all members are durable at
+//! the count of the round before; where a crash has left them at different counts, those that lag are brought up first,
+//! with nothing changed. So a crash leaves each member with what it had before a round or what it has after it, which
+//! is one event apart: no assembly, neither ours nor that of Linux, takes such a member for stale, and the table of
+//! roles of the freshest one says what each is. Of the states between:
 //!
 //! - *Made active*: some say active. No data was written before all did, so nothing differs, and the resync that follows
 //!   finds nothing.
 //! - *Made clean*: all data was flushed before the first superblock was written. Some say clean, some active: the
 //!   freshest says clean, and that is true.
-//! - *A member lost*: the event count goes up by two, so that the lost member, which is not written any more, is told
-//!   apart by any assembly (which lets one event pass as a difference of the moment). If none of the others was written,
-//!   the member is still in, and no write that it missed has been answered.
+//! - *A member lost*: two rounds, so that the lost member, which is not written any more, is told apart by any assembly
+//!   (which lets one event pass as a difference of the moment). If none of the others was written, the member is still
+//!   in; if some were, the freshest one's table says that it is out. No write that it missed has been answered.
+//! - *A member joins*: it is given its superblock alone first, still a spare and with nothing on it right
+//!   ([`Records::prepare`]), and is written last in the round that gives it its role. Linux takes the role of a device
+//!   that lags from the freshest table, and how much of it is right from its own superblock: so it never takes a spare
+//!   for a member in sync. And mdadm leaves out whoever does not know the freshest: the newcomer never is the freshest.
+//! - *A replacement complete*: first that all of it is right, in a round of its own, then that it has the role.
 //! - *A member recovered so far*: its data was flushed before; with the old mark a part is rebuilt twice.
 //! - *A list of bad blocks*: it goes before the superblock that says whether it is in use, with a flush between. A block
 //!   that was added and is not on the disk yet missed no write that was answered; what is good again was flushed before
@@ -63,6 +71,31 @@ pub(super) struct Disk {
     /// What is not right lies where the bitmap says.
     pub(super) by_bitmap: bool,
     pub(super) bad_blocks: BadBlocks,
+    /// Why it failed, if it did.
+    pub(super) failure: Option<String>,
+    /// It is getting a role: it is written after all others.
+    pub(super) is_joining: bool,
+}
+
+impl Disk {
+    /// A device that has not failed.
+    pub(super) fn new(
+        member: Arc<Member>,
+        duty: Duty,
+        superblock: Superblock,
+        recovered: u64,
+        bad_blocks: BadBlocks,
+    ) -> Self {
+        let (by_bitmap, failure, is_joining) = (false, None, false);
+        member.corrected_reads().set_total(superblock.corrected_reads);
+        Self { member, duty, superblock, recovered, by_bitmap, bad_blocks, failure, is_joining }
+    }
+
+    /// It has failed, for this reason or for an earlier one.
+    pub(super) fn set_faulty(&mut self, reason: &str) {
+        self.duty = Duty::Faulty;
+        self.failure.get_or_insert_with(|| reason.to_owned());
+    }
 }
 
 /// What the superblocks say, next time they are written.
@@ -80,6 +113,8 @@ pub(super) struct State {
     table_len: usize,
     /// The superblocks name members that are not there any more.
     is_outdated: bool,
+    /// The members may be at different event counts, or have different bits in their bitmaps.
+    is_uneven: bool,
 }
 
 /// See the module's description.
@@ -102,11 +137,19 @@ struct Said {
     events: u64,
     is_active: bool,
     resynced: u64,
-    /// Of each device: what it did, how much of it was right, and whether by the bitmap.
-    disks: Vec<(Arc<Member>, Duty, u64, bool)>,
+    disks: Vec<SaidOfDisk>,
 }
 
-/// How far the event count goes up.
+/// What the superblocks said of one device.
+struct SaidOfDisk {
+    member: Arc<Member>,
+    duty: Duty,
+    recovered: u64,
+    by_bitmap: bool,
+    failure: Option<String>,
+}
+
+/// In how many rounds a change is written, each of which raises the event count by one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Raise {
     /// A change of which those who miss it may still take part.
@@ -121,13 +164,19 @@ struct Outgoing {
     /// Its list of bad blocks, if it has changed, and the list's place.
     bad_blocks: Option<(u64, ListPage)>,
     blocks: Vec<(u64, Vec<u8>)>,
+    /// It is written when the others are durable.
+    is_last: bool,
     result: block::Result<()>,
 }
 
 impl State {
     /// `is_outdated`: whether members that it names are gone.
     pub(super) fn new(disks: Vec<Disk>, plan: &Plan, resynced: u64, is_outdated: bool) -> Self {
+        let lags = |disk: &Disk| disk.duty != Duty::Spare && disk.superblock.events != plan.events;
+        // After a crash a bit may be set on some members only, though the data it stands for is on none.
+        let is_uneven = disks.iter().any(lags) || plan.bitmap.is_some() && !plan.is_clean;
         Self {
+            is_uneven,
             disks,
             events: plan.events,
             updated: plan.updated,
@@ -149,16 +198,23 @@ impl State {
             is_active: self.is_active,
             resynced: self.resynced,
             disks: disks
-                .map(|disk| (Arc::clone(&disk.member), disk.duty, disk.recovered, disk.by_bitmap))
+                .map(|disk| SaidOfDisk {
+                    member: Arc::clone(&disk.member),
+                    duty: disk.duty,
+                    recovered: disk.recovered,
+                    by_bitmap: disk.by_bitmap,
+                    failure: disk.failure.clone(),
+                })
                 .collect(),
         }
     }
 
     fn say(&mut self, said: &Said) {
         (self.events, self.is_active, self.resynced) = (said.events, said.is_active, said.resynced);
-        for (member, duty, recovered, by_bitmap) in &said.disks {
-            if let Some(disk) = self.disk(member) {
-                (disk.duty, disk.recovered, disk.by_bitmap) = (*duty, *recovered, *by_bitmap);
+        for one in &said.disks {
+            if let Some(disk) = self.disk(&one.member) {
+                (disk.duty, disk.recovered, disk.by_bitmap) = (one.duty, one.recovered, one.by_bitmap);
+                disk.failure.clone_from(&one.failure);
             }
         }
     }
@@ -188,6 +244,7 @@ impl State {
             superblock.events = self.events;
             superblock.updated = now;
             superblock.resynced = resynced;
+            superblock.corrected_reads = disk.member.corrected_reads().total();
             superblock.roles.clone_from(&roles);
             superblock.is_replacement = matches!(disk.duty, Duty::Replacement(_));
             superblock.recovery = match disk.duty {
@@ -202,20 +259,22 @@ impl State {
             });
             let offset = superblock.offset;
             let blocks = vec![(offset, superblock.encode(&disk.member.device().name())?.to_vec())];
-            outgoing.push(Outgoing { member: Arc::clone(&disk.member), bad_blocks, blocks, result: Ok(()) });
+            let (member, is_last) = (Arc::clone(&disk.member), disk.is_joining);
+            outgoing.push(Outgoing { member, bad_blocks, blocks, is_last, result: Ok(()) });
         }
         Ok(outgoing)
     }
 
     /// Calls a member faulty, unless the array cannot do without it. Tells which.
-    fn leave_out(&mut self, member: &Member, geometry: &Geometry) -> bool {
+    fn leave_out(&mut self, member: &Member, geometry: &Geometry, reason: &str) -> bool {
         let Some(disk) = self.disk(member) else { return true };
         let duty = std::mem::replace(&mut disk.duty, Duty::Faulty);
         let is_lost = !matches!(duty, Duty::Active(_)) || !member.is_in_sync() || self.is_whole(geometry);
-        if let Some(disk) = self.disk(member)
-            && !is_lost
-        {
+        if let Some(disk) = self.disk(member) {
             disk.duty = duty;
+            if is_lost {
+                disk.set_faulty(reason);
+            }
         }
         is_lost
     }
@@ -269,51 +328,146 @@ impl Records {
     /// The same, unless `change` answers that there is nothing to write.
     pub(super) fn write_if(&self, raise: Raise, change: impl FnOnce(&mut State) -> bool) -> Result<()> {
         let _turn = self.turn.take();
-        let (mut raise, before) = {
+        let mut lost: Vec<Arc<Member>> = Vec::new();
+        if !self.is_read_only && self.state.lock().is_uneven {
+            self.level(&mut lost)?;
+        }
+        let (raise, before) = {
             let mut state = self.state.lock();
             let before = state.said();
-            if !change(&mut state) {
+            if !change(&mut state) && lost.is_empty() {
                 return Ok(());
             }
             self.count_bad_blocks(&state);
-            (if state.is_outdated { Raise::Two } else { raise }, before)
+            // Members that are lost must not be taken for members that lag.
+            let is_lossy = state.is_outdated || !lost.is_empty();
+            (if is_lossy { Raise::Two } else { raise }, before)
         };
         if self.is_read_only {
             return Ok(());
         }
-        let mut lost: Vec<Arc<Member>> = Vec::new();
-        loop {
-            let mut outgoing = {
-                let mut state = self.state.lock();
-                state.events += if raise == Raise::One { 1 } else { 2 };
-                let mut outgoing = state.encode()?;
-                if let Some(bitmap) = &self.bitmap {
-                    for (member, offset, bytes) in bitmap.headers(&state) {
-                        let one = outgoing.iter_mut().find(|one| Arc::ptr_eq(&one.member, &member));
-                        one.into_iter().for_each(|one| one.blocks.insert(0, (offset, bytes.clone())));
-                    }
-                }
-                outgoing
-            };
-            fan_out::at_once(&mut outgoing, |one| (&one.member.flush_pace, 0), Outgoing::run);
-            self.note_lists(&outgoing);
-            let failed: Vec<Outgoing> = outgoing.into_iter().filter(|one| one.result.is_err()).collect();
-            if failed.is_empty() {
-                break;
+        let written = self.write_rounds(raise, before, &mut lost);
+        {
+            let mut state = self.state.lock();
+            state.disks.iter_mut().for_each(|disk| disk.is_joining = false);
+            if written.is_ok() {
+                state.is_outdated = false;
             }
-            if let Err(error) = self.leave_out(failed, &mut lost) {
-                self.take_back(&before);
-                return Err(error);
-            }
-            raise = Raise::Two;
         }
-        self.state.lock().is_outdated = false;
+        written?;
         // Only now: a writer that finds a member failed does not wait for anything.
         for member in &lost {
             member.set_failed();
         }
         if !lost.is_empty() {
             self.bell.ring();
+        }
+        Ok(())
+    }
+
+    /// Brings all members to the event count of the freshest, and to its bitmap, with nothing changed.
+    fn level(&self, lost: &mut Vec<Arc<Member>>) -> Result<()> {
+        let mut outgoing = self.outgoing()?;
+        // One that joins has been prepared, and its superblock says more than the state does by now.
+        outgoing.retain(|one| !one.is_last);
+        if let Some(bitmap) = &self.bitmap {
+            // No bit is set before the superblocks say that the array is active, so none is overwritten here.
+            let pieces = bitmap.contents();
+            let mut state = self.state.lock();
+            for one in &mut outgoing {
+                let disk = state.disk(&one.member).filter(|disk| disk.duty != Duty::Spare);
+                let area = disk.and_then(|disk| disk.superblock.bitmap);
+                if let Some(area) = area {
+                    let places = pieces.iter().map(|(offset, bytes)| (area.offset + offset, bytes.clone()));
+                    one.blocks.splice(0..0, places);
+                }
+            }
+        }
+        let failed = self.send(outgoing);
+        self.leave_out(failed, lost)?;
+        self.state.lock().is_uneven = false;
+        Ok(())
+    }
+
+    /// Writes the superblocks as the state has them, in as many rounds as it takes.
+    fn write_rounds(&self, raise: Raise, mut before: Said, lost: &mut Vec<Arc<Member>>) -> Result<()> {
+        let mut rounds = if raise == Raise::One { 1 } else { 2 };
+        while rounds > 0 {
+            {
+                let mut state = self.state.lock();
+                state.events = state.events.checked_add(1).ok_or_else(|| {
+                    Error::Invalid(
+                        "the event count of the superblocks is at its end: they are damaged".to_owned(),
+                    )
+                })?;
+            }
+            let failed = self.send(self.outgoing()?);
+            if failed.is_empty() {
+                rounds -= 1;
+                before = self.state.lock().said();
+            } else if let Err(error) = self.leave_out(failed, lost) {
+                self.take_back(&before);
+                return Err(error);
+            } else {
+                // That it is lost, and once more so that it lags by two.
+                rounds = 2;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is to be written, the bitmap's superblock before the member's.
+    fn outgoing(&self) -> Result<Vec<Outgoing>> {
+        let mut state = self.state.lock();
+        let mut outgoing = state.encode()?;
+        if let Some(bitmap) = &self.bitmap {
+            for (member, offset, bytes) in bitmap.headers(&state) {
+                let one = outgoing.iter_mut().find(|one| Arc::ptr_eq(&one.member, &member));
+                one.into_iter().for_each(|one| one.blocks.insert(0, (offset, bytes.clone())));
+            }
+        }
+        Ok(outgoing)
+    }
+
+    /// Writes to all, those that join after the others. Answers which could not be written.
+    fn send(&self, outgoing: Vec<Outgoing>) -> Vec<Outgoing> {
+        let (joining, others): (Vec<_>, Vec<_>) = outgoing.into_iter().partition(|one| one.is_last);
+        for mut group in [others, joining] {
+            fan_out::at_once(&mut group, |one| (&one.member.flush_pace, 0), Outgoing::run);
+            self.note_lists(&group);
+            let failed: Vec<Outgoing> = group.into_iter().filter(|one| one.result.is_err()).collect();
+            if !failed.is_empty() {
+                return failed;
+            }
+        }
+        Vec::new()
+    }
+
+    /// Gives a device that is to have this duty its superblock, as a spare on which nothing is right yet. The change
+    /// that gives it the duty follows.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn prepare(&self, member: &Member, duty: Duty, by_bitmap: bool) -> Result<()> {
+        let _turn = self.turn.take();
+        let block = {
+            let mut state = self.state.lock();
+            let (roles, events, resynced) = (state.roles(), state.events, state.resynced);
+            let resynced = if state.is_active { 0 } else { resynced };
+            let Some(disk) = state.disk(member) else { return Ok(()) };
+            disk.is_joining = true;
+            let superblock = &mut disk.superblock;
+            superblock.events = events;
+            superblock.updated = Timestamp::now();
+            superblock.resynced = resynced;
+            superblock.roles = roles;
+            superblock.is_replacement = matches!(duty, Duty::Replacement(_));
+            superblock.recovery = Some(Recovery { done: 0, by_bitmap });
+            (superblock.offset, superblock.encode(&member.device().name())?.to_vec())
+        };
+        if !self.is_read_only {
+            member.device().write_at(block.0, &block.1)?;
+            member.flush()?;
         }
         Ok(())
     }
@@ -334,8 +488,9 @@ impl Records {
     fn leave_out(&self, failed: Vec<Outgoing>, lost: &mut Vec<Arc<Member>>) -> Result<()> {
         let mut state = self.state.lock();
         for one in failed {
-            if !state.leave_out(&one.member, &self.geometry) {
-                let cause = one.result.err().map_or_else(String::new, |error| error.to_string());
+            let cause = one.result.err().map_or_else(String::new, |error| error.to_string());
+            let reason = format!("its superblock cannot be written: {cause}");
+            if !state.leave_out(&one.member, &self.geometry, &reason) {
                 return Err(Error::TooFewMembers(format!(
                     "the superblock of {} cannot be written: {cause}",
                     one.member.device().name()
@@ -384,10 +539,10 @@ impl Outgoing {
 }
 
 impl Recorder for Arc<Records> {
-    fn member_failed(&self, failed: &Member, _: &Lineup) -> Result<()> {
+    fn member_failed(&self, failed: &Member, _: &Lineup, cause: &block::Error) -> Result<()> {
         let mut is_needed = false;
         let result = self.write_if(Raise::Two, |state| {
-            is_needed = !state.leave_out(failed, &self.geometry);
+            is_needed = !state.leave_out(failed, &self.geometry, &cause.to_string());
             !is_needed
         });
         self.bell.ring();
@@ -396,6 +551,10 @@ impl Recorder for Arc<Records> {
             return Err(Error::TooFewMembers(format!("{} is needed", failed.device().name())));
         }
         result
+    }
+
+    fn stopped(&self) {
+        self.bell.ring();
     }
 
     fn keeps_bad_blocks(&self, member: &Member) -> bool {

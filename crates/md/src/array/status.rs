@@ -95,6 +95,10 @@ pub struct MemberStatus {
     pub recovered_bytes: Option<u64>,
     /// Blocks that can neither be read nor written: ranges.
     pub bad_blocks: usize,
+    /// Reads that failed and were corrected from the other members, ever.
+    pub corrected_reads: u32,
+    /// Why it failed, if it did since the array was opened.
+    pub failure: Option<String>,
 }
 
 impl MemberStatus {
@@ -163,6 +167,8 @@ impl Core {
                         _ => None,
                     },
                     bad_blocks: disk.bad_blocks.len(),
+                    corrected_reads: disk.member.corrected_reads().total(),
+                    failure: disk.failure.clone(),
                 })
                 .collect();
             (members, state.events, state.updated, state.is_active, state.resynced)

@@ -4,6 +4,8 @@
 //!
 //! - The superblock with the highest event count is the one to believe. A member may lag behind by one, since a crash
 //!   falls between the writes of two superblocks; then the freshest one's table of roles says what it is.
+//! - Two parts of an array that went on without each other are never put together, not by force either: the user says
+//!   which is to be kept ([`histories`]).
 //! - A member that lags further is out. Where there is a write-intent bitmap in which nothing was cleared since the
 //!   member left, it may come back and needs nothing but what the bitmap says ([`Plan::returning`]).
 //! - An array that was not stopped cleanly and lacks a member cannot trust its parity: it is started only by force, or
@@ -12,6 +14,7 @@
 //! Source: `mdadm(8)` and `md(4)`; `drivers/md/md.c` (`super_1_validate`), `drivers/md/raid5.c` (`raid5_run`) and
 //! mdadm's `Assemble.c`, read for facts.
 
+pub(crate) mod histories;
 mod roles;
 #[cfg(test)]
 mod tests;
@@ -137,6 +140,8 @@ pub(crate) struct Plan {
     pub(crate) returning: Vec<(u32, Joined)>,
     pub(crate) left_out: Vec<LeftOut>,
     pub(crate) consistency: Consistency,
+    /// The freshest superblock says that the array was stopped, or idle, with its redundancy right.
+    pub(crate) is_clean: bool,
     /// The bitmap, as the freshest member has it.
     pub(crate) bitmap: Option<BitmapHeader>,
     pub(crate) has_ppl: bool,
@@ -157,9 +162,13 @@ impl Plan {
     }
 
     /// Roles that the freshest superblock believes to be filled, and whose device was not given. Who starts the array
-    /// without it will find it out of the array later.
+    /// without it will find it out of the array later. A spare that was given its role when a crash came is there.
     pub(crate) fn absent(&self) -> Vec<u32> {
-        let filled = |role: u32| self.roles.contains(&DeviceRole::Active(role));
+        let is_spare = |number| self.spares.iter().any(|spare| spare.superblock.number == number);
+        let filled = |role: u32| {
+            let mut roles = self.roles.iter().zip(0..);
+            roles.any(|(other, number)| *other == DeviceRole::Active(role) && !is_spare(number))
+        };
         let places = self.places.iter().zip(0..);
         places.filter(|(place, role)| place.member.is_none() && filled(*role)).map(|(_, role)| role).collect()
     }
@@ -198,6 +207,7 @@ pub(crate) fn plan(candidates: Vec<Candidate>, force: bool) -> Result<Plan> {
         returning: sorted.returning,
         left_out: sorted.left_out,
         consistency: Consistency::Clean,
+        is_clean: freshest.is_clean(),
         bitmap,
         has_ppl: freshest.ppl.is_some(),
         read_only: (freshest.version == Version::V0_90)
@@ -206,6 +216,7 @@ pub(crate) fn plan(candidates: Vec<Candidate>, force: bool) -> Result<Plan> {
         roles: freshest.roles.clone(),
     };
     check_numbers(&plan)?;
+    histories::check(&plan)?;
     if force {
         add_stale_until_startable(&mut plan);
         plan.geometry = geometry(&freshest, &plan.places);
@@ -242,6 +253,23 @@ fn check_one_array(candidates: &[Candidate]) -> Result<()> {
                 "{} and {} belong to one array and do not agree on its level, layout, chunk size or version of \
                  superblocks",
                 first.name(),
+                other.name()
+            )));
+        }
+    }
+    // Those of one event count were written together, and must say the same.
+    for (at, one) in candidates.iter().enumerate() {
+        let a = &one.superblock;
+        let differs = |other: &&Candidate| {
+            let b = &other.superblock;
+            let is_of_one_size = !a.level.is_redundant() || a.member_bytes == b.member_bytes;
+            b.events == a.events && !(a.raid_disks == b.raid_disks && is_of_one_size)
+        };
+        if let Some(other) = candidates[at + 1..].iter().find(differs) {
+            return Err(Error::Assembly(format!(
+                "{} and {} were written together and do not agree on the number or size of the array's members: one of \
+                 them is damaged, leave it out",
+                one.name(),
                 other.name()
             )));
         }
@@ -303,12 +331,25 @@ fn check_numbers(plan: &Plan) -> Result<()> {
     }
 }
 
-/// Takes members that lag behind, the freshest first, until the array can be started.
+/// Takes members that lag behind until the array can be started, the freshest first: those that the freshest table of
+/// roles calls active. Those that it says failed are taken only if it calls so many failed that the array could not run
+/// any more, which is how Linux leaves an array that lost one member too many: the last to fail is then the freshest.
 fn add_stale_until_startable(plan: &mut Plan) {
+    let called_active = |plan: &Plan, superblock: &Superblock| {
+        plan.roles.get(superblock.number as usize).copied() == Some(superblock.role())
+    };
+    let is_runnable = plan.geometry.is_enough(|role| plan.roles.contains(&DeviceRole::Active(role)));
     let mut stale: Vec<usize> = (0..plan.left_out.len())
-        .filter(|&at| matches!(plan.left_out[at].reason, LeftOutReason::Stale { .. }))
+        .filter(|&at| {
+            let left = &plan.left_out[at];
+            let lags = matches!(left.reason, LeftOutReason::Stale { .. } | LeftOutReason::Faulty);
+            lags && (!is_runnable || called_active(plan, &left.candidate.superblock))
+        })
         .collect();
-    stale.sort_by_key(|&at| std::cmp::Reverse(plan.left_out[at].candidate.superblock.events));
+    stale.sort_by_key(|&at| {
+        let superblock = &plan.left_out[at].candidate.superblock;
+        std::cmp::Reverse((called_active(plan, superblock), superblock.events))
+    });
     let mut taken = Vec::new();
     for at in stale {
         if plan.is_enough() {

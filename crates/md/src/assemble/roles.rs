@@ -41,7 +41,12 @@ fn judge(superblock: &Superblock, freshest: &Superblock) -> Verdict {
     let DeviceRole::Active(role) = own else {
         return match own {
             DeviceRole::Faulty => Verdict::LeaveOut(LeftOutReason::Faulty),
-            // A spare is written to seldom, so its events say nothing.
+            _ if superblock.events < freshest.events
+                && freshest.role_of(superblock.number) == DeviceRole::Faulty =>
+            {
+                Verdict::LeaveOut(LeftOutReason::Faulty)
+            }
+            // A spare is written to seldom, so that it may lag. One that was being given a role has nothing yet.
             _ => Verdict::Spare,
         };
     };

@@ -225,9 +225,56 @@ fn halves_that_went_on_without_each_other_do_not_mix() {
     let numbers = [given[0].superblock.number, given[1].superblock.number];
     given[0].superblock.set_role(numbers[1], DeviceRole::Faulty, "member").unwrap();
     given[1].superblock.set_role(numbers[0], DeviceRole::Faulty, "member").unwrap();
-    let plan = plan(given, false).unwrap();
-    assert_eq!(plan.degraded(), 1);
-    assert_eq!(plan.left_out[0].reason, LeftOutReason::Split);
+    for (first, second) in [(0, 0), (1, 0), (0, 1), (7, 0), (2, 9)] {
+        let mut given = given.clone();
+        given[0].superblock.events += first;
+        given[1].superblock.events += second;
+        for force in [false, true] {
+            let error = plan(given.clone(), force).unwrap_err().to_string();
+            let events = given.iter().map(|one| format!("{} events", one.superblock.events));
+            assert!(events.into_iter().all(|events| error.contains(&events)), "{error}");
+            assert!(error.contains("give only the members of the part to keep"), "{error}");
+        }
+        assert_eq!(plan(given.split_off(1), false).unwrap().degraded(), 1);
+    }
+}
+
+#[test]
+fn a_spare_that_is_fresher_than_the_members_shows_that_they_are_old() {
+    let mut given = candidates("raid5-numbered");
+    let mut spare = crate::create::new_member(&given[0].superblock, 7, 8 << 20, "spare").unwrap();
+    for (ahead, is_refused) in [(0, false), (1, false), (2, true)] {
+        spare.events = given[0].superblock.events + ahead;
+        given.truncate(4);
+        given.push(Candidate::read(blank(&mut spare)).unwrap());
+        let planned = plan(given.clone(), false);
+        assert_eq!(
+            planned.as_ref().err().map(ToString::to_string).unwrap_or_default().contains("older"),
+            is_refused
+        );
+    }
+}
+
+/// Superblocks of one event count were written together: where they differ in the array's shape, one is damaged, and the
+/// order in which they are given must not decide which.
+#[test]
+fn members_that_disagree_on_the_shape_are_refused_in_any_order() {
+    let damages: [fn(&mut Superblock); 2] = [|one| one.raid_disks = 1, |one| one.member_bytes /= 2];
+    for damage in damages {
+        let mut given = candidates("raid1");
+        damage(&mut given[0].superblock);
+        for _ in 0..2 {
+            given.reverse();
+            for force in [false, true] {
+                let error = plan(given.clone(), force).unwrap_err().to_string();
+                assert!(error.contains("do not agree on the number or size"), "{error}");
+            }
+        }
+        // What an older superblock says does not count.
+        given.sort_by_key(|one| one.superblock.number);
+        given[0].superblock.events -= 5;
+        assert!(plan(given, false).is_ok());
+    }
 }
 
 #[test]

@@ -44,11 +44,23 @@ impl<'m, 'r> Batches<'m, 'r> {
     }
 
     /// Carries all out, and gives back how each member did.
-    pub(crate) fn run(mut self) -> Vec<Task<'m, 'r>> {
+    pub(crate) fn run(self) -> Vec<Task<'m, 'r>> {
+        self.run_by(Member::run_batch)
+    }
+
+    /// The same for reads that can be had elsewhere: a member that is late fails.
+    pub(crate) fn run_soon(self) -> Vec<Task<'m, 'r>> {
+        self.run_by(Member::run_batch_soon)
+    }
+
+    fn run_by(
+        mut self,
+        run: impl Fn(&Member, &mut [Request<'_>]) -> block::Result<()> + Sync,
+    ) -> Vec<Task<'m, 'r>> {
         at_once(
             &mut self.tasks,
             |task| (&task.member.transfer_pace, task.bytes),
-            |task| task.outcome = task.member.run_batch(&mut task.requests),
+            |task| task.outcome = run(task.member, &mut task.requests),
         );
         self.tasks
     }

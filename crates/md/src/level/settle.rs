@@ -36,7 +36,7 @@ impl Shared {
             pieces.into_iter().for_each(|(offset, data)| self.note_written(member, offset, data.len()));
             return Ok(());
         };
-        if member.has_failed() || !self.recorder.keeps_bad_blocks(member) {
+        if member.has_failed() || member.hung().is_some() || !self.recorder.keeps_bad_blocks(member) {
             return self.fail(role, member, cause);
         }
         let mut bad: Vec<Range<u64>> = Vec::new();

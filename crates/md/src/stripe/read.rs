@@ -46,7 +46,7 @@ impl ParityRaid {
                 None => others.push(part),
             });
         }
-        for task in batches.run() {
+        for task in batches.run_soon() {
             if task.outcome.is_ok() {
                 continue;
             }
@@ -80,8 +80,10 @@ impl ParityRaid {
         let place = self.shape.map.locate(offset);
         match self.source(lineup, place, buf.len()) {
             None => self.read_stripes(place, buf, None),
-            Some(member) => match member.read_at(place.member_offset, buf) {
+            Some(member) => match member.read_soon(place.member_offset, buf) {
                 Ok(()) => Ok(()),
+                // Nothing is wrong with its bytes.
+                Err(_) if member.is_late() => self.read_stripes(place, buf, None),
                 Err(error) => self.read_stripes(place, buf, Some((Arc::clone(member), error))),
             },
         }
@@ -90,7 +92,7 @@ impl ParityRaid {
     /// The member that can be asked for so many bytes of a chunk.
     fn source<'l>(&self, lineup: &'l Lineup, place: DataPlace, len: usize) -> Option<&'l Arc<Member>> {
         let (offset, len) = (place.member_offset, len as u64);
-        let member = lineup.readable(place.role, offset, len)?;
+        let member = self.shared.readable(lineup, place.role, offset, len)?;
         (!self.shared.recorder.has_bad_blocks(member, offset..offset + len)).then_some(member)
     }
 

@@ -93,6 +93,7 @@ impl Work<'_> {
             if !self.shared.may_heal(member) {
                 continue;
             }
+            let mut is_corrected = false;
             for run in pages.runs() {
                 let (offset, bytes) = (self.offset + run.start as u64, column.bytes(run));
                 let outcome = member.write_at(offset, bytes);
@@ -100,6 +101,10 @@ impl Work<'_> {
                 if member.has_failed() {
                     break;
                 }
+                is_corrected |= outcome.is_ok();
+            }
+            if is_corrected {
+                self.shared.note_corrected(column.role, member, self.offset)?;
             }
         }
         for column in &mut self.buffer.columns {

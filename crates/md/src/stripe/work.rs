@@ -30,6 +30,8 @@ pub(super) struct Work<'a> {
     pub(super) buffer: &'a mut StripeBuffer,
     /// The first error of a member that could not read.
     cause: Option<block::Error>,
+    /// Members that are late are waited for: nothing can be read without them, or parity is not right yet.
+    waits: bool,
 }
 
 impl<'a> Work<'a> {
@@ -43,14 +45,17 @@ impl<'a> Work<'a> {
         let offset = shape.member_offset(stripe);
         for (index, column) in buffer.columns.iter_mut().enumerate() {
             let role = shape.role(stripe, index);
-            column.begin(role, readable_pages(shared, &lineup, role, offset, shape.piece_bytes));
+            let member = shared.readable(&lineup, role, offset, shape.piece_bytes as u64);
+            column.begin(role, readable_pages(shared, member, offset, shape.piece_bytes));
         }
-        Self { shared, shape, lineup, stripe, offset, buffer, cause: None }
+        let waits = !shared.is_resynced(offset, shape.piece_bytes as u64);
+        Self { shared, shape, lineup, stripe, offset, buffer, cause: None, waits }
     }
 
     /// The pages that the member of a role can be asked for.
     pub(super) fn readable(&self, role: Role) -> Pages {
-        readable_pages(self.shared, &self.lineup, role, self.offset, self.shape.piece_bytes)
+        let member = self.lineup.readable(role, self.offset, self.shape.piece_bytes as u64);
+        readable_pages(self.shared, member, self.offset, self.shape.piece_bytes)
     }
 
     /// Whether anybody takes what is written to the column.
@@ -81,6 +86,9 @@ impl<'a> Work<'a> {
     pub(super) fn make_valid(&mut self) -> Result<()> {
         loop {
             let Some(rows) = self.choose_reads() else {
+                if self.wait_from_now_on() {
+                    continue;
+                }
                 return Err(match self.cause.take() {
                     Some(cause) => Error::Device(cause),
                     None => self.too_few(),
@@ -92,6 +100,20 @@ impl<'a> Work<'a> {
                 return Ok(());
             }
         }
+    }
+
+    /// Has members that are late be asked as well, and waited for. `false`: they are already.
+    fn wait_from_now_on(&mut self) -> bool {
+        if self.waits {
+            return false;
+        }
+        self.waits = true;
+        for index in 0..self.shape.columns() {
+            let column = &self.buffer.columns[index];
+            let readable = self.readable(column.role) & !column.unread;
+            self.buffer.columns[index].readable = readable;
+        }
+        true
     }
 
     /// Chooses what to read from members, and returns the rows of pages in which arithmetic is needed. `None` when
@@ -130,6 +152,7 @@ impl<'a> Work<'a> {
     fn read_members(&mut self) -> bool {
         let mut tasks = Vec::new();
         let mut all = true;
+        let waits = self.waits;
         for column in self.buffer.columns.iter_mut().filter(|column| !column.to_read.is_empty()) {
             // It was there when the reads were chosen, out of the same lineup; only its failure may have come between.
             match self.lineup.member(column.role) {
@@ -143,7 +166,7 @@ impl<'a> Work<'a> {
         at_once(
             &mut tasks,
             |task| (&task.member.transfer_pace, task.column.to_read.bytes()),
-            |task| task.error = read_column(task.member, self.offset, task.column),
+            |task| task.error = read_column(task.member, self.offset, task.column, waits),
         );
         for error in tasks.into_iter().filter_map(|task| task.error) {
             self.cause.get_or_insert(error);
@@ -175,18 +198,29 @@ struct ReadTask<'a> {
 }
 
 /// Reads the pages that are to be read; returns the last error if not all could be.
-fn read_column(member: &Member, begin: u64, column: &mut Column) -> Option<block::Error> {
+fn read_column(member: &Member, begin: u64, column: &mut Column, waits: bool) -> Option<block::Error> {
+    let read = |offset, buf: &mut [u8]| {
+        if waits { member.read_at(offset, buf) } else { member.read_soon(offset, buf) }
+    };
     let mut failure = None;
     for run in column.to_read.runs() {
         let pages = Pages::covered_by(run.clone());
-        if member.read_at(begin + run.start as u64, column.bytes_mut(run)).is_ok() {
-            column.valid |= pages;
-            continue;
+        match read(begin + run.start as u64, column.bytes_mut(run)) {
+            Ok(()) => {
+                column.valid |= pages;
+                continue;
+            }
+            // Nothing is wrong with its bytes, so nothing is to be written back.
+            Err(error) if !waits && member.is_late() => {
+                column.readable = Pages::NONE;
+                return Some(error);
+            }
+            Err(_) => {}
         }
         // Which of them is it?
         for page in pages.iter() {
             let start = page * PAGE_BYTES;
-            match member.read_at(begin + start as u64, column.bytes_mut(start..start + PAGE_BYTES)) {
+            match read(begin + start as u64, column.bytes_mut(start..start + PAGE_BYTES)) {
                 Ok(()) => column.valid |= Pages::one(page),
                 Err(error) => {
                     column.unread |= Pages::one(page);
@@ -199,11 +233,9 @@ fn read_column(member: &Member, begin: u64, column: &mut Column) -> Option<block
     failure
 }
 
-/// Which pages of a role's piece may be asked for.
-fn readable_pages(shared: &Shared, lineup: &Lineup, role: Role, offset: u64, piece_bytes: usize) -> Pages {
-    let Some(member) = lineup.readable(role, offset, piece_bytes as u64) else {
-        return Pages::NONE;
-    };
+/// Which pages of its piece a member may be asked for.
+fn readable_pages(shared: &Shared, member: Option<&Arc<Member>>, offset: u64, piece_bytes: usize) -> Pages {
+    let Some(member) = member else { return Pages::NONE };
     let all = Pages::first(piece_bytes / PAGE_BYTES);
     if !shared.recorder.has_bad_blocks(member, offset..offset + piece_bytes as u64) {
         return all;

@@ -89,7 +89,10 @@ impl Superblock {
             _ => {}
         }
         let recovery = recovery(&raw, features, source)?;
-        if features.contains(Features::REPLACEMENT) && !matches!(own, Some(DeviceRole::Active(_))) {
+        // A spare that is about to become one says so already.
+        if features.contains(Features::REPLACEMENT)
+            && !matches!(own, Some(DeviceRole::Active(_) | DeviceRole::Spare))
+        {
             return Err(source.corrupt("it is a replacement and has no role"));
         }
         let resynced = match raw.resync_offset.get() {

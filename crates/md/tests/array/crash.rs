@@ -255,6 +255,13 @@ impl Run {
                 self.order.len()
             );
             let devices = self.crash(events, seed);
+            // To look only: what the log says is replayed in memory.
+            let before = bytes_of(&devices);
+            let array = Array::open(devices.clone(), ArrayOptions { read_only: true, ..options })
+                .unwrap_or_else(|error| panic!("{what}, to look only: {error}"));
+            self.check_content(&read_all(&array), events, &format!("{what}, to look only"));
+            drop(array);
+            assert!(bytes_of(&devices) == before, "{what}: something was written");
             let array =
                 Array::open(devices.clone(), options).unwrap_or_else(|error| panic!("{what}: {error}"));
             // Before and after the redundancy is made right.
@@ -272,6 +279,15 @@ impl Run {
             assert!(read_all(&again) == found, "{what}: the next start changed the data");
         }
     }
+}
+
+fn bytes_of(devices: &[Device]) -> Vec<Vec<u8>> {
+    let bytes = |device: &Device| {
+        let mut bytes = vec![0; device.size_bytes() as usize];
+        device.read_at(0, &mut bytes).unwrap();
+        bytes
+    };
+    devices.iter().map(bytes).collect()
 }
 
 impl Harm {

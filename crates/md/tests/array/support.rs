@@ -120,6 +120,11 @@ impl Switch {
         *self.bad.lock() = Some((DATA_OFFSET + range.start..DATA_OFFSET + range.end, nth));
     }
 
+    /// No block of a range of the device, counted from its beginning, takes writes any more.
+    pub(crate) fn spoil_device(&self, range: Range<u64>) {
+        *self.bad.lock() = Some((range, 1));
+    }
+
     /// All of it takes writes again.
     pub(crate) fn mend(&self) {
         *self.bad.lock() = None;

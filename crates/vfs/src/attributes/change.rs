@@ -49,7 +49,7 @@ impl Vfs {
 /// Refuses what could not be right for any file.
 fn check_values(change: &AttrChange) -> Result<()> {
     let given = |time| match time {
-        Some(NewTime::At(time)) => Some(time),
+        Some(NewTime::At(time) | NewTime::NowAs(time)) => Some(time),
         Some(NewTime::Now) | None => None,
     };
     let times = [given(change.accessed), given(change.modified), change.changed];
@@ -66,7 +66,11 @@ fn check_values(change: &AttrChange) -> Result<()> {
 fn check_change(who: &Credentials, node: &Node, attr: &Attr, change: &AttrChange) -> Result<()> {
     let AttrChange { permissions, uid, gid, accessed, modified, changed, flags, project } = *change;
     // Only both times together count as a touch, for which it is enough to be allowed to write.
-    let touches = (accessed, modified, changed) == (Some(NewTime::Now), Some(NewTime::Now), None);
+    let touches = match (accessed, modified) {
+        (Some(NewTime::Now), Some(NewTime::Now)) => changed.is_none(),
+        (Some(NewTime::NowAs(one)), Some(NewTime::NowAs(other))) => one == other && changed == Some(one),
+        _ => false,
+    };
     let sets_times = !touches && (accessed.is_some() || modified.is_some() || changed.is_some());
 
     if permissions.is_some() || uid.is_some() || gid.is_some() || sets_times {

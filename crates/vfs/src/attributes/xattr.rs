@@ -159,17 +159,18 @@ fn has_user_attributes(kind: FileType) -> bool {
     matches!(kind, FileType::Regular | FileType::Directory)
 }
 
-/// Takes a file's capabilities away, if it has any. That it has none is remembered. The caller holds the inode's
+/// Takes a file's capabilities away, if it has any, and tells whether it had. That it has none is remembered. The caller holds the inode's
 /// state alone.
-pub(crate) fn drop_capabilities(node: &Node) -> Result<()> {
+pub(crate) fn drop_capabilities(node: &Node) -> Result<bool> {
     if node.no_capabilities().load(Ordering::Relaxed) {
-        return Ok(());
+        return Ok(false);
     }
-    if node.xattr(CAPABILITY_XATTR)?.is_some() {
+    let has_some = node.xattr(CAPABILITY_XATTR)?.is_some();
+    if has_some {
         node.inode().set_xattr(CAPABILITY_XATTR, None, XattrMode::Set, &AttrChange::default())?;
     }
     node.no_capabilities().store(true, Ordering::Relaxed);
-    Ok(())
+    Ok(has_some)
 }
 
 /// Sets or removes what is no list.

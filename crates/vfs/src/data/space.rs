@@ -23,7 +23,10 @@ pub(crate) fn clear_tail(backing: Backing<'_>, until: u64) -> Result<()> {
     let run = backing.run_at(size)?;
     let zeroes = vec![0; len.min(run.len) as usize];
     match run.source {
-        Source::Device(to) => Ok(backing.device()?.write_at(to, &zeroes)?),
+        Source::Device(to) => {
+            backing.inode.check_changes()?;
+            Ok(backing.device()?.write_at(to, &zeroes)?)
+        }
         Source::Kept => backing.inode.write_kept(size, &zeroes),
         Source::Hole | Source::Unwritten(_) | Source::Inline { .. } => Ok(()),
     }

@@ -3,7 +3,8 @@
 //! Bytes that lie somewhere already are overwritten there: extents are gathered into batches, and the filesystem
 //! hears of it afterwards. Into holes, unwritten space and inline files the filesystem leads the way: it prepares
 //! space, the bytes go there, and they become readable with the file's new size when it is told that they are in
-//! place. So a crash in between shows what was there before.
+//! place. So a crash in between shows what was there before. A filesystem that has stopped is asked first, and refuses
+//! whatever comes to its device later.
 //!
 //! A block of the device that is written for the first time is written whole: zeroes go around what the caller
 //! writes of it. That must not meet another writer of the same block, who would lose bytes to those zeroes. Therefore:
@@ -59,7 +60,9 @@ fn write_some(
     data: &[u8],
     hold: Hold,
 ) -> std::result::Result<usize, Stop> {
+    // After the look at the map: what it says counts while changes are taken.
     let first = backing.run_at(offset)?;
+    backing.inode.check_changes()?;
     let len = match first.source {
         Source::Device(_) | Source::Kept => overwrite(backing, offset, data, first)?,
         Source::Hole | Source::Unwritten(_) | Source::Inline { .. } => {

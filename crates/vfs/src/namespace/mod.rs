@@ -19,6 +19,7 @@ pub(crate) use locks::{Gate, NamespaceLocks};
 use crate::acl::{self, Inherited};
 use crate::name_table;
 use crate::permission::{check_access_of, check_delete_of};
+use crate::place;
 use crate::{
     Access, Credentials, Error, FileType, HashedName, InodeFlags, NewInode, NewKind, NewObject, Node,
     Ownership, Result, Vfs, new_file_owner,
@@ -55,6 +56,7 @@ impl Vfs {
             let _name = self.locks().add(dir, name)?;
             self.may_add(who, dir, &attr, name)?;
             let node = self.node_of(dir.inode().create(name, new, made)?)?;
+            Self::set_place(dir, name, &node);
             self.remember(dir, name, &node);
             Ok(node)
         })
@@ -165,8 +167,11 @@ impl Vfs {
                 return Err(Error::Busy);
             }
             let closed = match self.locks().close(&victim) {
-                // Somebody else has removed it; the name may stand for another by now.
-                Err(Error::NotFound) => continue,
+                // Another thread has removed it; the name may stand for another directory by now.
+                Err(Error::NotFound) => {
+                    self.expect_gone(dir, name, &victim)?;
+                    continue;
+                }
                 closed => closed?,
             };
             let _name = self.locks().remove(dir, name)?;
@@ -180,6 +185,18 @@ impl Vfs {
             self.let_go_unless_named(&victim);
             closed.removed();
             return Ok(());
+        }
+    }
+
+    /// Refuses a name that leads to a directory that was removed: each thread that removes or replaces one takes its
+    /// name away before the gate says so, and a directory has no other name unless the disk is damaged. So whatever is
+    /// tried again after this, is tried because another thread has got ahead.
+    fn expect_gone(&self, dir: &Node, name: &HashedName<'_>, removed: &Arc<Node>) -> Result<()> {
+        let _name = self.locks().share(dir, name);
+        match self.look_and_remember(dir, name) {
+            Ok(node) if Arc::ptr_eq(&node, removed) => Err(place::removed(dir, name, removed)),
+            Ok(_) | Err(Error::NotFound) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 

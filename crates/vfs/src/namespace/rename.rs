@@ -19,9 +19,10 @@ use undercroft_sync::MutexGuard;
 use super::locks::{Closed, Locked};
 use super::{check_changeable, check_nailed, may_remove, settle, stay_in_table};
 use crate::permission::check_access_of;
+use crate::place;
 use crate::{
-    Access, Credentials, DeviceNumber, Error, FileType, HashedName, NewInode, NewKind, NewObject, Node,
-    RenameFlags, Result, Vfs,
+    Access, Corruption, Credentials, DeviceNumber, Error, FileType, HashedName, NewInode, NewKind, NewObject,
+    Node, RenameFlags, Result, Vfs,
 };
 
 /// A name in a directory.
@@ -183,8 +184,15 @@ impl Vfs {
                     && !Arc::ptr_eq(victim, &moved)
                     && victim.ino() != self.root_ino() =>
             {
+                // Its gate would be waited for while it is closed.
+                if Arc::ptr_eq(victim, to.dir) {
+                    return Err(place::leads_to_itself(to.dir, to.name));
+                }
                 match self.locks().close(victim) {
-                    Err(Error::NotFound) => return Ok(false),
+                    Err(Error::NotFound) => {
+                        self.expect_gone(to.dir, to.name, victim)?;
+                        return Ok(false);
+                    }
                     closed => Some(closed?),
                 }
             }
@@ -269,6 +277,8 @@ impl Vfs {
             from.dir.inode().exchange(from.name, moved, to.dir, to.name, other)?;
             self.forget_parent(moved);
             self.forget_parent(other);
+            Self::set_place(to.dir, to.name, moved);
+            Self::set_place(from.dir, from.name, other);
             return Ok(());
         }
         // It may lose its last name; see `mod.rs`.
@@ -284,6 +294,7 @@ impl Vfs {
             rename(None)?;
         }
         self.forget_parent(moved);
+        Self::set_place(to.dir, to.name, moved);
         self.remember(to.dir, to.name, moved);
         if let Some(replaced) = target {
             self.let_go_unless_named(replaced);
@@ -339,7 +350,6 @@ impl Vfs {
     /// Whether `above` is `dir` or one of its ancestors.
     fn is_at_or_above(&self, above: &Arc<Node>, dir: &Arc<Node>) -> Result<bool> {
         let mut at = Arc::clone(dir);
-        // A tree whose `..` runs in a circle is a lie of the disk.
         for _ in 0..DEPTH_MAX {
             if Arc::ptr_eq(&at, above) {
                 return Ok(true);
@@ -353,7 +363,10 @@ impl Vfs {
                 parent => parent?,
             };
         }
-        Err(Error::TooManySymlinks)
+        // A tree whose `..` runs in a circle.
+        let detail = format!("the root is not among the first {DEPTH_MAX} directories above it");
+        let ino = Some(dir.ino());
+        Err(Corruption { structure: "directory tree", ino, block: None, detail: detail.into() }.into())
     }
 
     fn find(&self, who: &Credentials, place: Place<'_>) -> Result<Option<Arc<Node>>> {

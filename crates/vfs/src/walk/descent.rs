@@ -13,7 +13,7 @@ use std::sync::Arc;
 use undercroft_sync::{Mutex, order};
 
 use super::batch::{Batch, Entry};
-use super::{WALK_PATH_MAX_BYTES, WalkEntry, WalkEvent, WalkFlow, WalkOptions, node_of_kind};
+use super::{WALK_PATH_MAX_BYTES, WalkEntry, WalkEvent, WalkFlow, WalkOptions, node_listed, node_of_kind};
 use crate::hash::InoHashBuilder;
 use crate::{Corruption, DirOffset, Error, FileType, Ino, Node, Result, Vfs};
 
@@ -128,7 +128,7 @@ impl<'a> Descent<'a> {
         match visit(WalkEvent::Entry(entry)) {
             WalkFlow::Stop => return ControlFlow::Break(()),
             WalkFlow::Continue if start.kind() == FileType::Directory => {
-                if let Err(error) = self.enter(start.ino()) {
+                if let Err(error) = self.enter(Arc::clone(start)) {
                     return self.fail(error, visit);
                 }
             }
@@ -219,13 +219,14 @@ impl<'a> Descent<'a> {
         let entry = top.batch.entries()[top.at];
         let name = top.batch.name(&entry);
         push_name(&mut self.path, name);
+        let (name_start, dir) = (self.path.len() - name.len(), Arc::clone(&top.dir));
         top.at += 1;
         self.waiting -= 1;
         let wanted = match self.order {
             Order::Any => true,
             Order::Sorted => visit_entry(self.vfs, &self.path, name.len(), depth, &entry, visit)?,
         };
-        if wanted && let Err(error) = self.enter(entry.ino) {
+        if wanted && let Err(error) = self.enter_listed(&dir, name_start, entry.ino) {
             return self.fail(error, visit);
         }
         ControlFlow::Continue(())
@@ -247,13 +248,20 @@ impl<'a> Descent<'a> {
         }
     }
 
-    /// Puts the directory that `path` stands for on the stack.
-    fn enter(&mut self, ino: Ino) -> Result<()> {
+    /// Puts the directory that `path` stands for on the stack, an entry of `parent`.
+    fn enter_listed(&mut self, parent: &Node, name_start: usize, ino: Ino) -> Result<()> {
         if self.path.len() > WALK_PATH_MAX_BYTES {
             return Err(Error::NameTooLong);
         }
-        self.seen.enter(ino)?;
         let dir = node_of_kind(self.vfs, ino, FileType::Directory)?;
+        // Before it counts as entered, or of two names the right one might count as the second.
+        self.vfs.check_listed(parent, &self.path[name_start..], &dir)?;
+        self.enter(dir)
+    }
+
+    /// Puts a directory on the stack.
+    fn enter(&mut self, dir: Arc<Node>) -> Result<()> {
+        self.seen.enter(dir.ino())?;
         self.frames.push(Frame {
             dir,
             path_len: self.path.len(),
@@ -332,7 +340,7 @@ fn visit_entry(
     let mut node = None;
     let kind = match entry.kind {
         Some(kind) => kind,
-        None => match vfs.node_once(entry.ino) {
+        None => match node_listed(vfs, entry.ino) {
             Ok(read) => node.insert(read).kind(),
             Err(error) => {
                 report(path, error, visit)?;

@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 
 use undercroft_block::Device;
-use undercroft_ext4::what_is_on;
 use undercroft_md::{Error, examine};
 use uuid::Uuid;
 
@@ -85,9 +84,8 @@ fn check(device: &Device, spec: &ImageSpec, array: Option<Uuid>) -> Result<(), F
         Err(error @ Error::Device(_)) => return Err(md_failure(&error)),
         Err(_) => return present("a member of an array"),
     }
-    match what_is_on(&**device) {
-        Ok(None) => Ok(()),
-        Ok(Some(what)) => present(what),
-        Err(error) => Err(Failure::of(Kind::Io, &error)),
+    match image::what_is_on(device)? {
+        None => Ok(()),
+        Some(what) => present(&what.to_string()),
     }
 }

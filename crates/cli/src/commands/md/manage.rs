@@ -85,8 +85,12 @@ fn add(array: &Array, new: &NewMembers) -> Result<Vec<u32>, Failure> {
     let mut devices = NewDevices::open(new, Some(uuid))?;
     let mut numbers = Vec::new();
     for device in devices.devices.clone() {
-        let is_former = bitmap.is_some() && examine(&*device).is_ok_and(|found| found.array_uuid == uuid);
-        let number = match is_former.then(|| array.re_add(Arc::clone(&device))) {
+        let is_former = examine(&*device).is_ok_and(|found| found.array_uuid == uuid);
+        if is_former && new.overwrite {
+            erase_superblocks(&device)?;
+        }
+        let may_return = is_former && !new.overwrite && bitmap.is_some();
+        let number = match may_return.then(|| array.re_add(Arc::clone(&device))) {
             Some(Ok(number)) => Ok(number),
             // It cannot be known what it missed: it is given everything.
             None | Some(Err(Error::Invalid(_))) => array.add(device),
@@ -162,10 +166,14 @@ fn find<'a>(members: &'a [(ImageSpec, String)], member: &ImageSpec) -> Option<&'
 fn erase(members: &[(ImageSpec, String)], member: &ImageSpec) -> Result<(), Failure> {
     let spec = find(members, member).map_or(member, |(spec, _)| spec);
     let device: Device = image::open_member(spec, true)?;
+    erase_superblocks(&device)
+}
+
+fn erase_superblocks(device: &Device) -> Result<(), Failure> {
     let fail = |error: Error| Err(md_failure(&error));
     // One of each version at most.
     for _ in 0..4 {
-        let found = match examine(&*device) {
+        let found = match examine(&**device) {
             Ok(found) => found,
             Err(Error::NoSuperblock { .. }) => return Ok(()),
             Err(error) => return fail(error),

@@ -59,6 +59,11 @@ struct Member {
     #[serde(skip_serializing_if = "Option::is_none")]
     recovered_bytes: Option<u64>,
     bad_blocks: usize,
+    /// Reads that failed and were corrected from the others.
+    corrected_read_errors: u32,
+    /// Why it failed, if it did just now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
 }
 
 /// How background work ended.
@@ -83,6 +88,8 @@ impl Report {
                 device: member.device.clone(),
                 recovered_bytes: member.recovered_bytes,
                 bad_blocks: member.bad_blocks,
+                corrected_read_errors: member.corrected_reads,
+                failure: member.failure.clone(),
             })
             .collect();
         let is_filled = |role: u32| members.iter().any(|member| member.role == Some(role));
@@ -145,8 +152,14 @@ impl Report {
                 0 => String::new(),
                 bad => format!(", {}", human::counted(bad as u64, "bad range")),
             };
+            let corrected = match member.corrected_read_errors {
+                0 => String::new(),
+                count => format!(", {}", human::counted(count.into(), "corrected read error")),
+            };
+            let failure =
+                member.failure.as_ref().map_or_else(String::new, |why| format!(": {}", safe(why.as_bytes())));
             let words = format!(
-                "{:>2}  role {role:<2}  {}{recovered}{bad}  {}",
+                "{:>2}  role {role:<2}  {}{recovered}{bad}{corrected}  {}{failure}",
                 member.number,
                 member.state,
                 safe(member.device.as_bytes())

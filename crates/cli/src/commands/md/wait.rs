@@ -1,16 +1,13 @@
 //! Waiting for the background work of an array, with a bar on a terminal once it takes longer than a second.
 
-use std::io::IsTerminal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use undercroft_md::{Action, Array, Finished, Progress};
+use undercroft_md::{Action, Array, Finished};
 
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::text::bar::Bar;
 
-/// Work that is over sooner needs no bar.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the bar moves.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -19,7 +16,7 @@ pub(super) fn wait(array: &Array) -> Result<Option<Finished>, Failure> {
     let bar = Bar::new();
     while !array.wait_for_sync(TICK) {
         if let Some(progress) = array.status().progress {
-            bar.show(&progress);
+            bar.show(word(progress.action), progress.position_bytes, progress.total_bytes);
         }
     }
     drop(bar);
@@ -51,38 +48,5 @@ const fn word(action: Action) -> &'static str {
         Action::Replace => "replacement",
         Action::Check => "check",
         Action::Repair => "repair",
-    }
-}
-
-/// A bar that is not drawn at first, and never where nobody looks.
-struct Bar {
-    bar: ProgressBar,
-    begun: Instant,
-}
-
-impl Bar {
-    fn new() -> Self {
-        let template =
-            "{msg:11} {bar:40} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
-        let style = ProgressStyle::with_template(template)
-            .expect("the template is well-formed")
-            .progress_chars("█▉▊▋▌▍▎▏·");
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_style(style);
-        Self { bar, begun: Instant::now() }
-    }
-
-    fn show(&self, progress: &Progress) {
-        if self.bar.is_hidden() && self.begun.elapsed() > PATIENCE && std::io::stderr().is_terminal() {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
-        }
-        self.bar.set_message(word(progress.action));
-        self.bar.set_length(progress.total_bytes);
-        self.bar.set_position(progress.position_bytes);
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
     }
 }

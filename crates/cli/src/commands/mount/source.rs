@@ -43,6 +43,10 @@ impl<'a> MountSource<'a> {
             read_only: matches!(source, Self::Image { .. }) && !snapshot,
             ..MountOptions::default()
         };
+        if snapshot {
+            // Nothing of it outlives the mount.
+            settings.commit_pause = None;
+        }
         let mut of_image = ImageOptions::default();
         for option in options.iter().flat_map(|list| list.split(',')) {
             let known = match &mut source {
@@ -66,7 +70,8 @@ impl<'a> MountSource<'a> {
         if image.path.as_os_str() != TMPFS {
             return Ok(Self::Image { image, what_for: Use::Read, vfs: VfsOptions::default() });
         }
-        if image.partition.is_some() || image.direct || !image.lock || image.allow_backing || snapshot {
+        let how = image.direct || !image.lock || image.write_while_in_use || image.allow_backing;
+        if image.partition.is_some() || how || snapshot {
             return Err(Failure::new(
                 Kind::Usage,
                 format!("{TMPFS} is no image: it has no partitions, and nothing to read, lock, keep or back"),

@@ -164,8 +164,7 @@ fn in_bytes(run: &Run, bits: u32) -> Extent {
 /// The content changes now: times, and the fields go to the disk under a handle, with a new size perhaps.
 fn store(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Option<u64>) -> Result<()> {
     let now = live.now();
-    inode.note_modification(now);
-    live.content.note_time(now);
+    live.note_modification(inode, now);
     store_unchanged(live, handle, inode, size)
 }
 
@@ -185,8 +184,9 @@ fn store_unchanged(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Op
         live.content.size.store(size, Ordering::Release);
     }
     live.content.changed_in.store(handle.tid().0, Ordering::Relaxed);
+    inode.store(handle, live.location)?;
     live.late.clear();
-    inode.store(handle, live.location)
+    Ok(())
 }
 
 /// A time as the vfs's coarse clock counts it; 0 for what it does not reach.

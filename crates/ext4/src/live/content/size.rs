@@ -47,6 +47,7 @@ pub(super) fn clear(live: &Live, from: u64, to: u64) -> Result<()> {
     }
     /// The largest block.
     static ZEROES: [u8; 1 << 16] = [0; 1 << 16];
+    live.volume.writer()?.transactions.check()?;
     if let Extent { start, mapping: Mapping::Device { offset }, .. } = map(live, from)? {
         live.volume.device().write_at(offset + (from - start), &ZEROES[..(to - from) as usize])?;
     }

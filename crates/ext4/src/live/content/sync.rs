@@ -25,7 +25,7 @@ pub(crate) fn sync(live: &Live, what: Durable) -> Result<()> {
     let flushes = !transactions.is_durable(tid) && transactions.running() == tid;
     transactions.commit(tid)?;
     if !flushes {
-        live.volume.device().flush()?;
+        live.volume.flush()?;
     }
     Ok(())
 }

@@ -16,6 +16,9 @@ pub(super) const INODE_CREDITS: u32 = 1;
 /// A file that grows has at most so many bytes ahead of what was written.
 const AHEAD_MAX_BYTES: u64 = 8 << 20;
 
+/// Commits that an operation waits for at most for the sake of what they free.
+const COMMITS_MAX: u32 = 8;
+
 /// Finds room for a write from `offset` on.
 ///
 /// # Errors
@@ -34,10 +37,19 @@ pub(crate) fn prepare_write(live: &Live, offset: u64, len: u64) -> Result<Extent
 /// # Errors
 /// Those of the last attempt.
 pub(crate) fn with_last_resorts<T>(live: &Live, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-    let mut last_resorts = [give_back_ahead, wait_for_freed].into_iter();
+    let (mut may_give_back, mut commits) = (true, 0);
     loop {
         match attempt() {
-            Err(Error::NoSpace) if last_resorts.by_ref().any(|last_resort| last_resort(live)) => {}
+            Err(Error::NoSpace) => {
+                if may_give_back && give_back_ahead(live) {
+                    may_give_back = false;
+                } else if commits < COMMITS_MAX && wait_for_freed(live) {
+                    // Others may have taken what that brought, and freed more.
+                    (may_give_back, commits) = (true, commits + 1);
+                } else {
+                    return Err(Error::NoSpace);
+                }
+            }
             answer => return answer,
         }
     }
@@ -143,6 +155,9 @@ fn is_written(live: &Live, first: u64, end: u64) -> Result<bool> {
 
 /// Content changed in place: the times go forward in memory, once in a tick of the coarse clock.
 fn touch(live: &Live) -> Result<()> {
+    if live.cache_keeps_times_of_content() {
+        return live.volume.writer()?.transactions.check();
+    }
     let now = Coarse::now().as_nanoseconds();
     if !live.seen.load(Ordering::Relaxed) && live.content.written_at.load(Ordering::Relaxed) == now {
         return Ok(());
@@ -150,8 +165,7 @@ fn touch(live: &Live) -> Result<()> {
     live.volume.writer()?.transactions.check()?;
     let mut fields = live.fields.write();
     let now = live.now();
-    fields.note_modification(now);
-    live.content.note_time(now);
+    live.note_modification(&mut fields, now);
     drop(fields);
     live.times_are_late();
     Ok(())

@@ -55,7 +55,7 @@ impl Mirrored {
         Self { shared, map, ranges: Ranges::new() }
     }
 
-    /// The copies of a range within a run that may be read, the one to be read first in front. Where copies may differ
+    /// The copies of a range within a run that may be read, the one to be read first in front, some of them twice. Where copies may differ
     /// and blocks are bad, sectors have copies of their own and longer ranges have none: however a byte is read, and
     /// when copies are made equal, it comes from the same copy.
     fn readable<'m>(
@@ -80,7 +80,10 @@ impl Mirrored {
         let is_one_sector = offset % SECTOR_BYTES + len <= SECTOR_BYTES;
         let is_whole =
             is_resynced || is_one_sector || (0..copies).filter_map(present).all(|one| is_good(&one));
-        (0..if is_whole { copies } else { 0 }).filter_map(present).filter(is_good)
+        let all = move || (0..if is_whole { copies } else { 0 }).filter_map(present).filter(is_good);
+        // A member that does not answer is asked when no other is left. Copies that may differ are waited for.
+        let in_time = move |present: &Present<'_>| !is_resynced || !present.member.is_late();
+        all().filter(in_time).chain(all())
     }
 
     /// A range made of whole blocks, as far as the array goes.

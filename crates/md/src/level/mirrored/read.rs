@@ -37,7 +37,7 @@ impl Mirrored {
                 (offset, buf) = (offset + len, rest);
             }
         }
-        for task in batches.run() {
+        for task in batches.run_soon() {
             if task.outcome.is_ok() {
                 continue;
             }
@@ -58,7 +58,7 @@ impl Mirrored {
     pub(super) fn read_run(&self, offset: u64, buf: &mut [u8], is_taken: bool) -> Result<()> {
         let lineup = self.shared.lineup();
         let suspect = match self.readable(&lineup, offset, buf.len() as u64).next() {
-            Some(Present { role, member, member_offset }) => match member.read_at(member_offset, buf) {
+            Some(Present { role, member, member_offset }) => match member.read_soon(member_offset, buf) {
                 Ok(()) => return Ok(()),
                 Err(_) => Some((role, member)),
             },
@@ -84,7 +84,7 @@ impl Mirrored {
             if failed.iter().any(|(_, member)| Arc::ptr_eq(member, copy.member)) {
                 continue;
             }
-            if copy.member.read_at(copy.member_offset, buf).is_ok() {
+            if copy.member.read_soon(copy.member_offset, buf).is_ok() {
                 is_read = true;
                 break;
             }
@@ -154,6 +154,7 @@ impl Mirrored {
         let number = (0..self.map.copies()).find(|&number| self.map.copy(offset, number).role == role);
         let Some(number) = number else { return Ok(()) };
         let mut buf = [0; BLOCK_BYTES as usize];
+        let mut is_corrected = false;
         for begin in range.clone().step_by(BLOCK_BYTES as usize) {
             let buf = &mut buf[..(range.end - begin).min(BLOCK_BYTES) as usize];
             let place = self.map.copy(begin, number).member_offset;
@@ -163,24 +164,47 @@ impl Mirrored {
                 continue;
             }
             // Where nobody can read it there is nothing to write; the member is as good as any.
-            if self.read_block(begin, buf, Some(member)).is_ok() && !self.rewrite(role, member, place, buf)? {
-                break;
+            if self.read_block(begin, buf, Some(member)).is_ok() {
+                match self.rewrite(role, member, place, buf)? {
+                    Rewritten::Corrected => is_corrected = true,
+                    Rewritten::Bad => {}
+                    Rewritten::Failed => break,
+                }
             }
         }
-        Ok(())
+        if is_corrected { self.shared.note_corrected(role, member, offset) } else { Ok(()) }
     }
 
-    /// Writes to a member what it should hold and reads it back; records what it does not take. Returns whether the
-    /// member is still there.
-    pub(super) fn rewrite(&self, role: Role, member: &Arc<Member>, place: u64, data: &[u8]) -> Result<bool> {
-        match write_and_verify(member, place, data) {
+    /// Writes to a member what it should hold and reads it back; records what it does not take.
+    pub(super) fn rewrite(
+        &self,
+        role: Role,
+        member: &Arc<Member>,
+        place: u64,
+        data: &[u8],
+    ) -> Result<Rewritten> {
+        let outcome = write_and_verify(member, place, data);
+        match &outcome {
             Ok(()) => self.shared.note_written(member, place, data.len()),
             Err(cause) => {
-                self.shared.lose_block(role, member, place..place + data.len() as u64, &cause)?;
+                self.shared.lose_block(role, member, place..place + data.len() as u64, cause)?;
             }
         }
-        Ok(!member.has_failed())
+        Ok(match outcome {
+            _ if member.has_failed() => Rewritten::Failed,
+            Ok(()) => Rewritten::Corrected,
+            Err(_) => Rewritten::Bad,
+        })
     }
+}
+
+/// What became of a block that was written again.
+pub(super) enum Rewritten {
+    Corrected,
+    /// It was not taken, which is recorded.
+    Bad,
+    /// The member is lost.
+    Failed,
 }
 
 fn write_and_verify(member: &Member, place: u64, data: &[u8]) -> block::Result<()> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use undercroft_block::Request;
 
+use super::read::Rewritten;
 use super::{BLOCK_BYTES, Mirrored, SECTOR_BYTES, pieces};
 use crate::level::batch::Batches;
 use crate::level::{SyncStep, SyncWork};
@@ -200,6 +201,8 @@ impl Mirrored {
             return Ok(());
         }
         let mut block = [0; BLOCK_BYTES as usize];
+        let mut is_corrected = false;
+        let begin = place;
         for (number, right) in (0..).zip(right.chunks(BLOCK_BYTES as usize)) {
             let place = place + number * BLOCK_BYTES;
             let found = &mut block[..right.len()];
@@ -207,11 +210,13 @@ impl Mirrored {
             if is_read && (found == right || work == SyncWork::Check) {
                 continue;
             }
-            if !self.rewrite(role, member, place, right)? {
-                break;
+            match self.rewrite(role, member, place, right)? {
+                Rewritten::Corrected => is_corrected |= !is_read,
+                Rewritten::Bad => {}
+                Rewritten::Failed => break,
             }
         }
-        Ok(())
+        if is_corrected { self.shared.note_corrected(role, member, begin) } else { Ok(()) }
     }
 
     /// No copy could be read whole: what one can read of it heals the others.

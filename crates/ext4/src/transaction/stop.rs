@@ -1,0 +1,127 @@
+//! The end of all changes, and the device below a filesystem that takes changes: nothing is written through it once the
+//! changes have ended.
+//!
+//! Everything that a mounted filesystem writes passes here, file content and metadata, log and homes, flushes and
+//! discards. So a writer that has looked at a map before the end, or at a map whose change the aborted transaction will
+//! never commit, is refused when it comes to the device; requests that the device has been given already complete. Only
+//! the record of a failure goes past it, to the device [below](crate::volume::Volume::device_below).
+//!
+//! No locks: each request loads one word that is written once.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use undercroft_block::{Access, BlockDevice, Device, Error as DeviceError, Operation, Request, Topology};
+use undercroft_vfs::Result;
+
+use super::failure::Ended;
+
+/// Whether and why a filesystem takes no changes any more.
+#[derive(Debug, Default)]
+pub(crate) struct Stop(OnceLock<Ended>);
+
+impl Stop {
+    /// The changes end, unless they have: the first cause is kept.
+    pub(super) fn end(&self, why: Ended) {
+        let _ = self.0.set(why);
+    }
+
+    pub(super) fn ended(&self) -> Option<&Ended> {
+        self.0.get()
+    }
+
+    /// Refuses once the changes have ended.
+    ///
+    /// # Errors
+    /// The first cause.
+    #[inline]
+    pub(super) fn check(&self) -> Result<()> {
+        self.0.get().map_or(Ok(()), |ended| Err(ended.refusal()))
+    }
+}
+
+/// A device that takes no changes after the end of them.
+#[derive(Debug)]
+pub(crate) struct StoppedWith {
+    base: Device,
+    stop: Arc<Stop>,
+}
+
+impl StoppedWith {
+    pub(crate) fn new(base: Device, stop: Arc<Stop>) -> Self {
+        Self { base, stop }
+    }
+
+    #[inline]
+    fn check(&self, operation: Operation, offset: u64, len: u64) -> undercroft_block::Result<()> {
+        match self.stop.ended() {
+            None => Ok(()),
+            Some(ended) => Err(self.refusal(ended, operation, offset, len)),
+        }
+    }
+
+    #[cold]
+    fn refusal(&self, ended: &Ended, operation: Operation, offset: u64, len: u64) -> DeviceError {
+        let source = io::Error::other(ended.refusal().to_string());
+        DeviceError::Io { operation, offset, len, device: self.base.name(), source }
+    }
+}
+
+impl BlockDevice for StoppedWith {
+    fn name(&self) -> String {
+        self.base.name()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.base.size_bytes()
+    }
+
+    fn access(&self) -> Access {
+        self.base.access()
+    }
+
+    fn topology(&self) -> Topology {
+        self.base.topology()
+    }
+
+    fn may_hang(&self) -> bool {
+        self.base.may_hang()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> undercroft_block::Result<()> {
+        self.base.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> undercroft_block::Result<()> {
+        self.check(Operation::Write, offset, data.len() as u64)?;
+        self.base.write_at(offset, data)
+    }
+
+    fn flush(&self) -> undercroft_block::Result<()> {
+        self.check(Operation::Flush, 0, 0)?;
+        self.base.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> undercroft_block::Result<()> {
+        self.check(Operation::Discard, offset, len)?;
+        self.base.discard(offset, len)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> undercroft_block::Result<()> {
+        self.check(Operation::WriteZeroes, offset, len)?;
+        self.base.write_zeroes(offset, len)
+    }
+
+    fn prefetch(&self, offset: u64, len: u64) {
+        self.base.prefetch(offset, len);
+    }
+
+    fn run_batch(&self, batch: &mut [Request<'_>]) -> undercroft_block::Result<()> {
+        if let Some(ended) = self.stop.ended()
+            && let Some(write) = batch.iter().find(|request| matches!(request, Request::Write { .. }))
+        {
+            return Err(self.refusal(ended, Operation::Write, write.offset(), write.len()));
+        }
+        self.base.run_batch(batch)
+    }
+}

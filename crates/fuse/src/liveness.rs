@@ -1,0 +1,188 @@
+//! How an unmounting process learns that the server has let go of everything, and how that ended.
+//!
+//! The mount itself tells who serves it: an extended attribute of its root, which no list shows, names a process, a pipe
+//! that it has open, and the directory under the mount. An unmounting process opens both through `/proc`, which is for
+//! root and the server's own user, before the mount goes. The server writes into the pipe how all ended, and closes it
+//! last, or dies; the kernel tells the reader.
+//!
+//! No name is taken that another user could take first, nothing is listened on that another user could fill, and no file
+//! is left behind. Users who may look into the mount may read the numbers, which are of no use to them.
+
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::mount_point::MountPoint;
+
+/// The attribute that a mount's root has for those who ask for it by name.
+pub(crate) const ATTRIBUTE: &str = "system.undercroft.server";
+
+/// What the pipe holds at a good end. Something else is a sentence; nothing is a server that died.
+const WELL: &str = "well";
+
+/// No sentence is longer: what a pipe takes at once.
+const WORDS_MAX: usize = 4096;
+
+/// A server that is alive; ends when dropped.
+pub(crate) struct Liveness {
+    /// Kept open, so that writing meets a reader.
+    reading: PipeReader,
+    writing: PipeWriter,
+}
+
+impl Liveness {
+    pub(crate) fn begin() -> io::Result<Self> {
+        let (reading, writing) = io::pipe()?;
+        Ok(Self { reading, writing })
+    }
+
+    /// The attribute's value.
+    pub(crate) fn told(&self, point: &MountPoint) -> io::Result<String> {
+        let pipe = rustix::fs::fstat(&self.reading)?;
+        let (process, descriptor, point) = (std::process::id(), self.reading.as_raw_fd(), point.raw());
+        Ok(format!("{process} {descriptor} {} {} {point}", pipe.st_dev, pipe.st_ino))
+    }
+
+    /// Ends, and says how: with a sentence if not well.
+    pub(crate) fn end(mut self, ill: Option<&str>) {
+        let words = ill.unwrap_or(WELL).as_bytes();
+        // A reader that learns nothing takes the server for dead.
+        let _ = self.writing.write_all(&words[..words.len().min(WORDS_MAX)]);
+    }
+}
+
+/// The server of a mount, as seen by a process that waits for its end.
+pub(crate) struct ServerWatch {
+    pipe: File,
+    /// The directory under the mount.
+    pub(crate) point: Option<MountPoint>,
+}
+
+/// How a server has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ServerEnd {
+    Well,
+    /// Why not.
+    Ill(String),
+    /// Without a word.
+    Died,
+    /// Not in time.
+    Lingers,
+}
+
+/// What a mount answers that is asked for its server.
+pub(crate) enum Asked {
+    Server(ServerWatch),
+    /// Its server is gone, is of another version, or cannot be seen from here.
+    Unknown,
+    /// Nothing in time.
+    Silence,
+}
+
+impl ServerWatch {
+    /// Asks the mount whose root this is for its server. Another thread does, which may be left behind: what waits for a
+    /// server that has taken a request and never answers cannot be stopped.
+    pub(crate) fn ask(root: OwnedFd, limit: Duration) -> Asked {
+        let (tell, told) = channel();
+        thread::spawn(move || {
+            let mut value = [0; 256];
+            let path = PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()));
+            let len = rustix::fs::getxattr(&path, ATTRIBUTE, &mut value);
+            // It must not keep the mount busy when the answer is known.
+            drop(root);
+            let _ = tell.send(len.map(|len| String::from_utf8_lossy(&value[..len]).into_owned()));
+        });
+        match told.recv_timeout(limit) {
+            Ok(Ok(told)) => Self::open(&told).map_or(Asked::Unknown, Asked::Server),
+            Ok(Err(_)) => Asked::Unknown,
+            Err(_) => Asked::Silence,
+        }
+    }
+
+    fn open(told: &str) -> Option<Self> {
+        let mut words = told.split(' ');
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let (process, pipe, dev, ino) = (number()?, number()?, number()?, number()?);
+        let point = number();
+        let at = |descriptor: u64| format!("/proc/{process}/fd/{descriptor}");
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let pipe = rustix::fs::open(at(pipe), flags, Mode::empty()).ok()?;
+        // In another namespace the number may be another process's.
+        let found = rustix::fs::fstat(&pipe).ok()?;
+        if (found.st_dev, found.st_ino) != (dev, ino) {
+            return None;
+        }
+        let point = point.and_then(|descriptor| MountPoint::open(at(descriptor).as_ref()).ok());
+        Some(Self { pipe: pipe.into(), point })
+    }
+
+    /// Waits for the server's end.
+    pub(crate) fn wait(&mut self, limit: Duration) -> ServerEnd {
+        let end = Instant::now() + limit;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            let mut polled = [PollFd::new(&self.pipe, PollFlags::empty())];
+            match poll(&mut polled, Some(&timeout)) {
+                Err(Errno::INTR) => {}
+                Ok(0) | Err(_) => return ServerEnd::Lingers,
+                Ok(_) => break,
+            }
+        }
+        let mut words = String::new();
+        match self.pipe.read_to_string(&mut words) {
+            Ok(_) if words == WELL => ServerEnd::Well,
+            Ok(1..) => ServerEnd::Ill(words),
+            Ok(0) | Err(_) => ServerEnd::Died,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_server_is_noticed_and_how_it_came() {
+        let point = MountPoint::open("/".as_ref()).unwrap();
+        for (words, end) in [
+            (Some(None), ServerEnd::Well),
+            (Some(Some("the disk is broken")), ServerEnd::Ill("the disk is broken".to_owned())),
+            (None, ServerEnd::Died),
+        ] {
+            let liveness = Liveness::begin().unwrap();
+            let told = liveness.told(&point).unwrap();
+            let mut watch = ServerWatch::open(&told).unwrap();
+            assert!(watch.point.is_some());
+            assert_eq!(watch.wait(Duration::from_millis(20)), ServerEnd::Lingers);
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| watch.wait(Duration::from_secs(60)));
+                if let Some(ill) = words {
+                    liveness.end(ill);
+                } else {
+                    drop(liveness);
+                }
+                assert_eq!(waiting.join().unwrap(), end);
+            });
+            assert!(ServerWatch::open(&told).is_none());
+        }
+    }
+
+    #[test]
+    fn another_process_of_that_number_is_not_taken_for_the_server() {
+        let liveness = Liveness::begin().unwrap();
+        let told = liveness.told(&MountPoint::open("/".as_ref()).unwrap()).unwrap();
+        let mut words: Vec<&str> = told.split(' ').collect();
+        words[3] = "1";
+        assert!(ServerWatch::open(&words.join(" ")).is_none());
+        assert!(ServerWatch::open("").is_none() && ServerWatch::open("1 2 3").is_none());
+    }
+}

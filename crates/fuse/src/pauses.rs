@@ -1,0 +1,119 @@
+//! Making changes durable as soon as they pause.
+//!
+//! `sync(2)` and `syncfs(2)` send nothing to an ordinary FUSE mount: at most the kernel begins to write back what it
+//! caches. So what the server was given is made durable by itself when nothing more comes for a moment.
+//!
+//! A request that may have changed something notes that when it is done: a look at a state that is written once in a
+//! pause. One thread sleeps until there is a change, and then until a pause has gone by without another.
+//!
+//! | state   | meaning                                                                 |
+//! | ------- | ----------------------------------------------------------------------- |
+//! | CLEAN   | what was changed is durable, or the thread is about to make it durable   |
+//! | CHANGED | something has changed since the thread looked                           |
+//! | WATCHED | something has changed, and nothing since the thread looked               |
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
+
+use undercroft_sync::WaitQueue;
+
+const CLEAN: u8 = 0;
+const CHANGED: u8 = 1;
+const WATCHED: u8 = 2;
+
+/// Changes, and the pauses between them.
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    state: AtomicU8,
+    ended: AtomicBool,
+    /// The thread waits here for a change,
+    clean: WaitQueue,
+    /// and here for the end of a pause, or of everything.
+    watching: WaitQueue,
+}
+
+impl Pauses {
+    pub(crate) const fn new() -> Self {
+        Self {
+            state: AtomicU8::new(CLEAN),
+            ended: AtomicBool::new(false),
+            clean: WaitQueue::new(),
+            watching: WaitQueue::new(),
+        }
+    }
+
+    /// Something may have changed just now.
+    pub(crate) fn note_change(&self) {
+        if self.state.load(Ordering::Relaxed) != CHANGED
+            && self.state.swap(CHANGED, Ordering::AcqRel) == CLEAN
+        {
+            self.clean.wake_all();
+        }
+    }
+
+    /// Waits until something has changed, and nothing more for between one and two times `pause`. `false` at the
+    /// [end](Self::end).
+    pub(crate) fn wait(&self, pause: Duration) -> bool {
+        let ended = || self.ended.load(Ordering::Acquire);
+        self.clean.wait(|| ended() || self.state.load(Ordering::Relaxed) != CLEAN);
+        loop {
+            self.state.store(WATCHED, Ordering::Release);
+            if self.watching.wait_timeout(pause, ended) {
+                return false;
+            }
+            // Before the changes are made durable: one that comes from here on may be missed by that.
+            if self.state.compare_exchange(WATCHED, CLEAN, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return true;
+            }
+        }
+    }
+
+    /// Nobody waits any longer.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.clean.wake_all();
+        self.watching.wake_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::thread;
+    use std::time::Instant;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_pause_comes_after_the_last_change_and_once() {
+        const PAUSE: Duration = Duration::from_millis(50);
+        let pauses = Pauses::new();
+        let (tell, told) = channel();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while pauses.wait(PAUSE) {
+                    tell.send(Instant::now()).unwrap();
+                }
+            });
+            assert_eq!(told.recv_timeout(3 * PAUSE), Err(RecvTimeoutError::Timeout), "nothing has changed");
+            for _ in 0..20 {
+                pauses.note_change();
+                thread::sleep(Duration::from_millis(1));
+            }
+            let before = Instant::now();
+            pauses.note_change();
+            // A machine that is slow may find pauses between the changes; the last one follows the last change.
+            while told.recv_timeout(LONG).unwrap() < before + PAUSE {}
+            assert_eq!(
+                told.recv_timeout(3 * PAUSE),
+                Err(RecvTimeoutError::Timeout),
+                "nothing more has changed"
+            );
+            pauses.note_change();
+            told.recv_timeout(LONG).unwrap();
+            pauses.end();
+        });
+    }
+}

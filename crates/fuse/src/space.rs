@@ -1,0 +1,164 @@
+//! Space that is on its way back.
+//!
+//! A file that lost its last name is deleted when the kernel forgets its inode, and the forget comes after the call that
+//! removed the name has returned: behind the reply to a `close`, in a queue of its own, gathered with others. So a request
+//! that finds no space is tried again when an inode without a name has been deleted, and is refused when none is left,
+//! or when for [`PATIENCE`] none was deleted. Inodes that were waited for in vain, for a program has them open, are
+//! waited for again when they are closed; for the word of a close each request waits a moment.
+//!
+//! Without a failure this costs one addition for each name that is removed, on a line that few threads share.
+//!
+//! Locks: none of its own.
+
+use std::time::{Duration, Instant};
+
+use undercroft_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use undercroft_sync::{WaitQueue, thread_number};
+use undercroft_vfs::{Error, Result};
+
+use crate::nodes::NodeId;
+use crate::server::Server;
+
+/// Without a deletion for so long none is expected.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// The kernel tells of a close when the call has returned, perhaps after the request that follows it.
+const PATIENCE_FOR_CLOSE: Duration = Duration::from_millis(20);
+/// A request waits at most this long, whatever is deleted meanwhile: others may take the space.
+const PATIENCE_MAX: Duration = Duration::from_secs(2);
+/// Lines over which the names that are removed are counted.
+const LINES: usize = 16;
+
+/// Padded to its own cache lines.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+/// Inodes that go, as far as the kernel's forgets tell.
+pub(crate) struct Returning {
+    /// What may leave an inode without a name or a program that has it open.
+    events: [Line; LINES],
+    /// Inodes without a name that are being let go of.
+    going: AtomicUsize,
+    /// Inodes without a name that were let go of.
+    gone: AtomicU64,
+    waiters: WaitQueue,
+    /// Inodes that were waited for in vain.
+    stayed: AtomicUsize,
+    /// How many events there had been when it was last found that nothing comes back.
+    in_vain_at: AtomicU64,
+}
+
+impl Returning {
+    pub(crate) fn new() -> Self {
+        Self {
+            events: std::array::from_fn(|_| Line::default()),
+            going: AtomicUsize::new(0),
+            gone: AtomicU64::new(0),
+            waiters: WaitQueue::new(),
+            stayed: AtomicUsize::new(0),
+            in_vain_at: AtomicU64::new(0),
+        }
+    }
+
+    /// Space may come back: a name was removed, or a file without one was made or closed.
+    pub(crate) fn expect(&self) {
+        self.events[thread_number() % LINES].0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn events(&self) -> u64 {
+        self.events.iter().map(|line| line.0.load(Ordering::Relaxed)).sum()
+    }
+
+    /// An inode without a name is let go of while this lives.
+    pub(crate) fn going(&self) -> Going<'_> {
+        self.going.fetch_add(1, Ordering::SeqCst);
+        Going(self)
+    }
+
+    pub(crate) fn is_any_going(&self) -> bool {
+        self.going.load(Ordering::SeqCst) > 0
+    }
+
+    fn gone(&self) -> u64 {
+        self.gone.load(Ordering::SeqCst)
+    }
+
+    /// One more inode, or one less, was waited for in vain.
+    pub(crate) fn stays(&self) {
+        self.stayed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stays_no_longer(&self) {
+        self.stayed.fetch_sub(1, Ordering::Relaxed);
+        self.waiters.wake_all();
+    }
+
+    fn is_any_staying(&self) -> bool {
+        self.stayed.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// See [`Returning::going`].
+pub(crate) struct Going<'a>(&'a Returning);
+
+impl Drop for Going<'_> {
+    fn drop(&mut self) {
+        self.0.gone.fetch_add(1, Ordering::SeqCst);
+        self.0.going.fetch_sub(1, Ordering::SeqCst);
+        self.0.waiters.wake_all();
+    }
+}
+
+impl Server {
+    /// Does something, and again as long as it finds no space and some comes back. What failed has changed nothing, or
+    /// nothing that doing it again does not do.
+    pub(crate) fn with_space<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        match attempt() {
+            Err(Error::NoSpace) => self.when_space_comes(attempt),
+            answer => answer,
+        }
+    }
+
+    #[cold]
+    fn when_space_comes<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        let returning = self.nodes().returning();
+        let began = Instant::now();
+        loop {
+            let events = returning.events();
+            if began.elapsed() > PATIENCE_MAX {
+                return Err(Error::NoSpace);
+            }
+            if returning.in_vain_at.load(Ordering::Relaxed) == events {
+                let is_closed = returning.is_any_staying()
+                    && returning.waiters.wait_timeout(PATIENCE_FOR_CLOSE, || returning.events() != events);
+                if !is_closed {
+                    return Err(Error::NoSpace);
+                }
+                continue;
+            }
+            // What came back since the last attempt is seen by this one.
+            let gone = returning.gone();
+            match attempt() {
+                Err(Error::NoSpace) => {}
+                answer => return answer,
+            }
+            if returning.gone() != gone {
+                continue;
+            }
+            let comes = self.nodes().has_unnamed()
+                && returning.waiters.wait_timeout(PATIENCE, || returning.gone() != gone);
+            // A large file may take longer.
+            if !comes && returning.gone() == gone && !returning.is_any_going() {
+                self.nodes().note_staying();
+                returning.in_vain_at.store(events, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A program has closed a file.
+    pub(crate) fn closed(&self, id: NodeId) {
+        if self.nodes().returning().is_any_staying() {
+            self.nodes().note_closed(id);
+        }
+    }
+}

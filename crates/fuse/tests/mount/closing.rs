@@ -1,0 +1,104 @@
+//! The end of a mount whose filesystem fails: what is told of it, and that telling keeps nothing from being closed.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use undercroft_block::Device;
+use undercroft_fuse::{FaultSink, MountOptions, mount};
+use undercroft_sync::{Mutex, order};
+use undercroft_vfs::{Error, FileSystem, Ino, Inode, Limits, Result, StatFs, Vfs, VfsOptions};
+
+use crate::memory::Memory;
+use crate::sample::sample;
+
+type Tell = Box<dyn Fn(&Error) + Send + Sync>;
+
+/// A filesystem that fails when the test says so: as one whose threads outlive the last request does.
+struct Failing {
+    base: Memory,
+    tell: Arc<Mutex<Option<Tell>>>,
+}
+
+impl Failing {
+    fn new() -> Self {
+        Self { base: sample(1, 1), tell: Arc::new(Mutex::new(&order::DEVICE, None)) }
+    }
+}
+
+impl FileSystem for Failing {
+    fn kind(&self) -> &'static str {
+        self.base.kind()
+    }
+
+    fn root(&self) -> Ino {
+        self.base.root()
+    }
+
+    fn read_inode(&self, ino: Ino) -> Result<Arc<dyn Inode>> {
+        self.base.read_inode(ino)
+    }
+
+    fn data_device(&self) -> Option<&Device> {
+        self.base.data_device()
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.base.statfs()
+    }
+
+    fn limits(&self) -> Limits {
+        self.base.limits()
+    }
+
+    fn when_failed(&self, tell: Tell) {
+        *self.tell.lock() = Some(tell);
+    }
+}
+
+fn failure() -> Error {
+    Error::TurnedReadOnly("the disk is gone".into())
+}
+
+#[test]
+fn a_failure_is_told_however_late_it_comes() {
+    let dir = tempfile::tempdir().unwrap();
+    let fs = Failing::new();
+    let tell = Arc::clone(&fs.tell);
+    let (say, said) = channel();
+    let faults = FaultSink::new(move |fault| say.send(fault.to_string()).unwrap());
+    let vfs = Vfs::new(Arc::new(fs), VfsOptions::default());
+    let mounted = mount(vfs, dir.path(), MountOptions { faults, ..MountOptions::default() }).unwrap();
+    mounted.unmount().unwrap();
+    mounted.wait().unwrap();
+    let tell = tell.lock().take().unwrap();
+    tell(&failure());
+    assert!(said.try_recv().unwrap().contains("the disk is gone"));
+}
+
+#[test]
+fn a_thread_that_tells_of_a_failure_does_not_keep_the_filesystem_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let fs = Arc::new(Failing::new());
+    let (tell, open) = (Arc::clone(&fs.tell), Arc::downgrade(&fs));
+    let (is_telling, telling) = channel();
+    let (go, gone) = channel();
+    let gone = Mutex::new(&order::DEVICE, gone);
+    let faults = FaultSink::new(move |_| {
+        is_telling.send(()).unwrap();
+        gone.lock().recv().unwrap();
+    });
+    let mounted = {
+        let vfs = Vfs::new(fs, VfsOptions::default());
+        mount(vfs, dir.path(), MountOptions { faults, ..MountOptions::default() }).unwrap()
+    };
+    let tell = tell.lock().take().unwrap();
+    let teller = thread::spawn(move || tell(&failure()));
+    telling.recv().unwrap();
+    mounted.unmount().unwrap();
+    let _ = mounted.wait();
+    let is_open = open.upgrade().is_some();
+    go.send(()).unwrap();
+    teller.join().unwrap();
+    assert!(!is_open, "the thread that tells would have been the one to close it");
+}

@@ -1,0 +1,96 @@
+//! Parts of one array that went on without each other.
+//!
+//! A member that leaves an array keeps a superblock that knows those who stay, and lags behind theirs. A member that
+//! was written to without them calls them out of the array, as they do it: it has a history of its own. What the two
+//! histories wrote since they parted is in neither bitmap of the other, so they must never be put together. So also a
+//! device that has more events than the array: the array given is then the older part.
+//!
+//! The table of roles tells: one with a history of its own knows none of the present members by its number and role.
+
+use super::{Joined, LeftOutReason, Plan};
+use crate::superblock::{DeviceRole, Superblock};
+use crate::{Error, Result};
+
+/// What a superblock says of the history of the array, for messages.
+pub(crate) fn tell(superblock: &Superblock) -> String {
+    let mut active: Vec<u32> = superblock
+        .roles
+        .iter()
+        .filter_map(|role| if let DeviceRole::Active(role) = role { Some(*role) } else { None })
+        .collect();
+    active.sort_unstable();
+    active.dedup();
+    let active: Vec<String> = active.iter().map(u32::to_string).collect();
+    let noun = if active.len() == 1 { "role" } else { "roles" };
+    format!(
+        "{} events, last written {}, with members in {noun} {}",
+        superblock.events,
+        superblock.updated,
+        active.join(", ")
+    )
+}
+
+/// Whether a member was written to without the present members of its array, of which `present` gives the number and
+/// the role.
+pub(crate) fn is_apart(
+    superblock: &Superblock,
+    raid_disks: u32,
+    present: impl Iterator<Item = (u32, u32)> + Clone,
+) -> bool {
+    if present.clone().next().is_none() || !matches!(superblock.role(), DeviceRole::Active(_)) {
+        return false;
+    }
+    if present.clone().any(|(number, role)| superblock.role_of(number) == DeviceRole::Active(role)) {
+        return false;
+    }
+    // None of the first members is left: it cannot know the numbers of those that came later.
+    let are_all_new = present.clone().all(|(number, _)| number >= raid_disks);
+    !are_all_new || !present.into_iter().any(|(_, role)| superblock.roles.contains(&DeviceRole::Active(role)))
+}
+
+/// Refuses members with a history of their own, and those that are older than a spare that was given with them.
+pub(super) fn check(plan: &Plan) -> Result<()> {
+    let joined = || plan.places.iter().flat_map(|place| place.member.iter().chain(&place.replacement));
+    let present = || joined().filter_map(number_and_role);
+    let Some(freshest) = joined().max_by_key(|joined| joined.superblock.events) else { return Ok(()) };
+    let raid_disks = plan.geometry.members;
+    for left in &plan.left_out {
+        let superblock = &left.candidate.superblock;
+        let lags =
+            matches!(left.reason, LeftOutReason::Stale { .. } | LeftOutReason::Split | LeftOutReason::Faulty);
+        if lags && is_apart(superblock, raid_disks, present()) {
+            return Err(Error::Assembly(format!(
+                "two parts of the array {:?} ({}) were written to without each other: {} has {}; {} has {}: give only \
+                 the members of the part to keep, then add the others to it as new ones (`undercroft md add --force`)",
+                plan.name,
+                plan.array_uuid,
+                freshest.device.name(),
+                tell(&freshest.superblock),
+                left.candidate.name(),
+                tell(superblock)
+            )));
+        }
+    }
+    // A crash leaves a spare one ahead at most.
+    let newer = plan.spares.iter().find(|spare| spare.superblock.events > plan.events.saturating_add(1));
+    if let Some(newer) = newer {
+        return Err(Error::Assembly(format!(
+            "the members of the array {:?} ({}) that were given are older than its spare {}, which has {}; {} has {}: \
+             give the members that went on, or leave the spare out",
+            plan.name,
+            plan.array_uuid,
+            newer.device.name(),
+            tell(&newer.superblock),
+            freshest.device.name(),
+            tell(&freshest.superblock)
+        )));
+    }
+    Ok(())
+}
+
+fn number_and_role(joined: &Joined) -> Option<(u32, u32)> {
+    match joined.superblock.role() {
+        DeviceRole::Active(role) => Some((joined.superblock.number, role)),
+        _ => None,
+    }
+}
