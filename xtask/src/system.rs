@@ -66,6 +66,7 @@ const NEEDS: &[Need] = &[
     need("fusermount3", ["fuse3"; 5]),
     need("setfacl", ["acl"; 5]),
     need("getfattr", ["attr"; 5]),
+    need("setcap", ["libcap2-bin", "libcap", "libcap", "libcap-setcap", "libcap-progs"]),
     need("rsync", ["rsync"; 5]),
     need("mdadm", ["mdadm"; 5]),
     need("qemu-img", ["qemu-utils", "qemu-img", "qemu-img", "qemu-img", "qemu-tools"]),
@@ -75,6 +76,7 @@ const NEEDS: &[Need] = &[
     need("fio", ["fio"; 5]),
     need("stress-ng", ["stress-ng"; 5]),
     need("zstd", ["zstd"; 5]),
+    need("python3", ["python3", "python3", "python", "python3", "python3"]),
 ];
 
 /// Installs the packages of all programs that are not there.

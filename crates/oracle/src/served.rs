@@ -34,7 +34,7 @@ impl Served {
     /// As for [`ext4`](Self::ext4).
     pub fn undercroft(program: &Path, image: &Path, options: &str) -> Result<Self> {
         let mut command = Command::new(program);
-        Self::start(command.args(["mount", "--foreground", "--no-lock", "-o", options]), image)
+        Self::start(command.args(["mount", "--foreground", "-o", options]), image)
     }
 
     /// The image, mounted by fuse2fs with these options for `-o`. By itself it checks permissions on its own; with

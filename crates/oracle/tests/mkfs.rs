@@ -242,6 +242,7 @@ fn what_the_device_held_before_does_not_show() {
             features: features.into(),
             lazy_inode_tables: lazy,
             discard: false,
+            overwrite: true,
             ..MkfsOptions::new(Family::Ext4)
         };
         mkfs(&device(image.path()), &options).unwrap();

@@ -6,9 +6,13 @@ use super::Source;
 
 /// Where `unsafe` may be written, and why it is needed there.
 const UNSAFE: &[(&str, &str)] = &[
+    ("crates/block/src/file/exclusion/loops.rs", "an ioctl that the system call crate does not know"),
     ("crates/block/src/file/ring.rs", "the kernel transfers requests' buffers by their addresses"),
+    ("crates/block/src/image/on_device.rs", "methods of a trait that imago calls unsafe"),
+    ("crates/block/src/image/ordered.rs", "methods of a trait that imago calls unsafe, which are passed on"),
     ("crates/fuse/src/transport/device.rs", "an ioctl that the system call crate does not know"),
     ("crates/fuse/src/transport/ring.rs", "the kernel reads and writes areas of memory by their addresses"),
+    ("crates/fuse/tests/lost.rs", "descriptors of the server are broken on purpose"),
     ("crates/md/src/fan_out.rs", "helper threads borrow what their caller lends them"),
     ("crates/md/src/parity/wide.rs", "vector instructions, in loops that are bound by memory"),
     ("crates/sync/src/prefetch.rs", "an instruction that the language does not have"),

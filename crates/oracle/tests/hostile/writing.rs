@@ -13,18 +13,18 @@ use std::thread;
 
 use undercroft_block::{Device, Overlay};
 use undercroft_ext4::{Ext4, OpenOptions, State, Superblock, WriteOptions};
-use undercroft_oracle::deeds::{Abilities, Deed, Done, Hand, OurHand, Worker};
-use undercroft_vfs::{Error, FileSystem, SpaceChange, Vfs, VfsOptions};
+use undercroft_oracle::deeds::{Deed, Done, Hand, OurHand};
+use undercroft_vfs::{Error, FileSystem, Vfs, VfsOptions};
 
+use crate::damage::changes::deeds;
 use crate::damage::walk::{Outcome, walk};
 use crate::damage::{Extent, Random, Victim, check_sentence, number_from_environment};
 
 const IMAGES: u64 = 400;
 /// More than the changes can miss, and seldom what keeps an image from being opened.
 const DAMAGE: Extent = Extent { structures: 60, one_in_is_first: 200 };
-/// Changes to what is new, and how many to what the image has come with each.
+/// Changes to what is new, with some to what the image came with after each.
 const DEEDS: usize = 60;
-const OLD_TO_NEW: usize = 6;
 
 /// What became of damaged images.
 #[derive(Debug, Default)]
@@ -83,7 +83,7 @@ fn write(victim: &Victim, damaged: Device, random: &mut Random, tally: &Tally) {
     let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
     let hand = OurHand::new(&vfs);
     let mut hurt = false;
-    for deed in deeds(victim, random) {
+    for deed in deeds(victim, random, DEEDS) {
         if let Err(error) = hand.act(&deed) {
             check_sentence(error.strip_prefix(&format!("{deed}: ")).unwrap());
             hurt = true;
@@ -122,52 +122,4 @@ fn write(victim: &Victim, damaged: Device, random: &mut Random, tally: &Tally) {
         &tally.unhurt
     };
     outcome.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Changes to what the damaged tree has, between changes that make and use something new.
-fn deeds(victim: &Victim, random: &mut Random) -> Vec<Deed> {
-    let abilities =
-        Abilities { extents: true, block_bytes: 1024, value_max_bytes: 3000, reach_bytes: 300_000 };
-    let mut worker = Worker::new(random.below(1 << 40), 0, abilities);
-    let mut deeds = vec![Deed::Mkdir { path: "shared".to_owned() }, Worker::ground(0)];
-    for _ in 0..DEEDS {
-        deeds.extend(worker.next());
-        deeds.extend((0..OLD_TO_NEW).map(|_| change_of_old(victim, random)));
-    }
-    deeds
-}
-
-fn change_of_old(victim: &Victim, random: &mut Random) -> Deed {
-    let mut any = || victim.paths[random.below(victim.paths.len() as u64) as usize].clone();
-    let (path, other) = (any(), any());
-    let beside = format!("{other}-{}", random.below(100));
-    let (offset, len) = (random.below(300_000), 1 + random.below(30_000));
-    let space = |change| Deed::Space {
-        path: path.clone(),
-        change,
-        offset: offset / 4096 * 4096,
-        len,
-        keep_size: false,
-    };
-    match random.below(16) {
-        0 => Deed::Create { path: beside },
-        1 => Deed::Create { path: format!("{path}/new-{}", random.below(100)) },
-        2 => Deed::Mkdir { path: format!("{path}/new-{}", random.below(100)) },
-        3 => Deed::Link { path, to: beside },
-        4 | 5 => Deed::Unlink { path },
-        6 => Deed::Rmdir { path },
-        7 => Deed::Rename { path, to: beside, exchange: false },
-        8 => Deed::Rename { path, to: other, exchange: random.below(2) == 0 },
-        9 => Deed::Write { path, offset, len: len as usize, seed: offset },
-        10 => Deed::Append { path, len: len as usize, seed: offset },
-        11 => Deed::Truncate { path, size: offset >> random.below(20) },
-        12 => space(SpaceChange::PunchHole),
-        13 => space(SpaceChange::Allocate),
-        14 => Deed::SetXattr {
-            path,
-            name: format!("user.{}", len % 3),
-            value: vec![1; random.below(2000) as usize],
-        },
-        _ => Deed::Chmod { path, mode: (len % 512) as u16 },
-    }
 }

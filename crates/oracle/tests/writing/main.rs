@@ -4,6 +4,8 @@
 
 mod conformance;
 mod crash;
+mod flush;
+mod qcow2;
 mod random;
 
 use std::env;

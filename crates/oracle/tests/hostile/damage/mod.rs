@@ -2,10 +2,13 @@
 //!
 //! Fault model: real images, filled by the kernel, in which bits, bytes or whole blocks of metadata (found by surveying
 //! the good image) are changed; in half of them the damaged structures' checksums are mended afterwards, so that the
-//! damage gets past them.
+//! damage gets past them. One image of eight has a tangled directory graph instead (see `tangle`).
 
+pub(crate) mod changes;
+mod tangle;
 pub(crate) mod walk;
 
+use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -49,14 +52,23 @@ pub(crate) fn one<T>(
     extent: Extent,
     work: impl FnOnce(&Victim, Device, &mut Random) -> T,
 ) -> T {
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = Random::new(seed);
     let victim = &victims[random.below(victims.len() as u64) as usize];
-    let damaged: Device = Arc::new(victim.damage(extent, &mut random));
+    let damaged = Arc::new(match random.below(8) {
+        0 => victim.tangled(&mut random),
+        _ => victim.damage(extent, &mut random),
+    });
+    let damaged: Device = damaged;
     let (done, watchdog) = mpsc::channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {
             if watchdog.recv_timeout(HANG) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("UNDERCROFT_SEED={seed} ({}) did not end within {HANG:?}", victim.name);
+                // Past the test's own output, which is lost with the process.
+                let _ = writeln!(
+                    io::stderr(),
+                    "UNDERCROFT_SEED={seed} ({}) did not end within {HANG:?}",
+                    victim.name
+                );
                 std::process::abort();
             }
         });
@@ -141,7 +153,7 @@ impl Victim {
     }
 
     /// One structure changed, or more.
-    fn damage(&self, extent: Extent, random: &mut Random) -> Damaged {
+    pub(crate) fn damage(&self, extent: Extent, random: &mut Random) -> Damaged {
         let mend = random.below(2) == 0;
         let mut patches = Vec::new();
         for _ in 0..=random.below(extent.structures) {
@@ -226,7 +238,7 @@ pub(crate) fn check_sentence(text: &str) {
 
 /// A device that shows an image with patches over it. Memory for the patches only.
 #[derive(Debug)]
-struct Damaged {
+pub(crate) struct Damaged {
     base: Arc<[u8]>,
     patches: Vec<(u64, Vec<u8>)>,
 }
@@ -271,6 +283,10 @@ impl BlockDevice for Damaged {
 pub(crate) struct Random(u64);
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;

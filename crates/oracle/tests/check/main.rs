@@ -4,6 +4,9 @@
 //! `UNDERCROFT_SEED` replays one random damage (the failure prints it), `UNDERCROFT_CHECK_IMAGES` sets how many there
 //! are (300).
 
+mod known;
+mod sound;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,20 +15,22 @@ use std::sync::Arc;
 use undercroft_block::{FileDevice, FileOptions};
 use undercroft_ext4::testing::{Site, sites};
 use undercroft_ext4::{CheckOptions, CheckReport, check};
-use undercroft_oracle::{Image, Mke2fs, MountMode, Recipe, Tool, open_ext4};
+use undercroft_oracle::{Image, Mke2fs, Recipe, Tool, open_ext4};
 
 const IMAGES: u64 = 300;
+/// Of so many damaged images one is mended by e2fsck, and checked again.
+const MENDED_ONE_IN: u64 = 4;
 
-fn our_check(path: &Path) -> Result<CheckReport, undercroft_vfs::Error> {
+pub(crate) fn our_check(path: &Path) -> Result<CheckReport, undercroft_vfs::Error> {
     let device = FileDevice::open(path, FileOptions::read_only()).unwrap();
     check(Arc::new(device), &CheckOptions::default())
 }
 
-fn told(report: &CheckReport) -> String {
+pub(crate) fn told(report: &CheckReport) -> String {
     report.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-fn small(mke2fs: Mke2fs) -> Recipe {
+pub(crate) fn small(mke2fs: Mke2fs) -> Recipe {
     Recipe::new(mke2fs).plan(|plan| {
         plan.many = 3000;
         plan.many_name_bytes = 60;
@@ -34,7 +39,7 @@ fn small(mke2fs: Mke2fs) -> Recipe {
     })
 }
 
-fn new(kind: &'static str, block_bytes: u32) -> Mke2fs {
+pub(crate) fn new(kind: &'static str, block_bytes: u32) -> Mke2fs {
     Mke2fs::new(kind, 96).inodes(8192).block_bytes(block_bytes)
 }
 
@@ -107,12 +112,30 @@ impl Random {
 
 /// Whether e2fsck finds nothing wrong, and what it said. It counts wrong totals in the superblock as no error, but it
 /// does tell of them.
-fn e2fsck(path: &Path) -> (bool, String) {
+pub(crate) fn e2fsck(path: &Path) -> (bool, String) {
     let run = Tool::new("e2fsck").args(["-f", "-n"]).arg(path).run_text();
     match run {
         Ok(text) => (!text.contains("count wrong ("), text),
         Err(error) => (false, error.to_string()),
     }
+}
+
+/// Lets e2fsck mend a copy, and compares what both think of that; `false` where e2fsck does not come to an end with it.
+fn check_mended(image: &Image, seed: u64, disagreements: &mut Vec<String>) -> bool {
+    let copy = image.copy().unwrap();
+    // What it mends at once it may find fault with again.
+    for _ in 0..3 {
+        let _ = Tool::new("e2fsck").args(["-f", "-y"]).arg(copy.path()).accept(&[0, 1, 2, 4, 8, 12]).run();
+        if e2fsck(copy.path()).0 {
+            let ours = our_check(copy.path());
+            if !ours.as_ref().is_ok_and(CheckReport::is_clean) {
+                let ours = ours.map_or_else(|error| error.to_string(), |report| told(&report));
+                disagreements.push(format!("seed {seed}, mended by e2fsck:\nours: {ours}"));
+            }
+            return true;
+        }
+    }
+    false
 }
 
 #[test]
@@ -124,7 +147,7 @@ fn of_random_damage_both_think_the_same() {
         None => 0..number("UNDERCROFT_CHECK_IMAGES").unwrap_or(IMAGES),
     };
     let mut disagreements = Vec::new();
-    let mut damaged = 0;
+    let (mut damaged, mut mended_images) = (0, 0);
     for seed in seeds {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let victim = &victims[random.below(victims.len() as u64) as usize];
@@ -154,6 +177,9 @@ fn of_random_damage_both_think_the_same() {
         file.write_all_at(&bytes, site.range.start).unwrap();
         let (theirs_clean, said) = e2fsck(victim.image.path());
         let ours = our_check(victim.image.path());
+        if !theirs_clean && seed % MENDED_ONE_IN == 0 {
+            mended_images += u64::from(check_mended(&victim.image, seed, &mut disagreements));
+        }
         file.write_all_at(&good, site.range.start).unwrap();
         let ours_clean = ours.as_ref().is_ok_and(CheckReport::is_clean);
         damaged += u64::from(!theirs_clean);
@@ -167,56 +193,11 @@ fn of_random_damage_both_think_the_same() {
             ));
         }
     }
-    println!("{damaged} damaged images");
+    println!("{damaged} damaged images, {mended_images} of them mended by e2fsck");
     assert!(
         disagreements.is_empty(),
         "{} disagreements\n{}",
         disagreements.len(),
         disagreements.join("\n\n")
     );
-}
-
-/// One image, changed by debugfs in a way that has a name.
-#[test]
-fn known_damage_is_found_by_its_name() {
-    let image = small(new("ext4", 1024).features("orphan_file")).make().unwrap();
-    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
-    std::fs::create_dir_all(mount.path().join("d/sub")).unwrap();
-    std::fs::write(mount.path().join("d/file"), vec![7; 20_000]).unwrap();
-    std::fs::write(mount.path().join("d/other"), vec![8; 20_000]).unwrap();
-    std::os::unix::fs::symlink("target", mount.path().join("d/link")).unwrap();
-    mount.unmount().unwrap();
-    let cases: [(&[&str], &str); 22] = [
-        (&["clri /d/file"], "directory-entry"),
-        (&["unlink /d/file"], "inode-unconnected"),
-        (&["unlink /d/sub"], "directory-unconnected"),
-        (&["set_inode_field /d/file links_count 2"], "link-count"),
-        (&["set_inode_field /d links_count 7"], "link-count"),
-        (&["set_inode_field /d/file blocks 4"], "inode-blocks"),
-        (&["set_inode_field /d/file size 100"], "inode-size"),
-        (&["set_inode_field /d/file mode 0170644"], "inode-mode"),
-        (&["set_inode_field /d/file dtime 77"], "inode-deletion-time"),
-        (&["set_inode_field /d/file faddr 3"], "inode-field"),
-        (&["set_inode_field /d/file extra_isize 4094"], "inode-extra-size"),
-        (&["set_inode_field /d/link size 3"], "symlink"),
-        (&["set_inode_field /d/file flags 0x10080000"], "inode-flags"),
-        (&["set_inode_field /d/sub size 3000"], "inode-size"),
-        (&["freeb 700 4"], "block-bitmap-differs"),
-        (&["setb 60000 4"], "block-bitmap-differs"),
-        (&["freei <20>"], "inode-bitmap-differs"),
-        (&["seti <4050>"], "inode-bitmap-differs"),
-        (&["set_bg 1 free_blocks_count 5"], "group-free-blocks"),
-        (&["set_bg 1 used_dirs_count 900", "set_bg 1 checksum calc"], "group-directories"),
-        (&["set_super_value free_blocks_count 5"], "superblock-free-blocks"),
-        (&["link /d/sub /d/again"], "directory-linked-twice"),
-    ];
-    for (commands, code) in cases {
-        let copy = image.copy().unwrap();
-        copy.debugfs_write(commands).unwrap();
-        let (clean, said) = e2fsck(copy.path());
-        assert!(!clean, "{commands:?} left nothing for e2fsck to find: {said}");
-        let report = our_check(copy.path()).unwrap();
-        let found = report.findings.iter().any(|finding| finding.code == code);
-        assert!(found, "{commands:?}: {code} is not among\n{}\ne2fsck: {said}", told(&report));
-    }
 }

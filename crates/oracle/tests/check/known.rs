@@ -1,0 +1,155 @@
+//! Damage that has a name: one image, changed by debugfs or byte by byte in one way. e2fsck finds fault with each, and
+//! our check has a finding of the right kind.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use undercroft_oracle::{Image, MountMode};
+
+use crate::{e2fsck, new, our_check, small, told};
+
+/// One image, changed by debugfs in a way that has a name.
+#[test]
+fn known_damage_is_found_by_its_name() {
+    let image = small(new("ext4", 1024).features("orphan_file")).make().unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    std::fs::create_dir_all(mount.path().join("d/sub")).unwrap();
+    std::fs::write(mount.path().join("d/file"), vec![7; 20_000]).unwrap();
+    std::fs::write(mount.path().join("d/other"), vec![8; 20_000]).unwrap();
+    std::os::unix::fs::symlink("target", mount.path().join("d/link")).unwrap();
+    mount.unmount().unwrap();
+    let cases: [(&[&str], &str); 22] = [
+        (&["clri /d/file"], "directory-entry"),
+        (&["unlink /d/file"], "inode-unconnected"),
+        (&["unlink /d/sub"], "directory-unconnected"),
+        (&["set_inode_field /d/file links_count 2"], "link-count"),
+        (&["set_inode_field /d links_count 7"], "link-count"),
+        (&["set_inode_field /d/file blocks 4"], "inode-blocks"),
+        (&["set_inode_field /d/file size 100"], "inode-size"),
+        (&["set_inode_field /d/file mode 0170644"], "inode-mode"),
+        (&["set_inode_field /d/file dtime 77"], "inode-deletion-time"),
+        (&["set_inode_field /d/file faddr 3"], "inode-field"),
+        (&["set_inode_field /d/file extra_isize 4094"], "inode-extra-size"),
+        (&["set_inode_field /d/link size 3"], "symlink"),
+        (&["set_inode_field /d/file flags 0x10080000"], "inode-flags"),
+        (&["set_inode_field /d/sub size 3000"], "inode-size"),
+        (&["freeb 700 4"], "block-bitmap-differs"),
+        (&["setb 60000 4"], "block-bitmap-differs"),
+        (&["freei <20>"], "inode-bitmap-differs"),
+        (&["seti <4050>"], "inode-bitmap-differs"),
+        (&["set_bg 1 free_blocks_count 5"], "group-free-blocks"),
+        (&["set_bg 1 used_dirs_count 900", "set_bg 1 checksum calc"], "group-directories"),
+        (&["set_super_value free_blocks_count 5"], "superblock-free-blocks"),
+        (&["link /d/sub /d/again"], "directory-linked-twice"),
+    ];
+    for (commands, code) in cases {
+        let copy = image.copy().unwrap();
+        copy.debugfs_write(commands).unwrap();
+        is_found(&copy, code, &format!("{commands:?}"));
+    }
+}
+
+/// Both find fault with the image, and ours is of this kind.
+fn is_found(image: &Image, code: &str, what: &str) {
+    let (clean, said) = e2fsck(image.path());
+    // It may end well though it has offered to mend something.
+    let clean = clean && !said.contains("? no");
+    assert!(!clean, "{what} left nothing for e2fsck to find: {said}");
+    let report = our_check(image.path()).unwrap();
+    let found = report.findings.iter().any(|finding| finding.code == code);
+    assert!(found, "{what}: {code} is not among\n{}\ne2fsck: {said}", told(&report));
+}
+
+/// A small image of a kind, changed by debugfs, with both of a mind before.
+fn changed(features: &str, commands: &[&str]) -> Image {
+    let image = new("ext4", 1024).features(features).make().unwrap();
+    image.debugfs_write(commands).unwrap();
+    image
+}
+
+fn patch(image: &Image, at: u64, bytes: &[u8]) {
+    File::options().write(true).open(image.path()).unwrap().write_all_at(bytes, at).unwrap();
+}
+
+/// The first block of a file, in bytes.
+fn first_block(image: &Image, path: &str) -> u64 {
+    let blocks = image.debugfs(&format!("blocks {path}")).unwrap();
+    blocks.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+fn dots_end_with_a_nul_byte() {
+    for (at, what) in [(9, "."), (12 + 10, "..")] {
+        let image = changed("^metadata_csum", &["mkdir d"]);
+        patch(&image, first_block(&image, "d") + at, b"Z");
+        is_found(&image, "directory-dots", what);
+    }
+}
+
+#[test]
+fn the_superblock_of_a_clean_journal_is_judged() {
+    let image = small(new("ext4", 1024)).make().unwrap();
+    let journal = first_block(&image, "<8>");
+    // The most blocks of a transaction, of which nothing depends on a clean journal.
+    patch(&image, journal + 0x49, b"\x01");
+    is_found(&image, "journal", "a journal superblock with a wrong checksum");
+}
+
+#[test]
+fn the_resize_inode_maps_what_is_reserved_and_nothing_else() {
+    let lead = |image: &Image| {
+        let told = image.debugfs("stat <7>").unwrap();
+        let after = told.split("(DIND):").nth(1).unwrap();
+        after.split(',').next().unwrap().parse::<u64>().unwrap() * 1024
+    };
+    let image = changed("resize_inode", &["mkdir d"]);
+    patch(&image, lead(&image) + 1020, &5000_u32.to_le_bytes());
+    is_found(&image, "resize-inode", "one more lead");
+    let image = changed("resize_inode", &["mkdir d"]);
+    let list = u32::from_le_bytes(read(&image, lead(&image) + 4));
+    patch(&image, u64::from(list) * 1024 + 1020, &5000_u32.to_le_bytes());
+    is_found(&image, "resize-inode", "one more block");
+    for (commands, code) in [
+        (&["set_inode_field <7> size 77"][..], "inode-size"),
+        (&["set_inode_field <7> flags 0x80000"], "resize-inode"),
+        (&["feature -resize_inode"], "superblock-field"),
+    ] {
+        is_found(&changed("resize_inode", commands), code, &format!("{commands:?}"));
+    }
+}
+
+fn read<const N: usize>(image: &Image, at: u64) -> [u8; N] {
+    let mut bytes = [0; N];
+    File::open(image.path()).unwrap().read_exact_at(&mut bytes, at).unwrap();
+    bytes
+}
+
+#[test]
+fn encrypted_inodes_have_policies_and_long_names() {
+    let encrypted = |commands: &[&str]| {
+        let mut all = vec!["mkdir d", "mkdir d/long-enough-for-it", "symlink s target"];
+        all.extend(commands);
+        changed("encrypt", &all)
+    };
+    let flag = "set_inode_field d flags 0x80800";
+    is_found(&encrypted(&[flag]), "encryption", "no policy");
+    // As what Linux has encrypted looks like is tested with such images: here the context is of the wrong length.
+    let context = ["ea_set d c -f /dev/null", flag];
+    is_found(&encrypted(&context), "encryption", "an empty policy");
+    is_found(&encrypted(&["mkdir d/short", flag]), "encryption", "a short name");
+    is_found(&encrypted(&["set_inode_field s flags 0x800"]), "symlink", "a target without a length");
+}
+
+#[test]
+fn what_takes_a_feature_is_found_without_it() {
+    let image = changed("^ext_attr", &["mkdir d", "set_inode_field d file_acl 9000"]);
+    is_found(&image, "xattr-block", "an attribute block");
+    for number in ["1", "2", "5", "7", "8", "9", "99999"] {
+        let command = format!("set_super_value usr_quota_inum {number}");
+        is_found(&changed("^quota", &[&command]), "superblock-field", &command);
+    }
+    let image = changed("quota", &["set_super_value usr_quota_inum 99999"]);
+    is_found(&image, "superblock-field", "a quota file out of range");
+    let image = changed("^resize_inode", &["set_super_value reserved_gdt_blocks 1"]);
+    is_found(&image, "superblock-field", "reserved blocks");
+}

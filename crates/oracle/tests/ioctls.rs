@@ -1,0 +1,176 @@
+//! Ioctls through the mount, made by a user who owns nothing and may only read: the kernel's own ext4 says what may
+//! come of them. Needs root.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use undercroft_block::{FileDevice, FileOptions};
+use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
+use undercroft_fuse::{MountOptions, Mounted, mount};
+use undercroft_oracle::{LoopMount, Mke2fs, MountMode};
+use undercroft_vfs::{Vfs, VfsOptions};
+
+const STRANGER: u32 = 65534;
+const OWNER: u32 = 1234;
+
+/// Makes each ioctl on each path by a descriptor for reading, and prints what came of it. The argument is a buffer that
+/// begins with a word or two that would change something.
+const PROGRAM: &str = r#"
+import fcntl, os, struct, sys
+IOCTLS = [
+    ("FS_IOC_GETFLAGS", 0x80086601, b""), ("FS_IOC32_GETFLAGS", 0x80046601, b""),
+    ("FS_IOC_GETVERSION", 0x80087601, b""), ("FS_IOC32_GETVERSION", 0x80047601, b""),
+    ("FS_IOC_FSGETXATTR", 0x801c581f, b""),
+    ("FS_IOC_SETFLAGS +i", 0x40086602, struct.pack("II", 0x80010, 0)),
+    ("FS_IOC_SETFLAGS +a", 0x40086602, struct.pack("II", 0x80020, 0)),
+    ("FS_IOC_SETFLAGS +d", 0x40086602, struct.pack("II", 0x80040, 0)),
+    ("FS_IOC_SETFLAGS none", 0x40086602, struct.pack("II", 0, 0)),
+    ("FS_IOC32_SETFLAGS +i", 0x40046602, struct.pack("I", 0x80010)),
+    ("FS_IOC32_SETFLAGS +a", 0x40046602, struct.pack("I", 0x80020)),
+    ("FS_IOC32_SETFLAGS +d", 0x40046602, struct.pack("I", 0x80040)),
+    ("FS_IOC32_SETFLAGS none", 0x40046602, struct.pack("I", 0)),
+    ("FS_IOC_FSSETXATTR +i", 0x401c5820, struct.pack("I", 8)),
+    ("FS_IOC_FSSETXATTR +d", 0x401c5820, struct.pack("I", 0x80)),
+    ("FS_IOC_FSSETXATTR project", 0x401c5820, struct.pack("IIII", 0, 0, 0, 5)),
+    ("FS_IOC_SETVERSION", 0x40087602, struct.pack("I", 99)),
+    ("FS_IOC32_SETVERSION", 0x40047602, struct.pack("I", 99)),
+    ("EXT4_IOC_SETVERSION", 0x40086604, struct.pack("I", 99)),
+    ("EXT4_IOC_SETVERSION 32", 0x40046604, struct.pack("I", 99)),
+    ("FITRIM", 0xc0185879, struct.pack("QQQ", 0, 1 << 40, 0)),
+    ("shutdown", 0x8004587d, struct.pack("I", 2)),
+    ("FIFREEZE", 0xc0045877, struct.pack("I", 0)), ("FITHAW", 0xc0045878, struct.pack("I", 0)),
+    ("FS_IOC_SETFSLABEL", 0x41009432, b"mine"), ("EXT4_IOC_SETFSUUID", 0x4008662c, struct.pack("II", 16, 0)),
+    ("EXT4_IOC_SET_TUNE_SB_PARAM", 0x40e8662e, b""),
+    ("EXT4_IOC_RESIZE_FS", 0x40086610, struct.pack("Q", 4096)),
+    ("EXT4_IOC_GROUP_EXTEND", 0x40086607, struct.pack("Q", 4096)),
+    ("EXT4_IOC_GROUP_ADD", 0x40286608, b""), ("EXT4_IOC_MOVE_EXT", 0xc028660f, b""),
+    ("EXT4_IOC_MIGRATE", 0x6609, b""), ("EXT4_IOC_ALLOC_DA_BLKS", 0x660c, b""),
+    ("EXT4_IOC_SWAP_BOOT", 0x6611, b""), ("EXT4_IOC_CHECKPOINT", 0x4004662b, struct.pack("I", 0)),
+    ("EXT4_IOC_CLEAR_ES_CACHE", 0x6628, b""),
+    ("FS_IOC_SET_ENCRYPTION_POLICY", 0x800c6613, b""), ("FS_IOC_ADD_ENCRYPTION_KEY", 0xc0506617, b""),
+    ("FS_IOC_REMOVE_ENCRYPTION_KEY", 0xc0406618, b""),
+    ("FS_IOC_ENABLE_VERITY", 0x40806685, struct.pack("IIII", 1, 1, 4096, 0)),
+]
+import errno
+for path in sys.argv[1:]:
+    descriptor = os.open(path, os.O_RDONLY)
+    for name, number, argument in IOCTLS:
+        try:
+            fcntl.ioctl(descriptor, number, argument.ljust(1024, b"\0"))
+            print(path, name, "ok")
+        except OSError as error:
+            print(path, name, errno.errorcode[error.errno])
+"#;
+
+/// Files and directories of root and of an owner, with and without flags.
+fn fill(root: &Path) {
+    fs::set_permissions(root, Permissions::from_mode(0o755)).unwrap();
+    for (name, owner) in [("root's", 0), ("owned", OWNER)] {
+        fs::write(root.join(name), "content").unwrap();
+        fs::create_dir(root.join(format!("{name}-dir"))).unwrap();
+        for name in [name.to_owned(), format!("{name}-dir")] {
+            chown(root.join(&name), Some(owner), Some(owner)).unwrap();
+            fs::set_permissions(root.join(&name), Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+    fs::write(root.join("fixed"), "content").unwrap();
+    fs::write(root.join("log"), "content").unwrap();
+    chattr(root, &["+i", "fixed"]);
+    chattr(root, &["+a", "log"]);
+}
+
+fn chattr(root: &Path, args: &[&str]) {
+    assert!(Command::new("chattr").args(args).current_dir(root).status().unwrap().success(), "{args:?}");
+}
+
+/// Flags, projects and versions of everything, as root sees them.
+fn state(root: &Path) -> String {
+    let output = Command::new("lsattr").args(["-pv", "-a"]).current_dir(root).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    // Versions are random numbers, but they stay.
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What comes of all ioctls for a user, a line for each.
+fn ioctls(user: u32, root: &Path, paths: &[&str]) -> Vec<String> {
+    let mut command = Command::new("python3");
+    command.args(["-c", PROGRAM]).args(paths).current_dir(root).stdin(Stdio::null());
+    let output = command.uid(user).gid(user).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn serve(image: &Path, dir: &Path, options: &str) -> Mounted {
+    let device = FileDevice::open(image, FileOptions::read_write()).unwrap();
+    let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
+    let options = MountOptions::parse(&format!("rw,allow_other,{options}")).unwrap();
+    mount(Vfs::new(fs, VfsOptions::default()), dir, options).unwrap()
+}
+
+/// What may come of an ioctl for which the kernel's ext4 has this answer: the same, or that there is no such ioctl.
+fn agrees(theirs: &str, ours: &str) -> bool {
+    theirs == ours || ours.ends_with(" ENOTTY") && !theirs.ends_with(" ok")
+}
+
+#[test]
+fn a_stranger_changes_nothing_by_ioctl() {
+    const PATHS: [&str; 7] = [".", "root's", "root's-dir", "owned", "owned-dir", "fixed", "log"];
+    let make = || Mke2fs::new("ext4", 32).make().unwrap();
+    let theirs = make();
+    let kernel = LoopMount::new(theirs.path(), "ext4", MountMode::ReadWrite, "").unwrap();
+    fill(kernel.path());
+    let before = state(kernel.path());
+    let expected = ioctls(STRANGER, kernel.path(), &PATHS);
+    assert_eq!(state(kernel.path()), before);
+    for transport in ["", "no_io_uring"] {
+        let image = make();
+        let dir = tempfile::tempdir().unwrap();
+        let mounted = serve(image.path(), dir.path(), transport);
+        fill(dir.path());
+        let before = state(dir.path());
+        let answers = ioctls(STRANGER, dir.path(), &PATHS);
+        assert_eq!(state(dir.path()), before);
+        for (theirs, ours) in expected.iter().zip(&answers) {
+            assert!(agrees(theirs, ours), "the kernel: {theirs}, we: {ours}");
+        }
+        assert_eq!(expected.len(), answers.len());
+        fs::write(dir.path().join("owned"), "is not shut down").unwrap();
+        chattr(dir.path(), &["-i", "fixed"]);
+        chattr(dir.path(), &["-a", "log"]);
+        mounted.unmount().unwrap();
+        mounted.wait().unwrap();
+        image.check().unwrap();
+    }
+}
+
+/// The owner may set what needs no capability, on files that are the owner's.
+#[test]
+fn an_owner_changes_by_ioctl_what_the_kernel_lets_an_owner_change() {
+    const PATHS: [&str; 2] = ["owned", "owned-dir"];
+    let make = || Mke2fs::new("ext4", 32).make().unwrap();
+    let theirs = make();
+    let kernel = LoopMount::new(theirs.path(), "ext4", MountMode::ReadWrite, "").unwrap();
+    fill(kernel.path());
+    let expected = ioctls(OWNER, kernel.path(), &PATHS);
+    let image = make();
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = serve(image.path(), dir.path(), "");
+    fill(dir.path());
+    let answers = ioctls(OWNER, dir.path(), &PATHS);
+    for (theirs, ours) in expected.iter().zip(&answers) {
+        let is_ours_to_lack = ["SETVERSION", "EXT4_IOC", "VERITY", "ENCRYPTION", "FS_IOC_SETFSLABEL"]
+            .iter()
+            .any(|name| theirs.contains(name));
+        assert!(
+            agrees(theirs, ours) || is_ours_to_lack && ours.ends_with(" ENOTTY"),
+            "the kernel: {theirs}, we: {ours}"
+        );
+    }
+    assert!(answers.iter().any(|line| line == "owned FS_IOC_SETFLAGS +d ok"), "{answers:?}");
+    mounted.unmount().unwrap();
+    mounted.wait().unwrap();
+}

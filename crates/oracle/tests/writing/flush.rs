@@ -1,0 +1,206 @@
+//! A flush fails, once: what was not flushed may be lost, the device does not say of what, and its next flush succeeds.
+//!
+//! Every flush of a run fails in turn, those of opening and closing included. From then on no sync may succeed and no
+//! change may be taken, and closing tells the cause. After the power went, all that had been synced is there: the log
+//! still holds what was on its way home.
+
+use std::sync::Arc;
+
+use undercroft_block::testing::LoseUnflushed;
+use undercroft_block::{Access, Device, MemoryDevice};
+use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
+use undercroft_oracle::{Mke2fs, Scratch, Tool, save_device};
+use undercroft_vfs::{
+    Credentials, DirOffset, Durable, Error, File, FileSystem, FileType, Follow, NewKind, NewObject, Node,
+    Result, Vfs, VfsOptions,
+};
+
+const FILES: u32 = 4;
+const ROUNDS: u32 = 8;
+/// Names that are made in each round, so that the log fills up. Without a log fewer: e2fsck mends a directory that was
+/// growing, but not always at once.
+const NAMES: u32 = 220;
+const NAMES_WITHOUT_LOG: u32 = 8;
+const WORDS: usize = 700;
+/// As for crashes: a superblock is written in place.
+const WHOLE_BYTES: u32 = 1024;
+
+/// What was written, and what of it was synced, by file.
+#[derive(Default)]
+struct Story {
+    written: [u32; FILES as usize],
+    synced: [u32; FILES as usize],
+}
+
+struct Mount {
+    fs: Arc<Ext4>,
+    vfs: Arc<Vfs>,
+}
+
+impl Mount {
+    fn new(device: Device) -> Result<Self> {
+        let how = WriteOptions { commit_seconds: 3600, ..WriteOptions::default() };
+        let fs = Ext4::open(device, OpenOptions::default(), how)?;
+        let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
+        Ok(Self { fs, vfs })
+    }
+
+    fn create(&self, name: &str) -> Result<()> {
+        let new = NewObject { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
+        self.vfs.create(&Credentials::root(), &self.vfs.root()?, name.as_bytes(), &new).map(drop)
+    }
+
+    fn open(&self, name: &str) -> Result<File> {
+        let path = format!("/{name}");
+        let node = self.vfs.resolve(&Credentials::root(), path.as_bytes(), Follow::NoFollow)?;
+        self.vfs.open_node_for_writing(&node)
+    }
+
+    /// Writes over files and makes names, and syncs each file in each round, until something fails.
+    fn work(&self, names: u32, story: &mut Story) -> Result<()> {
+        for round in 1..=ROUNDS {
+            for number in 0..FILES {
+                let at = number as usize;
+                let name = format!("file-{number}");
+                if round == 1 {
+                    self.create(&name)?;
+                }
+                story.written[at] = round;
+                let file = self.open(&name)?;
+                let content: Vec<u8> = [number << 16 | round].map(u32::to_le_bytes).concat().repeat(WORDS);
+                assert_eq!(file.write_at(0, &content)?, content.len());
+                for extra in 0..names / FILES {
+                    self.create(&format!("{round}-{number}-{extra}"))?;
+                }
+                // Every second one without a change of names, so that the data alone is flushed.
+                file.sync(Durable::Everything)?;
+                file.write_at(0, &content)?;
+                file.sync(Durable::Data)?;
+                story.synced[at] = round;
+            }
+            self.fs.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Nothing is called durable any more.
+    fn refuses_everything(&self, what: &str) {
+        for number in 0..FILES {
+            if let Ok(file) = self.open(&format!("file-{number}")) {
+                assert!(file.sync(Durable::Data).is_err(), "{what}: data of file {number} was synced");
+                assert!(file.sync(Durable::Everything).is_err(), "{what}: file {number} was synced");
+            }
+        }
+        assert!(self.fs.sync().is_err(), "{what}: the filesystem was synced");
+        let refused = self.create("late").unwrap_err();
+        assert!(
+            matches!(&refused, Error::TurnedReadOnly(cause) if cause.contains("flush")),
+            "{what}: {refused}"
+        );
+    }
+}
+
+/// All regular files with content.
+fn contents(vfs: &Arc<Vfs>) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    let mut ahead: Vec<Arc<Node>> = vec![vfs.root().unwrap()];
+    while let Some(node) = ahead.pop() {
+        if node.kind() == FileType::Directory {
+            let mut names = Vec::new();
+            node.read_dir(DirOffset::default(), &mut |entry| {
+                if entry.name != b"." && entry.name != b".." {
+                    names.push(entry.name.to_vec());
+                }
+                std::ops::ControlFlow::Continue(())
+            })
+            .unwrap();
+            ahead.extend(names.iter().map(|name| vfs.lookup(&node, name).unwrap()));
+        } else if node.attr().size_bytes > 0 {
+            let mut content = vec![0; node.attr().size_bytes as usize];
+            let len = vfs.open_node(&node).unwrap().read_at(0, &mut content).unwrap();
+            content.truncate(len);
+            found.push(content);
+        }
+    }
+    found
+}
+
+/// What was synced is there, or something newer.
+fn judge(vfs: &Arc<Vfs>, story: &Story, what: &str) {
+    let found = contents(vfs);
+    for number in 0..FILES {
+        let at = number as usize;
+        let (oldest, newest) = (story.synced[at], story.written[at]);
+        let is_right = |content: &Vec<u8>| {
+            content.len() == WORDS * 4
+                && content.chunks_exact(4).all(|word| {
+                    let word = u32::from_le_bytes(word.try_into().unwrap());
+                    word >> 16 == number && (oldest..=newest).contains(&(word & 0xffff))
+                })
+        };
+        assert!(
+            oldest == 0 || found.iter().any(is_right),
+            "{what}: file {number} was synced in round {oldest} and is lost"
+        );
+    }
+}
+
+/// How many flushes there were to fail, and checkpoints in the run in which none did.
+fn every_flush_fails_in_turn(features: &str) -> (u64, u64) {
+    let journal = !features.contains("^has_journal");
+    let mke2fs = Mke2fs::new("ext4", 8).block_bytes(1024).inodes(2048).features(features);
+    let image = if journal { mke2fs.args(["-J", "size=1"]).make() } else { mke2fs.make() }.unwrap();
+    let bytes = std::fs::read(image.path()).unwrap();
+    let scratch = Scratch::new("flush").unwrap();
+    for nth in 1.. {
+        let what = format!("{features}, flush {nth}");
+        let base: Device = Arc::new(MemoryDevice::from_bytes(bytes.clone(), Access::ReadWrite));
+        let cache = LoseUnflushed::new(Arc::clone(&base), nth).in_sectors(WHOLE_BYTES).failing_flush(nth);
+        let cache = Arc::new(cache);
+        let mut story = Story::default();
+        let mut checkpoints = 0;
+        match Mount::new(Arc::clone(&cache) as Device) {
+            Ok(mount) => {
+                let worked = mount.work(if journal { NAMES } else { NAMES_WITHOUT_LOG }, &mut story);
+                if worked.is_err() {
+                    assert!(cache.has_failed(), "{what}: {worked:?}");
+                    mount.refuses_everything(&what);
+                }
+                let closed = mount.fs.close();
+                assert_eq!(closed.is_err(), cache.has_failed(), "{what}: {closed:?}");
+                checkpoints = mount.fs.write_stats().checkpoints;
+            }
+            Err(error) => assert!(cache.has_failed(), "{what}: {error}"),
+        }
+        let has_failed = cache.has_failed();
+        cache.crash().unwrap();
+        let path = scratch.path().join("image");
+        if journal {
+            let mount = Mount::new(Arc::clone(&base)).unwrap_or_else(|error| panic!("{what}: {error}"));
+            judge(&mount.vfs, &story, &what);
+            mount.fs.close().unwrap();
+            save_device(&*base, &path).unwrap();
+            Tool::new("e2fsck").args(["-f", "-n"]).arg(&path).run().unwrap();
+        } else {
+            save_device(&*base, &path).unwrap();
+            Tool::new("e2fsck").args(["-f", "-y"]).arg(&path).accept(&[0, 1]).run().unwrap();
+            judge(&undercroft_oracle::open_ext4(&path).unwrap().1, &story, &what);
+        }
+        if !has_failed {
+            return (nth - 1, checkpoints);
+        }
+    }
+    unreachable!("the numbers of flushes end")
+}
+
+#[test]
+fn a_failed_flush_is_final_with_a_journal() {
+    let (flushes, checkpoints) = every_flush_fails_in_turn("metadata_csum");
+    assert!(flushes > 80 && checkpoints > 0, "{flushes} flushes, {checkpoints} checkpoints");
+}
+
+#[test]
+fn a_failed_flush_is_final_without_a_journal() {
+    let (flushes, _) = every_flush_fails_in_turn("^has_journal");
+    assert!(flushes > 80, "{flushes} flushes");
+}
