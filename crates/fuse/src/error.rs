@@ -84,8 +84,8 @@ pub enum SyncError {
     },
     /// Everything is durable but, perhaps, what processes have written to files that they have still open.
     #[error(
-        "everything in {} is durable, except perhaps for files that processes of other users have open, which \
-         this user may not look at",
+        "everything in {} is durable, except perhaps for files that are open and that this user may not look at: \
+         try again as root",
         dir.display()
     )]
     Unseen {
@@ -129,6 +129,12 @@ pub enum UnmountError {
     /// The mount is gone, and its server has died before it could say that everything is durable.
     #[error("{} is unmounted, but its server was killed: check what was written last", .0.display())]
     ServerDied(PathBuf),
+    /// The mount is gone, and its server cannot be seen from here: it runs in another container, or for another user.
+    #[error(
+        "{} is unmounted, but its server cannot be seen from here: what was written last may not be on the disk yet",
+        .0.display()
+    )]
+    ServerUnseen(PathBuf),
     /// The mount is still there: its server takes no requests.
     #[error("cannot unmount {}: its server does not answer; `umount -l` takes the mount away", .0.display())]
     Silent(PathBuf),

@@ -15,6 +15,8 @@ use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::mount_point::MountPoint;
 use crate::mount_table::MountEntry;
@@ -43,6 +45,13 @@ while :; do
     sleep 1
 done
 "#;
+
+/// How long the end of a server waits for its mount to go, which takes moments unless something lies on top of it: that may
+/// be any user's, for any time.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// How often it looks.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// The running guardian. Dropping it without [`release`](Self::release) makes it take the mount away.
 pub(crate) struct Guardian {
@@ -92,7 +101,10 @@ impl Guardian {
 impl Drop for Guardian {
     fn drop(&mut self) {
         self.pipe = None;
-        // Ends within moments: it has nothing left to wait for.
-        let _ = self.shell.wait();
+        let end = Instant::now() + LIMIT;
+        // It outlives us where it has to: it waits for nothing that we hold.
+        while matches!(self.shell.try_wait(), Ok(None)) && Instant::now() < end {
+            thread::sleep(LOOK);
+        }
     }
 }

@@ -7,8 +7,12 @@
 //!
 //! No name is taken that another user could take first, nothing is listened on that another user could fill, and no file
 //! is left behind. Users who may look into the mount may read the numbers, which are of no use to them.
+//!
+//! The answer is not to be trusted: any user may serve a mount of our type, and name what is root's. So the process must
+//! run for the user who mounted, what is opened must be a pipe before it is opened, no more is read than a sentence, and
+//! the directory must be the one under the mount that was asked.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -17,10 +21,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
 use crate::mount_point::MountPoint;
+use crate::mount_table::MountEntry;
 
 /// The attribute that a mount's root has for those who ask for it by name.
 pub(crate) const ATTRIBUTE: &str = "system.undercroft.server";
@@ -81,18 +88,24 @@ pub(crate) enum ServerEnd {
 /// What a mount answers that is asked for its server.
 pub(crate) enum Asked {
     Server(ServerWatch),
-    /// Its server is gone, is of another version, or cannot be seen from here.
+    /// Its server is gone.
+    Dead,
+    /// Its server is of another version, or cannot be seen from here.
     Unknown,
     /// Nothing in time.
     Silence,
 }
 
 impl ServerWatch {
-    /// Asks the mount whose root this is for its server. Another thread does, which may be left behind: what waits for a
+    /// Asks `mount`, whose root this is, for its server. Another thread does, which may be left behind: what waits for a
     /// server that has taken a request and never answers cannot be stopped.
-    pub(crate) fn ask(root: OwnedFd, limit: Duration) -> Asked {
+    pub(crate) fn ask(mount: &MountEntry, root: OwnedFd, limit: Duration) -> Asked {
         let (tell, told) = channel();
+        let owner = mount.owner;
         thread::spawn(move || {
+            if let Some(owner) = owner {
+                become_owner(owner);
+            }
             let mut value = [0; 256];
             let path = PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()));
             let len = rustix::fs::getxattr(&path, ATTRIBUTE, &mut value);
@@ -101,25 +114,40 @@ impl ServerWatch {
             let _ = tell.send(len.map(|len| String::from_utf8_lossy(&value[..len]).into_owned()));
         });
         match told.recv_timeout(limit) {
-            Ok(Ok(told)) => Self::open(&told).map_or(Asked::Unknown, Asked::Server),
+            Ok(Ok(told)) => {
+                Self::open(&told, mount.owner.map(|(user, _)| user)).map_or(Asked::Unknown, |server| {
+                    let point = server.point.filter(|point| point.is_below(mount));
+                    Asked::Server(Self { point, ..server })
+                })
+            }
+            // The connection was aborted, by the end of the server or by the kernel.
+            Ok(Err(Errno::NOTCONN | Errno::CONNABORTED)) => Asked::Dead,
             Ok(Err(_)) => Asked::Unknown,
             Err(_) => Asked::Silence,
         }
     }
 
-    fn open(told: &str) -> Option<Self> {
+    /// Opens what was `told`, if it is of a process of `user`'s.
+    fn open(told: &str, user: Option<u32>) -> Option<Self> {
         let mut words = told.split(' ');
         let mut number = || words.next()?.parse::<u64>().ok();
         let (process, pipe, dev, ino) = (number()?, number()?, number()?, number()?);
         let point = number();
         let at = |descriptor: u64| format!("/proc/{process}/fd/{descriptor}");
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let pipe = rustix::fs::open(at(pipe), flags, Mode::empty()).ok()?;
-        // In another namespace the number may be another process's.
-        let found = rustix::fs::fstat(&pipe).ok()?;
-        if (found.st_dev, found.st_ino) != (dev, ino) {
+        if real_user(process)? != user? {
             return None;
         }
+        // Opening something for reading may do something, so it is looked at first.
+        let looked_at = rustix::fs::open(at(pipe), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let found = rustix::fs::fstat(&looked_at).ok()?;
+        // In another namespace the number may be another process's.
+        let is_it = (found.st_dev, found.st_ino) == (dev, ino);
+        if !is_it || FileType::from_raw_mode(found.st_mode) != FileType::Fifo {
+            return None;
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let path = format!("/proc/self/fd/{}", looked_at.as_raw_fd());
+        let pipe = rustix::fs::open(path, flags, Mode::empty()).ok()?;
         let point = point.and_then(|descriptor| MountPoint::open(at(descriptor).as_ref()).ok());
         Some(Self { pipe: pipe.into(), point })
     }
@@ -138,7 +166,7 @@ impl ServerWatch {
             }
         }
         let mut words = String::new();
-        match self.pipe.read_to_string(&mut words) {
+        match (&self.pipe).take(WORDS_MAX as u64).read_to_string(&mut words) {
             Ok(_) if words == WELL => ServerEnd::Well,
             Ok(1..) => ServerEnd::Ill(words),
             Ok(0) | Err(_) => ServerEnd::Died,
@@ -146,9 +174,27 @@ impl ServerWatch {
     }
 }
 
+/// Lets this thread of root's act for the user who mounted: a mount that is for its user alone does not answer root. For
+/// others nothing changes.
+fn become_owner((user, group): (u32, u32)) {
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+    // Without the right to do it, it is asked as it is.
+    let _ = set_thread_res_gid(group, group, group).and_then(|()| set_thread_res_uid(user, user, user));
+}
+
+/// The real user of a process.
+fn real_user(process: u64) -> Option<u32> {
+    let told = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let users = told.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// This process runs for root.
+    const USER: Option<u32> = Some(0);
 
     #[test]
     fn the_end_of_a_server_is_noticed_and_how_it_came() {
@@ -160,7 +206,7 @@ mod tests {
         ] {
             let liveness = Liveness::begin().unwrap();
             let told = liveness.told(&point).unwrap();
-            let mut watch = ServerWatch::open(&told).unwrap();
+            let mut watch = ServerWatch::open(&told, USER).unwrap();
             assert!(watch.point.is_some());
             assert_eq!(watch.wait(Duration::from_millis(20)), ServerEnd::Lingers);
             thread::scope(|scope| {
@@ -172,7 +218,7 @@ mod tests {
                 }
                 assert_eq!(waiting.join().unwrap(), end);
             });
-            assert!(ServerWatch::open(&told).is_none());
+            assert!(ServerWatch::open(&told, USER).is_none());
         }
     }
 
@@ -182,7 +228,22 @@ mod tests {
         let told = liveness.told(&MountPoint::open("/".as_ref()).unwrap()).unwrap();
         let mut words: Vec<&str> = told.split(' ').collect();
         words[3] = "1";
-        assert!(ServerWatch::open(&words.join(" ")).is_none());
-        assert!(ServerWatch::open("").is_none() && ServerWatch::open("1 2 3").is_none());
+        assert!(ServerWatch::open(&words.join(" "), USER).is_none());
+        assert!(ServerWatch::open("", USER).is_none() && ServerWatch::open("1 2 3", USER).is_none());
+    }
+
+    #[test]
+    fn only_a_pipe_of_the_one_who_mounted_is_opened() {
+        let point = MountPoint::open("/".as_ref()).unwrap();
+        let liveness = Liveness::begin().unwrap();
+        let told = liveness.told(&point).unwrap();
+        assert!(ServerWatch::open(&told, USER).is_some());
+        assert!(ServerWatch::open(&told, Some(1)).is_none() && ServerWatch::open(&told, None).is_none());
+        let file = tempfile::tempfile().unwrap();
+        let found = rustix::fs::fstat(&file).unwrap();
+        let process = std::process::id();
+        let told =
+            format!("{process} {} {} {} {}", file.as_raw_fd(), found.st_dev, found.st_ino, point.raw());
+        assert!(ServerWatch::open(&told, USER).is_none());
     }
 }

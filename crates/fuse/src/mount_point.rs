@@ -9,7 +9,12 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+
+use crate::mount_table::MountEntry;
+
+/// Asks for a number of the mount that no other mount gets before the next boot (`STATX_MNT_ID_UNIQUE`, Linux 6.8).
+const UNIQUE_ID: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// A directory that something is mounted on, or is going to be.
 #[derive(Debug)]
@@ -42,6 +47,27 @@ impl MountPoint {
         let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", self.raw()))?;
         let id = told.lines().find_map(|line| line.strip_prefix("mnt_id:"));
         id.and_then(|id| id.trim().parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+impl MountPoint {
+    /// The number of the mount that it lies in which no later mount gets; `None` from a kernel without such numbers.
+    /// The filesystem is not asked.
+    pub(crate) fn unique_id(&self) -> Option<u64> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(&self.0, "", flags, UNIQUE_ID).ok()?;
+        (found.stx_mask & UNIQUE_ID.bits() != 0).then_some(found.stx_mnt_id)
+    }
+
+    /// The path that the mount table has for what lies on it.
+    pub(crate) fn name(&self) -> io::Result<PathBuf> {
+        fs::read_link(self.path())
+    }
+
+    /// Whether a mount lies on this directory, here where we see it.
+    pub(crate) fn is_below(&self, mount: &MountEntry) -> bool {
+        self.mount_id().is_ok_and(|id| id == mount.parent)
+            && self.name().is_ok_and(|name| name == mount.point)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The kernel's mount table, as far as a mount of ours has to be found in it.
 //!
-//! A mounted filesystem is known by its device number, one place where it is mounted by that and the mount's number:
-//! mount points may be stacked or renamed, these stay for as long as it lives. Nothing here asks the filesystem itself, whose server may be dead.
+//! A mount is known by its own number and its device's: mount points may be stacked or renamed, these stay for as long as
+//! it lives. Both may come again afterwards, at the next mount even; `own_mount` tells that one from ours. Nothing here
+//! asks the filesystem itself, whose server may be dead.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,6 +10,8 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
+
+use crate::mount_point::MountPoint;
 
 /// Device number of a mounted filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +36,8 @@ pub(crate) struct MountEntry {
     pub(crate) device: MountDevice,
     pub(crate) point: PathBuf,
     pub(crate) fs_type: String,
-    /// Who has mounted it, where the filesystem is a FUSE server's.
-    pub(crate) user: Option<u32>,
+    /// The user and the group for whom a FUSE server's filesystem was mounted.
+    pub(crate) owner: Option<(u32, u32)>,
 }
 
 /// What is mounted on `point`, which must be absolute and free of links; of several mounts the one on top.
@@ -42,9 +45,14 @@ pub(crate) fn mount_at(point: &Path) -> io::Result<Option<MountEntry>> {
     Ok(entries(&fs::read("/proc/self/mountinfo")?).filter(|entry| entry.point == point).last())
 }
 
-/// Whether the filesystem is mounted anywhere we can see.
-pub(crate) fn is_mounted(device: MountDevice) -> io::Result<bool> {
-    Ok(entries(&fs::read("/proc/self/mountinfo")?).any(|entry| entry.device == device))
+/// What lies on this directory; of several mounts the one on top.
+pub(crate) fn mount_on(point: &MountPoint) -> io::Result<Option<MountEntry>> {
+    Ok(entries(&fs::read("/proc/self/mountinfo")?).filter(|entry| point.is_below(entry)).last())
+}
+
+/// The mount of this number and device, as the table has it now.
+pub(crate) fn find(id: u64, device: MountDevice) -> io::Result<Option<MountEntry>> {
+    Ok(entries(&fs::read("/proc/self/mountinfo")?).find(|entry| entry.id == id && entry.device == device))
 }
 
 /// Whether something is mounted on top of this mount, at the same place.
@@ -100,15 +108,18 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let point = unescape(fields.nth(1)?);
     let mut rest = fields.skip_while(|field| *field != b"-");
     let fs_type = rest.nth(1)?;
-    let options = rest.nth(1).unwrap_or_default().split(|&byte| byte == b',');
-    let user = options.filter_map(|option| str::from_utf8(option.strip_prefix(b"user_id=")?).ok()).next();
+    let options = rest.nth(1).unwrap_or_default();
+    let number_of = |word: &[u8]| {
+        let mut options = options.split(|&byte| byte == b',');
+        str::from_utf8(options.find_map(|option| option.strip_prefix(word))?).ok()?.parse().ok()
+    };
     Some(MountEntry {
         id,
         parent,
         device,
         point: PathBuf::from(OsString::from_vec(point)),
         fs_type: String::from_utf8_lossy(fs_type).into_owned(),
-        user: user.and_then(|user| user.parse().ok()),
+        owner: number_of(b"user_id=").zip(number_of(b"group_id=")),
     })
 }
 
@@ -139,7 +150,7 @@ mod tests {
     #[test]
     fn lines_with_and_without_tags_are_read() {
         let table = b"36 35 98:0 /mnt1 /mnt2 rw,noatime shared:1 master:2 - ext3 /dev/root rw\n\
-            70 27 0:57 / /mnt/a\\040b\\134 ro - fuse.undercroft.ext4 /tmp/x ro,user_id=0\nnonsense\n";
+            70 27 0:57 / /mnt/a\\040b\\134 ro - fuse.undercroft.ext4 /tmp/x ro,user_id=0,group_id=7,allow_other\nnonsense\n";
         let entries: Vec<MountEntry> = entries(table).collect();
         assert_eq!(
             entries,
@@ -150,7 +161,7 @@ mod tests {
                     device: MountDevice { major: 98, minor: 0 },
                     point: PathBuf::from("/mnt2"),
                     fs_type: "ext3".to_owned(),
-                    user: None,
+                    owner: None,
                 },
                 MountEntry {
                     id: 70,
@@ -158,7 +169,7 @@ mod tests {
                     device: MountDevice { major: 0, minor: 57 },
                     point: PathBuf::from("/mnt/a b\\"),
                     fs_type: "fuse.undercroft.ext4".to_owned(),
-                    user: Some(0),
+                    owner: Some((0, 7)),
                 },
             ]
         );
@@ -174,7 +185,8 @@ mod tests {
     fn proc_is_found_where_it_is_mounted() {
         let entry = mount_at(&absolute(Path::new("/proc/../proc")).unwrap()).unwrap().unwrap();
         assert_eq!(entry.fs_type, "proc");
-        assert!(is_mounted(entry.device).unwrap());
+        assert_eq!(find(entry.id, entry.device).unwrap().as_ref(), Some(&entry));
+        assert!(find(entry.id + 1_000_000, entry.device).unwrap().is_none());
         assert!(mount_at(Path::new("/proc/self")).unwrap().is_none());
     }
 }

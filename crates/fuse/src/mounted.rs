@@ -2,10 +2,12 @@
 //!
 //! Order of the beginning: the guardian is there before the mount is, so that a server killed at any later moment
 //! leaves nothing behind. Order of the end: the mount is gone, the event loops have ended, everything is durable,
-//! the filesystem is closed, the guardian has gone, and last the pipe is closed on which an unmounting process waits. All of that is done by the thread of the event loops, so nobody has to ask for it.
+//! the filesystem is closed, the guardian has gone, and last the pipe is closed on which an unmounting process waits. All
+//! of that is done by the thread of the event loops, so nobody has to ask for it.
 //!
-//! Who was told that all has ended mounts something else here, perhaps with the same device number. So [`Traces`]
-//! are taken away under their lock, and whoever wants to touch the mount asks under that lock whether they are there.
+//! As soon as the mount is gone another may take its place, with the same numbers: before anything is taken away,
+//! [`OwnMount`] is asked whether it is still there. After the end nothing is: [`Traces`] are taken away under their lock,
+//! and a thread that wants to touch the mount asks under that lock whether they are there.
 
 use std::fs;
 use std::io;
@@ -54,7 +56,7 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, mut options: MountOptions) -> Result<Mou
     let on = MountPoint::open(&dir).map_err(point)?;
     let mut guardian = Guardian::start(&on, &dir).map_err(start("start the mount's guardian"))?;
     let fd = attach::attach(&on, &dir, kind, &options)?;
-    let entry = match guard(&dir, &mut guardian) {
+    let entry = match guard(&on, &dir, &mut guardian) {
         Ok(entry) => entry,
         Err(error) => {
             // The guardian does not know yet what it guards.
@@ -63,7 +65,7 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, mut options: MountOptions) -> Result<Mou
         }
     };
     let device = entry.device;
-    let own = Arc::new(OwnMount { dir: dir.clone(), point: on, entry });
+    let own = Arc::new(OwnMount::new(dir.clone(), on, entry));
     // From here on every early return drops the guardian, which takes the mount away.
     let serve = |cause| MountError::Serve { dir: dir.clone(), cause };
     let limit = Arc::new(DirtyLimit::new(device));
@@ -134,9 +136,9 @@ fn finish(server: Arc<Server>) -> Result<(), End> {
 }
 
 /// Tells the guardian which mount it guards.
-fn guard(dir: &Path, guardian: &mut Guardian) -> Result<MountEntry, MountError> {
+fn guard(on: &MountPoint, dir: &Path, guardian: &mut Guardian) -> Result<MountEntry, MountError> {
     let point = |cause| MountError::Point { dir: dir.to_owned(), cause };
-    match mount_table::mount_at(dir).map_err(point)? {
+    match mount_table::mount_on(on).map_err(point)? {
         Some(entry) if attach::is_ours(&entry.fs_type) => {
             let what = "tell the mount's guardian what to guard";
             guardian.guard(&entry).map_err(|cause| MountError::Start { what, cause })?;

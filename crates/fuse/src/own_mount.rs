@@ -1,4 +1,8 @@
 //! A mount of this process, taken away by itself and nothing else with it.
+//!
+//! A mount's number and its device's come again: whoever unmounts and mounts again at once gets both a second time, on the
+//! same directory, while the first server is still making everything durable. So a mount is also known by a number that
+//! does not come again, where the kernel has one (Linux 6.8).
 
 use std::path::PathBuf;
 
@@ -15,9 +19,16 @@ pub(crate) struct OwnMount {
     pub(crate) dir: PathBuf,
     pub(crate) point: MountPoint,
     pub(crate) entry: MountEntry,
+    unique_id: Option<u64>,
 }
 
 impl OwnMount {
+    /// `entry` has just been mounted on `point`, which is `dir`.
+    pub(crate) fn new(dir: PathBuf, point: MountPoint, entry: MountEntry) -> Self {
+        let unique_id = unique_id(&entry);
+        Self { dir, point, entry, unique_id }
+    }
+
     /// Takes it away: if it is not in use, or lazily.
     pub(crate) fn detach(&self, lazily: bool) -> Result<(), UnmountError> {
         if mount_table::is_covered(&self.entry).unwrap_or(false) {
@@ -28,8 +39,23 @@ impl OwnMount {
             .map_err(|cause| UnmountError::of(self.dir.clone(), cause))
     }
 
-    /// Whether it is mounted anywhere we can see.
+    /// Whether it is still mounted, as far as we can see.
     pub(crate) fn is_there(&self) -> bool {
-        mount_table::is_mounted(self.entry.device).unwrap_or(true)
+        match mount_table::find(self.entry.id, self.entry.device) {
+            Ok(None) => false,
+            Ok(Some(now)) => match (self.unique_id, unique_id(&now)) {
+                (Some(then), Some(now)) => then == now,
+                // Something lies on top of it, or the kernel has no such numbers.
+                _ => true,
+            },
+            Err(_) => true,
+        }
     }
+}
+
+/// The number of a mount that no other gets, unless something lies on top of it.
+fn unique_id(mount: &MountEntry) -> Option<u64> {
+    let root = MountPoint::open(&mount.point).ok()?;
+    let is_it = root.mount_id().is_ok_and(|id| id == mount.id);
+    root.unique_id().filter(|_| is_it)
 }

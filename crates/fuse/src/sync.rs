@@ -8,10 +8,11 @@
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::SyncError;
@@ -32,10 +33,13 @@ pub fn sync(dir: &Path) -> Result<(), SyncError> {
     };
     // Has the kernel begin with all files at once.
     rustix::fs::syncfs(&opened).map_err(|errno| failed(errno.into()))?;
-    let mut files = OpenFiles { device, synced: HashSet::new(), unseen: false };
+    let mut files = OpenFiles { device, synced: HashSet::new(), unseen: false, unopened: false };
     files.sync_all().map_err(failed)?;
     opened.sync_all().map_err(failed)?;
-    if files.unseen && mount.allows_others { Err(SyncError::Unseen { dir: dir.to_owned() }) } else { Ok(()) }
+    if files.unopened || files.unseen && mount.allows_others {
+        return Err(SyncError::Unseen { dir: dir.to_owned() });
+    }
+    Ok(())
 }
 
 /// The files of one mount that processes have open for writing.
@@ -45,6 +49,8 @@ struct OpenFiles {
     synced: HashSet<u64>,
     /// A process of another user may not be looked at.
     unseen: bool,
+    /// A file is not for this user to open.
+    unopened: bool,
 }
 
 impl OpenFiles {
@@ -85,12 +91,14 @@ impl OpenFiles {
     }
 
     fn sync_file(&mut self, path: &Path) -> io::Result<()> {
+        // Held, so that what is opened is what was looked at.
+        let held = match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::NOENT | Errno::SRCH) => return Ok(()),
+            held => held?,
+        };
         // What is known of it without asking its server, which may be another's and not answer.
         let asked = StatxFlags::TYPE | StatxFlags::INO;
-        let found = match rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, asked) {
-            Err(Errno::NOENT | Errno::SRCH) => return Ok(()),
-            found => found?,
-        };
+        let found = rustix::fs::statx(&held, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, asked)?;
         let on = MountDevice { major: found.stx_dev_major, minor: found.stx_dev_minor };
         let is_file = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
         if on != self.device || !is_file || !self.synced.insert(found.stx_ino) {
@@ -98,12 +106,15 @@ impl OpenFiles {
         }
         let open = |write: bool| {
             let flags = OFlags::NONBLOCK.bits().cast_signed();
+            let path = format!("/proc/self/fd/{}", held.as_raw_fd());
             OpenOptions::new().read(!write).write(write).custom_flags(flags).open(path)
         };
         match open(false).or_else(|_| open(true)) {
-            Err(error) if is_gone(&error) => Ok(()),
-            opened => opened?.sync_all(),
+            // A process got at it that may do more than this one, or its mode was changed since.
+            Err(error) if is_hidden(&error) => self.unopened = true,
+            opened => opened?.sync_all()?,
         }
+        Ok(())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Taking a mount away, from whichever process: `undercroft umount`.
 //!
 //! The mount is asked for its server first, and taken away from the directory below it, which the server holds, so that
-//! nothing else goes if a path leads elsewhere meanwhile. A mount whose server does not say is looked for by name in the
-//! directory above, just before.
+//! nothing else goes if a path leads elsewhere meanwhile. Any user may have made the server, so its answer is checked:
+//! see `liveness`. A mount whose server does not say is looked for by name in the directory above, just before.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,8 +28,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// [`UnmountError`]; the mount is gone after [`ServerLingers`](UnmountError::ServerLingers),
-/// [`ServerFailed`](UnmountError::ServerFailed), [`ServerDied`](UnmountError::ServerDied) and
-/// [`CutOff`](UnmountError::CutOff), and still there after the others.
+/// [`ServerFailed`](UnmountError::ServerFailed), [`ServerDied`](UnmountError::ServerDied),
+/// [`ServerUnseen`](UnmountError::ServerUnseen) and [`CutOff`](UnmountError::CutOff), and still there after the others.
 pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
     let refused = |cause| UnmountError::Refused { dir: dir.to_owned(), cause };
     let entry = ours_at(dir)?;
@@ -37,9 +37,16 @@ pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
     if root.mount_id().map_err(refused)? != entry.id {
         return Err(refused(io::Error::other("something else was mounted there meanwhile")));
     }
-    let mut server = match ServerWatch::ask(root.into(), ANSWER_LIMIT) {
-        Asked::Server(server) => Some(server),
-        Asked::Unknown => None,
+    let mut server = match ServerWatch::ask(&entry, root.into(), ANSWER_LIMIT) {
+        Asked::Server(server) => server,
+        Asked::Dead => {
+            detach(&entry, None)?;
+            return Err(UnmountError::ServerDied(entry.point));
+        }
+        Asked::Unknown => {
+            detach(&entry, None)?;
+            return Err(UnmountError::ServerUnseen(entry.point));
+        }
         Asked::Silence if is_of_another_user(&entry) => {
             abort::abort(entry.device).map_err(refused)?;
             detach(&entry, None)?;
@@ -47,8 +54,8 @@ pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
         }
         Asked::Silence => return Err(UnmountError::Silent(entry.point)),
     };
-    detach(&entry, server.as_ref().and_then(|server| server.point.as_ref()))?;
-    match server.as_mut().map_or(ServerEnd::Well, |server| server.wait(SERVER_LIMIT)) {
+    detach(&entry, server.point.as_ref())?;
+    match server.wait(SERVER_LIMIT) {
         ServerEnd::Well => Ok(()),
         ServerEnd::Ill(what) => Err(UnmountError::ServerFailed(what)),
         ServerEnd::Died => Err(UnmountError::ServerDied(entry.point)),
@@ -58,7 +65,7 @@ pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
 
 /// Whether we are root, and have to wait for nobody.
 fn is_of_another_user(entry: &MountEntry) -> bool {
-    rustix::process::geteuid().is_root() && entry.user.is_some_and(|user| user != 0)
+    rustix::process::geteuid().is_root() && entry.owner.is_some_and(|(user, _)| user != 0)
 }
 
 /// The mount of ours on `dir`.

@@ -1,7 +1,8 @@
 //! The end of a mount whose filesystem fails: what is told of it, and that telling keeps nothing from being closed.
 
+use std::fs;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use undercroft_block::Device;
@@ -10,7 +11,8 @@ use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, FileSystem, Ino, Inode, Limits, Result, StatFs, Vfs, VfsOptions};
 
 use crate::memory::Memory;
-use crate::sample::sample;
+use crate::sample::{HELLO, sample};
+use crate::support::is_mounted;
 
 type Tell = Box<dyn Fn(&Error) + Send + Sync>;
 
@@ -18,11 +20,21 @@ type Tell = Box<dyn Fn(&Error) + Send + Sync>;
 struct Failing {
     base: Memory,
     tell: Arc<Mutex<Option<Tell>>>,
+    _closing: Option<Closing>,
+}
+
+/// Closing waits until the test says so.
+struct Closing(Mutex<Receiver<()>>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.lock().recv().unwrap();
+    }
 }
 
 impl Failing {
     fn new() -> Self {
-        Self { base: sample(1, 1), tell: Arc::new(Mutex::new(&order::DEVICE, None)) }
+        Self { base: sample(1, 1), tell: Arc::new(Mutex::new(&order::DEVICE, None)), _closing: None }
     }
 }
 
@@ -101,4 +113,23 @@ fn a_thread_that_tells_of_a_failure_does_not_keep_the_filesystem_open() {
     go.send(()).unwrap();
     teller.join().unwrap();
     assert!(!is_open, "the thread that tells would have been the one to close it");
+}
+
+/// It gets the same numbers from the kernel.
+#[test]
+fn a_mount_that_follows_another_at_once_is_not_taken_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (close, closing) = channel();
+    let slow = Failing { _closing: Some(Closing(Mutex::new(&order::DEVICE, closing))), ..Failing::new() };
+    let first = Vfs::new(Arc::new(slow), VfsOptions::default());
+    let first = mount(first, dir.path(), MountOptions::default()).unwrap();
+    first.unmount().unwrap();
+    let second = Vfs::new(Arc::new(Failing::new()), VfsOptions::default());
+    let second = mount(second, dir.path(), MountOptions::default()).unwrap();
+    close.send(()).unwrap();
+    first.wait().unwrap();
+    assert!(is_mounted(dir.path()));
+    assert_eq!(fs::read(dir.path().join("hello")).unwrap(), HELLO);
+    second.unmount().unwrap();
+    second.wait().unwrap();
 }

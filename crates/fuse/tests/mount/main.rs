@@ -17,6 +17,7 @@ mod lifetime;
 mod names;
 mod support;
 mod told;
+mod trust;
 mod unbroken;
 mod users;
 mod writing;
