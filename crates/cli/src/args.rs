@@ -410,8 +410,9 @@ What lends rights is left out of a copy and counted: set-user-ID and set-group-I
 named security.* and trusted.*. An image that you trust, copied as root to be a system's tree, keeps them with \
 `--special`. An archive holds them unless `--no-special` is given.
 
-A file gets its name when it is complete. A copy that was interrupted goes on with the same command and `--resume`; DEST is \
-then the copy of the directory itself.
+A file gets its name when it is complete. A copy that was interrupted goes on with the same command and `--resume`: \
+what is there already keeps its content and gets the metadata that this run keeps. DEST is then the copy of the directory \
+itself, or holds it under the directory's name.
 
 Examples:
   undercroft get disk.img /home/anna ./anna

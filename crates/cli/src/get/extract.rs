@@ -19,9 +19,9 @@ use undercroft_vfs::{Attr, FileType, Ino, Node, Vfs};
 use super::Summary;
 use super::content::{self, Dispatcher, Job, Word};
 use super::directory::{self, Directory};
-use super::earlier;
+use super::earlier::{self, Earlier};
 use super::metadata::{self, Keep, Privilege, Subject};
-use super::partial::Partial;
+use super::partial::{self, Partial};
 use super::place::Place;
 use super::progress::Progress;
 use crate::exit::Kind;
@@ -43,6 +43,9 @@ struct Extraction<'a> {
     names: HashMap<Ino, Vec<u8>>,
     /// Those of them that workers have not completed yet.
     in_progress: HashSet<Ino>,
+    /// Files with more than one name that an earlier run made and that have their metadata now, by device and inode
+    /// number in the copy.
+    completed: HashSet<(u64, u64)>,
     /// Components of the directory where the walk is.
     position: Vec<Vec<u8>>,
     workers: Dispatcher,
@@ -62,7 +65,8 @@ pub(crate) fn run(
     complaints: &mut Complaints,
 ) -> Result<Summary, Failure> {
     raise_open_file_limit();
-    let keep = Keep { privilege: Privilege::current(), special };
+    let strip = place.begun || metadata::has_default_acl(place.dir.as_fd());
+    let keep = Keep { privilege: Privilege::current(), special, strip };
     let base = rustix::io::fcntl_dupfd_cloexec(&place.dir, 0)
         .map_err(|error| Failure::host(format!("cannot use {}", place.shown), &error.into()))?;
     let workers = if node.kind() == FileType::Directory { content::worker_count() } else { 1 };
@@ -84,6 +88,7 @@ pub(crate) fn run(
             open: Vec::new(),
             names: HashMap::new(),
             in_progress: HashSet::new(),
+            completed: HashSet::new(),
             position: Vec::new(),
             workers: Dispatcher::new(queues, heard),
             progress,
@@ -103,6 +108,7 @@ impl Extraction<'_> {
                 return Err(Failure::new(Kind::Usage, format!("{} has no name to be put under", safe(path)))
                     .advise("name a destination that does not exist"));
             };
+            partial::remove_leftovers(&self.place.dir).map_err(|error| self.cannot_make(path, error))?;
             return match self.create(&name, node, path) {
                 Ok(()) => Ok(()),
                 Err(failure) => self.complain(failure),
@@ -182,39 +188,73 @@ impl Extraction<'_> {
     /// Makes anything but a directory.
     fn create(&mut self, name: &[u8], node: &Arc<Node>, path: &[u8]) -> Result<(), Failure> {
         let attr = node.attr();
+        let earlier =
+            if self.place.begun { earlier::made(&self.directory().fd, name, node, path) } else { Ok(None) };
         if matches!(attr.kind, FileType::CharDevice | FileType::BlockDevice) && !self.keep.special {
             self.summary.not_kept.device_nodes += 1;
-            self.complaints.done_some();
-            return Ok(());
+            return match earlier {
+                Ok(Some(_)) => Err(Failure::new(
+                    Kind::Host,
+                    format!("the copy has the device node {} from an earlier run with --special", safe(path)),
+                )
+                .advise("remove it, or keep device nodes by --special")),
+                _ => {
+                    self.complaints.done_some();
+                    Ok(())
+                }
+            };
         }
-        let there = self.place.begun && earlier::made(&self.directory().fd, name, node, path)?;
-        if there {
-            self.summary.already_there += 1;
-        } else if attr.links > 1 && self.link(name, &attr, path)? {
+        if let Some(earlier) = earlier? {
+            return self.complete(&earlier, name, node, path);
+        }
+        if attr.links > 1 && self.link(name, &attr, path)? {
             return Ok(());
         }
         match attr.kind {
-            FileType::Regular if there => self.complaints.done_some(),
             FileType::Regular => self.create_file(name, node, path)?,
             FileType::Symlink => {
-                if !there {
-                    let target = node.read_link().map_err(|error| Failure::inside(path, &error))?;
-                    self.create_symlink(name, &target, path)?;
-                }
+                let target = node.read_link().map_err(|error| Failure::inside(path, &error))?;
+                self.create_symlink(name, &target, path)?;
                 self.finish_named(name, node, path)?;
             }
             FileType::Fifo | FileType::Socket | FileType::CharDevice | FileType::BlockDevice => {
-                if !there {
-                    self.create_special(name, &attr, path)?;
-                }
+                self.create_special(name, &attr, path)?;
                 self.finish_named(name, node, path)?;
             }
             FileType::Directory => return Err(self.cannot_make(path, Errno::ISDIR)),
         }
         if attr.links > 1 {
-            self.names.insert(attr.ino, join(&self.position.join(&b'/'), name));
+            self.names.insert(attr.ino, self.path_in_copy(name));
         }
         Ok(())
+    }
+
+    /// Puts on what an earlier run copied what is to be on it, once for all its names.
+    fn complete(
+        &mut self,
+        earlier: &Earlier,
+        name: &[u8],
+        node: &Arc<Node>,
+        path: &[u8],
+    ) -> Result<(), Failure> {
+        self.summary.already_there += 1;
+        self.complaints.done_some();
+        let attr = node.attr();
+        if attr.links > 1 {
+            let in_copy = self.path_in_copy(name);
+            self.names.entry(attr.ino).or_insert(in_copy);
+            if !self.completed.insert(earlier.identity) {
+                return Ok(());
+            }
+        }
+        let lost = earlier.complete(&self.directory().fd, name, node, path, self.keep)?;
+        self.summary.not_kept.add(lost);
+        Ok(())
+    }
+
+    /// The path of a name of this directory below the place.
+    fn path_in_copy(&self, name: &[u8]) -> Vec<u8> {
+        join(&self.position.join(&b'/'), name)
     }
 
     /// Makes a further name for a file that is already there. `false`: there is none, or the destination cannot

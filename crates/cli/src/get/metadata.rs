@@ -43,13 +43,16 @@ pub(crate) struct Keep {
     pub(crate) privilege: Privilege,
     /// What lends rights was asked for: see this module's header.
     pub(crate) special: bool,
+    /// The copy may have more than is put on it, from an earlier run with other options or from a default ACL of the
+    /// place: what the original does not have, or what is not kept, is taken off.
+    pub(crate) strip: bool,
 }
 
 impl Keep {
     /// The bits of a mode that are kept.
     pub(crate) const fn mode_mask(self) -> u16 {
         match self {
-            Self { privilege: Privilege::Root, special: true } => 0o7777,
+            Self { privilege: Privilege::Root, special: true, .. } => 0o7777,
             _ => 0o1777,
         }
     }
@@ -58,6 +61,13 @@ impl Keep {
     pub(crate) fn takes_xattr(self, name: &[u8]) -> bool {
         self.special || !lends_rights(name)
     }
+}
+
+const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
+/// Whether new names in a directory get an ACL from it.
+pub(crate) fn has_default_acl(dir: BorrowedFd<'_>) -> bool {
+    rustix::fs::fgetxattr(dir, ACLS[1], &mut [0_u8; 0]).is_ok()
 }
 
 fn lends_rights(xattr: &[u8]) -> bool {
@@ -140,6 +150,8 @@ pub(crate) fn apply(subject: &Subject<'_>, node: &Node, path: &[u8], keep: Keep)
         .map_err(|error| Failure::inside(path, &error))?
         .into_iter()
         .partition(|name| name.starts_with(b"system.") || lends_rights(name));
+    let without_acl = |acl: &&[u8]| with_mode.iter().all(|name| name[..] != **acl);
+    let foreign_acls: Vec<_> = ACLS.into_iter().filter(without_acl).collect();
     set_xattrs(subject, node, path, before_mode, keep, &mut lost)?;
     // A symbolic link's mode means nothing and cannot be set.
     if attr.kind != FileType::Symlink {
@@ -150,6 +162,12 @@ pub(crate) fn apply(subject: &Subject<'_>, node: &Node, path: &[u8], keep: Keep)
         subject.set_mode(Mode::from_raw_mode(u32::from(mode))).map_err(refuse("mode"))?;
     }
     set_xattrs(subject, node, path, with_mode, keep, &mut lost)?;
+    if keep.strip && attr.kind != FileType::Symlink {
+        // After the mode: without an ACL, the group's bits are the mode's.
+        for acl in foreign_acls {
+            subject.remove_xattr(acl).map_err(refuse("ACL"))?;
+        }
+    }
     subject.set_times(&attr).map_err(refuse("times"))?;
     Ok(lost)
 }
@@ -166,6 +184,9 @@ fn set_xattrs<N: AsRef<[u8]>>(
         let name = name.as_ref();
         if !keep.takes_xattr(name) {
             lost.privileged_xattrs += 1;
+            if keep.strip {
+                subject.remove_xattr(name).map_err(|error| refuse_xattr(name, path, error))?;
+            }
             continue;
         }
         let Some(value) = node.xattr(name).map_err(|error| Failure::inside(path, &error))? else { continue };
@@ -175,13 +196,14 @@ fn set_xattrs<N: AsRef<[u8]>>(
                 lost.privileged_xattrs += 1;
             }
             Err(Errno::OPNOTSUPP) => lost.unsupported_xattrs += 1,
-            Err(error) => {
-                let what = format!("cannot set attribute {} on the copy of {}", safe(name), safe(path));
-                return Err(Failure::host(what, &error.into()));
-            }
+            Err(error) => return Err(refuse_xattr(name, path, error)),
         }
     }
     Ok(())
+}
+
+fn refuse_xattr(name: &[u8], path: &[u8], error: Errno) -> Failure {
+    Failure::host(format!("cannot set attribute {} on the copy of {}", safe(name), safe(path)), &error.into())
 }
 
 impl Subject<'_> {
@@ -209,6 +231,18 @@ impl Subject<'_> {
             Self::Named { .. } => {
                 rustix::fs::setxattr(magic_path(self.handle()?.as_fd()), name, value, XattrFlags::empty())
             }
+        }
+    }
+
+    /// A name that is not there, or that this process may not take off and so did not put on, is no error.
+    fn remove_xattr(&self, name: &[u8]) -> Result<(), Errno> {
+        let removed = match self {
+            Self::Open(fd) => rustix::fs::fremovexattr(fd, name),
+            Self::Named { .. } => rustix::fs::removexattr(magic_path(self.handle()?.as_fd()), name),
+        };
+        match removed {
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => Ok(()),
+            removed => removed,
         }
     }
 

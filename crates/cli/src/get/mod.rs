@@ -31,7 +31,7 @@ use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use serde::Serialize;
-use undercroft_vfs::{FileType, Node, Vfs};
+use undercroft_vfs::{Error, FileType, Node, Vfs};
 
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
@@ -96,7 +96,9 @@ pub(crate) fn run(
         }
         Destination::Path { dest, resume } => {
             let place = if resume {
-                place::go_on(&dest, path, node.kind() == FileType::Directory)?
+                // What cannot be looked up is left for the copy to tell.
+                let has = |name: &[u8]| !matches!(vfs.lookup(&node, name), Err(Error::NotFound));
+                place::go_on(&dest, path, node.kind(), has)?
             } else {
                 place::decide(&dest, path)?
             };

@@ -3,15 +3,17 @@
 //! What the user typed as DEST is trusted up to its last component, links included. The last component must not
 //! be a symbolic link, and below it nothing is trusted.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
+use undercroft_vfs::FileType;
 
+use super::partial;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::text::names::safe;
@@ -49,23 +51,63 @@ pub(crate) fn decide(dest: &Path, inside: &[u8]) -> Result<Place, Failure> {
     }
 }
 
-/// The place of a copy that an earlier run may have begun. A directory at DEST is the copy of a directory itself, and
-/// the place to put anything else in.
-pub(crate) fn go_on(dest: &Path, inside: &[u8], is_directory: bool) -> Result<Place, Failure> {
-    let copy: PathBuf = match own_name(inside) {
-        Some(name) if !is_directory && dest.is_dir() => dest.join(name),
-        _ => dest.to_owned(),
+/// The place of a copy of a `kind` that an earlier run may have begun.
+///
+/// A directory at DEST is the copy of a directory itself, and the place to put anything else in. Where it holds a
+/// directory of the original's name that the original does not have (`has` tells), the earlier run put its copy there;
+/// where it holds anything else that the original does not have, it is no copy.
+pub(crate) fn go_on(
+    dest: &Path,
+    inside: &[u8],
+    kind: FileType,
+    has: impl Fn(&[u8]) -> bool,
+) -> Result<Place, Failure> {
+    let is_directory = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+    let below = own_name(inside).filter(|_| is_directory(dest)).map(|name| (dest.join(name), name));
+    let copy = match (kind, below) {
+        (FileType::Directory, Some((below, name))) => {
+            if is_directory(&below) && !has(name.as_bytes()) {
+                below
+            } else if let Some(foreign) = first_foreign(dest, has)? {
+                let foreign = safe(foreign.as_bytes());
+                return Err(Failure::new(
+                    Kind::Host,
+                    format!("{} is no copy of {}: it has {foreign}", show(dest), safe(inside)),
+                )
+                .advise(format!("name the copy itself, as in {}", show(&below))));
+            } else {
+                dest.to_owned()
+            }
+        }
+        (_, Some((below, _))) => below,
+        (_, None) => dest.to_owned(),
     };
     match (fs::symlink_metadata(&copy), copy.file_name()) {
-        (Ok(found), _) if found.is_dir() && is_directory => {
+        (Ok(found), _) if found.is_dir() && kind == FileType::Directory => {
             Ok(Place { dir: open(&copy)?, name: None, begun: true, shown: show(&copy) })
         }
-        (Ok(found), Some(name)) if found.is_file() && !is_directory => {
+        (Ok(found), Some(name))
+            if !found.is_dir()
+                && kind != FileType::Directory
+                && found.is_symlink() == (kind == FileType::Symlink) =>
+        {
             let dir = open(parent(&copy))?;
             Ok(Place { dir, name: Some(name.as_bytes().to_vec()), begun: true, shown: show(&copy) })
         }
         _ => decide(dest, inside),
     }
+}
+
+/// A name in a directory that the original does not have.
+fn first_foreign(dir: &Path, has: impl Fn(&[u8]) -> bool) -> Result<Option<OsString>, Failure> {
+    let cannot = |error| Failure::host(format!("cannot read {}", show(dir)), &error);
+    for entry in fs::read_dir(dir).map_err(cannot)? {
+        let name = entry.map_err(cannot)?.file_name();
+        if !has(name.as_bytes()) && !partial::is_temporary(name.as_bytes()) {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
 }
 
 fn into_directory(dest: &Path, inside: &[u8]) -> Result<Place, Failure> {

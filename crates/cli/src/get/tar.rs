@@ -54,7 +54,7 @@ pub(crate) fn write(
     let mut archive = Archive {
         vfs,
         // An archive holds what its reader may take, whatever this process may.
-        keep: Keep { privilege: Privilege::Root, special },
+        keep: Keep { privilege: Privilege::Root, special, strip: false },
         not_kept: Lost::default(),
         builder: Builder::new(sink),
         members: HashMap::new(),

@@ -6,6 +6,7 @@ mod check;
 mod durable;
 mod errors;
 mod get;
+mod get_interrupted;
 mod help;
 mod hostile;
 mod in_use;
