@@ -207,6 +207,10 @@ impl FileSystem for Ext4 {
         }
     }
 
+    fn close(&self) -> Result<()> {
+        Self::close(self)
+    }
+
     fn when_failed(&self, tell: Box<dyn Fn(&Error) + Send + Sync>) {
         if let Ok(writer) = self.volume.writer() {
             writer.transactions.when_failed(tell);

@@ -1,5 +1,6 @@
 //! Why a mount or an unmount did not succeed: one sentence each, with the place.
 
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
@@ -56,6 +57,14 @@ pub enum MountError {
         dir: PathBuf,
         /// What failed.
         cause: undercroft_vfs::Error,
+    },
+    /// The mount is gone and its filesystem is closed, and what lies below it could not be closed.
+    #[error("{} is unmounted, but what it lies on was not closed well: {cause}", dir.display())]
+    Below {
+        /// The mount point.
+        dir: PathBuf,
+        /// What failed.
+        cause: Box<dyn Error + Send + Sync>,
     },
     /// The mount is gone, and the server had a defect: an operation panicked, and was refused with an I/O error.
     #[error("{} is unmounted, and the program has a defect, please report it: {what}", dir.display())]

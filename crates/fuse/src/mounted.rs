@@ -2,13 +2,14 @@
 //!
 //! Order of the beginning: the guardian is there before the mount is, so that a server killed at any later moment
 //! leaves nothing behind. Order of the end: the mount is gone, the event loops have ended, everything is durable,
-//! the filesystem is closed, the guardian has gone, and last the pipe is closed on which an unmounting process waits. All
-//! of that is done by the thread of the event loops, so nobody has to ask for it.
+//! the filesystem and what it lies on are closed, the guardian has gone, and last the pipe is closed on which an
+//! unmounting process waits. All of that is done by the thread of the event loops, so nobody has to ask for it.
 //!
 //! As soon as the mount is gone another may take its place, with the same numbers: before anything is taken away,
 //! [`OwnMount`] is asked whether it is still there. After the end nothing is: [`Traces`] are taken away under their lock,
 //! and a thread that wants to touch the mount asks under that lock whether they are there.
 
+use std::error::Error;
 use std::fs;
 use std::io;
 use std::mem;
@@ -37,14 +38,31 @@ use crate::{MountError, MountOptions, UnmountError, abort, attach};
 /// How far the kernel reads ahead of a program that reads a file from front to back, where we may say so.
 const READ_AHEAD_KIB: u32 = 1024;
 
+/// Closes what a filesystem lies on, after the filesystem.
+pub type CloseBelow = Box<dyn FnOnce() -> Result<(), Box<dyn Error + Send + Sync>> + Send>;
+
 /// Mounts `vfs` on the directory `dir` and starts serving it. When this returns, the mount answers.
 ///
-/// The server takes over the handle: for the image to be closed when the mount ends, the caller must not keep
-/// another one.
+/// The server takes over the filesystem, and [closes](undercroft_vfs::FileSystem::close) it when the mount ends. For
+/// files that have lost their names to be gone by then, and the image to be free, the caller must not keep the handle.
 ///
 /// # Errors
 /// [`MountError`]; nothing is left mounted.
-pub fn mount(vfs: Arc<Vfs>, dir: &Path, mut options: MountOptions) -> Result<Mounted, MountError> {
+pub fn mount(vfs: Arc<Vfs>, dir: &Path, options: MountOptions) -> Result<Mounted, MountError> {
+    mount_above(vfs, Box::new(|| Ok(())), dir, options)
+}
+
+/// As [`mount`], for a filesystem on something that has to be closed as well, such as an array: that is `below`'s, which is
+/// called when the filesystem is closed. How that went is told like the rest of the end.
+///
+/// # Errors
+/// [`MountError`]; nothing is left mounted, and nothing was closed.
+pub fn mount_above(
+    vfs: Arc<Vfs>,
+    below: CloseBelow,
+    dir: &Path,
+    mut options: MountOptions,
+) -> Result<Mounted, MountError> {
     options.check(!vfs.filesystem().is_read_only())?;
     let kind = vfs.filesystem().kind();
     let (faults, access_times) = (mem::take(&mut options.faults), options.atime && !options.read_only);
@@ -95,7 +113,8 @@ pub fn mount(vfs: Arc<Vfs>, dir: &Path, mut options: MountOptions) -> Result<Mou
                 // A panic must not keep the others from learning that the end has come.
                 let served = caught(|| connection.run(&lost(&server, device, &report)))
                     .unwrap_or_else(|panic| Err(io::Error::other(format!("a thread panicked: {panic}"))));
-                let finished = caught(move || finish(server)).unwrap_or_else(|panic| Err(End::Defect(panic)));
+                let finished =
+                    caught(move || finish(server, below)).unwrap_or_else(|panic| Err(End::Defect(panic)));
                 let ended = served.map_err(End::Served).and(finished).map_err(|end| end.of(own.dir.clone()));
                 withdraw(&traces, &own, ended.as_ref().err());
                 // Nobody listens any more if the mount was given up.
@@ -124,14 +143,20 @@ fn lost(
     }
 }
 
-/// After the last request: everything becomes durable, and the filesystem is closed.
-fn finish(server: Arc<Server>) -> Result<(), End> {
+/// After the last request: everything becomes durable, the filesystem is closed, and then what it lies on.
+fn finish(server: Arc<Server>, below: CloseBelow) -> Result<(), End> {
     // What the kernel forgot last may not have been told any more.
     server.nodes().let_go();
     let synced = server.finish();
     let defect = server.defect().map(str::to_owned);
+    let filesystem = Arc::clone(server.vfs().filesystem());
+    // Inodes without a name go with the last handle, which is a change.
     drop(server);
-    synced.map_err(End::Synced)?;
+    let closed = filesystem.close();
+    drop(filesystem);
+    let below = below();
+    synced.and(closed).map_err(End::Synced)?;
+    below.map_err(End::Below)?;
     defect.map_or(Ok(()), |what| Err(End::Defect(what)))
 }
 
@@ -201,6 +226,7 @@ enum Event {
 enum End {
     Served(io::Error),
     Synced(undercroft_vfs::Error),
+    Below(Box<dyn Error + Send + Sync>),
     /// A panic, while serving or at the end.
     Defect(String),
 }
@@ -210,6 +236,7 @@ impl End {
         match self {
             Self::Served(cause) => MountError::Serve { dir, cause },
             Self::Synced(cause) => MountError::Sync { dir, cause },
+            Self::Below(cause) => MountError::Below { dir, cause },
             Self::Defect(what) => MountError::Defect { dir, what },
         }
     }
@@ -279,7 +306,8 @@ impl Mounted {
     ///
     /// # Errors
     /// [`MountError::Serve`] when the connection to the kernel broke, [`MountError::Sync`] when not everything
-    /// that was written is durable.
+    /// that was written is durable or the filesystem could not be closed, [`MountError::Below`] when what it lies on
+    /// could not.
     pub fn wait(mut self) -> Result<(), MountError> {
         let event = self.events.recv();
         match event {

@@ -196,6 +196,17 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Ends the changes. What was done before is durable afterwards, and the filesystem is left as one that needs no
+    /// recovery. Who had it for writing calls this last, when nobody uses its inodes any more, and learns whether that
+    /// went well; later changes may be refused. One that was not closed is closed when it is dropped, and nobody learns
+    /// how. What lies below is not closed with it. A second call answers as the first.
+    ///
+    /// # Errors
+    /// The first failure since the filesystem was opened; what is on the device is as a crash would leave it then.
+    fn close(&self) -> Result<()> {
+        self.sync()
+    }
+
     /// `tell` is called once, in the moment in which the filesystem stops taking changes because something failed, with
     /// [`TurnedReadOnly`](crate::Error::TurnedReadOnly) and the first cause; at once if that has been. Any thread may
     /// call it, with locks held, also one that unwinds: it must neither call the filesystem nor hold it, for the thread

@@ -64,7 +64,7 @@ pub(crate) fn run(spec: &ImageSpec, format: Format) -> Result<Option<Kind>, Fail
         Kind::ClosedPipe => failure,
         _ => failure.counted_as(Kind::Check(Verdict::NotChecked)),
     };
-    let Located { device, partition, shown } = image::locate(spec).map_err(not_checked)?;
+    let Located { device, partition, shown, .. } = image::locate(spec).map_err(not_checked)?;
     image::require_filesystem(&device, &shown).map_err(not_checked)?;
     let options = CheckOptions { on_mmp_wait: image::tell_of_wait, ..CheckOptions::default() };
     let checked = check(device, &options).map_err(|error| {

@@ -116,8 +116,9 @@ fn mount(
     settings: MountOptions,
 ) -> Result<undercroft_fuse::Mounted, Failure> {
     check_point(dir)?;
+    let (vfs, below) = source.open()?;
     let mut mounted =
-        undercroft_fuse::mount(source.open()?, dir, settings).map_err(|error| mount_failure(&error))?;
+        undercroft_fuse::mount_above(vfs, below, dir, settings).map_err(|error| mount_failure(&error))?;
     mounted.unmount_on_signals().map_err(|error| mount_failure(&error))?;
     Ok(mounted)
 }
@@ -133,6 +134,7 @@ fn mount_failure(error: &MountError) -> Failure {
     let kind = match error {
         MountError::Options(_) => Kind::Usage,
         MountError::Root(cause) | MountError::Sync { cause, .. } => Kind::of(cause),
+        MountError::Below { .. } => Kind::Io,
         _ => Kind::Host,
     };
     Failure::of(kind, error)

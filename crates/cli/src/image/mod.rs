@@ -18,6 +18,7 @@ use undercroft_block::{
     Access, Device, FileOptions, ImageOptions, InUse, Locking, OpenError, Overlay, OverlayStore, open_image,
 };
 use undercroft_ext4::{Ext4, MmpWait, OpenOptions, Present, Superblock, WriteOptions};
+use undercroft_md::Array;
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{self as vfs, Credentials, Follow, Node, Vfs, VfsOptions};
 
@@ -37,6 +38,8 @@ pub(crate) struct Opened {
     pub(crate) ext4: Arc<Ext4>,
     /// The partition it lies in.
     pub(crate) partition: Option<u32>,
+    /// The array that it lies on, which whoever writes closes after the filesystem.
+    pub(crate) array: Option<Arc<Array>>,
 }
 
 /// What may be done with an image, besides reading it.
@@ -60,15 +63,17 @@ pub(crate) fn open(spec: &ImageSpec) -> Result<Opened, Failure> {
 
 /// Opens what the user named.
 pub(crate) fn open_for(spec: &ImageSpec, what_for: Use, vfs: VfsOptions) -> Result<Opened, Failure> {
-    let Located { device, partition, shown } = locate_for(spec, what_for)?;
+    let Located { device, array, partition, shown } = locate_for(spec, what_for)?;
     let opened = open_filesystem(device, partition, &shown, what_for)?;
-    Ok(opened.with_vfs(vfs))
+    Ok(Opened { array, ..opened.with_vfs(vfs) })
 }
 
 /// A device that was found, and not looked into.
 pub(crate) struct Located {
     /// The whole disk, or the partition.
     pub(crate) device: Device,
+    /// The array that it is or lies on.
+    array: Option<Arc<Array>>,
     /// The partition's number.
     pub(crate) partition: Option<u32>,
     /// What to call it.
@@ -81,7 +86,7 @@ pub(crate) fn locate(spec: &ImageSpec) -> Result<Located, Failure> {
 }
 
 fn locate_for(spec: &ImageSpec, what_for: Use) -> Result<Located, Failure> {
-    let mut device = open_disk(spec, matches!(what_for, Use::Write(_)))?;
+    let (mut device, array) = open_disk(spec, matches!(what_for, Use::Write(_)))?;
     if let Use::Try(_) = what_for {
         device = keep_beside(device)?;
     }
@@ -92,7 +97,7 @@ fn locate_for(spec: &ImageSpec, what_for: Use) -> Result<Located, Failure> {
         Some(_) => spec.shown(),
         None => spec.shown(),
     };
-    Ok(Located { device, partition, shown })
+    Ok(Located { device, array, partition, shown })
 }
 
 /// A device that takes changes and leaves the one below as it is. What is changed lies in a file without a name.
@@ -193,7 +198,7 @@ pub(crate) fn open_filesystem(
         }
     })?;
     let vfs = Vfs::new(Arc::clone(&ext4) as Arc<dyn vfs::FileSystem>, VfsOptions::default());
-    Ok(Opened { vfs, ext4, partition })
+    Ok(Opened { vfs, ext4, partition, array: None })
 }
 
 impl Opened {
@@ -218,13 +223,13 @@ pub(crate) fn resolve(vfs: &Vfs, path: &[u8], follow: bool) -> Result<Arc<Node>,
 }
 
 /// The disk that was named: an array, or what one file or block device holds.
-fn open_disk(spec: &ImageSpec, to_write: bool) -> Result<Device, Failure> {
+fn open_disk(spec: &ImageSpec, to_write: bool) -> Result<(Device, Option<Arc<Array>>), Failure> {
     if spec.array.is_some() {
         let array = open_array(spec, to_write, &[])?.array;
         array_events::watch(&spec.shown(), &array)?;
-        return Ok(array);
+        return Ok((Arc::clone(&array) as Device, Some(array)));
     }
-    open_device(spec, to_write)
+    Ok((open_device(spec, to_write)?, None))
 }
 
 /// The disk that the file or block device holds.

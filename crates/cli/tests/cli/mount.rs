@@ -276,6 +276,17 @@ fn what_is_wrong_stands_in_the_log_that_was_named() {
     assert_eq!(fs::read_dir(&point).unwrap().count(), 0);
 }
 
+/// A directory in which a small filesystem and the mount of an image in it are taken away in the end.
+struct Unmounted<'a>(&'a Path);
+
+impl Drop for Unmounted<'_> {
+    fn drop(&mut self) {
+        for name in ["point", "small"] {
+            let _ = Command::new("umount").arg("-l").arg(self.0.join(name)).stderr(Stdio::null()).status();
+        }
+    }
+}
+
 /// A device that fails while it is written to: a sparse image in a filesystem that is full. The log has the moment and
 /// the cause, and the end tells it again, to the program that unmounts and by the server's exit code.
 #[test]
@@ -285,16 +296,7 @@ fn a_mount_that_stopped_taking_changes_does_not_end_quietly() {
         fs::create_dir(dir.path().join(name)).unwrap();
     }
     tool("mount -t tmpfs -o size=8M full small", dir.path());
-    struct Unmount<'a>(&'a Path);
-    impl Drop for Unmount<'_> {
-        fn drop(&mut self) {
-            for name in ["point", "small"] {
-                let _ =
-                    Command::new("umount").arg("-l").arg(self.0.join(name)).stderr(Stdio::null()).status();
-            }
-        }
-    }
-    let _unmount = Unmount(dir.path());
+    let _unmount = Unmounted(dir.path());
     let fail = |point: &Path| {
         let script = "dd if=/dev/zero of=file bs=1M count=16 conv=fsync; touch x; sync x";
         Command::new("sh").args(["-c", script]).current_dir(point).stderr(Stdio::null()).status().unwrap();
@@ -335,6 +337,35 @@ fn a_mount_that_stopped_taking_changes_does_not_end_quietly() {
     fail(&point);
     tool(&format!("kill -TERM {}", server.id()), dir.path());
     assert_eq!(server.wait().unwrap().code(), Some(6));
+}
+
+/// The last write of all is the one that says that the filesystem was left clean. Its place in the image was taken away,
+/// and there is none.
+#[test]
+fn an_image_that_could_not_be_left_clean_is_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["small", "point"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    tool("mount -t tmpfs -o size=8M full small", dir.path());
+    let _unmount = Unmounted(dir.path());
+    let script = "truncate -s 16M small/disk.img; mke2fs -q -t ext4 -b 4096 small/disk.img
+        fallocate --dig-holes small/disk.img";
+    shell(script, dir.path());
+    let mut mount = Command::new(PROGRAM);
+    let options = "rw,commit=3600,commit_pause=0";
+    mount.args(["mount", "-o", options, "--log", "log", "small/disk.img", "point"]).current_dir(dir.path());
+    run(&mut mount).succeeded();
+    let point = dir.path().join("point");
+    shell("echo one > point/file", dir.path());
+    undercroft([OsStr::new("sync"), point.as_os_str()]).succeeded();
+    let script = "fallocate --punch-hole --length 4096 small/disk.img
+        head -c 20M /dev/zero > small/rest 2> /dev/null || true";
+    shell(script, dir.path());
+    let message = undercroft([OsStr::new("unmount"), point.as_os_str()]).failed(6);
+    assert!(message.contains("No space left on device"), "{message}");
+    let log = fs::read_to_string(dir.path().join("log")).unwrap();
+    assert!(log.contains("not everything that was written is on the disk"), "{log}");
 }
 
 /// Whoever names no log finds it where logs of programs of one's own are kept, and no file if there was nothing to say.

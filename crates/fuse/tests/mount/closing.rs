@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use undercroft_block::Device;
-use undercroft_fuse::{FaultSink, MountOptions, mount};
+use undercroft_fuse::{FaultSink, MountError, MountOptions, UnmountError, mount, mount_above};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, FileSystem, Ino, Inode, Limits, Result, StatFs, Vfs, VfsOptions};
 
@@ -19,6 +19,8 @@ type Tell = Box<dyn Fn(&Error) + Send + Sync>;
 /// A filesystem that fails when the test says so: as one whose threads outlive the last request does.
 struct Failing {
     base: Memory,
+    /// It cannot be closed.
+    stays_dirty: bool,
     tell: Arc<Mutex<Option<Tell>>>,
     _closing: Option<Closing>,
 }
@@ -34,7 +36,8 @@ impl Drop for Closing {
 
 impl Failing {
     fn new() -> Self {
-        Self { base: sample(1, 1), tell: Arc::new(Mutex::new(&order::DEVICE, None)), _closing: None }
+        let tell = Arc::new(Mutex::new(&order::DEVICE, None));
+        Self { base: sample(1, 1), stays_dirty: false, tell, _closing: None }
     }
 }
 
@@ -61,6 +64,10 @@ impl FileSystem for Failing {
 
     fn limits(&self) -> Limits {
         self.base.limits()
+    }
+
+    fn close(&self) -> Result<()> {
+        if self.stays_dirty { Err(failure()) } else { Ok(()) }
     }
 
     fn when_failed(&self, tell: Tell) {
@@ -132,4 +139,32 @@ fn a_mount_that_follows_another_at_once_is_not_taken_for_it() {
     assert_eq!(fs::read(dir.path().join("hello")).unwrap(), HELLO);
     second.unmount().unwrap();
     second.wait().unwrap();
+}
+
+/// The process that unmounts hears of it, and so does the one that serves.
+#[test]
+fn what_fails_while_closing_is_told_to_both_ends() {
+    for (stays_dirty, below_fails) in [(false, false), (true, false), (false, true), (true, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let vfs = Vfs::new(Arc::new(Failing { stays_dirty, ..Failing::new() }), VfsOptions::default());
+        let (say, said) = channel();
+        let below = Box::new(move || {
+            say.send(()).unwrap();
+            if below_fails { Err("the array is gone".into()) } else { Ok(()) }
+        });
+        let mounted = mount_above(vfs, below, dir.path(), MountOptions::default()).unwrap();
+        assert!(said.try_recv().is_err(), "closed too early");
+        let heard = undercroft_fuse::unmount(dir.path());
+        let ended = mounted.wait();
+        said.recv().unwrap();
+        let Err(error) = ended else {
+            assert!(!stays_dirty && !below_fails);
+            heard.unwrap();
+            continue;
+        };
+        let cause = if stays_dirty { "the disk is gone" } else { "the array is gone" };
+        assert!(error.to_string().contains(cause), "{error}");
+        assert_eq!(matches!(error, MountError::Sync { .. }), stays_dirty);
+        assert!(matches!(heard, Err(UnmountError::ServerFailed(what)) if what == error.to_string()));
+    }
 }

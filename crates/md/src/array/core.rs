@@ -214,18 +214,19 @@ impl Core {
     /// reason. Called when the threads are gone.
     ///
     /// # Errors
-    /// When something could not be written; the array is then active on the members, and what follows at the next
-    /// start sees to it.
+    /// When something could not be written, now or before; the array is then active on the members, and what follows at
+    /// the next start sees to it.
     pub(super) fn finish(&self, reason: &str) -> Result<()> {
-        if !self.takes_writes() {
+        if self.read_only.is_some() || self.shared.stopped() == Some(reason) {
             return Ok(());
         }
+        self.shared.check_writable()?;
         let _quiet = self.shared.quiesce();
         let finished = self.flush_members().and_then(|()| {
             self.intent.as_ref().map_or(Ok(()), |intent| intent.clear_idle(self, true))?;
             if self.is_active() { self.write_clean() } else { Ok(()) }
         });
-        let _ = self.shared.stop(reason.to_owned());
+        let _ = self.shared.stop(finished.as_ref().map_or_else(ToString::to_string, |()| reason.to_owned()));
         finished
     }
 

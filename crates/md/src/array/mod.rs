@@ -46,7 +46,8 @@ use crate::{Error, Layout, Level, Result};
 /// Zeroes are written in pieces of this length.
 const ZEROES_BYTES: u64 = 1 << 20;
 
-/// An array in use; see the module's description. Dropping it closes it, as well as that goes.
+/// An array in use; see the module's description. Who has opened it closes it; otherwise that is tried when it is
+/// dropped, and nobody learns how it went.
 #[derive(Debug)]
 pub struct Array {
     core: Arc<Core>,
@@ -104,10 +105,12 @@ impl Array {
         thread.map_err(|error| Error::Invalid(format!("no thread could be started for the array: {error}")))
     }
 
-    /// Ends background work, makes everything durable and marks the array clean. Later writes are refused.
+    /// Ends background work, makes everything durable and marks the array clean. Later writes are refused. A second call
+    /// does nothing and answers as the first.
     ///
     /// # Errors
-    /// When something could not be written: at the next start the array is made consistent as after a crash.
+    /// When something could not be written, now or since the array was opened: at the next start it is made consistent
+    /// as after a crash.
     pub fn close(&self) -> Result<()> {
         self.core.bell.close();
         let threads = std::mem::take(&mut *self.threads.lock());

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use undercroft_block::testing::{FailNth, Repeat};
 use undercroft_block::{Access, BlockDevice, Device, Error, Operation, Result};
 use undercroft_md::{Array, ArrayOptions, CreateOptions, Duty, Level, MemberStatus};
 use undercroft_sync::{Mutex, order};
@@ -350,5 +351,43 @@ fn corrected_read_errors_are_counted_and_limited() {
         array.close().unwrap();
         drop(array);
         assert_eq!(open(&devices).status().degraded, 1);
+    }
+}
+
+/// Whatever write or flush fails while an array is closed, or has stopped it before, is told by each call.
+#[test]
+fn an_array_that_could_not_be_closed_says_so_each_time() {
+    for level in [Level::Raid0, Level::Raid1, Level::Raid5] {
+        for operation in [Operation::Write, Operation::Flush] {
+            let mut failed = 0;
+            for after in 1..100 {
+                let base = blank(3, DATA);
+                create(&base, &small(level)).close().unwrap();
+                let seen = |devices: &[Arc<FailNth>]| devices[0].seen();
+                let faulty = |nth: u64| -> Vec<_> {
+                    let fail =
+                        |device: &Device| FailNth::new(device.clone(), operation, nth, Repeat::FromThenOn);
+                    base.iter().map(|device| Arc::new(fail(device))).collect()
+                };
+                let open = |faulty: &[Arc<FailNth>]| {
+                    let devices: Vec<_> = faulty.iter().map(|device| Arc::clone(device) as Device).collect();
+                    let array = open(&devices);
+                    array.write_at(0, &[1; 4096]).map(|()| array)
+                };
+                let counting = faulty(u64::MAX);
+                let before = open(&counting).map(|array| (seen(&counting), array)).unwrap().0;
+                let devices = faulty(before + after);
+                // The keeper may have been quick.
+                let Ok(array) = open(&devices) else { continue };
+                let closed = [array.close(), array.close()];
+                if !devices[0].has_failed() {
+                    break;
+                }
+                failed += 1;
+                let what = format!("{level:?}, {operation:?} {after}");
+                assert!(closed[0].is_err() && closed[1].is_err(), "{what}: {closed:?}");
+            }
+            assert!(failed > 0 || (level, operation) == (Level::Raid0, Operation::Write), "{level:?}");
+        }
     }
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use undercroft_ext4::{OrphanForm, WriteOptions};
-use undercroft_fuse::MountOptions;
+use undercroft_fuse::{CloseBelow, MountOptions};
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
 use undercroft_vfs::{Vfs, VfsOptions};
 
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::image::{self, Use};
+use crate::image::{self, Opened, Use};
 use crate::plan::ImageSpec;
 
 /// Stands in an image's place for a filesystem in memory. A file of this name is `./tmpfs:`.
@@ -93,14 +93,18 @@ impl<'a> MountSource<'a> {
         }
     }
 
-    /// Opens or makes the filesystem. The caller becomes its only owner, so that unmounting closes it.
-    pub(super) fn open(&self) -> Result<Arc<Vfs>, Failure> {
+    /// Opens or makes the filesystem, and says how what it lies on is closed. The caller becomes its only owner, so that
+    /// the image is free after unmounting.
+    pub(super) fn open(&self) -> Result<(Arc<Vfs>, CloseBelow), Failure> {
         match self {
-            Self::Image { image, what_for, vfs } => Ok(image::open_for(image, *what_for, *vfs)?.vfs),
+            Self::Image { image, what_for, vfs } => {
+                let Opened { vfs, array, .. } = image::open_for(image, *what_for, *vfs)?;
+                Ok((vfs, Box::new(move || array.map_or(Ok(()), |array| array.close().map_err(Into::into)))))
+            }
             Self::Tmpfs { how, vfs } => {
                 let tmpfs = Tmpfs::new(how)
                     .map_err(|error| Failure::new(Kind::of(&error), "cannot make a tmpfs").because(&error))?;
-                Ok(Vfs::new(tmpfs, *vfs))
+                Ok((Vfs::new(tmpfs, *vfs), Box::new(|| Ok(()))))
             }
         }
     }
