@@ -6,6 +6,8 @@
 mod attributes;
 mod content;
 mod late;
+#[cfg(all(test, shuttle))]
+mod model_tests;
 mod names;
 mod owner;
 mod release;
