@@ -5,6 +5,7 @@
 //! the word, so that the files are there when the command returns, and a failure is told by whoever met it, in the
 //! terminal, with its exit code. What turns out to be wrong later goes to a log.
 
+mod monitor;
 mod source;
 
 use std::env;
@@ -41,6 +42,7 @@ pub(crate) fn run(
     how: Serving,
 ) -> Result<(), Failure> {
     let (source, mut settings) = MountSource::parse(image, options, snapshot)?;
+    let monitor = monitor.map(|program| monitor::find(&program, image)).transpose()?;
     if how == Serving::Background {
         return in_background(image, dir, options, snapshot, log, monitor.as_deref());
     }

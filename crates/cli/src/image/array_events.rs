@@ -24,7 +24,7 @@ pub(crate) struct Listener {
     pub(crate) tell: Tell,
     /// It is told in a terminal, where opening an array that is degraded has been told already.
     pub(crate) in_terminal: bool,
-    /// Called with the event's name, the array, and the member that it is about.
+    /// An absolute path. Called with the event's name, the array, and the member that it is about.
     pub(crate) program: Option<PathBuf>,
 }
 
@@ -40,6 +40,12 @@ pub(crate) fn listen(listener: Listener) {
 /// Tells what happens to an array from now on, until it is closed.
 pub(super) fn watch(shown: &str, array: &Array) -> Result<(), Failure> {
     let shown = shown.to_owned();
+    if let Some(listener) = LISTENER.get().filter(|listener| !listener.in_terminal) {
+        // Members that were left out, and why.
+        for warning in array.status().warnings {
+            (listener.tell)(&Failure::new(Kind::Host, format!("{shown}: {}", safe(warning.as_bytes()))));
+        }
+    }
     array.watch(move |event| tell(&shown, event)).map_err(|error| md_failure(&error))
 }
 

@@ -168,6 +168,61 @@ fn a_member_whose_server_is_stopped_does_not_stop_the_array() {
     assert_eq!(server.wait().unwrap().code(), Some(0));
 }
 
+/// What could not tell of a lost member is refused before there is a mount.
+#[test]
+fn a_program_to_monitor_is_there_and_can_be_run() {
+    let members = Members::create("-l 1", "a b");
+    members.run("mkfs ext4 md:a,b").succeeded();
+    members.run("mkfs ext4 plain --size 8M").succeeded();
+    fs::create_dir(members.dir().join("point")).unwrap();
+    fs::write(members.dir().join("text"), "no program").unwrap();
+    for how in ["", "--foreground "] {
+        let refused = |program: &str, image: &str, code: i32| {
+            members.run(&format!("mount {how}--monitor {program} {image} point")).failed(code)
+        };
+        let of = |program: &str, why: &str| {
+            format!("cannot run the program {program} of `--monitor`: {why}; name an executable file")
+        };
+        assert_eq!(refused("./none", "md:a,b", 8), of("./none", "No such file or directory"));
+        assert_eq!(
+            refused("no-such-command", "md:a,b", 8),
+            of("no-such-command", "no directory of PATH has it")
+        );
+        assert_eq!(refused("./text", "md:a,b", 8), of("./text", "Permission denied"));
+        assert_eq!(refused("./point", "md:a,b", 8), of("./point", "it is not a file"));
+        for image in ["plain", "tmpfs:"] {
+            let message = refused("true", image, 2);
+            let expected =
+                format!("`--monitor` is for arrays, and {image} is none; leave it out, or mount an array: ");
+            assert!(message.starts_with(&expected), "{message}");
+        }
+    }
+    assert!(!tool("findmnt -rno TARGET", members.dir()).contains(members.dir().to_str().unwrap()));
+}
+
+/// The process that serves has another working directory, and the log is all that stays of a degraded start.
+#[test]
+fn a_degraded_start_calls_a_program_named_relatively_and_is_logged_with_the_members_left_out() {
+    let members = Members::create("-l 1", "a b");
+    members.run("mkfs ext4 md:a,b").succeeded();
+    assert_eq!(members.run("md fail md:a,b b").code, 0);
+    let (dir, at) = (members.dir(), |name: &str| members.dir().join(name));
+    fs::create_dir(at("point")).unwrap();
+    fs::write(at("program"), "#!/bin/sh\necho \"$*\" >> \"$(dirname \"$0\")/told\"\n").unwrap();
+    fs::set_permissions(at("program"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(members.run("mount --log log --monitor ./program md:a,b point").code, 0);
+    tool("ls point", dir);
+    assert_eq!(members.run("unmount point").code, 0);
+    let log = fs::read_to_string(at("log")).unwrap();
+    assert!(log.contains("md:a,b: b was left out: "), "{log}");
+    assert!(log.contains("the array is degraded: it lacks 1 member"), "{log}");
+    let told = || fs::read_to_string(at("told")).unwrap_or_default();
+    while !told().ends_with('\n') {
+        std::thread::yield_now();
+    }
+    assert_eq!(told(), "DegradedArray md:a,b\n");
+}
+
 #[test]
 fn a_member_is_replaced_while_it_is_there() {
     let members = Members::create("-l 1 --metadata 1.0 --spare s", "a b");
