@@ -9,7 +9,7 @@ use undercroft_ext4::{MkfsError, MkfsOptions, NewFilesystem, mkfs};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image;
-use crate::plan::{Format, MkfsPlan};
+use crate::plan::{Format, ImageSpec, MkfsPlan};
 use crate::text::human;
 use crate::text::out::Out;
 
@@ -77,10 +77,28 @@ fn make(plan: &MkfsPlan, fresh: bool) -> Result<NewFilesystem, Failure> {
         let present = MkfsError::Present { device: target.device.name(), what };
         return Err(Failure::of(Kind::of_mkfs(&present), &present).advise("`--force` overwrites it"));
     }
+    require_room(plan, target.device.size_bytes())?;
     let options = MkfsOptions { device_is_zeroed: fresh, overwrite: true, ..plan.options.clone() };
     let made = mkfs(&*target.device, &options).map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))?;
     target.close()?;
     Ok(made)
+}
+
+/// A file that is empty, or smaller than what is asked for, can be made larger by its user.
+fn require_room(plan: &MkfsPlan, room: u64) -> Result<(), Failure> {
+    let ImageSpec { path, array: None, partition: None, .. } = &plan.image else { return Ok(()) };
+    let is_raw_file = fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == room);
+    let wanted = plan.options.size_bytes;
+    if !is_raw_file || (room > 0 && wanted.is_none_or(|wanted| wanted <= room)) {
+        return Ok(());
+    }
+    let shown = plan.image.shown();
+    let (what, size) = match wanted {
+        Some(wanted) => (format!("{shown} has {room} bytes, too few for {wanted}"), wanted.to_string()),
+        None => (format!("{shown} is empty"), "1G".to_owned()),
+    };
+    let advice = format!("`truncate -s {size} {shown}` makes it larger");
+    Err(Failure::new(Kind::Usage, what).advise(advice))
 }
 
 impl Report {

@@ -80,3 +80,22 @@ fn what_makes_no_sense_is_refused_and_leaves_no_file() {
     refused(&["--size", "1G", "-E", "packed"], 2, "packed");
     refused(&["--size", "1G", "-U", "x"], 2, "UUID");
 }
+
+/// A file is not made larger unasked, and its user is told how.
+#[test]
+fn a_file_that_is_empty_or_too_small_has_a_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let path = image.to_str().unwrap();
+    fs::write(&image, "").unwrap();
+    let message = undercroft(["mkfs", "ext4", path]).failed(2);
+    assert_eq!(message, format!("{path} is empty; `truncate -s 1G {path}` makes it larger"));
+    let message = undercroft(["mkfs", "ext4", path, "--size", "8M"]).failed(2);
+    let remedy = format!("truncate -s 8388608 {path}");
+    assert_eq!(message, format!("{path} has 0 bytes, too few for 8388608; `{remedy}` makes it larger"));
+    tool(&remedy, dir.path());
+    undercroft(["mkfs", "ext4", path, "--size", "8M"]).text();
+    let message = undercroft(["mkfs", "ext4", path, "--force", "--size", "9M"]).failed(2);
+    assert!(message.contains(&format!("truncate -s 9437184 {path}")), "{message}");
+    tool(&format!("e2fsck -fn {path}"), dir.path());
+}
