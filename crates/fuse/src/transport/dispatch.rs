@@ -20,7 +20,7 @@ use super::encode::{Timeouts, kind_of_mode, push_listed, statfs_out, unpacked_de
 use super::notify::Notifier;
 use super::reply::Reply;
 use super::request::{Malformed, Request, unique_of};
-use super::write_cache::WriteCache;
+use super::write_cache::{FileAccess, WriteCache};
 use crate::MountOptions;
 use crate::attributes::SetAttr;
 use crate::directory::Details;
@@ -36,10 +36,6 @@ const COPY_MAX_BYTES: u64 = 0xffff_f000;
 
 /// How files are opened that the kernel does not cache.
 const PAST_THE_CACHE: OpenedFlags = OpenedFlags::DIRECT_IO.union(OpenedFlags::PARALLEL_DIRECT_WRITES);
-
-/// Of [`OpenIn::flags`]: how a file is opened; zero for reading alone.
-const O_ACCMODE: u32 = 0o3;
-const O_WRONLY: u32 = 0o1;
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
@@ -286,13 +282,11 @@ impl Dispatcher {
     }
 
     fn get_attr(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
-        let GetAttrIn { getattr_flags, .. } = request.take()?;
-        if getattr_flags & GETATTR_FILE != 0
-            && let Some(errno) = self.write_cache.refuse(request.node())
-        {
+        let GetAttrIn { getattr_flags, fh, .. } = request.take()?;
+        let opened = if getattr_flags & GETATTR_FILE == 0 { None } else { Some(FileAccess::of_handle(fh)) };
+        if let Some(errno) = self.write_cache.refuse(request.node(), opened) {
             return Err(Refusal::Number(errno));
         }
-        self.write_cache.asked(request.node());
         reply.push(&self.timeouts.attr(&self.server.attr(request.node())?));
         Ok(())
     }
@@ -324,8 +318,9 @@ impl Dispatcher {
         };
         let attr = self.server.set_attr(request.caller(), request.node(), &set)?;
         if set.size_bytes.is_some() {
-            self.write_cache.forget(request.node());
+            self.write_cache.cut_off(request.node());
         }
+        self.write_cache.told(request.node());
         reply.push(&self.timeouts.attr(&attr));
         Ok(())
     }
@@ -382,12 +377,12 @@ impl Dispatcher {
 
     /// An inode that is opened with its creation.
     fn push_created(&self, reply: &mut Reply<'_>, entry: &Entry, flags: u32) -> Answered {
-        let mut timeouts = self.timeouts;
-        if self.write_cache.created(entry.id, flags & O_ACCMODE == O_WRONLY) {
+        let (mut timeouts, access) = (self.timeouts, FileAccess::of_flags(flags));
+        if self.write_cache.created(entry.id, access) {
             timeouts.attr = Duration::ZERO;
         }
         reply.push(&timeouts.entry(entry));
-        reply.push(&opened(self.opened.unwrap_or(OpenedFlags::KEEP_CACHE)));
+        reply.push(&opened(self.opened.unwrap_or(OpenedFlags::KEEP_CACHE), access));
         Ok(())
     }
 
@@ -413,10 +408,11 @@ impl Dispatcher {
             Cached::Anew => how.difference(OpenedFlags::KEEP_CACHE | PAST_THE_CACHE),
             Cached::No => OpenedFlags::DIRECT_IO,
         };
-        if flags & O_ACCMODE != 0 {
+        let access = FileAccess::of_flags(flags);
+        if access != FileAccess::Read {
             self.write_cache.opened(request.node());
         }
-        reply.push(&opened(how));
+        reply.push(&opened(how, access));
         Ok(())
     }
 
@@ -426,7 +422,7 @@ impl Dispatcher {
         if self.agreed.contains(InitFlags::NO_OPENDIR_SUPPORT) {
             return Err(Refusal::Number(Errno::NOSYS));
         }
-        reply.push(&opened(OpenedFlags::CACHE_DIR | OpenedFlags::KEEP_CACHE));
+        reply.push(&opened(OpenedFlags::CACHE_DIR | OpenedFlags::KEEP_CACHE, FileAccess::Read));
         Ok(())
     }
 
@@ -606,8 +602,8 @@ fn may_change(opcode: Opcode) -> bool {
     )
 }
 
-fn opened(flags: OpenedFlags) -> OpenOut {
-    OpenOut { fh: 0, open_flags: flags.bits(), backing_id: 0 }
+fn opened(flags: OpenedFlags, access: FileAccess) -> OpenOut {
+    OpenOut { fh: access.handle(), open_flags: flags.bits(), backing_id: 0 }
 }
 
 /// Answers with as many bytes as there are, or, if there is no room at all, with their number.

@@ -5,10 +5,17 @@
 //! attributes are no longer so, it asks on behalf of the open file, and what that is answered with is what `write(2)`
 //! fails with. While attributes last longer than files stay open, the kernel asks on behalf of an open file for nothing
 //! else, so no `read` or `stat` meets the answer.
+//!
+//! The attributes of a file that is made where there is no space do not last at all, if it is opened for writing alone:
+//! any message would come later than the first write. Then the kernel also asks before it reads past the end or seeks
+//! there. For whom it asks is told by the handle that each opening is given ([`FileAccess`]): who only reads is never
+//! refused; who only writes always is, also when he seeks the end; who does both is answered once, with attributes that
+//! last, and meets the refusal when the kernel has been told to forget them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use papaya::HashSet;
 use rustix::io::Errno;
 use undercroft_vfs::{FileType, InodeFlags};
 
@@ -21,12 +28,50 @@ use crate::server::Server;
 /// Attributes that do not last so long may run out while a file is open, and then the kernel also asks before it reads.
 pub(super) const LASTING: Duration = Duration::from_secs(60 * 60);
 
+/// What a file was opened for, which its handle keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileAccess {
+    Read,
+    Write,
+    Both,
+}
+
+impl FileAccess {
+    /// From the flags of `open(2)`.
+    pub(super) fn of_flags(flags: u32) -> Self {
+        match flags & 0o3 {
+            0o1 => Self::Write,
+            0o2 => Self::Both,
+            // Three is for neither.
+            _ => Self::Read,
+        }
+    }
+
+    pub(super) fn handle(self) -> u64 {
+        match self {
+            Self::Read => 0,
+            Self::Write => 1,
+            Self::Both => 2,
+        }
+    }
+
+    pub(super) fn of_handle(handle: u64) -> Self {
+        match handle {
+            1 => Self::Write,
+            2 => Self::Both,
+            _ => Self::Read,
+        }
+    }
+}
+
 /// Of one mount.
 pub(super) struct WriteCache {
     server: Arc<Server>,
     notifier: Arc<Notifier>,
     limit: Arc<DirtyLimit>,
     failed: FailedWrites,
+    /// Files whose attributes do not last.
+    fleeting: HashSet<u64>,
     /// Whether what the kernel asks on behalf of an open file comes before a write.
     asks: bool,
 }
@@ -38,7 +83,7 @@ impl WriteCache {
         limit: Arc<DirtyLimit>,
         asks: bool,
     ) -> Self {
-        Self { server, notifier, limit, failed: FailedWrites::default(), asks }
+        Self { server, notifier, limit, failed: FailedWrites::default(), fleeting: HashSet::new(), asks }
     }
 
     fn free_bytes(&self) -> Option<u64> {
@@ -68,20 +113,47 @@ impl WriteCache {
         }
     }
 
-    /// What a write to this file fails with, before it is cached.
-    pub(super) fn refuse(&self, id: NodeId) -> Option<Errno> {
+    /// The attributes of a file are asked for by a request whose sender holds the inode, on behalf of a file that he has
+    /// open or not. Answers with what the write fails with that the kernel is about to cache. Otherwise the kernel does not
+    /// keep the answer where it has to ask before the next write.
+    pub(super) fn refuse(&self, id: NodeId, opened: Option<FileAccess>) -> Option<Errno> {
         if !self.asks {
             return None;
         }
-        self.failed.tell(id, || self.has_room()).or_else(|| self.is_hopeless(id).then_some(Errno::NOSPC))
+        match opened {
+            Some(FileAccess::Both) if self.is_fleeting(id) => {
+                self.fleeting.pin().remove(&id.0);
+                // Told with the next gathering: a message that is quicker than the answer would void it.
+                self.notifier.attributes_change(id, false);
+                None
+            }
+            Some(FileAccess::Write | FileAccess::Both) => {
+                let refused = self.failed.tell(id, || self.has_room());
+                refused.or_else(|| self.is_hopeless(id).then_some(Errno::NOSPC))
+            }
+            Some(FileAccess::Read) | None => {
+                self.asked(id);
+                None
+            }
+        }
     }
 
-    /// The attributes of a file are asked for, by a request whose sender holds the inode. The kernel does not keep the
-    /// answer where it has to ask before the next write.
+    /// As [`refuse`](Self::refuse), for what is not asked before a write.
     pub(super) fn asked(&self, id: NodeId) {
         if self.asks && (self.failed.contains(id) || self.is_hopeless(id)) {
             self.notifier.attributes_changed(id);
         }
+    }
+
+    /// The kernel is told attributes that it keeps.
+    pub(super) fn told(&self, id: NodeId) {
+        if self.asks && (self.failed.contains(id) || self.is_hopeless(id)) {
+            self.notifier.attributes_change(id, false);
+        }
+    }
+
+    fn is_fleeting(&self, id: NodeId) -> bool {
+        !self.fleeting.is_empty() && self.fleeting.pin().contains(&id.0)
     }
 
     /// Whether no byte of this file can be stored: it has no space of its own, and there is no other.
@@ -106,20 +178,30 @@ impl WriteCache {
     }
 
     /// A file is made and opened. Tells whether its attributes must not last, so that the kernel asks before the first
-    /// write. If the file can be read from, it would ask before that, too: then it is told to forget the attributes, which
+    /// write. If the file can be read from, that would ask, too: then the kernel is told to forget the attributes, which
     /// the first write may be quicker than.
-    pub(super) fn created(&self, id: NodeId, for_writing_alone: bool) -> bool {
-        if !self.asks || !self.limit.is_least() || self.has_room() {
+    pub(super) fn created(&self, id: NodeId, access: FileAccess) -> bool {
+        if !self.asks || access == FileAccess::Read || !self.limit.is_least() || self.has_room() {
             return false;
         }
-        if !for_writing_alone {
+        if access == FileAccess::Both {
             self.notifier.attributes_change(id, true);
+            return false;
         }
-        for_writing_alone
+        self.fleeting.pin().insert(id.0);
+        true
     }
 
-    /// What was written to the file is gone, or the kernel has forgotten it.
+    /// What was written to the file is gone.
+    pub(super) fn cut_off(&self, id: NodeId) {
+        self.failed.forget(id);
+    }
+
+    /// The kernel has forgotten the file.
     pub(super) fn forget(&self, id: NodeId) {
         self.failed.forget(id);
+        if self.is_fleeting(id) {
+            self.fleeting.pin().remove(&id.0);
+        }
     }
 }

@@ -1,17 +1,20 @@
 //! Space that runs out while the kernel caches writes: no byte is lost without a word.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use crate::both::Ours;
 use crate::support::until;
+
+/// Far above what it takes, for a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The kernel's write cache, over both transports.
 const CACHED: [&str; 2] = ["", "no_io_uring"];
@@ -145,6 +148,50 @@ fn new_files_take_no_write_where_there_is_no_space() {
         for file in [new, empty] {
             file.write_all_at(b"x", 0).unwrap();
             file.sync_all().unwrap();
+        }
+    }
+}
+
+/// Only writing is refused: to files that were made where there was no space, and to one whose cached bytes were lost.
+#[test]
+fn everything_but_writing_goes_on_where_there_is_no_space() {
+    for options in CACHED {
+        let ours = Ours::new(options);
+        fs::write(ours.path("was there"), "").unwrap();
+        fill_but(ours.root(), 1 << 20);
+        let full = open(&ours.path("full"));
+        write_until_full(&full, 4096);
+        let made: Vec<_> = [false, true]
+            .map(|read| {
+                let name = if read { "for both" } else { "for writing" };
+                let how = OpenOptions::new().read(read).write(true).create_new(true).open(ours.path(name));
+                (name, how.unwrap())
+            })
+            .into();
+        let names = ["was there", "for writing", "for both", "full"];
+        // Each several times, for what one of them brings about is not to be met by the next.
+        for round in 0..3 {
+            for name in names {
+                let (what, path) = (format!("{name}, round {round}, \"{options}\""), ours.path(name));
+                let found = fs::metadata(&path).unwrap_or_else(|error| panic!("stat of {what}: {error}"));
+                let read = fs::read(&path).unwrap_or_else(|error| panic!("read of {what}: {error}"));
+                assert_eq!(read.len() as u64, found.len(), "{what}");
+                let mut both = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+                let mut found = Vec::new();
+                both.read_to_end(&mut found)
+                    .unwrap_or_else(|error| panic!("read of {what} by both: {error}"));
+                assert_eq!(both.seek(SeekFrom::End(0)).unwrap(), read.len() as u64, "{what}");
+                both.metadata().unwrap();
+                fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+                both.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+                // What was told with these is not believed for longer than a write may take to fail.
+                assert!(until(PATIENCE, || is_out_of_space(&both.write_at(b"x", 1 << 24))), "{what}");
+            }
+        }
+        for (name, file) in made {
+            assert!(until(PATIENCE, || is_out_of_space(&file.write_at(b"x", 1 << 24))), "{name}");
+            fs::rename(ours.path(name), ours.path("moved")).unwrap();
+            fs::remove_file(ours.path("moved")).unwrap();
         }
     }
 }
