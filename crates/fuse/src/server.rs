@@ -242,12 +242,15 @@ impl Server {
         &self.pauses
     }
 
-    /// Makes everything durable whenever changes pause for this long, until the [end](Pauses::end) or a failure, after
-    /// which a filesystem takes no more changes.
+    /// Makes everything durable whenever changes pause for this long, until the [end](Pauses::end), or until the
+    /// filesystem takes no more changes. Anything else that fails, such as for want of space, is tried again when more has
+    /// changed.
     pub(crate) fn sync_in_pauses(&self, pause: Duration) {
         while self.pauses.wait(pause) {
-            if let Err(error) = self.sync() {
-                return self.report(&error);
+            let Err(error) = self.sync() else { continue };
+            self.report(&error);
+            if matches!(error, Error::TurnedReadOnly(_) | Error::ShutDown | Error::ReadOnly) {
+                return;
             }
         }
     }
@@ -277,6 +280,7 @@ impl Server {
         Ok(list)
     }
 
+    /// As it is at this moment; see [`settled_statfs`](Self::settled_statfs).
     pub(crate) fn statfs(&self) -> Result<StatFs> {
         self.vfs.filesystem().statfs()
     }
@@ -307,10 +311,15 @@ fn bad_entry(dir: &Node, name: &[u8], meaning: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use std::ops::ControlFlow;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread;
 
-    use undercroft_vfs::VfsOptions;
+    use undercroft_block::Device;
+    use undercroft_sync::{Mutex, order};
+    use undercroft_vfs::{FileSystem, Inode, Limits, VfsOptions};
 
     use super::*;
+    use crate::memory::Memory;
     use crate::sample::{HELLO, sample};
 
     fn server() -> Server {
@@ -380,5 +389,63 @@ mod tests {
         server.read(hello, 0, &mut [0; 100]).unwrap();
         server.nodes().let_go();
         assert!(server.nodes().held(hello).is_none());
+    }
+
+    /// A filesystem that tells of each sync and answers what the test says.
+    struct Synced {
+        base: Memory,
+        called: Sender<()>,
+        answers: Mutex<Receiver<Result<()>>>,
+    }
+
+    impl FileSystem for Synced {
+        fn kind(&self) -> &'static str {
+            self.base.kind()
+        }
+
+        fn root(&self) -> Ino {
+            self.base.root()
+        }
+
+        fn read_inode(&self, ino: Ino) -> Result<Arc<dyn Inode>> {
+            self.base.read_inode(ino)
+        }
+
+        fn data_device(&self) -> Option<&Device> {
+            self.base.data_device()
+        }
+
+        fn statfs(&self) -> Result<StatFs> {
+            self.base.statfs()
+        }
+
+        fn limits(&self) -> Limits {
+            self.base.limits()
+        }
+
+        fn sync(&self) -> Result<()> {
+            self.called.send(()).unwrap();
+            self.answers.lock().recv().unwrap()
+        }
+    }
+
+    #[test]
+    fn changes_are_made_durable_until_the_filesystem_takes_none() {
+        let (called, calls) = channel();
+        let (answer, answers) = channel();
+        let answers = Mutex::new(&order::DEVICE, answers);
+        let vfs = Vfs::new(Arc::new(Synced { base: sample(1, 0), called, answers }), VfsOptions::default());
+        let server = Server::new(vfs, FaultSink::new(|_| ()), false).unwrap();
+        thread::scope(|scope| {
+            let syncing = scope.spawn(|| server.sync_in_pauses(Duration::from_millis(1)));
+            for outcome in [Err(Error::NoSpace), Ok(()), Err(Error::NoSpace), Err(Error::ShutDown)] {
+                server.pauses().note_change();
+                calls.recv_timeout(Duration::from_secs(60)).unwrap();
+                // One change is one attempt: what is not answered yet would block the next.
+                answer.send(outcome).unwrap();
+            }
+            syncing.join().unwrap();
+        });
+        assert!(calls.try_recv().is_err(), "tried more often than something changed");
     }
 }
