@@ -55,10 +55,21 @@ impl Pauses {
     /// [end](Self::end).
     pub(crate) fn wait(&self, pause: Duration) -> bool {
         let ended = || self.ended.load(Ordering::Acquire);
-        self.clean.wait(|| ended() || self.state.load(Ordering::Relaxed) != CLEAN);
+        self.clean.wait(|| ended() || self.is_changed());
+        self.watch(|| self.watching.wait_timeout(pause, ended))
+    }
+
+    /// Something has changed since the last pause.
+    fn is_changed(&self) -> bool {
+        self.state.load(Ordering::Relaxed) != CLEAN
+    }
+
+    /// `pass` lets one pause pass, and answers whether the end came. Returns after the first in which nothing changed, or
+    /// with `false` at the end.
+    fn watch(&self, mut pass: impl FnMut() -> bool) -> bool {
         loop {
             self.state.store(WATCHED, Ordering::Release);
-            if self.watching.wait_timeout(pause, ended) {
+            if pass() {
                 return false;
             }
             // Before the changes are made durable: one that comes from here on may be missed by that.
@@ -78,42 +89,71 @@ impl Pauses {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::sync::mpsc::channel;
     use std::thread;
-    use std::time::Instant;
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(60);
+    const PAUSE: Duration = Duration::from_millis(1);
 
     #[test]
     fn a_pause_comes_after_the_last_change_and_once() {
-        const PAUSE: Duration = Duration::from_millis(50);
+        for changes in 0..5 {
+            let pauses = Pauses::new();
+            assert!(!pauses.is_changed(), "there is nothing to wait for");
+            pauses.note_change();
+            let mut passed = 0;
+            let is_pause = pauses.watch(|| {
+                passed += 1;
+                if passed <= changes {
+                    // Several in one are as good as one.
+                    (0..passed).for_each(|_| pauses.note_change());
+                }
+                false
+            });
+            assert!(is_pause);
+            assert_eq!(passed, changes + 1, "the pause is the first without a change");
+            assert!(!pauses.is_changed(), "the same changes would be told again");
+        }
+    }
+
+    #[test]
+    fn a_change_after_the_pause_is_one_more() {
+        let pauses = Pauses::new();
+        pauses.note_change();
+        assert!(pauses.watch(|| false));
+        pauses.note_change();
+        assert!(pauses.is_changed());
+        assert!(pauses.watch(|| false));
+        assert!(!pauses.is_changed());
+    }
+
+    #[test]
+    fn the_end_is_no_pause() {
+        let pauses = Pauses::new();
+        pauses.note_change();
+        assert!(!pauses.watch(|| true));
+        pauses.end();
+        assert!(!pauses.wait(PAUSE));
+    }
+
+    #[test]
+    fn whoever_waits_is_woken_by_a_change_and_by_the_end() {
         let pauses = Pauses::new();
         let (tell, told) = channel();
         thread::scope(|scope| {
             scope.spawn(|| {
                 while pauses.wait(PAUSE) {
-                    tell.send(Instant::now()).unwrap();
+                    tell.send(()).unwrap();
                 }
+                drop(tell);
             });
-            assert_eq!(told.recv_timeout(3 * PAUSE), Err(RecvTimeoutError::Timeout), "nothing has changed");
             for _ in 0..20 {
                 pauses.note_change();
-                thread::sleep(Duration::from_millis(1));
+                told.recv().unwrap();
             }
-            let before = Instant::now();
-            pauses.note_change();
-            // A machine that is slow may find pauses between the changes; the last one follows the last change.
-            while told.recv_timeout(LONG).unwrap() < before + PAUSE {}
-            assert_eq!(
-                told.recv_timeout(3 * PAUSE),
-                Err(RecvTimeoutError::Timeout),
-                "nothing more has changed"
-            );
-            pauses.note_change();
-            told.recv_timeout(LONG).unwrap();
             pauses.end();
+            assert!(told.recv().is_err(), "no pause without a change");
         });
     }
 }

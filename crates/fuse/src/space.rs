@@ -6,6 +6,8 @@
 //! or when for [`PATIENCE`] none was deleted. Inodes that were waited for in vain, for a program has them open, are
 //! waited for again when they are closed; for the word of a close each request waits a moment.
 //!
+//! Who asks for the free space after a name was removed waits in the same way, once, so that it shows what came back.
+//!
 //! Without a failure this costs one addition for each name that is removed, on a line that few threads share.
 //!
 //! Locks: none of its own.
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use undercroft_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use undercroft_sync::{WaitQueue, thread_number};
-use undercroft_vfs::{Error, Result};
+use undercroft_vfs::{Error, Result, StatFs};
 
 use crate::nodes::NodeId;
 use crate::server::Server;
@@ -46,6 +48,8 @@ pub(crate) struct Returning {
     stayed: AtomicUsize,
     /// How many events there had been when it was last found that nothing comes back.
     in_vain_at: AtomicU64,
+    /// How many events there had been when the free space was last told.
+    told_at: AtomicU64,
 }
 
 impl Returning {
@@ -57,6 +61,7 @@ impl Returning {
             waiters: WaitQueue::new(),
             stayed: AtomicUsize::new(0),
             in_vain_at: AtomicU64::new(0),
+            told_at: AtomicU64::new(0),
         }
     }
 
@@ -153,6 +158,33 @@ impl Server {
                 returning.in_vain_at.store(events, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Free and used space, with what names that were removed before give back; but for inodes that programs have open,
+    /// and for closes of such that the kernel has not told of yet.
+    pub(crate) fn settled_statfs(&self) -> Result<StatFs> {
+        self.await_returning();
+        self.statfs()
+    }
+
+    fn await_returning(&self) {
+        let returning = self.nodes().returning();
+        let (began, events) = (Instant::now(), returning.events());
+        if returning.told_at.load(Ordering::Relaxed) == events && !returning.is_any_going() {
+            return;
+        }
+        loop {
+            let gone = returning.gone();
+            if !self.nodes().has_unnamed() || began.elapsed() > PATIENCE_MAX {
+                break;
+            }
+            let comes = returning.waiters.wait_timeout(PATIENCE, || returning.gone() != gone);
+            if !comes && !returning.is_any_going() {
+                self.nodes().note_staying();
+                break;
+            }
+        }
+        returning.told_at.store(events, Ordering::Relaxed);
     }
 
     /// A program has closed a file.

@@ -65,16 +65,32 @@ fn what_was_changed_is_durable_when_changes_pause() {
     }
 }
 
+/// Whether the server has the thread that makes changes durable in pauses.
+fn has_syncing_thread(mount: &Served) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{}/task", mount.server_id())).unwrap();
+    let mut names = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    names.any(|name| name.trim() == "fuse-sync")
+}
+
+/// The clock and that thread apart, nothing is made durable by itself.
 #[test]
 fn without_a_pause_it_is_for_those_to_ask_who_want_it() {
-    let image = image();
-    let mount = served(&image, ",commit_pause=0");
-    shell(mount.path(), "echo one > f; sync");
-    std::thread::sleep(Duration::from_millis(300));
-    assert_ne!(cat(&image, "/f").code, 0);
-    sync(mount.path()).succeeded();
-    assert!(has(&image, "/f", "one\n"));
-    mount.kill().unwrap();
+    for (pause, is_there) in [("", true), (",commit_pause=0", false)] {
+        let image = image();
+        let mount = served(&image, pause);
+        shell(mount.path(), "echo one > f; sync");
+        if is_there {
+            let began = Instant::now();
+            while !has_syncing_thread(&mount) {
+                assert!(began.elapsed() < PATIENCE, "looked for by a wrong name");
+            }
+        } else {
+            assert!(!has_syncing_thread(&mount));
+        }
+        sync(mount.path()).succeeded();
+        assert!(has(&image, "/f", "one\n"));
+        mount.kill().unwrap();
+    }
 }
 
 /// What the kernel caches of open and of mapped files is written back for it.

@@ -221,6 +221,28 @@ fn a_file_finds_the_space_of_the_one_that_was_removed_before() {
     }
 }
 
+#[test]
+fn the_free_space_has_what_was_removed_before() {
+    for options in CACHED {
+        let ours = Ours::new(options);
+        let kept = open(&ours.path("kept"));
+        rustix::fs::fallocate(&kept, FallocateFlags::empty(), 0, 1 << 20).unwrap();
+        fs::remove_file(ours.path("kept")).unwrap();
+        // Waited for in vain, once.
+        let before = free_bytes(ours.root());
+        for round in 0..100 {
+            let names = ["one", "two", "three"].map(|name| ours.path(name));
+            for name in &names {
+                let file = open(name);
+                rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 1 << 20).unwrap();
+            }
+            assert!(free_bytes(ours.root()) <= before - (3 << 20));
+            names.iter().for_each(|name| fs::remove_file(name).unwrap());
+            assert_eq!(free_bytes(ours.root()), before, "round {round} with \"{options}\"");
+        }
+    }
+}
+
 /// A file without a name that a program keeps open is waited for once, and again when it was closed.
 #[test]
 fn a_file_that_stays_open_without_a_name_holds_up_one_request_only() {
