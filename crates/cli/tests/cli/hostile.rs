@@ -121,3 +121,32 @@ fn a_damaged_file_does_not_keep_the_others_back() {
     let listed = crate::support::tool("tar -tf tar", dir.path());
     assert!(["bad", "good", "later"].iter().all(|name| listed.lines().any(|line| line == *name)), "{listed}");
 }
+
+/// A name that leads to an inode that is not in use is damage, however the inode came to be free; nothing calls it a file
+/// handle that went stale.
+#[test]
+fn names_of_inodes_that_are_not_in_use_are_corruption_to_every_command() {
+    for change in ["clri f", "set_inode_field f links_count 0", "clri d"] {
+        let image = Mke2fs::new("ext4", 8).make().unwrap();
+        fill(&image, &[("/f", "x"), ("/d/below", "x"), ("/good", "x")]);
+        image.debugfs_write(&[change]).unwrap();
+        let name = if change == "clri d" { "d" } else { "f" };
+        let why = format!("corrupt directory entry of inode 2: \"{name}\" leads to inode ");
+        let dir = tempfile::tempdir().unwrap();
+        let copy = dir.path().join("copy");
+        let path = format!("/{name}");
+        for (words, code) in [
+            (&["ls", "/"][..], 1),
+            (&["tree", "/"], 1),
+            (&["get", "/", copy.to_str().unwrap()], 1),
+            (&["stat", &path], 5),
+            (&["cat", &path], 5),
+            (&["ls", &path], 5),
+        ] {
+            let run = run(Command::new(PROGRAM).arg(words[0]).arg(image.path()).args(&words[1..]));
+            assert_eq!(run.code, code, "{change}, {words:?}: {}", run.stderr);
+            assert!(run.stderr.contains(&why), "{change}, {words:?}: {}", run.stderr);
+        }
+        assert!(copy.join("good").exists());
+    }
+}

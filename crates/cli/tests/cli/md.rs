@@ -163,6 +163,26 @@ fn a_member_whose_server_is_stopped_does_not_stop_the_array() {
     let status: serde_json::Value =
         serde_json::from_slice(&run("md status --json md:a,served/b").stdout).unwrap();
     assert_eq!(status["degraded"], 1, "{status}");
+
+    // Once more, served in the foreground: there, standard error has it.
+    let added = run("md add --json md:a served/b");
+    assert_eq!(added.code, 0, "{}", added.stderr);
+    let mut foreground = Command::new(PROGRAM)
+        .args(["mount", "--foreground", "-o", "rw", "--direct", array, "point"])
+        .current_dir(dir.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !at("point/before").exists() {
+        assert!(foreground.try_wait().unwrap().is_none(), "the mount has ended");
+    }
+    signal("STOP");
+    tool("dd if=/dev/zero of=point/again bs=64K count=16 conv=fsync status=none", dir.path());
+    signal("CONT");
+    assert_eq!(run("unmount point").code, 0);
+    let told = String::from_utf8(foreground.wait_with_output().unwrap().stderr).unwrap();
+    assert!(told.contains(&format!("undercroft: {array}: member {failed}")), "{told}");
+    assert!(told.contains("no answer for 2 s (member_timeout)"), "{told}");
     assert_eq!(run("check md:a,served/b").code, 0);
     run("unmount served").succeeded();
     assert_eq!(server.wait().unwrap().code(), Some(0));

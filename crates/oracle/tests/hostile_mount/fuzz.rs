@@ -6,7 +6,8 @@
 //! panics or ends, and unmounting leaves no mount behind; in the end no process is left.
 //!
 //! A watchdog ends what hangs: it aborts the connection, so that nothing stays in the kernel that cannot be killed, and
-//! fails with the seed. `UNDERCROFT_SEED` replays one image, `UNDERCROFT_MOUNT_IMAGES` sets how many there are (80).
+//! fails with the seed. `UNDERCROFT_MOUNT_IMAGES` sets how many images there are (80), `UNDERCROFT_SEED` where they
+//! begin (0): alone it replays one.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -53,9 +54,10 @@ fn damaged_images_are_served_to_the_end() {
     let victims = damage::victims();
     let tally = Tally::default();
     let before = Leftovers::now();
+    let images = number_from_environment("UNDERCROFT_MOUNT_IMAGES");
     let seeds = match number_from_environment("UNDERCROFT_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number_from_environment("UNDERCROFT_MOUNT_IMAGES").unwrap_or(IMAGES),
+        Some(seed) => seed..seed + images.unwrap_or(1),
+        None => 0..images.unwrap_or(IMAGES),
     };
     let (next, end) = (AtomicU64::new(seeds.start), seeds.end);
     thread::scope(|scope| {
