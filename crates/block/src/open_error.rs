@@ -82,13 +82,27 @@ pub enum OpenError {
     },
     /// The image wants other files opened, and that has not been allowed.
     #[error(
-        "{} needs another file, {named:?}, which has not been opened because the image comes from elsewhere and may          name any file; allow it if you trust the image", path.display()
+        "{} needs another file, {named:?}, which has not been opened because the image comes from elsewhere and may \
+         name any file; allow it if you trust the image", path.display()
     )]
     OtherFileDenied {
         /// The image.
         path: PathBuf,
         /// The file that the image names, as it names it.
         named: String,
+    },
+    /// The image can be read, and writing to it would destroy what is in it.
+    #[error(
+        "cannot open {} for writing, as that would destroy what is in it: {finding}; repair it first: qemu-img check \
+         -f {format} -r all IMAGE (it can be read as it is)", path.display()
+    )]
+    Inconsistent {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        format: &'static str,
+        /// What is wrong.
+        finding: String,
     },
     /// The image is damaged, or uses features that are not supported.
     #[error("cannot open {} as a {format} image: {source}", path.display())]
@@ -122,5 +136,24 @@ fn without_locks(wanted: Access) -> &'static str {
     match wanted {
         Access::ReadOnly => "open it without locking if nothing else writes to it",
         Access::ReadWrite => "copy it to a filesystem that has locks",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_that_span_lines_have_single_spaces() {
+        let path = || PathBuf::from("disk.img");
+        for error in [
+            OpenError::OtherFileDenied { path: path(), named: "base.img".to_owned() },
+            OpenError::Inconsistent { path: path(), format: "qcow2", finding: "a finding".to_owned() },
+            OpenError::DirectSize { path: path(), size: 513, align: 512 },
+            OpenError::InUse { path: path(), wanted: Access::ReadWrite, holders: vec![Holder::ThisProgram] },
+        ] {
+            let told = error.to_string();
+            assert!(!told.contains("  "), "{told}");
+        }
     }
 }

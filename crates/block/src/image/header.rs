@@ -1,7 +1,8 @@
 //! What imago takes for granted about a qcow2 header, looked at before it sees the file.
 //!
-//! imago judges nearly all of a header by itself. Left over is the table of feature names, which it cuts into
-//! entries without asking whether the last one is whole. Everything else that is odd here is left for it to refuse.
+//! imago judges nearly all of a header by itself. Left over are the method of encryption, which it does not look at,
+//! and the table of feature names, which it cuts into entries without asking whether the last one is whole. Everything
+//! else that is odd here is left for it to refuse.
 //!
 //! Source: the description of the format in QEMU's documentation, section "Header extensions".
 
@@ -12,6 +13,7 @@ use crate::{BlockDevice, Error};
 const HEADER_BYTES: usize = 104;
 const VERSION_AT: usize = 4;
 const CLUSTER_BITS_AT: usize = 20;
+const ENCRYPTION_AT: usize = 32;
 const HEADER_LENGTH_AT: usize = 100;
 /// Since this version there are extensions.
 const EXTENDED: u32 = 3;
@@ -23,12 +25,15 @@ const FEATURE_NAMES: u32 = 0x6803_f857;
 /// Kind, bit and name of a feature.
 const FEATURE_NAME_BYTES: u32 = 48;
 
-/// Refuses a header that imago would stumble over.
+/// Refuses a header that imago would stumble over, or would not ask about.
 ///
 /// # Errors
 /// What is wrong, or why it cannot be read.
 pub(super) fn check(file: &dyn BlockDevice) -> io::Result<()> {
     let head: [u8; HEADER_BYTES] = read(file, 0)?;
+    if u32_at(&head, ENCRYPTION_AT) != 0 {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "it is encrypted, which is not supported"));
+    }
     if u32_at(&head, VERSION_AT) < EXTENDED {
         return Ok(());
     }
@@ -53,18 +58,26 @@ pub(super) fn check(file: &dyn BlockDevice) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of the file; those beyond its end are zero, as imago has it.
 fn read<const LEN: usize>(file: &dyn BlockDevice, offset: u64) -> io::Result<[u8; LEN]> {
     let mut bytes = [0; LEN];
-    let len = file.size_bytes().saturating_sub(offset).min(LEN as u64) as usize;
+    read_or_zeroes(file, offset, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Fills `buf` from the file; bytes beyond its end are zero, as imago has it.
+///
+/// # Errors
+/// The system's.
+pub(super) fn read_or_zeroes(file: &dyn BlockDevice, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+    let len = file.size_bytes().saturating_sub(offset).min(buf.len() as u64) as usize;
+    buf[len..].fill(0);
     if len == 0 {
-        return Ok(bytes);
+        return Ok(());
     }
-    file.read_at(offset, &mut bytes[..len]).map_err(|error| match error {
+    file.read_at(offset, &mut buf[..len]).map_err(|error| match error {
         Error::Io { source, .. } => source,
         other => io::Error::other(other),
-    })?;
-    Ok(bytes)
+    })
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

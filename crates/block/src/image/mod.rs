@@ -6,6 +6,7 @@
 //! An image that a stranger may have written decides by its first bytes what it is taken for. That is harmless as
 //! long as it cannot name other files, which is therefore not allowed unless asked for.
 
+mod counts;
 mod gate;
 mod header;
 mod magic;

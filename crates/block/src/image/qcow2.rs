@@ -2,7 +2,8 @@
 //!
 //! Compressed clusters, backing files and external data files are read; writes allocate clusters as they need
 //! them. Discards give nothing back: imago does that only for a sole owner.
-//! Left out: encryption, and the features that imago does not know, which it refuses by name.
+//! Before an image is opened for writing, its reference counts are checked: `counts.rs`.
+//! Left out: encryption, and the features that imago does not know; both are refused by name.
 //!
 //! What a power cut leaves is an image in order, at most with clusters that nothing uses: `ordered.rs` sees to the order of
 //! writes. imago decides what has to be written before what at one moment and writes at another; so that no cluster is
@@ -25,7 +26,7 @@ use undercroft_sync::{RwLock, order};
 use super::gate::Gate;
 use super::ordered::{Order, Ordered};
 use super::tables::Tables;
-use super::{ImageOptions, header};
+use super::{ImageOptions, counts, header};
 use crate::device::{check_range, check_write};
 use crate::{
     Access, BlockDevice, Device, Error, FileDevice, FlushLatch, NextData, OpenError, Operation, Result,
@@ -65,8 +66,12 @@ impl Qcow2Device {
             StorageOpenOptions::new().filename(&path).write(writable).direct(options.file.direct);
         let storage =
             file.duplicate().and_then(|file| File::from_open_file(file, storage_options)).map_err(failed)?;
+        let storage: Arc<dyn DynStorage> = Arc::new(storage);
         let order = Order::new(file.name());
-        let mut image = open_image(Arc::new(storage), &order, writable).map_err(failed)?;
+        if let Some(finding) = unfit(&file, &storage).map_err(failed)? {
+            return Err(OpenError::Inconsistent { path, format: "qcow2", finding: finding.to_string() });
+        }
+        let mut image = open_image(storage, &order, writable).map_err(failed)?;
         let others = Rc::default();
         let named = if image.requires_external_data_file() {
             Some(image.implicit_external_data_file().cloned().unwrap_or_default())
@@ -90,8 +95,12 @@ impl Qcow2Device {
     pub fn on_device(device: Device) -> io::Result<Self> {
         header::check(&*device)?;
         let storage = super::on_device::DeviceStorage::new(Arc::clone(&device));
+        let storage: Arc<dyn DynStorage> = Arc::new(storage);
         let order = Order::new(device.name());
-        let image = open_image(Arc::new(storage), &order, device.access() == Access::ReadWrite)?;
+        if let Some(finding) = unfit(&*device, &storage)? {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, finding));
+        }
+        let image = open_image(storage, &order, device.access() == Access::ReadWrite)?;
         if image.requires_external_data_file() || image.implicit_backing_file().is_some() {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -206,6 +215,15 @@ impl Qcow2Device {
         }
         self.image.sync()
     }
+}
+
+/// Why the image must not be written to, if it is to be. What imago refuses anyway is refused first.
+fn unfit(file: &dyn BlockDevice, storage: &Arc<dyn DynStorage>) -> io::Result<Option<counts::Finding>> {
+    if file.access() == Access::ReadOnly {
+        return Ok(None);
+    }
+    drop(open_image(Arc::clone(storage), &Order::new(file.name()), false)?);
+    counts::check(file, counts::Limits::USUAL)
 }
 
 fn open_image(

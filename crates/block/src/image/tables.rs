@@ -4,6 +4,8 @@
 //! cluster, whose own count must be on the disk before the entry is. Entries of L2 tables are not looked at here: imago
 //! writes the counts of data first.
 //!
+//! Where the tables lie is also what `counts.rs` begins with.
+//!
 //! Source: the description of the format in QEMU's documentation, "Header", "Host cluster management", "Cluster mapping".
 //!
 //! Left out: tables that move. A table of counts that grows is copied to a new place, all counts before it, by imago.
@@ -18,22 +20,31 @@ const L1_ENTRIES_AT: usize = 36;
 const L1_AT: usize = 40;
 const COUNTS_AT: usize = 48;
 const COUNTS_CLUSTERS_AT: usize = 56;
+const SNAPSHOTS_AT: usize = 60;
+const SNAPSHOT_TABLE_AT: usize = 64;
+const INCOMPATIBLE_AT: usize = 72;
+/// The bit of images whose data lies in another file, where it is not counted.
+const DATA_FILE: u64 = 1 << 2;
 const COUNT_ORDER_AT: usize = 96;
 /// The order of a count's bits in images of the second version.
 const COUNT_ORDER_2: u32 = 4;
 
-const ENTRY_BYTES: u64 = 8;
-const L1_OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
-const COUNTS_OFFSET: u64 = !0x1ff;
+pub(super) const ENTRY_BYTES: u64 = 8;
+/// The part of an entry of an L1 or L2 table that is a place in the file.
+pub(super) const L1_OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
+pub(super) const COUNTS_OFFSET: u64 = !0x1ff;
 
 /// What the header says.
 #[derive(Debug)]
 pub(super) struct Tables {
-    cluster_bits: u32,
+    pub(super) cluster_bits: u32,
     /// A count has as many bits as 2 to the power of this.
-    count_order: u32,
-    l1: Range<u64>,
-    counts: Range<u64>,
+    pub(super) count_order: u32,
+    pub(super) l1: Range<u64>,
+    pub(super) counts: Range<u64>,
+    pub(super) snapshots: u32,
+    pub(super) snapshots_at: u64,
+    pub(super) has_data_file: bool,
 }
 
 /// Bytes that make the count of a cluster 1.
@@ -51,8 +62,10 @@ impl Tables {
     pub(super) fn read(read: impl Fn(u64, &mut [u8]) -> io::Result<()>) -> io::Result<Self> {
         let mut head = [0; HEADER_BYTES];
         read(0, &mut head)?;
-        let count_order =
-            if u32_at(&head, VERSION_AT) < 3 { COUNT_ORDER_2 } else { u32_at(&head, COUNT_ORDER_AT) };
+        let (count_order, incompatible) = match u32_at(&head, VERSION_AT) {
+            ..3 => (COUNT_ORDER_2, 0),
+            _ => (u32_at(&head, COUNT_ORDER_AT), u64_at(&head, INCOMPATIBLE_AT)),
+        };
         let cluster_bits = u32_at(&head, CLUSTER_BITS_AT);
         if !(9..=21).contains(&cluster_bits) || count_order > 6 {
             return Err(invalid("its header has changed while it was open"));
@@ -62,9 +75,15 @@ impl Tables {
         let l1_end = l1.checked_add(u64::from(u32_at(&head, L1_ENTRIES_AT)) * ENTRY_BYTES);
         let counts_end = counts.checked_add(u64::from(u32_at(&head, COUNTS_CLUSTERS_AT)) << cluster_bits);
         match (l1_end, counts_end) {
-            (Some(l1_end), Some(counts_end)) => {
-                Ok(Self { cluster_bits, count_order, l1: l1..l1_end, counts: counts..counts_end })
-            }
+            (Some(l1_end), Some(counts_end)) => Ok(Self {
+                cluster_bits,
+                count_order,
+                l1: l1..l1_end,
+                counts: counts..counts_end,
+                snapshots: u32_at(&head, SNAPSHOTS_AT),
+                snapshots_at: u64_at(&head, SNAPSHOT_TABLE_AT),
+                has_data_file: incompatible & DATA_FILE != 0,
+            }),
             _ => Err(invalid("a table of it lies past its end")),
         }
     }
@@ -155,10 +174,14 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) << 32 | u64::from(u32_at(bytes, at + 4))
 }
