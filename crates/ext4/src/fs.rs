@@ -11,7 +11,7 @@ use undercroft_vfs::{
 };
 
 use crate::features::Incompat;
-use crate::inode::{self, Inode, ROOT_INODE};
+use crate::inode::{self, Inode, NamedBy, ROOT_INODE};
 use crate::journal::RecoveryReport;
 use crate::live::Live;
 use crate::numbers::FsBlock;
@@ -106,7 +106,7 @@ impl Ext4 {
 
     /// A filesystem without a root directory is no filesystem: say so now, not at the first path.
     fn check_root(&self) -> Result<()> {
-        let root = Inode::read(&self.volume, ROOT_INODE)?;
+        let root = Inode::read_own(&self.volume, ROOT_INODE, NamedBy::Format)?;
         if root.kind != FileType::Directory {
             return Err(crate::error::corrupt_inode(
                 "root directory",

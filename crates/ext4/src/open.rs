@@ -11,7 +11,7 @@ use undercroft_vfs::{Error, Result};
 
 use crate::error::{corrupt, corrupt_inode};
 use crate::features::{Compat, Incompat};
-use crate::inode::{self, Inode};
+use crate::inode::{self, Inode, NamedBy};
 use crate::journal::{
     self, CleanLog, DirtyLog, FastCommitOp, FastCommitView, Log, LogBlock, LogForm, LogLocation, LogRun,
     LogTail, LogWriter, RecoveryReport, ReplayedLog, Sequence,
@@ -254,7 +254,7 @@ fn locate_log(volume: &Volume) -> Result<(LogLocation, journal::Volume)> {
         return Err(corrupt("superblock", "recovery is needed, but there is no journal"));
     };
     let geometry = superblock.geometry();
-    let inode = Inode::read(volume, number)?;
+    let inode = Inode::read_own(volume, number, NamedBy::SuperblockAsJournal)?;
     let blocks = inode.size_bytes >> geometry.block_bits();
     if u32::try_from(blocks).is_err() || blocks > geometry.blocks() {
         return Err(corrupt_inode("journal", number, None, format!("is {blocks} blocks long")));

@@ -4,7 +4,7 @@ use undercroft_vfs::{Result, StatFs};
 
 use crate::dir;
 use crate::group::GroupDescriptor;
-use crate::inode::Inode;
+use crate::inode::{Inode, NamedBy};
 use crate::numbers::Group;
 use crate::volume::Volume;
 
@@ -83,7 +83,8 @@ fn overhead_blocks(volume: &Volume) -> Result<u64> {
             + u64::from(geometry.descriptor_blocks_in(group));
     }
     if let Some(journal) = superblock.journal_inode() {
-        overhead += Inode::read(volume, journal)?.size_bytes >> geometry.block_bits();
+        overhead += Inode::read_own(volume, journal, NamedBy::SuperblockAsJournal)?.size_bytes
+            >> geometry.block_bits();
     }
     Ok(overhead)
 }

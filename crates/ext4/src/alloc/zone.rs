@@ -6,7 +6,7 @@ use std::ops::Range;
 use undercroft_vfs::Result;
 
 use crate::group::GroupDetails;
-use crate::inode::Inode;
+use crate::inode::{Inode, NamedBy};
 use crate::map;
 use crate::numbers::Group;
 use crate::volume::Volume;
@@ -35,7 +35,7 @@ impl Zone {
             ]);
         }
         if let Some(journal) = superblock.journal_inode() {
-            let inode = Inode::read(volume, journal)?;
+            let inode = Inode::read_own(volume, journal, NamedBy::SuperblockAsJournal)?;
             let blocks = inode.size_bytes >> geometry.block_bits();
             let pieces = map::collect_whole(volume, &inode, blocks)?;
             ranges.extend(pieces.into_iter().map(|(_, first, count)| first.0..first.0 + count));

@@ -33,7 +33,7 @@ impl Checker<'_> {
             if state.inode_table == 0 || state.flags.contains(GroupFlags::INODE_UNINIT) {
                 continue;
             }
-            let used_bytes = u64::from(per_group - state.unused_inodes) * inode_bytes;
+            let used_bytes = u64::from(per_group - self.unused_inodes(group)?) * inode_bytes;
             let start = state.inode_table << geometry.block_bits();
             let mut at = 0;
             while at < used_bytes {
@@ -51,6 +51,28 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// How many inodes at the end of a group's table were never used. A descriptor that counts inodes among them that
+    /// the bitmap says are in use is wrong, and every reader finds those inodes all the same.
+    fn unused_inodes(&mut self, group: u32) -> Result<u32> {
+        let per_group = self.volume.superblock().geometry().inodes_per_group();
+        let state = self.groups[group as usize];
+        if state.unused_inodes == 0 || state.inode_bitmap == 0 {
+            return Ok(state.unused_inodes);
+        }
+        let bitmap = self.volume.read_block(FsBlock(state.inode_bitmap))?;
+        let in_use = |slot: u32| bitmap[slot as usize / 8] >> (slot % 8) & 1 == 1;
+        let Some(last) = (per_group - state.unused_inodes..per_group).rev().find(|&slot| in_use(slot)) else {
+            return Ok(state.unused_inodes);
+        };
+        let number = group * per_group + last + 1;
+        let detail = format!(
+            "says that its last {} inodes were never used, but inode {number} is in use",
+            state.unused_inodes
+        );
+        self.findings.add("group-unused-inodes", At::group(group), detail);
+        Ok(per_group - (last + 1))
     }
 
     /// Inodes that no directory names.
@@ -80,7 +102,7 @@ impl Checker<'_> {
         let is_unused = inode.raw.i_mode.get() == 0 && inode.links() == 0;
         if is_reserved && is_unused && !is_bad_blocks && (!has_blocks || self.may_be_used(number)) {
             self.inodes.insert(u64::from(number));
-            self.check_unused_resize_inode(inode);
+            self.check_unused_reserved(inode);
             return Ok(());
         }
         self.inodes.insert(u64::from(number));

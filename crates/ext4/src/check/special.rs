@@ -26,9 +26,6 @@ impl Checker<'_> {
             Err(Error::Corrupt(corruption)) => {
                 self.findings.add("orphans", At::filesystem(), corruption.to_string());
             }
-            Err(Error::Stale) => {
-                self.findings.add("orphans", At::filesystem(), "an orphan's inode is not in use");
-            }
             Err(error) => return Err(error),
         }
         let superblock = self.volume.superblock();
@@ -150,7 +147,18 @@ impl Checker<'_> {
         Ok(())
     }
 
-    pub(super) fn check_unused_resize_inode(&mut self, inode: &Inode<'_>) {
+    /// A reserved inode that is not in use, although the superblock may name it.
+    pub(super) fn check_unused_reserved(&mut self, inode: &Inode<'_>) {
+        let superblock = self.volume.superblock();
+        let quota = superblock.features().ro_compat.contains(RoCompat::QUOTA);
+        if quota && superblock.quota_inodes().contains(&inode.number) {
+            let detail = "is not in use, and the superblock names it as a quota file";
+            self.findings.add("quota-inode", At::inode(inode.number), detail);
+        }
+        self.check_unused_resize_inode(inode);
+    }
+
+    fn check_unused_resize_inode(&mut self, inode: &Inode<'_>) {
         if inode.number != RESIZE_INODE {
             return;
         }

@@ -92,6 +92,28 @@ impl Inode {
         Ok(inode)
     }
 
+    /// Reads one of the filesystem's own inodes, which `named_by` names: that it is not in use is corruption.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; I/O failure.
+    pub(crate) fn read_own(volume: &Volume, number: u32, named_by: NamedBy) -> Result<Self> {
+        Self::read(volume, number).map_err(|error| match error {
+            Error::Stale => {
+                let (structure, detail) = match named_by {
+                    NamedBy::Format => ("root directory", "is not in use, and every filesystem has one"),
+                    NamedBy::SuperblockAsJournal => {
+                        ("journal", "is not in use, and the superblock names it as the journal")
+                    }
+                    NamedBy::SuperblockAsOrphanFile => {
+                        ("orphan file", "is not in use, and the superblock names it as the orphan file")
+                    }
+                };
+                corrupt_inode(structure, number, None, detail)
+            }
+            error => error,
+        })
+    }
+
     /// Reads an inode that may have no name any more: an orphan, say.
     ///
     /// # Errors
@@ -281,10 +303,14 @@ impl InodeBytes {
         Self::read_on_disk_at(volume, locate(volume, number)?)
     }
 
+    /// The bytes without what fast commits say; `None` in the part of the table that was never used, which may hold
+    /// anything.
+    fn read_used_on_disk(volume: &Volume, number: u32) -> Result<Option<Self>> {
+        let (location, used) = locate_and_judge(volume, number)?;
+        if used { Self::read_on_disk_at(volume, location).map(Some) } else { Ok(None) }
+    }
+
     fn read_on_disk_at(volume: &Volume, location: Location) -> Result<Self> {
-        if location.unused {
-            return Err(Error::Stale);
-        }
         Ok(Self { home: Home::Table(volume.read_block(location.block)?), range: location.range(volume) })
     }
 
@@ -309,18 +335,11 @@ impl std::ops::Deref for InodeBytes {
 /// # Errors
 /// Corruption of the group's descriptor; I/O failure.
 pub(crate) fn incarnation_on_disk(volume: &Volume, number: u32) -> Result<Option<Incarnation>> {
-    match InodeBytes::read_on_disk(volume, number) {
-        Ok(bytes) => Ok(Incarnation::of(&bytes)),
-        Err(Error::Stale) => Ok(None),
-        Err(error) => Err(error),
-    }
+    Ok(InodeBytes::read_used_on_disk(volume, number)?.and_then(|bytes| Incarnation::of(&bytes)))
 }
 
 fn is_directory_on_disk(volume: &Volume, number: u32) -> Result<bool> {
-    let bytes = match InodeBytes::read_on_disk(volume, number) {
-        Err(Error::Stale) => return Ok(false),
-        bytes => bytes?,
-    };
+    let Some(bytes) = InodeBytes::read_used_on_disk(volume, number)? else { return Ok(false) };
     let mode = bytes.first_chunk().map_or(0, |mode| u16::from_le_bytes(*mode));
     Ok(FileType::from_mode(u32::from(mode)) == Some(FileType::Directory))
 }
@@ -332,8 +351,6 @@ pub(crate) struct Location {
     pub(crate) block: FsBlock,
     /// The byte at which it begins there.
     pub(crate) byte: usize,
-    /// Whether it lies in the part of the table that was never used.
-    unused: bool,
 }
 
 impl Location {
@@ -345,7 +362,6 @@ impl Location {
         Self {
             block: FsBlock(table.0 + (byte >> geometry.block_bits())),
             byte: (byte % u64::from(geometry.block_bytes())) as usize,
-            unused: false,
         }
     }
 
@@ -354,11 +370,27 @@ impl Location {
     }
 }
 
-/// Finds an inode's place by its number, which takes its group's descriptor.
+/// Who says that one of the filesystem's own inodes is in use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NamedBy {
+    /// The format: the root directory.
+    Format,
+    SuperblockAsJournal,
+    SuperblockAsOrphanFile,
+}
+
+/// Finds an inode's place by its number, which takes its group's descriptor. How much of the table the descriptor says
+/// was never used is left out of account, as Linux does: it saves work where inodes are given out, and when it is wrong
+/// the inodes behind it can still be read.
 ///
 /// # Errors
 /// Corruption: the number cannot exist, or the descriptor is wrong; I/O failure.
 pub(crate) fn locate(volume: &Volume, number: u32) -> Result<Location> {
+    Ok(locate_and_judge(volume, number)?.0)
+}
+
+/// Finds an inode's place, and whether it lies in the part of the table that the descriptor says was used.
+fn locate_and_judge(volume: &Volume, number: u32) -> Result<(Location, bool)> {
     let geometry = volume.superblock().geometry();
     if number == 0 || number > geometry.inodes() {
         let detail = format!("there is no inode {number}; they count from 1 to {}", geometry.inodes());
@@ -367,6 +399,6 @@ pub(crate) fn locate(volume: &Volume, number: u32) -> Result<Location> {
     let index = number - 1;
     let (group, slot) = (Group(index / geometry.inodes_per_group()), index % geometry.inodes_per_group());
     let descriptor = GroupDescriptor::read(volume, group)?;
-    let unused = slot >= geometry.inodes_per_group() - descriptor.unused_inodes;
-    Ok(Location { unused, ..Location::in_table(volume, descriptor.inode_table, slot) })
+    let used = slot < geometry.inodes_per_group() - descriptor.unused_inodes;
+    Ok((Location::in_table(volume, descriptor.inode_table, slot), used))
 }

@@ -65,7 +65,10 @@ fn come_and_go(volume: &Arc<Volume>) {
         let live = load(volume);
         let found = live.attr();
         if let Some((permissions, modified)) = left {
-            assert_eq!(found.permissions, permissions, "round {round}: an old inode was stored over a newer one");
+            assert_eq!(
+                found.permissions, permissions,
+                "round {round}: an old inode was stored over a newer one"
+            );
             assert_eq!(found.modified, modified, "round {round}: a time was lost");
         }
         {

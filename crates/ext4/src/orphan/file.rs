@@ -9,7 +9,7 @@ use undercroft_vfs::Result;
 
 use super::read::{TAIL_BYTES, blocks_of, judge_block};
 use crate::features::RoCompat;
-use crate::inode::Inode;
+use crate::inode::{Inode, NamedBy};
 use crate::numbers::FsBlock;
 use crate::superblock;
 use crate::transaction::{Block, Handle, Seal};
@@ -38,7 +38,7 @@ impl OrphanFile {
     /// The file with what is in it; `None` where there is none.
     pub(super) fn new(volume: &Volume) -> Result<Option<Self>> {
         let Some(number) = volume.superblock().orphan_file_inode() else { return Ok(None) };
-        let inode = Inode::read(volume, number)?;
+        let inode = Inode::read_own(volume, number, NamedBy::SuperblockAsOrphanFile)?;
         let slots_per_block = (volume.block_bytes() - TAIL_BYTES as u32) / 4;
         let blocks = blocks_of(volume, &inode)?
             .map(|home| FileBlock::new(volume, &inode, home, slots_per_block))

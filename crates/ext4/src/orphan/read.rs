@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 
 use crate::checksum::crc32c;
 use crate::error::{corrupt, corrupt_inode};
-use crate::inode::{Inode, InodeBytes, RawInode};
+use crate::inode::{Inode, InodeBytes, NamedBy, RawInode};
 use crate::map;
 use crate::numbers::FsBlock;
 use crate::volume::{Judged, Volume};
@@ -45,7 +45,7 @@ fn collect_list(volume: &Volume, found: &mut Vec<u32>, seen: &mut HashSet<u32>) 
 
 fn collect_file(volume: &Volume, found: &mut Vec<u32>, seen: &mut HashSet<u32>) -> Result<()> {
     let Some(number) = volume.superblock().orphan_file_inode() else { return Ok(()) };
-    let inode = Inode::read(volume, number)?;
+    let inode = Inode::read_own(volume, number, NamedBy::SuperblockAsOrphanFile)?;
     for block in blocks_of(volume, &inode)? {
         collect_block(volume, &inode, block, found, seen)?;
     }

@@ -3,8 +3,12 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
-use undercroft_oracle::{Image, MountMode};
+use undercroft_block::{FileDevice, FileOptions};
+use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
+use undercroft_oracle::{Image, MountMode, Scratch, open_ext4};
+use undercroft_vfs::{Error, FileSystem, Ino};
 
 use crate::{e2fsck, new, our_check, small, told};
 
@@ -93,6 +97,77 @@ fn the_superblock_of_a_clean_journal_is_judged() {
     // The most blocks of a transaction, of which nothing depends on a clean journal.
     patch(&image, journal + 0x49, b"\x01");
     is_found(&image, "journal", "a journal superblock with a wrong checksum");
+}
+
+/// Such a filesystem is corrupt, and the check goes on with the rest of it, as e2fsck does.
+#[test]
+fn inodes_that_the_superblock_names_are_in_use() {
+    let make = || new("ext4", 1024).features("orphan_file,quota").args(["-E", "quotatype=usrquota"]);
+    let image = make().make().unwrap();
+    let orphan_file = "<12>";
+    for (inode, codes) in [
+        ("<2>", ["root-directory", "group-directories"]),
+        ("<3>", ["quota-inode", "block-bitmap-differs"]),
+        ("<7>", ["resize-inode", "block-bitmap-differs"]),
+        ("<8>", ["journal", "block-bitmap-differs"]),
+        (orphan_file, ["orphans", "inode-bitmap-differs"]),
+    ] {
+        let copy = image.copy().unwrap();
+        copy.debugfs_write(&[&format!("clri {inode}")]).unwrap();
+        codes.iter().for_each(|code| is_found(&copy, code, &format!("{inode} cleared")));
+    }
+    for (inode, codes) in [
+        ("<2>", ["link-count", "directory-unconnected"]),
+        ("<7>", ["resize-inode", "block-bitmap-differs"]),
+        ("<8>", ["journal", "journal"]),
+        (orphan_file, ["orphans", "inode-bitmap-differs"]),
+    ] {
+        let copy = image.copy().unwrap();
+        copy.debugfs_write(&[&format!("set_inode_field {inode} links_count 0")]).unwrap();
+        codes.iter().for_each(|code| is_found(&copy, code, &format!("{inode} without links")));
+    }
+}
+
+#[test]
+fn opening_tells_which_of_the_filesystems_own_inodes_is_not_in_use() {
+    let image = new("ext4", 1024).features("orphan_file").make().unwrap();
+    for (inode, named) in [("<2>", "root directory"), ("<8>", "journal"), ("<12>", "orphan file")] {
+        for command in [format!("clri {inode}"), format!("set_inode_field {inode} links_count 0")] {
+            let copy = image.copy().unwrap();
+            copy.debugfs_write(&[&command]).unwrap();
+            let device = Arc::new(FileDevice::open(copy.path(), FileOptions::read_write()).unwrap());
+            let error = Ext4::open(device, OpenOptions::default(), WriteOptions::default()).unwrap_err();
+            let is_named = matches!(&error, Error::Corrupt(corruption) if corruption.structure == named);
+            assert!(is_named, "{command}: {error}");
+        }
+    }
+}
+
+/// Linux reads what a descriptor says was never used: the count serves those that give inodes out.
+#[test]
+fn inodes_in_use_are_read_and_checked_although_the_group_counts_them_as_unused() {
+    let source = Scratch::new("tree").unwrap();
+    std::fs::write(source.path().join("f"), "content").unwrap();
+    let source = source.path().to_str().unwrap().to_owned();
+    for features in ["metadata_csum", "^metadata_csum,uninit_bg"] {
+        let image = new("ext4", 1024).features(features).args(["-d", &source]).make().unwrap();
+        let per_group = open_ext4(image.path()).unwrap().0.superblock().geometry().inodes_per_group();
+        for used in [0, 2, 11] {
+            let copy = image.copy().unwrap();
+            let unused = format!("set_bg 0 itable_unused {}", per_group - used);
+            copy.debugfs_write(&[&unused, "set_bg 0 checksum calc"]).unwrap();
+            let mount = copy.mount(MountMode::ReadOnly, "").unwrap();
+            assert_eq!(std::fs::read(mount.path().join("f")).unwrap(), b"content");
+            mount.unmount().unwrap();
+            let (fs, _) = open_ext4(copy.path()).unwrap();
+            let file = fs.read_inode(Ino(12)).unwrap();
+            assert_eq!(file.size_bytes(), 7);
+            let report = our_check(copy.path()).unwrap();
+            let codes: Vec<_> = report.findings.iter().map(|finding| finding.code).collect();
+            assert_eq!(codes, ["group-unused-inodes"], "{features}, {used} used: {}", told(&report));
+            is_found(&copy, "group-unused-inodes", &unused);
+        }
+    }
 }
 
 #[test]
