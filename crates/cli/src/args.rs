@@ -435,7 +435,7 @@ Examples:
         /// Keep set-user-ID and set-group-ID modes, device nodes, and security.* and trusted.* attributes
         #[arg(long, overrides_with = "no_special")]
         special: bool,
-        /// Leave these out (the default, but for an archive)
+        /// Leave these out (the default, except for an archive)
         #[arg(long, overrides_with = "special")]
         no_special: bool,
         /// Go on with a copy that was interrupted
@@ -456,16 +456,18 @@ can be made and are gone after unmounting: they lie in a temporary file (in TMPD
 An image has one writer. With `-o rw` it is refused while the kernel has it mounted, or attached to a loop device, while \
 QEMU has it open, or another program has locked it.
 
-Options of an image: rw, ro, norecovery (read-only, without what its journal holds), commit=SECONDS (how late changes \
-reach the disk at most; 5), commit_pause=MILLISECONDS (and as soon as changes pause for about so long; 30, 0 for never), sync (each change is on the disk when the call returns), discard (the image is told of space that is free again; `fstrim DIR` does it once), pdirops=off (a lock for each \
-directory), orphan=list|locked and overwrite=journaled (older ways, to measure against).
+Options of an image: rw, ro, norecovery (read-only, without what its journal holds), commit=SECONDS (changes \
+reach the disk after so long at the latest; 5), commit_pause=MILLISECONDS (and once there has been no change for about so \
+long; 30, 0 for never), sync (each change is on the disk when the call returns), discard (the image is told of space that \
+is free again; `fstrim DIR` does it once), pdirops=off (a lock for each directory), orphan=list|locked and overwrite=journaled (older ways, to measure against).
 
 With `tmpfs:` in the image's place, an empty filesystem in memory is mounted, which goes when it is unmounted. It takes \
 the options of Linux's tmpfs (size, nr_blocks, nr_inodes, mode, uid, gid) and pdirops=off, which gives each directory \
 one lock.
 
 Options of every mount: ro, rw, allow_other, dev, suid, noexec, noatime (the default: reading \
-changes nothing) or relatime (reading a file brings its time of access forward after a change, or once a day, if the read comes to the server: one that the kernel's cache answers does not), fakeroot \
+changes nothing) or relatime (a read sets the time of access if the file has changed since, or after a day; a read that the \
+kernel's cache answers does not reach the server and sets nothing), fakeroot \
 (see below; no_default_permissions is the same), no_writeback_cache (each write is a request of its own), direct_io (past the kernel's cache), no_io_uring (requests come over /dev/fuse, \
 also where the kernel has been told to offer io_uring: echo 1 > /sys/module/fuse/parameters/enable_uring), threads=N, readdirplus=always|auto|never, \
 poll_idle=always|auto|never (whether idle processors poll instead of halting while requests come quickly; auto: as root in a \
@@ -507,8 +509,8 @@ Examples:
         /// Add to this file what turns out to be wrong with the image
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         log: Option<PathBuf>,
-        /// Call this program when something happens to the array: with what (Fail, SpareActive and so on, as mdadm's
-        /// PROGRAM), the array, and the member; UNDERCROFT_EVENT holds it as a sentence
+        /// Run this program on each event of the array, with the event (Fail, SpareActive and so on, as mdadm's PROGRAM),
+        /// the array and the member as arguments; UNDERCROFT_EVENT holds the event as a sentence
         #[arg(long, value_name = "CMD", value_hint = ValueHint::CommandName)]
         monitor: Option<PathBuf>,
         #[command(flatten)]
@@ -532,9 +534,9 @@ Examples:
 
     /// Make everything durable that was written through a mount
     #[command(
-        after_help = "What programs have written to files that they still have open is included. sync(2) and syncfs(2) of other \
-programs do not reach a FUSE mount: what they ask for is durable when changes have paused for a moment (commit_pause= of \
-`undercroft mount`), at the latest when commit= says so.
+        after_help = "This includes what programs have written to files that are still open. sync(2) and syncfs(2) do not reach a \
+FUSE mount. Without this command, names, attributes and the content of closed files are on the disk once there has been no \
+change for a moment (commit_pause= of `undercroft mount`), or after commit= seconds at the latest.
 
 Examples:
   undercroft sync /mnt"
@@ -547,9 +549,9 @@ Examples:
 
     /// Make a filesystem
     #[command(
-        after_help = "Options are those of mke2fs, and what is not said is as mke2fs has it. Whatever is on the image is \
-overwritten with --force only, unless it is all zeroes; of a disk the first and the last MiB are looked at. What is mounted or otherwise in use is not, force or not. \
-The superblock is written last.
+        after_help = "Options are those of mke2fs, and what is not said is as mke2fs has it. An image that \
+is not all zeroes is overwritten with --force only; of a disk the first and the last MiB are looked at. An image that is \
+mounted or otherwise in use is refused, also with --force. The superblock is written last.
 
 Examples:
   undercroft mkfs ext4 disk.img --size 10G

@@ -19,8 +19,8 @@ several with `&` between them.";
 const EXAMPLES: &str = "\
 An array lives as long as the program that has it open. So each command opens it, does its work, and closes it clean; \
 what takes long (making the redundancy right, filling a new member) is waited for, with how far it is on a terminal. \
-With --no-wait it is left to whoever opens the array for writing next, as it is when the command is interrupted: it goes \
-on there. A mount does it beside its work.
+With --no-wait, or when the command is interrupted, the next command or mount that opens the array for writing goes on \
+with it. A mount does it beside its work.
 
 Members are those of Linux: `mdadm --assemble` takes what was made here, and what mdadm made is opened here.
 
@@ -262,7 +262,7 @@ pub(crate) struct NewMemberArgs {
 /// What happens to work that takes long.
 #[derive(Debug, Args)]
 pub(crate) struct WaitArgs {
-    /// Leave what takes long to whoever opens the array for writing next
+    /// Leave long work to the next command or mount that opens the array for writing
     #[arg(long)]
     pub(crate) no_wait: bool,
 

@@ -74,7 +74,7 @@ pub(crate) fn made(
                 safe(path)
             )
         } else {
-            format!("what has the name of the copy of {} is something else", safe(path))
+            format!("something else has the name of the copy of {}", safe(path))
         };
     Err(Failure::new(Kind::Host, what).advise("move it away and run this again"))
 }

@@ -145,7 +145,7 @@ fn report(summary: Summary, format: Format) -> Result<(), Failure> {
             }
         }
         if summary.already_there > 0 {
-            parts.push(format!("{} there already", human::count(summary.already_there)));
+            parts.push(format!("{} copied by an earlier run", human::count(summary.already_there)));
         }
         writeln!(out, "copied {}; {} of content", parts.join(", "), human::size(summary.content_bytes))?;
     }

@@ -61,7 +61,7 @@ fn tell(shown: &str, event: &Event) {
                 && let Err(error) = call(program, shown, event)
             {
                 let what = format!(
-                    "the program {} could not be started",
+                    "cannot run the program {} of `--monitor`",
                     safe(program.as_os_str().as_encoded_bytes())
                 );
                 (listener.tell)(&Failure::host(what, &error));

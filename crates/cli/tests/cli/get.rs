@@ -337,7 +337,7 @@ fn going_on_writes_nothing_over() {
     let run = resume(image.path(), "/dir", &copy);
     assert_eq!(
         run.failed(1),
-        "what has the name of the copy of /dir/one is something else; move it away and run this again"
+        "something else has the name of the copy of /dir/one; move it away and run this again"
     );
     assert_eq!(fs::read(copy.join("one")).unwrap(), b"of the user");
     assert_eq!(fs::read(copy.join("two")).unwrap(), b"from the image");
