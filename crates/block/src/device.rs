@@ -101,6 +101,9 @@ pub enum Request<'a> {
 ///   read the content of the buffer is unspecified. The device does not retry and does not remember, but for
 ///   flushes: after one has failed, it, those that overlap it and all later ones fail with the first cause, for none
 ///   of them can promise what was written before. [`FlushLatch`](crate::FlushLatch) does that.
+///
+/// A device made of another one passes on every method, also those with a default that would do: `may_hang` and
+/// `next_data` are about the device below. `#[deny(clippy::missing_trait_methods)]` on its `impl` finds what is missing.
 pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// A name for messages: a path, or what the device is.
     fn name(&self) -> String;

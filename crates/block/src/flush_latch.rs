@@ -48,6 +48,17 @@ impl FlushLatch {
         self.state.lock().cause.clone()
     }
 
+    /// What a flush must have done before failed: no flush succeeds from now on, unless one has failed before.
+    pub(crate) fn fail(&self, cause: String) {
+        self.state.lock().cause.get_or_insert(cause);
+        self.answered.wake_all();
+    }
+
+    /// The refusal of a flush, if one has failed.
+    pub(crate) fn check(&self, name: &str, size_bytes: u64) -> Result<()> {
+        self.cause().map_or(Ok(()), |cause| Err(refusal(name, size_bytes, &cause)))
+    }
+
     /// Flushes the device `name` of `size_bytes` by `flush`, unless a flush has failed before.
     ///
     /// # Errors
@@ -61,7 +72,7 @@ impl FlushLatch {
         drop(running);
         result?;
         self.wait_for_overlapping();
-        self.cause().map_or(Ok(()), |cause| Err(refusal(name, size_bytes, &cause)))
+        self.check(name, size_bytes)
     }
 
     fn begin(&self) -> std::result::Result<u64, String> {
@@ -132,6 +143,7 @@ impl LatchedDevice {
     }
 }
 
+#[deny(clippy::missing_trait_methods, reason = "what has a default is passed on as well")]
 impl BlockDevice for LatchedDevice {
     fn name(&self) -> String {
         self.base.name()

@@ -38,6 +38,7 @@ impl PartitionDevice {
     }
 }
 
+#[deny(clippy::missing_trait_methods, reason = "what has a default is passed on as well")]
 impl BlockDevice for PartitionDevice {
     fn name(&self) -> String {
         self.name.clone()

@@ -8,9 +8,10 @@ use std::sync::{Arc, OnceLock};
 
 use proptest::prelude::*;
 use tempfile::TempDir;
+use undercroft_block::testing::{FailNth, Latency, LoseUnflushed, Repeat, Slow};
 use undercroft_block::{
     Access, BlockDevice, Device, Error, FileDevice, FileOptions, ImageFormat, ImageOptions, LatchedDevice,
-    Locking, MemoryDevice, OpenError, Overlay, PartitionDevice, Qcow2Device, Result, open_image,
+    Locking, MemoryDevice, OpenError, Operation, Overlay, PartitionDevice, Qcow2Device, Result, open_image,
 };
 
 const MIB: usize = 1024 * 1024;
@@ -57,7 +58,11 @@ fn a_device_made_of_one_that_may_hang_may_hang() {
     let bytes = fs::read(dir.path().join("a.qcow2")).unwrap();
     let image = |bytes: Vec<u8>| MemoryDevice::from_bytes(bytes, Access::ReadOnly);
     let served = || Arc::new(Served(image(bytes.clone()))) as Device;
-    let on: [Device; 4] = [
+    let slow = Slow::new(served(), Latency::of_all(std::time::Duration::ZERO));
+    let on: [Device; 7] = [
+        Arc::new(slow),
+        Arc::new(FailNth::new(served(), Operation::Flush, 1, Repeat::Once)),
+        Arc::new(LoseUnflushed::new(served(), 1)),
         Arc::new(Qcow2Device::on_device(served()).unwrap()),
         Arc::new(PartitionDevice::new(served(), 0, 4096).unwrap()),
         Arc::new(Overlay::new(served())),

@@ -60,6 +60,11 @@ impl Order {
         })
     }
 
+    /// The one place where a failed flush of the image is remembered.
+    pub(super) fn flushes(&self) -> &FlushLatch {
+        &self.flushes
+    }
+
     /// Makes all writes durable that have returned.
     ///
     /// # Errors

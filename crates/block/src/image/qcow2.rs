@@ -28,9 +28,7 @@ use super::ordered::{Order, Ordered};
 use super::tables::Tables;
 use super::{ImageOptions, counts, header};
 use crate::device::{check_range, check_write};
-use crate::{
-    Access, BlockDevice, Device, Error, FileDevice, FlushLatch, NextData, OpenError, Operation, Result,
-};
+use crate::{Access, BlockDevice, Device, Error, FileDevice, NextData, OpenError, Operation, Result};
 
 /// New clusters that are written in one piece at most.
 const RUN_BYTES: u64 = 1 << 20;
@@ -48,7 +46,8 @@ pub struct Qcow2Device {
     allocating: RwLock<()>,
     /// Whether tables in memory may be newer than those in the file.
     has_changed: AtomicBool,
-    flushes: FlushLatch,
+    /// Remembers a failed flush.
+    order: Arc<Order>,
 }
 
 impl Qcow2Device {
@@ -81,10 +80,14 @@ impl Qcow2Device {
         match named {
             Some(named) if !options.allow_backing => return Err(OpenError::OtherFileDenied { path, named }),
             _ => image
-                .open_implicit_dependencies_gated(Gate::new(options.file, Rc::clone(&others), order))
+                .open_implicit_dependencies_gated(Gate::new(
+                    options.file,
+                    Rc::clone(&others),
+                    Arc::clone(&order),
+                ))
                 .map_err(failed)?,
         }
-        Self::with(image, Arc::new(file), others.take()).map_err(failed)
+        Self::with(image, Arc::new(file), others.take(), order).map_err(failed)
     }
 
     /// Opens an image that lies on a device, which is so large that the image need not grow.
@@ -104,10 +107,15 @@ impl Qcow2Device {
         if image.requires_external_data_file() || image.implicit_backing_file().is_some() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        Self::with(image, device, Vec::new())
+        Self::with(image, device, Vec::new(), order)
     }
 
-    fn with(image: Qcow2<Ordered>, file: Device, others: Vec<FileDevice>) -> io::Result<Self> {
+    fn with(
+        image: Qcow2<Ordered>,
+        file: Device,
+        others: Vec<FileDevice>,
+        order: Arc<Order>,
+    ) -> io::Result<Self> {
         let tables = Tables::read(|at, buf| file.read_at(at, buf).map_err(io::Error::other))?;
         let image = FormatAccess::new(image);
         Ok(Self {
@@ -118,7 +126,7 @@ impl Qcow2Device {
             cluster_bytes: tables.cluster_bytes(),
             allocating: RwLock::new(&order::DEVICE_STACK, ()),
             has_changed: AtomicBool::new(false),
-            flushes: FlushLatch::new(),
+            order,
         })
     }
 
@@ -177,7 +185,7 @@ impl Qcow2Device {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        if let Some(cause) = self.flushes.cause() {
+        if let Some(cause) = self.order.flushes().cause() {
             return Err(io::Error::other(cause));
         }
         let mut done = 0;
@@ -206,14 +214,21 @@ impl Qcow2Device {
         Ok(())
     }
 
-    /// Writes back what has been allocated, and makes everything durable.
-    fn make_durable(&self) -> io::Result<()> {
+    /// Writes back what has been allocated, and makes everything durable. A failure is remembered before another flush
+    /// may write back what this one has not.
+    fn make_durable(&self) -> Result<()> {
+        let failed = |source| {
+            let error = self.error(Operation::Flush, 0, self.size_bytes, source);
+            self.order.flushes().fail(error.to_string());
+            error
+        };
         if self.has_changed.load(Ordering::SeqCst) {
             let _exclusive = self.allocating.write();
-            self.image.flush()?;
+            self.order.flushes().check(&self.name(), self.size_bytes)?;
+            self.image.flush().map_err(failed)?;
             self.has_changed.store(false, Ordering::SeqCst);
         }
-        self.image.sync()
+        self.image.sync().map_err(failed)
     }
 }
 
@@ -268,15 +283,14 @@ impl BlockDevice for Qcow2Device {
         if self.access() == Access::ReadOnly {
             return Ok(());
         }
-        self.flushes.flush(&self.name(), self.size_bytes, || {
-            self.make_durable().map_err(|source| self.error(Operation::Flush, 0, self.size_bytes, source))
-        })
+        self.order.flushes().check(&self.name(), self.size_bytes)?;
+        self.make_durable()
     }
 
     fn write_zeroes(&self, offset: u64, len: u64) -> Result<()> {
         check_write(self, Operation::WriteZeroes, offset, len)?;
         let failed = |source| self.error(Operation::WriteZeroes, offset, len, source);
-        if let Some(cause) = self.flushes.cause() {
+        if let Some(cause) = self.order.flushes().cause() {
             return Err(failed(io::Error::other(cause)));
         }
         let exclusive = self.allocating.write();

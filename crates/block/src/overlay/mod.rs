@@ -24,7 +24,7 @@ use self::store::{Place, Store};
 use self::touched::Touched;
 use crate::device::{check_range, check_write};
 use crate::span::{Span, spans};
-use crate::{Access, BlockDevice, Device, Error, OpenError, Operation, Request, Result, Topology};
+use crate::{Access, BlockDevice, Device, Error, NextData, OpenError, Operation, Request, Result, Topology};
 
 /// The unit of copying in bytes: the block size of most filesystems.
 const CHUNK_BYTES: usize = 4096;
@@ -145,6 +145,7 @@ struct Run {
     bytes: Range<usize>,
 }
 
+#[deny(clippy::missing_trait_methods, reason = "what has a default is passed on as well")]
 impl BlockDevice for Overlay {
     fn name(&self) -> String {
         format!("overlay on {}", self.base.name())
@@ -223,6 +224,11 @@ impl BlockDevice for Overlay {
 
     fn prefetch(&self, offset: u64, len: u64) {
         self.base.prefetch(offset, len);
+    }
+
+    /// Not told: the store does not keep which of its chunks are zero.
+    fn next_data(&self, _offset: u64) -> Result<NextData> {
+        Ok(NextData::Unknown)
     }
 
     /// Reads of untouched ranges go to the base as one batch.

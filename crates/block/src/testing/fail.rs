@@ -111,6 +111,10 @@ impl BlockDevice for FailNth {
         self.base.topology()
     }
 
+    fn may_hang(&self) -> bool {
+        self.base.may_hang()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         let len = buf.len() as u64;
         check_range(self, Operation::Read, offset, len)?;

@@ -124,6 +124,10 @@ impl BlockDevice for LoseUnflushed {
         self.base.topology()
     }
 
+    fn may_hang(&self) -> bool {
+        self.base.may_hang()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check_alive(Operation::Read, offset, buf.len() as u64)?;
         self.live.read_at(offset, buf)

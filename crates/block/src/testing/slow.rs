@@ -61,6 +61,10 @@ impl BlockDevice for Slow {
         self.base.topology()
     }
 
+    fn may_hang(&self) -> bool {
+        self.base.may_hang()
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         thread::sleep(self.latency.read);
         self.base.read_at(offset, buf)

@@ -11,7 +11,9 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use undercroft_block::{Access, BlockDevice, Device, Error as DeviceError, Operation, Request, Topology};
+use undercroft_block::{
+    Access, BlockDevice, Device, Error as DeviceError, NextData, Operation, Request, Topology,
+};
 use undercroft_vfs::Result;
 
 use super::failure::Ended;
@@ -67,6 +69,7 @@ impl StoppedWith {
     }
 }
 
+#[deny(clippy::missing_trait_methods, reason = "what has a default is passed on as well")]
 impl BlockDevice for StoppedWith {
     fn name(&self) -> String {
         self.base.name()
@@ -114,6 +117,10 @@ impl BlockDevice for StoppedWith {
 
     fn prefetch(&self, offset: u64, len: u64) {
         self.base.prefetch(offset, len);
+    }
+
+    fn next_data(&self, offset: u64) -> undercroft_block::Result<NextData> {
+        self.base.next_data(offset)
     }
 
     fn run_batch(&self, batch: &mut [Request<'_>]) -> undercroft_block::Result<()> {

@@ -16,7 +16,7 @@ pub(super) struct MountEntry {
     pub(super) minor: u32,
     pub(super) point: PathBuf,
     pub(super) fs_type: String,
-    /// The device or file, as whoever mounted it said.
+    /// The source as it was given to `mount`: a device, a file, or any word.
     pub(super) source: PathBuf,
     /// Of the whole filesystem: a read-only mount point of a writable one does not count.
     pub(super) read_only: bool,
