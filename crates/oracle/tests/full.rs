@@ -1,6 +1,7 @@
 //! Space that comes back when a file is removed is there for the next one, as with Linux's own ext4: through the mount
 //! the kernel forgets a removed file's inode after the call that removed it, and its blocks are free when the
-//! transaction that freed them is durable.
+//! transaction that freed them is durable. And what an ordinary user stores, names included, stops where it does with
+//! Linux.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,8 +12,10 @@ use rustix::fs::FallocateFlags;
 use undercroft_block::{FileDevice, FileOptions};
 use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_fuse::{MountOptions, mount};
-use undercroft_oracle::{Mke2fs, Scratch};
-use undercroft_vfs::{Vfs, VfsOptions};
+use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch};
+use undercroft_vfs::{
+    Credentials, Error, FileSystem, NewKind, NewObject, Node, SpaceChange, Vfs, VfsOptions, XattrMode,
+};
 
 const IMAGE_MIB: u64 = 64;
 const FILE_BYTES: usize = 40 << 20;
@@ -62,4 +65,91 @@ fn files_made_and_removed_in_turn_find_space_over_io_uring() {
 #[test]
 fn files_made_and_removed_in_turn_find_space_over_the_device() {
     files_in_turn("no_io_uring");
+}
+
+/// What a user makes until there is no space; each takes blocks outside of inodes.
+const KINDS: [(&str, &str); 4] = [
+    ("directories", "mkdir d$i"),
+    ("symbolic links", "ln -s $long s$i"),
+    ("attributes", "touch a$i && setfattr -n user.a -v $long$i a$i"),
+    ("names", "touch $name$i"),
+];
+const LONG: usize = 300;
+
+fn reserving() -> Image {
+    Mke2fs::new("ext4", 6).block_bytes(1024).inodes(8192).args(["-m", "20"]).make().unwrap()
+}
+
+/// Free blocks, and those that an ordinary user may have, when the kernel's ext4 gives such a user no more.
+fn left_by_linux(command: &str) -> (u64, u64) {
+    let mount = reserving().mount(MountMode::ReadWrite, "").unwrap();
+    let script = format!(
+        "long=$(printf %{LONG}s | tr ' ' x); name=$(printf %240s | tr ' ' n); i=0; while {command}; do i=$((i+1)); done"
+    );
+    rustix::fs::chmod(mount.path(), 0o777.into()).unwrap();
+    let user = "exec setpriv --reuid=12345 --regid=12345 --clear-groups sh -c \"$1\"";
+    let mut run = std::process::Command::new("sh");
+    let output = run.args(["-c", user, "sh", &script]).current_dir(mount.path()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("No space left on device"), "{command}: {said}");
+    rustix::fs::syncfs(File::open(mount.path()).unwrap()).unwrap();
+    let left = rustix::fs::statvfs(mount.path()).unwrap();
+    mount.unmount().unwrap();
+    (left.f_bfree, left.f_bavail)
+}
+
+fn make_one(vfs: &Vfs, who: &Credentials, dir: &Arc<Node>, kind: &str, number: u32) -> Result<(), Error> {
+    let long = [b'x'; LONG];
+    let object = |kind, permissions| NewObject { kind, permissions, umask: 0 };
+    let create = |name: String, object: &NewObject<'_>| vfs.create(who, dir, name.as_bytes(), object);
+    match kind {
+        "directories" => create(format!("d{number}"), &object(NewKind::Directory, 0o755)).map(drop),
+        "symbolic links" => create(format!("s{number}"), &object(NewKind::Symlink(&long), 0o777)).map(drop),
+        "attributes" => {
+            let file = create(format!("a{number}"), &object(NewKind::Regular, 0o644))?;
+            let value = format!("{}{number}", "x".repeat(LONG));
+            vfs.set_xattr(who, &file, b"user.a", value.as_bytes(), XattrMode::Set)
+        }
+        _ => create(format!("{}{number}", "n".repeat(240)), &object(NewKind::Regular, 0o644)).map(drop),
+    }
+}
+
+/// As with Linux. What is written to space that is allocated already finds room for its map after that, and the user
+/// whom the reserved blocks are for goes on.
+#[test]
+fn names_links_and_attributes_of_ordinary_users_leave_the_reserved_blocks() {
+    const ALLOCATED: u64 = 400 << 10;
+    const PIECE: usize = 1024;
+    for (kind, command) in KINDS {
+        let (linux_free, linux_available) = left_by_linux(command);
+        let image = reserving();
+        let device = FileDevice::open(image.path(), FileOptions::read_write()).unwrap();
+        let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
+        let vfs = Vfs::new(Arc::clone(&fs) as _, VfsOptions::default());
+        let (who, root) = (Credentials::user(12_345, 12_345, Vec::new()), vfs.root().unwrap());
+        let (everybody, mine) = (0o777, 0o755);
+        let object = |permissions| NewObject { kind: NewKind::Directory, permissions, umask: 0 };
+        let dir = vfs.create(&Credentials::root(), &root, b"everybody's", &object(everybody)).unwrap();
+        let roots = vfs.create(&Credentials::root(), &root, b"root's", &object(mine)).unwrap();
+        let regular = NewObject { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
+        let node = vfs.create(&who, &dir, b"allocated", &regular).unwrap();
+        let file = vfs.open_for_writing(&who, b"/everybody's/allocated").unwrap();
+        file.change_space(SpaceChange::Allocate, 0, ALLOCATED, false).unwrap();
+        let error = (0..).find_map(|n| make_one(&vfs, &who, &dir, kind, n).err()).unwrap();
+        assert!(matches!(error, Error::NoSpace), "{kind}: {error}");
+        let left = fs.statfs().unwrap();
+        let ours = (left.blocks_free, left.blocks_available);
+        assert!(
+            ours.1 <= linux_available.max(1) && ours.0.abs_diff(linux_free) <= 2,
+            "{kind}: of free and available blocks Linux leaves {linux_free} and {linux_available}, we {ours:?}"
+        );
+        for at in (0..ALLOCATED).step_by(2 * PIECE) {
+            assert_eq!(file.write_at(at, &[7; PIECE]).unwrap(), PIECE);
+        }
+        vfs.filesystem().sync().unwrap();
+        (0..100).for_each(|n| make_one(&vfs, &Credentials::root(), &roots, kind, n).unwrap());
+        drop((file, node, dir, roots, root, vfs));
+        fs.close().unwrap();
+        image.check().unwrap();
+    }
 }

@@ -15,6 +15,7 @@ use super::bits::FreeMap;
 use super::group::{BlocksGuard, Freed, GroupCell, SLOTS};
 use super::{Allocator, Purpose, Reservation};
 use crate::error::corrupt_block;
+use crate::inode::Inode;
 use crate::numbers::{FsBlock, Group};
 use crate::transaction::{Handle, Tid};
 use crate::volume::Volume;
@@ -220,6 +221,15 @@ impl Allocator {
         self.held_back
     }
 
+    /// What a block of a directory, a symbolic link's target or attributes is for. The user who asks for it is not known,
+    /// but who may: the reserved blocks are for inodes that nobody changes but the user whom they are reserved for, and
+    /// users whom nothing holds to permissions.
+    pub(crate) fn purpose_for(&self, inode: &Inode) -> Purpose {
+        const WRITE_BY_OTHERS: u16 = 0o022;
+        let others = inode.kind != FileType::Symlink && inode.permissions & WRITE_BY_OTHERS != 0;
+        if inode.uid == self.reserved_for && !others { Purpose::Reserved } else { Purpose::Data }
+    }
+
     /// Where the blocks of a new file go: near its inode, and for each thread to another part of the group.
     pub(crate) fn goal_for(&self, volume: &Volume, inode: u32, kind: FileType) -> FsBlock {
         let group = (inode.max(1) - 1) / volume.superblock().geometry().inodes_per_group();
@@ -240,7 +250,11 @@ impl Allocator {
 
     /// How many of `want` blocks may be given out for `purpose`.
     fn room_for(&self, want: u64, purpose: Purpose) -> Result<u32> {
-        let held = if purpose == Purpose::Data { self.held_back } else { 0 };
+        let held = match purpose {
+            Purpose::Data => self.held_back,
+            Purpose::Reserved => self.kept_for_maps,
+            Purpose::Metadata => 0,
+        };
         let want = want.clamp(1, u64::from(u32::MAX));
         if self.free.is_at_least(held + want) {
             return Ok(want as u32);

@@ -55,9 +55,13 @@ pub(crate) const FREE_INODE_CREDITS: u32 = 2;
 /// What blocks are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A file's bytes: stops where the reserved blocks begin.
+    /// What a user stores, whoever it is: a file's bytes, a block of a directory, a symbolic link's target, attributes.
+    /// Stops where the reserved blocks begin.
     Data,
-    /// What the filesystem needs to go on: a node of a map, a block of a directory, attributes.
+    /// As `Data`, by the user whom the superblock reserves blocks for: stops where the blocks begin that Linux keeps for
+    /// maps.
+    Reserved,
+    /// A node of a map: what is written where blocks are allocated already must not fail for want of one.
     Metadata,
 }
 
@@ -83,8 +87,10 @@ pub(crate) struct Allocator {
     /// Damage was met, and whether the superblock says so.
     damaged: AtomicBool,
     damage_told: AtomicBool,
-    /// Blocks that ordinary data does not get.
+    /// Blocks that ordinary data does not get; those among them that nothing but maps gets; the user who gets the others.
     held_back: u64,
+    kept_for_maps: u64,
+    reserved_for: u32,
     /// Groups that share a place for their tables; 1 where they do not.
     flex_groups: u32,
     inodes_per_group: u32,
@@ -166,6 +172,7 @@ impl Allocator {
             0 => u32::from(raw.s_raid_stride.get()),
             width => width,
         };
+        let kept_for_maps = crate::statfs::reserved_by_linux(volume);
         Ok(Self {
             zone: Zone::new(volume, &descriptors)?,
             damaged: AtomicBool::new(cells.iter().any(GroupCell::has_wrong_counts)),
@@ -183,7 +190,9 @@ impl Allocator {
             inodes_on_disk: AtomicI64::new(
                 descriptors.iter().map(|d| i64::from(d.descriptor.free_inodes)).sum(),
             ),
-            held_back: geometry.reserved_blocks() + crate::statfs::reserved_by_linux(volume),
+            held_back: geometry.reserved_blocks() + kept_for_maps,
+            kept_for_maps,
+            reserved_for: u32::from(superblock.raw().s_def_resuid.get()),
             flex_groups: 1_u32.checked_shl(log_flex).unwrap_or(1).min(geometry.groups().next_power_of_two()),
             inodes_per_group: geometry.inodes_per_group(),
             blocks_per_group: geometry.blocks_per_group(),

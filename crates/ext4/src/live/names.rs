@@ -442,10 +442,10 @@ mod tests {
         file
     }
 
-    /// Takes every block that there is; most are this file's.
+    /// Takes every block that anything but a map gets; most are this file's.
     fn fill(root: &dyn undercroft_vfs::Inode) -> Arc<dyn undercroft_vfs::Inode> {
         let file = fill_with_data(root);
-        // What data does not get.
+        // What data does not get, if anything.
         let long = [b'x'; 1000];
         let link = |number: u32| make_in(root, &format!("link {number}"), NewKind::Symlink(&long));
         let refusal = (0..).find_map(|number| link(number).err()).unwrap();

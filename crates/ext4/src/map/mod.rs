@@ -304,7 +304,7 @@ pub(crate) fn split_at(handle: &Handle<'_>, inode: &mut Inode, at: u64) -> Resul
     if has_extents(inode) { extent::split_at(handle, inode, at) } else { Ok(()) }
 }
 
-/// Gives a file another block, which is metadata: of a directory, or a symbolic link's target.
+/// Gives a file another block, whose content the journal has: of a directory, or a symbolic link's target.
 ///
 /// # Errors
 /// [`NoSpace`](Error::NoSpace): nothing has changed then. Corruption; I/O failure.
@@ -314,14 +314,12 @@ pub(crate) fn grow(handle: &Handle<'_>, inode: &mut Inode, at: FileBlock) -> Res
         Some(Run { state: RunState::Mapped(before), .. }) => FsBlock(before.0 + 1),
         _ => space::goal(volume, inode)?,
     };
-    let block = space::allocate_metadata(handle, inode, goal)?;
-    // Counted with the insertion.
-    inode.sectors -= space::sectors(volume, 1);
+    let allocator = &volume.writer()?.allocator;
+    let (block, _) = allocator.allocate(handle, goal, 1, allocator.purpose_for(inode))?;
     match insert(handle, inode, at, block, 1, true) {
         Ok(()) => Ok(block),
         Err(error) => {
-            inode.sectors += space::sectors(volume, 1);
-            space::unallocate_metadata(handle, inode, block)?;
+            allocator.free(handle, block, 1)?;
             Err(error)
         }
     }

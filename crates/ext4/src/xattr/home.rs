@@ -9,7 +9,6 @@ use undercroft_vfs::Result;
 use super::block::{self, AttributeBlock};
 use super::entry::{Attributes, Entry};
 use super::uses::Uses;
-use crate::alloc::Purpose;
 use crate::inode::Inode;
 use crate::numbers::FsBlock;
 use crate::transaction::{Block, Handle, Seal};
@@ -158,7 +157,7 @@ fn make_block(
     let volume = handle.volume();
     let writer = volume.writer()?;
     let goal = writer.allocator.goal_for(volume, inode.number, inode.kind);
-    let (home, _) = writer.allocator.allocate(handle, goal, 1, Purpose::Data)?;
+    let (home, _) = writer.allocator.allocate(handle, goal, 1, writer.allocator.purpose_for(inode))?;
     handle.make(home, Seal::Xattrs, |bytes| bytes.copy_from_slice(content))?;
     made.settle(handle, inode)?;
     replace(handle, inode, home, uses)?;
