@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -186,6 +187,55 @@ fn a_member_whose_server_is_stopped_does_not_stop_the_array() {
     assert_eq!(run("check md:a,served/b").code, 0);
     run("unmount served").succeeded();
     assert_eq!(server.wait().unwrap().code(), Some(0));
+}
+
+/// The program is killed at each write and each flush while it records that a member failed: the array starts without
+/// force, with the others in sync, and the member comes back.
+#[test]
+fn a_member_that_was_being_failed_when_the_program_was_killed_costs_no_other() {
+    let members = Members::create("-l 5 --chunk 64K", "a b c");
+    members.run("mkfs ext4 md:a,b,c").succeeded();
+    tool("mkdir whole", members.dir());
+    tool("cp --sparse=always a b c whole", members.dir());
+    let mut kills = 0;
+    for call in ["pwrite64", "fdatasync"] {
+        for when in 1.. {
+            tool("cp --sparse=always whole/a whole/b whole/c .", members.dir());
+            let status = Command::new("strace")
+                .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")])
+                .args(["-e", &format!("inject={call}:signal=SIGKILL:when={when}")])
+                .args([PROGRAM, "md", "fail", "--json", "md:a,b,c", "b"])
+                .current_dir(members.dir())
+                .output()
+                .unwrap()
+                .status;
+            let killed = status.signal() == Some(9);
+            assert!(killed || status.success(), "strace is needed for this test: {status}");
+            kills += usize::from(killed);
+            let what = format!("killed at {call} number {when}");
+            let run = |args: &str| {
+                let run = members.run(args);
+                assert_eq!(run.code, 0, "{what}: {args}: {}", run.stderr);
+            };
+            if members.status("md:a,b,c")["degraded"] == 0 {
+                run("md fail md:a,b,c b");
+            }
+            let left = members.status("md:a,b,c");
+            assert_eq!(
+                (&left["degraded"], &left["missing_roles"]),
+                (&1.into(), &vec![1].into()),
+                "{what}: {left}"
+            );
+            run("md add --json md:a,c b");
+            assert_eq!(members.status("md:a,b,c")["degraded"], 0, "{what}");
+            run("md check md:a,b,c");
+            run("check md:a,b,c");
+            if !killed {
+                break;
+            }
+        }
+    }
+    assert!(kills >= 6, "{kills}");
 }
 
 /// What could not tell of a lost member is refused before there is a mount.
