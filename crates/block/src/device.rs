@@ -13,7 +13,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Error, Operation, Result};
+use crate::{Error, FileDevice, Operation, Result};
 
 /// A device that several owners share.
 pub type Device = Arc<dyn BlockDevice>;
@@ -123,6 +123,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Devices that end every call, be it with an error, answer `false`.
     fn may_hang(&self) -> bool {
         false
+    }
+
+    /// The block device of the kernel that this is, if it is all of it and was claimed for writing: a mount can be given
+    /// the claim ([`FileDevice::share_claim`]). What lies on another device, or is a part of one, answers `None`.
+    fn claimed(&self) -> Option<&FileDevice> {
+        None
     }
 
     /// Fills `buf` from `offset`.

@@ -16,7 +16,7 @@ use std::io;
 
 use undercroft_sync::{Mutex, WaitQueue, order};
 
-use crate::{Access, BlockDevice, Device, Error, NextData, Operation, Request, Result, Topology};
+use crate::{Access, BlockDevice, Device, Error, FileDevice, NextData, Operation, Request, Result, Topology};
 
 /// Remembers that a flush has failed; see the module's description.
 pub struct FlushLatch {
@@ -163,6 +163,10 @@ impl BlockDevice for LatchedDevice {
 
     fn may_hang(&self) -> bool {
         self.base.may_hang()
+    }
+
+    fn claimed(&self) -> Option<&FileDevice> {
+        self.base.claimed()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

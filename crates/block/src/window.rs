@@ -5,7 +5,7 @@
 
 use crate::device::{check_range, check_write};
 use crate::partition::Partition;
-use crate::{Access, BlockDevice, Device, NextData, Operation, Request, Result, Topology};
+use crate::{Access, BlockDevice, Device, FileDevice, NextData, Operation, Request, Result, Topology};
 
 /// A window onto a range of another device.
 #[derive(Debug)]
@@ -58,6 +58,11 @@ impl BlockDevice for PartitionDevice {
 
     fn may_hang(&self) -> bool {
         self.base.may_hang()
+    }
+
+    /// A part is no whole device.
+    fn claimed(&self) -> Option<&FileDevice> {
+        None
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

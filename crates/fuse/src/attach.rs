@@ -1,21 +1,28 @@
 //! Mounting: from a directory to an open connection to the kernel.
 //!
-//! Root mounts by system call. Everybody else goes through `fusermount3`, which is set-user-ID root, checks that
+//! Root mounts by system call: the filesystem of a whole block device as one that the kernel counts among those that lie on
+//! disks (`fuseblk`). It is asked for all that was written when a program calls `sync`, and answers before an unmount is
+//! over. The kernel claims the device for such a mount, which is given our claim for that.
+//!
+//! Everybody else goes through `fusermount3`, which is set-user-ID root, checks that
 //! the directory is the caller's, mounts, and sends the open descriptor back over a socket. The socket is the
 //! helper's standard input, so that it is passed on without being leaked to other children.
 
 use std::env;
 use std::ffi::CString;
+use std::fs;
 use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+
+use undercroft_block::FileDevice;
 
 use crate::mount_point::MountPoint;
 use crate::transport::Device;
@@ -26,22 +33,29 @@ const SUBTYPE: &str = "undercroft.";
 
 /// Whether a mount of this type is one of ours.
 pub(crate) fn is_ours(fs_type: &str) -> bool {
-    fs_type.strip_prefix("fuse.").is_some_and(|subtype| subtype.starts_with(SUBTYPE))
+    let subtype = fs_type.strip_prefix("fuse.").or_else(|| fs_type.strip_prefix("fuseblk."));
+    subtype.is_some_and(|subtype| subtype.starts_with(SUBTYPE))
 }
 
 /// Mounts on `on`, which is `dir`, as the mount table must be able to name it, and returns the connection. `kind` is the
-/// kind of filesystem: `ext4`.
+/// kind of filesystem: `ext4`; `claimed` the block device that it lies on, if it is all of one.
 pub(crate) fn attach(
     on: &MountPoint,
     dir: &Path,
     kind: &str,
     options: &MountOptions,
+    claimed: Option<&FileDevice>,
 ) -> Result<OwnedFd, MountError> {
     let point = |cause: io::Error| MountError::Point { dir: dir.to_owned(), cause };
     if !dir.metadata().map_err(point)?.is_dir() {
         return Err(point(Errno::NOTDIR.into()));
     }
-    match attach_directly(&on.path(), kind, options) {
+    if let Some(device) = claimed.filter(|_| !options.read_only)
+        && let Some(connection) = attach_device(on, kind, options, device).map_err(point)?
+    {
+        return Ok(connection);
+    }
+    match attach_directly(&on.path(), kind, options, None) {
         Ok(connection) => Ok(connection),
         Err(Errno::PERM | Errno::ACCESS) => attach_by_helper(dir, kind, options),
         Err(Errno::NOENT) => {
@@ -77,7 +91,29 @@ pub(crate) fn detach(on: &Path, dir: &Path, flags: UnmountFlags) -> io::Result<(
     }
 }
 
-fn attach_directly(dir: &Path, kind: &str, options: &MountOptions) -> Result<OwnedFd, Errno> {
+/// Mounts what lies on a block device, if the kernel lets us. It does not in a container, nor where it was built to let
+/// nobody write to what is mounted.
+fn attach_device(
+    on: &MountPoint,
+    kind: &str,
+    options: &MountOptions,
+    device: &FileDevice,
+) -> io::Result<Option<OwnedFd>> {
+    device.share_claim();
+    let attached = attach_directly(&on.path(), kind, options, Some(device));
+    if attached.is_err() {
+        device.claim_again().map_err(io::Error::other)?;
+    }
+    Ok(attached.ok())
+}
+
+/// Mounts by system call. A `device` is the mount's own from then on.
+fn attach_directly(
+    dir: &Path,
+    kind: &str,
+    options: &MountOptions,
+    device: Option<&FileDevice>,
+) -> Result<OwnedFd, Errno> {
     let connection = Device::open().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, options.read_only);
@@ -97,9 +133,16 @@ fn attach_directly(dir: &Path, kind: &str, options: &MountOptions) -> Result<Own
             data.push_str(word);
         }
     }
+    if let Some(device) = device {
+        data.push_str(&format!(",blksize={}", device.soft_block_bytes()));
+    }
     let data = CString::new(data).map_err(|_| Errno::INVAL)?;
-    let fs_type = format!("fuse.{SUBTYPE}{kind}");
-    rustix::mount::mount(options.fs_name.as_str(), dir, fs_type, flags, data.as_c_str())?;
+    let (source, family) = match device {
+        Some(device) => (fs::canonicalize(device.path()).map_err(|_| Errno::NOENT)?, "fuseblk"),
+        None => (PathBuf::from(&options.fs_name), "fuse"),
+    };
+    let fs_type = format!("{family}.{SUBTYPE}{kind}");
+    rustix::mount::mount(source, dir, fs_type, flags, data.as_c_str())?;
     Ok(connection.into())
 }
 
@@ -197,6 +240,7 @@ mod tests {
     #[test]
     fn our_mounts_are_known_by_their_type() {
         assert!(is_ours("fuse.undercroft.ext4"));
+        assert!(is_ours("fuseblk.undercroft.ext4"));
         assert!(!is_ours("fuse.undercroft"));
         assert!(!is_ours("ext4"));
         assert!(!is_ours("fuse.sshfs"));

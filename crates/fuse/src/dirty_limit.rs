@@ -17,8 +17,6 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use crate::mount_table::MountDevice;
-
 /// The least limit: a writer that waits all the time still gets some tens of megabytes a second.
 const LEAST_BYTES: u64 = 128 * 1024;
 
@@ -51,8 +49,8 @@ pub(crate) struct DirtyLimit {
 }
 
 impl DirtyLimit {
-    pub(crate) fn new(device: MountDevice) -> Self {
-        let settings = PathBuf::from(format!("/sys/class/bdi/{device}"));
+    /// The limit of the mount whose settings these are.
+    pub(crate) fn new(settings: PathBuf) -> Self {
         Self { may_raise: crate::io_flusher::all_threads_are(), ..Self::at(settings, share_bytes()) }
     }
 

@@ -40,6 +40,14 @@ pub(crate) struct MountEntry {
     pub(crate) owner: Option<(u32, u32)>,
 }
 
+impl MountEntry {
+    /// Where the kernel has the settings of what it caches for the filesystem.
+    pub(crate) fn cache_settings(&self) -> PathBuf {
+        let suffix = if self.fs_type.starts_with("fuseblk.") { "-fuseblk" } else { "" };
+        PathBuf::from(format!("/sys/class/bdi/{}{suffix}", self.device))
+    }
+}
+
 /// What is mounted on `point`, which must be absolute and free of links; of several mounts the one on top.
 pub(crate) fn mount_at(point: &Path) -> io::Result<Option<MountEntry>> {
     Ok(entries(&fs::read("/proc/self/mountinfo")?).filter(|entry| entry.point == point).last())

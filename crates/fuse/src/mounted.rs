@@ -73,7 +73,8 @@ pub fn mount_above(
 
     let on = MountPoint::open(&dir).map_err(point)?;
     let mut guardian = Guardian::start(&on, &dir).map_err(start("start the mount's guardian"))?;
-    let fd = attach::attach(&on, &dir, kind, &options)?;
+    let claimed = server.vfs().filesystem().data_device().and_then(|device| device.claimed());
+    let fd = attach::attach(&on, &dir, kind, &options, claimed)?;
     let entry = match guard(&on, &dir, &mut guardian) {
         Ok(entry) => entry,
         Err(error) => {
@@ -86,14 +87,14 @@ pub fn mount_above(
     let own = Arc::new(OwnMount::new(dir.clone(), on, entry));
     // From here on every early return drops the guardian, which takes the mount away.
     let serve = |cause| MountError::Serve { dir: dir.clone(), cause };
-    let limit = Arc::new(DirtyLimit::new(device));
+    let limit = Arc::new(DirtyLimit::new(own.entry.cache_settings()));
     let connection =
         Connection::open(fd, Arc::clone(&server), &options, Arc::clone(&limit)).map_err(serve)?;
     if !options.read_only {
         // For people to read in the superblock, and no reason not to serve where it cannot be written.
         let _ = server.vfs().filesystem().mounted_on(&dir);
     }
-    read_far_ahead(device);
+    read_far_ahead(&own.entry);
     if !options.read_only
         && let Ok(space) = server.statfs()
     {
@@ -369,6 +370,6 @@ impl Drop for Mounted {
 }
 
 /// Asks for a larger read-ahead than the protocol can. Only root may; for others the default stays.
-fn read_far_ahead(device: MountDevice) {
-    let _ = fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), READ_AHEAD_KIB.to_string());
+fn read_far_ahead(mount: &MountEntry) {
+    let _ = fs::write(mount.cache_settings().join("read_ahead_kb"), READ_AHEAD_KIB.to_string());
 }

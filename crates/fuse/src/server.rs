@@ -43,6 +43,8 @@ pub(crate) struct Server {
     /// The kernel keeps the times of changes of regular files.
     kernel_keeps_times: AtomicBool,
     pauses: Pauses,
+    /// The filesystem was closed at the kernel's request.
+    closed: AtomicBool,
 }
 
 /// An inode that was handed to the kernel and counted.
@@ -74,6 +76,7 @@ impl Server {
             access_times,
             kernel_keeps_times: AtomicBool::new(false),
             pauses: Pauses::new(),
+            closed: AtomicBool::new(false),
         })
     }
 
@@ -248,10 +251,24 @@ impl Server {
     pub(crate) fn sync_in_pauses(&self, pause: Duration) {
         while self.pauses.wait(pause) {
             let Err(error) = self.sync() else { continue };
+            if self.closed.load(Ordering::Relaxed) {
+                return;
+            }
             self.report(&error);
             if matches!(error, Error::TurnedReadOnly(_) | Error::ShutDown | Error::ReadOnly) {
                 return;
             }
+        }
+    }
+
+    /// Closes the filesystem, after the last request of a mount on a block device: the kernel gives the device to others as
+    /// soon as this was answered, and nothing is written to it any more. How it went is told by the second closing.
+    pub(crate) fn close(&self) {
+        if !self.read_only {
+            self.closed.store(true, Ordering::Relaxed);
+            self.pauses.end();
+            self.nodes.let_go();
+            let _ = self.vfs.filesystem().close();
         }
     }
 
@@ -260,7 +277,9 @@ impl Server {
         if self.read_only {
             return Ok(());
         }
-        self.sync().inspect_err(|error| self.report(error))?;
+        if !self.closed.load(Ordering::Relaxed) {
+            self.sync().inspect_err(|error| self.report(error))?;
+        }
         // What was refused after a failure is missing, however well the last sync went.
         self.failure.get().map_or(Ok(()), |cause| Err(Error::TurnedReadOnly(Arc::clone(cause))))
     }

@@ -80,8 +80,16 @@ impl Served {
     ///
     /// # Errors
     /// The mount is in use; the server could not write what it still had.
-    pub fn unmount(mut self) -> Result<()> {
+    pub fn unmount(self) -> Result<()> {
         Tool::new("fusermount3").arg("-u").arg(self.path()).run()?;
+        self.wait()
+    }
+
+    /// Waits for the end of a server whose mount is gone.
+    ///
+    /// # Errors
+    /// The server could not write what it still had.
+    pub fn wait(mut self) -> Result<()> {
         self.ended = true;
         let status = self.server.wait().context("wait for the server of", self.point.path())?;
         if status.success() {

@@ -43,6 +43,9 @@ use crate::{
     Access, BlockDevice, Error, FlushLatch, NextData, OpenError, Operation, Request, Result, Topology,
 };
 
+/// The kernel's blocks of a device are no larger than a page is at least.
+const SOFT_BLOCK_MAX: u32 = 4096;
+
 /// A regular file or a block device, opened.
 #[derive(Debug)]
 pub struct FileDevice {
@@ -123,6 +126,24 @@ impl FileDevice {
     /// Locks between programs stay.
     pub fn share_claim(&self) {
         self.exclusion.share_claim();
+    }
+
+    /// Takes the claim again that was [shared](Self::share_claim), where no mount came of it.
+    ///
+    /// # Errors
+    /// [`OpenError::InUse`] when something else has claimed the device meanwhile; [`OpenError::System`].
+    pub fn claim_again(&self) -> std::result::Result<(), OpenError> {
+        self.exclusion.claim_again(&self.path, self.access)
+    }
+
+    /// The size of a block as the kernel reads and writes them for this device when nothing else is asked for, in bytes.
+    #[must_use]
+    pub fn soft_block_bytes(&self) -> u32 {
+        let mut bytes = self.topology.logical_block_bytes;
+        while bytes < SOFT_BLOCK_MAX && self.size_bytes.is_multiple_of(2 * u64::from(bytes)) {
+            bytes *= 2;
+        }
+        bytes
     }
 
     /// Whether batches go through io_uring: asked for, and not refused by the kernel so far.
@@ -227,6 +248,10 @@ impl BlockDevice for FileDevice {
 
     fn may_hang(&self) -> bool {
         self.may_hang
+    }
+
+    fn claimed(&self) -> Option<&FileDevice> {
+        (self.kind == Kind::BlockDevice && self.exclusion.claim().is_some()).then_some(self)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

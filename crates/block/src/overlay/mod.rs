@@ -24,7 +24,9 @@ use self::store::{Place, Store};
 use self::touched::Touched;
 use crate::device::{check_range, check_write};
 use crate::span::{Span, spans};
-use crate::{Access, BlockDevice, Device, Error, NextData, OpenError, Operation, Request, Result, Topology};
+use crate::{
+    Access, BlockDevice, Device, Error, FileDevice, NextData, OpenError, Operation, Request, Result, Topology,
+};
 
 /// The unit of copying in bytes: the block size of most filesystems.
 const CHUNK_BYTES: usize = 4096;
@@ -165,6 +167,11 @@ impl BlockDevice for Overlay {
 
     fn may_hang(&self) -> bool {
         self.base.may_hang()
+    }
+
+    /// What is written here does not reach it.
+    fn claimed(&self) -> Option<&FileDevice> {
+        None
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -2,6 +2,7 @@
 //! own tools made, and judged by Linux's own tools. Most of it needs root, for loop mounts, owners and device nodes.
 
 mod bench;
+mod block_device;
 mod check;
 mod durable;
 mod errors;

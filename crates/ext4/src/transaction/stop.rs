@@ -12,7 +12,7 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use undercroft_block::{
-    Access, BlockDevice, Device, Error as DeviceError, NextData, Operation, Request, Topology,
+    Access, BlockDevice, Device, Error as DeviceError, FileDevice, NextData, Operation, Request, Topology,
 };
 use undercroft_vfs::Result;
 
@@ -77,6 +77,10 @@ impl BlockDevice for StoppedWith {
 
     fn size_bytes(&self) -> u64 {
         self.base.size_bytes()
+    }
+
+    fn claimed(&self) -> Option<&FileDevice> {
+        self.base.claimed()
     }
 
     fn access(&self) -> Access {

@@ -243,7 +243,10 @@ impl Dispatcher {
             }
             Opcode::IOCTL => self.ioctl(request, reply),
             Opcode::FORGET | Opcode::BATCH_FORGET => Ok(self.forget(request)?),
-            Opcode::DESTROY => Ok(()),
+            Opcode::DESTROY => {
+                self.server.close();
+                Ok(())
+            }
             // Said once, and the kernel does without: flush (nothing is kept for an open file), access (who got
             // in without the kernel's checks may see everything), interrupt (nothing takes long), poll, bmap.
             _ => Err(Refusal::Number(Errno::NOSYS)),

@@ -273,12 +273,12 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::path::PathBuf;
     use undercroft_vfs::{Vfs, VfsOptions};
     use zerocopy::IntoBytes;
 
     use super::*;
     use crate::fault_log::{Fault, FaultSink};
-    use crate::mount_table::MountDevice;
     use crate::sample::sample;
 
     /// A request of this kind for the root, with these arguments, as long as `len` says.
@@ -300,7 +300,7 @@ mod tests {
         let (ours, kernels) = pair.unwrap();
         let (device, kernel) = (Arc::new(Device::from(ours)), Device::from(kernels));
         let notifier = Arc::new(Notifier::new(Arc::clone(&device)));
-        let limit = Arc::new(DirtyLimit::new(MountDevice { major: 0, minor: 0 }));
+        let limit = Arc::new(DirtyLimit::new(PathBuf::new()));
         let cache = WriteCache::new(Arc::clone(&server), Arc::clone(&notifier), limit, false);
         let dispatcher =
             Dispatcher::new(server, &MountOptions::default(), InitFlags::empty(), notifier, cache);

@@ -146,7 +146,7 @@ fn mount(entry: &MountEntry) -> Holder {
 }
 
 fn is_ours(fs_type: &str) -> bool {
-    fs_type.starts_with("fuse.undercroft.")
+    fs_type.starts_with("fuse.undercroft.") || fs_type.starts_with("fuseblk.undercroft.")
 }
 
 fn device(sysfs: &Path, holders: Vec<Holder>) -> Holder {

@@ -100,11 +100,19 @@ pub(super) fn claim(path: &Path, kind: Kind, options: FileOptions) -> Result<Opt
 
 /// What has claimed a block device.
 pub(super) fn busy(path: &Path) -> Vec<Holder> {
-    let number = std::fs::metadata(path).map_or(0, |metadata| metadata.rdev());
-    if opened::is_open(Identity::Block { number }) {
+    if opened::is_open(Identity::Block { number: number(path) }) {
         return vec![Holder::ThisProgram];
     }
-    named(View::take().of_block(number), CLAIMED)
+    named(kernel_users(path), CLAIMED)
+}
+
+/// What the kernel uses a block device for.
+fn kernel_users(path: &Path) -> Vec<Holder> {
+    View::take().of_block(number(path))
+}
+
+fn number(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.rdev())
 }
 
 /// Keeps others out of an open file as far as `options` ask for, or says what is in the way.
@@ -171,6 +179,16 @@ impl Exclusion {
     pub(super) fn share_claim(&self) {
         let claim = self.claim.lock().take();
         drop(claim);
+    }
+
+    /// Claims the device once more.
+    pub(super) fn claim_again(&self, path: &Path, wanted: Access) -> Result<(), OpenError> {
+        let claim = kernel::claim(path, true).map_err(|source| match Errno::from_io_error(&source) {
+            Some(Errno::BUSY) => in_use(path, wanted, named(kernel_users(path), CLAIMED)),
+            _ => OpenError::System { action: "open", path: path.to_owned(), source },
+        })?;
+        *self.claim.lock() = Some(Arc::new(claim));
+        Ok(())
     }
 }
 
