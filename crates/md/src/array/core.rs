@@ -81,7 +81,10 @@ impl Core {
         let Parts { identity, read_only, shared, personality, records, intent, jobs, bell, member_timeout } =
             parts;
         Self {
-            title: format!("md array {}", identity.name),
+            title: match identity.name.as_str() {
+                "" => format!("md array {}", identity.uuid),
+                name => format!("md array {name}"),
+            },
             size_bytes: shared.geometry.array_bytes(),
             identity,
             read_only,

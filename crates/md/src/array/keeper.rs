@@ -245,4 +245,37 @@ mod tests {
         assert!(array.status().bitmap.unwrap().set > 0);
         assert_eq!(core.nap(now()), None);
     }
+
+    /// Linux takes how much of a device is right from the device's own superblock: were it written as a mere spare
+    /// before it gets its role, a crash in the round that follows would make it a member in sync.
+    #[test]
+    fn a_device_that_joins_stays_prepared_when_another_change_comes_between() {
+        let devices: Vec<Device> = (0..3).map(|_| Arc::new(MemoryDevice::new(4 << 20)) as Device).collect();
+        let new = CreateOptions { assume_clean: true, ..CreateOptions::new(Level::Raid1) };
+        let array = Array::create(devices[..2].to_vec(), &new, ArrayOptions::default()).unwrap();
+        assert_eq!(array.name(), format!("md array {}", array.status().uuid), "it has no name");
+        array.add(Arc::clone(&devices[2])).unwrap();
+        let core = array.core();
+        let spare = core.spare().unwrap();
+        for (duty, by_bitmap) in [(Duty::Replacement(0), false), (Duty::Active(1), true)] {
+            core.records.prepare(&spare, duty, by_bitmap).unwrap();
+            let own = || crate::superblock::read(&*devices[2]).unwrap();
+            let prepared = own();
+            let first = core.records.with_state(|state| Arc::clone(&state.disks[0].member));
+            let block = if by_bitmap { 8 } else { 16 };
+            let found = block * 512..(block + 8) * 512;
+            assert!(
+                crate::recorder::Recorder::bad_blocks_found(
+                    &core.records,
+                    &first,
+                    std::slice::from_ref(&found)
+                )
+                .unwrap()
+            );
+            let now = own();
+            assert!(now.events > prepared.events, "the change was written to the spare as well");
+            assert!(now.recovery.is_some(), "{duty:?}");
+            assert_eq!((now.recovery, now.is_replacement), (prepared.recovery, prepared.is_replacement));
+        }
+    }
 }

@@ -15,7 +15,7 @@
 //!   (which lets one event pass as a difference of the moment). If none of the others was written, the member is still
 //!   in; if some were, the freshest one's table says that it is out. No write that it missed has been answered.
 //! - *A member joins*: it is given its superblock alone first, still a spare and with nothing on it right
-//!   ([`Records::prepare`]), and is written last in the round that gives it its role. Linux takes the role of a device
+//!   ([`Records::prepare`]), and is written last in the round that gives it its role, and in any round between. Linux takes the role of a device
 //!   that lags from the freshest table, and how much of it is right from its own superblock: so it never takes a spare
 //!   for a member in sync. And mdadm leaves out whoever does not know the freshest: the newcomer never is the freshest.
 //! - *A replacement complete*: first that all of it is right, in a round of its own, then that it has the role.
@@ -73,8 +73,15 @@ pub(super) struct Disk {
     pub(super) bad_blocks: BadBlocks,
     /// Why it failed, if it did.
     pub(super) failure: Option<String>,
-    /// It is getting a role: it is written after all others.
-    pub(super) is_joining: bool,
+    /// It is getting this duty: it is written after all others, and until it has the duty as it was prepared.
+    joining: Option<Prepared>,
+}
+
+/// What a device that joins is prepared for.
+#[derive(Clone, Copy, Debug)]
+struct Prepared {
+    is_replacement: bool,
+    by_bitmap: bool,
 }
 
 impl Disk {
@@ -86,9 +93,9 @@ impl Disk {
         recovered: u64,
         bad_blocks: BadBlocks,
     ) -> Self {
-        let (by_bitmap, failure, is_joining) = (false, None, false);
+        let (by_bitmap, failure, joining) = (false, None, None);
         member.corrected_reads().set_total(superblock.corrected_reads);
-        Self { member, duty, superblock, recovered, by_bitmap, bad_blocks, failure, is_joining }
+        Self { member, duty, superblock, recovered, by_bitmap, bad_blocks, failure, joining }
     }
 
     /// It has failed, for this reason or for an earlier one.
@@ -246,8 +253,14 @@ impl State {
             superblock.resynced = resynced;
             superblock.corrected_reads = disk.member.corrected_reads().total();
             superblock.roles.clone_from(&roles);
-            superblock.is_replacement = matches!(disk.duty, Duty::Replacement(_));
+            // Another change may come between the preparation of a device and the round that gives it its role.
+            let prepared = disk.joining.filter(|_| disk.duty == Duty::Spare);
+            superblock.is_replacement = match prepared {
+                Some(prepared) => prepared.is_replacement,
+                None => matches!(disk.duty, Duty::Replacement(_)),
+            };
             superblock.recovery = match disk.duty {
+                Duty::Spare => prepared.map(|prepared| Recovery { done: 0, by_bitmap: prepared.by_bitmap }),
                 Duty::Active(_) | Duty::Replacement(_) if disk.recovered != IN_SYNC => {
                     Some(Recovery { done: disk.recovered, by_bitmap: disk.by_bitmap })
                 }
@@ -259,7 +272,7 @@ impl State {
             });
             let offset = superblock.offset;
             let blocks = vec![(offset, superblock.encode(&disk.member.device().name())?.to_vec())];
-            let (member, is_last) = (Arc::clone(&disk.member), disk.is_joining);
+            let (member, is_last) = (Arc::clone(&disk.member), disk.joining.is_some());
             outgoing.push(Outgoing { member, bad_blocks, blocks, is_last, result: Ok(()) });
         }
         Ok(outgoing)
@@ -349,7 +362,9 @@ impl Records {
         let written = self.write_rounds(raise, before, &mut lost);
         {
             let mut state = self.state.lock();
-            state.disks.iter_mut().for_each(|disk| disk.is_joining = false);
+            // One that is a spare still has been prepared, and the round that gives it its role is to come.
+            let have_joined = state.disks.iter_mut().filter(|disk| disk.duty != Duty::Spare);
+            have_joined.for_each(|disk| disk.joining = None);
             if written.is_ok() {
                 state.is_outdated = false;
             }
@@ -455,13 +470,14 @@ impl Records {
             let (roles, events, resynced) = (state.roles(), state.events, state.resynced);
             let resynced = if state.is_active { 0 } else { resynced };
             let Some(disk) = state.disk(member) else { return Ok(()) };
-            disk.is_joining = true;
+            let is_replacement = matches!(duty, Duty::Replacement(_));
+            disk.joining = Some(Prepared { is_replacement, by_bitmap });
             let superblock = &mut disk.superblock;
             superblock.events = events;
             superblock.updated = Timestamp::now();
             superblock.resynced = resynced;
             superblock.roles = roles;
-            superblock.is_replacement = matches!(duty, Duty::Replacement(_));
+            superblock.is_replacement = is_replacement;
             superblock.recovery = Some(Recovery { done: 0, by_bitmap });
             (superblock.offset, superblock.encode(&member.device().name())?.to_vec())
         };

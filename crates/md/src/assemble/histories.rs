@@ -7,7 +7,7 @@
 //!
 //! The table of roles tells: one with a history of its own knows none of the present members by its number and role.
 
-use super::{Joined, LeftOutReason, Plan};
+use super::{Candidate, Joined, LeftOutReason, Plan};
 use crate::superblock::{DeviceRole, Superblock};
 use crate::{Error, Result};
 
@@ -46,6 +46,37 @@ pub(crate) fn is_apart(
     // None of the first members is left: it cannot know the numbers of those that came later.
     let are_all_new = present.clone().all(|(number, _)| number >= raid_disks);
     !are_all_new || !present.into_iter().any(|(_, role)| superblock.roles.contains(&DeviceRole::Active(role)))
+}
+
+/// Refuses members of the highest event count of which one has a role and another says that it has not: those of one
+/// event count were written together and say the same. Which of them came first must not decide which part is kept.
+pub(super) fn check_freshest(candidates: &[Candidate]) -> Result<()> {
+    let active = || {
+        let role = |candidate: &&Candidate| matches!(candidate.superblock.role(), DeviceRole::Active(_));
+        candidates.iter().filter(role)
+    };
+    let most = active().map(|candidate| candidate.superblock.events).max();
+    let freshest = || active().filter(|candidate| Some(candidate.superblock.events) == most);
+    for one in freshest() {
+        let denies = |other: &&Candidate| {
+            let (its, own) = (one.superblock.role_of(other.superblock.number), other.superblock.role());
+            its != own
+        };
+        if let Some(other) = freshest().find(denies) {
+            return Err(Error::Assembly(format!(
+                "two parts of the array {:?} ({}) were written to without each other: {} has {}; {} has {}, which does \
+                 not agree: give only the members of the part to keep, then add the others to it as new ones \
+                 (`undercroft md add --force`)",
+                one.superblock.display_name(),
+                one.superblock.array_uuid,
+                other.name(),
+                tell(&other.superblock),
+                one.name(),
+                tell(&one.superblock)
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses members with a history of their own, and those that are older than a spare that was given with them.

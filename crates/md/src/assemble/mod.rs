@@ -185,6 +185,7 @@ fn is_in_sync(place: &PlannedPlace) -> bool {
 /// When the devices do not belong together, are too few, or may not be started without force; the sentence names them.
 pub(crate) fn plan(candidates: Vec<Candidate>, force: bool) -> Result<Plan> {
     check_one_array(&candidates)?;
+    histories::check_freshest(&candidates)?;
     let freshest = roles::freshest(&candidates)?.superblock.clone();
     let bitmap = {
         let candidate = roles::freshest(&candidates)?;

@@ -285,3 +285,35 @@ fn a_read_only_device_can_be_planned_with() {
     let given = (0..2).map(|member| Candidate::read(device(member)).unwrap()).collect();
     assert_eq!(plan(given, false).unwrap().degraded(), 0);
 }
+
+/// A mirror of three at one event count, of which two say of each other that they failed and the third knows both: the
+/// order in which they were given decided which one was dropped.
+#[test]
+fn members_of_one_event_count_that_deny_each_other_are_refused() {
+    let mut given = candidates("raid1");
+    let mut third = given[1].clone();
+    third.superblock.number = 2;
+    third.device = Arc::new(MemoryDevice::new(8 << 20));
+    given.push(third);
+    for (number, candidate) in (0..).zip(&mut given) {
+        candidate.superblock.raid_disks = 3;
+        candidate.superblock.number = number;
+        for other in 0..3 {
+            candidate.superblock.set_role(other, DeviceRole::Active(other), "member").unwrap();
+        }
+    }
+    assert_eq!(plan(given.clone(), false).unwrap().degraded(), 0);
+    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+    let denials: [&[(usize, u32)]; 3] = [&[(0, 1), (1, 0)], &[(0, 1)], &[(2, 0), (0, 1)]];
+    for denied in denials {
+        let mut split = given.clone();
+        for &(at, number) in denied {
+            split[at].superblock.set_role(number, DeviceRole::Faulty, "member").unwrap();
+        }
+        for (order, force) in orders.iter().flat_map(|order| [(order, false), (order, true)]) {
+            let error = plan(order.map(|at| split[at].clone()).to_vec(), force).unwrap_err().to_string();
+            assert!(error.contains("were written to without each other"), "{denied:?}, {order:?}: {error}");
+            assert_eq!(error.matches(" events, last written").count(), 2, "{error}");
+        }
+    }
+}

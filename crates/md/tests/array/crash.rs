@@ -16,78 +16,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use undercroft_block::testing::{Recorder, Recording, Rng};
-use undercroft_block::{Access, BlockDevice, Device, Error, MemoryDevice, Operation, Result};
+use undercroft_block::{BlockDevice, Device, MemoryDevice};
 use undercroft_md::{Array, ArrayOptions, CreateOptions, Level};
 use undercroft_sync::{Mutex, order};
 
-use super::support::{LONG, check, create, fill, modest, number_from, pattern, read_all, small};
+use super::support::{LONG, Order, Tap, check, create, fill, modest, number_from, pattern, read_all, small};
 
 const DATA: u64 = 64 << 10;
 /// As `small` makes them.
 const CHUNK: usize = 8192;
 const WRITES: u64 = 40;
-
-/// The order of events over all members: the member of each.
-type Order = Arc<Mutex<Vec<usize>>>;
-
-/// A member whose events are also put into the common order.
-#[derive(Debug)]
-struct Tap {
-    member: usize,
-    recorder: Arc<Recorder>,
-    order: Order,
-    /// Takes no writes, while that is so.
-    bad: Range<u64>,
-    is_bad: Arc<AtomicBool>,
-}
-
-impl Tap {
-    fn change(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
-        let mut order = self.order.lock();
-        change()?;
-        order.push(self.member);
-        Ok(())
-    }
-}
-
-impl BlockDevice for Tap {
-    fn name(&self) -> String {
-        format!("member {}", self.member)
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.recorder.size_bytes()
-    }
-
-    fn access(&self) -> Access {
-        Access::ReadWrite
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.recorder.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let end = offset + data.len() as u64;
-        if self.is_bad.load(Ordering::SeqCst) && offset < self.bad.end && self.bad.start < end {
-            // As much as lies before the bad blocks may have been written.
-            let before = self.bad.start.saturating_sub(offset) as usize;
-            self.change(|| self.recorder.write_at(offset, &data[..before]))?;
-            let source = std::io::Error::other("a bad block");
-            let (device, len) = (self.name(), data.len() as u64);
-            return Err(Error::Io { operation: Operation::Write, offset, len, device, source });
-        }
-        self.change(|| self.recorder.write_at(offset, data))
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.change(|| self.recorder.flush())
-    }
-
-    fn write_zeroes(&self, offset: u64, len: u64) -> Result<()> {
-        self.change(|| self.recorder.write_zeroes(offset, len))
-    }
-}
 
 /// A write, or a flush, and when it began and ended in the common order.
 struct Step {

@@ -10,64 +10,16 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use undercroft_block::testing::{Recorder, Recording};
-use undercroft_block::{Access, BlockDevice, Device, MemoryDevice, Result};
+use undercroft_block::{Access, BlockDevice, Device, MemoryDevice};
 use undercroft_md::{Array, ArrayOptions, CreateOptions, Duty, Level, examine};
 use undercroft_sync::{Mutex, order};
 
 use super::linux;
-use super::support::{DATA_OFFSET, LONG, check, create, fill, modest, open, pattern, read_all, small};
+use super::support::{
+    DATA_OFFSET, LONG, Order, Tap, check, create, fill, modest, open, pattern, read_all, small,
+};
 
 const DATA: u64 = 64 << 10;
-
-/// The order of events over all members: the member of each.
-type Order = Arc<Mutex<Vec<usize>>>;
-
-/// A device whose events are also put into the common order.
-#[derive(Debug)]
-struct Tap {
-    at: usize,
-    recorder: Arc<Recorder>,
-    order: Order,
-}
-
-impl Tap {
-    fn change(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
-        let mut order = self.order.lock();
-        change()?;
-        order.push(self.at);
-        Ok(())
-    }
-}
-
-impl BlockDevice for Tap {
-    fn name(&self) -> String {
-        format!("member {}", self.at)
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.recorder.size_bytes()
-    }
-
-    fn access(&self) -> Access {
-        Access::ReadWrite
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.recorder.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.change(|| self.recorder.write_at(offset, data))
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.change(|| self.recorder.flush())
-    }
-
-    fn write_zeroes(&self, offset: u64, len: u64) -> Result<()> {
-        self.change(|| self.recorder.write_zeroes(offset, len))
-    }
-}
 
 /// Devices behind taps.
 struct Tapped {
@@ -92,7 +44,7 @@ impl Tapped {
         let order: Order = Arc::new(Mutex::new(&order::DEVICE_STACK, Vec::new()));
         let recorders: Vec<_> = base.iter().map(|base| Arc::new(Recorder::new(base.clone()))).collect();
         let tap = |(at, recorder): (usize, &Arc<Recorder>)| -> Device {
-            Arc::new(Tap { at, recorder: Arc::clone(recorder), order: Arc::clone(&order) })
+            Arc::new(Tap::new(at, Arc::clone(recorder), Arc::clone(&order)))
         };
         let devices = recorders.iter().enumerate().map(tap).collect();
         let contents = RefCell::new(vec![(0, 0, content)]);

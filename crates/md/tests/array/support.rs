@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use undercroft_block::testing::Recorder;
 use undercroft_block::{Access, BlockDevice, Device, Error, MemoryDevice, Operation, Result};
 use undercroft_md::{Array, ArrayOptions, CreateOptions, Level};
 use undercroft_sync::{Mutex, order};
@@ -190,4 +191,71 @@ pub(crate) fn switched(count: usize, data_bytes: u64) -> (Vec<Arc<Switch>>, Vec<
     let switches: Vec<_> = blank(count, data_bytes).into_iter().map(Switch::new).collect();
     let devices = switches.iter().map(|switch| Arc::clone(switch) as Device).collect();
     (switches, devices)
+}
+
+/// The order of events over all members: the member of each.
+pub(crate) type Order = Arc<Mutex<Vec<usize>>>;
+
+/// A member whose events are also put into the common order.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    pub(crate) member: usize,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) order: Order,
+    /// Takes no writes, while that is so.
+    pub(crate) bad: Range<u64>,
+    pub(crate) is_bad: Arc<AtomicBool>,
+}
+
+impl Tap {
+    /// A member that takes every write.
+    pub(crate) fn new(member: usize, recorder: Arc<Recorder>, order: Order) -> Self {
+        Self { member, recorder, order, bad: 0..0, is_bad: Arc::default() }
+    }
+
+    fn change(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut order = self.order.lock();
+        change()?;
+        order.push(self.member);
+        Ok(())
+    }
+}
+
+impl BlockDevice for Tap {
+    fn name(&self) -> String {
+        format!("member {}", self.member)
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.recorder.size_bytes()
+    }
+
+    fn access(&self) -> Access {
+        Access::ReadWrite
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.recorder.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let end = offset + data.len() as u64;
+        if self.is_bad.load(Ordering::SeqCst) && offset < self.bad.end && self.bad.start < end {
+            // As much as lies before the bad blocks may have been written.
+            let before = self.bad.start.saturating_sub(offset) as usize;
+            self.change(|| self.recorder.write_at(offset, &data[..before]))?;
+            let source = std::io::Error::other("a bad block");
+            let (device, len) = (self.name(), data.len() as u64);
+            return Err(Error::Io { operation: Operation::Write, offset, len, device, source });
+        }
+        self.change(|| self.recorder.write_at(offset, data))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.change(|| self.recorder.flush())
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64) -> Result<()> {
+        self.change(|| self.recorder.write_zeroes(offset, len))
+    }
 }
