@@ -32,7 +32,8 @@ pub(super) fn release(live: &Arc<Live>) {
         && !writer.transactions.has_ended()
     {
         // Nobody is there to be told; the orphan, if it is one, stays for the next opening.
-        writer.transactions.fail(&format!("inode {} could not be let go of: {error}", live.number));
+        let cause = format!("inode {} could not be let go of: {error}", live.number);
+        writer.transactions.fail_with(&cause, &error);
     }
 }
 

@@ -23,7 +23,7 @@ use crate::features::{Incompat, RoCompat};
 const FUNCTION: &[u8] = b"undercroft";
 
 /// What the superblock keeps of an error.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ErrorRecord {
     /// In the numbering of the field, not an errno.
     code: u8,
@@ -48,6 +48,13 @@ impl ErrorRecord {
             },
             _ => Self { code: Self::UNKNOWN, ..Self::default() },
         }
+    }
+}
+
+/// Something that has no error of its own, a panic say. As for Linux, the filesystem must be checked.
+impl Default for ErrorRecord {
+    fn default() -> Self {
+        Self { code: Self::CORRUPT, ino: 0, block: 0 }
     }
 }
 

@@ -5,6 +5,8 @@
 //! the log and make it durable; keep what it changed until that is at home; forget what stopped being metadata; hand
 //! out the space that it freed; say so. A filesystem without a log has its blocks written home instead.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use undercroft_block::Request;
 use undercroft_vfs::Result;
 
@@ -41,14 +43,18 @@ impl Transactions {
 
     /// Closes the running transaction, makes it durable and says so.
     ///
+    /// Whatever ends it, a panic too: memory goes on to show what the transaction has changed.
+    ///
     /// # Errors
     /// The device's; the filesystem takes no changes from then on.
     pub(super) fn commit_then(&self, volume: &Volume, then: Then) -> Result<()> {
         let mut closed = self.freeze(volume, then)?;
         // The last handle may have ended the changes.
-        if let Err(error) = self.check().and_then(|()| self.write(volume, &mut closed)) {
+        let written =
+            catch_unwind(AssertUnwindSafe(|| self.check().and_then(|()| self.write(volume, &mut closed))));
+        if !matches!(written, Ok(Ok(()))) {
             self.abandon(closed.blocks.into_iter().map(|frozen| frozen.block));
-            return Err(error);
+            return written.unwrap_or_else(|panic| resume_unwind(panic));
         }
         for home in &closed.forgotten {
             volume.buffers().forget(home.0);

@@ -23,12 +23,13 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
+    /// Without an error that caused it.
     pub(super) fn failed(cause: &str) -> Self {
         Self::Failed { cause: cause.into(), record: ErrorRecord::default() }
     }
 
-    pub(super) fn because_of(error: &Error) -> Self {
-        Self::Failed { cause: error.to_string().into(), record: ErrorRecord::of(error) }
+    pub(super) fn because_of(cause: &str, error: &Error) -> Self {
+        Self::Failed { cause: cause.into(), record: ErrorRecord::of(error) }
     }
 
     /// What whoever wants to change something is told.

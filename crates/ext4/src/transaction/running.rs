@@ -290,7 +290,12 @@ impl Transactions {
 
     /// As [`fail`](Self::fail), for an error that says more than its text.
     pub(crate) fn fail_because(&self, error: &Error) {
-        self.end(Ended::because_of(error));
+        self.end(Ended::because_of(&error.to_string(), error));
+    }
+
+    /// As [`fail`](Self::fail), where `error` is the reason and `cause` says of what.
+    pub(crate) fn fail_with(&self, cause: &str, error: &Error) {
+        self.end(Ended::because_of(cause, error));
     }
 
     /// Ends the changes when everything is durable.

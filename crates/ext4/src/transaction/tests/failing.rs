@@ -8,6 +8,7 @@ use undercroft_block::{BlockDevice, Operation};
 use undercroft_vfs::{Error, Result};
 
 use super::*;
+use crate::superblock::{State, Superblock};
 
 /// Works until something fails; answers with the last version that was durable.
 fn work_until_failure(open: &Open) -> (u32, Result<()>) {
@@ -100,11 +101,12 @@ fn what_an_operation_reports_ends_the_changes() {
     again.service.close().unwrap();
 }
 
-/// Shuts its filesystem down at the first write to some of its bytes.
+/// Shuts its filesystem down at the first write to some of its bytes, or panics.
 #[derive(Debug)]
 struct ShutsDown {
     base: Device,
     at: Range<u64>,
+    panics: bool,
     volume: OnceLock<Arc<Volume>>,
 }
 
@@ -126,6 +128,7 @@ impl BlockDevice for ShutsDown {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> undercroft_block::Result<()> {
+        assert!(!self.panics || !self.at.contains(&offset), "the device panics");
         if self.at.contains(&offset)
             && let Some(volume) = self.volume.get()
         {
@@ -139,6 +142,28 @@ impl BlockDevice for ShutsDown {
     }
 }
 
+#[test]
+fn a_panic_in_a_commit_is_recorded_and_memory_shows_what_was_changed() {
+    const CORRUPTED: u8 = 5;
+    let memory = in_memory(&image("^has_journal"));
+    let at = FREE * 1024..(FREE + 1) * 1024;
+    let device = ShutsDown { base: Arc::clone(&memory), at, panics: true, volume: OnceLock::new() };
+    let open = Open::new(Arc::new(device)).unwrap();
+    let handle = open.volume.start(1).unwrap();
+    put(&handle, FREE, 1);
+    let tid = handle.tid();
+    drop(handle);
+    let refused = open.transactions().commit(tid).unwrap_err().to_string();
+    assert!(refused.contains("panicked"), "{refused}");
+    // What nothing holds leaves the cache, which is small, for what is read.
+    (0..FREE).for_each(|block| drop(open.volume.read_block(FsBlock(block)).unwrap()));
+    assert!(open.volume.read_block(FsBlock(FREE)).unwrap()[..] == content(FREE, 1));
+    open.service.close().unwrap_err();
+    let superblock = Superblock::read(&*memory).unwrap();
+    assert_eq!(superblock.raw().s_last_error_errcode, CORRUPTED);
+    assert!(superblock.state().contains(State::ERRORS));
+}
+
 /// What a checkpoint had begun to bring home was durable in the log only, and the log still has it.
 #[test]
 fn a_shutdown_in_the_middle_of_a_checkpoint_loses_nothing() {
@@ -149,7 +174,8 @@ fn a_shutdown_in_the_middle_of_a_checkpoint_loses_nothing() {
     let mke2fs = Mke2fs::new("ext4", 64).block_bytes(1024).args(["-J", "size=8"]);
     let memory = in_memory(&mke2fs.make().unwrap());
     let at = FIRST * 1024..(FIRST + SETS * EACH) * 1024;
-    let device = Arc::new(ShutsDown { base: Arc::clone(&memory), at, volume: OnceLock::new() });
+    let device =
+        Arc::new(ShutsDown { base: Arc::clone(&memory), at, panics: false, volume: OnceLock::new() });
     let open = Open::new(Arc::clone(&device) as Device).unwrap();
     assert!(device.volume.set(Arc::clone(&open.volume)).is_ok());
     let first_of = |version: u32| FIRST + u64::from(version) % SETS * EACH;

@@ -55,7 +55,9 @@ impl Open {
     fn new(device: Device) -> undercroft_vfs::Result<Self> {
         // Only when it is asked for.
         let options = WriteOptions { commit_seconds: 3600, ..WriteOptions::default() };
-        let writable = Probed::probe(device, OpenOptions::default())?.recover_onto_device()?;
+        let writable =
+            Probed::probe(device, OpenOptions { buffer_bytes: 1 << 20, ..OpenOptions::default() })?
+                .recover_onto_device()?;
         let Writable { volume, transactions, recovery, found_clean, .. } = writable;
         let volume = Arc::new(volume);
         volume.set_writer(Writer::new(&volume, transactions, options)?);
