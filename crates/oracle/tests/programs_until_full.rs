@@ -121,7 +121,17 @@ impl Source {
 enum Server {
     Here(Mounted),
     /// A process of an ordinary user.
-    There(Child, PathBuf),
+    There(Process, PathBuf),
+}
+
+/// Killed with the value, which takes its mount away.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 struct Mount {
@@ -170,6 +180,7 @@ impl Mount {
         let before = point.path().metadata().unwrap().dev();
         let mut program = Command::new(env!("CARGO_BIN_EXE_serve_ext4"));
         let server = program.arg(image.path()).arg(point.path()).uid(NOBODY).gid(NOBODY).spawn().unwrap();
+        let server = Process(server);
         let end = Instant::now() + PATIENCE;
         // Another user may not even look at the mount's root.
         while point.path().metadata().is_ok_and(|found| found.dev() == before) {
@@ -222,7 +233,7 @@ impl Mount {
             Server::There(mut server, point) => {
                 let mut unmount = Command::new("fusermount3");
                 assert!(unmount.arg("-u").arg(point).uid(NOBODY).gid(NOBODY).status().unwrap().success());
-                assert!(server.wait().unwrap().success());
+                assert!(server.0.wait().unwrap().success());
             }
         }
         if let Some(image) = self.image {

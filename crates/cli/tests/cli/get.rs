@@ -369,3 +369,21 @@ fn the_summary_counts_what_was_copied() {
         })
     );
 }
+
+/// Into a mount whose kernel caches what it may have no room for: what is missing is told when the times are set, for which
+/// the kernel writes back.
+#[test]
+fn a_copy_whose_bytes_find_no_room_late_is_none() {
+    let image = small(&[("file", &"x".repeat(60_000))]);
+    let point = tempfile::tempdir().unwrap();
+    run(Command::new(PROGRAM).args(["mount", "tmpfs:", "-o", "size=1M"]).arg(point.path())).succeeded();
+    let filled =
+        Command::new("fallocate").args(["--length", "1000K", "rest"]).current_dir(point.path()).status();
+    let copied = get(image.path(), "/file", &point.path().join("copy"));
+    let left = point.path().join("copy").exists();
+    run(Command::new(PROGRAM).arg("unmount").arg(point.path())).succeeded();
+    assert!(filled.unwrap().success());
+    let told = copied.failed(8);
+    assert!(told.contains("No space left on device"), "{told}");
+    assert!(!left, "half a file has the name of a whole one");
+}
