@@ -216,6 +216,10 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Stops: every later change is refused with [`ShutDown`](crate::Error::ShutDown). With `flush_log` what was
     /// done before is made durable first; without, the filesystem is left as a crash would leave it.
     ///
+    /// Nothing is begun after this has returned. What other threads have given the device, at most one request or batch
+    /// each, is not waited for, as with Linux: it may reach the disk later, a commit that was under way among it. When
+    /// those calls have returned nothing follows.
+    ///
     /// # Errors
     /// [`Unsupported`](crate::Error::Unsupported) where there is nothing to stop; I/O failure while flushing.
     fn shut_down(&self, _flush_log: bool) -> Result<()> {

@@ -3,8 +3,10 @@
 //!
 //! Everything that a mounted filesystem writes passes here, file content and metadata, log and homes, flushes and
 //! discards. So a writer that has looked at a map before the end, or at a map whose change the aborted transaction will
-//! never commit, is refused when it comes to the device; requests that the device has been given already complete. Only
-//! the record of a failure goes past it, to the device [below](crate::volume::Volume::device_below).
+//! never commit, is refused when it comes to the device. A request that has passed the check before the end, at most one
+//! or one batch of each thread, completes, perhaps after the call that ended the changes has returned: that call does
+//! not wait, so that it ends also where a device hangs. Only the record of a failure goes past it, to the device
+//! [below](crate::volume::Volume::device_below).
 //!
 //! No locks: each request loads one word that is written once.
 

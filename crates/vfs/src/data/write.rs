@@ -60,7 +60,9 @@ fn write_some(
     data: &[u8],
     hold: Hold,
 ) -> std::result::Result<usize, Stop> {
-    // After the look at the map: what it says counts while changes are taken.
+    // After the look at the map, which counts while changes are taken: what is refused here has written nothing. The
+    // filesystem may stop after this; its device refuses then, and a request that has passed the device ends as it does
+    // at a crash.
     let first = backing.run_at(offset)?;
     backing.inode.check_changes()?;
     let len = match first.source {
