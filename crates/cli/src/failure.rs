@@ -58,6 +58,16 @@ impl Failure {
         self
     }
 
+    /// Something else that is to be known about it, as a clause.
+    #[must_use]
+    pub(crate) fn noting(mut self, note: String) -> Self {
+        self.advice = Some(match self.advice {
+            Some(advice) => format!("{advice}; {note}"),
+            None => note,
+        });
+        self
+    }
+
     /// The filesystem refused something about `path` inside the image.
     pub(crate) fn inside(path: &[u8], error: &vfs::Error) -> Self {
         Self::new(Kind::of(error), safe(path)).because(error)

@@ -79,6 +79,16 @@ fn an_array_is_an_image_and_outlives_its_members() {
 }
 
 #[test]
+fn a_failure_at_one_of_several_members_says_what_was_done() {
+    let members = Members::create("-l 5", "a b c");
+    let message = members.run("md fail md:a,b,c a b c").failed(2);
+    for part in ["b cannot be declared failed", "a was declared failed", "c was not declared failed"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(members.status("md:.")["missing_roles"], serde_json::json!([0]));
+}
+
+#[test]
 fn what_is_written_through_a_mount_survives_a_lost_member() {
     let members = Members::create("-l 6 --chunk 64K --bitmap internal", "a b c d e");
     members.run("mkfs ext4 md:a,b,c,d,e -E root_owner=0:0").succeeded();

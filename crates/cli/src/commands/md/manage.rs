@@ -42,15 +42,21 @@ pub(super) fn run(
     match change {
         Change::Status | Change::Stop => {}
         Change::Fail(members) => {
-            for member in members {
-                array.fail(in_use(&open, spec, member)?).map_err(|error| md_failure(&error))?;
+            for (at, member) in members.iter().enumerate() {
+                let failed = in_use(&open, spec, member)
+                    .and_then(|number| array.fail(number).map_err(|error| md_failure(&error)));
+                failed.map_err(|failure| {
+                    with_rest(failure, "declared failed", &members[..at], &members[at + 1..])
+                })?;
             }
         }
         Change::Remove { members, .. } => {
-            for member in members {
-                if let Some(number) = number(&open, spec, member)? {
-                    array.remove(number).map_err(|error| md_failure(&error))?;
-                }
+            for (at, member) in members.iter().enumerate() {
+                let removed = number(&open, spec, member).and_then(|number| {
+                    number.map_or(Ok(()), |number| array.remove(number)).map_err(|error| md_failure(&error))
+                });
+                removed
+                    .map_err(|failure| with_rest(failure, "removed", &members[..at], &members[at + 1..]))?;
             }
         }
         Change::Add(new) => add(array, new).map(drop)?,
@@ -125,6 +131,17 @@ fn replace(
         let failure = md_failure(&error);
         if with.is_none() { failure.advise("`--with NEW` brings one") } else { failure }
     })
+}
+
+/// A failure at one of several members, with what was done before and what was not tried.
+fn with_rest(failure: Failure, what: &str, done: &[ImageSpec], rest: &[ImageSpec]) -> Failure {
+    let say = |members: &[ImageSpec], not: &str| {
+        let names: Vec<String> = members.iter().map(ImageSpec::shown).collect();
+        let verb = if members.len() == 1 { "was" } else { "were" };
+        format!("{} {verb} {not}{what}", names.join(", "))
+    };
+    let failure = if done.is_empty() { failure } else { failure.noting(say(done, "")) };
+    if rest.is_empty() { failure } else { failure.noting(say(rest, "not ")) }
 }
 
 /// The number of a member that takes part.
