@@ -20,6 +20,9 @@ use crate::sample::{NOBODY, sample};
 /// Size of the file `big`: enough for many requests, and not a whole number of them.
 pub(crate) const BIG_BYTES: u64 = (20 << 20) + 12_345;
 
+/// Far above what it takes, for a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Number of files in `many`.
 pub(crate) const FILES: usize = 10_000;
 
@@ -91,7 +94,7 @@ impl ServerProcess {
     /// Whether the process ends in time, and well.
     pub(crate) fn ends_well(&mut self) -> bool {
         let mut status = None;
-        until(Duration::from_secs(5), || {
+        until(PATIENCE, || {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
@@ -104,7 +107,7 @@ impl Drop for ServerProcess {
         let _ = self.child.kill();
         let _ = self.child.wait();
         // The guardian takes the mount away; the directory can only be removed afterwards.
-        until(Duration::from_secs(5), || !is_mounted(&self.dir));
+        until(PATIENCE, || !is_mounted(&self.dir));
     }
 }
 

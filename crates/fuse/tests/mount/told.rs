@@ -2,10 +2,11 @@
 //! the kernel keeps what it knows of an inode for as long as it likes.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, CWD, IFlags, StatxFlags};
@@ -43,7 +44,13 @@ fn make_program(program: &Path, mode: u32) -> usize {
 /// As whom the program runs when [`ANOTHER`] starts it: user and group.
 fn runs_as(program: &Path) -> (u32, u32) {
     let number = |option| {
-        let output = command(ANOTHER, program).arg(option).output().unwrap();
+        let output = loop {
+            match command(ANOTHER, program).arg(option).output() {
+                // A process that another test has just forked holds this one's descriptors until it runs its program.
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => thread::yield_now(),
+                done => break done.unwrap(),
+            }
+        };
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
     };
