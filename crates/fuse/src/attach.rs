@@ -17,6 +17,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -27,6 +29,10 @@ use undercroft_block::FileDevice;
 use crate::mount_point::MountPoint;
 use crate::transport::Device;
 use crate::{MountError, MountOptions};
+
+/// How long a claim that somebody has for a moment is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A mount's type is `fuse.` and then this, so that the mount table tells whose it is.
 const SUBTYPE: &str = "undercroft.";
@@ -91,6 +97,27 @@ pub(crate) fn detach(on: &Path, dir: &Path, flags: UnmountFlags) -> io::Result<(
     }
 }
 
+/// As [`detach`], by another process. A mount on a block device is gone only when its server has answered the last request;
+/// a server that is killed while a thread of its own waits for that could not die.
+pub(crate) fn detach_by_another(on: &MountPoint, dir: &Path, flags: UnmountFlags) -> io::Result<()> {
+    let mut umount = Command::new("umount");
+    // By the descriptor, not by the path that it has now.
+    umount.arg("-c").env("LC_ALL", "C").stdin(Stdio::null()).stderr(Stdio::piped());
+    if flags.contains(UnmountFlags::DETACH) {
+        umount.arg("-l");
+    }
+    let child = umount.arg("/proc/self/fd/1").stdout(Stdio::from(on.for_child()?)).spawn();
+    let Ok(child) = child else { return detach(&on.path(), dir, flags) };
+    let output = child.wait_with_output()?;
+    let message = String::from_utf8_lossy(&output.stderr);
+    match (output.status.success(), message.contains("busy")) {
+        (true, _) => Ok(()),
+        (false, true) => Err(Errno::BUSY.into()),
+        // Busybox has no such option.
+        (false, false) => detach(&on.path(), dir, flags),
+    }
+}
+
 /// Mounts what lies on a block device, if the kernel lets us. It does not in a container, nor where it was built to let
 /// nobody write to what is mounted.
 fn attach_device(
@@ -100,7 +127,13 @@ fn attach_device(
     device: &FileDevice,
 ) -> io::Result<Option<OwnedFd>> {
     device.share_claim();
-    let attached = attach_directly(&on.path(), kind, options, Some(device));
+    let give_up = Instant::now() + PATIENCE;
+    let mut attached = attach_directly(&on.path(), kind, options, Some(device));
+    // A process that was just started holds our claim for a moment.
+    while matches!(attached, Err(Errno::BUSY)) && Instant::now() < give_up {
+        thread::sleep(PAUSE);
+        attached = attach_directly(&on.path(), kind, options, Some(device));
+    }
     if attached.is_err() {
         device.claim_again().map_err(io::Error::other)?;
     }

@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use undercroft_vfs::Error;
 
+use crate::MountError;
 use crate::errno::is_fault;
 use crate::panics::caught;
 
@@ -37,6 +38,9 @@ pub enum Fault<'a> {
     Filesystem(&'a Error),
     /// The server itself, or its connection to the kernel.
     Server(&'a str),
+    /// The mount has ended with this error. Told before the process that unmounts is, and to a listener of one's own only:
+    /// whoever waits for the mount gets the error.
+    End(&'a MountError),
 }
 
 impl fmt::Display for Fault<'_> {
@@ -44,6 +48,7 @@ impl fmt::Display for Fault<'_> {
         match self {
             Self::Filesystem(error) => error.fmt(f),
             Self::Server(what) => f.write_str(what),
+            Self::End(error) => error.fmt(f),
         }
     }
 }
@@ -61,6 +66,13 @@ impl FaultSink {
     /// Tells `say`.
     pub fn new(say: impl Fn(&Fault<'_>) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(say)))
+    }
+
+    /// Says how the mount has ended.
+    pub(crate) fn say_end(&self, error: &MountError) {
+        if self.0.is_some() {
+            self.say(&Fault::End(error));
+        }
     }
 
     fn say(&self, fault: &Fault<'_>) {

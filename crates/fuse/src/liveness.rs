@@ -21,13 +21,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use rustix::process::{Gid, Uid};
-use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
 use crate::mount_point::MountPoint;
-use crate::mount_table::MountEntry;
+use crate::mount_table::{self, MountEntry};
 
 /// The attribute that a mount's root has for those who ask for it by name.
 pub(crate) const ATTRIBUTE: &str = "system.undercroft.server";
@@ -101,11 +99,7 @@ impl ServerWatch {
     /// server that has taken a request and never answers cannot be stopped.
     pub(crate) fn ask(mount: &MountEntry, root: OwnedFd, limit: Duration) -> Asked {
         let (tell, told) = channel();
-        let owner = mount.owner;
         thread::spawn(move || {
-            if let Some(owner) = owner {
-                become_owner(owner);
-            }
             let mut value = [0; 256];
             let path = PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd()));
             let len = rustix::fs::getxattr(&path, ATTRIBUTE, &mut value);
@@ -116,7 +110,9 @@ impl ServerWatch {
         match told.recv_timeout(limit) {
             Ok(Ok(told)) => {
                 Self::open(&told, mount.owner.map(|(user, _)| user)).map_or(Asked::Unknown, |server| {
-                    let point = server.point.filter(|point| point.is_below(mount));
+                    // As the table is now: names may have been changed while it was asked.
+                    let now = mount_table::find(mount.id, mount.device).ok().flatten();
+                    let point = server.point.filter(|point| now.is_some_and(|now| point.is_below(&now)));
                     Asked::Server(Self { point, ..server })
                 })
             }
@@ -137,12 +133,16 @@ impl ServerWatch {
         if real_user(process)? != user? {
             return None;
         }
-        // Opening something for reading may do something, so it is looked at first.
+        // Opening something for reading may do something, and asking a file for its attributes may ask its server: so it is
+        // looked at first, without asking.
         let looked_at = rustix::fs::open(at(pipe), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let found = rustix::fs::fstat(&looked_at).ok()?;
-        // In another namespace the number may be another process's.
-        let is_it = (found.st_dev, found.st_ino) == (dev, ino);
-        if !is_it || FileType::from_raw_mode(found.st_mode) != FileType::Fifo {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(&looked_at, "", flags, StatxFlags::TYPE | StatxFlags::INO).ok()?;
+        let on = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+        let pipes = rustix::fs::fstat(io::pipe().ok()?.0).ok()?.st_dev;
+        // In another namespace the number may be another process's. All pipes without a name are in one filesystem.
+        let is_it = (on, found.stx_ino) == (dev, ino) && on == pipes;
+        if !is_it || FileType::from_raw_mode(found.stx_mode.into()) != FileType::Fifo {
             return None;
         }
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -172,14 +172,6 @@ impl ServerWatch {
             Ok(0) | Err(_) => ServerEnd::Died,
         }
     }
-}
-
-/// Lets this thread of root's act for the user who mounted: a mount that is for its user alone does not answer root. For
-/// others nothing changes.
-fn become_owner((user, group): (u32, u32)) {
-    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
-    // Without the right to do it, it is asked as it is.
-    let _ = set_thread_res_gid(group, group, group).and_then(|()| set_thread_res_uid(user, user, user));
 }
 
 /// The real user of a process.

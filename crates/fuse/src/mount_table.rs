@@ -41,9 +41,14 @@ pub(crate) struct MountEntry {
 }
 
 impl MountEntry {
+    /// Whether the kernel has claimed a block device for it.
+    pub(crate) fn is_on_device(&self) -> bool {
+        self.fs_type.starts_with("fuseblk.")
+    }
+
     /// Where the kernel has the settings of what it caches for the filesystem.
     pub(crate) fn cache_settings(&self) -> PathBuf {
-        let suffix = if self.fs_type.starts_with("fuseblk.") { "-fuseblk" } else { "" };
+        let suffix = if self.is_on_device() { "-fuseblk" } else { "" };
         PathBuf::from(format!("/sys/class/bdi/{}{suffix}", self.device))
     }
 }

@@ -21,6 +21,7 @@ use std::thread::{self, JoinHandle};
 use rustix::mount::UnmountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
+use undercroft_block::FileDevice;
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Vfs;
 
@@ -66,6 +67,7 @@ pub fn mount_above(
     options.check(!vfs.filesystem().is_read_only())?;
     let kind = vfs.filesystem().kind();
     let (faults, access_times) = (mem::take(&mut options.faults), options.atime && !options.read_only);
+    let last_word = faults.clone();
     let server = Arc::new(Server::new(vfs, faults, access_times).map_err(MountError::Root)?);
     let point = |cause| MountError::Point { dir: dir.to_owned(), cause };
     let dir = mount_table::absolute(dir).map_err(point)?;
@@ -75,10 +77,11 @@ pub fn mount_above(
     let mut guardian = Guardian::start(&on, &dir).map_err(start("start the mount's guardian"))?;
     let claimed = server.vfs().filesystem().data_device().and_then(|device| device.claimed());
     let fd = attach::attach(&on, &dir, kind, &options, claimed)?;
-    let entry = match guard(&on, &dir, &mut guardian) {
+    let entry = match guard(&on, &dir, &mut guardian, claimed) {
         Ok(entry) => entry,
         Err(error) => {
-            // The guardian does not know yet what it guards.
+            // First, for an unmount may wait for an answer. The guardian may not know what it guards.
+            drop(fd);
             let _ = attach::detach(&on.path(), &dir, UnmountFlags::DETACH);
             return Err(error);
         }
@@ -117,6 +120,7 @@ pub fn mount_above(
                 let finished =
                     caught(move || finish(server, below)).unwrap_or_else(|panic| Err(End::Defect(panic)));
                 let ended = served.map_err(End::Served).and(finished).map_err(|end| end.of(own.dir.clone()));
+                ended.as_ref().err().into_iter().for_each(|error| last_word.say_end(error));
                 withdraw(&traces, &own, ended.as_ref().err());
                 // Nobody listens any more if the mount was given up.
                 let _ = report.send(Event::Ended(ended));
@@ -162,12 +166,23 @@ fn finish(server: Arc<Server>, below: CloseBelow) -> Result<(), End> {
 }
 
 /// Tells the guardian which mount it guards.
-fn guard(on: &MountPoint, dir: &Path, guardian: &mut Guardian) -> Result<MountEntry, MountError> {
+fn guard(
+    on: &MountPoint,
+    dir: &Path,
+    guardian: &mut Guardian,
+    claimed: Option<&FileDevice>,
+) -> Result<MountEntry, MountError> {
     let point = |cause| MountError::Point { dir: dir.to_owned(), cause };
     match mount_table::mount_on(on).map_err(point)? {
         Some(entry) if attach::is_ours(&entry.fs_type) => {
             let what = "tell the mount's guardian what to guard";
             guardian.guard(&entry).map_err(|cause| MountError::Start { what, cause })?;
+            let number = rustix::fs::makedev(entry.device.major, entry.device.minor);
+            if entry.is_on_device()
+                && claimed.map(FileDevice::number).transpose().map_err(point)? != Some(number)
+            {
+                return Err(point(io::Error::other("the name of the block device leads to another one now")));
+            }
             Ok(entry)
         }
         _ => Err(point(io::Error::other("the mount has disappeared"))),
@@ -324,7 +339,16 @@ impl Mounted {
 
     /// Makes everything durable while threads are left that go with the process.
     fn end_early(&self, end: Option<End>) -> Result<(), MountError> {
-        let synced = self.server.upgrade().map_or(Ok(()), |server| server.finish());
+        let Some(server) = self.server.upgrade() else {
+            // The requests are at an end, and the filesystem is being closed.
+            let ended = self.events.iter().find_map(|event| match event {
+                Event::Ended(ended) => Some(ended),
+                _ => None,
+            });
+            return ended.unwrap_or(Ok(()));
+        };
+        let synced = server.finish();
+        drop(server);
         let ended = synced.map_err(End::Synced).and(end.map_or(Ok(()), Err));
         let ended = ended.map_err(|end| end.of(self.own.dir.clone()));
         let liveness = self.traces.lock().as_mut().and_then(|traces| traces.liveness.take());

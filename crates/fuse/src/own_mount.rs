@@ -35,8 +35,12 @@ impl OwnMount {
             return Err(UnmountError::Busy(self.dir.clone()));
         }
         let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-        attach::detach(&self.point.path(), &self.dir, flags)
-            .map_err(|cause| UnmountError::of(self.dir.clone(), cause))
+        let detached = if self.entry.is_on_device() {
+            attach::detach_by_another(&self.point, &self.dir, flags)
+        } else {
+            attach::detach(&self.point.path(), &self.dir, flags)
+        };
+        detached.map_err(|cause| UnmountError::of(self.dir.clone(), cause))
     }
 
     /// Whether it is still mounted, as far as we can see.
@@ -54,7 +58,7 @@ impl OwnMount {
 }
 
 /// The number of a mount that no other gets, unless something lies on top of it.
-fn unique_id(mount: &MountEntry) -> Option<u64> {
+pub(crate) fn unique_id(mount: &MountEntry) -> Option<u64> {
     let root = MountPoint::open(&mount.point).ok()?;
     let is_it = root.mount_id().is_ok_and(|id| id == mount.id);
     root.unique_id().filter(|_| is_it)

@@ -43,8 +43,9 @@ pub(crate) struct Server {
     /// The kernel keeps the times of changes of regular files.
     kernel_keeps_times: AtomicBool,
     pauses: Pauses,
-    /// The filesystem was closed at the kernel's request.
-    closed: AtomicBool,
+    /// The filesystem is being closed at the kernel's request, or has been.
+    closing: AtomicBool,
+    closed: OnceLock<()>,
 }
 
 /// An inode that was handed to the kernel and counted.
@@ -76,7 +77,8 @@ impl Server {
             access_times,
             kernel_keeps_times: AtomicBool::new(false),
             pauses: Pauses::new(),
-            closed: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            closed: OnceLock::new(),
         })
     }
 
@@ -251,7 +253,7 @@ impl Server {
     pub(crate) fn sync_in_pauses(&self, pause: Duration) {
         while self.pauses.wait(pause) {
             let Err(error) = self.sync() else { continue };
-            if self.closed.load(Ordering::Relaxed) {
+            if self.closing.load(Ordering::Acquire) {
                 return;
             }
             self.report(&error);
@@ -265,11 +267,18 @@ impl Server {
     /// soon as this was answered, and nothing is written to it any more. How it went is told by the second closing.
     pub(crate) fn close(&self) {
         if !self.read_only {
-            self.closed.store(true, Ordering::Relaxed);
+            self.closing.store(true, Ordering::Release);
             self.pauses.end();
             self.nodes.let_go();
-            let _ = self.vfs.filesystem().close();
+            self.close_once();
         }
+    }
+
+    /// Returns when the filesystem is closed, whichever thread does it.
+    fn close_once(&self) {
+        self.closed.get_or_init(|| {
+            let _ = self.vfs.filesystem().close();
+        });
     }
 
     /// Makes everything durable at the end.
@@ -277,9 +286,13 @@ impl Server {
         if self.read_only {
             return Ok(());
         }
-        if !self.closed.load(Ordering::Relaxed) {
-            self.sync().inspect_err(|error| self.report(error))?;
-        }
+        let done = if self.closing.load(Ordering::Acquire) {
+            self.close_once();
+            self.vfs.filesystem().close()
+        } else {
+            self.sync()
+        };
+        done.inspect_err(|error| self.report(error))?;
         // What was refused after a failure is missing, however well the last sync went.
         self.failure.get().map_or(Ok(()), |cause| Err(Error::TurnedReadOnly(Arc::clone(cause))))
     }

@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-use undercroft_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use undercroft_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use undercroft_sync::{WaitQueue, thread_number};
 use undercroft_vfs::{Error, Result, StatFs};
 
@@ -50,6 +50,8 @@ pub(crate) struct Returning {
     in_vain_at: AtomicU64,
     /// How many events there had been when the free space was last told.
     told_at: AtomicU64,
+    /// A request waits to tell it.
+    telling: AtomicBool,
 }
 
 impl Returning {
@@ -62,6 +64,7 @@ impl Returning {
             stayed: AtomicUsize::new(0),
             in_vain_at: AtomicU64::new(0),
             told_at: AtomicU64::new(0),
+            telling: AtomicBool::new(false),
         }
     }
 
@@ -173,6 +176,10 @@ impl Server {
         if returning.told_at.load(Ordering::Relaxed) == events && !returning.is_any_going() {
             return;
         }
+        // It occupies an event loop, of which the others are to bring what is waited for.
+        if returning.telling.swap(true, Ordering::Acquire) {
+            return;
+        }
         loop {
             let gone = returning.gone();
             if !self.nodes().has_unnamed() || began.elapsed() > PATIENCE_MAX {
@@ -185,6 +192,7 @@ impl Server {
             }
         }
         returning.told_at.store(events, Ordering::Relaxed);
+        returning.telling.store(false, Ordering::Release);
     }
 
     /// A program has closed a file.

@@ -98,7 +98,12 @@ impl OpenFiles {
         };
         // What is known of it without asking its server, which may be another's and not answer.
         let asked = StatxFlags::TYPE | StatxFlags::INO;
-        let found = rustix::fs::statx(&held, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, asked)?;
+        let found = match rustix::fs::statx(&held, "", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, asked)
+        {
+            // Of another mount: this one let us in.
+            Err(Errno::ACCESS) => return Ok(()),
+            found => found?,
+        };
         let on = MountDevice { major: found.stx_dev_major, minor: found.stx_dev_minor };
         let is_file = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
         if on != self.device || !is_file || !self.synced.insert(found.stx_ino) {

@@ -14,7 +14,7 @@ use rustix::mount::UnmountFlags;
 use crate::liveness::{Asked, ServerEnd, ServerWatch};
 use crate::mount_point::MountPoint;
 use crate::mount_table::{self, MountEntry};
-use crate::{UnmountError, abort, attach};
+use crate::{UnmountError, abort, attach, own_mount};
 
 /// How long a server may take to make everything durable and to close its image: what was written last may still
 /// be on its way to a slow disk.
@@ -37,6 +37,7 @@ pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
     if root.mount_id().map_err(refused)? != entry.id {
         return Err(refused(io::Error::other("something else was mounted there meanwhile")));
     }
+    let unique_id = root.unique_id();
     let mut server = match ServerWatch::ask(&entry, root.into(), ANSWER_LIMIT) {
         Asked::Server(server) => server,
         Asked::Dead => {
@@ -55,6 +56,10 @@ pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
         Asked::Silence => return Err(UnmountError::Silent(entry.point)),
     };
     detach(&entry, server.point.as_ref())?;
+    let now = mount_table::find(entry.id, entry.device).map_err(refused)?;
+    if now.is_some_and(|now| unique_id.is_some() && own_mount::unique_id(&now) == unique_id) {
+        return Err(refused(io::Error::other("its directory was moved meanwhile: try again")));
+    }
     match server.wait(SERVER_LIMIT) {
         ServerEnd::Well => Ok(()),
         ServerEnd::Ill(what) => Err(UnmountError::ServerFailed(what)),

@@ -24,7 +24,7 @@ mod zeroing;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, OFlags, fadvise};
@@ -133,7 +133,15 @@ impl FileDevice {
     /// # Errors
     /// [`OpenError::InUse`] when something else has claimed the device meanwhile; [`OpenError::System`].
     pub fn claim_again(&self) -> std::result::Result<(), OpenError> {
-        self.exclusion.claim_again(&self.path, self.access)
+        self.exclusion.claim_again(&self.file, &self.path, self.access)
+    }
+
+    /// The number of a block device; 0 for a file.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn number(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.rdev())
     }
 
     /// The size of a block as the kernel reads and writes them for this device when nothing else is asked for, in bytes.

@@ -56,7 +56,12 @@ pub(crate) fn run(
         None => Arc::new(print_failure),
     };
     array_events::listen(Listener { tell: Arc::clone(&tell), in_terminal: log.is_none(), program: monitor });
-    settings.faults = FaultSink::new(move |what| tell(&fault(what)));
+    let is_logged = log.is_some();
+    settings.faults = FaultSink::new(move |what| match what {
+        // In the terminal this program says it when it ends.
+        Fault::End(_) if !is_logged => {}
+        what => tell(&fault(what)),
+    });
     if how == Serving::Announcing {
         // Not being in the terminal's session is all there is to being in the background. This fails only for a
         // process that leads a group, which then is in nobody's way.
@@ -75,14 +80,7 @@ pub(crate) fn run(
         let dir = safe(dir.as_os_str().as_bytes());
         eprintln!("{} is mounted on {dir}; interrupt or `undercroft unmount` ends it", image.shown());
     }
-    mounted.wait().map_err(|error| {
-        let failure = mount_failure(&error);
-        // In the background nobody hears it otherwise.
-        if let Some(log) = log {
-            log.add(&failure);
-        }
-        failure
-    })
+    mounted.wait().map_err(|error| mount_failure(&error))
 }
 
 /// Takes a mount away and waits until its server has closed the image.
@@ -128,6 +126,7 @@ fn mount(
 fn fault(what: &Fault<'_>) -> Failure {
     match what {
         Fault::Filesystem(error) => Failure::of(Kind::of(error), error),
+        Fault::End(error) => mount_failure(error),
         _ => Failure::new(Kind::Host, what.to_string()),
     }
 }

@@ -62,7 +62,11 @@ pub(crate) fn made(
             FileType::Fifo | FileType::Socket => true,
             FileType::Directory => false,
         };
-    if same {
+    // What an earlier run made belongs to that run's user or already to the original's, and has no name that it did not
+    // give it. Anybody who may write to the directory could have put something else there that looks the same.
+    let is_own = stat.st_uid == rustix::process::geteuid().as_raw() || stat.st_uid == attr.uid;
+    let is_named_elsewhere = stat.st_nlink > attr.links.into();
+    if same && is_own && !is_named_elsewhere {
         return Ok(Some(Earlier { handle, identity: (stat.st_dev, stat.st_ino) }));
     }
     let size = u64::try_from(stat.st_size).unwrap_or(0);

@@ -51,6 +51,18 @@ pub(crate) fn decide(dest: &Path, inside: &[u8]) -> Result<Place, Failure> {
     }
 }
 
+/// Whether a directory has no other name in it, temporary ones of copies apart.
+fn holds_only(dir: &Path, name: &OsStr) -> Result<bool, Failure> {
+    let cannot = |error| Failure::host(format!("cannot read {}", show(dir)), &error);
+    for entry in fs::read_dir(dir).map_err(cannot)? {
+        let found = entry.map_err(cannot)?.file_name();
+        if found != name && !partial::is_temporary(found.as_bytes()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// The place of a copy of a `kind` that an earlier run may have begun.
 ///
 /// A directory at DEST is the copy of a directory itself, and the place to put anything else in. Where it holds a
@@ -68,6 +80,9 @@ pub(crate) fn go_on(
         (FileType::Directory, Some((below, name))) => {
             if is_directory(&below) && !has(name.as_bytes()) {
                 below
+            } else if is_directory(&below) && holds_only(dest, name)? {
+                let what = format!("{} may be the copy of {} or contain it", show(dest), safe(inside));
+                return Err(Failure::new(Kind::Host, what).advise("remove it, and copy without --resume"));
             } else if let Some(foreign) = first_foreign(dest, has)? {
                 let foreign = safe(foreign.as_bytes());
                 return Err(Failure::new(

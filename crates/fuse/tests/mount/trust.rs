@@ -5,11 +5,12 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
-use undercroft_fuse::{UnmountError, unmount};
+use undercroft_fuse::UnmountError;
 
 use crate::sample::{HELLO, NOBODY};
 use crate::support::{ServerProcess, command, is_mounted, until};
@@ -76,6 +77,16 @@ impl Drop for Liar {
     }
 }
 
+/// Unmounts. A process that another test has just forked may hold the mount for a moment.
+fn unmount(dir: &Path) -> Result<(), UnmountError> {
+    loop {
+        match undercroft_fuse::unmount(dir) {
+            Err(UnmountError::Busy(_)) => thread::yield_now(),
+            done => return done,
+        }
+    }
+}
+
 /// What a user's mount answers that is asked for its server.
 fn told_by(user: u32, dir: &Path) -> String {
     let mut getfattr = command(user, "getfattr");
@@ -97,24 +108,6 @@ fn a_mount_that_names_the_server_of_another_takes_nothing_with_it() {
     assert!(trusting.ends_well());
 }
 
-/// The directory under another mount, together with a pipe of its own.
-#[test]
-fn a_mount_that_names_the_directory_of_another_takes_nothing_with_it() {
-    let mut other = ServerProcess::start(NOBODY, "");
-    let liar = Liar::start(&told_by(NOBODY, other.dir()));
-    other.signal(Signal::STOP);
-    let dir = liar.dir.clone();
-    let unmounting = std::thread::spawn(move || unmount(&dir));
-    assert!(until(Duration::from_secs(30), || !is_mounted(&liar.dir)));
-    assert!(is_mounted(other.dir()));
-    other.signal(Signal::CONT);
-    let answers = [unmount(other.dir()), unmounting.join().unwrap()];
-    assert!(other.ends_well());
-    // Both waited for the same server, whose words are read once: a loss of the user's who lied.
-    let well = answers.iter().filter(|answer| answer.is_ok()).count();
-    assert!(well == 1, "{answers:?}");
-}
-
 #[test]
 fn a_mount_whose_server_is_gone_is_not_said_to_have_ended_well() {
     let mut server = ServerProcess::start(0, "");
@@ -133,11 +126,12 @@ fn a_mount_whose_server_is_gone_is_not_said_to_have_ended_well() {
     assert!(!is_mounted(server.dir()));
 }
 
-/// A mount for its user alone does not answer root by itself.
+/// Also of a mount that is for its user alone: for this attribute the kernel lets root ask.
 #[test]
 fn root_waits_for_the_server_of_another_user_too() {
     let mut server = ServerProcess::start(NOBODY, "");
     unmount(server.dir()).unwrap();
+    assert!(!is_mounted(server.dir()));
     assert!(server.ends_well());
 }
 

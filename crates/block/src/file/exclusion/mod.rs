@@ -182,11 +182,24 @@ impl Exclusion {
     }
 
     /// Claims the device once more.
-    pub(super) fn claim_again(&self, path: &Path, wanted: Access) -> Result<(), OpenError> {
-        let claim = kernel::claim(path, true).map_err(|source| match Errno::from_io_error(&source) {
-            Some(Errno::BUSY) => in_use(path, wanted, named(kernel_users(path), CLAIMED)),
-            _ => OpenError::System { action: "open", path: path.to_owned(), source },
-        })?;
+    pub(super) fn claim_again(&self, file: &File, path: &Path, wanted: Access) -> Result<(), OpenError> {
+        let system = |source| OpenError::System { action: "open", path: path.to_owned(), source };
+        let give_up = Instant::now() + PATIENCE;
+        let claim = loop {
+            match kernel::claim(path, true) {
+                // A process that was started meanwhile holds the claim of before for a moment.
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+                    if Instant::now() >= give_up {
+                        return Err(in_use(path, wanted, named(kernel_users(path), CLAIMED)));
+                    }
+                    thread::sleep(PAUSE);
+                }
+                claim => break claim.map_err(system)?,
+            }
+        };
+        if claim.metadata().map_err(system)?.rdev() != file.metadata().map_err(system)?.rdev() {
+            return Err(system(io::Error::other("its name leads to another device now")));
+        }
         *self.claim.lock() = Some(Arc::new(claim));
         Ok(())
     }
