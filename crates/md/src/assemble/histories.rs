@@ -48,35 +48,62 @@ pub(crate) fn is_apart(
     !are_all_new || !present.into_iter().any(|(_, role)| superblock.roles.contains(&DeviceRole::Active(role)))
 }
 
-/// Refuses members of the highest event count of which one has a role and another says that it has not: those of one
-/// event count were written together and say the same. Which of them came first must not decide which part is kept.
-pub(super) fn check_freshest(candidates: &[Candidate]) -> Result<()> {
-    let active = || {
-        let role = |candidate: &&Candidate| matches!(candidate.superblock.role(), DeviceRole::Active(_));
-        candidates.iter().filter(role)
+/// The active members with the highest event count.
+pub(super) fn freshest(candidates: &[Candidate]) -> impl Iterator<Item = &Candidate> + Clone {
+    let is_active = |candidate: &&Candidate| matches!(candidate.superblock.role(), DeviceRole::Active(_));
+    let most = candidates.iter().filter(is_active).map(|candidate| candidate.superblock.events).max();
+    candidates.iter().filter(is_active).filter(move |candidate| Some(candidate.superblock.events) == most)
+}
+
+/// Whether the table of roles of `one` contradicts the role that `other` has.
+pub(super) fn denies(one: &Candidate, other: &Candidate) -> bool {
+    one.superblock.role_of(other.superblock.number) != other.superblock.role()
+}
+
+/// Members of the highest event count were written together and have one table of roles. Where one of them denies
+/// another, they were not, and the order in which they are given must not decide which part is kept.
+///
+/// `mdadm --assemble --force` leaves such superblocks when it raises the event count of a member that lags behind and
+/// the array is stopped before its first write. The members that went on then deny that one, and it denies none of
+/// them. By force such members are taken again, each with a warning, which is returned. Two that deny each other, and
+/// members that are all denied, are never taken.
+pub(super) fn check_freshest(candidates: &[Candidate], force: bool) -> Result<Vec<String>> {
+    let freshest = || freshest(candidates);
+    let denier_of = |other: &Candidate| freshest().find(|one| denies(one, other));
+    let Some((other, one)) = freshest().find_map(|other| Some((other, denier_of(other)?))) else {
+        return Ok(Vec::new());
     };
-    let most = active().map(|candidate| candidate.superblock.events).max();
-    let freshest = || active().filter(|candidate| Some(candidate.superblock.events) == most);
-    for one in freshest() {
-        let denies = |other: &&Candidate| {
-            let (its, own) = (one.superblock.role_of(other.superblock.number), other.superblock.role());
-            its != own
-        };
-        if let Some(other) = freshest().find(denies) {
-            return Err(Error::Assembly(format!(
-                "two parts of the array {:?} ({}) were written to without each other: {} has {}; {} has {}, which does \
-                 not agree: give only the members of the part to keep, then add the others to it as new ones \
-                 (`undercroft md add --force`)",
-                one.superblock.display_name(),
-                one.superblock.array_uuid,
+    let are_mutual = freshest().any(|one| freshest().any(|other| denies(one, other) && denies(other, one)));
+    let is_one_sided = !are_mutual && freshest().any(|other| denier_of(other).is_none());
+    if force && is_one_sided {
+        let warning = |other: &Candidate| {
+            let one = denier_of(other)?;
+            Some(format!(
+                "{} was taken although {}, of the same {} events, does not have it as a member: what was written \
+                 without it may be mixed with what was there before",
                 other.name(),
-                tell(&other.superblock),
                 one.name(),
-                tell(&one.superblock)
-            )));
-        }
+                other.superblock.events
+            ))
+        };
+        return Ok(freshest().filter_map(warning).collect());
     }
-    Ok(())
+    let by_force = if is_one_sided {
+        format!(", or start the array by force, which takes {} as it is", other.name())
+    } else {
+        String::new()
+    };
+    Err(Error::Assembly(format!(
+        "two parts of the array {:?} ({}) were written to without each other: {} has {}; {} has {}, which does not \
+         agree: give only the members of the part to keep, then add the others to it as new ones (`undercroft md add \
+         --force`){by_force}",
+        one.superblock.display_name(),
+        one.superblock.array_uuid,
+        other.name(),
+        tell(&other.superblock),
+        one.name(),
+        tell(&one.superblock)
+    )))
 }
 
 /// Refuses members with a history of their own, and those that are older than a spare that was given with them.

@@ -185,7 +185,7 @@ fn is_in_sync(place: &PlannedPlace) -> bool {
 /// When the devices do not belong together, are too few, or may not be started without force; the sentence names them.
 pub(crate) fn plan(candidates: Vec<Candidate>, force: bool) -> Result<Plan> {
     check_one_array(&candidates)?;
-    histories::check_freshest(&candidates)?;
+    let warnings = histories::check_freshest(&candidates, force)?;
     let freshest = roles::freshest(&candidates)?.superblock.clone();
     let bitmap = {
         let candidate = roles::freshest(&candidates)?;
@@ -213,7 +213,7 @@ pub(crate) fn plan(candidates: Vec<Candidate>, force: bool) -> Result<Plan> {
         has_ppl: freshest.ppl.is_some(),
         read_only: (freshest.version == Version::V0_90)
             .then(|| "superblocks of version 0.90 are read and never written".to_owned()),
-        warnings: Vec::new(),
+        warnings,
         roles: freshest.roles.clone(),
     };
     check_numbers(&plan)?;

@@ -2,7 +2,7 @@
 
 use undercroft_block::Device;
 
-use super::{Candidate, Joined, LeftOut, LeftOutReason, PlannedPlace};
+use super::{Candidate, Joined, LeftOut, LeftOutReason, PlannedPlace, histories};
 use crate::superblock::{DeviceRole, IN_SYNC, Superblock};
 use crate::{Error, Level, Result};
 
@@ -13,13 +13,13 @@ pub(super) struct Sorted {
     pub(super) left_out: Vec<LeftOut>,
 }
 
-/// The one to believe: of those that have a role, the one with the most events; of those, the first.
+/// The member whose table of roles holds: of the active ones with the most events, one that no other denies (see
+/// [`histories`]), and of those the one with the lowest number, so that the order in which they are given does not
+/// matter.
 pub(super) fn freshest(candidates: &[Candidate]) -> Result<&Candidate> {
-    let has_role = |candidate: &&Candidate| matches!(candidate.superblock.role(), DeviceRole::Active(_));
-    let most = candidates.iter().filter(has_role).map(|candidate| candidate.superblock.events).max();
-    let found =
-        candidates.iter().filter(has_role).find(|candidate| Some(candidate.superblock.events) == most);
-    found.ok_or_else(|| {
+    let freshest = || histories::freshest(candidates);
+    let is_denied = |other: &Candidate| freshest().any(|one| histories::denies(one, other));
+    freshest().min_by_key(|candidate| (is_denied(candidate), candidate.superblock.number)).ok_or_else(|| {
         let names: Vec<String> = candidates.iter().map(Candidate::name).collect();
         Error::Assembly(format!("{} are spares, and no member of their array was given", names.join(", ")))
     })

@@ -286,10 +286,8 @@ fn a_read_only_device_can_be_planned_with() {
     assert_eq!(plan(given, false).unwrap().degraded(), 0);
 }
 
-/// A mirror of three at one event count, of which two say of each other that they failed and the third knows both: the
-/// order in which they were given decided which one was dropped.
-#[test]
-fn members_of_one_event_count_that_deny_each_other_are_refused() {
+/// A mirror of three at one event count, whose members all know each other.
+fn mirror_of_three() -> Vec<Candidate> {
     let mut given = candidates("raid1");
     let mut third = given[1].clone();
     third.superblock.number = 2;
@@ -302,18 +300,54 @@ fn members_of_one_event_count_that_deny_each_other_are_refused() {
             candidate.superblock.set_role(other, DeviceRole::Active(other), "member").unwrap();
         }
     }
+    given
+}
+
+const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+
+fn with_denials(given: &[Candidate], denied: &[(usize, u32)]) -> Vec<Candidate> {
+    let mut split = given.to_vec();
+    for &(at, number) in denied {
+        split[at].superblock.set_role(number, DeviceRole::Faulty, "member").unwrap();
+    }
+    split
+}
+
+/// The order in which they were given decided which part was dropped.
+#[test]
+fn members_of_one_event_count_that_deny_each_other_are_refused() {
+    let given = mirror_of_three();
     assert_eq!(plan(given.clone(), false).unwrap().degraded(), 0);
-    let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
-    let denials: [&[(usize, u32)]; 3] = [&[(0, 1), (1, 0)], &[(0, 1)], &[(2, 0), (0, 1)]];
-    for denied in denials {
-        let mut split = given.clone();
-        for &(at, number) in denied {
-            split[at].superblock.set_role(number, DeviceRole::Faulty, "member").unwrap();
-        }
-        for (order, force) in orders.iter().flat_map(|order| [(order, false), (order, true)]) {
+    let mutual: [&[(usize, u32)]; 2] = [&[(0, 1), (1, 0)], &[(0, 1), (1, 2), (2, 0)]];
+    let one_sided: [&[(usize, u32)]; 3] = [&[(0, 1)], &[(2, 0), (0, 1)], &[(0, 2), (1, 2)]];
+    let refused = mutual.iter().flat_map(|denied| [(denied, false), (denied, true)]);
+    for (denied, force) in refused.chain(one_sided.iter().map(|denied| (denied, false))) {
+        let split = with_denials(&given, denied);
+        for order in ORDERS {
             let error = plan(order.map(|at| split[at].clone()).to_vec(), force).unwrap_err().to_string();
             assert!(error.contains("were written to without each other"), "{denied:?}, {order:?}: {error}");
             assert_eq!(error.matches(" events, last written").count(), 2, "{error}");
+            assert_eq!(error.contains("by force"), one_sided.contains(denied), "{denied:?}: {error}");
+        }
+    }
+}
+
+/// As `mdadm --assemble --force` leaves it when the array is stopped before its first write.
+#[test]
+fn a_member_that_others_deny_and_that_denies_none_is_taken_by_force() {
+    let given = mirror_of_three();
+    for (denied, kept, warnings) in [
+        (&[(0, 1)][..], DeviceRole::Faulty, 1),
+        (&[(2, 0), (0, 1)], DeviceRole::Active(1), 2),
+        (&[(0, 2), (1, 2)], DeviceRole::Active(1), 1),
+    ] {
+        let split = with_denials(&given, denied);
+        for order in ORDERS {
+            let forced = plan(order.map(|at| split[at].clone()).to_vec(), true).unwrap();
+            assert_eq!(forced.degraded(), 0, "{denied:?}, {order:?}");
+            assert_eq!(forced.roles[1], kept, "{denied:?}, {order:?}");
+            assert_eq!(forced.warnings.len(), warnings, "{:?}", forced.warnings);
+            assert!(forced.warnings.iter().all(|warning| warning.contains("was taken although")));
         }
     }
 }
