@@ -68,6 +68,8 @@ const NEEDS: &[Need] = &[
     need("getfattr", ["attr"; 5]),
     need("setcap", ["libcap2-bin", "libcap", "libcap", "libcap-setcap", "libcap-progs"]),
     need("rsync", ["rsync"; 5]),
+    need("mandoc", ["mandoc"; 5]),
+    need("man", ["man-db"; 5]),
     need("strace", ["strace"; 5]),
     need("mdadm", ["mdadm"; 5]),
     need("qemu-img", ["qemu-utils", "qemu-img", "qemu-img", "qemu-img", "qemu-tools"]),

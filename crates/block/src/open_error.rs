@@ -114,6 +114,16 @@ pub enum OpenError {
         /// What is wrong.
         source: io::Error,
     },
+    /// A new image cannot be made in the file.
+    #[error("cannot make {} a {format} image: {source}", path.display())]
+    NewImage {
+        /// The file.
+        path: PathBuf,
+        /// Which format it was to have.
+        format: &'static str,
+        /// What is in the way.
+        source: io::Error,
+    },
 }
 
 fn use_of(access: Access) -> &'static str {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use undercroft_bench::Workload;
 
@@ -21,8 +21,9 @@ use crate::exit::{self, Kind, Verdict};
 
 const IMAGE_HELP: &str = "\
 IMAGE is a disk image (raw or qcow2) or a block device. `IMAGE?part=N` names partition N of a partitioned \
-disk; a disk with exactly one Linux partition needs no hint. Images are opened read-only and never written: a \
-journal that needs recovery is replayed in memory.";
+disk; a disk with exactly one Linux partition needs no hint. An image is written to by `mkfs`, by `mount -o rw`, and \
+by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
+change no byte of it: a journal that needs recovery is replayed in memory.";
 
 const JSON_HELP: &str = "\
 Names are bytes. With --json, a name that is not UTF-8 is shown with U+FFFD where bytes do not fit, and its \
@@ -33,7 +34,7 @@ fn notes() -> String {
     format!("{IMAGE_HELP}\n\n{}\n\n{JSON_HELP}\n\n{}", md::ARRAY_HELP, exit::TABLE)
 }
 
-/// Open Linux filesystems without the kernel: look inside, copy out, mount
+/// Linux filesystems and arrays without the kernel: look inside, copy out, mount, make, change, check
 #[derive(Debug, Parser)]
 #[command(name = "undercroft", version, propagate_version = true, after_long_help = notes())]
 #[command(
@@ -171,9 +172,22 @@ pub(crate) struct MkfsArgs {
     #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
     pub(crate) image: OsString,
 
-    /// Size of the filesystem: 10G, 512M, or a number of bytes; all of an image that is there unless said
+    /// Size of the filesystem as mke2fs has it here: 10G, 512M, or a number of blocks (of 1 KiB without -b)
+    #[arg(value_name = "FS-SIZE")]
+    pub(crate) fs_size: Option<String>,
+
+    /// Size of the filesystem: 10G, 512M, or a number of bytes; all of an image that is there unless said. A raw image that
+    /// is smaller is made larger
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<String>,
+
+    /// Format of an image file that is made; qcow2 if its name ends in .qcow2, otherwise raw
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<NewImageFormat>,
+
+    /// May stand before TYPE, as for mkfs(8)
+    #[arg(short = 't', hide = true)]
+    pub(crate) typed_as_mkfs: bool,
 
     /// Overwrite what is on the image; not what is in use
     #[arg(short = 'F', long)]
@@ -236,6 +250,15 @@ pub(crate) struct MkfsArgs {
 
     #[command(flatten)]
     pub(crate) json: JsonArg,
+}
+
+/// What `mkfs` makes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum NewImageFormat {
+    /// The bytes of the disk, one after the other
+    Raw,
+    /// The format of QEMU
+    Qcow2,
 }
 
 /// What `mkfs` makes.
@@ -316,24 +339,34 @@ pub(crate) enum Command {
         json: JsonArg,
     },
 
-    /// List a directory
+    /// List directories
     #[command(
+        disable_help_flag = true,
         after_help = "Owners are numbers, since the names belong to the image's own /etc/passwd. Times are UTC.
 
 Examples:
   undercroft ls disk.img
-  undercroft ls -la disk.img /etc
+  undercroft ls -lah disk.img /etc
   undercroft ls -R --json disk.img /home"
     )]
     Ls {
         #[command(flatten)]
         image: ImageArgs,
-        /// Path inside the image
-        #[arg(default_value = "/")]
-        path: OsString,
+        /// Paths inside the image
+        #[arg(value_name = "PATH", default_value = "/")]
+        paths: Vec<OsString>,
         /// Show mode, links, owner, group, size and time of modification
         #[arg(short, long)]
         long: bool,
+        /// With -l, show sizes as 1.5M
+        #[arg(short = 'h', long)]
+        human_readable: bool,
+        /// List directories themselves, not what is in them
+        #[arg(short, long)]
+        directory: bool,
+        /// One name a line (the default where the output is no terminal)
+        #[arg(short = '1')]
+        one: bool,
         /// Show names that begin with a dot
         #[arg(short, long)]
         all: bool,
@@ -345,6 +378,9 @@ Examples:
         recursive: bool,
         #[command(flatten)]
         json: JsonArg,
+        /// Print help
+        #[arg(long, action = ArgAction::Help)]
+        help: Option<bool>,
     },
 
     /// Draw a directory and everything below it
@@ -367,9 +403,10 @@ Examples:
         json: JsonArg,
     },
 
-    /// Show everything about one file
+    /// Show everything about files
     #[command(
-        after_help = "Shows times to the nanosecond, flags as lsattr does, extended attributes, and which parts hold data.
+        after_help = "Shows times to the nanosecond, flags as lsattr does, extended attributes, and which parts hold data. JSON \
+is one object for one path, and an array for several.
 
 Examples:
   undercroft stat disk.img /etc/passwd
@@ -378,8 +415,9 @@ Examples:
     Stat {
         #[command(flatten)]
         image: ImageArgs,
-        /// Path inside the image
-        path: OsString,
+        /// Paths inside the image
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<OsString>,
         /// Follow a symbolic link
         #[arg(short = 'L', long)]
         dereference: bool,
@@ -395,7 +433,7 @@ Examples:
         #[command(flatten)]
         image: ImageArgs,
         /// Paths inside the image
-        #[arg(required = true)]
+        #[arg(required = true, value_name = "PATH")]
         paths: Vec<OsString>,
     },
 
@@ -524,8 +562,11 @@ Examples:
     },
 
     /// Unmount what `mount` mounted
-    #[command(after_help = "Examples:
-  undercroft unmount /mnt")]
+    #[command(
+        visible_alias = "umount",
+        after_help = "Examples:
+  undercroft unmount /mnt"
+    )]
     Unmount {
         /// Directory it is mounted on
         #[arg(value_hint = ValueHint::DirPath)]
@@ -555,6 +596,7 @@ mounted or otherwise in use is refused, also with --force. The superblock is wri
 
 Examples:
   undercroft mkfs ext4 disk.img --size 10G
+  undercroft mkfs ext4 disk.qcow2 --size 10G
   undercroft mkfs ext4 disk.img --size 1T -L data -O ^has_journal,inline_data -m 0
   undercroft mkfs ext2 'disk.img?part=2' --force -b 1024 -N 5000"
     )]

@@ -31,6 +31,12 @@ pub(crate) type InsidePath = Vec<u8>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListStyle {
     pub(crate) long: bool,
+    /// Sizes with a unit.
+    pub(crate) human: bool,
+    /// Directories like other files.
+    pub(crate) itself: bool,
+    /// One name a line.
+    pub(crate) one: bool,
     pub(crate) all: bool,
     pub(crate) inode: bool,
     pub(crate) recursive: bool,
@@ -73,7 +79,7 @@ pub(crate) enum Plan {
     },
     List {
         image: ImageSpec,
-        path: InsidePath,
+        paths: Vec<InsidePath>,
         style: ListStyle,
         format: Format,
     },
@@ -86,7 +92,7 @@ pub(crate) enum Plan {
     },
     Stat {
         image: ImageSpec,
-        path: InsidePath,
+        paths: Vec<InsidePath>,
         follow: bool,
         format: Format,
     },
@@ -165,10 +171,30 @@ impl Plan {
             Command::Info { image, json } => {
                 Self::Info { image: ImageSpec::from_typed(&image)?, format: Format::of(json.json) }
             }
-            Command::Ls { image, path, long, all, inode, recursive, json } => Self::List {
+            Command::Ls {
+                image,
+                paths,
+                long,
+                human_readable,
+                directory,
+                one,
+                all,
+                inode,
+                recursive,
+                json,
+                help: _,
+            } => Self::List {
                 image: ImageSpec::from_typed(&image)?,
-                path: inside_path(path)?,
-                style: ListStyle { long, all, inode, recursive },
+                paths: inside_paths(paths)?,
+                style: ListStyle {
+                    long,
+                    human: human_readable,
+                    itself: directory,
+                    one,
+                    all,
+                    inode,
+                    recursive: recursive && !directory,
+                },
                 format: Format::of(json.json),
             },
             Command::Tree { image, path, level, all, json } => Self::Tree {
@@ -178,16 +204,15 @@ impl Plan {
                 all,
                 format: Format::of(json.json),
             },
-            Command::Stat { image, path, dereference, json } => Self::Stat {
+            Command::Stat { image, paths, dereference, json } => Self::Stat {
                 image: ImageSpec::from_typed(&image)?,
-                path: inside_path(path)?,
+                paths: inside_paths(paths)?,
                 follow: dereference,
                 format: Format::of(json.json),
             },
-            Command::Cat { image, paths } => Self::Cat {
-                image: ImageSpec::from_typed(&image)?,
-                paths: paths.into_iter().map(inside_path).collect::<Result<_, _>>()?,
-            },
+            Command::Cat { image, paths } => {
+                Self::Cat { image: ImageSpec::from_typed(&image)?, paths: inside_paths(paths)? }
+            }
             Command::Get { image, path, dest, tar, special, no_special, resume, json } => Self::Get {
                 image: ImageSpec::from_typed(&image)?,
                 path: inside_path(path)?,
@@ -252,6 +277,10 @@ impl When {
             Self::Never => anstream::ColorChoice::Never.write_global(),
         }
     }
+}
+
+fn inside_paths(typed: Vec<OsString>) -> Result<Vec<InsidePath>, Failure> {
+    typed.into_iter().map(inside_path).collect()
 }
 
 /// Paths inside an image start at its root, with or without a slash.

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use imago::file::File;
 use imago::qcow2::Qcow2;
-use imago::{DynStorage, FormatAccess, Mapping, StorageOpenOptions};
+use imago::{DynStorage, FormatAccess, FormatCreateBuilder, Mapping, StorageOpenOptions};
 use undercroft_sync::{RwLock, order};
 
 use super::gate::Gate;
@@ -32,6 +32,8 @@ use crate::{Access, BlockDevice, Device, Error, FileDevice, NextData, OpenError,
 
 /// New clusters that are written in one piece at most.
 const RUN_BYTES: u64 = 1 << 20;
+/// The size of an image is a multiple of this.
+const SECTOR_BYTES: u64 = 512;
 
 /// A qcow2 image, opened.
 #[derive(Debug)]
@@ -88,6 +90,25 @@ impl Qcow2Device {
                 .map_err(failed)?,
         }
         Self::with(image, Arc::new(file), others.take(), order).map_err(failed)
+    }
+
+    /// Makes an image of this size, all zeroes, in an empty file. The size is rounded up to whole sectors.
+    ///
+    /// # Errors
+    /// [`OpenError::Image`] if the file is not empty, the size is more than the format takes, or the file cannot be
+    /// written.
+    pub fn create(file: &FileDevice, size_bytes: u64) -> std::result::Result<(), OpenError> {
+        let failed = |source| OpenError::NewImage { path: file.path().to_owned(), format: "qcow2", source };
+        let size = size_bytes.checked_next_multiple_of(SECTOR_BYTES).filter(|_| file.size_bytes() == 0);
+        let Some(size) = size else {
+            let reason =
+                if file.size_bytes() == 0 { "the size is too large" } else { "the file is not empty" };
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, reason)));
+        };
+        let options = StorageOpenOptions::new().filename(file.path()).write(true);
+        let storage =
+            file.duplicate().and_then(|file| File::from_open_file(file, options)).map_err(failed)?;
+        Qcow2::<File>::create_builder(storage).size(size).create().map_err(failed)
     }
 
     /// Opens an image that lies on a device, which is so large that the image need not grow.

@@ -20,9 +20,11 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     Ok(stdout.flush()?)
 }
 
-/// Writes the main page to standard output, or all pages into a directory.
+/// Writes the main page to standard output, or all pages into a directory. `help` has no page: each page is the help.
 pub(crate) fn man(dir: Option<&Path>) -> Result<(), Failure> {
-    let mut command = Typed::command();
+    let mut command = Typed::command()
+        .disable_help_subcommand(true)
+        .mut_subcommand("md", |md| md.disable_help_subcommand(true));
     command.build();
     let Some(dir) = dir else {
         let mut stdout = io::stdout().lock();
@@ -30,10 +32,10 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<(), Failure> {
         return Ok(stdout.flush()?);
     };
     write_page(dir, &command, "undercroft")?;
-    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help") {
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
         let name = format!("undercroft-{}", sub.get_name());
         write_page(dir, sub, &name)?;
-        for part in sub.get_subcommands().filter(|part| part.get_name() != "help") {
+        for part in sub.get_subcommands().filter(|part| !part.is_hide_set()) {
             write_page(dir, part, &format!("{name}-{}", part.get_name()))?;
         }
     }
@@ -47,7 +49,16 @@ fn write_page(dir: &Path, command: &clap::Command, name: &str) -> Result<(), Fai
 }
 
 fn page(command: &clap::Command, name: &str) -> Result<Vec<u8>, Failure> {
+    let mut command = command.clone();
+    // The synopsis as `--help` has it. The one that is made for pages shows options without the names of their values.
+    let usage = command.render_usage().to_string();
+    let command = command.override_usage(usage.trim_start_matches("Usage: ").to_owned());
     let mut page = Vec::new();
-    clap_mangen::Man::new(command.clone()).title(name.to_owned()).render(&mut page)?;
+    clap_mangen::Man::new(command)
+        .title(name.to_uppercase())
+        .date(" ")
+        .source(concat!("undercroft ", env!("CARGO_PKG_VERSION")))
+        .manual("Undercroft")
+        .render(&mut page)?;
     Ok(page)
 }

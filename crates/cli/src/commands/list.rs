@@ -1,4 +1,4 @@
-//! `ls`: the names in a directory, and with `-R` in all directories below it.
+//! `ls`: the names in directories, and with `-R` in all directories below them.
 //!
 //! One directory is one [`Listing`]; JSON output is an array of them, also without `-R`.
 
@@ -40,24 +40,47 @@ struct Row {
     facts: Facts,
 }
 
-/// Lists `path`.
+/// Lists `paths`: first those that are no directories, then one directory after the other, in the
+/// order of their names.
 pub(crate) fn run(
     image: &ImageSpec,
-    path: &[u8],
+    paths: &[Vec<u8>],
     style: ListStyle,
     format: Format,
 ) -> Result<Option<Kind>, Failure> {
     let vfs = image::open(image)?.vfs;
-    // As ls has it: a link to a directory is the directory, unless -l asks about the link.
-    let start = image::resolve(&vfs, path, !style.long)?;
-    let mut printer = Printer { out: Out::stdout(), style, format, array: JsonArray::default(), listings: 0 };
     let mut complaints = Complaints::default();
-    if start.kind() == FileType::Directory {
-        directories(&vfs, start, path.to_vec(), &mut printer, &mut complaints)?;
-    } else {
-        let facts = Facts::read(&start).map_err(|error| Failure::inside(path, &error))?;
-        let entries = vec![Row { name: path.to_vec().into(), facts }];
-        printer.print(&Listing { path: path.to_vec().into(), entries })?;
+    let mut files = Vec::new();
+    let mut starts = Vec::new();
+    for path in paths {
+        // As ls has it: a link to a directory is the directory, unless -l or -d asks about the link.
+        let found = image::resolve(&vfs, path, !style.long && !style.itself).and_then(|node| {
+            if node.kind() == FileType::Directory && !style.itself {
+                starts.push((node, path.clone()));
+                return Ok(());
+            }
+            let facts = Facts::read(&node).map_err(|error| Failure::inside(path, &error))?;
+            files.push(Row { name: path.clone().into(), facts });
+            Ok(())
+        });
+        match found {
+            Ok(()) => complaints.done_some(),
+            Err(failure) => complaints.add(failure)?,
+        }
+    }
+    files.sort_by(|one, other| one.name.raw.cmp(&other.name.raw));
+    starts.sort_by(|(_, one), (_, other)| one.cmp(other));
+    let mut printer = Printer {
+        out: Out::stdout(),
+        style,
+        format,
+        array: JsonArray::default(),
+        listings: 0,
+        headings: style.recursive || paths.len() > 1,
+    };
+    printer.files(files)?;
+    for (start, path) in starts {
+        directories(&vfs, start, path, &mut printer, &mut complaints)?;
     }
     printer.finish()?;
     Ok(complaints.outcome())
@@ -96,9 +119,27 @@ struct Printer {
     format: Format,
     array: JsonArray,
     listings: u64,
+    /// Whether a directory's path stands before its names.
+    headings: bool,
 }
 
 impl Printer {
+    /// Lists what is no directory: as text together, as JSON one by one under its own path.
+    fn files(&mut self, files: Vec<Row>) -> Result<(), Failure> {
+        if self.format == Format::Json {
+            for row in files {
+                let path = row.name.raw.clone().into();
+                self.array.element(&mut self.out, &Listing { path, entries: vec![row] })?;
+            }
+            return Ok(());
+        }
+        if !files.is_empty() {
+            self.listings += 1;
+            self.rows(&files)?;
+        }
+        Ok(())
+    }
+
     /// Lists one directory and gives the directories in it.
     fn directory(
         &mut self,
@@ -136,7 +177,7 @@ impl Printer {
         if self.format == Format::Json {
             return self.array.element(&mut self.out, listing);
         }
-        if self.style.recursive {
+        if self.headings {
             if self.listings > 1 {
                 self.out.write_all(b"\n")?;
             }
@@ -144,12 +185,16 @@ impl Printer {
             self.out.write_all(&path)?;
             self.out.write_all(b":\n")?;
         }
+        self.rows(&listing.entries)
+    }
+
+    fn rows(&mut self, rows: &[Row]) -> Result<(), Failure> {
         if self.style.long {
-            self.long(&listing.entries)
-        } else if self.out.terminal {
-            self.grid(&listing.entries)
+            self.long(rows)
+        } else if self.out.terminal && !self.style.one {
+            self.grid(rows)
         } else {
-            self.one_per_line(&listing.entries)
+            self.one_per_line(rows)
         }
     }
 
@@ -204,10 +249,11 @@ impl Printer {
             .iter()
             .map(|row| {
                 let facts = &row.facts;
-                let size = facts.device.map_or_else(
-                    || facts.size_bytes.to_string(),
-                    |device| format!("{}, {}", device.major, device.minor),
-                );
+                let size = match facts.device {
+                    Some(device) => format!("{}, {}", device.major, device.minor),
+                    None if self.style.human => human::ls_size(facts.size_bytes),
+                    None => facts.size_bytes.to_string(),
+                };
                 let inode = if self.style.inode { facts.inode.to_string() } else { String::new() };
                 [inode, facts.links.to_string(), facts.uid.to_string(), facts.gid.to_string(), size]
             })

@@ -1,14 +1,15 @@
 //! `mkfs`: makes a filesystem on an image or a device, and the image if it is not there.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 
 use serde::Serialize;
+use undercroft_block::ImageFormat;
 use undercroft_ext4::{MkfsError, MkfsOptions, NewFilesystem, mkfs};
 
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::image;
+use crate::image::{self, ToOverwrite, new_file};
 use crate::plan::{Format, ImageSpec, MkfsPlan};
 use crate::text::human;
 use crate::text::out::Out;
@@ -31,13 +32,35 @@ struct Report {
     features: Vec<String>,
 }
 
+/// What the file of an image was before it was made or made larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    Absent,
+    /// A raw image of this many bytes.
+    Bytes(u64),
+}
+
+impl Before {
+    /// Makes it so again, so that nothing is left behind of a filesystem that could not be made.
+    fn restore(self, image: &ImageSpec) {
+        let _ = match self {
+            Self::Absent => fs::remove_file(&image.path),
+            Self::Bytes(bytes) => {
+                fs::OpenOptions::new().write(true).open(&image.path).and_then(|file| file.set_len(bytes))
+            }
+        };
+    }
+}
+
 /// Makes it and tells what it became.
 pub(crate) fn run(plan: &MkfsPlan, format: Format) -> Result<(), Failure> {
-    let fresh = make_image(plan)?;
-    let made = make(plan, fresh);
-    if made.is_err() && fresh {
-        // What could not become a filesystem is not left behind as an empty file.
-        let _ = fs::remove_file(&plan.image.path);
+    let before = make_image(plan)?;
+    let (before, made) = match before {
+        Some(before) => (Some(before), open_and_make(plan, true)),
+        None => in_place(plan)?,
+    };
+    if let (Err(_), Some(before)) = (&made, before) {
+        before.restore(&plan.image);
     }
     let mut out = Out::stdout();
     let report = Report::of(&made?);
@@ -48,57 +71,77 @@ pub(crate) fn run(plan: &MkfsPlan, format: Format) -> Result<(), Failure> {
     out.finish()
 }
 
-/// Makes the image if it is not there; `true` if it was not.
-fn make_image(plan: &MkfsPlan) -> Result<bool, Failure> {
-    let path = &plan.image.path;
-    if path.exists() || plan.image.array.is_some() {
-        return Ok(false);
+/// Makes the image of a file that is not there or is empty, and tells which of these it was.
+fn make_image(plan: &MkfsPlan) -> Result<Option<Before>, Failure> {
+    let image = &plan.image;
+    let ImageSpec { array: None, partition, .. } = image else { return Ok(None) };
+    let found = fs::metadata(&image.path).ok();
+    if found.as_ref().is_some_and(|found| !found.is_file() || found.len() > 0) {
+        return Ok(None);
     }
-    let shown = plan.image.shown();
-    let Some(size) = plan.size_bytes.filter(|_| plan.image.partition.is_none()) else {
-        return Err(Failure::new(Kind::CannotOpen, format!("{shown} does not exist"))
-            .advise("`--size 10G` makes it, 10 GiB large"));
+    let shown = image.shown();
+    let Some(size) = plan.size_bytes.filter(|_| partition.is_none()) else {
+        return Err(match found {
+            None => Failure::new(Kind::CannotOpen, format!("{shown} does not exist"))
+                .advise("`--size 10G` makes it, 10 GiB large"),
+            Some(_) => Failure::new(Kind::Usage, format!("{shown} is empty"))
+                .advise("`--size 10G` makes it 10 GiB large"),
+        });
     };
-    let made = File::create_new(path).and_then(|file| {
-        file.set_len(size).inspect_err(|_| {
-            let _ = fs::remove_file(path);
-        })
-    });
-    made.map_err(|error| Failure::host(format!("cannot make {shown}"), &error))?;
-    Ok(true)
+    let format = new_file::format_of(&image.path, plan.format)?;
+    if found.is_none() {
+        new_file::make(image, size, format)?;
+        return Ok(Some(Before::Absent));
+    }
+    // It may be empty and in use.
+    image::open_to_overwrite(image)?.close()?;
+    new_file::fill(image, size, format)?;
+    Ok(Some(Before::Bytes(0)))
 }
 
-fn make(plan: &MkfsPlan, fresh: bool) -> Result<NewFilesystem, Failure> {
-    let target = image::open_to_overwrite(&plan.image)?;
-    if !fresh
-        && !plan.options.overwrite
+/// Makes it on what is there, after a look at that. A raw image that is smaller than what is asked for is made larger, as
+/// by mke2fs.
+fn in_place(plan: &MkfsPlan) -> Result<(Option<Before>, Result<NewFilesystem, Failure>), Failure> {
+    let image = &plan.image;
+    let target = image::open_to_overwrite(image)?;
+    let room = target.device.size_bytes();
+    let file = fs::metadata(&image.path).ok().filter(|found| found.is_file() && image.array.is_none());
+    let raw = file.as_ref().is_some_and(|found| found.len() == room || image.partition.is_some());
+    let is = if raw { ImageFormat::Raw } else { ImageFormat::Qcow2 };
+    if file.is_some() && plan.format.is_some_and(|wanted| wanted != is) {
+        let is = if raw { "a raw image" } else { "a qcow2 image" };
+        return Err(Failure::new(Kind::Usage, format!("{} is {is} already", image.shown()))
+            .advise("leave `--format` off, or remove the file"));
+    }
+    if !plan.options.overwrite
         && let Some(what) = image::what_is_on(&target.device)?
     {
         let present = MkfsError::Present { device: target.device.name(), what };
         return Err(Failure::of(Kind::of_mkfs(&present), &present).advise("`--force` overwrites it"));
     }
-    require_room(plan, target.device.size_bytes())?;
-    let options = MkfsOptions { device_is_zeroed: fresh, overwrite: true, ..plan.options.clone() };
+    let larger =
+        plan.size_bytes.filter(|&wanted| wanted > room && file.is_some() && image.partition.is_none());
+    let Some(wanted) = larger else { return Ok((None, make(plan, target, false))) };
+    let shown = image.shown();
+    if !raw {
+        let what = format!("{shown} has {room} bytes, too few for {wanted}");
+        let advice = format!("`qemu-img resize {shown} {wanted}` makes it larger");
+        return Err(Failure::new(Kind::Usage, what).advise(advice));
+    }
+    target.close()?;
+    new_file::resize(image, wanted)?;
+    Ok((Some(Before::Bytes(room)), open_and_make(plan, false)))
+}
+
+fn open_and_make(plan: &MkfsPlan, is_zeroed: bool) -> Result<NewFilesystem, Failure> {
+    make(plan, image::open_to_overwrite(&plan.image)?, is_zeroed)
+}
+
+fn make(plan: &MkfsPlan, target: ToOverwrite, is_zeroed: bool) -> Result<NewFilesystem, Failure> {
+    let options = MkfsOptions { device_is_zeroed: is_zeroed, overwrite: true, ..plan.options.clone() };
     let made = mkfs(&*target.device, &options).map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))?;
     target.close()?;
     Ok(made)
-}
-
-/// A file that is empty, or smaller than what is asked for, can be made larger by its user.
-fn require_room(plan: &MkfsPlan, room: u64) -> Result<(), Failure> {
-    let ImageSpec { path, array: None, partition: None, .. } = &plan.image else { return Ok(()) };
-    let is_raw_file = fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == room);
-    let wanted = plan.options.size_bytes;
-    if !is_raw_file || (room > 0 && wanted.is_none_or(|wanted| wanted <= room)) {
-        return Ok(());
-    }
-    let shown = plan.image.shown();
-    let (what, size) = match wanted {
-        Some(wanted) => (format!("{shown} has {room} bytes, too few for {wanted}"), wanted.to_string()),
-        None => (format!("{shown} is empty"), "1G".to_owned()),
-    };
-    let advice = format!("`truncate -s {size} {shown}` makes it larger");
-    Err(Failure::new(Kind::Usage, what).advise(advice))
 }
 
 impl Report {

@@ -24,9 +24,9 @@ use crate::plan::Plan;
 pub(crate) fn run(plan: Plan) -> Result<Option<Kind>, Failure> {
     match plan {
         Plan::Info { image, format } => info::run(&image, format).map(|()| None),
-        Plan::List { image, path, style, format } => list::run(&image, &path, style, format),
+        Plan::List { image, paths, style, format } => list::run(&image, &paths, style, format),
         Plan::Tree { image, path, levels, all, format } => tree::run(&image, &path, levels, all, format),
-        Plan::Stat { image, path, follow, format } => stat::run(&image, &path, follow, format).map(|()| None),
+        Plan::Stat { image, paths, follow, format } => stat::run(&image, &paths, follow, format),
         Plan::Cat { image, paths } => cat::run(&image, &paths),
         Plan::Get { image, path, to, special, format } => get::run(&image, &path, to, special, format),
         Plan::Mount { image, dir, options, snapshot, log, monitor, how } => {

@@ -1,4 +1,4 @@
-//! `stat`: everything about one file, with its extended attributes and where its data is.
+//! `stat`: everything about files, with their extended attributes and where their data is.
 
 use std::io::Write;
 
@@ -6,13 +6,14 @@ use serde::Serialize;
 use undercroft_vfs::{Error, File, FileType, Node, Vfs};
 
 use super::facts::Facts;
-use crate::failure::Failure;
+use crate::exit::Kind;
+use crate::failure::{Complaints, Failure};
 use crate::image;
 use crate::plan::{Format, ImageSpec};
 use crate::text::acl;
 use crate::text::human;
 use crate::text::names::{Name, Path, Value, safe};
-use crate::text::out::Out;
+use crate::text::out::{JsonArray, Out};
 use crate::text::style;
 
 /// As many data ranges as are shown; a badly fragmented file has more than anybody reads.
@@ -47,17 +48,39 @@ struct Range {
     length_bytes: u64,
 }
 
-/// Shows `path`.
-pub(crate) fn run(image: &ImageSpec, path: &[u8], follow: bool, format: Format) -> Result<(), Failure> {
+/// Shows `paths`.
+pub(crate) fn run(
+    image: &ImageSpec,
+    paths: &[Vec<u8>],
+    follow: bool,
+    format: Format,
+) -> Result<Option<Kind>, Failure> {
     let vfs = image::open(image)?.vfs;
-    let node = image::resolve(&vfs, path, follow)?;
-    let report = report(&vfs, path, &node).map_err(|error| Failure::inside(path, &error))?;
     let mut out = Out::stdout();
-    match format {
-        Format::Json => out.json(&report)?,
-        Format::Text => text(&mut out, &report)?,
+    let mut complaints = Complaints::default();
+    let mut array = (paths.len() > 1 && format == Format::Json).then(JsonArray::default);
+    for path in paths {
+        let report = image::resolve(&vfs, path, follow)
+            .and_then(|node| report(&vfs, path, &node).map_err(|error| Failure::inside(path, &error)));
+        let report = match report {
+            Ok(report) => report,
+            Err(failure) => {
+                complaints.add(failure)?;
+                continue;
+            }
+        };
+        complaints.done_some();
+        match (format, &mut array) {
+            (Format::Json, Some(array)) => array.element(&mut out, &report)?,
+            (Format::Json, None) => out.json(&report)?,
+            (Format::Text, _) => text(&mut out, &report)?,
+        }
     }
-    out.finish()
+    if let Some(array) = array {
+        array.end(&mut out)?;
+    }
+    out.finish()?;
+    Ok(complaints.outcome())
 }
 
 fn report(vfs: &Vfs, path: &[u8], node: &std::sync::Arc<Node>) -> Result<Report, Error> {

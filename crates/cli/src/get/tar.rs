@@ -61,15 +61,23 @@ pub(crate) fn write(
         progress,
         complaints,
     };
+    // Members are named from the top on; messages name paths inside the image.
+    let inside = |member: &[u8]| {
+        let below = member.strip_prefix(name).unwrap_or(member);
+        join(path, below.strip_prefix(b"/").unwrap_or(below))
+    };
     let top = if name.is_empty() { b".".to_vec() } else { name.to_vec() };
     archive.member(top, node, path)?;
     if node.kind() == FileType::Directory {
         for event in Walk::new(vfs, node, name.to_vec(), Order::Inode) {
             match event {
-                Event::File(entry) | Event::Enter(entry) => archive.member(entry.path, &entry.node, path)?,
+                Event::File(entry) | Event::Enter(entry) => {
+                    let shown = inside(&entry.path);
+                    archive.member(entry.path, &entry.node, &shown)?;
+                }
                 Event::Leave => {}
                 Event::Trouble { path: below, error } => {
-                    archive.complain(Failure::inside(&join(path, &below), &error))?;
+                    archive.complain(Failure::inside(&inside(&below), &error))?;
                 }
             }
         }
@@ -83,10 +91,9 @@ pub(crate) fn write(
 }
 
 impl Archive<'_> {
-    /// Writes one member; what is wrong with the image is told and does not end the archive.
-    fn member(&mut self, name: Vec<u8>, node: &Arc<Node>, top: &[u8]) -> Result<(), Failure> {
-        let shown = join(top, &name);
-        match self.try_member(name, node, &shown) {
+    /// Writes one member; what is wrong with the image is told by its path there, and does not end the archive.
+    fn member(&mut self, name: Vec<u8>, node: &Arc<Node>, inside: &[u8]) -> Result<(), Failure> {
+        match self.try_member(name, node, inside) {
             Ok(()) => {
                 self.complaints.done_some();
                 Ok(())

@@ -6,6 +6,7 @@
 
 mod array;
 pub(crate) mod array_events;
+pub(crate) mod new_file;
 mod partition;
 mod recognise;
 
@@ -289,6 +290,7 @@ fn open_failure(error: &OpenError) -> Failure {
         }
         OpenError::DirectUnsupported { .. } => failure.advise("leave `--direct` off"),
         OpenError::OtherFileDenied { .. } => failure.advise("`--allow-backing` allows it"),
+        OpenError::NewImage { .. } => failure.counted_as(Kind::Host),
         _ => failure,
     }
 }

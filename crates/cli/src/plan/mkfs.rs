@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
+use undercroft_block::ImageFormat;
 use undercroft_ext4::{Family, MkfsOptions};
 use uuid::Uuid;
 
 use super::ImageSpec;
-use crate::args::{MkfsArgs, MkfsFamily};
+use crate::args::{MkfsArgs, MkfsFamily, NewImageFormat};
 use crate::exit::Kind;
 use crate::failure::Failure;
 
@@ -16,6 +17,8 @@ use crate::failure::Failure;
 pub(crate) struct MkfsPlan {
     pub(crate) image: ImageSpec,
     pub(crate) size_bytes: Option<u64>,
+    /// Of a file that is made; otherwise its name decides.
+    pub(crate) format: Option<ImageFormat>,
     pub(crate) options: MkfsOptions,
 }
 
@@ -23,7 +26,23 @@ impl MkfsPlan {
     pub(super) fn from_typed(typed: MkfsArgs) -> Result<Self, Failure> {
         let write_while_in_use = typed.danger.write_while_in_use;
         let image = ImageSpec { write_while_in_use, ..ImageSpec::parse(&typed.image)? };
-        let size_bytes = typed.size.as_deref().map(size).transpose()?;
+        let size_bytes = match (&typed.size, &typed.fs_size) {
+            (Some(_), Some(_)) => {
+                return Err(Failure::new(Kind::Usage, "the size is given twice")
+                    .advise("leave one out: `--size` or what stands behind the image"));
+            }
+            (Some(typed), None) => Some(size(typed)?),
+            (None, Some(counted)) => Some(fs_size(counted, typed.block_bytes)?),
+            (None, None) => None,
+        };
+        let format = typed.format.map(|format| match format {
+            NewImageFormat::Raw => ImageFormat::Raw,
+            NewImageFormat::Qcow2 => ImageFormat::Qcow2,
+        });
+        if format.is_some() && (image.array.is_some() || image.partition.is_some()) {
+            return Err(Failure::new(Kind::Usage, "`--format` is for an image file that is made")
+                .advise("leave it off"));
+        }
         let family = match typed.family {
             MkfsFamily::Ext2 => Family::Ext2,
             MkfsFamily::Ext3 => Family::Ext3,
@@ -58,7 +77,7 @@ impl MkfsPlan {
         for option in &typed.extended {
             extended(&mut options, option)?;
         }
-        Ok(Self { image, size_bytes, options })
+        Ok(Self { image, size_bytes, format, options })
     }
 }
 
@@ -93,6 +112,17 @@ fn number<T: std::str::FromStr>(option: &str, value: &str) -> Result<T, Failure>
 
 fn uuid(typed: &str) -> Result<Uuid, Failure> {
     Uuid::parse_str(typed).map_err(|_| Failure::new(Kind::Usage, format!("{typed:?} is no UUID")))
+}
+
+/// A size as mke2fs takes it behind the device: without a unit in blocks, or in KiB unless their size is given.
+fn fs_size(typed: &str, block_bytes: Option<u32>) -> Result<u64, Failure> {
+    if typed.is_empty() || typed.bytes().any(|byte| !byte.is_ascii_digit()) {
+        return size(typed);
+    }
+    let blocks = typed.parse::<u64>().ok();
+    blocks.and_then(|blocks| blocks.checked_mul(block_bytes.unwrap_or(1024).into())).ok_or_else(|| {
+        Failure::new(Kind::Usage, format!("{typed:?} blocks are too many")).advise("write it as 10G or 512M")
+    })
 }
 
 /// A size with a binary unit: `10G`, `512M`, `4096`.

@@ -23,6 +23,25 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
+/// A number of bytes as `ls -h` has it: rounded up, with one decimal below ten of a unit: `1.5K`, `12M`, `512`.
+pub(crate) fn ls_size(bytes: u64) -> String {
+    const UNITS: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
+    if bytes < 1024 {
+        return bytes.to_string();
+    }
+    for (place, unit) in (1..).zip(UNITS) {
+        let one = 1_u128 << (10 * place);
+        let (tenths, whole) = ((u128::from(bytes) * 10).div_ceil(one), u128::from(bytes).div_ceil(one));
+        if tenths < 100 {
+            return format!("{}.{}{unit}", tenths / 10, tenths % 10);
+        }
+        if whole < 1024 || unit == 'E' {
+            return format!("{whole}{unit}");
+        }
+    }
+    bytes.to_string()
+}
+
 /// The size in tenths of the unit `1024^unit`, rounded to nearest.
 fn tenths_of(bytes: u64, unit: usize) -> u64 {
     let one = 1_u128 << (10 * unit);

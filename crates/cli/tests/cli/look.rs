@@ -236,3 +236,72 @@ fn looking_changes_nothing() {
     }
     assert_eq!(image.sha256().unwrap(), before);
 }
+
+/// Sizes with units, several paths, and directories themselves, as the kernel's tree is shown by ls.
+#[test]
+fn ls_takes_what_a_user_of_ls_types() {
+    let image = Mke2fs::new("ext4", 64).make().unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    let inside = mount.path();
+    std::fs::create_dir_all(inside.join("dir")).unwrap();
+    std::fs::create_dir_all(inside.join("other/.hidden")).unwrap();
+    for size in [0, 1, 1023, 1024, 1025, 10188, 10189, 10240, 10241, 1047552, 1047553, (1 << 20) + 1, 7 << 30]
+    {
+        let file = std::fs::File::create(inside.join(format!("dir/{size}"))).unwrap();
+        file.set_len(size).unwrap();
+    }
+    mount.unmount().unwrap();
+    let mount = image.mount(MountMode::ReadOnly, "").unwrap();
+    let theirs = |args: &str| {
+        tool(&format!("ls -n --time-style=long-iso --quoting-style=literal {args}"), mount.path())
+    };
+    let ours = |args: &str| {
+        let args: Vec<&str> = args.split(' ').collect();
+        let text = look("ls", image.path(), &args).text();
+        // Paths are told from the root on.
+        let lines = text.lines().map(|line| match line.rsplit_once(' ') {
+            Some((start, path)) => format!("{start} {}", path.trim_start_matches('/')),
+            None => line.trim_start_matches('/').to_owned(),
+        });
+        lines.map(|line| line + "\n").collect::<String>()
+    };
+    // Without the line `total`, and without the time, which is not in UTC everywhere.
+    let columns = |text: String| -> Vec<Vec<String>> {
+        let lines = text.lines().filter(|line| !line.starts_with("total "));
+        lines
+            .map(|line| {
+                line.split_whitespace()
+                    .enumerate()
+                    .filter(|(at, _)| ![5, 6].contains(at))
+                    .map(|(_, word)| word.to_owned())
+                    .collect()
+            })
+            .collect()
+    };
+    for args in ["-lh dir", "-hl dir", "-dlh dir other", "-dl .", "-l dir/1 dir/1024 other dir"] {
+        assert_eq!(columns(ours(args)), columns(theirs(args)), "{args}");
+    }
+    let plain = |args: &str| tool(&format!("ls -1 --quoting-style=literal {args}"), mount.path());
+    for args in ["-h dir", "dir/1 dir other", "other dir", "-d dir other"] {
+        assert_eq!(ours(args), plain(args), "{args}");
+    }
+    assert!(ours("-a other").contains(".hidden"));
+    let partly = look("ls", image.path(), &["none", "dir/1"]);
+    assert_eq!((partly.code, partly.stdout.as_slice()), (1, &b"/dir/1\n"[..]));
+    assert_eq!(partly.stderr, "undercroft: /none: no such file or directory\n");
+}
+
+#[test]
+fn stat_tells_of_several_files() {
+    let image = small(&[("/a", "1"), ("/b", "22")]);
+    let stat = |args: &[&str]| look("stat", image.path(), args);
+    let json = stat(&["--json", "/a", "/b"]).json();
+    let sizes: Vec<u64> =
+        json.as_array().unwrap().iter().map(|file| file["size_bytes"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [1, 2]);
+    assert_eq!(stat(&["--json", "/a"]).json()["path"], "/a");
+    let text = stat(&["/a", "/none", "/b"]);
+    assert_eq!((text.code, text.stderr.as_str()), (1, "undercroft: /none: no such file or directory\n"));
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("/a\n") && text.contains("/b\n"), "{text}");
+}

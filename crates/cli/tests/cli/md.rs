@@ -531,3 +531,13 @@ fn corrected_read_errors_are_shown() {
     let text = members.run("md status md:a,b").text();
     assert!(text.contains("active sync, 7 corrected read errors"), "{text}");
 }
+
+#[test]
+fn an_array_needs_a_member_that_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let create = |args: &str| run(Command::new(PROGRAM).args(args.split(' ')).current_dir(dir.path()));
+    assert_eq!(
+        create("md create -l 1 missing missing").failed(2),
+        "all 2 members of the new array are missing: name at least one that is there"
+    );
+}

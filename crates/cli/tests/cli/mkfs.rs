@@ -81,21 +81,85 @@ fn what_makes_no_sense_is_refused_and_leaves_no_file() {
     refused(&["--size", "1G", "-U", "x"], 2, "UUID");
 }
 
-/// A file is not made larger unasked, and its user is told how.
+/// As with mke2fs: an empty file gets its size, and a raw image that is too small becomes larger.
 #[test]
-fn a_file_that_is_empty_or_too_small_has_a_remedy() {
+fn a_file_that_is_empty_or_too_small_becomes_as_large_as_was_asked() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     let path = image.to_str().unwrap();
+    let len = || fs::metadata(&image).unwrap().len();
     fs::write(&image, "").unwrap();
     let message = undercroft(["mkfs", "ext4", path]).failed(2);
-    assert_eq!(message, format!("{path} is empty; `truncate -s 1G {path}` makes it larger"));
-    let message = undercroft(["mkfs", "ext4", path, "--size", "8M"]).failed(2);
-    let remedy = format!("truncate -s 8388608 {path}");
-    assert_eq!(message, format!("{path} has 0 bytes, too few for 8388608; `{remedy}` makes it larger"));
-    tool(&remedy, dir.path());
+    assert_eq!(message, format!("{path} is empty; `--size 10G` makes it 10 GiB large"));
+    undercroft(["mkfs", "ext4", path, "--size", "8M", "-O", "quota"]).failed(2);
+    assert_eq!(len(), 0, "what could not become a filesystem is as before");
     undercroft(["mkfs", "ext4", path, "--size", "8M"]).text();
-    let message = undercroft(["mkfs", "ext4", path, "--force", "--size", "9M"]).failed(2);
-    assert!(message.contains(&format!("truncate -s 9437184 {path}")), "{message}");
+    assert_eq!(len(), 8 << 20);
+    let message = undercroft(["mkfs", "ext4", path, "--size", "9M"]).failed(8);
+    assert!(message.ends_with("; `--force` overwrites it"), "{message}");
+    undercroft(["mkfs", "ext4", path, "--force", "--size", "9M", "-b", "3000"]).failed(2);
+    assert_eq!(len(), 8 << 20);
+    undercroft(["mkfs", "ext4", path, "--force", "--size", "9M"]).text();
+    assert_eq!(len(), 9 << 20);
     tool(&format!("e2fsck -fn {path}"), dir.path());
+}
+
+/// The size behind the image, as mke2fs counts it.
+#[test]
+fn a_size_may_stand_where_mke2fs_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for options in [&["9000"][..], &["12M"], &["3000", "-b", "4096"], &["9000", "-b", "1024"]] {
+        tool(&format!("mke2fs -q -F -t ext4 theirs {}", options.join(" ")), dir.path());
+        let ours = dir.path().join("ours");
+        let _ = fs::remove_file(&ours);
+        undercroft([&["mkfs", "-t", "ext4", ours.to_str().unwrap()], options].concat()).text();
+        let count = |name: &str| {
+            let dump = tool(&format!("dumpe2fs -h {name}"), dir.path());
+            let line = |label| dump.lines().find(|line| line.starts_with(label)).unwrap().to_owned();
+            (line("Block count:"), line("Block size:"))
+        };
+        assert_eq!(count("ours"), count("theirs"), "{options:?}");
+        fs::remove_file(dir.path().join("theirs")).unwrap();
+    }
+    let twice = undercroft(["mkfs", "ext4", "none.img", "1G", "--size", "1G"]).failed(2);
+    assert_eq!(twice, "the size is given twice; leave one out: `--size` or what stands behind the image");
+}
+
+/// QEMU's tool finds an image of the format, the size and the soundness that the name promises.
+#[test]
+fn a_name_that_ends_in_qcow2_makes_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let info = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&tool(&format!("qemu-img info --output=json {name}"), dir.path())).unwrap()
+    };
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    fs::write(dir.path().join("empty.qcow2"), "").unwrap();
+    let cases = [("a.qcow2", None), ("empty.qcow2", None), ("b.img", Some("qcow2"))];
+    for (name, format) in cases {
+        let image = path(name);
+        let mut args = vec!["mkfs", "ext4", &image, "--size", "100M"];
+        args.extend(format.iter().flat_map(|format| ["--format", format]));
+        undercroft(args).text();
+        let found = info(name);
+        assert_eq!((&found["format"], &found["virtual-size"]), (&"qcow2".into(), &(100 << 20).into()));
+        assert!(found["actual-size"].as_u64().unwrap() < 20 << 20, "{found}");
+        tool(&format!("qemu-img check -q {name}"), dir.path());
+        tool(&format!("qemu-img convert -O raw {name} {name}.raw"), dir.path());
+        tool(&format!("e2fsck -fn {name}.raw"), dir.path());
+        undercroft(["check", &image]).text();
+    }
+    undercroft(["mkfs", "ext4", &path("raw.qcow2"), "--size", "8M", "--format", "raw"]).text();
+    assert_eq!(info("raw.qcow2")["format"], "raw");
+    assert_eq!(fs::metadata(path("raw.qcow2")).unwrap().len(), 8 << 20);
+
+    let a = path("a.qcow2");
+    let message = undercroft(["mkfs", "ext4", &a, "--force", "--size", "200M"]).failed(2);
+    let has = format!("{a} has 104857600 bytes, too few for 209715200");
+    assert_eq!(message, format!("{has}; `qemu-img resize {a} 209715200` makes it larger"));
+    let message = undercroft(["mkfs", "ext4", &a, "--force", "--format", "raw"]).failed(2);
+    assert_eq!(message, format!("{a} is a qcow2 image already; leave `--format` off, or remove the file"));
+    let message = undercroft(["mkfs", "ext4", &path("c.vmdk"), "--size", "8M"]).failed(4);
+    assert!(message.contains("images of the format vmdk are not made"), "{message}");
+    undercroft(["mkfs", "ext4", &path("c.qcow2"), "--size", "8M", "-O", "quota"]).failed(2);
+    assert!(!dir.path().join("c.vmdk").exists() && !dir.path().join("c.qcow2").exists());
 }

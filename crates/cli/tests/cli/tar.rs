@@ -127,3 +127,29 @@ fn an_archive_without_what_lends_rights_can_be_had() {
     assert_eq!(fs::metadata(dir.path().join("tool")).unwrap().mode() & 0o7777, 0o6755);
     assert!(fs::symlink_metadata(dir.path().join("null")).is_ok());
 }
+
+/// Messages name paths inside the image, whatever the members are called.
+#[test]
+fn messages_about_an_archive_name_paths_inside_the_image() {
+    let image = Mke2fs::new("ext4", 16).make().unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    fs::create_dir_all(mount.path().join("usr/share/below")).unwrap();
+    std::os::unix::net::UnixListener::bind(mount.path().join("usr/share/below/socket")).unwrap();
+    mount.unmount().unwrap();
+    for (path, top) in
+        [("/usr/share", "share"), ("usr/share/", "share"), ("/usr", "usr/share"), ("/", "usr/share")]
+    {
+        let run = run(Command::new(PROGRAM).args(["get", "--tar"]).arg(image.path()).arg(path));
+        assert_eq!(
+            (run.code, run.stderr.as_str()),
+            (0, "undercroft: note: /usr/share/below/socket: a tar archive holds no sockets\n"),
+            "{path}"
+        );
+        let dir = tempfile::tempdir().unwrap();
+        unpack(&run.stdout, dir.path());
+        assert!(dir.path().join(top).join("below").exists(), "{path}");
+    }
+    let single = "/usr/share/below/socket";
+    let run = run(Command::new(PROGRAM).args(["get", "--tar"]).arg(image.path()).arg(single));
+    assert_eq!(run.stderr, format!("undercroft: note: {single}: a tar archive holds no sockets\n"));
+}

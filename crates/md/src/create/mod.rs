@@ -59,9 +59,16 @@ pub(crate) struct NewArray {
 /// When what is asked for makes no sense, or the devices are too small for it.
 pub(crate) fn plan(options: &CreateOptions, devices: &[Device]) -> Result<NewArray> {
     let spares = options.spares as usize;
-    let Some(present) = devices.len().checked_sub(spares).filter(|&present| present > 0) else {
+    let present = devices.len().saturating_sub(spares);
+    if present == 0 && !options.missing.is_empty() {
+        return Err(Error::Invalid(format!(
+            "all {} members of the new array are missing: name at least one that is there",
+            options.missing.len()
+        )));
+    }
+    if present == 0 {
         return Err(Error::Invalid(format!("{} devices are too few for {spares} spares", devices.len())));
-    };
+    }
     let disks = present + options.missing.len();
     let device_bytes: Vec<u64> = devices.iter().map(|device| device.size_bytes()).collect();
     let names: Vec<String> = devices.iter().map(|device| device.name()).collect();

@@ -1,6 +1,6 @@
 //! Devices that are to become members: files are made where there are none, and what is on others is looked at first.
 
-use std::fs::{self, File};
+use std::fs;
 
 use undercroft_block::Device;
 use undercroft_md::{Error, examine};
@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::image::{self, md_failure};
+use crate::image::{self, md_failure, new_file};
 use crate::plan::{ImageSpec, NewMembers};
 
 /// Devices to be written. Files that were made for them are removed again unless they are kept.
@@ -63,12 +63,7 @@ fn make(spec: &ImageSpec, size_bytes: Option<u64>) -> Result<(), Failure> {
         return Err(Failure::new(Kind::CannotOpen, format!("{shown} does not exist"))
             .advise("`--member-size 10G` makes it, 10 GiB large"));
     };
-    let made = File::create_new(&spec.path).and_then(|file| {
-        file.set_len(size_bytes).inspect_err(|_| {
-            let _ = fs::remove_file(&spec.path);
-        })
-    });
-    made.map_err(|error| Failure::host(format!("cannot make {shown}"), &error))
+    new_file::make(spec, size_bytes, new_file::format_of(&spec.path, None)?)
 }
 
 /// Refuses what somebody may miss.
