@@ -73,11 +73,12 @@ impl Ext4 {
         let writable = Probed::probe(device, options)?.recover_onto_device()?;
         let Writable { volume, shown, transactions, recovery, found_clean } = writable;
         let volume = Arc::new(volume);
-        volume.set_writer(Writer::new(&volume, transactions, write_options)?);
+        let every = write_options.commit_interval();
+        volume.set_writer(Writer { found_clean, ..Writer::new(&volume, transactions, write_options)? });
         if let Some(shown) = shown {
             redo::redo(&volume, &shown)?;
         }
-        let service = Service::start(Arc::clone(&volume), found_clean)?;
+        let service = Service::start(Arc::clone(&volume), every);
         let fs = Self { volume, recovery, service: Some(service) };
         fs.check_root()?;
         orphan::recover(&fs.volume)?;
@@ -101,7 +102,14 @@ impl Ext4 {
     /// How changes have gone to the disk; all zero for a filesystem that was opened for reading.
     #[must_use]
     pub fn write_stats(&self) -> WriteStats {
-        self.volume.writer().map(|writer| writer.transactions.stats()).unwrap_or_default()
+        let Ok(writer) = self.volume.writer() else { return WriteStats::default() };
+        let stats = writer.transactions.stats();
+        WriteStats {
+            handles_started: stats.handles_started,
+            commits: stats.commits,
+            blocks_logged: stats.items_logged,
+            checkpoints: stats.checkpoints,
+        }
     }
 
     /// A filesystem without a root directory is no filesystem: say so now, not at the first path.
@@ -213,7 +221,7 @@ impl FileSystem for Ext4 {
 
     fn when_failed(&self, tell: Box<dyn Fn(&Error) + Send + Sync>) {
         if let Ok(writer) = self.volume.writer() {
-            writer.transactions.when_failed(tell);
+            writer.transactions.when_aborted(tell);
         }
     }
 

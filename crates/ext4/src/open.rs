@@ -19,7 +19,7 @@ use crate::journal::{
 use crate::map;
 use crate::mmp::{self, MmpWait};
 use crate::superblock::{self, State, Superblock};
-use crate::transaction::{Journal, Stop, Tid, Transactions};
+use crate::transaction::{self, Stop, Tid, Transactions};
 use crate::volume::Volume;
 
 /// How to open.
@@ -169,17 +169,16 @@ impl Probed {
             Some(shown.with_fast_commits(fast_commits))
         };
         let transactions = match log {
-            None => Transactions::new(Tid(1), ROOM_WITHOUT_LOG),
+            None => Transactions::unlogged(Tid(1), ROOM_WITHOUT_LOG, stop),
             Some(log) => {
                 let form = LogForm {
                     checksums: superblock.has_metadata_checksums(),
                     sixty_four_bit: superblock.features().incompat.contains(Incompat::SIXTY_FOUR_BIT),
                 };
                 let (writer, tail, first) = log.begin(&device, form)?;
-                Transactions::logged(first, Journal::new(writer, tail, superblock.geometry().block_bytes()))
+                transaction::logged(first, writer, tail, superblock.geometry().block_bytes(), stop)
             }
         };
-        let transactions = transactions.stopping(stop);
         Ok(Writable { volume, shown, transactions, recovery, found_clean })
     }
 }

@@ -12,7 +12,7 @@ use crate::error::corrupt_block;
 use crate::journal::FastCommitView;
 use crate::numbers::FsBlock;
 use crate::superblock::Superblock;
-use crate::transaction::{Block, Handle, Logged, Stop, StoppedWith};
+use crate::transaction::{Block, Handle, LoggedState, Stop, StoppableDevice};
 use crate::writer::Writer;
 
 /// Kinds of judgement that a buffer passes once while cached; see `Buffer::verify_once`.
@@ -36,7 +36,7 @@ pub(crate) struct Volume {
     superblock: Superblock,
     /// Below what takes no changes after the end of them.
     below: Device,
-    buffers: BufferCache<Logged>,
+    buffers: BufferCache<LoggedState>,
     fast_commits: FastCommitView,
     /// What a filesystem that takes changes has more than one that is only read.
     writer: OnceLock<Writer>,
@@ -57,7 +57,7 @@ impl Volume {
         stop: Arc<Stop>,
     ) -> Self {
         let below = Arc::clone(&device);
-        Self { below, ..Self::new(Arc::new(StoppedWith::new(device, stop)), superblock, buffer_bytes) }
+        Self { below, ..Self::new(Arc::new(StoppableDevice::new(device, stop)), superblock, buffer_bytes) }
     }
 
     /// The same volume with what fast commits have changed laid over it.
@@ -80,7 +80,7 @@ impl Volume {
     pub(crate) fn flush(&self) -> Result<()> {
         let flushed = self.device().flush().map_err(Error::from);
         if let (Err(error), Some(writer)) = (&flushed, self.writer.get()) {
-            writer.transactions.fail_because(error);
+            writer.transactions.abort_because(error);
         }
         flushed
     }
@@ -90,7 +90,7 @@ impl Volume {
         &self.below
     }
 
-    pub(crate) fn buffers(&self) -> &BufferCache<Logged> {
+    pub(crate) fn buffers(&self) -> &BufferCache<LoggedState> {
         &self.buffers
     }
 
@@ -146,28 +146,20 @@ impl Volume {
         let _ = self.writer.set(writer);
     }
 
-    /// Joins the running transaction; see [`Transactions::start`](crate::transaction::Transactions::start).
+    /// Joins the running transaction; see [`Transactions::start`](undercroft_journal::Transactions::start).
     ///
     /// # Errors
     /// [`ReadOnly`](Error::ReadOnly); why the filesystem takes no changes any more.
     pub(crate) fn start(&self, credits: u32) -> Result<Handle<'_>> {
-        self.writer()?.transactions.start(self, credits)
+        Ok(Handle::new(self.writer()?.transactions.start(self, credits)?))
     }
 
     /// Joins the running transaction if it has room; see
-    /// [`Transactions::start_if_room`](crate::transaction::Transactions::start_if_room).
+    /// [`Transactions::start_if_room`](undercroft_journal::Transactions::start_if_room).
     ///
     /// # Errors
     /// As for [`start`](Self::start).
     pub(crate) fn start_if_room(&self, credits: u32) -> Result<Option<Handle<'_>>> {
-        self.writer()?.transactions.start_if_room(self, credits)
-    }
-
-    /// Before a transaction is written: what is kept in memory and not in blocks goes into its blocks.
-    ///
-    /// # Errors
-    /// I/O failure.
-    pub(crate) fn prepare_commit(&self, handle: &Handle<'_>) -> Result<()> {
-        self.writer()?.prepare_commit(handle)
+        Ok(self.writer()?.transactions.start_if_room(self, credits)?.map(Handle::new))
     }
 }

@@ -1,6 +1,7 @@
 //! What a filesystem that takes changes has beside its volume.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use undercroft_vfs::Result;
 
@@ -39,6 +40,13 @@ impl Default for WriteOptions {
     }
 }
 
+impl WriteOptions {
+    /// How often changes are committed without being asked for.
+    pub(crate) fn commit_interval(&self) -> Duration {
+        Duration::from_secs(u64::from(self.commit_seconds.max(1)))
+    }
+}
+
 /// Where inodes are remembered while they are truncated, or are in use without a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrphanForm {
@@ -55,6 +63,8 @@ pub enum OrphanForm {
 pub(crate) struct Writer {
     pub(crate) transactions: Transactions,
     pub(crate) options: WriteOptions,
+    /// Whether the filesystem had been left clean when it was opened.
+    pub(crate) found_clean: bool,
     /// Free blocks and inodes.
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) orphans: Orphans,
@@ -77,6 +87,7 @@ impl Writer {
         Ok(Self {
             transactions,
             options,
+            found_clean: false,
             allocator,
             orphans,
             directory_leaves: dir::LeafLocks::new(),

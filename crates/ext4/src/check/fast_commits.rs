@@ -96,7 +96,7 @@ fn redone(shown: &Volume, buffer_bytes: usize) -> Result<()> {
     // Only a mount keeps the number that tells other hosts of it.
     Features { incompat: features.incompat.difference(Incompat::MMP), ..*features }.check_writable()?;
     let volume = Arc::new(on(shown.device(), buffer_bytes)?);
-    let transactions = Transactions::new(Tid(1), ROOM);
+    let transactions = Transactions::unlogged(Tid(1), ROOM, Arc::default());
     volume.set_writer(Writer::new(&volume, transactions, WriteOptions::default())?);
     redo::redo(&volume, shown)
 }

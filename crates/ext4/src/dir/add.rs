@@ -203,7 +203,7 @@ impl Changing<'_> {
     fn must<R>(&self, result: Result<R>) -> Result<R> {
         if let Err(error) = &result {
             let cause = format!("directory {} could not be changed to the end: {error}", self.live.number);
-            self.directory.volume.writer()?.transactions.fail_with(&cause, error);
+            self.directory.volume.writer()?.transactions.abort_with(&cause, error);
         }
         result
     }

@@ -47,7 +47,9 @@ fn open() -> Arc<Volume> {
     let device = Arc::new(MemoryDevice::from_bytes(image(), Access::ReadWrite));
     let superblock = Superblock::read(&*device).unwrap();
     let volume = Arc::new(Volume::new(device, superblock, 1 << 20));
-    let writer = Writer::new(&volume, Transactions::new(Tid(1), ROOM), WriteOptions::default()).unwrap();
+    let writer =
+        Writer::new(&volume, Transactions::unlogged(Tid(1), ROOM, Arc::default()), WriteOptions::default())
+            .unwrap();
     volume.set_writer(writer);
     volume
 }

@@ -319,7 +319,7 @@ fn whole<T>(handle: &Handle<'_>, rest: Result<T>) -> Result<T> {
     if let Err(error) = &rest
         && let Ok(writer) = handle.volume().writer()
     {
-        writer.transactions.fail_because(error);
+        writer.transactions.abort_because(error);
     }
     rest
 }

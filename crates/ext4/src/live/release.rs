@@ -29,11 +29,11 @@ pub(super) fn release(live: &Arc<Live>) {
     let result = if unnamed { delete(live) } else { settle(live) };
     if let Err(error) = result
         && let Ok(writer) = live.volume.writer()
-        && !writer.transactions.has_ended()
+        && !writer.transactions.has_stopped()
     {
         // Nobody is there to be told; the orphan, if it is one, stays for the next opening.
         let cause = format!("inode {} could not be let go of: {error}", live.number);
-        writer.transactions.fail_with(&cause, &error);
+        writer.transactions.abort_with(&cause, &error);
     }
 }
 

@@ -94,7 +94,7 @@ fn redone(base: &Device, operations: &[FastCommitOp]) -> (Device, undercroft_vfs
     let device: Device = Arc::new(Overlay::new(Arc::clone(base)));
     let superblock = Superblock::read(&*device).unwrap();
     let volume = &Arc::new(Volume::new(Arc::clone(&device), superblock.clone(), 1 << 20));
-    let transactions = Transactions::new(Tid(1), 1000);
+    let transactions = Transactions::unlogged(Tid(1), 1000, Arc::default());
     volume.set_writer(Writer::new(volume, transactions, WriteOptions::default()).unwrap());
     let view = FastCommitView::fold(operations, |ino| incarnation_on_disk(volume, ino)).unwrap();
     let shown = Volume::new(Arc::clone(&device), superblock, 1 << 20);

@@ -10,8 +10,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use undercroft_block::{BlockDevice, Error as DeviceError};
-use undercroft_vfs::{Error, Result};
+use undercroft_block::BlockDevice;
+use undercroft_journal::Cause;
+use undercroft_vfs::Result;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{RawSuperblock, SUPERBLOCK_OFFSET, State};
@@ -36,25 +37,18 @@ impl ErrorRecord {
     const IO: u8 = 2;
     const CORRUPT: u8 = 5;
 
-    pub(crate) fn of(error: &Error) -> Self {
-        match error {
-            Error::Io(
-                DeviceError::Io { .. } | DeviceError::OutOfRange { .. } | DeviceError::ReadOnly { .. },
-            ) => Self { code: Self::IO, ..Self::default() },
-            Error::Corrupt(corruption) => Self {
+    pub(crate) fn of(cause: &Cause) -> Self {
+        match cause {
+            // As for Linux, the filesystem must be checked.
+            Cause::Inconsistency => Self { code: Self::CORRUPT, ino: 0, block: 0 },
+            Cause::Io => Self { code: Self::IO, ino: 0, block: 0 },
+            Cause::Corruption { ino, block } => Self {
                 code: Self::CORRUPT,
-                ino: corruption.ino.and_then(|ino| u32::try_from(ino.0).ok()).unwrap_or(0),
-                block: corruption.block.unwrap_or(0),
+                ino: ino.and_then(|ino| u32::try_from(ino).ok()).unwrap_or(0),
+                block: block.unwrap_or(0),
             },
-            _ => Self { code: Self::UNKNOWN, ..Self::default() },
+            Cause::Other => Self { code: Self::UNKNOWN, ino: 0, block: 0 },
         }
-    }
-}
-
-/// Something that has no error of its own, a panic say. As for Linux, the filesystem must be checked.
-impl Default for ErrorRecord {
-    fn default() -> Self {
-        Self { code: Self::CORRUPT, ino: 0, block: 0 }
     }
 }
 

@@ -41,7 +41,7 @@ impl Writable {
         let superblock = Superblock::read(&*device).unwrap();
         assert!(!superblock.needs_recovery(), "the image has not been left clean");
         let volume = Arc::new(Volume::new(device, superblock, 8 << 20));
-        let transactions = Transactions::new(Tid(1), ROOM);
+        let transactions = Transactions::unlogged(Tid(1), ROOM, Arc::default());
         volume.set_writer(Writer::new(&volume, transactions, options).unwrap());
         Self { volume, image }
     }

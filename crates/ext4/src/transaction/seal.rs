@@ -9,7 +9,7 @@ use crate::volume::Volume;
 use crate::xattr;
 
 /// How the checksum of a block is made. Structures within a block that have their own (inodes, group descriptors)
-/// are sealed by who writes them.
+/// are sealed by the code that changes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Seal {
     /// The block has none of its own.
@@ -28,6 +28,8 @@ pub(crate) enum Seal {
     /// A block of the orphan file; the seed of that file's inode.
     Orphans(u32),
 }
+
+impl undercroft_journal::Seal for Seal {}
 
 impl Seal {
     /// Puts the checksum into `bytes`, which are going to be written to `home`.

@@ -369,7 +369,7 @@ fn changes_of_damaged_attributes_end_in_an_answer() {
         }
         let superblock = Superblock::read(&*device).unwrap();
         let volume = Arc::new(Volume::new(device, superblock, 1 << 20));
-        let transactions = Transactions::new(Tid(1), 1000);
+        let transactions = Transactions::unlogged(Tid(1), 1000, Arc::default());
         volume.set_writer(Writer::new(&volume, transactions, WriteOptions::default()).unwrap());
         let fields = Inode::read(&volume, number).unwrap();
         let live = Live::new(Arc::clone(&volume), fields, location);

@@ -34,5 +34,5 @@ pub(crate) fn sync(live: &Live, what: Durable) -> Result<()> {
 fn inode_changed_in(live: &Live) -> Tid {
     // A block of a transaction that is not durable is held in the cache.
     let block = live.volume.buffers().cached(live.location.block.0);
-    block.map_or(Tid(0), |block| block.lock().beside().changed_in)
+    block.map_or(Tid(0), |block| block.lock().beside().changed_in())
 }

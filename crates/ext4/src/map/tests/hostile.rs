@@ -29,7 +29,7 @@ fn open(bytes: Vec<u8>) -> (Arc<Volume>, Inode) {
     let device: Device = Arc::new(MemoryDevice::from_bytes(bytes, Access::ReadWrite));
     let superblock = Superblock::read(&*device).unwrap();
     let volume = Arc::new(Volume::new(device, superblock, 1 << 20));
-    let transactions = Transactions::new(Tid(1), 10_000);
+    let transactions = Transactions::unlogged(Tid(1), 10_000, Arc::default());
     volume.set_writer(Writer::new(&volume, transactions, WriteOptions::default()).unwrap());
     let root = Inode::read(&volume, ROOT_INODE).unwrap();
     let number = dir::lookup(&volume, &root, b"f").unwrap().unwrap();

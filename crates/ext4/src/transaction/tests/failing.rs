@@ -84,8 +84,8 @@ fn what_an_operation_reports_ends_the_changes() {
     let handle = open.volume.start(1).unwrap();
     put(&handle, FREE, 1);
     let tid = handle.tid();
-    open.transactions().fail("half a change");
-    open.transactions().fail("a later one");
+    open.transactions().abort("half a change");
+    open.transactions().abort("a later one");
     drop(handle);
     for refused in [open.transactions().commit(tid), open.volume.start(1).map(drop), open.service.close()] {
         let refused = refused.unwrap_err().to_string();

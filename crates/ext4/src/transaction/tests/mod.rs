@@ -60,8 +60,8 @@ impl Open {
                 .recover_onto_device()?;
         let Writable { volume, transactions, recovery, found_clean, .. } = writable;
         let volume = Arc::new(volume);
-        volume.set_writer(Writer::new(&volume, transactions, options)?);
-        let service = Service::start(Arc::clone(&volume), found_clean)?;
+        volume.set_writer(Writer { found_clean, ..Writer::new(&volume, transactions, options)? });
+        let service = Service::start(Arc::clone(&volume), options.commit_interval());
         Ok(Self { volume, service, recovery })
     }
 

@@ -1,78 +1,54 @@
-//! The end of all changes, and the device below a filesystem that takes changes: nothing is written through it once the
-//! changes have ended.
+//! The device below a filesystem that takes changes: nothing is written through it once the changes have ended.
 //!
-//! Everything that a mounted filesystem writes passes here, file content and metadata, log and homes, flushes and
-//! discards. So a writer that has looked at a map before the end, or at a map whose change the aborted transaction will
-//! never commit, is refused when it comes to the device. A request that has passed the check before the end, at most one
-//! or one batch of each thread, completes, perhaps after the call that ended the changes has returned: that call does
-//! not wait, so that it ends also where a device hangs. Only the record of a failure goes past it, to the device
-//! [below](crate::volume::Volume::device_below).
+//! Everything that a mounted filesystem writes passes here: file content and metadata, log and homes, flushes and
+//! discards. A writer that looked at a map before the end, or at a map whose change the aborted transaction will never
+//! commit, is refused when it comes to the device. A request that has passed the check before the end, at most one or
+//! one batch of each thread, completes, perhaps after the call that ended the changes has returned: that call does not
+//! wait, so that it ends also where a device hangs. The record of an abort alone is written to the device below this
+//! one.
 //!
 //! No locks: each request loads one word that is written once.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use undercroft_block::{
     Access, BlockDevice, Device, Error as DeviceError, FileDevice, NextData, Operation, Request, Topology,
 };
-use undercroft_vfs::Result;
 
-use super::failure::Ended;
-
-/// Whether and why a filesystem takes no changes any more.
-#[derive(Debug, Default)]
-pub(crate) struct Stop(OnceLock<Ended>);
-
-impl Stop {
-    /// The changes end, unless they have: the first cause is kept.
-    pub(super) fn end(&self, why: Ended) {
-        let _ = self.0.set(why);
-    }
-
-    pub(super) fn ended(&self) -> Option<&Ended> {
-        self.0.get()
-    }
-
-    /// Refuses once the changes have ended.
-    ///
-    /// # Errors
-    /// The first cause.
-    #[inline]
-    pub(super) fn check(&self) -> Result<()> {
-        self.0.get().map_or(Ok(()), |ended| Err(ended.refusal()))
-    }
-}
+use crate::{Stop, Stopped};
 
 /// A device that takes no changes after the end of them.
 #[derive(Debug)]
-pub(crate) struct StoppedWith {
+pub struct StoppableDevice {
     base: Device,
     stop: Arc<Stop>,
 }
 
-impl StoppedWith {
-    pub(crate) fn new(base: Device, stop: Arc<Stop>) -> Self {
+impl StoppableDevice {
+    /// Passes everything on to `base` until `stop` is set.
+    #[must_use]
+    pub fn new(base: Device, stop: Arc<Stop>) -> Self {
         Self { base, stop }
     }
 
     #[inline]
     fn check(&self, operation: Operation, offset: u64, len: u64) -> undercroft_block::Result<()> {
-        match self.stop.ended() {
+        match self.stop.get() {
             None => Ok(()),
-            Some(ended) => Err(self.refusal(ended, operation, offset, len)),
+            Some(stopped) => Err(self.refusal(stopped, operation, offset, len)),
         }
     }
 
     #[cold]
-    fn refusal(&self, ended: &Ended, operation: Operation, offset: u64, len: u64) -> DeviceError {
-        let source = io::Error::other(ended.refusal().to_string());
+    fn refusal(&self, stopped: &Stopped, operation: Operation, offset: u64, len: u64) -> DeviceError {
+        let source = io::Error::other(stopped.refusal().to_string());
         DeviceError::Io { operation, offset, len, device: self.base.name(), source }
     }
 }
 
 #[deny(clippy::missing_trait_methods, reason = "what has a default is passed on as well")]
-impl BlockDevice for StoppedWith {
+impl BlockDevice for StoppableDevice {
     fn name(&self) -> String {
         self.base.name()
     }
@@ -130,10 +106,10 @@ impl BlockDevice for StoppedWith {
     }
 
     fn run_batch(&self, batch: &mut [Request<'_>]) -> undercroft_block::Result<()> {
-        if let Some(ended) = self.stop.ended()
+        if let Some(stopped) = self.stop.get()
             && let Some(write) = batch.iter().find(|request| matches!(request, Request::Write { .. }))
         {
-            return Err(self.refusal(ended, Operation::Write, write.offset(), write.len()));
+            return Err(self.refusal(stopped, Operation::Write, write.offset(), write.len()));
         }
         self.base.run_batch(batch)
     }

@@ -1,0 +1,103 @@
+//! The volume's own part in commits and checkpoints.
+
+use undercroft_block::Request;
+use undercroft_journal::{Cause, Client, Frozen, WriteBack};
+use undercroft_vfs::Result;
+
+use super::{Block, Handle, Seal, Transactions};
+use crate::numbers::FsBlock;
+use crate::superblock::{self, ErrorRecord};
+use crate::volume::Volume;
+
+impl Client for Volume {
+    type Item = Block;
+
+    /// # Panics
+    /// For a volume that takes no changes; it has no transactions.
+    fn transactions(&self) -> &Transactions {
+        match self.writer() {
+            Ok(writer) => &writer.transactions,
+            Err(_) => unreachable!("only a volume that takes changes is a client of the journal"),
+        }
+    }
+
+    fn flush(&self) -> Result<()> {
+        Self::flush(self)
+    }
+
+    fn cached(&self, home: u64) -> Option<Block> {
+        self.buffers().cached(home)
+    }
+
+    fn evict(&self, home: u64) {
+        self.buffers().forget(home);
+    }
+
+    fn prepare_commit(&self, handle: undercroft_journal::Handle<'_, Self>) -> Result<()> {
+        self.writer()?.prepare_commit(&Handle::new(handle))
+    }
+
+    /// Times that are kept in memory are stored with what the clock commits. An error that keeps one from being stored
+    /// is returned by the next change of its inode.
+    fn prepare_timed_commit(&self) -> bool {
+        self.writer().and_then(|writer| writer.late_times.store_what_fits()).unwrap_or(true)
+    }
+
+    fn write_back(&self, batch: &[WriteBack<'_, Block>]) -> Result<()> {
+        let versions =
+            batch.iter().map(|write| (write.item.number(), &*write.version.buffer, write.version.seal));
+        write_home(self, versions)
+    }
+
+    /// Data first, since it was written first; then what names lead to, then names: after a crash e2fsck finds no name
+    /// of an inode that is not there.
+    fn write_unlogged(&self, items: &[Frozen<Block>]) -> Result<()> {
+        self.flush()?;
+        let (mut names, mut others): (Vec<_>, Vec<_>) = items
+            .iter()
+            .map(|frozen| (frozen.item.number(), &*frozen.version.buffer, frozen.version.seal))
+            .partition(|(.., seal)| {
+                matches!(seal, Seal::DirectoryLeaf(_) | Seal::DirectoryIndex(_) | Seal::Superblock)
+            });
+        for blocks in [&mut others, &mut names] {
+            blocks.sort_unstable_by_key(|(home, ..)| *home);
+            write_home(self, blocks.drain(..))?;
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn mark_clean(&self) -> Result<()> {
+        let writer = self.writer()?;
+        superblock::mark_clean(&**self.device(), writer.orphans.file_is_empty(), writer.found_clean)
+    }
+
+    fn record_abort(&self, cause: &Cause) {
+        let _ = superblock::mark_failed(&**self.device_below(), &ErrorRecord::of(cause));
+    }
+}
+
+/// Seals blocks, in the order of their homes, and writes them there; neighbours together.
+fn write_home<'a>(volume: &Volume, blocks: impl Iterator<Item = (u64, &'a [u8], Seal)>) -> Result<()> {
+    let block_bytes = volume.block_bytes() as usize;
+    let mut bytes = Vec::new();
+    // First and number of blocks that lie behind one another.
+    let mut runs: Vec<(u64, usize)> = Vec::new();
+    for (home, buffer, seal) in blocks {
+        let begin = bytes.len();
+        bytes.extend_from_slice(buffer);
+        seal.apply(volume, FsBlock(home), &mut bytes[begin..]);
+        match runs.last_mut() {
+            Some((first, count)) if *first + *count as u64 == home => *count += 1,
+            _ => runs.push((home, 1)),
+        }
+    }
+    let mut requests = Vec::with_capacity(runs.len());
+    let mut rest = &bytes[..];
+    for (first, count) in runs {
+        let (data, after) = rest.split_at(count * block_bytes);
+        requests.push(Request::Write { offset: first * block_bytes as u64, data });
+        rest = after;
+    }
+    Ok(volume.device().run_batch(&mut requests)?)
+}

@@ -1,0 +1,74 @@
+//! Blocks of the buffer cache as items: logged as whole blocks, sealed when they are written.
+//!
+//! A *seal* says how the checksum of a block is made. It is kept beside the block and applied to the copy that is
+//! written, to the log or home, so that changing a block costs no checksum.
+
+use std::fmt::Debug;
+
+use undercroft_cache::{Block, BlockGuard, Buffer};
+
+use crate::{Item, ItemGuard, ItemState, Tid};
+
+/// How a client seals a block.
+pub trait Seal: Copy + Debug + Default + Send + Sync + 'static {}
+
+/// A block of the cache that transactions change.
+pub type LoggedBlock<S> = Block<LoggedState<S>>;
+
+/// What is kept beside a block.
+#[derive(Debug, Default)]
+pub struct LoggedState<S: Seal> {
+    state: ItemState<Sealed<S>>,
+    /// How the block is sealed when it is written.
+    pub seal: S,
+}
+
+/// A version of a block, and how it is sealed.
+#[derive(Clone, Debug)]
+pub struct Sealed<S> {
+    /// The bytes.
+    pub buffer: Buffer,
+    /// How the block is sealed.
+    pub seal: S,
+}
+
+impl<S: Seal> LoggedState<S> {
+    /// The transaction that changed the block last; number 0 for a block that was never changed.
+    #[must_use]
+    pub fn changed_in(&self) -> Tid {
+        self.state.changed_in()
+    }
+
+    /// The block becomes metadata again, after it was cancelled.
+    pub fn reuse(&mut self) {
+        self.state.reuse();
+    }
+}
+
+impl<S: Seal> Item for LoggedBlock<S> {
+    type Version = Sealed<S>;
+    type Home = u64;
+    type Guard<'a> = BlockGuard<'a, LoggedState<S>>;
+
+    fn home(&self) -> u64 {
+        self.number()
+    }
+
+    fn lock(&self) -> Self::Guard<'_> {
+        Block::lock(self)
+    }
+}
+
+impl<S: Seal> ItemGuard<Sealed<S>> for BlockGuard<'_, LoggedState<S>> {
+    fn state(&self) -> &ItemState<Sealed<S>> {
+        &self.beside().state
+    }
+
+    fn state_mut(&mut self) -> &mut ItemState<Sealed<S>> {
+        &mut self.beside_mut().state
+    }
+
+    fn freeze(&mut self) -> Sealed<S> {
+        Sealed { buffer: self.buffer().clone(), seal: self.beside().seal }
+    }
+}

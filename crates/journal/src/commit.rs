@@ -1,0 +1,130 @@
+//! Committing a transaction.
+//!
+//! The steps, in order:
+//!
+//! 1. lock the running transaction; let the client store what it keeps outside of items;
+//! 2. freeze a version of every item that was changed; open the next transaction;
+//! 3. with handles running again, write the versions to the log and make them durable;
+//! 4. put the items on the checkpoint list; cancel the write-back of homes that are out of use;
+//! 5. run what was registered for after the commit (freed space becomes free), and wake the waiters.
+//!
+//! Without a log, step 3 writes the items to their homes instead, and step 4 does not apply.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use undercroft_vfs::Result;
+
+use crate::slots::{AfterCommit, Changes};
+use crate::{Client, Item, ItemGuard, Tid, Transactions};
+
+/// A locked transaction on its way to the disk.
+#[derive(Debug)]
+pub struct Transaction<I: Item> {
+    /// Its number.
+    pub tid: Tid,
+    /// The items that it changed, except for those that it cancelled.
+    pub items: Vec<Frozen<I>>,
+    /// Homes that stopped being metadata.
+    pub cancelled: Vec<I::Home>,
+}
+
+/// An item as one transaction left it.
+#[derive(Debug)]
+pub struct Frozen<I: Item> {
+    /// The item, which goes on to change.
+    pub item: I,
+    /// Its version.
+    pub version: I::Version,
+}
+
+/// A transaction whose handles have finished.
+struct Locked<C: Client> {
+    transaction: Transaction<C::Item>,
+    after_commit: Vec<AfterCommit<C>>,
+}
+
+/// What follows a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// The next one.
+    OpenNext,
+    /// Nothing: the barrier stays, and threads that start a handle get the reason.
+    StayLocked,
+}
+
+impl<C: Client> Transactions<C> {
+    /// Commits on the calling thread, for a filesystem whose [`Service`](crate::Service) has not been started.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn commit_running(&self, client: &C) -> Result<()> {
+        self.commit_then(client, Then::OpenNext)
+    }
+
+    /// Locks the running transaction, makes it durable and wakes its waiters.
+    ///
+    /// Whatever interrupts it, a panic too: memory goes on to show what the transaction has changed.
+    ///
+    /// # Errors
+    /// The device's; the caller aborts the changes.
+    pub(crate) fn commit_then(&self, client: &C, then: Then) -> Result<()> {
+        let Locked { mut transaction, after_commit } = self.freeze(client, then)?;
+        // The last handle may have aborted the changes.
+        let written = catch_unwind(AssertUnwindSafe(|| {
+            self.check().and_then(|()| self.write(client, &mut transaction))
+        }));
+        if !matches!(written, Ok(Ok(()))) {
+            self.keep_unwritten(transaction.items.into_iter().map(|frozen| frozen.item));
+            return written.unwrap_or_else(|panic| resume_unwind(panic));
+        }
+        for home in &transaction.cancelled {
+            client.evict(*home);
+        }
+        for then in after_commit {
+            then(client);
+        }
+        self.set_durable(transaction.tid);
+        Ok(())
+    }
+
+    /// Makes a locked transaction durable. Nothing of what it cancelled is written back afterwards.
+    fn write(&self, client: &C, transaction: &mut Transaction<C::Item>) -> Result<()> {
+        let Some(log) = self.log() else { return client.write_unlogged(&transaction.items) };
+        let logged = log.append(client, transaction, || self.check())?;
+        self.check()?;
+        log.add_to_checkpoint_list(transaction, logged);
+        log.cancel_write_back(client, &transaction.cancelled);
+        Ok(())
+    }
+
+    /// Locks the running transaction, takes its changes, and opens the next one.
+    fn freeze(&self, client: &C, then: Then) -> Result<Locked<C>> {
+        let handle = self.lock(client);
+        let tid = handle.tid();
+        let prepared = client.prepare_commit(handle);
+        let Changes { items, cancelled, after_commit } = self.slots().take_changes();
+        let items = items
+            .into_iter()
+            .filter_map(|item| {
+                let mut guard = item.lock();
+                if guard.state().cancelled_in == Some(tid) {
+                    return None;
+                }
+                let version = guard.freeze();
+                drop(guard);
+                Some(Frozen { item, version })
+            })
+            .collect();
+        if then == Then::OpenNext {
+            self.open_next();
+        }
+        let transaction = Transaction { tid, items, cancelled };
+        match prepared {
+            Ok(()) => Ok(Locked { transaction, after_commit }),
+            Err(error) => {
+                self.keep_unwritten(transaction.items.into_iter().map(|frozen| frozen.item));
+                Err(error)
+            }
+        }
+    }
+}
