@@ -11,6 +11,7 @@ mod exit;
 mod failure;
 mod get;
 mod image;
+mod pattern;
 mod plan;
 mod text;
 mod walk;

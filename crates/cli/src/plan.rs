@@ -4,6 +4,7 @@
 
 mod array;
 mod bench;
+mod get;
 mod image;
 mod md;
 mod mkfs;
@@ -16,6 +17,7 @@ use clap_complete::Shell;
 
 pub(crate) use array::{ArrayMembers, ArraySpec};
 pub(crate) use bench::BenchPlan;
+pub(crate) use get::{Destination, Existing, GetPlan};
 pub(crate) use image::ImageSpec;
 pub(crate) use md::{Change, MdPlan, NewArrayPlan, NewMembers, Waiting};
 pub(crate) use mkfs::MkfsPlan;
@@ -40,19 +42,6 @@ pub(crate) struct ListStyle {
     pub(crate) all: bool,
     pub(crate) inode: bool,
     pub(crate) recursive: bool,
-}
-
-/// Where `get` puts things.
-#[derive(Debug)]
-pub(crate) enum Destination {
-    /// A path on this machine.
-    Path {
-        dest: PathBuf,
-        /// An earlier run may have begun the copy.
-        resume: bool,
-    },
-    /// A tar archive on standard output.
-    Tar,
 }
 
 /// Text or JSON.
@@ -101,11 +90,7 @@ pub(crate) enum Plan {
         paths: Vec<InsidePath>,
     },
     Get {
-        image: ImageSpec,
-        path: InsidePath,
-        to: Destination,
-        /// Keep what lends rights.
-        special: bool,
+        what: Box<GetPlan>,
         format: Format,
     },
     Mount {
@@ -213,17 +198,10 @@ impl Plan {
             Command::Cat { image, paths } => {
                 Self::Cat { image: ImageSpec::from_typed(&image)?, paths: inside_paths(paths)? }
             }
-            Command::Get { image, path, dest, tar, special, no_special, resume, json } => Self::Get {
-                image: ImageSpec::from_typed(&image)?,
-                path: inside_path(path)?,
-                to: match dest {
-                    Some(dest) if !tar => Destination::Path { dest, resume },
-                    _ => Destination::Tar,
-                },
-                // An archive lends no rights before somebody unpacks it.
-                special: special || (tar && !no_special),
-                format: Format::of(json),
-            },
+            Command::Get(typed) => {
+                let format = Format::of(typed.json);
+                Self::Get { what: Box::new(GetPlan::from_typed(*typed)?), format }
+            }
             Command::Mount { image, dir, options, snapshot, log, monitor, danger, foreground, announce } => {
                 Self::Mount {
                     image: ImageSpec {

@@ -6,20 +6,17 @@ use undercroft_vfs::{Credentials, Vfs};
 
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
-use crate::image;
-use crate::plan::ImageSpec;
 
 /// Bytes read at once: many extents' worth, and small beside the heap.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Writes the files to standard output; a file that fails does not keep the others back.
-pub(crate) fn run(image: &ImageSpec, paths: &[Vec<u8>]) -> Result<Option<Kind>, Failure> {
-    let vfs = image::open(image)?.vfs;
+pub(crate) fn run(vfs: &Vfs, paths: &[Vec<u8>]) -> Result<Option<Kind>, Failure> {
     let mut stdout = std::io::stdout().lock();
     let mut complaints = Complaints::default();
     let mut buffer = vec![0; CHUNK_BYTES];
     for path in paths {
-        match file(&vfs, path, &mut buffer, &mut stdout) {
+        match file(vfs, path, &mut buffer, &mut stdout) {
             Ok(()) => complaints.done_some(),
             Err(failure) => complaints.add(failure)?,
         }

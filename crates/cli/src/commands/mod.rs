@@ -1,7 +1,7 @@
 //! The commands. Each takes what is meant, opens what it needs, builds values and prints them as text or JSON.
 
 mod bench;
-mod cat;
+pub(crate) mod cat;
 mod check;
 mod facts;
 mod help_files;
@@ -18,6 +18,7 @@ mod tree;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::get;
+use crate::image;
 use crate::plan::Plan;
 
 /// Does one thing. `Ok(Some(kind))` says that failures were already printed and what they amount to.
@@ -27,8 +28,8 @@ pub(crate) fn run(plan: Plan) -> Result<Option<Kind>, Failure> {
         Plan::List { image, paths, style, format } => list::run(&image, &paths, style, format),
         Plan::Tree { image, path, levels, all, format } => tree::run(&image, &path, levels, all, format),
         Plan::Stat { image, paths, follow, format } => stat::run(&image, &paths, follow, format),
-        Plan::Cat { image, paths } => cat::run(&image, &paths),
-        Plan::Get { image, path, to, special, format } => get::run(&image, &path, to, special, format),
+        Plan::Cat { image, paths } => cat::run(&image::open(&image)?.vfs, &paths),
+        Plan::Get { what, format } => get::run(&what, format),
         Plan::Mount { image, dir, options, snapshot, log, monitor, how } => {
             mount::run(&image, &dir, &options, snapshot, log.as_deref(), monitor, how).map(|()| None)
         }

@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError};
 
+use rustix::io::Errno;
 use undercroft_vfs as vfs;
 
 use super::directory::Directory;
@@ -139,7 +140,7 @@ pub(crate) fn work(jobs: Receiver<Job>, words: &Sender<Word>, keep: Keep, progre
 
 fn fill(
     from: &vfs::File,
-    to: Partial,
+    mut to: Partial,
     path: &[u8],
     buffer: &mut [u8],
     keep: Keep,
@@ -151,10 +152,18 @@ fn fill(
     {
         return copied.map(|bytes| (bytes, Lost::default()));
     }
+    if copied.is_err() {
+        to.is_incomplete();
+    }
     let lost = metadata::apply(&Subject::Open(to.file.as_fd()), from.node(), path, keep)?;
-    to.publish()
-        .map_err(|error| Failure::host(format!("cannot name the copy of {}", safe(path)), &error.into()))?;
-    Ok((copied?, lost))
+    match (to.publish(), copied) {
+        // What is there is more than what could be read.
+        (Err(Errno::EXIST), Err(failure)) => Err(failure.noting("what has its name stays".to_owned())),
+        (Err(error), _) => {
+            Err(Failure::host(format!("cannot name the copy of {}", safe(path)), &error.into()))
+        }
+        (Ok(()), copied) => Ok((copied?, lost)),
+    }
 }
 
 /// Copies what is not a hole.

@@ -62,6 +62,19 @@ pub(crate) fn open(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(dir, name, OPEN | OFlags::RDONLY, Mode::empty())
 }
 
+/// Opens a directory that is there and is to be filled up, whatever mode it has.
+pub(crate) fn fill_up(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let handle = rustix::fs::openat(dir, name, OPEN | OFlags::PATH, Mode::empty())?;
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(&handle)?.st_mode);
+    if !mode.contains(WHILE_COPYING) {
+        // If it is another user's, opening it or making names in it tells what is in the way.
+        let _ = rustix::fs::chmod(metadata::magic_path(handle.as_fd()), mode | WHILE_COPYING);
+    }
+    let fd = open(&handle, b".")?;
+    partial::remove_leftovers(&fd)?;
+    Ok(fd)
+}
+
 /// Opens a directory that an earlier run made, whatever mode it has by now, to go on in it.
 pub(crate) fn reopen(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let handle = rustix::fs::openat(dir, name, OPEN | OFlags::PATH, Mode::empty())?;

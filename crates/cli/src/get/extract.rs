@@ -4,7 +4,8 @@
 //! them their names when they are complete.
 //!
 //! No call below follows a symbolic link, and none accepts a name that exists, unless the copy is one that an earlier
-//! run began: see `earlier`.
+//! run began (see `earlier`) or may replace what is there: then a name goes from what it named to the complete copy in one
+//! step.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,8 +25,11 @@ use super::metadata::{self, Keep, Privilege, Subject};
 use super::partial::{self, Partial};
 use super::place::Place;
 use super::progress::Progress;
+use super::select::Source;
+use super::told::Told;
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
+use crate::plan::{Existing, GetPlan};
 use crate::text::names::{join, safe};
 use crate::walk::{Event, Order, Walk};
 
@@ -33,7 +37,11 @@ const WHILE_COPYING_NODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 struct Extraction<'a> {
     vfs: &'a Vfs,
+    plan: &'a GetPlan,
+    /// Where names are told of, if they are.
+    told: Option<Told>,
     keep: Keep,
+    /// The place of the source that is being copied; those of all sources are in one directory.
     place: Place,
     /// The directory that the place names something in, or is.
     base: Arc<Directory>,
@@ -54,22 +62,27 @@ struct Extraction<'a> {
     summary: Summary,
 }
 
-/// Copies `node`, whose path inside the image is `path`.
+/// Copies the sources, each to its place. What is wrong with one of several is told, and the others are copied.
 pub(crate) fn run(
     vfs: &Vfs,
-    node: &Arc<Node>,
-    path: &[u8],
-    place: Place,
-    special: bool,
+    plan: &GetPlan,
+    sources: Vec<(Source, Place)>,
+    told: Option<Told>,
     progress: &Progress,
     complaints: &mut Complaints,
 ) -> Result<Summary, Failure> {
     raise_open_file_limit();
-    let strip = place.begun || metadata::has_default_acl(place.dir.as_fd());
-    let keep = Keep { privilege: Privilege::current(), special, strip };
-    let base = rustix::io::fcntl_dupfd_cloexec(&place.dir, 0)
-        .map_err(|error| Failure::host(format!("cannot use {}", place.shown), &error.into()))?;
-    let workers = if node.kind() == FileType::Directory { content::worker_count() } else { 1 };
+    let is_single = sources.len() == 1;
+    let is_one_file =
+        is_single && sources.iter().all(|(source, _)| source.node.kind() != FileType::Directory);
+    let strip = sources
+        .iter()
+        .any(|(_, place)| place.existing != Existing::Refuse || metadata::has_default_acl(place.dir.as_fd()));
+    let keep = Keep { privilege: Privilege::current(), special: plan.special, strip };
+    let workers = if is_one_file { 1 } else { content::worker_count() };
+    let mut sources = sources.into_iter();
+    let Some((first, place)) = sources.next() else { return Ok(Summary::default()) };
+    let base = base_of(&place)?;
     thread::scope(|scope| {
         let (words, heard) = mpsc::channel();
         let mut queues = Vec::with_capacity(workers);
@@ -82,9 +95,11 @@ pub(crate) fn run(
         drop(words);
         let mut extraction = Extraction {
             vfs,
+            plan,
+            told,
             keep,
             place,
-            base: Directory::existing(base),
+            base,
             open: Vec::new(),
             names: HashMap::new(),
             in_progress: HashSet::new(),
@@ -95,9 +110,32 @@ pub(crate) fn run(
             complaints,
             summary: Summary::default(),
         };
-        extraction.top(node, path)?;
+        match extraction.top(&first.node, &first.path) {
+            Err(failure) if !is_single => extraction.complain(failure)?,
+            done => done?,
+        }
+        for (source, place) in sources {
+            let done = base_of(&place).and_then(|base| {
+                if place.name.is_none() || extraction.place.name.is_none() {
+                    // What an earlier run made is opened itself, and names are told from there.
+                    extraction.names.clear();
+                }
+                (extraction.base, extraction.place) = (base, place);
+                extraction.top(&source.node, &source.path)
+            });
+            if let Err(failure) = done {
+                extraction.complain(failure)?;
+            }
+        }
         extraction.finish()
     })
+}
+
+/// The directory that a place names something in, or is.
+fn base_of(place: &Place) -> Result<Arc<Directory>, Failure> {
+    let fd = rustix::io::fcntl_dupfd_cloexec(&place.dir, 0)
+        .map_err(|error| Failure::host(format!("cannot use {}", place.shown), &error.into()))?;
+    Ok(Directory::existing(fd))
 }
 
 impl Extraction<'_> {
@@ -117,13 +155,14 @@ impl Extraction<'_> {
         let fd = match &name {
             Some(name) => self.make_directory(name, path)?,
             // The name of a directory in itself.
-            None if self.place.begun => {
+            None if self.place.existing == Existing::Resume => {
                 directory::reopen(&self.place.dir, b".").map_err(|error| self.cannot_make(path, error))?
             }
             None => rustix::io::fcntl_dupfd_cloexec(&self.place.dir, 0)
                 .map_err(|error| self.cannot_make(path, error))?,
         };
         self.enter(name.unwrap_or_else(|| b".".to_vec()), fd, node, path);
+        self.tell(path)?;
         self.walk(node, path)
     }
 
@@ -132,11 +171,16 @@ impl Extraction<'_> {
         let mut walk = Walk::new(vfs, start, path.to_vec(), Order::Inode);
         while let Some(event) = walk.next() {
             let done = match event {
+                Event::File(entry) if self.plan.exclude.has(&entry.path) => Ok(()),
+                Event::Enter(entry) if self.plan.exclude.has(&entry.path) => {
+                    walk.pass_over();
+                    Ok(())
+                }
                 Event::File(entry) => self.create(&entry.name, &entry.node, &entry.path),
                 Event::Enter(entry) => match self.make_directory(&entry.name, &entry.path) {
                     Ok(fd) => {
                         self.enter(entry.name, fd, &entry.node, &entry.path);
-                        Ok(())
+                        self.tell(&entry.path)
                     }
                     Err(failure) => {
                         walk.pass_over();
@@ -164,10 +208,35 @@ impl Extraction<'_> {
     fn make_directory(&self, name: &[u8], path: &[u8]) -> Result<OwnedFd, Failure> {
         let dir = &self.directory().fd;
         let made = match directory::make(dir, name) {
-            Err(Errno::EXIST) if self.place.begun => directory::reopen(dir, name),
+            Err(Errno::EXIST) if self.place.existing == Existing::Resume => directory::reopen(dir, name),
+            Err(Errno::EXIST) if self.replaces() => directory::fill_up(dir, name),
             made => made,
         };
         made.map_err(|error| self.cannot_make(path, error))
+    }
+
+    /// Whether names that exist may be replaced.
+    fn replaces(&self) -> bool {
+        self.place.existing.replaces()
+    }
+
+    /// Tells that a copy begins.
+    fn tell(&self, path: &[u8]) -> Result<(), Failure> {
+        self.told.map_or(Ok(()), |told| self.progress.aside(|| told.name(path)))
+    }
+
+    /// Whether the copy that is there is as new as the original, and is to stay for that.
+    fn is_up_to_date(&self, name: &[u8], attr: &Attr) -> bool {
+        if self.place.existing != Existing::Update {
+            return false;
+        }
+        let found = rustix::fs::statat(&self.directory().fd, name, AtFlags::SYMLINK_NOFOLLOW);
+        found.is_ok_and(|found| {
+            let is_directory = rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir();
+            let modified = metadata::timespec(attr.modified);
+            let theirs = i64::try_from(found.st_mtime_nsec).unwrap_or(i64::MAX);
+            !is_directory && (found.st_mtime, theirs) >= (modified.tv_sec, modified.tv_nsec)
+        })
     }
 
     fn enter(&mut self, name: Vec<u8>, fd: OwnedFd, node: &Arc<Node>, path: &[u8]) {
@@ -188,8 +257,9 @@ impl Extraction<'_> {
     /// Makes anything but a directory.
     fn create(&mut self, name: &[u8], node: &Arc<Node>, path: &[u8]) -> Result<(), Failure> {
         let attr = node.attr();
+        let is_resumed = self.place.existing == Existing::Resume;
         let earlier =
-            if self.place.begun { earlier::made(&self.directory().fd, name, node, path) } else { Ok(None) };
+            if is_resumed { earlier::made(&self.directory().fd, name, node, path) } else { Ok(None) };
         if matches!(attr.kind, FileType::CharDevice | FileType::BlockDevice) && !self.keep.special {
             self.summary.not_kept.device_nodes += 1;
             return match earlier {
@@ -207,6 +277,12 @@ impl Extraction<'_> {
         if let Some(earlier) = earlier? {
             return self.complete(&earlier, name, node, path);
         }
+        if self.is_up_to_date(name, &attr) {
+            self.summary.up_to_date += 1;
+            self.complaints.done_some();
+            return Ok(());
+        }
+        self.tell(path)?;
         if attr.links > 1 && self.link(name, &attr, path)? {
             return Ok(());
         }
@@ -267,7 +343,10 @@ impl Extraction<'_> {
         }
         let Some(first) = self.names.get(&attr.ino) else { return Ok(false) };
         let linked = open_parent_beneath(&self.place.dir, first).and_then(|(old_dir, old_name)| {
-            rustix::fs::linkat(old_dir, old_name, &self.directory().fd, name, AtFlags::empty())
+            let dir = &self.directory().fd;
+            partial::make_named(dir, name, self.replaces(), |name| {
+                rustix::fs::linkat(&old_dir, old_name, dir, name, AtFlags::empty())
+            })
         });
         match linked {
             Ok(()) => {
@@ -283,7 +362,8 @@ impl Extraction<'_> {
     fn create_file(&mut self, name: &[u8], node: &Arc<Node>, path: &[u8]) -> Result<(), Failure> {
         let from = self.vfs.open_node(node).map_err(|error| Failure::inside(path, &error))?;
         let dir = Arc::clone(self.directory());
-        let to = Partial::create(&dir, name).map_err(|error| self.cannot_make(path, error))?;
+        let to =
+            Partial::create(&dir, name, self.replaces()).map_err(|error| self.cannot_make(path, error))?;
         let attr = node.attr();
         if attr.links > 1 {
             self.in_progress.insert(attr.ino);
@@ -293,14 +373,19 @@ impl Extraction<'_> {
     }
 
     fn create_symlink(&mut self, name: &[u8], target: &[u8], path: &[u8]) -> Result<(), Failure> {
-        rustix::fs::symlinkat(target, &self.directory().fd, name)
+        let dir = &self.directory().fd;
+        partial::make_named(dir, name, self.replaces(), |name| rustix::fs::symlinkat(target, dir, name))
             .map_err(|error| self.cannot_make(path, error))
     }
 
     fn create_special(&mut self, name: &[u8], attr: &Attr, path: &[u8]) -> Result<(), Failure> {
         let kind = rustix::fs::FileType::from_raw_mode(attr.kind.mode_bits());
         let device = rustix::fs::makedev(attr.rdev.major, attr.rdev.minor);
-        rustix::fs::mknodat(&self.directory().fd, name, kind, WHILE_COPYING_NODE, device).map_err(|error| {
+        let dir = &self.directory().fd;
+        let made = partial::make_named(dir, name, self.replaces(), |name| {
+            rustix::fs::mknodat(dir, name, kind, WHILE_COPYING_NODE, device)
+        });
+        made.map_err(|error| {
             let failure = self.cannot_make(path, error);
             if error == Errno::PERM { failure.advise("only root may make device nodes") } else { failure }
         })

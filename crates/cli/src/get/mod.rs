@@ -2,6 +2,7 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
+//! | `select` | finds what was named, also by patterns |
 //! | `place` | decides where the copy goes, and opens that place |
 //! | `extract` | makes names: walks the image and creates one object after the other |
 //! | `directory` | a directory of the copy, and when it is complete |
@@ -10,10 +11,10 @@
 //! | `earlier` | what an interrupted run left that need not be copied again |
 //! | `metadata` | owner, mode, extended attributes, times, and which of them lend rights |
 //! | `tar`, `pax` | the archive |
-//! | `progress` | the bar |
+//! | `progress`, `told` | the bar; the names that are told of |
 //!
 //! The image is hostile. Every name is created relative to the open directory it belongs to, with flags that
-//! follow no link and accept nothing that exists, so no name and no link in the image can lead outside the
+//! follow no link and accept nothing that exists (or replace the name itself, on request), so no name and no link in the image can lead outside the
 //! destination: a link is only ever created, never walked through.
 
 mod content;
@@ -25,23 +26,30 @@ mod partial;
 mod pax;
 mod place;
 mod progress;
+mod select;
 mod tar;
+mod told;
 
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
 use undercroft_vfs::{Error, FileType, Node, Vfs};
 
+use crate::commands::cat;
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
 use crate::image;
-use crate::plan::{Destination, Format, ImageSpec};
+use crate::plan::{Destination, Existing, Format, GetPlan};
 use crate::text::human;
 use crate::text::out::Out;
 
 use metadata::Lost;
+use place::Place;
 use progress::Progress;
+use select::Source;
+use told::Told;
 
 /// What was copied.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -57,6 +65,8 @@ struct Summary {
     content_bytes: u64,
     /// Files, links and special files that an interrupted run had copied.
     already_there: u64,
+    /// Files, links and special files that were there and are as new as the originals (`--update`).
+    up_to_date: u64,
     /// What the copy lacks.
     not_kept: Lost,
 }
@@ -74,40 +84,72 @@ impl Summary {
     }
 }
 
-/// Copies `path`.
-pub(crate) fn run(
-    image: &ImageSpec,
-    path: &[u8],
-    to: Destination,
-    special: bool,
-    format: Format,
-) -> Result<Option<Kind>, Failure> {
-    let vfs = image::open(image)?.vfs;
-    let node = image::resolve(&vfs, path, false)?;
-    let progress = Progress::new(expected_bytes(&vfs, &node));
+/// Copies what is named.
+pub(crate) fn run(plan: &GetPlan, format: Format) -> Result<Option<Kind>, Failure> {
+    let vfs = image::open(&plan.image)?.vfs;
     let mut complaints = Complaints::default();
-    match to {
+    let is_single = select::is_single(plan);
+    if let Destination::Path { dest, .. } = &plan.to
+        && !is_single
+    {
+        place::require_directory(dest)?;
+    }
+    let sources = select::select(&vfs, plan, &mut complaints)?;
+    let expected = match &sources[..] {
+        [source] => expected_bytes(&vfs, &source.node),
+        _ => None,
+    };
+    let progress = Progress::new(expected);
+    let to_stdout = format == Format::Text && matches!(plan.to, Destination::Path { .. });
+    let told = plan.verbose.then_some(if to_stdout { Told::Stdout } else { Told::Stderr });
+    match &plan.to {
         Destination::Tar => {
             if io::stdout().is_terminal() {
                 return Err(Failure::new(Kind::Usage, "a tar archive is not for a terminal")
                     .advise("send it into a file or a pipe"));
             }
-            tar::write(&vfs, &node, path, special, &progress, &mut complaints)?;
+            tar::write(&vfs, plan, &sources, told, &progress, &mut complaints)?;
         }
-        Destination::Path { dest, resume } => {
-            let place = if resume {
-                // What cannot be looked up is left for the copy to tell.
-                let has = |name: &[u8]| !matches!(vfs.lookup(&node, name), Err(Error::NotFound));
-                place::go_on(&dest, path, node.kind(), has)?
-            } else {
-                place::decide(&dest, path)?
-            };
-            let summary = extract::run(&vfs, &node, path, place, special, &progress, &mut complaints)?;
+        Destination::Content => {
+            if let Some(source) = select::only_file(&sources)? {
+                told.map_or(Ok(()), |told| told.name(&source.path))?;
+                return cat::run(&vfs, std::slice::from_ref(&source.path));
+            }
+        }
+        Destination::Path { dest, existing } => {
+            let mut placed = Vec::with_capacity(sources.len());
+            for source in sources {
+                match place_of(&vfs, &source, dest, *existing, is_single) {
+                    Ok(place) => placed.push((source, place)),
+                    Err(failure) if is_single => return Err(failure),
+                    Err(failure) => complaints.add(failure)?,
+                }
+            }
+            let summary = extract::run(&vfs, plan, placed, told, &progress, &mut complaints)?;
             progress.finish();
             report(summary, format)?;
         }
     }
     Ok(complaints.outcome())
+}
+
+fn place_of(
+    vfs: &Vfs,
+    source: &Source,
+    dest: &Path,
+    existing: Existing,
+    is_single: bool,
+) -> Result<Place, Failure> {
+    let Source { path, node } = source;
+    if !is_single {
+        return place::among_others(dest, path, existing);
+    }
+    if existing == Existing::Resume {
+        // What cannot be looked up is left for the copy to tell.
+        let has = |name: &[u8]| !matches!(vfs.lookup(node, name), Err(Error::NotFound));
+        return place::go_on(dest, path, node.kind(), has);
+    }
+    place::decide(dest, path, existing)
 }
 
 /// How much there is to read, where that can be known without walking the tree first.
@@ -146,6 +188,9 @@ fn report(summary: Summary, format: Format) -> Result<(), Failure> {
         }
         if summary.already_there > 0 {
             parts.push(format!("{} copied by an earlier run", human::count(summary.already_there)));
+        }
+        if summary.up_to_date > 0 {
+            parts.push(format!("{} as new and left", human::count(summary.up_to_date)));
         }
         writeln!(out, "copied {}; {} of content", parts.join(", "), human::size(summary.content_bytes))?;
     }

@@ -32,18 +32,17 @@ pub(crate) struct Partial {
     dir: Arc<Directory>,
     temporary: String,
     name: Vec<u8>,
+    /// Whether what has the name already is replaced.
+    replaces: bool,
     published: bool,
 }
 
 impl Partial {
-    /// Makes an empty file that will become `name`.
-    pub(crate) fn create(dir: &Arc<Directory>, name: &[u8]) -> Result<Self, Errno> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
+    /// Makes an empty file that will become `name`, perhaps in the place of another.
+    pub(crate) fn create(dir: &Arc<Directory>, name: &[u8], replaces: bool) -> Result<Self, Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let (user, process) = (rustix::process::geteuid().as_raw(), std::process::id());
         loop {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let temporary = format!("{PREFIX}-{user}-{process}-{number}");
+            let temporary = next_name();
             let file = match rustix::fs::openat(&dir.fd, &temporary, flags, WHILE_COPYING) {
                 Ok(file) => File::from(file),
                 // Each number is tried once, so this ends when the directory's leftovers have been passed.
@@ -56,13 +55,23 @@ impl Partial {
                 continue;
             }
             let (dir, name) = (Arc::clone(dir), name.to_vec());
-            return Ok(Self { file, dir, temporary, name, published: false });
+            return Ok(Self { file, dir, temporary, name, replaces, published: false });
         }
     }
 
-    /// Gives it its name, unless something has that name.
+    /// Only in part a copy: it does not replace what is there.
+    pub(crate) fn is_incomplete(&mut self) {
+        self.replaces = false;
+    }
+
+    /// Gives it its name, unless something has that name that it does not replace.
     pub(crate) fn publish(mut self) -> Result<(), Errno> {
         let (dir, from) = (&self.dir.fd, &self.temporary);
+        if self.replaces {
+            rustix::fs::renameat(dir, from, dir, &self.name)?;
+            self.published = true;
+            return Ok(());
+        }
         match rustix::fs::renameat_with(dir, from, dir, &self.name, RenameFlags::NOREPLACE) {
             Ok(()) => self.published = true,
             // A filesystem that cannot promise to replace nothing; a link never replaces. The drop takes the
@@ -83,6 +92,40 @@ impl Drop for Partial {
             let _ = rustix::fs::unlinkat(&self.dir.fd, &self.temporary, AtFlags::empty());
         }
     }
+}
+
+/// A temporary name that this process has not used yet.
+fn next_name() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let (user, process) = (rustix::process::geteuid().as_raw(), std::process::id());
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{PREFIX}-{user}-{process}-{number}")
+}
+
+/// Makes in one step what has no content, by a call that accepts no name that exists. What has the name already is
+/// replaced if `replaces` says so and it is no directory.
+pub(crate) fn make_named(
+    dir: &OwnedFd,
+    name: &[u8],
+    replaces: bool,
+    make: impl Fn(&[u8]) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    match make(name) {
+        Err(Errno::EXIST) if replaces => {}
+        made => return made,
+    }
+    // Each number is tried once, so this ends when the directory's leftovers have been passed.
+    let temporary = loop {
+        let temporary = next_name();
+        match make(temporary.as_bytes()) {
+            Err(Errno::EXIST) => {}
+            made => break made.map(|()| temporary)?,
+        }
+    };
+    let replaced = rustix::fs::renameat(dir, &temporary, dir, name);
+    // It is still there too if both are names of one file.
+    let _ = rustix::fs::unlinkat(dir, &temporary, AtFlags::empty());
+    replaced
 }
 
 /// Removes what interrupted runs of this user left in a directory, and nothing that a run uses.

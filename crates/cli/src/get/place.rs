@@ -16,6 +16,7 @@ use undercroft_vfs::FileType;
 use super::partial;
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::plan::Existing;
 use crate::text::names::safe;
 
 /// An open place to put one tree.
@@ -25,30 +26,74 @@ pub(crate) struct Place {
     pub(crate) dir: OwnedFd,
     /// The name to create; `None` fills the directory itself, which is empty.
     pub(crate) name: Option<Vec<u8>>,
-    /// An earlier run began this copy: names that exist are compared, not refused.
-    pub(crate) begun: bool,
+    /// What becomes of names that exist. With [`Existing::Resume`] an earlier run began this copy.
+    pub(crate) existing: Existing,
     /// The place, safe to show.
     pub(crate) shown: String,
 }
 
-/// Decides by what is there now.
-pub(crate) fn decide(dest: &Path, inside: &[u8]) -> Result<Place, Failure> {
+/// Decides by what is there now. What an earlier run may have begun is for [`go_on`].
+pub(crate) fn decide(dest: &Path, inside: &[u8], existing: Existing) -> Result<Place, Failure> {
+    let existing = if existing.replaces() { existing } else { Existing::Refuse };
     match fs::symlink_metadata(dest) {
         Ok(found) if found.is_symlink() => {
             Err(Failure::new(Kind::Host, format!("{} is a symbolic link", show(dest)))
                 .advise("name what it points to"))
         }
-        Ok(found) if found.is_dir() => into_directory(dest, inside),
-        Ok(_) => Err(exists(dest)),
+        Ok(found) if found.is_dir() => into_directory(dest, inside, existing),
+        Ok(_) if existing == Existing::Refuse => Err(exists(dest)),
+        Ok(_) => as_name(dest, existing),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let Some(name) = dest.file_name() else {
+            if dest.file_name().is_none() {
                 return Err(Failure::host(format!("cannot make {}", show(dest)), &error));
-            };
-            let dir = open(parent(dest))?;
-            Ok(Place { dir, name: Some(name.as_bytes().to_vec()), begun: false, shown: show(dest) })
+            }
+            as_name(dest, existing)
         }
         Err(error) => Err(Failure::host(format!("cannot use {}", show(dest)), &error)),
     }
+}
+
+/// One of several sources, which are put into a directory under their own names.
+pub(crate) fn among_others(dest: &Path, inside: &[u8], existing: Existing) -> Result<Place, Failure> {
+    let below = own_name(inside).map(|name| dest.join(name));
+    match (existing, below) {
+        // What an earlier run made has the name already.
+        (Existing::Resume, Some(below)) if fs::symlink_metadata(&below).is_ok() => begun(&below),
+        (Existing::Resume, _) => into_directory(dest, inside, Existing::Refuse),
+        _ => into_directory(dest, inside, existing),
+    }
+}
+
+/// Refuses what cannot take several things.
+pub(crate) fn require_directory(dest: &Path) -> Result<(), Failure> {
+    let refused = |is: &str| {
+        Failure::new(Kind::Host, format!("{} {is}", show(dest)))
+            .advise("several things, and what a pattern matches, are put into a directory that is there")
+    };
+    match fs::symlink_metadata(dest) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(found) if found.is_symlink() => {
+            Err(Failure::new(Kind::Host, format!("{} is a symbolic link", show(dest)))
+                .advise("name what it points to"))
+        }
+        Ok(_) => Err(refused("is no directory")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(refused("does not exist")),
+        Err(error) => Err(Failure::host(format!("cannot use {}", show(dest)), &error)),
+    }
+}
+
+/// A name in a directory.
+fn as_name(dest: &Path, existing: Existing) -> Result<Place, Failure> {
+    let name = dest.file_name().map(|name| name.as_bytes().to_vec());
+    Ok(Place { dir: open(parent(dest))?, name, existing, shown: show(dest) })
+}
+
+/// The copy that an earlier run began, whatever it is.
+fn begun(copy: &Path) -> Result<Place, Failure> {
+    if fs::symlink_metadata(copy).is_ok_and(|found| found.is_dir()) {
+        return Ok(Place { dir: open(copy)?, name: None, existing: Existing::Resume, shown: show(copy) });
+    }
+    as_name(copy, Existing::Resume)
 }
 
 /// Whether a directory has no other name in it, temporary ones of copies apart.
@@ -97,19 +142,17 @@ pub(crate) fn go_on(
         (_, Some((below, _))) => below,
         (_, None) => dest.to_owned(),
     };
-    match (fs::symlink_metadata(&copy), copy.file_name()) {
-        (Ok(found), _) if found.is_dir() && kind == FileType::Directory => {
-            Ok(Place { dir: open(&copy)?, name: None, begun: true, shown: show(&copy) })
-        }
-        (Ok(found), Some(name))
+    match fs::symlink_metadata(&copy) {
+        Ok(found) if found.is_dir() && kind == FileType::Directory => begun(&copy),
+        Ok(found)
             if !found.is_dir()
                 && kind != FileType::Directory
-                && found.is_symlink() == (kind == FileType::Symlink) =>
+                && found.is_symlink() == (kind == FileType::Symlink)
+                && copy.file_name().is_some() =>
         {
-            let dir = open(parent(&copy))?;
-            Ok(Place { dir, name: Some(name.as_bytes().to_vec()), begun: true, shown: show(&copy) })
+            begun(&copy)
         }
-        _ => decide(dest, inside),
+        _ => decide(dest, inside, Existing::Refuse),
     }
 }
 
@@ -125,27 +168,27 @@ fn first_foreign(dir: &Path, has: impl Fn(&[u8]) -> bool) -> Result<Option<OsStr
     Ok(None)
 }
 
-fn into_directory(dest: &Path, inside: &[u8]) -> Result<Place, Failure> {
+fn into_directory(dest: &Path, inside: &[u8], existing: Existing) -> Result<Place, Failure> {
     let dir = open(dest)?;
     let Some(name) = own_name(inside) else {
         let mut entries = fs::read_dir(dest)
             .map_err(|error| Failure::host(format!("cannot read {}", show(dest)), &error))?;
-        if entries.next().is_some() {
+        if existing == Existing::Refuse && entries.next().is_some() {
             return Err(Failure::new(Kind::Host, format!("{} is not empty", show(dest))).advise(
-                "name a directory that is empty or does not exist, or go on with a copy by --resume",
+                "name a directory that is empty or does not exist, fill it up by --overwrite or --update, or go on with a copy by --resume",
             ));
         }
-        return Ok(Place { dir, name: None, begun: false, shown: show(dest) });
+        return Ok(Place { dir, name: None, existing, shown: show(dest) });
     };
     let below = dest.join(name);
-    if fs::symlink_metadata(&below).is_ok() {
+    if existing == Existing::Refuse && fs::symlink_metadata(&below).is_ok() {
         return Err(exists(&below));
     }
-    Ok(Place { dir, name: Some(name.as_bytes().to_vec()), begun: false, shown: show(&below) })
+    Ok(Place { dir, name: Some(name.as_bytes().to_vec()), existing, shown: show(&below) })
 }
 
 /// The last component of a path inside the image; the root has none.
-fn own_name(inside: &[u8]) -> Option<&OsStr> {
+pub(crate) fn own_name(inside: &[u8]) -> Option<&OsStr> {
     let name = inside.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty())?;
     (name != b"." && name != b"..").then(|| OsStr::from_bytes(name))
 }
@@ -159,7 +202,9 @@ fn parent(path: &Path) -> &Path {
 
 fn exists(path: &Path) -> Failure {
     Failure::new(Kind::Host, format!("{} exists already", show(path)))
-        .advise("name another place, or go on with a copy that was interrupted by --resume; nothing is ever written over")
+        .advise(
+        "name another place, replace it by --overwrite, or go on with a copy that was interrupted by --resume",
+    )
 }
 
 fn open(dir: &Path) -> Result<OwnedFd, Failure> {

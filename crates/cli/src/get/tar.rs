@@ -4,7 +4,9 @@
 //! and is named among the failures. Holes are written as zeroes. Sockets have no place in a tar archive.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{self, BufReader, BufWriter, Read, StdoutLock};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use tar::{Builder, EntryType, Header};
@@ -12,9 +14,13 @@ use undercroft_vfs::{self as vfs, Attr, FileType, Ino, Node, Vfs};
 
 use super::metadata::{Keep, Lost, Privilege};
 use super::pax::Records;
+use super::place::own_name;
 use super::progress::Progress;
+use super::select::Source;
+use super::told::Told;
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
+use crate::plan::GetPlan;
 use crate::text::acl;
 use crate::text::names::{join, safe};
 use crate::walk::{Event, Order, Walk};
@@ -31,6 +37,7 @@ const NAME_BYTES: usize = 100;
 struct Archive<'a> {
     vfs: &'a Vfs,
     keep: Keep,
+    told: Option<Told>,
     not_kept: Lost,
     builder: Builder<BufWriter<StdoutLock<'static>>>,
     /// The member that holds the content of a file with several names.
@@ -39,48 +46,29 @@ struct Archive<'a> {
     complaints: &'a mut Complaints,
 }
 
-/// Writes `node`, whose path inside the image is `path`.
+/// Writes the sources, each under its own name.
 pub(crate) fn write(
     vfs: &Vfs,
-    node: &Arc<Node>,
-    path: &[u8],
-    special: bool,
+    plan: &GetPlan,
+    sources: &[Source],
+    told: Option<Told>,
     progress: &Progress,
     complaints: &mut Complaints,
 ) -> Result<(), Failure> {
-    let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty()).unwrap_or_default();
-    let name = if name == b"." || name == b".." { &b""[..] } else { name };
     let sink = BufWriter::with_capacity(CHUNK_BYTES, io::stdout().lock());
     let mut archive = Archive {
         vfs,
         // An archive holds what its reader may take, whatever this process may.
-        keep: Keep { privilege: Privilege::Root, special, strip: false },
+        keep: Keep { privilege: Privilege::Root, special: plan.special, strip: false },
+        told,
         not_kept: Lost::default(),
         builder: Builder::new(sink),
         members: HashMap::new(),
         progress,
         complaints,
     };
-    // Members are named from the top on; messages name paths inside the image.
-    let inside = |member: &[u8]| {
-        let below = member.strip_prefix(name).unwrap_or(member);
-        join(path, below.strip_prefix(b"/").unwrap_or(below))
-    };
-    let top = if name.is_empty() { b".".to_vec() } else { name.to_vec() };
-    archive.member(top, node, path)?;
-    if node.kind() == FileType::Directory {
-        for event in Walk::new(vfs, node, name.to_vec(), Order::Inode) {
-            match event {
-                Event::File(entry) | Event::Enter(entry) => {
-                    let shown = inside(&entry.path);
-                    archive.member(entry.path, &entry.node, &shown)?;
-                }
-                Event::Leave => {}
-                Event::Trouble { path: below, error } => {
-                    archive.complain(Failure::inside(&inside(&below), &error))?;
-                }
-            }
-        }
+    for source in sources {
+        archive.source(plan, source)?;
     }
     let not_kept = archive.not_kept;
     let mut sink = archive.builder.into_inner()?;
@@ -91,6 +79,39 @@ pub(crate) fn write(
 }
 
 impl Archive<'_> {
+    /// Writes a source and all below it.
+    fn source(&mut self, plan: &GetPlan, source: &Source) -> Result<(), Failure> {
+        let Source { path, node } = source;
+        let name = own_name(path).map(OsStr::as_bytes).unwrap_or_default();
+        // Members are named from the top on; messages name paths inside the image.
+        let inside = |member: &[u8]| {
+            let below = member.strip_prefix(name).unwrap_or(member);
+            join(path, below.strip_prefix(b"/").unwrap_or(below))
+        };
+        let top = if name.is_empty() { b".".to_vec() } else { name.to_vec() };
+        self.member(top, node, path)?;
+        if node.kind() == FileType::Directory {
+            let mut walk = Walk::new(self.vfs, node, name.to_vec(), Order::Inode);
+            while let Some(event) = walk.next() {
+                match event {
+                    Event::File(entry) | Event::Enter(entry) => {
+                        let shown = inside(&entry.path);
+                        if !plan.exclude.has(&shown) {
+                            self.member(entry.path, &entry.node, &shown)?;
+                        } else if entry.node.kind() == FileType::Directory {
+                            walk.pass_over();
+                        }
+                    }
+                    Event::Leave => {}
+                    Event::Trouble { path: below, error } => {
+                        self.complain(Failure::inside(&inside(&below), &error))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Writes one member; what is wrong with the image is told by its path there, and does not end the archive.
     fn member(&mut self, name: Vec<u8>, node: &Arc<Node>, inside: &[u8]) -> Result<(), Failure> {
         match self.try_member(name, node, inside) {
@@ -109,6 +130,9 @@ impl Archive<'_> {
         if matches!(attr.kind, FileType::CharDevice | FileType::BlockDevice) && !self.keep.special {
             self.not_kept.device_nodes += 1;
             return Ok(());
+        }
+        if let Some(told) = self.told {
+            self.progress.aside(|| told.name(shown))?;
         }
         let mode = attr.permissions & self.keep.mode_mask();
         self.not_kept.set_id_modes += u64::from(mode != attr.permissions & 0o7777);

@@ -101,8 +101,8 @@ fn nothing_that_exists_is_written_over() {
     assert_eq!(
         message,
         format!(
-            "{shown} exists already; name another place, or go on with a copy that was interrupted by --resume; \
-             nothing is ever written over"
+            "{shown} exists already; name another place, replace it by --overwrite, or go on with a copy that was \
+             interrupted by --resume"
         )
     );
     let message = get(image.path(), "/dir", &place).failed(8);
@@ -116,7 +116,8 @@ fn nothing_that_exists_is_written_over() {
     assert_eq!(
         message,
         format!(
-            "{} is not empty; name a directory that is empty or does not exist, or go on with a copy by --resume",
+            "{} is not empty; name a directory that is empty or does not exist, fill it up by --overwrite or \
+             --update, or go on with a copy by --resume",
             full.display()
         )
     );
@@ -362,7 +363,7 @@ fn the_summary_counts_what_was_copied() {
         json,
         serde_json::json!({
             "files": 2, "directories": 1, "symlinks": 0, "hard_links": 0, "special": 0, "content_bytes": 5,
-            "already_there": 0,
+            "already_there": 0, "up_to_date": 0,
             "not_kept": {
                 "owners": 0, "set_id_modes": 0, "device_nodes": 0, "privileged_xattrs": 0, "unsupported_xattrs": 0
             }

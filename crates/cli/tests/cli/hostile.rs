@@ -112,6 +112,18 @@ fn a_damaged_file_does_not_keep_the_others_back() {
     assert!(outcome.stderr.starts_with("undercroft: /bad: corrupt"), "{}", outcome.stderr);
     assert_eq!(fs::read(dir.path().join("dest/later")).unwrap(), b"also fine");
 
+    // What is there of a file that cannot be read is not replaced by less.
+    fs::write(dir.path().join("bad"), "whole").unwrap();
+    let replacing = run(Command::new(PROGRAM)
+        .args(["get", "--overwrite"])
+        .arg(image.path())
+        .args(["/bad", "/good"])
+        .arg(dir.path()));
+    assert_eq!(replacing.code, 1);
+    assert!(replacing.stderr.ends_with("; what has its name stays\n"), "{}", replacing.stderr);
+    assert_eq!(fs::read(dir.path().join("bad")).unwrap(), b"whole");
+    assert_eq!(fs::read(dir.path().join("good")).unwrap(), b"fine");
+
     let alone = run(Command::new(PROGRAM).arg("cat").arg(image.path()).arg("/bad"));
     assert_eq!(alone.code, 5, "{}", alone.stderr);
 

@@ -7,6 +7,7 @@ mod check;
 mod durable;
 mod errors;
 mod get;
+mod get_habits;
 mod get_interrupted;
 mod help;
 mod hostile;
