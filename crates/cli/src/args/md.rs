@@ -47,12 +47,16 @@ redundancy is made right before the command ends. The word `missing` in a member
 member that is added later (a file of this name is `./missing`). A member that holds anything but zeroes is overwritten with --force \
 only; of a disk the first and the last MiB are looked at.
 
+Options are those of `mdadm --create`, with its meaning: what has no unit is in KiB there (not in bytes, as --member-size \
+is). The array itself has no device here, so none stands before the members.
+
 Levels: linear, 0, 1, 4, 5, 6, 10. Layouts: of 5 and 6 left-symmetric (the default), left-asymmetric, right-symmetric, \
 right-asymmetric, parity-first, parity-last; of 10 n2 (the default), f2, o2 and the like; of 0 original, alternate.
 
 Examples:
   undercroft md create --level 5 --chunk 64K --member-size 1G a.img b.img c.img d.img
   undercroft md create --level 1 --bitmap internal --name mirror /dev/sdb /dev/sdc
+  undercroft md create --level 6 -n 5 -x 1 /dev/sd[b-g]
   undercroft md create --level 6 --spare /dev/sdg /dev/sd[b-f]
   undercroft md create --level 5 --chunk 64K /dev/sdb /dev/sdc missing"
     )]
@@ -274,11 +278,19 @@ pub(crate) struct WaitArgs {
 /// A new array.
 #[derive(Debug, Args)]
 pub(crate) struct MdCreateArgs {
-    /// Level: linear, 0, 1, 4, 5, 6 or 10
+    /// Level: linear, 0 (stripe), 1 (mirror), 4, 5, 6 or 10
     #[arg(short, long)]
     pub(crate) level: String,
 
-    /// Bytes of a chunk: 64K; 512K unless said
+    /// Members with a role, `missing` ones too; all that are named, but for spares, unless said
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    pub(crate) raid_devices: Option<u32>,
+
+    /// So many of the members that are named are spares, the last ones
+    #[arg(short = 'x', long, value_name = "COUNT", conflicts_with = "spare")]
+    pub(crate) spare_devices: Option<String>,
+
+    /// Size of a chunk: 64K, or without a unit in KiB; 512K unless said
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) chunk: Option<String>,
 
@@ -298,8 +310,8 @@ pub(crate) struct MdCreateArgs {
     #[arg(short, long)]
     pub(crate) uuid: Option<String>,
 
-    /// Version of the superblocks: 1.0 (at the end), 1.1 (at the beginning), 1.2 (4 KiB from there)
-    #[arg(short = 'e', long, value_name = "VERSION", default_value = "1.2", value_parser = ["1.0", "1.1", "1.2"])]
+    /// Version of the superblocks: 1.0 (at the end), 1.1 (at the beginning), 1.2 (4 KiB from there; also `1`, `default`)
+    #[arg(short = 'e', long, value_name = "VERSION", default_value = "1.2")]
     pub(crate) metadata: String,
 
     /// Write-intent bitmap
@@ -310,7 +322,7 @@ pub(crate) struct MdCreateArgs {
     #[arg(short = 'k', long, value_name = "POLICY", value_parser = ["resync", "bitmap", "ppl"])]
     pub(crate) consistency_policy: Option<String>,
 
-    /// Bytes to use of each member; as many as the smallest has unless said
+    /// Space to use of each member: 10G, or without a unit in KiB; `max`, as much as the smallest has, unless said
     #[arg(short = 'z', long, value_name = "SIZE")]
     pub(crate) size: Option<String>,
 
@@ -319,11 +331,15 @@ pub(crate) struct MdCreateArgs {
     pub(crate) assume_clean: bool,
 
     /// A spare; may be given several times
-    #[arg(short = 'x', long, value_name = "MEMBER", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "MEMBER", value_hint = ValueHint::FilePath)]
     pub(crate) spare: Vec<OsString>,
 
     #[command(flatten)]
     pub(crate) new: NewMemberArgs,
+
+    /// As for mdadm: do not ask. The same as --force
+    #[arg(short = 'R', long)]
+    pub(crate) run: bool,
 
     #[command(flatten)]
     pub(crate) danger: DangerArgs,

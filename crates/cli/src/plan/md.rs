@@ -190,7 +190,9 @@ impl NewArrayPlan {
                 ),
             ));
         }
-        let chunk_bytes = typed.chunk.as_deref().map(size).transpose()?;
+        no_device_of_the_array(&typed.members)?;
+        let (members, spares) = members_and_spares(typed)?;
+        let chunk_bytes = typed.chunk.as_deref().map(|typed| mdadm_size("--chunk", typed)).transpose()?;
         let chunk_bytes = chunk_bytes.map(u32::try_from).transpose().map_err(|_| {
             Failure::new(Kind::Usage, format!("--chunk {}: too large", typed.chunk.as_deref().unwrap_or("")))
         })?;
@@ -199,7 +201,7 @@ impl NewArrayPlan {
                 .map_err(|_| Failure::new(Kind::Usage, format!("{typed:?} is no UUID")))
         });
         let is_missing = |member: &OsString| member == MISSING;
-        let missing = (0..).zip(&typed.members).filter(|(_, member)| is_missing(member));
+        let missing = (0..).zip(&members).filter(|(_, member)| is_missing(member));
         let options = CreateOptions {
             missing: missing.map(|(role, _)| role).collect(),
             layout: typed.layout.as_deref().map(|typed| layout(level, typed)).transpose()?,
@@ -207,33 +209,109 @@ impl NewArrayPlan {
             name: typed.name.clone().unwrap_or_default(),
             host: typed.homehost.clone(),
             uuid: uuid.transpose()?,
-            version: match typed.metadata.as_str() {
-                "1.0" => Version::V1_0,
-                "1.1" => Version::V1_1,
-                _ => Version::V1_2,
+            version: version(&typed.metadata)?,
+            member_bytes: match typed.size.as_deref() {
+                None | Some("max") => None,
+                Some(typed) => Some(mdadm_size("--size", typed)?),
             },
-            member_bytes: typed.size.as_deref().map(size).transpose()?,
             bitmap: typed.bitmap == "internal" || policy == Some("bitmap"),
             ppl: policy == Some("ppl"),
             assume_clean: typed.assume_clean,
-            spares: typed.spare.len() as u32,
+            spares: spares.len() as u32,
             ..CreateOptions::new(level)
         };
-        let members = typed.members.iter().filter(|member| !is_missing(member));
-        let all: Vec<OsString> = members.chain(&typed.spare).cloned().collect();
+        if let Some(missing) = spares.iter().find(|&spare| is_missing(spare)) {
+            let what = format!("{} stands for a spare", safe(missing.as_bytes()));
+            return Err(Failure::new(Kind::Usage, what).advise("ask for one spare less"));
+        }
+        let members = members.into_iter().filter(|member| !is_missing(member));
+        let all: Vec<OsString> = members.chain(spares).collect();
+        let members = new_members(&all, &typed.new, &typed.danger)?;
         Ok(Self {
-            members: new_members(&all, &typed.new, &typed.danger)?,
+            members: NewMembers { overwrite: members.overwrite || typed.run, ..members },
             options,
             wait: waiting(&typed.wait)?,
         })
     }
 }
 
+/// mdadm has a device of the array before the members.
+fn no_device_of_the_array(members: &[OsString]) -> Result<(), Failure> {
+    let Some(first) = members.first().map(|first| first.as_bytes()) else { return Ok(()) };
+    let name = first.strip_prefix(b"/dev/md").unwrap_or_default();
+    let is_array = name.starts_with(b"/") || name.first().is_some_and(|byte| b"_0123456789".contains(byte));
+    if !is_array || members.len() == 1 || ImageSpec::parse_one(&members[0])?.path.exists() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Kind::Usage,
+        format!("{} is no member: an array has no device of its own here", safe(first)),
+    )
+    .advise("leave it off, and name the array by its members: md:MEMBER,MEMBER,..."))
+}
+
+/// Which of what was typed have roles, and which are spares. With mdadm's counts of them, all are in one list.
+fn members_and_spares(typed: &MdCreateArgs) -> Result<(Vec<OsString>, Vec<OsString>), Failure> {
+    let counted = match typed.spare_devices.as_deref() {
+        None => 0,
+        Some(count) => count.parse::<usize>().map_err(|_| {
+            Failure::new(Kind::Usage, format!("--spare-devices {count}: it counts spares, as for mdadm"))
+                .advise("`--spare MEMBER` names one")
+        })?,
+    };
+    let mut members = typed.members.clone();
+    let found = members.len();
+    let roles = typed.raid_devices.map_or(found.saturating_sub(counted), |count| count as usize);
+    if roles.checked_add(counted) != Some(found) || roles == 0 {
+        let spares = if counted > 0 { format!(" and {counted} as spares") } else { String::new() };
+        let what = format!("{found} members are named, and {roles} asked for{spares}");
+        return Err(Failure::new(Kind::Usage, what)
+            .advise("name as many; `missing` stands for one that is added later"));
+    }
+    let mut spares = members.split_off(roles);
+    spares.extend(typed.spare.iter().cloned());
+    Ok((members, spares))
+}
+
+/// A size as mdadm takes it: in KiB, unless it has a unit; `s` is for sectors.
+fn mdadm_size(option: &str, typed: &str) -> Result<u64, Failure> {
+    let (digits, unit) = match typed.strip_suffix('s') {
+        Some(sectors) => (sectors, 512),
+        None => (typed, 1024),
+    };
+    let bytes = if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        digits.parse::<u64>().ok().and_then(|count| count.checked_mul(unit))
+    } else {
+        size(typed).ok()
+    };
+    bytes.filter(|&bytes| bytes > 0 && bytes <= i64::MAX as u64).ok_or_else(|| {
+        Failure::new(Kind::Usage, format!("{option} {typed}: that is no size"))
+            .advise("write it as 64K or 10G, or in KiB")
+    })
+}
+
+fn version(typed: &str) -> Result<Version, Failure> {
+    Ok(match typed {
+        "1.0" => Version::V1_0,
+        "1.1" => Version::V1_1,
+        "1" | "1.2" | "default" => Version::V1_2,
+        _ => {
+            return Err(Failure::new(
+                Kind::Usage,
+                format!("--metadata {typed}: such superblocks are not made"),
+            )
+            .advise("there are 1.0, 1.1 and 1.2"));
+        }
+    })
+}
+
 fn level(typed: &str) -> Result<Level, Failure> {
     Ok(match typed.strip_prefix("raid").unwrap_or(typed) {
         "linear" => Level::Linear,
         "0" => Level::Raid0,
+        "stripe" if typed == "stripe" => Level::Raid0,
         "1" => Level::Raid1,
+        "mirror" if typed == "mirror" => Level::Raid1,
         "4" => Level::Raid4,
         "5" => Level::Raid5,
         "6" => Level::Raid6,
@@ -249,7 +327,7 @@ fn level(typed: &str) -> Result<Level, Failure> {
 fn layout(level: Level, typed: &str) -> Result<Layout, Failure> {
     let known = match level {
         Level::Raid5 | Level::Raid6 => match typed {
-            "left-symmetric" | "ls" => Some(ParityLayout::LeftSymmetric),
+            "left-symmetric" | "ls" | "default" => Some(ParityLayout::LeftSymmetric),
             "left-asymmetric" | "la" => Some(ParityLayout::LeftAsymmetric),
             "right-symmetric" | "rs" => Some(ParityLayout::RightSymmetric),
             "right-asymmetric" | "ra" => Some(ParityLayout::RightAsymmetric),
@@ -260,8 +338,8 @@ fn layout(level: Level, typed: &str) -> Result<Layout, Failure> {
         .map(Layout::Parity),
         Level::Raid10 => copies(typed).map(Layout::Copies),
         Level::Raid0 => match typed {
-            "original" => Some(Layout::Zones(1)),
-            "alternate" => Some(Layout::Zones(2)),
+            "original" | "1" => Some(Layout::Zones(1)),
+            "alternate" | "2" => Some(Layout::Zones(2)),
             _ => None,
         },
         Level::Linear | Level::Raid1 | Level::Raid4 => None,
@@ -289,7 +367,13 @@ mod tests {
 
     #[test]
     fn levels_and_layouts_are_those_of_mdadm() {
-        for (typed, expected) in [("5", Level::Raid5), ("raid10", Level::Raid10), ("linear", Level::Linear)] {
+        for (typed, expected) in [
+            ("5", Level::Raid5),
+            ("stripe", Level::Raid0),
+            ("mirror", Level::Raid1),
+            ("raid10", Level::Raid10),
+            ("linear", Level::Linear),
+        ] {
             assert_eq!(level(typed).unwrap(), expected);
         }
         let symmetric = Layout::Parity(ParityLayout::LeftSymmetric);
@@ -302,7 +386,7 @@ mod tests {
         {
             assert_eq!(layout(of, wrong).unwrap_err().kind(), Kind::Usage, "{wrong}");
         }
-        for wrong in ["7", "raid", "", "raidraid5"] {
+        for wrong in ["7", "raid", "", "raidraid5", "raidmirror"] {
             assert_eq!(level(wrong).unwrap_err().kind(), Kind::Usage, "{wrong}");
         }
     }

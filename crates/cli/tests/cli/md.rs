@@ -541,3 +541,92 @@ fn an_array_needs_a_member_that_is_there() {
         "all 2 members of the new array are missing: name at least one that is there"
     );
 }
+
+/// The spellings of mdadm, with its meaning: `mdadm --examine` shows what its manual page says of them.
+#[test]
+fn options_of_mdadm_mean_what_they_mean_to_mdadm() {
+    let cases = [
+        (
+            "-l 5 -n 3 -x 1 -c 64 a b c d",
+            &["Raid Level : raid5", "Raid Devices : 3", "Chunk Size : 64K", "Layout : left-symmetric"][..],
+        ),
+        (
+            "--level=raid5 --raid-devices=4 --chunk=128K --layout=ra a b c d",
+            &["Chunk Size : 128K", "Layout : right-asymmetric"],
+        ),
+        (
+            "--level=mirror --raid-devices=2 --size=8192 a b",
+            &["Raid Level : raid1", "Used Dev Size : 16384 sectors (8.00 MiB"],
+        ),
+        ("-l1 -n2 -z 6M a b", &["Used Dev Size : 12288 sectors (6.00 MiB"]),
+        ("-l1 -n2 -z 12288s a b", &["Used Dev Size : 12288 sectors (6.00 MiB"]),
+        ("-l 5 -n 3 -c 64 -z 1000 a b c", &["Used Dev Size : 1920 sectors"]),
+        ("-l 1 -n 2 -z max -e 1 a b", &["Version : 1.2", "Raid Level : raid1"]),
+        ("-l stripe -n 2 -e default -c 4 a b", &["Version : 1.2", "Raid Level : raid0", "Chunk Size : 4K"]),
+        (
+            "-l 10 -p f2 -n 3 -e 1.0 -N home --homehost=here a b c",
+            &["Version : 1.0", "Layout : far=2", "Name : here:home"],
+        ),
+        (
+            "-l 6 --raid-devices 4 --spare-devices 1 --bitmap=internal a b missing missing e",
+            &["Raid Devices : 4", "Internal Bitmap"],
+        ),
+        ("-l 4 -n 3 --assume-clean --run a b c", &["Raid Level : raid4", "State : clean"]),
+    ];
+    for (args, expected) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let made = run(Command::new(PROGRAM)
+            .args(["md", "create", "--member-size", "16M"])
+            .args(args.split(' '))
+            .current_dir(dir.path()));
+        assert_eq!(made.code, 0, "{args}: {}", made.stderr);
+        let shown = tool("mdadm --examine a", dir.path());
+        for line in expected {
+            let found = shown.lines().any(|shown| shown.trim_start().starts_with(line));
+            assert!(found, "{args}: {line} in {shown}");
+        }
+        // Where a member is missing, a spare takes its place at once.
+        if args.contains("-x 1") {
+            let last = args.rsplit(' ').next().unwrap();
+            let shown = tool(&format!("mdadm --examine {last}"), dir.path());
+            assert!(shown.contains("Device Role : spare"), "{args}: {shown}");
+        }
+    }
+}
+
+/// What mdadm would understand in another way than its user meant it here is refused.
+#[test]
+fn what_conflicts_with_mdadm_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let create = |args: &str| {
+        let message = run(Command::new(PROGRAM)
+            .args(["md", "create", "--member-size", "16M"])
+            .args(args.split(' '))
+            .current_dir(dir.path()))
+        .failed(2);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{args} left a file behind");
+        message
+    };
+    assert_eq!(
+        create("-l 5 -n 4 a b c"),
+        "3 members are named, and 4 asked for; name as many; `missing` stands for one that is added later"
+    );
+    assert_eq!(
+        create("-l 5 -n 3 -x 1 a b c"),
+        "3 members are named, and 3 asked for and 1 as spares; name as many; `missing` stands for one that is added later"
+    );
+    assert_eq!(
+        create("-l 1 -x spare a b"),
+        "--spare-devices spare: it counts spares, as for mdadm; `--spare MEMBER` names one"
+    );
+    assert!(create("-l 1 -n 2 -x 1 a b missing").starts_with("missing stands for a spare"));
+    assert_eq!(
+        create("/dev/md127 -l 1 -n 2 a b"),
+        "/dev/md127 is no member: an array has no device of its own here; leave it off, and name the array by its \
+         members: md:MEMBER,MEMBER,..."
+    );
+    assert!(create("-l 1 -z 1,5G a b").starts_with("--size 1,5G: that is no size"));
+    assert!(create("-l 5 -c 0 a b c").starts_with("--chunk 0: that is no size"));
+    assert!(create("-l 1 -e 0.90 a b").starts_with("--metadata 0.90: such superblocks are not made"));
+    assert!(create("-l multipath a b").starts_with("\"multipath\" is no level"));
+}
