@@ -70,6 +70,7 @@ const NEEDS: &[Need] = &[
     need("rsync", ["rsync"; 5]),
     need("mandoc", ["mandoc"; 5]),
     need("man", ["man-db"; 5]),
+    need("systemd-analyze", ["systemd"; 5]),
     need("strace", ["strace"; 5]),
     need("mdadm", ["mdadm"; 5]),
     need("qemu-img", ["qemu-utils", "qemu-img", "qemu-img", "qemu-img", "qemu-tools"]),

@@ -625,6 +625,22 @@ Examples:
         dir: PathBuf,
     },
 
+    /// Let `mount -t undercroft` and /etc/fstab find this program
+    #[command(
+        after_help = "Makes the links mount.undercroft, mount.fuse.undercroft and umount.fuse.undercroft to this program, in \
+/sbin, where mount(8) and umount(8) look for them. Then work `mount -t undercroft IMAGE DIR`, lines of /etc/fstab and mount units of \
+systemd, and `umount DIR` returns when the image is closed.
+
+Examples:
+  undercroft install-helper
+  mount -t undercroft disk.img /mnt"
+    )]
+    InstallHelper {
+        /// Directory that has the `sbin` for the links
+        #[arg(long, value_name = "DIR", default_value = "/", value_hint = ValueHint::DirPath)]
+        prefix: PathBuf,
+    },
+
     /// Make everything durable that was written through a mount
     #[command(
         after_help = "This includes what programs have written to files that are still open. sync(2) and syncfs(2) do not reach a \

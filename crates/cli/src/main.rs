@@ -11,6 +11,7 @@ mod exit;
 mod failure;
 mod get;
 mod image;
+mod mount_helper;
 mod pattern;
 mod plan;
 mod text;
@@ -30,6 +31,9 @@ use crate::plan::Plan;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
+    if let Some(code) = mount_helper::run_if_called() {
+        return code;
+    }
     let typed = match Typed::try_parse() {
         Ok(typed) => typed,
         Err(error) => return args::refuse(&error),

@@ -102,6 +102,9 @@ pub(crate) enum Plan {
         monitor: Option<PathBuf>,
         how: Serving,
     },
+    InstallHelper {
+        prefix: PathBuf,
+    },
     Unmount {
         dir: PathBuf,
     },
@@ -220,6 +223,7 @@ impl Plan {
                     },
                 }
             }
+            Command::InstallHelper { prefix } => Self::InstallHelper { prefix },
             Command::Unmount { dir } => Self::Unmount { dir },
             Command::Sync { dir } => Self::Sync { dir },
             Command::Mkfs(typed) => Self::Mkfs {

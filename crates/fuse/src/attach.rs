@@ -101,8 +101,8 @@ pub(crate) fn detach(on: &Path, dir: &Path, flags: UnmountFlags) -> io::Result<(
 /// a server that is killed while a thread of its own waits for that could not die.
 pub(crate) fn detach_by_another(on: &MountPoint, dir: &Path, flags: UnmountFlags) -> io::Result<()> {
     let mut umount = Command::new("umount");
-    // By the descriptor, not by the path that it has now.
-    umount.arg("-c").env("LC_ALL", "C").stdin(Stdio::null()).stderr(Stdio::piped());
+    // By the descriptor, not by the path that it has now; and not by a helper, which would ask this process.
+    umount.args(["-c", "-i"]).env("LC_ALL", "C").stdin(Stdio::null()).stderr(Stdio::piped());
     if flags.contains(UnmountFlags::DETACH) {
         umount.arg("-l");
     }

@@ -9,7 +9,7 @@ mod info;
 mod list;
 mod md;
 mod mkfs;
-mod mount;
+pub(crate) mod mount;
 mod mount_log;
 mod stat;
 mod tour;
@@ -19,6 +19,7 @@ use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::get;
 use crate::image;
+use crate::mount_helper;
 use crate::plan::Plan;
 
 /// Does one thing. `Ok(Some(kind))` says that failures were already printed and what they amount to.
@@ -34,6 +35,7 @@ pub(crate) fn run(plan: Plan) -> Result<Option<Kind>, Failure> {
             mount::run(&image, &dir, &options, snapshot, log.as_deref(), monitor, how).map(|()| None)
         }
         Plan::Unmount { dir } => mount::unmount(&dir).map(|()| None),
+        Plan::InstallHelper { prefix } => mount_helper::install(&prefix).map(|()| None),
         Plan::Sync { dir } => mount::sync(&dir).map(|()| None),
         Plan::Mkfs { what, format } => mkfs::run(&what, format).map(|()| None),
         Plan::Check { image, format } => check::run(&image, format),

@@ -83,6 +83,11 @@ pub(crate) fn run(
     mounted.wait().map_err(|error| mount_failure(&error))
 }
 
+/// Refuses what [`run`] would refuse for its options.
+pub(crate) fn check_options(image: &ImageSpec, options: &[String], snapshot: bool) -> Result<(), Failure> {
+    MountSource::parse(image, options, snapshot).map(drop)
+}
+
 /// Takes a mount away and waits until its server has closed the image.
 pub(crate) fn unmount(dir: &Path) -> Result<(), Failure> {
     undercroft_fuse::unmount(dir).map_err(|error| {

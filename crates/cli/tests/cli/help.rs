@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::support::{run, tool, undercroft};
 
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 17] = [
     "info",
     "ls",
     "tree",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 16] = [
     "get",
     "mount",
     "unmount",
+    "install-helper",
     "mkfs",
     "check",
     "md",

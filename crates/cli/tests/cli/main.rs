@@ -16,6 +16,7 @@ mod look;
 mod md;
 mod mkfs;
 mod mount;
+mod mount_helper;
 mod overwriting;
 mod partitions;
 mod support;
