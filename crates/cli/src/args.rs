@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::error::{ContextKind, ErrorKind};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use undercroft_bench::Workload;
@@ -50,13 +51,19 @@ pub(crate) struct Typed {
 }
 
 /// Prints what is wrong with the command line, or the help that was asked for. `check` has e2fsck's exit code for it.
-pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
+pub(crate) fn refuse(mut error: clap::Error) -> ExitCode {
+    if error.kind() == ErrorKind::UnknownArgument {
+        // That an option may be meant as a path is hardly ever what is meant.
+        error.remove(ContextKind::Suggested);
+    }
     // When neither output takes it there is nobody left to tell.
     let _ = error.print();
-    let is_check = std::env::args_os().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"));
+    let command = std::env::args_os().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"));
     match u8::try_from(error.exit_code()) {
         Ok(0) => ExitCode::SUCCESS,
-        _ if is_check.is_some_and(|command| command == "check") => Kind::Check(Verdict::Usage).into(),
+        _ if command.is_some_and(|command| command == "check" || command == "fsck") => {
+            Kind::Check(Verdict::Usage).into()
+        }
         _ => Kind::Usage.into(),
     }
 }
@@ -279,6 +286,14 @@ pub(crate) struct MkfsArgs {
     /// Format of an image file that is made; qcow2 if its name ends in .qcow2, otherwise raw
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<NewImageFormat>,
+
+    /// With a journal, as for mke2fs: `ext2 -j` is ext3 without its other defaults
+    #[arg(short = 'j')]
+    pub(crate) with_journal: bool,
+
+    /// Print nothing but failures
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
 
     /// May stand before TYPE, as for mkfs(8)
     #[arg(short = 't', hide = true)]
@@ -533,7 +548,7 @@ Examples:
     },
 
     /// Copy files and whole trees out of an image
-    #[command(override_usage = GET_USAGE, after_help = GET_NOTES)]
+    #[command(alias = "cp", alias = "extract", override_usage = GET_USAGE, after_help = GET_NOTES)]
     Get(Box<GetArgs>),
 
     /// Mount an image, or a filesystem in memory, through FUSE
@@ -585,6 +600,9 @@ Examples:
   undercroft mount -o size=1G,mode=755 tmpfs: /mnt"
     )]
     Mount {
+        /// As for mount(8): what is in an image is recognised, so this is only compared with what can be mounted
+        #[arg(short = 't', hide = true, value_parser = ["auto", "ext2", "ext3", "ext4", "tmpfs"])]
+        kind: Option<String>,
         #[command(flatten)]
         image: ImageArgs,
         /// Directory to mount on
@@ -672,6 +690,7 @@ Examples:
 
     /// Look for damage in a filesystem, and change nothing
     #[command(
+        alias = "fsck",
         after_help = "Compares every structure with every other: superblock, groups, bitmaps, inodes, maps, directories, links, \
 attributes. A journal that holds changes is replayed in memory first, fast commits too. Each finding ends in a word that stays the same \
 from version to version; --json has it as `code`.
@@ -685,6 +704,12 @@ Examples:
     Check {
         #[command(flatten)]
         image: ImageArgs,
+        /// As for e2fsck, and without effect: all is checked
+        #[arg(short, hide = true)]
+        force: bool,
+        /// As for e2fsck, and without effect: nothing is changed
+        #[arg(short, hide = true)]
+        no: bool,
         #[command(flatten)]
         json: JsonArg,
     },

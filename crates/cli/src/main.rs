@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     }
     let typed = match Typed::try_parse() {
         Ok(typed) => typed,
-        Err(error) => return args::refuse(&error),
+        Err(error) => return args::refuse(error),
     };
     typed.color.apply();
     match Plan::from_typed(typed.command).and_then(commands::run) {

@@ -205,24 +205,33 @@ impl Plan {
                 let format = Format::of(typed.json);
                 Self::Get { what: Box::new(GetPlan::from_typed(*typed)?), format }
             }
-            Command::Mount { image, dir, options, snapshot, log, monitor, danger, foreground, announce } => {
-                Self::Mount {
-                    image: ImageSpec {
-                        write_while_in_use: danger.write_while_in_use,
-                        ..ImageSpec::from_typed(&image)?
-                    },
-                    dir,
-                    options,
-                    snapshot,
-                    log,
-                    monitor,
-                    how: match (foreground, announce) {
-                        (false, _) => Serving::Background,
-                        (true, false) => Serving::Foreground,
-                        (true, true) => Serving::Announcing,
-                    },
-                }
-            }
+            Command::Mount {
+                kind: _,
+                image,
+                dir,
+                options,
+                snapshot,
+                log,
+                monitor,
+                danger,
+                foreground,
+                announce,
+            } => Self::Mount {
+                image: ImageSpec {
+                    write_while_in_use: danger.write_while_in_use,
+                    ..ImageSpec::from_typed(&image)?
+                },
+                dir,
+                options,
+                snapshot,
+                log,
+                monitor,
+                how: match (foreground, announce) {
+                    (false, _) => Serving::Background,
+                    (true, false) => Serving::Foreground,
+                    (true, true) => Serving::Announcing,
+                },
+            },
             Command::InstallHelper { prefix } => Self::InstallHelper { prefix },
             Command::Unmount { dir } => Self::Unmount { dir },
             Command::Sync { dir } => Self::Sync { dir },
@@ -230,7 +239,7 @@ impl Plan {
                 format: Format::of(typed.json.json),
                 what: Box::new(MkfsPlan::from_typed(*typed)?),
             },
-            Command::Check { image, json } => Self::Check {
+            Command::Check { image, json, force: _, no: _ } => Self::Check {
                 image: ImageSpec::from_typed(&image)
                     .map_err(|failure| failure.counted_as(Kind::Check(Verdict::Usage)))?,
                 format: Format::of(json.json),

@@ -78,9 +78,12 @@ Examples:
     },
 
     /// Show the state of an array
-    #[command(after_help = "Examples:
+    #[command(
+        alias = "detail",
+        after_help = "Examples:
   undercroft md status md:a.img,b.img,c.img
-  undercroft md status --json md:.")]
+  undercroft md status --json md:."
+    )]
     Status {
         #[command(flatten)]
         array: ArrayArgs,

@@ -62,8 +62,11 @@ pub(crate) fn run(plan: &MkfsPlan, format: Format) -> Result<(), Failure> {
     if let (Err(_), Some(before)) = (&made, before) {
         before.restore(&plan.image);
     }
-    let mut out = Out::stdout();
     let report = Report::of(&made?);
+    if plan.quiet {
+        return Ok(());
+    }
+    let mut out = Out::stdout();
     match format {
         Format::Json => out.json(&report)?,
         Format::Text => report.print(&mut out, &plan.image.shown())?,

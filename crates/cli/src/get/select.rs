@@ -10,7 +10,7 @@ use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
 use crate::image;
 use crate::pattern::{Exclude, Glob, Matched};
-use crate::plan::GetPlan;
+use crate::plan::{Destination, GetPlan};
 use crate::text::names::safe;
 use crate::walk::{Event, Order, Walk};
 
@@ -31,6 +31,10 @@ pub(crate) fn select(vfs: &Vfs, plan: &GetPlan, complaints: &mut Complaints) -> 
         match image::resolve(vfs, path, false) {
             Ok(node) => found.push(Source { path: path.clone(), node }),
             Err(failure) if is_single => return Err(failure),
+            // It may have been meant as the archive's name.
+            Err(failure) if matches!(plan.to, Destination::Tar) && plan.paths.last() == Some(path) => {
+                complaints.add(failure.advise("`--tar` writes to standard output: send that into a file"))?;
+            }
             Err(failure) => complaints.add(failure)?,
         }
     }

@@ -11,8 +11,10 @@ mod partition;
 mod recognise;
 
 use std::env;
+use std::ffi::OsStr;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use undercroft_block::{
@@ -269,6 +271,14 @@ fn tell_of_use(found: &InUse<'_>) {
     eprintln!("undercroft: note: {}; {consequence}", safe(found.to_string().as_bytes()));
 }
 
+/// `IMAGE:/PATH`, as other programs have it, in the way of this one.
+fn path_behind_colon(path: &Path) -> Option<String> {
+    let bytes = path.as_os_str().as_bytes();
+    let at = bytes.windows(2).position(|pair| pair == b":/")?;
+    let image = Path::new(OsStr::from_bytes(&bytes[..at]));
+    image.is_file().then(|| format!("{} {}", safe(&bytes[..at]), safe(&bytes[at + 1..])))
+}
+
 fn open_failure(error: &OpenError) -> Failure {
     let kind = match error {
         OpenError::UnsupportedFormat { .. } => Kind::Unsupported,
@@ -276,8 +286,11 @@ fn open_failure(error: &OpenError) -> Failure {
     };
     let failure = Failure::of(kind, error);
     match error {
-        OpenError::System { source, .. } => match source.kind() {
-            io::ErrorKind::NotFound => failure.advise("check the path"),
+        OpenError::System { source, path, .. } => match source.kind() {
+            io::ErrorKind::NotFound => match path_behind_colon(path) {
+                Some(apart) => failure.advise(format!("a path inside the image stands apart: {apart}")),
+                None => failure.advise("check the path"),
+            },
             io::ErrorKind::PermissionDenied => {
                 failure.advise("run as a user who may read it; disks usually belong to root")
             }

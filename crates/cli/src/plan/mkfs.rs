@@ -20,6 +20,8 @@ pub(crate) struct MkfsPlan {
     /// Of a file that is made; otherwise its name decides.
     pub(crate) format: Option<ImageFormat>,
     pub(crate) options: MkfsOptions,
+    /// Only failures are told.
+    pub(crate) quiet: bool,
 }
 
 impl MkfsPlan {
@@ -65,6 +67,11 @@ impl MkfsPlan {
             overwrite: typed.force,
             ..usual
         };
+        if typed.with_journal {
+            // What is asked for by name says more.
+            let asked = [&["has_journal".to_owned()], &typed.features[..]].concat();
+            options.features = asked.join(",");
+        }
         for option in &typed.journal {
             match option.split_once('=') {
                 Some(("size", megabytes)) => {
@@ -77,7 +84,7 @@ impl MkfsPlan {
         for option in &typed.extended {
             extended(&mut options, option)?;
         }
-        Ok(Self { image, size_bytes, format, options })
+        Ok(Self { image, size_bytes, format, options, quiet: typed.quiet })
     }
 }
 

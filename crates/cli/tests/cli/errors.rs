@@ -31,6 +31,44 @@ fn an_image_that_cannot_be_opened_is_named() {
     assert!(message.starts_with("/ is a directory"), "{message}");
 }
 
+/// Habits from other programs are met with what is right here.
+#[test]
+fn habits_of_other_programs_are_taken_or_answered() {
+    let image = small(&[("/etc/file", "x")]);
+    let path = image.path().to_str().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let here = |args: &[&str]| run(Command::new(PROGRAM).args(args).current_dir(dir.path()));
+    let message = here(&["ls", &format!("{path}:/etc")]).failed(3);
+    assert!(message.ends_with(&format!("; a path inside the image stands apart: {path} /etc")), "{message}");
+    // An archive has no name on the command line; nothing is written that looks like one.
+    let run = here(&["get", "--tar", path, "/etc", "out.tar"]);
+    assert_eq!(run.code, 1);
+    assert!(
+        run.stderr.ends_with("; `--tar` writes to standard output: send that into a file\n"),
+        "{}",
+        run.stderr
+    );
+    let run = here(&["get", "--tar", path, "/", "out.tar"]);
+    assert_eq!((run.code, run.stdout.len()), (7, 0));
+    here(&["cp", "-a", path, "etc/file", "copy"]).succeeded();
+    assert_eq!(fs::read(dir.path().join("copy")).unwrap(), b"x");
+    assert!(here(&["fsck", "-fn", path]).text().contains("clean"));
+    assert_eq!(here(&["fsck", "-y", path]).code, 16);
+    // No hint that an option could be a path.
+    let unknown = here(&["check", "-y", path]);
+    assert!(
+        unknown.stderr.contains("unexpected argument '-y'") && !unknown.stderr.contains("tip:"),
+        "{}",
+        unknown.stderr
+    );
+    here(&["mkfs", "-t", "ext2", "-j", "-q", "new.img", "8M"]).succeeded();
+    crate::support::tool("e2fsck -fn new.img", dir.path());
+    let features = here(&["info", "--json", "new.img"]).json()["features"].to_string();
+    assert!(features.contains("has_journal") && !features.contains("extent"), "{features}");
+    let point = here(&["mount", "-t", "ext4", path, "none"]).failed(8);
+    assert!(point.contains("make the directory first"), "{point}");
+}
+
 #[test]
 fn what_holds_no_known_filesystem_is_unsupported() {
     let dir = tempfile::tempdir().unwrap();

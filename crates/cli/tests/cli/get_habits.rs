@@ -131,12 +131,13 @@ fn patterns_find_what_the_shell_finds() {
     assert_eq!(message, "etc/*.none: nothing matches");
 }
 
-/// What rsync would have to do to make the second tree the first.
+/// What rsync would have to do to make the second tree the first. The trees' own times are those of the test.
 fn differences(expected: &Path, found: &Path) -> String {
-    tool(
+    let todo = tool(
         &format!("rsync -naHAXi --checksum --delete {}/ {}/", expected.display(), found.display()),
         Path::new("/"),
-    )
+    );
+    todo.lines().filter(|line| *line != ".d..t...... ./").map(|line| format!("{line}\n")).collect()
 }
 
 #[test]
