@@ -441,7 +441,8 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   undercroft info disk.img
   undercroft info '/dev/sdb?part=2'
-  undercroft info --json disk.qcow2")]
+  undercroft info --json disk.qcow2
+  undercroft info /mnt          # a mount: the state now, as for an image that is mounted for writing")]
     Info {
         #[command(flatten)]
         image: ImageArgs,
@@ -666,12 +667,57 @@ FUSE mount. Without this command, names, attributes and the content of closed fi
 change for a moment (commit_pause= of `undercroft mount`), or after commit= seconds at the latest.
 
 Examples:
-  undercroft sync /mnt"
+  undercroft sync /mnt
+  undercroft sync disk.img"
     )]
     Sync {
-        /// Directory it is mounted on, or any inside
-        #[arg(value_hint = ValueHint::DirPath)]
-        dir: PathBuf,
+        /// Directory it is mounted on, or any inside; or an image that is mounted for writing
+        #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
+        image: OsString,
+    },
+
+    /// List what is mounted with `mount`, and how it is doing
+    #[command(
+        after_help = "Lists the mounts of this user; as root those of all users, as far as their runtime directories are in the usual \
+places. A mount is read-only (ro), for writing (rw) or on trial (snapshot). Beside that stands what is to be known: an array \
+that is degraded or being filled, a filesystem that takes no more changes after a failure, and why.
+
+Examples:
+  undercroft mounts
+  undercroft mounts --json"
+    )]
+    Mounts {
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Show how much space filesystems have and use, as df does
+    #[command(
+        disable_help_flag = true,
+        after_help = "An image that is mounted for writing is asked for its state now; another one is opened read-only. Without an \
+argument, what this user has mounted is shown. Sizes are in blocks of 1 KiB, rounded up.
+
+Examples:
+  undercroft df
+  undercroft df -h disk.img md:a.img,b.img,c.img
+  undercroft df -i /mnt
+  undercroft df --json disk.img"
+    )]
+    Df {
+        /// Disk images, block devices or arrays; or directories of mounts
+        #[arg(value_name = "IMAGE|DIR", value_hint = ValueHint::AnyPath)]
+        images: Vec<OsString>,
+        /// Show sizes in units that fit
+        #[arg(short = 'h', long)]
+        human_readable: bool,
+        /// Print help
+        #[arg(long, action = ArgAction::Help)]
+        help: Option<bool>,
+        /// Show inodes in place of blocks
+        #[arg(short, long)]
+        inodes: bool,
+        #[command(flatten)]
+        json: JsonArg,
     },
 
     /// Make a filesystem

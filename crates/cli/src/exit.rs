@@ -79,6 +79,20 @@ impl Kind {
         }
     }
 
+    /// The kind behind an exit code of this program.
+    pub(crate) fn of_code(code: i32) -> Self {
+        let kinds = [
+            Self::Partial,
+            Self::Usage,
+            Self::CannotOpen,
+            Self::Unsupported,
+            Self::Corrupt,
+            Self::Io,
+            Self::Path,
+        ];
+        kinds.into_iter().find(|kind| i32::from(kind.code()) == code).unwrap_or(Self::Host)
+    }
+
     /// The kind of what keeps a measurement from being made.
     pub(crate) const fn of_bench(error: &BenchError) -> Self {
         match error {

@@ -7,6 +7,7 @@
 
 mod args;
 mod commands;
+mod control;
 mod exit;
 mod failure;
 mod get;

@@ -44,6 +44,13 @@ pub(crate) struct ListStyle {
     pub(crate) recursive: bool,
 }
 
+/// How `df` shows space.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DfStyle {
+    pub(crate) human_readable: bool,
+    pub(crate) inodes: bool,
+}
+
 /// Text or JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
@@ -109,7 +116,15 @@ pub(crate) enum Plan {
         dir: PathBuf,
     },
     Sync {
-        dir: PathBuf,
+        image: ImageSpec,
+    },
+    Mounts {
+        format: Format,
+    },
+    Df {
+        images: Vec<ImageSpec>,
+        style: DfStyle,
+        format: Format,
     },
     Mkfs {
         what: Box<MkfsPlan>,
@@ -234,7 +249,13 @@ impl Plan {
             },
             Command::InstallHelper { prefix } => Self::InstallHelper { prefix },
             Command::Unmount { dir } => Self::Unmount { dir },
-            Command::Sync { dir } => Self::Sync { dir },
+            Command::Sync { image } => Self::Sync { image: ImageSpec::parse(&image)? },
+            Command::Mounts { json } => Self::Mounts { format: Format::of(json.json) },
+            Command::Df { images, human_readable, inodes, json, .. } => Self::Df {
+                images: images.iter().map(|image| ImageSpec::parse(image)).collect::<Result<_, _>>()?,
+                style: DfStyle { human_readable, inodes },
+                format: Format::of(json.json),
+            },
             Command::Mkfs(typed) => Self::Mkfs {
                 format: Format::of(typed.json.json),
                 what: Box::new(MkfsPlan::from_typed(*typed)?),

@@ -225,6 +225,10 @@ impl FileSystem for Ext4 {
         }
     }
 
+    fn failure(&self) -> Option<Error> {
+        self.volume.writer().ok()?.transactions.first_failure().err()
+    }
+
     fn shut_down(&self, flush_log: bool) -> Result<()> {
         let Ok(writer) = self.volume.writer() else {
             return Err(Error::Unsupported("shutting down a filesystem that takes no changes".into()));

@@ -265,6 +265,13 @@ impl Mounted {
         &self.own.dir
     }
 
+    /// The number of the filesystem's device, which is `st_dev` of all that lies in it.
+    #[must_use]
+    pub fn device_number(&self) -> u64 {
+        let device = self.own.entry.device;
+        rustix::fs::makedev(device.major, device.minor)
+    }
+
     /// How many inodes the kernel holds at the moment, without the root.
     #[must_use]
     pub fn inodes_in_kernel(&self) -> usize {

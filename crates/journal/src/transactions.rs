@@ -314,7 +314,7 @@ impl<C: Client> Transactions<C> {
     ///
     /// # Errors
     /// The first cause of the abort.
-    pub(crate) fn first_failure(&self) -> Result<()> {
+    pub fn first_failure(&self) -> Result<()> {
         match self.stop.get() {
             Some(aborted @ Stopped::Aborted { .. }) => Err(aborted.refusal()),
             Some(Stopped::Closed | Stopped::ShutDown) | None => Ok(()),

@@ -213,6 +213,11 @@ pub trait FileSystem: Send + Sync + 'static {
     /// that calls would then be the one to close it, and its panic goes no further. One that never stops so ignores it.
     fn when_failed(&self, _tell: Box<dyn Fn(&Error) + Send + Sync>) {}
 
+    /// Why it has stopped taking changes, if something failed.
+    fn failure(&self) -> Option<Error> {
+        None
+    }
+
     /// Stops: every later change is refused with [`ShutDown`](crate::Error::ShutDown). With `flush_log` what was
     /// done before is made durable first; without, the filesystem is left as a crash would leave it.
     ///

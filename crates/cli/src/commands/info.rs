@@ -1,11 +1,15 @@
 //! `info`: what a filesystem is, what state it was left in, and how full it is.
 
+use std::borrow::Cow;
 use std::io::Write;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use undercroft_ext4::{Ext4, RecoveryReport, State};
 use undercroft_vfs::{Error, FileSystem, StatFs, Timestamp};
 
+use super::mounts::MountRecord;
+use crate::control::client::{self, Live};
+use crate::control::protocol::{Answer, Bytes, Request, Served, Space, no_answer};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::{self, Opened};
@@ -19,10 +23,10 @@ use crate::text::style;
 const PICTURE_COLUMNS: usize = 48;
 
 /// What is told about an ext filesystem.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// ext2, ext3 or ext4.
-    filesystem: &'static str,
+    filesystem: Cow<'static, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     partition: Option<u32>,
     #[serde(flatten)]
@@ -51,7 +55,7 @@ pub(crate) struct Report {
     group_map_percent: Vec<u8>,
     journal: Journal,
     #[serde(skip_serializing_if = "Option::is_none")]
-    encoding: Option<&'static str>,
+    encoding: Option<Cow<'static, str>>,
     created: Option<String>,
     mounted: Option<String>,
     written: Option<String>,
@@ -59,12 +63,60 @@ pub(crate) struct Report {
     mounts_since_check: u16,
     lifetime_writes_kib: u64,
     features: Vec<String>,
+    /// Where it is mounted now, and how it is doing there.
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    mount: Option<MountRecord>,
     #[serde(skip)]
     times: [Timestamp; 4],
 }
 
-/// How it was left.
+/// What is told about a mounted filesystem that is none of ext.
 #[derive(Debug, Serialize)]
+struct Other {
+    filesystem: String,
+    size_bytes: u64,
+    block_bytes: u32,
+    blocks: u64,
+    blocks_free: u64,
+    blocks_available: u64,
+    inodes: u64,
+    inodes_free: u64,
+    mount: MountRecord,
+}
+
+/// What the server of a mount tells.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct LiveReport {
+    served: Served,
+    /// Of ext2, ext3 and ext4.
+    report: Option<Report>,
+    label: Bytes,
+    last_mounted: Bytes,
+    times: [(i64, u32); 4],
+}
+
+impl LiveReport {
+    /// Of a filesystem that is open. It is mounted, so it is not clean on the disk; what matters is whether it failed.
+    pub(crate) fn of(served: Served, ext4: Option<&Ext4>) -> Result<Self, Error> {
+        let report = ext4.map(|ext4| report_of(ext4, served.partition, Some(&served))).transpose()?;
+        let mut live = Self {
+            served,
+            report: None,
+            label: Bytes::default(),
+            last_mounted: Bytes::default(),
+            times: [(0, 0); 4],
+        };
+        if let Some(report) = &report {
+            live.label = Bytes(report.label.raw.clone());
+            live.last_mounted = Bytes(report.last_mounted.raw.clone());
+            live.times = report.times.map(|time| (time.seconds, time.nanoseconds));
+        }
+        Ok(Self { report, ..live })
+    }
+}
+
+/// How it was left.
+#[derive(Debug, Serialize, Deserialize)]
 struct Condition {
     /// Unmounted cleanly, and without errors.
     clean: bool,
@@ -76,7 +128,7 @@ struct Condition {
 }
 
 /// What was replayed in memory when the image was opened.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Recovery {
     pub(crate) transactions: u32,
     pub(crate) blocks_logged: u64,
@@ -118,7 +170,7 @@ impl Recovery {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 enum Journal {
     None,
@@ -128,6 +180,10 @@ enum Journal {
 
 /// Shows what is in an image.
 pub(crate) fn run(image: &ImageSpec, format: Format) -> Result<(), Failure> {
+    if let Some(live) = client::find(image)? {
+        return run_live(&live, format);
+    }
+    client::refuse_directory(image)?;
     let opened = image::open(image)?;
     let report = report(&opened).map_err(|error| {
         Failure::new(Kind::of(&error), format!("cannot read {}", image.shown())).because(&error)
@@ -140,14 +196,62 @@ pub(crate) fn run(image: &ImageSpec, format: Format) -> Result<(), Failure> {
     out.finish()
 }
 
+/// Shows what the server of a mount tells.
+fn run_live(live: &Live, format: Format) -> Result<(), Failure> {
+    let Answer::Info(told) = live.ask(&Request::Info, &mut |_| ())? else { return Err(no_answer()) };
+    let LiveReport { served, report, label, last_mounted, times } = *told;
+    let mount = MountRecord::of(&served, live.user);
+    let mut out = Out::stdout();
+    let Some(report) = report else {
+        let Space { block_bytes, blocks, blocks_free, blocks_available, inodes, inodes_free } = served.space;
+        let filesystem = served.filesystem;
+        let size_bytes = mount.size_bytes();
+        let other = Other {
+            filesystem,
+            size_bytes,
+            block_bytes,
+            blocks,
+            blocks_free,
+            blocks_available,
+            inodes,
+            inodes_free,
+            mount,
+        };
+        match format {
+            Format::Json => out.json(&other)?,
+            Format::Text => {
+                writeln!(out, "{}", out.palette.paint(style::HEADING, &other.filesystem))?;
+                other.mount.details(&mut out)?;
+                let inodes_used = inodes.saturating_sub(inodes_free);
+                let (used, free) = (human::count(inodes_used), human::count(inodes_free));
+                writeln!(out, "  {} {used} used, {free} free", out.palette.paint(style::DIM, "inodes   "))?;
+            }
+        }
+        return out.finish();
+    };
+    let times = times.map(|(seconds, nanoseconds)| Timestamp { seconds, nanoseconds });
+    let (label, last_mounted) = (Label::from(label.0), MountedOn::from(last_mounted.0));
+    let report = Report { label, last_mounted, times, mount: Some(mount), ..report };
+    match format {
+        Format::Json => out.json(&report)?,
+        Format::Text => report.text(&mut out)?,
+    }
+    out.finish()
+}
+
 /// Reads what there is to tell.
 pub(crate) fn report(opened: &Opened) -> Result<Report, Error> {
-    let ext4 = &*opened.ext4;
+    report_of(&opened.ext4, opened.partition, None)
+}
+
+/// The same of a filesystem that is `mounted`, if it is.
+fn report_of(ext4: &Ext4, partition: Option<u32>, mounted: Option<&Served>) -> Result<Report, Error> {
     let superblock = ext4.superblock();
     let geometry = superblock.geometry();
     let StatFs { blocks, blocks_free, blocks_available, inodes, inodes_free, .. } = ext4.statfs()?;
     let state = superblock.state();
     let errors = state.contains(State::ERRORS) || superblock.error_count() > 0;
+    let has_failed = mounted.is_some_and(|mounted| mounted.failure.is_some());
     let time = |time: Timestamp| (time.seconds != 0).then(|| human::exact_time(time));
     let journal = match (superblock.journal_inode(), superblock.external_journal()) {
         (Some(inode), _) => Journal::Internal { inode },
@@ -155,18 +259,22 @@ pub(crate) fn report(opened: &Opened) -> Result<Report, Error> {
         (None, None) => Journal::None,
     };
     Ok(Report {
-        filesystem: superblock.family(),
-        partition: opened.partition,
+        filesystem: superblock.family().into(),
+        partition,
         label: superblock.label().to_vec().into(),
         uuid: superblock.uuid().to_string(),
         last_mounted: superblock.last_mounted().to_vec().into(),
         state: Condition {
-            clean: state.contains(State::CLEAN) && !errors && ext4.recovery().is_none(),
+            clean: match mounted {
+                None => state.contains(State::CLEAN) && !errors && ext4.recovery().is_none(),
+                Some(_) => !errors && !has_failed,
+            },
             errors,
             error_count: superblock.error_count(),
-            orphans: ext4.orphans()?.len() as u64,
+            // What is open without a name in a mount is in order.
+            orphans: if mounted.is_some() { 0 } else { ext4.orphans()?.len() as u64 },
         },
-        recovery: ext4.recovery().map(Recovery::from),
+        recovery: ext4.recovery().filter(|_| mounted.is_none()).map(Recovery::from),
         size_bytes: geometry.blocks().saturating_mul(geometry.block_bytes().into()),
         block_bytes: geometry.block_bytes(),
         blocks: geometry.blocks(),
@@ -182,7 +290,7 @@ pub(crate) fn report(opened: &Opened) -> Result<Report, Error> {
         inodes_per_group: geometry.inodes_per_group(),
         group_map_percent: group_map(ext4)?,
         journal,
-        encoding: superblock.encoding(),
+        encoding: superblock.encoding().map(Cow::from),
         created: time(superblock.created()),
         mounted: time(superblock.mounted()),
         written: time(superblock.written()),
@@ -190,6 +298,7 @@ pub(crate) fn report(opened: &Opened) -> Result<Report, Error> {
         mounts_since_check: superblock.mount_count(),
         lifetime_writes_kib: superblock.lifetime_writes_kib(),
         features: superblock.features().names(),
+        mount: None,
         times: [superblock.created(), superblock.mounted(), superblock.written(), superblock.checked()],
     })
 }
@@ -226,7 +335,7 @@ impl Report {
         let label = safe(&self.label.raw);
         let title = if label.is_empty() { "without a label".to_owned() } else { format!("\"{label}\"") };
         let place = self.partition.map_or_else(String::new, |number| format!(", partition {number}"));
-        writeln!(out, "{} {title}{place}", palette.paint(style::HEADING, self.filesystem))?;
+        writeln!(out, "{} {title}{place}", palette.paint(style::HEADING, &self.filesystem))?;
         let mut line = |label: &str, value: &str| {
             writeln!(out, "  {} {value}", palette.paint(style::DIM, &format!("{label:<9}")))
         };
@@ -234,6 +343,9 @@ impl Report {
         for (number, sentence) in self.state_sentences().into_iter().enumerate() {
             let colour = if self.state.clean { style::GOOD } else { style::WARN };
             line(if number == 0 { "state" } else { "" }, &palette.paint(colour, &sentence))?;
+        }
+        if let Some(mount) = &self.mount {
+            line("mount", &mount.place())?;
         }
         line(
             "size",
@@ -297,7 +409,7 @@ impl Report {
                 _ => line(label, &time)?,
             }
         }
-        if let Some(encoding) = self.encoding {
+        if let Some(encoding) = &self.encoding {
             line("names", &format!("{encoding} where case is ignored"))?;
         }
         for (number, features) in wrap(&self.features, out.width.saturating_sub(12)).into_iter().enumerate() {
@@ -309,6 +421,7 @@ impl Report {
 
     fn state_sentences(&self) -> Vec<String> {
         let mut sentences = Vec::new();
+        sentences.extend(self.mount.as_ref().map(MountRecord::state));
         if let Some(recovery) = &self.recovery {
             sentences.push(format!("was not unmounted; replayed in memory: {}", recovery.words()));
             sentences.push("the image itself was not written".to_owned());

@@ -3,14 +3,16 @@
 mod bench;
 pub(crate) mod cat;
 mod check;
+mod df;
 mod facts;
 mod help_files;
-mod info;
+pub(crate) mod info;
 mod list;
-mod md;
+pub(crate) mod md;
 mod mkfs;
 pub(crate) mod mount;
 mod mount_log;
+mod mounts;
 mod stat;
 mod tour;
 mod tree;
@@ -36,7 +38,9 @@ pub(crate) fn run(plan: Plan) -> Result<Option<Kind>, Failure> {
         }
         Plan::Unmount { dir } => mount::unmount(&dir).map(|()| None),
         Plan::InstallHelper { prefix } => mount_helper::install(&prefix).map(|()| None),
-        Plan::Sync { dir } => mount::sync(&dir).map(|()| None),
+        Plan::Sync { image } => mount::sync(&image).map(|()| None),
+        Plan::Mounts { format } => mounts::run(format).map(|()| None),
+        Plan::Df { images, style, format } => df::run(&images, style, format),
         Plan::Mkfs { what, format } => mkfs::run(&what, format).map(|()| None),
         Plan::Check { image, format } => check::run(&image, format),
         Plan::Md { what, format } => md::run(*what, format),

@@ -1,4 +1,4 @@
-//! `mount`, `unmount` and `sync`.
+//! `mount`, `unmount` and `sync`; `served` is what other commands ask of a mount.
 //!
 //! In the background form this program starts itself again with `--foreground --announce`; that process opens the
 //! image, mounts, says `ready` on its standard output, lets go of the terminal and serves. Its parent waits for
@@ -6,6 +6,7 @@
 //! terminal, with its exit code. What turns out to be wrong later goes to a log.
 
 mod monitor;
+mod served;
 mod source;
 
 use std::env;
@@ -17,11 +18,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use undercroft_fuse::{Fault, FaultSink, MountError, MountOptions, SyncError, UnmountError};
+use undercroft_fuse::{CloseBelow, Fault, FaultSink, MountError, MountOptions, SyncError, UnmountError};
 
+use served::{ServedMount, Source};
 use source::MountSource;
 
 use super::mount_log::MountLog;
+use crate::control::client;
+use crate::control::server::Control;
 use crate::exit::Kind;
 use crate::failure::{Failure, print_failure};
 use crate::image::array_events::{self, Listener, Tell};
@@ -57,10 +61,11 @@ pub(crate) fn run(
     };
     array_events::listen(Listener { tell: Arc::clone(&tell), in_terminal: log.is_none(), program: monitor });
     let is_logged = log.is_some();
+    let tell_fault = Arc::clone(&tell);
     settings.faults = FaultSink::new(move |what| match what {
         // In the terminal this program says it when it ends.
         Fault::End(_) if !is_logged => {}
-        what => tell(&fault(what)),
+        what => tell_fault(&fault(what)),
     });
     if how == Serving::Announcing {
         // Not being in the terminal's session is all there is to being in the background. This fails only for a
@@ -70,7 +75,8 @@ pub(crate) fn run(
     if !settings.read_only {
         undercroft_fuse::become_io_flusher();
     }
-    let mounted = mount(&source, dir, settings)?;
+    let control = Control::new();
+    let mounted = mount(&source, dir, settings, &control, log.as_ref().and_then(|log| log.path()), &tell)?;
     if how == Serving::Announcing {
         let mut stdout = io::stdout();
         writeln!(stdout, "{READY}")?;
@@ -80,7 +86,10 @@ pub(crate) fn run(
         let dir = safe(dir.as_os_str().as_bytes());
         eprintln!("{} is mounted on {dir}; interrupt or `undercroft unmount` ends it", image.shown());
     }
-    mounted.wait().map_err(|error| mount_failure(&error))
+    let ended = mounted.wait();
+    // Not all ends close what the filesystem lies on.
+    control.end();
+    ended.map_err(|error| mount_failure(&error))
 }
 
 /// Refuses what [`run`] would refuse for its options.
@@ -103,7 +112,21 @@ pub(crate) fn unmount(dir: &Path) -> Result<(), Failure> {
 }
 
 /// Makes everything durable that was written through a mount.
-pub(crate) fn sync(dir: &Path) -> Result<(), Failure> {
+pub(crate) fn sync(image: &ImageSpec) -> Result<(), Failure> {
+    if client::device_of_directory(&image.path).is_some() && image.array.is_none() {
+        return sync_directory(&image.path);
+    }
+    let live = client::require(image)?;
+    let point = live.served.point.to_path();
+    // What is there may be another mount by now, or hidden from here.
+    if client::device_of_directory(&point) != Some(live.served.device) {
+        let what = format!("{} is mounted on {}, which is not seen from here", image.shown(), live.point());
+        return Err(Failure::new(Kind::Host, what));
+    }
+    sync_directory(&point)
+}
+
+fn sync_directory(dir: &Path) -> Result<(), Failure> {
     undercroft_fuse::sync(dir).map_err(|error| {
         let advice = match &error {
             SyncError::NotOurs(_) => Some("use `sync -f` for it"),
@@ -119,11 +142,31 @@ fn mount(
     source: &MountSource<'_>,
     dir: &Path,
     settings: MountOptions,
+    control: &Arc<Control>,
+    log: Option<PathBuf>,
+    tell: &Tell,
 ) -> Result<undercroft_fuse::Mounted, Failure> {
     check_point(dir)?;
-    let (vfs, below) = source.open()?;
+    let (vfs, array, source) = source.open()?;
+    let ended = Arc::clone(control);
+    let below: CloseBelow = Box::new(move || {
+        // Requests under way may hold the array.
+        ended.end();
+        array.map_or(Ok(()), |open| open.array.close().map_err(Into::into))
+    });
     let mut mounted =
         undercroft_fuse::mount_above(vfs, below, dir, settings).map_err(|error| mount_failure(&error))?;
+    let served = ServedMount {
+        source: Source { log, ..source },
+        point: mounted.dir().to_owned(),
+        device: mounted.device_number(),
+        control: Arc::downgrade(control),
+    };
+    if let Err(error) = control.begin(Arc::new(served)) {
+        let what =
+            "there is no control socket, so that `md`, `df`, `info` and the like do not reach this mount";
+        tell(&Failure::host(what, &error));
+    }
     mounted.unmount_on_signals().map_err(|error| mount_failure(&error))?;
     Ok(mounted)
 }
@@ -209,15 +252,9 @@ fn in_background(
     // It has said on standard error what was wrong; what is left to hand on is the number.
     let status = child.wait().map_err(host)?;
     Err(match status.code() {
-        Some(code) => Failure::told(kind_of(code)),
+        Some(code) => Failure::told(Kind::of_code(code)),
         None => Failure::new(Kind::Host, format!("the process that serves the mount was killed: {status}")),
     })
-}
-
-/// The kind behind a child's exit code.
-fn kind_of(code: i32) -> Kind {
-    let kinds = [Kind::Usage, Kind::CannotOpen, Kind::Unsupported, Kind::Corrupt, Kind::Io, Kind::Path];
-    kinds.into_iter().find(|kind| i32::from(kind.code()) == code).unwrap_or(Kind::Host)
 }
 
 /// Gives the terminal and the working directory back, so that nothing but the mount keeps them.

@@ -50,6 +50,11 @@ impl MountLog {
         Ok(Self { mount, path: Some(path.to_owned()), file: OnceLock::from(Some(file)) })
     }
 
+    /// Where it is, or will be when there is something to say.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        self.path.as_deref().and_then(|path| std::path::absolute(path).ok())
+    }
+
     /// Adds a line.
     pub(crate) fn add(&self, failure: &Failure) {
         if let Some(mut file) = self.file.get_or_init(|| append_private(self.path.as_deref()?).ok()).as_ref()

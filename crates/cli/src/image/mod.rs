@@ -21,7 +21,6 @@ use undercroft_block::{
     Access, Device, FileOptions, ImageOptions, InUse, Locking, OpenError, Overlay, OverlayStore, open_image,
 };
 use undercroft_ext4::{Ext4, MmpWait, OpenOptions, Present, Superblock, WriteOptions};
-use undercroft_md::Array;
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{self as vfs, Credentials, Follow, Node, Vfs, VfsOptions};
 
@@ -42,7 +41,7 @@ pub(crate) struct Opened {
     /// The partition it lies in.
     pub(crate) partition: Option<u32>,
     /// The array that it lies on, which whoever writes closes after the filesystem.
-    pub(crate) array: Option<Arc<Array>>,
+    pub(crate) array: Option<OpenArray>,
 }
 
 /// What may be done with an image, besides reading it.
@@ -76,7 +75,7 @@ pub(crate) struct Located {
     /// The whole disk, or the partition.
     pub(crate) device: Device,
     /// The array that it is or lies on.
-    array: Option<Arc<Array>>,
+    array: Option<OpenArray>,
     /// The partition's number.
     pub(crate) partition: Option<u32>,
     /// What to call it.
@@ -226,11 +225,11 @@ pub(crate) fn resolve(vfs: &Vfs, path: &[u8], follow: bool) -> Result<Arc<Node>,
 }
 
 /// The disk that was named: an array, or what one file or block device holds.
-fn open_disk(spec: &ImageSpec, to_write: bool) -> Result<(Device, Option<Arc<Array>>), Failure> {
+fn open_disk(spec: &ImageSpec, to_write: bool) -> Result<(Device, Option<OpenArray>), Failure> {
     if spec.array.is_some() {
-        let array = open_array(spec, to_write, &[])?.array;
-        array_events::watch(&spec.shown(), &array)?;
-        return Ok((Arc::clone(&array) as Device, Some(array)));
+        let open = open_array(spec, to_write, &[])?;
+        array_events::watch(&spec.shown(), &open.array)?;
+        return Ok((Arc::clone(&open.array) as Device, Some(open)));
     }
     Ok((open_device(spec, to_write)?, None))
 }

@@ -5,6 +5,8 @@ use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::array::ArraySpec;
 use crate::args::ImageArgs;
 use crate::exit::Kind;
@@ -12,11 +14,14 @@ use crate::failure::Failure;
 use crate::text::names::safe;
 
 /// Which image, and how to open it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ImageSpec {
     /// File or device; of an array, all that was typed.
+    #[serde(with = "crate::control::protocol::path")]
     pub(crate) path: PathBuf,
     /// The array that is meant in place of a file.
+    #[serde(skip)]
     pub(crate) array: Option<ArraySpec>,
     /// Number of a partition, as partitioning tools count.
     pub(crate) partition: Option<NonZeroU32>,
@@ -81,6 +86,16 @@ impl ImageSpec {
             typed.push(format!("?part={number}"));
         }
         typed
+    }
+
+    /// The same for a process with another working directory. A number of a member stays one.
+    pub(crate) fn make_absolute(&mut self) {
+        let is_number = self.path.to_str().is_some_and(|typed| typed.parse::<u32>().is_ok());
+        if (!is_number || self.path.exists())
+            && let Ok(path) = std::path::absolute(&self.path)
+        {
+            self.path = path;
+        }
     }
 
     /// A file or device, opened as this array is.

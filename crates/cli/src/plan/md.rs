@@ -4,12 +4,14 @@ use std::ffi::{OsStr, OsString};
 use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 
+use serde::{Deserialize, Serialize};
 use undercroft_md::{CreateOptions, Layout, Level, ParityLayout, Raid10Copies, Version};
 use uuid::Uuid;
 
 use super::mkfs::size;
 use super::{Format, ImageSpec};
 use crate::args::{ArrayArgs, DangerArgs, MdCommand, MdCreateArgs, NewMemberArgs, WaitArgs};
+use crate::control::client::device_of_directory;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::text::names::safe;
@@ -31,7 +33,8 @@ pub(crate) enum MdPlan {
 }
 
 /// What becomes of an array that is there.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Change {
     /// Nothing: it is looked at.
     Status,
@@ -53,7 +56,8 @@ pub(crate) enum Change {
 }
 
 /// Devices that are to become members.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct NewMembers {
     pub(crate) members: Vec<ImageSpec>,
     /// Of those that are not there.
@@ -63,7 +67,8 @@ pub(crate) struct NewMembers {
 }
 
 /// What happens to work that takes long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Waiting {
     /// It is waited for.
     pub(crate) wait: bool,
@@ -78,6 +83,24 @@ pub(crate) struct NewArrayPlan {
     pub(crate) members: NewMembers,
     pub(crate) options: CreateOptions,
     pub(crate) wait: Waiting,
+}
+
+impl Change {
+    /// The same for a process with another working directory.
+    pub(crate) fn absolute(mut self) -> Self {
+        match &mut self {
+            Self::Status | Self::Check | Self::Repair | Self::Stop => {}
+            Self::Fail(members) | Self::Remove { members, .. } => {
+                members.iter_mut().for_each(ImageSpec::make_absolute);
+            }
+            Self::Add(new) => new.members.iter_mut().for_each(ImageSpec::make_absolute),
+            Self::Replace { member, with } => {
+                member.make_absolute();
+                with.iter_mut().flat_map(|new| &mut new.members).for_each(ImageSpec::make_absolute);
+            }
+        }
+        self
+    }
 }
 
 impl MdPlan {
@@ -128,9 +151,10 @@ impl MdPlan {
 fn array_spec(typed: &ArrayArgs) -> Result<ImageSpec, Failure> {
     let spec = ImageSpec::parse(&typed.array)?;
     let shown = spec.shown();
-    if spec.array.is_none() {
-        return Err(Failure::new(Kind::Usage, format!("{shown} is no array"))
-            .advise("write it as md:MEMBER,MEMBER,... or as md:DIR"));
+    if spec.array.is_none() && device_of_directory(&spec.path).is_none() {
+        return Err(Failure::new(Kind::Usage, format!("{shown} is no array")).advise(
+            "write it as md:MEMBER,MEMBER,..., as md:DIR, or name the directory that it is mounted on",
+        ));
     }
     if spec.partition.is_some() {
         return Err(Failure::new(Kind::Usage, format!("{shown} is a partition of an array"))

@@ -27,11 +27,11 @@ impl Bar {
     }
 
     /// Shows how far the work is, once it takes long.
-    pub(crate) fn show(&self, word: &'static str, position_bytes: u64, total_bytes: u64) {
+    pub(crate) fn show(&self, word: &str, position_bytes: u64, total_bytes: u64) {
         if self.bar.is_hidden() && self.begun.elapsed() > PATIENCE && std::io::stderr().is_terminal() {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        self.bar.set_message(word);
+        self.bar.set_message(word.to_owned());
         self.bar.set_length(total_bytes);
         self.bar.set_position(position_bytes);
     }

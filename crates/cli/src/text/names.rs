@@ -9,7 +9,7 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A name that is safe to show to a person.
 pub(crate) fn safe(bytes: &[u8]) -> String {
@@ -61,7 +61,7 @@ fn exact(bytes: &[u8]) -> Option<String> {
 macro_rules! json_bytes {
     ($(#[$doc:meta])* $type:ident, $text:ident, $bytes:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, Serialize)]
+        #[derive(Clone, Debug, Serialize, Deserialize)]
         pub(crate) struct $type {
             $text: String,
             #[serde(skip_serializing_if = "Option::is_none")]

@@ -6,15 +6,17 @@ use std::process::Command;
 
 use crate::support::{run, tool, undercroft};
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 19] = [
     "info",
     "ls",
     "tree",
     "stat",
     "sync",
     "cat",
+    "df",
     "get",
     "mount",
+    "mounts",
     "unmount",
     "install-helper",
     "mkfs",

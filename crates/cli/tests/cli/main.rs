@@ -4,6 +4,7 @@
 mod bench;
 mod block_device;
 mod check;
+mod control;
 mod durable;
 mod errors;
 mod get;

@@ -38,99 +38,177 @@ pub(super) fn run(
     let open = open_array(spec, true, coming)?;
     let array = &*open.array;
     array.limit_sync(waiting.bytes_per_second);
-    let mut found = None;
-    match change {
-        Change::Status | Change::Stop => {}
-        Change::Fail(members) => {
-            for (at, member) in members.iter().enumerate() {
-                let failed = in_use(&open, spec, member)
-                    .and_then(|number| array.fail(number).map_err(|error| md_failure(&error)));
-                failed.map_err(|failure| {
-                    with_rest(failure, "declared failed", &members[..at], &members[at + 1..])
-                })?;
-            }
-        }
-        Change::Remove { members, .. } => {
-            for (at, member) in members.iter().enumerate() {
-                let removed = number(&open, spec, member).and_then(|number| {
-                    number.map_or(Ok(()), |number| array.remove(number)).map_err(|error| md_failure(&error))
-                });
-                removed
-                    .map_err(|failure| with_rest(failure, "removed", &members[..at], &members[at + 1..]))?;
-            }
-        }
-        Change::Add(new) => add(array, new).map(drop)?,
-        Change::Replace { member, with } => replace(&open, spec, member, with.as_ref())?,
-        Change::Check | Change::Repair => {
-            // What is due comes first: redundancy that is known to be wrong need not be compared.
-            wait(array)?;
-            let is_check = matches!(change, Change::Check);
-            let begun = if is_check { array.check() } else { array.repair() };
-            begun.map_err(|error| md_failure(&error))?;
-            found = wait(array)?.filter(|_| is_check);
-        }
-    }
+    let mut managed = Managed { array, members: open.members.clone(), shown: &title };
+    let found = managed.apply(change, &mut || wait(array))?;
     if waiting.wait {
         wait(array)?;
     }
     let report = close(array)?;
     let OpenArray { array, members } = open;
     drop(array);
-    if let Change::Remove { members: removed, erase: true } = change {
-        for member in removed {
-            erase(&members, member)?;
-        }
-    }
+    erase_removed(change, &members)?;
     print(&report, &title, format)?;
-    Ok(found.filter(|Finished { mismatched_bytes, .. }| *mismatched_bytes > 0).map(|_| Kind::Corrupt))
+    Ok(verdict(found.as_ref()))
 }
 
-/// Adds devices; answers their numbers.
-fn add(array: &Array, new: &NewMembers) -> Result<Vec<u32>, Failure> {
-    let Status { uuid, bitmap, .. } = array.status();
-    let mut devices = NewDevices::open(new, Some(uuid))?;
-    let mut numbers = Vec::new();
-    for device in devices.devices.clone() {
-        let is_former = examine(&*device).is_ok_and(|found| found.array_uuid == uuid);
-        if is_former && new.overwrite {
-            erase_superblocks(&device)?;
+/// An array that is open, and what became of its members since.
+#[derive(Debug)]
+pub(crate) struct Managed<'a> {
+    pub(crate) array: &'a Array,
+    /// With the names of their devices.
+    pub(crate) members: Vec<(ImageSpec, String)>,
+    pub(crate) shown: &'a str,
+}
+
+impl Managed<'_> {
+    /// Begins what is to become of the array; `wait` waits until no background work is under way. Tells what a check found.
+    pub(crate) fn apply(
+        &mut self,
+        change: &Change,
+        wait: &mut dyn FnMut() -> Result<Option<Finished>, Failure>,
+    ) -> Result<Option<Finished>, Failure> {
+        match change {
+            Change::Status | Change::Stop => {}
+            Change::Fail(members) => {
+                for (at, member) in members.iter().enumerate() {
+                    let failed = self
+                        .in_use(member)
+                        .and_then(|number| self.array.fail(number).map_err(|error| md_failure(&error)));
+                    failed.map_err(|failure| {
+                        with_rest(failure, "declared failed", &members[..at], &members[at + 1..])
+                    })?;
+                }
+            }
+            Change::Remove { members, .. } => {
+                for (at, member) in members.iter().enumerate() {
+                    self.remove(member).map_err(|failure| {
+                        with_rest(failure, "removed", &members[..at], &members[at + 1..])
+                    })?;
+                }
+            }
+            Change::Add(new) => self.add(new)?,
+            Change::Replace { member, with } => self.replace(member, with.as_ref())?,
+            Change::Check | Change::Repair => {
+                // What is due comes first: redundancy that is known to be wrong need not be compared.
+                wait()?;
+                let is_check = matches!(change, Change::Check);
+                let begun = if is_check { self.array.check() } else { self.array.repair() };
+                begun.map_err(|error| md_failure(&error))?;
+                return Ok(wait()?.filter(|_| is_check));
+            }
         }
-        let may_return = is_former && !new.overwrite && bitmap.is_some();
-        let number = match may_return.then(|| array.re_add(Arc::clone(&device))) {
-            Some(Ok(number)) => Ok(number),
-            // It cannot be known what it missed: it is given everything.
-            None | Some(Err(Error::Invalid(_))) => array.add(device),
-            Some(Err(error)) => Err(error),
-        };
-        numbers.push(number.map_err(|error| md_failure(&error))?);
+        Ok(None)
     }
-    devices.keep();
-    Ok(numbers)
-}
 
-fn replace(
-    open: &OpenArray,
-    spec: &ImageSpec,
-    member: &ImageSpec,
-    with: Option<&NewMembers>,
-) -> Result<(), Failure> {
-    let number = in_use(open, spec, member)?;
-    let role =
-        open.array.status().members.iter().find(|one| one.number == number).and_then(|one| match one.duty {
+    fn remove(&mut self, member: &ImageSpec) -> Result<(), Failure> {
+        if let Some((number, device)) = self.number(member)? {
+            self.array.remove(number).map_err(|error| md_failure(&error))?;
+            self.members.retain(|(_, name)| *name != device);
+        }
+        Ok(())
+    }
+
+    /// Adds devices.
+    fn add(&mut self, new: &NewMembers) -> Result<(), Failure> {
+        let Status { uuid, bitmap, members, .. } = self.array.status();
+        // Those that were left out are not open any more.
+        self.members.retain(|(_, name)| members.iter().any(|member| member.device == *name));
+        if let Some(member) = new.members.iter().find(|member| find(&self.members, member).is_some()) {
+            return Err(Failure::new(
+                Kind::Usage,
+                format!("{} is a member of {} already", member.shown(), self.shown),
+            )
+            .advise("if it has failed, `md remove` lets go of it first"));
+        }
+        let mut devices = NewDevices::open(new, Some(uuid))?;
+        for (device, spec) in devices.devices.clone().into_iter().zip(&new.members) {
+            let is_former = examine(&*device).is_ok_and(|found| found.array_uuid == uuid);
+            if is_former && new.overwrite {
+                erase_superblocks(&device)?;
+            }
+            let may_return = is_former && !new.overwrite && bitmap.is_some();
+            let name = device.name();
+            let number = match may_return.then(|| self.array.re_add(Arc::clone(&device))) {
+                Some(Ok(number)) => Ok(number),
+                // It cannot be known what it missed: it is given everything.
+                None | Some(Err(Error::Invalid(_))) => self.array.add(device),
+                Some(Err(error)) => Err(error),
+            };
+            number.map_err(|error| md_failure(&error))?;
+            self.members.push((spec.clone(), name));
+        }
+        devices.keep();
+        Ok(())
+    }
+
+    fn replace(&mut self, member: &ImageSpec, with: Option<&NewMembers>) -> Result<(), Failure> {
+        let number = self.in_use(member)?;
+        let status = self.array.status();
+        let role = status.members.iter().find(|one| one.number == number).and_then(|one| match one.duty {
             Duty::Active(role) => Some(role),
             _ => None,
         });
-    let Some(role) = role else {
-        return Err(Failure::new(Kind::Usage, format!("{} has no role in {}", member.shown(), spec.shown()))
+        let Some(role) = role else {
+            return Err(Failure::new(
+                Kind::Usage,
+                format!("{} has no role in {}", member.shown(), self.shown),
+            )
             .advise("only a member that has one can be replaced; `md remove` lets go of others"));
-    };
-    if let Some(new) = with {
-        add(&open.array, new)?;
+        };
+        if let Some(new) = with {
+            self.add(new)?;
+        }
+        self.array.replace(role).map(drop).map_err(|error| {
+            let failure = md_failure(&error);
+            if with.is_none() { failure.advise("`--with NEW` brings one") } else { failure }
+        })
     }
-    open.array.replace(role).map(drop).map_err(|error| {
-        let failure = md_failure(&error);
-        if with.is_none() { failure.advise("`--with NEW` brings one") } else { failure }
-    })
+
+    /// The number of a member that takes part.
+    fn in_use(&self, member: &ImageSpec) -> Result<u32, Failure> {
+        self.number(member)?.map(|(number, _)| number).ok_or_else(|| {
+            Failure::new(Kind::Usage, format!("{} is out of the array already", member.shown()))
+                .advise("`md add` brings it back")
+        })
+    }
+
+    /// The number and the device of a member that was named by its file or its number; none if it takes no part any more.
+    fn number(&self, member: &ImageSpec) -> Result<Option<(u32, String)>, Failure> {
+        let status = self.array.status();
+        let by_name = find(&self.members, member);
+        let by_number: Option<u32> =
+            member.path.to_str().filter(|_| by_name.is_none()).and_then(|typed| typed.parse().ok());
+        let mut members = status.members.iter();
+        let found = match (by_name, by_number) {
+            (Some((_, name)), _) => members.find(|one| one.device == *name),
+            (None, Some(number)) => members.find(|one| one.number == number),
+            (None, None) => None,
+        };
+        if found.is_none() && by_name.is_none() {
+            let names: Vec<String> = self.members.iter().map(|(member, _)| member.shown()).collect();
+            return Err(Failure::new(
+                Kind::Usage,
+                format!("{} is no member of {}", member.shown(), self.shown),
+            )
+            .advise(format!("its members are {}", names.join(", "))));
+        }
+        Ok(found.map(|one| (one.number, one.device.clone())))
+    }
+}
+
+/// What a check came to.
+pub(crate) fn verdict(found: Option<&Finished>) -> Option<Kind> {
+    found.filter(|found| found.mismatched_bytes > 0).map(|_| Kind::Corrupt)
+}
+
+/// Erases the superblocks of members that were let go, if that is wanted.
+pub(crate) fn erase_removed(change: &Change, members: &[(ImageSpec, String)]) -> Result<(), Failure> {
+    if let Change::Remove { members: removed, erase: true } = change {
+        for member in removed {
+            erase(members, member)?;
+        }
+    }
+    Ok(())
 }
 
 /// A failure at one of several members, with what was done before and what was not tried.
@@ -142,37 +220,6 @@ fn with_rest(failure: Failure, what: &str, done: &[ImageSpec], rest: &[ImageSpec
     };
     let failure = if done.is_empty() { failure } else { failure.noting(say(done, "")) };
     if rest.is_empty() { failure } else { failure.noting(say(rest, "not ")) }
-}
-
-/// The number of a member that takes part.
-fn in_use(open: &OpenArray, spec: &ImageSpec, member: &ImageSpec) -> Result<u32, Failure> {
-    number(open, spec, member)?.ok_or_else(|| {
-        Failure::new(Kind::Usage, format!("{} is out of the array already", member.shown()))
-            .advise("`md add` brings it back")
-    })
-}
-
-/// The number of a member that was named by its file or its number; none if it takes no part any more.
-fn number(open: &OpenArray, spec: &ImageSpec, member: &ImageSpec) -> Result<Option<u32>, Failure> {
-    let status = open.array.status();
-    let by_name = find(&open.members, member);
-    let by_number: Option<u32> =
-        member.path.to_str().filter(|_| by_name.is_none()).and_then(|typed| typed.parse().ok());
-    let mut members = status.members.iter();
-    let found = match (by_name, by_number) {
-        (Some((_, name)), _) => members.find(|one| one.device == *name),
-        (None, Some(number)) => members.find(|one| one.number == number),
-        (None, None) => None,
-    };
-    if found.is_none() && by_name.is_none() {
-        let names: Vec<String> = open.members.iter().map(|(member, _)| member.shown()).collect();
-        return Err(Failure::new(
-            Kind::Usage,
-            format!("{} is no member of {}", member.shown(), spec.shown()),
-        )
-        .advise(format!("its members are {}", names.join(", "))));
-    }
-    Ok(found.map(|one| one.number))
 }
 
 fn find<'a>(members: &'a [(ImageSpec, String)], member: &ImageSpec) -> Option<&'a (ImageSpec, String)> {

@@ -10,23 +10,67 @@ mod manage;
 mod report;
 mod wait;
 
+use serde::{Deserialize, Serialize};
 use undercroft_md::Array;
 
+use crate::control::client::{self, Live};
+use crate::control::protocol::{Answer, MdChange, Request, no_answer};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::md_failure;
-use crate::plan::{Format, MdPlan};
+use crate::plan::{Change, Format, ImageSpec, MdPlan, Waiting};
+use crate::text::bar::Bar;
 use crate::text::out::Out;
 
-use report::Report;
+pub(crate) use manage::{Managed, erase_removed, verdict};
+pub(crate) use report::{Report, WorkProgress};
+pub(crate) use wait::wait_with;
 
 /// Does what is meant. `Ok(Some(kind))`: a check found something.
 pub(crate) fn run(plan: MdPlan, format: Format) -> Result<Option<Kind>, Failure> {
     match plan {
         MdPlan::Create(new) => create::run(&new, format).map(|()| None),
         MdPlan::Examine(members) => examine::run(&members, format),
-        MdPlan::Use { array, change, wait } => manage::run(&array, &change, wait, format),
+        MdPlan::Use { array, change, wait } => match client::find(&array)? {
+            Some(live) => on_mount(&live, &array, change, wait, format),
+            None => {
+                client::refuse_directory(&array)?;
+                manage::run(&array, &change, wait, format)
+            }
+        },
     }
+}
+
+/// What the server of a mount tells of its array.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ArrayReport {
+    pub(crate) report: Report,
+    /// A check found something.
+    pub(crate) mismatched: bool,
+}
+
+/// Has the server of a mount do it.
+fn on_mount(
+    live: &Live,
+    array: &ImageSpec,
+    change: Change,
+    wait: Waiting,
+    format: Format,
+) -> Result<Option<Kind>, Failure> {
+    let request = match change {
+        Change::Status => Request::MdStatus,
+        change => Request::MdChange(MdChange { change: change.absolute(), wait }),
+    };
+    let bar = Bar::new();
+    let answer = live.ask(&request, &mut |progress| {
+        if let Answer::Progress(WorkProgress { action, position_bytes, total_bytes, .. }) = progress {
+            bar.show(&action, position_bytes, total_bytes);
+        }
+    })?;
+    drop(bar);
+    let Answer::Array(answer) = answer else { return Err(no_answer()) };
+    print(&answer.report, &array.shown(), format)?;
+    Ok(answer.mismatched.then_some(Kind::Corrupt))
 }
 
 /// Closes an array, and tells how it was left.

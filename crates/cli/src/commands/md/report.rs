@@ -1,10 +1,12 @@
 //! How an array is doing, for people and for programs.
 
+use std::borrow::Cow;
 use std::io::Write;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use undercroft_md::{
-    Action, DeviceRole, Duty, Finished, Layout, Level, ParityLayout, Raid10Copies, Status, Timestamp,
+    Action, DeviceRole, Duty, Finished, Layout, Level, ParityLayout, Progress, Raid10Copies, Status,
+    Timestamp,
 };
 
 use crate::failure::Failure;
@@ -14,12 +16,12 @@ use crate::text::out::Out;
 use crate::text::style;
 
 /// What is told of an array. Sizes are bytes.
-#[derive(Debug, Serialize)]
-pub(super) struct Report {
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Report {
     name: String,
     uuid: String,
     metadata: String,
-    level: &'static str,
+    level: Cow<'static, str>,
     layout: Option<String>,
     chunk_bytes: u32,
     size_bytes: u64,
@@ -38,22 +40,25 @@ pub(super) struct Report {
     bitmap: Option<Bitmap>,
     members: Vec<Member>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) finished: Option<Outcome>,
+    finished: Option<Outcome>,
+    /// Work that is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<WorkProgress>,
     notes: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Bitmap {
     dirty_bits: u64,
     bits: u64,
     chunk_bytes: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Member {
     number: u32,
     role: Option<u32>,
-    state: &'static str,
+    state: Cow<'static, str>,
     device: String,
     /// So much of it is right, if not all is.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,15 +71,59 @@ struct Member {
     failure: Option<String>,
 }
 
+/// How far background work is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct WorkProgress {
+    pub(crate) action: Cow<'static, str>,
+    pub(crate) position_bytes: u64,
+    pub(crate) total_bytes: u64,
+    pub(crate) bytes_per_second: u64,
+}
+
+impl From<&Progress> for WorkProgress {
+    fn from(progress: &Progress) -> Self {
+        Self {
+            action: word(progress.action).into(),
+            position_bytes: progress.position_bytes,
+            total_bytes: progress.total_bytes,
+            bytes_per_second: progress.bytes_per_second,
+        }
+    }
+}
+
+impl WorkProgress {
+    /// `recovery, 12% of 4 GiB, 200 MiB a second`.
+    pub(crate) fn words(&self) -> String {
+        format!(
+            "{}, {} of {}, {} a second",
+            self.action,
+            human::percent(self.position_bytes, self.total_bytes),
+            human::size(self.total_bytes),
+            human::size(self.bytes_per_second)
+        )
+    }
+}
+
+/// Background work in a word.
+pub(super) const fn word(action: Action) -> &'static str {
+    match action {
+        Action::Resync => "resync",
+        Action::Recover => "recovery",
+        Action::Replace => "replacement",
+        Action::Check => "check",
+        Action::Repair => "repair",
+    }
+}
+
 /// How background work ended.
-#[derive(Debug, Serialize)]
-pub(super) struct Outcome {
-    action: &'static str,
-    pub(super) mismatched_bytes: u64,
+#[derive(Debug, Serialize, Deserialize)]
+struct Outcome {
+    action: Cow<'static, str>,
+    mismatched_bytes: u64,
 }
 
 impl Report {
-    pub(super) fn of(status: Status) -> Self {
+    pub(crate) fn of(status: Status) -> Self {
         let members: Vec<Member> = status
             .members
             .iter()
@@ -84,7 +133,7 @@ impl Report {
                     Duty::Active(role) | Duty::Replacement(role) => Some(role),
                     Duty::Spare | Duty::Faulty => None,
                 },
-                state: member.state(),
+                state: member.state().into(),
                 device: member.device.clone(),
                 recovered_bytes: member.recovered_bytes,
                 bad_blocks: member.bad_blocks,
@@ -98,7 +147,7 @@ impl Report {
             missing_roles: (0..status.geometry.members).filter(|&role| !is_filled(role)).collect(),
             uuid: status.uuid.to_string(),
             metadata: status.version.to_string(),
-            level: level(status.geometry.level),
+            level: level(status.geometry.level).into(),
             layout: layout(status.geometry.layout),
             chunk_bytes: status.geometry.chunk_bytes,
             size_bytes: status.size_bytes,
@@ -116,20 +165,21 @@ impl Report {
             }),
             members,
             finished: status.finished.map(Outcome::from),
+            progress: status.progress.as_ref().map(WorkProgress::from),
             notes: status.warnings,
             name: status.name,
         }
     }
 
     /// As people read it.
-    pub(super) fn text(&self, out: &mut Out, title: &str) -> Result<(), Failure> {
+    pub(crate) fn text(&self, out: &mut Out, title: &str) -> Result<(), Failure> {
         let palette = out.palette;
         let name = safe(self.name.as_bytes());
         let name = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
         writeln!(
             out,
             "{}{name} of {} on {title}",
-            palette.paint(style::HEADING, self.level),
+            palette.paint(style::HEADING, &self.level),
             human::size(self.size_bytes)
         )?;
         let mut line = |label: &str, value: &str| {
@@ -169,6 +219,9 @@ impl Report {
         for role in &self.missing_roles {
             line("member", &palette.paint(style::WARN, &format!(" -  role {role:<2}  missing")))?;
         }
+        if let Some(progress) = &self.progress {
+            line("work", &progress.words())?;
+        }
         if let Some(outcome) = &self.finished {
             line("done", &outcome.words())?;
         }
@@ -203,21 +256,15 @@ impl Report {
 
 impl From<Finished> for Outcome {
     fn from(finished: Finished) -> Self {
-        let action = match finished.action {
-            Action::Resync => "resync",
-            Action::Recover => "recovery",
-            Action::Replace => "replacement",
-            Action::Check => "check",
-            Action::Repair => "repair",
-        };
-        Self { action, mismatched_bytes: finished.mismatched_bytes }
+        let action = word(finished.action);
+        Self { action: action.into(), mismatched_bytes: finished.mismatched_bytes }
     }
 }
 
 impl Outcome {
     /// `check, 0 mismatches`.
     fn words(&self) -> String {
-        match (self.action, self.mismatched_bytes) {
+        match (&*self.action, self.mismatched_bytes) {
             ("check" | "repair", 0) => format!("{}, 0 mismatches", self.action),
             ("check", bytes) => {
                 format!("check, mismatches in {}; `md repair` makes them right", human::size(bytes))

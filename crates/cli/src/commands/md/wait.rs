@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use undercroft_md::{Action, Array, Finished};
+use undercroft_md::{Action, Array, Finished, Progress};
 
+use super::report::word;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::text::bar::Bar;
@@ -14,12 +15,25 @@ const TICK: Duration = Duration::from_millis(100);
 /// Waits until nothing is under way or due. Tells what ended last.
 pub(super) fn wait(array: &Array) -> Result<Option<Finished>, Failure> {
     let bar = Bar::new();
-    while !array.wait_for_sync(TICK) {
-        if let Some(progress) = array.status().progress {
+    wait_with(array, &mut |progress| {
+        if let Some(progress) = progress {
             bar.show(word(progress.action), progress.position_bytes, progress.total_bytes);
         }
+        Ok(())
+    })
+}
+
+/// The same; asks `during` from time to time whether to go on, with how far the work is once it is under way.
+///
+/// # Errors
+/// From `during`, and when the work did not come to its end.
+pub(crate) fn wait_with(
+    array: &Array,
+    during: &mut dyn FnMut(Option<&Progress>) -> Result<(), Failure>,
+) -> Result<Option<Finished>, Failure> {
+    while !array.wait_for_sync(TICK) {
+        during(array.status().progress.as_ref())?;
     }
-    drop(bar);
     let status = array.status();
     if let Some(stopped) = status.stopped {
         return Err(Failure::new(Kind::Io, format!("writes to the array are refused since {stopped}")));
@@ -38,15 +52,5 @@ pub(super) const fn noun(action: Action) -> &'static str {
         Action::Replace => "the replacement of a member",
         Action::Check => "the check",
         Action::Repair => "the repair",
-    }
-}
-
-const fn word(action: Action) -> &'static str {
-    match action {
-        Action::Resync => "resync",
-        Action::Recover => "recovery",
-        Action::Replace => "replacement",
-        Action::Check => "check",
-        Action::Repair => "repair",
     }
 }

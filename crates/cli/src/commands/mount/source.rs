@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use undercroft_ext4::{OrphanForm, WriteOptions};
-use undercroft_fuse::{CloseBelow, MountOptions};
+use undercroft_fuse::MountOptions;
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
 use undercroft_vfs::{Vfs, VfsOptions};
 
+use super::served::{ServedArray, Source};
+use crate::control::protocol::{FileId, Mode};
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::image::{self, Opened, Use};
+use crate::image::{self, OpenArray, Opened, Use};
 use crate::plan::ImageSpec;
 
 /// Stands in an image's place for a filesystem in memory. A file of this name is `./tmpfs:`.
@@ -93,18 +95,43 @@ impl<'a> MountSource<'a> {
         }
     }
 
-    /// Opens or makes the filesystem, and says how what it lies on is closed. The caller becomes its only owner, so that
-    /// the image is free after unmounting.
-    pub(super) fn open(&self) -> Result<(Arc<Vfs>, CloseBelow), Failure> {
+    /// Opens or makes the filesystem, and the array that it lies on, which is closed after it. The caller becomes their only
+    /// owner, so that the image is free after unmounting.
+    pub(super) fn open(&self) -> Result<(Arc<Vfs>, Option<OpenArray>, Source), Failure> {
         match self {
             Self::Image { image, what_for, vfs } => {
-                let Opened { vfs, array, .. } = image::open_for(image, *what_for, *vfs)?;
-                Ok((vfs, Box::new(move || array.map_or(Ok(()), |array| array.close().map_err(Into::into)))))
+                let Opened { vfs, ext4, partition, array } = image::open_for(image, *what_for, *vfs)?;
+                let source = Source {
+                    shown: self.shown(),
+                    mode: match what_for {
+                        Use::Read | Use::ReadAsIs => Mode::ReadOnly,
+                        Use::Write(_) => Mode::ReadWrite,
+                        Use::Try(_) => Mode::Snapshot,
+                    },
+                    partition,
+                    file: FileId::of(&ImageSpec { partition: None, ..(*image).clone() }).map(|(id, _)| id),
+                    filesystem: Arc::downgrade(vfs.filesystem()),
+                    ext4: Some(Arc::downgrade(&ext4)),
+                    array: array.as_ref().map(ServedArray::new),
+                    log: None,
+                };
+                Ok((vfs, array, source))
             }
             Self::Tmpfs { how, vfs } => {
                 let tmpfs = Tmpfs::new(how)
                     .map_err(|error| Failure::new(Kind::of(&error), "cannot make a tmpfs").because(&error))?;
-                Ok((Vfs::new(tmpfs, *vfs), Box::new(|| Ok(()))))
+                let vfs = Vfs::new(tmpfs, *vfs);
+                let source = Source {
+                    shown: self.shown(),
+                    mode: Mode::ReadWrite,
+                    partition: None,
+                    file: None,
+                    filesystem: Arc::downgrade(vfs.filesystem()),
+                    ext4: None,
+                    array: None,
+                    log: None,
+                };
+                Ok((vfs, None, source))
             }
         }
     }

@@ -1,0 +1,203 @@
+//! What the process of a mount answers over its control socket.
+//!
+//! It holds the filesystem and the array weakly, so that it keeps neither open: a request that comes while they are being
+//! closed is refused. Work on an array goes on when its client leaves, and ends with the mount, as all work on it does.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+use undercroft_ext4::Ext4;
+use undercroft_md::{Array, Finished, Status};
+use undercroft_sync::{Mutex, order};
+use undercroft_vfs::FileSystem;
+
+use crate::commands::info::LiveReport;
+use crate::commands::md::{ArrayReport, Managed, Report, WorkProgress, erase_removed, verdict, wait_with};
+use crate::control::protocol::{Answer, Bytes, FileId, MdChange, Mode, Request, Served};
+use crate::control::server::{Control, Serve};
+use crate::exit::Kind;
+use crate::failure::Failure;
+use crate::image::OpenArray;
+use crate::plan::{Change, ImageSpec};
+
+/// What a mount is of, gathered before it is mounted.
+pub(super) struct Source {
+    pub(super) shown: String,
+    pub(super) mode: Mode,
+    pub(super) partition: Option<u32>,
+    /// The image that is no array.
+    pub(super) file: Option<FileId>,
+    pub(super) filesystem: Weak<dyn FileSystem>,
+    pub(super) ext4: Option<Weak<Ext4>>,
+    pub(super) array: Option<ServedArray>,
+    pub(super) log: Option<PathBuf>,
+}
+
+/// The array that a filesystem lies on.
+pub(super) struct ServedArray {
+    array: Weak<Array>,
+    uuid: String,
+    /// With the names of their devices, and paths that do not depend on the working directory.
+    members: Mutex<Vec<(ImageSpec, String)>>,
+}
+
+impl ServedArray {
+    pub(super) fn new(open: &OpenArray) -> Self {
+        let mut members = open.members.clone();
+        members.iter_mut().for_each(|(member, _)| member.make_absolute());
+        Self {
+            array: Arc::downgrade(&open.array),
+            uuid: open.array.status().uuid.to_string(),
+            members: Mutex::new(&order::MOUNT, members),
+        }
+    }
+
+    fn files(&self, status: &Status) -> Vec<FileId> {
+        let members = self.members.lock();
+        let is_there = |device: &String| status.members.iter().any(|member| member.device == *device);
+        members
+            .iter()
+            .filter(|(_, device)| is_there(device))
+            .filter_map(|(member, _)| Some(FileId::of(member)?.0))
+            .collect()
+    }
+}
+
+/// A mount that is served.
+pub(super) struct ServedMount {
+    pub(super) source: Source,
+    pub(super) point: PathBuf,
+    pub(super) device: u64,
+    pub(super) control: Weak<Control>,
+}
+
+impl Serve for ServedMount {
+    fn answer(&self, request: Request, during: &mut dyn FnMut(Answer) -> bool) -> Result<Answer, Failure> {
+        match request {
+            Request::Describe => self.describe().map(|served| Answer::Served(Box::new(served))),
+            Request::Info => self.info(),
+            Request::MdStatus => {
+                let (array, _) = self.array()?;
+                Ok(report(array.status(), None))
+            }
+            Request::MdChange(change) => self.change(change, during),
+        }
+    }
+
+    fn may_wait(&self, request: &Request) -> bool {
+        matches!(request, Request::MdChange(_))
+    }
+}
+
+impl ServedMount {
+    fn ending(&self) -> Failure {
+        Failure::new(Kind::Host, format!("{} is being unmounted", self.source.shown))
+    }
+
+    fn filesystem(&self) -> Result<Arc<dyn FileSystem>, Failure> {
+        self.source.filesystem.upgrade().ok_or_else(|| self.ending())
+    }
+
+    fn array(&self) -> Result<(Arc<Array>, &ServedArray), Failure> {
+        let Some(served) = &self.source.array else {
+            return Err(Failure::new(Kind::Usage, format!("{} is no array", self.source.shown)));
+        };
+        Ok((served.array.upgrade().ok_or_else(|| self.ending())?, served))
+    }
+
+    fn describe(&self) -> Result<Served, Failure> {
+        let source = &self.source;
+        let filesystem = self.filesystem()?;
+        let space = filesystem.statfs().map_err(|error| Failure::of(Kind::of(&error), &error))?;
+        let array = source.array.as_ref().map(|_| self.array()).transpose()?;
+        let status = array.as_ref().map(|(array, _)| array.status());
+        let files = match (&status, &array) {
+            (Some(status), Some((_, array))) => array.files(status),
+            _ => source.file.into_iter().collect(),
+        };
+        let stopped = status.as_ref().and_then(|status| status.stopped.clone());
+        Ok(Served {
+            image: source.shown.clone(),
+            filesystem: filesystem.kind().to_owned(),
+            point: Bytes::of_path(&self.point),
+            device: self.device,
+            process: std::process::id(),
+            mode: source.mode,
+            files,
+            is_array: array.is_some(),
+            array_uuid: source.array.as_ref().map(|array| array.uuid.clone()),
+            partition: source.partition,
+            array_state: status.as_ref().map(Status::state),
+            degraded: status.as_ref().map_or(0, |status| status.degraded),
+            progress: status.as_ref().and_then(|status| status.progress.as_ref()).map(WorkProgress::from),
+            failure: filesystem.failure().map(|error| error.to_string()).or(stopped),
+            log: source.log.as_deref().map(Bytes::of_path),
+            space: space.into(),
+        })
+    }
+
+    fn info(&self) -> Result<Answer, Failure> {
+        let ext4 = self.source.ext4.as_ref().map(|ext4| ext4.upgrade().ok_or_else(|| self.ending()));
+        let ext4 = ext4.transpose()?;
+        let told = LiveReport::of(self.describe()?, ext4.as_deref())
+            .map_err(|error| Failure::of(Kind::of(&error), &error))?;
+        Ok(Answer::Info(Box::new(told)))
+    }
+
+    fn change(&self, asked: MdChange, during: &mut dyn FnMut(Answer) -> bool) -> Result<Answer, Failure> {
+        let (array, served) = self.array()?;
+        let MdChange { change, wait } = asked;
+        if let Change::Stop = change {
+            let point = self.point.display();
+            return Err(Failure::new(
+                Kind::CannotOpen,
+                format!("{} is mounted on {point}", self.source.shown),
+            )
+            .advise(format!("`undercroft unmount {point}` stops it")));
+        }
+        array.limit_sync(wait.bytes_per_second);
+        let mut wait_for_work = || self.wait(&array, during);
+        let mut managed =
+            Managed { array: &array, members: served.members.lock().clone(), shown: &self.source.shown };
+        let before = managed.members.clone();
+        let found = managed.apply(&change, &mut wait_for_work);
+        // Also what was done before a failure.
+        let after = std::mem::take(&mut managed.members);
+        {
+            let mut members = served.members.lock();
+            members.retain(|member| after.contains(member) || !before.contains(member));
+            members.extend(after.into_iter().filter(|member| !before.contains(member)));
+        }
+        let found = found?;
+        erase_removed(&change, &before)?;
+        if wait.wait {
+            wait_for_work()?;
+        }
+        if wait.bytes_per_second.is_some() {
+            array.limit_sync(None);
+        }
+        Ok(report(array.status(), found.as_ref()))
+    }
+
+    /// Waits for background work, for as long as there are a client and a mount.
+    fn wait(
+        &self,
+        array: &Array,
+        during: &mut dyn FnMut(Answer) -> bool,
+    ) -> Result<Option<Finished>, Failure> {
+        wait_with(array, &mut |progress| {
+            if self.control.upgrade().is_none_or(|control| control.is_over()) {
+                return Err(self.ending().advise("the next mount goes on with what is due"));
+            }
+            if progress.is_none_or(|progress| during(Answer::Progress(progress.into()))) {
+                Ok(())
+            } else {
+                Err(Failure::new(Kind::Host, "the client has gone"))
+            }
+        })
+    }
+}
+
+fn report(status: Status, found: Option<&Finished>) -> Answer {
+    Answer::Array(Box::new(ArrayReport { mismatched: verdict(found).is_some(), report: Report::of(status) }))
+}
