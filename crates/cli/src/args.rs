@@ -796,7 +796,7 @@ For a second it makes a small array of temporary files, too (in TMPDIR), and let
   undercroft man | man -l -
   undercroft man /usr/local/share/man/man1")]
     Man {
-        /// Directory for one page per command
+        /// Directory for one page per command; it is made if it is not there
         #[arg(value_hint = ValueHint::DirPath)]
         dir: Option<PathBuf>,
     },

@@ -20,7 +20,7 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     Ok(stdout.flush()?)
 }
 
-/// Writes the main page to standard output, or all pages into a directory. `help` has no page: each page is the help.
+/// Writes the main page to standard output, or all pages into a directory, which is made if it is not there. `help` has no page: each page is the help.
 pub(crate) fn man(dir: Option<&Path>) -> Result<(), Failure> {
     let mut command = Typed::command()
         .disable_help_subcommand(true)
@@ -31,6 +31,8 @@ pub(crate) fn man(dir: Option<&Path>) -> Result<(), Failure> {
         stdout.write_all(&page(&command, "undercroft")?)?;
         return Ok(stdout.flush()?);
     };
+    fs::create_dir_all(dir)
+        .map_err(|error| Failure::host(format!("cannot make the directory {}", dir.display()), &error))?;
     write_page(dir, &command, "undercroft")?;
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
         let name = format!("undercroft-{}", sub.get_name());
