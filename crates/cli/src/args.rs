@@ -576,8 +576,8 @@ changes nothing) or relatime (a read sets the time of access if the file has cha
 kernel's cache answers does not reach the server and sets nothing), fakeroot \
 (see below; no_default_permissions is the same), no_writeback_cache (each write is a request of its own), direct_io (past the kernel's cache), no_io_uring (requests come over /dev/fuse, \
 also where the kernel has been told to offer io_uring: echo 1 > /sys/module/fuse/parameters/enable_uring), threads=N, readdirplus=always|auto|never, \
-poll_idle=always|auto|never (whether idle processors poll instead of halting while requests come quickly; auto: as root in a \
-virtual machine of up to eight, where a halted one takes long to wake), \
+poll_idle (as root: while requests come quickly, all idle processors of this machine poll instead of halting, which in a \
+virtual machine answers up to three times as fast and costs the whole machine processor time), \
 attr_timeout=SECONDS, entry_timeout=SECONDS, fsname=NAME.
 
 Owners, modes and access control lists are checked by the kernel as on a disk. With `-o fakeroot` they are not: in an image \

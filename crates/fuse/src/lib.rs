@@ -66,6 +66,6 @@ pub use error::{MountError, SyncError, UnmountError};
 pub use fault_log::{Fault, FaultSink};
 pub use io_flusher::become_io_flusher;
 pub use mounted::{CloseBelow, Mounted, mount, mount_above};
-pub use options::{ListAttributes, MountOptions, OptionError, PollIdle};
+pub use options::{ListAttributes, MountOptions, OptionError};
 pub use sync::sync;
 pub use unmount::unmount;

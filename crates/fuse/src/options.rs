@@ -60,8 +60,10 @@ pub struct MountOptions {
     pub direct_io: bool,
     /// Whether listing a directory brings the attributes of its files along.
     pub list_attributes: ListAttributes,
-    /// Whether idle processors poll instead of halting while requests come quickly.
-    pub poll_idle: PollIdle,
+    /// Asks the kernel, as root, to let all idle processors of this machine poll instead of halting while requests come
+    /// quickly. In a virtual machine waking a processor that halts takes 30 µs and more, one that polls 2 µs. Not the
+    /// default: it costs the whole machine power and processor time. Without root it changes nothing.
+    pub poll_idle: bool,
     /// For how long the kernel may keep attributes without asking again.
     pub attr_timeout: Duration,
     /// For how long the kernel may keep names, and that names do not exist.
@@ -85,21 +87,6 @@ pub enum ListAttributes {
     Never,
 }
 
-/// Whether idle processors of this machine poll instead of halting while requests come quickly.
-///
-/// On a virtual machine a processor that has halted takes 30 µs and more to wake, one that polls 2 µs, and the kernel,
-/// the server and who asks wake each other with each request. It is asked of the kernel through `/dev/cpu_dma_latency`,
-/// which is root's; for anybody else nothing changes. Some milliseconds after the last quick request they may halt again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PollIdle {
-    /// Wherever that is allowed.
-    Always,
-    /// In a virtual machine whose processors only know polling and halting, if it has no more than eight of them.
-    Auto,
-    /// Nowhere.
-    Never,
-}
-
 impl Default for MountOptions {
     fn default() -> Self {
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -119,7 +106,7 @@ impl Default for MountOptions {
             writeback_cache: true,
             direct_io: false,
             list_attributes: ListAttributes::Always,
-            poll_idle: PollIdle::Auto,
+            poll_idle: false,
             attr_timeout: UNCHANGING,
             entry_timeout: UNCHANGING,
             faults: FaultSink::default(),
@@ -195,8 +182,9 @@ impl MountOptions {
             "direct_io" => self.direct_io = true,
             "io_uring" => self.io_uring = true,
             "no_io_uring" => self.io_uring = false,
-            "commit_pause" | "threads" | "fsname" | "readdirplus" | "poll_idle" | "attr_timeout"
-            | "entry_timeout" => {
+            "poll_idle" => self.poll_idle = true,
+            "no_poll_idle" => self.poll_idle = false,
+            "commit_pause" | "threads" | "fsname" | "readdirplus" | "attr_timeout" | "entry_timeout" => {
                 return Err(OptionError::Value {
                     option: option.to_owned(),
                     expected: "a value after \"=\"",
@@ -221,11 +209,6 @@ impl MountOptions {
             "readdirplus" => {
                 use ListAttributes::{Always, Auto, Never};
                 self.list_attributes =
-                    in_three_ways(value, [Always, Auto, Never]).ok_or_else(|| refuse(THREE_WAYS))?;
-            }
-            "poll_idle" => {
-                use PollIdle::{Always, Auto, Never};
-                self.poll_idle =
                     in_three_ways(value, [Always, Auto, Never]).ok_or_else(|| refuse(THREE_WAYS))?;
             }
             "commit_pause" => {
@@ -275,7 +258,7 @@ mod tests {
     #[test]
     fn a_list_changes_the_defaults_and_the_last_word_counts() {
         let options = MountOptions::parse(
-            "ro,dev,suid,relatime,noatime,noexec,exec,direct_io,no_writeback_cache,no_io_uring,threads=3,commit_pause=7,fsname=a=b,readdirplus=auto,poll_idle=never,attr_timeout=0.5,",
+            "ro,dev,suid,relatime,noatime,noexec,exec,direct_io,no_writeback_cache,no_io_uring,threads=3,commit_pause=7,fsname=a=b,readdirplus=auto,poll_idle,attr_timeout=0.5,",
         )
         .unwrap();
         let expected = MountOptions {
@@ -289,7 +272,7 @@ mod tests {
             threads: NonZeroUsize::new(3).unwrap(),
             fs_name: "a=b".to_owned(),
             list_attributes: ListAttributes::Auto,
-            poll_idle: PollIdle::Never,
+            poll_idle: true,
             attr_timeout: Duration::from_millis(500),
             ..MountOptions::default()
         };
@@ -300,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_refused_by_name() {
-        for option in ["allow_otter", "uid=0", "RO", "ro=1", " ro"] {
+        for option in ["allow_otter", "uid=0", "RO", "ro=1", " ro", "poll_idle=always"] {
             let error = MountOptions::parse(&format!("dev,{option},suid")).unwrap_err();
             assert_eq!(error, OptionError::Unknown(option.to_owned()));
             assert!(error.to_string().contains(option));
@@ -316,11 +299,10 @@ mod tests {
             "threads=65",
             "threads=-1",
             "readdirplus=2",
-            "poll_idle",
             "commit_pause",
             "commit_pause=-1",
             "commit_pause=x",
-            "poll_idle=yes",
+            "readdirplus=yes",
             "attr_timeout=-1",
         ] {
             let error = MountOptions::parse(option).unwrap_err();

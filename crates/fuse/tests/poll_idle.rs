@@ -21,7 +21,7 @@ const RINGS_OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
 /// each time.
 fn serve(dir: &Path, rings: bool, poll_idle: &str) -> Mounted {
     let transport = if rings { "io_uring" } else { "no_io_uring" };
-    let options = format!("rw,attr_timeout=0,{transport},poll_idle={poll_idle}");
+    let options = format!("rw,attr_timeout=0,{transport},{poll_idle}");
     let vfs = Vfs::new(Tmpfs::new(&TmpfsOptions::default()).unwrap(), VfsOptions::default());
     let offered = fs::read_to_string(RINGS_OFFERED).ok();
     offered.iter().for_each(|_| fs::write(RINGS_OFFERED, "1").unwrap());
@@ -76,7 +76,7 @@ fn processors_poll_while_requests_come() {
     let before = latency();
 
     for rings in [true, false] {
-        let mounted = serve(dir.path(), rings, "always");
+        let mounted = serve(dir.path(), rings, "poll_idle");
         for _ in 0..2 {
             assert!(comes_true_while_busy(dir.path(), PATIENCE, || latency() == 0));
             assert!(comes_true(PATIENCE, || latency() == before));
@@ -85,7 +85,7 @@ fn processors_poll_while_requests_come() {
         mounted.unmount().unwrap();
         assert!(comes_true(PATIENCE, || !is_open_here()));
 
-        let mounted = serve(dir.path(), rings, "never");
+        let mounted = serve(dir.path(), rings, "no_poll_idle");
         assert!(!comes_true_while_busy(dir.path(), Duration::from_millis(100), || latency() == 0));
         assert!(!is_open_here());
         mounted.unmount().unwrap();

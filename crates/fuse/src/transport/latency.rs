@@ -12,14 +12,12 @@
 //!
 //! Source: `Documentation/power/pm_qos_interface.rst` of Linux.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, Thread, available_parallelism};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
-
-use crate::PollIdle;
 
 const DEVICE: &str = "/dev/cpu_dma_latency";
 
@@ -28,13 +26,6 @@ const POLLING: i32 = 0;
 
 /// What `PM_QOS_CPU_LATENCY_DEFAULT_VALUE` is to the kernel: any.
 const ANY: i32 = 2_000_000_000;
-
-/// Names how processors idle. `haltpoll` is a guest's, which knows nothing but polling and halting.
-const IDLE_DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
-const GUEST_DRIVER: &str = "haltpoll";
-
-/// With more processors than this it is not done unless asked for: most of them would poll for nothing.
-const PROCESSORS_MAX: usize = 8;
 
 /// A loop looks at the clock once in so many requests.
 const STRIDE: u32 = 8;
@@ -71,22 +62,9 @@ pub(super) struct Pace<'a> {
     since: Instant,
 }
 
-/// Opens what the wish is written to: `None` where it is not wanted, not worth it or not allowed.
-pub(super) fn open_request(poll_idle: PollIdle) -> Option<File> {
-    let is_wanted = match poll_idle {
-        PollIdle::Always => true,
-        PollIdle::Auto => is_worth_it(),
-        PollIdle::Never => false,
-    };
-    let device = is_wanted.then(|| OpenOptions::new().write(true).open(DEVICE))?;
-    device.ok()
-}
-
-/// Whether to wake a processor costs much here, and not many would poll in vain.
-fn is_worth_it() -> bool {
-    let driver = fs::read_to_string(IDLE_DRIVER);
-    driver.is_ok_and(|driver| driver.trim() == GUEST_DRIVER)
-        && available_parallelism().is_ok_and(|processors| processors.get() <= PROCESSORS_MAX)
+/// Opens what the wish is written to: `None` where the kernel does not allow it.
+pub(super) fn open_request() -> Option<File> {
+    OpenOptions::new().write(true).open(DEVICE).ok()
 }
 
 impl Latency {
@@ -303,10 +281,5 @@ mod tests {
             latency.note_stride();
             assert!(!pace.is_polling());
         });
-    }
-
-    #[test]
-    fn what_is_not_wanted_is_not_opened() {
-        assert!(open_request(PollIdle::Never).is_none());
     }
 }

@@ -125,7 +125,7 @@ impl Connection {
         let keeps_something = !options.read_only && server.vfs().filesystem().data_device().is_some();
         let commit_pause = options.commit_pause.filter(|_| keeps_something);
         let loops = if rings.is_some() { 1 } else { loops };
-        let latency_request = latency::open_request(options.poll_idle);
+        let latency_request = if options.poll_idle { latency::open_request() } else { None };
         Ok(Self { device, dispatcher, notifier, server, commit_pause, loops, rings, latency_request })
     }
 
