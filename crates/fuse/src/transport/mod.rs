@@ -15,9 +15,8 @@
 //! | `request`   | taking a request apart                               |
 //! | `reply`     | putting a reply together                             |
 //! | `encode`    | attributes and names in the kernel's terms           |
-//! | `watch`     | waiting for requests; `turns` tells who does         |
-//! | `ring`      | requests over io_uring; `placement` of its threads   |
-//! | `latency`   | keeping processors from halting meanwhile            |
+//! | `ring`      | requests over io_uring                               |
+//! | `idle`      | what threads do between requests                     |
 //! | `negotiate` | the first message                                    |
 //! | `dispatch`  | which request is answered by what                    |
 //! | `notify`    | what the kernel is told without having asked         |
@@ -32,15 +31,12 @@ mod abi;
 mod device;
 mod dispatch;
 mod encode;
-mod latency;
+mod idle;
 mod negotiate;
 mod notify;
-mod placement;
 mod reply;
 mod request;
 mod ring;
-mod turns;
-mod watch;
 mod write_cache;
 
 use std::fs::File;
@@ -61,12 +57,12 @@ use crate::panics::caught;
 use crate::server::Server;
 use abi::{InitFlags, MINOR_ASKING_FOR_MODE};
 use dispatch::{Dispatcher, Next};
-use latency::{Keeping, Latency, Pace};
+use idle::limit::Turns;
+use idle::polling::{self, Keeping, Latency, Pace};
+use idle::spin::{Watch, Watcher};
 use notify::{EndOnDrop, Notifier};
 use reply::Reply;
 use request::unique_of;
-use turns::Turns;
-use watch::{Watch, Watcher};
 use write_cache::WriteCache;
 
 /// Largest read and write: 256 pages, the most that an ordinary kernel allows.
@@ -125,7 +121,7 @@ impl Connection {
         let keeps_something = !options.read_only && server.vfs().filesystem().data_device().is_some();
         let commit_pause = options.commit_pause.filter(|_| keeps_something);
         let loops = if rings.is_some() { 1 } else { loops };
-        let latency_request = if options.poll_idle { latency::open_request() } else { None };
+        let latency_request = if options.poll_idle { polling::open_request() } else { None };
         Ok(Self { device, dispatcher, notifier, server, commit_pause, loops, rings, latency_request })
     }
 

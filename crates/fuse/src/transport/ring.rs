@@ -29,8 +29,8 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::dispatch::Dispatcher;
-use super::latency::{Latency, Pace};
-use super::placement::Placement;
+use super::idle::placement::Placement;
+use super::idle::polling::{Latency, Pace};
 use super::reply::{self, Reply};
 use super::request::{Malformed, Request, unique_of};
 use super::{Device, Failures, HEADERS_BYTES, Lost, REQUEST_BYTES, until_lost};

@@ -38,7 +38,7 @@ const REST: Duration = Duration::from_millis(20);
 
 /// The mount's wish that processors do not halt.
 #[derive(Debug)]
-pub(super) struct Latency {
+pub(in crate::transport) struct Latency {
     /// Strides that were quick.
     strides: AtomicU64,
     /// Whether the keeper keeps processors awake, or is being told to.
@@ -52,23 +52,23 @@ pub(super) struct Latency {
 
 /// Ends the keeper when dropped.
 #[derive(Debug)]
-pub(super) struct Keeping<'a>(&'a Latency);
+pub(in crate::transport) struct Keeping<'a>(&'a Latency);
 
 /// How quickly one event loop gets its requests.
 #[derive(Debug)]
-pub(super) struct Pace<'a> {
+pub(in crate::transport) struct Pace<'a> {
     latency: Option<&'a Latency>,
     requests: u32,
     since: Instant,
 }
 
 /// Opens what the wish is written to: `None` where the kernel does not allow it.
-pub(super) fn open_request() -> Option<File> {
+pub(in crate::transport) fn open_request() -> Option<File> {
     OpenOptions::new().write(true).open(DEVICE).ok()
 }
 
 impl Latency {
-    pub(super) fn new() -> Self {
+    pub(in crate::transport) fn new() -> Self {
         Self {
             strides: AtomicU64::new(0),
             wanted: AtomicBool::new(false),
@@ -79,7 +79,7 @@ impl Latency {
 
     /// Starts the keeper, which writes to `request`. If the kernel does not take the wish it ends, and nothing depends
     /// on that.
-    pub(super) fn start<'scope>(
+    pub(in crate::transport) fn start<'scope>(
         &'scope self,
         scope: &'scope thread::Scope<'scope, '_>,
         request: impl Write + Send + 'scope,
@@ -148,7 +148,7 @@ impl Latency {
 }
 
 impl<'a> Keeping<'a> {
-    pub(super) fn latency(&self) -> &'a Latency {
+    pub(in crate::transport) fn latency(&self) -> &'a Latency {
         self.0
     }
 }
@@ -162,17 +162,17 @@ impl Drop for Keeping<'_> {
 
 impl<'a> Pace<'a> {
     /// With `None` nothing is noted.
-    pub(super) fn new(latency: Option<&'a Latency>) -> Self {
+    pub(in crate::transport) fn new(latency: Option<&'a Latency>) -> Self {
         Self { latency, requests: 0, since: Instant::now() }
     }
 
     /// Whether idle processors poll now.
-    pub(super) fn is_polling(&self) -> bool {
+    pub(in crate::transport) fn is_polling(&self) -> bool {
         self.latency.is_some_and(|latency| latency.wanted.load(Ordering::Relaxed) && !latency.has_ended())
     }
 
     /// A request has come.
-    pub(super) fn note_request(&mut self) {
+    pub(in crate::transport) fn note_request(&mut self) {
         let Some(latency) = self.latency else { return };
         self.requests += 1;
         if self.requests < STRIDE {

@@ -7,7 +7,7 @@
 //!
 //! Where others need the processors, to offer one is to stand at the end of their queue, for milliseconds, while
 //! requests wait; who sleeps is let in at once when woken. So when an offered processor comes back late, all loops
-//! sleep at once after each answer for a while. They also do while idle processors poll (see `latency`), where a loop
+//! sleep at once after each answer for a while. They also do while idle processors poll (see `polling`), where a loop
 //! that sleeps is woken at once and one that is awake is in others' way.
 
 use std::io;
@@ -16,11 +16,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
-use super::device::{Device, Received};
-use super::latency::Pace;
-use super::turns::Turns;
+use super::limit::Turns;
+use super::polling::Pace;
+use crate::transport::device::{Device, Received};
 
-/// About as long as it takes to fall asleep and be woken.
+/// About as long as it takes to fall asleep and be woken. Against sleeping at once: 1.1 times the pairs of `create-unlink`
+/// by one process and by two (docs/PERFORMANCE.md).
 const AWAKE: Duration = Duration::from_micros(50);
 
 /// More loops than this do not stay awake at a time, however many processors there are.
@@ -35,7 +36,7 @@ const REST: Duration = Duration::from_millis(200);
 
 /// How many event loops may stay awake yet, and when.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(in crate::transport) struct Watch {
     places: AtomicUsize,
     begun: Instant,
     /// Until when nobody does: nanoseconds since `begun`.
@@ -43,7 +44,7 @@ pub(super) struct Watch {
 }
 
 /// An event loop's end of the connection.
-pub(super) struct Watcher<'a> {
+pub(in crate::transport) struct Watcher<'a> {
     device: &'a Device,
     /// None where others have the same descriptor: they would not sleep either.
     watch: Option<&'a Watch>,
@@ -57,7 +58,7 @@ pub(super) struct Watcher<'a> {
 struct Place<'a>(&'a Watch);
 
 impl Watch {
-    pub(super) fn new() -> Self {
+    pub(in crate::transport) fn new() -> Self {
         let processors = available_parallelism().map_or(1, NonZeroUsize::get);
         Self::with_places(processors.min(AWAKE_MAX))
     }
@@ -96,7 +97,7 @@ impl Drop for Place<'_> {
 }
 
 impl<'a> Watcher<'a> {
-    pub(super) fn new(
+    pub(in crate::transport) fn new(
         device: &'a Device,
         watch: Option<&'a Watch>,
         turns: &'a Turns,
@@ -106,12 +107,12 @@ impl<'a> Watcher<'a> {
     }
 
     /// Where replies go.
-    pub(super) fn device(&self) -> &'a Device {
+    pub(in crate::transport) fn device(&self) -> &'a Device {
         self.device
     }
 
     /// Waits for a request and tells its length; `None` when the mount is gone.
-    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    pub(in crate::transport) fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let is_polling = self.pace.is_polling();
         let turn = is_polling.then(|| self.turns.take());
         let received = self.wait(is_polling, buffer);

@@ -15,7 +15,7 @@ const STREAK: u32 = 4;
 
 /// Of one thread, to be made and used there.
 #[derive(Debug)]
-pub(super) struct Placement {
+pub(in crate::transport) struct Placement {
     /// The queue's processor, and those that the thread had at first; `None` where it stays as it was.
     sets: Option<(CpuSet, CpuSet)>,
     is_home: bool,
@@ -25,7 +25,7 @@ pub(super) struct Placement {
 
 impl Placement {
     /// On a processor, if that is allowed; otherwise the queue is served from elsewhere.
-    pub(super) fn on(processor: Option<usize>) -> Self {
+    pub(in crate::transport) fn on(processor: Option<usize>) -> Self {
         let sets = processor.filter(|processor| *processor < CpuSet::MAX_CPU).and_then(|processor| {
             let mut home = CpuSet::new();
             home.set(processor);
@@ -36,7 +36,7 @@ impl Placement {
     }
 
     /// A request was answered, and the longer of the two had so many bytes.
-    pub(super) fn note(&mut self, bytes: usize) {
+    pub(in crate::transport) fn note(&mut self, bytes: usize) {
         let Some((home, anywhere)) = &self.sets else { return };
         let speaks_for_home = bytes < LONG_BYTES;
         if speaks_for_home == self.is_home {

@@ -2,7 +2,7 @@
 //!
 //! The kernel gives a request to the loop that has waited longest. Where all of them wait, each request wakes another
 //! one, whose caches know least of what the last one did; where few do, the one that has just answered is soon asked
-//! again. So while to wake a loop costs little (see `latency`) no more than [`WAITING_MAX`] wait, and the others rest
+//! again. So while to wake a loop costs little (see `polling`) no more than [`WAITING_MAX`] wait, and the others rest
 //! until nobody waits any more.
 //!
 //! Nobody rests while nobody has a turn: whoever gives the last one back wakes one that rests, and that one takes it.
@@ -18,7 +18,7 @@ const WAITING_MAX: usize = 2;
 
 /// The turns of all loops of a mount.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(in crate::transport) struct Turns {
     waiting: AtomicUsize,
     /// All may wait, for there is nothing to wait for.
     closed: AtomicBool,
@@ -27,15 +27,15 @@ pub(super) struct Turns {
 
 /// A loop's turn to wait for a request, until dropped.
 #[derive(Debug)]
-pub(super) struct Turn<'a>(&'a Turns);
+pub(in crate::transport) struct Turn<'a>(&'a Turns);
 
 impl Turns {
-    pub(super) const fn new() -> Self {
+    pub(in crate::transport) const fn new() -> Self {
         Self { waiting: AtomicUsize::new(0), closed: AtomicBool::new(false), resting: WaitQueue::new() }
     }
 
     /// Rests until it is the calling loop's turn.
-    pub(super) fn take(&self) -> Turn<'_> {
+    pub(in crate::transport) fn take(&self) -> Turn<'_> {
         self.resting.wait_exclusive(|| {
             let all = self.closed.load(Ordering::Relaxed);
             let take = |waiting| (all || waiting < WAITING_MAX).then_some(waiting + 1);
@@ -45,7 +45,7 @@ impl Turns {
     }
 
     /// No more requests come.
-    pub(super) fn close(&self) {
+    pub(in crate::transport) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.resting.wake_all();
     }
