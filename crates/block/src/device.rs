@@ -7,7 +7,7 @@
 //! hold `DEVICE_STACK` while it calls them, never `DEVICE`. The suite behind the feature `conformance` checks these
 //! promises on any device.
 //!
-//! Left out: resizing while open, zones, and requests that complete after the call has returned.
+//! Left out: becoming smaller while open, zones, and requests that complete after the call has returned.
 
 use std::fmt;
 use std::ops::Range;
@@ -108,8 +108,18 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// A name for messages: a path, or what the device is.
     fn name(&self) -> String;
 
-    /// Size in bytes; constant while the device is open.
+    /// Size in bytes. It never becomes smaller while the device is open, and larger only when it is
+    /// [looked at again](Self::refresh_size).
     fn size_bytes(&self) -> u64;
+
+    /// Looks again how large the device is, which may have been made larger since it was opened, and answers with the
+    /// size that it has from now on. Devices that cannot become larger while they are open answer with the size they have.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the size cannot be found out.
+    fn refresh_size(&self) -> Result<u64> {
+        Ok(self.size_bytes())
+    }
 
     /// Whether writes are taken.
     fn access(&self) -> Access;

@@ -153,6 +153,10 @@ impl BlockDevice for LatchedDevice {
         self.base.size_bytes()
     }
 
+    fn refresh_size(&self) -> Result<u64> {
+        self.base.refresh_size()
+    }
+
     fn access(&self) -> Access {
         self.base.access()
     }

@@ -734,6 +734,30 @@ Examples:
     )]
     Mkfs(Box<MkfsArgs>),
 
+    /// Make a filesystem larger
+    #[command(
+        after_help = "Grows ext2, ext3 and ext4 to SIZE, or to all of the disk or partition. A raw image file is made larger \
+first; of a partition, its own end is the limit. The layout stays as resize2fs would have it: descriptors go into the blocks that are \
+reserved for them, then into groups of their own (feature meta_bg). A crash leaves the old size or the new one. Making a filesystem \
+smaller is left to resize2fs.
+
+Examples:
+  undercroft grow disk.img 20G
+  undercroft grow '/dev/sdb?part=2'
+  undercroft grow --json md:a,b,c,d"
+    )]
+    Grow {
+        /// Disk image or block device; `IMAGE?part=N` for a partition, `md:MEMBER,...` for an array
+        #[arg(value_hint = ValueHint::FilePath)]
+        image: OsString,
+        /// Size of the filesystem afterwards: 20G, 512M, or a number of bytes; all of the device unless said
+        size: Option<String>,
+        #[command(flatten)]
+        danger: DangerArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
     /// Look for damage in a filesystem, and change nothing
     #[command(
         alias = "fsck",

@@ -130,6 +130,12 @@ pub(crate) enum Plan {
         what: Box<MkfsPlan>,
         format: Format,
     },
+    Grow {
+        image: ImageSpec,
+        /// As large as the device unless said.
+        size_bytes: Option<u64>,
+        format: Format,
+    },
     Check {
         image: ImageSpec,
         format: Format,
@@ -259,6 +265,14 @@ impl Plan {
             Command::Mkfs(typed) => Self::Mkfs {
                 format: Format::of(typed.json.json),
                 what: Box::new(MkfsPlan::from_typed(*typed)?),
+            },
+            Command::Grow { image, size, danger, json } => Self::Grow {
+                image: ImageSpec {
+                    write_while_in_use: danger.write_while_in_use,
+                    ..ImageSpec::parse(&image)?
+                },
+                size_bytes: size.as_deref().map(mkfs::size).transpose()?,
+                format: Format::of(json.json),
             },
             Command::Check { image, json, force: _, no: _ } => Self::Check {
                 image: ImageSpec::from_typed(&image)

@@ -146,7 +146,6 @@ impl Ext4 {
         Ok(orphan::collect(&self.volume)?.into_iter().map(|number| Ino(u64::from(number))).collect())
     }
 
-    #[cfg(feature = "testing")]
     pub(crate) fn volume(&self) -> &Volume {
         &self.volume
     }

@@ -27,6 +27,7 @@
 //! ```
 
 mod alloc;
+mod append;
 mod check;
 mod checksum;
 mod dir;
@@ -34,6 +35,7 @@ mod error;
 mod features;
 mod fs;
 mod group;
+mod grow;
 mod inline;
 mod inode;
 mod journal;
@@ -58,6 +60,7 @@ mod xattr;
 pub use check::{CheckOptions, CheckReport, Finding, check};
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use fs::{Ext4, WriteStats};
+pub use grow::Grown;
 pub use journal::RecoveryReport;
 pub use mkfs::{Family, MkfsError, MkfsOptions, NewFilesystem, Present, mkfs, what_is_on};
 pub use mmp::MmpWait;

@@ -265,6 +265,7 @@ fn locate_log(volume: &Volume) -> Result<(LogLocation, journal::Volume)> {
     let params = journal::Volume {
         block_bytes: geometry.block_bytes(),
         blocks: geometry.blocks(),
+        device_blocks: volume.device().size_bytes() >> geometry.block_bits(),
         inodes: geometry.inodes(),
         inode_bytes: geometry.inode_bytes(),
     };

@@ -8,6 +8,7 @@ use undercroft_block::Device;
 use undercroft_cache::{Buffer, BufferCache};
 use undercroft_vfs::{Error, Result};
 
+use crate::append::Append;
 use crate::error::corrupt_block;
 use crate::journal::FastCommitView;
 use crate::numbers::FsBlock;
@@ -33,7 +34,8 @@ pub(crate) enum Judged {
 /// Superblock, device and metadata cache of one filesystem.
 #[derive(Debug)]
 pub(crate) struct Volume {
-    superblock: Superblock,
+    /// The superblock as it was when the volume was opened, and after each time it has grown.
+    superblocks: Append<Superblock>,
     /// Below what takes no changes after the end of them.
     below: Device,
     buffers: BufferCache<LoggedState>,
@@ -46,7 +48,8 @@ impl Volume {
     pub(crate) fn new(device: Device, superblock: Superblock, buffer_bytes: usize) -> Self {
         let below = Arc::clone(&device);
         let buffers = BufferCache::new(device, superblock.geometry().block_bytes(), buffer_bytes);
-        Self { superblock, below, buffers, fast_commits: FastCommitView::default(), writer: OnceLock::new() }
+        let superblocks = [superblock].into_iter().collect();
+        Self { superblocks, below, buffers, fast_commits: FastCommitView::default(), writer: OnceLock::new() }
     }
 
     /// A volume that takes changes until they end with `stop`.
@@ -66,7 +69,12 @@ impl Volume {
     }
 
     pub(crate) fn superblock(&self) -> &Superblock {
-        &self.superblock
+        self.superblocks.last()
+    }
+
+    /// The filesystem has grown, and this is its superblock from now on. One thread at a time says so.
+    pub(crate) fn set_superblock(&self, superblock: Superblock) {
+        self.superblocks.push(superblock);
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -100,7 +108,7 @@ impl Volume {
     }
 
     pub(crate) fn block_bytes(&self) -> u32 {
-        self.superblock.geometry().block_bytes()
+        self.superblock().geometry().block_bytes()
     }
 
     /// A metadata block's newest version. Its content is not judged yet.
@@ -122,7 +130,7 @@ impl Volume {
     }
 
     fn check_block(&self, block: FsBlock) -> Result<()> {
-        if block.0 >= self.superblock.geometry().blocks() {
+        if block.0 >= self.superblock().geometry().blocks() {
             return Err(corrupt_block("block number", block, "lies past the filesystem's end"));
         }
         Ok(())

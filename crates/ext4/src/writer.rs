@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Result;
 
 use crate::alloc::Allocator;
@@ -74,6 +75,8 @@ pub(crate) struct Writer {
     /// Files that have space ahead of what was written to them.
     pub(crate) growing: Growing,
     pub(crate) shared_attributes: xattr::SharedBlocks,
+    /// Held while the filesystem grows.
+    pub(crate) resizing: Mutex<()>,
 }
 
 impl Writer {
@@ -94,6 +97,7 @@ impl Writer {
             late_times: LateTimes::new(),
             growing: Growing::new(),
             shared_attributes: xattr::SharedBlocks::default(),
+            resizing: Mutex::new(&order::RESIZE, ()),
         })
     }
 

@@ -57,6 +57,10 @@ impl BlockDevice for StoppableDevice {
         self.base.size_bytes()
     }
 
+    fn refresh_size(&self) -> undercroft_block::Result<u64> {
+        self.base.refresh_size()
+    }
+
     fn claimed(&self) -> Option<&FileDevice> {
         self.base.claimed()
     }

@@ -28,6 +28,11 @@ impl Room {
         Self { reserved: AtomicU32::new(0), size, pool }
     }
 
+    /// Units that a transaction's handles reserve at most.
+    pub(crate) fn size(&self) -> u32 {
+        self.size
+    }
+
     /// Reserves units from a slot's pool, which is filled first where it has too few. A reservation that is larger than
     /// the room succeeds in an empty transaction.
     #[inline]

@@ -189,6 +189,12 @@ impl<C: Client> Transactions<C> {
         }
     }
 
+    /// Units that one transaction has room for. A handle that reserves more gets an empty one.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        self.room.size()
+    }
+
     /// How many handles have been started since the beginning.
     #[must_use]
     pub fn handles_started(&self) -> u64 {

@@ -50,6 +50,8 @@ lock_order! {
     NAME_TABLE = "name_table", rank 380;
     /// Some of the inode numbers of a filesystem in memory.
     NUMBERS = "numbers", rank 390;
+    /// A filesystem on disk that grows. No operation waits for it.
+    RESIZE = "resize", rank 395;
     /// A handle that has joined the running transaction of a journal, and the journal's own state outside of one.
     JOURNAL = "journal", rank 400;
     /// The shape of one directory's index on disk: shared by those who change a leaf, alone to split one.

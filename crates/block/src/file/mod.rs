@@ -26,6 +26,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Advice, OFlags, fadvise};
 
@@ -51,7 +52,7 @@ const SOFT_BLOCK_MAX: u32 = 4096;
 pub struct FileDevice {
     file: File,
     path: PathBuf,
-    size_bytes: u64,
+    size_bytes: AtomicU64,
     access: Access,
     topology: Topology,
     may_hang: bool,
@@ -109,7 +110,7 @@ impl FileDevice {
         Ok(Self {
             file,
             path: path.to_owned(),
-            size_bytes,
+            size_bytes: AtomicU64::new(size_bytes),
             access: options.access,
             topology,
             may_hang,
@@ -148,7 +149,7 @@ impl FileDevice {
     #[must_use]
     pub fn soft_block_bytes(&self) -> u32 {
         let mut bytes = self.topology.logical_block_bytes;
-        while bytes < SOFT_BLOCK_MAX && self.size_bytes.is_multiple_of(2 * u64::from(bytes)) {
+        while bytes < SOFT_BLOCK_MAX && self.size_bytes().is_multiple_of(2 * u64::from(bytes)) {
             bytes *= 2;
         }
         bytes
@@ -243,7 +244,16 @@ impl BlockDevice for FileDevice {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    fn refresh_size(&self) -> Result<u64> {
+        let mut found = geometry::size_bytes(&self.file, self.kind)
+            .map_err(|source| self.error(Operation::Read, self.size_bytes(), 0, source))?;
+        if let Some(direct) = &self.direct {
+            found -= found % direct.offset_align();
+        }
+        Ok(self.size_bytes.fetch_max(found, Ordering::AcqRel).max(found))
     }
 
     fn access(&self) -> Access {
@@ -276,8 +286,8 @@ impl BlockDevice for FileDevice {
         if self.access == Access::ReadOnly {
             return Ok(());
         }
-        self.flushes.flush(&self.name(), self.size_bytes, || {
-            self.file.sync_data().map_err(|source| self.error(Operation::Flush, 0, self.size_bytes, source))
+        self.flushes.flush(&self.name(), self.size_bytes(), || {
+            self.file.sync_data().map_err(|source| self.error(Operation::Flush, 0, self.size_bytes(), source))
         })
     }
 
@@ -321,7 +331,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn prefetch(&self, offset: u64, len: u64) {
-        let within = len.min(self.size_bytes.saturating_sub(offset));
+        let within = len.min(self.size_bytes().saturating_sub(offset));
         if let (Some(len), None) = (NonZeroU64::new(within), &self.direct) {
             // A hint: there is nothing to do about a kernel that does not take it.
             let _ = fadvise(&self.file, offset, Some(len), Advice::WillNeed);
@@ -329,9 +339,9 @@ impl BlockDevice for FileDevice {
     }
 
     fn next_data(&self, offset: u64) -> Result<NextData> {
-        let found = holes::next_data(&self.file, self.kind, offset, self.size_bytes);
+        let found = holes::next_data(&self.file, self.kind, offset, self.size_bytes());
         found.map_err(|source| {
-            self.error(Operation::Read, offset, self.size_bytes.saturating_sub(offset), source)
+            self.error(Operation::Read, offset, self.size_bytes().saturating_sub(offset), source)
         })
     }
 

@@ -157,6 +157,11 @@ impl BlockDevice for Overlay {
         self.size_bytes
     }
 
+    /// It stays as large as it was made.
+    fn refresh_size(&self) -> Result<u64> {
+        Ok(self.size_bytes)
+    }
+
     fn access(&self) -> Access {
         Access::ReadWrite
     }

@@ -5,6 +5,7 @@ pub(crate) mod cat;
 mod check;
 mod df;
 mod facts;
+mod grow;
 mod help_files;
 pub(crate) mod info;
 mod list;
@@ -42,6 +43,7 @@ pub(crate) fn run(plan: Plan) -> Result<Option<Kind>, Failure> {
         Plan::Mounts { format } => mounts::run(format).map(|()| None),
         Plan::Df { images, style, format } => df::run(&images, style, format),
         Plan::Mkfs { what, format } => mkfs::run(&what, format).map(|()| None),
+        Plan::Grow { image, size_bytes, format } => grow::run(&image, size_bytes, format).map(|()| None),
         Plan::Check { image, format } => check::run(&image, format),
         Plan::Md { what, format } => md::run(*what, format),
         Plan::Bench { what, format } => bench::run(&what, format).map(|()| None),

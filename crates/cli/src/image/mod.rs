@@ -12,8 +12,10 @@ mod recognise;
 
 use std::env;
 use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
@@ -130,6 +132,27 @@ impl ToOverwrite {
             Some(open) => open.array.close().map_err(|error| md_failure(&error)),
         }
     }
+}
+
+/// Makes a file that holds a raw image as long as `size_bytes`, and answers with its length before if that was less.
+/// What else the user may have named stays as it is.
+pub(crate) fn lengthen_raw_file(spec: &ImageSpec, size_bytes: u64) -> Result<Option<u64>, Failure> {
+    const QCOW2: [u8; 4] = *b"QFI\xfb";
+    let failed = |error: io::Error| Failure::host(format!("cannot make {} larger", spec.shown()), &error);
+    let metadata = fs::metadata(&spec.path).map_err(failed)?;
+    if spec.array.is_some() || spec.partition.is_some() || !metadata.is_file() || metadata.len() >= size_bytes
+    {
+        return Ok(None);
+    }
+    let file = File::options().read(true).write(true).open(&spec.path).map_err(failed)?;
+    let mut magic = [0; 4];
+    if file.read_exact_at(&mut magic, 0).is_ok() && magic == QCOW2 {
+        let what = format!("{} is smaller than {size_bytes} bytes", spec.shown());
+        let advice = format!("`qemu-img resize {} {size_bytes}` makes it larger", spec.shown());
+        return Err(Failure::new(Kind::Unsupported, what).advise(advice));
+    }
+    file.set_len(size_bytes).map_err(failed)?;
+    Ok(Some(metadata.len()))
 }
 
 /// Opens the device that is to be written, whatever is on it.

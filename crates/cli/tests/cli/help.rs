@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::support::{run, tool, undercroft};
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "info",
     "ls",
     "tree",
@@ -20,6 +20,7 @@ const COMMANDS: [&str; 19] = [
     "unmount",
     "install-helper",
     "mkfs",
+    "grow",
     "check",
     "md",
     "bench",

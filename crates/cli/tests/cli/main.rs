@@ -10,6 +10,7 @@ mod errors;
 mod get;
 mod get_habits;
 mod get_interrupted;
+mod grow;
 mod help;
 mod hostile;
 mod in_use;

@@ -95,6 +95,15 @@ impl FreeMap {
         self.len
     }
 
+    /// Adds what lies from the present length up to `len`, all of it free.
+    pub(super) fn lengthen(&mut self, len: u32) {
+        let mut words = std::mem::take(&mut self.words).into_vec();
+        words.resize(len.div_ceil(64) as usize, 0);
+        self.words = words.into();
+        let added = std::mem::replace(&mut self.len, len)..len;
+        self.give(added);
+    }
+
     pub(super) fn count(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }
@@ -242,6 +251,16 @@ mod tests {
         assert_eq!((map.count(), map.run_from(0, 1000), map.first_free(70..128)), (70, 70, None));
         assert!(!map.is_free(70) && !map.is_free(5000));
         assert_eq!(map.search(500, 3, 3, 9).unwrap().start, 0);
+    }
+
+    #[test]
+    fn a_longer_map_has_what_was_added_free() {
+        for (before, after) in [(0, 1), (5, 64), (63, 65), (64, 200), (70, 71)] {
+            let mut map = FreeMap::full(before);
+            map.lengthen(after);
+            assert_eq!((map.count(), map.run_from(before, 999)), (after - before, after - before));
+            assert!(map.none_free(0..before));
+        }
     }
 
     #[test]

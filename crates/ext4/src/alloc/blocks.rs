@@ -48,7 +48,7 @@ impl Allocator {
         let want = self.room_for(want, purpose)?;
         let (cell, mut blocks, range) = self.find(volume, goal, want, 1)?;
         self.mark_dirty(handle, cell.number)?;
-        cell.occupy(handle, &self.zone, &mut blocks, range.clone())?;
+        cell.occupy(handle, &mut blocks, range.clone())?;
         self.take_from_map(cell, &mut blocks, range.clone());
         Ok((FsBlock(cell.absolute(&range).start), u64::from(range.end - range.start)))
     }
@@ -90,7 +90,7 @@ impl Allocator {
         let first = reservation.first;
         let (cell, range) = self.place(first, count);
         self.mark_dirty(handle, cell.number)?;
-        cell.occupy(handle, &self.zone, &mut cell.relock_blocks(), range)?;
+        cell.occupy(handle, &mut cell.relock_blocks(), range)?;
         reservation.first = FsBlock(first.0 + count);
         reservation.len -= count;
         Ok(first)
@@ -105,13 +105,13 @@ impl Allocator {
     pub(crate) fn claim(&self, handle: &Handle<'_>, first: FsBlock, count: u64) -> Result<()> {
         self.check_usable(handle.volume(), first, count, "claimed")?;
         self.by_group(first, count, |cell, range| {
-            let mut blocks = cell.lock_blocks(handle.volume(), &self.zone)?;
+            let mut blocks = cell.lock_blocks(handle.volume())?;
             if !blocks.map().all_free(range.clone()) {
                 let detail = format!("{} blocks from here on are claimed, but not all are free", range.len());
                 return Err(corrupt_block("block bitmap", FsBlock(cell.absolute(&range).start), detail));
             }
             self.mark_dirty(handle, cell.number)?;
-            cell.occupy(handle, &self.zone, &mut blocks, range.clone())?;
+            cell.occupy(handle, &mut blocks, range.clone())?;
             self.take_from_map(cell, &mut blocks, range);
             Ok(())
         })
@@ -129,13 +129,14 @@ impl Allocator {
     }
 
     fn check_usable(&self, volume: &Volume, first: FsBlock, count: u64, what: &str) -> Result<()> {
-        if volume.superblock().geometry().contains(first, count)
-            && !self.zone.touches(first.0..first.0 + count)
-        {
-            return Ok(());
+        let no_files = || {
+            let detail = format!("{count} blocks from here on are {what}, but they are no file's");
+            Err(corrupt_block("block number", first, detail))
+        };
+        if !volume.superblock().geometry().contains(first, count) {
+            return no_files();
         }
-        let detail = format!("{count} blocks from here on are {what}, but they are no file's");
-        Err(corrupt_block("block number", first, detail))
+        self.by_group(first, count, |cell, range| if cell.is_own(&range) { no_files() } else { Ok(()) })
     }
 
     /// Goes through blocks group by group.
@@ -150,7 +151,7 @@ impl Allocator {
             let at = FsBlock(first.0 + done);
             let cell = self.cell_of(at);
             let offset = (at.0 - cell.start.0) as u32;
-            let here = (count - done).min(u64::from(cell.len - offset)) as u32;
+            let here = (count - done).min(u64::from(cell.len() - offset)) as u32;
             each(cell, offset..offset + here)?;
             done += u64::from(here);
         }
@@ -158,7 +159,7 @@ impl Allocator {
     }
 
     fn free_in_group(&self, handle: &Handle<'_>, cell: &GroupCell, range: Range<u32>) -> Result<()> {
-        let mut blocks = match cell.lock_blocks(handle.volume(), &self.zone) {
+        let mut blocks = match cell.lock_blocks(handle.volume()) {
             Ok(blocks) => blocks,
             Err(error @ Error::Corrupt(_)) => {
                 // A damaged group takes nothing back: e2fsck finds what nobody uses. The file goes all the same.
@@ -218,7 +219,7 @@ impl Allocator {
     /// Blocks that ordinary data does not get.
     #[cfg(test)]
     pub(crate) fn held_back(&self) -> u64 {
-        self.held_back
+        self.held_back.load(Ordering::Relaxed)
     }
 
     /// What a block of a directory, a symbolic link's target or attributes is for. The user who asks for it is not known,
@@ -234,9 +235,10 @@ impl Allocator {
     pub(crate) fn goal_for(&self, volume: &Volume, inode: u32, kind: FileType) -> FsBlock {
         let group = (inode.max(1) - 1) / volume.superblock().geometry().inodes_per_group();
         let mut group = group.min(self.cells.len() as u32 - 1);
-        if self.flex_groups >= 4 && kind != FileType::Directory {
+        let flex_groups = self.flex_groups();
+        if flex_groups >= 4 && kind != FileType::Directory {
             // The first group of a flex group holds everybody's tables, and then directories.
-            let first = group / self.flex_groups * self.flex_groups;
+            let first = group / flex_groups * flex_groups;
             if group == first && first + 1 < self.cells.len() as u32 {
                 group = first + 1;
             }
@@ -244,15 +246,15 @@ impl Allocator {
         let cell = &self.cells[group as usize];
         let slot = thread_number() % SLOTS;
         let cursor = cell.cursors[slot].load(Ordering::Relaxed);
-        let part = cell.len / SLOTS as u32 * slot as u32;
-        FsBlock(cell.start.0 + u64::from(if cursor == 0 { part } else { cursor % cell.len }))
+        let part = cell.len() / SLOTS as u32 * slot as u32;
+        FsBlock(cell.start.0 + u64::from(if cursor == 0 { part } else { cursor % cell.len() }))
     }
 
     /// How many of `want` blocks may be given out for `purpose`.
     fn room_for(&self, want: u64, purpose: Purpose) -> Result<u32> {
         let held = match purpose {
-            Purpose::Data => self.held_back,
-            Purpose::Reserved => self.kept_for_maps,
+            Purpose::Data => self.held_back.load(Ordering::Relaxed),
+            Purpose::Reserved => self.kept_for_maps.load(Ordering::Relaxed),
             Purpose::Metadata => 0,
         };
         let want = want.clamp(1, u64::from(u32::MAX));
@@ -371,7 +373,7 @@ impl Allocator {
     }
 
     /// Notes how long the longest run of a group may be. Its blocks are locked.
-    fn set_longest(&self, cell: &GroupCell, longest: u32) {
+    pub(super) fn set_longest(&self, cell: &GroupCell, longest: u32) {
         let before = cell.longest.load(Ordering::Relaxed);
         if before != longest {
             cell.longest.store(longest, Ordering::Relaxed);
@@ -423,7 +425,7 @@ impl<'a> Hunt<'a, '_> {
         goal: Option<u32>,
         least: u32,
     ) -> Option<(BlocksGuard<'a>, Range<u32>)> {
-        match cell.lock_blocks(self.volume, &self.allocator.zone) {
+        match cell.lock_blocks(self.volume) {
             Ok(mut blocks) => {
                 let lengths = (self.want, least, self.min);
                 let range = self.allocator.find_in(cell, &mut blocks, goal, lengths)?;

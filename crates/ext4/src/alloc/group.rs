@@ -20,6 +20,7 @@ use super::zone::Zone;
 use crate::error::corrupt_block;
 use crate::group::{GroupDescriptor, GroupDetails, GroupFlags, bitmap_checksum};
 use crate::numbers::{FsBlock, Group};
+use crate::superblock::Geometry;
 use crate::transaction::{Block, Handle, Seal, Tid};
 use crate::volume::{Judged, Volume};
 
@@ -32,8 +33,10 @@ pub(super) const SLOTS: usize = 8;
 pub(super) struct GroupCell {
     pub(super) number: Group,
     pub(super) start: FsBlock,
-    /// Blocks in the group.
-    pub(super) len: u32,
+    /// Blocks in the group: more when the filesystem grows and the group is its last.
+    len: AtomicU32,
+    /// The filesystem's own blocks in the group, which are never given out: ranges that rise and do not touch.
+    own: Box<[Range<u32>]>,
     pub(super) block_bitmap: FsBlock,
     pub(super) inode_bitmap: FsBlock,
     pub(super) inode_table: FsBlock,
@@ -140,10 +143,13 @@ impl std::ops::DerefMut for InodesGuard<'_> {
 }
 
 impl GroupCell {
-    pub(super) fn new(volume: &Volume, number: Group, details: &GroupDetails) -> Self {
-        let geometry = volume.superblock().geometry();
+    pub(super) fn new(geometry: &Geometry, number: Group, details: &GroupDetails, zone: &Zone) -> Self {
         let start = geometry.group_start(number);
-        let len = (geometry.blocks() - start.0).min(u64::from(geometry.blocks_per_group())) as u32;
+        let len = geometry.blocks_in(number);
+        let own = zone
+            .within(start.0..start.0 + u64::from(len))
+            .map(|range| (range.start - start.0) as u32..(range.end - start.0) as u32)
+            .collect();
         let descriptor = &details.descriptor;
         let blocks = Blocks {
             uninit: details.flags.contains(GroupFlags::BLOCK_UNINIT),
@@ -168,7 +174,8 @@ impl GroupCell {
         Self {
             number,
             start,
-            len,
+            len: AtomicU32::new(len),
+            own,
             block_bitmap: details.block_bitmap,
             inode_bitmap: details.inode_bitmap,
             inode_table: descriptor.inode_table,
@@ -250,26 +257,35 @@ impl GroupCell {
         self.start.0 + u64::from(range.start)..self.start.0 + u64::from(range.end)
     }
 
-    fn relative(&self, range: &Range<u64>) -> Range<u32> {
-        (range.start - self.start.0) as u32..(range.end - self.start.0) as u32
+    /// Blocks in the group.
+    pub(super) fn len(&self) -> u32 {
+        self.len.load(Ordering::Relaxed)
     }
 
-    fn all(&self) -> Range<u64> {
-        self.absolute(&(0..self.len))
+    /// The filesystem's own blocks in the group.
+    #[cfg(test)]
+    pub(super) fn own_blocks(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.own.iter().map(|own| self.absolute(own))
+    }
+
+    /// Whether any of a range is part of the filesystem itself.
+    pub(super) fn is_own(&self, range: &Range<u32>) -> bool {
+        let first = self.own.partition_point(|own| own.end <= range.start);
+        self.own.get(first).is_some_and(|own| own.start < range.end)
     }
 
     /// Locks the group's blocks, and loads their map if it is not there.
     ///
     /// # Errors
     /// Corruption of the bitmap, now or before; I/O failure.
-    pub(super) fn lock_blocks(&self, volume: &Volume, zone: &Zone) -> Result<BlocksGuard<'_>> {
+    pub(super) fn lock_blocks(&self, volume: &Volume) -> Result<BlocksGuard<'_>> {
         let mut blocks = self.blocks.lock();
         if blocks.corrupt {
             let detail = format!("group {} has a wrong bitmap or count of blocks; run e2fsck", self.number);
             return Err(corrupt_block("block bitmap", self.block_bitmap, detail));
         }
         if blocks.map.is_none() {
-            match self.load_blocks(volume, zone, &blocks) {
+            match self.load_blocks(volume, &blocks) {
                 Ok(map) => blocks.map = Some(map),
                 Err(error) => {
                     blocks.corrupt = matches!(error, Error::Corrupt(_));
@@ -280,18 +296,18 @@ impl GroupCell {
         Ok(BlocksGuard(blocks))
     }
 
-    fn load_blocks(&self, volume: &Volume, zone: &Zone, blocks: &Blocks) -> Result<FreeMap> {
+    fn load_blocks(&self, volume: &Volume, blocks: &Blocks) -> Result<FreeMap> {
         let wrong = |detail: String| {
             let detail = format!("group {}: {detail}", self.number);
             Err(corrupt_block("block bitmap", self.block_bitmap, detail))
         };
-        let mut metadata = zone.within(self.all()).map(|range| self.relative(&range));
+        let mut metadata = self.own.iter().cloned();
         let map = if blocks.uninit {
-            let mut map = FreeMap::empty(self.len);
+            let mut map = FreeMap::empty(self.len());
             metadata.for_each(|range| map.take(range));
             map
         } else {
-            let map = FreeMap::of_bitmap(&self.block_bitmap(volume, blocks)?.buffer(), self.len);
+            let map = FreeMap::of_bitmap(&self.block_bitmap(volume, blocks)?.buffer(), self.len());
             if let Some(range) = metadata.find(|range| !map.none_free(range.clone())) {
                 let range = self.absolute(&range);
                 return wrong(format!(
@@ -344,15 +360,14 @@ impl GroupCell {
     pub(super) fn occupy(
         &self,
         handle: &Handle<'_>,
-        zone: &Zone,
         blocks: &mut BlocksGuard<'_>,
         range: Range<u32>,
     ) -> Result<()> {
         let count = range.end - range.start;
         if blocks.uninit {
             handle.make(self.block_bitmap, Seal::Plain, |bitmap| {
-                zone.within(self.all()).for_each(|metadata| bits::set(bitmap, self.relative(&metadata)));
-                bits::set(bitmap, self.len..bitmap.len() as u32 * 8);
+                self.own.iter().for_each(|own| bits::set(bitmap, own.clone()));
+                bits::set(bitmap, self.len()..bitmap.len() as u32 * 8);
                 bits::set(bitmap, range);
             })?;
             blocks.uninit = false;
@@ -365,6 +380,33 @@ impl GroupCell {
         }
         self.free_on_disk.fetch_sub(count, Ordering::Relaxed);
         blocks.changed = true;
+        Ok(())
+    }
+
+    /// States what is free in a group that had been entered with nothing free, and does `then` before anything of it is
+    /// given out.
+    pub(super) fn open(&self, descriptor: &GroupDescriptor, then: impl FnOnce()) {
+        let _blocks = self.blocks.lock();
+        self.free.store(descriptor.free_clusters, Ordering::Relaxed);
+        self.free_inodes.store(descriptor.free_inodes, Ordering::Release);
+        then();
+    }
+
+    /// Makes the group longer by blocks that are free. They are in its map, and given out when the allocator counts
+    /// them.
+    ///
+    /// # Errors
+    /// Corruption of the bitmap; I/O failure. Nothing has changed then.
+    pub(super) fn lengthen(&self, handle: &Handle<'_>, blocks: &mut BlocksGuard<'_>, len: u32) -> Result<()> {
+        let added = self.len()..len;
+        if !blocks.uninit {
+            let bitmap = self.block_bitmap(handle.volume(), blocks)?;
+            handle.change_block(&bitmap, Seal::Plain, |bitmap| bits::clear(bitmap, added.clone()));
+            blocks.changed = true;
+        }
+        self.free_on_disk.fetch_add(added.len() as u32, Ordering::Relaxed);
+        blocks.map().lengthen(len);
+        self.len.store(len, Ordering::Relaxed);
         Ok(())
     }
 

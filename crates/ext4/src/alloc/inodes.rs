@@ -263,13 +263,14 @@ impl Allocator {
 
     /// The groups of the flex group that `group` is in.
     fn flex_group_of(&self, group: u32) -> Range<u32> {
-        let first = group / self.flex_groups * self.flex_groups;
-        first..(first + self.flex_groups).min(self.cells.len() as u32)
+        let flex_groups = self.flex_groups();
+        let first = group / flex_groups * flex_groups;
+        first..(first + flex_groups).min(self.cells.len() as u32)
     }
 
     fn usage(&self, groups: Range<u32>) -> Usage {
         let mut usage = Usage { free_inodes: 0, free_blocks: 0, directories: 0 };
-        for cell in &self.cells[groups.start as usize..groups.end as usize] {
+        for cell in groups.map(|group| &self.cells[group as usize]) {
             usage.free_inodes += u64::from(cell.free_inodes.load(Ordering::Relaxed));
             usage.free_blocks += u64::from(cell.free.load(Ordering::Relaxed));
             usage.directories += u64::from(cell.used_directories.load(Ordering::Relaxed));
@@ -278,20 +279,21 @@ impl Allocator {
     }
 
     fn group_for_directory(&self, parent: u32, home: u32) -> u32 {
-        let places = (self.cells.len() as u32).div_ceil(self.flex_groups);
+        let flex_groups = self.flex_groups();
+        let places = (self.cells.len() as u32).div_ceil(flex_groups);
         let average_inodes = self.free_inodes.about() / u64::from(places);
         let average_blocks = self.free.about() / u64::from(places);
-        let home_place = home / self.flex_groups;
+        let home_place = home / flex_groups;
         if parent == ROOT_INODE {
             return self.emptiest_place(average_inodes, average_blocks).unwrap_or(home);
         }
         // Crowded: more directories than a sixteenth of the inodes could hold beyond what is usual.
-        let size = u64::from(self.inodes_per_group * self.flex_groups);
-        let block_size = u64::from(self.blocks_per_group) * u64::from(self.flex_groups);
+        let size = u64::from(self.inodes_per_group * flex_groups);
+        let block_size = u64::from(self.blocks_per_group) * u64::from(flex_groups);
         let least_inodes = average_inodes.saturating_sub(size / 4).max(1);
         let least_blocks = average_blocks.saturating_sub(block_size / 4);
         for place in (home_place..places).chain(0..home_place).take(PLACES_COMPARED as usize) {
-            let groups = self.flex_group_of(place * self.flex_groups);
+            let groups = self.flex_group_of(place * flex_groups);
             let usage = self.usage(groups.clone());
             let crowded = usage.directories >= size / 16 + usage.free_inodes / 16;
             if !crowded && usage.free_inodes >= least_inodes && usage.free_blocks >= least_blocks {
@@ -303,12 +305,13 @@ impl Allocator {
 
     /// Of some places that are no fuller than usual, the one with the fewest directories.
     fn emptiest_place(&self, average_inodes: u64, average_blocks: u64) -> Option<u32> {
-        let places = (self.cells.len() as u32).div_ceil(self.flex_groups);
+        let flex_groups = self.flex_groups();
+        let places = (self.cells.len() as u32).div_ceil(flex_groups);
         let start = RandomState::new().hash_one(()) as u32 % places;
         (start..places)
             .chain(0..start)
             .take(PLACES_COMPARED as usize)
-            .map(|place| (place * self.flex_groups, self.usage(self.flex_group_of(place * self.flex_groups))))
+            .map(|place| (place * flex_groups, self.usage(self.flex_group_of(place * flex_groups))))
             .filter(|(_, usage)| usage.free_inodes > 0)
             .filter(|(_, usage)| usage.free_inodes >= average_inodes && usage.free_blocks >= average_blocks)
             .min_by_key(|(_, usage)| usage.directories)

@@ -13,6 +13,7 @@ mod bits;
 mod blocks;
 mod counters;
 mod group;
+mod grow;
 mod inode_map;
 mod inodes;
 mod moved;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 use undercroft_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use undercroft_vfs::Result;
 
-use crate::features::Incompat;
+use crate::append::Append;
 use crate::group::{GroupDescriptor, GroupDetails};
 use crate::numbers::{FsBlock, Group};
 use crate::superblock::{self, State};
@@ -68,8 +69,7 @@ pub(crate) enum Purpose {
 /// The free space of a filesystem that takes changes.
 #[derive(Debug)]
 pub(crate) struct Allocator {
-    cells: Box<[GroupCell]>,
-    zone: Zone,
+    cells: Append<GroupCell>,
     /// Blocks that may be given out; freed blocks that wait for a commit; inodes.
     free: Counter,
     pending: Counter,
@@ -80,7 +80,7 @@ pub(crate) struct Allocator {
     /// Where threads make files.
     moved: Moved,
     /// Groups whose descriptor has changed in the running transaction: a bit each.
-    dirty: Box<[AtomicU64]>,
+    dirty: Append<AtomicU64>,
     /// What the descriptors on disk add up to.
     blocks_on_disk: AtomicI64,
     inodes_on_disk: AtomicI64,
@@ -88,10 +88,10 @@ pub(crate) struct Allocator {
     damaged: AtomicBool,
     damage_told: AtomicBool,
     /// Blocks that ordinary data does not get; those among them that nothing but maps gets; the user who gets the others.
-    held_back: u64,
-    kept_for_maps: u64,
+    held_back: AtomicU64,
+    kept_for_maps: AtomicU64,
     reserved_for: u32,
-    /// Groups that share a place for their tables; 1 where they do not.
+    /// Groups that share a place for their tables, as the superblock has it; 1 where they do not.
     flex_groups: u32,
     inodes_per_group: u32,
     blocks_per_group: u32,
@@ -149,15 +149,16 @@ impl Allocator {
                 Ok(details)
             })
             .collect::<Result<_>>()?;
-        let cells: Box<[GroupCell]> = (0..)
+        let zone = Zone::new(volume, &descriptors)?;
+        let cells: Append<GroupCell> = (0..)
             .map(Group)
             .zip(&descriptors)
-            .map(|(group, details)| GroupCell::new(volume, group, details))
+            .map(|(group, details)| GroupCell::new(geometry, group, details, &zone))
             .collect();
         let (orders, with_inodes) =
             (Orders::new(geometry.groups(), BLOCK_ORDERS), Orders::new(geometry.groups(), 1));
         let (mut free, mut free_inodes) = (0, 0);
-        for cell in &cells {
+        for cell in cells.iter() {
             let blocks = cell.free.load(Ordering::Relaxed);
             let inodes = if cell.has_inodes() { cell.free_inodes.load(Ordering::Relaxed) } else { 0 };
             orders.change(cell.number.0, 0, blocks);
@@ -165,17 +166,15 @@ impl Allocator {
             free += u64::from(blocks);
             free_inodes += u64::from(inodes);
         }
+        let damaged = cells.iter().any(GroupCell::has_wrong_counts);
         let raw = superblock.raw();
-        let has_flex_groups = superblock.features().incompat.contains(Incompat::FLEX_BG);
-        let log_flex = if has_flex_groups { u32::from(raw.s_log_groups_per_flex) } else { 0 };
         let stripe = match raw.s_raid_stripe_width.get() {
             0 => u32::from(raw.s_raid_stride.get()),
             width => width,
         };
         let kept_for_maps = crate::statfs::reserved_by_linux(volume);
         Ok(Self {
-            zone: Zone::new(volume, &descriptors)?,
-            damaged: AtomicBool::new(cells.iter().any(GroupCell::has_wrong_counts)),
+            damaged: AtomicBool::new(damaged),
             damage_told: AtomicBool::new(false),
             free: Counter::new(free),
             pending: Counter::new(0),
@@ -190,10 +189,10 @@ impl Allocator {
             inodes_on_disk: AtomicI64::new(
                 descriptors.iter().map(|d| i64::from(d.descriptor.free_inodes)).sum(),
             ),
-            held_back: geometry.reserved_blocks() + kept_for_maps,
-            kept_for_maps,
+            held_back: AtomicU64::new(geometry.reserved_blocks() + kept_for_maps),
+            kept_for_maps: AtomicU64::new(kept_for_maps),
             reserved_for: u32::from(superblock.raw().s_def_resuid.get()),
-            flex_groups: 1_u32.checked_shl(log_flex).unwrap_or(1).min(geometry.groups().next_power_of_two()),
+            flex_groups: superblock.groups_per_flex(),
             inodes_per_group: geometry.inodes_per_group(),
             blocks_per_group: geometry.blocks_per_group(),
             stripe: if stripe <= geometry.blocks_per_group() / 2 { stripe } else { 0 },
@@ -213,7 +212,7 @@ impl Allocator {
     /// I/O failure.
     pub(crate) fn prepare_commit(&self, handle: &Handle<'_>) -> Result<()> {
         let mut changed = false;
-        for (word, dirty) in (0..).zip(&self.dirty) {
+        for (word, dirty) in (0..).zip(self.dirty.iter()) {
             let mut groups = dirty.swap(0, Ordering::Relaxed);
             while groups != 0 {
                 changed = true;
@@ -261,6 +260,12 @@ impl Allocator {
             handle.change(block, Seal::Plain, |_| ())?;
         }
         Ok(())
+    }
+
+    /// Groups that share a place for their tables: no more than there are, as a power of two, so that sums over them stay
+    /// small.
+    fn flex_groups(&self) -> u32 {
+        self.flex_groups.min((self.cells.len() as u32).next_power_of_two())
     }
 
     /// The group of a block, which lies within the filesystem.

@@ -5,7 +5,9 @@
 //! before they can be had. So a full group costs nothing, and whoever wants one block finds it if there is one. With
 //! one order only, the same tells which groups have free inodes.
 
-use undercroft_sync::atomic::{AtomicU64, Ordering};
+use undercroft_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::append::Append;
 
 /// Runs of up to 2^19 blocks: as many as a group of blocks of 64 KiB has.
 pub(super) const BLOCK_ORDERS: u32 = 20;
@@ -13,14 +15,24 @@ pub(super) const BLOCK_ORDERS: u32 = 20;
 /// Runs of free blocks in all groups, by their order of magnitude.
 #[derive(Debug)]
 pub(super) struct Orders {
-    groups: u32,
-    bits: Box<[Box<[AtomicU64]>]>,
+    groups: AtomicU32,
+    bits: Box<[Append<AtomicU64>]>,
 }
 
 impl Orders {
     pub(super) fn new(groups: u32, orders: u32) -> Self {
         let one = || (0..groups.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Self { groups, bits: (0..orders).map(|_| one()).collect() }
+        Self { groups: AtomicU32::new(groups), bits: (0..orders).map(|_| one()).collect() }
+    }
+
+    /// There are `groups` from now on, more than before. One thread at a time says so.
+    pub(super) fn lengthen(&self, groups: u32) {
+        for bits in &self.bits {
+            while bits.len() < groups.div_ceil(64) as usize {
+                bits.push(AtomicU64::new(0));
+            }
+        }
+        self.groups.store(groups, Ordering::Release);
     }
 
     /// Notes that a group's longest run, of which `before` was known, is now `longest`. Called under its lock.
@@ -38,7 +50,7 @@ impl Orders {
     /// The next group from `from` on, as far as `end`, that may have a run of 2^`order` blocks.
     pub(super) fn next(&self, order: u32, from: u32, end: u32) -> Option<u32> {
         let bits = &self.bits[order.min(self.bits.len() as u32 - 1) as usize];
-        let end = end.min(self.groups);
+        let end = end.min(self.groups.load(Ordering::Acquire));
         let mut word = from / 64;
         let mut mask = u64::MAX << (from % 64);
         while word * 64 < end {
@@ -63,7 +75,7 @@ impl Orders {
                 Some(group)
             })
         };
-        pass(from, self.groups).chain(pass(0, from))
+        pass(from, u32::MAX).chain(pass(0, from))
     }
 
     /// How many orders a run of this length has: none for 0, one for 1, two for 2 and 3.
@@ -93,5 +105,8 @@ mod tests {
         orders.change(70, 9, 0);
         assert_eq!(around(0, 4), [130, 199, 3]);
         assert_eq!(around(19, 0), [0; 0]);
+        orders.lengthen(400);
+        orders.change(399, 0, 1);
+        assert_eq!(orders.around(0, 4).collect::<Vec<_>>(), [130, 199, 399, 3]);
     }
 }

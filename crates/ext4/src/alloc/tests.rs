@@ -116,7 +116,7 @@ fn threads_never_get_the_same_block() {
         let blocks = volume.superblock().geometry().blocks();
         let before = allocator.free_blocks();
         let owners = Owners((0..blocks).map(|_| Default::default()).collect());
-        for range in allocator.zone.within(0..blocks) {
+        for range in allocator.cells.iter().flat_map(GroupCell::own_blocks) {
             owners.take(FsBlock(range.start), range.end - range.start);
         }
         std::thread::scope(|scope| {

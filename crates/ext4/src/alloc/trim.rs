@@ -27,9 +27,9 @@ impl Allocator {
         let least = min_len.div_ceil(1 << bits).max(1);
         let Ok(least) = u32::try_from(least) else { return Ok(0) };
         let mut blocks = 0;
-        for cell in &self.cells {
+        for cell in self.cells.iter() {
             let start = wanted.start.max(cell.start.0);
-            let end = wanted.end.min(cell.start.0 + u64::from(cell.len));
+            let end = wanted.end.min(cell.start.0 + u64::from(cell.len()));
             if start < end && cell.free.load(Ordering::Relaxed) >= least {
                 let within = (start - cell.start.0) as u32..(end - cell.start.0) as u32;
                 blocks += self.trim_group(volume, cell, within, least)?;
@@ -41,7 +41,7 @@ impl Allocator {
     fn trim_group(&self, volume: &Volume, cell: &GroupCell, within: Range<u32>, least: u32) -> Result<u64> {
         let (mut from, mut trimmed) = (within.start, 0);
         loop {
-            let mut blocks = match cell.lock_blocks(volume, &self.zone) {
+            let mut blocks = match cell.lock_blocks(volume) {
                 Ok(blocks) => blocks,
                 Err(undercroft_vfs::Error::Corrupt(_)) => return Ok(trimmed),
                 Err(error) => return Err(error),

@@ -31,6 +31,8 @@ pub(crate) struct Volume {
     pub(crate) block_bytes: u32,
     /// Blocks in the filesystem.
     pub(crate) blocks: u64,
+    /// Blocks on the device: the log may make the filesystem grow, and then change what is new.
+    pub(crate) device_blocks: u64,
     /// Inodes in the filesystem.
     pub(crate) inodes: u32,
     /// Size of an inode on disk in bytes.
@@ -155,7 +157,8 @@ impl LogLocation {
 mod tests {
     use super::*;
 
-    const VOLUME: Volume = Volume { block_bytes: 1024, blocks: 1000, inodes: 100, inode_bytes: 256 };
+    const VOLUME: Volume =
+        Volume { block_bytes: 1024, blocks: 1000, device_blocks: 1000, inodes: 100, inode_bytes: 256 };
 
     fn run(log: u32, home: u64, count: u32) -> LogRun {
         LogRun { log: LogBlock(log), home: FsBlock(home), count }

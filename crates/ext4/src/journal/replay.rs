@@ -127,8 +127,8 @@ impl<'a> Replay<'a> {
 
 fn check_home(location: &LogLocation, volume: &Volume, block: &LoggedBlock) -> Result<()> {
     let home = block.tag.home;
-    let detail = if home.0 >= volume.blocks {
-        format!("outside the filesystem of {} blocks", volume.blocks)
+    let detail = if home.0 >= volume.device_blocks {
+        format!("outside the device of {} blocks", volume.device_blocks)
     } else if location.holds(home) {
         "which is part of the log itself".to_owned()
     } else {

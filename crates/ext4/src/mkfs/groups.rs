@@ -20,8 +20,8 @@ use crate::superblock::Superblock;
 pub(super) struct Totals {
     pub(super) free_clusters: u64,
     pub(super) free_inodes: u32,
-    /// One group's after the other's.
-    pub(super) descriptors: Vec<u8>,
+    /// Their descriptors.
+    pub(super) details: Vec<GroupDetails>,
 }
 
 /// How many inodes, from the first on, are in use; whether inode tables read as zeroes where nothing was written.
@@ -31,10 +31,11 @@ pub(super) struct InodeUse {
     pub(super) tables_are_zeroed: bool,
 }
 
-/// Encodes all descriptors, and plans the bitmaps that must be written.
+/// Describes groups from `first` on, and plans the bitmaps that must be written.
 pub(super) fn describe(
     superblock: &Superblock,
     space: &Space,
+    first: Group,
     tables: &[Tables],
     inodes: &[NewInode],
     inode_use: InodeUse,
@@ -45,7 +46,7 @@ pub(super) fn describe(
     let per_group = geometry.inodes_per_group();
     let mut totals = Totals::default();
     for (number, own) in tables.iter().enumerate() {
-        let group = Group(number as u32);
+        let group = Group(first.0 + number as u32);
         let blocks = GroupBlocks::look(superblock, space, group, own);
         let first_inode = group.0 * per_group;
         let used = inode_use.used.saturating_sub(first_inode).min(per_group);
@@ -91,11 +92,32 @@ pub(super) fn describe(
         }
         totals.free_clusters += u64::from(details.descriptor.free_clusters);
         totals.free_inodes += details.descriptor.free_inodes;
-        let mut bytes = vec![0; usize::from(geometry.descriptor_bytes())];
-        details.put_new(superblock, group, &mut bytes);
-        totals.descriptors.extend(bytes);
+        totals.details.push(details);
     }
     totals
+}
+
+/// Describes groups from `first` on, of a filesystem that grows: nothing in them is in use.
+pub(crate) fn describe_unused(
+    superblock: &Superblock,
+    space: &Space,
+    first: Group,
+    tables: &[Tables],
+    tables_are_zeroed: bool,
+    planned: &mut Planned,
+) -> Vec<GroupDetails> {
+    let inode_use = InodeUse { used: 0, tables_are_zeroed };
+    describe(superblock, space, first, tables, &[], inode_use, planned).details
+}
+
+/// The bytes of the descriptors of groups from `first` on, one after the other.
+pub(crate) fn encode(superblock: &Superblock, first: Group, details: &[GroupDetails]) -> Vec<u8> {
+    let bytes_each = usize::from(superblock.geometry().descriptor_bytes());
+    let mut bytes = vec![0; details.len() * bytes_each];
+    for ((group, details), bytes) in (first.0..).zip(details).zip(bytes.chunks_exact_mut(bytes_each)) {
+        details.put_new(superblock, Group(group), bytes);
+    }
+    bytes
 }
 
 /// The part of the space that is one group.

@@ -40,13 +40,14 @@ use zerocopy::IntoBytes;
 pub use error::MkfsError;
 use files::Files;
 use groups::{InodeUse, Totals};
+pub(crate) use groups::{describe_unused, encode};
 use inode::NewInode;
 pub use options::{Family, MkfsOptions};
 pub use present::Present;
 use shape::Shape;
-use space::Space;
-use tables::Tables;
-use writer::Planned;
+pub(crate) use space::Space;
+pub(crate) use tables::{Tables, base_blocks, place};
+pub(crate) use writer::Planned;
 
 use crate::checksum::crc32c;
 use crate::numbers::Group;
@@ -127,7 +128,7 @@ impl Draft {
         let geometry = superblock.geometry();
         let mut space = Space::new(geometry.blocks(), u64::from(geometry.blocks_per_cluster()));
         let mut planned = Planned::default();
-        let tables = tables::place(&superblock, &mut space)?;
+        let tables = tables::place(&superblock, &mut space, Group(0))?;
         let taken_by_groups = space.clusters_taken(u64::from(geometry.first_data_block()));
         let mut files =
             Files { superblock: &superblock, space: &mut space, planned: &mut planned, inodes: Vec::new() };
@@ -136,10 +137,12 @@ impl Draft {
         let used = files::used_inodes(&shape);
         let lazy = options.lazy_inode_tables && shape.chosen.has_group_checksums();
         let inode_use = InodeUse { used, tables_are_zeroed: options.device_is_zeroed || !lazy };
-        let totals = groups::describe(&superblock, &space, &tables, &inodes, inode_use, &mut planned);
+        let totals =
+            groups::describe(&superblock, &space, Group(0), &tables, &inodes, inode_use, &mut planned);
         plan_inodes(&superblock, &tables, &inodes, inode_use, time, &mut planned);
         let overhead = files::overhead_clusters(&superblock, taken_by_groups, shape.journal_blocks);
-        let Totals { free_clusters, free_inodes, descriptors } = totals;
+        let Totals { free_clusters, free_inodes, details } = totals;
+        let descriptors = groups::encode(&superblock, Group(0), &details);
         let free_blocks = free_clusters * u64::from(geometry.blocks_per_cluster());
         raw.s_free_blocks_count_lo.set(free_blocks as u32);
         raw.s_free_blocks_count_hi.set((free_blocks >> 32) as u32);

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// Taken blocks, as runs that neither overlap nor touch.
 #[derive(Debug)]
-pub(super) struct Space {
+pub(crate) struct Space {
     /// End of each run, by its first block.
     runs: BTreeMap<u64, u64>,
     /// Blocks there are: past the last.
@@ -17,7 +17,7 @@ pub(super) struct Space {
 
 impl Space {
     /// `end` blocks, all free.
-    pub(super) fn new(end: u64, cluster: u64) -> Self {
+    pub(crate) fn new(end: u64, cluster: u64) -> Self {
         Self { runs: BTreeMap::new(), end, cluster }
     }
 

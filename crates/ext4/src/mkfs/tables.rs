@@ -12,14 +12,14 @@ use crate::superblock::{Geometry, Superblock};
 
 /// The first block of each structure.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tables {
-    pub(super) block_bitmap: u64,
-    pub(super) inode_bitmap: u64,
-    pub(super) inode_table: u64,
+pub(crate) struct Tables {
+    pub(crate) block_bitmap: u64,
+    pub(crate) inode_bitmap: u64,
+    pub(crate) inode_table: u64,
 }
 
 /// Blocks at the start of a group that hold superblock and descriptors.
-pub(super) fn base_blocks(geometry: &Geometry, group: Group) -> u64 {
+pub(crate) fn base_blocks(geometry: &Geometry, group: Group) -> u64 {
     // With clusters, group 0 may begin at block 0 though blocks are 1 KiB: the boot block is in it then.
     let boot_block = geometry.block_bits() == 10 && geometry.first_data_block() == 0 && group == Group(0);
     u64::from(boot_block)
@@ -27,21 +27,32 @@ pub(super) fn base_blocks(geometry: &Geometry, group: Group) -> u64 {
         + u64::from(geometry.descriptor_blocks_in(group))
 }
 
-/// Takes the room for all groups' superblocks, descriptors, bitmaps and inode tables.
-pub(super) fn place(superblock: &Superblock, space: &mut Space) -> Result<Vec<Tables>, MkfsError> {
+/// Takes the room for the superblocks, descriptors, bitmaps and inode tables of the groups from `first` on. What lies
+/// before these is taken.
+pub(crate) fn place(
+    superblock: &Superblock,
+    space: &mut Space,
+    first: Group,
+) -> Result<Vec<Tables>, MkfsError> {
     let geometry = superblock.geometry();
     let groups = geometry.groups();
-    // Before the first group there may be a boot block.
-    space.take(0, u64::from(geometry.first_data_block()));
-    for group in (0..groups).map(Group) {
+    space.take(0, geometry.group_start(first).0);
+    for group in (first.0..groups).map(Group) {
         space.take(geometry.group_start(group).0, base_blocks(geometry, group));
     }
     let flexible = superblock.features().incompat.contains(Incompat::FLEX_BG);
-    let together = if flexible { 1 << superblock.raw().s_log_groups_per_flex } else { 1 };
+    let together = superblock.groups_per_flex() as usize;
     let table_blocks = u64::from(geometry.inode_table_blocks());
-    let mut tables = vec![Tables { block_bitmap: 0, inode_bitmap: 0, inode_table: 0 }; groups as usize];
-    for (index, set) in tables.chunks_mut(together).enumerate() {
-        let start = geometry.group_start(Group((index * together) as u32)).0;
+    let mut tables =
+        vec![Tables { block_bitmap: 0, inode_bitmap: 0, inode_table: 0 }; (groups - first.0) as usize];
+    let mut left = &mut tables[..];
+    while !left.is_empty() {
+        // What is new of a set of groups that lie together.
+        let number = groups - left.len() as u32;
+        let in_set = (together - number as usize % together).min(left.len());
+        let (set, rest) = left.split_at_mut(in_set);
+        left = rest;
+        let start = geometry.group_start(Group(number)).0;
         let limit = if flexible {
             geometry.blocks()
         } else {
@@ -69,7 +80,7 @@ pub(super) fn place(superblock: &Superblock, space: &mut Space) -> Result<Vec<Ta
         for group in &mut *set {
             group.inode_bitmap = next(1)?;
         }
-        for group in &mut *set {
+        for group in set {
             group.inode_table = next(table_blocks)?;
         }
     }

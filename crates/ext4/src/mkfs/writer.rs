@@ -11,23 +11,23 @@ const BATCH_BYTES: usize = 4 << 20;
 
 /// Blocks to be written, and blocks that must read as zeroes.
 #[derive(Debug, Default)]
-pub(super) struct Planned {
+pub(crate) struct Planned {
     writes: Vec<(u64, Vec<u8>)>,
     zeroes: Vec<Range<u64>>,
 }
 
 impl Planned {
     /// One or more whole blocks from `first` on.
-    pub(super) fn write(&mut self, first: u64, bytes: Vec<u8>) {
+    pub(crate) fn write(&mut self, first: u64, bytes: Vec<u8>) {
         self.writes.push((first, bytes));
     }
 
-    pub(super) fn zero(&mut self, blocks: Range<u64>) {
+    pub(crate) fn zero(&mut self, blocks: Range<u64>) {
         self.zeroes.push(blocks);
     }
 
     /// Zeroes first, unless the device is zero already, then the writes, in the order of their places.
-    pub(super) fn carry_out(
+    pub(crate) fn carry_out(
         mut self,
         device: &dyn BlockDevice,
         block_bytes: u64,

@@ -245,6 +245,11 @@ impl Geometry {
         FsBlock(u64::from(self.first_data_block) + u64::from(group.0) * u64::from(self.blocks_per_group))
     }
 
+    /// Blocks in a group: the last may have fewer than the others.
+    pub(crate) fn blocks_in(&self, group: Group) -> u32 {
+        (self.blocks - self.group_start(group).0).min(u64::from(self.blocks_per_group)) as u32
+    }
+
     /// Whether `count` blocks from `first` on lie within the filesystem, after its first superblock.
     pub(crate) fn contains(&self, first: FsBlock, count: u64) -> bool {
         first.0 > u64::from(self.first_data_block)
@@ -272,7 +277,22 @@ impl Geometry {
 
     /// Blocks of group descriptors that lie together after each copy of the superblock.
     pub(crate) fn descriptor_blocks_before_meta_groups(&self) -> u32 {
-        self.groups.div_ceil(self.descriptors_per_block()).min(self.first_meta_group)
+        self.descriptor_blocks().min(self.first_meta_group)
+    }
+
+    /// Blocks that all descriptors fill, wherever they lie.
+    pub(crate) fn descriptor_blocks(&self) -> u32 {
+        self.groups.div_ceil(self.descriptors_per_block())
+    }
+
+    /// Blocks behind the descriptors, at the start of each group that has a superblock, into which these may grow.
+    pub(crate) fn reserved_descriptor_blocks(&self) -> u32 {
+        u32::from(self.reserved_descriptor_blocks)
+    }
+
+    /// The first block of descriptors that lies in its own meta group; `u32::MAX` without `meta_bg`.
+    pub(crate) fn first_meta_group(&self) -> u32 {
+        self.first_meta_group
     }
 
     pub(crate) fn descriptors_per_block(&self) -> u32 {

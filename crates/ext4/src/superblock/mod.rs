@@ -289,6 +289,17 @@ impl Superblock {
         }
     }
 
+    /// Groups whose bitmaps and inode tables lie together; 1 where each group has its own. As for Linux, a number that
+    /// makes no sense counts as 1.
+    pub(crate) fn groups_per_flex(&self) -> u32 {
+        let log = u32::from(self.raw.s_log_groups_per_flex);
+        if self.features.incompat.contains(Incompat::FLEX_BG) {
+            1_u32.checked_shl(log).unwrap_or(1)
+        } else {
+            1
+        }
+    }
+
     /// The head of the list of orphaned inodes; 0 when it is empty.
     pub(crate) fn first_orphan(&self) -> u32 {
         self.raw.s_last_orphan.get()
@@ -321,13 +332,14 @@ pub(crate) fn seal(volume: &Volume, bytes: &mut [u8]) {
     bytes[end - 4..end].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Changes the primary superblock. What [`Superblock`] tells stays what was found when the filesystem was opened.
+/// Changes the primary superblock. What [`Superblock`] tells stays what was found when the filesystem was opened, but
+/// for what changes when it grows.
 ///
 /// # Errors
 /// I/O failure.
 pub(crate) fn change<R>(handle: &Handle<'_>, change: impl FnOnce(&mut RawSuperblock) -> R) -> Result<R> {
     let volume = handle.volume();
-    let home = FsBlock(SUPERBLOCK_OFFSET / u64::from(volume.block_bytes()));
+    let home = home(volume);
     let at = place_in_block(volume);
     handle.change(home, Seal::Superblock, |bytes| {
         match RawSuperblock::mut_from_bytes(&mut bytes[at..at + size_of::<RawSuperblock>()]) {
@@ -335,6 +347,11 @@ pub(crate) fn change<R>(handle: &Handle<'_>, change: impl FnOnce(&mut RawSuperbl
             Err(_) => unreachable!("a superblock fits where it is, in a block of any size"),
         }
     })
+}
+
+/// The block that holds the primary superblock.
+pub(crate) fn home(volume: &Volume) -> FsBlock {
+    FsBlock(SUPERBLOCK_OFFSET / u64::from(volume.block_bytes()))
 }
 
 /// The byte at which the primary superblock begins in its block.

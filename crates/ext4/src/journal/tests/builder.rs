@@ -282,7 +282,13 @@ impl LogBuilder {
     }
 
     pub(super) fn volume() -> Volume {
-        Volume { block_bytes: BLOCK as u32, blocks: FS_BLOCKS, inodes: 500, inode_bytes: 256 }
+        Volume {
+            block_bytes: BLOCK as u32,
+            blocks: FS_BLOCKS,
+            device_blocks: FS_BLOCKS,
+            inodes: 500,
+            inode_bytes: 256,
+        }
     }
 
     pub(super) fn location(&self) -> LogLocation {

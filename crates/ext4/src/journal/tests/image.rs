@@ -23,6 +23,7 @@ impl Loaded {
         let volume = Volume {
             block_bytes: 1024 << word(24),
             blocks: u64::from(word(4)),
+            device_blocks: u64::from(word(4)),
             inodes: word(0),
             inode_bytes: word(88) as u16,
         };

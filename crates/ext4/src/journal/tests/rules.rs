@@ -267,11 +267,11 @@ fn with_asynchronous_commits_a_broken_transaction_in_the_middle_is_corruption() 
 }
 
 #[test]
-fn a_home_outside_the_filesystem_is_corruption() {
+fn a_home_outside_the_device_is_corruption() {
     for (home, wide) in [(FS_BLOCKS, true), (u64::MAX, true), (1 << 33, true), (u64::from(u32::MAX), false)] {
         let mut log = LogBuilder::new(Form { wide, ..Form::default() });
         log.transaction(&[copies(&[(10, 1), (home, 1)])]);
-        assert_corrupt(&log, "outside the filesystem of 1600 blocks");
+        assert_corrupt(&log, "outside the device of 1600 blocks");
     }
 }
 

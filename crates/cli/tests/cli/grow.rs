@@ -1,0 +1,80 @@
+//! `grow`: e2fsck judges what has grown, and what is refused stays as it was.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use crate::support::{tool, undercroft};
+
+fn make(path: &Path, family: &str, size: &str) {
+    undercroft(["mkfs", family, path.to_str().unwrap(), "--size", size]).succeeded();
+}
+
+#[test]
+fn a_raw_image_is_made_longer_and_its_filesystem_larger() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("a.img");
+    make(&image, "ext4", "64M");
+    let path = image.to_str().unwrap();
+    let text = undercroft(["grow", path, "1G"]).text();
+    assert!(text.contains("has grown from 64 MiB to 1 GiB"), "{text}");
+    assert_eq!(fs::metadata(&image).unwrap().len(), 1 << 30);
+    tool(&format!("e2fsck -fn {path}"), dir.path());
+    let text = undercroft(["grow", path]).text();
+    assert!(text.contains("fills it already: 1 GiB"), "{text}");
+    // A file that its user has made longer, and a size within it.
+    File::options().write(true).open(&image).unwrap().set_len(3 << 30).unwrap();
+    let report = undercroft(["grow", path, "2G", "--json"]).json();
+    assert_eq!((&report["grown"], &report["size_bytes"]), (&true.into(), &(2_u64 << 30).into()));
+    assert_eq!(report["size_bytes_before"], 1 << 30);
+    assert_eq!(fs::metadata(&image).unwrap().len(), 3 << 30);
+    tool(&format!("e2fsck -fn {path}"), dir.path());
+}
+
+#[test]
+fn what_cannot_grow_is_refused_and_its_file_stays_as_long_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("a.img");
+    make(&image, "ext4", "64M");
+    let path = image.to_str().unwrap();
+    let refusal = undercroft(["grow", path, "32M"]).failed(4);
+    assert!(refusal.contains("smaller is left to resize2fs"), "{refusal}");
+    let refusal = undercroft(["grow", path, "10Q"]).failed(2);
+    assert!(refusal.contains("no size"), "{refusal}");
+    assert_eq!(fs::metadata(&image).unwrap().len(), 64 << 20);
+}
+
+#[test]
+fn the_end_of_a_partition_is_the_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("disk.img");
+    File::create(&image).unwrap().set_len(200 << 20).unwrap();
+    let path = image.to_str().unwrap();
+    fs::write(dir.path().join("table"), "label: gpt\nstart=2048, size=204800\nsize=100000\n").unwrap();
+    let table = File::open(dir.path().join("table")).unwrap();
+    let made = std::process::Command::new("sfdisk").args(["-q", path]).stdin(table).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let part = format!("{path}?part=1");
+    undercroft(["mkfs", "ext4", &part, "--size", "20M"]).succeeded();
+    let refusal = undercroft(["grow", &part, "150M"]).failed(4);
+    assert!(refusal.contains("make it larger first"), "{refusal}");
+    assert_eq!(fs::metadata(&image).unwrap().len(), 200 << 20);
+    let report = undercroft(["grow", &part, "--json"]).json();
+    assert_eq!(report["size_bytes"], 100 << 20);
+    undercroft(["check", &part]).succeeded();
+}
+
+#[test]
+fn a_qcow2_image_grows_within_its_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("a.qcow2");
+    let path = image.to_str().unwrap();
+    tool(&format!("qemu-img create -q -f qcow2 {path} 500M"), dir.path());
+    undercroft(["mkfs", "ext4", path, "--size", "50M"]).succeeded();
+    let refusal = undercroft(["grow", path, "1G"]).failed(4);
+    assert!(refusal.contains("qemu-img resize"), "{refusal}");
+    let report = undercroft(["grow", path, "--json"]).json();
+    assert_eq!(report["size_bytes"], 500 << 20);
+    let raw = dir.path().join("raw");
+    tool(&format!("qemu-img convert -O raw {path} {}", raw.display()), dir.path());
+    tool(&format!("e2fsck -fn {}", raw.display()), dir.path());
+}

@@ -1,0 +1,70 @@
+//! Copies of the superblock and the group descriptors, written when what they are copies of is durable.
+//!
+//! They lie in blocks that are the filesystem's own and that nothing else writes, so they go past the transactions. In
+//! old groups, only what has changed is written.
+
+use undercroft_vfs::Result;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::resize_inode::backups;
+use super::{size, switch};
+use crate::features::Incompat;
+use crate::numbers::{FsBlock, Group};
+use crate::superblock::{self, RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
+use crate::volume::Volume;
+
+/// Writes the copies of a filesystem that has grown.
+///
+/// # Errors
+/// I/O failure.
+pub(super) fn write(volume: &Volume, old: &Superblock) -> Result<()> {
+    let new = volume.superblock();
+    let geometry = new.geometry();
+    let block_bytes = u64::from(geometry.block_bytes());
+    let device = volume.device();
+    let first_changed = (old.geometry().groups() - 1) / geometry.descriptors_per_block();
+    let in_front = geometry.descriptor_blocks_before_meta_groups();
+    let reserved = u64::from(geometry.reserved_descriptor_blocks());
+    for group in backups(geometry) {
+        let at = geometry.group_start(group).0;
+        let is_new = group.0 >= old.geometry().groups();
+        device.write_at(at * block_bytes, superblock_copy(volume, new, group)?.as_bytes())?;
+        // A group whose descriptor lies in a meta group has no others behind its superblock.
+        if group.0 / geometry.descriptors_per_block() >= geometry.first_meta_group() {
+            continue;
+        }
+        for index in (if is_new { 0 } else { first_changed })..in_front {
+            let bytes = volume.read_block(switch::home_of(new, index))?;
+            device.write_at((at + 1 + u64::from(index)) * block_bytes, &bytes)?;
+        }
+        if is_new && reserved > 0 {
+            let first = at + 1 + u64::from(in_front);
+            device.write_zeroes(first * block_bytes, reserved * block_bytes)?;
+        }
+    }
+    for index in first_changed.max(in_front)..geometry.descriptor_blocks() {
+        let first = index * geometry.descriptors_per_block();
+        let bytes = volume.read_block(switch::home_of(new, index))?;
+        for group in [first + 1, first + geometry.descriptors_per_block() - 1].map(Group) {
+            if group.0 < geometry.groups() && group.0 > first {
+                let at = geometry.group_start(group).0 + u64::from(geometry.has_superblock(group));
+                device.write_at(at * block_bytes, &bytes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The superblock as it is now, as a copy for a group, which says that no recovery is needed.
+fn superblock_copy(volume: &Volume, new: &Superblock, group: Group) -> Result<RawSuperblock> {
+    let home: FsBlock = superblock::home(volume);
+    let bytes = volume.read_block(home)?;
+    let at = (SUPERBLOCK_OFFSET % u64::from(volume.block_bytes())) as usize;
+    let Ok((mut raw, _)) = RawSuperblock::read_from_prefix(&bytes[at..]) else {
+        unreachable!("a superblock fits where it is, in a block of any size")
+    };
+    raw.s_block_group_nr.set(group.0 as u16);
+    raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::RECOVER.bits());
+    size::seal(new, &mut raw);
+    Ok(raw)
+}

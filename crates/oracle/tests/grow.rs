@@ -1,0 +1,317 @@
+//! Filesystems that we make larger: e2fsck finds nothing wrong with them, they have what resize2fs gives a copy of the
+//! same image, every file is as it was, and the kernel mounts and fills them.
+//!
+//! `UNDERCROFT_SEED` replays a seed.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use undercroft_block::{FileDevice, FileOptions};
+use undercroft_ext4::{CheckOptions, Ext4, Grown, OpenOptions, WriteOptions, check};
+use undercroft_oracle::{Image, Mke2fs, MountMode, Tool};
+use undercroft_vfs::{Error, Result};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// Grows an image file to `size_bytes`, as a user does.
+fn grow(path: &Path, size_bytes: u64) -> Result<Grown> {
+    lengthen(path, size_bytes);
+    let device = FileDevice::open(path, FileOptions::read_write()).unwrap();
+    let ext4 = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default())?;
+    let grown = ext4.grow(None, &mut |_, _| ());
+    ext4.close().unwrap();
+    grown
+}
+
+fn lengthen(path: &Path, size_bytes: u64) {
+    let file = File::options().write(true).open(path).unwrap();
+    if file.metadata().unwrap().len() < size_bytes {
+        file.set_len(size_bytes).unwrap();
+    }
+}
+
+/// What e2fsck and our own check find.
+fn assert_sound(image: &Image, what: &str) {
+    image.check().unwrap_or_else(|error| panic!("{what}: {error}"));
+    let device = FileDevice::open(image.path(), FileOptions::read_only()).unwrap();
+    let report = check(Arc::new(device), &CheckOptions::default()).unwrap();
+    assert!(report.findings.is_empty(), "{what}: {:?}", report.findings);
+}
+
+/// Puts files into a filesystem by the kernel: some in every part of it, one with holes.
+fn populate(image: &Image) {
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    for directory in 0..8 {
+        let directory = mount.path().join(format!("d{directory}"));
+        fs::create_dir(&directory).unwrap();
+        for file in 0..6_u8 {
+            let content: Vec<u8> = (0..20_000_u32 * u32::from(file)).map(|n| (n / 7) as u8 ^ file).collect();
+            fs::write(directory.join(format!("f{file}")), content).unwrap();
+        }
+    }
+    let sparse = File::create(mount.path().join("sparse")).unwrap();
+    sparse.write_all_at(b"end", 3 * MIB).unwrap();
+    drop(sparse);
+    mount.unmount().unwrap();
+}
+
+/// All files and what they hold, as the kernel shows them.
+fn files(image: &Image) -> BTreeMap<String, [u8; 32]> {
+    fn list(root: &Path, at: &Path, found: &mut BTreeMap<String, [u8; 32]>) {
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                list(root, &path, found);
+            } else {
+                let sum = undercroft_oracle::sha256_of_file(&path).unwrap();
+                found.insert(path.strip_prefix(root).unwrap().display().to_string(), sum);
+            }
+        }
+    }
+    let mount = image.mount(MountMode::ReadOnly, "").unwrap();
+    let mut found = BTreeMap::new();
+    list(mount.path(), mount.path(), &mut found);
+    mount.unmount().unwrap();
+    found
+}
+
+/// Has the kernel fill a filesystem until there is no room.
+fn fill(image: &Image) {
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    let chunk = vec![0x5a; MIB as usize];
+    let mut file = File::create(mount.path().join("all the rest")).unwrap();
+    while std::io::Write::write_all(&mut file, &chunk).is_ok() {}
+    drop(file);
+    mount.unmount().unwrap();
+}
+
+/// The fields of a superblock, and where copies of it lie, by dumpe2fs.
+fn facts(image: &Path) -> BTreeMap<String, String> {
+    const FIELDS: [&str; 10] = [
+        "Block size",
+        "Block count",
+        "Inode count",
+        "Reserved block count",
+        "Free blocks",
+        "Free inodes",
+        "Reserved GDT blocks",
+        "Blocks per group",
+        "Inodes per group",
+        "Filesystem features",
+    ];
+    let dump = Tool::new("dumpe2fs").arg(image).run_text().unwrap();
+    let mut facts = BTreeMap::new();
+    for line in dump.lines() {
+        if let Some((name, value)) = line.split_once(':')
+            && FIELDS.contains(&name)
+        {
+            facts.insert(name.to_owned(), value.trim().to_owned());
+        }
+        if let Some(at) = line.find("superblock at ") {
+            let block = line[at + 14..].split([',', ' ']).next().unwrap();
+            facts.insert(format!("superblock at {block}"), String::new());
+        }
+    }
+    facts
+}
+
+/// Has resize2fs grow a copy.
+fn resized(image: &Image, size_bytes: u64) -> Image {
+    let copy = image.copy().unwrap();
+    lengthen(copy.path(), size_bytes);
+    // It wants to be sure that nothing is wrong, and has written it down.
+    Tool::new("e2fsck").args(["-fp"]).arg(copy.path()).accept(&[0, 1]).run().unwrap();
+    // With a number of blocks it does not round to whole pages.
+    let block_bytes: u64 = facts(copy.path())["Block size"].parse().unwrap();
+    let blocks = (size_bytes / block_bytes).to_string();
+    Tool::new("resize2fs").arg(copy.path()).arg(blocks).run().unwrap();
+    copy
+}
+
+struct Case {
+    name: &'static str,
+    mke2fs: Mke2fs,
+    size_bytes: u64,
+}
+
+fn case(name: &'static str, mke2fs: Mke2fs, size_bytes: u64) -> Case {
+    Case { name, mke2fs, size_bytes }
+}
+
+/// Shapes of which resize2fs makes the same, number for number: descriptors find room in the blocks reserved for them.
+fn cases() -> Vec<Case> {
+    let ext4 = |mib| Mke2fs::new("ext4", mib);
+    let kib = |mib| ext4(mib).block_bytes(1024);
+    vec![
+        case("default", ext4(300).block_bytes(4096), 700 * MIB),
+        case("1k", kib(40), 900 * MIB),
+        case("within the last group", kib(43), 47 * MIB),
+        case("the last group filled up", kib(43), 48 * MIB + 1024),
+        case("a last group that is too small", kib(64), 64 * MIB + 300 * 1024),
+        case("2k", ext4(64).block_bytes(2048), 5 * GIB),
+        case("64k", ext4(600).block_bytes(65536).features("^orphan_file"), 70 * GIB),
+        case("32-bit", kib(64).features("^64bit"), 600 * MIB),
+        case("crc16", kib(64).features("^metadata_csum,uninit_bg"), 600 * MIB),
+        case("no sums", kib(64).features("^metadata_csum,^uninit_bg"), 600 * MIB),
+        case("no flex", kib(64).features("^flex_bg"), 600 * MIB),
+        case("meta_bg", kib(64).features("meta_bg,^resize_inode"), 600 * MIB),
+        case("small inodes, no journal", kib(64).inode_bytes(128).features("^has_journal"), 600 * MIB),
+        case("checksum seed", kib(64).features("metadata_csum_seed"), 100 * MIB),
+        case("flex of 4", kib(64).args(["-G", "4"]), 300 * MIB),
+        case("small groups", kib(64).args(["-g", "1024"]), 500 * MIB),
+        case("ext2", Mke2fs::new("ext2", 40).block_bytes(1024), 300 * MIB),
+        case("ext3", Mke2fs::new("ext3", 300).block_bytes(4096), 3 * GIB),
+    ]
+}
+
+#[test]
+fn what_has_grown_is_what_resize2fs_makes_of_it_and_keeps_every_file() {
+    for Case { name, mke2fs, size_bytes } in cases() {
+        let image = mke2fs.make().unwrap();
+        // The kernel has no blocks larger than its pages.
+        let is_mountable = name != "64k";
+        if is_mountable {
+            populate(&image);
+        }
+        let before = if is_mountable { files(&image) } else { BTreeMap::new() };
+        let theirs = resized(&image, size_bytes);
+        grow(image.path(), size_bytes).unwrap();
+        assert_sound(&image, name);
+        assert_eq!(facts(image.path()), facts(theirs.path()), "{name}");
+        if is_mountable {
+            assert_eq!(files(&image), before, "{name}");
+        }
+        if size_bytes <= GIB / 2 {
+            fill(&image);
+            assert_sound(&image, name);
+        }
+    }
+}
+
+/// Shapes that resize2fs grows by moving what is in the way, or not at all; Linux's own way is ours.
+#[test]
+fn descriptors_without_a_reserved_block_lie_in_their_own_groups() {
+    let kib = |mib| Mke2fs::new("ext4", mib).block_bytes(1024);
+    let cases = [
+        case("no reserve", kib(64).features("^resize_inode"), 600 * MIB),
+        case("no reserve, no flex", kib(64).features("^resize_inode,^flex_bg"), 600 * MIB),
+        case("the reserve used up", kib(64).extended("resize=200000"), 3 * GIB),
+        case("the same, no flex", kib(64).extended("resize=200000").features("^flex_bg"), 3 * GIB),
+        case("the same, no journal", kib(64).extended("resize=200000").features("^has_journal"), GIB),
+        case("copies everywhere", kib(64).features("^resize_inode,^sparse_super"), 600 * MIB),
+        case("two copies", kib(64).features("^resize_inode,sparse_super2"), 600 * MIB),
+        case("two copies, with a reserve", kib(64).features("sparse_super2"), 600 * MIB),
+    ];
+    for Case { name, mke2fs, size_bytes } in cases {
+        let image = mke2fs.make().unwrap();
+        populate(&image);
+        let before = files(&image);
+        let grown = grow(image.path(), size_bytes).unwrap();
+        assert_eq!(grown.got_meta_bg, name != "two copies, with a reserve", "{name}");
+        assert_sound(&image, name);
+        assert_eq!(files(&image), before, "{name}");
+        // Once more, into groups that have meta groups around them.
+        grow(image.path(), size_bytes + 333 * MIB).unwrap();
+        assert_sound(&image, name);
+        assert_eq!(files(&image), before, "{name}");
+        if size_bytes <= GIB / 2 {
+            fill(&image);
+            assert_sound(&image, name);
+        }
+    }
+}
+
+/// Odd amounts, from a seed.
+#[test]
+fn a_filesystem_grows_again_and_again_by_odd_amounts() {
+    let seed = env::var("UNDERCROFT_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64);
+    println!("UNDERCROFT_SEED={seed}");
+    let mut state = seed | 1;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    for (name, mke2fs) in [
+        ("1k", Mke2fs::new("ext4", 20).block_bytes(1024)),
+        (
+            "1k, flex of 2, small groups",
+            Mke2fs::new("ext4", 20).block_bytes(1024).args(["-G", "2", "-g", "2048"]),
+        ),
+        ("ext3", Mke2fs::new("ext3", 20).block_bytes(1024)),
+        ("ext2 without a reserve", Mke2fs::new("ext2", 20).block_bytes(1024).features("^resize_inode")),
+    ] {
+        let image = mke2fs.make().unwrap();
+        populate(&image);
+        let before = files(&image);
+        let mut size = 20 * MIB;
+        for step in 0..8 {
+            size += 1 + random([3 * MIB, 100 * MIB][step % 2]);
+            let what = format!("{name}, seed {seed}, step {step}: {size} bytes");
+            grow(image.path(), size).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_sound(&image, &what);
+        }
+        assert_eq!(files(&image), before, "{name}");
+        fill(&image);
+        assert_sound(&image, name);
+    }
+}
+
+#[test]
+fn what_cannot_grow_is_refused_by_name_and_stays_as_it_is() {
+    let refused = |image: &Image, size_bytes: Option<u64>, word: &str| {
+        let before = image.sha256().unwrap();
+        let device = FileDevice::open(image.path(), FileOptions::read_write()).unwrap();
+        let ext4 = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default());
+        let error = match ext4 {
+            Err(error) => error,
+            Ok(ext4) => {
+                let answer = ext4.grow(size_bytes, &mut |_, _| ()).unwrap_err();
+                ext4.close().unwrap();
+                answer
+            }
+        };
+        assert!(error.to_string().contains(word), "{word}: {error}");
+        if word != "resize inode" {
+            assert!(matches!(error, Error::Unsupported(_)), "{error}");
+        }
+        image.check().ok();
+        before
+    };
+    let image = Mke2fs::new("ext4", 64).block_bytes(1024).make().unwrap();
+    refused(&image, Some(32 * MIB), "resize2fs");
+    refused(&image, Some(65 * MIB), "make it larger first");
+    assert_sound(&image, "after refusals");
+    let bigalloc = Mke2fs::new("ext4", 64).features("bigalloc").make().unwrap();
+    refused(&bigalloc, None, "bigalloc");
+}
+
+/// A resize inode whose map names other blocks than the superblock says are reserved.
+#[test]
+fn a_resize_inode_that_lies_is_corrupt() {
+    for lies in [
+        // Its double-indirect block, then a reserved block's own list, then what the superblock says.
+        vec!["set_inode_field <7> block[DIND] 5000"],
+        vec!["set_inode_field <7> block[DIND] 4000000000"],
+        vec!["set_inode_field <7> block[0] 700"],
+        vec!["set_super_value reserved_gdt_blocks 300"],
+        vec!["set_super_value reserved_gdt_blocks 200"],
+        vec!["clri <7>"],
+    ] {
+        let image = Mke2fs::new("ext4", 64).block_bytes(1024).make().unwrap();
+        image.debugfs_write(&lies).unwrap();
+        let Err(error) = grow(image.path(), 400 * MIB) else { panic!("{lies:?}") };
+        assert!(matches!(error, Error::Corrupt(_)), "{lies:?}: {error}");
+        assert_eq!(facts(image.path())["Block count"], "65536", "{lies:?}");
+    }
+}
