@@ -27,6 +27,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use undercroft_block::FileDevice;
 
 use crate::mount_point::MountPoint;
+use crate::mount_table;
 use crate::transport::Device;
 use crate::{MountError, MountOptions};
 
@@ -64,11 +65,20 @@ pub(crate) fn attach(
     match attach_directly(&on.path(), kind, options, None) {
         Ok(connection) => Ok(connection),
         Err(Errno::PERM | Errno::ACCESS) => attach_by_helper(dir, kind, options),
-        Err(Errno::NOENT) => {
-            let cause = io::Error::other("the kernel has no FUSE: load the module with \"modprobe fuse\"");
-            Err(point(cause))
-        }
+        Err(Errno::NOENT) => Err(point(io::Error::other(without_device()))),
         Err(errno) => Err(point(errno.into())),
+    }
+}
+
+/// What to do where `/dev/fuse` is missing: in a container mostly, which has the kernel's FUSE and no way to it.
+fn without_device() -> &'static str {
+    let filesystems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    if filesystems.lines().any(|line| line.ends_with("\tfuse")) {
+        "there is no /dev/fuse, though the kernel has FUSE: start a container with \"--device /dev/fuse --cap-add SYS_ADMIN\" \
+         (docker or podman); elsewhere make it with \"mknod -m 666 /dev/fuse c 10 229\""
+    } else {
+        "the kernel has no FUSE: load the module with \"modprobe fuse\"; a container also needs \"--device /dev/fuse \
+         --cap-add SYS_ADMIN\" (docker or podman)"
     }
 }
 
@@ -185,7 +195,8 @@ fn words(options: &MountOptions) -> [(&'static str, bool); 2] {
 }
 
 fn attach_by_helper(dir: &Path, kind: &str, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    let refused = |message: String| MountError::Helper { dir: dir.to_owned(), message };
+    let refused =
+        |message: String| MountError::Helper { dir: dir.to_owned(), message: explained(dir, message) };
     let broken = |cause: io::Error| refused(cause.to_string());
     let (ours, theirs) = UnixStream::pair().map_err(broken)?;
     let mut helper = Command::new("fusermount3")
@@ -206,6 +217,24 @@ fn attach_by_helper(dir: &Path, kind: &str, options: &MountOptions) -> Result<Ow
     }
     let status = helper.wait().map_err(broken)?;
     connection.filter(|_| status.success()).ok_or_else(|| refused(message.trim().to_owned()))
+}
+
+/// The helper's words, after what it does not say.
+fn explained(dir: &Path, message: String) -> String {
+    if let Ok(Some(there)) = mount_table::mount_at(dir)
+        && !rustix::process::geteuid().is_root()
+    {
+        let what = there.fs_type;
+        return format!("a filesystem is mounted there already ({what}): unmount it first ({message})");
+    }
+    if rustix::process::geteuid().is_root() {
+        // Root comes here only where it lacks a right.
+        return format!(
+            "this process may not mount: start a container with \"--device /dev/fuse --cap-add SYS_ADMIN\" (docker or podman) \
+             ({message})"
+        );
+    }
+    message
 }
 
 fn helper_missing(error: io::Error) -> io::Error {

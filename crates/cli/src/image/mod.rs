@@ -313,6 +313,11 @@ fn open_failure(error: &OpenError) -> Failure {
                 Some(apart) => failure.advise(format!("a path inside the image stands apart: {apart}")),
                 None => failure.advise("check the path"),
             },
+            io::ErrorKind::ReadOnlyFilesystem => {
+                failure.advise("it can only be read there: leave out \"rw\", or copy it to another filesystem")
+            }
+            io::ErrorKind::PermissionDenied if rustix::fs::access(path, rustix::fs::Access::READ_OK).is_ok() => failure
+                .advise("this user may read it and not write to it: leave out \"rw\", or allow it with `chmod u+w`"),
             io::ErrorKind::PermissionDenied => {
                 failure.advise("run as a user who may read it; disks usually belong to root")
             }

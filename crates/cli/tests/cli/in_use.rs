@@ -350,6 +350,8 @@ fn another_mount_of_ours_is_named() {
     place.run("unmount point").succeeded();
     let message = message.failed(3);
     assert!(message.contains("is in use: undercroft (process "), "{message}");
+    let point = place.dir().join("point").display().to_string();
+    assert!(message.contains(&format!(") and mounted on {point}")), "{message}");
     let reading = reading.failed(3);
     assert!(
         reading.contains("is in use: undercroft (process ") && reading.contains("`--no-lock`"),

@@ -19,6 +19,7 @@ mod md;
 mod mkfs;
 mod mount;
 mod mount_helper;
+mod mount_refused;
 mod overwriting;
 mod partitions;
 mod support;

@@ -65,6 +65,31 @@ fn a_filesystem_in_memory_is_mounted_for_writing() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
+/// Linux gives the root of a tmpfs to the user who mounts it, unless `uid=` and `gid=` say otherwise.
+#[test]
+fn the_root_of_a_tmpfs_is_the_mounting_users() {
+    const USER: u32 = 65534;
+    let dir = tempfile::tempdir().unwrap();
+    chown(dir.path(), Some(USER), Some(USER)).unwrap();
+    let as_user = |args: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        run(command.args(args).current_dir("/"))
+    };
+    let point = dir.path().to_str().unwrap();
+    as_user(&[PROGRAM, "mount", "-o", "mode=700", "tmpfs:", point]).succeeded();
+    let told =
+        as_user(&["bash", "-ec", &format!("cd {point}; echo mine > file; cat file; stat -c %a:%u:%g .")]);
+    as_user(&[PROGRAM, "unmount", point]).succeeded();
+    assert_eq!(told.text(), "mine\n700:65534:65534\n");
+    for (options, owner) in [("mode=755", "0:0"), ("mode=755,uid=5,gid=6", "5:6")] {
+        undercroft(["mount", "-o", options, "tmpfs:", point]).succeeded();
+        let told = tool("stat -c %u:%g .", dir.path());
+        undercroft(["unmount", point]).succeeded();
+        assert_eq!(told.trim(), owner);
+    }
+}
+
 /// What a script prints, which must succeed.
 fn shell(script: &str, dir: &Path) -> String {
     run(Command::new("bash").args(["-ec", script]).current_dir(dir)).text()

@@ -7,6 +7,7 @@
 use std::cell::OnceCell;
 use std::fs::{self, File, Metadata};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -139,6 +140,18 @@ pub(super) fn claim(path: &Path, to_write: bool) -> io::Result<File> {
 /// Whether something that cannot be seen from here has claimed the device.
 pub(super) fn is_claimed(path: &Path) -> bool {
     claim(path, false).is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::BUSY))
+}
+
+/// Where servers of this project's have mounted what is in a file or device, or in a partition of it, as far as this process's
+/// mount table tells.
+pub(super) fn served(path: &Path) -> Vec<Holder> {
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let is_source = |source: &Path| {
+        let rest = source.as_os_str().as_bytes().strip_prefix(path.as_os_str().as_bytes());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"?part="))
+    };
+    let own = mounts::own();
+    own.iter().filter(|entry| is_ours(&entry.fs_type) && is_source(&entry.source)).map(mount).collect()
 }
 
 fn mount(entry: &MountEntry) -> Holder {

@@ -233,7 +233,7 @@ impl Opening<'_> {
             Ok(true) => Ok(()),
             Ok(false) => {
                 let which = Which::Flock { of_writers: access == Access::ReadOnly };
-                Err(self.refused(named(holding(file, &which, true), LOCKED)))
+                Err(self.refused(self.mounted(named(holding(file, &which, true), LOCKED))))
             }
             Err(errno) => Err(self.unsupported(io::Error::from(errno))),
         }
@@ -317,6 +317,12 @@ impl Opening<'_> {
             }
         };
         Ok((view, holders))
+    }
+
+    /// The same, and where a server of this project's, which holds the lock, has mounted the image.
+    fn mounted(&self, mut holders: Vec<Holder>) -> Vec<Holder> {
+        holders.extend(kernel::served(self.path));
+        holders
     }
 
     fn tell(&self, holders: &[Holder]) {

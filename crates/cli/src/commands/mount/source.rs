@@ -79,7 +79,11 @@ impl<'a> MountSource<'a> {
                 format!("{TMPFS} is no image: it has no partitions, and nothing to read, lock, keep or back"),
             ));
         }
-        Ok(Self::Tmpfs { how: TmpfsOptions::default(), vfs: VfsOptions::default() })
+        // As Linux's tmpfs: the root directory is the mounting user's.
+        let uid = rustix::process::geteuid().as_raw();
+        let gid = rustix::process::getegid().as_raw();
+        let how = TmpfsOptions { uid, gid, ..TmpfsOptions::default() };
+        Ok(Self::Tmpfs { how, vfs: VfsOptions::default() })
     }
 
     /// What `mount` and `findmnt` show as the source.
