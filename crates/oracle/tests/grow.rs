@@ -9,12 +9,14 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use undercroft_block::{FileDevice, FileOptions};
+use undercroft_block::testing::Recorder;
+use undercroft_block::{Device, FileDevice, FileOptions};
 use undercroft_ext4::{CheckOptions, Ext4, Grown, OpenOptions, WriteOptions, check};
 use undercroft_oracle::{Image, Mke2fs, MountMode, Tool};
-use undercroft_vfs::{Error, Result};
+use undercroft_vfs::{Credentials, Error, FileSystem, NewObject, Result, Vfs, VfsOptions};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -313,5 +315,100 @@ fn a_resize_inode_that_lies_is_corrupt() {
         let Err(error) = grow(image.path(), 400 * MIB) else { panic!("{lies:?}") };
         assert!(matches!(error, Error::Corrupt(_)), "{lies:?}: {error}");
         assert_eq!(facts(image.path())["Block count"], "65536", "{lies:?}");
+    }
+}
+
+/// What a disk writes at once: a superblock that is torn opens nowhere.
+const WHOLE_BYTES: u32 = 1024;
+
+/// The power goes after each request. The filesystem has the old size or the new one then, for us and for the kernel, and
+/// e2fsck finds nothing.
+#[test]
+fn a_power_cut_leaves_the_old_size_or_the_new_one() {
+    for (name, features, size_bytes) in
+        [("within the reserve", "", 100 * MIB), ("past it", "^resize_inode", 300 * MIB)]
+    {
+        let image = Mke2fs::new("ext4", 20).block_bytes(1024).features(features).make().unwrap();
+        populate(&image);
+        let before = files(&image);
+        lengthen(image.path(), size_bytes);
+        let device = FileDevice::open(image.path(), FileOptions::read_only()).unwrap();
+        let recorder = Arc::new(Recorder::new(Arc::new(device)));
+        let device = Arc::clone(&recorder) as Device;
+        let ext4 = Ext4::open(device, OpenOptions::default(), WriteOptions::default()).unwrap();
+        let first = recorder.recording().events().len();
+        ext4.grow(None, &mut |_, _| ()).unwrap();
+        ext4.close().unwrap();
+        let recording = recorder.recording();
+        let sizes = [20 * MIB / 1024, size_bytes / 1024].map(|blocks| blocks.to_string());
+        for cut in first..=recording.events().len() {
+            let (device, crash) = recording.crash_in_sectors(cut, cut as u64, WHOLE_BYTES).unwrap();
+            let what = format!("{name}, cut after {cut}: {crash}");
+            let ours = Image::of_device("ext4", &*device).unwrap();
+            let theirs = ours.copy().unwrap();
+            let device = FileDevice::open(ours.path(), FileOptions::read_write()).unwrap();
+            let ext4 = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default());
+            ext4.unwrap_or_else(|error| panic!("{what}: {error}")).close().unwrap();
+            ours.check().unwrap_or_else(|error| panic!("{what}: {error}"));
+            theirs.mount(MountMode::ReadWrite, "").unwrap().unmount().unwrap();
+            theirs.check().unwrap_or_else(|error| panic!("{what}: {error}"));
+            let [ours_now, theirs_now] =
+                [&ours, &theirs].map(|image| facts(image.path())["Block count"].clone());
+            assert_eq!(ours_now, theirs_now, "{what}");
+            assert!(sizes.contains(&ours_now), "{what}: {ours_now} blocks");
+            if cut % 16 == 0 {
+                assert_eq!(files(&ours), before, "{what}");
+            }
+        }
+    }
+}
+
+/// Threads make and remove files while the filesystem grows, ten times; e2fsck finds nothing, and what they wrote is there.
+#[test]
+fn a_filesystem_grows_while_threads_work_in_it() {
+    for features in ["", "^has_journal", "^resize_inode"] {
+        let image = Mke2fs::new("ext4", 20).block_bytes(1024).features(features).make().unwrap();
+        let device = FileDevice::open(image.path(), FileOptions::read_write()).unwrap();
+        let ext4 = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
+        let vfs = Vfs::new(Arc::clone(&ext4) as Arc<dyn FileSystem>, VfsOptions::default());
+        let root = Credentials::root();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..3_u32 {
+                let (vfs, stop, root) = (&vfs, &stop, &root);
+                scope.spawn(move || {
+                    let mut number = 0_u32;
+                    while !stop.load(Ordering::Relaxed) {
+                        let name = format!("{thread}-{}", number % 500);
+                        let top = vfs.root().unwrap();
+                        let _ = vfs.unlink(root, &top, name.as_bytes());
+                        match vfs.create(root, &top, name.as_bytes(), &NewObject::file(0o644)) {
+                            Ok(node) => {
+                                let file = vfs.open_node_for_writing(&node).unwrap();
+                                let _ = file.write_at(0, &vec![thread as u8; 30_000]);
+                            }
+                            Err(Error::NoSpace) => {}
+                            Err(error) => panic!("{name}: {error}"),
+                        }
+                        number += 1;
+                    }
+                });
+            }
+            for step in 1..=10 {
+                lengthen(image.path(), 20 * MIB + step * 17 * MIB + step * 4096);
+                let grown = ext4.grow(None, &mut |_, _| ());
+                if grown.is_err() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                let space = ext4.statfs().unwrap();
+                assert!(space.blocks_free <= space.blocks);
+                assert_eq!(grown.unwrap().blocks.1, ext4.superblock().geometry().blocks());
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        drop(vfs);
+        ext4.close().unwrap();
+        drop(ext4);
+        assert_sound(&image, features);
     }
 }

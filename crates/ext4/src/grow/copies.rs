@@ -13,6 +13,20 @@ use crate::numbers::{FsBlock, Group};
 use crate::superblock::{self, RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use crate::volume::Volume;
 
+/// Writes copies of the new superblock into new groups, where nothing leads yet: a crash before [`write`] then leaves no
+/// group without one.
+///
+/// # Errors
+/// I/O failure.
+pub(super) fn write_new(volume: &Volume, old: &Superblock, new: &Superblock) -> Result<()> {
+    let geometry = new.geometry();
+    for group in backups(geometry).filter(|group| group.0 >= old.geometry().groups()) {
+        let at = geometry.group_start(group).0 * u64::from(geometry.block_bytes());
+        volume.device().write_at(at, as_copy(new.raw().clone(), new, group).as_bytes())?;
+    }
+    Ok(())
+}
+
 /// Writes the copies of a filesystem that has grown.
 ///
 /// # Errors
@@ -60,11 +74,15 @@ fn superblock_copy(volume: &Volume, new: &Superblock, group: Group) -> Result<Ra
     let home: FsBlock = superblock::home(volume);
     let bytes = volume.read_block(home)?;
     let at = (SUPERBLOCK_OFFSET % u64::from(volume.block_bytes())) as usize;
-    let Ok((mut raw, _)) = RawSuperblock::read_from_prefix(&bytes[at..]) else {
+    let Ok((raw, _)) = RawSuperblock::read_from_prefix(&bytes[at..]) else {
         unreachable!("a superblock fits where it is, in a block of any size")
     };
+    Ok(as_copy(raw, new, group))
+}
+
+fn as_copy(mut raw: RawSuperblock, new: &Superblock, group: Group) -> RawSuperblock {
     raw.s_block_group_nr.set(group.0 as u16);
     raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::RECOVER.bits());
     size::seal(new, &mut raw);
-    Ok(raw)
+    raw
 }

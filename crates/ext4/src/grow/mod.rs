@@ -10,8 +10,8 @@
 //! In this order:
 //!
 //! 1. The size, the superblock and the place of everything are decided, and all that can be refused is.
-//! 2. Bitmaps and inode tables of the new groups are written, and descriptors where `meta_bg` has them in new groups:
-//!    nothing leads there yet. Then the device is flushed.
+//! 2. Bitmaps and inode tables of the new groups are written, and descriptors where `meta_bg` has them in new groups,
+//!    and copies of the superblock: nothing leads there yet. Then the device is flushed.
 //! 3. One transaction changes descriptors, the resize inode, the bitmap of the group that was the last, and the
 //!    superblock. A crash leaves the old size or the new one. Threads that join it or a later one may already use what
 //!    is new: see `alloc`.
@@ -110,6 +110,7 @@ fn grow(volume: &Volume, size_bytes: Option<u64>, progress: &mut dyn FnMut(u64, 
     }
     let details = make_groups(volume, &old, &new, progress)?;
     switch::write_meta_groups(volume, &old, &new, &details)?;
+    copies::write_new(volume, &old, &new)?;
     volume.flush()?;
     switch::switch(volume, &old, &new, &details, resize_inode, credits)?;
     writer.transactions.commit_everything(volume)?;
