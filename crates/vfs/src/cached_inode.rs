@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::inode_cache::Departure;
 use crate::{
     Attr, AttrChange, DirEntry, DirOffset, Durable, Extent, Found, HashedName, Inode, NewInode, Node,
-    Ownership, Result, SpaceChange, XattrMode,
+    Ownership, Result, SpaceChange, Written, XattrMode,
 };
 
 pub(crate) struct CachedInode {
@@ -160,8 +160,8 @@ impl Inode for CachedInode {
         self.inode.check_changes()
     }
 
-    fn finish_write(&self, offset: u64, len: u64, size: u64) -> Result<()> {
-        self.inode.finish_write(offset, len, size)
+    fn finish_write(&self, offset: u64, len: u64, size: u64, written: Written) -> Result<()> {
+        self.inode.finish_write(offset, len, size, written)
     }
 
     fn read_kept(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -89,6 +89,13 @@ pub enum Mapping {
         /// First byte on [`FileSystem::data_device`].
         offset: u64,
     },
+    /// On the data device, from this byte on, in space that other files, or other places of this one, have too. It is read
+    /// like [`Device`](Self::Device) and never overwritten: a write goes to space of its own, as
+    /// [`Inode::prepare_write`] says.
+    Shared {
+        /// First byte on [`FileSystem::data_device`].
+        offset: u64,
+    },
     /// In these bytes, which the filesystem keeps in the inode; what is missing at the end reads as zeroes.
     Inline(Arc<[u8]>),
     /// The filesystem keeps the bytes in memory: [`Inode::read_kept`], [`Inode::write_kept`].
@@ -105,6 +112,16 @@ pub struct Extent {
     pub len: u64,
     /// What lies under it.
     pub mapping: Mapping,
+}
+
+/// Where a write went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// Over bytes that [`Inode::map`] found written, all of them. The state of the inode has been locked since, so that
+    /// they still are.
+    Over,
+    /// Into space that [`Inode::prepare_write`] prepared.
+    First,
 }
 
 /// What `statfs` tells.
@@ -456,12 +473,13 @@ pub trait Inode: Any + Send + Sync {
         Ok(())
     }
 
-    /// Prepares writing `len` bytes from `offset` on, of which nothing or only a part is mapped: what this answers
-    /// for `offset` is no hole any more and not inline. It may reach less far than was asked. New space is
-    /// [`Unwritten`](Mapping::Unwritten) or [kept](Mapping::Kept) and reads as zeroes. The size does not change.
+    /// Prepares writing `len` bytes from `offset` on, of which the first is a hole, unwritten, inline or shared: the
+    /// extent that this answers for `offset` is none of the last two and no hole. It may reach less far than was asked.
+    /// New space is [`Unwritten`](Mapping::Unwritten) or [kept](Mapping::Kept). Neither the size nor what is read
+    /// changes: a hole goes on reading as zeroes and shared bytes as they are, until [`finish_write`](Self::finish_write).
     ///
-    /// The extent begins where the block does, if it is unwritten: the caller writes all of a block that it writes
-    /// for the first time, with zeroes where it has nothing to say.
+    /// An unwritten extent begins where the block does: the caller writes all of a block that it writes for the first
+    /// time, with zeroes around its own bytes, or where the block was shared with what it had before.
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace), when not even the first byte has room.
@@ -471,11 +489,11 @@ pub trait Inode: Any + Send + Sync {
 
     /// The bytes from `offset` on, with the rest of the blocks that were unwritten, were written to where
     /// [`prepare_write`](Self::prepare_write) or [`map`](Self::map) said: they become readable, the file becomes at
-    /// least `size` long, and its times change.
+    /// least `size` long, and its times change. After an [overwrite](Written::Over) the map stays as it is.
     ///
     /// # Errors
     /// I/O failure: the bytes may or may not be readable.
-    fn finish_write(&self, _offset: u64, _len: u64, _size: u64) -> Result<()> {
+    fn finish_write(&self, _offset: u64, _len: u64, _size: u64, _written: Written) -> Result<()> {
         Err(Error::ReadOnly)
     }
 

@@ -98,21 +98,21 @@ impl File {
         }
         let data = cut_to_limit(offset, data, limit)?;
         let mut done = 0;
-        // A glance before the lock: who has to be alone should not queue up twice.
+        // Checked before the lock too: a write that needs it exclusively should not queue up twice.
         if self.contains(offset, data) {
             let _state = self.node.state().read();
             self.check_writable()?;
             if self.contains(offset, data) {
                 let (written, stop) = data::write(self.backing(), offset, data, Hold::Shared);
                 match stop {
-                    Some(Stop::NotAlone) => done = written,
+                    Some(Stop::NeedsExclusive) => done = written,
                     stop => return outcome(written, stop),
                 }
             }
         }
         let _state = self.node.state().write();
         self.check_writable()?;
-        let (written, stop) = self.write_alone(offset + done as u64, &data[done..])?;
+        let (written, stop) = self.write_exclusive(offset + done as u64, &data[done..])?;
         outcome(done + written, stop)
     }
 
@@ -130,7 +130,7 @@ impl File {
             return Ok((offset, 0));
         }
         let data = cut_to_limit(offset, data, limit)?;
-        let (written, stop) = self.write_alone(offset, data)?;
+        let (written, stop) = self.write_exclusive(offset, data)?;
         Ok((offset, outcome(written, stop)?))
     }
 
@@ -267,10 +267,10 @@ impl File {
         offset + data.len() as u64 <= self.backing().inode.size_bytes()
     }
 
-    /// Writes under the state held alone, past the end as well.
-    fn write_alone(&self, offset: u64, data: &[u8]) -> Result<(usize, Option<Stop>)> {
+    /// Writes with the state held exclusively, past the end as well.
+    fn write_exclusive(&self, offset: u64, data: &[u8]) -> Result<(usize, Option<Stop>)> {
         data::clear_tail(self.backing(), offset)?;
-        Ok(data::write(self.backing(), offset, data, Hold::Alone))
+        Ok(data::write(self.backing(), offset, data, Hold::Exclusive))
     }
 
     /// The permissions without the bits that give privilege, if there are any.
@@ -280,7 +280,7 @@ impl File {
         (left != permissions).then_some(left)
     }
 
-    /// Does something with the state of `to` held alone and that of this file at least shared.
+    /// Does something with the state of `to` held exclusively and that of this file at least shared.
     fn with_both<T>(&self, to: &Self, work: impl FnOnce() -> T) -> T {
         let (source, target) = (&self.node, &to.node);
         // Two filesystems may use one number: then the place in memory decides.
@@ -322,6 +322,6 @@ fn outcome(written: usize, stop: Option<Stop>) -> Result<usize> {
     match stop {
         Some(Stop::Failed(Error::NoSpace)) if written > 0 => Ok(written),
         Some(Stop::Failed(error)) => Err(error),
-        Some(Stop::NotAlone) | None => Ok(written),
+        Some(Stop::NeedsExclusive) | None => Ok(written),
     }
 }

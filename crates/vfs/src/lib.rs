@@ -42,7 +42,7 @@ pub use attr::{Attr, DeviceNumber, FileType, Ino, InodeFlags, Ownership, Timesta
 pub use change::{
     AttrChange, Durable, NewInode, NewKind, NewObject, NewTime, RenameFlags, SpaceChange, XattrMode,
 };
-pub use contract::{DirEntry, DirOffset, Extent, FileSystem, Found, Inode, Limits, Mapping, StatFs};
+pub use contract::{DirEntry, DirOffset, Extent, FileSystem, Found, Inode, Limits, Mapping, StatFs, Written};
 pub use credentials::Credentials;
 pub use error::{Corruption, Error, Result};
 pub use file::File;

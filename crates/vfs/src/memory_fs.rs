@@ -159,7 +159,7 @@ impl Builder {
             Object::Directory | Object::HardLink(_) | Object::Fifo | Object::Socket => {}
         }
         let allocated = extents.iter().map(|extent| match extent.mapping {
-            Mapping::Device { .. } | Mapping::Unwritten { .. } => extent.len,
+            Mapping::Device { .. } | Mapping::Unwritten { .. } | Mapping::Shared { .. } => extent.len,
             Mapping::Hole | Mapping::Inline(_) | Mapping::Kept => 0,
         });
         let attr = Attr {

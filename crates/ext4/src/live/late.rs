@@ -177,7 +177,7 @@ mod tests {
 
     use undercroft_block::{Access, MemoryDevice};
     use undercroft_oracle::{Mke2fs, Scratch};
-    use undercroft_vfs::{FileSystem, Ino};
+    use undercroft_vfs::{FileSystem, Ino, Written};
 
     use crate::{Ext4, OpenOptions, WriteOptions};
 
@@ -199,7 +199,7 @@ mod tests {
         let fs = Ext4::open(std::sync::Arc::new(device), OpenOptions::default(), write_options).unwrap();
         let inodes: Vec<_> = (12..12 + FILES).map(|ino| fs.read_inode(Ino(ino)).unwrap()).collect();
         let before = fs.write_stats();
-        inodes.iter().for_each(|inode| inode.finish_write(0, 7, 7).unwrap());
+        inodes.iter().for_each(|inode| inode.finish_write(0, 7, 7, Written::Over).unwrap());
         let began = Instant::now();
         while fs.write_stats().blocks_logged - before.blocks_logged < FILES / 4 {
             assert!(began.elapsed() < Duration::from_secs(20), "{before:?}, then {:?}", fs.write_stats());

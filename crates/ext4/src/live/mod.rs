@@ -19,8 +19,8 @@ use undercroft_sync::atomic::{AtomicBool, Ordering};
 use undercroft_sync::{RwLock, order};
 use undercroft_vfs::{
     Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, FileType, Found, HashedName, Ino,
-    Inode as VfsInode, InodeFlags, NewInode, Node, Ownership, Result, SpaceChange, Timestamp, XattrMode,
-    clock,
+    Inode as VfsInode, InodeFlags, NewInode, Node, Ownership, Result, SpaceChange, Timestamp, Written,
+    XattrMode, clock,
 };
 
 use crate::inode::{Inode, Location};
@@ -302,10 +302,10 @@ impl VfsInode for Live {
         self.volume.writer()?.transactions.check()
     }
 
-    fn finish_write(&self, offset: u64, len: u64, size: u64) -> Result<()> {
+    fn finish_write(&self, offset: u64, len: u64, size: u64, written: Written) -> Result<()> {
         // A write over what is there starts no handle, which would tell.
         self.check_changes()?;
-        self.settled(content::finish_write(self, offset, len, size))
+        self.settled(content::finish_write(self, offset, len, size, written))
     }
 
     fn set_size(&self, size: u64) -> Result<()> {

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use undercroft_block::{Access, MemoryDevice};
 use undercroft_oracle::{Mke2fs, Scratch};
 use undercroft_sync::thread;
-use undercroft_vfs::Inode as VfsInode;
+use undercroft_vfs::{Inode as VfsInode, Written};
 
 use super::Live;
 use crate::inode::{self, Inode};
@@ -77,7 +77,7 @@ fn come_and_go(volume: &Arc<Volume>) {
             let handle = volume.start(1).unwrap();
             live.change_fields(&handle, |fields| fields.permissions = round).unwrap();
         }
-        live.finish_write(0, 7, 7).unwrap();
+        live.finish_write(0, 7, 7, Written::Over).unwrap();
         left = Some((round, live.attr().modified));
         live.release();
     }

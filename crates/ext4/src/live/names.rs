@@ -400,7 +400,9 @@ fn may_stop_counting(volume: &Volume, fields: &Inode) -> bool {
 mod tests {
     use undercroft_block::{Access, MemoryDevice};
     use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch};
-    use undercroft_vfs::{Credentials, FileSystem, HashedName, NewObject, RenameFlags, Vfs, VfsOptions};
+    use undercroft_vfs::{
+        Credentials, FileSystem, HashedName, NewObject, RenameFlags, Vfs, VfsOptions, Written,
+    };
 
     use super::*;
     use crate::inode::ROOT_INODE;
@@ -436,7 +438,7 @@ mod tests {
         let mut size = 0;
         while let Ok(extent) = file.prepare_write(size, 1 << 20) {
             let len = extent.start + extent.len - size;
-            file.finish_write(size, len, size + len).unwrap();
+            file.finish_write(size, len, size + len, Written::First).unwrap();
             size += len;
         }
         file

@@ -90,7 +90,7 @@ mod tests {
     use undercroft_block::{Access, BlockDevice, Device, FileDevice, FileOptions};
     use undercroft_oracle::{Mke2fs, Scratch};
     use undercroft_sync::{Mutex, order};
-    use undercroft_vfs::Inode as VfsInode;
+    use undercroft_vfs::{Inode as VfsInode, Written};
 
     use super::*;
     use crate::inode::Inode;
@@ -165,7 +165,7 @@ mod tests {
         let device = Arc::new(HoldsUp { base, next: Mutex::new(&order::DEVICE, None), at: OnceLock::new() });
         let writable = &Writable::open_on(Arc::clone(&device) as Device, image, WriteOptions::default());
         let old = load(writable);
-        old.finish_write(0, 7, 7).unwrap();
+        old.finish_write(0, 7, 7, Written::Over).unwrap();
         let modified = old.attr().modified;
         let table = old.location.block.0;
         writable.volume.buffers().forget(table);

@@ -3,7 +3,7 @@
 //! Holes stay holes: where the source has one, the target gets nothing where it has one too, grows where it ends, and
 //! gets zeroes where it has bytes.
 //!
-//! Locks: the caller holds the state of the source at least shared and that of the target alone. A piece is short
+//! Locks: the caller holds the state of the source at least shared and that of the target exclusively. A piece is short
 //! enough to hold them for; between two pieces others have their turn.
 
 use super::{Backing, Hold, Stop, clear_tail, read_at, write};
@@ -52,7 +52,7 @@ fn copy_hole(target: Backing<'_>, to: u64, len: u64) -> Result<u64> {
 /// Writes bytes of the target; fewer than all only if at least one was written.
 fn store(target: Backing<'_>, to: u64, bytes: &[u8]) -> Result<u64> {
     clear_tail(target, to)?;
-    match write(target, to, bytes, Hold::Alone) {
+    match write(target, to, bytes, Hold::Exclusive) {
         (0, Some(Stop::Failed(error))) => Err(error),
         (written, _) => Ok(written as u64),
     }

@@ -58,6 +58,8 @@ enum Source {
     Unwritten(u64),
     /// From this byte of the data device on.
     Device(u64),
+    /// From this byte of the data device on, which must not be written.
+    Shared(u64),
     /// From these bytes after the first `skip`; zeroes after the last.
     Inline {
         bytes: Arc<[u8]>,
@@ -98,6 +100,7 @@ impl Backing<'_> {
             Mapping::Hole => Source::Hole,
             Mapping::Unwritten { offset } => Source::Unwritten(on_device(offset)?),
             Mapping::Device { offset } => Source::Device(on_device(offset)?),
+            Mapping::Shared { offset } => Source::Shared(on_device(offset)?),
             Mapping::Inline(bytes) => Source::Inline { bytes, skip: before },
             Mapping::Kept => Source::Kept,
         };

@@ -24,7 +24,7 @@ pub(crate) fn read_at(backing: Backing<'_>, offset: u64, buf: &mut [u8]) -> Resu
     }
     match run.source {
         Source::Hole | Source::Unwritten(_) => buf.fill(0),
-        Source::Device(from) => backing.device()?.read_at(from, buf)?,
+        Source::Device(from) | Source::Shared(from) => backing.device()?.read_at(from, buf)?,
         Source::Inline { bytes, skip } => copy_inline(&bytes, skip, buf),
         Source::Kept => backing.inode.read_kept(offset, buf)?,
     }
@@ -71,7 +71,9 @@ fn read_pieces(backing: Backing<'_>, offset: u64, first: Run, buf: &mut [u8]) ->
         let ahead = joined.map_or(0, |(_, len)| len);
         let step = run.len.min((rest.len() - ahead) as u64) as usize;
         let follows = match (&run.source, joined) {
-            (Source::Device(from), Some((start, len))) => start.checked_add(len as u64) == Some(*from),
+            (Source::Device(from) | Source::Shared(from), Some((start, len))) => {
+                start.checked_add(len as u64) == Some(*from)
+            }
             _ => false,
         };
         if !follows && let Some((start, len)) = joined.take() {
@@ -84,7 +86,7 @@ fn read_pieces(backing: Backing<'_>, offset: u64, first: Run, buf: &mut [u8]) ->
             }
         }
         match run.source {
-            Source::Device(from) => {
+            Source::Device(from) | Source::Shared(from) => {
                 let (start, len) = joined.unwrap_or((from, 0));
                 joined = Some((start, len + step));
             }

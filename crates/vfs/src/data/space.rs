@@ -3,10 +3,11 @@
 //! Behind the end of a file its last block may hold anything: bytes that were cut off, or what a program left in a
 //! mapping of it. Before the end moves past them they are cleared, here for every filesystem.
 //!
-//! Locks: the caller holds the inode's state alone.
+//! Locks: the caller holds the inode's state exclusively.
 
-use super::{Backing, Source};
-use crate::{Error, Result, SpaceChange};
+use super::write::write_first;
+use super::{Backing, Hold, Source, Stop};
+use crate::{Error, Result, SpaceChange, Written};
 
 /// Clears what lies mapped between the end of the file and the end of its last block, if the file is about to reach to
 /// `until`, past its end, by something else than being written.
@@ -28,6 +29,15 @@ pub(crate) fn clear_tail(backing: Backing<'_>, until: u64) -> Result<()> {
             Ok(backing.device()?.write_at(to, &zeroes)?)
         }
         Source::Kept => backing.inode.write_kept(size, &zeroes),
+        Source::Shared(_) => {
+            backing.inode.check_changes()?;
+            match write_first(backing, size, &zeroes, &run, Hold::Exclusive) {
+                // The file keeps its size.
+                Ok(len) => backing.inode.finish_write(size, len as u64, size, Written::First),
+                Err(Stop::Failed(error)) => Err(error),
+                Err(Stop::NeedsExclusive) => unreachable!("it is held exclusively"),
+            }
+        }
         Source::Hole | Source::Unwritten(_) | Source::Inline { .. } => Ok(()),
     }
 }

@@ -6,16 +6,17 @@
 //! place. So a crash in between shows what was there before. A filesystem that has stopped is asked first, and refuses
 //! whatever comes to its device later.
 //!
-//! A block of the device that is written for the first time is written whole: zeroes go around what the caller
-//! writes of it. That must not meet another writer of the same block, who would lose bytes to those zeroes. Therefore:
+//! A block of the device that is written for the first time is written whole: zeroes go around the caller's bytes, or,
+//! where the block takes the place of a shared one, what that had. That must not meet another writer of the same block,
+//! which would lose bytes to it.
 //!
-//! Locks: the caller holds the inode's state, alone if the file grows. Shared is enough within the size; where a block
-//! would have to be filled up, [`write`] stops and asks for it alone.
+//! Locks: the caller holds the inode's state, exclusively if the file grows. Shared is enough within the size; where a
+//! block would have to be filled up, [`write`] stops and asks for exclusive.
 
 use undercroft_block::Request;
 
 use super::{BATCH, Backing, Run, Source};
-use crate::{Error, Result};
+use crate::{Error, Result, Written};
 
 /// Most bytes that are copied to be written in one request with the zeroes around them.
 const PADDED_MAX: u64 = 1 << 20;
@@ -24,14 +25,14 @@ const PADDED_MAX: u64 = 1 << 20;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {
     Shared,
-    Alone,
+    Exclusive,
 }
 
 /// Why a write stopped before its end.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// What comes next can be written only by who holds the inode's state alone.
-    NotAlone,
+    /// The next bytes can be written only with the inode's state held exclusively.
+    NeedsExclusive,
     Failed(Error),
 }
 
@@ -65,14 +66,14 @@ fn write_some(
     // at a crash.
     let first = backing.run_at(offset)?;
     backing.inode.check_changes()?;
-    let len = match first.source {
-        Source::Device(_) | Source::Kept => overwrite(backing, offset, data, first)?,
-        Source::Hole | Source::Unwritten(_) | Source::Inline { .. } => {
-            let len = first.len.min(data.len() as u64) as usize;
-            write_first(backing, offset, &data[..len], hold)?
+    let (len, written) = match first.source {
+        Source::Device(_) | Source::Kept => (overwrite(backing, offset, data, first)?, Written::Over),
+        Source::Hole | Source::Unwritten(_) | Source::Inline { .. } | Source::Shared(_) => {
+            let data = &data[..first.len.min(data.len() as u64) as usize];
+            (write_first(backing, offset, data, &first, hold)?, Written::First)
         }
     };
-    backing.inode.finish_write(offset, len as u64, offset + len as u64)?;
+    backing.inode.finish_write(offset, len as u64, offset + len as u64, written)?;
     Ok(len)
 }
 
@@ -92,7 +93,7 @@ fn overwrite(backing: Backing<'_>, offset: u64, data: &[u8], first: Run) -> Resu
         match run.source {
             Source::Device(to) => batch.push(Request::Write { offset: to, data: piece }),
             Source::Kept => backing.inode.write_kept(offset + (data.len() - rest.len()) as u64, piece)?,
-            Source::Hole | Source::Unwritten(_) | Source::Inline { .. } => break,
+            Source::Hole | Source::Unwritten(_) | Source::Inline { .. } | Source::Shared(_) => break,
         }
         rest = after;
         if rest.is_empty() || batch.len() == BATCH {
@@ -106,11 +107,13 @@ fn overwrite(backing: Backing<'_>, offset: u64, data: &[u8], first: Run) -> Resu
     Ok(data.len() - rest.len())
 }
 
-/// Writes where nothing was written before, as far as the filesystem prepares it.
-fn write_first(
+/// Writes where nothing was written before, or where the bytes are shared, as far as the filesystem prepares it. `old` is
+/// what lies there; all of `data` lies in it.
+pub(super) fn write_first(
     backing: Backing<'_>,
     offset: u64,
     data: &[u8],
+    old: &Run,
     hold: Hold,
 ) -> std::result::Result<usize, Stop> {
     let whole_blocks = || {
@@ -118,14 +121,14 @@ fn write_first(
         offset.is_multiple_of(block) && (data.len() as u64).is_multiple_of(block)
     };
     if hold == Hold::Shared && backing.device.is_some() && !whole_blocks() {
-        return Err(Stop::NotAlone);
+        return Err(Stop::NeedsExclusive);
     }
     let extent = backing.inode.prepare_write(offset, data.len() as u64)?;
     let run = backing.run_in(offset, extent)?;
     let data = &data[..run.len.min(data.len() as u64) as usize];
     match run.source {
-        Source::Unwritten(to) => Ok(write_padded(backing, offset, data, to, &run, backing.block_bytes())?),
-        // Somebody wrote the same whole blocks at the same time, or they came out of the inode.
+        Source::Unwritten(to) => Ok(write_padded(backing, offset, data, to, &run, old)?),
+        // Another thread wrote the same whole blocks at the same time, or they came out of the inode.
         Source::Device(to) => {
             backing.device()?.write_at(to, data)?;
             Ok(data.len())
@@ -135,23 +138,27 @@ fn write_first(
             Ok(data.len())
         }
         Source::Hole => Err(backing.corrupt(format!("byte {offset} is a hole after it was prepared")).into()),
+        Source::Shared(_) => {
+            Err(backing.corrupt(format!("byte {offset} is shared after it was prepared")).into())
+        }
         Source::Inline { .. } => {
             Err(Error::Unsupported("writing into an inode's inline bytes".into()).into())
         }
     }
 }
 
-/// Writes into unwritten space at byte `to` of the device, with zeroes for the rest of the blocks that `data` does not
-/// fill. Tells how many bytes of `data`: of a long one not those that would have to be copied for the zeroes' sake.
+/// Writes into unwritten space at byte `to` of the device. The rest of the blocks that `data` does not fill gets what `old`
+/// has there: zeroes, or shared bytes. Tells how many bytes of `data` were written: of a long one not those that would have
+/// to be copied for the sake of that rest.
 fn write_padded(
     backing: Backing<'_>,
     offset: u64,
     data: &[u8],
     to: u64,
     run: &Run,
-    block: u64,
+    old: &Run,
 ) -> Result<usize> {
-    let device = backing.device()?;
+    let (device, block) = (backing.device()?, backing.block_bytes());
     let (len, head) = (data.len() as u64, (offset % block).min(run.before).min(to));
     if head == 0 && (len.is_multiple_of(block) || len > PADDED_MAX.max(block)) {
         let whole = &data[..(len - len % block) as usize];
@@ -162,6 +169,12 @@ fn write_padded(
     let filled = offset % block + data.len() as u64;
     let tail = (filled.next_multiple_of(block) - filled).min(run.len - data.len() as u64);
     let mut padded = vec![0; head as usize + data.len() + tail as usize];
+    if let Source::Shared(from) = old.source {
+        if old.before < head || old.len < data.len() as u64 + tail {
+            return Err(backing.corrupt(format!("byte {offset} is shared, and its block is not")));
+        }
+        device.read_at(from - head, &mut padded)?;
+    }
     padded[head as usize..][..data.len()].copy_from_slice(data);
     device.write_at(to - head, &padded)?;
     Ok(data.len())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch};
-use undercroft_vfs::{Durable, SpaceChange};
+use undercroft_vfs::{Durable, SpaceChange, Written};
 
 use super::*;
 use crate::dir;
@@ -65,9 +65,9 @@ impl Subject {
         while done < data.len() {
             let at = offset + done as u64;
             let rest = &data[done..];
-            let extent = match map(&self.live, at)? {
-                known @ Extent { mapping: Mapping::Device { .. }, .. } => known,
-                _ => prepare_write(&self.live, at, rest.len() as u64)?,
+            let (extent, written) = match map(&self.live, at)? {
+                known @ Extent { mapping: Mapping::Device { .. }, .. } => (known, Written::Over),
+                _ => (prepare_write(&self.live, at, rest.len() as u64)?, Written::First),
             };
             let into = at - extent.start;
             let len = (extent.len - into).min(rest.len() as u64);
@@ -84,7 +84,7 @@ impl Subject {
                 }
                 other => panic!("prepared, and {other:?}"),
             }
-            finish_write(&self.live, at, len, at + len)?;
+            finish_write(&self.live, at, len, at + len, written)?;
             done += len as usize;
             let end = (at + len) as usize;
             self.model.resize(self.model.len().max(end), 0);
@@ -270,7 +270,7 @@ fn a_write_over_what_is_there_starts_no_handle() {
     let before = started();
     let old = subject.live.fields.read().modified;
     std::thread::sleep(std::time::Duration::from_millis(20));
-    finish_write(&subject.live, 4096, 8192, 12_288).unwrap();
+    finish_write(&subject.live, 4096, 8192, 12_288, Written::Over).unwrap();
     assert_eq!(started(), before);
     assert!(subject.live.fields.read().modified > old);
     subject.live.store_late_times().unwrap();
@@ -341,9 +341,9 @@ fn threads_fill_the_holes_of_one_file_at_once() {
                         }
                         let at = block * 1024;
                         let known = map(live, at).unwrap();
-                        let extent = match known.mapping {
-                            Mapping::Device { .. } => known,
-                            _ => prepare_write(live, at, 1024).unwrap(),
+                        let (extent, written) = match known.mapping {
+                            Mapping::Device { .. } => (known, Written::Over),
+                            _ => (prepare_write(live, at, 1024).unwrap(), Written::First),
                         };
                         let (Mapping::Device { offset } | Mapping::Unwritten { offset }) = extent.mapping
                         else {
@@ -351,7 +351,7 @@ fn threads_fill_the_holes_of_one_file_at_once() {
                         };
                         let bytes = [block as u8 | 1; 1024];
                         live.volume.device().write_at(offset + (at - extent.start), &bytes).unwrap();
-                        finish_write(live, at, 1024, at + 1024).unwrap();
+                        finish_write(live, at, 1024, at + 1024, written).unwrap();
                     }
                 })
             })

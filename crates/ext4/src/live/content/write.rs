@@ -3,7 +3,7 @@
 use std::sync::Weak;
 
 use undercroft_sync::atomic::Ordering;
-use undercroft_vfs::{Error, Extent, Mapping, Result, clock::Coarse};
+use undercroft_vfs::{Error, Extent, Mapping, Result, Written, clock::Coarse};
 
 use super::{Live, block_bits, check_kind, in_bytes, inline, lookup, size, store};
 use crate::inode::Inode;
@@ -116,13 +116,19 @@ fn wait_for_freed(live: &Live) -> bool {
 ///
 /// # Errors
 /// As for [`Inode::finish_write`](undercroft_vfs::Inode::finish_write).
-pub(crate) fn finish_write(live: &Live, offset: u64, len: u64, new_size: u64) -> Result<()> {
+pub(crate) fn finish_write(
+    live: &Live,
+    offset: u64,
+    len: u64,
+    new_size: u64,
+    written: Written,
+) -> Result<()> {
     let bits = block_bits(live);
-    let (first, end) = (offset >> bits, offset.saturating_add(len).div_ceil(1 << bits));
     let plain = live.volume.writer()?.options.journaled_overwrites;
-    if !plain && new_size <= size(live) && is_written(live, first, end)? {
+    if !plain && written == Written::Over && new_size <= size(live) {
         return touch(live);
     }
+    let (first, end) = (offset >> bits, offset.saturating_add(len).div_ceil(1 << bits));
     let mut at = first;
     let result = loop {
         match finish_some(live, at, end, new_size) {
@@ -133,24 +139,6 @@ pub(crate) fn finish_write(live: &Live, offset: u64, len: u64, new_size: u64) ->
     };
     live.content.window.lock().land(first);
     result
-}
-
-/// Whether nothing but a time changes by a write over these blocks.
-fn is_written(live: &Live, first: u64, end: u64) -> Result<bool> {
-    let blocks = size(live) >> block_bits(live);
-    let mut at = first;
-    while at < end {
-        let known = live.content.known.find(at as u32, blocks);
-        let run = match known {
-            Some(run) => run,
-            None => lookup(live, &live.fields.read(), at as u32)?,
-        };
-        if !matches!(run.state, RunState::Mapped(_)) {
-            return Ok(false);
-        }
-        at += run.len;
-    }
-    Ok(true)
 }
 
 /// Content changed in place: the times go forward in memory, once in a tick of the coarse clock.

@@ -40,6 +40,8 @@ enum Change {
     Space(SpaceChange, u64, u64, bool),
     /// From the file to itself or to the other.
     Copy(u64, bool, u64, u64),
+    /// Blocks from the file to the other, as far as both go.
+    Share(u64, u64, u64),
 }
 
 fn change() -> impl Strategy<Value = (usize, Change)> {
@@ -60,6 +62,8 @@ fn change() -> impl Strategy<Value = (usize, Change)> {
             .prop_map(|(change, offset, len, keep_size)| Change::Space(change, offset, len, keep_size)),
         3 => (place(), any::<bool>(), place(), len())
             .prop_map(|(from, same, to, len)| Change::Copy(from, same, to, len)),
+        3 => (0..SPACE / BLOCK, 0..SPACE / BLOCK, 1..8_u64)
+            .prop_map(|(first, at, count)| Change::Share(first, at, count)),
     ];
     (0..2_usize, change)
 }
@@ -145,6 +149,7 @@ fn apply(mounted: &Mounted, models: &mut [Vec<u8>; 2], round: usize, number: usi
                 (got, expected) => panic!("{got:?}, expected {expected:?}"),
             }
         }
+        Change::Share(first, at, count) => share(mounted, models, number, first, at, count),
         Change::Copy(from, same, to, len) => {
             let other = if same { number } else { 1 - number };
             let size = models[number].len() as u64;
@@ -162,6 +167,20 @@ fn apply(mounted: &Mounted, models: &mut [Vec<u8>; 2], round: usize, number: usi
                 store(&mut models[other], to, &bytes);
             }
         }
+    }
+}
+
+/// Shares blocks that lie within the sizes of both files, where they are on a device.
+fn share(mounted: &Mounted, models: &mut [Vec<u8>; 2], from: usize, first: u64, at: u64, count: u64) {
+    let blocks = |model: &[u8]| model.len() as u64 / BLOCK;
+    let count = count
+        .min(blocks(&models[from]).saturating_sub(first))
+        .min(blocks(&models[1 - from]).saturating_sub(at));
+    if mounted.fs.can_share() && count > 0 {
+        mounted.fs.share(from, first, at, count);
+        let range = |block: u64| (block * BLOCK) as usize..((block + count) * BLOCK) as usize;
+        let bytes = models[from][range(first)].to_vec();
+        models[1 - from][range(at)].copy_from_slice(&bytes);
     }
 }
 
@@ -384,4 +403,34 @@ fn copies_in_both_directions_at_once_end() {
         }
     });
     assert_eq!(content(&one)[..SPACE as usize / 2], bytes(3, SPACE / 2));
+}
+
+/// The other file keeps its bytes, whatever is written to this one and however little of a block.
+#[test]
+fn a_write_over_shared_bytes_goes_elsewhere() {
+    let Mounted { fs, files: [one, two], .. } = mount(StrictFs::new(Home::Device, 400));
+    let old = bytes(1, SPACE);
+    one.write_at(0, &old).unwrap();
+    two.truncate(SPACE).unwrap();
+    fs.share(0, 0, 0, SPACE / BLOCK);
+    let (prepared, _) = fs.file(1).calls();
+    assert!(content(&two) == old);
+    let mut new = old.clone();
+    for (offset, len) in [(3, 10), (BLOCK - 1, 2), (4 * BLOCK, BLOCK), (6 * BLOCK + 5, 5 * BLOCK)] {
+        let data = bytes(2, len);
+        assert_eq!(two.write_at(offset, &data).unwrap(), len as usize);
+        store(&mut new, offset, &data);
+        assert!(content(&one) == old && content(&two) == new, "{len} bytes at {offset}");
+    }
+    assert!(fs.file(1).calls().0 > prepared);
+    // What was copied is the file's own.
+    let (prepared, _) = fs.file(1).calls();
+    two.write_at(5, b"again").unwrap();
+    store(&mut new, 5, b"again");
+    assert_eq!(fs.file(1).calls().0, prepared);
+    // The rest of a shared block behind the end is cleared before the end moves, in a copy.
+    two.truncate(15 * BLOCK + 7).unwrap();
+    two.truncate(SPACE).unwrap();
+    new[(15 * BLOCK + 7) as usize..].fill(0);
+    assert!(content(&one) == old && content(&two) == new);
 }

@@ -15,7 +15,7 @@ use undercroft_sync::{Mutex, order};
 
 use crate::{
     Attr, AttrChange, DeviceNumber, DirEntry, DirOffset, Error, Extent, FileSystem, FileType, Found,
-    HashedName, Ino, Inode, InodeFlags, Limits, Mapping, Result, SpaceChange, StatFs, Timestamp,
+    HashedName, Ino, Inode, InodeFlags, Limits, Mapping, Result, SpaceChange, StatFs, Timestamp, Written,
 };
 
 pub(super) const BLOCK: u64 = 64;
@@ -47,8 +47,12 @@ pub(super) struct StrictInode {
     pub(super) finished: AtomicU64,
 }
 
-/// Blocks of the device that are free.
-struct Space(Vec<u64>);
+/// Blocks of the device.
+struct Space {
+    free: Vec<u64>,
+    /// Places that a shared block has beside its first.
+    shares: BTreeMap<u64, u64>,
+}
 
 struct State {
     size: u64,
@@ -57,6 +61,8 @@ struct State {
     /// The file's first bytes, while it has no blocks.
     inline: Option<Vec<u8>>,
     blocks: BTreeMap<u64, Block>,
+    /// What is to take the place of shared blocks once it is written.
+    copies: BTreeMap<u64, Block>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,11 +72,19 @@ struct Block {
     use_: Use,
 }
 
+impl Block {
+    fn is_readable(self) -> bool {
+        matches!(self.use_, Use::Written | Use::Shared)
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Use {
     Reserved,
     Prepared,
     Written,
+    /// Written, and in another place of a file as well, or it has been.
+    Shared,
 }
 
 impl StrictFs {
@@ -81,7 +95,7 @@ impl StrictFs {
         // No two neighbours in the order in which they are taken, except every fifth.
         let mut free: Vec<u64> = (0..blocks).collect();
         free.sort_by_key(|&block| (block / 2 % 5, block));
-        let space = Arc::new(Mutex::new(&order::GROUP, Space(free)));
+        let space = Arc::new(Mutex::new(&order::GROUP, Space { free, shares: BTreeMap::new() }));
         let file = |ino| {
             Arc::new(StrictInode {
                 ino: Ino(ino),
@@ -96,6 +110,7 @@ impl StrictFs {
                         flags: InodeFlags::empty(),
                         inline: None,
                         blocks: BTreeMap::new(),
+                        copies: BTreeMap::new(),
                     },
                 ),
                 prepared: AtomicU64::new(0),
@@ -110,7 +125,35 @@ impl StrictFs {
     }
 
     pub(super) fn free_blocks(&self) -> usize {
-        self.files[0].space.lock().0.len()
+        self.files[0].space.lock().free.len()
+    }
+}
+
+impl StrictFs {
+    /// Whether there are blocks on the device to be shared, and no file keeps its bytes in the inode.
+    pub(super) fn can_share(&self) -> bool {
+        self.files.iter().all(|file| file.home == Home::Device && file.state.lock().inline.is_none())
+    }
+
+    /// Lets `count` blocks of one file be those of the other as well, from block `at` on. Those that were never written
+    /// become holes there.
+    pub(super) fn share(&self, from: usize, first: u64, at: u64, count: u64) {
+        let (source, target) = (&self.files[from], &self.files[1 - from]);
+        for (index, at) in (first..first + count).zip(at..) {
+            let mut target_state = target.state.lock();
+            let gone = target_state.blocks.remove(&at).into_iter().chain(target_state.copies.remove(&at));
+            gone.for_each(|block| StrictInode::release(target, block));
+            drop(target_state);
+            let mut source_state = source.state.lock();
+            let Some(block) = source_state.blocks.get_mut(&index).filter(|block| block.is_readable()) else {
+                continue;
+            };
+            block.use_ = Use::Shared;
+            let block = *block;
+            drop(source_state);
+            *source.space.lock().shares.entry(block.at).or_default() += 1;
+            target.state.lock().blocks.insert(at, block);
+        }
     }
 }
 
@@ -143,7 +186,7 @@ impl StrictInode {
     }
 
     fn allocate(&self) -> Result<Block> {
-        let at = self.space.lock().0.pop().ok_or(Error::NoSpace)?;
+        let at = self.space.lock().free.pop().ok_or(Error::NoSpace)?;
         let block = Block { at, use_: Use::Reserved };
         if self.home == Home::Memory {
             self.fill(block, 0..BLOCK, 0);
@@ -152,8 +195,26 @@ impl StrictInode {
     }
 
     fn release(&self, block: Block) {
+        let mut space = self.space.lock();
+        if let Some(shares) = space.shares.get_mut(&block.at).filter(|shares| **shares > 0) {
+            *shares -= 1;
+            return;
+        }
         self.fill(block, 0..BLOCK, LITTER);
-        self.space.lock().0.push(block.at);
+        space.free.push(block.at);
+    }
+
+    /// Gives a shared block that is about to be changed in place one of its own.
+    fn unshare(&self, state: &mut State, index: u64) -> Result<()> {
+        if let Some(&block) = state.blocks.get(&index)
+            && block.use_ == Use::Shared
+        {
+            let own = Block { use_: Use::Written, ..self.allocate()? };
+            self.device.write_at(own.at * BLOCK, &self.bytes_of(block))?;
+            self.release(block);
+            state.blocks.insert(index, own);
+        }
+        Ok(())
     }
 
     /// Gives the bytes in the inode a block.
@@ -170,6 +231,7 @@ impl StrictInode {
 
     /// Frees the blocks for which `gone` holds.
     fn free(&self, state: &mut State, gone: impl Fn(u64) -> bool) {
+        std::mem::take(&mut state.copies).into_values().for_each(|copy| self.release(copy));
         state.blocks.retain(|&index, &mut block| {
             if gone(index) {
                 self.release(block);
@@ -181,7 +243,7 @@ impl StrictInode {
     /// That the rest of the last block reads as zeroes, when the file is about to end later.
     fn assert_tail_clear(&self, state: &State) {
         if let Some(&block) = state.blocks.get(&(state.size / BLOCK))
-            && (block.use_ == Use::Written || self.home == Home::Memory)
+            && (block.is_readable() || self.home == Home::Memory)
         {
             let tail = &self.bytes_of(block)[(state.size % BLOCK) as usize..];
             assert!(tail.iter().all(|&byte| byte == 0), "the block at the old end was not cleared");
@@ -192,6 +254,7 @@ impl StrictInode {
         let mapping = match (self.home, block.use_) {
             (Home::Memory, _) => Mapping::Kept,
             (Home::Device, Use::Written) => Mapping::Device { offset: block.at * BLOCK },
+            (Home::Device, Use::Shared) => Mapping::Shared { offset: block.at * BLOCK },
             (Home::Device, _) => Mapping::Unwritten { offset: block.at * BLOCK },
         };
         assert!(offset / BLOCK == index);
@@ -278,7 +341,9 @@ impl Inode for StrictInode {
         assert!(len > 0);
         let mut answer = None;
         for index in first..(offset + len).div_ceil(BLOCK).min(first + PREPARED_MAX) {
-            let block = match state.blocks.get(&index) {
+            let shared = state.blocks.get(&index).is_some_and(|block| block.use_ == Use::Shared);
+            let known = if shared { state.copies.get(&index) } else { state.blocks.get(&index) };
+            let block = match known {
                 Some(&block) => block,
                 None => match self.allocate() {
                     Ok(block) => block,
@@ -287,7 +352,8 @@ impl Inode for StrictInode {
                 },
             };
             let use_ = if block.use_ == Use::Reserved { Use::Prepared } else { block.use_ };
-            state.blocks.insert(index, Block { use_, ..block });
+            let blocks = if shared { &mut state.copies } else { &mut state.blocks };
+            blocks.insert(index, Block { use_, ..block });
             let next = self.mapping(block, index, index * BLOCK);
             answer = Some(match answer {
                 None => next,
@@ -304,12 +370,30 @@ impl Inode for StrictInode {
         Ok(answer.expect("at least one block"))
     }
 
-    fn finish_write(&self, offset: u64, len: u64, size: u64) -> Result<()> {
+    fn finish_write(&self, offset: u64, len: u64, size: u64, written: Written) -> Result<()> {
         self.finished.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state.lock();
-        assert!(len > 0 && size == offset + len && state.inline.is_none());
+        // The size stays where the rest of a shared block at the end was cleared.
+        assert!(len > 0 && (size == offset + len || size == offset) && state.inline.is_none());
         for index in offset / BLOCK..(offset + len).div_ceil(BLOCK) {
-            let block = *state.blocks.get(&index).expect("a block that was prepared");
+            let old = state.blocks.get(&index).copied();
+            let copied = old.filter(|block| block.use_ == Use::Shared);
+            let block = match copied {
+                Some(_) => state.copies.remove(&index).expect("a copy that was prepared"),
+                None => old.expect("a block that was prepared"),
+            };
+            if self.home == Home::Device && written == Written::Over {
+                assert_eq!(block.use_, Use::Written, "block {index} is no overwrite");
+            }
+            if let Some(old) = copied {
+                let (before, after) = (self.bytes_of(old), self.bytes_of(block));
+                for (at, (before, after)) in (index * BLOCK..).zip(before.iter().zip(&after)) {
+                    assert!((offset..offset + len).contains(&at) || before == after, "byte {at} was lost");
+                }
+                self.release(old);
+                state.blocks.insert(index, Block { use_: Use::Written, ..block });
+                continue;
+            }
             // Kept space is readable from the beginning, and in nobody's way.
             if self.home == Home::Device && block.use_ != Use::Written {
                 assert_eq!(block.use_, Use::Prepared, "block {index} was written and not prepared");
@@ -371,6 +455,11 @@ impl Inode for StrictInode {
         if size > state.size && change != SpaceChange::Insert {
             self.assert_tail_clear(&state);
         }
+        if change == SpaceChange::Zero {
+            for index in first..end.div_ceil(BLOCK) {
+                self.unshare(&mut state, index)?;
+            }
+        }
         match change {
             SpaceChange::Allocate | SpaceChange::Zero => {
                 for index in first..end.div_ceil(BLOCK) {
@@ -380,6 +469,9 @@ impl Inode for StrictInode {
                 }
             }
             SpaceChange::PunchHole => {
+                for index in [first, end / BLOCK] {
+                    self.unshare(&mut state, index)?;
+                }
                 self.free(&mut state, |index| index * BLOCK >= offset && (index + 1) * BLOCK <= end);
             }
             SpaceChange::Collapse => {
