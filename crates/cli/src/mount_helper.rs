@@ -1,7 +1,7 @@
 //! The program as a helper of mount(8) and umount(8), for `mount -t undercroft`, `/etc/fstab` and systemd.
 //!
 //! mount(8) and umount(8) run a program that is named for the type: `mount.TYPE SOURCE DIR [-sfnv] [-N NS] [-o OPTS] [-t TYPE]`
-//! and `umount.TYPE DIR [-flnrv] [-N NS] [-t TYPE]`. [`install`] makes links to this program with those names.
+//! and `umount.TYPE DIR [-flnrv] [-N NS] [-t TYPE]`. [`install()`] makes links to this program with those names.
 //! `mount.fuse3` runs `undercroft SOURCE DIR -o OPTS` without a link. Exit codes are those of mount(8).
 //!
 //! A mount through the helper is one as of any other type: writable unless the image is not, and as root open to all users.

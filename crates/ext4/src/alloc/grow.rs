@@ -61,7 +61,7 @@ impl Allocator {
             let (cell, descriptor) = (&self.cells[group], &details.descriptor);
             blocks_on_disk += i64::from(descriptor.free_clusters);
             inodes_on_disk += i64::from(descriptor.free_inodes);
-            // Whoever sees what is free takes the group's lock next, and sees what was done before it was stated.
+            // A thread that sees the free count takes the group's lock next, and sees what was done before the count was set.
             cell.open(descriptor, || {
                 self.free.add(i64::from(descriptor.free_clusters));
                 self.set_longest(cell, descriptor.free_clusters);

@@ -1,26 +1,25 @@
 //! Which event loops wait for requests.
 //!
-//! The kernel gives a request to the loop that has waited longest. Where all of them wait, each request wakes another
-//! one, whose caches know least of what the last one did; where few do, the one that has just answered is soon asked
-//! again. So while to wake a loop costs little (see `polling`) no more than [`WAITING_MAX`] wait, and the others rest
-//! until nobody waits any more.
+//! The kernel gives a request to the loop that has waited longest. Where all loops wait, each request wakes another one,
+//! with cold caches; where few wait, the loop that has just answered is soon asked again. So while waking a loop costs
+//! little (see `polling`), [`WAITING_MAX`] loops wait at most, and the others rest until no loop waits any more.
 //!
-//! Nobody rests while nobody has a turn: whoever gives the last one back wakes one that rests, and that one takes it.
-//! Where to wake a loop costs much, all wait and take no turns.
+//! No loop rests while no loop has a turn: the loop that gives the last turn back wakes one that rests, which takes it.
+//! Where waking a loop costs much, all loops wait and take no turns.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use undercroft_sync::WaitQueue;
 
-/// One more than the one that is asked again: what no program waits for, as that a file is closed, comes together with
-/// the next request.
+/// One more than the loop that is asked again: a request that no program waits for, such as the release of a closed file,
+/// comes together with the next one.
 const WAITING_MAX: usize = 2;
 
 /// The turns of all loops of a mount.
 #[derive(Debug)]
 pub(in crate::transport) struct Turns {
     waiting: AtomicUsize,
-    /// All may wait, for there is nothing to wait for.
+    /// The connection has ended: all loops may wait, and return at once.
     closed: AtomicBool,
     resting: WaitQueue,
 }

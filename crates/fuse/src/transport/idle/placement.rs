@@ -1,9 +1,9 @@
 //! Where a thread that serves a processor's queue runs.
 //!
-//! On that processor, as a rule: who asked falls asleep there, and the server runs in its place. But who reads or
-//! writes much has work of its own meanwhile, for the kernel reads ahead and writes behind, and the copying of both
-//! would share one processor while another one is idle. So after some long requests in a row the thread may run
-//! anywhere, and after some short ones it comes back.
+//! On that processor, as a rule: the client falls asleep there, and the server runs in its place. A client that reads or
+//! writes much works on meanwhile, because the kernel reads ahead and writes behind: client and server would copy on one
+//! processor while another one is idle. So after some long requests in a row the thread may run anywhere, and after some
+//! short ones it comes back.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

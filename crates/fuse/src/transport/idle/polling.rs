@@ -1,14 +1,13 @@
 //! Keeping idle processors from halting while requests come one after the other.
 //!
-//! Who waits for an answer leaves its processor idle, and so does a server that waits for the next request. On a
-//! virtual machine an idle processor halts, and to wake it goes through the host: 30 µs and more, where one that
-//! polls is reached in 2. A program that asks again as soon as it was answered then spends most of its time waking
-//! processors.
+//! A blocked client idles its processor, and so does a server that waits for the next request. In a virtual machine an
+//! idle processor halts, and waking it goes through the host: 30 µs and more, where a polling one is reached in 2. A
+//! program that asks again as soon as it was answered then spends most of its time waking processors.
 //!
-//! Linux lets root say how late a processor may come back from idling (PM QoS): who holds `/dev/cpu_dma_latency` open
-//! and has written 0 to it keeps all of them polling. That costs what a busy processor costs, so it is asked for only
-//! while requests come quickly, and taken back soon after the last. The kernel takes it back by itself when the
-//! descriptor is closed, so also from a server that was killed.
+//! Linux lets root limit the latency with which processors come back from idling (PM QoS): a process that holds
+//! `/dev/cpu_dma_latency` open and has written 0 to it keeps all of them polling. That costs what a busy processor costs,
+//! so the server asks for it only while requests come quickly, and takes it back soon after the last one. The kernel takes
+//! it back when the descriptor is closed, also from a server that was killed.
 //!
 //! Source: `Documentation/power/pm_qos_interface.rst` of Linux.
 
@@ -224,7 +223,7 @@ mod tests {
                 assert_eq!(told.recv_timeout(LONG), Ok(ANY));
             }
         });
-        // Whoever was kept from asking for a while has been at rest meanwhile.
+        // A loop that was kept from asking for a while has been at rest meanwhile.
         let rest: Vec<i32> = told.iter().collect();
         assert!(rest.chunks(2).all(|pair| pair == [POLLING, ANY]), "{rest:?}");
     }

@@ -1,14 +1,14 @@
-//! Waiting for the next request: awake for a moment, then asleep.
+//! Waiting for the next request: an event loop spins for a moment, then sleeps.
 //!
-//! To wake a thread costs more than to answer most requests, and much more where its processor went to sleep with it.
-//! But a program that has got an answer often asks again at once. So after an answer an event loop goes on asking the
-//! kernel for some microseconds, offering its processor to others in between, and only then sleeps. Not more loops stay
-//! awake than there are processors, and not more than a few.
+//! Waking a thread costs more than answering most requests, and much more where its processor halted with it. A program
+//! that has got an answer often asks again at once. So after an answer an event loop goes on asking the kernel for some
+//! microseconds, yielding its processor in between, and only then sleeps. No more loops spin than there are processors,
+//! and no more than a few.
 //!
-//! Where others need the processors, to offer one is to stand at the end of their queue, for milliseconds, while
-//! requests wait; who sleeps is let in at once when woken. So when an offered processor comes back late, all loops
-//! sleep at once after each answer for a while. They also do while idle processors poll (see `polling`), where a loop
-//! that sleeps is woken at once and one that is awake is in others' way.
+//! Where other programs need the processors, a loop that yields waits at the end of their queue, for milliseconds, while
+//! requests wait; a loop that sleeps runs as soon as it is woken. So when a yield returns late, all loops sleep right after
+//! each answer for a while. They also do so while idle processors poll (see `polling`): a sleeping loop is woken quickly
+//! then, and a spinning one takes a processor from the client.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -24,29 +24,29 @@ use crate::transport::device::{Device, Received};
 /// by one process and by two (docs/PERFORMANCE.md).
 const AWAKE: Duration = Duration::from_micros(50);
 
-/// More loops than this do not stay awake at a time, however many processors there are.
+/// Loops that spin at a time at most, however many processors there are.
 const AWAKE_MAX: usize = 4;
 
-/// A processor that comes back after more than this was needed by somebody else. A program that takes its answer and
-/// asks again needs less.
+/// A yield that returns later than this has let another program run. A client that takes its answer and asks again needs
+/// less.
 const LATE: Duration = Duration::from_micros(200);
 
-/// For so long nobody stays awake then.
+/// For so long no loop spins then.
 const REST: Duration = Duration::from_millis(200);
 
-/// How many event loops may stay awake yet, and when.
+/// How many more event loops may spin, and when.
 #[derive(Debug)]
 pub(in crate::transport) struct Watch {
     places: AtomicUsize,
     begun: Instant,
-    /// Until when nobody does: nanoseconds since `begun`.
+    /// Until when no loop spins: nanoseconds since `begun`.
     rest_until: AtomicU64,
 }
 
 /// An event loop's end of the connection.
 pub(in crate::transport) struct Watcher<'a> {
     device: &'a Device,
-    /// None where others have the same descriptor: they would not sleep either.
+    /// None where other loops use the same descriptor: they would not sleep either.
     watch: Option<&'a Watch>,
     turns: &'a Turns,
     pace: Pace<'a>,
@@ -54,7 +54,7 @@ pub(in crate::transport) struct Watcher<'a> {
     waiting: bool,
 }
 
-/// A loop's place among those that stay awake, until dropped.
+/// A loop's place among those that spin, until dropped.
 struct Place<'a>(&'a Watch);
 
 impl Watch {
