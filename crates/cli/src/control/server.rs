@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::{fs, net::Shutdown};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use undercroft_sync::{Mutex, order};
 
 use super::client::is_dead;
@@ -28,6 +28,9 @@ pub(super) const CONNECTIONS_MAX: usize = 32;
 
 /// Of these, how many may wait for long work.
 pub(super) const WAITING_MAX: usize = 16;
+
+/// When a connection that could not be accepted is tried again.
+const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// One process serves no more mounts than names that are tried.
 const NAMES_MAX: u32 = 64;
@@ -153,7 +156,11 @@ impl Shared {
                 if polled_well.is_err() || !polled[0].revents().is_empty() {
                     continue;
                 }
-                let Ok((stream, _)) = listener.accept() else { continue };
+                let Ok((stream, _)) = listener.accept() else {
+                    // Without a free descriptor the connection stays in the queue, and would be polled again at once.
+                    let _ = poll(&mut [PollFd::new(ends, PollFlags::empty())], Some(&RETRY));
+                    continue;
+                };
                 // Others do not get here but by a mistake in the permissions above.
                 if !is_welcome(&stream) || stream.set_nonblocking(false).is_err() {
                     continue;
