@@ -14,8 +14,8 @@ use undercroft_ext4::{Ext4, OpenOptions, State, Superblock, WriteOptions};
 use undercroft_oracle::{Image, Mke2fs, Scratch};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{
-    AttrChange, Credentials, Durable, Error, File, FileSystem, NewKind, NewObject, NewTime, Node,
-    RenameFlags, Result, SpaceChange, Timestamp, Vfs, VfsOptions, XattrMode,
+    AttrChange, Credentials, Durable, Error, FallocateMode, File, FileSystem, NewKind, NewObject, NewTime,
+    Node, RenameFlags, Result, Timestamp, Vfs, VfsOptions, XattrMode,
 };
 
 const BLOCK: u64 = 1024;
@@ -189,10 +189,10 @@ impl Subject {
         subject.fs.sync().unwrap();
         subject.make("mapped").write_at(0, &[3; 8000]).unwrap();
         let unwritten = subject.make("unwritten");
-        unwritten.change_space(SpaceChange::Allocate, 0, 16 * BLOCK, false).unwrap();
+        unwritten.fallocate(FallocateMode::Allocate, 0, 16 * BLOCK, false).unwrap();
         subject.make("hole").truncate(16 * BLOCK).unwrap();
         let collapsed = subject.file("pieces");
-        collapsed.change_space(SpaceChange::Collapse, BLOCK, BLOCK, false).unwrap();
+        collapsed.fallocate(FallocateMode::Collapse, BLOCK, BLOCK, false).unwrap();
         subject.make("nameless").write_at(0, &[4; 8000]).unwrap();
         subject.vfs.unlink(&Credentials::root(), &subject.root, b"nameless").unwrap();
         subject
@@ -241,15 +241,18 @@ impl Subject {
             try_it("an appending write", file.append(&[9; 10]).map(drop));
             try_it("a truncation", file.truncate(700));
             try_it("an extension", file.truncate(64 * BLOCK + 3));
-            for change in
-                [SpaceChange::PunchHole, SpaceChange::Zero, SpaceChange::Allocate, SpaceChange::Collapse]
-            {
-                try_it(&format!("{change:?}"), file.change_space(change, BLOCK, BLOCK, true));
-                if change != SpaceChange::Collapse {
-                    try_it(&format!("{change:?} of parts"), file.change_space(change, 10, 3 * BLOCK, false));
+            for change in [
+                FallocateMode::PunchHole,
+                FallocateMode::Zero,
+                FallocateMode::Allocate,
+                FallocateMode::Collapse,
+            ] {
+                try_it(&format!("{change:?}"), file.fallocate(change, BLOCK, BLOCK, true));
+                if change != FallocateMode::Collapse {
+                    try_it(&format!("{change:?} of parts"), file.fallocate(change, 10, 3 * BLOCK, false));
                 }
             }
-            try_it("an insertion", file.change_space(SpaceChange::Insert, BLOCK, BLOCK, false));
+            try_it("an insertion", file.fallocate(FallocateMode::Insert, BLOCK, BLOCK, false));
             try_it("a copy", self.file("synced").copy_range(0, file, 9 * BLOCK, 3000).map(drop));
             try_it("a sync", file.sync(Durable::Everything));
             try_it("a sync of data", file.sync(Durable::Data));
@@ -260,7 +263,7 @@ impl Subject {
         }
         let mut try_it = |what: &str, result: Result<()>| tried.push((what.to_owned(), result));
         try_it("create", vfs.create(who, root, b"new", &object(NewKind::Regular)).map(drop));
-        try_it("create unnamed", vfs.create_unnamed(who, root, 0o644, 0).map(drop));
+        try_it("tmpfile", vfs.tmpfile(who, root, 0o644, 0).map(drop));
         try_it("mkdir", vfs.create(who, root, b"new", &object(NewKind::Directory)).map(drop));
         try_it("link", vfs.link(who, self.file("synced").node(), root, b"new"));
         try_it("rename", vfs.rename(who, (root, b"mapped"), (root, b"hole"), RenameFlags::empty()));

@@ -5,8 +5,8 @@
 //! cache by: from there whole pages would come, which is no appending.
 
 use undercroft_vfs::{
-    AttrChange, Durable, Error, File, FileType, InodeFlags, Node, Result, SET_GROUP_ID, SET_USER_ID,
-    SpaceChange,
+    AttrChange, Durable, Error, FallocateMode, File, FileType, InodeFlags, Node, Result, SET_GROUP_ID,
+    SET_USER_ID,
 };
 
 use crate::caller::Caller;
@@ -84,7 +84,7 @@ impl Server {
     }
 
     /// Changes what lies under a range, with the mode of `fallocate(2)`.
-    pub(crate) fn change_space(
+    pub(crate) fn fallocate(
         &self,
         caller: Caller,
         id: NodeId,
@@ -94,20 +94,22 @@ impl Server {
     ) -> Result<()> {
         let unknown = || Error::Unsupported("this way to allocate space".into());
         let change = match mode & !KEEP_SIZE {
-            0 => SpaceChange::Allocate,
-            PUNCH_HOLE if mode & KEEP_SIZE != 0 => SpaceChange::PunchHole,
-            ZERO_RANGE => SpaceChange::Zero,
-            COLLAPSE_RANGE if mode & KEEP_SIZE == 0 => SpaceChange::Collapse,
-            INSERT_RANGE if mode & KEEP_SIZE == 0 => SpaceChange::Insert,
+            0 => FallocateMode::Allocate,
+            PUNCH_HOLE if mode & KEEP_SIZE != 0 => FallocateMode::PunchHole,
+            ZERO_RANGE => FallocateMode::Zero,
+            COLLAPSE_RANGE if mode & KEEP_SIZE == 0 => FallocateMode::Collapse,
+            INSERT_RANGE if mode & KEEP_SIZE == 0 => FallocateMode::Insert,
             _ => return Err(unknown()),
         };
         let file = self.vfs().open_node_for_writing(&self.busy_node(id)?)?;
         self.drop_privileges_unless_kept(caller, &file)?;
-        let attempt = || file.change_space(change, offset, len, mode & KEEP_SIZE != 0);
+        let attempt = || file.fallocate(change, offset, len, mode & KEEP_SIZE != 0);
         match change {
             // A second attempt would move once more what the first has moved.
-            SpaceChange::Collapse | SpaceChange::Insert => attempt(),
-            SpaceChange::Allocate | SpaceChange::PunchHole | SpaceChange::Zero => self.with_space(attempt),
+            FallocateMode::Collapse | FallocateMode::Insert => attempt(),
+            FallocateMode::Allocate | FallocateMode::PunchHole | FallocateMode::Zero => {
+                self.with_space(attempt)
+            }
         }
     }
 

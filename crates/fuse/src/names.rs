@@ -47,16 +47,10 @@ impl Server {
     }
 
     /// Makes a regular file without a name.
-    pub(crate) fn create_unnamed(
-        &self,
-        caller: Caller,
-        dir: NodeId,
-        permissions: u16,
-        umask: u16,
-    ) -> Result<Entry> {
+    pub(crate) fn tmpfile(&self, caller: Caller, dir: NodeId, permissions: u16, umask: u16) -> Result<Entry> {
         let dir = self.busy_node(dir)?;
         let who = caller.credentials();
-        let node = self.with_space(|| self.vfs().create_unnamed(&who, &dir, permissions, umask))?;
+        let node = self.with_space(|| self.vfs().tmpfile(&who, &dir, permissions, umask))?;
         self.nodes().returning().expect();
         self.entry(&node)
     }

@@ -59,7 +59,7 @@ fn refuses_changes(image: &Image) {
     for object in [NewObject::file(0o644), NewObject { kind: NewKind::Directory, ..NewObject::file(0o755) }] {
         no_key(vfs.create(&who, &locked, b"new", &object).map(drop), "create");
     }
-    no_key(vfs.create_unnamed(&who, &locked, 0o600, 0).map(drop), "create without a name");
+    no_key(vfs.tmpfile(&who, &locked, 0o600, 0).map(drop), "create without a name");
     no_key(vfs.link(&who, &outside, &locked, b"link"), "link");
     no_key(vfs.rename(&who, (&root, b"outside"), (&locked, b"moved"), RenameFlags::empty()), "rename");
     drop((outside, locked, root, vfs));

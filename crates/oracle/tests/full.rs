@@ -14,7 +14,7 @@ use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_fuse::{MountOptions, mount};
 use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch};
 use undercroft_vfs::{
-    Credentials, Error, FileSystem, NewKind, NewObject, Node, SpaceChange, Vfs, VfsOptions, XattrMode,
+    Credentials, Error, FallocateMode, FileSystem, NewKind, NewObject, Node, Vfs, VfsOptions, XattrMode,
 };
 
 const IMAGE_MIB: u64 = 64;
@@ -134,7 +134,7 @@ fn names_links_and_attributes_of_ordinary_users_leave_the_reserved_blocks() {
         let regular = NewObject { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
         let node = vfs.create(&who, &dir, b"allocated", &regular).unwrap();
         let file = vfs.open_for_writing(&who, b"/everybody's/allocated").unwrap();
-        file.change_space(SpaceChange::Allocate, 0, ALLOCATED, false).unwrap();
+        file.fallocate(FallocateMode::Allocate, 0, ALLOCATED, false).unwrap();
         let error = (0..).find_map(|n| make_one(&vfs, &who, &dir, kind, n).err()).unwrap();
         assert!(matches!(error, Error::NoSpace), "{kind}: {error}");
         let left = fs.statfs().unwrap();

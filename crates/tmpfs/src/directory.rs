@@ -165,7 +165,7 @@ pub(crate) fn create(
     Ok(node)
 }
 
-pub(crate) fn create_unnamed(dir: &TmpInode, new: &NewInode<'_>) -> Result<Arc<Node>> {
+pub(crate) fn tmpfile(dir: &TmpInode, new: &NewInode<'_>) -> Result<Arc<Node>> {
     let moment = Coarse::now();
     let node = TmpInode::make(dir.home().here(), new, Some(dir.ino()), moment)?;
     let inode: &TmpInode = node.inode_as()?;

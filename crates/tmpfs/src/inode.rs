@@ -11,8 +11,9 @@ use std::sync::{Arc, OnceLock};
 use undercroft_sync::{RwLock, order};
 use undercroft_vfs::clock::Coarse;
 use undercroft_vfs::{
-    Attr, AttrChange, DeviceNumber, DirEntry, DirOffset, Durable, Error, Extent, FileType, Found, HashedName,
-    Ino, Inode, InodeFlags, NewInode, NewKind, Node, Ownership, Result, SpaceChange, Written, XattrMode,
+    Attr, AttrChange, DeviceNumber, DirEntry, DirOffset, Durable, Error, Extent, FallocateMode, FileType,
+    Found, HashedName, Ino, Inode, InodeFlags, NewInode, NewKind, Node, Ownership, Result, Written,
+    XattrMode,
 };
 
 use crate::contents::Contents;
@@ -281,8 +282,8 @@ impl Inode for TmpInode {
         crate::directory::create(self, name, new, made).map(Found::Node)
     }
 
-    fn create_unnamed(&self, new: &NewInode<'_>) -> Result<Found> {
-        crate::directory::create_unnamed(self, new).map(Found::Node)
+    fn tmpfile(&self, new: &NewInode<'_>) -> Result<Found> {
+        crate::directory::tmpfile(self, new).map(Found::Node)
     }
 
     fn link(&self, name: &HashedName<'_>, node: &Arc<Node>) -> Result<()> {
@@ -388,23 +389,23 @@ impl Inode for TmpInode {
         Ok(())
     }
 
-    fn change_space(&self, change: SpaceChange, offset: u64, len: u64, new_size: u64) -> Result<()> {
+    fn fallocate(&self, change: FallocateMode, offset: u64, len: u64, new_size: u64) -> Result<()> {
         let (size, contents) = self.regular()?;
         let pages = self.home.pages();
         match change {
-            SpaceChange::Allocate => contents.allocate(offset, len, pages)?,
-            SpaceChange::PunchHole => contents.punch(offset, len, pages),
-            SpaceChange::Zero => contents.zero(offset, len, pages)?,
-            SpaceChange::Collapse => {
+            FallocateMode::Allocate => contents.allocate(offset, len, pages)?,
+            FallocateMode::PunchHole => contents.punch(offset, len, pages),
+            FallocateMode::Zero => contents.zero(offset, len, pages)?,
+            FallocateMode::Collapse => {
                 contents.collapse(offset, len, pages)?;
                 size.fetch_sub(len, Ordering::AcqRel);
             }
-            SpaceChange::Insert => {
+            FallocateMode::Insert => {
                 contents.insert(offset, len)?;
                 size.fetch_add(len, Ordering::AcqRel);
             }
         }
-        if !matches!(change, SpaceChange::Collapse) {
+        if !matches!(change, FallocateMode::Collapse) {
             size.fetch_max(new_size, Ordering::AcqRel);
         }
         self.meta.touch_content(Coarse::now());

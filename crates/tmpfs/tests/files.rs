@@ -5,7 +5,7 @@ use std::thread;
 
 use proptest::prelude::*;
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
-use undercroft_vfs::{Credentials, Error, File, NewObject, SpaceChange, Vfs, VfsOptions};
+use undercroft_vfs::{Credentials, Error, FallocateMode, File, NewObject, Vfs, VfsOptions};
 
 const PAGE: u64 = 4096;
 
@@ -101,10 +101,10 @@ fn apply(vfs: &Vfs, file: &File, model: &mut Vec<u8>, round: usize, change: Chan
             model.resize(size as usize, 0);
         }
         Change::Punch(offset, len) => {
-            file.change_space(SpaceChange::PunchHole, offset, len, true).unwrap();
+            file.fallocate(FallocateMode::PunchHole, offset, len, true).unwrap();
             model[offset.min(size) as usize..(offset + len).min(size) as usize].fill(0);
         }
-        Change::Zero(offset, len) => match file.change_space(SpaceChange::Zero, offset, len, false) {
+        Change::Zero(offset, len) => match file.fallocate(FallocateMode::Zero, offset, len, false) {
             Err(Error::NoSpace) => {}
             zeroed => {
                 zeroed.unwrap();
@@ -112,19 +112,19 @@ fn apply(vfs: &Vfs, file: &File, model: &mut Vec<u8>, round: usize, change: Chan
             }
         },
         Change::Collapse(offset, len) if offset + len < size => {
-            file.change_space(SpaceChange::Collapse, offset, len, true).unwrap();
+            file.fallocate(FallocateMode::Collapse, offset, len, true).unwrap();
             model.drain(offset as usize..(offset + len) as usize);
         }
         Change::Insert(offset, len) if offset < size => {
-            file.change_space(SpaceChange::Insert, offset, len, true).unwrap();
+            file.fallocate(FallocateMode::Insert, offset, len, true).unwrap();
             model.splice(offset as usize..offset as usize, vec![0; len as usize]);
         }
         Change::Collapse(offset, len) => {
-            let refused = file.change_space(SpaceChange::Collapse, offset, len, true);
+            let refused = file.fallocate(FallocateMode::Collapse, offset, len, true);
             assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
         }
         Change::Insert(offset, len) => {
-            let refused = file.change_space(SpaceChange::Insert, offset, len, true);
+            let refused = file.fallocate(FallocateMode::Insert, offset, len, true);
             assert!(matches!(refused, Err(Error::InvalidArgument(_))), "{refused:?}");
         }
         Change::Copy(from, to, len) => {

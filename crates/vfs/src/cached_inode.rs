@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::inode_cache::Departure;
 use crate::{
-    Attr, AttrChange, DirEntry, DirOffset, Durable, Extent, Found, HashedName, Inode, NewInode, Node,
-    Ownership, Result, SpaceChange, Written, XattrMode,
+    Attr, AttrChange, DirEntry, DirOffset, Durable, Extent, FallocateMode, Found, HashedName, Inode,
+    NewInode, Node, Ownership, Result, Written, XattrMode,
 };
 
 pub(crate) struct CachedInode {
@@ -99,8 +99,8 @@ impl Inode for CachedInode {
         self.inode.create(name, new, made)
     }
 
-    fn create_unnamed(&self, new: &NewInode<'_>) -> Result<Found> {
-        self.inode.create_unnamed(new)
+    fn tmpfile(&self, new: &NewInode<'_>) -> Result<Found> {
+        self.inode.tmpfile(new)
     }
 
     fn link(&self, name: &HashedName<'_>, node: &Arc<Node>) -> Result<()> {
@@ -176,8 +176,8 @@ impl Inode for CachedInode {
         self.inode.set_size(size)
     }
 
-    fn change_space(&self, change: SpaceChange, offset: u64, len: u64, size: u64) -> Result<()> {
-        self.inode.change_space(change, offset, len, size)
+    fn fallocate(&self, change: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
+        self.inode.fallocate(change, offset, len, size)
     }
 
     fn sync(&self, what: Durable) -> Result<()> {

@@ -133,9 +133,9 @@ bitflags::bitflags! {
     }
 }
 
-/// A change of what lies under a range of a file, as `fallocate(2)` has them.
+/// What `fallocate(2)` does to a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpaceChange {
+pub enum FallocateMode {
     /// Space is reserved: writes into it will not fail for want of space. Content stays.
     Allocate,
     /// Space is given back; reads as zeroes afterwards.

@@ -10,7 +10,7 @@
 //! for at any time, without a lock.
 //!
 //! **Changing content.** The caller holds the inode's state: alone in [`set_size`](Inode::set_size),
-//! [`change_space`](Inode::change_space) and a write past the end, otherwise shared with others who write whole blocks
+//! [`fallocate`](Inode::fallocate) and a write past the end, otherwise shared with others who write whole blocks
 //! or where something lies already. So the size changes under one caller at a time, and nobody writes a part of a
 //! block while somebody else writes it for the first time. Reads share the state, except in a filesystem without a data
 //! device: there they may go on at any time.
@@ -27,8 +27,8 @@ use std::sync::Arc;
 use undercroft_block::Device;
 
 use crate::{
-    Attr, AttrChange, Durable, Error, FileType, HashedName, Ino, NewInode, Node, Ownership, Result,
-    SpaceChange, XattrMode,
+    Attr, AttrChange, Durable, Error, FallocateMode, FileType, HashedName, Ino, NewInode, Node, Ownership,
+    Result, XattrMode,
 };
 
 /// A position in a directory stream. 0 is the start; other values come from [`DirEntry::next`] of the same
@@ -368,12 +368,12 @@ pub trait Inode: Any + Send + Sync {
         Err(Error::ReadOnly)
     }
 
-    /// Makes a regular file without a name. It goes with its last handle, unless [`link`](Self::link) names it.
+    /// Makes a regular file without a name (`O_TMPFILE`). It goes with its last handle, unless [`link`](Self::link) names it.
     /// Called on the directory for whose sake it is made.
     ///
     /// # Errors
     /// As for [`create`](Self::create).
-    fn create_unnamed(&self, _new: &NewInode<'_>) -> Result<Found> {
+    fn tmpfile(&self, _new: &NewInode<'_>) -> Result<Found> {
         Err(Error::ReadOnly)
     }
 
@@ -531,7 +531,7 @@ pub trait Inode: Any + Send + Sync {
     /// [`NoSpace`](crate::Error::NoSpace), [`Unsupported`](crate::Error::Unsupported) for a change that the
     /// filesystem does not make, [`InvalidArgument`](crate::Error::InvalidArgument) for a range that is not
     /// aligned as a collapse or an insertion needs it.
-    fn change_space(&self, _change: SpaceChange, _offset: u64, _len: u64, _size: u64) -> Result<()> {
+    fn fallocate(&self, _mode: FallocateMode, _offset: u64, _len: u64, _size: u64) -> Result<()> {
         Err(Error::ReadOnly)
     }
 

@@ -17,7 +17,7 @@ use undercroft_block::Device;
 use crate::attributes::drop_capabilities;
 use crate::data::{self, Backing, Hold, Stop};
 use crate::permission::without_privilege;
-use crate::{AttrChange, Durable, Error, InodeFlags, Node, Result, SpaceChange};
+use crate::{AttrChange, Durable, Error, FallocateMode, InodeFlags, Node, Result};
 
 /// An open regular file. Threads share it at will.
 #[derive(Debug)]
@@ -159,17 +159,18 @@ impl File {
     /// for reading; [`FileTooLarge`](Error::FileTooLarge), [`NoSpace`](Error::NoSpace),
     /// [`Unsupported`](Error::Unsupported); [`NotPermitted`](Error::NotPermitted) for anything but an allocation in a
     /// file that can only be appended to, which is where Linux draws the line.
-    pub fn change_space(&self, change: SpaceChange, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+    pub fn fallocate(&self, change: FallocateMode, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let limit = self.limit()?;
         let _state = self.node.state().write();
         let refused = match change {
-            SpaceChange::Allocate => InodeFlags::empty(),
-            SpaceChange::PunchHole | SpaceChange::Zero | SpaceChange::Collapse | SpaceChange::Insert => {
-                InodeFlags::APPEND
-            }
+            FallocateMode::Allocate => InodeFlags::empty(),
+            FallocateMode::PunchHole
+            | FallocateMode::Zero
+            | FallocateMode::Collapse
+            | FallocateMode::Insert => InodeFlags::APPEND,
         };
         check_flags(&self.node, refused)?;
-        data::change_space(self.backing(), change, offset, len, keep_size, limit)
+        data::fallocate(self.backing(), change, offset, len, keep_size, limit)
     }
 
     /// Copies `len` bytes from `from` on to `to_offset` in `to`, which may be the same file if the ranges do not

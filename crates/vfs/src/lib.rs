@@ -40,7 +40,7 @@ mod walk;
 
 pub use attr::{Attr, DeviceNumber, FileType, Ino, InodeFlags, Ownership, Timestamp};
 pub use change::{
-    AttrChange, Durable, NewInode, NewKind, NewObject, NewTime, RenameFlags, SpaceChange, XattrMode,
+    AttrChange, Durable, FallocateMode, NewInode, NewKind, NewObject, NewTime, RenameFlags, XattrMode,
 };
 pub use contract::{DirEntry, DirOffset, Extent, FileSystem, Found, Inode, Limits, Mapping, StatFs, Written};
 pub use credentials::Credentials;

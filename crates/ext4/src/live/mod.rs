@@ -18,8 +18,8 @@ use std::sync::{Arc, Weak};
 use undercroft_sync::atomic::{AtomicBool, Ordering};
 use undercroft_sync::{RwLock, order};
 use undercroft_vfs::{
-    Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, FileType, Found, HashedName, Ino,
-    Inode as VfsInode, InodeFlags, NewInode, Node, Ownership, Result, SpaceChange, Timestamp, Written,
+    Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, FallocateMode, FileType, Found,
+    HashedName, Ino, Inode as VfsInode, InodeFlags, NewInode, Node, Ownership, Result, Timestamp, Written,
     XattrMode, clock,
 };
 
@@ -241,8 +241,8 @@ impl VfsInode for Live {
         self.settled_with_space(|| names::create(self, name, new))
     }
 
-    fn create_unnamed(&self, new: &NewInode<'_>) -> Result<Found> {
-        self.settled_with_space(|| names::create_unnamed(self, new))
+    fn tmpfile(&self, new: &NewInode<'_>) -> Result<Found> {
+        self.settled_with_space(|| names::tmpfile(self, new))
     }
 
     fn link(&self, name: &HashedName<'_>, node: &Arc<Node>) -> Result<()> {
@@ -312,8 +312,8 @@ impl VfsInode for Live {
         self.settled(content::set_size(self, size))
     }
 
-    fn change_space(&self, change: SpaceChange, offset: u64, len: u64, size: u64) -> Result<()> {
-        self.settled(content::change_space(self, change, offset, len, size))
+    fn fallocate(&self, change: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
+        self.settled(content::fallocate(self, change, offset, len, size))
     }
 
     fn sync(&self, what: Durable) -> Result<()> {

@@ -56,7 +56,7 @@ pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Foun
     Ok(found(made))
 }
 
-pub(super) fn create_unnamed(dir: &Live, new: &NewInode<'_>) -> Result<Found> {
+pub(super) fn tmpfile(dir: &Live, new: &NewInode<'_>) -> Result<Found> {
     check_names_can_be_written(dir)?;
     let handle = dir.volume.start(make_credits(&dir.volume, new))?;
     let made = make(&handle, dir, new, 0)?;

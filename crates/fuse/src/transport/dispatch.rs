@@ -179,7 +179,7 @@ impl Dispatcher {
             Opcode::MKNOD => self.mknod(request, reply),
             Opcode::MKDIR => self.mkdir(request, reply),
             Opcode::CREATE => self.create(request, reply),
-            Opcode::TMPFILE => self.create_unnamed(request, reply),
+            Opcode::TMPFILE => self.tmpfile(request, reply),
             Opcode::LINK => self.link(request, reply),
             Opcode::UNLINK => {
                 Ok(self.server.unlink(request.caller(), request.node(), request.take_name()?)?)
@@ -207,7 +207,7 @@ impl Dispatcher {
             Opcode::FALLOCATE => {
                 let FallocateIn { offset, length, mode, .. } = request.take()?;
                 let (caller, id) = (request.caller(), request.node());
-                self.telling_mode(id, || Ok(self.server.change_space(caller, id, mode, offset, length)?))?;
+                self.telling_mode(id, || Ok(self.server.fallocate(caller, id, mode, offset, length)?))?;
                 self.write_cache.note_taken(usize::try_from(length).unwrap_or(usize::MAX));
                 Ok(())
             }
@@ -371,10 +371,10 @@ impl Dispatcher {
         self.push_created(reply, &self.server.create_or_open(caller, dir, name, &object, flags)?, flags)
     }
 
-    fn create_unnamed(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
+    fn tmpfile(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Answered {
         let CreateIn { flags, mode, umask, .. } = request.take()?;
         let (permissions, umask) = (mode as u16 & 0o7777, umask as u16);
-        let created = self.server.create_unnamed(request.caller(), request.node(), permissions, umask)?;
+        let created = self.server.tmpfile(request.caller(), request.node(), permissions, umask)?;
         self.push_created(reply, &created, flags)
     }
 

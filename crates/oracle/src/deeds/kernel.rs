@@ -10,7 +10,7 @@ use rustix::fs::{
     chownat, fallocate, linkat, lremovexattr, lsetxattr, mknodat, renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
-use undercroft_vfs::SpaceChange;
+use undercroft_vfs::FallocateMode;
 
 use super::{Deed, Done, Hand, bytes};
 
@@ -68,14 +68,16 @@ impl KernelHand {
             Deed::Truncate { path, size } => self.open(path, false)?.set_len(*size),
             Deed::Space { path, change, offset, len, keep_size } => {
                 let mut flags = match change {
-                    SpaceChange::Allocate => FallocateFlags::empty(),
-                    SpaceChange::PunchHole => FallocateFlags::PUNCH_HOLE,
-                    SpaceChange::Zero => FallocateFlags::ZERO_RANGE,
-                    SpaceChange::Collapse => FallocateFlags::COLLAPSE_RANGE,
-                    SpaceChange::Insert => FallocateFlags::INSERT_RANGE,
+                    FallocateMode::Allocate => FallocateFlags::empty(),
+                    FallocateMode::PunchHole => FallocateFlags::PUNCH_HOLE,
+                    FallocateMode::Zero => FallocateFlags::ZERO_RANGE,
+                    FallocateMode::Collapse => FallocateFlags::COLLAPSE_RANGE,
+                    FallocateMode::Insert => FallocateFlags::INSERT_RANGE,
                 };
-                let keeps =
-                    matches!(change, SpaceChange::Allocate | SpaceChange::PunchHole | SpaceChange::Zero);
+                let keeps = matches!(
+                    change,
+                    FallocateMode::Allocate | FallocateMode::PunchHole | FallocateMode::Zero
+                );
                 if *keep_size && keeps {
                     flags |= FallocateFlags::KEEP_SIZE;
                 }

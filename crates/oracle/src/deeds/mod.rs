@@ -9,7 +9,7 @@ mod ours;
 
 use std::fmt;
 
-use undercroft_vfs::SpaceChange;
+use undercroft_vfs::FallocateMode;
 
 pub use kernel::KernelHand;
 pub use ours::OurHand;
@@ -31,7 +31,7 @@ pub enum Deed {
     Write { path: String, offset: u64, len: usize, seed: u64 },
     Append { path: String, len: usize, seed: u64 },
     Truncate { path: String, size: u64 },
-    Space { path: String, change: SpaceChange, offset: u64, len: u64, keep_size: bool },
+    Space { path: String, change: FallocateMode, offset: u64, len: u64, keep_size: bool },
     SetXattr { path: String, name: String, value: Vec<u8> },
     RemoveXattr { path: String, name: String },
     Chmod { path: String, mode: u16 },
@@ -172,13 +172,13 @@ impl Iterator for Worker {
                 let choice = if self.abilities.extents { self.below(6) } else { 0 };
                 let block = self.abilities.block_bytes;
                 let (change, offset, len) = match choice {
-                    0 | 1 => (SpaceChange::PunchHole, offset, len),
-                    2 => (SpaceChange::Allocate, offset, len),
-                    3 => (SpaceChange::Zero, offset, len),
-                    4 => (SpaceChange::Collapse, offset / block * block, len.next_multiple_of(block)),
-                    _ => (SpaceChange::Insert, offset / block * block, len.next_multiple_of(block)),
+                    0 | 1 => (FallocateMode::PunchHole, offset, len),
+                    2 => (FallocateMode::Allocate, offset, len),
+                    3 => (FallocateMode::Zero, offset, len),
+                    4 => (FallocateMode::Collapse, offset / block * block, len.next_multiple_of(block)),
+                    _ => (FallocateMode::Insert, offset / block * block, len.next_multiple_of(block)),
                 };
-                let keep_size = change == SpaceChange::PunchHole || keep_size;
+                let keep_size = change == FallocateMode::PunchHole || keep_size;
                 Deed::Space { path, change, offset, len, keep_size }
             }
             86..=91 => {

@@ -76,7 +76,7 @@ impl OurHand {
             }
             Deed::Truncate { path, size } => self.open(path)?.truncate(*size),
             Deed::Space { path, change, offset, len, keep_size } => {
-                self.open(path)?.change_space(*change, *offset, *len, *keep_size)
+                self.open(path)?.fallocate(*change, *offset, *len, *keep_size)
             }
             Deed::SetXattr { path, name, value } => {
                 let node = self.node(path)?;

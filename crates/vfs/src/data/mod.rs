@@ -29,7 +29,7 @@ use crate::{Corruption, Error, Extent, Inode, Mapping, Result};
 
 pub(crate) use self::copy::copy_piece;
 pub(crate) use self::read::{read_at, seek_data, seek_hole};
-pub(crate) use self::space::{change_space, clear_tail};
+pub(crate) use self::space::{clear_tail, fallocate};
 pub(crate) use self::write::{Hold, Stop, write};
 
 /// Most device requests in one batch; bounds the memory of a call that touches many small extents.

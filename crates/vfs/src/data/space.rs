@@ -7,7 +7,7 @@
 
 use super::write::write_first;
 use super::{Backing, Hold, Source, Stop};
-use crate::{Error, Result, SpaceChange, Written};
+use crate::{Error, FallocateMode, Result, Written};
 
 /// Clears what lies mapped between the end of the file and the end of its last block, if the file is about to reach to
 /// `until`, past its end, by something else than being written.
@@ -43,9 +43,9 @@ pub(crate) fn clear_tail(backing: Backing<'_>, until: u64) -> Result<()> {
 }
 
 /// Changes what lies under a range of a file that may become `limit` bytes long.
-pub(crate) fn change_space(
+pub(crate) fn fallocate(
     backing: Backing<'_>,
-    change: SpaceChange,
+    change: FallocateMode,
     offset: u64,
     len: u64,
     keep_size: bool,
@@ -57,21 +57,21 @@ pub(crate) fn change_space(
     let end = offset.checked_add(len).filter(|&end| end <= limit).ok_or(Error::FileTooLarge)?;
     let old = backing.inode.size_bytes();
     let size = match change {
-        SpaceChange::Allocate | SpaceChange::Zero if !keep_size => old.max(end),
-        SpaceChange::Allocate | SpaceChange::Zero | SpaceChange::PunchHole => old,
-        SpaceChange::Collapse if end < old => old - len,
-        SpaceChange::Collapse => {
+        FallocateMode::Allocate | FallocateMode::Zero if !keep_size => old.max(end),
+        FallocateMode::Allocate | FallocateMode::Zero | FallocateMode::PunchHole => old,
+        FallocateMode::Collapse if end < old => old - len,
+        FallocateMode::Collapse => {
             return Err(Error::InvalidArgument("what is taken out must end before the end of the file"));
         }
-        SpaceChange::Insert if offset < old => {
+        FallocateMode::Insert if offset < old => {
             old.checked_add(len).filter(|&size| size <= limit).ok_or(Error::FileTooLarge)?
         }
-        SpaceChange::Insert => {
+        FallocateMode::Insert => {
             return Err(Error::InvalidArgument("a hole can be put in only before the end of the file"));
         }
     };
-    if change != SpaceChange::Insert {
+    if change != FallocateMode::Insert {
         clear_tail(backing, size)?;
     }
-    backing.inode.change_space(change, offset, len, size)
+    backing.inode.fallocate(change, offset, len, size)
 }

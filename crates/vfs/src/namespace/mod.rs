@@ -62,12 +62,12 @@ impl Vfs {
         })
     }
 
-    /// Makes a regular file without a name, which goes with its last handle unless it is linked. It belongs to
+    /// Makes a regular file without a name (`O_TMPFILE`), which goes with its last handle unless it is linked. It belongs to
     /// whom it would belong to in `dir`.
     ///
     /// # Errors
     /// As for [`create`](Self::create), less those about names.
-    pub fn create_unnamed(
+    pub fn tmpfile(
         &self,
         who: &Credentials,
         dir: &Arc<Node>,
@@ -81,7 +81,7 @@ impl Vfs {
         check_changeable(&attr)?;
         let object = NewObject { kind: NewKind::Regular, permissions, umask };
         settle(who, dir, &attr, &object, |new| {
-            let node = self.node_of(dir.inode().create_unnamed(new)?)?;
+            let node = self.node_of(dir.inode().tmpfile(new)?)?;
             self.let_go_unless_named(&node);
             Ok(node)
         })

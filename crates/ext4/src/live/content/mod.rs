@@ -44,7 +44,7 @@ use crate::transaction::Handle;
 
 pub(crate) use self::ahead::Growing;
 pub(crate) use self::size::{remove_all_credits, set_size, truncate_all, truncate_now};
-pub(crate) use self::space::change_space;
+pub(crate) use self::space::fallocate;
 pub(crate) use self::sync::sync;
 pub(crate) use self::write::{finish_write, prepare_write, with_last_resorts};
 

@@ -6,7 +6,7 @@
 //!
 //! Nobody but the caller writes meanwhile, so what is reserved for the file is given back first.
 
-use undercroft_vfs::{Error, Result, SpaceChange};
+use undercroft_vfs::{Error, FallocateMode, Result};
 
 use super::size::{clear, remove};
 use super::write::{INODE_CREDITS, goal, with_last_resorts};
@@ -20,17 +20,17 @@ use crate::transaction::Handle;
 /// Changes what lies under a range.
 ///
 /// # Errors
-/// As for [`Inode::change_space`](undercroft_vfs::Inode::change_space).
-pub(crate) fn change_space(live: &Live, change: SpaceChange, offset: u64, len: u64, size: u64) -> Result<()> {
+/// As for [`Inode::fallocate`](undercroft_vfs::Inode::fallocate).
+pub(crate) fn fallocate(live: &Live, change: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
     let Some(end) = offset.checked_add(len) else { return Err(Error::FileTooLarge) };
     {
         let inode = live.fields.read();
         check_kind(&inode)?;
-        if !map::has_extents(&inode) && !inode.has_inline_data() && change != SpaceChange::PunchHole {
+        if !map::has_extents(&inode) && !inode.has_inline_data() && change != FallocateMode::PunchHole {
             return Err(Error::Unsupported("space that is not written, in a file with a block map".into()));
         }
         let limit = map::limit(&live.volume, &inode) << block_bits(live);
-        if end.max(size) > limit && change != SpaceChange::PunchHole {
+        if end.max(size) > limit && change != FallocateMode::PunchHole {
             return Err(Error::FileTooLarge);
         }
     }
@@ -39,15 +39,15 @@ pub(crate) fn change_space(live: &Live, change: SpaceChange, offset: u64, len: u
         inline::to_blocks(live, u64::MAX)?;
     }
     match change {
-        SpaceChange::Allocate => {
+        FallocateMode::Allocate => {
             let bits = block_bits(live);
             allocate(live, offset >> bits, end.div_ceil(1 << bits))?;
         }
-        SpaceChange::PunchHole => {
+        FallocateMode::PunchHole => {
             let (first, last) = clear_edges(live, offset, end)?;
             in_steps(live, first, |handle, inode, from| remove(live, handle, inode, from, last))?;
         }
-        SpaceChange::Zero => {
+        FallocateMode::Zero => {
             let (first, last) = clear_edges(live, offset, end)?;
             in_steps(live, first, |handle, inode, from| {
                 live.content.known.forget();
@@ -56,7 +56,7 @@ pub(crate) fn change_space(live: &Live, change: SpaceChange, offset: u64, len: u
             let bits = block_bits(live);
             allocate(live, offset >> bits, end.div_ceil(1 << bits))?;
         }
-        SpaceChange::Collapse => {
+        FallocateMode::Collapse => {
             let (first, by) = aligned(live, offset, len)?;
             in_steps(live, first, |handle, inode, from| remove(live, handle, inode, from, first + by))?;
             in_steps(live, first + by, |handle, inode, from| {
@@ -64,7 +64,7 @@ pub(crate) fn change_space(live: &Live, change: SpaceChange, offset: u64, len: u
                 map::shift_down(handle, inode, from, by)
             })?;
         }
-        SpaceChange::Insert => {
+        FallocateMode::Insert => {
             let (first, by) = aligned(live, offset, len)?;
             in_steps(live, u64::MAX, |handle, inode, to| {
                 live.content.known.forget();

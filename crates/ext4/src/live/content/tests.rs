@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch};
-use undercroft_vfs::{Durable, SpaceChange, Written};
+use undercroft_vfs::{Durable, FallocateMode, Written};
 
 use super::*;
 use crate::dir;
@@ -112,28 +112,28 @@ impl Subject {
         self.model.resize(size as usize, 0);
     }
 
-    fn change_space(&mut self, change: SpaceChange, offset: u64, len: u64) {
+    fn fallocate(&mut self, change: FallocateMode, offset: u64, len: u64) {
         let old = self.model.len() as u64;
         let size = match change {
-            SpaceChange::Allocate | SpaceChange::Zero => old.max(offset + len),
-            SpaceChange::PunchHole => old,
-            SpaceChange::Collapse => old - len,
-            SpaceChange::Insert => old + len,
+            FallocateMode::Allocate | FallocateMode::Zero => old.max(offset + len),
+            FallocateMode::PunchHole => old,
+            FallocateMode::Collapse => old - len,
+            FallocateMode::Insert => old + len,
         };
-        if change != SpaceChange::Insert {
+        if change != FallocateMode::Insert {
             self.clear_tail(size);
         }
-        change_space(&self.live, change, offset, len, size).unwrap();
+        fallocate(&self.live, change, offset, len, size).unwrap();
         let (from, to) = (offset as usize, (offset + len) as usize);
         match change {
-            SpaceChange::Allocate => self.model.resize(size as usize, 0),
-            SpaceChange::Zero | SpaceChange::PunchHole => {
+            FallocateMode::Allocate => self.model.resize(size as usize, 0),
+            FallocateMode::Zero | FallocateMode::PunchHole => {
                 self.model.resize(size as usize, 0);
                 let len = self.model.len();
                 self.model[from.min(len)..to.min(len)].fill(0);
             }
-            SpaceChange::Collapse => drop(self.model.drain(from..to)),
-            SpaceChange::Insert => drop(self.model.splice(from..from, vec![0; len as usize])),
+            FallocateMode::Collapse => drop(self.model.drain(from..to)),
+            FallocateMode::Insert => drop(self.model.splice(from..from, vec![0; len as usize])),
         }
     }
 
@@ -165,20 +165,20 @@ impl Subject {
             0..4 => self.write(offset, &data).unwrap(),
             4 | 5 => self.write(size, &data).unwrap(),
             6 => self.set_size(offset),
-            7 => self.change_space(SpaceChange::PunchHole, offset, len),
+            7 => self.fallocate(FallocateMode::PunchHole, offset, len),
             8 => self.writable.commit(),
-            9 | 10 => self.change_space(SpaceChange::Allocate, offset, len),
-            11 => self.change_space(SpaceChange::Zero, offset, len),
+            9 | 10 => self.fallocate(FallocateMode::Allocate, offset, len),
+            11 => self.fallocate(FallocateMode::Zero, offset, len),
             12 => {
                 let (offset, len) = (offset / block * block, len.next_multiple_of(block));
                 if offset + len < size {
-                    self.change_space(SpaceChange::Collapse, offset, len);
+                    self.fallocate(FallocateMode::Collapse, offset, len);
                 }
             }
             _ => {
                 let (offset, len) = (offset / block * block, len.next_multiple_of(block));
                 if offset < size && size < 4 * BLOCKS * block {
-                    self.change_space(SpaceChange::Insert, offset, len);
+                    self.fallocate(FallocateMode::Insert, offset, len);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! What is done to a damaged filesystem.
 
 use undercroft_oracle::deeds::{Abilities, Deed, Worker};
-use undercroft_vfs::SpaceChange;
+use undercroft_vfs::FallocateMode;
 
 use super::{Random, Victim};
 
@@ -45,8 +45,8 @@ pub(crate) fn change_of_old(victim: &Victim, random: &mut Random) -> Deed {
         9 => Deed::Write { path, offset, len: len as usize, seed: offset },
         10 => Deed::Append { path, len: len as usize, seed: offset },
         11 => Deed::Truncate { path, size: offset >> random.below(20) },
-        12 => space(SpaceChange::PunchHole),
-        13 => space(SpaceChange::Allocate),
+        12 => space(FallocateMode::PunchHole),
+        13 => space(FallocateMode::Allocate),
         14 => Deed::SetXattr {
             path,
             name: format!("user.{}", len % 3),

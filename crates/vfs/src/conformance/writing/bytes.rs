@@ -3,7 +3,7 @@
 use super::super::outcome::Finds;
 use super::ground::{Checked, Ground, read_all};
 use super::random::Random;
-use crate::{Error, File, Result, SpaceChange};
+use crate::{Error, FallocateMode, File, Result};
 
 const SEEDS: u64 = 8;
 const STEPS: usize = 250;
@@ -101,7 +101,7 @@ fn space(
     model: &mut Vec<u8>,
     (offset, len): (u64, u64),
 ) -> Checked<String> {
-    use SpaceChange::{Allocate, Collapse, Insert, PunchHole, Zero};
+    use FallocateMode::{Allocate, Collapse, Insert, PunchHole, Zero};
     let block = on.profile.holds.block_bytes;
     let change = [Allocate, PunchHole, Zero, Collapse, Insert][random.index(5)];
     let keep_size = change == PunchHole || random.below(2) == 0;
@@ -114,10 +114,10 @@ fn space(
     let expected = match change {
         Collapse if offset + len >= size => "InvalidArgument",
         Insert if offset >= size => "InvalidArgument",
-        change if !on.profile.space_changes.contains(&change) => "Unsupported",
+        change if !on.profile.fallocate_modes.contains(&change) => "Unsupported",
         _ => "",
     };
-    let answer = file.change_space(change, offset, len, keep_size);
+    let answer = file.fallocate(change, offset, len, keep_size);
     if !expected.is_empty() {
         on.refused(|| what.clone(), answer, expected);
         return Ok(what);

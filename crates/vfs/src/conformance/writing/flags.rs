@@ -3,7 +3,7 @@
 
 use super::super::outcome::Finds;
 use super::ground::{Checked, Ground, ROOT, read_all, user};
-use crate::{AttrChange, InodeFlags, SpaceChange, XattrMode};
+use crate::{AttrChange, FallocateMode, InodeFlags, XattrMode};
 
 pub(super) fn check(on: &mut Ground<'_>) -> Checked {
     immutable(on)?;
@@ -21,8 +21,8 @@ fn immutable(on: &mut Ground<'_>) -> Checked {
         ("a write", file.write_at(0, b"x").map(drop)),
         ("an append", file.append(b"x").map(drop)),
         ("cutting", file.truncate(0)),
-        ("an allocation", file.change_space(SpaceChange::Allocate, 0, 10, true)),
-        ("a hole", file.change_space(SpaceChange::PunchHole, 0, 10, true)),
+        ("an allocation", file.fallocate(FallocateMode::Allocate, 0, 10, true)),
+        ("a hole", file.fallocate(FallocateMode::PunchHole, 0, 10, true)),
         ("opening for writing", on.vfs.open_node_for_writing(file.node()).map(drop)),
         ("a chmod", on.change(file.node(), chmod)),
         ("a chown", on.chown(file.node(), 1, 1)),
@@ -50,8 +50,8 @@ fn append_only(on: &mut Ground<'_>) -> Checked {
         ("a write at the end", file.write_at(7, b"x").map(drop)),
         ("cutting", file.truncate(0)),
         ("growing", file.truncate(100)),
-        ("a hole", file.change_space(SpaceChange::PunchHole, 0, 10, true)),
-        ("zeroing", file.change_space(SpaceChange::Zero, 0, 10, true)),
+        ("a hole", file.fallocate(FallocateMode::PunchHole, 0, 10, true)),
+        ("zeroing", file.fallocate(FallocateMode::Zero, 0, 10, true)),
         ("a copy", source.copy_range(0, &file, 0, 6).map(drop)),
         ("an xattr", on.vfs.set_xattr(&ROOT, file.node(), b"user.a", b"", XattrMode::Set)),
         ("a chmod", on.chmod(file.node(), 0o777)),

@@ -8,7 +8,7 @@ use super::super::outcome::Finds;
 use super::super::remove::{names_in, remove_all};
 use super::ground::{Checked, Ground, ROOT, read_all, space};
 use super::random::Random;
-use crate::{Error, NewKind, NewObject, Node, RenameFlags, Result, SpaceChange, XattrMode};
+use crate::{Error, FallocateMode, NewKind, NewObject, Node, RenameFlags, Result, XattrMode};
 
 const STEPS: usize = 3000;
 
@@ -40,7 +40,7 @@ fn one_file(on: &mut Ground<'_>) -> Checked {
     on.that(read_all(&file)? == model, || "a full file does not hold what was written".to_owned());
 
     let before = on.snapshot()?;
-    let allocation = file.change_space(SpaceChange::Allocate, 0, model.len() as u64 + (1 << 20), false);
+    let allocation = file.fallocate(FallocateMode::Allocate, 0, model.len() as u64 + (1 << 20), false);
     on.refused(|| "an allocation".to_owned(), allocation, "NoSpace");
     on.refused(|| "an append".to_owned(), other.append(&[1; 100_000]).map(drop), "NoSpace");
     on.refused(|| "a copy".to_owned(), file.copy_range(0, &other, 0, 100_000), "NoSpace");
@@ -82,8 +82,8 @@ fn no_inodes(on: &mut Ground<'_>) -> Checked {
         let answer = on.vfs.create(&ROOT, &dir, b"new", &NewObject { kind, permissions: 0o644, umask: 0 });
         on.refused(|| format!("{kind:?} too many"), answer, "NoSpace");
     }
-    let unnamed = on.vfs.create_unnamed(&ROOT, &dir, 0o600, 0);
-    on.refused(|| "an unnamed file too many".to_owned(), unnamed, "NoSpace");
+    let tmpfile = on.vfs.tmpfile(&ROOT, &dir, 0o600, 0);
+    on.refused(|| "a tmpfile too many".to_owned(), tmpfile, "NoSpace");
     let whiteout = on.vfs.rename(&ROOT, (&dir, b"0"), (&dir, b"new"), RenameFlags::WHITEOUT);
     on.refused(|| "a whiteout too many".to_owned(), whiteout, "NoSpace");
     let exists = on.file(&dir, "0");
@@ -154,7 +154,7 @@ fn work(
             model.entry(name).or_default().resize(offset as usize, 0);
         }
         4 => {
-            on.vfs.open_node_for_writing(&node)?.change_space(SpaceChange::Allocate, offset, len, true)?;
+            on.vfs.open_node_for_writing(&node)?.fallocate(FallocateMode::Allocate, offset, len, true)?;
         }
         _ => {
             let data = vec![random.below(256) as u8; len as usize];

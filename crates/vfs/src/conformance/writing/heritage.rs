@@ -44,8 +44,8 @@ fn groups(on: &mut Ground<'_>) -> Checked {
         let attr = create(on, &who, &dir, name, kind, permissions)?.attr();
         on.equal(|| format!("group and permissions of \"{name}\""), &(attr.gid, attr.permissions), &expected);
     }
-    let unnamed = on.vfs.create_unnamed(&user(), &dir, 0o666, 0o022)?.attr();
-    on.equal(|| "group of an unnamed file".to_owned(), &(unnamed.uid, unnamed.gid), &(1000, 77));
+    let tmpfile = on.vfs.tmpfile(&user(), &dir, 0o666, 0o022)?.attr();
+    on.equal(|| "group of a tmpfile".to_owned(), &(tmpfile.uid, tmpfile.gid), &(1000, 77));
     let inner = on.vfs.lookup(&dir, b"directory")?;
     let inside = create(on, &user(), &inner, "inside", NewKind::Directory, 0o700)?.attr();
     on.equal(|| "handed on twice".to_owned(), &(inside.gid, inside.permissions), &(77, 0o2700));
@@ -90,8 +90,8 @@ fn lists(on: &mut Ground<'_>) -> Checked {
     has(on, "a file further down", &deeper, 0o640, Some(&named(6, 7, 5, 4, 0)), None)?;
     let link = create(on, &ROOT, &dir, "link", NewKind::Symlink(b"x"), 0o777)?;
     on.equal(|| "permissions of a link".to_owned(), &link.attr().permissions, &0o777);
-    let unnamed = on.vfs.create_unnamed(&ROOT, &dir, 0o600, 0o022)?;
-    has(on, "an unnamed file", &unnamed, 0o600, Some(&named(6, 7, 5, 0, 0)), None)?;
+    let tmpfile = on.vfs.tmpfile(&ROOT, &dir, 0o600, 0o022)?;
+    has(on, "a tmpfile", &tmpfile, 0o600, Some(&named(6, 7, 5, 0, 0)), None)?;
 
     on.chmod(&file, 0o604)?;
     has(on, "a file after a chmod", &file, 0o604, Some(&named(6, 7, 5, 0, 4)), None)?;

@@ -9,7 +9,7 @@
 //! | `names`     | what making, linking, moving and removing names does; their length                    |
 //! | `links`     | counts of links, and `..`, after directories have moved                               |
 //! | `times`     | which times change with what                                                          |
-//! | `nameless`  | open files without a name: those that lost it and those that never had one            |
+//! | `orphans`   | open files without a name: those that lost it and those that never had one            |
 //! | `cursors`   | listing a directory while its names come and go                                       |
 //! | `many`      | many names in one directory, by several threads                                       |
 //! | `bytes`     | content against a vector of bytes                                                     |
@@ -30,8 +30,8 @@ mod ground;
 mod heritage;
 mod links;
 mod many;
-mod nameless;
 mod names;
+mod orphans;
 mod profile;
 mod random;
 mod refusals;
@@ -55,7 +55,7 @@ const PARTS: [Part; 12] = [
     ("names", names::check),
     ("links", links::check),
     ("times", times::check),
-    ("nameless", nameless::check),
+    ("orphans", orphans::check),
     ("cursors", cursors::check),
     ("many", many::check),
     ("bytes", bytes::check),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::standard::Profile;
-use crate::{SpaceChange, Vfs};
+use crate::{FallocateMode, Vfs};
 
 /// What the filesystem under test can do, so that the checks ask for no more.
 #[derive(Clone, Copy)]
@@ -11,7 +11,7 @@ pub struct WritingProfile<'a> {
     /// What it can hold.
     pub holds: Profile,
     /// The changes of space that it makes; the others are [`Unsupported`](crate::Error::Unsupported).
-    pub space_changes: &'a [SpaceChange],
+    pub fallocate_modes: &'a [FallocateMode],
     /// Makes an empty filesystem that is soon full: of a few MiB, with some hundred inodes.
     pub small: Option<&'a dyn Fn() -> Arc<Vfs>>,
     /// Where everything random comes from.
@@ -22,12 +22,12 @@ impl Default for WritingProfile<'_> {
     fn default() -> Self {
         Self {
             holds: Profile::default(),
-            space_changes: &[
-                SpaceChange::Allocate,
-                SpaceChange::PunchHole,
-                SpaceChange::Zero,
-                SpaceChange::Collapse,
-                SpaceChange::Insert,
+            fallocate_modes: &[
+                FallocateMode::Allocate,
+                FallocateMode::PunchHole,
+                FallocateMode::Zero,
+                FallocateMode::Collapse,
+                FallocateMode::Insert,
             ],
             small: None,
             seed: 0,

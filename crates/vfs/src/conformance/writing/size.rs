@@ -2,7 +2,7 @@
 
 use super::super::outcome::Finds;
 use super::ground::{Checked, Ground};
-use crate::SpaceChange;
+use crate::FallocateMode;
 
 pub(super) fn check(on: &mut Ground<'_>) -> Checked {
     let limit = on.vfs.filesystem().limits().file_max_bytes;
@@ -26,13 +26,13 @@ pub(super) fn check(on: &mut Ground<'_>) -> Checked {
         ("growing past it", file.truncate(limit + 1)),
         ("growing to the last number", file.truncate(u64::MAX)),
         ("a copy to the limit", source.copy_range(0, &file, limit, 6).map(drop)),
-        ("an allocation", file.change_space(SpaceChange::Allocate, limit - 1, 2, false)),
-        ("an allocation that overflows", file.change_space(SpaceChange::Allocate, 5, u64::MAX, true)),
+        ("an allocation", file.fallocate(FallocateMode::Allocate, limit - 1, 2, false)),
+        ("an allocation that overflows", file.fallocate(FallocateMode::Allocate, 5, u64::MAX, true)),
     ] {
         on.refused(|| format!("{what} in the largest file"), answer, "FileTooLarge");
     }
-    if on.profile.space_changes.contains(&SpaceChange::Insert) {
-        let inserted = file.change_space(SpaceChange::Insert, 0, on.profile.holds.block_bytes, true);
+    if on.profile.fallocate_modes.contains(&FallocateMode::Insert) {
+        let inserted = file.fallocate(FallocateMode::Insert, 0, on.profile.holds.block_bytes, true);
         on.refused(|| "an insertion into the largest file".to_owned(), inserted, "FileTooLarge");
     }
     on.equal(|| "size after all refusals".to_owned(), &file.node().attr().size_bytes, &limit);

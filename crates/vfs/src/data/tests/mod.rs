@@ -8,7 +8,7 @@ use std::thread;
 use proptest::prelude::*;
 
 use self::strict_fs::{BLOCK, Home, LIMIT, StrictFs};
-use crate::{Durable, Error, File, Ino, InodeFlags, SpaceChange, Vfs, VfsOptions};
+use crate::{Durable, Error, FallocateMode, File, Ino, InodeFlags, Vfs, VfsOptions};
 
 /// The largest offset or length that tests use, in bytes.
 const SPACE: u64 = 20 * BLOCK;
@@ -37,7 +37,7 @@ enum Change {
     Write(u64, u64),
     Append(u64),
     Truncate(u64),
-    Space(SpaceChange, u64, u64, bool),
+    Space(FallocateMode, u64, u64, bool),
     /// From the file to itself or to the other.
     Copy(u64, bool, u64, u64),
     /// Blocks from the file to the other, as far as both go.
@@ -48,11 +48,11 @@ fn change() -> impl Strategy<Value = (usize, Change)> {
     let place = || prop_oneof![0..SPACE, (0..SPACE / BLOCK).prop_map(|block| block * BLOCK)];
     let len = || prop_oneof![1..50_u64, 1..SPACE / 2, (1..8_u64).prop_map(|blocks| blocks * BLOCK)];
     let space = prop::sample::select(vec![
-        SpaceChange::Allocate,
-        SpaceChange::PunchHole,
-        SpaceChange::Zero,
-        SpaceChange::Collapse,
-        SpaceChange::Insert,
+        FallocateMode::Allocate,
+        FallocateMode::PunchHole,
+        FallocateMode::Zero,
+        FallocateMode::Collapse,
+        FallocateMode::Insert,
     ]);
     let change = prop_oneof![
         5 => (place(), len()).prop_map(|(offset, len)| Change::Write(offset, len)),
@@ -85,7 +85,7 @@ fn store(model: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
 /// What a change of space makes of a file; `None` for one that is refused.
 fn change_model(
     model: &mut Vec<u8>,
-    change: SpaceChange,
+    change: FallocateMode,
     offset: u64,
     len: u64,
     keep_size: bool,
@@ -94,15 +94,15 @@ fn change_model(
     let (from, inside) = ((offset as usize).min(size), end.min(size));
     let aligned = offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
     match change {
-        SpaceChange::Allocate => {}
-        SpaceChange::Zero | SpaceChange::PunchHole => model[from..inside].fill(0),
-        SpaceChange::Collapse if aligned && end < size => drop(model.drain(from..end)),
-        SpaceChange::Insert if aligned && (offset as usize) < size => {
+        FallocateMode::Allocate => {}
+        FallocateMode::Zero | FallocateMode::PunchHole => model[from..inside].fill(0),
+        FallocateMode::Collapse if aligned && end < size => drop(model.drain(from..end)),
+        FallocateMode::Insert if aligned && (offset as usize) < size => {
             drop(model.splice(from..from, vec![0; len as usize]));
         }
-        SpaceChange::Collapse | SpaceChange::Insert => return None,
+        FallocateMode::Collapse | FallocateMode::Insert => return None,
     }
-    if matches!(change, SpaceChange::Allocate | SpaceChange::Zero) && !keep_size && end > model.len() {
+    if matches!(change, FallocateMode::Allocate | FallocateMode::Zero) && !keep_size && end > model.len() {
         model.resize(end, 0);
     }
     Some(())
@@ -142,7 +142,7 @@ fn apply(mounted: &Mounted, models: &mut [Vec<u8>; 2], round: usize, number: usi
         Change::Space(change, offset, len, keep_size) => {
             let mut changed = models[number].clone();
             let expected = change_model(&mut changed, change, offset, len, keep_size);
-            match (file.change_space(change, offset, len, keep_size), expected) {
+            match (file.fallocate(change, offset, len, keep_size), expected) {
                 (Ok(()), Some(())) => models[number] = changed,
                 (Err(Error::InvalidArgument(_)), None) => {}
                 (Err(Error::NoSpace), Some(())) => assert_eq!(mounted.fs.free_blocks(), 0),
@@ -267,13 +267,13 @@ fn numbers_near_the_limit() {
     assert_eq!(file.copy_range(LIMIT - 3, &other, LIMIT - 2, u64::MAX).unwrap(), 2);
     assert_eq!(file.copy_range(LIMIT, &other, 0, 1).unwrap(), 0);
     for (change, offset, len) in [
-        (SpaceChange::Allocate, LIMIT, 1),
-        (SpaceChange::PunchHole, u64::MAX, u64::MAX),
-        (SpaceChange::Insert, 0, BLOCK),
+        (FallocateMode::Allocate, LIMIT, 1),
+        (FallocateMode::PunchHole, u64::MAX, u64::MAX),
+        (FallocateMode::Insert, 0, BLOCK),
     ] {
-        assert!(matches!(file.change_space(change, offset, len, true), Err(Error::FileTooLarge)));
+        assert!(matches!(file.fallocate(change, offset, len, true), Err(Error::FileTooLarge)));
     }
-    assert!(matches!(file.change_space(SpaceChange::Zero, 5, 0, false), Err(Error::InvalidArgument(_))));
+    assert!(matches!(file.fallocate(FallocateMode::Zero, 5, 0, false), Err(Error::InvalidArgument(_))));
 }
 
 #[test]
@@ -299,12 +299,12 @@ fn who_may_write_is_settled_at_opening_and_by_flags() {
         appending.write_at(0, b"x").map(drop),
         appending.write_at(13, b"x").map(drop),
         appending.truncate(13),
-        appending.change_space(SpaceChange::PunchHole, 0, 10, true),
+        appending.fallocate(FallocateMode::PunchHole, 0, 10, true),
         other.append(b"x").and_then(|_| other.copy_range(0, &appending, 13, 1)).map(drop),
     ] {
         assert!(matches!(refused, Err(Error::NotPermitted)), "{refused:?}");
     }
-    appending.change_space(SpaceChange::Allocate, 0, 100, true).unwrap();
+    appending.fallocate(FallocateMode::Allocate, 0, 100, true).unwrap();
 
     fs.file(0).set_flags(InodeFlags::IMMUTABLE);
     assert!(matches!(vfs.open_node_for_writing(file.node()), Err(Error::NotPermitted)));

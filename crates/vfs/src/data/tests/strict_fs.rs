@@ -14,8 +14,8 @@ use undercroft_block::{Device, MemoryDevice};
 use undercroft_sync::{Mutex, order};
 
 use crate::{
-    Attr, AttrChange, DeviceNumber, DirEntry, DirOffset, Error, Extent, FileSystem, FileType, Found,
-    HashedName, Ino, Inode, InodeFlags, Limits, Mapping, Result, SpaceChange, StatFs, Timestamp, Written,
+    Attr, AttrChange, DeviceNumber, DirEntry, DirOffset, Error, Extent, FallocateMode, FileSystem, FileType,
+    Found, HashedName, Ino, Inode, InodeFlags, Limits, Mapping, Result, StatFs, Timestamp, Written,
 };
 
 pub(super) const BLOCK: u64 = 64;
@@ -442,49 +442,49 @@ impl Inode for StrictInode {
         Ok(())
     }
 
-    fn change_space(&self, change: SpaceChange, offset: u64, len: u64, size: u64) -> Result<()> {
+    fn fallocate(&self, change: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
         let mut state = self.state.lock();
         let end = offset + len;
         let (first, count) = (offset / BLOCK, len / BLOCK);
-        if matches!(change, SpaceChange::Collapse | SpaceChange::Insert)
+        if matches!(change, FallocateMode::Collapse | FallocateMode::Insert)
             && !(offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK))
         {
             return Err(Error::InvalidArgument("not aligned to blocks"));
         }
         self.settle(&mut state)?;
-        if size > state.size && change != SpaceChange::Insert {
+        if size > state.size && change != FallocateMode::Insert {
             self.assert_tail_clear(&state);
         }
-        if change == SpaceChange::Zero {
+        if change == FallocateMode::Zero {
             for index in first..end.div_ceil(BLOCK) {
                 self.unshare(&mut state, index)?;
             }
         }
         match change {
-            SpaceChange::Allocate | SpaceChange::Zero => {
+            FallocateMode::Allocate | FallocateMode::Zero => {
                 for index in first..end.div_ceil(BLOCK) {
                     if let Entry::Vacant(place) = state.blocks.entry(index) {
                         place.insert(self.allocate()?);
                     }
                 }
             }
-            SpaceChange::PunchHole => {
+            FallocateMode::PunchHole => {
                 for index in [first, end / BLOCK] {
                     self.unshare(&mut state, index)?;
                 }
                 self.free(&mut state, |index| index * BLOCK >= offset && (index + 1) * BLOCK <= end);
             }
-            SpaceChange::Collapse => {
+            FallocateMode::Collapse => {
                 self.free(&mut state, |index| (first..first + count).contains(&index));
                 state.blocks =
                     renumbered(&state.blocks, |index| if index < first { index } else { index - count });
             }
-            SpaceChange::Insert => {
+            FallocateMode::Insert => {
                 state.blocks =
                     renumbered(&state.blocks, |index| if index < first { index } else { index + count });
             }
         }
-        if matches!(change, SpaceChange::Zero | SpaceChange::PunchHole) {
+        if matches!(change, FallocateMode::Zero | FallocateMode::PunchHole) {
             for (&index, &block) in state.blocks.range(first..end.div_ceil(BLOCK)) {
                 if block.use_ == Use::Written || self.home == Home::Memory {
                     let base = index * BLOCK;

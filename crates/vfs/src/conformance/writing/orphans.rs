@@ -44,10 +44,10 @@ fn lost(on: &mut Ground<'_>) -> Checked {
 fn never_had(on: &mut Ground<'_>) -> Checked {
     let before = space(on.vfs)?;
     on.chmod(&on.top, 0o777)?;
-    let node = on.vfs.create_unnamed(&user(), &on.top, 0o666, 0o022)?;
+    let node = on.vfs.tmpfile(&user(), &on.top, 0o666, 0o022)?;
     let attr = node.attr();
     let got = (attr.kind, attr.permissions, attr.uid, attr.gid, attr.links, attr.size_bytes);
-    on.equal(|| "an unnamed file".to_owned(), &got, &(FileType::Regular, 0o644, 1000, 1000, 0, 0));
+    on.equal(|| "a tmpfile".to_owned(), &got, &(FileType::Regular, 0o644, 1000, 1000, 0, 0));
     let file = on.vfs.open_node_for_writing(&node)?;
     file.write_at(10, b"content")?;
     on.vfs.link(&ROOT, &node, &on.top, b"first")?;
@@ -67,12 +67,12 @@ fn never_had(on: &mut Ground<'_>) -> Checked {
     on.refused(|| "linking what has lost its last name".to_owned(), again, "NotFound");
     drop((file, node));
 
-    let never = on.vfs.create_unnamed(&ROOT, &on.top, 0o600, 0)?;
+    let never = on.vfs.tmpfile(&ROOT, &on.top, 0o600, 0)?;
     on.vfs.open_node_for_writing(&never)?.write_at(0, &[3; 50_000])?;
     drop(never);
-    on.equal(|| "space after unnamed files".to_owned(), &space(on.vfs)?, &before);
+    on.equal(|| "space after tmpfiles".to_owned(), &space(on.vfs)?, &before);
     on.chmod(&on.top, 0o755)?;
-    let denied = on.vfs.create_unnamed(&user(), &on.top, 0o600, 0);
-    on.refused(|| "an unnamed file in another's directory".to_owned(), denied, "PermissionDenied");
+    let denied = on.vfs.tmpfile(&user(), &on.top, 0o600, 0);
+    on.refused(|| "a tmpfile in another's directory".to_owned(), denied, "PermissionDenied");
     Ok(())
 }
