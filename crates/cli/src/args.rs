@@ -738,8 +738,8 @@ Examples:
     #[command(
         after_help = "Grows ext2, ext3 and ext4 to SIZE, or to all of the disk or partition. A raw image file is made larger \
 first; of a partition, its own end is the limit. The layout stays as resize2fs would have it: descriptors go into the blocks that are \
-reserved for them, then into groups of their own (feature meta_bg). A crash leaves the old size or the new one. Making a filesystem \
-smaller is left to resize2fs.
+reserved for them, then into groups of their own (feature meta_bg). A crash leaves the old size or the new one; without a journal it may leave \
+what `e2fsck -y` mends, with every file as it was. Making a filesystem smaller is left to resize2fs.
 
 Examples:
   undercroft grow disk.img 20G

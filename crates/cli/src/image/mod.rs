@@ -139,9 +139,12 @@ impl ToOverwrite {
 pub(crate) fn lengthen_raw_file(spec: &ImageSpec, size_bytes: u64) -> Result<Option<u64>, Failure> {
     const QCOW2: [u8; 4] = *b"QFI\xfb";
     let failed = |error: io::Error| Failure::host(format!("cannot make {} larger", spec.shown()), &error);
+    // The path of an array names no file.
+    if spec.array.is_some() || spec.partition.is_some() {
+        return Ok(None);
+    }
     let metadata = fs::metadata(&spec.path).map_err(failed)?;
-    if spec.array.is_some() || spec.partition.is_some() || !metadata.is_file() || metadata.len() >= size_bytes
-    {
+    if !metadata.is_file() || metadata.len() >= size_bytes {
         return Ok(None);
     }
     let file = File::options().read(true).write(true).open(&spec.path).map_err(failed)?;

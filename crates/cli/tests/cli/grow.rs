@@ -2,8 +2,9 @@
 
 use std::fs::{self, File};
 use std::path::Path;
+use std::process::Command;
 
-use crate::support::{tool, undercroft};
+use crate::support::{PROGRAM, run, tool, undercroft};
 
 fn make(path: &Path, family: &str, size: &str) {
     undercroft(["mkfs", family, path.to_str().unwrap(), "--size", size]).succeeded();
@@ -77,4 +78,29 @@ fn a_qcow2_image_grows_within_its_size() {
     let raw = dir.path().join("raw");
     tool(&format!("qemu-img convert -O raw {path} {}", raw.display()), dir.path());
     tool(&format!("e2fsck -fn {}", raw.display()), dir.path());
+}
+
+/// In an array its size is the limit, and a missing member is no hindrance. What the members then hold is judged as one
+/// image, put together by `md`.
+#[test]
+fn a_filesystem_in_an_array_grows_within_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |args: &str| run(Command::new(PROGRAM).args(args.split(' ')).current_dir(dir.path()));
+    run("md create -l 5 --chunk 64K --member-size 40M a b c d").succeeded();
+    run("mkfs ext4 md:a,b,c,d --size 30M").succeeded();
+    let refusal = run("grow md:a,b,c,d 1G").failed(4);
+    assert!(refusal.contains("make it larger first"), "{refusal}");
+    let report = run("grow --json md:a,b,c,d 60M").json();
+    assert_eq!(report["size_bytes"], 60 << 20);
+    fs::remove_file(dir.path().join("b")).unwrap();
+    let degraded = run("grow --json md:a,c,d?degraded");
+    assert_eq!(degraded.code, 0, "{}", degraded.stderr);
+    assert!(degraded.stderr.contains("the array is degraded: it lacks 1 member"), "{}", degraded.stderr);
+    let report: serde_json::Value = serde_json::from_slice(&degraded.stdout).unwrap();
+    // Each member keeps 1 MiB for md.
+    assert_eq!(report["size_bytes"], 117 << 20, "{report}");
+    assert_eq!(run("check md:a,c,d?degraded").code, 0);
+    File::create(dir.path().join("new")).unwrap().set_len(40 << 20).unwrap();
+    assert_eq!(run("md add md:a,c,d?degraded new").code, 0);
+    run("check md:a,c,d,new").succeeded();
 }

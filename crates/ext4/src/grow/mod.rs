@@ -22,9 +22,13 @@
 //! gets the feature `meta_bg`, as Linux does it: the reserved blocks become descriptors, further ones lie in their own
 //! groups, and the resize inode is emptied.
 //!
+//! With `sparse_super2` the two copies stay where they are, also the one in what was the last group: the superblock names
+//! their groups.
+//!
 //! Inode tables are zeroed, unless descriptors have checksums: Linux zeroes them later then.
 //!
-//! Without a journal the superblock is written last. A crash between leaves what e2fsck mends without loss.
+//! Without a journal the blocks of step 3 reach the disk in any order. A crash between leaves what `e2fsck -y` mends with
+//! every file as it was; `e2fsck -p` asks for a person where the resize inode names blocks past the old end.
 //!
 //! Locks: class `resize`, while a filesystem grows. No operation waits for it. Left out: making a filesystem smaller,
 //! and bigalloc, with which none is opened for writing.
@@ -93,7 +97,7 @@ impl Ext4 {
 
 fn grow(volume: &Volume, size_bytes: Option<u64>, progress: &mut dyn FnMut(u64, u64)) -> Result<Grown> {
     let writer = volume.writer()?;
-    let _alone = writer.resizing.lock();
+    let _resizing = writer.resizing.lock();
     let old = volume.superblock().clone();
     let Some(new) = size::decide(volume, &old, size_bytes)? else { return Ok(Grown::between(&old, &old)) };
     writer.allocator.check_last_group(volume)?;
