@@ -6,12 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use undercroft_block::Device;
-use undercroft_vfs::{
-    Error, FileSystem, FileType, Ino, Inode as VfsInode, InodeFlags, Limits, Result, StatFs,
-};
+use undercroft_vfs::{Error, FileSystem, FileType, Ino, Inode as VfsInode, Limits, Result, StatFs};
 
 use crate::features::Incompat;
-use crate::inode::{self, Inode, NamedBy, ROOT_INODE};
+use crate::inode::{self, Inode, InodeFlags, NamedBy, ROOT_INODE};
 use crate::journal::RecoveryReport;
 use crate::live::Live;
 use crate::numbers::FsBlock;

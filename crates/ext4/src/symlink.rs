@@ -3,11 +3,11 @@
 //! Source: kernel documentation, section "Symbolic Links"; a target is at most one block, and 4095 bytes.
 //! An encrypted target begins with its length: `Documentation/filesystems/fscrypt.rst`, and what Linux writes.
 
-use undercroft_vfs::{Error, FileType, InodeFlags, Result};
+use undercroft_vfs::{Error, FileType, Result};
 
 use crate::error::corrupt_inode;
 use crate::features::Incompat;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeFlags};
 use crate::map::{self, RunState};
 use crate::numbers::{FileBlock, FsBlock};
 use crate::transaction::{Handle, Seal};

@@ -57,10 +57,8 @@ const EXTENDED_FLAGS: [(InodeFlags, u32); 8] = [
 /// Flags that tell how an inode is kept. Nobody sets them by ioctl; they stay as they are.
 const STAYING: InodeFlags = InodeFlags::ENCRYPTED
     .union(InodeFlags::INDEXED)
-    .union(InodeFlags::HUGE_FILE)
     .union(InodeFlags::EXTENTS)
     .union(InodeFlags::VERITY)
-    .union(InodeFlags::EA_INODE)
     .union(InodeFlags::INLINE_DATA);
 
 /// An ioctl, as it comes from the kernel.

@@ -20,6 +20,9 @@ fn source() -> (Image, LoopMount) {
     (image, mount)
 }
 
+/// Of the flags on disk, which debugfs prints, those that `FS_IOC_GETFLAGS` shows.
+const SHOWN_FLAGS: u32 = 0x725b_dfff;
+
 /// What mke2fs does not copy, or what depends on the filesystem that the tree lies on. It makes the root anew,
 /// keeps the low 32 bits of times, and makes a link of its own for each name of a symbolic link.
 fn only_what_is_copied(path: &[u8], entry: &mut Entry) {
@@ -120,7 +123,7 @@ impl Told {
             ino: decimal("Inode:")?,
             size: decimal("Size:")?,
             sectors: decimal("Blockcount:")? + inline,
-            flags: has_flags.then_some(flags),
+            flags: has_flags.then_some(flags & SHOWN_FLAGS),
             generation: if has_flags { Some(decimal("Generation:")?.try_into().ok()?) } else { None },
             changed: seconds("ctime:")?,
             created: seconds("crtime:"),

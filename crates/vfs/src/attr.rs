@@ -81,7 +81,11 @@ pub struct DeviceNumber {
 }
 
 bitflags::bitflags! {
-    /// Per-inode flags, with the bit values of Linux's `FS_IOC_GETFLAGS` (`lsattr` prints them).
+    /// Per-inode flags, with the meaning and the bit values of `FS_IOC_GETFLAGS` (`lsattr` prints them). A filesystem
+    /// translates the flags of its format into these.
+    ///
+    /// The vfs acts on those that forbid (`IMMUTABLE`, `APPEND`, `VERITY`), on `NOATIME`, `ENCRYPTED` and
+    /// `CASEFOLD`. `INDEXED`, `EXTENTS` and `INLINE_DATA` are shown to users and tell nothing to the vfs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct InodeFlags: u32 {
         /// `s`: overwrite on deletion.
@@ -112,14 +116,10 @@ bitflags::bitflags! {
         const DIRSYNC = 0x0001_0000;
         /// `T`: top of a directory hierarchy.
         const TOPDIR = 0x0002_0000;
-        /// `h`: huge file.
-        const HUGE_FILE = 0x0004_0000;
         /// `e`: mapped by extents.
         const EXTENTS = 0x0008_0000;
         /// `V`: protected by fs-verity.
         const VERITY = 0x0010_0000;
-        /// The xattr's value lives in this inode.
-        const EA_INODE = 0x0020_0000;
         /// `C`: not copied on write.
         const NOCOW = 0x0080_0000;
         /// `x`: direct access to memory.
@@ -130,7 +130,7 @@ bitflags::bitflags! {
         const PROJECT_INHERIT = 0x2000_0000;
         /// `F`: names are looked up without regard to case.
         const CASEFOLD = 0x4000_0000;
-        /// Bits that have no name here survive a round trip.
+        /// What else a filesystem shows passes through.
         const _ = !0;
     }
 }

@@ -3,7 +3,7 @@
 //! A block may serve several inodes, and a value inode several attributes; each says how many it serves, which is
 //! compared when all inodes have been seen.
 
-use undercroft_vfs::{InodeFlags, Result};
+use undercroft_vfs::Result;
 
 use super::Checker;
 use super::encryption::Policy;
@@ -11,6 +11,7 @@ use super::raw::{Inode, le16, le32};
 use super::report::At;
 use crate::checksum::{crc32c, crc32c_around};
 use crate::features::{Compat, Incompat};
+use crate::inode::InodeFlags;
 use crate::numbers::FsBlock;
 use crate::xattr::{Attributes, Value, entry_hashes};
 

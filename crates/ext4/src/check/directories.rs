@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use undercroft_vfs::{InodeFlags, Result};
+use undercroft_vfs::Result;
 
 use super::Checker;
 use super::index::Index;
@@ -12,7 +12,7 @@ use super::report::At;
 use crate::checksum::crc32c;
 use crate::dir::{self, ENCRYPTED_MIN_BYTES};
 use crate::features::{Compat, Incompat};
-use crate::inode::ROOT_INODE;
+use crate::inode::{InodeFlags, ROOT_INODE};
 use crate::numbers::FsBlock;
 
 const HEADER_BYTES: usize = 8;

@@ -5,12 +5,13 @@
 
 use std::collections::HashMap;
 
-use undercroft_vfs::{FileType, InodeFlags};
+use undercroft_vfs::FileType;
 
 use super::Checker;
 use super::raw::Inode;
 use super::report::At;
 use crate::dir;
+use crate::inode::InodeFlags;
 
 const NONCE_BYTES: usize = 16;
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use undercroft_vfs::{InodeFlags, Result};
+use undercroft_vfs::Result;
 
 use super::Checker;
 use super::raw::{Inode, le16, le32};
@@ -13,6 +13,7 @@ use super::report::At;
 use crate::checksum::crc32c;
 use crate::dir::{self, NameHasher, fold};
 use crate::features::Incompat;
+use crate::inode::InodeFlags;
 use crate::numbers::FsBlock;
 use crate::volume::Volume;
 

@@ -1,6 +1,6 @@
 //! The second pass: every inode that is in use, in the order of their tables.
 
-use undercroft_vfs::{FileType, InodeFlags, Result};
+use undercroft_vfs::{FileType, Result};
 
 use super::Checker;
 use super::map::{Mode, Walked};
@@ -10,7 +10,7 @@ use super::special::QUOTA_INODES;
 use crate::dir;
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::group::GroupFlags;
-use crate::inode::ROOT_INODE;
+use crate::inode::{InodeFlags, ROOT_INODE};
 use crate::numbers::FsBlock;
 
 pub(super) const BAD_BLOCKS_INODE: u32 = 1;

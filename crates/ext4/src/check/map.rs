@@ -4,13 +4,14 @@
 //! map that leads back into itself ends; afterwards only maps that were found good are walked again.
 
 use undercroft_cache::Buffer;
-use undercroft_vfs::{InodeFlags, Result};
+use undercroft_vfs::Result;
 
 use super::Checker;
 use super::inodes::BAD_BLOCKS_INODE;
 use super::raw::{Inode, le16, le32};
 use super::report::At;
 use crate::checksum::crc32c;
+use crate::inode::InodeFlags;
 use crate::numbers::FsBlock;
 
 const EXTENT_MAGIC: u16 = 0xF30A;

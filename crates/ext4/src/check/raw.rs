@@ -1,10 +1,10 @@
 //! An inode as it lies in its table, believed in nothing.
 
-use undercroft_vfs::{FileType, InodeFlags};
+use undercroft_vfs::FileType;
 use zerocopy::FromBytes;
 
 use crate::checksum::{crc32c, crc32c_around};
-use crate::inode::RawInode;
+use crate::inode::{InodeFlags, RawInode};
 use crate::superblock::Superblock;
 
 /// Numbers at an offset; zero where the bytes end.

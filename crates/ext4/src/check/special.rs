@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use undercroft_vfs::{Error, FileType, InodeFlags, Result};
+use undercroft_vfs::{Error, FileType, Result};
 
 use super::Checker;
 use super::inodes::RESIZE_INODE;
@@ -10,6 +10,7 @@ use super::map::Walked;
 use super::raw::{Inode, le32};
 use super::report::At;
 use crate::features::{Compat, RoCompat};
+use crate::inode::InodeFlags;
 use crate::numbers::{FsBlock, Group};
 use crate::orphan;
 

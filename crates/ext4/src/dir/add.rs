@@ -15,7 +15,7 @@
 //! After each step the directory is whole, so a full disk ends an addition without harm. Source: kernel documentation,
 //! section "Hash Tree Directories", and e2fsck's and debugfs's reading of what is made here.
 
-use undercroft_vfs::{Error, FileType, InodeFlags, Result};
+use undercroft_vfs::{Error, FileType, Result};
 
 use super::changing::{Changing, LockedBlock};
 use super::directory::Shape;
@@ -25,6 +25,7 @@ use super::query::Query;
 use super::{NAME_MAX_BYTES, by_hash, inline_change, node};
 use crate::alloc::ALLOCATE_CREDITS;
 use crate::features::Incompat;
+use crate::inode::InodeFlags;
 use crate::live::Live;
 use crate::map;
 

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use undercroft_cache::{Buffer, Lines};
 use undercroft_sync::{Mutex, MutexGuard, order, prefetch_for_write};
-use undercroft_vfs::{Error, InodeFlags, Result};
+use undercroft_vfs::{Error, Result};
 
 use super::directory::{Block, Directory, Shape};
 use super::edit::{self, Look, Place};
@@ -18,7 +18,7 @@ use super::index::Leaves;
 use super::query::Query;
 use crate::error::{Verdict, corrupt_inode};
 use crate::features::Incompat;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeFlags};
 use crate::live::Live;
 use crate::numbers::{FileBlock, FsBlock};
 use crate::transaction::{self, Handle, Seal};

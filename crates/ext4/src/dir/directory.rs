@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 
 use undercroft_cache::Buffer;
-use undercroft_vfs::{Error, FileType, InodeFlags, Result};
+use undercroft_vfs::{Error, FileType, Result};
 
 use super::casefold::Casefold;
 use super::entry::{Entries, Entry, EntryFormat};
 use super::{index, tail};
 use crate::error::{Verdict, corrupt_inode};
 use crate::features::{Compat, Incompat};
-use crate::inode::{Inode, ROOT_INODE};
+use crate::inode::{Inode, InodeFlags, ROOT_INODE};
 use crate::map::{self, RunState};
 use crate::numbers::{FileBlock, FsBlock};
 use crate::volume::{Judged, Volume};

@@ -6,7 +6,7 @@
 //!
 //! The caller holds the directory's `index` alone.
 
-use undercroft_vfs::{Error, InodeFlags, Result};
+use undercroft_vfs::{Error, Result};
 
 use super::changing::check_changeable;
 use super::directory::Directory;
@@ -17,7 +17,7 @@ use super::node::{self, Dots};
 use crate::error::{Verdict, corrupt_inode};
 use crate::features::Incompat;
 use crate::inline;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeFlags};
 use crate::live::Live;
 use crate::map;
 use crate::numbers::FileBlock;

@@ -2,14 +2,14 @@
 //!
 //! Who works in a block holds the directory's `index` shared, and the block's lock.
 
-use undercroft_vfs::{Error, FileType, InodeFlags, Result};
+use undercroft_vfs::{Error, FileType, Result};
 
 use super::changing::Changing;
 use super::edit::{self, Look, NewEntry, Place};
 use super::entry::EntryFormat;
 use super::{NAME_MAX_BYTES, inline_change};
 use crate::error::corrupt_inode;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeFlags};
 use crate::live::Live;
 use crate::numbers::FileBlock;
 use crate::transaction::Handle;

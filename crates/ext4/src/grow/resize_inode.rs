@@ -7,11 +7,11 @@
 //!
 //! Source: kernel documentation, "Special inodes", and what mke2fs and resize2fs leave in it.
 
-use undercroft_vfs::{Error, InodeFlags, Result};
+use undercroft_vfs::{Error, Result};
 
 use crate::error::corrupt_inode;
 use crate::features::{Compat, RoCompat};
-use crate::inode::{self, Inode, Location};
+use crate::inode::{self, Inode, InodeFlags, Location};
 use crate::numbers::{FsBlock, Group};
 use crate::superblock::{Geometry, Superblock};
 use crate::transaction::{Block, Handle, Seal};

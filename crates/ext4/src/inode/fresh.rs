@@ -5,16 +5,13 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use undercroft_vfs::{DeviceNumber, FileType, InodeFlags, NewInode, NewKind, clock};
+use undercroft_vfs::{DeviceNumber, FileType, NewInode, NewKind, clock};
 
-use super::{BASE_BYTES, Inode, RawInodeExtra, time};
+use super::{BASE_BYTES, Inode, InodeFlags, RawInodeExtra, time};
 use crate::features::{Incompat, RoCompat};
 use crate::map;
 use crate::numbers::FsBlock;
 use crate::volume::Volume;
-
-/// Not compressed, though the directory is: a flag that nobody sets but by hand.
-const NOT_COMPRESSED: InodeFlags = InodeFlags::from_bits_retain(0x400);
 
 /// What a directory hands on.
 const INHERITED: InodeFlags = InodeFlags::SECURE_DELETION
@@ -23,7 +20,7 @@ const INHERITED: InodeFlags = InodeFlags::SECURE_DELETION
     .union(InodeFlags::SYNC)
     .union(InodeFlags::NODUMP)
     .union(InodeFlags::NOATIME)
-    .union(NOT_COMPRESSED)
+    .union(InodeFlags::NOT_COMPRESSED)
     .union(InodeFlags::JOURNAL_DATA)
     .union(InodeFlags::NOTAIL)
     .union(InodeFlags::DIRSYNC)

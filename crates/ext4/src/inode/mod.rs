@@ -4,6 +4,7 @@
 //! attributes inside the inode are read again from the (cached) inode table when somebody asks for them, so
 //! that a handle stays small however many are in use.
 
+mod flags;
 mod fresh;
 mod raw;
 mod store;
@@ -14,7 +15,7 @@ mod time;
 use std::ops::Range;
 
 use undercroft_cache::Buffer;
-use undercroft_vfs::{DeviceNumber, Error, FileType, InodeFlags, Result, Timestamp};
+use undercroft_vfs::{DeviceNumber, Error, FileType, Result, Timestamp};
 use zerocopy::FromBytes;
 
 use crate::checksum::{crc32c, crc32c_around};
@@ -25,6 +26,7 @@ use crate::group::GroupDescriptor;
 use crate::journal::Incarnation;
 use crate::numbers::{FsBlock, Group};
 use crate::volume::Volume;
+pub(crate) use flags::InodeFlags;
 pub(crate) use fresh::{Inheritance, possible_flags};
 pub(crate) use raw::RawInode;
 use raw::{BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, GENERATION, RawInodeExtra};

@@ -4,11 +4,11 @@
 //! keep there) stay as they are; a new inode's slot is cleared first. Source: kernel documentation, "Index Nodes", and
 //! what Linux writes where that leaves a choice.
 
-use undercroft_vfs::{Error, InodeFlags, Result, Timestamp};
+use undercroft_vfs::{Error, Result, Timestamp};
 use zerocopy::FromBytes;
 
 use super::{
-    BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, Inode, Location, RawInode, RawInodeExtra, checksums,
+    BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, Inode, InodeFlags, Location, RawInode, RawInodeExtra, checksums,
     has_large_size, has_whole_checksum, time,
 };
 use crate::features::{Incompat, RoCompat};

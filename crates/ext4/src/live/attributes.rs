@@ -3,11 +3,11 @@
 //! Each change is one handle. The fields are changed in a copy, which takes the place of the truth once it is stored,
 //! so what is refused has changed nothing. Locks: the inode's fields, under the handle.
 
-use undercroft_vfs::{AttrChange, Error, InodeFlags, NewTime, Result, XattrMode};
+use undercroft_vfs::{AttrChange, Error, NewTime, Result, XattrMode};
 
 use super::Live;
 use crate::features::RoCompat;
-use crate::inode::{self, Inode};
+use crate::inode::{self, Inode, InodeFlags};
 use crate::volume::Volume;
 use crate::xattr;
 
@@ -21,13 +21,6 @@ const SETTABLE: InodeFlags = InodeFlags::from_bits_retain(0xff)
     .union(InodeFlags::DAX)
     .union(InodeFlags::PROJECT_INHERIT)
     .union(InodeFlags::CASEFOLD);
-
-/// Flags that Linux does not even show; who sets one is refused.
-const HIDDEN: InodeFlags = InodeFlags::from_bits_retain(0x2000)
-    .union(InodeFlags::HUGE_FILE)
-    .union(InodeFlags::EA_INODE)
-    .union(InodeFlags::NOCOW)
-    .union(InodeFlags::from_bits_retain(0x8d00_0000));
 
 /// What a file that is accessed as memory cannot be.
 const NOT_WITH_DAX: InodeFlags = InodeFlags::ENCRYPTED
@@ -110,13 +103,15 @@ fn apply(live: &Live, fields: &mut Inode, change: &AttrChange) -> Result<()> {
 }
 
 /// The flags that come of asking for `asked`.
-fn settle_flags(fields: &Inode, asked: InodeFlags) -> Result<InodeFlags> {
+fn settle_flags(fields: &Inode, asked: undercroft_vfs::InodeFlags) -> Result<InodeFlags> {
+    let refuse = |what: &'static str| Err(Error::Unsupported(what.into()));
+    const NOT_KEPT: &str = "a flag that ext4 does not keep for such a file";
+    let Some(asked) = InodeFlags::from_shown(asked) else { return refuse(NOT_KEPT) };
     let old = fields.flags;
     let wanted = asked & SETTABLE;
     let turned = (asked ^ old) & SETTABLE;
-    let refuse = |what: &'static str| Err(Error::Unsupported(what.into()));
-    if asked.difference(old).intersects(HIDDEN) || inode::possible_flags(fields.kind, turned) != turned {
-        return refuse("a flag that ext4 does not keep for such a file");
+    if inode::possible_flags(fields.kind, turned) != turned {
+        return refuse(NOT_KEPT);
     }
     // Each would mean to write what is there in another form.
     if turned.contains(InodeFlags::EXTENTS) {

@@ -179,7 +179,7 @@ impl VfsInode for Live {
             modified: inode.modified,
             changed: inode.changed,
             created: inode.created,
-            flags: inode.flags,
+            flags: inode.flags.shown(),
             project: inode.project,
         }
     }

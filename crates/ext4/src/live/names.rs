@@ -9,13 +9,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use undercroft_vfs::{
-    Error, FileType, Found, Ino, InodeFlags, NewInode, NewKind, Node, Result, Timestamp, XattrMode,
-};
+use undercroft_vfs::{Error, FileType, Found, Ino, NewInode, NewKind, Node, Result, Timestamp, XattrMode};
 
 use super::{Live, release};
 use crate::features::{Incompat, RoCompat};
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeFlags};
 use crate::transaction::Handle;
 use crate::volume::Volume;
 use crate::{dir, orphan, symlink, xattr};
@@ -424,7 +422,10 @@ mod tests {
             panic!("no directory")
         };
         let dir = fs.read_inode(dir).unwrap();
-        assert_eq!(dir.attr().flags.contains(InodeFlags::INLINE_DATA), features == "inline_data");
+        assert_eq!(
+            dir.attr().flags.contains(undercroft_vfs::InodeFlags::INLINE_DATA),
+            features == "inline_data"
+        );
         let file = fill(&*root);
         // So that there is room in the running transaction, and nothing commits it.
         fs.sync().unwrap();
@@ -480,7 +481,7 @@ mod tests {
         vfs.rename(&who, (&one, b"name5"), (&other, b"moved"), RenameFlags::empty()).unwrap();
         vfs.rename(&who, (&one, b"name4"), (&other, b"moved"), RenameFlags::EXCHANGE).unwrap();
         vfs.unlink(&who, &one, b"name3").unwrap();
-        assert!(one.attr().flags.contains(InodeFlags::INLINE_DATA));
+        assert!(one.attr().flags.contains(undercroft_vfs::InodeFlags::INLINE_DATA));
         drop((one, other, root, vfs));
         fs.close().unwrap();
         let image = Image::of_device("ext4", &*device).unwrap();

@@ -6,9 +6,9 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use undercroft_vfs::{FileType, InodeFlags, Ownership};
+use undercroft_vfs::{FileType, Ownership};
 
-use crate::inode::{Inheritance, Inode};
+use crate::inode::{Inheritance, Inode, InodeFlags};
 
 /// Owner, permissions and flags as they were shown last.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Shown {
             permissions: access as u16,
             uid: owner as u32,
             gid: (owner >> 32) as u32,
-            flags: InodeFlags::from_bits_retain((access >> 32) as u32),
+            flags: InodeFlags::from_bits_retain((access >> 32) as u32).shown(),
         }
     }
 }

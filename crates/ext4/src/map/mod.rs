@@ -10,11 +10,11 @@ mod space;
 #[cfg(test)]
 mod tests;
 
-use undercroft_vfs::{Error, FileType, InodeFlags, Result};
+use undercroft_vfs::{Error, FileType, Result};
 
 use crate::alloc::ALLOCATE_CREDITS;
 use crate::error::corrupt_inode;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeFlags};
 use crate::journal::Overridden;
 use crate::numbers::{FileBlock, FsBlock};
 use crate::symlink;

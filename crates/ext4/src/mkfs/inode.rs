@@ -5,13 +5,14 @@
 
 use std::ops::Range;
 
-use undercroft_vfs::{FileType, InodeFlags, Timestamp};
+use undercroft_vfs::{FileType, Timestamp};
 
 use super::error::{MkfsError, refuse};
 use super::space::Space;
 use super::writer::Planned;
 use crate::checksum::{crc32c, crc32c_around};
 use crate::features::Incompat;
+use crate::inode::InodeFlags;
 use crate::superblock::Superblock;
 
 const EXTENT_MAGIC: u16 = 0xF30A;

@@ -4,14 +4,14 @@
 //! One after the other, each in as many handles as it takes; the last of them takes it off the list or out of the file,
 //! so a crash in between is recovered from in the same way. Nothing grows with the number of orphans.
 
-use undercroft_vfs::{FileType, InodeFlags, Result, clock};
+use undercroft_vfs::{FileType, Result, clock};
 
 use super::CREDITS;
 use super::file::OrphanFile;
 use super::list::OrphanList;
 use crate::alloc::FREE_INODE_CREDITS;
 use crate::error::corrupt;
-use crate::inode::{self, Inode, Location};
+use crate::inode::{self, Inode, InodeFlags, Location};
 use crate::map::{self, Progress, Removed};
 use crate::superblock::State;
 use crate::transaction::Handle;

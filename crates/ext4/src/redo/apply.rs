@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use undercroft_vfs::{FileType, InodeFlags, Result, clock};
+use undercroft_vfs::{FileType, Result, clock};
 
 use super::names::Name;
 use super::plan::{Fate, Plan, pieces};
@@ -11,7 +11,7 @@ use super::too_large;
 use crate::alloc::{ALLOCATE_CREDITS, FREE_INODE_CREDITS, NEW_INODE_CREDITS};
 use crate::error::corrupt;
 use crate::features::Incompat;
-use crate::inode::{self, Inode, InodeBytes, Location};
+use crate::inode::{self, Inode, InodeBytes, InodeFlags, Location};
 use crate::journal::{DirectoryChange, Overridden};
 use crate::live::Live;
 use crate::map::{self, Progress, Removed};

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use undercroft_vfs::{FileSystem, FileType, Ino, InodeFlags, Result};
+use undercroft_vfs::{FileSystem, FileType, Ino, Result};
 
 use super::mend::{Checksum, Site, u16_at};
 use crate::Ext4;
 use crate::checksum::crc32c;
 use crate::features::RoCompat;
-use crate::inode::{self, Inode, Location, ROOT_INODE};
+use crate::inode::{self, Inode, InodeFlags, Location, ROOT_INODE};
 use crate::map::{self, RunState};
 use crate::numbers::{FileBlock, FsBlock, Group};
 use crate::volume::Volume;

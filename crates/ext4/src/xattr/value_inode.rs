@@ -5,13 +5,13 @@
 //! entry's hash is made of the name and that. Values that Lustre wrote before Linux had the feature have no hash; such
 //! an inode names its owner in the modification time and shares its generation.
 
-use undercroft_vfs::{Error, FileType, InodeFlags, NewInode, NewKind, Result, Timestamp, clock};
+use undercroft_vfs::{Error, FileType, NewInode, NewKind, Result, Timestamp, clock};
 
 use super::entry::{Entry, VALUE_MAX_BYTES, Value, entry_hashes};
 use crate::alloc::{ALLOCATE_CREDITS, FREE_INODE_CREDITS, NEW_INODE_CREDITS, Purpose};
 use crate::checksum::crc32c;
 use crate::error::corrupt_inode;
-use crate::inode::{Inode, Location, add_uses, locate, mark_deleted};
+use crate::inode::{Inode, InodeFlags, Location, add_uses, locate, mark_deleted};
 use crate::map::{self, Progress, Removed, RunState};
 use crate::numbers::{FileBlock, FsBlock};
 use crate::transaction::{Handle, Seal};

@@ -3,12 +3,13 @@
 //! A small file that lies in its inode gets a block when it is written to, and its size is set. The block has the bytes
 //! before the handle is started that puts it into the map.
 
-use undercroft_vfs::{InodeFlags, Result};
+use undercroft_vfs::Result;
 
 use super::write::{INODE_CREDITS, with_last_resorts};
 use super::{Live, block_bits, store_unchanged};
 use crate::features::Incompat;
 use crate::inline;
+use crate::inode::InodeFlags;
 use crate::map;
 use crate::numbers::FileBlock;
 

@@ -30,13 +30,13 @@ mod write;
 
 use undercroft_sync::atomic::{AtomicU64, Ordering};
 use undercroft_sync::{Mutex, order};
-use undercroft_vfs::{Error, Extent, FileType, InodeFlags, Mapping, Result, Timestamp};
+use undercroft_vfs::{Error, Extent, FileType, Mapping, Result, Timestamp};
 
 use self::known::Known;
 use self::window::Window;
 use super::Live;
 use crate::features::RoCompat;
-use crate::inode::Inode;
+use crate::inode::{Inode, InodeFlags};
 use crate::map::{self, Run, RunState};
 use crate::numbers::{FileBlock, FsBlock};
 use crate::superblock;

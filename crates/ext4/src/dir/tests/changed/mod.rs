@@ -4,11 +4,12 @@ mod hostile;
 mod shapes;
 mod together;
 
-use undercroft_vfs::{Error, InodeFlags};
+use undercroft_vfs::Error;
 
 use super::super::directory::Directory;
 use super::super::{self as dir, ADD_CREDITS, REMOVE_CREDITS, lookup_live, read_dir_live};
 use super::*;
+use crate::inode::InodeFlags;
 use crate::live::Live;
 use crate::testing::writable::Writable;
 use crate::writer::WriteOptions;
