@@ -48,7 +48,7 @@ pub struct NewObject<'a> {
     pub umask: u16,
 }
 
-impl NewObject<'_> {
+impl<'a> NewObject<'a> {
     /// A regular file with these permissions and no mask.
     #[must_use]
     pub const fn file(permissions: u16) -> Self {
@@ -59,6 +59,12 @@ impl NewObject<'_> {
     #[must_use]
     pub const fn directory(permissions: u16) -> Self {
         Self { kind: NewKind::Directory, permissions, umask: 0 }
+    }
+
+    /// A symbolic link to a path.
+    #[must_use]
+    pub const fn symlink(target: &'a [u8]) -> Self {
+        Self { kind: NewKind::Symlink(target), permissions: 0o777, umask: 0 }
     }
 }
 

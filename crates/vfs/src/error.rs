@@ -1,7 +1,7 @@
 //! Why an operation on a filesystem did not succeed.
 //!
 //! Corrupt, unsupported and I/O failure are three answers. Everything else is an ordinary refusal that POSIX
-//! has an errno for; the errno itself appears once, at the FUSE edge.
+//! has an errno for; the errno itself appears once, in `errno.rs`.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -9,6 +9,7 @@
 //! Of two files the one with the lower inode number is locked first. It is held while bytes are on their way to the
 //! device: a size must not be cut under them.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -20,7 +21,6 @@ use crate::permission::without_privilege;
 use crate::{AttrChange, Durable, Error, FallocateMode, InodeFlags, Node, Result};
 
 /// An open regular file. Threads share it at will.
-#[derive(Debug)]
 pub struct File {
     node: Arc<Node>,
     device: Option<Device>,
@@ -53,6 +53,12 @@ impl File {
     #[must_use]
     pub fn node(&self) -> &Arc<Node> {
         &self.node
+    }
+
+    /// The size in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.backing().inode.size_bytes()
     }
 
     /// Reads from `offset` and tells how many bytes were read: as many as `buf` holds, or fewer at the end of
@@ -114,6 +120,18 @@ impl File {
         self.check_writable()?;
         let (written, stop) = self.write_exclusive(offset + done as u64, &data[done..])?;
         outcome(done + written, stop)
+    }
+
+    /// Writes all of `data` at `offset`.
+    ///
+    /// # Errors
+    /// As for [`write_at`](Self::write_at); some of the bytes may have been written.
+    pub fn write_all_at(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            done += self.write_at(offset + done as u64, &data[done..])?;
+        }
+        Ok(())
     }
 
     /// Writes at the end of the file, wherever that is: appends of several threads never meet. Tells where the bytes
@@ -298,6 +316,15 @@ impl File {
         let _target = target.state().write_nested(0);
         let _source = source.state().read_nested(1);
         work()
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File")
+            .field("ino", &self.node.ino().0)
+            .field("writable", &self.limit.is_some())
+            .finish_non_exhaustive()
     }
 }
 

@@ -6,10 +6,31 @@
 //!
 //! An operation on an open file or in a cached directory takes no global lock and looks into no global table.
 //! This crate knows nothing of any format, of FUSE, or of the program.
+//!
+//! ```
+//! use std::io::Write;
+//! use undercroft_vfs::{Credentials, Vfs};
+//!
+//! /// Counts the program's starts in a filesystem of any kind.
+//! fn count_start(vfs: &Vfs) -> std::io::Result<u64> {
+//!     let who = Credentials::root();
+//!     vfs.create_dir_all(&who, "/var/lib/program")?;
+//!     let starts = match vfs.read(&who, "/var/lib/program/starts") {
+//!         Ok(bytes) => String::from_utf8_lossy(&bytes).trim().parse().unwrap_or(0),
+//!         Err(undercroft_vfs::Error::NotFound) => 0,
+//!         Err(error) => return Err(error.into()),
+//!     };
+//!     let mut file = vfs.create_file(&who, "/var/lib/program/starts")?.into_cursor();
+//!     writeln!(file, "{}", starts + 1)?;
+//!     vfs.sync()?;
+//!     Ok(starts + 1)
+//! }
+//! ```
 
 mod acl;
 mod attr;
 mod attributes;
+mod by_path;
 mod cached_inode;
 mod change;
 pub mod clock;
@@ -17,7 +38,9 @@ pub mod clock;
 pub mod conformance;
 mod contract;
 mod credentials;
+mod cursor;
 mod data;
+mod errno;
 mod error;
 mod file;
 mod hash;
@@ -39,11 +62,13 @@ mod vfs;
 mod walk;
 
 pub use attr::{Attr, DeviceNumber, FileType, Ino, InodeFlags, Ownership, Timestamp};
+pub use by_path::{ReadDir, ReadDirEntry};
 pub use change::{
     AttrChange, Durable, FallocateMode, NewInode, NewKind, NewObject, NewTime, RenameFlags, XattrMode,
 };
 pub use contract::{DirEntry, DirOffset, Extent, FileSystem, Found, Inode, Limits, Mapping, StatFs, Written};
 pub use credentials::Credentials;
+pub use cursor::FileCursor;
 pub use error::{Corruption, Error, Result};
 pub use file::File;
 pub use hashed_name::HashedName;

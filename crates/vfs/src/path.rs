@@ -36,16 +36,12 @@ impl Vfs {
     /// [`PermissionDenied`](Error::PermissionDenied), [`NameTooLong`](Error::NameTooLong),
     /// [`TooManySymlinks`](Error::TooManySymlinks), [`InvalidArgument`](Error::InvalidArgument) for a path with
     /// a NUL byte; the filesystem's own.
-    pub fn resolve(&self, who: &Credentials, path: &[u8], follow: Follow) -> Result<Arc<Node>> {
-        if path.is_empty() {
-            return Err(Error::NotFound);
-        }
-        if path.len() > PATH_MAX_BYTES {
-            return Err(Error::NameTooLong);
-        }
-        if path.contains(&0) {
-            return Err(Error::InvalidArgument("a path cannot hold a NUL byte"));
-        }
+    pub fn resolve(&self, who: &Credentials, path: impl AsRef<[u8]>, follow: Follow) -> Result<Arc<Node>> {
+        self.walk_path(who, path.as_ref(), follow)
+    }
+
+    fn walk_path(&self, who: &Credentials, path: &[u8], follow: Follow) -> Result<Arc<Node>> {
+        check_path(path)?;
         let root = self.root_ref()?;
         let mut rest = Rest(vec![Segment { bytes: Cow::Borrowed(path), at: 0 }]);
         // The directories from below the root down to where the walk is.
@@ -94,7 +90,7 @@ impl Vfs {
     ///
     /// # Errors
     /// As for [`resolve`](Self::resolve) and [`open_node`](Self::open_node).
-    pub fn open(&self, who: &Credentials, path: &[u8]) -> Result<File> {
+    pub fn open(&self, who: &Credentials, path: impl AsRef<[u8]>) -> Result<File> {
         let node = self.resolve(who, path, Follow::Last)?;
         node.check_regular()?;
         check_access(who, &node, Access::READ)?;
@@ -105,12 +101,26 @@ impl Vfs {
     ///
     /// # Errors
     /// As for [`resolve`](Self::resolve) and [`open_node_for_writing`](Self::open_node_for_writing).
-    pub fn open_for_writing(&self, who: &Credentials, path: &[u8]) -> Result<File> {
+    pub fn open_for_writing(&self, who: &Credentials, path: impl AsRef<[u8]>) -> Result<File> {
         let node = self.resolve(who, path, Follow::Last)?;
         let file = self.open_node_for_writing(&node)?;
         check_access(who, &node, Access::READ | Access::WRITE)?;
         Ok(file)
     }
+}
+
+/// Refuses a path that cannot be.
+pub(crate) fn check_path(path: &[u8]) -> Result<()> {
+    if path.is_empty() {
+        return Err(Error::NotFound);
+    }
+    if path.len() > PATH_MAX_BYTES {
+        return Err(Error::NameTooLong);
+    }
+    if path.contains(&0) {
+        return Err(Error::InvalidArgument("a path cannot hold a NUL byte"));
+    }
+    Ok(())
 }
 
 /// What is left of the path: the path itself and above it the targets of links that are being followed, each
@@ -324,7 +334,7 @@ mod tests {
     #[test]
     fn the_longest_path_is_4095_bytes() {
         let (vfs, _) = MemoryFs::new(&Tree::new()).mount(1 << 20, 1 << 20);
-        let resolve = |len| vfs.resolve(&Credentials::root(), &vec![b'/'; len], Follow::Last);
+        let resolve = |len| vfs.resolve(&Credentials::root(), vec![b'/'; len], Follow::Last);
         assert!(resolve(4095).is_ok());
         assert!(matches!(resolve(4096), Err(Error::NameTooLong)));
     }

@@ -3,6 +3,7 @@
 //! Called by the FUSE server (by inode) and by the library's users and the program (by path, see `path.rs`).
 //! What is called by inode does not check permissions: the kernel has, or the caller does.
 
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crate::inode_cache::{InodeCache, Keep, Leaving};
@@ -40,6 +41,16 @@ pub struct Vfs {
     locks: NamespaceLocks,
 }
 
+impl fmt::Debug for Vfs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vfs")
+            .field("kind", &self.fs.kind())
+            .field("device", &self.fs.data_device().map(|device| device.name()))
+            .field("read_only", &self.fs.is_read_only())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Vfs {
     /// Puts the caches above a filesystem. Touches no disk.
     #[must_use]
@@ -62,6 +73,23 @@ impl Vfs {
     #[must_use]
     pub fn filesystem(&self) -> &Arc<dyn FileSystem> {
         &self.fs
+    }
+
+    /// Makes everything durable that was done before.
+    ///
+    /// # Errors
+    /// I/O failure, now or since the filesystem was opened.
+    pub fn sync(&self) -> Result<()> {
+        self.fs.sync()
+    }
+
+    /// Ends the filesystem's use, as an unmount does: makes everything durable, and leaves it clean. A program that
+    /// changes a filesystem calls this to learn whether that went well; changes are refused afterwards.
+    ///
+    /// # Errors
+    /// The first failure since the filesystem was opened; what is on the device is as a crash would leave it then.
+    pub fn close(&self) -> Result<()> {
+        self.fs.close()
     }
 
     /// The root directory.

@@ -172,7 +172,7 @@ impl Vfs {
 }
 
 /// Reads an inode that a directory says is of this kind.
-fn node_of_kind(vfs: &Vfs, ino: Ino, kind: FileType) -> Result<Arc<Node>> {
+pub(crate) fn node_of_kind(vfs: &Vfs, ino: Ino, kind: FileType) -> Result<Arc<Node>> {
     let node = node_listed(vfs, ino)?;
     if node.kind() == kind {
         return Ok(node);
@@ -181,7 +181,7 @@ fn node_of_kind(vfs: &Vfs, ino: Ino, kind: FileType) -> Result<Arc<Node>> {
 }
 
 /// Reads an inode that a directory names.
-fn node_listed(vfs: &Vfs, ino: Ino) -> Result<Arc<Node>> {
+pub(crate) fn node_listed(vfs: &Vfs, ino: Ino) -> Result<Arc<Node>> {
     match vfs.node_once(ino) {
         // Of a filesystem that changes, the name may have gone with its inode since it was listed.
         Err(Error::Stale) if vfs.filesystem().is_read_only() => {

@@ -88,7 +88,7 @@ fn check_links(check: &mut Check<'_>) {
         let Some(target) = check.tree.get(expected.as_bytes()) else { continue };
         let Some(target) = check.node(target) else { continue };
         let what = || format!("{path} ({follow:?})");
-        let got = check.vfs.resolve(&who, &check.path(path.as_bytes()), follow);
+        let got = check.vfs.resolve(&who, check.path(path.as_bytes()), follow);
         if let Some(got) = check.ok(what, got) {
             check.equal(what, &got.ino(), &target.ino());
         }
@@ -105,7 +105,7 @@ fn check_links(check: &mut Check<'_>) {
         ("links/file/x", NoFollow, "NotDirectory"),
         ("links/file slash", Last, "NotDirectory"),
     ] {
-        let got = check.vfs.resolve(&who, &check.path(path.as_bytes()), follow);
+        let got = check.vfs.resolve(&who, check.path(path.as_bytes()), follow);
         check.refused(|| format!("{path} ({follow:?})"), got, refusal);
     }
 }

@@ -22,7 +22,7 @@ const STEP: usize = 1 << 20;
 pub fn populate_through(vfs: &Arc<Vfs>, base: &[u8], tree: &Tree) -> std::result::Result<(), String> {
     let failed = |path: &[u8], error: Error| format!("{}: {error}", show(path));
     let top = vfs
-        .resolve(&Credentials::root(), &[base, b"/"].concat(), Follow::Last)
+        .resolve(&Credentials::root(), [base, b"/"].concat(), Follow::Last)
         .map_err(|error| failed(base, error))?;
     let mut made = Made { vfs, nodes: BTreeMap::from([(Vec::new(), top)]) };
     for entry in &tree.entries {
