@@ -104,7 +104,7 @@ impl Default for FlushLatch {
 
 impl std::fmt::Debug for FlushLatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FlushLatch").field("cause", &self.cause()).finish_non_exhaustive()
+        f.debug_struct("FlushLatch").finish_non_exhaustive()
     }
 }
 

@@ -4,6 +4,8 @@
 //! a device may be far larger than the machine's memory. Threads share it without one common lock; see
 //! `sparse.rs`, which holds the bytes and their locks. Nothing survives the process: a flush has nothing to do.
 
+use std::fmt;
+
 use crate::device::{check_range, check_write};
 use crate::sparse::SparseBytes;
 use crate::{Access, BlockDevice, Operation, Result};
@@ -12,11 +14,19 @@ use crate::{Access, BlockDevice, Operation, Result};
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// A device whose bytes live in memory.
-#[derive(Debug)]
 pub struct MemoryDevice {
     bytes: SparseBytes,
     size_bytes: u64,
     access: Access,
+}
+
+impl fmt::Debug for MemoryDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryDevice")
+            .field("size_bytes", &self.size_bytes)
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
 }
 
 impl MemoryDevice {

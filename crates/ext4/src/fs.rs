@@ -1,5 +1,6 @@
 //! The vfs adapter: the filesystem contract in terms of this crate.
 
+use std::fmt;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -25,7 +26,6 @@ use crate::{dir, map, orphan, redo, statfs};
 const INODE_READAHEAD_BLOCKS: u64 = 16;
 
 /// A mounted ext2, ext3 or ext4 filesystem.
-#[derive(Debug)]
 pub struct Ext4 {
     volume: Arc<Volume>,
     recovery: Option<RecoveryReport>,
@@ -44,6 +44,16 @@ pub struct WriteStats {
     pub blocks_logged: u64,
     /// Times that transactions were brought home to make room in the log.
     pub checkpoints: u64,
+}
+
+impl fmt::Debug for Ext4 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ext4")
+            .field("superblock", self.superblock())
+            .field("device", &self.volume.device().name())
+            .field("read_only", &self.service.is_none())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Ext4 {

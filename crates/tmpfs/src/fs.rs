@@ -1,5 +1,6 @@
 //! The filesystem as the vfs sees it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use undercroft_block::Device;
@@ -19,6 +20,17 @@ const NAME_MAX_BYTES: u32 = 255;
 /// A filesystem in memory. Everything in it goes when it is dropped.
 pub struct Tmpfs {
     homes: [Arc<Home>; STRIPES],
+}
+
+impl fmt::Debug for Tmpfs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (pages, inodes) = (self.home().pages(), self.home().inodes());
+        let limit = |limit| (limit != UNLIMITED).then_some(limit);
+        f.debug_struct("Tmpfs")
+            .field("pages", &limit(pages.limit()))
+            .field("inodes", &limit(inodes.limit()))
+            .finish_non_exhaustive()
+    }
 }
 
 impl Tmpfs {

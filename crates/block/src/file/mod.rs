@@ -21,6 +21,7 @@ mod options;
 mod ring;
 mod zeroing;
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
@@ -48,7 +49,6 @@ use crate::{
 const SOFT_BLOCK_MAX: u32 = 4096;
 
 /// A regular file or a block device, opened.
-#[derive(Debug)]
 pub struct FileDevice {
     file: File,
     path: PathBuf,
@@ -62,6 +62,16 @@ pub struct FileDevice {
     zeroing: Zeroing,
     flushes: FlushLatch,
     exclusion: Exclusion,
+}
+
+impl fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileDevice")
+            .field("path", &self.path)
+            .field("size_bytes", &self.size_bytes())
+            .field("access", &self.access)
+            .finish_non_exhaustive()
+    }
 }
 
 impl FileDevice {

@@ -13,6 +13,7 @@
 //! Locks: who allocates, class `DEVICE_STACK`, held exclusively to allocate and to write tables back, shared by all
 //! others. Then imago's own, inside its calls.
 
+use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,7 +37,6 @@ const RUN_BYTES: u64 = 1 << 20;
 const SECTOR_BYTES: u64 = 512;
 
 /// A qcow2 image, opened.
-#[derive(Debug)]
 pub struct Qcow2Device {
     /// Before the files: it writes what it still holds when it is dropped, and only then may locks be given back.
     image: FormatAccess<Ordered>,
@@ -50,6 +50,16 @@ pub struct Qcow2Device {
     has_changed: AtomicBool,
     /// Remembers a failed flush.
     order: Arc<Order>,
+}
+
+impl fmt::Debug for Qcow2Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Qcow2Device")
+            .field("file", &self.file)
+            .field("others", &self.others)
+            .field("size_bytes", &self.size_bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Qcow2Device {

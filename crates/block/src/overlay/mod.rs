@@ -15,6 +15,7 @@
 mod store;
 mod touched;
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -50,12 +51,17 @@ fn temp_file(directory: &Path) -> std::result::Result<File, OpenError> {
 }
 
 /// A writable view of a device that itself is only read.
-#[derive(Debug)]
 pub struct Overlay {
     base: Device,
     size_bytes: u64,
     touched: Touched,
     store: Store,
+}
+
+impl fmt::Debug for Overlay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Overlay").field("base", &self.base).finish_non_exhaustive()
+    }
 }
 
 impl Overlay {

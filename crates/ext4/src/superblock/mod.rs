@@ -9,6 +9,8 @@ mod mark;
 mod raw;
 mod state;
 
+use std::fmt;
+
 use undercroft_block::BlockDevice;
 use undercroft_vfs::{Error, Result, Timestamp};
 use uuid::Uuid;
@@ -44,12 +46,23 @@ pub(crate) struct HashDefaults {
 }
 
 /// A superblock that has been judged.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Superblock {
     raw: Box<RawSuperblock>,
     features: Features,
     geometry: Geometry,
     checksum_seed: u32,
+}
+
+impl fmt::Debug for Superblock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Superblock")
+            .field("family", &self.family())
+            .field("uuid", &self.uuid())
+            .field("blocks", &self.geometry.blocks())
+            .field("block_bytes", &self.geometry.block_bytes())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Superblock {

@@ -21,6 +21,7 @@ mod records;
 mod replayed;
 mod status;
 
+use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -48,13 +49,25 @@ const ZEROES_BYTES: u64 = 1 << 20;
 
 /// An array in use; see the module's description. Who has opened it closes it; otherwise that is tried when it is
 /// dropped, and nobody learns how it went.
-#[derive(Debug)]
 pub struct Array {
     core: Arc<Core>,
     /// The keeper and the thread for background work, until they are joined.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The thread that tells what happens, until it is joined: after the array is closed.
     monitors: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let geometry = self.core.geometry();
+        f.debug_struct("Array")
+            .field("uuid", &self.core.identity.uuid)
+            .field("level", &geometry.level)
+            .field("members", &geometry.members)
+            .field("size_bytes", &self.core.size_bytes)
+            .field("access", &self.core.access())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Array {
