@@ -9,6 +9,20 @@
 //! | [`PartitionDevice`] | a range of another device, as [`partition`] tables name them |
 //! | [`LatchedDevice`] | another device, of which a failed flush is remembered |
 //!
+//! ```
+//! use std::sync::Arc;
+//! use undercroft_block::{BlockDevice, MemoryDevice, Overlay};
+//!
+//! // Changes on trial: the base stays as it is.
+//! let base = Arc::new(MemoryDevice::new(1 << 20));
+//! let trial = Overlay::new(base.clone());
+//! trial.write_at(512, b"changed")?;
+//! let mut read = [0; 7];
+//! base.read_at(512, &mut read)?;
+//! assert_eq!(read, [0; 7]);
+//! # Ok::<(), undercroft_block::Error>(())
+//! ```
+//!
 //! Two modules are for tests, here and in the crates above, each behind a feature of its own name: `conformance`, a
 //! suite that any device must pass, and `testing` (`test-devices`), devices built to fail and to crash, and the random
 //! numbers of all tests.

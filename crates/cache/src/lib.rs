@@ -6,6 +6,20 @@
 //! block that is held (a pin), or whose newest version is, is never dropped, so the bound can be passed by what
 //! callers hold at once, and by nothing else.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use undercroft_block::{BlockDevice, MemoryDevice};
+//! use undercroft_cache::BufferCache;
+//!
+//! let device = Arc::new(MemoryDevice::new(1 << 20));
+//! device.write_at(4096 * 5, b"metadata")?;
+//! let cache = BufferCache::<()>::new(device, 4096, 64 << 10);
+//! let before = cache.read(5)?;
+//! cache.block(5)?.lock().bytes_mut()[0] = b'M';
+//! assert_eq!((&before[..8], &cache.read(5)?[..8]), (&b"metadata"[..], &b"Metadata"[..]));
+//! # Ok::<(), undercroft_block::Error>(())
+//! ```
+//!
 //! What is changed is not written by the cache. A log that orders changes holds the blocks that it has yet to bring
 //! home, which pins them, and keeps beside each what it must know (`T`).
 //!

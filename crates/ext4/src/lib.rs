@@ -12,19 +12,30 @@
 //!
 //! Sources of each format fact are named in the module that uses it.
 //!
-//! ```no_run
+//! ```
 //! use std::sync::Arc;
-//! use undercroft_block::{FileDevice, FileOptions};
-//! use undercroft_ext4::{Ext4, OpenOptions};
+//! use undercroft_block::MemoryDevice;
+//! use undercroft_ext4::{Ext4, Family, MkfsOptions, OpenOptions, WriteOptions, mkfs};
 //! use undercroft_vfs::{Credentials, Vfs, VfsOptions};
 //!
-//! let device = Arc::new(FileDevice::open("disk.img", FileOptions::read_only())?);
+//! // Any block device: a file, a disk image, a partition of one, an array.
+//! let device = Arc::new(MemoryDevice::new(64 << 20));
+//! mkfs(&*device, &MkfsOptions::new(Family::Ext4))?;
+//!
+//! let ext4 = Ext4::open(device.clone(), OpenOptions::default(), WriteOptions::default())?;
+//! let vfs = Vfs::new(ext4, VfsOptions::default());
+//! vfs.write(&Credentials::root(), "/note", "text")?;
+//! vfs.close()?;
+//!
 //! let vfs = Vfs::new(Ext4::open_read_only(device, OpenOptions::default())?, VfsOptions::default());
-//! let file = vfs.open(&Credentials::root(), b"/etc/os-release")?;
-//! let mut bytes = vec![0; 4096];
-//! let len = file.read_at(0, &mut bytes)?;
+//! assert_eq!(vfs.read(&Credentials::root(), "/note")?, b"text");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+
+/// The README's program.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 mod alloc;
 mod append;

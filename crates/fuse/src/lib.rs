@@ -3,6 +3,18 @@
 //! [`mount`] attaches a [`Vfs`](undercroft_vfs::Vfs) to a directory, as root or, with `fusermount3`, as anybody;
 //! [`Mounted`] is the running server; [`unmount`] takes a mount away from any process.
 //!
+//! ```no_run
+//! use std::path::Path;
+//! use undercroft_fuse::{MountOptions, mount};
+//! use undercroft_vfs::{Vfs, VfsOptions};
+//! # fn filesystem() -> std::sync::Arc<dyn undercroft_vfs::FileSystem> { unimplemented!() }
+//!
+//! let vfs = Vfs::new(filesystem(), VfsOptions::default());
+//! let mounted = mount(vfs, Path::new("/mnt"), MountOptions::default())?;
+//! mounted.wait()?; // until it is unmounted; an error says what is not durable
+//! # Ok::<(), undercroft_fuse::MountError>(())
+//! ```
+//!
 //! | module        | holds                                                                    |
 //! | ------------- | ------------------------------------------------------------------------ |
 //! | `transport`   | the wire: the kernel's protocol and the event loops                      |

@@ -1,5 +1,21 @@
 //! Linux software RAID ("md") in user space: an [`Array`] is a block device made of block devices.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use undercroft_block::{BlockDevice, Device, MemoryDevice};
+//! use undercroft_md::{Array, ArrayOptions, CreateOptions, Level};
+//!
+//! let disks: Vec<Device> = (0..3).map(|_| Arc::new(MemoryDevice::new(16 << 20)) as Device).collect();
+//! let array = Array::create(disks, &CreateOptions::new(Level::Raid5), ArrayOptions::default())?;
+//! array.write_at(1 << 20, b"striped, with parity")?;
+//! array.fail(0)?;
+//! let mut read = [0; 7];
+//! array.read_at(1 << 20, &mut read)?;
+//! assert_eq!(&read, b"striped");
+//! array.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Array affairs are kept apart from level arithmetic. What an array is ([`Geometry`]), who takes part in it and how
 //! far each may be believed (`member`), and what is told to the superblocks (`recorder`) know nothing of levels; a
 //! level (`level`) knows nothing of superblocks.

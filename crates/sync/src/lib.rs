@@ -7,6 +7,14 @@
 //! - [`WaitQueue`]: sleep until a condition holds, woken all together or, as exclusive waiters, one by one.
 //! - [`NameLocks`]: locks on names within directories, so that work on different names goes in parallel.
 //!
+//! ```
+//! use undercroft_sync::{Mutex, order};
+//!
+//! let list = Mutex::new(&order::DEVICE, vec![1, 2]);
+//! list.lock().push(3);
+//! assert_eq!(*list.lock(), [1, 2, 3]);
+//! ```
+//!
 //! There is no condition variable: a [`WaitQueue`] whose condition takes the lock does the same work.
 //!
 //! Built with `--cfg loom` or `--cfg shuttle`, everything here runs on that model checker's primitives, and so

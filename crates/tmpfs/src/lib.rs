@@ -2,13 +2,13 @@
 //!
 //! ```
 //! use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
-//! use undercroft_vfs::{Credentials, NewObject, Vfs, VfsOptions};
+//! use undercroft_vfs::{Credentials, Vfs, VfsOptions};
 //!
 //! let vfs = Vfs::new(Tmpfs::new(&TmpfsOptions::default())?, VfsOptions::default());
 //! let who = Credentials::root();
-//! let file = vfs.create(&who, &vfs.root()?, b"note", &NewObject::file(0o644))?;
-//! let root = vfs.root()?;
-//! assert_eq!(vfs.lookup(&root, b"note")?.ino(), file.ino());
+//! vfs.create_dir_all(&who, "/var/tmp")?;
+//! vfs.write(&who, "/var/tmp/note", "text")?;
+//! assert_eq!(vfs.read(&who, "/var/tmp/note")?, b"text");
 //! # Ok::<(), undercroft_vfs::Error>(())
 //! ```
 //!
