@@ -38,6 +38,7 @@ mod file;
 mod flush_latch;
 mod image;
 mod memory;
+pub mod mountinfo;
 mod open_error;
 mod overlay;
 pub mod partition;

@@ -8,8 +8,7 @@ use std::io;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
-
-use crate::mount_table::MountDevice;
+use undercroft_block::mountinfo::MountDevice;
 
 /// Where the system keeps it mounted.
 const CONTROL: &str = "/sys/fs/fuse/connections";

@@ -25,6 +25,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 use undercroft_block::FileDevice;
+use undercroft_block::mountinfo::SUBTYPE;
 
 use crate::mount_point::MountPoint;
 use crate::mount_table;
@@ -34,15 +35,6 @@ use crate::{MountError, MountOptions};
 /// How long a claim that somebody has for a moment is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// A mount's type is `fuse.` and then this, so that the mount table tells whose it is.
-const SUBTYPE: &str = "undercroft.";
-
-/// Whether a mount of this type is one of ours.
-pub(crate) fn is_ours(fs_type: &str) -> bool {
-    let subtype = fs_type.strip_prefix("fuse.").or_else(|| fs_type.strip_prefix("fuseblk."));
-    subtype.is_some_and(|subtype| subtype.starts_with(SUBTYPE))
-}
 
 /// Mounts on `on`, which is `dir`, as the mount table must be able to name it, and returns the connection. `kind` is the
 /// kind of filesystem: `ext4`; `claimed` the block device that it lies on, if it is all of one.
@@ -297,14 +289,5 @@ mod tests {
             "ro,nodev,nosuid,exec,noatime,allow_other,default_permissions,\
              fsname=/images/a\\,suid\\\\b,subtype=undercroft.ext4"
         );
-    }
-
-    #[test]
-    fn our_mounts_are_known_by_their_type() {
-        assert!(is_ours("fuse.undercroft.ext4"));
-        assert!(is_ours("fuseblk.undercroft.ext4"));
-        assert!(!is_ours("fuse.undercroft"));
-        assert!(!is_ours("ext4"));
-        assert!(!is_ours("fuse.sshfs"));
     }
 }

@@ -18,8 +18,9 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use undercroft_block::mountinfo::Mount;
+
 use crate::mount_point::MountPoint;
-use crate::mount_table::MountEntry;
 
 /// The first line that comes in has the mount's number and its device's, the second says that the mount is gone. The
 /// end of the pipe says that the server is. `$1` is the path, standard output the directory under the mount. `umount` of
@@ -80,7 +81,7 @@ impl Guardian {
     }
 
     /// From now on the mount goes when the server goes.
-    pub(crate) fn guard(&mut self, mount: &MountEntry) -> io::Result<()> {
+    pub(crate) fn guard(&mut self, mount: &Mount) -> io::Result<()> {
         self.say(format!("{} {}", mount.id, mount.device).as_bytes())
     }
 

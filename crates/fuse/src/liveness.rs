@@ -23,9 +23,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
+use undercroft_block::mountinfo::Mount;
 
 use crate::mount_point::MountPoint;
-use crate::mount_table::{self, MountEntry};
+use crate::mount_table;
 
 /// The attribute that a mount's root has for those who ask for it by name.
 pub(crate) const ATTRIBUTE: &str = "system.undercroft.server";
@@ -97,7 +98,7 @@ pub(crate) enum Asked {
 impl ServerWatch {
     /// Asks `mount`, whose root this is, for its server. Another thread does, which may be left behind: what waits for a
     /// server that has taken a request and never answers cannot be stopped.
-    pub(crate) fn ask(mount: &MountEntry, root: OwnedFd, limit: Duration) -> Asked {
+    pub(crate) fn ask(mount: &Mount, root: OwnedFd, limit: Duration) -> Asked {
         let (tell, told) = channel();
         thread::spawn(move || {
             let mut value = [0; 256];
@@ -109,7 +110,7 @@ impl ServerWatch {
         });
         match told.recv_timeout(limit) {
             Ok(Ok(told)) => {
-                Self::open(&told, mount.owner.map(|(user, _)| user)).map_or(Asked::Unknown, |server| {
+                Self::open(&told, mount.owner().map(|(user, _)| user)).map_or(Asked::Unknown, |server| {
                     // As the table is now: names may have been changed while it was asked.
                     let now = mount_table::find(mount.id, mount.device).ok().flatten();
                     let point = server.point.filter(|point| now.is_some_and(|now| point.is_below(&now)));

@@ -10,8 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
-
-use crate::mount_table::MountEntry;
+use undercroft_block::mountinfo::Mount;
 
 /// Asks for a number of the mount that no other mount gets before the next boot (`STATX_MNT_ID_UNIQUE`, Linux 6.8).
 const UNIQUE_ID: StatxFlags = StatxFlags::from_bits_retain(0x4000);
@@ -65,7 +64,7 @@ impl MountPoint {
     }
 
     /// Whether a mount lies on this directory, here where we see it.
-    pub(crate) fn is_below(&self, mount: &MountEntry) -> bool {
+    pub(crate) fn is_below(&self, mount: &Mount) -> bool {
         self.mount_id().is_ok_and(|id| id == mount.parent)
             && self.name().is_ok_and(|name| name == mount.point)
     }

@@ -22,6 +22,7 @@ use rustix::mount::UnmountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use undercroft_block::FileDevice;
+use undercroft_block::mountinfo::{Mount, MountDevice};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Vfs;
 
@@ -29,7 +30,7 @@ use crate::dirty_limit::DirtyLimit;
 use crate::guardian::Guardian;
 use crate::liveness::Liveness;
 use crate::mount_point::MountPoint;
-use crate::mount_table::{self, MountDevice, MountEntry};
+use crate::mount_table;
 use crate::own_mount::OwnMount;
 use crate::panics::caught;
 use crate::server::Server;
@@ -90,7 +91,7 @@ pub fn mount_above(
     let own = Arc::new(OwnMount::new(dir.clone(), on, entry));
     // From here on every early return drops the guardian, which takes the mount away.
     let serve = |cause| MountError::Serve { dir: dir.clone(), cause };
-    let limit = Arc::new(DirtyLimit::new(own.entry.cache_settings()));
+    let limit = Arc::new(DirtyLimit::new(mount_table::cache_settings(&own.entry)));
     let connection =
         Connection::open(fd, Arc::clone(&server), &options, Arc::clone(&limit)).map_err(serve)?;
     if !options.read_only {
@@ -171,14 +172,14 @@ fn guard(
     dir: &Path,
     guardian: &mut Guardian,
     claimed: Option<&FileDevice>,
-) -> Result<MountEntry, MountError> {
+) -> Result<Mount, MountError> {
     let point = |cause| MountError::Point { dir: dir.to_owned(), cause };
     match mount_table::mount_on(on).map_err(point)? {
-        Some(entry) if attach::is_ours(&entry.fs_type) => {
+        Some(entry) if entry.is_ours() => {
             let what = "tell the mount's guardian what to guard";
             guardian.guard(&entry).map_err(|cause| MountError::Start { what, cause })?;
             let number = rustix::fs::makedev(entry.device.major, entry.device.minor);
-            if entry.is_on_device()
+            if mount_table::is_on_device(&entry)
                 && claimed.map(FileDevice::number).transpose().map_err(point)? != Some(number)
             {
                 return Err(point(io::Error::other("the name of the block device leads to another one now")));
@@ -401,6 +402,6 @@ impl Drop for Mounted {
 }
 
 /// Asks for a larger read-ahead than the protocol can. Only root may; for others the default stays.
-fn read_far_ahead(mount: &MountEntry) {
-    let _ = fs::write(mount.cache_settings().join("read_ahead_kb"), READ_AHEAD_KIB.to_string());
+fn read_far_ahead(mount: &Mount) {
+    let _ = fs::write(mount_table::cache_settings(mount).join("read_ahead_kb"), READ_AHEAD_KIB.to_string());
 }

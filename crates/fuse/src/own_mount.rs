@@ -7,9 +7,10 @@
 use std::path::PathBuf;
 
 use rustix::mount::UnmountFlags;
+use undercroft_block::mountinfo::Mount;
 
 use crate::mount_point::MountPoint;
-use crate::mount_table::{self, MountEntry};
+use crate::mount_table;
 use crate::{UnmountError, attach};
 
 /// A mount, and the directory that it lies on.
@@ -18,13 +19,13 @@ pub(crate) struct OwnMount {
     /// Absolute; for people, and for the helper of ordinary users.
     pub(crate) dir: PathBuf,
     pub(crate) point: MountPoint,
-    pub(crate) entry: MountEntry,
+    pub(crate) entry: Mount,
     unique_id: Option<u64>,
 }
 
 impl OwnMount {
     /// `entry` has just been mounted on `point`, which is `dir`.
-    pub(crate) fn new(dir: PathBuf, point: MountPoint, entry: MountEntry) -> Self {
+    pub(crate) fn new(dir: PathBuf, point: MountPoint, entry: Mount) -> Self {
         let unique_id = unique_id(&entry);
         Self { dir, point, entry, unique_id }
     }
@@ -35,7 +36,7 @@ impl OwnMount {
             return Err(UnmountError::Busy(self.dir.clone()));
         }
         let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-        let detached = if self.entry.is_on_device() {
+        let detached = if mount_table::is_on_device(&self.entry) {
             attach::detach_by_another(&self.point, &self.dir, flags)
         } else {
             attach::detach(&self.point.path(), &self.dir, flags)
@@ -58,7 +59,7 @@ impl OwnMount {
 }
 
 /// The number of a mount that no other gets, unless something lies on top of it.
-pub(crate) fn unique_id(mount: &MountEntry) -> Option<u64> {
+pub(crate) fn unique_id(mount: &Mount) -> Option<u64> {
     let root = MountPoint::open(&mount.point).ok()?;
     let is_it = root.mount_id().is_ok_and(|id| id == mount.id);
     root.unique_id().filter(|_| is_it)

@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
+use undercroft_block::mountinfo::MountDevice;
 
 use crate::SyncError;
-use crate::mount_table::{self, MountDevice};
+use crate::mount_table;
 
 /// Makes everything durable that was written before, through the mount of ours that `dir` is in: names, attributes, and
 /// what programs have written to files that they have still open.
@@ -36,7 +37,7 @@ pub fn sync(dir: &Path) -> Result<(), SyncError> {
     let mut files = OpenFiles { device, synced: HashSet::new(), unseen: false, unopened: false };
     files.sync_all().map_err(failed)?;
     opened.sync_all().map_err(failed)?;
-    if files.unopened || files.unseen && mount.allows_others {
+    if files.unopened || files.unseen && mount.super_option("allow_other").is_some() {
         return Err(SyncError::Unseen { dir: dir.to_owned() });
     }
     Ok(())

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+use undercroft_block::mountinfo::Mount;
 
 use crate::liveness::{Asked, ServerEnd, ServerWatch};
 use crate::mount_point::MountPoint;
-use crate::mount_table::{self, MountEntry};
+use crate::mount_table;
 use crate::{UnmountError, abort, attach, own_mount};
 
 /// How long a server may take to make everything durable and to close its image: what was written last may still
@@ -69,23 +70,23 @@ pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
 }
 
 /// Whether we are root, and have to wait for nobody.
-fn is_of_another_user(entry: &MountEntry) -> bool {
-    rustix::process::geteuid().is_root() && entry.owner.is_some_and(|(user, _)| user != 0)
+fn is_of_another_user(entry: &Mount) -> bool {
+    rustix::process::geteuid().is_root() && entry.owner().is_some_and(|(user, _)| user != 0)
 }
 
 /// The mount of ours on `dir`.
-fn ours_at(dir: &Path) -> Result<MountEntry, UnmountError> {
+fn ours_at(dir: &Path) -> Result<Mount, UnmountError> {
     let refused = |cause| UnmountError::Refused { dir: dir.to_owned(), cause };
     let point = mount_table::absolute(dir).map_err(refused)?;
     match mount_table::mount_at(&point).map_err(refused)? {
         None => Err(UnmountError::NotMounted(dir.to_owned())),
-        Some(entry) if attach::is_ours(&entry.fs_type) => Ok(entry),
+        Some(entry) if entry.is_ours() => Ok(entry),
         Some(entry) => Err(UnmountError::Foreign { dir: dir.to_owned(), fs_type: entry.fs_type }),
     }
 }
 
 /// Takes a mount away, from the directory below it where that is known.
-fn detach(entry: &MountEntry, below: Option<&MountPoint>) -> Result<(), UnmountError> {
+fn detach(entry: &Mount, below: Option<&MountPoint>) -> Result<(), UnmountError> {
     if mount_table::is_covered(entry).unwrap_or(false) {
         return Err(UnmountError::Busy(entry.point.clone()));
     }
@@ -100,7 +101,7 @@ fn detach(entry: &MountEntry, below: Option<&MountPoint>) -> Result<(), UnmountE
 }
 
 /// Takes away what has the mount's name, in the directory above as that is now, if it is the mount.
-fn detach_by_name(entry: &MountEntry) -> io::Result<()> {
+fn detach_by_name(entry: &Mount) -> io::Result<()> {
     let above = entry.point.parent().map(MountPoint::open).transpose()?;
     let path: PathBuf = match (&above, entry.point.file_name()) {
         (Some(above), Some(name)) => above.path().join(name),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use undercroft_block::mountinfo::{MountDevice, MountTable};
 
 use super::directory::SocketDirectory;
 use super::protocol::{self, Answer, FileId, Mode, Request, Served, no_answer};
@@ -248,19 +249,10 @@ fn connect(directory: &SocketDirectory, name: &str) -> Result<UnixStream, Errno>
 
 /// The user for whom a mount of ours with this device number was mounted, as the kernel has it.
 fn owner_of_mount(device: u64) -> Option<u32> {
-    let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let table = fs::read("/proc/self/mountinfo").ok()?;
-    let table = String::from_utf8_lossy(&table);
-    table.lines().find_map(|line| {
-        let (mount, filesystem) = line.split_once(" - ")?;
-        let is_ours =
-            filesystem.starts_with("fuse.undercroft.") || filesystem.starts_with("fuseblk.undercroft.");
-        if !is_ours || mount.split(' ').nth(2) != Some(number.as_str()) {
-            return None;
-        }
-        let options = filesystem.rsplit(' ').next()?;
-        options.split(',').find_map(|option| option.strip_prefix("user_id="))?.parse().ok()
-    })
+    let device = MountDevice { major: rustix::fs::major(device), minor: rustix::fs::minor(device) };
+    let table = MountTable::own().ok()?;
+    let mount = table.mounts().find(|mount| mount.device == device && mount.is_ours())?;
+    mount.owner().map(|(user, _)| user)
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ use rustix::io::Errno;
 
 use super::holder::Holder;
 use super::loops::{self, LoopDevice};
-use super::mounts::{self, MountEntry};
+use super::mounts;
 use super::opened::Identity;
+use crate::mountinfo::Mount;
 
 /// Devices upon devices are followed so far.
 const DEPTH: u32 = 8;
@@ -25,7 +26,7 @@ const DEPTH: u32 = 8;
 /// The tables of the kernel at one moment, each read when it is first needed.
 pub(super) struct View {
     /// Also of other namespaces.
-    mounts: OnceCell<Vec<MountEntry>>,
+    mounts: OnceCell<Vec<Mount>>,
     swaps: Vec<PathBuf>,
     loops: Vec<LoopDevice>,
 }
@@ -43,7 +44,7 @@ impl View {
         // Our own servers have locks, which end with them; their mounts may stay a moment longer.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let own = mounts::own();
-        let mounts = own.iter().filter(|entry| entry.source == path && !is_ours(&entry.fs_type));
+        let mounts = own.iter().filter(|entry| entry.source == path && !entry.is_ours());
         found.extend(mounts.map(mount));
         if self.swaps.iter().any(|swap| is(swap, identity)) {
             found.push(Holder::Swap);
@@ -78,10 +79,10 @@ impl View {
     /// Without those of its partitions.
     fn directly(&self, number: u64, depth: u32) -> Vec<Holder> {
         let identity = Identity::Block { number };
-        let is_on = |entry: &&MountEntry| match entry.major {
+        let is_on = |entry: &&Mount| match entry.device.major {
             // A filesystem with a number of its own, as btrfs has: there is only what it says of itself.
-            0 => !is_ours(&entry.fs_type) && entry.source.starts_with("/dev") && is(&entry.source, identity),
-            _ => (entry.major, entry.minor) == (major(number), minor(number)),
+            0 => !entry.is_ours() && entry.source.starts_with("/dev") && is(&entry.source, identity),
+            _ => (entry.device.major, entry.device.minor) == (major(number), minor(number)),
         };
         let mut found: Vec<Holder> =
             self.mounts.get_or_init(mounts::all).iter().filter(is_on).map(mount).collect();
@@ -151,15 +152,11 @@ pub(super) fn served(path: &Path) -> Vec<Holder> {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"?part="))
     };
     let own = mounts::own();
-    own.iter().filter(|entry| is_ours(&entry.fs_type) && is_source(&entry.source)).map(mount).collect()
+    own.iter().filter(|entry| entry.is_ours() && is_source(&entry.source)).map(mount).collect()
 }
 
-fn mount(entry: &MountEntry) -> Holder {
-    Holder::Mount { point: entry.point.clone(), read_only: entry.read_only }
-}
-
-fn is_ours(fs_type: &str) -> bool {
-    fs_type.starts_with("fuse.undercroft.") || fs_type.starts_with("fuseblk.undercroft.")
+fn mount(entry: &Mount) -> Holder {
+    Holder::Mount { point: entry.point.clone(), read_only: entry.is_read_only() }
 }
 
 fn device(sysfs: &Path, holders: Vec<Holder>) -> Holder {
