@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::thread::set_current_timer_slack;
-use undercroft_block::{
-    Access, BlockDevice, Device, FileDevice, FileOptions, MemoryDevice, Result, Topology,
-};
+use undercroft_block::forward_block_device;
+use undercroft_block::{BlockDevice, Device, FileDevice, FileOptions, MemoryDevice, Result};
 
 use crate::BenchError;
 
@@ -73,21 +72,7 @@ impl Slow {
 }
 
 impl BlockDevice for Slow {
-    fn name(&self) -> String {
-        self.base.name()
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.base.size_bytes()
-    }
-
-    fn access(&self) -> Access {
-        self.base.access()
-    }
-
-    fn topology(&self) -> Topology {
-        self.base.topology()
-    }
+    forward_block_device!(self.base: name, size_bytes, access, topology);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.wait();

@@ -103,7 +103,8 @@ pub enum Request<'a> {
 ///   of them can promise what was written before. [`FlushLatch`](crate::FlushLatch) does that.
 ///
 /// A device made of another one passes on every method, also those with a default that would do: `may_hang` and
-/// `next_data` are about the device below. `#[deny(clippy::missing_trait_methods)]` on its `impl` finds what is missing.
+/// `next_data` are about the device below. [`forward_block_device!`](crate::forward_block_device) writes what is passed
+/// on, and `#[deny(clippy::missing_trait_methods)]` on the `impl` finds what is missing.
 pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// A name for messages: a path, or what the device is.
     fn name(&self) -> String;

@@ -16,7 +16,8 @@ use std::io;
 
 use undercroft_sync::{Mutex, WaitQueue, order};
 
-use crate::{Access, BlockDevice, Device, Error, FileDevice, NextData, Operation, Request, Result, Topology};
+use crate::forward_block_device;
+use crate::{BlockDevice, Device, Error, Operation, Result};
 
 /// Remembers that a flush has failed; see the module's description.
 pub struct FlushLatch {
@@ -145,64 +146,11 @@ impl LatchedDevice {
 
 #[deny(clippy::missing_trait_methods, reason = "what has a default is passed on as well")]
 impl BlockDevice for LatchedDevice {
-    fn name(&self) -> String {
-        self.base.name()
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.base.size_bytes()
-    }
-
-    fn refresh_size(&self) -> Result<u64> {
-        self.base.refresh_size()
-    }
-
-    fn access(&self) -> Access {
-        self.base.access()
-    }
-
-    fn topology(&self) -> Topology {
-        self.base.topology()
-    }
-
-    fn may_hang(&self) -> bool {
-        self.base.may_hang()
-    }
-
-    fn claimed(&self) -> Option<&FileDevice> {
-        self.base.claimed()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.base.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.base.write_at(offset, data)
-    }
+    forward_block_device!(self.base: name, size_bytes, refresh_size, access, topology, may_hang, claimed);
+    forward_block_device!(self.base: read_at, write_at, discard, write_zeroes, prefetch, next_data, run_batch);
 
     fn flush(&self) -> Result<()> {
         self.flushes.flush(&self.name(), self.size_bytes(), || self.base.flush())
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<()> {
-        self.base.discard(offset, len)
-    }
-
-    fn write_zeroes(&self, offset: u64, len: u64) -> Result<()> {
-        self.base.write_zeroes(offset, len)
-    }
-
-    fn prefetch(&self, offset: u64, len: u64) {
-        self.base.prefetch(offset, len);
-    }
-
-    fn next_data(&self, offset: u64) -> Result<NextData> {
-        self.base.next_data(offset)
-    }
-
-    fn run_batch(&self, batch: &mut [Request<'_>]) -> Result<()> {
-        self.base.run_batch(batch)
     }
 }
 

@@ -36,6 +36,7 @@ mod device;
 mod error;
 mod file;
 mod flush_latch;
+mod forward;
 mod image;
 mod memory;
 pub mod mountinfo;

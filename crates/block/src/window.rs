@@ -4,8 +4,9 @@
 //! device's around it. A batch stays a batch.
 
 use crate::device::{check_range, check_write};
+use crate::forward_block_device;
 use crate::partition::Partition;
-use crate::{Access, BlockDevice, Device, FileDevice, NextData, Operation, Request, Result, Topology};
+use crate::{BlockDevice, Device, FileDevice, NextData, Operation, Request, Result};
 
 /// A window onto a range of another device.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ impl PartitionDevice {
 
 #[deny(clippy::missing_trait_methods, reason = "what has a default is passed on as well")]
 impl BlockDevice for PartitionDevice {
+    forward_block_device!(self.base: access, topology, may_hang, flush);
+
     fn name(&self) -> String {
         self.name.clone()
     }
@@ -51,18 +54,6 @@ impl BlockDevice for PartitionDevice {
     /// It stays as large as it was made.
     fn refresh_size(&self) -> Result<u64> {
         Ok(self.size_bytes)
-    }
-
-    fn access(&self) -> Access {
-        self.base.access()
-    }
-
-    fn topology(&self) -> Topology {
-        self.base.topology()
-    }
-
-    fn may_hang(&self) -> bool {
-        self.base.may_hang()
     }
 
     /// A part is no whole device.
@@ -78,10 +69,6 @@ impl BlockDevice for PartitionDevice {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         check_write(self, Operation::Write, offset, data.len() as u64)?;
         self.base.write_at(self.start_bytes + offset, data)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.base.flush()
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {

@@ -12,9 +12,8 @@
 use std::io;
 use std::sync::Arc;
 
-use undercroft_block::{
-    Access, BlockDevice, Device, Error as DeviceError, FileDevice, NextData, Operation, Request, Topology,
-};
+use undercroft_block::forward_block_device;
+use undercroft_block::{BlockDevice, Device, Error as DeviceError, Operation, Request};
 
 use crate::{Stop, Stopped};
 
@@ -49,37 +48,8 @@ impl StoppableDevice {
 
 #[deny(clippy::missing_trait_methods, reason = "what has a default is passed on as well")]
 impl BlockDevice for StoppableDevice {
-    fn name(&self) -> String {
-        self.base.name()
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.base.size_bytes()
-    }
-
-    fn refresh_size(&self) -> undercroft_block::Result<u64> {
-        self.base.refresh_size()
-    }
-
-    fn claimed(&self) -> Option<&FileDevice> {
-        self.base.claimed()
-    }
-
-    fn access(&self) -> Access {
-        self.base.access()
-    }
-
-    fn topology(&self) -> Topology {
-        self.base.topology()
-    }
-
-    fn may_hang(&self) -> bool {
-        self.base.may_hang()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> undercroft_block::Result<()> {
-        self.base.read_at(offset, buf)
-    }
+    forward_block_device!(self.base: name, size_bytes, refresh_size, access, topology, may_hang, claimed);
+    forward_block_device!(self.base: read_at, prefetch, next_data);
 
     fn write_at(&self, offset: u64, data: &[u8]) -> undercroft_block::Result<()> {
         self.check(Operation::Write, offset, data.len() as u64)?;
@@ -99,14 +69,6 @@ impl BlockDevice for StoppableDevice {
     fn write_zeroes(&self, offset: u64, len: u64) -> undercroft_block::Result<()> {
         self.check(Operation::WriteZeroes, offset, len)?;
         self.base.write_zeroes(offset, len)
-    }
-
-    fn prefetch(&self, offset: u64, len: u64) {
-        self.base.prefetch(offset, len);
-    }
-
-    fn next_data(&self, offset: u64) -> undercroft_block::Result<NextData> {
-        self.base.next_data(offset)
     }
 
     fn run_batch(&self, batch: &mut [Request<'_>]) -> undercroft_block::Result<()> {

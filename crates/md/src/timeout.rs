@@ -19,7 +19,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use undercroft_block::{self as block, Access, BlockDevice, Device, Error, Operation, Request, Topology};
+use undercroft_block::forward_block_device;
+use undercroft_block::{self as block, BlockDevice, Device, Error, Operation, Request};
 use undercroft_sync::{Mutex, WaitQueue, order};
 
 use crate::array::Bell;
@@ -248,21 +249,7 @@ fn seconds(time: Duration) -> String {
 }
 
 impl BlockDevice for TimedDevice {
-    fn name(&self) -> String {
-        self.device.name()
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.device.size_bytes()
-    }
-
-    fn access(&self) -> Access {
-        self.device.access()
-    }
-
-    fn topology(&self) -> Topology {
-        self.device.topology()
-    }
+    forward_block_device!(self.device: name, size_bytes, access, topology);
 
     fn may_hang(&self) -> bool {
         false

@@ -24,9 +24,10 @@ use std::path::{Path, PathBuf};
 use self::store::{Place, Store};
 use self::touched::Touched;
 use crate::device::{check_range, check_write};
+use crate::forward_block_device;
 use crate::span::{Span, spans};
 use crate::{
-    Access, BlockDevice, Device, Error, FileDevice, NextData, OpenError, Operation, Request, Result, Topology,
+    Access, BlockDevice, Device, Error, FileDevice, NextData, OpenError, Operation, Request, Result,
 };
 
 /// The unit of copying in bytes: the block size of most filesystems.
@@ -155,6 +156,8 @@ struct Run {
 
 #[deny(clippy::missing_trait_methods, reason = "what has a default is passed on as well")]
 impl BlockDevice for Overlay {
+    forward_block_device!(self.base: topology, may_hang, prefetch);
+
     fn name(&self) -> String {
         format!("overlay on {}", self.base.name())
     }
@@ -170,14 +173,6 @@ impl BlockDevice for Overlay {
 
     fn access(&self) -> Access {
         Access::ReadWrite
-    }
-
-    fn topology(&self) -> Topology {
-        self.base.topology()
-    }
-
-    fn may_hang(&self) -> bool {
-        self.base.may_hang()
     }
 
     /// What is written here does not reach it.
@@ -238,10 +233,6 @@ impl BlockDevice for Overlay {
             }
         }
         Ok(())
-    }
-
-    fn prefetch(&self, offset: u64, len: u64) {
-        self.base.prefetch(offset, len);
     }
 
     /// Not told: the store does not keep which of its chunks are zero.

@@ -8,7 +8,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::device::{check_range, check_write};
-use crate::{Access, BlockDevice, Device, Error, Operation, Result, Topology};
+use crate::forward_block_device;
+use crate::{BlockDevice, Device, Error, Operation, Result};
 
 /// How often the request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,24 +96,10 @@ impl FailNth {
 }
 
 impl BlockDevice for FailNth {
+    forward_block_device!(self.base: size_bytes, access, topology, may_hang);
+
     fn name(&self) -> String {
         format!("failing device on {}", self.base.name())
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.base.size_bytes()
-    }
-
-    fn access(&self) -> Access {
-        self.base.access()
-    }
-
-    fn topology(&self) -> Topology {
-        self.base.topology()
-    }
-
-    fn may_hang(&self) -> bool {
-        self.base.may_hang()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -18,7 +18,8 @@ use undercroft_sync::{Mutex, order};
 
 use super::crash::{SECTOR_BYTES, apply_survivors};
 use super::{Crash, Event};
-use crate::{Access, BlockDevice, Device, Error, Operation, Overlay, Result, Topology};
+use crate::forward_block_device;
+use crate::{BlockDevice, Device, Error, Operation, Overlay, Result};
 
 /// A device that loses a part of what was not flushed; see the module's description.
 #[derive(Debug)]
@@ -108,24 +109,11 @@ impl LoseUnflushed {
 }
 
 impl BlockDevice for LoseUnflushed {
+    forward_block_device!(self.live: size_bytes);
+    forward_block_device!(self.base: access, topology, may_hang);
+
     fn name(&self) -> String {
         format!("volatile cache on {}", self.base.name())
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.live.size_bytes()
-    }
-
-    fn access(&self) -> Access {
-        self.base.access()
-    }
-
-    fn topology(&self) -> Topology {
-        self.base.topology()
-    }
-
-    fn may_hang(&self) -> bool {
-        self.base.may_hang()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

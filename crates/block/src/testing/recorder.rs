@@ -13,7 +13,8 @@ use undercroft_sync::{Mutex, order};
 
 use super::Crash;
 use super::crash::{SECTOR_BYTES, apply_survivors};
-use crate::{Access, BlockDevice, Device, Overlay, Result, Topology};
+use crate::forward_block_device;
+use crate::{Access, BlockDevice, Device, Overlay, Result};
 
 /// Something that happened on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,24 +92,14 @@ impl Recorder {
 }
 
 impl BlockDevice for Recorder {
+    forward_block_device!(self.live: size_bytes, topology, read_at);
+
     fn name(&self) -> String {
         format!("recorder on {}", self.base.name())
     }
 
-    fn size_bytes(&self) -> u64 {
-        self.live.size_bytes()
-    }
-
     fn access(&self) -> Access {
         Access::ReadWrite
-    }
-
-    fn topology(&self) -> Topology {
-        self.live.topology()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.live.read_at(offset, buf)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {

@@ -6,7 +6,8 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::{Access, BlockDevice, Device, Request, Result, Topology};
+use crate::forward_block_device;
+use crate::{BlockDevice, Device, Request, Result};
 
 /// How long requests take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,24 +46,10 @@ impl Slow {
 }
 
 impl BlockDevice for Slow {
+    forward_block_device!(self.base: size_bytes, access, topology, may_hang);
+
     fn name(&self) -> String {
         format!("slow device on {}", self.base.name())
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.base.size_bytes()
-    }
-
-    fn access(&self) -> Access {
-        self.base.access()
-    }
-
-    fn topology(&self) -> Topology {
-        self.base.topology()
-    }
-
-    fn may_hang(&self) -> bool {
-        self.base.may_hang()
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
