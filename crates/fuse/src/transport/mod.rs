@@ -2,7 +2,7 @@
 //!
 //! Agrees with the kernel on how to talk, and runs the event loops: each thread reads a request from its own
 //! descriptor of the connection, answers it by itself and reads the next, so no request ever waits for another
-//! thread to be woken. Errors become errnos here, and nowhere else.
+//! thread to be woken. The kernel is told of errors by their errnos here, and nowhere else.
 //!
 //! **Every request is answered.** What is not understood is refused, a panic is an I/O error for its request alone, and
 //! a reply that the kernel does not take is replaced by a refusal. A thread that cannot go on even so would leave its

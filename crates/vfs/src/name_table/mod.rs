@@ -20,6 +20,11 @@
 //!
 //! Callers keep writers of the *same* name apart (name locks do); writers of different names come as they like.
 //!
+//! **Why it stands in the vfs**, though its one user is the tmpfs: it goes by the hash that a [`HashedName`](crate::HashedName) carries and
+//! keeps names as the name cache does (`owned_name`), and `namespace` pins its epoch over an operation. That hash is made
+//! for the leaves and for the locks of names alike, so a change to either is one to both. Another filesystem that keeps
+//! its names in memory would use it, too.
+//!
 //! Memory: a leaf is 256 bytes; an entry is four words and its value, and its name as well where that is long. A leaf
 //! that has become empty is freed, but for the topmost ones, which a directory in use soon needs again: 16 KiB of them
 //! at most, 128 KiB where writers met at the only leaf. Branches stay until the table goes.
