@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use undercroft_block::{FileDevice, FileOptions};
 use undercroft_ext4::{Ext4, Family, MkfsOptions, OpenOptions, WriteOptions, mkfs};
-use undercroft_vfs::{AttrChange, Credentials, NewObject, NewTime, Node, Timestamp, Vfs, VfsOptions};
+use undercroft_vfs::{AttrChange, Credentials, NewObject, NewTime, Node, Vfs, VfsOptions};
 
 const ROOT: Credentials = Credentials::root();
 
@@ -62,12 +62,11 @@ fn copy_directory(vfs: &Vfs, from: &Path, to: &Arc<Node>) -> Result<(), Box<dyn 
 }
 
 fn copy_attributes(vfs: &Vfs, from: &fs::Metadata, to: &Arc<Node>) -> Result<(), Box<dyn Error>> {
-    let modified = Timestamp { seconds: from.mtime(), nanoseconds: from.mtime_nsec() as u32 };
     let change = AttrChange {
         permissions: (!from.is_symlink()).then_some(from.mode() as u16 & 0o7777),
         uid: Some(from.uid()),
         gid: Some(from.gid()),
-        modified: Some(NewTime::At(modified)),
+        modified: Some(NewTime::At(from.modified()?.into())),
         ..AttrChange::default()
     };
     Ok(vfs.set_attr(&ROOT, to, &change)?)

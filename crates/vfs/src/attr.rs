@@ -1,6 +1,7 @@
 //! What `stat` tells: numbers, kinds, times and flags, in units that no filesystem owns.
 
 use std::fmt;
+use std::time::{Duration, SystemTime};
 
 /// An inode number, unique within one filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,6 +70,36 @@ pub struct Timestamp {
     pub seconds: i64,
     /// 0 to 999,999,999.
     pub nanoseconds: u32,
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(since) => Self { seconds: since.as_secs().cast_signed(), nanoseconds: since.subsec_nanos() },
+            Err(before) => {
+                let before = before.duration();
+                let started = u64::from(before.subsec_nanos() > 0);
+                Self {
+                    seconds: 0_i64.wrapping_sub_unsigned(before.as_secs() + started),
+                    nanoseconds: (1_000_000_000 - before.subsec_nanos()) % 1_000_000_000,
+                }
+            }
+        }
+    }
+}
+
+impl Timestamp {
+    /// The same point in the system's terms; `None` for one that it has no number for.
+    #[must_use]
+    pub fn to_system_time(self) -> Option<SystemTime> {
+        let seconds = Duration::from_secs(self.seconds.unsigned_abs());
+        let whole = if self.seconds < 0 {
+            SystemTime::UNIX_EPOCH.checked_sub(seconds)
+        } else {
+            SystemTime::UNIX_EPOCH.checked_add(seconds)
+        };
+        whole?.checked_add(Duration::from_nanos(self.nanoseconds.into()))
+    }
 }
 
 /// Which device a device node stands for.
@@ -202,5 +233,29 @@ impl Attr {
     #[must_use]
     pub const fn mode(&self) -> u32 {
         self.kind.mode_bits() | self.permissions as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    /// Linux's own reading of a time that `SystemTime` says in its way.
+    #[test]
+    fn times_are_those_that_linux_tells_of_a_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (seconds, nanoseconds) in [(0, 0), (1, 999_999_999), (-1, 0), (-1, 1), (-77_777, 500_000_000)] {
+            let time = Timestamp { seconds, nanoseconds };
+            file.as_file().set_modified(time.to_system_time().unwrap()).unwrap();
+            let told = file.as_file().metadata().unwrap();
+            assert_eq!((told.mtime(), told.mtime_nsec()), (seconds, nanoseconds.into()));
+            assert_eq!(Timestamp::from(told.modified().unwrap()), time);
+        }
+        for seconds in [i64::MIN, i64::MAX] {
+            let extreme = Timestamp { seconds, nanoseconds: 999_999_999 };
+            assert_eq!(extreme.to_system_time().map(Timestamp::from), Some(extreme));
+        }
     }
 }
