@@ -6,6 +6,23 @@
 //! are that a kernel serves. A [`Job`] says what to measure, [`measure`] does it once, [`Rounds`] takes two in turn,
 //! and [`sweep`] one after the other with more and more workers, for a plot.
 //!
+//! ```
+//! use std::num::{NonZeroU32, NonZeroU64};
+//! use undercroft_bench::{Job, Target, Workload, measure};
+//!
+//! let job = Job {
+//!     workload: Workload::CreateUnlink,
+//!     target: Target::parse("tmpfs:".as_ref())?,
+//!     threads: NonZeroU32::MIN,
+//!     ops: NonZeroU64::new(1000).unwrap(),
+//!     file_bytes: NonZeroU64::new(4096).unwrap(),
+//!     locks: false,
+//! };
+//! let outcome = measure(&job, &|_| unreachable!("workers in this process are threads"))?;
+//! assert!(outcome.ops_per_second > 0.0);
+//! # Ok::<(), undercroft_bench::BenchError>(())
+//! ```
+//!
 //! What is timed: every worker warms up, all wait for each other, and the time runs from the first that starts to the
 //! last that ends. Each worker keeps to memory of its own, with one reading of the clock for each operation: where one
 //! ends the next begins.

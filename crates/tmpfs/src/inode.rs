@@ -389,10 +389,10 @@ impl Inode for TmpInode {
         Ok(())
     }
 
-    fn fallocate(&self, change: FallocateMode, offset: u64, len: u64, new_size: u64) -> Result<()> {
+    fn fallocate(&self, mode: FallocateMode, offset: u64, len: u64, new_size: u64) -> Result<()> {
         let (size, contents) = self.regular()?;
         let pages = self.home.pages();
-        match change {
+        match mode {
             FallocateMode::Allocate => contents.allocate(offset, len, pages)?,
             FallocateMode::PunchHole => contents.punch(offset, len, pages),
             FallocateMode::Zero => contents.zero(offset, len, pages)?,
@@ -405,7 +405,7 @@ impl Inode for TmpInode {
                 size.fetch_add(len, Ordering::AcqRel);
             }
         }
-        if !matches!(change, FallocateMode::Collapse) {
+        if !matches!(mode, FallocateMode::Collapse) {
             size.fetch_max(new_size, Ordering::AcqRel);
         }
         self.meta.touch_content(Coarse::now());

@@ -177,8 +177,8 @@ impl Inode for CachedInode {
         self.inode.set_size(size)
     }
 
-    fn fallocate(&self, change: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
-        self.inode.fallocate(change, offset, len, size)
+    fn fallocate(&self, mode: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
+        self.inode.fallocate(mode, offset, len, size)
     }
 
     fn sync(&self, what: Durable) -> Result<()> {

@@ -177,10 +177,10 @@ impl File {
     /// for reading; [`FileTooLarge`](Error::FileTooLarge), [`NoSpace`](Error::NoSpace),
     /// [`Unsupported`](Error::Unsupported); [`NotPermitted`](Error::NotPermitted) for anything but an allocation in a
     /// file that can only be appended to, which is where Linux draws the line.
-    pub fn fallocate(&self, change: FallocateMode, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+    pub fn fallocate(&self, mode: FallocateMode, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         let limit = self.limit()?;
         let _state = self.node.state().write();
-        let refused = match change {
+        let refused = match mode {
             FallocateMode::Allocate => InodeFlags::empty(),
             FallocateMode::PunchHole
             | FallocateMode::Zero
@@ -188,7 +188,7 @@ impl File {
             | FallocateMode::Insert => InodeFlags::APPEND,
         };
         check_flags(&self.node, refused)?;
-        data::fallocate(self.backing(), change, offset, len, keep_size, limit)
+        data::fallocate(self.backing(), mode, offset, len, keep_size, limit)
     }
 
     /// Copies `len` bytes from `from` on to `to_offset` in `to`, which may be the same file if the ranges do not

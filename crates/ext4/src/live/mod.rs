@@ -312,8 +312,8 @@ impl VfsInode for Live {
         self.settled(content::set_size(self, size))
     }
 
-    fn fallocate(&self, change: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
-        self.settled(content::fallocate(self, change, offset, len, size))
+    fn fallocate(&self, mode: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
+        self.settled(content::fallocate(self, mode, offset, len, size))
     }
 
     fn sync(&self, what: Durable) -> Result<()> {

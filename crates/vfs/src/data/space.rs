@@ -45,7 +45,7 @@ pub(crate) fn clear_tail(backing: Backing<'_>, until: u64) -> Result<()> {
 /// Changes what lies under a range of a file that may become `limit` bytes long.
 pub(crate) fn fallocate(
     backing: Backing<'_>,
-    change: FallocateMode,
+    mode: FallocateMode,
     offset: u64,
     len: u64,
     keep_size: bool,
@@ -56,7 +56,7 @@ pub(crate) fn fallocate(
     }
     let end = offset.checked_add(len).filter(|&end| end <= limit).ok_or(Error::FileTooLarge)?;
     let old = backing.inode.size_bytes();
-    let size = match change {
+    let size = match mode {
         FallocateMode::Allocate | FallocateMode::Zero if !keep_size => old.max(end),
         FallocateMode::Allocate | FallocateMode::Zero | FallocateMode::PunchHole => old,
         FallocateMode::Collapse if end < old => old - len,
@@ -70,8 +70,8 @@ pub(crate) fn fallocate(
             return Err(Error::InvalidArgument("a hole can be put in only before the end of the file"));
         }
     };
-    if change != FallocateMode::Insert {
+    if mode != FallocateMode::Insert {
         clear_tail(backing, size)?;
     }
-    backing.inode.fallocate(change, offset, len, size)
+    backing.inode.fallocate(mode, offset, len, size)
 }

@@ -21,16 +21,16 @@ use crate::transaction::Handle;
 ///
 /// # Errors
 /// As for [`Inode::fallocate`](undercroft_vfs::Inode::fallocate).
-pub(crate) fn fallocate(live: &Live, change: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
+pub(crate) fn fallocate(live: &Live, mode: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
     let Some(end) = offset.checked_add(len) else { return Err(Error::FileTooLarge) };
     {
         let inode = live.fields.read();
         check_kind(&inode)?;
-        if !map::has_extents(&inode) && !inode.has_inline_data() && change != FallocateMode::PunchHole {
+        if !map::has_extents(&inode) && !inode.has_inline_data() && mode != FallocateMode::PunchHole {
             return Err(Error::Unsupported("space that is not written, in a file with a block map".into()));
         }
         let limit = map::limit(&live.volume, &inode) << block_bits(live);
-        if end.max(size) > limit && change != FallocateMode::PunchHole {
+        if end.max(size) > limit && mode != FallocateMode::PunchHole {
             return Err(Error::FileTooLarge);
         }
     }
@@ -38,7 +38,7 @@ pub(crate) fn fallocate(live: &Live, change: FallocateMode, offset: u64, len: u6
     if live.fields.read().has_inline_data() {
         inline::to_blocks(live, u64::MAX)?;
     }
-    match change {
+    match mode {
         FallocateMode::Allocate => {
             let bits = block_bits(live);
             allocate(live, offset >> bits, end.div_ceil(1 << bits))?;
