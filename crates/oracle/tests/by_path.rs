@@ -1,5 +1,5 @@
 //! The calls by path, and the cursor, against `std::fs` on a filesystem of Linux: the same answers, errno for errno, and
-//! the same tree.
+//! the same tree. By a filesystem in memory, which keeps its nodes, and by ext4, whose nodes and names the vfs caches.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use undercroft_block::MemoryDevice;
+use undercroft_ext4::{Ext4, Family, MkfsOptions, OpenOptions, WriteOptions, mkfs};
+use undercroft_oracle::Image;
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
 use undercroft_vfs::{Credentials, Error, FileType, Follow, NewObject, RenameFlags, Result, Vfs, VfsOptions};
 
@@ -55,8 +58,19 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn mount() -> Arc<Vfs> {
+fn tmpfs() -> Arc<Vfs> {
     Vfs::new(Tmpfs::new(&TmpfsOptions::default()).unwrap(), VfsOptions::default())
+}
+
+fn ext4() -> Arc<Vfs> {
+    let device = Arc::new(MemoryDevice::new(16 << 20));
+    let options = MkfsOptions { device_is_zeroed: true, ..MkfsOptions::new(Family::Ext4) };
+    mkfs(&*device, &options).unwrap();
+    let ext4 = Ext4::open(device, OpenOptions::default(), WriteOptions::default()).unwrap();
+    let vfs = Vfs::new(ext4, VfsOptions::default());
+    // Linux's directory has no such entry.
+    vfs.remove_dir(&ROOT, "lost+found").unwrap();
+    vfs
 }
 
 fn ours(vfs: &Vfs, op: &Op) -> Result<Vec<u8>> {
@@ -148,28 +162,39 @@ fn our_tree(vfs: &Vfs, dir: &str, tree: &mut BTreeMap<String, Vec<u8>>) {
     }
 }
 
+fn paths_answer_as_std_fs(vfs: &Vfs, ops: &[Op]) -> std::result::Result<(), TestCaseError> {
+    let top = tempfile::tempdir().unwrap();
+    for op in ops {
+        if leads_nowhere(top.path(), op) {
+            continue;
+        }
+        let expected = linux(top.path(), op).map_err(|error| error.raw_os_error());
+        let got = ours(vfs, op).map_err(|error| Some(error.raw_os_error()));
+        prop_assert_eq!(got, expected, "{:?}", op);
+    }
+    let (mut expected, mut got) = (BTreeMap::new(), BTreeMap::new());
+    tree_of_linux(top.path(), "", &mut expected);
+    our_tree(vfs, "", &mut got);
+    prop_assert_eq!(got, expected);
+    Ok(())
+}
+
 proptest! {
     #[test]
-    fn paths_answer_as_std_fs(ops in prop::collection::vec(op(), 1..60)) {
-        let vfs = mount();
-        let top = tempfile::tempdir().unwrap();
-        for op in &ops {
-            if leads_nowhere(top.path(), op) {
-                continue;
-            }
-            let expected = linux(top.path(), op).map_err(|error| error.raw_os_error());
-            let got = ours(&vfs, op).map_err(|error| Some(error.raw_os_error()));
-            prop_assert_eq!(got, expected, "{:?}", op);
-        }
-        let (mut expected, mut got) = (BTreeMap::new(), BTreeMap::new());
-        tree_of_linux(top.path(), "", &mut expected);
-        our_tree(&vfs, "", &mut got);
-        prop_assert_eq!(got, expected);
+    fn tmpfs_answers_by_path_as_std_fs(ops in prop::collection::vec(op(), 1..60)) {
+        paths_answer_as_std_fs(&tmpfs(), &ops)?;
+    }
+
+    #[test]
+    fn ext4_answers_by_path_as_std_fs(ops in prop::collection::vec(op(), 1..60)) {
+        let vfs = ext4();
+        paths_answer_as_std_fs(&vfs, &ops)?;
+        vfs.close().unwrap();
     }
 
     #[test]
     fn a_cursor_does_as_a_file(steps in prop::collection::vec((0..4u8, -6000..6000i64, 0..5000usize), 1..40)) {
-        let vfs = mount();
+        let vfs = tmpfs();
         let mut ours = vfs.create_file(&ROOT, "file").unwrap().into_cursor();
         let mut theirs = tempfile::tempfile().unwrap();
         for (step, (what, by, len)) in steps.into_iter().enumerate() {
@@ -202,7 +227,7 @@ proptest! {
 
 #[test]
 fn a_cursor_is_sent_to_another_thread_and_errors_keep_their_errno() {
-    let vfs = mount();
+    let vfs = tmpfs();
     let mut cursor = vfs.create_file(&ROOT, "a").unwrap().into_cursor();
     std::thread::spawn(move || cursor.write_all(b"sent")).join().unwrap().unwrap();
     let mut reading = vfs.open(&ROOT, "a").unwrap().into_cursor();
@@ -214,7 +239,7 @@ fn a_cursor_is_sent_to_another_thread_and_errors_keep_their_errno() {
 
 #[test]
 fn a_file_is_not_made_through_a_link() {
-    let vfs = mount();
+    let vfs = tmpfs();
     vfs.create_at(&ROOT, "link", &NewObject::symlink(b"nowhere")).unwrap();
     assert!(matches!(vfs.write(&ROOT, "link", "text"), Err(Error::Exists)));
     vfs.write(&ROOT, "nowhere", "text").unwrap();
@@ -224,14 +249,14 @@ fn a_file_is_not_made_through_a_link() {
 
 #[test]
 fn a_size_that_only_holes_make_is_not_read_into_memory() {
-    let vfs = mount();
+    let vfs = tmpfs();
     vfs.create_file(&ROOT, "sparse").unwrap().truncate(1 << 40).unwrap();
     assert!(matches!(vfs.read(&ROOT, "sparse"), Err(Error::InvalidArgument(_))));
 }
 
 #[test]
 fn ordinary_users_are_bound_by_permissions_and_take_privilege_bits_off() {
-    let vfs = mount();
+    let vfs = tmpfs();
     let user = Credentials::user(1000, 1000, Vec::new());
     vfs.create_at(&ROOT, "open", &NewObject::directory(0o777)).unwrap();
     vfs.create_at(&ROOT, "closed", &NewObject::directory(0o700)).unwrap();
@@ -245,14 +270,28 @@ fn ordinary_users_are_bound_by_permissions_and_take_privilege_bits_off() {
     assert_eq!(node.attr().permissions, 0o777);
 }
 
-/// Deeper than a recursion would go, and with more names than one batch holds.
+/// Deeper than a recursion would go.
 #[test]
-fn deep_and_wide_trees_are_removed() {
-    let vfs = mount();
+fn deep_and_wide_trees_are_removed_from_tmpfs() {
+    deep_and_wide_trees_are_removed(&tmpfs(), 20_000);
+}
+
+/// As many directories as it has inodes for, less the others.
+#[test]
+fn deep_and_wide_trees_are_removed_from_ext4() {
+    let vfs = ext4();
+    deep_and_wide_trees_are_removed(&vfs, 2500);
+    vfs.close().unwrap();
+    let device = vfs.filesystem().data_device().unwrap();
+    Image::of_device("ext4", &**device).unwrap().check().unwrap();
+}
+
+/// With more names in the last directory than one batch holds.
+fn deep_and_wide_trees_are_removed(vfs: &Vfs, depth: u32) {
     let before = vfs.filesystem().statfs().unwrap().inodes_free;
     let top = vfs.root().unwrap();
     let mut dir = vfs.create(&ROOT, &top, b"deep", &NewObject::directory(0o755)).unwrap();
-    for _ in 0..20_000 {
+    for _ in 0..depth {
         dir = vfs.create(&ROOT, &dir, b"d", &NewObject::directory(0o755)).unwrap();
     }
     for number in 0..1000 {
