@@ -25,7 +25,8 @@ pub(crate) fn run(paths: &[PathBuf]) -> Result<(), Box<dyn Error>> {
     let mut devices: Vec<Device> = Vec::new();
     for path in paths {
         // Nothing is overwritten: the file must be new.
-        HostFile::new().write(true).create_new(true).open(path)?.set_len(64 << 20)?;
+        let file = HostFile::new().write(true).create_new(true).open(path);
+        file.map_err(|error| format!("{}: {error}", path.display()))?.set_len(64 << 20)?;
         devices.push(Arc::new(FileDevice::open(path, FileOptions::read_write())?));
     }
     match devices.len() {
