@@ -198,3 +198,10 @@ fn writes_of_several_threads_lose_nothing_while_the_file_grows() {
         assert!(record.iter().all(|&byte| byte == 1 + (number % 250) as u8), "record {number}");
     }
 }
+
+#[test]
+fn a_filesystem_shows_its_limits() {
+    let options = TmpfsOptions { size_bytes: Some(10 * PAGE), ..TmpfsOptions::default() };
+    let shown = format!("{:?}", Tmpfs::new(&options).unwrap());
+    assert!(shown.starts_with("Tmpfs { pages: Some(10), inodes: "), "{shown}");
+}
