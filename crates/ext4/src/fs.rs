@@ -9,9 +9,10 @@ use std::sync::Arc;
 use undercroft_block::Device;
 use undercroft_vfs::{Error, FileSystem, FileType, Ino, Inode as VfsInode, Limits, Result, StatFs};
 
+use crate::fast_commit::redo;
 use crate::features::Incompat;
 use crate::inode::{self, Inode, InodeFlags, NamedBy, ROOT_INODE};
-use crate::journal::RecoveryReport;
+use crate::jbd2::RecoveryReport;
 use crate::live::Live;
 use crate::numbers::FsBlock;
 use crate::open::{OpenOptions, Probed, Ready, Writable};
@@ -19,7 +20,7 @@ use crate::superblock::{self, Superblock};
 use crate::transaction::Service;
 use crate::volume::Volume;
 use crate::writer::{WriteOptions, Writer};
-use crate::{dir, map, orphan, redo, statfs};
+use crate::{dir, map, orphan, statfs};
 
 /// Blocks of the inode table brought in around an inode that was asked for: what lies beside it was most
 /// likely created with it and will be asked for next.

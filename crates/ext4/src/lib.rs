@@ -1,7 +1,7 @@
 //! ext2, ext3 and ext4, on Linux's own on-disk format.
 //!
 //! Four rings: raw bytes (`raw` modules, zerocopy structs), checked types ([`Superblock`], `GroupDescriptor`,
-//! `Inode`), operations (`map`, `dir`, `xattr`, `journal`), and a thin adapter to the vfs contract (`fs`). A
+//! `Inode`), operations (`map`, `dir`, `xattr`, `jbd2`), and a thin adapter to the vfs contract (`fs`). A
 //! structure is judged once, where its bytes become a checked type; nothing past that doubts it.
 //!
 //! A filesystem that is opened for reading takes no locks but the metadata cache's. One that takes changes has them in
@@ -43,13 +43,15 @@ mod check;
 mod checksum;
 mod dir;
 mod error;
+mod fast_commit;
 mod features;
 mod fs;
 mod group;
 mod grow;
 mod inline;
 mod inode;
-mod journal;
+mod jbd2;
+
 mod live;
 mod map;
 mod mkfs;
@@ -57,7 +59,7 @@ mod mmp;
 mod numbers;
 mod open;
 mod orphan;
-mod redo;
+
 mod statfs;
 mod superblock;
 mod symlink;
@@ -72,7 +74,7 @@ pub use check::{CheckOptions, CheckReport, Finding, check};
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use fs::{Ext4, WriteStats};
 pub use grow::Grown;
-pub use journal::RecoveryReport;
+pub use jbd2::RecoveryReport;
 pub use mkfs::{Family, MkfsError, MkfsOptions, NewFilesystem, Present, mkfs, what_is_on};
 pub use mmp::MmpWait;
 pub use open::OpenOptions;

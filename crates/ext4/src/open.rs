@@ -10,11 +10,12 @@ use undercroft_block::{Access, Device, LatchedDevice, Overlay};
 use undercroft_vfs::{Error, Result};
 
 use crate::error::{corrupt, corrupt_inode};
+use crate::fast_commit::{FastCommitOp, FastCommitView};
 use crate::features::{Compat, Incompat};
 use crate::inode::{self, Inode, NamedBy};
-use crate::journal::{
-    self, CleanLog, DirtyLog, FastCommitOp, FastCommitView, Log, LogBlock, LogForm, LogLocation, LogRun,
-    LogTail, LogWriter, RecoveryReport, ReplayedLog, Sequence,
+use crate::jbd2::{
+    self, CleanLog, DirtyLog, Log, LogBlock, LogForm, LogLocation, LogRun, LogTail, LogWriter,
+    RecoveryReport, ReplayedLog, Sequence,
 };
 use crate::map;
 use crate::mmp::{self, MmpWait};
@@ -56,7 +57,7 @@ pub(crate) struct Ready {
 pub(crate) struct Writable {
     pub(crate) volume: Volume,
     /// The volume with fast commits laid over it, where the journal holds some: they have to be
-    /// [redone](crate::redo) before anything else.
+    /// [redone](crate::fast_commit::redo) before anything else.
     pub(crate) shown: Option<Volume>,
     pub(crate) transactions: Transactions,
     pub(crate) recovery: Option<RecoveryReport>,
@@ -241,7 +242,7 @@ fn replay(volume: &Volume, device: &Device) -> Result<Replayed> {
 
 /// Where the journal's blocks lie, by the map of the journal's inode as the device has it now: the journal
 /// never moves, so no transaction in it can change that.
-fn locate_log(volume: &Volume) -> Result<(LogLocation, journal::Volume)> {
+fn locate_log(volume: &Volume) -> Result<(LogLocation, jbd2::Volume)> {
     let superblock = volume.superblock();
     if let Some(uuid) = superblock.external_journal() {
         let message = format!(
@@ -262,7 +263,7 @@ fn locate_log(volume: &Volume) -> Result<(LogLocation, journal::Volume)> {
         .into_iter()
         .map(|(log, home, count)| LogRun { log: LogBlock(log.0), home, count: count as u32 })
         .collect();
-    let params = journal::Volume {
+    let params = jbd2::Volume {
         block_bytes: geometry.block_bytes(),
         blocks: geometry.blocks(),
         device_blocks: volume.device().size_bytes() >> geometry.block_bits(),

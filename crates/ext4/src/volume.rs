@@ -10,7 +10,7 @@ use undercroft_vfs::{Error, Result};
 
 use crate::append::Append;
 use crate::error::corrupt_block;
-use crate::journal::FastCommitView;
+use crate::fast_commit::FastCommitView;
 use crate::numbers::FsBlock;
 use crate::superblock::Superblock;
 use crate::transaction::{Block, Handle, LoggedState, Stop, StoppableDevice};

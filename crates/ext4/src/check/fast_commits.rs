@@ -13,10 +13,10 @@ use undercroft_block::Device;
 use undercroft_vfs::{Corruption, Error, Result};
 
 use super::report::{At, Findings};
+use crate::fast_commit::redo;
 use crate::features::{Features, Incompat};
-use crate::journal::RecoveryReport;
+use crate::jbd2::RecoveryReport;
 use crate::open::{Probed, Ready};
-use crate::redo;
 use crate::superblock::Superblock;
 use crate::transaction::{Tid, Transactions};
 use crate::volume::Volume;

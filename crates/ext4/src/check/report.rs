@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::journal::RecoveryReport;
+use crate::jbd2::RecoveryReport;
 
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,9 +17,9 @@ use super::nokey::{ENCRYPTED_MIN_BYTES, MAX_NAME_BYTES, disguise};
 use super::walk::Walk;
 use super::{entry::Entry, index};
 use crate::error::corrupt_inode;
+use crate::fast_commit::DirectoryChange;
 use crate::features::{Compat, Incompat};
 use crate::inode::Inode;
-use crate::journal::DirectoryChange;
 
 type Sink<'s> = dyn FnMut(DirEntry<'_>) -> ControlFlow<()> + 's;
 

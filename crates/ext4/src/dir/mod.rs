@@ -58,8 +58,8 @@ use std::ops::ControlFlow;
 use undercroft_vfs::{DirEntry, DirOffset, Error, Result};
 
 use crate::error::corrupt_inode;
+use crate::fast_commit::DirectoryChange;
 use crate::inode::Inode;
-use crate::journal::DirectoryChange;
 use crate::numbers::FileBlock;
 use crate::volume::Volume;
 use directory::{Block, Directory, Names, Region};

@@ -14,8 +14,8 @@ use undercroft_vfs::{Error, FileType, Result};
 
 use crate::alloc::ALLOCATE_CREDITS;
 use crate::error::corrupt_inode;
+use crate::fast_commit::Overridden;
 use crate::inode::{Inode, InodeFlags};
-use crate::journal::Overridden;
 use crate::numbers::{FileBlock, FsBlock};
 use crate::symlink;
 use crate::transaction::Handle;

@@ -20,7 +20,7 @@ use super::{FIRST_INODE, LOST_AND_FOUND_INODE, ORPHAN_FILE_INODE};
 use crate::checksum::crc32c;
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::inode::ROOT_INODE;
-use crate::journal;
+use crate::jbd2;
 use crate::mmp;
 use crate::numbers::Group;
 use crate::superblock::{RawSuperblock, Superblock};
@@ -230,7 +230,7 @@ impl Files<'_> {
         let middle = Group(geometry.groups() / 2 / together * together);
         let near = geometry.group_start(middle).0;
         let pieces = self.allocate(near, u64::from(shape.journal_blocks))?;
-        let mut first = journal::empty_superblock(
+        let mut first = jbd2::empty_superblock(
             geometry.block_bytes(),
             shape.journal_blocks,
             shape.fast_commit_blocks,

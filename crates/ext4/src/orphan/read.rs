@@ -131,8 +131,8 @@ mod tests {
     use undercroft_oracle::{Mke2fs, Scratch};
 
     use super::*;
+    use crate::fast_commit::{FastCommitOp, FastCommitView};
     use crate::inode::incarnation_on_disk;
-    use crate::journal::{FastCommitOp, FastCommitView};
     use crate::superblock::Superblock;
 
     /// When the first of two orphans was logged, the list had moved on: its successor in the log is not the one

@@ -6,7 +6,7 @@ use undercroft_journal::{Limits, LogHead, LogTail as Tail, Position, Stop, Tid, 
 use undercroft_vfs::Result;
 
 use super::{Block, Transactions};
-use crate::journal::{LogTail, LogWriter, Sequence};
+use crate::jbd2::{LogTail, LogWriter, Sequence};
 use crate::numbers::FsBlock;
 use crate::volume::Volume;
 

@@ -3,8 +3,8 @@
 use undercroft_oracle::Mke2fs;
 
 use super::*;
+use crate::fast_commit::{FastCommitOp, FastCommitView};
 use crate::inode::incarnation_on_disk;
-use crate::journal::{FastCommitOp, FastCommitView};
 
 fn link(parent: u32, ino: u32, name: &str) -> FastCommitOp {
     FastCommitOp::Link { parent, ino, name: name.as_bytes().into() }

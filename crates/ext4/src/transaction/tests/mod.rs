@@ -13,7 +13,7 @@ use undercroft_block::{Access, Device, MemoryDevice};
 use undercroft_oracle::{Image, Mke2fs};
 
 use super::{Handle, Seal, Service, Tid, Transactions};
-use crate::journal::RecoveryReport;
+use crate::jbd2::RecoveryReport;
 use crate::numbers::FsBlock;
 use crate::open::{OpenOptions, Probed, Writable};
 use crate::volume::Volume;

@@ -116,7 +116,7 @@ impl LogLocation {
     ///
     /// # Errors
     /// `Corrupt` when the log is not that long.
-    pub(super) fn home(&self, block: LogBlock) -> Result<FsBlock> {
+    pub(crate) fn home(&self, block: LogBlock) -> Result<FsBlock> {
         if block.0 >= self.blocks {
             return Err(corrupt(STRUCTURE, format!("block {block} of a log of {} blocks", self.blocks)));
         }
@@ -147,7 +147,7 @@ impl LogLocation {
     ///
     /// # Errors
     /// `Corrupt` when the log is not that long; `Io`.
-    pub(super) fn read_block(&self, device: &dyn BlockDevice, block: LogBlock, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_block(&self, device: &dyn BlockDevice, block: LogBlock, buf: &mut [u8]) -> Result<()> {
         debug_assert_eq!(buf.len(), self.block_bytes as usize, "one block");
         Ok(device.read_at(self.offset_bytes(block)?, buf)?)
     }

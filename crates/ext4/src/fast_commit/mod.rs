@@ -1,8 +1,8 @@
 //! Fast commits: small changes that ext4 logs as operations after the last full transaction.
 //!
-//! Reading them ([`scan`]) yields an ordered list of [`FastCommitOp`]. Applying them is the filesystem's
-//! affair. A filesystem that does not write folds them into a [`FastCommitView`], which answers what each
-//! inode, mapping and directory looks like with them.
+//! Reading them ([`scan`]) yields an ordered list of [`FastCommitOp`]. A filesystem opened for reading folds them into a
+//! [`FastCommitView`], which answers what each inode, mapping and directory looks like with them. A filesystem opened
+//! for writing makes them one transaction ([`redo`]). They lie at the end of the log, of which `jbd2` knows the rest.
 //!
 //! Source: kernel documentation, section "Fast commits", and observation of logs that Linux 6.18 wrote, with
 //! what it made of them at the next mount.
@@ -12,6 +12,7 @@ mod format;
 mod inode;
 mod operation;
 mod ranges;
+pub(crate) mod redo;
 mod scan;
 mod view;
 
@@ -19,5 +20,5 @@ pub(crate) use directory::DirectoryChange;
 pub(crate) use inode::Incarnation;
 pub(crate) use operation::FastCommitOp;
 pub(crate) use ranges::Overridden;
-pub(super) use scan::read;
+pub(crate) use scan::read;
 pub(crate) use view::FastCommitView;

@@ -5,6 +5,8 @@
 //! The first commit that does not ends the list: nobody was told that it had happened. The kernel refuses to
 //! mount when that is the very first commit; here it is an empty list, and the report says so.
 
+use std::ops::Range;
+
 use undercroft_block::BlockDevice;
 use undercroft_vfs::{Error, Result};
 use zerocopy::FromBytes;
@@ -13,41 +15,40 @@ use super::format::{RawElement, RawHead, RawTail, Tag};
 use super::operation::FastCommitOp;
 use crate::checksum::crc32c;
 use crate::error::corrupt_block;
-use crate::journal::location::{LogBlock, LogLocation, Volume};
-use crate::journal::sequence::Sequence;
-use crate::journal::superblock::Superblock;
+use crate::jbd2::Sequence;
+use crate::jbd2::{LogBlock, LogLocation, Volume};
 use crate::numbers::FsBlock;
 
 /// What the area holds.
 #[derive(Debug, Default)]
-pub(in crate::journal) struct FastCommits {
+pub(crate) struct FastCommits {
     /// In order. Bounded by the size of the area.
-    pub(in crate::journal) operations: Vec<FastCommitOp>,
+    pub(crate) operations: Vec<FastCommitOp>,
     /// Complete commits.
-    pub(in crate::journal) commits: u32,
+    pub(crate) commits: u32,
     /// The block of the filesystem in which one is known to be incomplete or damaged.
-    pub(in crate::journal) cut_short: Option<FsBlock>,
+    pub(crate) cut_short: Option<FsBlock>,
 }
 
-/// Reads the area; `running` is the transaction after the last one in the log.
+/// Reads the `area`; `running` is the transaction after the last one in the log.
 ///
 /// # Errors
 /// `Unsupported` with the number of an unknown feature; `Corrupt` when a complete commit holds what cannot be;
 /// `Io`.
-pub(in crate::journal) fn read(
+pub(crate) fn read(
     device: &dyn BlockDevice,
     location: &LogLocation,
-    superblock: &Superblock,
+    area: &Range<u32>,
     volume: &Volume,
     running: Sequence,
 ) -> Result<FastCommits> {
     let found = FastCommits::default();
     let mut reader = Reader { volume, running, found, pending: Vec::new(), crc: 0, home: FsBlock(0) };
-    let mut block = vec![0; superblock.block_bytes as usize];
-    for at in superblock.fast_commit_area.clone() {
+    let mut block = vec![0; volume.block_bytes as usize];
+    for at in area.clone() {
         location.read_block(device, LogBlock(at), &mut block)?;
         reader.home = location.home(LogBlock(at))?;
-        let first = at == superblock.fast_commit_area.start;
+        let first = at == area.start;
         if first && !reader.begins(&block) {
             return Ok(reader.found);
         }

@@ -6,8 +6,8 @@ use undercroft_vfs::{FileType, Result};
 
 use crate::dir;
 use crate::error::corrupt;
+use crate::fast_commit::{DirectoryChange, FastCommitView};
 use crate::inode::{self, Inode};
-use crate::journal::{DirectoryChange, FastCommitView};
 use crate::volume::Volume;
 
 /// A name that fast commits say something of.

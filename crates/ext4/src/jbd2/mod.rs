@@ -2,7 +2,7 @@
 //!
 //! Recovery turns a dirty log into a clean filesystem before the first operation on it. Three passes over the log:
 //! find its end ([`scan`]), collect revocations ([`revoke`]), replay ([`replay`]); then the fast commits that follow
-//! the last transaction ([`fast_commit`]). Called by the opener of a filesystem, alone, so it takes no locks. A log
+//! the last transaction (`crate::fast_commit`). Called by the opener of a filesystem, alone, so it takes no locks. A log
 //! that waits for recovery and one that is empty are different types ([`log`]), so a mount without replay cannot be
 //! written down. A log that is empty may then be written ([`ring`]).
 //!
@@ -15,7 +15,6 @@ mod checksum;
 mod commit;
 mod create;
 mod descriptor;
-mod fast_commit;
 mod features;
 mod format;
 mod location;
@@ -31,7 +30,6 @@ mod superblock;
 mod tests;
 
 pub(crate) use create::empty_superblock;
-pub(crate) use fast_commit::{DirectoryChange, FastCommitOp, FastCommitView, Incarnation, Overridden};
 pub(crate) use location::{LogBlock, LogLocation, LogRun, Volume};
 pub(crate) use log::{CleanLog, DirtyLog, Log, LogForm, ReplayedLog};
 pub use report::RecoveryReport;

@@ -5,8 +5,8 @@ use std::fs;
 use undercroft_block::{Access, BlockDevice, MemoryDevice};
 use undercroft_oracle::Image;
 
-use super::super::fast_commit::FastCommitOp;
 use super::super::{Log, LogBlock, LogLocation, LogRun, RecoveryReport, Volume};
+use crate::fast_commit::FastCommitOp;
 use crate::numbers::FsBlock;
 
 /// A whole image in memory, and what recovery must know of it.

@@ -25,7 +25,6 @@
 use undercroft_block::BlockDevice;
 use undercroft_vfs::Result;
 
-use super::fast_commit::{self, FastCommitOp};
 use super::location::{LogBlock, LogLocation, Volume};
 use super::replay::Replay;
 use super::report::RecoveryReport;
@@ -34,6 +33,7 @@ use super::ring::{LogTail, LogWriter};
 use super::scan::Scan;
 use super::sequence::Sequence;
 use super::superblock::Superblock;
+use crate::fast_commit::{self, FastCommitOp};
 
 /// A log as it was found.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl DirtyLog {
         let scan = Scan::run(device, location, superblock, self.start)?;
         let revokes = Revokes::collect(device, location, superblock, &scan)?;
         let replay = Replay::prepare(device, location, superblock, volume, &scan, &revokes)?;
-        let fast = fast_commit::read(device, location, superblock, volume, scan.end)?;
+        let fast = fast_commit::read(device, location, &superblock.fast_commit_area, volume, scan.end)?;
 
         replay.write(device)?;
         device.flush()?;

@@ -2,10 +2,11 @@
 
 use undercroft_vfs::Error;
 
-use super::super::fast_commit::FastCommitOp;
-use super::super::{FastCommitView, Incarnation, LogBlock, Overridden};
+use super::super::LogBlock;
 use super::builder::{BLOCK, Form, LogBuilder, copies};
 use crate::checksum::crc32c;
+use crate::fast_commit::FastCommitOp;
+use crate::fast_commit::{FastCommitView, Incarnation, Overridden};
 use crate::numbers::{FileBlock, FsBlock};
 
 /// Fast-commit elements on their way into the log.

@@ -4,7 +4,7 @@ use zerocopy::FromBytes;
 
 use super::format::{RawAddRange, RawDelRange, RawName, Tag};
 use crate::error::Verdict;
-use crate::journal::location::Volume;
+use crate::jbd2::Volume;
 use crate::numbers::{FileBlock, FsBlock};
 
 /// Inodes are at least this long; later fields are optional.

@@ -16,9 +16,9 @@ use std::path::Path;
 
 use undercroft_oracle::{Image, Mke2fs, MountMode, Tool};
 
-use super::super::fast_commit::FastCommitOp;
-use super::super::{DirectoryChange, FastCommitView, Incarnation, Overridden};
 use super::image::{Loaded, recover};
+use crate::fast_commit::FastCommitOp;
+use crate::fast_commit::{DirectoryChange, FastCommitView, Incarnation, Overridden};
 use crate::numbers::{FileBlock, FsBlock};
 
 const ROOT: u32 = 2;

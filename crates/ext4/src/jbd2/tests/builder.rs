@@ -8,10 +8,10 @@ use undercroft_block::{BlockDevice, MemoryDevice};
 use undercroft_vfs::Result;
 
 use super::super::checksum::crc32_be;
-use super::super::fast_commit::FastCommitOp;
 use super::super::features::Checksums;
 use super::super::{Log, LogBlock, LogLocation, LogRun, RecoveryReport, Volume};
 use crate::checksum::crc32c;
+use crate::fast_commit::FastCommitOp;
 use crate::numbers::FsBlock;
 
 pub(super) const BLOCK: usize = 1024;

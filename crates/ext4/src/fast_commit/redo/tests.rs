@@ -10,8 +10,8 @@ use undercroft_vfs::Error;
 
 use super::redo;
 use crate::check::{CheckOptions, check};
+use crate::fast_commit::{FastCommitOp, FastCommitView};
 use crate::inode::{InodeBytes, ROOT_INODE, incarnation_on_disk};
-use crate::journal::{FastCommitOp, FastCommitView};
 use crate::numbers::{FileBlock, FsBlock};
 use crate::superblock::Superblock;
 use crate::transaction::{Tid, Transactions};
