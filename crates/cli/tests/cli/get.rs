@@ -8,7 +8,7 @@ use std::process::Command;
 
 use undercroft_oracle::{Differences, Entry, Manifest, Mke2fs, MountMode, kernel_manifest};
 
-use crate::support::{PROGRAM, Run, rich, run, small, tool};
+use crate::support::{PROGRAM, Run, copy_program, rich, run, small, tool};
 
 fn get(image: &Path, path: &str, dest: &Path) -> Run {
     run(Command::new(PROGRAM).arg("get").arg(image).arg(path).arg(dest))
@@ -179,7 +179,7 @@ impl Lending {
     fn get_as_user(&self, args: &[&str]) -> Run {
         let program = self.dir.path().join("undercroft");
         if !program.exists() {
-            fs::copy(PROGRAM, &program).unwrap();
+            copy_program(&program);
         }
         run(Command::new("setpriv")
             .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use undercroft_oracle::{Differences, Entry, Manifest, Mke2fs, MountMode, kernel_manifest};
 
 use crate::get::portable;
-use crate::support::{PROGRAM, Run, run, small, tool};
+use crate::support::{PROGRAM, Run, copy_program, run, small, tool};
 
 const NOBODY: u32 = 65534;
 
@@ -58,7 +58,7 @@ impl Scene {
         let reachable = dir.path().join("image");
         fs::copy(image.path(), &reachable).unwrap();
         let program = dir.path().join("undercroft");
-        fs::copy(PROGRAM, &program).unwrap();
+        copy_program(&program);
         Self { dir, image: reachable, program }
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use undercroft_oracle::{LoopMount, MountMode};
 
-use crate::support::{PROGRAM, Run, run, tool, undercroft};
+use crate::support::{PROGRAM, Run, copy_program, run, tool, undercroft};
 
 /// A busy machine starts programs slowly.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -441,7 +441,7 @@ fn an_ordinary_user_is_kept_out_of_what_root_has_mounted() {
     let copy = tempfile::tempdir().unwrap();
     tool(&format!("chmod 755 {}", copy.path().display()), place.dir());
     let program = copy.path().join("undercroft");
-    fs::copy(PROGRAM, &program).unwrap();
+    copy_program(&program);
     let before = place.bytes();
     let as_user = |args: &str| {
         let mut command = Command::new("setpriv");

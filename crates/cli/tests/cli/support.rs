@@ -112,6 +112,12 @@ pub(crate) fn fill(image: &Image, files: &[(&str, &str)]) {
     image.debugfs_write(&commands.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
 }
 
+/// Copies the program under test. Another process writes the copy: a file descriptor of this one, open for writing, would
+/// be inherited by what other tests start meanwhile, and the kernel runs no program that is open for writing.
+pub(crate) fn copy_program(to: &Path) {
+    tool(&format!("cp {PROGRAM} {}", to.display()), Path::new("/"));
+}
+
 /// A command, its arguments separated by spaces, that must be there and succeed.
 pub(crate) fn tool(command: &str, dir: &Path) -> String {
     let mut words = command.split(' ');
