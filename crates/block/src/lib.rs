@@ -27,7 +27,7 @@
 //! suite that any device must pass, and `testing` (`test-devices`), devices built to fail and to crash, and the random
 //! numbers of all tests.
 //!
-//! This crate knows nothing of filesystems, arrays or caches. `unsafe` is allowed in the module that hands
+//! This crate knows nothing of filesystems, arrays or caches but the marks that [`probe`] finds. `unsafe` is allowed in the module that hands
 //! buffers to io_uring, in the one that asks loop devices for their files, and in those that stand between the crate imago and the files of a qcow2 image.
 
 #[cfg(feature = "conformance")]
@@ -43,6 +43,7 @@ pub mod mountinfo;
 mod open_error;
 mod overlay;
 pub mod partition;
+pub mod probe;
 #[cfg(feature = "test-devices")]
 mod rng;
 mod span;

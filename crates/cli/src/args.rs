@@ -438,11 +438,16 @@ fn bench_notes() -> String {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show what is in an image: geometry, state, free space, features
-    #[command(after_help = "Examples:
+    #[command(
+        after_help = "Of a disk with several partitions it lists them, with what each holds and what is free; the filesystem follows \
+if only one can be meant.
+
+Examples:
   undercroft info disk.img
   undercroft info '/dev/sdb?part=2'
   undercroft info --json disk.qcow2
-  undercroft info /mnt          # a mount: the state now, as for an image that is mounted for writing")]
+  undercroft info /mnt          # a mount: the state now, as for an image that is mounted for writing"
+    )]
     Info {
         #[command(flatten)]
         image: ImageArgs,

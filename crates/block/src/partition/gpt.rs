@@ -5,6 +5,7 @@
 //! is looked at here first, and it is given only bytes that have been bounded and read here.
 
 use std::io::Cursor;
+use std::ops::Range;
 
 use gptman::{GPTHeader, GPTPartitionEntry};
 use uuid::Uuid;
@@ -98,6 +99,7 @@ fn read_copy<D: BlockDevice + ?Sized>(device: &D, sector_bytes: u32, lba: u64) -
     let mut table = Table {
         scheme: Scheme::Gpt,
         disk: Some(DiskId::Gpt(Uuid::from_bytes_le(header.disk_guid))),
+        usable: usable(&header, u64::from(sector_bytes), device.size_bytes()),
         ..Table::none(sector_bytes)
     };
     for (number, entry) in (1..).zip(entries).filter(|(_, entry)| entry.is_used()) {
@@ -110,6 +112,12 @@ fn read_copy<D: BlockDevice + ?Sized>(device: &D, sector_bytes: u32, lba: u64) -
         }
     }
     Ok(table)
+}
+
+/// The bytes for partitions that a header names, within the device.
+fn usable(header: &GPTHeader, sector_bytes: u64, device_bytes: u64) -> Range<u64> {
+    let bytes = |lba: u64| lba.saturating_mul(sector_bytes).min(device_bytes);
+    bytes(header.first_usable_lba)..bytes(header.last_usable_lba.saturating_add(1))
 }
 
 /// A header whose own checksum is right and whose numbers are within bounds.

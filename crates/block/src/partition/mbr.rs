@@ -94,7 +94,11 @@ pub(super) fn read<D: BlockDevice + ?Sized>(
         return Ok(Table::none(sector_bytes));
     }
     let disk = (boot.signature != 0).then_some(DiskId::Mbr(boot.signature));
-    let mut table = Table { scheme: Scheme::Mbr, disk, ..Table::none(sector_bytes) };
+    // Its numbers of sectors have 32 bits.
+    let addressable = (u64::from(u32::MAX) + 1) * u64::from(sector_bytes);
+    let end = device.size_bytes().min(addressable);
+    let usable = u64::from(sector_bytes).min(end)..end;
+    let mut table = Table { scheme: Scheme::Mbr, disk, usable, ..Table::none(sector_bytes) };
     for (number, &entry) in (1..).zip(&boot.entries) {
         if entry.is_used() {
             push(&mut table, number, entry, entry.start.into());

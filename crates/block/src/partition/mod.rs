@@ -17,6 +17,7 @@ mod kind;
 mod mbr;
 
 use std::fmt;
+use std::ops::Range;
 
 use uuid::Uuid;
 
@@ -36,6 +37,8 @@ pub struct Table {
     pub sector_bytes: u32,
     /// The disk's own identifier.
     pub disk: Option<DiskId>,
+    /// The bytes in which partitions may lie: as a GPT says; behind the first sector with an MBR.
+    pub usable: Range<u64>,
     /// The partitions, by rising number.
     pub partitions: Vec<Partition>,
     /// What is wrong with the table although it could be used, as sentences for the user.
@@ -50,7 +53,40 @@ impl Table {
     }
 
     fn none(sector_bytes: u32) -> Self {
-        Self { scheme: Scheme::None, sector_bytes, disk: None, partitions: Vec::new(), damage: Vec::new() }
+        Self {
+            scheme: Scheme::None,
+            sector_bytes,
+            disk: None,
+            usable: 0..0,
+            partitions: Vec::new(),
+            damage: Vec::new(),
+        }
+    }
+
+    /// Runs of bytes that are in no partition, in order, each longer than `longer_than`; a container of logical
+    /// partitions counts as free where none of these lies.
+    #[must_use]
+    pub fn free(&self, longer_than: u64) -> Vec<Range<u64>> {
+        let mut taken: Vec<Range<u64>> = self
+            .partitions
+            .iter()
+            .filter(|partition| !partition.kind.is_extended())
+            .map(|partition| {
+                partition.start_bytes..partition.start_bytes.saturating_add(partition.size_bytes)
+            })
+            .collect();
+        taken.push(self.usable.end..self.usable.end);
+        taken.sort_by_key(|range| range.start);
+        let mut free = Vec::new();
+        let mut at = self.usable.start;
+        for range in taken {
+            let end = range.start.min(self.usable.end);
+            if end.saturating_sub(at) > longer_than {
+                free.push(at..end);
+            }
+            at = at.max(range.end);
+        }
+        free
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use undercroft_ext4::{Ext4, RecoveryReport, State};
 use undercroft_vfs::{Error, FileSystem, StatFs, Timestamp};
 
+use super::disk::DiskReport;
 use super::mounts::MountRecord;
 use crate::control::client::{self, Live};
 use crate::control::protocol::{Answer, Bytes, Request, Served, Space, no_answer};
@@ -184,16 +185,44 @@ pub(crate) fn run(image: &ImageSpec, format: Format) -> Result<(), Failure> {
         return run_live(&live, format);
     }
     client::refuse_directory(image)?;
-    let opened = image::open(image)?;
-    let report = report(&opened).map_err(|error| {
-        Failure::new(Kind::of(&error), format!("cannot read {}", image.shown())).because(&error)
-    })?;
     let mut out = Out::stdout();
+    let disk =
+        image::partitioned(image)?.map(|partitioned| DiskReport::of(image, partitioned)).transpose()?;
+    let meant = match &disk {
+        None => Some(Cow::Borrowed(image)),
+        // What the one partition that can be meant holds follows the table.
+        Some(disk) => {
+            disk.meant.map(|number| Cow::Owned(ImageSpec { partition: Some(number), ..image.clone() }))
+        }
+    };
+    if let (Some(disk), Format::Text) = (&disk, format) {
+        disk.text(&mut out)?;
+        if meant.is_some() {
+            writeln!(out)?;
+        }
+    }
+    let report = meant.map(|meant| read(&meant)).transpose()?;
     match format {
-        Format::Json => out.json(&report)?,
-        Format::Text => report.text(&mut out)?,
+        Format::Json => out.json(&Told { disk, report })?,
+        Format::Text => report.map_or(Ok(()), |report| report.text(&mut out))?,
     }
     out.finish()
+}
+
+/// A disk, if it has several partitions, and the filesystem that is meant.
+#[derive(Serialize)]
+struct Told {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<DiskReport>,
+    #[serde(flatten)]
+    report: Option<Report>,
+}
+
+fn read(image: &ImageSpec) -> Result<Report, Failure> {
+    let opened = image::open(image)?;
+    report(&opened).map_err(|error| {
+        Failure::new(Kind::of(&error), format!("cannot read {}", image.shown())).because(&error)
+    })
 }
 
 /// Shows what the server of a mount tells.
@@ -433,8 +462,13 @@ impl Report {
             }
         }
         if self.state.errors {
-            let errors = human::counted(self.state.error_count.into(), "error");
-            sentences.push(format!("Linux has recorded {errors}; run e2fsck"));
+            sentences.push(match self.state.error_count {
+                0 => "is marked as having errors; run e2fsck".to_owned(),
+                count => {
+                    let errors = human::counted(count.into(), "error");
+                    format!("Linux has recorded {errors}; run e2fsck")
+                }
+            });
         }
         if self.state.orphans > 0 {
             let orphans = human::counted(self.state.orphans, "deleted file");

@@ -4,6 +4,7 @@ mod bench;
 pub(crate) mod cat;
 mod check;
 mod df;
+mod disk;
 mod facts;
 mod grow;
 mod help_files;

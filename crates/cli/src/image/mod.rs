@@ -8,7 +8,6 @@ mod array;
 pub(crate) mod array_events;
 pub(crate) mod new_file;
 mod partition;
-mod recognise;
 
 use std::env;
 use std::ffi::OsStr;
@@ -19,12 +18,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
+use undercroft_block::probe::{self, Class};
 use undercroft_block::{
     Access, Device, FileOptions, ImageOptions, InUse, Locking, OpenError, Overlay, OverlayStore, open_image,
 };
 use undercroft_ext4::{Ext4, MmpWait, OpenOptions, Present, Superblock, WriteOptions};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{self as vfs, Credentials, Follow, Node, Vfs, VfsOptions};
+
+pub(crate) use partition::Partitioned;
 
 pub(crate) use array::{OpenArray, failure as md_failure, identity, open_array, open_member};
 
@@ -87,6 +89,13 @@ pub(crate) struct Located {
 /// Finds the device that the user named, or the partition on it that can be meant, for reading.
 pub(crate) fn locate(spec: &ImageSpec) -> Result<Located, Failure> {
     locate_for(spec, Use::Read)
+}
+
+/// The partitions of the disk that the user named, for reading; `None` if a filesystem fills it, one partition was named,
+/// or only one is there and can be meant.
+pub(crate) fn partitioned(spec: &ImageSpec) -> Result<Option<Partitioned>, Failure> {
+    let (device, _array) = open_disk(spec, false)?;
+    partition::partitioned(spec, device)
 }
 
 fn locate_for(spec: &ImageSpec, what_for: Use) -> Result<Located, Failure> {
@@ -187,9 +196,10 @@ pub(crate) fn require_filesystem(device: &Device, shown: &str) -> Result<(), Fai
     if Superblock::is_present(&**device).map_err(device_failed)? {
         return Ok(());
     }
-    let found = recognise::content(&**device).map_err(|error| device_failed(error.into()))?;
-    Err(match found {
-        Some(name) => {
+    let found = probe::probe(&**device).map_err(|error| device_failed(error.into()))?;
+    Err(match found.filter(|found| found.format.class != Class::Table) {
+        Some(found) => {
+            let name = found.format.what;
             Failure::new(Kind::Unsupported, format!("{shown} holds {name}, which this version cannot open"))
                 .advise("it opens ext2, ext3 and ext4")
         }

@@ -1,5 +1,7 @@
 //! Which part of a device is meant.
 
+use std::num::NonZeroU32;
+
 use undercroft_block::partition::{Partition, Table, partitions};
 use undercroft_block::{Device, PartitionDevice};
 use undercroft_ext4::Superblock;
@@ -15,10 +17,7 @@ pub(super) fn choose(spec: &ImageSpec, device: Device) -> Result<(Device, Option
     if spec.partition.is_none() && holds_filesystem(&device) {
         return Ok((device, None));
     }
-    let table = partitions(&*device).map_err(|error| {
-        Failure::new(Kind::Corrupt, format!("cannot use the partition table of {}", spec.shown()))
-            .because(&error)
-    })?;
+    let table = read(spec, &device)?;
     for damage in &table.damage {
         eprintln!("undercroft: note: {}: {}", spec.shown(), safe(damage.as_bytes()));
     }
@@ -48,6 +47,39 @@ pub(super) fn choose(spec: &ImageSpec, device: Device) -> Result<(Device, Option
         _ => Err(Failure::new(Kind::CannotOpen, format!("{} has {}", spec.shown(), list(&table)))
             .advise(format!("name one as {}?part=N", spec.shown()))),
     }
+}
+
+/// A disk whose partitions are told one by one.
+pub(crate) struct Partitioned {
+    pub(crate) device: Device,
+    pub(crate) table: Table,
+    /// The number of the only partition that can be meant.
+    pub(crate) meant: Option<NonZeroU32>,
+}
+
+/// The partitions of a disk, unless a filesystem fills it, or its only partition can be meant.
+pub(super) fn partitioned(spec: &ImageSpec, device: Device) -> Result<Option<Partitioned>, Failure> {
+    if spec.partition.is_some() || holds_filesystem(&device) {
+        return Ok(None);
+    }
+    let table = read(spec, &device)?;
+    let mut meant = table.partitions.iter().filter(|partition| may_be_meant(&device, partition));
+    let meant = match (meant.next(), meant.next()) {
+        (Some(only), None) => NonZeroU32::new(only.number),
+        _ => None,
+    };
+    match table.partitions[..] {
+        [] => Ok(None),
+        [_] if meant.is_some() => Ok(None),
+        _ => Ok(Some(Partitioned { device, table, meant })),
+    }
+}
+
+fn read(spec: &ImageSpec, device: &Device) -> Result<Table, Failure> {
+    partitions(&**device).map_err(|error| {
+        Failure::new(Kind::Corrupt, format!("cannot use the partition table of {}", spec.shown()))
+            .because(&error)
+    })
 }
 
 fn open(spec: &ImageSpec, device: Device, partition: &Partition) -> Result<(Device, Option<u32>), Failure> {

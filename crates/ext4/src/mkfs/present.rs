@@ -1,13 +1,13 @@
 //! What is on a device already that somebody may miss.
 //!
-//! First marks of filesystems, volumes, partition tables and common files, for a name; then any byte that is not zero. A
+//! First what `undercroft_block::probe` has a name for; then any byte that is not zero. A
 //! device that knows where it holds data, as an image file does, is looked at as a whole, up to the first such byte; any
 //! other at its ends.
 
 use std::fmt;
 use std::ops::Range;
 
-use undercroft_block::{BlockDevice, NextData};
+use undercroft_block::{BlockDevice, NextData, probe};
 
 use super::error::MkfsError;
 
@@ -32,37 +32,6 @@ impl fmt::Display for Present {
     }
 }
 
-/// A mark: where it begins, its bytes, and what it is a mark of.
-const MARKS: [(u64, &[u8], &str); 27] = [
-    (1024 + 0x38, &[0x53, 0xEF], "an ext2, ext3 or ext4 filesystem"),
-    (0, b"XFSB", "an XFS filesystem"),
-    (0x1_0040, b"_BHRfS_M", "a btrfs filesystem"),
-    (1024, &[0x10, 0x20, 0xF5, 0xF2], "an F2FS filesystem"),
-    (0, b"hsqs", "a squashfs filesystem"),
-    (1024, &[0xE2, 0xE1, 0xF5, 0xE0], "an EROFS filesystem"),
-    (0x8001, b"CD001", "an ISO 9660 filesystem"),
-    (3, b"NTFS    ", "an NTFS filesystem"),
-    (3, b"EXFAT   ", "an exFAT filesystem"),
-    (0x36, b"FAT1", "a FAT filesystem"),
-    (0x52, b"FAT32", "a FAT filesystem"),
-    (4086, b"SWAPSPACE2", "Linux swap space"),
-    (0, b"LUKS\xBA\xBE", "a LUKS volume"),
-    (512, b"LABELONE", "an LVM physical volume"),
-    (4096, &[0xFC, 0x4E, 0x2B, 0xA9], "a member of an md array"),
-    (0, &[0xFC, 0x4E, 0x2B, 0xA9], "a member of an md array"),
-    (512, b"EFI PART", "a GPT partition table"),
-    (4096, b"EFI PART", "a GPT partition table"),
-    (257, b"ustar", "a tar archive"),
-    (0, b"SQLite format 3\0", "an SQLite database"),
-    (0, b"\x7fELF", "a program or a library (ELF)"),
-    (0, b"\x1f\x8b\x08", "a gzip file"),
-    (0, b"\xfd7zXZ\0", "an xz file"),
-    (0, b"\x28\xb5\x2f\xfd", "a zstd file"),
-    (0, b"PK\x03\x04", "a zip archive"),
-    (0, b"%PDF-", "a PDF document"),
-    (510, &[0x55, 0xAA], "a partition table or boot sector"),
-];
-
 /// So much of each end is looked at where a device does not know where it holds data.
 const ENDS_BYTES: u64 = 1 << 20;
 /// So much is read at once.
@@ -73,22 +42,10 @@ pub(super) fn find(
     device: &dyn BlockDevice,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Option<Present>, MkfsError> {
-    if let Some(what) = mark(device)? {
-        return Ok(Some(Present::Known(what)));
+    if let Some(content) = probe::probe(device)? {
+        return Ok(Some(Present::Known(content.format.what)));
     }
     Ok(first_byte(device, progress)?.map(|offset| Present::Unknown { offset }))
-}
-
-/// What the first mark that is found stands for.
-fn mark(device: &dyn BlockDevice) -> Result<Option<&'static str>, MkfsError> {
-    const LOOKED_AT: u64 = 0x1_0048;
-    let mut bytes = vec![0; device.size_bytes().min(LOOKED_AT) as usize];
-    device.read_at(0, &mut bytes)?;
-    let found = MARKS.iter().find(|(at, mark, _)| {
-        let at = *at as usize;
-        bytes.get(at..at + mark.len()).is_some_and(|there| there == *mark)
-    });
-    Ok(found.map(|(_, _, what)| *what))
 }
 
 /// The first byte that is not zero, of those that are looked at.
