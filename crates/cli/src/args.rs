@@ -744,12 +744,14 @@ Examples:
         after_help = "Grows ext2, ext3 and ext4 to SIZE, or to all of the disk or partition. A raw image file is made larger \
 first; of a partition, its own end is the limit. The layout stays as resize2fs would have it: descriptors go into the blocks that are \
 reserved for them, then into groups of their own (feature meta_bg). A crash leaves the old size or the new one; without a journal it may leave \
-what `e2fsck -y` mends, with every file as it was. Making a filesystem smaller is left to resize2fs.
+what `e2fsck -y` mends, with every file as it was. What is mounted for writing is grown by the process that has it mounted, while it is used. \
+Making a filesystem smaller is left to resize2fs.
 
 Examples:
   undercroft grow disk.img 20G
   undercroft grow '/dev/sdb?part=2'
-  undercroft grow --json md:a,b,c,d"
+  undercroft grow --json md:a,b,c,d
+  undercroft grow /mnt 20G      # a mount"
     )]
     Grow {
         /// Disk image or block device; `IMAGE?part=N` for a partition, `md:MEMBER,...` for an array

@@ -1,23 +1,25 @@
-//! `grow`: makes a filesystem larger that is not mounted.
+//! `grow`: makes a filesystem larger, whether or not it is mounted.
 
-use std::fs::File;
 use std::io::Write;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use undercroft_ext4::{Ext4, Grown, WriteOptions};
 use undercroft_vfs::{Error, VfsOptions};
 
+use crate::control::client;
+use crate::control::protocol::{Answer, FileId, Request, no_answer};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::{self, Use};
 use crate::plan::{Format, ImageSpec};
 use crate::text::bar::Bar;
 use crate::text::human;
+use crate::text::names::safe;
 use crate::text::out::Out;
 
 /// How it has grown.
-#[derive(Debug, Serialize)]
-struct Report {
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct GrowReport {
     /// Whether it has.
     grown: bool,
     size_bytes: u64,
@@ -33,28 +35,36 @@ struct Report {
     got_meta_bg: bool,
 }
 
-/// Grows it and tells how large it is.
+/// What grows, besides the filesystem.
+pub(crate) struct Below<'a> {
+    /// The image that the filesystem fills, unless it lies in a partition.
+    pub(crate) whole: Option<&'a ImageSpec>,
+    /// The file that is in use under its name, where that may have changed.
+    pub(crate) open: Option<FileId>,
+    /// What to call it.
+    pub(crate) shown: &'a str,
+}
+
+/// Grows the filesystem, by the process that has it mounted if it is, and tells how large it is.
 pub(crate) fn run(spec: &ImageSpec, size_bytes: Option<u64>, format: Format) -> Result<(), Failure> {
-    let opened = image::open_for(spec, Use::Write(WriteOptions::default()), VfsOptions::default())?;
-    let shown = spec.shown();
-    let failed =
-        |error: Error| Failure::new(Kind::of(&error), format!("cannot grow {shown}")).because(&error);
-    let is_whole = opened.partition.is_none();
-    let before = match size_bytes.filter(|_| is_whole) {
-        Some(size_bytes) => image::lengthen_raw_file(spec, size_bytes)?,
-        None => None,
+    let bar = Bar::new();
+    let mut progress = |done: u64, all: u64| bar.show("growing", done.min(all), all);
+    let (report, shown) = match client::find(spec)? {
+        Some(live) => {
+            let answer = live.ask(&Request::Grow { size_bytes }, &mut |answer| {
+                if let Answer::Growing { done, all } = answer {
+                    progress(done, all);
+                }
+            })?;
+            let Answer::Grown(report) = answer else { return Err(no_answer()) };
+            (report, safe(live.served.image.as_bytes()))
+        }
+        None => {
+            client::refuse_directory(spec)?;
+            (grow_unmounted(spec, size_bytes, &mut progress)?, spec.shown())
+        }
     };
-    let grown = grow(&opened.ext4, size_bytes);
-    if let (Err(Error::Unsupported(_)), Some(before)) = (&grown, before) {
-        // It was refused before anything was changed.
-        let _ = File::options().write(true).open(&spec.path).and_then(|file| file.set_len(before));
-    }
-    let closed = opened.ext4.close();
-    let array_closed = opened.array.map_or(Ok(()), |open| open.array.close());
-    let grown = grown.map_err(&failed)?;
-    closed.map_err(failed)?;
-    array_closed.map_err(|error| image::md_failure(&error))?;
-    let report = Report::of(&grown);
+    drop(bar);
     let mut out = Out::stdout();
     match format {
         Format::Json => out.json(&report)?,
@@ -63,15 +73,50 @@ pub(crate) fn run(spec: &ImageSpec, size_bytes: Option<u64>, format: Format) -> 
     out.finish()
 }
 
-fn grow(ext4: &Ext4, size_bytes: Option<u64>) -> Result<Grown, Error> {
-    let bar = Bar::new();
-    let block_bytes = u64::from(ext4.superblock().geometry().block_bytes());
-    ext4.grow(size_bytes, &mut |done, all| {
-        bar.show("growing", done.min(all) * block_bytes, all * block_bytes);
-    })
+fn grow_unmounted(
+    spec: &ImageSpec,
+    size_bytes: Option<u64>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<GrowReport, Failure> {
+    let opened = image::open_for(spec, Use::Write(WriteOptions::default()), VfsOptions::default())?;
+    let shown = spec.shown();
+    let whole = opened.partition.is_none().then_some(spec);
+    let below = Below { whole, open: None, shown: &shown };
+    let grown = grow(&opened.ext4, &below, size_bytes, progress);
+    let closed = opened.ext4.close();
+    let array_closed = opened.array.map_or(Ok(()), |open| open.array.close());
+    let report = grown?;
+    closed.map_err(|error| failure(&shown, &error))?;
+    array_closed.map_err(|error| image::md_failure(&error))?;
+    Ok(report)
 }
 
-impl Report {
+/// Grows a filesystem that is open, in use or not; a raw image file that it fills is made longer first. `progress` hears of
+/// bytes that are done and of all.
+pub(crate) fn grow(
+    ext4: &Ext4,
+    below: &Below<'_>,
+    size_bytes: Option<u64>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<GrowReport, Failure> {
+    let lengthened = match (below.whole, size_bytes) {
+        (Some(spec), Some(size_bytes)) => image::lengthen_raw_file(spec, below.open, size_bytes)?,
+        _ => None,
+    };
+    let block_bytes = u64::from(ext4.superblock().geometry().block_bytes());
+    let grown = ext4.grow(size_bytes, &mut |done, all| progress(done * block_bytes, all * block_bytes));
+    if let (Err(Error::Unsupported(_) | Error::ReadOnly), Some(lengthened)) = (&grown, lengthened) {
+        // It was refused before anything was changed.
+        lengthened.undo();
+    }
+    grown.map(|grown| GrowReport::of(&grown)).map_err(|error| failure(below.shown, &error))
+}
+
+fn failure(shown: &str, error: &Error) -> Failure {
+    Failure::new(Kind::of(error), format!("cannot grow {shown}")).because(error)
+}
+
+impl GrowReport {
     fn of(grown: &Grown) -> Self {
         let block_bytes = u64::from(grown.block_bytes);
         Self {

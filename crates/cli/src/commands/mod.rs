@@ -6,7 +6,7 @@ mod check;
 mod df;
 mod disk;
 mod facts;
-mod grow;
+pub(crate) mod grow;
 mod help_files;
 pub(crate) mod info;
 mod list;

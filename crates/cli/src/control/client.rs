@@ -53,7 +53,7 @@ impl Live {
             let line = line.ok_or_else(|| broken(io::ErrorKind::UnexpectedEof.into()))?;
             match believable(&line, self.is_of_another())? {
                 Answer::Refused(refusal) => return Err(refusal.into()),
-                progress @ Answer::Progress(_) => during(progress),
+                progress @ (Answer::Progress(_) | Answer::Growing { .. }) => during(progress),
                 answer => return Ok(answer),
             }
         }

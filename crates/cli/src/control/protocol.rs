@@ -9,14 +9,16 @@
 //! A connection may carry several requests, one after the other. A version or a request that the server does not know is
 //! refused by name. Paths are hexadecimal, since they are bytes.
 
+use std::ffi::OsString;
+use std::fs::{self, Metadata};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::{ffi::OsString, fs};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use undercroft_vfs::StatFs;
 
+use crate::commands::grow::GrowReport;
 use crate::commands::info::LiveReport;
 use crate::commands::md::{ArrayReport, WorkProgress};
 use crate::exit::Kind;
@@ -53,6 +55,8 @@ pub(crate) enum Request {
     MdStatus,
     /// Something becomes of the array.
     MdChange(MdChange),
+    /// The filesystem becomes as large as this, or as its device.
+    Grow { size_bytes: Option<u64> },
 }
 
 /// What becomes of an array, and whether the answer waits for what that brings about.
@@ -70,8 +74,14 @@ pub(crate) enum Answer {
     Served(Box<Served>),
     Info(Box<LiveReport>),
     Array(Box<ArrayReport>),
+    Grown(GrowReport),
     /// More follows.
     Progress(WorkProgress),
+    /// More follows: bytes of growth that are done, and all of them.
+    Growing {
+        done: u64,
+        all: u64,
+    },
     Refused(Refusal),
 }
 
@@ -176,12 +186,18 @@ impl FileId {
     /// Of what was named, and the user that it belongs to. `None` if there is no such file.
     pub(crate) fn of(spec: &ImageSpec) -> Option<(Self, u32)> {
         let found = fs::metadata(&spec.path).ok()?;
+        let id = Self::of_file(&found)?;
+        Some((Self { partition: spec.partition.map(u32::from), ..id }, found.uid()))
+    }
+
+    /// Of a file or block device as a whole.
+    pub(crate) fn of_file(found: &Metadata) -> Option<Self> {
         let (dev, ino) = match found.file_type() {
             kind if kind.is_block_device() => (found.rdev(), 0),
             kind if kind.is_file() => (found.dev(), found.ino()),
             _ => return None,
         };
-        Some((Self { dev, ino, partition: spec.partition.map(u32::from) }, found.uid()))
+        Some(Self { dev, ino, partition: None })
     }
 }
 

@@ -11,7 +11,7 @@ mod partition;
 
 use std::env;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -30,6 +30,7 @@ pub(crate) use partition::Partitioned;
 
 pub(crate) use array::{OpenArray, failure as md_failure, identity, open_array, open_member};
 
+use crate::control::protocol::FileId;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::ImageSpec;
@@ -143,20 +144,41 @@ impl ToOverwrite {
     }
 }
 
-/// Makes a file that holds a raw image as long as `size_bytes`, and answers with its length before if that was less.
-/// What else the user may have named stays as it is.
-pub(crate) fn lengthen_raw_file(spec: &ImageSpec, size_bytes: u64) -> Result<Option<u64>, Failure> {
+/// A raw image file that was made longer.
+pub(crate) struct Lengthened {
+    file: File,
+    before: u64,
+}
+
+impl Lengthened {
+    /// Makes it as long as it was. Nothing may have been written past that.
+    pub(crate) fn undo(self) {
+        let _ = self.file.set_len(self.before);
+    }
+}
+
+/// Makes a file that holds a raw image as long as `size_bytes`, if it is shorter. What else the user may have named stays
+/// as it is. If `open` tells which file is in use, another one of that name is refused.
+pub(crate) fn lengthen_raw_file(
+    spec: &ImageSpec,
+    open: Option<FileId>,
+    size_bytes: u64,
+) -> Result<Option<Lengthened>, Failure> {
     const QCOW2: [u8; 4] = *b"QFI\xfb";
     let failed = |error: io::Error| Failure::host(format!("cannot make {} larger", spec.shown()), &error);
     // The path of an array names no file.
     if spec.array.is_some() || spec.partition.is_some() {
         return Ok(None);
     }
-    let metadata = fs::metadata(&spec.path).map_err(failed)?;
+    let file = File::options().read(true).write(true).open(&spec.path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if open.is_some_and(|open| FileId::of_file(&metadata) != Some(open)) {
+        let what = format!("{} is another file than the one that is mounted", spec.shown());
+        return Err(Failure::new(Kind::CannotOpen, what).advise("make the mounted one larger first"));
+    }
     if !metadata.is_file() || metadata.len() >= size_bytes {
         return Ok(None);
     }
-    let file = File::options().read(true).write(true).open(&spec.path).map_err(failed)?;
     let mut magic = [0; 4];
     if file.read_exact_at(&mut magic, 0).is_ok() && magic == QCOW2 {
         let what = format!("{} is smaller than {size_bytes} bytes", spec.shown());
@@ -164,7 +186,7 @@ pub(crate) fn lengthen_raw_file(spec: &ImageSpec, size_bytes: u64) -> Result<Opt
         return Err(Failure::new(Kind::Unsupported, what).advise(advice));
     }
     file.set_len(size_bytes).map_err(failed)?;
-    Ok(Some(metadata.len()))
+    Ok(Some(Lengthened { file, before: metadata.len() }))
 }
 
 /// Opens the device that is to be written, whatever is on it.

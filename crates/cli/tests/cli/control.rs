@@ -1,7 +1,7 @@
 //! Mounts that are looked after while they are in use: `mounts`, `df`, `info`, `sync` and `md` reach the process that has
 //! the image; other users, false servers and bad clients reach nothing.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -474,4 +474,55 @@ fn a_server_stands_bad_clients() {
     place.run("unmount point").succeeded();
     drop((silent, deaf));
     place.run("check disk.img").succeeded();
+}
+
+/// A mounted filesystem grows twice while a program writes; the kernel sees it, and e2fsck finds nothing.
+#[test]
+fn what_is_mounted_grows_while_it_is_written_to() {
+    let place = Place::with_image("40M");
+    let (image, point) = (place.path("disk.img"), place.path("point"));
+    place.run("mount disk.img point -o rw").succeeded();
+    let writer = place.writer("point");
+    let blocks = || rustix::fs::statvfs(&point).unwrap().f_blocks;
+    let before = blocks();
+    let text = place.run("grow disk.img 200M").text();
+    assert!(text.contains("has grown from 40 MiB to 200 MiB"), "{text}");
+    assert!(blocks() > before * 4);
+    // By the directory, to the end of a file that its user has made longer.
+    File::options().write(true).open(&image).unwrap().set_len(400 << 20).unwrap();
+    assert_eq!(place.run("grow --json point").json()["size_bytes"], 400 << 20);
+    writer.stop();
+    // Past the old end.
+    tool("dd if=/dev/zero of=point/large bs=1M count=300 status=none", &place.path(""));
+    let refusal = place.run("grow disk.img 30M").failed(4);
+    assert!(refusal.contains("resize2fs"), "{refusal}");
+    assert_eq!(fs::metadata(&image).unwrap().len(), 400 << 20);
+    place.run("unmount point").succeeded();
+    tool("e2fsck -fn disk.img", &place.path(""));
+}
+
+/// What cannot grow while it is mounted is refused, and its file stays as long as it was.
+#[test]
+fn what_cannot_grow_while_it_is_mounted_is_refused() {
+    let place = Place::with_image("40M");
+    let image = place.path("disk.img");
+    for (mount, word) in [
+        ("mount disk.img point", "read-only"),
+        ("mount disk.img point --snapshot", "kept beside it"),
+        ("mount tmpfs: point", "its size is given when it is mounted"),
+    ] {
+        place.run(mount).succeeded();
+        let refusal = place.run("grow point 100M").failed(4);
+        assert!(refusal.contains(word), "{refusal}");
+        place.run("unmount point").succeeded();
+        assert_eq!(fs::metadata(&image).unwrap().len(), 40 << 20);
+    }
+    // Another file has its name now.
+    place.run("mount disk.img point -o rw").succeeded();
+    fs::rename(&image, place.path("moved")).unwrap();
+    File::create(&image).unwrap();
+    let refusal = place.run("grow point 100M").failed(3);
+    assert!(refusal.contains("is another file than the one that is mounted"), "{refusal}");
+    assert_eq!(fs::metadata(&image).unwrap().len(), 0);
+    place.run("unmount point").succeeded();
 }

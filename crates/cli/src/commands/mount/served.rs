@@ -11,6 +11,7 @@ use undercroft_md::{Array, Finished, Status};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::FileSystem;
 
+use crate::commands::grow::{Below, grow};
 use crate::commands::info::LiveReport;
 use crate::commands::md::{ArrayReport, Managed, Report, WorkProgress, erase_removed, verdict, wait_with};
 use crate::control::protocol::{Answer, Bytes, FileId, MdChange, Mode, Request, Served};
@@ -24,6 +25,8 @@ use crate::plan::{Change, ImageSpec};
 pub(super) struct Source {
     pub(super) shown: String,
     pub(super) mode: Mode,
+    /// The image, with a path that does not depend on the working directory.
+    pub(super) spec: Option<ImageSpec>,
     pub(super) partition: Option<u32>,
     /// The image that is no array.
     pub(super) file: Option<FileId>,
@@ -81,11 +84,12 @@ impl Serve for ServedMount {
                 Ok(report(array.status(), None))
             }
             Request::MdChange(change) => self.change(change, during),
+            Request::Grow { size_bytes } => self.grow(size_bytes, during),
         }
     }
 
     fn may_wait(&self, request: &Request) -> bool {
-        matches!(request, Request::MdChange(_))
+        matches!(request, Request::MdChange(_) | Request::Grow { .. })
     }
 }
 
@@ -177,6 +181,43 @@ impl ServedMount {
             array.limit_sync(None);
         }
         Ok(report(array.status(), found.as_ref()))
+    }
+
+    /// Grows the filesystem, which is used meanwhile.
+    fn grow(
+        &self,
+        size_bytes: Option<u64>,
+        during: &mut dyn FnMut(Answer) -> bool,
+    ) -> Result<Answer, Failure> {
+        let source = &self.source;
+        let refused = |why: &str, advice: &str| {
+            Err(Failure::new(Kind::Unsupported, format!("{} {why}", source.shown)).advise(advice))
+        };
+        let point = self.point.display();
+        let Some(ext4) = &source.ext4 else {
+            return refused(
+                "is in memory, and its size is given when it is mounted",
+                "mount it with `-o size=`",
+            );
+        };
+        match source.mode {
+            Mode::ReadWrite => {}
+            Mode::ReadOnly => {
+                return refused(&format!("is mounted read-only on {point}"), "mount it with `-o rw`");
+            }
+            Mode::Snapshot => {
+                let why = format!("is mounted on {point} with its changes kept beside it");
+                return refused(&why, "unmount it first");
+            }
+        }
+        let ext4 = ext4.upgrade().ok_or_else(|| self.ending())?;
+        let whole = source.spec.as_ref().filter(|_| source.partition.is_none());
+        let below = Below { whole, open: source.file, shown: &source.shown };
+        let mut progress = |done, all| {
+            // It goes on when its client leaves.
+            let _ = during(Answer::Growing { done, all });
+        };
+        Ok(Answer::Grown(grow(&ext4, &below, size_bytes, &mut progress)?))
     }
 
     /// Waits for background work, for as long as there are a client and a mount.

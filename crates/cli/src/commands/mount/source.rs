@@ -105,8 +105,11 @@ impl<'a> MountSource<'a> {
         match self {
             Self::Image { image, what_for, vfs } => {
                 let Opened { vfs, ext4, partition, array } = image::open_for(image, *what_for, *vfs)?;
+                let mut spec = (*image).clone();
+                spec.make_absolute();
                 let source = Source {
                     shown: self.shown(),
+                    spec: Some(spec),
                     mode: match what_for {
                         Use::Read | Use::ReadAsIs => Mode::ReadOnly,
                         Use::Write(_) => Mode::ReadWrite,
@@ -127,6 +130,7 @@ impl<'a> MountSource<'a> {
                 let vfs = Vfs::new(tmpfs, *vfs);
                 let source = Source {
                     shown: self.shown(),
+                    spec: None,
                     mode: Mode::ReadWrite,
                     partition: None,
                     file: None,
