@@ -83,6 +83,11 @@ fn make_image(plan: &MkfsPlan) -> Result<Option<Before>, Failure> {
         return Ok(None);
     }
     let shown = image.shown();
+    if found.is_none() && image::is_for_devices(&image.path) {
+        // A file of that name would be lost with the next start, and take the place of a device meanwhile.
+        return Err(Failure::new(Kind::CannotOpen, format!("{shown} does not exist"))
+            .advise(image::no_such_device(&image.path)));
+    }
     let Some(size) = plan.size_bytes.filter(|_| partition.is_none()) else {
         return Err(match found {
             None => Failure::new(Kind::CannotOpen, format!("{shown} does not exist"))

@@ -211,7 +211,14 @@ fn in_background(
     log: Option<&Path>,
     monitor: Option<&Path>,
 ) -> Result<(), Failure> {
-    let host = |error: io::Error| Failure::host("cannot start the process that serves the mount", &error);
+    let host = |error: io::Error| {
+        let failure = Failure::host("cannot start the process that serves the mount", &error);
+        if Path::new("/dev/null").exists() {
+            return failure;
+        }
+        failure
+            .advise("there is no /dev/null: programs need a /dev, as `docker run` and `podman run` make one")
+    };
     let mut command = Command::new(env::current_exe().map_err(host)?);
     command.args(["mount", "--foreground", "--announce"]);
     if image.direct {

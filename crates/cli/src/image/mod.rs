@@ -336,6 +336,19 @@ fn path_behind_colon(path: &Path) -> Option<String> {
     image.is_file().then(|| format!("{} {}", safe(&bytes[..at]), safe(&bytes[at + 1..])))
 }
 
+/// Whether a name is one of a device, and not of a file in memory.
+pub(crate) fn is_for_devices(path: &Path) -> bool {
+    path.starts_with("/dev") && !path.starts_with("/dev/shm")
+}
+
+/// What helps where a device is not there.
+pub(crate) fn no_such_device(path: &Path) -> String {
+    let shown = safe(path.as_os_str().as_bytes());
+    format!(
+        "`lsblk` lists the disks of this machine; a container has those that it is given, as with `--device {shown}`"
+    )
+}
+
 fn open_failure(error: &OpenError) -> Failure {
     let kind = match error {
         OpenError::UnsupportedFormat { .. } => Kind::Unsupported,
@@ -346,6 +359,7 @@ fn open_failure(error: &OpenError) -> Failure {
         OpenError::System { source, path, .. } => match source.kind() {
             io::ErrorKind::NotFound => match path_behind_colon(path) {
                 Some(apart) => failure.advise(format!("a path inside the image stands apart: {apart}")),
+                None if is_for_devices(path) => failure.advise(no_such_device(path)),
                 None => failure.advise("check the path"),
             },
             io::ErrorKind::ReadOnlyFilesystem => {

@@ -44,6 +44,24 @@ fn a_container_without_the_device_is_told_how_it_gets_it() {
     }
 }
 
+/// No device at all is there, also no /dev/null.
+#[test]
+fn in_an_empty_dev_it_is_said_how_devices_get_there() {
+    let dir = scene();
+    let told =
+        |command: &str| script(dir.path(), &format!("mount -t tmpfs dev /dev\n\"$UNDERCROFT\" {command}"));
+    let message = told("info /dev/sdb").failed(3);
+    assert!(message.contains("cannot open /dev/sdb") && message.contains("`--device /dev/sdb`"), "{message}");
+    let message = told("mkfs ext4 /dev/sdb --size 10M").failed(3);
+    assert!(
+        message.contains("/dev/sdb does not exist") && message.contains("`--device /dev/sdb`"),
+        "{message}"
+    );
+    let message = told("mount disk.img mnt").failed(8);
+    assert!(message.contains("there is no /dev/null"), "{message}");
+    assert!(told("info disk.img").text().contains("ext4"));
+}
+
 #[test]
 fn root_without_the_right_to_mount_is_told_what_a_container_lacks() {
     let dir = scene();
