@@ -28,6 +28,8 @@ Usage: cargo xtask <chore>
   fuzz [TARGET [SECONDS]]
          fuzz everything that reads bytes from a disk, each target for a minute; needs a nightly toolchain
   tidy   the project's own rules about its source files
+  modules
+         write the tables of modules in docs/ARCHITECTURE.md from the first sentences of the files
   deps   licences, sources and duplicates among the dependencies
 ";
 
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
             ["bench", "md", ref groups @ ..] => bench::run_md(groups),
             ["fuzz", ref args @ ..] => fuzz::run(args),
             ["tidy"] => tidy::run(),
+            ["modules"] => tidy::write_modules(),
             ["deps"] => dependencies::run(),
             [] | ["help" | "-h" | "--help"] => {
                 print!("{HELP}");

@@ -2,6 +2,7 @@
 //!
 //! Looks at the files that git tracks, and at new ones that it does not ignore.
 
+mod architecture;
 mod modules;
 mod words;
 
@@ -38,12 +39,20 @@ pub(crate) fn run() -> Outcome {
         }
     }
     findings.extend(modules::orphans(&sources));
+    findings.extend(architecture::findings(&sources));
     if findings.is_empty() {
         println!("{} files are in order", sources.len());
         return Ok(());
     }
     findings.sort();
     Err(format!("{} findings\n  {}", findings.len(), findings.join("\n  ")))
+}
+
+/// Writes the tables of modules in the document of the architecture.
+pub(crate) fn write_modules() -> Outcome {
+    let text = architecture::rewritten(&sources()?)?;
+    std::fs::write(architecture::DOCUMENT, text)
+        .map_err(|error| format!("cannot write {}: {error}", architecture::DOCUMENT))
 }
 
 /// Every file says at its top what it is.
