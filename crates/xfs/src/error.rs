@@ -1,0 +1,35 @@
+//! Making corruption reports that say where.
+
+use std::borrow::Cow;
+
+use undercroft_vfs::{Corruption, Error, Ino};
+
+use crate::format::FsBlock;
+
+/// A corrupt structure that has no better address than its name.
+pub(crate) fn corrupt(structure: &'static str, detail: impl Into<Cow<'static, str>>) -> Error {
+    Corruption { structure, ino: None, block: None, detail: detail.into() }.into()
+}
+
+/// A corrupt structure in a block that belongs to no inode.
+pub(crate) fn corrupt_block(
+    structure: &'static str,
+    block: FsBlock,
+    detail: impl Into<Cow<'static, str>>,
+) -> Error {
+    Corruption { structure, ino: None, block: Some(block.0), detail: detail.into() }.into()
+}
+
+/// A corrupt structure of an inode; `block` where it lies outside the inode itself.
+pub(crate) fn corrupt_inode(
+    structure: &'static str,
+    ino: Ino,
+    block: Option<FsBlock>,
+    detail: impl Into<Cow<'static, str>>,
+) -> Error {
+    Corruption { structure, ino: Some(ino), block: block.map(|b| b.0), detail: detail.into() }.into()
+}
+
+/// The outcome of validating bytes in a function that does not know where they lie; a caller that does makes a
+/// corruption of the text.
+pub(crate) type Verdict<T> = std::result::Result<T, Cow<'static, str>>;
