@@ -17,6 +17,6 @@ pub(crate) fn run() -> Outcome {
         let args = ["doc", "--locked", "--workspace", "--no-deps", "--all-features"];
         command("cargo", &args, &[("RUSTDOCFLAGS", "-D warnings")])
     });
-    test::add_steps(&mut steps, test::OnFailure::TryAgain);
+    test::add_steps(&mut steps);
     steps.finish()
 }

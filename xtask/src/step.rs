@@ -1,9 +1,8 @@
 //! Steps: commands and checks that are announced, timed, and all run even when one fails, so that one round of
 //! CI shows everything that is wrong.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Outcome of a chore; the error is a sentence for people.
@@ -52,34 +51,6 @@ pub(crate) fn command(program: &str, args: &[&str], env: &[(&str, &str)]) -> Out
         .status()
         .map_err(|e| format!("cannot run {program}: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("`{shown}` failed: {status}")) }
-}
-
-/// How a command ended, and all it printed.
-pub(crate) struct Watched {
-    pub(crate) status: ExitStatus,
-    pub(crate) output: String,
-}
-
-/// Runs a command without standard input; what it prints is printed, and kept.
-pub(crate) fn watched(program: &str, args: &[&str], env: &[(&str, &str)]) -> Result<Watched, String> {
-    println!("$ {program} {}", args.join(" "));
-    let failed = |e: std::io::Error| format!("cannot run {program}: {e}");
-    let (reader, writer) = std::io::pipe().map_err(failed)?;
-    let mut command = Command::new(program);
-    command.args(args).envs(env.iter().copied()).stdin(Stdio::null());
-    let mut child =
-        command.stdout(writer.try_clone().map_err(failed)?).stderr(writer).spawn().map_err(failed)?;
-    // It holds the writing ends, and the output would never end.
-    drop(command);
-    let mut output = String::new();
-    for line in BufReader::new(reader).split(b'\n') {
-        let line = line.map_err(failed)?;
-        let line = String::from_utf8_lossy(&line);
-        println!("{line}");
-        output.push_str(&line);
-        output.push('\n');
-    }
-    Ok(Watched { status: child.wait().map_err(failed)?, output })
 }
 
 /// The standard output of a command.

@@ -151,7 +151,7 @@ pub(crate) fn runner_for_root() -> Result<Vec<(String, String)>, String> {
 }
 
 /// The target that this machine's compiler builds for.
-fn host() -> Result<String, String> {
+pub(crate) fn host() -> Result<String, String> {
     let version = step::output("rustc", &["-vV"])?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).ok_or_else(|| "rustc -vV names no host".to_owned())

@@ -1,37 +1,26 @@
 //! Every test: the workspace's own, and the models of the lock primitives under loom and shuttle.
 //!
-//! Tests that mount, by the kernel or by FUSE, need root. All are built as whoever calls, and their binaries run
-//! under sudo, so that no build output belongs to root.
+//! Tests that mount, by the kernel or by FUSE, need root. All are built by the caller, and their programs run under
+//! sudo, so that no build output belongs to root. Each program has a time limit: see [`limit`].
 
 use crate::step::{self, Outcome, Steps, command};
-use crate::{again, system};
-
-/// What becomes of a test that fails.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum OnFailure {
-    Fail,
-    /// It may try a second time, alone: see [`again`].
-    TryAgain,
-}
+use crate::{limit, system};
 
 pub(crate) fn run() -> Outcome {
     let mut steps = Steps::default();
-    add_steps(&mut steps, OnFailure::Fail);
+    add_steps(&mut steps);
     steps.finish()
 }
 
-pub(crate) fn add_steps(steps: &mut Steps, on_failure: OnFailure) {
+pub(crate) fn add_steps(steps: &mut Steps) {
     steps.run("system packages", system::install_missing);
     steps.run("tests", || {
-        let mut env = system::runner_for_root()?;
-        env.extend(system::scratch_in_memory());
+        let [config, runner] = limit::cargo_arguments()?;
+        let scratch = system::scratch_in_memory();
         let env: Vec<(&str, &str)> =
-            env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let args = ["test", "--locked", "--workspace", "--all-features", "--no-fail-fast"];
-        match on_failure {
-            OnFailure::Fail => command("cargo", &args, &env),
-            OnFailure::TryAgain => again::test(&args, &env),
-        }
+            scratch.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let args = ["test", "--locked", "--workspace", "--all-features", "--no-fail-fast", &config, &runner];
+        command("cargo", &args, &env)
     });
     // The models change what the crate is made of, so each has build outputs of its own.
     let locks = ["-p", "undercroft-sync", "--test"];
@@ -54,7 +43,8 @@ pub(crate) fn add_steps(steps: &mut Steps, on_failure: OnFailure) {
 fn model(name: &str, what: &[&str]) -> Outcome {
     let dir = format!("{}/{name}", target_dir()?);
     let flags = format!("--cfg {name}");
-    let args = [&["test", "--locked", "--target-dir", &dir], what].concat();
+    let [config, runner] = limit::cargo_arguments()?;
+    let args = [&["test", "--locked", &config, &runner, "--target-dir", &dir], what].concat();
     command("cargo", &args, &[("RUSTFLAGS", &flags)])
 }
 
