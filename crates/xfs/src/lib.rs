@@ -13,8 +13,12 @@
 
 #![expect(dead_code, reason = "the modules that use the floors follow them")]
 
+mod ag;
+mod btree;
 mod error;
 mod format;
+mod inode;
+mod map;
 mod volume;
 
 pub use format::{Features, Geometry, Incompat, LogIncompat, QuotaFlags, RoCompat, Superblock};

@@ -86,11 +86,17 @@ pub(crate) fn validate(
     if blkno != at.0 {
         return Err(format!("says that it lies at sector {blkno}, and lies at {at}").into());
     }
-    let named = number(bytes, layout.owner, layout.owner_bytes);
+    let named = self::owner(bytes, kind);
     if named != owner {
         return Err(format!("says that it belongs to {named}, and was found in {owner}").into());
     }
     Ok(())
+}
+
+/// Whom a block of version 5 says that it belongs to: a group's number or an inode's.
+pub(crate) fn owner(bytes: &[u8], kind: HeaderKind) -> u64 {
+    let layout = kind.layout();
+    number(bytes, layout.owner, layout.owner_bytes)
 }
 
 /// The log sequence number of the last change of a block, which the header of version 5 has.

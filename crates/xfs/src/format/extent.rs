@@ -42,21 +42,13 @@ impl Extent {
         self.file.0 + self.count as u64
     }
 
-    /// The block on the disk of a block of the file that lies in the extent.
-    pub(crate) const fn block_of(&self, file: u64) -> FsBlock {
-        FsBlock(self.block.0 + (file - self.file.0))
-    }
-}
-
-impl RawExtent {
-    /// Validates a record against the geometry.
-    pub(crate) fn extent(&self, geometry: &Geometry) -> Verdict<Extent> {
-        let extent = self.unpack();
-        let Extent { file, block, count, .. } = extent;
+    /// Validates it against the geometry.
+    pub(crate) fn validate(&self, geometry: &Geometry) -> Verdict<()> {
+        let Self { file, block, count, .. } = *self;
         if count == 0 {
             return Err(format!("the extent at file block {file} is empty").into());
         }
-        if extent.end() > FILE_BLOCK_END {
+        if self.end() > FILE_BLOCK_END {
             return Err(
                 format!("the extent at file block {file} of {count} blocks ends past any file").into()
             );
@@ -68,7 +60,19 @@ impl RawExtent {
             )
             .into());
         }
-        Ok(extent)
+        Ok(())
+    }
+
+    /// The block on the disk of a block of the file that lies in the extent.
+    pub(crate) const fn block_of(&self, file: u64) -> FsBlock {
+        FsBlock(self.block.0 + (file - self.file.0))
+    }
+}
+
+impl RawExtent {
+    /// From its two words.
+    pub(crate) fn from_words(l0: u64, l1: u64) -> Self {
+        Self { l0: U64::new(l0), l1: U64::new(l1) }
     }
 
     /// The four numbers, as they are.
@@ -117,7 +121,7 @@ mod tests {
         let superblock = Superblock::from_sector(&testing::superblock_sector(|_| {})).unwrap();
         let verdict = |file, block, count| {
             let extent = Extent { file: FileBlock(file), block: FsBlock(block), count, unwritten: false };
-            RawExtent::pack(&extent).extent(superblock.geometry())
+            RawExtent::pack(&extent).unpack().validate(superblock.geometry())
         };
         assert!(verdict(0, 10, 5).is_ok());
         assert!(verdict(0, 10, 0).is_err());

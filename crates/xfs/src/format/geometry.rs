@@ -276,7 +276,7 @@ impl Geometry {
     }
 
     /// The block of a linear number.
-    pub(crate) fn from_linear(&self, linear: u64) -> Option<FsBlock> {
+    pub(crate) fn block_at_linear(&self, linear: u64) -> Option<FsBlock> {
         let ag = AgNumber(u32::try_from(linear / u64::from(self.ag_blocks)).ok()?);
         self.join(ag, AgBlock((linear % u64::from(self.ag_blocks)) as u32))
     }
@@ -292,9 +292,9 @@ impl Geometry {
     }
 
     /// The block that begins at a disk address.
-    pub(crate) fn from_daddr(&self, daddr: Daddr) -> Option<FsBlock> {
+    pub(crate) fn block_at(&self, daddr: Daddr) -> Option<FsBlock> {
         let shift = self.block_log - 9;
-        (daddr.0.trailing_zeros() >= u32::from(shift)).then(|| self.from_linear(daddr.0 >> shift))?
+        (daddr.0.trailing_zeros() >= u32::from(shift)).then(|| self.block_at_linear(daddr.0 >> shift))?
     }
 
     /// Bits of an inode number within its group.
@@ -343,10 +343,10 @@ mod tests {
         assert_eq!(block, FsBlock(2 << 15 | 5));
         assert_eq!(geometry.split(block), Some((AgNumber(2), AgBlock(5))));
         assert_eq!(geometry.linear(block), Some(2 * 32_768 + 5));
-        assert_eq!(geometry.from_linear(2 * 32_768 + 5), Some(block));
+        assert_eq!(geometry.block_at_linear(2 * 32_768 + 5), Some(block));
         assert_eq!(geometry.daddr(block), Some(Daddr((2 * 32_768 + 5) * 8)));
-        assert_eq!(geometry.from_daddr(Daddr((2 * 32_768 + 5) * 8)), Some(block));
-        assert_eq!(geometry.from_daddr(Daddr((2 * 32_768 + 5) * 8 + 1)), None);
+        assert_eq!(geometry.block_at(Daddr((2 * 32_768 + 5) * 8)), Some(block));
+        assert_eq!(geometry.block_at(Daddr((2 * 32_768 + 5) * 8 + 1)), None);
         let ino = geometry.join_ino(AgNumber(1), AgIno(131));
         assert_eq!(ino, Ino(1 << 18 | 131));
         assert_eq!(geometry.split_ino(ino), Some((AgNumber(1), AgIno(131))));
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(geometry.join(AgNumber(4), AgBlock(0)), None);
         assert_eq!(geometry.split(FsBlock(3 << 15 | 100)), None);
         assert_eq!(geometry.split(FsBlock::NULL), None);
-        assert_eq!(geometry.from_linear(u64::MAX), None);
+        assert_eq!(geometry.block_at_linear(u64::MAX), None);
         assert_eq!(geometry.split_ino(Ino(u64::MAX)), None);
         assert_eq!(geometry.split_ino(Ino((3 << 18) + 100 * 8)), None);
         assert_eq!(geometry.check_run(FsBlock(3 << 15 | 90), 10), Some((AgNumber(3), AgBlock(90))));

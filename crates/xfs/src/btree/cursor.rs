@@ -1,0 +1,240 @@
+//! A place in a tree: looking up, and stepping from record to record.
+
+use undercroft_vfs::Result;
+
+use super::node::Node;
+use super::{Btree, Kind};
+use crate::format::FsBlock;
+
+/// A block on the way from the root, and which of its records or pointers the way takes.
+struct Step<K> {
+    node: Node<K>,
+    n: usize,
+}
+
+/// A place in a tree. It holds the blocks on the way to it, from the root to a leaf.
+pub(crate) struct Cursor<'t, 'a, K> {
+    tree: &'t Btree<'a, K>,
+    /// Root first; empty until the cursor is placed.
+    path: Vec<Step<K>>,
+}
+
+impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
+    pub(super) fn new(tree: &'t Btree<'a, K>) -> Self {
+        Self { tree, path: Vec::new() }
+    }
+
+    /// The first record.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn first(&mut self) -> Result<Option<K::Record>> {
+        self.descend(|_| 0)?;
+        self.record()
+    }
+
+    /// The last record.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn last(&mut self) -> Result<Option<K::Record>> {
+        self.descend(|node| node.count.saturating_sub(1))?;
+        self.record()
+    }
+
+    /// The last record whose key is not above `key`. Without one the cursor stands nowhere.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn lookup_le(&mut self, key: &K::Key) -> Result<Option<K::Record>> {
+        let geometry = self.tree.volume.geometry();
+        let mut before_all = false;
+        self.descend(|node| {
+            let not_above = node.partition(key, true, geometry);
+            before_all |= not_above == 0;
+            not_above.saturating_sub(1)
+        })?;
+        if before_all {
+            self.path.clear();
+            return Ok(None);
+        }
+        self.record()
+    }
+
+    /// The first record whose key is not below `key`. Without one the cursor stands nowhere.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn lookup_ge(&mut self, key: &K::Key) -> Result<Option<K::Record>> {
+        let geometry = self.tree.volume.geometry();
+        self.descend(|node| {
+            if node.level == 0 {
+                node.partition(key, false, geometry)
+            } else {
+                node.partition(key, true, geometry).saturating_sub(1)
+            }
+        })?;
+        match self.path.last() {
+            Some(leaf) if leaf.n < leaf.node.count => self.record(),
+            // All of this leaf is below.
+            Some(leaf) if leaf.n > 0 => {
+                self.step_back_in_leaf();
+                self.increment()
+            }
+            _ => {
+                self.path.clear();
+                Ok(None)
+            }
+        }
+    }
+
+    /// The record of `key`.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn lookup_eq(&mut self, key: &K::Key) -> Result<Option<K::Record>> {
+        Ok(self.lookup_le(key)?.filter(|record| K::key(record) == *key))
+    }
+
+    /// The record that the cursor stands at.
+    ///
+    /// # Errors
+    /// Corruption: the record is not what one can be.
+    pub(crate) fn record(&self) -> Result<Option<K::Record>> {
+        let Some(leaf) = self.path.last() else { return Ok(None) };
+        if leaf.n >= leaf.node.count {
+            return Ok(None);
+        }
+        let geometry = self.tree.volume.geometry();
+        let record = leaf.node.record(leaf.n, geometry);
+        K::validate(&record, geometry, self.tree.ag)
+            .map_err(|detail| self.tree.corrupt(leaf.node.block, format!("record {}: {detail}", leaf.n)))?;
+        Ok(Some(record))
+    }
+
+    /// Steps to the next record; past the last one the cursor stands nowhere.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn increment(&mut self) -> Result<Option<K::Record>> {
+        self.step(true)?;
+        self.record()
+    }
+
+    /// Steps to the record before; before the first one the cursor stands nowhere.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn decrement(&mut self) -> Result<Option<K::Record>> {
+        self.step(false)?;
+        self.record()
+    }
+
+    fn step_back_in_leaf(&mut self) {
+        if let Some(leaf) = self.path.last_mut() {
+            leaf.n -= 1;
+        }
+    }
+
+    fn step(&mut self, forward: bool) -> Result<()> {
+        let can_step = |step: &Step<K>| if forward { step.n + 1 < step.node.count } else { step.n > 0 };
+        let Some(depth) = self.path.iter().rposition(can_step) else {
+            self.path.clear();
+            return Ok(());
+        };
+        // The blocks that are left, with what their neighbours have to say of them.
+        let left: Vec<_> = self.path.drain(depth + 1..).map(|step| step.node).collect();
+        let here = &mut self.path[depth];
+        here.n = if forward { here.n + 1 } else { here.n - 1 };
+        for old in left {
+            let node = self.read_child()?;
+            let [old_side, new_side] = if forward { [1, 0] } else { [0, 1] };
+            if old.siblings(self.tree)[old_side] != node.block
+                || node.siblings(self.tree)[new_side] != old.block
+            {
+                let detail = match old.block {
+                    Some(old) => {
+                        format!("is not the sibling of block {old}, next to which its parent has it")
+                    }
+                    None => "is not the sibling of the block next to it".into(),
+                };
+                return Err(self.tree.corrupt(node.block, detail));
+            }
+            let n = if forward { 0 } else { node.count - 1 };
+            self.path.push(Step { node, n });
+        }
+        Ok(())
+    }
+
+    /// Goes from the root to a leaf, by what `choose` says in each block.
+    fn descend(&mut self, mut choose: impl FnMut(&Node<K>) -> usize) -> Result<()> {
+        self.path.clear();
+        let root = self.tree.read_root()?;
+        if root.siblings(self.tree) != [None, None] {
+            return Err(self.tree.corrupt(root.block, "is the root and has siblings".into()));
+        }
+        let n = choose(&root);
+        self.path.push(Step { node: root, n });
+        while self.path.last().is_some_and(|step| step.node.level > 0) {
+            let node = self.read_child()?;
+            let n = choose(&node);
+            self.path.push(Step { node, n });
+        }
+        Ok(())
+    }
+
+    /// Reads the block that the last step points to, which is no leaf, and validates it against its parent.
+    fn read_child(&self) -> Result<Node<K>> {
+        let tree = self.tree;
+        let geometry = tree.volume.geometry();
+        let Some(Step { node: parent, n }) = self.path.last() else {
+            return Err(tree.corrupt(None, "has no root".into()));
+        };
+        let Some(block) = parent.child(*n, tree) else {
+            return Err(tree.corrupt(parent.block, format!("pointer {n} leads out of the filesystem")));
+        };
+        let node = Node::read(tree, block, parent.level - 1)?;
+        if node.key(0, geometry) != parent.key(*n, geometry) {
+            return Err(tree.corrupt(
+                node.block,
+                format!(
+                    "begins with {:?}, its parent says {:?}",
+                    node.key(0, geometry),
+                    parent.key(*n, geometry)
+                ),
+            ));
+        }
+        // The next key of any parent on the way bounds what may be below.
+        let bound = self.path.iter().rev().find(|step| step.n + 1 < step.node.count);
+        if let Some(step) = bound {
+            let (last, next) = (node.key(node.count - 1, geometry), step.node.key(step.n + 1, geometry));
+            if last >= next {
+                return Err(
+                    tree.corrupt(node.block, format!("ends with {last:?}, the next begins with {next:?}"))
+                );
+            }
+        }
+        Ok(node)
+    }
+
+    pub(super) fn visit_blocks(&mut self, visit: &mut dyn FnMut(FsBlock, u8) -> Result<()>) -> Result<()> {
+        self.descend(|_| 0)?;
+        let mut fresh = 0;
+        loop {
+            for step in &self.path[fresh..] {
+                if let Some(block) = step.node.block {
+                    visit(block, step.node.level)?;
+                }
+            }
+            // On to the next leaf: all of this one is behind.
+            if let Some(leaf) = self.path.last_mut() {
+                leaf.n = leaf.node.count.saturating_sub(1);
+            }
+            let Some(depth) = self.path.iter().rposition(|step| step.n + 1 < step.node.count) else {
+                return Ok(());
+            };
+            fresh = depth + 1;
+            self.step(true)?;
+        }
+    }
+}

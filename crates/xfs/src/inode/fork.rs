@@ -1,0 +1,88 @@
+//! The forks of an inode: its content and its extended attributes, as the inode's bytes have them.
+
+use std::sync::Arc;
+
+use undercroft_vfs::DeviceNumber;
+use zerocopy::FromBytes;
+
+use crate::error::Verdict;
+use crate::format::Geometry;
+use crate::format::dinode::ForkFormat;
+use crate::format::extent::{EXTENT_BYTES, Extent, RawExtent};
+
+/// Which fork of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ForkKind {
+    Data,
+    Attr,
+}
+
+/// What a fork holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Fork {
+    /// A device's number.
+    Device(DeviceNumber),
+    /// The bytes themselves.
+    Local(Arc<[u8]>),
+    /// Extents, validated and in order.
+    Extents(Arc<[Extent]>),
+    /// The fork's bytes: the root of a B+tree of extents, validated where it is read.
+    Btree(Arc<[u8]>),
+}
+
+impl Fork {
+    /// From a fork's bytes, whose format and count fit them. Of content in the fork `size_bytes` count.
+    pub(super) fn new(
+        bytes: &[u8],
+        format: ForkFormat,
+        extents: u64,
+        size_bytes: u64,
+        geometry: &Geometry,
+    ) -> Verdict<Self> {
+        Ok(match format {
+            ForkFormat::Device => Self::Device(device_number(bytes)),
+            ForkFormat::Local => Self::Local(bytes[..bytes.len().min(size_bytes as usize)].into()),
+            ForkFormat::Extents => {
+                let records = &bytes[..bytes.len().min(extents as usize * EXTENT_BYTES)];
+                Self::Extents(read_extents(records, geometry)?.into())
+            }
+            ForkFormat::Btree => Self::Btree(bytes.into()),
+        })
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Device(_) => 0,
+            Self::Local(bytes) | Self::Btree(bytes) => bytes.len(),
+            Self::Extents(extents) => size_of_val(&extents[..]),
+        }
+    }
+}
+
+/// Validates extent records: each by itself, and their order.
+fn read_extents(records: &[u8], geometry: &Geometry) -> Verdict<Vec<Extent>> {
+    let mut extents: Vec<Extent> = Vec::with_capacity(records.len() / EXTENT_BYTES);
+    for bytes in records.chunks_exact(EXTENT_BYTES) {
+        let Ok(raw) = RawExtent::read_from_bytes(bytes) else { continue };
+        let extent = raw.unpack();
+        extent.validate(geometry)?;
+        if let Some(before) = extents.last()
+            && before.end() > extent.file.0
+        {
+            return Err(format!(
+                "the extent at file block {} follows one that ends at {}",
+                extent.file,
+                before.end()
+            )
+            .into());
+        }
+        extents.push(extent);
+    }
+    Ok(extents)
+}
+
+/// Linux keeps 14 bits of the driver above 18 bits of the device.
+fn device_number(bytes: &[u8]) -> DeviceNumber {
+    let raw = bytes.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+    DeviceNumber { major: raw >> 18 & 0x3fff, minor: raw & 0x3_ffff }
+}

@@ -1,0 +1,74 @@
+//! What lies under a block of a fork: an extent, from the inode's list or its B+tree, or a hole.
+//!
+//! Holes are bounded by the extents around them; where there is none after a block the hole reaches to the end of what
+//! a file can be.
+
+mod shared;
+
+use undercroft_vfs::{Ino, Result};
+
+use crate::btree::{Bmbt, Btree};
+use crate::error::corrupt_inode;
+use crate::format::FileBlock;
+use crate::format::extent::{Extent, FILE_BLOCK_END};
+use crate::inode::Fork;
+use crate::volume::Volume;
+
+/// What lies under a block of a fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// The extent that the block lies in.
+    Extent(Extent),
+    /// Nothing, from `start` to before `end`.
+    Hole { start: u64, end: u64 },
+}
+
+/// What lies under `at`, a block of a fork of `ino` that has no bytes of its own.
+///
+/// # Errors
+/// Corruption; I/O failure.
+pub(crate) fn lookup(volume: &Volume, ino: Ino, fork: &Fork, at: FileBlock) -> Result<Run> {
+    let (before, after) = match fork {
+        Fork::Device(_) | Fork::Local(_) => {
+            return Err(corrupt_inode("fork", ino, None, "has its bytes in the inode and no blocks"));
+        }
+        Fork::Extents(extents) => {
+            let n = extents.partition_point(|extent| extent.file <= at);
+            (n.checked_sub(1).map(|n| extents[n]), extents.get(n).copied())
+        }
+        Fork::Btree(root) => {
+            let tree = Btree::<Bmbt>::in_fork(volume, ino, root)?;
+            let mut cursor = tree.cursor();
+            match cursor.lookup_le(&at)? {
+                Some(extent) if extent.end() > at.0 => (Some(extent), None),
+                Some(extent) => (Some(extent), cursor.increment()?),
+                None => (None, cursor.first()?),
+            }
+        }
+    };
+    if let Some(extent) = before
+        && extent.end() > at.0
+    {
+        return Ok(Run::Extent(extent));
+    }
+    let start = before.map_or(0, |extent| extent.end());
+    let end = after.map_or(FILE_BLOCK_END, |extent| extent.file.0);
+    Ok(Run::Hole { start, end: end.max(at.0 + 1) })
+}
+
+/// Calls `visit` for each extent of a fork, in order.
+///
+/// # Errors
+/// Corruption; I/O failure; what `visit` answers.
+pub(crate) fn for_each_extent(
+    volume: &Volume,
+    ino: Ino,
+    fork: &Fork,
+    mut visit: impl FnMut(&Extent) -> Result<()>,
+) -> Result<()> {
+    match fork {
+        Fork::Device(_) | Fork::Local(_) => Ok(()),
+        Fork::Extents(extents) => extents.iter().try_for_each(visit),
+        Fork::Btree(root) => Btree::<Bmbt>::in_fork(volume, ino, root)?.for_each(|extent| visit(&extent)),
+    }
+}

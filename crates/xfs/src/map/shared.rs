@@ -1,0 +1,42 @@
+//! Which blocks of an extent other files have too, by the tree of reference counts.
+
+use undercroft_vfs::Result;
+
+use crate::ag::Agf;
+use crate::btree::RefcountRecord;
+use crate::format::{AgBlock, FsBlock};
+use crate::volume::Volume;
+
+/// How the first blocks of a run are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sharing {
+    pub(crate) shared: bool,
+    /// How many blocks the same holds for.
+    pub(crate) count: u32,
+}
+
+/// Whether `block` is shared, and for how many of the `count` blocks from there on, which lie in one group, the same
+/// holds.
+///
+/// # Errors
+/// Corruption; I/O failure.
+pub(crate) fn sharing(volume: &Volume, block: FsBlock, count: u32) -> Result<Sharing> {
+    let alone = Sharing { shared: false, count };
+    let Some((ag, start)) = volume.geometry().split(block) else { return Ok(alone) };
+    let Some(tree) = Agf::read(volume, ag)?.reference_counts(volume)? else { return Ok(alone) };
+    let mut cursor = tree.cursor();
+    let from = start.0;
+    let end_of = |record: &RefcountRecord| record.start.0.saturating_add(record.count);
+    if let Some(record) = cursor.lookup_le(&(false, start))?
+        && !record.cow
+        && end_of(&record) > from
+    {
+        return Ok(Sharing { shared: true, count: count.min(end_of(&record) - from) });
+    }
+    match cursor.lookup_ge(&(false, AgBlock(from.saturating_add(1))))? {
+        Some(record) if !record.cow && record.start.0 - from < count => {
+            Ok(Sharing { shared: false, count: record.start.0 - from })
+        }
+        _ => Ok(alone),
+    }
+}
