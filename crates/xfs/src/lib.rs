@@ -14,11 +14,15 @@
 #![expect(dead_code, reason = "the modules that use the floors follow them")]
 
 mod ag;
+mod attr;
 mod btree;
+mod da;
+mod dir;
 mod error;
 mod format;
 mod inode;
 mod map;
+mod symlink;
 mod volume;
 
 pub use format::{Features, Geometry, Incompat, LogIncompat, QuotaFlags, RoCompat, Superblock};

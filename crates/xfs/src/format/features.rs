@@ -314,9 +314,6 @@ impl Features {
                 return refuse("XFS parent pointers of version 4".into());
             }
         }
-        if self.has_ascii_ci() {
-            return refuse("XFS with names compared without regard to case (ascii-ci)".into());
-        }
         Ok(())
     }
 }
@@ -378,7 +375,6 @@ mod tests {
         );
         assert!(refusal(v5(Incompat::NEEDS_REPAIR)).contains("needsrepair"));
         assert!(refusal(v5(Incompat::ZONED)).contains("zoned"));
-        assert!(refusal(Features::new(0xf4a5, 0x18a, 0, 0, 1, 0)).contains("ascii-ci"));
         assert!(refusal(Features::new(0x9084, 0, 0, 0, 0, 0)).contains("version 1"));
     }
 

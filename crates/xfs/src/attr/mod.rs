@@ -1,0 +1,132 @@
+//! Extended attributes: in the inode, in a leaf, or in a tree of leaves, with values beside their names or in blocks of
+//! their own.
+//!
+//! | module | what it knows |
+//! | --- | --- |
+//! | `entry` | an attribute, its name space, where its value lies |
+//! | `short` | attributes in the inode |
+//! | `leaf` | a leaf |
+//! | `remote` | values in blocks of their own |
+//! | `name` | full names, as `getxattr` takes them |
+//! | `acl` | access control lists |
+//!
+//! Attributes that were being written when the system stopped ("incomplete") count as not there, and parent pointers
+//! have no name that a user could ask for.
+//!
+//! Source: "XFS Algorithms & Data Structures", chapter "Extended Attributes".
+
+mod acl;
+mod entry;
+mod leaf;
+mod name;
+mod remote;
+mod short;
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+
+use undercroft_vfs::{Ino, Result};
+
+use crate::da::{Content, Fork, Layout, Leaves, Root, hash_name};
+use crate::error::corrupt_inode;
+use entry::{Attribute, Value};
+use leaf::AttributeLeaf;
+use short::ShortAttributes;
+
+const STRUCTURE: &str = "attribute fork";
+
+/// An inode's attribute fork.
+#[derive(Clone, Copy)]
+pub(crate) struct Attributes<'a> {
+    pub(crate) ino: Ino,
+    pub(crate) layout: &'a Layout,
+    pub(crate) content: Content<'a>,
+}
+
+/// The value of the attribute with this full name; `None` when there is none.
+///
+/// # Errors
+/// Corruption, I/O failure.
+pub(crate) fn get(attributes: Attributes<'_>, full_name: &[u8]) -> Result<Option<Vec<u8>>> {
+    let Some(wanted) = name::split(full_name) else { return Ok(None) };
+    let mut value = None;
+    attributes.each(Some(hash_name(wanted.name)), &mut |attribute, fork| {
+        if attribute.incomplete || attribute.space != wanted.space || attribute.name != wanted.name {
+            return Ok(ControlFlow::Continue(()));
+        }
+        value = Some(match attribute.value {
+            Value::Here(value) => value.to_vec(),
+            Value::Remote { block, bytes } => {
+                let fork = fork
+                    .ok_or_else(|| attributes.corrupt("a value lies outside, all attributes in the inode"))?;
+                remote::read(fork, block, bytes)?
+            }
+        });
+        Ok(ControlFlow::Break(()))
+    })?;
+    match value {
+        Some(value) if wanted.is_acl => {
+            acl::to_xattr(&value).map(Some).map_err(|detail| attributes.corrupt(detail))
+        }
+        value => Ok(value),
+    }
+}
+
+/// The full names of all attributes that Linux would list for the superuser.
+///
+/// # Errors
+/// Corruption, I/O failure.
+pub(crate) fn list(attributes: Attributes<'_>) -> Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    attributes.each(None, &mut |attribute, _| {
+        if !attribute.incomplete {
+            names.extend(name::join(attribute.space, attribute.name));
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(names)
+}
+
+/// Is given attributes, and the fork if they lie in its blocks.
+type Look<'l> = dyn FnMut(&Attribute<'_>, Option<&Fork<'_>>) -> Result<ControlFlow<()>> + 'l;
+
+impl<'a> Attributes<'a> {
+    /// Gives `look` the attributes until it breaks: all, or those whose names have this hash and perhaps others.
+    fn each(&self, hash: Option<u32>, look: &mut Look<'_>) -> Result<()> {
+        let blocks = match self.content {
+            Content::Inline(bytes) => {
+                let short = ShortAttributes::validate(bytes).map_err(|detail| self.corrupt(detail))?;
+                for attribute in short.iter() {
+                    if look(&attribute, None)?.is_break() {
+                        break;
+                    }
+                }
+                return Ok(());
+            }
+            Content::Blocks(blocks) => blocks,
+        };
+        if blocks.next_present(0, u32::MAX)?.is_none() {
+            return Ok(());
+        }
+        let fork = Fork { blocks, layout: self.layout, owner: self.ino, structure: STRUCTURE, unit: 1 };
+        let mut leaves = Leaves::find(fork, Root(0), hash.unwrap_or(0))?;
+        while let Some(block) = leaves.next()? {
+            let leaf = fork.validated(block.home, AttributeLeaf::validate(&block.bytes, self.layout))?;
+            for attribute in leaf.with_hash(hash) {
+                if look(&attribute, Some(&fork))?.is_break() {
+                    return Ok(());
+                }
+            }
+            // The next leaf may go on with the hash with which this one ends.
+            if hash.is_some_and(|hash| leaf.last_hash().is_some_and(|last| last > hash)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn corrupt(&self, detail: impl Into<std::borrow::Cow<'static, str>>) -> undercroft_vfs::Error {
+        corrupt_inode(STRUCTURE, self.ino, None, detail)
+    }
+}

@@ -1,0 +1,119 @@
+//! The blocks of a fork, read from the volume through the fork's map.
+
+use undercroft_vfs::{Ino, Result};
+
+use super::fork::{Block, ForkBlocks};
+use crate::error::corrupt_inode;
+use crate::format::block_header::HeaderKind;
+use crate::format::{FileBlock, FsBlock};
+use crate::volume::{Blocks, Validated, Volume};
+
+/// What lies under a block of a fork, and how far the same holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Blocks from the one that was asked for on; at least one.
+    pub(crate) len: u64,
+    /// Where the one that was asked for lies; `None` in a hole, and for what was never written.
+    pub(crate) home: Option<FsBlock>,
+}
+
+/// Longer runs than this are not asked for: a link's target has two blocks at most.
+const RUN_MAX_BLOCKS: u32 = 64;
+
+/// The blocks of one fork, of which `map` tells where they lie.
+pub(crate) struct MappedFork<'a, M> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) owner: Ino,
+    /// What corruption reports call the fork.
+    pub(crate) structure: &'static str,
+    pub(crate) map: M,
+}
+
+impl<M: Fn(FileBlock) -> Result<Piece>> MappedFork<'_, M> {
+    /// Where the pieces of `count` blocks from `at` on lie; `None` when one of the blocks is not there.
+    fn pieces(&self, at: u32, count: u32) -> Result<Option<Vec<(FsBlock, u32)>>> {
+        let (mut at, mut left) = (u64::from(at), count);
+        let mut pieces = Vec::with_capacity(1);
+        while left > 0 {
+            let piece = (self.map)(FileBlock(at))?;
+            let Some(home) = piece.home else { return Ok(None) };
+            let len = piece.len.clamp(1, u64::from(left)) as u32;
+            pieces.push((home, len));
+            at += u64::from(len);
+            left -= len;
+        }
+        Ok(Some(pieces))
+    }
+}
+
+impl<M: Fn(FileBlock) -> Result<Piece>> ForkBlocks for MappedFork<'_, M> {
+    fn read(&self, at: u32, count: u32, kind: HeaderKind) -> Result<Option<Block>> {
+        let Some(pieces) = self.pieces(at, count)? else { return Ok(None) };
+        let [(home, _), ..] = pieces[..] else { return Ok(None) };
+        let bytes = if let [(home, count)] = pieces[..] {
+            self.volume.read_blocks(home, count)?
+        } else {
+            let mut bytes =
+                Vec::with_capacity(count as usize * self.volume.geometry().block_bytes() as usize);
+            for (home, count) in pieces {
+                bytes.extend_from_slice(&self.volume.read_blocks(home, count)?);
+            }
+            Blocks::Several(bytes.into())
+        };
+        let validated = match kind {
+            HeaderKind::ShortBtree => Validated::ShortBtree,
+            HeaderKind::LongBtree => Validated::LongBtree,
+            HeaderKind::DirBlock => Validated::DirBlock,
+            HeaderKind::DaBlock => Validated::DaBlock,
+            HeaderKind::Remote => Validated::Remote,
+        };
+        let verdict =
+            bytes.verify_once(validated, || self.volume.validate_header(&bytes, kind, home, self.owner.0));
+        verdict.map_err(|detail| corrupt_inode(self.structure, self.owner, Some(home), detail))?;
+        Ok(Some(Block { bytes, at, home }))
+    }
+
+    fn next_present(&self, at: u32, end: u32) -> Result<Option<u32>> {
+        let (mut at, end) = (u64::from(at), u64::from(end));
+        while at < end {
+            let piece = (self.map)(FileBlock(at))?;
+            if piece.home.is_some() {
+                return Ok(Some(at as u32));
+            }
+            at = at.saturating_add(piece.len.max(1));
+        }
+        Ok(None)
+    }
+
+    fn run_length(&self, at: u32) -> Result<u32> {
+        let (mut len, mut expected) = (0_u32, None);
+        while len < RUN_MAX_BLOCKS {
+            let piece = (self.map)(FileBlock(u64::from(at) + u64::from(len)))?;
+            let Some(home) = piece.home else { break };
+            if expected.is_some_and(|expected| expected != home) {
+                break;
+            }
+            let more = piece.len.clamp(1, u64::from(RUN_MAX_BLOCKS));
+            len += more as u32;
+            expected = Some(FsBlock(home.0.saturating_add(more)));
+        }
+        Ok(len.min(RUN_MAX_BLOCKS))
+    }
+
+    fn prefetch(&self, at: u32, end: u32) {
+        let (mut at, end) = (u64::from(at), u64::from(end));
+        let mut homes = Vec::new();
+        while at < end {
+            // The read that follows meets the failure.
+            let Ok(piece) = (self.map)(FileBlock(at)) else { break };
+            let len = piece.len.clamp(1, end - at);
+            if let Some(home) = piece.home {
+                homes.extend((0..len).map(|n| FsBlock(home.0.saturating_add(n))));
+            }
+            at += len;
+        }
+        if homes.len() > 1 {
+            self.volume.prefetch_scattered(homes.into_iter());
+        }
+    }
+}

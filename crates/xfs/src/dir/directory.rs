@@ -1,0 +1,106 @@
+//! One directory, in whichever form it is.
+//!
+//! The space of a directory's fork has three parts: entries from the start, the hash index from 32 GiB on, the free
+//! index from 64 GiB on. A directory without an index there is one block; else the index's first block tells whether it
+//! is the only one.
+
+use undercroft_vfs::{Ino, Result};
+
+use super::data::DataBlock;
+use super::leaf::Leaf;
+use super::short::ShortDirectory;
+use crate::da::{Block, Content, Fork, ForkBlocks, Layout};
+use crate::error::{Verdict, corrupt_inode};
+use crate::format::block_header::HeaderKind;
+use crate::format::{FsBlock, Geometry};
+
+pub(super) const STRUCTURE: &str = "directory";
+
+/// Where the hash index begins, and the free index.
+const LEAF_BYTE: u64 = 32 << 30;
+const FREE_BYTE: u64 = 64 << 30;
+
+/// A directory, and what is needed to read it.
+#[derive(Clone, Copy)]
+pub(crate) struct Directory<'a> {
+    pub(crate) ino: Ino,
+    pub(crate) layout: &'a Layout,
+    pub(crate) geometry: &'a Geometry,
+    /// Its data fork.
+    pub(crate) content: Content<'a>,
+}
+
+/// The form of a directory that has blocks, with the block that tells it.
+pub(super) enum Form {
+    /// One block, with its index.
+    Single(Block),
+    /// Data blocks and one leaf.
+    Leaf(Block),
+    /// Data blocks and a tree.
+    Tree,
+}
+
+impl<'a> Directory<'a> {
+    /// The content of a directory in its inode.
+    pub(super) fn short(&self) -> Result<ShortDirectory<'a>> {
+        let bytes = match self.content {
+            Content::Inline(bytes) => bytes,
+            Content::Blocks(_) => &[],
+        };
+        self.validated(None, ShortDirectory::validate(bytes, self.layout))
+    }
+
+    /// The form of a directory in blocks.
+    pub(super) fn form(&self, fork: &Fork<'a>) -> Result<Form> {
+        if fork.blocks.next_present(self.leaf_block(), self.free_block())?.is_none() {
+            let single = fork.read(0, HeaderKind::DirBlock)?;
+            return single.map(Form::Single).ok_or_else(|| self.corrupt(None, "has no first block"));
+        }
+        let (block, links) = fork.read_tree_block(self.leaf_block())?;
+        Ok(if Leaf::is_one(&links, self.layout) { Form::Leaf(block) } else { Form::Tree })
+    }
+
+    /// Its blocks; only a directory in its inode has none.
+    pub(super) fn fork(&self, blocks: &'a dyn ForkBlocks) -> Fork<'a> {
+        let (layout, owner, unit) = (self.layout, self.ino, self.layout.dir_block_count());
+        Fork { blocks, layout, owner, structure: STRUCTURE, unit }
+    }
+
+    /// The block of the fork at which the hash index begins.
+    pub(crate) fn leaf_block(&self) -> u32 {
+        (LEAF_BYTE / self.layout.block_bytes as u64) as u32
+    }
+
+    /// The block of the fork at which the free index begins.
+    pub(crate) fn free_block(&self) -> u32 {
+        (FREE_BYTE / self.layout.block_bytes as u64) as u32
+    }
+
+    /// Validates a block of entries.
+    pub(super) fn data<'b>(&self, block: &'b Block, single: bool) -> Result<DataBlock<'b>> {
+        let number = u64::from(block.at / self.layout.dir_block_count());
+        self.validated(Some(block.home), DataBlock::validate(&block.bytes, self.layout, number, single))
+    }
+
+    /// Refuses an entry that leads to what cannot be an inode.
+    pub(super) fn check_ino(&self, ino: u64) -> Verdict<()> {
+        if ino != 0 && self.geometry.split_ino(Ino(ino)).is_some() {
+            return Ok(());
+        }
+        Err(format!("leads to inode {ino}, which lies outside the filesystem").into())
+    }
+
+    /// What was found wrong, with its place.
+    pub(super) fn corrupt(
+        &self,
+        home: Option<FsBlock>,
+        detail: impl Into<std::borrow::Cow<'static, str>>,
+    ) -> undercroft_vfs::Error {
+        corrupt_inode(STRUCTURE, self.ino, home, detail)
+    }
+
+    /// A verdict on a part of the directory, with its place.
+    pub(super) fn validated<T>(&self, home: Option<FsBlock>, verdict: Verdict<T>) -> Result<T> {
+        verdict.map_err(|detail| self.corrupt(home, detail))
+    }
+}

@@ -1,0 +1,48 @@
+//! Blocks of directories made for tests.
+
+use super::data::header_bytes;
+use super::entry::entry_bytes;
+use crate::da::{Layout, hash_name};
+
+/// Version 5 with file types, blocks and directory blocks of 4096 bytes.
+pub(super) const LAYOUT: Layout = Layout {
+    self_describing: true,
+    has_kinds: true,
+    folds_case: false,
+    block_bytes: 4096,
+    dir_block_bytes: 4096,
+};
+
+/// The single block of a directory of these entries, with its header left empty but for the magic number and the unused space.
+pub(super) fn single_block(own: u64, parent: u64, entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
+    let dots = [(&b"."[..], own, 2), (b"..", parent, 2)];
+    let mut bytes = vec![0; LAYOUT.dir_block_bytes];
+    bytes[..4].copy_from_slice(b"XDB3");
+    let mut at = header_bytes(&LAYOUT);
+    let mut index = Vec::new();
+    for &(name, ino, kind) in dots.iter().chain(entries) {
+        let len = entry_bytes(&LAYOUT, name.len());
+        bytes[at..at + 8].copy_from_slice(&ino.to_be_bytes());
+        bytes[at + 8] = name.len() as u8;
+        bytes[at + 9..at + 9 + name.len()].copy_from_slice(name);
+        bytes[at + 9 + name.len()] = kind;
+        bytes[at + len - 2..at + len].copy_from_slice(&(at as u16).to_be_bytes());
+        index.push((hash_name(name), at as u32 / 8));
+        at += len;
+    }
+    index.sort_unstable();
+    let tail_at = bytes.len() - 8;
+    let end = tail_at - 8 * index.len();
+    bytes[at..at + 2].copy_from_slice(&[0xff, 0xff]);
+    bytes[at + 2..at + 4].copy_from_slice(&((end - at) as u16).to_be_bytes());
+    bytes[end - 2..end].copy_from_slice(&(at as u16).to_be_bytes());
+    bytes[48..50].copy_from_slice(&(at as u16).to_be_bytes());
+    bytes[50..52].copy_from_slice(&((end - at) as u16).to_be_bytes());
+    for (number, (hash, address)) in index.iter().enumerate() {
+        let at = end + 8 * number;
+        bytes[at..at + 4].copy_from_slice(&hash.to_be_bytes());
+        bytes[at + 4..at + 8].copy_from_slice(&address.to_be_bytes());
+    }
+    bytes[tail_at..tail_at + 4].copy_from_slice(&(index.len() as u32).to_be_bytes());
+    bytes
+}
