@@ -21,8 +21,10 @@ mod dir;
 mod error;
 mod format;
 mod inode;
+mod log;
 mod map;
 mod symlink;
 mod volume;
 
 pub use format::{Features, Geometry, Incompat, LogIncompat, QuotaFlags, RoCompat, Superblock};
+pub use log::Recovery;

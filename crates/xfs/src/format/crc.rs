@@ -27,7 +27,6 @@ pub(crate) fn verify(bytes: &[u8], field: usize) -> crate::error::Verdict<()> {
 }
 
 /// Stores the checksum of a structure in it.
-#[cfg(any(test, feature = "testing"))]
 pub(crate) fn seal(bytes: &mut [u8], field: usize) {
     let computed = checksum(bytes, field);
     bytes[field..field + 4].copy_from_slice(&computed.to_le_bytes());

@@ -1,0 +1,180 @@
+//! Changes of buffers: parts of 128 bytes, of any block of metadata.
+//!
+//! Of a buffer with inodes, the pointers between unlinked inodes are all that counts; everything else in it is logged
+//! by the inodes themselves.
+
+use undercroft_vfs::Result;
+
+use super::cancelled::BufferKey;
+use super::format::{Lsn, be16, be32, le16, le32, le64};
+use super::sealing::{self, BufferKind};
+use super::target::Target;
+use super::transactions::Item;
+use crate::error::{Verdict, corrupt};
+use crate::format::{Daddr, crc};
+
+const STRUCTURE: &str = "logged buffer";
+
+/// Bytes in a part.
+const PART: usize = 128;
+
+/// Where the map of changed parts begins in the description.
+const MAP: usize = 20;
+
+/// `IN`: an inode begins with it.
+pub(super) const INODE_MAGIC: u16 = 0x494E;
+
+/// Where an inode has its pointer to the next unlinked one.
+pub(super) const NEXT_UNLINKED: usize = 96;
+
+/// Where an inode has its checksum.
+pub(super) const INODE_CRC: usize = 100;
+
+mod flags {
+    pub(super) const INODES: u16 = 1 << 0;
+    pub(super) const CANCELLED: u16 = 1 << 1;
+    pub(super) const QUOTA: u16 = 1 << 2 | 1 << 3 | 1 << 4;
+}
+
+/// A buffer's description.
+#[derive(Clone, Copy)]
+pub(super) struct BufferItem<'a> {
+    item: Item<'a>,
+    flags: u16,
+    sectors: u32,
+    daddr: Daddr,
+    map: &'a [u8],
+}
+
+/// What came of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Replayed,
+    /// What lies there is newer.
+    Newer,
+    /// Quota, which is not read here.
+    Quota,
+}
+
+impl<'a> BufferItem<'a> {
+    pub(super) fn of(item: Item<'a>) -> Verdict<Self> {
+        let description = item.description();
+        let words = le32(description, 16) as usize;
+        let map = words.checked_mul(4).and_then(|len| description.get(MAP..MAP + len));
+        let Some(map) = map else {
+            return Err(format!("has {} bytes for a map of {words} words", description.len()).into());
+        };
+        Ok(Self {
+            item,
+            flags: le16(description, 4),
+            sectors: u32::from(le16(description, 6)),
+            daddr: Daddr(le64(description, 8)),
+            map,
+        })
+    }
+
+    pub(super) fn key(&self) -> BufferKey {
+        (self.daddr, self.sectors)
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.flags & flags::CANCELLED != 0
+    }
+
+    pub(super) fn has_inodes(&self) -> bool {
+        self.flags & flags::INODES != 0
+    }
+
+    /// Makes the change.
+    ///
+    /// # Errors
+    /// `Corrupt` when the buffer cannot be there, or its parts do not match the map; `Io`.
+    pub(super) fn replay(&self, target: &mut Target<'_>, lsn: Lsn) -> Result<Outcome> {
+        if self.flags & flags::QUOTA != 0 {
+            return Ok(Outcome::Quota);
+        }
+        let mut bytes = target.read(self.daddr, self.sectors)?;
+        let superblock = target.superblock;
+        if superblock.features().has_crc() {
+            let there = sealing::position(&bytes, *superblock.meta_uuid().as_bytes());
+            if there.is_some_and(|there| there >= lsn) {
+                return Ok(Outcome::Newer);
+            }
+        }
+        let parts = self.parts(bytes.len()).map_err(|what| self.corrupt(&what))?;
+        if self.has_inodes() {
+            let inode_bytes = superblock.geometry().inode_bytes() as usize;
+            let has_crc = superblock.features().has_crc();
+            link_unlinked(&mut bytes, &parts, inode_bytes, has_crc).map_err(|what| self.corrupt(&what))?;
+        } else {
+            for (at, part) in parts {
+                bytes[at..at + part.len()].copy_from_slice(part);
+            }
+            target.seal_later(self.daddr, self.sectors * 512, BufferKind::of_flags(self.flags));
+        }
+        target.write(self.daddr, &bytes)?;
+        Ok(Outcome::Replayed)
+    }
+
+    fn corrupt(&self, what: &str) -> undercroft_vfs::Error {
+        corrupt(STRUCTURE, format!("of {} sectors at sector {} {what}", self.sectors, self.daddr))
+    }
+
+    /// The changed parts and where they go in a buffer of `len` bytes.
+    fn parts(&self, len: usize) -> Verdict<Vec<(usize, &'a [u8])>> {
+        let changed = |part: usize| self.map[part / 8] & 1 << (part % 8) != 0;
+        let all = self.map.len() * 8;
+        let mut parts = Vec::new();
+        let mut part = 0;
+        let mut region = 1;
+        while part < all {
+            if !changed(part) {
+                part += 1;
+                continue;
+            }
+            // Parts after one another may lie in several regions, for a page ends between them.
+            let run = (part..all).take_while(|part| changed(*part)).count();
+            let Some(bytes) = self.item.region(region) else {
+                return Err("has fewer regions than changed parts".into());
+            };
+            let here = run.min(bytes.len() / PART);
+            if here == 0 {
+                return Err(format!("has a region of {} bytes", bytes.len()).into());
+            }
+            let at = part * PART;
+            if at + here * PART > len {
+                return Err("has changed parts past its end".into());
+            }
+            parts.push((at, &bytes[..here * PART]));
+            part += here;
+            region += 1;
+        }
+        Ok(parts)
+    }
+}
+
+/// Takes over the pointers to the next unlinked inode that lie in the parts.
+fn link_unlinked(
+    bytes: &mut [u8],
+    parts: &[(usize, &[u8])],
+    inode_bytes: usize,
+    has_crc: bool,
+) -> Verdict<()> {
+    for (index, inode) in bytes.chunks_exact_mut(inode_bytes).enumerate() {
+        let at = index * inode_bytes + NEXT_UNLINKED;
+        let logged =
+            parts.iter().find_map(|(start, part)| part.get(at.checked_sub(*start)?..)?.first_chunk::<4>());
+        let Some(next) = logged else { continue };
+        if be32(next, 0) == 0 {
+            return Err(format!("has 0 for the inode after its unlinked inode {index}").into());
+        }
+        if be16(inode, 0) != INODE_MAGIC {
+            return Err(format!("should hold inodes, and its number {index} is none").into());
+        }
+        inode[NEXT_UNLINKED..NEXT_UNLINKED + 4].copy_from_slice(next);
+        if has_crc && inode[4] >= 3 {
+            crc::seal(inode, INODE_CRC);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! Buffers that were freed.
+//!
+//! A freed buffer is logged as cancelled: what the log holds of it from before must not be replayed, because its blocks
+//! may have become file data since. The first pass counts the cancellations of each buffer, the second takes them back
+//! one by one as it passes them, so that what follows the last is replayed again.
+
+use std::collections::HashMap;
+
+use crate::format::Daddr;
+
+/// A buffer's address and its length in sectors of 512 bytes.
+pub(super) type BufferKey = (Daddr, u32);
+
+/// Cancellations that the second pass has not passed yet.
+#[derive(Debug, Default)]
+pub(super) struct Cancelled(HashMap<BufferKey, u32>);
+
+impl Cancelled {
+    /// The first pass found a cancellation.
+    pub(super) fn add(&mut self, buffer: BufferKey) {
+        *self.0.entry(buffer).or_default() += 1;
+    }
+
+    /// The second pass has passed a cancellation.
+    pub(super) fn pass(&mut self, buffer: BufferKey) {
+        if let Some(count) = self.0.get_mut(&buffer) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&buffer);
+            }
+        }
+    }
+
+    /// Whether a cancellation of the buffer is still to come.
+    pub(super) fn holds(&self, buffer: BufferKey) -> bool {
+        self.0.contains_key(&buffer)
+    }
+}

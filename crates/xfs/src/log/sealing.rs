@@ -1,0 +1,159 @@
+//! What a buffer of metadata is, and the position and checksum that version 5 keeps in it.
+//!
+//! Two questions are asked of a buffer. Before a change: how new is what lies there, by whatever it is now. After the
+//! changes of one position of the log: where do the position and the checksum go, by what the log says it is, if the
+//! buffer has become that.
+
+use super::format::{Lsn, be16, be32, be64};
+use crate::format::crc;
+
+/// Where a structure has what version 5 added.
+#[derive(Clone, Copy)]
+struct Places {
+    lsn: Option<usize>,
+    uuid: usize,
+    crc: usize,
+}
+
+const fn places(lsn: usize, uuid: usize, crc: usize) -> Places {
+    Places { lsn: Some(lsn), uuid, crc }
+}
+
+const SHORT_BTREE: Places = places(24, 32, 52);
+const LONG_BTREE: Places = places(32, 40, 64);
+const AGF: Places = places(208, 64, 216);
+const AGI: Places = places(320, 296, 312);
+const AGFL: Places = places(24, 8, 32);
+const SYMLINK: Places = places(48, 16, 12);
+const DIR_BLOCK: Places = places(16, 24, 4);
+const DA_BLOCK: Places = places(24, 32, 12);
+const SUPERBLOCK: Places = places(240, 32, 224);
+/// Remote attribute values are not ordered by the log.
+const REMOTE_VALUE: Places = Places { lsn: None, uuid: 16, crc: 12 };
+
+/// A superblock's UUID of the metadata, which counts where there is one.
+const SUPERBLOCK_META_UUID: usize = 248;
+
+/// Kinds of buffers, as the log names them (`XFS_BLFT_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BufferKind(u8);
+
+impl BufferKind {
+    const BTREE: Self = Self(4);
+    const AGF: Self = Self(5);
+    const AGFL: Self = Self(6);
+    const AGI: Self = Self(7);
+    const SYMLINK: Self = Self(9);
+    const DIR_BLOCK: Self = Self(10);
+    const DIR_DATA: Self = Self(11);
+    const DIR_FREE: Self = Self(12);
+    const DIR_LEAF1: Self = Self(13);
+    const DIR_LEAFN: Self = Self(14);
+    const DA_NODE: Self = Self(15);
+    const ATTR_LEAF: Self = Self(16);
+    const ATTR_REMOTE: Self = Self(17);
+    const SUPERBLOCK: Self = Self(18);
+
+    /// From the flags of a buffer's description: the upper five bits.
+    pub(super) const fn of_flags(flags: u16) -> Self {
+        Self((flags >> 11) as u8)
+    }
+}
+
+const fn magic(name: [u8; 4]) -> u32 {
+    u32::from_be_bytes(name)
+}
+
+const SHORT_BTREES: [u32; 6] =
+    [magic(*b"AB3B"), magic(*b"AB3C"), magic(*b"IAB3"), magic(*b"FIB3"), magic(*b"RMB3"), magic(*b"R3FC")];
+const DIR_BLOCKS: [u32; 3] = [magic(*b"XDB3"), magic(*b"XDD3"), magic(*b"XDF3")];
+const DIR3_LEAF1: u16 = 0x3DF1;
+const DIR3_LEAFN: u16 = 0x3DFF;
+const ATTR3_LEAF: u16 = 0x3BEE;
+const DA3_NODE: u16 = 0x3EBE;
+const LONG_BTREE_MAGIC: u32 = magic(*b"BMA3");
+const AGF_MAGIC: u32 = magic(*b"XAGF");
+const AGI_MAGIC: u32 = magic(*b"XAGI");
+const AGFL_MAGIC: u32 = magic(*b"XAFL");
+const SYMLINK_MAGIC: u32 = magic(*b"XSLM");
+const REMOTE_MAGIC: u32 = magic(*b"XARM");
+const SUPERBLOCK_MAGIC: u32 = crate::format::superblock::MAGIC;
+
+/// Where the magic number of a directory's or attribute fork's inner block lies.
+const DA_MAGIC: usize = 8;
+
+fn places_by_content(bytes: &[u8]) -> Option<Places> {
+    let word = be32(bytes, 0);
+    Some(match word {
+        _ if SHORT_BTREES.contains(&word) => SHORT_BTREE,
+        _ if DIR_BLOCKS.contains(&word) => DIR_BLOCK,
+        LONG_BTREE_MAGIC => LONG_BTREE,
+        AGF_MAGIC => AGF,
+        AGI_MAGIC => AGI,
+        AGFL_MAGIC => AGFL,
+        SYMLINK_MAGIC => SYMLINK,
+        SUPERBLOCK_MAGIC => SUPERBLOCK,
+        REMOTE_MAGIC => REMOTE_VALUE,
+        _ => match be16(bytes, DA_MAGIC) {
+            DIR3_LEAF1 | DIR3_LEAFN | ATTR3_LEAF | DA3_NODE => DA_BLOCK,
+            _ => return None,
+        },
+    })
+}
+
+/// How new a buffer's content is: the position of the log whose changes it holds. `None` where it does not say, or is
+/// none of this filesystem's; such a buffer takes each change.
+pub(super) fn position(bytes: &[u8], meta_uuid: [u8; 16]) -> Option<Lsn> {
+    let places = places_by_content(bytes)?;
+    let lsn = Lsn(be64(bytes, places.lsn?));
+    let mut uuid = bytes.get(places.uuid..places.uuid + 16)?;
+    if be32(bytes, 0) == SUPERBLOCK_MAGIC && uuid != meta_uuid {
+        uuid = bytes.get(SUPERBLOCK_META_UUID..SUPERBLOCK_META_UUID + 16)?;
+    }
+    (uuid == meta_uuid && lsn != Lsn(0) && lsn != Lsn::NULL).then_some(lsn)
+}
+
+/// Where version 5 keeps its fields in a buffer that the log says is of a kind, if it is.
+fn places_by_kind(kind: BufferKind, bytes: &[u8]) -> Option<Places> {
+    let word = be32(bytes, 0);
+    let inner = be16(bytes, DA_MAGIC);
+    let when = |condition: bool, places: Places| condition.then_some(places);
+    match kind {
+        BufferKind::BTREE if word == LONG_BTREE_MAGIC => Some(LONG_BTREE),
+        BufferKind::BTREE => when(SHORT_BTREES.contains(&word), SHORT_BTREE),
+        BufferKind::AGF => when(word == AGF_MAGIC, AGF),
+        BufferKind::AGFL => when(word == AGFL_MAGIC, AGFL),
+        BufferKind::AGI => when(word == AGI_MAGIC, AGI),
+        BufferKind::SYMLINK => when(word == SYMLINK_MAGIC, SYMLINK),
+        BufferKind::DIR_BLOCK => when(word == DIR_BLOCKS[0], DIR_BLOCK),
+        BufferKind::DIR_DATA => when(word == DIR_BLOCKS[1], DIR_BLOCK),
+        BufferKind::DIR_FREE => when(word == DIR_BLOCKS[2], DIR_BLOCK),
+        BufferKind::DIR_LEAF1 => when(inner == DIR3_LEAF1, DA_BLOCK),
+        BufferKind::DIR_LEAFN => when(inner == DIR3_LEAFN, DA_BLOCK),
+        BufferKind::DA_NODE => when(inner == DA3_NODE, DA_BLOCK),
+        BufferKind::ATTR_LEAF => when(inner == ATTR3_LEAF, DA_BLOCK),
+        BufferKind::ATTR_REMOTE => when(word == REMOTE_MAGIC, REMOTE_VALUE),
+        BufferKind::SUPERBLOCK => when(word == SUPERBLOCK_MAGIC, SUPERBLOCK),
+        _ => None,
+    }
+}
+
+/// Puts the position and the checksum into a buffer that the log says is of a kind. What is of no known kind, or is not
+/// what the log says, stays as it is; whatever reads it will judge it.
+pub(super) fn seal(kind: BufferKind, bytes: &mut [u8], lsn: Lsn, block_bytes: usize) {
+    let Some(places) = places_by_kind(kind, bytes) else { return };
+    if kind == BufferKind::ATTR_REMOTE {
+        // Each block of it has a header.
+        for block in bytes.chunks_exact_mut(block_bytes) {
+            if be32(block, 0) == REMOTE_MAGIC {
+                crc::seal(block, places.crc);
+            }
+        }
+        return;
+    }
+    // A buffer has whole sectors, and every place lies in the first.
+    if let Some(at) = places.lsn {
+        bytes[at..at + 8].copy_from_slice(&lsn.0.to_be_bytes());
+    }
+    crc::seal(bytes, places.crc);
+}
