@@ -24,6 +24,8 @@ mod inode;
 mod log;
 mod map;
 mod symlink;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod volume;
 
 pub use format::{Features, Geometry, Incompat, LogIncompat, QuotaFlags, RoCompat, Superblock};

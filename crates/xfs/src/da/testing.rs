@@ -60,7 +60,7 @@ impl Image {
         image
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.scratch.path().join("image")
     }
 
