@@ -1,5 +1,6 @@
-//! Random numbers that a seed replays, for tests and test devices here and in the crates above: SplitMix64, which
-//! needs no crate, and whose numbers stay the same for as long as seeds are on record.
+//! Random numbers that a seed replays, for tests and test devices here and in the crates above.
+//!
+//! SplitMix64, which needs no crate. Its numbers never change, so that recorded seeds can be replayed.
 
 /// A generator; the same seed gives the same numbers on every machine.
 #[derive(Clone, Debug)]
@@ -24,6 +25,11 @@ impl Rng {
     /// A number below `bound`, which is not zero. The bias is far below what a test notices.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.bits() % bound
+    }
+
+    /// An index into something of `len` items, which is not zero.
+    pub fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
     }
 
     /// So many bytes.

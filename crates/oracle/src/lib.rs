@@ -5,7 +5,6 @@
 //! reason to skip.
 
 mod content;
-pub mod deeds;
 mod diff;
 mod dir;
 mod error;
@@ -15,6 +14,7 @@ mod load;
 mod lsattr;
 mod manifest;
 mod mount;
+pub mod operations;
 mod ours;
 pub mod populate;
 mod recipe;

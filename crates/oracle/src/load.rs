@@ -17,6 +17,7 @@ use crate::dir::Dir;
 use crate::error::Context;
 use crate::populate::noise;
 use crate::{Error, Result};
+use undercroft_block::testing::Rng;
 
 /// What the threads do.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +61,7 @@ impl Load {
             let worker = Worker {
                 own: top.dir(format!("own-{number}"))?,
                 shared: top.sub("shared")?,
-                random: Random(options.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number) | 1),
+                random: Rng::new(options.seed << 16 ^ number),
                 options,
                 held: Vec::new(),
             };
@@ -141,7 +142,7 @@ const SELDOM: u64 = 60;
 struct Worker {
     own: Dir,
     shared: Dir,
-    random: Random,
+    random: Rng,
     options: LoadOptions,
     held: Vec<File>,
 }
@@ -167,7 +168,7 @@ impl Worker {
     }
 
     fn operation(&mut self, calm: bool) -> Result<()> {
-        let seed = self.random.next();
+        let seed = self.random.bits();
         let name = format!("file-{:03}", self.random.below(NAMES));
         let other = format!("file-{:03}", self.random.below(NAMES));
         let dir = if self.random.below(4) == 0 { &self.shared } else { &self.own };
@@ -175,7 +176,7 @@ impl Worker {
         let kind = match self.options.mix {
             Mix::Everything => random.below(18),
             Mix::FastCommits if random.below(SELDOM) == 0 => 14 + random.below(4),
-            Mix::FastCommits => FAST[random.below(FAST.len() as u64) as usize],
+            Mix::FastCommits => FAST[random.index(FAST.len())],
         };
         let file = match kind {
             0..=3 => Some(dir.file_with(&name, seed, random.below(40_000) as usize)?),
@@ -242,14 +243,14 @@ fn write_journal_magic(dir: &Dir, name: &str, block: u64) -> Result<File> {
 }
 
 /// Changes how a piece of a file is allocated.
-fn allocate(dir: &Dir, name: &str, flags: FallocateFlags, random: &mut Random) -> Result<File> {
+fn allocate(dir: &Dir, name: &str, flags: FallocateFlags, random: &mut Rng) -> Result<File> {
     let file = dir.existing(name)?;
     let (offset, len) = (random.below(150_000), 1 + random.below(50_000));
     rustix::fs::fallocate(&file, flags, offset, len).context("allocate", name).map(|()| file)
 }
 
 /// Makes a directory with up to 60 links in it, or removes one with all of them.
-fn make_or_remove_directory(dir: &Dir, random: &mut Random) -> Result<()> {
+fn make_or_remove_directory(dir: &Dir, random: &mut Rng) -> Result<()> {
     const MOST: u64 = 60;
     let name = format!("dir-{}", random.below(DIRECTORIES));
     if random.below(2) == 0 {
@@ -286,21 +287,5 @@ fn consequence(error: &Error) -> Consequence {
         | (_, Some(Errno::OPNOTSUPP)) => Consequence::GoOn,
         (_, Some(Errno::IO | Errno::ROFS)) => Consequence::End,
         _ => Consequence::Fail,
-    }
-}
-
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        (self.next() >> 11) % bound
     }
 }

@@ -1,5 +1,6 @@
 //! Allocation on images of mke2fs; e2fsck counts afterwards.
 
+use undercroft_block::testing::Rng;
 use undercroft_oracle::Mke2fs;
 use undercroft_vfs::{Error, FileType};
 
@@ -77,18 +78,6 @@ fn what_is_given_back_leaves_the_image_as_it_was() {
     }
 }
 
-/// A generator whose numbers a failure can be replayed with.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
-
 /// Who has each block: nobody is given a block that somebody has, or that the filesystem has.
 struct Owners(Vec<std::sync::atomic::AtomicBool>);
 
@@ -122,7 +111,7 @@ fn threads_never_get_the_same_block() {
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (allocator, owners) = (&allocator, &owners);
-                scope.spawn(move || work(volume, allocator, owners, &mut Random(0x9E37 + thread), blocks));
+                scope.spawn(move || work(volume, allocator, owners, &mut Rng::new(0x9E37 + thread), blocks));
             }
             for _ in 0..20 {
                 std::thread::sleep(std::time::Duration::from_millis(5));
@@ -137,7 +126,7 @@ fn threads_never_get_the_same_block() {
     }
 }
 
-fn work(volume: &Volume, allocator: &Arc<Allocator>, owners: &Owners, random: &mut Random, blocks: u64) {
+fn work(volume: &Volume, allocator: &Arc<Allocator>, owners: &Owners, random: &mut Rng, blocks: u64) {
     let mut mine: Vec<(FsBlock, u64)> = Vec::new();
     for step in 0..3000 {
         let handle = volume.start(ALLOCATE_CREDITS * 2).unwrap();

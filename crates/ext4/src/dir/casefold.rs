@@ -252,13 +252,8 @@ mod tests {
                 folded(&c.to_string()).is_none_or(|f| f != c.to_string()) || is_newer(c) || is_mark(c)
             })
             .collect();
-        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-        let mut random = |below: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 33) as usize % below
-        };
+        let mut random = undercroft_block::testing::Rng::new(0);
+        let mut random = |below: usize| random.index(below);
         let names: Vec<String> = (0..50_000)
             .map(|_| {
                 let tail = (0..1 + random(12)).map(|_| interesting[random(interesting.len())]);

@@ -248,6 +248,8 @@ impl Halves {
 mod tests {
     use std::collections::BTreeMap;
 
+    use undercroft_block::testing::Rng;
+
     use super::*;
 
     fn formats() -> [EntryFormat; 4] {
@@ -255,17 +257,6 @@ mod tests {
             block_bytes: block_bytes.max(1024),
             has_file_type: block_bytes != 4096,
         })
-    }
-
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, below: usize) -> usize {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 >> 20) as usize % below
-        }
     }
 
     fn entries(bytes: &[u8], format: EntryFormat) -> BTreeMap<Vec<u8>, u32> {
@@ -278,21 +269,21 @@ mod tests {
     fn random_changes_agree_with_a_map() {
         for format in formats() {
             for len_bytes in [56, 1012, format.block_bytes - 12, format.block_bytes] {
-                let mut random = Random(0x5EED + len_bytes as u64);
+                let mut random = Rng::new(0x5EED + len_bytes as u64);
                 let mut bytes = vec![0; len_bytes];
                 format.write_unused(&mut bytes);
                 let mut model = BTreeMap::new();
                 let (mut refused, mut compacted) = (0, 0);
                 for number in 1..5000 {
-                    let most = if random.below(3) == 0 { 255 } else { 20 };
-                    let len = 1 + random.below(most);
+                    let most = if random.index(3) == 0 { 255 } else { 20 };
+                    let len = 1 + random.index(most);
                     let mut name = vec![b'x'; len];
-                    name[0] = b'a' + random.below(20) as u8;
+                    name[0] = b'a' + random.index(20) as u8;
                     let new = NewEntry { name: &name, number, kind: FileType::Fifo };
                     match look(&bytes, format, &name).unwrap() {
                         Look::Found(place) => {
                             assert_eq!(model.get(&name), Some(&place.number));
-                            if random.below(2) == 0 {
+                            if random.index(2) == 0 {
                                 replace(&mut bytes, format, place, number, FileType::Socket);
                                 model.insert(name, number);
                             } else {
@@ -301,7 +292,7 @@ mod tests {
                             }
                         }
                         Look::Room(room) => {
-                            let old = model.keys().nth(random.below(2 * model.len() + 1)).cloned();
+                            let old = model.keys().nth(random.index(2 * model.len() + 1)).cloned();
                             match old {
                                 Some(old) => {
                                     let Look::Found(place) = look(&bytes, format, &old).unwrap() else {
@@ -352,14 +343,14 @@ mod tests {
     #[test]
     fn halves_part_by_hash_and_leave_room_for_the_longest_name() {
         let format = formats()[0];
-        let mut random = Random(77);
+        let mut random = Rng::new(77);
         for round in 0..2000 {
             let mut bytes = vec![0; 1012];
             format.write_unused(&mut bytes);
             let mut full = false;
             while !full {
-                let mut name = vec![b'n'; 1 + random.below([255, 30, 8][round % 3])];
-                name.iter_mut().take(8).for_each(|byte| *byte = b'a' + random.below(26) as u8);
+                let mut name = vec![b'n'; 1 + random.index([255, 30, 8][round % 3])];
+                name.iter_mut().take(8).for_each(|byte| *byte = b'a' + random.index(26) as u8);
                 match look(&bytes, format, &name).unwrap() {
                     Look::Room(room) => {
                         insert(
@@ -373,7 +364,7 @@ mod tests {
                     Look::Scattered | Look::Full => full = true,
                 }
             }
-            let hashes = 1 + random.below(20) as u32;
+            let hashes = 1 + random.index(20) as u32;
             let hash = |name: &[u8]| 2 * (u32::from(name[0]) % hashes);
             let halves = Halves::new(&bytes, format, hash).unwrap();
             let all = entries(&bytes, format);
@@ -399,7 +390,7 @@ mod tests {
     #[test]
     fn hostile_bytes_are_refused_or_stay_a_whole_chain() {
         let format = formats()[0];
-        let mut random = Random(0xBAD);
+        let mut random = Rng::new(0xBAD);
         let mut good = vec![0; 1024];
         format.write_unused(&mut good);
         for n in 0..30 {
@@ -411,11 +402,11 @@ mod tests {
         let (mut refused, mut changed) = (0, 0);
         for _ in 0..20_000 {
             let mut bytes = good.clone();
-            for _ in 0..=random.below(4) {
-                let at = random.below(bytes.len());
-                bytes[at] = random.below(256) as u8;
+            for _ in 0..=random.index(4) {
+                let at = random.index(bytes.len());
+                bytes[at] = random.index(256) as u8;
             }
-            let name = format!("name-{}", random.below(40));
+            let name = format!("name-{}", random.index(40));
             let new = NewEntry { name: name.as_bytes(), number: 5, kind: FileType::Regular };
             match look(&bytes, format, new.name) {
                 Ok(Look::Found(place)) => remove(&mut bytes, format, place),

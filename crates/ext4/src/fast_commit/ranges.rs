@@ -109,11 +109,8 @@ mod tests {
     #[test]
     fn agrees_with_a_plain_array() {
         const BLOCKS: usize = 60;
-        let mut seed = 1u64;
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
+        let mut random = undercroft_block::testing::Rng::new(1);
+        let mut random = |below: u64| random.below(below);
         for _ in 0..200 {
             let mut ranges = Ranges::default();
             let mut plain = [Overridden::OnDisk; BLOCKS];

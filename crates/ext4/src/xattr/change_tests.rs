@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use undercroft_block::testing::Rng;
 use undercroft_block::{Access, Device, MemoryDevice, Overlay};
 use undercroft_oracle::{Image, Mke2fs, MountMode};
 use undercroft_vfs::{AttrChange, Error, FileType, Inode as _, NewInode, NewKind, Result, XattrMode, clock};
@@ -21,17 +22,6 @@ use crate::{inode, symlink};
 
 /// Attributes by name.
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) as usize % below
-    }
-}
 
 /// An image with these many files, `f0` and so on; every other one has attributes from the kernel.
 fn image(mke2fs: &Mke2fs, files: usize) -> Image {
@@ -114,19 +104,19 @@ fn random_changes(mke2fs: &Mke2fs, longest: usize, seed: u64) {
         (0..FILES).map(|n| writable.live(number(&writable.volume, &format!("f{n}")))).collect();
     let mut models: Vec<Model> = files.iter().map(|file| shown(file)).collect();
     assert_eq!(models[1].len(), 3);
-    let mut random = Random(seed);
+    let mut random = Rng::new(seed);
     let (mut refused, mut kept) = (0, 0);
     for round in 0..1500 {
-        let n = random.below(FILES);
+        let n = random.index(FILES);
         let (file, model) = (&files[n], &mut models[n]);
-        let name = NAMES[random.below(NAMES.len())];
-        let len = [0, 1, 7, 30, 80, 200, 600, longest][random.below(8)] + random.below(4);
+        let name = NAMES[random.index(NAMES.len())];
+        let len = [0, 1, 7, 30, 80, 200, 600, longest][random.index(8)] + random.index(4);
         let value = match name {
-            "system.posix_acl_access" => acl(random.below(3) as u32),
-            _ => vec![b'a' + random.below(2) as u8; len],
+            "system.posix_acl_access" => acl(random.index(3) as u32),
+            _ => vec![b'a' + random.index(2) as u8; len],
         };
-        let value = (random.below(3) != 0).then_some(value);
-        let mode = [XattrMode::Set, XattrMode::Set, XattrMode::Create, XattrMode::Replace][random.below(4)];
+        let value = (random.index(3) != 0).then_some(value);
+        let mode = [XattrMode::Set, XattrMode::Set, XattrMode::Create, XattrMode::Replace][random.index(4)];
         let there = model.contains_key(name.as_bytes());
         let result = file.set_xattr(name.as_bytes(), value.as_deref(), mode, &AttrChange::default());
         match result {
@@ -351,7 +341,7 @@ fn changes_of_damaged_attributes_end_in_an_answer() {
     let image = image(&mke2fs, 4);
     let base: Device =
         Arc::new(MemoryDevice::from_bytes(std::fs::read(image.path()).unwrap(), Access::ReadOnly));
-    let mut random = Random(7);
+    let mut random = Rng::new(7);
     let (mut changed, mut corrupt) = (0, 0);
     for _ in 0..1500 {
         let device: Device = Arc::new(Overlay::new(Arc::clone(&base)));
@@ -361,10 +351,10 @@ fn changes_of_damaged_attributes_end_in_an_answer() {
         let location = inode::locate(&volume, number).unwrap();
         let block = Inode::read(&volume, number).unwrap().xattr_block;
         let places = [location.block.0 * 1024 + location.byte as u64 + 160, block.0 * 1024];
-        for _ in 0..=random.below(3) {
-            let among = [40, 96][random.below(2)];
-            let at = places[random.below(2)] + random.below(among) as u64;
-            let byte = [0, 1, 0xff, random.below(256) as u8][random.below(4)];
+        for _ in 0..=random.index(3) {
+            let among = [40, 96][random.index(2)];
+            let at = places[random.index(2)] + random.index(among) as u64;
+            let byte = [0, 1, 0xff, random.index(256) as u8][random.index(4)];
             device.write_at(at, &[byte]).unwrap();
         }
         let superblock = Superblock::read(&*device).unwrap();

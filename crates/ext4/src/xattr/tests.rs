@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use undercroft_block::testing::Rng;
 use undercroft_block::{Access, BlockDevice, Device, MemoryDevice, Overlay};
 use undercroft_oracle::{Image, Mke2fs, MountMode};
 use undercroft_vfs::{Error, Result};
@@ -53,17 +54,6 @@ fn attributes() -> Vec<(&'static str, String)> {
     ]
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % below
-    }
-}
-
 /// Changes bytes of the attribute block and of the inode's tail, and looks at everything afterwards.
 fn scribble_and_look(
     features: &str,
@@ -85,7 +75,7 @@ fn scribble_and_look(
     expected.sort_unstable();
     assert_eq!(names, expected);
 
-    let mut random = Random(0xA77);
+    let mut random = Rng::new(0xA77);
     for _ in 0..rounds {
         let (start, len) = if random.below(3) == 0 { (tail, tail_bytes) } else { (block, 1024) };
         let (volume, inode) = open(&base, |device| {

@@ -63,7 +63,7 @@ fn statx_mode(path: &Path) -> u16 {
 
 /// Changes of a file by one that may write to it, as commands of a shell. The file is `program`, `$LEN` the length of
 /// what must stay as it is.
-const DEEDS: [&str; 9] = [
+const OPERATIONS: [&str; 9] = [
     "dd if=program of=program bs=4096 count=1 conv=notrunc status=none",
     "dd if=program of=program bs=4096 count=3 conv=notrunc status=none",
     "dd if=program of=program bs=4096 count=1 conv=notrunc status=none oflag=direct",
@@ -82,18 +82,18 @@ fn a_program_changed_by_a_stranger_runs_without_its_owners_rights() {
         let ours = Ours::new(options);
         fs::set_permissions(ours.root(), Permissions::from_mode(0o777)).unwrap();
         let program = ours.path("program");
-        for deed in DEEDS {
+        for operation in OPERATIONS {
             let len = make_program(&program, 0o6777);
             assert_eq!(runs_as(&program), (0, 0));
             let done = command(NOBODY, "sh")
-                .args(["-c", deed])
+                .args(["-c", operation])
                 .current_dir(ours.root())
                 .env("LEN", len.to_string())
                 .output()
                 .unwrap();
-            assert!(done.status.success(), "{deed} with \"{options}\": {done:?}");
-            assert_eq!(runs_as(&program), (ANOTHER, ANOTHER), "{deed} with \"{options}\"");
-            assert_eq!(statx_mode(&program), 0o777, "{deed} with \"{options}\"");
+            assert!(done.status.success(), "{operation} with \"{options}\": {done:?}");
+            assert_eq!(runs_as(&program), (ANOTHER, ANOTHER), "{operation} with \"{options}\"");
+            assert_eq!(statx_mode(&program), 0o777, "{operation} with \"{options}\"");
             fs::remove_file(&program).unwrap();
         }
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use undercroft_block::testing::Rng;
 use undercroft_sync::{Mutex, order};
 use uuid::Uuid;
 
@@ -209,10 +210,9 @@ fn threads_that_write_while_bits_are_cleared() {
         for thread in 0..4_u64 {
             let (bitmap, store, done) = (&bitmap, &store, &done);
             scope.spawn(move || {
-                let mut at = thread + 1;
+                let mut random = Rng::new(thread);
                 for _ in 0..2000 {
-                    at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    let chunk = (at >> 33) % CHUNKS;
+                    let chunk = random.below(CHUNKS);
                     let range = chunk * CHUNK..chunk * CHUNK + 1;
                     if bitmap.start_write(range.clone()) {
                         assert!(bitmap.make_durable(range.clone(), store).is_empty());

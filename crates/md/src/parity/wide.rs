@@ -521,15 +521,7 @@ mod tests {
 
     /// Bytes that look random and can be had again.
     fn noise(seed: u64, len: usize) -> Vec<u8> {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        std::iter::repeat_with(|| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8
-        })
-        .take(len)
-        .collect()
+        undercroft_block::testing::Rng::new(seed).bytes(len)
     }
 
     fn naive_syndrome(data: &[Option<&[u8]>], len: usize) -> (Vec<u8>, Vec<u8>) {

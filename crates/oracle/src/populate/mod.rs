@@ -15,6 +15,7 @@ use std::path::Path;
 
 use crate::dir::Dir;
 use crate::{Features, Result};
+use undercroft_block::testing::Rng;
 
 /// How much of everything.
 #[derive(Clone, Debug)]
@@ -53,14 +54,7 @@ pub fn populate(root: &Path, features: &Features, plan: &Plan) -> Result<()> {
     attributes::populate(&top.dir("attributes")?)
 }
 
-/// Fills a buffer with bytes that depend on `seed` and are not compressible to a pattern (xorshift64*).
+/// Fills a buffer with bytes that depend on `seed` and do not compress.
 pub fn noise(seed: u64, buf: &mut [u8]) {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    for chunk in buf.chunks_mut(8) {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        let word = state.wrapping_mul(0x2545_F491_4F6C_DD1D).to_le_bytes();
-        chunk.copy_from_slice(&word[..chunk.len()]);
-    }
+    buf.copy_from_slice(&Rng::new(seed).bytes(buf.len()));
 }

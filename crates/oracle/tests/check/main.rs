@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use undercroft_block::testing::Rng;
 use undercroft_block::{FileDevice, FileOptions};
 use undercroft_ext4::testing::{Site, sites};
 use undercroft_ext4::{CheckOptions, CheckReport, check};
@@ -99,17 +100,6 @@ impl Victim {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % end
-    }
-}
-
 /// Whether e2fsck finds nothing wrong, and what it said. It counts wrong totals in the superblock as no error, but it
 /// does tell of them.
 pub(crate) fn e2fsck(path: &Path) -> (bool, String) {
@@ -149,7 +139,7 @@ fn of_random_damage_both_think_the_same() {
     let mut disagreements = Vec::new();
     let (mut damaged, mut mended_images) = (0, 0);
     for seed in seeds {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut random = Rng::new(seed);
         let victim = &victims[random.below(victims.len() as u64) as usize];
         // Blocks of the log are as many as all others; an empty log's are nobody's concern.
         let site = loop {

@@ -11,20 +11,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use undercroft_block::testing::Rng;
 use undercroft_block::{Device, Overlay};
 use undercroft_ext4::{Ext4, OpenOptions, State, Superblock, WriteOptions};
-use undercroft_oracle::deeds::{Deed, Done, Hand, OurHand};
+use undercroft_oracle::operations::{Done, Hand, Operation, OurHand};
 use undercroft_vfs::{Error, FileSystem, Vfs, VfsOptions};
 
-use crate::damage::changes::deeds;
+use crate::damage::changes::operations;
 use crate::damage::walk::{Outcome, walk};
-use crate::damage::{Extent, Random, Victim, check_sentence, number_from_environment};
+use crate::damage::{Extent, Victim, check_sentence, number_from_environment};
 
 const IMAGES: u64 = 400;
 /// More than the changes can miss, and seldom what keeps an image from being opened.
 const DAMAGE: Extent = Extent { structures: 60, one_in_is_first: 200 };
 /// Changes to what is new, with some to what the image came with after each.
-const DEEDS: usize = 60;
+const OPERATIONS: usize = 60;
 
 /// What became of damaged images.
 #[derive(Debug, Default)]
@@ -69,7 +70,7 @@ pub(crate) fn damaged_images_are_written_to_or_end_with_a_clear_error() {
 }
 
 /// Opens a damaged image, changes all it can, closes it and looks at what is left.
-fn write(victim: &Victim, damaged: Device, random: &mut Random, tally: &Tally) {
+fn write(victim: &Victim, damaged: Device, random: &mut Rng, tally: &Tally) {
     let device: Device = Arc::new(Overlay::new(damaged));
     let options = OpenOptions { buffer_bytes: 4 << 20, ..OpenOptions::default() };
     let fs = match Ext4::open(Arc::clone(&device), options, WriteOptions::default()) {
@@ -83,9 +84,9 @@ fn write(victim: &Victim, damaged: Device, random: &mut Random, tally: &Tally) {
     let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
     let hand = OurHand::new(&vfs);
     let mut hurt = false;
-    for deed in deeds(victim, random, DEEDS) {
-        if let Err(error) = hand.act(&deed) {
-            check_sentence(error.strip_prefix(&format!("{deed}: ")).unwrap());
+    for operation in operations(victim, random, OPERATIONS) {
+        if let Err(error) = hand.act(&operation) {
+            check_sentence(error.strip_prefix(&format!("{operation}: ")).unwrap());
             hurt = true;
         }
     }
@@ -94,7 +95,7 @@ fn write(victim: &Victim, damaged: Device, random: &mut Random, tally: &Tally) {
         Ok(()) => false,
         Err(error) => {
             assert!(matches!(error, Error::TurnedReadOnly(_)), "{}: {error}", victim.name);
-            let late = hand.act(&Deed::Mkdir { path: "late".to_owned() });
+            let late = hand.act(&Operation::Mkdir { path: "late".to_owned() });
             assert_ne!(late, Ok(Done::Yes), "{}: changes have ended: {error}", victim.name);
             true
         }

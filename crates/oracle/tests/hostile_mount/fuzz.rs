@@ -18,21 +18,22 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use undercroft_block::testing::Rng;
 use undercroft_block::{Device, Overlay};
 use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_fuse::{FaultSink, MountError, MountOptions, Mounted, UnmountError, mount};
 use undercroft_oracle::Scratch;
-use undercroft_oracle::deeds::{Done, Hand, KernelHand};
+use undercroft_oracle::operations::{Done, Hand, KernelHand};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
 
 use crate::client::look_at;
-use crate::damage::changes::{change_of_old, deeds};
-use crate::damage::{self, Extent, Random, Victim, check_sentence, number_from_environment};
+use crate::damage::changes::{change_of_old, operations};
+use crate::damage::{self, Extent, Victim, check_sentence, number_from_environment};
 
 const IMAGES: u64 = 80;
 const DAMAGE: Extent = Extent { structures: 30, one_in_is_first: 50 };
 /// Changes to what is new, with some to what the image came with after each.
-const DEEDS: usize = 12;
+const OPERATIONS: usize = 12;
 
 /// One image takes some tenths of a second; this only tells a hang from a slow machine.
 const HANG: Duration = Duration::from_secs(120);
@@ -87,7 +88,7 @@ fn damaged_images_are_served_to_the_end() {
 
 /// The image that belongs to a seed.
 fn one(victims: &[Victim], seed: u64, tally: &Tally) {
-    let mut random = Random::new(seed);
+    let mut random = Rng::new(seed);
     let victim = &victims[random.below(victims.len() as u64) as usize];
     let damaged: Device = match random.below(2) {
         0 => Arc::new(victim.tangled(&mut random)),
@@ -192,14 +193,14 @@ fn unmount(mounted: &Mounted) -> Result<(), String> {
 }
 
 /// Changes to what the damaged tree has, between changes that make and use something new.
-fn change(victim: &Victim, dir: &Path, random: &mut Random, tally: &Tally) {
+fn change(victim: &Victim, dir: &Path, random: &mut Rng, tally: &Tally) {
     let hand = KernelHand::new(dir);
-    for deed in deeds(victim, random, DEEDS) {
-        if let Ok(Done::Yes) = hand.act(&deed) {
+    for operation in operations(victim, random, OPERATIONS) {
+        if let Ok(Done::Yes) = hand.act(&operation) {
             tally.changed.fetch_add(1, Ordering::Relaxed);
         }
     }
-    for _ in 0..DEEDS {
+    for _ in 0..OPERATIONS {
         let _ = hand.act(&change_of_old(victim, random));
     }
 }

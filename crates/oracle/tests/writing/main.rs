@@ -1,6 +1,6 @@
 //! ext2, ext3 and ext4 written by us: Linux's kernel and tools are the judges.
 //!
-//! `UNDERCROFT_SEED` replays a seed; `UNDERCROFT_DEEDS` says how many changes each worker makes.
+//! `UNDERCROFT_SEED` replays a seed; `UNDERCROFT_OPERATIONS` says how many changes each worker makes.
 
 mod conformance;
 mod crash;

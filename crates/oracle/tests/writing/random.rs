@@ -4,7 +4,7 @@
 use std::thread;
 
 use undercroft_ext4::WriteOptions;
-use undercroft_oracle::deeds::{Abilities, Deed, Done, Hand, KernelHand, OurHand, Worker};
+use undercroft_oracle::operations::{Abilities, Done, Hand, KernelHand, Operation, OurHand, Worker};
 use undercroft_oracle::{Differences, Image, Mke2fs, MountMode, kernel_manifest, our_manifest};
 
 use crate::{Opened, comparable, number};
@@ -12,16 +12,19 @@ use crate::{Opened, comparable, number};
 const WORKERS: u64 = 3;
 
 /// Changes each worker makes; in CI there are some thousand an image.
-fn deeds() -> usize {
-    number("UNDERCROFT_DEEDS").unwrap_or(1500) as usize
+fn operations() -> usize {
+    number("UNDERCROFT_OPERATIONS").unwrap_or(1500) as usize
 }
 
-fn ground() -> impl Iterator<Item = Deed> {
-    [Deed::Mkdir { path: "shared".to_owned() }].into_iter().chain((0..WORKERS).map(Worker::ground))
+fn ground() -> impl Iterator<Item = Operation> {
+    [Operation::Mkdir { path: "shared".to_owned() }].into_iter().chain((0..WORKERS).map(Worker::ground))
 }
 
 fn work(hand: &dyn Hand, worker: &mut Worker, count: usize) -> Vec<Done> {
-    worker.take(count).map(|deed| hand.act(&deed).unwrap_or_else(|error| panic!("{error}"))).collect()
+    worker
+        .take(count)
+        .map(|operation| hand.act(&operation).unwrap_or_else(|error| panic!("{error}")))
+        .collect()
 }
 
 /// All workers at once, above our vfs.
@@ -29,8 +32,8 @@ fn work_on_ours(image: &Image, workers: &mut [Worker], first: bool, how: WriteOp
     let opened = Opened::new(image.path(), how, true);
     let hand = OurHand::new(&opened.vfs);
     if first {
-        for deed in ground() {
-            assert_eq!(hand.act(&deed), Ok(Done::Yes), "{deed}");
+        for operation in ground() {
+            assert_eq!(hand.act(&operation), Ok(Done::Yes), "{operation}");
         }
     }
     let done = thread::scope(|scope| {
@@ -38,7 +41,7 @@ fn work_on_ours(image: &Image, workers: &mut [Worker], first: bool, how: WriteOp
             .iter_mut()
             .map(|worker| {
                 let hand = hand.clone();
-                scope.spawn(move || work(&hand, worker, deeds()))
+                scope.spawn(move || work(&hand, worker, operations()))
             })
             .collect();
         started.into_iter().map(|started| started.join().expect("a worker panicked")).collect()
@@ -54,11 +57,11 @@ fn work_on_the_kernels(image: &Image, workers: &mut [Worker], first: bool, mount
     let mount = image.mount(MountMode::ReadWrite, mounted).unwrap();
     let hand = KernelHand::new(mount.path());
     if first {
-        for deed in ground() {
-            assert_eq!(hand.act(&deed), Ok(Done::Yes), "{deed}");
+        for operation in ground() {
+            assert_eq!(hand.act(&operation), Ok(Done::Yes), "{operation}");
         }
     }
-    let done = workers.iter_mut().map(|worker| work(&hand, worker, deeds())).collect();
+    let done = workers.iter_mut().map(|worker| work(&hand, worker, operations())).collect();
     mount.unmount().unwrap();
     image.check().unwrap();
     done
@@ -79,12 +82,15 @@ fn assert_alike(ours: &Image, kernels: &Image, what: &str) {
     Differences::between(&by_us, &seen).assert_none("our image, seen by the kernel and by us");
 }
 
-/// Names the first deed that only one of the two refused. `of_number` is a worker as it was before the deeds.
+/// Names the first operation that only one of the two refused. `of_number` is a worker as it was before the operations.
 fn assert_same_refused(by_us: &[Vec<Done>], by_kernel: &[Vec<Done>], of_number: impl Fn(u64) -> Worker) {
     for (number, (us, kernel)) in (0..).zip(by_us.iter().zip(by_kernel)) {
         if let Some(at) = us.iter().zip(kernel).position(|(us, kernel)| us != kernel) {
-            let deed = of_number(number).nth(at);
-            panic!("worker {number}, deed {at}: ours {:?}, the kernel's {:?}: {deed:?}", us[at], kernel[at]);
+            let operation = of_number(number).nth(at);
+            panic!(
+                "worker {number}, operation {at}: ours {:?}, the kernel's {:?}: {operation:?}",
+                us[at], kernel[at]
+            );
         }
     }
 }
@@ -96,7 +102,7 @@ fn both_agree(mke2fs: &Mke2fs, abilities: Abilities, how: WriteOptions) {
 /// As [`both_agree`], with the kernel's mount of these options.
 fn both_agree_mounted(mke2fs: &Mke2fs, abilities: Abilities, how: WriteOptions, mounted: &str) {
     let seed = number("UNDERCROFT_SEED").unwrap_or(1);
-    eprintln!("UNDERCROFT_SEED={seed} UNDERCROFT_DEEDS={}", deeds());
+    eprintln!("UNDERCROFT_SEED={seed} UNDERCROFT_OPERATIONS={}", operations());
     let ours = mke2fs.make().unwrap();
     let kernels = ours.copy().unwrap();
     let crew = || (0..WORKERS).map(|number| Worker::new(seed, number, abilities)).collect::<Vec<_>>();
@@ -112,7 +118,7 @@ fn both_agree_mounted(mke2fs: &Mke2fs, abilities: Abilities, how: WriteOptions, 
     let by_kernel = work_on_the_kernels(&ours, &mut our_crew, false, mounted);
     assert_same_refused(&by_us, &by_kernel, |number| {
         let mut worker = Worker::new(seed, number, abilities);
-        worker.by_ref().take(deeds()).for_each(drop);
+        worker.by_ref().take(operations()).for_each(drop);
         worker
     });
     assert_alike(&ours, &kernels, "each has gone on with the other's image");

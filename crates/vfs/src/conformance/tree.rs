@@ -1,6 +1,7 @@
 //! A tree of files as data: what a filesystem under test must contain.
 
 use crate::{DeviceNumber, FileType, Timestamp};
+use undercroft_block::testing::Rng;
 
 /// A tree: parents come before their children, and the first entry is the tree's own top with an empty path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -239,12 +240,9 @@ impl Piece {
     }
 }
 
-/// Well mixed bits of a number (the finaliser of SplitMix64).
+/// Well mixed bits of a number.
 pub(crate) fn mix(number: u64) -> u64 {
-    let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
+    Rng::new(number).bits()
 }
 
 #[cfg(test)]

@@ -8,37 +8,26 @@ use super::super::features::Checksums;
 use super::builder::{BLOCK, Form, LogBuilder, Part, copies};
 use super::fast_commit::{Area, head, inode, name, range, tail};
 use crate::checksum::crc32c;
+use undercroft_block::testing::Rng;
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        // xorshift64*
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % bound
-    }
-
-    fn value(&mut self) -> u32 {
-        const EDGES: [u32; 10] = [0, 1, 2, 8, 16, 1023, 1024, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF];
-        match self.below(3) {
-            0 => EDGES[self.below(EDGES.len())],
-            1 => self.below(70) as u32,
-            _ => self.below(usize::MAX >> 1) as u32,
-        }
+fn value(random: &mut Rng) -> u32 {
+    const EDGES: [u32; 10] = [0, 1, 2, 8, 16, 1023, 1024, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF];
+    match random.below(3) {
+        0 => EDGES[random.index(EDGES.len())],
+        1 => random.below(70) as u32,
+        _ => random.bits() as u32,
     }
 }
 
-fn healthy(random: &mut Random) -> LogBuilder {
+fn healthy(random: &mut Rng) -> LogBuilder {
     const FORMS: [Checksums; 4] = [Checksums::None, Checksums::V1, Checksums::V2, Checksums::V3];
-    let fast = random.below(3) == 0;
+    let fast = random.index(3) == 0;
     let form = Form {
-        checksums: FORMS[random.below(4)],
-        wide: random.below(2) == 0,
-        async_commit: random.below(3) == 0,
+        checksums: FORMS[random.index(4)],
+        wide: random.index(2) == 0,
+        async_commit: random.index(3) == 0,
         blocks: if fast { 1100 } else { 64 },
-        start: 1 + random.below(63) as u32,
+        start: 1 + random.index(63) as u32,
         sequence: u32::MAX - 3,
         fast_commit: fast.then_some(40),
         ..Form::default()
@@ -46,7 +35,7 @@ fn healthy(random: &mut Random) -> LogBuilder {
     let mut log = LogBuilder::new(form);
     for byte in 1..=6 {
         let mut parts = vec![copies(&[(10, byte), (11 + u64::from(byte), byte), (30, byte)])];
-        if random.below(3) == 0 {
+        if random.index(3) == 0 {
             parts.push(Part::Revoke(vec![10, 30, 12]));
         }
         log.transaction(&parts);
@@ -67,21 +56,21 @@ fn healthy(random: &mut Random) -> LogBuilder {
 fn damaged_logs_are_recovered_or_refused() {
     let (mut recovered, mut refused) = (0, 0);
     for seed in 1..=6000u64 {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut random = Rng::new(seed);
         let mut log = healthy(&mut random);
         let blocks = log.form.blocks;
-        for _ in 0..=random.below(8) {
-            let block = match random.below(4) {
+        for _ in 0..=random.index(8) {
+            let block = match random.index(4) {
                 0 => 0,
-                1 if blocks > 64 => blocks - 39 + random.below(2) as u32,
-                _ => (log.form.start + random.below(24) as u32) % blocks.min(64),
+                1 if blocks > 64 => blocks - 39 + random.index(2) as u32,
+                _ => (log.form.start + random.index(24) as u32) % blocks.min(64),
             };
             // Most of what matters is at the start of a block.
-            let at = if random.below(4) == 0 { random.below(BLOCK / 4) } else { random.below(20) } * 4;
-            let value = random.value();
+            let at = if random.index(4) == 0 { random.index(BLOCK / 4) } else { random.index(20) } * 4;
+            let value = value(&mut random);
             log.block(block)[at..at + 4].copy_from_slice(&value.to_be_bytes());
         }
-        if random.below(2) == 0 {
+        if random.index(2) == 0 {
             mend(&mut log);
         }
         // A dirty log is what is tested; a start of 0 would be an empty one.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use undercroft_block::testing::Rng;
 use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch};
 use undercroft_vfs::{Durable, FallocateMode, Written};
 
@@ -18,7 +19,7 @@ struct Subject {
     writable: Writable,
     live: Arc<Live>,
     model: Vec<u8>,
-    random: u64,
+    random: Rng,
 }
 
 impl Subject {
@@ -34,13 +35,11 @@ impl Subject {
         let root = Inode::read(&writable.volume, ROOT_INODE).unwrap();
         let number = dir::lookup(&writable.volume, &root, b"f").unwrap().unwrap();
         let live = writable.live(number);
-        Self { writable, live, model, random: seed }
+        Self { writable, live, model, random: Rng::new(seed) }
     }
 
     fn random(&mut self, below: u64) -> u64 {
-        self.random =
-            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.random >> 33) % below
+        self.random.below(below)
     }
 
     fn block(&self) -> u64 {
@@ -159,7 +158,8 @@ impl Subject {
 
     fn step(&mut self, extents: bool) {
         let (offset, len) = (self.place(), 1 + self.place() / 3);
-        let data: Vec<u8> = (0..len).map(|n| (n * 7 + self.random) as u8 | 1).collect();
+        let salt = self.random.bits();
+        let data: Vec<u8> = (0..len).map(|n| (n * 7).wrapping_add(salt) as u8 | 1).collect();
         let (block, size) = (self.block(), self.model.len() as u64);
         match self.random(if extents { 14 } else { 9 }) {
             0..4 => self.write(offset, &data).unwrap(),

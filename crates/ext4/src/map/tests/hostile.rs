@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use undercroft_block::testing::Rng;
 use undercroft_block::{Access, Device, MemoryDevice};
 use undercroft_oracle::{Mke2fs, Scratch};
 
@@ -15,15 +16,6 @@ use crate::writer::{WriteOptions, Writer};
 
 const ROUNDS: u64 = 400;
 const SPAN: u64 = 4000;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
-}
 
 fn open(bytes: Vec<u8>) -> (Arc<Volume>, Inode) {
     let device: Device = Arc::new(MemoryDevice::from_bytes(bytes, Access::ReadWrite));
@@ -64,7 +56,7 @@ fn nodes(volume: &Volume, inode: &Inode) -> Vec<u64> {
     found
 }
 
-fn change_at_random(volume: &Volume, inode: &mut Inode, random: &mut Random) {
+fn change_at_random(volume: &Volume, inode: &mut Inode, random: &mut Rng) {
     let Ok(handle) = volume.start(50) else { return };
     for _ in 0..20 {
         let (at, len) = (random.below(SPAN), 1 + random.below(200));
@@ -110,7 +102,7 @@ fn damage(kind: &'static str, features: &str) {
     assert!(nodes.len() > 5, "{} blocks of map", nodes.len());
 
     for seed in 0..ROUNDS {
-        let mut random = Random(seed);
+        let mut random = Rng::new(seed);
         let mut bytes = good.clone();
         let node = nodes[random.below(nodes.len() as u64) as usize] as usize * 1024;
         for _ in 0..1 + random.below(3) {

@@ -4,6 +4,7 @@ mod hostile;
 
 use std::collections::BTreeMap;
 
+use undercroft_block::testing::Rng;
 use undercroft_oracle::{Mke2fs, Scratch};
 
 use super::*;
@@ -23,7 +24,7 @@ struct Subject {
     writable: Writable,
     number: u32,
     model: Blocks,
-    random: u64,
+    random: Rng,
 }
 
 impl Subject {
@@ -34,13 +35,11 @@ impl Subject {
         let writable = Writable::make(&mke2fs);
         let root = Inode::read(&writable.volume, ROOT_INODE).unwrap();
         let number = dir::lookup(&writable.volume, &root, b"f").unwrap().unwrap();
-        Self { writable, number, model: Blocks::new(), random: seed }
+        Self { writable, number, model: Blocks::new(), random: Rng::new(seed) }
     }
 
     fn random(&mut self, below: u64) -> u64 {
-        self.random =
-            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.random >> 33) % below
+        self.random.below(below)
     }
 
     /// Changes the map under one handle, and stores the inode.
@@ -148,7 +147,10 @@ impl Subject {
         let live = self.writable.live(self.number);
         for step in 0..steps {
             let at = self.random(SPAN);
-            let len = 1 + self.random(1 << (self.random.wrapping_shr(7) % 9));
+            let len = {
+                let order = self.random(9);
+                1 + self.random(1 << order)
+            };
             let end = (at + len).min(SPAN);
             match self.random(if extents { 24 } else { 18 }) {
                 0..8 => {

@@ -1,32 +1,33 @@
 //! What is done to a damaged filesystem.
 
-use undercroft_oracle::deeds::{Abilities, Deed, Worker};
+use undercroft_block::testing::Rng;
+use undercroft_oracle::operations::{Abilities, Operation, Worker};
 use undercroft_vfs::FallocateMode;
 
-use super::{Random, Victim};
+use super::Victim;
 
 /// Changes to what the image came with, for each change to what is new.
 const OLD_TO_NEW: usize = 6;
 
 /// Changes to what the damaged tree has, between changes that make and use something new.
-pub(crate) fn deeds(victim: &Victim, random: &mut Random, count: usize) -> Vec<Deed> {
+pub(crate) fn operations(victim: &Victim, random: &mut Rng, count: usize) -> Vec<Operation> {
     let abilities =
         Abilities { extents: true, block_bytes: 1024, value_max_bytes: 3000, reach_bytes: 300_000 };
     let mut worker = Worker::new(random.below(1 << 40), 0, abilities);
-    let mut deeds = vec![Deed::Mkdir { path: "shared".to_owned() }, Worker::ground(0)];
+    let mut operations = vec![Operation::Mkdir { path: "shared".to_owned() }, Worker::ground(0)];
     for _ in 0..count {
-        deeds.extend(worker.next());
-        deeds.extend((0..OLD_TO_NEW).map(|_| change_of_old(victim, random)));
+        operations.extend(worker.next());
+        operations.extend((0..OLD_TO_NEW).map(|_| change_of_old(victim, random)));
     }
-    deeds
+    operations
 }
 
-pub(crate) fn change_of_old(victim: &Victim, random: &mut Random) -> Deed {
+pub(crate) fn change_of_old(victim: &Victim, random: &mut Rng) -> Operation {
     let mut any = || victim.paths[random.below(victim.paths.len() as u64) as usize].clone();
     let (path, other) = (any(), any());
     let beside = format!("{other}-{}", random.below(100));
     let (offset, len) = (random.below(300_000), 1 + random.below(30_000));
-    let space = |change| Deed::Space {
+    let space = |change| Operation::Space {
         path: path.clone(),
         change,
         offset: offset / 4096 * 4096,
@@ -34,24 +35,24 @@ pub(crate) fn change_of_old(victim: &Victim, random: &mut Random) -> Deed {
         keep_size: false,
     };
     match random.below(16) {
-        0 => Deed::Create { path: beside },
-        1 => Deed::Create { path: format!("{path}/new-{}", random.below(100)) },
-        2 => Deed::Mkdir { path: format!("{path}/new-{}", random.below(100)) },
-        3 => Deed::Link { path, to: beside },
-        4 | 5 => Deed::Unlink { path },
-        6 => Deed::Rmdir { path },
-        7 => Deed::Rename { path, to: beside, exchange: false },
-        8 => Deed::Rename { path, to: other, exchange: random.below(2) == 0 },
-        9 => Deed::Write { path, offset, len: len as usize, seed: offset },
-        10 => Deed::Append { path, len: len as usize, seed: offset },
-        11 => Deed::Truncate { path, size: offset >> random.below(20) },
+        0 => Operation::Create { path: beside },
+        1 => Operation::Create { path: format!("{path}/new-{}", random.below(100)) },
+        2 => Operation::Mkdir { path: format!("{path}/new-{}", random.below(100)) },
+        3 => Operation::Link { path, to: beside },
+        4 | 5 => Operation::Unlink { path },
+        6 => Operation::Rmdir { path },
+        7 => Operation::Rename { path, to: beside, exchange: false },
+        8 => Operation::Rename { path, to: other, exchange: random.below(2) == 0 },
+        9 => Operation::Write { path, offset, len: len as usize, seed: offset },
+        10 => Operation::Append { path, len: len as usize, seed: offset },
+        11 => Operation::Truncate { path, size: offset >> random.below(20) },
         12 => space(FallocateMode::PunchHole),
         13 => space(FallocateMode::Allocate),
-        14 => Deed::SetXattr {
+        14 => Operation::SetXattr {
             path,
             name: format!("user.{}", len % 3),
             value: vec![1; random.below(2000) as usize],
         },
-        _ => Deed::Chmod { path, mode: (len % 512) as u16 },
+        _ => Operation::Chmod { path, mode: (len % 512) as u16 },
     }
 }

@@ -14,6 +14,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use undercroft_block::testing::Rng;
 use undercroft_block::{Access, BlockDevice, Device, Operation, check_range};
 use undercroft_ext4::testing::{Site, sites};
 use undercroft_ext4::{Ext4, OpenOptions};
@@ -50,9 +51,9 @@ pub(crate) fn one<T>(
     victims: &[Victim],
     seed: u64,
     extent: Extent,
-    work: impl FnOnce(&Victim, Device, &mut Random) -> T,
+    work: impl FnOnce(&Victim, Device, &mut Rng) -> T,
 ) -> T {
-    let mut random = Random::new(seed);
+    let mut random = Rng::new(seed);
     let victim = &victims[random.below(victims.len() as u64) as usize];
     let damaged = Arc::new(match random.below(8) {
         0 => victim.tangled(&mut random),
@@ -153,7 +154,7 @@ impl Victim {
     }
 
     /// One structure changed, or more.
-    pub(crate) fn damage(&self, extent: Extent, random: &mut Random) -> Damaged {
+    pub(crate) fn damage(&self, extent: Extent, random: &mut Rng) -> Damaged {
         let mend = random.below(2) == 0;
         let mut patches = Vec::new();
         for _ in 0..=random.below(extent.structures) {
@@ -174,7 +175,7 @@ impl Victim {
         Damaged { base: Arc::clone(&self.bytes), patches }
     }
 
-    fn change(&self, bytes: &mut [u8], random: &mut Random) {
+    fn change(&self, bytes: &mut [u8], random: &mut Rng) {
         let len = bytes.len() as u64;
         match random.below(6) {
             0 => {
@@ -276,22 +277,6 @@ impl BlockDevice for Damaged {
 
     fn flush(&self) -> undercroft_block::Result<()> {
         Ok(())
-    }
-}
-
-/// xorshift64*: small, and the same everywhere.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % end
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use super::{Damaged, Random, Victim};
+use undercroft_block::testing::Rng;
+
+use super::{Damaged, Victim};
 
 const ROOT: u32 = 2;
 const DIRECTORY: u8 = 2;
@@ -19,7 +21,7 @@ struct Entry {
 
 impl Victim {
     /// Some entries changed.
-    pub(crate) fn tangled(&self, random: &mut Random) -> Damaged {
+    pub(crate) fn tangled(&self, random: &mut Rng) -> Damaged {
         let blocks: Vec<usize> = (0..self.sites.len())
             .filter(|&site| self.sites[site].structure == "directory block")
             .filter(|&site| !entries(self.good(site)).is_empty())

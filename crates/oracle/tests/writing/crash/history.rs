@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use undercroft_block::testing::{Event, Recorder, Recording};
 use undercroft_block::{Access, Device, MemoryDevice};
-use undercroft_oracle::deeds::{Deed, Done, Hand, OurHand, Worker};
+use undercroft_oracle::operations::{Done, Hand, Operation, OurHand, Worker};
 use undercroft_vfs::{Credentials, FileSystem, Follow, Vfs};
 
 use super::tree::{Seen, Tree, differences, look};
-use super::{Deeds, Workload, abilities, mount};
+use super::{Operations, Workload, abilities, mount};
 
 /// Files that stay open without a name, at most.
 const HELD: usize = 12;
@@ -42,7 +42,7 @@ struct Told {
     moments: Vec<(usize, Tree)>,
     /// Changes after which everything before was durable, with the number of requests when that was certain.
     durable: Vec<(usize, usize)>,
-    deeds: Vec<Deed>,
+    operations: Vec<Operation>,
 }
 
 /// Works, records, and closes nothing: the power may go at any time.
@@ -51,22 +51,22 @@ pub(super) fn work(base: &Path, seed: u64, workload: &Workload) -> History {
     let recorder = Arc::new(Recorder::new(base));
     let (fs, vfs) = mount(Arc::clone(&recorder) as Device, workload.how);
     let hand = OurHand::new(&vfs);
-    let ground = [Deed::Mkdir { path: "shared".to_owned() }].into_iter();
-    for deed in ground.chain((0..workload.workers).map(Worker::ground)) {
-        assert_eq!(hand.act(&deed), Ok(Done::Yes), "{deed}");
+    let ground = [Operation::Mkdir { path: "shared".to_owned() }].into_iter();
+    for operation in ground.chain((0..workload.workers).map(Worker::ground)) {
+        assert_eq!(hand.act(&operation), Ok(Done::Yes), "{operation}");
     }
-    let mut all: Vec<_> = (0..workload.workers).map(|number| (workload.deeds)(seed, number)).collect();
-    for deed in all.iter_mut().flat_map(|deeds| deeds.take((workload.before)(seed))) {
-        hand.act(&deed).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    let mut all: Vec<_> = (0..workload.workers).map(|number| (workload.operations)(seed, number)).collect();
+    for operation in all.iter_mut().flat_map(|operations| operations.take((workload.before)(seed))) {
+        hand.act(&operation).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
     fs.sync().unwrap();
     let start = recorder.recording().events().len();
     let workers = thread::scope(|scope| {
         let started: Vec<_> = (0..)
             .zip(all)
-            .map(|(number, deeds)| {
+            .map(|(number, operations)| {
                 let site = Site { recorder: &recorder, fs: &*fs, vfs: &vfs, workload, seed, number };
-                scope.spawn(move || site.work(deeds))
+                scope.spawn(move || site.work(operations))
             })
             .collect();
         started.into_iter().map(|started| started.join().expect("a worker panicked")).collect()
@@ -89,9 +89,9 @@ struct Site<'a> {
 }
 
 impl Site<'_> {
-    fn work(&self, deeds: Deeds) -> Told {
+    fn work(&self, operations: Operations) -> Told {
         if !self.workload.interrupted {
-            return self.make_changes(deeds, |change| (change(), false));
+            return self.make_changes(operations, |change| (change(), false));
         }
         thread::scope(|scope| {
             let (start, started) = mpsc::channel::<Duration>();
@@ -109,7 +109,7 @@ impl Site<'_> {
                 }
             });
             let mut delays = Worker::new(self.seed, u64::MAX, abilities());
-            self.make_changes(deeds, |change| {
+            self.make_changes(operations, |change| {
                 start.send(Duration::from_micros(delays.below(COMMIT_DELAY_US))).unwrap();
                 let done = change();
                 ended.recv().unwrap();
@@ -122,7 +122,7 @@ impl Site<'_> {
     /// had begun.
     fn make_changes(
         &self,
-        deeds: Deeds,
+        operations: Operations,
         mut during: impl FnMut(&dyn Fn() -> Result<Done, String>) -> (Result<Done, String>, bool),
     ) -> Told {
         let requests = || self.recorder.recording().events().len();
@@ -130,9 +130,9 @@ impl Site<'_> {
         let hand = OurHand::new(self.vfs);
         let mut told = Told { moments: vec![(requests(), look(self.vfs, whose))], ..Told::default() };
         let mut held = VecDeque::new();
-        for deed in deeds.take(self.workload.count) {
-            let loses = self.workload.holds.then(|| self.open_what_loses_a_name(&deed)).flatten();
-            let (done, committed) = during(&|| hand.act(&deed));
+        for operation in operations.take(self.workload.count) {
+            let loses = self.workload.holds.then(|| self.open_what_loses_a_name(&operation)).flatten();
+            let (done, committed) = during(&|| hand.act(&operation));
             let done = done.unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
             if let Some(file) = loses {
                 // Nobody sees what becomes of it any more.
@@ -142,7 +142,7 @@ impl Site<'_> {
             }
             told.moments.push((requests(), look(self.vfs, whose)));
             let newest = told.moments.len() - 1;
-            if let Deed::Sync { path } = &deed
+            if let Operation::Sync { path } = &operation
                 && done == Done::Yes
             {
                 let durable = told.last_change_of(path);
@@ -151,19 +151,20 @@ impl Site<'_> {
             if committed {
                 told.durable.push((requests(), newest - 1));
             }
-            told.deeds.push(deed);
+            told.operations.push(operation);
         }
         told
     }
 
     /// The file whose last name a change takes.
-    fn open_what_loses_a_name(&self, deed: &Deed) -> Option<undercroft_vfs::File> {
-        let (Deed::Unlink { path } | Deed::Rename { to: path, exchange: false, .. }) = deed else {
+    fn open_what_loses_a_name(&self, operation: &Operation) -> Option<undercroft_vfs::File> {
+        let (Operation::Unlink { path } | Operation::Rename { to: path, exchange: false, .. }) = operation
+        else {
             return None;
         };
         let who = Credentials::root();
         let node = self.vfs.resolve(&who, format!("/{path}").as_bytes(), Follow::NoFollow).ok()?;
-        if let Deed::Rename { path, .. } = deed {
+        if let Operation::Rename { path, .. } = operation {
             // The one that replaces it must be there, and another file.
             let other = self.vfs.resolve(&who, format!("/{path}").as_bytes(), Follow::NoFollow).ok()?;
             if other.kind() != node.kind() || other.ino() == node.ino() {
@@ -228,7 +229,7 @@ impl History {
     ) -> Result<(), String> {
         (0..).zip(&self.workers).try_for_each(|(number, told)| {
             let found = look(vfs, (self.workers.len() > 1).then_some(number));
-            judge(told, &found).map_err(|why| format!("worker {number}: {why}\n{:#?}", told.deeds))
+            judge(told, &found).map_err(|why| format!("worker {number}: {why}\n{:#?}", told.operations))
         })
     }
 }

@@ -22,7 +22,7 @@ use std::thread;
 
 use undercroft_block::Device;
 use undercroft_ext4::{Ext4, OpenOptions, OrphanForm, WriteOptions};
-use undercroft_oracle::deeds::{Abilities, Deed, Worker};
+use undercroft_oracle::operations::{Abilities, Operation, Worker};
 use undercroft_oracle::{LoopMount, Mke2fs, MountMode, Scratch, Tool, save_device};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
 
@@ -43,7 +43,7 @@ const AT_ONCE: usize = 6;
 /// Of so many changes of one kind one is a sync.
 const SYNC_EVERY: u64 = 15;
 
-type Deeds = Box<dyn Iterator<Item = Deed> + Send>;
+type Operations = Box<dyn Iterator<Item = Operation> + Send>;
 
 /// What is done to a filesystem before the power goes.
 struct Workload {
@@ -58,7 +58,7 @@ struct Workload {
     /// Files that lose their last name are kept open.
     holds: bool,
     /// A worker's changes, by seed and number.
-    deeds: fn(u64, u64) -> Deeds,
+    operations: fn(u64, u64) -> Operations,
     /// How many of them are made before the power may go, by seed.
     before: fn(u64) -> usize,
     /// How many are made after that.
@@ -66,7 +66,7 @@ struct Workload {
 }
 
 impl Workload {
-    fn new(features: &str, deeds: fn(u64, u64) -> Deeds) -> Self {
+    fn new(features: &str, operations: fn(u64, u64) -> Operations) -> Self {
         Self {
             mke2fs: small().args(["-J", "size=1"]).features(features),
             journal: true,
@@ -75,7 +75,7 @@ impl Workload {
             workers: 1,
             interrupted: false,
             holds: false,
-            deeds,
+            operations,
             before: |_| 0,
             count: 120,
         }
@@ -90,19 +90,19 @@ const fn abilities() -> Abilities {
     Abilities { extents: true, block_bytes: 1024, value_max_bytes: 700, reach_bytes: 40_000 }
 }
 
-fn everything(seed: u64, number: u64) -> Deeds {
+fn everything(seed: u64, number: u64) -> Operations {
     Box::new(Worker::new(seed, number, abilities()))
 }
 
 /// Changes of one kind, with files for them, of which one is made durable now and then.
-fn only(seed: u64, number: u64, of: fn(&Deed) -> bool) -> Deeds {
+fn only(seed: u64, number: u64, of: fn(&Operation) -> bool) -> Operations {
     let mut worker = Worker::new(seed, number, abilities())
-        .filter(move |deed| matches!(deed, Deed::Create { .. }) || of(deed));
+        .filter(move |operation| matches!(operation, Operation::Create { .. }) || of(operation));
     let mut newest = None;
     Box::new((1_u64..).map_while(move |n| match newest.take_if(|_| n.is_multiple_of(SYNC_EVERY)) {
-        Some(path) => Some(Deed::Sync { path }),
-        None => worker.next().inspect(|deed| {
-            if let Deed::Create { path } = deed {
+        Some(path) => Some(Operation::Sync { path }),
+        None => worker.next().inspect(|operation| {
+            if let Operation::Create { path } = operation {
                 newest = Some(path.clone());
             }
         }),
@@ -221,105 +221,120 @@ fn with_an_orphan_list_beside_an_orphan_file() {
 
 #[test]
 fn with_indirect_blocks() {
-    let deeds = |seed, number| -> Deeds {
+    let operations = |seed, number| -> Operations {
         Box::new(Worker::new(seed, number, Abilities { extents: false, ..abilities() }))
     };
-    survives(&Workload::new("^extent,^64bit", deeds), 20);
+    survives(&Workload::new("^extent,^64bit", operations), 20);
 }
 
 #[test]
 fn names_that_come_and_go() {
-    let deeds = |seed, number| {
-        only(seed, number, |deed| {
-            use Deed::{Link, Mkdir, Rename, Rmdir, Symlink, Unlink};
+    let operations = |seed, number| {
+        only(seed, number, |operation| {
+            use Operation::{Link, Mkdir, Rename, Rmdir, Symlink, Unlink};
             matches!(
-                deed,
+                operation,
                 Mkdir { .. } | Rmdir { .. } | Link { .. } | Unlink { .. } | Rename { .. } | Symlink { .. }
             )
         })
     };
-    survives(&Workload::new("orphan_file", deeds), 15);
+    survives(&Workload::new("orphan_file", operations), 15);
 }
 
 #[test]
 fn appends() {
-    let deeds = |seed, number| only(seed, number, |deed| matches!(deed, Deed::Append { .. }));
-    survives(&Workload::new("orphan_file", deeds), 15);
+    let operations =
+        |seed, number| only(seed, number, |operation| matches!(operation, Operation::Append { .. }));
+    survives(&Workload::new("orphan_file", operations), 15);
 }
 
 #[test]
 fn overwrites() {
-    let deeds = |seed, number| only(seed, number, |deed| matches!(deed, Deed::Write { .. }));
-    survives(&Workload::new("orphan_file", deeds), 15);
+    let operations =
+        |seed, number| only(seed, number, |operation| matches!(operation, Operation::Write { .. }));
+    survives(&Workload::new("orphan_file", operations), 15);
 }
 
 #[test]
 fn overwrites_by_way_of_the_journal() {
-    let deeds = |seed, number| only(seed, number, |deed| matches!(deed, Deed::Write { .. }));
-    let workload = Workload::new("orphan_file", deeds);
+    let operations =
+        |seed, number| only(seed, number, |operation| matches!(operation, Operation::Write { .. }));
+    let workload = Workload::new("orphan_file", operations);
     let how = WriteOptions { journaled_overwrites: true, ..workload.how };
     survives(&Workload { how, ..workload }, 15);
 }
 
 #[test]
 fn truncation_with_discards() {
-    let deeds = |seed, number| {
-        only(seed, number, |deed| {
-            matches!(deed, Deed::Truncate { .. } | Deed::Append { .. } | Deed::Unlink { .. })
+    let operations = |seed, number| {
+        only(seed, number, |operation| {
+            matches!(
+                operation,
+                Operation::Truncate { .. } | Operation::Append { .. } | Operation::Unlink { .. }
+            )
         })
     };
-    let workload = Workload::new("orphan_file", deeds);
+    let workload = Workload::new("orphan_file", operations);
     let how = WriteOptions { discard: true, ..workload.how };
     survives(&Workload { how, ..workload }, 15);
 }
 
 #[test]
 fn changes_of_space() {
-    let deeds =
-        |seed, number| only(seed, number, |deed| matches!(deed, Deed::Space { .. } | Deed::Append { .. }));
-    survives(&Workload::new("orphan_file", deeds), 15);
+    let operations = |seed, number| {
+        only(seed, number, |operation| {
+            matches!(operation, Operation::Space { .. } | Operation::Append { .. })
+        })
+    };
+    survives(&Workload::new("orphan_file", operations), 15);
 }
 
 #[test]
 fn attributes() {
-    let deeds = |seed, number| {
-        only(seed, number, |deed| {
-            use Deed::{Chmod, Chown, RemoveXattr, SetXattr, Unlink};
-            matches!(deed, SetXattr { .. } | RemoveXattr { .. } | Chmod { .. } | Chown { .. } | Unlink { .. })
+    let operations = |seed, number| {
+        only(seed, number, |operation| {
+            use Operation::{Chmod, Chown, RemoveXattr, SetXattr, Unlink};
+            matches!(
+                operation,
+                SetXattr { .. } | RemoveXattr { .. } | Chmod { .. } | Chown { .. } | Unlink { .. }
+            )
         })
     };
-    survives(&Workload::new("orphan_file", deeds), 15);
+    survives(&Workload::new("orphan_file", operations), 15);
 }
 
 /// A directory's index gets its second level at some 400 of these names.
 #[test]
 fn a_directory_that_grows() {
-    let deeds = |seed, number| -> Deeds {
+    let operations = |seed, number| -> Operations {
         let path = move |n: u64| {
             format!("worker-{number}/{seed}-{n:-<width$}", width = 60 + (n * 37 % 180) as usize)
         };
         Box::new((1..).map(move |n| match n % 40 {
-            39 => Deed::Sync { path: path(1) },
-            17 => Deed::Unlink { path: path(n - 10) },
-            _ => Deed::Create { path: path(n) },
+            39 => Operation::Sync { path: path(1) },
+            17 => Operation::Unlink { path: path(n - 10) },
+            _ => Operation::Create { path: path(n) },
         }))
     };
     let before = |seed| (seed * 331 % 2400) as usize;
-    survives(&Workload { before, ..Workload::new("orphan_file", deeds) }, 15);
+    survives(&Workload { before, ..Workload::new("orphan_file", operations) }, 15);
 }
 
 #[test]
 fn files_that_are_open_without_a_name() {
-    let deeds = |seed, number| {
-        only(seed, number, |deed| {
+    let operations = |seed, number| {
+        only(seed, number, |operation| {
             matches!(
-                deed,
-                Deed::Unlink { .. } | Deed::Rename { .. } | Deed::Append { .. } | Deed::SetXattr { .. }
+                operation,
+                Operation::Unlink { .. }
+                    | Operation::Rename { .. }
+                    | Operation::Append { .. }
+                    | Operation::SetXattr { .. }
             )
         })
     };
     for features in ["orphan_file", "^orphan_file"] {
-        survives(&Workload { holds: true, ..Workload::new(features, deeds) }, 10);
+        survives(&Workload { holds: true, ..Workload::new(features, operations) }, 10);
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::super::outcome::Finds;
 use super::ground::{Checked, Ground, read_all};
-use super::random::Random;
 use crate::{Error, FallocateMode, File, Result};
+use undercroft_block::testing::Rng;
 
 const SEEDS: u64 = 8;
 const STEPS: usize = 250;
@@ -19,7 +19,7 @@ struct Pair {
 pub(super) fn check(on: &mut Ground<'_>) -> Checked {
     for round in 0..SEEDS {
         let seed = on.profile.seed.wrapping_mul(1000).wrapping_add(round);
-        let mut random = Random::new(seed);
+        let mut random = Rng::new(seed);
         let mut pairs = Vec::new();
         for name in ["one", "other"] {
             pairs.push(Pair { file: on.open_file(&format!("{name} {round}"))?, model: Vec::new() });
@@ -44,7 +44,7 @@ pub(super) fn check(on: &mut Ground<'_>) -> Checked {
 }
 
 /// An offset or a length: anywhere, or at a block's edge.
-fn place(random: &mut Random, block: u64) -> u64 {
+fn place(random: &mut Rng, block: u64) -> u64 {
     match random.below(3) {
         0 => random.below(BLOCKS) * block,
         1 => (random.below(BLOCKS) * block + random.below(5)).saturating_sub(2),
@@ -53,7 +53,7 @@ fn place(random: &mut Random, block: u64) -> u64 {
 }
 
 /// Makes one change to both, and says which.
-fn change(on: &mut Ground<'_>, random: &mut Random, pairs: &mut [Pair], at: usize) -> Checked<String> {
+fn change(on: &mut Ground<'_>, random: &mut Rng, pairs: &mut [Pair], at: usize) -> Checked<String> {
     let block = on.profile.holds.block_bytes;
     let (offset, len) = (place(random, block), 1 + place(random, block) / 3);
     let byte = 1 + random.below(255) as u8;
@@ -96,7 +96,7 @@ fn store(model: &mut Vec<u8>, offset: u64, data: &[u8]) {
 /// Changes the space under a range.
 fn space(
     on: &mut Ground<'_>,
-    random: &mut Random,
+    random: &mut Rng,
     file: &File,
     model: &mut Vec<u8>,
     (offset, len): (u64, u64),

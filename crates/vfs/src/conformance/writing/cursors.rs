@@ -13,8 +13,8 @@ use super::super::check::show;
 use super::super::outcome::{Finds, Outcome};
 use super::super::remove::names_in;
 use super::ground::{Checked, Ground, ROOT};
-use super::random::Random;
 use crate::{DirOffset, NewObject, Node, RenameFlags, Result, Vfs};
+use undercroft_block::testing::Rng;
 
 /// How many entries a reader takes at once.
 const READS: [usize; 5] = [1, 2, 7, 100, usize::MAX];
@@ -42,7 +42,7 @@ pub(super) fn check(on: &mut Ground<'_>) -> Checked {
 struct Churn<'a> {
     vfs: &'a Vfs,
     dir: &'a Arc<Node>,
-    random: Random,
+    random: Rng,
     seed: u64,
     made: u64,
     there: Vec<Vec<u8>>,
@@ -50,7 +50,7 @@ struct Churn<'a> {
 
 impl<'a> Churn<'a> {
     fn new(vfs: &'a Vfs, dir: &'a Arc<Node>, seed: u64) -> Self {
-        Self { vfs, dir, random: Random::new(seed), seed, made: 0, there: Vec::new() }
+        Self { vfs, dir, random: Rng::new(seed), seed, made: 0, there: Vec::new() }
     }
 
     fn fresh(&mut self) -> Vec<u8> {

@@ -7,8 +7,8 @@ use std::thread;
 use super::super::outcome::Finds;
 use super::super::remove::{names_in, remove_all};
 use super::ground::{Checked, Ground, ROOT, read_all, space};
-use super::random::Random;
 use crate::{Error, FallocateMode, NewKind, NewObject, Node, RenameFlags, Result, XattrMode};
+use undercroft_block::testing::Rng;
 
 const STEPS: usize = 3000;
 
@@ -103,7 +103,7 @@ fn no_inodes(on: &mut Ground<'_>) -> Checked {
 /// Random work at the edge of what there is, against a map from names to bytes.
 fn random_work(on: &mut Ground<'_>) -> Checked {
     let dir = on.directory(&on.top, "random")?;
-    let mut random = Random::new(on.profile.seed);
+    let mut random = Rng::new(on.profile.seed);
     let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     let mut refusals = 0;
     for step in 0..STEPS {
@@ -125,7 +125,7 @@ fn random_work(on: &mut Ground<'_>) -> Checked {
 fn work(
     on: &Ground<'_>,
     dir: &Arc<Node>,
-    random: &mut Random,
+    random: &mut Rng,
     model: &mut BTreeMap<Vec<u8>, Vec<u8>>,
 ) -> Result<()> {
     let (name, other) =

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::super::outcome::Finds;
 use super::ground::{Checked, Ground, ROOT};
-use super::random::Random;
 use crate::{DirOffset, Error, Ino, Node, RenameFlags};
+use undercroft_block::testing::Rng;
 
 const STEPS: usize = 600;
 const NAMES: u64 = 3;
@@ -18,7 +18,7 @@ type Model = BTreeMap<Ino, (Arc<Node>, Ino, Vec<u8>)>;
 pub(super) fn check(on: &mut Ground<'_>) -> Checked {
     names_of_a_file(on)?;
     let tree = on.directory(&on.top, "tree")?;
-    let mut random = Random::new(on.profile.seed);
+    let mut random = Rng::new(on.profile.seed);
     let mut model: Model =
         BTreeMap::from([(tree.ino(), (Arc::clone(&tree), on.top.ino(), b"tree".to_vec()))]);
     for step in 0..STEPS {
@@ -46,7 +46,7 @@ fn names_of_a_file(on: &mut Ground<'_>) -> Checked {
 }
 
 /// Makes, removes, moves or exchanges a directory, and settles in the model what that comes to.
-fn change(on: &mut Ground<'_>, model: &mut Model, random: &mut Random, top: &Arc<Node>) -> Checked {
+fn change(on: &mut Ground<'_>, model: &mut Model, random: &mut Rng, top: &Arc<Node>) -> Checked {
     let inos: Vec<Ino> = model.keys().copied().collect();
     let mut pick =
         || (Arc::clone(&model[&inos[random.index(inos.len())]].0), vec![b'a' + random.below(NAMES) as u8]);

@@ -33,7 +33,6 @@ mod many;
 mod names;
 mod orphans;
 mod profile;
-mod random;
 mod refusals;
 mod size;
 mod times;

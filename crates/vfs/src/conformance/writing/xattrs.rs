@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::super::check::show;
 use super::super::outcome::Finds;
 use super::ground::{Checked, Ground, ROOT, user};
-use super::random::Random;
 use crate::{Error, NewKind, NewObject, XattrMode};
+use undercroft_block::testing::Rng;
 
 const STEPS: usize = 1500;
 
@@ -64,7 +64,7 @@ fn refusals(on: &mut Ground<'_>) -> Checked {
 
 fn against_a_map(on: &mut Ground<'_>) -> Checked {
     let file = on.file(&on.top, "model")?;
-    let mut random = Random::new(on.profile.seed);
+    let mut random = Rng::new(on.profile.seed);
     let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
     for step in 0..STEPS {
         let space = ["user", "trusted", "security"][random.index(3)];

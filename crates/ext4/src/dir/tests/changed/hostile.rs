@@ -11,7 +11,7 @@ fn is_whole(bytes: &[u8], format: EntryFormat) -> bool {
 #[test]
 fn no_block_is_broken_by_a_change() {
     let mut good = Changed::new(ext4(1024, "^metadata_csum"));
-    let mut random = Random(3);
+    let mut random = Rng::new(3);
     churn(&mut good, &mut random, 3000, 2000, 200);
     let (number, file, model) = (good.dir.number, good.file.number, good.model.clone());
     let image = good.finish();
@@ -21,10 +21,10 @@ fn no_block_is_broken_by_a_change() {
     let (mut refused, mut done) = (0, 0);
     for round in 0..400 {
         let device: Device = Arc::new(Overlay::new(Arc::clone(&loaded.base)));
-        for _ in 0..=random.below(3) {
-            let block = blocks[if round % 2 == 0 { random.below(3) } else { random.below(blocks.len()) }];
-            let at = if round % 3 == 0 { random.below(48) } else { random.below(1024) };
-            let value = [0, 1, 0xff, random.below(256) as u8][random.below(4)];
+        for _ in 0..=random.index(3) {
+            let block = blocks[if round % 2 == 0 { random.index(3) } else { random.index(blocks.len()) }];
+            let at = if round % 3 == 0 { random.index(48) } else { random.index(1024) };
+            let value = [0, 1, 0xff, random.index(256) as u8][random.index(4)];
             device.write_at(loaded.byte(block, at as u64), &[value]).unwrap();
         }
         let read_all = || -> Vec<Vec<u8>> {
@@ -41,8 +41,8 @@ fn no_block_is_broken_by_a_change() {
         let format = EntryFormat::of(writable.volume.superblock());
         for _ in 0..60 {
             let handle = writable.volume.start(ADD_CREDITS).unwrap();
-            let result = if random.below(2) == 0 {
-                dir::remove(&handle, &dir, all[random.below(all.len())], file)
+            let result = if random.index(2) == 0 {
+                dir::remove(&handle, &dir, all[random.index(all.len())], file)
             } else {
                 let name = random_name(&mut random, 5000, 255);
                 dir::add(&handle, &dir, &name, file, FileType::Regular)

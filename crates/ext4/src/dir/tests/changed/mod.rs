@@ -4,6 +4,7 @@ mod hostile;
 mod shapes;
 mod together;
 
+use undercroft_block::testing::Rng;
 use undercroft_vfs::Error;
 
 use super::super::directory::Directory;
@@ -13,17 +14,6 @@ use crate::inode::InodeFlags;
 use crate::live::Live;
 use crate::testing::writable::Writable;
 use crate::writer::WriteOptions;
-
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn below(&mut self, below: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) as usize % below
-    }
-}
 
 /// A directory `d` to change, and a file `f` that all its names lead to.
 struct Changed {
@@ -112,20 +102,20 @@ impl Changed {
     }
 }
 
-fn random_name(random: &mut Random, kinds: usize, longest: usize) -> Vec<u8> {
-    let number = random.below(kinds);
+fn random_name(random: &mut Rng, kinds: usize, longest: usize) -> Vec<u8> {
+    let number = random.index(kinds);
     let mut name = format!("{number}-").into_bytes();
     let len = (number.wrapping_mul(7919) % longest + 1).max(name.len());
     name.resize(len, b'a' + (number % 26) as u8);
     name
 }
 
-fn churn(changed: &mut Changed, random: &mut Random, rounds: usize, kinds: usize, longest: usize) {
+fn churn(changed: &mut Changed, random: &mut Rng, rounds: usize, kinds: usize, longest: usize) {
     for _ in 0..rounds {
         let name = random_name(random, kinds, longest);
         if changed.model.contains_key(&name) {
             assert!(matches!(changed.try_add(&name), Err(Error::Exists)));
-            if random.below(3) > 0 {
+            if random.index(3) > 0 {
                 changed.remove(&name);
             }
         } else {

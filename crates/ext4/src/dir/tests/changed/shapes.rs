@@ -16,7 +16,7 @@ fn a_directory_that_grows_and_shrinks() {
         (65536, "metadata_csum"),
     ] {
         let mut changed = Changed::new(ext4(block_bytes, features));
-        let mut random = Random(0x5EED);
+        let mut random = Rng::new(0x5EED);
         for kinds in [20, 300, 2000, 100] {
             churn(&mut changed, &mut random, 3000, kinds, 255);
             changed.check();
@@ -67,7 +67,7 @@ fn names_of_one_hash_fill_many_leaves() {
     });
     image.debugfs_write(&["ssv def_hash_version legacy", "ssv flags 1"]).unwrap();
     let mut changed = Changed::open(image);
-    let mut random = Random(9);
+    let mut random = Rng::new(9);
     churn(&mut changed, &mut random, 200, 1000, 30);
     for name in names_of_one_hash() {
         changed.add(&name);

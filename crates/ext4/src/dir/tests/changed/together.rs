@@ -47,7 +47,7 @@ fn what_stands_is_seen_once_by_everybody() {
 
 /// Adds and removes names of this thread's own; the ones that are left.
 fn change(shared: &Changed, thread: usize) -> BTreeSet<Vec<u8>> {
-    let mut random = Random(77 + thread as u64);
+    let mut random = Rng::new(77 + thread as u64);
     let mut own = BTreeSet::new();
     for _ in 0..2000 {
         let name = [format!("{thread}-").into_bytes(), random_name(&mut random, 400, 60)].concat();

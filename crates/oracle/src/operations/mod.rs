@@ -1,6 +1,6 @@
 //! Random work that two filesystems do alike: ours through its vfs, the kernel's through system calls.
 //!
-//! A worker's deeds depend on its seed and number only, and touch names of its own only, in its own directories and in
+//! A worker's operations depend on its seed and number only, and touch names of its own only, in its own directories and in
 //! one that all share. So whatever the order in which workers meet, everybody's outcome is the same, and what ours does
 //! with many threads the kernel can repeat with one after the other.
 
@@ -9,6 +9,7 @@ mod ours;
 
 use std::fmt;
 
+use undercroft_block::testing::Rng;
 use undercroft_vfs::FallocateMode;
 
 pub use kernel::KernelHand;
@@ -19,7 +20,7 @@ use crate::populate::noise;
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are what the system call of the name takes")]
-pub enum Deed {
+pub enum Operation {
     Create { path: String },
     Mkdir { path: String },
     Symlink { path: String, target: String },
@@ -39,7 +40,7 @@ pub enum Deed {
     Sync { path: String },
 }
 
-/// Whether a deed was done or refused. Which refusal is another test's business.
+/// Whether an operation was done or refused. Which refusal is another test's business.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
     /// It was.
@@ -48,16 +49,16 @@ pub enum Done {
     Refused,
 }
 
-/// Does deeds.
+/// Does operations.
 pub trait Hand {
     /// Does one.
     ///
     /// # Errors
     /// What is no refusal: corruption, failures of the device.
-    fn act(&self, deed: &Deed) -> Result<Done, String>;
+    fn act(&self, operation: &Operation) -> Result<Done, String>;
 }
 
-/// What a filesystem can do, as far as deeds depend on it.
+/// What a filesystem can do, as far as operations depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Abilities {
     /// Changes of space other than holes.
@@ -66,39 +67,38 @@ pub struct Abilities {
     pub block_bytes: u64,
     /// Longest attribute value in bytes.
     pub value_max_bytes: usize,
-    /// Longest file that is made, about: tens of thousands of deeds are to fit on a small image.
+    /// Longest file that is made, about: tens of thousands of operations are to fit on a small image.
     pub reach_bytes: u64,
 }
 
-/// One worker's deeds, without end.
+/// One worker's operations, without end.
 #[derive(Debug)]
 pub struct Worker {
     number: u64,
     abilities: Abilities,
-    seed: u64,
+    random: Rng,
 }
 
 impl Worker {
     /// The worker `number` of those that share `seed`.
     #[must_use]
     pub fn new(seed: u64, number: u64, abilities: Abilities) -> Self {
-        Self { number, abilities, seed: mix(seed.wrapping_mul(0x1_0001) ^ number << 48) }
+        Self { number, abilities, random: Rng::new(seed.wrapping_mul(0x1_0001) ^ number << 48) }
     }
 
     /// What is made for it before anybody works.
     #[must_use]
-    pub fn ground(number: u64) -> Deed {
-        Deed::Mkdir { path: format!("worker-{number}") }
+    pub fn ground(number: u64) -> Operation {
+        Operation::Mkdir { path: format!("worker-{number}") }
     }
 
     fn random(&mut self) -> u64 {
-        self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix(self.seed)
+        self.random.bits()
     }
 
     /// A number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.random() % bound
+        self.random.below(bound)
     }
 
     /// A name of this worker: in the directory that all share, in its own, or below.
@@ -130,23 +130,23 @@ impl Worker {
 }
 
 impl Iterator for Worker {
-    type Item = Deed;
+    type Item = Operation;
 
-    fn next(&mut self) -> Option<Deed> {
+    fn next(&mut self) -> Option<Operation> {
         let path = self.path();
         Some(match self.below(100) {
-            0..=17 => Deed::Create { path },
-            18..=21 => Deed::Mkdir { path: self.directory() },
+            0..=17 => Operation::Create { path },
+            18..=21 => Operation::Mkdir { path: self.directory() },
             22..=24 => {
                 let bound = if self.below(4) == 0 { 900 } else { 50 };
                 let len = 1 + self.below(bound) as usize;
                 let target = "0123456789/".chars().cycle().take(len).collect();
-                Deed::Symlink { path, target }
+                Operation::Symlink { path, target }
             }
-            25 => Deed::Fifo { path },
-            26..=28 => Deed::Link { to: self.path(), path },
-            29..=38 => Deed::Unlink { path },
-            39..=40 => Deed::Rmdir { path: self.directory() },
+            25 => Operation::Fifo { path },
+            26..=28 => Operation::Link { to: self.path(), path },
+            29..=38 => Operation::Unlink { path },
+            39..=40 => Operation::Rmdir { path: self.directory() },
             41..=48 => {
                 let exchange = self.below(6) == 0;
                 let (path, to) = if self.below(5) == 0 {
@@ -154,18 +154,18 @@ impl Iterator for Worker {
                 } else {
                     (path, self.path())
                 };
-                Deed::Rename { path, to, exchange }
+                Operation::Rename { path, to, exchange }
             }
             49..=64 => {
                 let (offset, len) = self.range();
-                Deed::Write { path, offset, len: len as usize, seed: self.random() }
+                Operation::Write { path, offset, len: len as usize, seed: self.random() }
             }
             65..=72 => {
                 let len = 1 + self.below(20_000) as usize;
-                Deed::Append { path, len, seed: self.random() }
+                Operation::Append { path, len, seed: self.random() }
             }
             73..=77 => {
-                Deed::Truncate { path, size: self.below(self.abilities.reach_bytes) >> self.below(10) }
+                Operation::Truncate { path, size: self.below(self.abilities.reach_bytes) >> self.below(10) }
             }
             78..=85 => {
                 let ((offset, len), keep_size) = (self.range(), self.below(2) == 0);
@@ -179,21 +179,21 @@ impl Iterator for Worker {
                     _ => (FallocateMode::Insert, offset / block * block, len.next_multiple_of(block)),
                 };
                 let keep_size = change == FallocateMode::PunchHole || keep_size;
-                Deed::Space { path, change, offset, len, keep_size }
+                Operation::Space { path, change, offset, len, keep_size }
             }
             86..=91 => {
                 let name = format!("user.{}", self.below(5));
                 let bound = if self.below(3) == 0 { self.abilities.value_max_bytes as u64 } else { 60 };
                 let (len, byte) = (self.below(bound) as usize, self.random() as u8);
-                Deed::SetXattr { path, name, value: vec![byte; len] }
+                Operation::SetXattr { path, name, value: vec![byte; len] }
             }
-            92..=93 => Deed::RemoveXattr { path, name: format!("user.{}", self.below(5)) },
-            94..=95 => Deed::Chmod { path, mode: (self.random() & 0o777) as u16 },
+            92..=93 => Operation::RemoveXattr { path, name: format!("user.{}", self.below(5)) },
+            94..=95 => Operation::Chmod { path, mode: (self.random() & 0o777) as u16 },
             96..=97 => {
                 let (uid, gid) = (self.below(70_000) as u32, self.below(70_000) as u32);
-                Deed::Chown { path, uid, gid }
+                Operation::Chown { path, uid, gid }
             }
-            _ => Deed::Sync { path },
+            _ => Operation::Sync { path },
         })
     }
 }
@@ -205,25 +205,18 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The finisher of SplitMix64.
-const fn mix(mut z: u64) -> u64 {
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
-}
-
 /// The directory and the name in it.
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-impl fmt::Display for Deed {
+impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SetXattr { path, name, value } => {
                 write!(f, "SetXattr {{ {path} {name} = {} bytes }}", value.len())
             }
-            deed => write!(f, "{deed:?}"),
+            operation => write!(f, "{operation:?}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Deeds done by system calls, below a mount.
+//! Operations done by system calls, below a mount.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -12,7 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use undercroft_vfs::FallocateMode;
 
-use super::{Deed, Done, Hand, bytes};
+use super::{Done, Hand, Operation, bytes};
 
 /// Works below a directory of a mounted filesystem.
 #[derive(Clone, Debug)]
@@ -44,29 +44,31 @@ impl KernelHand {
         if file.metadata()?.is_file() { Ok(file) } else { Err(ErrorKind::InvalidInput.into()) }
     }
 
-    fn try_to(&self, deed: &Deed) -> std::io::Result<()> {
-        match deed {
-            Deed::Create { path } => {
+    fn try_to(&self, operation: &Operation) -> std::io::Result<()> {
+        match operation {
+            Operation::Create { path } => {
                 File::options().write(true).create_new(true).mode(0o644).open(self.at(path)).map(drop)
             }
-            Deed::Mkdir { path } => Ok(rustix::fs::mkdir(self.at(path), Mode::from_raw_mode(0o755))?),
-            Deed::Symlink { path, target } => Ok(symlinkat(target.as_str(), CWD, self.at(path))?),
-            Deed::Fifo { path } => {
+            Operation::Mkdir { path } => Ok(rustix::fs::mkdir(self.at(path), Mode::from_raw_mode(0o755))?),
+            Operation::Symlink { path, target } => Ok(symlinkat(target.as_str(), CWD, self.at(path))?),
+            Operation::Fifo { path } => {
                 Ok(mknodat(CWD, self.at(path), FileType::Fifo, Mode::from_raw_mode(0o644), 0)?)
             }
-            Deed::Link { path, to } => Ok(linkat(CWD, self.at(path), CWD, self.at(to), AtFlags::empty())?),
-            Deed::Unlink { path } => Ok(unlinkat(CWD, self.at(path), AtFlags::empty())?),
-            Deed::Rmdir { path } => Ok(unlinkat(CWD, self.at(path), AtFlags::REMOVEDIR)?),
-            Deed::Rename { path, to, exchange } => {
+            Operation::Link { path, to } => {
+                Ok(linkat(CWD, self.at(path), CWD, self.at(to), AtFlags::empty())?)
+            }
+            Operation::Unlink { path } => Ok(unlinkat(CWD, self.at(path), AtFlags::empty())?),
+            Operation::Rmdir { path } => Ok(unlinkat(CWD, self.at(path), AtFlags::REMOVEDIR)?),
+            Operation::Rename { path, to, exchange } => {
                 let flags = if *exchange { RenameFlags::EXCHANGE } else { RenameFlags::empty() };
                 Ok(renameat_with(CWD, self.at(path), CWD, self.at(to), flags)?)
             }
-            Deed::Write { path, offset, len, seed } => {
+            Operation::Write { path, offset, len, seed } => {
                 self.open(path, false)?.write_all_at(&bytes(*seed, *len), *offset)
             }
-            Deed::Append { path, len, seed } => self.open(path, true)?.write_all(&bytes(*seed, *len)),
-            Deed::Truncate { path, size } => self.open(path, false)?.set_len(*size),
-            Deed::Space { path, change, offset, len, keep_size } => {
+            Operation::Append { path, len, seed } => self.open(path, true)?.write_all(&bytes(*seed, *len)),
+            Operation::Truncate { path, size } => self.open(path, false)?.set_len(*size),
+            Operation::Space { path, change, offset, len, keep_size } => {
                 let mut flags = match change {
                     FallocateMode::Allocate => FallocateFlags::empty(),
                     FallocateMode::PunchHole => FallocateFlags::PUNCH_HOLE,
@@ -83,35 +85,35 @@ impl KernelHand {
                 }
                 Ok(fallocate(self.open(path, false)?, flags, *offset, *len)?)
             }
-            Deed::SetXattr { path, name, value } => {
+            Operation::SetXattr { path, name, value } => {
                 Ok(lsetxattr(self.at(path), name.as_str(), value, XattrFlags::empty())?)
             }
-            Deed::RemoveXattr { path, name } => Ok(lremovexattr(self.at(path), name.as_str())?),
-            Deed::Chmod { path, mode } => {
+            Operation::RemoveXattr { path, name } => Ok(lremovexattr(self.at(path), name.as_str())?),
+            Operation::Chmod { path, mode } => {
                 // There is no change of a link's own permissions.
                 if std::fs::symlink_metadata(self.at(path))?.is_symlink() {
                     return Err(ErrorKind::Unsupported.into());
                 }
                 Ok(chmodat(CWD, self.at(path), Mode::from_raw_mode(u32::from(*mode)), AtFlags::empty())?)
             }
-            Deed::Chown { path, uid, gid } => {
+            Operation::Chown { path, uid, gid } => {
                 let (uid, gid) = (Uid::from_raw(*uid), Gid::from_raw(*gid));
                 Ok(chownat(CWD, self.at(path), Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
             }
-            Deed::Sync { path } => self.open(path, false)?.sync_all(),
+            Operation::Sync { path } => self.open(path, false)?.sync_all(),
         }
     }
 }
 
 impl Hand for KernelHand {
-    fn act(&self, deed: &Deed) -> Result<Done, String> {
-        match self.try_to(deed) {
+    fn act(&self, operation: &Operation) -> Result<Done, String> {
+        match self.try_to(operation) {
             Ok(()) => Ok(Done::Yes),
             Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
                 // Attributes have little room, on however large a disk.
-                Some(Errno::NOSPC) if matches!(deed, Deed::SetXattr { .. }) => Ok(Done::Refused),
+                Some(Errno::NOSPC) if matches!(operation, Operation::SetXattr { .. }) => Ok(Done::Refused),
                 Some(Errno::IO | Errno::ROFS | Errno::NOSPC | Errno::UCLEAN) => {
-                    Err(format!("{deed}: {error}"))
+                    Err(format!("{operation}: {error}"))
                 }
                 _ => Ok(Done::Refused),
             },

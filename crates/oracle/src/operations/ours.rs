@@ -1,4 +1,4 @@
-//! Deeds done through our vfs.
+//! Operations done through our vfs.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use undercroft_vfs::{
     Vfs, XattrMode,
 };
 
-use super::{Deed, Done, Hand, bytes, split};
+use super::{Done, Hand, Operation, bytes, split};
 
 /// Works from the root of one of our filesystems.
 #[derive(Clone)]
@@ -45,57 +45,59 @@ impl OurHand {
         self.vfs.set_attr(&self.who, &self.node(path)?, change)
     }
 
-    fn try_to(&self, deed: &Deed) -> Result<()> {
-        match deed {
-            Deed::Create { path } => self.make(path, NewKind::Regular, 0o644),
-            Deed::Mkdir { path } => self.make(path, NewKind::Directory, 0o755),
-            Deed::Symlink { path, target } => self.make(path, NewKind::Symlink(target.as_bytes()), 0o777),
-            Deed::Fifo { path } => self.make(path, NewKind::Fifo, 0o644),
-            Deed::Link { path, to } => {
+    fn try_to(&self, operation: &Operation) -> Result<()> {
+        match operation {
+            Operation::Create { path } => self.make(path, NewKind::Regular, 0o644),
+            Operation::Mkdir { path } => self.make(path, NewKind::Directory, 0o755),
+            Operation::Symlink { path, target } => {
+                self.make(path, NewKind::Symlink(target.as_bytes()), 0o777)
+            }
+            Operation::Fifo { path } => self.make(path, NewKind::Fifo, 0o644),
+            Operation::Link { path, to } => {
                 let (node, (dir, name)) = (self.node(path)?, self.place(to)?);
                 self.vfs.link(&self.who, &node, &dir, name)
             }
-            Deed::Unlink { path } => {
+            Operation::Unlink { path } => {
                 let (dir, name) = self.place(path)?;
                 self.vfs.unlink(&self.who, &dir, name)
             }
-            Deed::Rmdir { path } => {
+            Operation::Rmdir { path } => {
                 let (dir, name) = self.place(path)?;
                 self.vfs.rmdir(&self.who, &dir, name)
             }
-            Deed::Rename { path, to, exchange } => {
+            Operation::Rename { path, to, exchange } => {
                 let ((dir, name), (to_dir, to_name)) = (self.place(path)?, self.place(to)?);
                 let flags = if *exchange { RenameFlags::EXCHANGE } else { RenameFlags::empty() };
                 self.vfs.rename(&self.who, (&dir, name), (&to_dir, to_name), flags)
             }
-            Deed::Write { path, offset, len, seed } => {
+            Operation::Write { path, offset, len, seed } => {
                 write_all(*len, |done, data| self.open(path)?.write_at(offset + done, data), *seed)
             }
-            Deed::Append { path, len, seed } => {
+            Operation::Append { path, len, seed } => {
                 write_all(*len, |_, data| Ok(self.open(path)?.append(data)?.1), *seed)
             }
-            Deed::Truncate { path, size } => self.open(path)?.truncate(*size),
-            Deed::Space { path, change, offset, len, keep_size } => {
+            Operation::Truncate { path, size } => self.open(path)?.truncate(*size),
+            Operation::Space { path, change, offset, len, keep_size } => {
                 self.open(path)?.fallocate(*change, *offset, *len, *keep_size)
             }
-            Deed::SetXattr { path, name, value } => {
+            Operation::SetXattr { path, name, value } => {
                 let node = self.node(path)?;
                 self.vfs.set_xattr(&self.who, &node, name.as_bytes(), value, XattrMode::Set)
             }
-            Deed::RemoveXattr { path, name } => {
+            Operation::RemoveXattr { path, name } => {
                 self.vfs.remove_xattr(&self.who, &self.node(path)?, name.as_bytes())
             }
-            Deed::Chmod { path, mode } => {
+            Operation::Chmod { path, mode } => {
                 if self.node(path)?.kind() == FileType::Symlink {
                     return Err(Error::Unsupported("permissions of a link".into()));
                 }
                 self.change(path, &AttrChange { permissions: Some(*mode), ..AttrChange::default() })
             }
-            Deed::Chown { path, uid, gid } => {
+            Operation::Chown { path, uid, gid } => {
                 let change = AttrChange { uid: Some(*uid), gid: Some(*gid), ..AttrChange::default() };
                 self.change(path, &change)
             }
-            Deed::Sync { path } => self.open(path)?.sync(Durable::Everything),
+            Operation::Sync { path } => self.open(path)?.sync(Durable::Everything),
         }
     }
 }
@@ -110,11 +112,11 @@ fn write_all(len: usize, write: impl Fn(u64, &[u8]) -> Result<usize>, seed: u64)
 }
 
 impl Hand for OurHand {
-    fn act(&self, deed: &Deed) -> std::result::Result<Done, String> {
-        match self.try_to(deed) {
+    fn act(&self, operation: &Operation) -> std::result::Result<Done, String> {
+        match self.try_to(operation) {
             Ok(()) => Ok(Done::Yes),
             // Attributes have little room, on however large a disk.
-            Err(Error::NoSpace) if matches!(deed, Deed::SetXattr { .. }) => Ok(Done::Refused),
+            Err(Error::NoSpace) if matches!(operation, Operation::SetXattr { .. }) => Ok(Done::Refused),
             Err(
                 error @ (Error::Io(_)
                 | Error::Corrupt(_)
@@ -122,7 +124,7 @@ impl Hand for OurHand {
                 | Error::TurnedReadOnly(_)
                 | Error::ShutDown
                 | Error::NoSpace),
-            ) => Err(format!("{deed}: {error}")),
+            ) => Err(format!("{operation}: {error}")),
             Err(_) => Ok(Done::Refused),
         }
     }
