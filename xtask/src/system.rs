@@ -157,7 +157,7 @@ pub(crate) fn host() -> Result<String, String> {
     host.map(str::to_owned).ok_or_else(|| "rustc -vV names no host".to_owned())
 }
 
-/// Where tests make their images, unless somebody has said: in memory where there is plenty, since a kernel that
+/// Where tests make their images, unless the environment says: in memory where there is plenty, since a kernel that
 /// fills an image waits for its disk at every commit.
 pub(crate) fn scratch_in_memory() -> Option<(String, String)> {
     const VARIABLE: &str = "UNDERCROFT_SCRATCH";

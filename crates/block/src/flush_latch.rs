@@ -1,9 +1,9 @@
 //! A failed flush is final: what was written before it may be lost, and no later flush can tell.
 //!
 //! Linux reports an error of write-back to one fsync of an open file and forgets it; the next fsync succeeds although
-//! the bytes never reached the disk. Every user of a device shares its open file, so the flush that is told need not
-//! belong to the writer that lost something. [`FlushLatch`] keeps the first failure: it fails that flush, every flush
-//! that overlaps it in time, and every later one.
+//! the bytes never reached the disk. Every user of a device shares its open file, so the flush that gets the error
+//! need not belong to the writer that lost something. [`FlushLatch`] keeps the first failure: it fails that flush,
+//! every flush that overlaps it in time, and every later one.
 //!
 //! Why overlapping ones: of two flushes at once the kernel may tell either. A flush therefore answers only when each
 //! flush that began before it ended has an answer of the system, and fails if one of them failed. A flush that began
@@ -128,8 +128,8 @@ impl Drop for Running<'_> {
     }
 }
 
-/// A device of which a failed flush is remembered, whether or not the device itself remembers it: for users to whom a
-/// flush that is wrongly called good costs more than a write.
+/// A device of which a failed flush is remembered, whether or not the device itself remembers it: for users that must
+/// never take a failed flush for a good one.
 #[derive(Debug)]
 pub struct LatchedDevice {
     base: Device,

@@ -17,7 +17,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// Largest table that is read. Linux has 100,000 mounts in a namespace unless it is told otherwise.
+/// Largest table that is read. By default Linux allows 100,000 mounts in a namespace.
 const TABLE_MAX_BYTES: u64 = 64 << 20;
 
 /// What mounts of this project's have after `fuse.` or `fuseblk.` in their types, before the kind of filesystem.
@@ -86,7 +86,7 @@ impl Mount {
         self.super_option("ro").is_some()
     }
 
-    /// The user and the group for whom a FUSE server's filesystem was mounted.
+    /// The user and the group that a FUSE server's filesystem was mounted for.
     #[must_use]
     pub fn owner(&self) -> Option<(u32, u32)> {
         let number = |name| self.super_option(name)?.to_str()?.parse().ok();

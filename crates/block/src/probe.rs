@@ -1,7 +1,7 @@
 //! What a device holds, by the marks that formats leave at fixed places: one table for every caller that asks.
 //!
 //! A mark says what is there and not that it is sound. Label and UUID are read where they lie at a fixed place beside
-//! the mark, as blkid(8) shows them; they are bytes of the disk, for which nothing vouches.
+//! the mark, as blkid(8) shows them; they are bytes of the disk and not validated.
 //!
 //! The first mark in the order of the table counts, as disks keep marks of what they held before: superblocks of arrays
 //! first, since a mirror's member looks like the filesystem on it, then filesystems, volumes, tables, and files.

@@ -1,6 +1,6 @@
 //! A part of a device as a device of its own: a partition.
 //!
-//! Adds an offset and keeps everyone inside. Has no state and no locks; content, topology and durability are the
+//! Adds an offset and refuses what lies outside. Has no state and no locks; content, topology and durability are the
 //! device's around it. A batch stays a batch.
 
 use crate::device::{check_range, check_write};

@@ -1,4 +1,4 @@
-//! What a file device adds to the contract: how it is opened, who is kept out, and what becomes of space.
+//! What a file device adds to the contract: how it is opened, which other users exclude it, and what becomes of space.
 //!
 //! The tests of block devices make loop devices, for which they need root.
 
@@ -40,7 +40,7 @@ fn what_is_no_device_is_refused_by_kind() {
 }
 
 #[test]
-fn writers_are_alone_and_readers_share() {
+fn writers_are_exclusive_and_readers_share() {
     let file = image(MIB);
     let path = file.path();
     let in_use = |options, wanted: Access| {
@@ -296,9 +296,9 @@ fn a_claim_is_shared_with_a_mount_of_the_callers_own() {
     zeroed.unwrap();
 }
 
-/// What an override writes to, and what a reader finds changing, its caller is told.
+/// The caller is warned of what an override writes to, and of content that changes under a reader.
 #[test]
-fn what_is_opened_although_it_is_in_use_is_told() {
+fn opening_what_is_in_use_gives_a_warning() {
     use std::sync::atomic::{AtomicU32, Ordering};
     static TOLD: AtomicU32 = AtomicU32::new(0);
     let told = |options: FileOptions, path: &Path| {

@@ -110,7 +110,7 @@ fn trusting() -> ImageOptions {
 }
 
 #[test]
-fn raw_and_qcow2_are_told_apart() {
+fn raw_and_qcow2_are_distinguished() {
     let directory = directory();
     let content = with_raw(directory.path());
     for arguments in [

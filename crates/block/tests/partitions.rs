@@ -196,7 +196,7 @@ fn a_damaged_gpt_is_read_from_its_backup() {
         assert!(matches!(error, TableError::Damaged { .. }), "{error}");
         assert!(error.to_string().contains("sector 131071"), "{error}");
     }
-    // The backup alone may be damaged without anyone noticing.
+    // Damage of the backup only is not noticed by a reader of the first table.
     let device = in_memory(file.path());
     device.write_at(last, &[0; 512]).unwrap();
     assert_eq!(partitions(&device).unwrap(), good);
@@ -214,7 +214,7 @@ fn a_backup_is_found_after_the_disk_has_grown() {
 }
 
 #[test]
-fn what_has_no_table_is_one_whole() {
+fn what_has_no_table_is_one_device() {
     let none = |device: &dyn BlockDevice| {
         let table = partitions(device).unwrap();
         assert_eq!((table.scheme, table.partitions.len()), (Scheme::None, 0));
@@ -432,7 +432,7 @@ proptest! {
         });
         let device = MemoryDevice::from_bytes(bytes.clone(), Access::ReadWrite);
         for (at, byte) in changes {
-            // What follows the header in its sector belongs to nobody.
+            // The rest of the header's sector is not part of the table.
             if !(512 + 92..1024).contains(&at) {
                 device.write_at(at, &[byte]).unwrap();
             }

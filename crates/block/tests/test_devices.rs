@@ -72,7 +72,7 @@ fn sectors_left(bytes: &[u8]) -> Vec<usize> {
     (0..8_u8)
         .map(|n| {
             let (written, rest) = bytes[usize::from(n) * 4096..][..4096].split_at(2048);
-            assert!(rest.iter().all(|&byte| byte == 0), "bytes nobody wrote");
+            assert!(rest.iter().all(|&byte| byte == 0), "bytes that were never written");
             let (sectors, _) = written.as_chunks::<512>();
             for sector in sectors {
                 assert!(*sector == [n + 1; 512] || *sector == [0; 512], "a torn sector");

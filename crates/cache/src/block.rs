@@ -1,8 +1,8 @@
 //! A block in the cache: its newest version, and what its owner keeps beside it.
 //!
-//! Versions are what makes reading and changing independent. A reader takes the version there is, and nothing
-//! changes under its eyes; a log keeps the version that it commits; who changes a block changes the newest version
-//! in place, or makes a new one of it if anybody holds that.
+//! Versions let readers and writers work independently. A reader takes the current version, whose bytes do not change;
+//! a log keeps the version that it commits; a writer changes the newest version in place, or makes a new one of it if
+//! that version is held.
 //!
 //! Locks: one of class `block`, held while a version is taken or changed, never over I/O.
 
@@ -70,8 +70,8 @@ impl<T> Block<T> {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether the cache still has the block. Somebody who keeps a handle from one change to the next asks before the
-    /// next, and sees to it that nobody [takes the block out](crate::BufferCache::forget) meanwhile.
+    /// Whether the cache still has the block. A caller that keeps a handle from one change to the next asks before the
+    /// next, and must make sure that the block is not [taken out](crate::BufferCache::forget) meanwhile.
     #[must_use]
     pub fn is_current(&self) -> bool {
         !self.0.left.load(Ordering::Acquire)
@@ -93,7 +93,8 @@ impl<T> Block<T> {
         }
     }
 
-    /// Takes the second chance away; `true` if there was none left and nobody holds the block or its newest version.
+    /// Takes the second chance away; `true` if there was none left and neither the block nor its newest version is
+    /// held.
     pub(crate) fn may_be_dropped(&self) -> bool {
         let referenced = self.0.referenced.swap(false, Ordering::Relaxed);
         // The shard's lock is held, so the only handle that could be cloned into a new one is the cache's.
@@ -128,10 +129,10 @@ impl<T> BlockGuard<'_, T> {
         self.0.newest.bytes_mut()
     }
 
-    /// What was judged of the bytes no longer matters: the caller has made all of them.
-    pub fn believe_all(&mut self) {
+    /// Validation of the old bytes no longer counts: the caller has made all of them.
+    pub fn mark_all_validated(&mut self) {
         self.0.newest.bytes_mut();
-        self.0.newest.believe_all();
+        self.0.newest.mark_all_validated();
     }
 
     /// What the owner keeps beside the block.

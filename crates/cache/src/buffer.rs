@@ -1,4 +1,4 @@
-//! One version of a block's bytes, shared by everyone who looks at it.
+//! One version of a block's bytes, shared by all of its readers.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub struct Buffer(Arc<Inner>);
 struct Inner {
     block: u64,
     bytes: Box<[u8]>,
-    /// One bit for each kind of judgement already passed; see [`Buffer::verify_once`].
+    /// One bit for each kind of validation already passed; see [`Buffer::verify_once`].
     verified: AtomicU32,
 }
 
@@ -21,8 +21,8 @@ impl Buffer {
         Self(Arc::new(Inner { block, bytes, verified: AtomicU32::new(0) }))
     }
 
-    /// The bytes, to be changed: as they are if nobody else looks at this version, otherwise of a new one. What was
-    /// judged of the old version counts for the new one: whoever changes a structure keeps it right.
+    /// The bytes, to be changed: in place if this version has no other holder, otherwise in a new version. Validation
+    /// of the old version counts for the new one: a change must keep a structure valid.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         if Arc::get_mut(&mut self.0).is_none() {
             self.0 = Arc::new(Inner {
@@ -42,8 +42,8 @@ impl Buffer {
         (Arc::as_ptr(&self.0).cast(), self.0.bytes.as_ptr())
     }
 
-    /// Marks the version as judged, by whoever made its content.
-    pub(crate) fn believe_all(&mut self) {
+    /// Marks the version as validated, by the thread that made its content.
+    pub(crate) fn mark_all_validated(&mut self) {
         self.0.verified.store(u32::MAX, Ordering::Relaxed);
     }
 
@@ -77,7 +77,7 @@ impl Buffer {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Whether somebody but the block itself holds this version.
+    /// Whether this version has a holder besides the block itself.
     pub(crate) fn is_held(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }

@@ -1,10 +1,9 @@
 //! Metadata blocks of a device in memory, under a bound.
 //!
-//! A filesystem asks for a block by number and gets a [`Buffer`], a version of the block's bytes that does not
-//! change, or the [`Block`] itself, whose newest version can be changed. A reader needs no lock once it holds a
-//! version. Blocks that nobody holds are dropped by second chance when a shard grows past its part of the bound; a
-//! block that is held (a pin), or whose newest version is, is never dropped, so the bound can be passed by what
-//! callers hold at once, and by nothing else.
+//! A filesystem asks for a block by number and gets a [`Buffer`], a version of the block's bytes that does not change,
+//! or the [`Block`] itself, whose newest version can be changed. A reader needs no lock once it holds a version.
+//! Blocks without holders are evicted by second chance when a shard grows past its part of the bound; a block that is
+//! held (a pin), or whose newest version is, is never evicted. So only what callers hold at once can exceed the bound.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -303,7 +302,7 @@ mod tests {
         drop(old);
         let newest = block.buffer().as_ptr();
         block.lock().bytes_mut()[1] = 98;
-        assert_eq!(block.buffer().as_ptr(), newest, "a version that nobody holds was copied");
+        assert_eq!(block.buffer().as_ptr(), newest, "a version without holders was copied");
     }
 
     #[test]
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_judgement_is_made_once_for_each_kind() {
+    fn each_kind_of_validation_is_done_once() {
         let cache = BufferCache::<()>::new(numbered_device(2), 1024, 1 << 20);
         let buffer = cache.read(1).unwrap();
         assert_eq!(buffer.verify_once(0, || Err("bad")), Err("bad"));

@@ -1,8 +1,8 @@
 //! The cache lines of a block that several threads change in turn.
 //!
-//! Who changes a block comes from its lock to its version and from there to the bytes, and waits for a line of the
-//! processor's cache at each step if another thread was the last one to change it. All of them together can be on their
-//! way before the first is needed, if it is known where they are.
+//! A thread that changes a block goes from its lock to its version and from there to the bytes, and waits for a cache
+//! line at each step if another thread was the last one to change it. All of them can be prefetched before the first
+//! is needed, if their addresses are known.
 
 use std::array;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -17,9 +17,10 @@ const LINE_BYTES: usize = 64;
 /// Two lines of a block's state, one of its newest version, and the first two of its bytes.
 const LINES: usize = 5;
 
-/// Where a block lay when it was last changed: places to fetch, at which nobody looks, so they may be out of date.
+/// Where a block lay when it was last changed: addresses to prefetch, which are never read through, so they may be out
+/// of date.
 ///
-/// Alone on cache lines that every thread has, since they are written only when the block or its version is another.
+/// Padded to cache lines that every thread has, since they are written only when the block or its version is another.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Lines([AtomicPtr<u8>; LINES]);

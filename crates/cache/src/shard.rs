@@ -1,4 +1,4 @@
-//! A part of the cache: a table of buffers and the clock that picks whom to drop.
+//! A part of the cache: a table of buffers and the clock that chooses the victim.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -52,7 +52,7 @@ impl<T> Shard<T> {
         block
     }
 
-    /// Takes a block out, whoever holds it.
+    /// Takes a block out, held or not.
     pub(crate) fn remove(&mut self, block: u64) -> Option<Block<T>> {
         let at = *self.by_block.get(&block)?;
         Some(self.take_out(at))
@@ -86,8 +86,8 @@ impl<T> Shard<T> {
     }
 }
 
-/// Block numbers are spread by one multiplication: nobody outside chooses which buffers meet in a bucket of
-/// more than this shard's bounded size, so a keyed hash would guard nothing.
+/// Block numbers are spread by one multiplication: an attacker cannot choose which buffers meet in a bucket of more
+/// than this shard's bounded size, so a keyed hash would guard nothing.
 #[derive(Debug, Default)]
 pub(crate) struct BlockHasher(u64);
 

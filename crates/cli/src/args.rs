@@ -56,7 +56,7 @@ pub(crate) fn refuse(mut error: clap::Error) -> ExitCode {
         // That an option may be meant as a path is hardly ever what is meant.
         error.remove(ContextKind::Suggested);
     }
-    // When neither output takes it there is nobody left to tell.
+    // When neither output takes it there is no way left to report it.
     let _ = error.print();
     let command = std::env::args_os().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"));
     match u8::try_from(error.exit_code()) {

@@ -13,7 +13,7 @@ use undercroft_vfs as vfs;
 /// Why the program stops short of complete success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nobody reads our output any more: that is the reader's choice and no failure.
+    /// The reader of our output has closed it: that is its choice and no failure.
     ClosedPipe,
     /// Some of the work failed, some succeeded.
     Partial,

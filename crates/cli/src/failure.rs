@@ -18,7 +18,7 @@ pub(crate) struct Failure {
     what: String,
     cause: Option<String>,
     advice: Option<String>,
-    /// Somebody else has told the user.
+    /// The user has been told already, by another process.
     told: bool,
 }
 
@@ -44,7 +44,7 @@ impl Failure {
         Self { kind, ..self }
     }
 
-    /// Why, in the words of whoever refused.
+    /// Why, in the words of the refusing crate or system call.
     #[must_use]
     pub(crate) fn because(mut self, cause: &dyn std::error::Error) -> Self {
         self.cause = Some(words(cause));
@@ -157,8 +157,7 @@ pub(crate) struct Complaints {
 impl Complaints {
     /// Prints a failure and remembers that there was one. A closed pipe ends the command at once.
     ///
-    /// # Errors
-    /// The failure itself when there is nobody left to work for.
+    /// # Errors The failure itself when there is no work left.
     pub(crate) fn add(&mut self, failure: Failure) -> Result<(), Failure> {
         if failure.kind() == Kind::ClosedPipe {
             return Err(failure);
@@ -182,7 +181,7 @@ impl Complaints {
 /// Prints a failure as this program prints every failure.
 pub(crate) fn print_failure(failure: &Failure) {
     if !failure.told && failure.kind() != Kind::ClosedPipe {
-        // When standard error fails there is nobody left to tell.
+        // When standard error fails there is no way left to report it.
         let _ = writeln!(io::stderr(), "undercroft: {failure}");
     }
 }

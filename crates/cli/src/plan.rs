@@ -1,6 +1,6 @@
 //! The command line as meant: what commands get to see.
 //!
-//! Everything that can be judged without opening anything is judged here.
+//! Everything that can be decided without opening anything is decided here.
 
 mod array;
 mod bench;
@@ -159,7 +159,7 @@ pub(crate) enum Plan {
     },
 }
 
-/// Who serves a mount.
+/// Which process serves a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serving {
     /// A process of its own, in the background.

@@ -121,7 +121,7 @@ fn names(program: &Path) -> Outcome<Vec<Value>> {
 }
 
 /// What FUSE servers make of images of one kind: ours, and fuse2fs as it is started without options, with the kernel's
-/// checks of permissions as ours has them, and, both of them, with nobody who checks.
+/// checks of permissions as ours has them, and, both of them, without any checks.
 fn mount(program: &Path) -> Outcome<Vec<Value>> {
     // libfuse renames what goes while its RELEASE is on its way, and fuse2fs falls behind with those: the directory
     // grows all the time, and fuse2fs reads it from the beginning for each name. So it gets a short run.

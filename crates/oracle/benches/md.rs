@@ -27,9 +27,9 @@ const SCARCE: [Contender; 3] = [
     ("all woken, spinning first", "mem:md5:stripe_wake=all-spinning,stripes=16"),
     ("all woken", "mem:md5:stripe_wake=all,stripes=16"),
 ];
-/// The same where threads wait for stripes most of the time: a request takes as long as on a quick NVMe device, and its
-/// thread polls for the end of it, as one does there, and lets others run between two looks. So an owner keeps its
-/// stripe for a while, and its processor only as far as nobody else wants it.
+/// The same where threads wait for stripes most of the time: a request takes as long as on a quick NVMe device, and
+/// its thread polls for the end of it, as one does there, and yields between two polls. So an owner keeps its stripe
+/// for a while, and its processor only as far as no other thread wants it.
 const SCARCE_POLLED: [Contender; 3] = [
     ("one waiter woken, 10 us", "mem:md5:stripes=16,member_us=10,polled"),
     ("all woken, spinning first, 10 us", "mem:md5:stripe_wake=all-spinning,stripes=16,member_us=10,polled"),

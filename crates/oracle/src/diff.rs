@@ -5,7 +5,7 @@ use std::fmt::{self, Debug};
 use crate::error::shown;
 use crate::manifest::{Entry, Manifest, Reading};
 
-/// How many differences are told in full; the rest is counted.
+/// How many differences are reported in full; the rest is counted.
 const TOLD: usize = 25;
 
 /// The differences between what was expected and what was found.

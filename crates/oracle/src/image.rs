@@ -105,7 +105,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// A sparse file of zeroes, for somebody else than mke2fs to make a filesystem of this type on.
+    /// A sparse file of zeroes, for another program than mke2fs to make a filesystem of this type on.
     ///
     /// # Errors
     /// The file cannot be made.

@@ -1,5 +1,5 @@
-//! Programs that keep a filesystem busy: random creations, writes, renames, removals and the like, some made
-//! durable at once, until they are told to stop or the filesystem goes away under them.
+//! Programs that keep a filesystem busy: random creations, writes, renames, removals and the like, some made durable
+//! at once, until they are stopped or the filesystem goes away under them.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -114,7 +114,7 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.signals.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // Whoever drops a load does so because something else has failed already.
+            // A load is dropped because something else has failed already.
             drop(thread.join());
         }
     }

@@ -66,7 +66,7 @@ pub struct Entry {
     pub content: Option<Reading>,
 }
 
-/// What tells apart two uses of one inode number, and who is charged for it.
+/// What tells apart two uses of one inode number, and which project is charged for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Generation.

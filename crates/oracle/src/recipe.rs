@@ -38,7 +38,7 @@ impl Recipe {
         self
     }
 
-    /// What is done to the image after the kernel has let go of it.
+    /// What is done to the image after the kernel has unmounted it.
     #[must_use]
     pub fn finish(mut self, finish: fn(&Image) -> Result<()>) -> Self {
         self.finish = finish;

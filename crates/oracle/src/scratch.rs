@@ -17,7 +17,7 @@ use crate::error::Context;
 pub struct Scratch(Option<TempDir>);
 
 impl Scratch {
-    /// Makes one. `purpose` is part of its name, for people who look at what a killed test left behind.
+    /// Makes one. `purpose` is part of its name, for people that look at what a killed test left behind.
     ///
     /// # Errors
     /// The directory cannot be made.

@@ -11,7 +11,7 @@ use crate::{Error, Result, Scratch, Tool};
 /// A mount has to be there within this after its server was started, and gone within this after the server has ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A mount and its server, which is killed if nobody has ended it.
+/// A mount and its server, which is killed when this is dropped.
 #[derive(Debug)]
 pub struct Served {
     point: Scratch,
@@ -38,7 +38,7 @@ impl Served {
     }
 
     /// The image, mounted by fuse2fs with these options for `-o`. By itself it checks permissions on its own; with
-    /// `default_permissions` the kernel checks them too, as it does for ours, and with `fakeroot` nobody.
+    /// `default_permissions` the kernel checks them too, as it does for ours, and with `fakeroot` nothing is checked.
     ///
     /// # Errors
     /// As for [`ext4`](Self::ext4).

@@ -81,7 +81,7 @@ fn ends(below: Below, journal: &str, operation: Operation, nth: u64) -> End {
     End { requests: (before, faulty[0].seen()), has_failed, told }
 }
 
-fn every_failure_of_closing_is_told(below: Below, journal: &str) {
+fn every_failure_of_closing_is_reported(below: Below, journal: &str) {
     for operation in [Operation::Write, Operation::Flush] {
         let well = ends(below, journal, operation, u64::MAX);
         well.told.unwrap();
@@ -90,7 +90,7 @@ fn every_failure_of_closing_is_told(below: Below, journal: &str) {
         for nth in before + 1..=after {
             let what = format!("{below:?}, {journal}, {operation:?} {nth} of {before}..{after}");
             let end = ends(below, journal, operation, nth);
-            assert!(!end.has_failed || end.told.is_err(), "{what}: nobody was told");
+            assert!(!end.has_failed || end.told.is_err(), "{what}: the failure was not reported");
             failed += u64::from(end.has_failed);
         }
         assert!(failed > 0, "{below:?}, {journal}: nothing to {operation:?} while closing");
@@ -99,17 +99,17 @@ fn every_failure_of_closing_is_told(below: Below, journal: &str) {
 
 #[test]
 fn of_a_filesystem_with_a_journal() {
-    every_failure_of_closing_is_told(Below::Nothing, "has_journal");
+    every_failure_of_closing_is_reported(Below::Nothing, "has_journal");
 }
 
 #[test]
 fn of_a_filesystem_without_a_journal() {
-    every_failure_of_closing_is_told(Below::Nothing, "^has_journal");
+    every_failure_of_closing_is_reported(Below::Nothing, "^has_journal");
 }
 
 #[test]
 fn of_an_array() {
     for level in [Level::Raid0, Level::Raid1] {
-        every_failure_of_closing_is_told(Below::Array(level), "has_journal");
+        every_failure_of_closing_is_reported(Below::Array(level), "has_journal");
     }
 }

@@ -72,7 +72,7 @@ fn open(path: &Path) -> File {
     FileOpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
 }
 
-fn no_fsync_succeeds_after_the_one_that_was_told(features: &str, options: &str) {
+fn no_fsync_succeeds_after_the_one_that_failed(features: &str, options: &str) {
     let what = format!("{features}, \"{options}\"");
     let disk = Disk::new(features);
     let device = FileDevice::open(&disk.device, FileOptions::read_write()).unwrap();
@@ -109,10 +109,10 @@ fn no_fsync_succeeds_after_the_one_that_was_told(features: &str, options: &str) 
 }
 
 #[test]
-fn no_fsync_succeeds_after_one_was_told_of_lost_writes() {
+fn no_fsync_succeeds_after_one_reported_lost_writes() {
     for features in ["has_journal", "^has_journal"] {
         for options in ["", "no_io_uring"] {
-            no_fsync_succeeds_after_the_one_that_was_told(features, options);
+            no_fsync_succeeds_after_the_one_that_failed(features, options);
         }
     }
 }

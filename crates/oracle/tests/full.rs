@@ -98,24 +98,24 @@ fn left_by_linux(command: &str) -> (u64, u64) {
     (left.f_bfree, left.f_bavail)
 }
 
-fn make_one(vfs: &Vfs, who: &Credentials, dir: &Arc<Node>, kind: &str, number: u32) -> Result<(), Error> {
+fn make_one(vfs: &Vfs, user: &Credentials, dir: &Arc<Node>, kind: &str, number: u32) -> Result<(), Error> {
     let long = [b'x'; LONG];
     let object = |kind, permissions| NewObject { kind, permissions, umask: 0 };
-    let create = |name: String, object: &NewObject<'_>| vfs.create(who, dir, name.as_bytes(), object);
+    let create = |name: String, object: &NewObject<'_>| vfs.create(user, dir, name.as_bytes(), object);
     match kind {
         "directories" => create(format!("d{number}"), &object(NewKind::Directory, 0o755)).map(drop),
         "symbolic links" => create(format!("s{number}"), &object(NewKind::Symlink(&long), 0o777)).map(drop),
         "attributes" => {
             let file = create(format!("a{number}"), &object(NewKind::Regular, 0o644))?;
             let value = format!("{}{number}", "x".repeat(LONG));
-            vfs.set_xattr(who, &file, b"user.a", value.as_bytes(), XattrMode::Set)
+            vfs.set_xattr(user, &file, b"user.a", value.as_bytes(), XattrMode::Set)
         }
         _ => create(format!("{}{number}", "n".repeat(240)), &object(NewKind::Regular, 0o644)).map(drop),
     }
 }
 
-/// As with Linux. What is written to space that is allocated already finds room for its map after that, and the user
-/// whom the reserved blocks are for goes on.
+/// As with Linux. A write to space that is allocated already finds room for its map after that, and the user that the
+/// reserved blocks are for goes on.
 #[test]
 fn names_links_and_attributes_of_ordinary_users_leave_the_reserved_blocks() {
     const ALLOCATED: u64 = 400 << 10;
@@ -126,16 +126,16 @@ fn names_links_and_attributes_of_ordinary_users_leave_the_reserved_blocks() {
         let device = FileDevice::open(image.path(), FileOptions::read_write()).unwrap();
         let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
         let vfs = Vfs::new(Arc::clone(&fs) as _, VfsOptions::default());
-        let (who, root) = (Credentials::user(12_345, 12_345, Vec::new()), vfs.root().unwrap());
+        let (user, root) = (Credentials::user(12_345, 12_345, Vec::new()), vfs.root().unwrap());
         let (everybody, mine) = (0o777, 0o755);
         let object = |permissions| NewObject { kind: NewKind::Directory, permissions, umask: 0 };
         let dir = vfs.create(&Credentials::root(), &root, b"everybody's", &object(everybody)).unwrap();
         let roots = vfs.create(&Credentials::root(), &root, b"root's", &object(mine)).unwrap();
         let regular = NewObject { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
-        let node = vfs.create(&who, &dir, b"allocated", &regular).unwrap();
-        let file = vfs.open_for_writing(&who, b"/everybody's/allocated").unwrap();
+        let node = vfs.create(&user, &dir, b"allocated", &regular).unwrap();
+        let file = vfs.open_for_writing(&user, b"/everybody's/allocated").unwrap();
         file.fallocate(FallocateMode::Allocate, 0, ALLOCATED, false).unwrap();
-        let error = (0..).find_map(|n| make_one(&vfs, &who, &dir, kind, n).err()).unwrap();
+        let error = (0..).find_map(|n| make_one(&vfs, &user, &dir, kind, n).err()).unwrap();
         assert!(matches!(error, Error::NoSpace), "{kind}: {error}");
         let left = fs.statfs().unwrap();
         let ours = (left.blocks_free, left.blocks_available);

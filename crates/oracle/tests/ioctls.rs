@@ -1,4 +1,4 @@
-//! Ioctls through the mount, made by a user who owns nothing and may only read: the kernel's own ext4 says what may
+//! Ioctls through the mount, made by a user that owns nothing and may only read: the kernel's own ext4 says what may
 //! come of them. Needs root.
 
 use std::fs::{self, Permissions};

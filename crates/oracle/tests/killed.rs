@@ -31,7 +31,7 @@ const NAMES: u64 = 40;
 /// What the clients were promised so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Promises {
-    /// By database and client: rows `1..=.0` are committed, and nobody has tried to write one after `.1`.
+    /// By database and client: rows `1..=.0` are committed, and none after `.1` was tried.
     rows: BTreeMap<(&'static str, u64), (u64, u64)>,
     /// By replacer.
     files: BTreeMap<u64, Vec<Promise>>,
@@ -98,14 +98,14 @@ fn what_was_promised_outlives_the_server() {
     assert!(promises.rows.values().all(|&(committed, _)| committed >= kills), "too little was done");
 }
 
-/// Recovery alone leaves nothing for e2fsck to mend.
+/// Recovery leaves nothing for e2fsck to mend.
 fn recovers(image: &Image) -> undercroft_oracle::Result<()> {
     let copy = image.copy()?;
     Served::ext4(PROGRAM, copy.path())?.unmount()?;
     copy.check()
 }
 
-/// Everybody works; after a while the server is killed, and everybody ends.
+/// All clients work; after a while the server is killed, and the clients end.
 fn work_until_killed(server: Served, after: Duration, round: u64, seed: u64, promises: &mut Promises) {
     let root = server.path().to_owned();
     let ending = AtomicBool::new(false);
@@ -154,10 +154,10 @@ fn work_until_killed(server: Served, after: Duration, round: u64, seed: u64, pro
 }
 
 fn sqlite(dir: &Path, database: &str) -> Command {
-    // Lines are told as they come, and not when a buffer is full.
+    // Lines are reported as they come, and not when a buffer is full.
     let mut command = Command::new("stdbuf");
     command.args(["-oL", "sqlite3", "-bail", "-cmd", ".timeout 60000"]);
-    // Otherwise the last transaction may come undone: it is committed by removing the journal, and nobody syncs that.
+    // Otherwise the last transaction may come undone: it is committed by removing the journal, and that is not synced.
     command.args(["-cmd", "pragma synchronous=extra"]).arg(dir.join(database));
     command
 }

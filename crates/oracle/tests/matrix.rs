@@ -80,7 +80,7 @@ images! {
     no_extents = features("^extent,^64bit");
     /// Linear search makes creation quadratic, so the large directory is smaller.
     no_dir_index = features("^dir_index").plan(|plan| plan.many = 10_000);
-    /// Index blocks that nobody uses any more must read as the deleted entries they pretend to be.
+    /// Index blocks that are out of use must read as the deleted entries they pretend to be.
     dir_index_given_up = Recipe::new(ext4(1024)).plan(|plan| plan.many = 10_000).finish(|image| {
         image.tune2fs(&["-O", "^dir_index"])
     });

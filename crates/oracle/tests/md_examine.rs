@@ -146,7 +146,7 @@ fn agree(options: &CreateOptions, count: usize) {
         for key in ["Magic", "Unused Space", "Creation Time", "Update Time", "Rounding"] {
             theirs.remove(key);
         }
-        // It has none to tell of and says 0.
+        // It has none and says 0.
         if options.level == Level::Linear {
             theirs.remove("Used Dev Size");
         }

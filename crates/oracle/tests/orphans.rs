@@ -113,7 +113,7 @@ fn by_us(image: &Image) -> (u64, u64) {
 }
 
 #[test]
-fn what_our_server_leaves_is_finished_by_everybody() {
+fn what_our_server_leaves_is_finished_by_every_reader() {
     for features in HOMES {
         let image = image(features);
         let server = Served::ext4(PROGRAM, image.path()).unwrap();
@@ -131,9 +131,10 @@ fn what_our_server_leaves_is_finished_by_everybody() {
 }
 
 /// The file lies in so many small groups that a transaction has no room for all of their bitmaps. Its map is no deeper
-/// than e2fsck can cut: that of 1.47 spoils a tree of extents with more than one level of blocks, whoever made it.
+/// than e2fsck can cut: that of 1.47 spoils a tree of extents with more than one level of blocks, ours and the
+/// kernel's.
 #[test]
-fn a_truncation_that_a_power_cut_ends_half_way_is_finished_by_everybody() {
+fn a_truncation_that_a_power_cut_ends_half_way_is_finished_by_every_reader() {
     for features in HOMES {
         let mke2fs =
             Mke2fs::new("ext4", 128).block_bytes(1024).inodes(4096).args(["-J", "size=1", "-g", "256"]);

@@ -29,14 +29,14 @@ const BALLAST_BYTES: u64 = 8 * MIB;
 const NOBODY: u32 = 65534;
 /// The kernel holds next to nothing for a mount that is full; what one call writes it takes as a whole.
 const BEYOND_MAX: u64 = 4 * MIB;
-/// The share of the kernel's cache that a FUSE mount has which nobody has set.
+/// The default share of the kernel's cache that a FUSE mount has.
 const SHARE: u64 = 100;
 /// Far above what it takes, for a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program that writes until it cannot, and how it goes on when there is room. `$SOURCE` holds `large`, which does not
-/// fit, `small`, and `tree` with files that do not fit together. What a file has lost the kernel tells to one `fsync` more,
-/// whoever asks, so the first of a file that goes on may fail.
+/// A program that writes until it cannot, and how it goes on when there is room. `$SOURCE` holds `large`, which does
+/// not fit, `small`, and `tree` with files that do not fit together. The kernel reports the lost bytes of a file to
+/// one `fsync` more, of any program, so the first of a file that goes on may fail.
 struct Program {
     name: &'static str,
     fill: &'static str,

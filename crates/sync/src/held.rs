@@ -10,8 +10,8 @@
 
 use crate::LockClass;
 
-/// What a thread has that is no lock and is ordered as one: something that others wait for while it is there.
-/// Made by [`LockClass::declare`]; gone when dropped.
+/// What a thread has that is no lock and is ordered like one: other threads wait for it to end. Made by
+/// [`LockClass::declare`]; ends when dropped.
 #[must_use = "it ends when it is dropped"]
 pub struct Declared {
     _held: Held,

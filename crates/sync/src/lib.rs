@@ -3,7 +3,7 @@
 //! - [`Mutex`] and [`RwLock`]: parking_lot's locks, each created with a [`LockClass`] from [`order`]. The class
 //!   is one name for three things: the place in the lock order, which debug builds check on every acquisition;
 //!   the row in the lock report of [`stats`]; and the word used in documentation.
-//! - [`StripedRwLock`]: a readers-writer lock whose readers meet nobody, for what many threads read at once.
+//! - [`StripedRwLock`]: a readers-writer lock whose readers share no cache line, for what many threads read at once.
 //! - [`WaitQueue`]: sleep until a condition holds, woken all together or, as exclusive waiters, one by one.
 //! - [`NameLocks`]: locks on names within directories, so that work on different names goes in parallel.
 //!

@@ -87,7 +87,7 @@ impl<T: ?Sized> Mutex<T> {
         Some(MutexGuard { inner, hold, _held: held })
     }
 
-    /// The value, without locking: nobody else has the mutex.
+    /// The value, without locking: `&mut self` proves that no other thread has the mutex.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -161,7 +161,7 @@ mod tests {
         let guard = mutex.lock();
         std::thread::scope(|scope| scope.spawn(|| assert!(mutex.try_lock().is_none())).join().unwrap());
         drop(guard);
-        *mutex.try_lock().expect("nobody holds it") += 1;
+        *mutex.try_lock().expect("it is free") += 1;
         assert_eq!(*mutex.get_mut(), 2);
     }
 

@@ -54,7 +54,7 @@ lock_order! {
     RESIZE = "resize", rank 395;
     /// A handle that has joined the running transaction of a journal, and the journal's own state outside of one.
     JOURNAL = "journal", rank 400;
-    /// The shape of one directory's index on disk: shared by those who change a leaf, alone to split one.
+    /// The shape of one directory's index on disk: held shared to change a leaf, exclusively to split one.
     DIRECTORY_INDEX = "directory_index", rank 420;
     /// A leaf of one directory on disk.
     DIRECTORY_LEAF = "directory_leaf", rank 430;

@@ -129,7 +129,7 @@ impl<T: ?Sized> RwLock<T> {
         RwLockWriteGuard { inner: self.inner.write(), hold: None, _held: held }
     }
 
-    /// Takes exclusive access if nobody has the lock, whatever else the thread holds.
+    /// Takes exclusive access if the lock is free, whatever else the thread holds.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
@@ -140,14 +140,14 @@ impl<T: ?Sized> RwLock<T> {
         Some(RwLockWriteGuard { inner, hold, _held: held })
     }
 
-    /// Whether anybody has the lock, as far as a glance can tell.
+    /// Whether the lock is held, as far as a relaxed load can tell.
     #[inline]
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self.inner.is_locked()
     }
 
-    /// The value, without locking: nobody else has the lock.
+    /// The value, without locking: `&mut self` proves that no other thread has the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -223,7 +223,7 @@ mod tests {
     static CLASS: LockClass = LockClass::new("rwlock_test", Rank(1));
 
     #[test]
-    fn readers_share_and_a_writer_is_alone() {
+    fn readers_share_and_a_writer_is_exclusive() {
         let lock = RwLock::new(&CLASS, 1);
         let reader = lock.read();
         thread::scope(|scope| {

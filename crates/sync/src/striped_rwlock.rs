@@ -1,21 +1,21 @@
-//! A readers-writer lock whose readers stay apart.
+//! A readers-writer lock whose readers share no cache line once it is contended.
 //!
 //! Readers of an ordinary lock count themselves in one word, so that each takes that word's cache line from the one
-//! before it, some 0.1 µs there and back, though they are in nobody's way. Here readers count themselves in stripes, a
-//! cache line for each few threads, and meet nobody.
+//! before it, some 0.1 µs there and back, though readers do not exclude each other. Here readers count themselves in
+//! stripes, a cache line for each few threads.
 //!
-//! A lock begins as an ordinary one, without stripes: most are never read by two threads at a time. Readers that keep
-//! finding others inside open the stripes, and from then on readers enter there. A writer closes them, one after the
-//! other, and waits until nobody is left in any; readers that come then are ordinary ones until they have met often
-//! enough again. Closing takes a writer a few hundred nanoseconds to 2 µs, which is why a single meeting does not
-//! suffice: a lock that is written to again and again stays an ordinary one.
+//! A lock begins as an ordinary one, without stripes: most are never read by two threads at a time. Readers that often
+//! find other readers inside open the stripes, and from then on readers enter there. A writer closes them, one after
+//! the other, and waits until each is empty; readers that come then are ordinary ones until contention is seen often
+//! enough again. Closing takes a writer a few hundred nanoseconds to 2 µs, which is why a single contention does not
+//! suffice: a lock that is often written to stays an ordinary one.
 //!
 //! Invariants:
-//! - Stripes are opened by who has the inner lock shared, and closed by who has it alone. So who has it alone and has
-//!   closed them is alone.
-//! - A stripe is one word, its readers and whether it is closed, and entered by one instruction: either a reader finds it
-//!   closed or who closes it finds the reader. Opening releases what entering acquires, and leaving what the look of who
-//!   closed it acquires; the instructions between them carry both on.
+//! - Stripes are opened by a thread that holds the inner lock shared, and closed by one that holds it exclusively. So
+//!   a thread that holds the inner lock exclusively and has closed the stripes has the whole lock exclusively.
+//! - A stripe is one word, its readers and whether it is closed, and entered by one instruction: either the reader
+//!   finds it closed or the closing thread finds the reader. Opening releases what entering acquires; leaving releases
+//!   what the closing thread's load acquires; the instructions between them carry both on.
 //!
 //! Sources: the idea of readers that are counted apart until a writer revokes it is that of D. Dice and A. Kogan, BRAVO
 //! (USENIX ATC 2019); stripes that belong to the lock, of Linux's old big-reader locks.
@@ -54,10 +54,10 @@ pub struct StripedRwLock {
 }
 
 struct Stripes {
-    /// Whether a writer has to close them. Written by who has the inner lock, which orders it.
+    /// Whether a writer has to close them. Written under the inner lock, which orders it.
     open: AtomicBool,
     each: [Stripe; STRIPES],
-    /// For the writer who waits for the last readers.
+    /// For the writer that waits for the last readers.
     left: WaitQueue,
 }
 
@@ -211,7 +211,7 @@ impl StripedRwLock {
         self.stripes.get().map(|stripes| &**stripes).filter(|stripes| stripes.open.load(Ordering::Relaxed))
     }
 
-    /// A reader who has the inner lock has found others there.
+    /// A reader that has the inner lock has found other readers there.
     fn count_meeting(&self) {
         let meetings = self.meetings.load(Ordering::Relaxed) + 1;
         if meetings < MEETINGS {
@@ -238,7 +238,7 @@ impl Stripes {
         self.open.store(true, Ordering::Relaxed);
     }
 
-    /// Lets no more readers in. The caller has the inner lock alone.
+    /// Lets no more readers in. The caller holds the inner lock exclusively.
     #[cold]
     fn close(&self) {
         self.open.store(false, Ordering::Relaxed);
@@ -261,7 +261,8 @@ impl Stripes {
     #[inline]
     fn enter(&self) -> Option<Presence<'_>> {
         let stripe = &self.each[thread_number() % STRIPES];
-        // A look first: readers who find it closed should not take the line from each other, nor keep a writer waiting.
+        // A load first: readers that find it closed should not take the line from each other, nor keep a writer
+        // waiting.
         if stripe.word.load(Ordering::Relaxed) & CLOSED != 0 {
             return None;
         }
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_are_alone_among_readers_in_stripes_and_others() {
+    fn writers_exclude_readers_in_stripes_and_others() {
         let lock = StripedRwLock::new(&CLASS);
         let (one, other) = (AtomicU64::new(0), AtomicU64::new(0));
         thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The number of the calling thread, for whoever keeps something apart for each thread or for few.
+//! The number of the calling thread, for data that is kept apart for each thread or for groups of few.
 
 use crate::primitives;
 

@@ -1,11 +1,11 @@
 //! Wait queues with exclusive and non-exclusive waiters, as Linux has them.
 //!
-//! Whoever makes a condition true changes what the condition reads and then wakes; a waiter enters the queue
-//! and then evaluates its condition. So either the waker finds the waiter or the waiter finds the change, and no
-//! wake-up is lost. Between the two stand fences, since the condition may read anything: see `wake_one`.
+//! The waking thread changes what the condition reads and then wakes; a waiter enters the queue and then evaluates its
+//! condition. So either the waker finds the waiter or the waiter finds the change, and no wakeup is lost. Between the
+//! two stand fences, since the condition may read anything: see `wake_one`.
 //!
-//! Used where one lock with a crowd around it would be woken in vain: RAID stripes, journal space, write-back.
-//! No lock of the queue is held while a condition runs or a thread sleeps.
+//! Used where many waiters of one lock would be woken in vain: RAID stripes, journal space, write-back. No lock of the
+//! queue is held while a condition runs or a thread sleeps.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,9 +23,9 @@ use crate::waiter::Waiter;
 /// can have: [`wake_one`](Self::wake_one) wakes one, the one that came first. All exclusive waiters of a queue
 /// must wait for the same thing, because the one that is woken is the only one to learn of it.
 ///
-/// A condition is evaluated by the waiting thread, any number of times, the last time with the result `true`;
-/// it may take what it found (a free slot, say) and it may take locks. A newcomer whose condition holds at once does
-/// not queue, even if others do.
+/// A condition is evaluated by the waiting thread, any number of times, the last time with the result `true`; it may
+/// take what it found (a free slot, say) and it may take locks. A new thread whose condition holds at once does not
+/// queue, even if other threads do.
 pub struct WaitQueue {
     /// How many are in the queue: lets a wake without waiters pass by without the lock. Written under it.
     waiting: AtomicUsize,
@@ -58,7 +58,7 @@ enum Kind {
 
 impl WaitQueue {
     const_unless_loom! {
-        /// A queue in which nobody waits.
+        /// A queue without waiters.
         #[must_use]
         pub const fn new() -> Self {
             Self {
@@ -216,7 +216,7 @@ struct Stay<'a> {
 
 enum Position {
     Outside,
-    /// Unless somebody has taken us out to wake us.
+    /// Unless a waking thread has taken us out.
     Queued(Arc<Waiter>),
     /// Taken out and woken.
     Woken,
@@ -244,8 +244,8 @@ impl<'a> Stay<'a> {
         fence(Ordering::SeqCst);
     }
 
-    /// Sleeps until taken out of the queue. Spins before only if the next wake is ours: others would spin for nothing,
-    /// at the cost of those that they wait for. `false` if the deadline passed before.
+    /// Sleeps until taken out of the queue. Spins before only if the next wakeup is ours: other waiters would spin for
+    /// nothing, at the cost of the threads that they wait for. `false` if the deadline passed before.
     fn sleep(&mut self, deadline: Deadline) -> bool {
         let Position::Queued(waiter) = &self.position else {
             return true;

@@ -6,14 +6,14 @@ use crate::primitives::atomic::{AtomicBool, Ordering};
 use crate::primitives::{Deadline, spin_until};
 use crate::thread::{self, Thread};
 
-/// A thread that waits to be woken, once. Whoever takes it out of a queue must wake it.
+/// A thread that waits to be woken, once. The thread that takes it out of a queue must wake it.
 pub(crate) struct Waiter {
     woken: AtomicBool,
     thread: Thread,
 }
 
 impl Waiter {
-    /// For the calling thread. Shared, because the one who wakes it may come last.
+    /// For the calling thread. Shared, because the waking thread may come last.
     pub(crate) fn for_this_thread() -> Arc<Self> {
         Arc::new(Self { woken: AtomicBool::new(false), thread: thread::current() })
     }

@@ -173,7 +173,7 @@ fn names_have_their_place_and_two_are_taken_in_order_or_without_waiting() {
     });
     // What was refused has not stayed locked.
     drop(names.lock_two((1, A), (1, B)));
-    drop(names.try_lock_too(names.lock(1, B), 2, A).expect("nobody has it"));
+    drop(names.try_lock_too(names.lock(1, B), 2, A).expect("it is free"));
 }
 
 #[test]

@@ -3,9 +3,9 @@
 //!
 //!     RUSTFLAGS="--cfg loom" cargo test -p undercroft-sync --release --test loom
 //!
-//! Loom reports a thread that nobody will ever wake as a deadlock, so a model that returns has lost no wake-up.
-//! With three threads the number of preemptions is bounded, as loom's authors advise; two threads are explored in
-//! full. Under loom a timed wait may time out whenever it would sleep.
+//! Loom reports a thread that no other thread will ever wake as a deadlock, so a model that returns has lost no
+//! wakeup. With three threads the number of preemptions is bounded, as loom's authors advise; two threads are explored
+//! in full. Under loom a timed wait may time out whenever it would sleep.
 
 #![cfg(loom)]
 
@@ -203,7 +203,7 @@ fn the_same_name_is_held_by_one_at_a_time() {
     });
 }
 
-/// In full: alone, inflated by the other, by the list, and alone again.
+/// In full: single holder, inflated by the other, by the list, and single again.
 #[test]
 fn a_name_passes_between_two_threads_and_the_bucket_is_free_again() {
     loom::model(|| {
@@ -227,7 +227,7 @@ fn a_name_passes_between_two_threads_and_the_bucket_is_free_again() {
     });
 }
 
-/// Whoever is alone in the bucket is moved into its list by a thread that wants another name.
+/// The single holder of the bucket is moved into its list by a thread that wants another name.
 #[test]
 fn a_name_stays_locked_though_a_stranger_inflates_its_bucket() {
     three_threads(|| {
@@ -254,7 +254,7 @@ fn a_name_stays_locked_though_a_stranger_inflates_its_bucket() {
 }
 
 #[test]
-fn a_second_reader_joins_the_one_who_was_alone() {
+fn a_second_reader_joins_the_single_holder() {
     loom::model(|| {
         let names = Arc::new(NameLocks::with_buckets(1));
         let held = names.lock_shared(1, A);
@@ -353,7 +353,7 @@ fn readers_of_a_name_and_its_writer_never_meet() {
     });
 }
 
-/// Removing a directory against adding to it: the gate is a relaxed flag, and draining orders it against the names.
+/// Removing a directory against adding to it: the barrier is a relaxed flag, and draining orders it against the names.
 struct Directory {
     names: NameLocks,
     closing: AtomicUsize,
@@ -379,7 +379,7 @@ impl Directory {
         }
     }
 
-    /// How many names the one who removes the directory finds in it.
+    /// How many names the removing thread finds in it.
     fn close(&self) -> usize {
         self.closing.store(1, Ordering::Relaxed);
         self.names.drain(Self::INO);
@@ -393,7 +393,7 @@ impl Directory {
 }
 
 #[test]
-fn who_adds_a_name_sees_the_gate_or_is_waited_for() {
+fn an_added_name_sees_the_barrier_or_is_waited_for() {
     three_threads(|| {
         let directory = Directory::new();
         let adders: Vec<_> = (0..2)
@@ -412,7 +412,7 @@ fn who_adds_a_name_sees_the_gate_or_is_waited_for() {
 
 /// As before with different names, each counted apart, which meet in nothing but their bucket.
 #[test]
-fn who_adds_another_name_in_the_bucket_sees_the_gate_or_is_waited_for() {
+fn another_name_in_the_bucket_sees_the_barrier_or_is_waited_for() {
     three_threads(|| {
         let directory = Directory::new();
         let other_added = Arc::new(AtomicUsize::new(0));
@@ -438,9 +438,9 @@ fn who_adds_another_name_in_the_bucket_sees_the_gate_or_is_waited_for() {
     });
 }
 
-/// In full: the one who is alone in the bucket, and comes back, against the one who drains.
+/// In full: the single holder, which comes back, against the draining thread.
 #[test]
-fn draining_waits_for_who_is_alone_in_the_bucket() {
+fn draining_waits_for_the_single_holder() {
     loom::model(|| {
         let directory = Directory::new();
         let adder = thread::spawn({
@@ -453,9 +453,9 @@ fn draining_waits_for_who_is_alone_in_the_bucket() {
     });
 }
 
-/// The bucket is inflated and free again around the drain by somebody who has nothing to do with the directory.
+/// The bucket is inflated and free again around the drain by a thread that works on another directory.
 #[test]
-fn draining_orders_the_gate_though_a_stranger_inflates_the_bucket() {
+fn draining_orders_the_barrier_though_another_thread_inflates_the_bucket() {
     three_threads(|| {
         let directory = Directory::new();
         let stranger = thread::spawn({
@@ -530,7 +530,7 @@ impl Pair {
 }
 
 #[test]
-fn a_writer_closes_the_stripes_and_is_alone() {
+fn a_writer_closes_the_stripes_and_is_exclusive() {
     // Under a model every reader of the ordinary lock opens the stripes, so that the second check is in one.
     loom::model(|| {
         let pair = Pair::new();

@@ -70,7 +70,7 @@ impl Pool {
 }
 
 #[test]
-fn a_pool_serves_patient_and_impatient_users_and_those_who_watch() {
+fn a_pool_serves_patient_and_impatient_waiters_and_watchers() {
     explore(|| {
         let pool = Arc::new(Pool::new(2));
         let seen = Arc::clone(&pool);
@@ -118,7 +118,7 @@ fn every_slot_put_back_reaches_a_waiter_though_others_barge_in() {
 }
 
 #[test]
-fn wake_all_opens_the_gate_for_everyone() {
+fn wake_all_wakes_every_waiter() {
     explore(|| {
         let gate = Arc::new((AtomicBool::new(false), WaitQueue::new()));
         in_threads(5, move |number| match number {
@@ -132,7 +132,7 @@ fn wake_all_opens_the_gate_for_everyone() {
     });
 }
 
-/// What threads at work on names have to agree on: a writer of a name is alone, readers only among themselves.
+/// What threads at work on names have to agree on: a writer of a name excludes all others, readers only writers.
 struct Watch {
     /// Readers of each name, or [`Self::WRITER`].
     users: [AtomicUsize; 4],
@@ -189,7 +189,7 @@ fn creators_readers_and_renamers_of_a_few_names_keep_out_of_each_others_way() {
 }
 
 #[test]
-fn one_busy_name_is_handed_on_until_everybody_had_it() {
+fn one_contended_name_is_handed_to_every_waiter() {
     explore(|| {
         let names = NameLocks::with_buckets(1);
         let watch = Watch { users: [const { AtomicUsize::new(0) }; 4] };
@@ -236,7 +236,7 @@ fn nothing_is_added_to_a_closed_directory_among_names_that_come_and_go() {
             }
         });
         assert_eq!(seen.2.load(Ordering::SeqCst), found.load(Ordering::SeqCst));
-        // Nobody has left anything behind.
+        // No thread has left anything behind.
         seen.0.drain(1);
         drop(seen.0.lock_two((1, A), (2, B)));
     });

@@ -144,7 +144,7 @@ fn a_name_counts_in_the_class_of_names_and_waits_only_for_itself() {
     let names = NameLocks::with_buckets(1);
     overlap(|| names.lock(1, A), || drop(names.lock(1, B)));
     let free = row("name", Mode::Exclusive);
-    assert_eq!((free.acquisitions, free.contentions), (2, 0), "another name waits for nobody");
+    assert_eq!((free.acquisitions, free.contentions), (2, 0), "another name does not wait");
 
     contend("name", || names.lock(1, A), || drop(names.lock(1, A)));
     let same = row("name", Mode::Exclusive);

@@ -1,4 +1,4 @@
-//! A number of things to be had, handed out without a counter that everybody writes to.
+//! A limited number of things, handed out without one counter that all threads write to.
 //!
 //! What is left lies in a common pot and in stripes, one for each of a few groups of threads. Taking and giving back
 //! touch the thread's own stripe; only when that is empty, or holds a lot, does anything move between it and the
@@ -27,7 +27,7 @@ pub(crate) struct Budget {
     stripes: [Stripe; STRIPES],
 }
 
-/// Alone on its cache lines: processors fetch them in pairs.
+/// Padded to its own cache lines: processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Stripe(AtomicU64);
@@ -45,7 +45,7 @@ impl Budget {
         self.limit
     }
 
-    /// About how many are left; exact while nobody takes or gives back.
+    /// About how many are left; exact while no thread takes or gives back.
     #[must_use]
     pub(crate) fn left(&self) -> u64 {
         let parts = self.stripes.iter().chain([&self.pot]);

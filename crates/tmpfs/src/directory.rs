@@ -3,11 +3,11 @@
 //! The caller holds the locks of the names that change. Everything here that several names have in common (a
 //! directory's count of links, its times) is an atomic of its own; there is no lock of a directory.
 //!
-//! **Moving a name** is one step for whoever looks. The old name is first marked as moving; then the new name is put
-//! in, or takes the place of what was there; then the old name goes. Who finds a mark does not answer but waits for
-//! the name's lock. So nobody who has seen the new name still finds the old one. In an exchange both are marked.
+//! **Moving a name** is one step for every lookup. The old name is first marked as moving; then the new name is put
+//! in, or takes the place of what was there; then the old name goes. A lookup that finds a mark waits for the name's
+//! lock. So a thread that has seen the new name never finds the old one. In an exchange both are marked.
 //!
-//! An inode's place in the table of numbers is made before its first name and let go after its last.
+//! An inode's place in the table of numbers is made before its first name and released after its last.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,7 +52,7 @@ impl Directory {
 
     /// Sets or clears a name's mark.
     fn mark_moving(&self, name: &HashedName<'_>, moving: bool) {
-        // Release: who sees the mark cleared sees what was done before.
+        // Release: a reader that sees the mark cleared sees what was done before.
         let _ = self.names.get(name, |entry| entry.moving.store(moving, Ordering::Release));
     }
 
@@ -307,9 +307,9 @@ fn release(dir: &TmpInode, victim: &Arc<Node>, inode: &TmpInode, moment: Coarse)
 
 /// Takes one from the inode's count, and with the last one its place among those with names.
 ///
-/// The caller has the only handle, unless somebody else uses the inode: then it stays known by number. Who finds a
+/// The caller has the only handle, unless the inode is used elsewhere: then it stays known by number. A lookup of a
 /// name at the very moment when it goes may be missed here, and has an inode without a name that is not found by
-/// number; nobody can tell that from having come a moment later.
+/// number; that cannot be told from a lookup a moment later.
 fn take_link(dir: &TmpInode, node: &Arc<Node>, inode: &TmpInode) {
     if !inode.drop_link() {
         return;
@@ -322,5 +322,5 @@ fn take_link(dir: &TmpInode, node: &Arc<Node>, inode: &TmpInode) {
     }
 }
 
-/// The handles of an inode that nobody uses but who removes its last name.
+/// The handles of an unused inode whose last name is being removed.
 const ITS_OWN_AND_THE_TABLE_S: usize = 2;

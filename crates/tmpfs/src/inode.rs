@@ -1,6 +1,6 @@
 //! An inode: attributes, extended attributes, and what its kind has besides.
 //!
-//! It lives while it has a name, through the table of numbers, or somebody has its node. When it goes, its pages and
+//! It lives while it has a name, through the table of numbers, or while its node is held. When it goes, its pages and
 //! its place among the inodes are given back.
 
 use std::collections::BTreeMap;
@@ -122,7 +122,7 @@ impl TmpInode {
         matches!(self.body, Body::Directory(_))
     }
 
-    /// Sets the count of an inode that nobody knows yet.
+    /// Sets the count of an inode that is not reachable yet.
     pub(crate) fn set_links(&self, links: u32) {
         self.links.store(links, Ordering::Relaxed);
     }
@@ -365,7 +365,7 @@ impl Inode for TmpInode {
     }
 
     fn finish_write(&self, _offset: u64, _len: u64, size: u64, _written: Written) -> Result<()> {
-        // Release: who sees the size sees the bytes.
+        // Release: a reader that sees the size sees the bytes.
         self.regular()?.0.fetch_max(size, Ordering::Release);
         self.meta.touch_content(Coarse::now());
         Ok(())

@@ -5,10 +5,10 @@
 //! use undercroft_vfs::{Credentials, Vfs, VfsOptions};
 //!
 //! let vfs = Vfs::new(Tmpfs::new(&TmpfsOptions::default())?, VfsOptions::default());
-//! let who = Credentials::root();
-//! vfs.create_dir_all(&who, "/var/tmp")?;
-//! vfs.write(&who, "/var/tmp/note", "text")?;
-//! assert_eq!(vfs.read(&who, "/var/tmp/note")?, b"text");
+//! let user = Credentials::root();
+//! vfs.create_dir_all(&user, "/var/tmp")?;
+//! vfs.write(&user, "/var/tmp/note", "text")?;
+//! assert_eq!(vfs.read(&user, "/var/tmp/note")?, b"text");
 //! # Ok::<(), undercroft_vfs::Error>(())
 //! ```
 //!

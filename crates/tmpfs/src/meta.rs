@@ -1,4 +1,4 @@
-//! An inode's attributes: what is set by somebody, and what changes by itself.
+//! An inode's attributes: those that a user sets, and those that change by themselves.
 //!
 //! What is set (permissions, owner, times given by `utimensat`) is read without a lock and written under one. Times
 //! that change because the content or the inode changed are [`ChangeTime`]s, which need no lock either; the later
@@ -14,7 +14,7 @@ use crate::words::Words;
 
 pub(crate) struct Meta {
     set: Words<WORDS>,
-    /// Held by who writes `set`.
+    /// Held to write `set`.
     writing: Mutex<()>,
     /// Content changed, and with it the inode.
     content: ChangeTime,
@@ -24,7 +24,7 @@ pub(crate) struct Meta {
     cache_keeps_times: AtomicBool,
 }
 
-/// What somebody has set.
+/// What a user has set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) permissions: u16,

@@ -1,13 +1,12 @@
 //! Inode numbers: which are given out, and which node has which.
 //!
 //! A number is never used twice. Each group of threads takes a run of numbers at a time, so that new inodes need no
-//! counter that everybody writes to, and the inodes that one thread makes fall into one shard of the table.
+//! counter that all threads write to, and the inodes that one thread makes fall into one shard of the table.
 //!
-//! The table owns every inode that has a name (the directories own nothing), and knows those that lost their last
-//! name while somebody was using them, so that they are found by number, as file handles need it. It is kept in pages
-//! of neighbouring numbers, because those come one after the other: a table of single numbers would have to be built
-//! anew each time it doubles, and whoever came at that moment would wait for it. A page of 1 KiB goes with the last of
-//! its inodes.
+//! The table owns every inode that has a name (the directories own nothing), and knows those that lost their last name
+//! while in use, so that they are found by number, as file handles need it. It is kept in pages of neighbouring
+//! numbers, because those come one after the other: a table of single numbers would have to be rehashed each time it
+//! doubles, and a thread that came at that moment would wait for it. A page of 1 KiB goes with the last of its inodes.
 //!
 //! Locks: one shard (`numbers`) at a time; nothing is locked and no node dropped while it is held.
 
@@ -57,11 +56,11 @@ enum Known {
     Nobody,
     /// It has a name.
     Named(Arc<Node>),
-    /// It has none, and lives while somebody uses it.
+    /// It has none, and lives while it is used.
     Unnamed(Weak<Node>),
 }
 
-/// A group of threads' run of numbers; alone on its cache lines.
+/// A group of threads' run of numbers; padded to its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Run {
@@ -118,7 +117,7 @@ impl Numbers {
         drop(forgotten);
     }
 
-    /// Lets go of every inode: the filesystem is gone.
+    /// Drops every inode: the filesystem is gone.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let pages = mem::take(&mut *shard.0.lock());

@@ -22,7 +22,7 @@ pub(crate) struct Shared {
     homes: OnceLock<[Weak<Home>; STRIPES]>,
 }
 
-/// A group of threads' way to what is shared; alone on its cache lines.
+/// A group of threads' way to what is shared; padded to its own cache lines.
 #[repr(align(128))]
 pub(crate) struct Home {
     shared: Arc<Shared>,
@@ -85,7 +85,7 @@ impl Home {
         self.shared.numbers.forget(ino);
     }
 
-    /// Lets go of every inode: the filesystem is gone.
+    /// Drops every inode: the filesystem is gone.
     pub(crate) fn clear(&self) {
         self.shared.numbers.clear();
     }

@@ -1,7 +1,7 @@
 //! A few numbers that belong together, read without a lock.
 //!
 //! The numbers are atomics; a version is odd while they are being written. A reader that finds the version odd, or
-//! changed, reads again. Writers are kept apart by whoever calls [`Words::write`].
+//! changed, reads again. Callers of [`Words::write`] exclude each other.
 
 use std::hint;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -22,7 +22,7 @@ impl<const N: usize> Words<N> {
         loop {
             let before = self.version.load(Ordering::Acquire);
             let words = std::array::from_fn(|at| self.words[at].load(Ordering::Relaxed));
-            // Pairs with the fence in `write`: who read a new number sees the new version here.
+            // Pairs with the fence in `write`: a reader that reads a new number sees the new version here.
             fence(Ordering::Acquire);
             if before & 1 == 0 && self.version.load(Ordering::Relaxed) == before {
                 return words;

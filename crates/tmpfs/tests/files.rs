@@ -157,7 +157,7 @@ proptest! {
             let sectors = file.node().attr().sectors;
             prop_assert_eq!(sectors * 512, (pages - pages_free(&vfs)) * PAGE);
         }
-        // An open file outlives its name, and its space goes with the last who has it.
+        // An open file outlives its name, and its space goes with its last handle.
         vfs.unlink(&Credentials::root(), &vfs.root().unwrap(), b"file").unwrap();
         prop_assert!(content(&file) == model);
         drop(file);
@@ -166,7 +166,7 @@ proptest! {
 }
 
 #[test]
-fn who_may_not_write_cannot_open_for_writing() {
+fn a_user_without_write_permission_cannot_open_for_writing() {
     let (vfs, _) = mount(10);
     let somebody = Credentials::user(1000, 0, vec![]);
     assert!(vfs.open(&somebody, b"/file").is_ok());

@@ -1,4 +1,5 @@
-//! Small schedules of changes of names, with shuttle choosing who runs at every lock: linearizable in each.
+//! Small schedules of changes of names, with shuttle choosing the thread that runs at every lock: linearizable in
+//! each.
 //!
 //!     RUSTFLAGS="--cfg shuttle" cargo test -p undercroft-tmpfs --test shuttle
 //!

@@ -22,7 +22,7 @@ pub(crate) const ACCESS_XATTR: &[u8] = b"system.posix_acl_access";
 pub(crate) const DEFAULT_XATTR: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
-/// In entries that name nobody.
+/// In entries that name no user or group.
 const NO_ID: u32 = u32::MAX;
 const TAG_USER_OBJ: u16 = 0x01;
 const TAG_USER: u16 = 0x02;
@@ -50,9 +50,9 @@ struct Named {
 }
 
 impl Acl {
-    /// Judges the bytes that a filesystem has for a list.
+    /// Validates the bytes that a filesystem has for a list.
     pub(crate) fn parse(bytes: &[u8], ino: Ino) -> Result<Self> {
-        Self::judge(bytes).map_err(|detail| {
+        Self::validate(bytes).map_err(|detail| {
             let corruption = Corruption {
                 structure: "access control list",
                 ino: Some(ino),
@@ -63,7 +63,7 @@ impl Acl {
         })
     }
 
-    /// Judges the bytes that a user gives for a list: no bytes, or a version without entries, ask for none.
+    /// Validates the bytes that a user gives for a list: no bytes, or a version without entries, ask for none.
     pub(crate) fn from_user(bytes: &[u8]) -> Result<Option<Self>> {
         match bytes.split_first_chunk() {
             None if bytes.is_empty() => return Ok(None),
@@ -73,7 +73,7 @@ impl Acl {
             Some((_, [])) => return Ok(None),
             _ => {}
         }
-        let acl = Self::judge(bytes).map_err(Error::InvalidArgument)?;
+        let acl = Self::validate(bytes).map_err(Error::InvalidArgument)?;
         if acl.users.iter().chain(&acl.groups).any(|named| named.id == NO_ID) {
             return Err(Error::InvalidArgument(
                 "the access control list names a user or group that cannot be",
@@ -83,7 +83,7 @@ impl Acl {
     }
 
     /// The list in the bytes of the xattr, or what is wrong with them.
-    fn judge(bytes: &[u8]) -> std::result::Result<Self, &'static str> {
+    fn validate(bytes: &[u8]) -> std::result::Result<Self, &'static str> {
         let Some((version, body)) = bytes.split_first_chunk() else {
             return Err("the list is shorter than its version");
         };
@@ -181,20 +181,20 @@ impl Acl {
         self.others = permissions & 0o7;
     }
 
-    /// Whether the list lets `who` do all of `want` with the file that `attr` describes.
-    pub(crate) fn grants(&self, who: &Credentials, attr: &Ownership, want: Access) -> bool {
-        if who.uid == attr.uid {
+    /// Whether the list lets `caller` do all of `want` with the file that `attr` describes.
+    pub(crate) fn grants(&self, caller: &Credentials, attr: &Ownership, want: Access) -> bool {
+        if caller.uid == attr.uid {
             return grants(self.owner, want);
         }
         let masked = |permissions: u16| grants(permissions & self.mask.unwrap_or(0o7), want);
-        if let Some(user) = self.users.iter().find(|user| user.id == who.uid) {
+        if let Some(user) = self.users.iter().find(|user| user.id == caller.uid) {
             return masked(user.permissions);
         }
         // Any one group that grants everything suffices; several that grant a part each do not.
         let mut is_member = false;
         let owning = Named { id: attr.gid, permissions: self.owning_group };
         for group in std::iter::once(&owning).chain(&self.groups) {
-            if who.in_group(group.id) {
+            if caller.in_group(group.id) {
                 is_member = true;
                 if masked(group.permissions) {
                     return true;
@@ -215,7 +215,7 @@ pub(crate) struct Inherited {
     pub(crate) default: Option<Vec<u8>>,
 }
 
-/// Settles the permissions of a new file in `dir`. The mask counts only where there is no default list.
+/// Decides the permissions of a new file in `dir`. The mask counts only where there is no default list.
 pub(crate) fn inherit(dir: &Node, kind: FileType, permissions: u16, umask: u16) -> Result<Inherited> {
     let plain = |permissions| Inherited { permissions, access: None, default: None };
     if kind == FileType::Symlink {
@@ -241,11 +241,11 @@ pub(crate) fn inherit(dir: &Node, kind: FileType, permissions: u16, umask: u16) 
 /// | `NONE` | asked, and there is none | `UNKNOWN` of the next version |
 /// | `SOME` | asked, and `list` holds it | `UNKNOWN` of the next version |
 ///
-/// The state shares its word with a version, which counts changes of the list. Whoever changes the list calls
-/// [`forget`](Self::forget) after the filesystem has changed it and before the change is answered; that moves the
-/// version on. Whoever asks the filesystem notes the word before and leaves the answer here only if the word is
-/// still the same. So an answer from before a change is either left here before `forget`, which wipes it out, or
-/// meets another version and is not left at all. Who gets such an answer asked before the change was over.
+/// The state shares its word with a version, which counts changes of the list. A thread that changes the list calls
+/// [`forget`](Self::forget) after the filesystem has changed it and before the change is answered; that raises the
+/// version. A thread that asks the filesystem notes the word before and stores the answer here only if the word is
+/// still the same. So an answer from before a change is either stored here before `forget`, which clears it, or finds
+/// another version and is not stored. A reader that gets such an answer asked before the change was over.
 ///
 /// `list` and the version change only under the lock of `list`; `NONE` takes the place of `UNKNOWN` without it, as
 /// nothing but the word says it. The word is stored with release after `list`, and loaded with acquire before it.
@@ -289,7 +289,7 @@ impl AclCell {
     fn ask(&self, unknown: u64, inode: &dyn Inode, name: &[u8]) -> Result<Option<Arc<Acl>>> {
         // The lock is not held over I/O; two threads that come first at once read the same.
         let Some(bytes) = inode.xattr(name)? else {
-            // A word that has changed stays: somebody knows as much, or the list is another.
+            // A changed word stays: another thread has stored the same answer, or the list has changed.
             let _ = self.word.compare_exchange(unknown, unknown | NONE, Ordering::Release, Ordering::Relaxed);
             return Ok(None);
         };
@@ -358,16 +358,16 @@ mod tests {
             (who_uid, who_gid, groups) in (id(), id(), prop::collection::vec(id(), 0..3)),
             want in 0_u16..8,
         ) {
-            let who = Credentials::user(who_uid, who_gid, groups);
+            let caller = Credentials::user(who_uid, who_gid, groups);
             let acl = Acl::parse(&acl_bytes(&list), Ino(9)).unwrap();
             prop_assert_eq!(
-                acl.grants(&who, &owned(uid, gid), Access::from_bits_truncate(want as u8)),
-                reference_acl_grants(&list, (uid, gid), &who, want)
+                acl.grants(&caller, &owned(uid, gid), Access::from_bits_truncate(want as u8)),
+                reference_acl_grants(&list, (uid, gid), &caller, want)
             );
         }
 
         #[test]
-        fn any_bytes_are_judged(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn any_bytes_are_validated(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             // Whatever is accepted is what its own entries say.
             if let Ok(acl) = Acl::parse(&bytes, Ino(9)) {
                 prop_assert_eq!(4 + 8 * (3 + acl.users.len() + acl.groups.len() + usize::from(acl.mask.is_some())),
@@ -376,7 +376,7 @@ mod tests {
         }
 
         #[test]
-        fn damaged_lists_are_judged(list in list(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in 0_usize..9) {
+        fn damaged_lists_are_validated(list in list(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in 0_usize..9) {
             let mut bytes = acl_bytes(&list);
             let at = at.index(bytes.len());
             bytes[at] = byte;

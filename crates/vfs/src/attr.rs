@@ -205,8 +205,8 @@ pub struct Attr {
     pub project: u32,
 }
 
-/// What permission checks need to know of a file. Cheaper to ask for than [`Attr`], and asking leaves no trace:
-/// who only checks has not looked at the times.
+/// What permission checks need to know of a file. Cheaper to ask for than [`Attr`], and asking leaves no trace: a
+/// check does not count as a look at the times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ownership {
     /// Kind of file.

@@ -68,7 +68,7 @@ impl<'a> NewObject<'a> {
     }
 }
 
-/// An inode as the filesystem is to make it: owner, permissions and lists are settled.
+/// An inode as the filesystem is to make it: owner, permissions and lists are decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewInode<'a> {
     /// What it is.

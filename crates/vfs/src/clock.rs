@@ -1,11 +1,11 @@
-//! The time of changes: nanoseconds, without asking the precise clock for each, and without writing a time that
-//! nobody has seen.
+//! The time of changes: nanoseconds, without asking the precise clock for each, and without writing a time that was
+//! never read.
 //!
-//! A directory in which a million files are made changes a million times. Its time of change goes forward in the
-//! steps of the system's coarse clock (milliseconds), so most changes find it written already and write nothing. But
-//! a change after somebody has looked takes the precise clock, so who looks twice sees every change in between. That
-//! is how Linux does it ("multigrain timestamps"), and like there one rule makes it right: the coarse clock is never
-//! taken to be behind a precise time that was given out (`FLOOR`).
+//! A directory in which a million files are made changes a million times. Its time of change goes forward in the steps
+//! of the system's coarse clock (milliseconds), so most changes find it written already and write nothing. But a
+//! change after the time was read takes the precise clock, so a program that reads it twice sees every change in
+//! between. That is how Linux does it ("multigrain timestamps"), and like there one rule makes it right: the coarse
+//! clock is never taken to be behind a precise time that was given out (`FLOOR`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,7 +16,7 @@ use crate::Timestamp;
 /// The latest precise time given out, in nanoseconds since 1970.
 static FLOOR: AtomicU64 = AtomicU64::new(0);
 
-/// Marks a time that somebody has seen. Times without it reach until the year 2262.
+/// Marks a time that was read. Times without it reach until the year 2262.
 const SEEN: u64 = 1 << 63;
 
 const NANOSECONDS: u64 = 1_000_000_000;
@@ -62,8 +62,8 @@ impl Coarse {
 /// | value           | meaning                                         |
 /// | --------------- | ----------------------------------------------- |
 /// | 0               | no change since [`reset`](Self::reset)          |
-/// | a time          | changed then; nobody has looked since           |
-/// | either + `SEEN` | somebody has looked; the next change must show  |
+/// | a time          | changed then; not read since                    |
+/// | either + `SEEN` | read since; the next change must show           |
 #[derive(Debug, Default)]
 pub struct ChangeTime(AtomicU64);
 
@@ -74,7 +74,7 @@ impl ChangeTime {
         Self(AtomicU64::new(0))
     }
 
-    /// It changes at a moment that was read just before, once for who changes several things.
+    /// It changes at a moment that was read just before, once for several changes.
     pub fn touch(&self, moment: Coarse) {
         let mut last = self.0.load(Ordering::Relaxed);
         loop {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_looks_twice_sees_the_change_in_between() {
+    fn a_change_between_two_looks_is_seen() {
         let time = ChangeTime::new();
         assert_eq!(time.look(), None);
         let mut last = None;
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_nobody_saw_is_seldom_written() {
+    fn a_change_that_was_not_seen_is_seldom_written() {
         let time = ChangeTime::new();
         let mut writes = 0;
         let mut last = 0;

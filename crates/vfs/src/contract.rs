@@ -9,11 +9,11 @@
 //! structure protects itself. An inode does not get a name while it loses another. Answers to `lookup` may be asked
 //! for at any time, without a lock.
 //!
-//! **Changing content.** The caller holds the inode's state: alone in [`set_size`](Inode::set_size),
-//! [`fallocate`](Inode::fallocate) and a write past the end, otherwise shared with others who write whole blocks
-//! or where something lies already. So the size changes under one caller at a time, and nobody writes a part of a
-//! block while somebody else writes it for the first time. Reads share the state, except in a filesystem without a data
-//! device: there they may go on at any time.
+//! **Changing content.** The caller holds the inode's state: exclusively in [`set_size`](Inode::set_size),
+//! [`fallocate`](Inode::fallocate) and a write past the end, otherwise shared with writers of whole blocks and
+//! overwrites. So the size changes under one caller at a time, and no part of a block is written while another thread
+//! writes the block for the first time. Reads share the state, except in a filesystem without a data device: there
+//! they may run at any time.
 //!
 //! **A filesystem in memory** is its own cache: it keeps [`Node`]s and answers with them, and the vfs caches
 //! neither its inodes nor its names (see [`FileSystem::keeps_nodes`]).
@@ -58,8 +58,8 @@ pub enum Found {
     Node(Arc<Node>),
     /// An inode that was made this moment, with its number, from a filesystem that does not keep nodes.
     Made(Ino, Arc<dyn Inode>),
-    /// The name is being moved, and what it stands for is not settled: ask again under its lock. Only from a
-    /// filesystem that keeps nodes; for others the vfs takes a name out of its cache before it moves.
+    /// The name is being moved, and what it stands for is undecided: ask again under its lock. Only from a filesystem
+    /// that keeps nodes; for others the vfs takes a name out of its cache before it moves.
     Moving,
 }
 
@@ -214,9 +214,9 @@ pub trait FileSystem: Send + Sync + 'static {
     }
 
     /// Ends the changes. What was done before is durable afterwards, and the filesystem is left as one that needs no
-    /// recovery. Who had it for writing calls this last, when nobody uses its inodes any more, and learns whether that
-    /// went well; later changes may be refused. One that was not closed is closed when it is dropped, and nobody learns
-    /// how. What lies below is not closed with it. A second call answers as the first.
+    /// recovery. A program that writes calls this last, when no inode is in use any more, and gets the result; later
+    /// changes may be refused. A filesystem that was not closed is closed when it is dropped, without a result. What
+    /// lies below is not closed with it. A second call answers as the first.
     ///
     /// # Errors
     /// The first failure since the filesystem was opened; what is on the device is as a crash would leave it then.
@@ -295,9 +295,9 @@ pub trait Inode: Any + Send + Sync {
         self.attr().links
     }
 
-    /// The last user of the inode is gone, in a filesystem that does not keep nodes. Nobody is given the inode of
-    /// this number before this returns, so what is left to do is done here: an inode without names goes. Failures
-    /// are the filesystem's to remember. Locks before `journal` in the order of the house may be held.
+    /// The last user of the inode is gone, in a filesystem that does not keep nodes. No handle of this number is given
+    /// out before this returns, so what is left to do is done here: an inode without names goes. The filesystem must
+    /// record failures. Locks before `journal` in the lock order may be held.
     fn release(self: Arc<Self>) {}
 
     /// From now on a cache above keeps the times at which this regular file and its content changed, and sets them
@@ -315,7 +315,7 @@ pub trait Inode: Any + Send + Sync {
     /// [`NotDirectory`](crate::Error::NotDirectory); `Ok(None)` says that there is no such name.
     fn lookup(&self, name: &HashedName<'_>) -> Result<Option<Found>>;
 
-    /// `name` is about to be locked, and probably added: who knows what that changes in memory may begin to fetch it.
+    /// `name` is about to be locked, and probably added: an implementation may prefetch what that changes in memory.
     fn expect_name(&self, _name: &HashedName<'_>) {}
 
     /// Gives `sink` the entries from `from` on, `.` and `..` included, until it breaks or the directory ends.
@@ -389,14 +389,13 @@ pub trait Inode: Any + Send + Sync {
     /// Takes the name of `victim` out of this directory. An inode without names lives until its last handle is
     /// dropped.
     ///
-    /// # Errors
-    /// [`NotEmpty`](crate::Error::NotEmpty) for a directory with names. Nobody adds names to it meanwhile.
+    /// # Errors [`NotEmpty`](crate::Error::NotEmpty) for a directory with names. No names are added to it meanwhile.
     fn unlink(&self, _name: &HashedName<'_>, _victim: &Arc<Node>) -> Result<()> {
         Err(Error::ReadOnly)
     }
 
-    /// As [`unlink`](Self::unlink), for the last name of a file that nobody but the caller has a handle of, or gets one
-    /// until the caller has dropped it. A filesystem may delete it in the same step; its
+    /// As [`unlink`](Self::unlink), for the last name of a file of which the caller has the only handle and no other
+    /// is given out until the caller has dropped it. A filesystem may delete it in the same step; its
     /// [`release`](Self::release) comes all the same.
     ///
     /// # Errors
@@ -405,9 +404,9 @@ pub trait Inode: Any + Send + Sync {
         self.unlink(name, victim)
     }
 
-    /// Moves `moved` from `name` here to `to_name` in `to`, in one step for whoever looks `to_name` up: it stands
-    /// for `replaced` before and for `moved` after. With a `whiteout`, that inode is made and gets the old name.
-    /// A directory that is moved to another gets a new `..`. `replaced` is gone as after [`unlink`](Self::unlink).
+    /// Moves `moved` from `name` here to `to_name` in `to`, in one step for every lookup of `to_name`: it stands for
+    /// `replaced` before and for `moved` after. With a `whiteout`, that inode is made and gets the old name. A
+    /// directory that is moved to another gets a new `..`. `replaced` is gone as after [`unlink`](Self::unlink).
     ///
     /// # Errors
     /// [`NotEmpty`](crate::Error::NotEmpty) for a replaced directory with names; [`Exists`](crate::Error::Exists) if

@@ -1,4 +1,4 @@
-//! Who asks.
+//! Credentials: the user and the groups that permission checks go by.
 
 /// A user as permission checks see one.
 #[derive(Clone, Debug, PartialEq, Eq)]

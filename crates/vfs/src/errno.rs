@@ -46,7 +46,7 @@ impl Error {
         }
     }
 
-    /// Whether the errno alone says all that this error does.
+    /// Whether the errno says all that this error does.
     const fn is_plain(&self) -> bool {
         match self {
             Self::NotFound

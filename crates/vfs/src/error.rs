@@ -102,7 +102,7 @@ pub enum Error {
     /// The inode number does not name a live inode.
     #[error("stale file handle")]
     Stale,
-    /// Somebody else is using the filesystem: who, and how.
+    /// The filesystem is in use elsewhere: by which user, and how.
     #[error("the filesystem is in use: {0}; try again when it has been unmounted there")]
     InUse(String),
     /// The filesystem takes no writes.

@@ -3,11 +3,11 @@
 //! Calls go to the file's inode and to the data device; there is no table of open files. The extent of the last read
 //! is not remembered: asking ext4 again takes a tenth of the time of a read from the page cache.
 //!
-//! Locks: the inode's state (class `inode`). Reads share it where a file can lose blocks to another file, and take
-//! none in a filesystem in memory or one that is only read. Writes within the size share it, so that they go side by
-//! side; what moves the end of the file, changes its space, or fills up a block that was never written holds it alone.
-//! Of two files the one with the lower inode number is locked first. It is held while bytes are on their way to the
-//! device: a size must not be cut under them.
+//! Locks: the inode's state (class `inode`). Reads hold it shared where a file can lose blocks to another file, and
+//! take none in a filesystem in memory or one that is only read. Writes within the size hold it shared, so that they
+//! run in parallel; extending writes, changes of the file's space, and partial writes to unwritten blocks hold it
+//! exclusively. Of two files the one with the lower inode number is locked first. It is held while the device
+//! transfers the bytes: a size must not be cut under them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl File {
         Self { limit: Some(limit), ..self }
     }
 
-    /// The same, for bytes that somebody above accepted before the file got the flags it has.
+    /// The same, for bytes that a cache above accepted before the file got the flags it has.
     pub(crate) fn accepted(self) -> Self {
         Self { accepted: true, ..self }
     }
@@ -67,7 +67,7 @@ impl File {
     /// # Errors
     /// Corruption or I/O failure; then the content of `buf` is undefined.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        // Where a block that is cut off may be given to another file, nobody may still be on his way to read it.
+        // Where a truncated block may be given to another file, no read of it may still be under way.
         let _state = self.moves.then(|| self.node.state().read());
         data::read_at(self.backing(), offset, buf)
     }
@@ -228,8 +228,8 @@ impl File {
     }
 
     /// Takes set-user-ID off the file, and set-group-ID where the group may execute it, as Linux does when a caller
-    /// without privilege changes its content. Writes know no callers, so whoever writes for such a one calls this
-    /// before; it costs little when there is nothing to take off.
+    /// without privilege changes its content. Writes know no callers, so a server that writes for an unprivileged
+    /// caller calls this before; it costs little when there is nothing to take off.
     ///
     /// # Errors
     /// [`InvalidArgument`](Error::InvalidArgument) for a file that was opened for reading; the filesystem's own.
@@ -245,9 +245,9 @@ impl File {
         }
     }
 
-    /// Takes the capabilities off a program, as Linux does whoever writes to it. Writes themselves do not, since a
-    /// cache above has done it when it accepted the bytes; it costs a look at a flag when it is known that there are
-    /// none. Tells whether there were some.
+    /// Takes the capabilities off a program, as Linux does at every write. Writes themselves do not, since a cache
+    /// above has done it when it accepted the bytes; it costs a look at a flag when it is known that there are none.
+    /// Returns whether there were some.
     ///
     /// # Errors
     /// [`InvalidArgument`](Error::InvalidArgument) for a file that was opened for reading; the filesystem's own.

@@ -1,17 +1,17 @@
 //! The inode cache: one node for each inode number in use, and a bounded number of nodes kept for later.
 //!
-//! Each shard has a table and a clock. The table knows every live node of the shard weakly, so a node that is kept
-//! no longer is still found while anybody uses it, and keeps some of them. The clock goes round the numbers of those
-//! and lets go of the nodes that were not used since it last passed, once their bytes exceed the shard's share of the
-//! bound. A node without names is let go at once: it is to go with its last user.
+//! Each shard has a table and a clock. The table knows every live node of the shard weakly, so a node that is kept no
+//! longer is still found while it is in use, and keeps some of them. The clock goes round the numbers of those and
+//! drops the nodes that were not used since it last passed, once their bytes exceed the shard's share of the bound. A
+//! node without names is dropped at once: it is to go with its last user.
 //!
-//! Several threads that miss on the same number read it once: the first puts a [`Load`] into the table, and
-//! whoever finds it waits for its lock. If the read fails, the next waiter tries for itself.
+//! Several threads that miss on the same number read it once: the first puts a [`Load`] into the table, and the others
+//! wait for its lock. If the read fails, the next waiter tries for itself.
 //!
-//! The filesystem is never asked for an inode whose last handle is still being dropped: the dead table entry
-//! stays until the drop is done (see [`Departure`]), and whoever finds it waits. So does whoever finds a node that is
-//! [leaving](Leaving): its only user is removing its last name, and may delete the inode in the same step, since nobody
-//! else can get a handle of it meanwhile.
+//! The filesystem is never asked for an inode whose last handle is still being dropped: the dead table entry stays
+//! until the drop is done (see [`Departure`]), and a lookup that finds it waits. So does a lookup that finds a node
+//! that is [leaving](Leaving): its only user is removing its last name, and may delete the inode in the same step,
+//! since no other thread can get a handle of it meanwhile.
 //!
 //! Locks: a shard's state (`inode_cache`) is never held over filesystem I/O; a load's (`inode_load`) is, and no
 //! shard is locked meanwhile. Handles are dropped after every guard, because dropping a node locks its shard.
@@ -71,7 +71,7 @@ enum Slot {
 /// An inode that is being read. Its lock is held during the read; holds the node once that has succeeded.
 struct Load(Mutex<Option<Arc<Node>>>);
 
-/// A node that is kept while nobody uses it.
+/// A node that is kept while it is not in use.
 struct Kept {
     node: Arc<Node>,
     /// What was counted for it; an inode's own estimate may change while it lives.
@@ -118,7 +118,7 @@ impl InodeCache {
         }
     }
 
-    /// The node of an inode that the filesystem has just made, and which nobody can have asked for.
+    /// The node of an inode that the filesystem has just made, and that was never asked for.
     ///
     /// # Errors
     /// Corruption, when the number belongs to an inode in use: the disk called it free.
@@ -130,13 +130,13 @@ impl InodeCache {
     }
 
     /// Keeps a node no longer than it is used: it has lost its last name.
-    pub(crate) fn let_go(&self, ino: Ino) {
-        let kept = self.shards[self.hash.spread(ino, SHARDS)].let_go(ino);
+    pub(crate) fn release(&self, ino: Ino) {
+        let kept = self.shards[self.hash.spread(ino, SHARDS)].release(ino);
         drop(kept);
     }
 
-    /// Keeps everybody from getting another handle of a node whose only user the caller is, and lets go of it; `None` if
-    /// there are others.
+    /// Keeps other threads from getting a handle of a node whose only user the caller is, and drops the cache's;
+    /// `None` if there are other users.
     ///
     /// The caller removes the node's last name, which the name cache has forgotten.
     pub(crate) fn leave<'a>(&'a self, node: &'a Arc<Node>) -> Option<Leaving<'a>> {
@@ -144,7 +144,7 @@ impl InodeCache {
         shard.leave(node).then_some(Leaving { shard, node, is_gone: false })
     }
 
-    /// Reads the inode, or waits for whoever does.
+    /// Reads the inode, or waits for the thread that does.
     fn load(
         &self,
         fs: &dyn FileSystem,
@@ -240,23 +240,23 @@ impl Shard {
             };
             drop(state);
             match load {
-                // Whoever asked for the number before there was an inode gets an answer first.
+                // A thread that asked for the number before there was an inode gets an answer first.
                 Some(load) => drop(load.0.lock()),
                 None => self.departures.wait(|| !self.is_departing(ino)),
             }
         }
     }
 
-    fn let_go(&self, ino: Ino) -> Option<Kept> {
-        self.state.lock().let_go(ino)
+    fn release(&self, ino: Ino) -> Option<Kept> {
+        self.state.lock().release(ino)
     }
 
-    /// Lets nobody get another handle of a node, unless somebody has one beside the caller and the cache.
+    /// Stops giving out handles of a node, unless there is one beside the caller's and the cache's.
     ///
     /// Handles come from the table, whose lock is held, and from the name cache, which may still lead here if the disk
-    /// is damaged and lies about how many names there are. Who has got one there looks whether the node is leaving. A
-    /// handle's count is changed by both, and whoever changes it second knows of the first: who gets a handle after ours
-    /// was dropped has acquired what that released, and sees the mark; who got one before is counted.
+    /// is damaged and has a wrong count of names. A thread that got one there checks whether the node is leaving. Both
+    /// change the handle count, and the second to change it knows of the first: a thread that gets a handle after ours
+    /// was dropped has acquired what that released, and sees the mark; one that got a handle before is counted.
     fn leave(&self, node: &Arc<Node>) -> bool {
         let mut state = self.state.lock();
         let Some(Slot::Known { kept, .. }) = state.table.get(&node.ino()) else { return false };
@@ -264,7 +264,7 @@ impl Shard {
             return false;
         }
         node.set_leaving(true);
-        let ours = state.let_go(node.ino()).map_or_else(|| Arc::clone(node), |kept| kept.node);
+        let ours = state.release(node.ino()).map_or_else(|| Arc::clone(node), |kept| kept.node);
         // Not the last one.
         drop(ours);
         let is_alone = Arc::strong_count(node) == 1;
@@ -303,16 +303,16 @@ impl Shard {
         drop((replaced, evicted));
     }
 
-    /// Leaves a load that failed to those who still wait for it, or removes it when there are none.
+    /// Leaves a load that failed to its other waiters, or removes it when there are none.
     fn give_up(&self, load: Arc<Load>, ino: Ino) {
         let mut state = self.state.lock();
         let Entry::Occupied(slot) = state.table.entry(ino) else { return };
         if !matches!(slot.get(), Slot::Loading(current) if Arc::ptr_eq(current, &load)) {
-            // Somebody else succeeded. This may be the last handle of the load and through it of the node, so
-            // it is dropped after the lock: parameters are dropped after local variables.
+            // Another thread succeeded. This may be the last handle of the load and through it of the node, so it is
+            // dropped after the lock: parameters are dropped after local variables.
             return;
         }
-        // Handles of a load are made only under this lock, so the table's alone means that nobody waits. Ours
+        // Handles of a load are made only under this lock, so if only the table has one there are no waiters. Ours
         // goes before the lock does, or of two that fail at once each would leave the load to the other.
         drop(load);
         if matches!(slot.get(), Slot::Loading(current) if Arc::strong_count(current) == 1) {
@@ -320,7 +320,7 @@ impl Shard {
         }
     }
 
-    /// Removes the entry of a node that is gone. A dead entry is nobody else's: a new node comes only after it.
+    /// Removes the entry of a node that is gone. A dead entry can only be this node's: a new node comes only after it.
     fn forget(&self, ino: Ino) {
         let mut state = self.state.lock();
         if let Entry::Occupied(slot) = state.table.entry(ino)
@@ -377,7 +377,7 @@ impl Shard {
 }
 
 impl State {
-    fn let_go(&mut self, ino: Ino) -> Option<Kept> {
+    fn release(&mut self, ino: Ino) -> Option<Kept> {
         let kept = match self.table.get_mut(&ino) {
             Some(Slot::Known { kept, .. }) => kept.take()?,
             _ => return None,
@@ -404,7 +404,8 @@ impl Slot {
     }
 }
 
-/// A node of which nobody gets another handle. It stays, and everybody may have it, unless this is told otherwise.
+/// A node of which no further handle is given out. When this is dropped, handles are given out again, unless it was
+/// told that the node is gone.
 #[must_use = "the node stays when this is dropped"]
 pub(crate) struct Leaving<'a> {
     shard: &'a Shard,
@@ -485,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_leaves_only_if_nobody_else_uses_it_and_is_there_again_if_it_stays() {
+    fn a_node_leaves_only_if_it_has_no_other_user_and_is_there_again_if_it_stays() {
         let (vfs, fs, inos) = mount(1, 1 << 20);
         let node = vfs.lookup(&vfs.root().unwrap(), b"0").unwrap();
         let other = Arc::clone(&node);
@@ -562,7 +563,7 @@ mod tests {
         }
         assert_eq!(fs.live_handles(), 100);
         assert!(kept.iter().all(|node| node.strong_count() == 1));
-        // Who asks for it to be kept while it is passed by gets that.
+        // A caller that asks for it to be kept while it is used by a walk gets that.
         let passing = vfs.node_once(inos[500]).unwrap();
         assert!(Arc::ptr_eq(&passing, &vfs.node(inos[500]).unwrap()));
         drop(passing);

@@ -1,8 +1,8 @@
 //! The filesystem contract, and everything that is the same for every filesystem above it.
 //!
-//! A filesystem implements [`FileSystem`] and [`Inode`]; [`Vfs`] puts the inode cache, the name cache,
-//! permissions, path walking and the shared data path above it. Users are the FUSE server, which calls by inode,
-//! and the library's users and the program, who call by path.
+//! A filesystem implements [`FileSystem`] and [`Inode`]; [`Vfs`] puts the inode cache, the name cache, permissions,
+//! path walking and the shared data path above it. Users are the FUSE server, which calls by inode, and programs with
+//! the library inside, which call by path.
 //!
 //! An operation on an open file or in a cached directory takes no global lock and looks into no global table.
 //! This crate knows nothing of any format, of FUSE, or of the program.
@@ -13,14 +13,14 @@
 //!
 //! /// Counts the program's starts in a filesystem of any kind.
 //! fn count_start(vfs: &Vfs) -> std::io::Result<u64> {
-//!     let who = Credentials::root();
-//!     vfs.create_dir_all(&who, "/var/lib/program")?;
-//!     let starts = match vfs.read(&who, "/var/lib/program/starts") {
+//!     let user = Credentials::root();
+//!     vfs.create_dir_all(&user, "/var/lib/program")?;
+//!     let starts = match vfs.read(&user, "/var/lib/program/starts") {
 //!         Ok(bytes) => String::from_utf8_lossy(&bytes).trim().parse().unwrap_or(0),
 //!         Err(undercroft_vfs::Error::NotFound) => 0,
 //!         Err(error) => return Err(error.into()),
 //!     };
-//!     let mut file = vfs.create_file(&who, "/var/lib/program/starts")?.into_cursor();
+//!     let mut file = vfs.create_file(&user, "/var/lib/program/starts")?.into_cursor();
 //!     writeln!(file, "{}", starts + 1)?;
 //!     vfs.sync()?;
 //!     Ok(starts + 1)

@@ -89,7 +89,7 @@ fn loads_that_fail_are_left_to_the_next() {
 }
 
 #[test]
-fn nobody_has_a_handle_of_a_node_that_leaves() {
+fn a_leaving_node_has_no_other_handle() {
     explore(|| {
         let (vfs, fs, inos) = mount(1 << 20, 1 << 20);
         let (counted, gone) = (Arc::clone(&fs), AtomicBool::new(false));

@@ -1,9 +1,9 @@
 //! An inode as the vfs keeps it: the filesystem's handle, plus what is cached about it.
 //!
-//! Users get nodes from [`Vfs`](crate::Vfs) as `Arc<Node>`. While anybody holds the node of an inode number,
-//! asking for the number again gives the same node: the inode cache's table knows every live node, and a node
-//! leaves that table after the filesystem's handle is dropped (see `cached_inode.rs`). Dropping the last handle of a
-//! node takes the lock of one inode cache shard, so no lock of a later class may be held then.
+//! Users get nodes from [`Vfs`](crate::Vfs) as `Arc<Node>`. While the node of an inode number is held, asking for the
+//! number again gives the same node: the inode cache's table knows every live node, and a node leaves that table after
+//! the filesystem's handle is dropped (see `cached_inode.rs`). Dropping the last handle of a node takes the lock of
+//! one inode cache shard, so no lock of a later class may be held then.
 
 use std::any::Any;
 use std::fmt;
@@ -17,24 +17,24 @@ use crate::acl::AclCell;
 use crate::cached_inode::CachedInode;
 use crate::inode_cache::{Departure, Shard};
 use crate::name_cache::{Children, NameCache};
-use crate::namespace::Gate;
+use crate::namespace::RemovalBarrier;
 use crate::place::Place;
 use crate::{Attr, DirEntry, DirOffset, Error, Extent, FileType, Ino, Inode, Ownership, Result};
 
-/// A live inode, shared by everybody who uses it.
+/// An in-memory inode, shared by all of its users.
 ///
-/// The filesystem's inode lies in the same memory. Users need not know its type: `Node` alone is a node of any.
+/// The filesystem's inode lies in the same memory. Users need not know its type: a plain `Node` is a node of any.
 pub struct Node<I: ?Sized = dyn Inode> {
     ino: Ino,
     kind: FileType,
     /// Used since the inode cache's clock last passed.
     referenced: AtomicBool,
-    /// Nobody gets another handle: the inode is going with its last name. See `inode_cache.rs`.
+    /// No further handle is given out: the inode is going with its last name. See `inode_cache.rs`.
     leaving: AtomicBool,
-    /// Known to have no file capabilities; written with the state held alone.
+    /// Known to have no file capabilities; written with the state held exclusively.
     no_capabilities: AtomicBool,
     acl: AclCell,
-    /// Held alone by whoever changes the size or the attributes; shared by writers within the size.
+    /// Held exclusively to change the size or the attributes; shared by writers within the size.
     state: StripedRwLock,
     /// Only directories have one.
     directory: Option<Box<Directory>>,
@@ -46,7 +46,7 @@ pub(crate) struct Directory {
     this: Weak<Node>,
     /// The names known here; none for a filesystem that keeps nodes, which knows them itself.
     children: Option<Children>,
-    gate: Gate,
+    barrier: RemovalBarrier,
     place: Place,
     /// The list that new files inherit.
     default_acl: AclCell,
@@ -57,13 +57,13 @@ impl Directory {
         Box::new(Self {
             this,
             children,
-            gate: Gate::new(),
+            barrier: RemovalBarrier::new(),
             place: Place::default(),
             default_acl: AclCell::new(),
         })
     }
 
-    /// A handle of the directory itself, for those who have only a reference.
+    /// A handle of the directory itself, for code that has only a reference.
     pub(crate) fn this(&self) -> Option<Arc<Node>> {
         self.this.upgrade()
     }
@@ -72,8 +72,8 @@ impl Directory {
         self.children.as_ref()
     }
 
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.gate
+    pub(crate) fn barrier(&self) -> &RemovalBarrier {
+        &self.barrier
     }
 
     /// Where the directory has its name.
@@ -282,7 +282,7 @@ impl Node {
         }
     }
 
-    /// Whether the inode is going with its last name: who has come by this handle takes the node for gone.
+    /// Whether the inode is going with its last name: a lookup that got this handle treats the node as gone.
     pub(crate) fn is_leaving(&self) -> bool {
         // Relaxed, and why that is enough: see `Shard::leave`.
         self.leaving.load(Ordering::Relaxed)

@@ -36,11 +36,11 @@ impl Vfs {
     /// [`PermissionDenied`](Error::PermissionDenied), [`NameTooLong`](Error::NameTooLong),
     /// [`TooManySymlinks`](Error::TooManySymlinks), [`InvalidArgument`](Error::InvalidArgument) for a path with
     /// a NUL byte; the filesystem's own.
-    pub fn resolve(&self, who: &Credentials, path: impl AsRef<[u8]>, follow: Follow) -> Result<Arc<Node>> {
-        self.walk_path(who, path.as_ref(), follow)
+    pub fn resolve(&self, caller: &Credentials, path: impl AsRef<[u8]>, follow: Follow) -> Result<Arc<Node>> {
+        self.walk_path(caller, path.as_ref(), follow)
     }
 
-    fn walk_path(&self, who: &Credentials, path: &[u8], follow: Follow) -> Result<Arc<Node>> {
+    fn walk_path(&self, caller: &Credentials, path: &[u8], follow: Follow) -> Result<Arc<Node>> {
         check_path(path)?;
         let root = self.root_ref()?;
         let mut rest = Rest(vec![Segment { bytes: Cow::Borrowed(path), at: 0 }]);
@@ -50,7 +50,7 @@ impl Vfs {
 
         while let Some(name) = rest.next_name() {
             let dir = passed.last().unwrap_or(root);
-            check_access(who, dir, Access::EXECUTE)?;
+            check_access(caller, dir, Access::EXECUTE)?;
             if rest.name(&name) == b"." {
                 continue;
             }
@@ -86,25 +86,25 @@ impl Vfs {
         Ok(passed.pop().unwrap_or_else(|| Arc::clone(root)))
     }
 
-    /// Opens the regular file that a path stands for, following symbolic links, if `who` may read it.
+    /// Opens the regular file that a path stands for, following symbolic links, if `caller` may read it.
     ///
     /// # Errors
     /// As for [`resolve`](Self::resolve) and [`open_node`](Self::open_node).
-    pub fn open(&self, who: &Credentials, path: impl AsRef<[u8]>) -> Result<File> {
-        let node = self.resolve(who, path, Follow::Last)?;
+    pub fn open(&self, caller: &Credentials, path: impl AsRef<[u8]>) -> Result<File> {
+        let node = self.resolve(caller, path, Follow::Last)?;
         node.check_regular()?;
-        check_access(who, &node, Access::READ)?;
+        check_access(caller, &node, Access::READ)?;
         self.open_node(&node)
     }
 
-    /// Opens the regular file that a path stands for, following symbolic links, if `who` may read and write it.
+    /// Opens the regular file that a path stands for, following symbolic links, if `caller` may read and write it.
     ///
     /// # Errors
     /// As for [`resolve`](Self::resolve) and [`open_node_for_writing`](Self::open_node_for_writing).
-    pub fn open_for_writing(&self, who: &Credentials, path: impl AsRef<[u8]>) -> Result<File> {
-        let node = self.resolve(who, path, Follow::Last)?;
+    pub fn open_for_writing(&self, caller: &Credentials, path: impl AsRef<[u8]>) -> Result<File> {
+        let node = self.resolve(caller, path, Follow::Last)?;
         let file = self.open_node_for_writing(&node)?;
-        check_access(who, &node, Access::READ | Access::WRITE)?;
+        check_access(caller, &node, Access::READ | Access::WRITE)?;
         Ok(file)
     }
 }
@@ -142,7 +142,7 @@ struct Name {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum More {
     Nothing,
-    /// Slashes alone: the name must stand for a directory.
+    /// Only slashes: the name must stand for a directory.
     Slashes,
     Names,
 }
@@ -316,11 +316,11 @@ mod tests {
             let fs = MemoryFs::new(&tree_of(&model));
             let options = VfsOptions::default();
             let (vfs, fs) = fs.mount(options.inode_cache_bytes, options.name_cache_bytes);
-            let who = Credentials::user(9, 9, vec![]);
+            let caller = Credentials::user(9, 9, vec![]);
             for (path, follow) in queries {
                 let expected = model.resolve(&[], &path, follow, &mut 0);
                 let follow = if follow { Follow::Last } else { Follow::NoFollow };
-                match (vfs.resolve(&who, path.as_bytes(), follow), expected) {
+                match (vfs.resolve(&caller, path.as_bytes(), follow), expected) {
                     (Ok(node), Ok(expected)) => {
                         prop_assert_eq!(node.ino(), fs.ino(&expected.join("/")), "{}", path);
                     }

@@ -1,7 +1,6 @@
-//! Whether a user may: POSIX permission bits, access control lists, the sticky bit, and whom a new file
-//! belongs to.
+//! Permission checks: POSIX permission bits, access control lists, the sticky bit, and the owner of a new file.
 //!
-//! Called by path walking for every directory it passes, and by whoever serves users itself. The rules and
+//! Called by path walking for every directory it passes, and by programs that serve users themselves. The rules and
 //! their order are Linux's, so that an image answers here as it does mounted.
 
 use crate::acl::ACCESS_XATTR;
@@ -20,66 +19,75 @@ bitflags::bitflags! {
     }
 }
 
-/// Refuses unless `who` may do all of `want` with the file.
+/// Refuses unless `caller` may do all of `want` with the file.
 ///
 /// # Errors
 /// [`PermissionDenied`](Error::PermissionDenied); the filesystem's own when the access control list cannot be
 /// read.
-pub fn check_access(who: &Credentials, node: &Node, want: Access) -> Result<()> {
-    check_access_of(who, node, &node.ownership(), want)
+pub fn check_access(caller: &Credentials, node: &Node, want: Access) -> Result<()> {
+    check_access_of(caller, node, &node.ownership(), want)
 }
 
-/// [`check_access`] for who has the attributes at hand.
-pub(crate) fn check_access_of(who: &Credentials, node: &Node, attr: &Ownership, want: Access) -> Result<()> {
+/// [`check_access`] for a caller that has the attributes at hand.
+pub(crate) fn check_access_of(
+    caller: &Credentials,
+    node: &Node,
+    attr: &Ownership,
+    want: Access,
+) -> Result<()> {
     // Before anything else, for the superuser too.
     if want.contains(Access::WRITE) && attr.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
     }
-    if may_override(who, attr, want) || is_granted(who, node, attr, want)? {
+    if may_override(caller, attr, want) || is_granted(caller, node, attr, want)? {
         return Ok(());
     }
     Err(Error::PermissionDenied)
 }
 
-/// Refuses unless `who` may remove or replace the name of `victim` in `dir`: writing and passing through the
+/// Refuses unless `caller` may remove or replace the name of `victim` in `dir`: writing and passing through the
 /// directory, and in a sticky one owning either of the two.
 ///
 /// # Errors
 /// [`PermissionDenied`](Error::PermissionDenied), or [`NotPermitted`](Error::NotPermitted) because of the
 /// sticky bit, as Linux has it.
-pub fn check_delete(who: &Credentials, dir: &Node, victim: &Attr) -> Result<()> {
-    check_delete_of(who, dir, &dir.ownership(), &victim.ownership())
+pub fn check_delete(caller: &Credentials, dir: &Node, victim: &Attr) -> Result<()> {
+    check_delete_of(caller, dir, &dir.ownership(), &victim.ownership())
 }
 
-/// [`check_delete`] for who has the directory's attributes at hand.
+/// [`check_delete`] for a caller that has the directory's attributes at hand.
 pub(crate) fn check_delete_of(
-    who: &Credentials,
+    caller: &Credentials,
     dir: &Node,
     attr: &Ownership,
     victim: &Ownership,
 ) -> Result<()> {
-    check_access_of(who, dir, attr, Access::WRITE | Access::EXECUTE)?;
+    check_access_of(caller, dir, attr, Access::WRITE | Access::EXECUTE)?;
     let dir = attr;
-    if dir.permissions & STICKY != 0 && !who.override_dac && who.uid != victim.uid && who.uid != dir.uid {
+    if dir.permissions & STICKY != 0
+        && !caller.override_dac
+        && caller.uid != victim.uid
+        && caller.uid != dir.uid
+    {
         return Err(Error::NotPermitted);
     }
     Ok(())
 }
 
-/// Whom a file that `who` creates in `dir` belongs to, and its permission bits: in a set-group-ID directory
-/// the group comes from the directory, and directories hand the bit on.
+/// The owner and permission bits of a file that `caller` creates in `dir`: in a set-group-ID directory the group comes
+/// from the directory, and directories hand the bit on.
 #[must_use]
-pub fn new_file_owner(who: &Credentials, dir: &Ownership, kind: FileType, permissions: u16) -> NewFile {
-    let mut new = NewFile { uid: who.uid, gid: who.gid, permissions };
+pub fn new_file_owner(caller: &Credentials, dir: &Ownership, kind: FileType, permissions: u16) -> NewFile {
+    let mut new = NewFile { uid: caller.uid, gid: caller.gid, permissions };
     if dir.permissions & SET_GROUP_ID != 0 {
         new.gid = dir.gid;
         if kind == FileType::Directory {
             new.permissions |= SET_GROUP_ID;
         } else if permissions & (SET_GROUP_ID | GROUP_EXECUTE) == SET_GROUP_ID | GROUP_EXECUTE
-            && !who.in_group(dir.gid)
-            && !who.override_dac
+            && !caller.in_group(dir.gid)
+            && !caller.override_dac
         {
-            // Otherwise a directory of somebody else's group would lend that group's rights to programs.
+            // Otherwise a directory of another user's group would lend that group's rights to programs.
             new.permissions &= !SET_GROUP_ID;
         }
     }
@@ -97,15 +105,15 @@ pub struct NewFile {
     pub permissions: u16,
 }
 
-/// Of permission bits: who runs the file does so as its owner.
+/// Of permission bits: the file runs with its owner's rights.
 pub const SET_USER_ID: u16 = 0o4000;
-/// Of permission bits: who runs the file does so with its group; what is made in the directory gets its group.
+/// Of permission bits: the file runs with its group's rights; what is made in the directory gets its group.
 pub const SET_GROUP_ID: u16 = 0o2000;
 pub(crate) const STICKY: u16 = 0o1000;
 const GROUP_EXECUTE: u16 = 0o010;
 const ANY_EXECUTE: u16 = 0o111;
 
-/// A file's permission bits without those that lend rights to whoever runs it. Where the group may not execute,
+/// A file's permission bits without those that lend rights to the user that runs it. Where the group may not execute,
 /// set-group-ID lends none; it once asked for mandatory locks.
 pub(crate) fn without_privilege(permissions: u16) -> u16 {
     let lends_group = permissions & GROUP_EXECUTE != 0;
@@ -113,25 +121,25 @@ pub(crate) fn without_privilege(permissions: u16) -> u16 {
 }
 
 /// Whether the superuser's privilege suffices. It does not make a file a program.
-fn may_override(who: &Credentials, attr: &Ownership, want: Access) -> bool {
-    who.override_dac
+fn may_override(caller: &Credentials, attr: &Ownership, want: Access) -> bool {
+    caller.override_dac
         && (attr.kind == FileType::Directory
             || !want.contains(Access::EXECUTE)
             || attr.permissions & ANY_EXECUTE != 0)
 }
 
-fn is_granted(who: &Credentials, node: &Node, attr: &Ownership, want: Access) -> Result<bool> {
-    if who.uid == attr.uid {
+fn is_granted(caller: &Credentials, node: &Node, attr: &Ownership, want: Access) -> Result<bool> {
+    if caller.uid == attr.uid {
         return Ok(grants(attr.permissions >> 6, want));
     }
-    // The group bits of a file with a list are the list's mask. Linux leaves the list unread when they are all
-    // clear and goes on to the bits for others, even for a user whom the list names.
+    // The group bits of a file with a list are the list's mask. Linux leaves the list unread when they are all clear
+    // and goes on to the bits for others, even for a user that the list names.
     if attr.permissions & 0o070 != 0
         && let Some(acl) = node.acl_cell().get(node.inode(), ACCESS_XATTR)?
     {
-        return Ok(acl.grants(who, attr, want));
+        return Ok(acl.grants(caller, attr, want));
     }
-    let class = if who.in_group(attr.gid) { attr.permissions >> 3 } else { attr.permissions };
+    let class = if caller.in_group(attr.gid) { attr.permissions >> 3 } else { attr.permissions };
     Ok(grants(class, want))
 }
 
@@ -162,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_superuser_runs_only_what_somebody_may_run() {
+    fn the_superuser_runs_only_what_some_user_may_run() {
         let mut tree = Tree::new();
         tree.add("text", file()).owned(0o644, 5, 5);
         tree.add("program", file()).owned(0o001, 5, 5);
@@ -216,8 +224,8 @@ mod tests {
         let (vfs, _) = MemoryFs::new(&tree).mount(1 << 20, 1 << 20);
         let victim = node(&vfs, "sticky/file").attr();
         let delete = |uid, dir| {
-            let who = if uid == 0 { Credentials::root() } else { Credentials::user(uid, 9, vec![]) };
-            check_delete(&who, &node(&vfs, dir), &victim)
+            let caller = if uid == 0 { Credentials::root() } else { Credentials::user(uid, 9, vec![]) };
+            check_delete(&caller, &node(&vfs, dir), &victim)
         };
         for uid in [0, 5, 6] {
             assert!(delete(uid, "sticky").is_ok(), "user {uid}");
@@ -236,7 +244,7 @@ mod tests {
         let (shared, plain) = (node(&vfs, "shared").ownership(), node(&vfs, "plain").ownership());
         let (stranger, member) = (Credentials::user(7, 9, vec![]), Credentials::user(7, 9, vec![50]));
         let (regular, directory) = (FileType::Regular, FileType::Directory);
-        for (who, dir, kind, permissions, expected) in [
+        for (caller, dir, kind, permissions, expected) in [
             (&stranger, &plain, regular, 0o2755, (9, 0o2755)),
             (&stranger, &plain, directory, 0o755, (9, 0o755)),
             (&stranger, &shared, directory, 0o755, (50, 0o2755)),
@@ -246,9 +254,9 @@ mod tests {
             (&member, &shared, regular, 0o2755, (50, 0o2755)),
             (&Credentials::root(), &shared, regular, 0o2755, (50, 0o2755)),
         ] {
-            let new = new_file_owner(who, dir, kind, permissions);
-            assert_eq!((new.gid, new.permissions), expected, "{who:?} {kind:?} {permissions:o}");
-            assert_eq!(new.uid, who.uid);
+            let new = new_file_owner(caller, dir, kind, permissions);
+            assert_eq!((new.gid, new.permissions), expected, "{caller:?} {kind:?} {permissions:o}");
+            assert_eq!(new.uid, caller.uid);
         }
     }
 }

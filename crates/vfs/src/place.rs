@@ -16,12 +16,12 @@
 //! next anyway. The node then keeps its place as one word, and whatever moves the directory stores the new word.
 //! Cached names, and files, are not concerned.
 //!
-//! **Locks.** The word is stored and judged while the name is locked (shared or exclusively), or in a filesystem that
-//! takes no changes, so a directory that is being moved is never mistaken for one with two names. A listing holds no
-//! names: what looks wrong to it, it looks up.
+//! **Locks.** The word is stored and compared while the name is locked (shared or exclusively), or in a filesystem
+//! that takes no changes, so a directory that is being moved is never mistaken for one with two names. A listing holds
+//! no names: what looks wrong to it, it looks up.
 //!
 //! Without regard to case several spellings are one name, so in such a directory only the parent is compared. A
-//! filesystem that keeps nodes is in memory, and its directories are not judged.
+//! filesystem that keeps nodes is in memory, and its directories are not checked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

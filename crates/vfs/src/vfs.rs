@@ -15,7 +15,7 @@ use crate::{Error, File, FileSystem, Found, HashedName, Ino, InodeFlags, Node, R
 /// How much memory the caches may take, and how names are locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VfsOptions {
-    /// Bytes of inodes that are kept while nobody uses them.
+    /// Bytes of inodes that are kept while they are not in use.
     pub inode_cache_bytes: usize,
     /// Bytes of names that are kept.
     pub name_cache_bytes: usize,
@@ -174,7 +174,7 @@ impl Vfs {
         self.look_and_remember(dir, name)
     }
 
-    /// Asks the filesystem, whoever holds the name's lock, and keeps the answer.
+    /// Asks the filesystem, under the name's lock, and keeps the answer.
     pub(crate) fn look_and_remember(&self, dir: &Node, name: &HashedName<'_>) -> Result<Arc<Node>> {
         let found = dir.inode().lookup(name)?;
         let Some(children) = dir.children() else {
@@ -240,7 +240,7 @@ impl Vfs {
             Found::Node(node) => Ok(node),
             Found::Ino(ino) => self.node(ino),
             Found::Made(ino, inode) => self.inodes.adopt(ino, inode),
-            // Whoever moves the name holds its lock, and so do we.
+            // A move holds the name's lock, and so do we.
             Found::Moving => Err(Error::Stale),
         }
     }
@@ -252,7 +252,7 @@ impl Vfs {
     /// has no bytes; [`NoKey`](Error::NoKey) for encrypted content.
     pub fn open_node(&self, node: &Arc<Node>) -> Result<File> {
         node.check_regular()?;
-        // Refused here, as Linux does, so that an empty one is refused too. Nobody gives us keys yet.
+        // Refused here, as Linux does, so that an empty one is refused too. Keys cannot be given yet.
         if node.ownership().flags.contains(InodeFlags::ENCRYPTED) {
             return Err(Error::NoKey);
         }
@@ -298,9 +298,9 @@ impl Vfs {
     }
 
     /// After a name of `node` was taken away: one that has no other is to go with its last user.
-    pub(crate) fn let_go_unless_named(&self, node: &Node) {
+    pub(crate) fn drop_unless_named(&self, node: &Node) {
         if !self.keeps_nodes && node.inode().links() == 0 {
-            self.inodes.let_go(node.ino());
+            self.inodes.release(node.ino());
         }
     }
 

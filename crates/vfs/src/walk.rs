@@ -15,8 +15,8 @@
 //! The walk does not recurse. A path longer than 64 KiB is reported and not entered.
 
 mod batch;
-mod crew;
 mod descent;
+mod pool;
 mod sorted;
 
 use std::ops::ControlFlow;
@@ -112,7 +112,7 @@ impl WalkEntry<'_> {
         self.kind
     }
 
-    /// The inode. This is where it is read, unless somebody else has it; each call looks it up again.
+    /// The inode. It is read here unless it is in use already; each call looks it up again.
     ///
     /// # Errors
     /// The filesystem's own; [`Corrupt`](Error::Corrupt) when it is another kind of file than the directory
@@ -155,7 +155,7 @@ impl Vfs {
         options: WalkOptions,
         visitor: &(dyn Fn(WalkEvent<'_>) -> WalkFlow + Sync),
     ) {
-        crew::walk(self, start, options, visitor);
+        pool::walk(self, start, options, visitor);
     }
 
     /// Visits `start` and everything below it on this thread: a directory's entries in the order of their
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn only_directories_are_announced_to_who_wants_names() {
+    fn only_directories_are_announced_when_names_are_wanted() {
         let (vfs, fs) = MemoryFs::new(&tree()).mount(1 << 20, 1 << 20);
         let names = AtomicUsize::new(0);
         let options = WalkOptions { inodes: false, ..WalkOptions::default() };
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_visitor_that_panics_leaves_nobody_waiting() {
+    fn a_visitor_that_panics_leaves_no_thread_waiting() {
         let (vfs, _) = MemoryFs::new(&tree()).mount(1 << 20, 1 << 20);
         for threads in [1, 4] {
             let panics = || {
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_directory_is_visited_alone() {
+    fn a_root_that_is_no_directory_is_the_only_visit() {
         let (vfs, fs) = MemoryFs::new(&tree()).mount(1 << 20, 1 << 20);
         let start = vfs.node(fs.ino("05/05/5")).unwrap();
         let visits = AtomicUsize::new(0);
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(visits.into_inner(), 1);
     }
 
-    /// A tree that lies in several ways is walked to its end, and each lie is told.
+    /// A tree that is corrupt in several places is walked to its end, and each corruption is reported.
     #[test]
     fn corrupt_trees_end_and_are_reported() {
         for threads in [1, 4] {
@@ -379,7 +379,7 @@ mod tests {
                 count("04/missing:", "corrupt directory entry of inode 5: the inode is not in use"),
                 1
             );
-            // Once to the visitor who asks for the attributes, once from the walk that cannot enter it.
+            // Once to the visitor that asks for the attributes, once from the walk that cannot enter it.
             assert_eq!(count("03/03/3:", "the directory says Directory, the inode says Regular"), 2);
             assert_eq!(failures.len(), 5, "{failures:?}");
         }

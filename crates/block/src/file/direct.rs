@@ -1,4 +1,4 @@
-//! Direct I/O: the alignment that the kernel asks for, done on behalf of callers who do not care.
+//! Direct I/O with the alignment that the kernel asks for, on behalf of callers that know no alignment.
 //!
 //! The kernel takes direct requests only if the offset, the length and the buffer's address are multiples of
 //! sizes that depend on the file. Requests that are not go through an aligned buffer of our own. A write that

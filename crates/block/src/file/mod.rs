@@ -77,7 +77,8 @@ impl fmt::Debug for FileDevice {
 impl FileDevice {
     /// Opens an image file or a block device.
     ///
-    /// To be written, it must be in nobody's use: see [`Locking::Advisory`]. A block device is claimed from the kernel.
+    /// To be written, it must have no other user: see [`Locking::Advisory`]. A block device is claimed from the
+    /// kernel.
     ///
     /// # Errors
     /// [`OpenError`]: the file is missing, of the wrong kind, in use, or cannot do what `options` ask for.
@@ -133,7 +134,7 @@ impl FileDevice {
         })
     }
 
-    /// Lets go of the kernel's exclusive claim on a block device, so that the caller can give it to a mount of its own.
+    /// Gives up the kernel's exclusive claim on a block device, so that the caller can give it to a mount of its own.
     /// Locks between programs stay.
     pub fn share_claim(&self) {
         self.exclusion.share_claim();

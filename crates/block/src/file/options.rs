@@ -43,7 +43,7 @@ impl FileOptions {
         }
     }
 
-    /// To be read and written: through the page cache, with a lock that keeps everyone else out.
+    /// To be read and written: through the page cache, with a lock that excludes all other users.
     #[must_use]
     pub const fn read_write() -> Self {
         Self { access: Access::ReadWrite, ..Self::read_only() }

@@ -53,7 +53,8 @@ pub(super) enum Failure {
 /// The rings of one device.
 pub(super) struct RingPool {
     idle: Mutex<Vec<Ring>>,
-    /// Set once the kernel has refused for good. Stands alone: seeing it late costs one more refusal.
+    /// Set once the kernel has refused for good. No other memory is ordered by it: seeing it late costs one more
+    /// refusal.
     refused: AtomicBool,
 }
 

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::geometry::Kind;
 use crate::Result;
 
-/// What has been refused so far. The flags stand alone: a thread that sees one late asks once more, no harm done.
+/// What has been refused so far. No other memory is ordered by the flags: a thread that sees one late asks once more.
 #[derive(Debug, Default)]
 pub(super) struct Zeroing {
     no_punch: AtomicBool,

@@ -1,8 +1,8 @@
 //! What imago takes for granted about a qcow2 header, looked at before it sees the file.
 //!
-//! imago judges nearly all of a header by itself. Left over are the method of encryption, which it does not look at,
-//! and the table of feature names, which it cuts into entries without asking whether the last one is whole. Everything
-//! else that is odd here is left for it to refuse.
+//! imago validates nearly all of a header by itself. Left over are the method of encryption, which it does not look
+//! at, and the table of feature names, which it cuts into entries without asking whether the last one is whole.
+//! Everything else that is odd here is left for it to refuse.
 //!
 //! Source: the description of the format in QEMU's documentation, section "Header extensions".
 

@@ -10,8 +10,8 @@
 //! allocated in between, allocation excludes everything else here. Reads, and writes over clusters that are there, go side
 //! by side.
 //!
-//! Locks: who allocates, class `DEVICE_STACK`, held exclusively to allocate and to write tables back, shared by all
-//! others. Then imago's own, inside its calls.
+//! Locks: the allocator's, class `DEVICE_STACK`, held exclusively to allocate and to write tables back, shared for
+//! everything else. Then imago's own, inside its calls.
 
 use std::fmt;
 use std::io;

@@ -193,7 +193,8 @@ impl BlockDevice for Overlay {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         let len = data.len() as u64;
         check_write(self, Operation::Write, offset, len)?;
-        // Marked first: whoever sees the mark early asks the store for nothing, whoever missed it would be wrong.
+        // Marked first: a reader that sees the mark early finds nothing in the store, one that missed it would be
+        // wrong.
         self.touched.mark(offset, len);
         let mut rest = data;
         for span in spans(offset, len, CHUNK_BYTES) {

@@ -2,7 +2,7 @@
 //!
 //! A map in shards from chunk number to content. With a temporary file the content lies there, at the chunk's own
 //! offset, and the map only remembers that it does. A chunk enters the map whole, filled by the caller, and never
-//! leaves it; so whoever has seen that it is there may rely on it without a lock.
+//! leaves it; so a thread that has seen it there may rely on it without a lock.
 //!
 //! Locks: one shard at a time, class `DEVICE`; held across a write to the temporary file, so that the chunk is
 //! complete there when others learn of it, but not across reads.

@@ -1,8 +1,8 @@
 //! The GUID partition table: a header and an array of entries at the start of the disk, and a copy of both at its
 //! end.
 //!
-//! The decoding and the checksums are gptman's. It believes counts and addresses and allocates by them, so a header
-//! is looked at here first, and it is given only bytes that have been bounded and read here.
+//! The decoding and the checksums are gptman's. It trusts counts and addresses and allocates by them, so a header is
+//! validated here first, and gptman is given only bytes that have been bounded and read here.
 
 use std::io::Cursor;
 use std::ops::Range;

@@ -1,9 +1,9 @@
 //! The master boot record and the chain of extended boot records behind it.
 //!
-//! The first sector has four entries. One of them may be an extended partition, a container: its first sector is
-//! again such a record, with a logical partition (counted from that record) and a link to the next record (counted
-//! from the container's start). All integers are little-endian and count sectors; the cylinder, head and
-//! sector fields are ignored, as everyone does.
+//! The first sector has four entries. One of them may be an extended partition, a container: its first sector is again
+//! such a record, with a logical partition (counted from that record) and a link to the next record (counted from the
+//! container's start). All integers are little-endian and count sectors; the cylinder, head and sector fields are
+//! ignored, as all systems do.
 
 use std::collections::HashSet;
 

@@ -5,12 +5,12 @@
 //! GPT counts only behind a protective MBR, so that its remains under a newer table or filesystem are not taken for
 //! partitions.
 //!
-//! Nothing in a table is believed beyond what is checked here: entries are bounded in number, chains in length. A
+//! Nothing in a table is trusted beyond what is validated here: entries are bounded in number, chains in length. A
 //! partition may still reach past the end of an image that was cut short; it is listed as the table has it, and
 //! [`PartitionDevice::open`](crate::PartitionDevice::open) refuses it.
 //!
-//! Left out: writing tables, and tables inside partitions. Formats: UEFI specification chapter 5 (GPT); the MBR is
-//! lore, settled by what Linux and util-linux do.
+//! Left out: writing tables, and tables inside partitions. Formats: UEFI specification chapter 5 (GPT); the MBR has
+//! none, and what Linux and util-linux do counts.
 
 mod gpt;
 mod kind;

@@ -7,7 +7,7 @@
 //! - **Failures** ([`FailNth`]): a request of a chosen kind fails with an I/O error, once or from then on; a failed
 //!   write leaves its range old, torn or new. A failed flush ([`LoseUnflushed::failing_flush`]) loses any subset of what
 //!   was not flushed for good, and the next one succeeds.
-//! - **Time** ([`Slow`]): requests take as long as they are told to.
+//! - **Time** ([`Slow`]): requests take a given time.
 //!
 //! Out of scope: silent corruption, and flushes that lie.
 //!

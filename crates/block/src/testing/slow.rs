@@ -1,4 +1,4 @@
-//! A device on which requests take time, to make visible who waits for whom.
+//! A device on which requests take time, to make visible which requests wait for which.
 //!
 //! Each request sleeps in the thread that made it, so requests of different threads overlap. A batch has up to
 //! `queue_depth` requests in progress at once, as a disk would. No locks.

@@ -15,7 +15,7 @@ use crate::text::names::safe;
 use crate::text::out::Out;
 use crate::text::style;
 
-/// What is told of a check.
+/// What a check reports.
 #[derive(Debug, Serialize)]
 struct Report {
     clean: bool,

@@ -1,6 +1,6 @@
-//! What `info` tells of a disk with partitions: where they lie, what holds what, and what is free.
+//! What `info` shows of a disk with partitions: where they lie, what holds what, and what is free.
 //!
-//! A partition's content is told by the marks it has (`undercroft_block::probe`), whatever its type says.
+//! A partition's content is found by its marks (`undercroft_block::probe`), whatever its type says.
 
 use std::io::Write;
 use std::num::NonZeroU32;

@@ -23,7 +23,7 @@ use crate::text::style;
 /// Columns of the bars and of the group map.
 const PICTURE_COLUMNS: usize = 48;
 
-/// What is told about an ext filesystem.
+/// What is shown of an ext filesystem.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// ext2, ext3 or ext4.
@@ -71,7 +71,7 @@ pub(crate) struct Report {
     times: [Timestamp; 4],
 }
 
-/// What is told about a mounted filesystem that is none of ext.
+/// What is shown of a mounted filesystem that is none of ext.
 #[derive(Debug, Serialize)]
 struct Other {
     filesystem: String,

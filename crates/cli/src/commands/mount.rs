@@ -1,9 +1,9 @@
 //! `mount`, `unmount` and `sync`; `served` is what other commands ask of a mount.
 //!
 //! In the background form this program starts itself again with `--foreground --announce`; that process opens the
-//! image, mounts, says `ready` on its standard output, lets go of the terminal and serves. Its parent waits for
-//! the word, so that the files are there when the command returns, and a failure is told by whoever met it, in the
-//! terminal, with its exit code. What turns out to be wrong later goes to a log.
+//! image, mounts, says `ready` on its standard output, leaves the terminal and serves. Its parent waits for the word,
+//! so that the files are there when the command returns; a failure before it is reported in the terminal by the
+//! process that met it, with its exit code. Later failures go to a log.
 
 mod monitor;
 mod served;
@@ -68,8 +68,8 @@ pub(crate) fn run(
         what => tell_fault(&fault(what)),
     });
     if how == Serving::Announcing {
-        // Not being in the terminal's session is all there is to being in the background. This fails only for a
-        // process that leads a group, which then is in nobody's way.
+        // A background process only needs to be outside of the terminal's session. This fails only for a process that
+        // leads a group, which needs no change then.
         let _ = rustix::process::setsid();
     }
     if !settings.read_only {

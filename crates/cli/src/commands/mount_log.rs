@@ -1,9 +1,9 @@
 //! Where the server of a mount in the background says what is wrong with the disk, since it has no terminal.
 //!
-//! A line a fault, with the time, the image and where it is mounted: several mounts may share one file, which is only
-//! ever appended to, a whole line at a time. A file that was named is opened at once, so that its mistakes are told in
-//! the terminal. The one that was not named is made when there is something to say, so that mounting a good image
-//! leaves nothing behind; if that fails there is nobody to tell.
+//! A line for each fault, with the time, the image and where it is mounted: several mounts may share one file, which
+//! is only ever appended to, a whole line at a time. A file that was named is opened at once, so that mistakes in its
+//! name are reported in the terminal. The default one is made with the first fault, so that mounting a good image
+//! leaves nothing behind; if that fails the fault cannot be reported.
 
 use std::env;
 use std::ffi::OsString;
@@ -79,7 +79,7 @@ fn append(path: &Path) -> io::Result<File> {
     File::options().append(true).create(true).open(path)
 }
 
-/// As [`append`], in a directory that is made for its owner alone if it is missing.
+/// As [`append`], in a directory that is made for its owner only if it is missing.
 fn append_private(path: &Path) -> io::Result<File> {
     if let Some(dir) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;

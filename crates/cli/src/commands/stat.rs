@@ -16,7 +16,7 @@ use crate::text::names::{Name, Path, Value, safe};
 use crate::text::out::{JsonArray, Out};
 use crate::text::style;
 
-/// As many data ranges as are shown; a badly fragmented file has more than anybody reads.
+/// As many data ranges as are shown; a badly fragmented file has too many to read.
 const RANGES_MAX: usize = 1000;
 /// As many of them as the text shows.
 const RANGES_SHOWN: usize = 8;

@@ -217,7 +217,7 @@ fn files_of(spec: &ImageSpec) -> Vec<(FileId, u32)> {
 
 fn has(live: &Live, spec: &ImageSpec, files: &[(FileId, u32)]) -> bool {
     let served = &live.served;
-    // That a file is open in a process of its owner is for root to believe, and no more.
+    // Only root trusts that a file is open in a process of its owner, and nothing more.
     let is_named = |id: &FileId| {
         files.iter().any(|(named, owner)| named == id && (!live.is_of_another() || *owner == live.user))
     };
@@ -247,7 +247,7 @@ fn connect(directory: &SocketDirectory, name: &str) -> Result<UnixStream, Errno>
     Ok(stream)
 }
 
-/// The user for whom a mount of ours with this device number was mounted, as the kernel has it.
+/// The user that a mount of ours with this device number was mounted for, as the kernel has it.
 fn owner_of_mount(device: u64) -> Option<u32> {
     let device = MountDevice { major: rustix::fs::major(device), minor: rustix::fs::minor(device) };
     let table = MountTable::own().ok()?;

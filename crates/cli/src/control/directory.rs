@@ -1,9 +1,9 @@
 //! Where sockets lie: `undercroft` in the user's runtime directory.
 //!
-//! Root has `/run/undercroft`; other users `$XDG_RUNTIME_DIR/undercroft`, `/run/user/UID/undercroft`, and where there is
-//! no runtime directory `/tmp/undercroft-UID`. A root that may not write to `/run`, as in a user namespace, goes on as
-//! other users do. The directory belongs to the user and has mode 0700; any other is not used. Another user who takes the
-//! name in `/tmp` first can only keep a mount from having a socket.
+//! Root has `/run/undercroft`; other users `$XDG_RUNTIME_DIR/undercroft`, `/run/user/UID/undercroft`, and where there
+//! is no runtime directory `/tmp/undercroft-UID`. A root that may not write to `/run`, as in a user namespace, goes on
+//! as other users do. The directory belongs to the user and has mode 0700; any other is not used. Another user that
+//! takes the name in `/tmp` first can only keep a mount from having a socket.
 //!
 //! A directory is opened once and then used by its descriptor, so that its name may lead elsewhere afterwards.
 

@@ -9,10 +9,10 @@
 //! ([`directory`]). Both sides check the directory's owner and ask the kernel for the other's user (`SO_PEERCRED`):
 //!
 //! - a server answers its own user and root;
-//! - a client believes a server that runs for the owner of the directory, which is the client's own user. Root's client
-//!   also asks the servers of other users, without belief: reading is bounded in size and time, text is escaped, a mount
-//!   point counts only if the kernel's mount table has it as that user's mount, and an image only if its file belongs to
-//!   that user.
+//! - a client trusts a server that runs for the owner of the directory, which is the client's own user. Root's client
+//!   also asks the servers of other users, without trust: reading is bounded in size and time, text is escaped, a
+//!   mount point counts only if the kernel's mount table has it as that user's mount, and an image only if its file
+//!   belongs to that user.
 //!
 //! **Bounds.** A server serves at most [`server::CONNECTIONS_MAX`] connections, of which at most
 //! [`server::WAITING_MAX`] wait for long work, so that short requests always get through. It reads at most

@@ -1,4 +1,4 @@
-//! Lines over a socket, bounded in size and time, and who is at the other end.
+//! Lines over a socket, bounded in size and time, and the user at the other end.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

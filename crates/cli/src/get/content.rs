@@ -126,7 +126,7 @@ pub(crate) fn work(jobs: Receiver<Job>, words: &Sender<Word>, keep: Keep, progre
     for Job { from, to, dir, path } in jobs {
         let ino = from.node().attr().ino;
         let filled = fill(&from, to, &path, &mut buffer, keep, progress);
-        // Before the file is told of: when the last file was, the directories are complete too.
+        // Before the file is reported: when the last file was, the directories are complete too.
         let left = dir.release(keep);
         let word = match filled {
             Ok((content_bytes, lost)) => Word::Copied { ino, content_bytes, lost },

@@ -1,8 +1,8 @@
 //! A directory of the copy.
 //!
-//! Its metadata is set when the last name in it is final: making names changes its times, and may need rights that
-//! its mode does not give. The thread that makes names and each file that is being filled hold it; whichever lets
-//! go of it last ([`Directory::release`]) sets the metadata.
+//! Its metadata is set when the last name in it is final: making names changes its times, and may need rights that its
+//! mode does not give. The thread that makes names and each file that is being filled hold it; the last to release it
+//! ([`Directory::release`]) sets the metadata.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Directory {
         Arc::new(Self { fd, of: Some((Arc::clone(node), path.to_vec())) })
     }
 
-    /// Lets go of it; the last to do so sets its metadata.
+    /// Releases it; the last release sets its metadata.
     pub(crate) fn release(self: Arc<Self>, keep: Keep) -> Result<Lost, Failure> {
         match Arc::into_inner(self) {
             Some(Self { fd, of: Some((node, path)) }) => {

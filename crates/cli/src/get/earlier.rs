@@ -62,8 +62,8 @@ pub(crate) fn made(
             FileType::Fifo | FileType::Socket => true,
             FileType::Directory => false,
         };
-    // What an earlier run made belongs to that run's user or already to the original's, and has no name that it did not
-    // give it. Anybody who may write to the directory could have put something else there that looks the same.
+    // What an earlier run made belongs to that run's user or already to the original's, and has no name that it did
+    // not give it. Any user that may write to the directory could have put something else there that looks the same.
     let is_own = stat.st_uid == rustix::process::geteuid().as_raw() || stat.st_uid == attr.uid;
     let is_named_elsewhere = stat.st_nlink > attr.links.into();
     if same && is_own && !is_named_elsewhere {

@@ -38,7 +38,7 @@ const WHILE_COPYING_NODE: Mode = Mode::RUSR.union(Mode::WUSR);
 struct Extraction<'a> {
     vfs: &'a Vfs,
     plan: &'a GetPlan,
-    /// Where names are told of, if they are.
+    /// Where names are reported, if they are.
     told: Option<Told>,
     keep: Keep,
     /// The place of the source that is being copied; those of all sources are in one directory.
@@ -62,7 +62,7 @@ struct Extraction<'a> {
     summary: Summary,
 }
 
-/// Copies the sources, each to its place. What is wrong with one of several is told, and the others are copied.
+/// Copies the sources, each to its place. What is wrong with one of several is reported, and the others are copied.
 pub(crate) fn run(
     vfs: &Vfs,
     plan: &GetPlan,
@@ -117,7 +117,7 @@ pub(crate) fn run(
         for (source, place) in sources {
             let done = base_of(&place).and_then(|base| {
                 if place.name.is_none() || extraction.place.name.is_none() {
-                    // What an earlier run made is opened itself, and names are told from there.
+                    // What an earlier run made is opened itself, and names are reported from there.
                     extraction.names.clear();
                 }
                 (extraction.base, extraction.place) = (base, place);

@@ -6,7 +6,7 @@
 //!
 //! An image that is not trusted could lend rights to its user: set-user-ID and set-group-ID modes, device nodes, and
 //! attributes of the `security.*` and `trusted.*` name spaces are kept on request only. Without root, owners cannot be
-//! kept; set-user-ID and set-group-ID are then left off in any case, since they would lend the rights of the user who
+//! kept; set-user-ID and set-group-ID are then left off in any case, since they would lend the rights of the user that
 //! runs the copy.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

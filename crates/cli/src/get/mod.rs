@@ -11,7 +11,7 @@
 //! | `earlier` | what an interrupted run left that need not be copied again |
 //! | `metadata` | owner, mode, extended attributes, times, and which of them lend rights |
 //! | `tar`, `pax` | the archive |
-//! | `progress`, `told` | the bar; the names that are told of |
+//! | `progress`, `told` | the bar; the names that `--verbose` prints |
 //!
 //! The image is hostile. Every name is created relative to the open directory it belongs to, with flags that
 //! follow no link and accept nothing that exists (or replace the name itself, on request), so no name and no link in the image can lead outside the

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Work that is over sooner needs no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A bar that is not drawn at first, and never where nobody looks. Threads advance it at will.
+/// A bar that is not drawn at first, and never where there is no terminal. Threads advance it at will.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,

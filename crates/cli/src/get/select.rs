@@ -22,8 +22,8 @@ pub(crate) struct Source {
     pub(crate) node: Arc<Node>,
 }
 
-/// What the user named, without what is left out. If several things are named, what is wrong with one of them is told, and
-/// each has a name that no other has.
+/// What the user named, without what is left out. If several things are named, what is wrong with one of them is
+/// reported, and each has a name that no other has.
 pub(crate) fn select(vfs: &Vfs, plan: &GetPlan, complaints: &mut Complaints) -> Result<Vec<Source>, Failure> {
     let mut found = Vec::new();
     let is_single = is_single(plan);

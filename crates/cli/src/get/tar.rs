@@ -112,7 +112,7 @@ impl Archive<'_> {
         Ok(())
     }
 
-    /// Writes one member; what is wrong with the image is told by its path there, and does not end the archive.
+    /// Writes one member; what is wrong with the image is reported by its path there, and does not end the archive.
     fn member(&mut self, name: Vec<u8>, node: &Arc<Node>, inside: &[u8]) -> Result<(), Failure> {
         match self.try_member(name, node, inside) {
             Ok(()) => {

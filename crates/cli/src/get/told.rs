@@ -1,11 +1,11 @@
-//! Tells of each name whose copy begins (`--verbose`).
+//! Prints each name when its copy begins (`--verbose`).
 
 use std::io::{self, IsTerminal, Write};
 
 use crate::failure::Failure;
 use crate::text::names::safe;
 
-/// Where names are told of: on standard error if standard output has the copy or the summary for programs.
+/// Where names are printed: on standard error if standard output has the copy or the summary for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Stdout,
@@ -13,7 +13,7 @@ pub(crate) enum Told {
 }
 
 impl Told {
-    /// Tells of a path inside the image, escaped for people.
+    /// Prints a path inside the image, escaped for people.
     pub(crate) fn name(self, path: &[u8]) -> Result<(), Failure> {
         let line = |is_terminal: bool| {
             let shown = if is_terminal { safe(path).into_bytes() } else { path.to_vec() };

@@ -1,7 +1,7 @@
 //! Opens an array as an image: finds its members, opens them, assembles them.
 //!
-//! For reading, all members that can be had are taken, and none is written to. For writing, members that the others
-//! believe to be there must be given, since who goes on without them puts them out of the array.
+//! For reading, all members that can be opened are taken, and none is written to. For writing, members that the others
+//! list as active must be given, since writing without them puts them out of the array.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -98,7 +98,7 @@ pub(crate) fn identity(spec: &ImageSpec) -> (PathBuf, Option<u32>) {
     (path, spec.partition.map(u32::from))
 }
 
-/// Whoever uses an array should know what is wrong with it.
+/// A user of an array should know what is wrong with it.
 fn tell(spec: &ImageSpec, array: &Array) {
     let status = array.status();
     for warning in &status.warnings {

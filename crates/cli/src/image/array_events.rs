@@ -1,5 +1,5 @@
-//! What happens to an array while it is in use, told to whoever has it open: in the log of its mount or on standard error,
-//! and to a program, if one was named.
+//! Events of an array while it is in use, reported to its user: in the log of its mount or on standard error, and to a
+//! program, if one was named.
 //!
 //! A mount says where before it opens its image ([`listen`]), and hears of everything. Any other command only says, on
 //! standard error, what is wrong.
@@ -22,7 +22,7 @@ pub(crate) type Tell = Arc<dyn Fn(&Failure) + Send + Sync>;
 /// Where a mount tells what happens.
 pub(crate) struct Listener {
     pub(crate) tell: Tell,
-    /// It is told in a terminal, where opening an array that is degraded has been told already.
+    /// A degraded array was reported already when it was opened in a terminal.
     pub(crate) in_terminal: bool,
     /// An absolute path. Called with the event's name, the array, and the member that it is about.
     pub(crate) program: Option<PathBuf>,

@@ -45,7 +45,7 @@ pub(crate) struct Opened {
     pub(crate) ext4: Arc<Ext4>,
     /// The partition it lies in.
     pub(crate) partition: Option<u32>,
-    /// The array that it lies on, which whoever writes closes after the filesystem.
+    /// The array that it lies on, which a writer closes after the filesystem.
     pub(crate) array: Option<OpenArray>,
 }
 
@@ -268,7 +268,7 @@ impl Opened {
     }
 }
 
-/// Whoever sits at a terminal should know why nothing happens.
+/// A user at a terminal should know why nothing happens.
 pub(crate) fn tell_of_wait(wait: &MmpWait) {
     if io::stderr().is_terminal() {
         let (seconds, host) = (wait.at_most.as_secs(), safe(wait.host.as_bytes()));
@@ -276,7 +276,7 @@ pub(crate) fn tell_of_wait(wait: &MmpWait) {
     }
 }
 
-/// What a path inside the image names. Whoever holds the image may read all of it.
+/// What a path inside the image names. A user of the image may read all of it.
 pub(crate) fn resolve(vfs: &Vfs, path: &[u8], follow: bool) -> Result<Arc<Node>, Failure> {
     let follow = if follow { Follow::Last } else { Follow::NoFollow };
     vfs.resolve(&Credentials::root(), path, follow).map_err(|error| Failure::inside(path, &error))

@@ -49,7 +49,7 @@ pub(super) fn choose(spec: &ImageSpec, device: Device) -> Result<(Device, Option
     }
 }
 
-/// A disk whose partitions are told one by one.
+/// A disk whose partitions are listed one by one.
 pub(crate) struct Partitioned {
     pub(crate) device: Device,
     pub(crate) table: Table,

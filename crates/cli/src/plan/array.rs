@@ -26,7 +26,7 @@ pub(crate) struct ArraySpec {
     pub(crate) members: ArrayMembers,
     /// Which of the arrays in a directory.
     pub(crate) uuid: Option<Uuid>,
-    /// Also without members that the others believe to be there.
+    /// Also without members that the others list as active.
     pub(crate) degraded: bool,
     /// Also against caution.
     pub(crate) force: bool,

@@ -1,4 +1,4 @@
-//! What `bench` means: one measurement, a comparison, a plot, or a part in somebody else's measurement.
+//! What `bench` means: one measurement, a comparison, a plot, or a worker's part in another process's measurement.
 
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
@@ -101,7 +101,7 @@ impl From<BenchError> for Failure {
 }
 
 fn processors() -> NonZeroU32 {
-    // Where nobody says how many there are, one is there.
+    // Where no number is given, there is one.
     thread::available_parallelism().ok().and_then(|count| count.try_into().ok()).unwrap_or(NonZeroU32::MIN)
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct GetPlan {
     pub(crate) to: Destination,
     /// Keep what lends rights.
     pub(crate) special: bool,
-    /// Tell of each name.
+    /// Print each name.
     pub(crate) verbose: bool,
 }
 
@@ -92,7 +92,7 @@ impl GetPlan {
             paths: paths.into_iter().map(inside_path).collect::<Result<_, _>>()?,
             globs: typed.globs.iter().map(|glob| Glob::parse(glob)).collect::<Result<_, _>>()?,
             exclude: Exclude::parse(typed.exclude.iter().map(OsString::as_os_str))?,
-            // An archive lends no rights before somebody unpacks it.
+            // An archive lends no rights before it is unpacked.
             special: typed.special || (typed.tar && !typed.no_special),
             to,
             verbose: typed.verbose,

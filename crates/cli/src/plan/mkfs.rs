@@ -20,7 +20,7 @@ pub(crate) struct MkfsPlan {
     /// Of a file that is made; otherwise its name decides.
     pub(crate) format: Option<ImageFormat>,
     pub(crate) options: MkfsOptions,
-    /// Only failures are told.
+    /// Only failures are reported.
     pub(crate) quiet: bool,
 }
 

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Work that is over sooner needs no bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A bar that is not drawn at first, and never where nobody looks.
+/// A bar that is not drawn at first, and never where there is no terminal.
 #[derive(Debug)]
 pub(crate) struct Bar {
     bar: ProgressBar,

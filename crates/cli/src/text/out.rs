@@ -12,7 +12,7 @@ use crate::failure::Failure;
 
 /// Widest picture or column layout that is still easy to read.
 const WIDTH_MAX: usize = 100;
-/// What is assumed where nobody says.
+/// What is assumed where the terminal does not say.
 const WIDTH_DEFAULT: usize = 80;
 
 /// Buffered standard output that knows whether a person is looking.

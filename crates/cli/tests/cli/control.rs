@@ -77,7 +77,7 @@ impl Place {
         Path::new(SOCKETS).join(format!("{}-0.sock", self.process(point)))
     }
 
-    /// A program that makes, writes, syncs and removes files until it is told to stop.
+    /// A program that makes, writes, syncs and removes files until it is stopped.
     fn writer(&self, point: &str) -> Writer {
         let script = "i=0; while [ ! -e ../stop ]; do i=$((i+1)); seq $i $((i+500)) > f$((i%50)); \
                       [ $((i%10)) != 0 ] || sync f$((i%50)); rm -f f$(((i+25)%50)); done; rm -f f*; echo last > last";
@@ -124,7 +124,7 @@ fn mounts() -> Vec<Value> {
     }
 }
 
-/// A user of whom nothing else is on this machine.
+/// A user that owns nothing else on this machine.
 fn some_user(number: u32) -> u32 {
     2_000_000 + std::process::id() * 8 + number
 }
@@ -250,7 +250,7 @@ fn df_shows_what_linux_shows() {
         for named in ["disk.img", "point", "point/lost+found"] {
             let ours = || words(&place.run(&format!("{ours} {named}")).text());
             let began = Instant::now();
-            // The kernel lets go of the file when it likes, and with it of space that was reserved for more of it.
+            // The kernel releases the file when it likes, and with it space that was reserved for more of it.
             while ours() != linux(theirs) {
                 assert!(began.elapsed() < PATIENCE, "{named}: {:?} and {:?}", ours(), linux(theirs));
             }
@@ -289,7 +289,7 @@ fn info_of_a_mount_is_its_state_now() {
         let text = place.run(&format!("info {named}")).text();
         assert!(text.contains("disk.img on /") && text.contains("state     rw"), "{text}");
     }
-    // The image itself, for those who want it.
+    // The image itself, for tests that want it.
     let noted = place.run("info --json --no-lock disk.img");
     assert!(noted.stderr.contains("is in use"), "{}", noted.stderr);
     assert!(serde_json::from_slice::<Value>(&noted.stdout).unwrap()["mount"].is_null());
@@ -332,7 +332,7 @@ fn mounts_are_listed_while_they_are_served() {
         assert!(began.elapsed() < PATIENCE);
     }
     assert!(socket.exists() && place.mounted("other").is_some());
-    // The image is nobody's now, and is opened.
+    // The image is not in use now, and is opened.
     assert!(place.run("info --json disk.img").json()["mount"].is_null());
     let began = Instant::now();
     while place.run("mount -o rw disk.img point").code != 0 {
@@ -387,7 +387,7 @@ fn a_server_answers_its_user_and_root_only() {
     let describe = b"{\"version\":1,\"request\":\"describe\"}\n";
     assert_eq!(say(&socket, describe)["answer"], "served", "root");
     assert_eq!(as_user(user, || say(&socket, describe))["answer"], "served");
-    // The directory lets others in now: its own user does not believe it any more.
+    // The directory is open to others now: its own user does not trust it any more.
     assert_eq!(by(user, "mounts --json").json(), json!([]));
     by(user, &format!("unmount {point}")).succeeded();
 }

@@ -1,5 +1,5 @@
-//! What is durable when nobody has unmounted: after `sync`, after `undercroft sync`, and by itself. The server is killed
-//! and the image is looked at. The clock makes nothing durable here: `commit=` is an hour.
+//! What is durable without an unmount: after `sync`, after `undercroft sync`, and by itself. The server is killed and
+//! the image is looked at. The clock makes nothing durable here: `commit=` is an hour.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -109,7 +109,7 @@ fn a_corrupt_superblock_is_corruption() {
 fn an_unknown_feature_is_unsupported_by_name() {
     let image = Mke2fs::new("ext4", 8).features("^metadata_csum").make().unwrap();
     let file = fs::File::options().write(true).open(image.path()).unwrap();
-    // s_feature_incompat: a bit that nobody has given a meaning.
+    // s_feature_incompat: a bit without a meaning.
     let mut incompat = [0; 4];
     file_read(&image, 1024 + 0x60, &mut incompat);
     incompat[3] |= 0x40;

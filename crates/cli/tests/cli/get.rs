@@ -142,7 +142,7 @@ fn a_link_as_destination_is_refused() {
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
 }
 
-/// An image with what lends rights, attributes on what nobody may write, and its own place where any user may read it.
+/// An image with what lends rights, attributes on read-only files, and its own place where any user may read it.
 struct Lending {
     dir: tempfile::TempDir,
     image: PathBuf,
@@ -197,7 +197,7 @@ fn notes(run: &Run) -> Vec<&str> {
     run.stderr.lines().map(|line| line.strip_prefix("undercroft: note: ").unwrap_or(line)).collect()
 }
 
-/// Without root, owners cannot be kept, and set-user-ID without its owner would be a gift. That is told.
+/// Without root, owners cannot be kept, and set-user-ID without its owner would be a gift. That is reported.
 #[test]
 fn an_ordinary_user_gets_what_a_user_may_have() {
     let lending = Lending::new();
@@ -371,8 +371,8 @@ fn the_summary_counts_what_was_copied() {
     );
 }
 
-/// Into a mount whose kernel caches what it may have no room for: what is missing is told when the times are set, for which
-/// the kernel writes back.
+/// Into a mount whose kernel caches what it may have no room for: what is missing is reported when the times are set,
+/// for which the kernel writes back.
 #[test]
 fn a_copy_whose_bytes_find_no_room_late_is_none() {
     let image = small(&[("file", &"x".repeat(60_000))]);

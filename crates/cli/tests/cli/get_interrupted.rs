@@ -1,5 +1,5 @@
-//! `get` that is killed, and `get --resume` after it: at the end the tree and what is told of it are those of one run
-//! that was left alone.
+//! `get` that is killed, and `get --resume` after it: at the end the tree and the report are those of one run that was
+//! not interrupted.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -88,7 +88,7 @@ fn tree(dir: &Path) -> Manifest {
     portable(kernel_manifest(dir).unwrap()).map(|_, entry: &mut Entry| entry.accessed = (0, 0))
 }
 
-/// What a run tells of what the copy lacks: notes, and figures.
+/// What a run reports of what the copy lacks: notes, and figures.
 fn lacks(run: &Run) -> (String, serde_json::Value) {
     assert_eq!(run.code, 0, "{}", run.stderr);
     let json: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! `grow`: e2fsck judges what has grown, and what is refused stays as it was.
+//! `grow`: e2fsck checks what has grown, and what is refused stays as it was.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -80,8 +80,8 @@ fn a_qcow2_image_grows_within_its_size() {
     tool(&format!("e2fsck -fn {}", raw.display()), dir.path());
 }
 
-/// In an array its size is the limit, and a missing member is no hindrance. What the members then hold is judged as one
-/// image, put together by `md`.
+/// In an array its size is the limit, and a missing member is no hindrance. What the members then hold is checked as
+/// one image, put together by `md`.
 #[test]
 fn a_filesystem_in_an_array_grows_within_it() {
     let dir = tempfile::tempdir().unwrap();

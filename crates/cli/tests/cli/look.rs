@@ -258,7 +258,7 @@ fn ls_takes_what_a_user_of_ls_types() {
     let ours = |args: &str| {
         let args: Vec<&str> = args.split(' ').collect();
         let text = look("ls", image.path(), &args).text();
-        // Paths are told from the root on.
+        // Paths are reported from the root on.
         let lines = text.lines().map(|line| match line.rsplit_once(' ') {
             Some((start, path)) => format!("{start} {}", path.trim_start_matches('/')),
             None => line.trim_start_matches('/').to_owned(),

@@ -1,5 +1,5 @@
-//! The program as people and scripts meet it: the real binary, in fresh directories, against images that Linux's
-//! own tools made, and judged by Linux's own tools. Most of it needs root, for loop mounts, owners and device nodes.
+//! The program as people and scripts meet it: the real binary, in fresh directories, against images that Linux's own
+//! tools made, and checked by Linux's own tools. Most of it needs root, for loop mounts, owners and device nodes.
 
 mod bench;
 mod block_device;

@@ -118,7 +118,7 @@ fn what_is_written_through_a_mount_survives_a_lost_member() {
 }
 
 /// A member lies in the filesystem of a server that is stopped: readers do not wait for it, and writers only until the
-/// limit is over. That the member is lost is told, in the log and to a program.
+/// limit is over. The loss of the member is reported, in the log and to a program.
 #[test]
 fn a_member_whose_server_is_stopped_does_not_stop_the_array() {
     let dir = tempfile::tempdir().unwrap();
@@ -248,7 +248,7 @@ fn a_member_that_was_being_failed_when_the_program_was_killed_costs_no_other() {
     assert!(kills >= 6, "{kills}");
 }
 
-/// What could not tell of a lost member is refused before there is a mount.
+/// A monitor that could not report a lost member is refused before there is a mount.
 #[test]
 fn a_program_to_monitor_is_there_and_can_be_run() {
     let members = Members::create("-l 1", "a b");
@@ -409,7 +409,7 @@ fn nothing_is_written_over_or_left_behind_by_mistake() {
 }
 
 #[test]
-fn a_spare_is_let_go_and_forgotten() {
+fn a_spare_is_removed_and_forgotten() {
     let members = Members::create("-l 5 --spare s", "a b c");
     let fails = members.run("md fail --json md:. a").json();
     assert_eq!((&fails["degraded"], &fails["finished"]["action"]), (&0.into(), &"recovery".into()));
@@ -463,7 +463,7 @@ fn an_array_is_made_without_a_member() {
 
 /// What Linux's own tool says of what was made here.
 #[test]
-fn mdadm_believes_the_members() {
+fn mdadm_takes_the_members() {
     let members = Members::create("-l 5 -c 64K --homehost here --name there", "a b c d");
     members.run("md fail md:. b").succeeded();
     let said = tool("mdadm --examine a", members.dir());
@@ -479,7 +479,7 @@ fn refused(run: Run) -> String {
     run.stderr
 }
 
-/// Both halves of a mirror were written to while the other was away: neither is believed before the user has chosen.
+/// Both halves of a mirror were written to while the other was away: neither is taken before the user has chosen.
 #[test]
 fn halves_of_a_mirror_that_were_written_apart_are_not_merged() {
     for options in ["-l 1", "-l 1 --bitmap internal"] {

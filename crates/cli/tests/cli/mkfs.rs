@@ -1,4 +1,4 @@
-//! `mkfs`: e2fsck judges what it makes, and nothing is overwritten by mistake.
+//! `mkfs`: e2fsck checks what it makes, and nothing is overwritten by mistake.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -65,7 +65,7 @@ fn a_filesystem_in_memory_is_mounted_for_writing() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
-/// Linux gives the root of a tmpfs to the user who mounts it, unless `uid=` and `gid=` say otherwise.
+/// Linux gives the root of a tmpfs to the user that mounts it, unless `uid=` and `gid=` say otherwise.
 #[test]
 fn the_root_of_a_tmpfs_is_the_mounting_users() {
     const USER: u32 = 65534;
@@ -231,7 +231,7 @@ fn the_foreground_ends_with_a_signal() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
-/// What goes wrong in the process in the background is told once, with its own exit code.
+/// A failure of the background process is reported once, with its own exit code.
 #[test]
 fn a_mount_that_fails_says_why() {
     let image = small(&[]);
@@ -369,7 +369,7 @@ fn a_mount_that_stopped_taking_changes_does_not_end_quietly() {
 /// The last write of all is the one that says that the filesystem was left clean. Its place in the image was taken away,
 /// and there is none.
 #[test]
-fn an_image_that_could_not_be_left_clean_is_told_of() {
+fn an_image_that_could_not_be_left_clean_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["small", "point"] {
         fs::create_dir(dir.path().join(name)).unwrap();
@@ -395,7 +395,7 @@ fn an_image_that_could_not_be_left_clean_is_told_of() {
     assert!(log.contains("not everything that was written is on the disk"), "{log}");
 }
 
-/// Whoever names no log finds it where logs of programs of one's own are kept, and no file if there was nothing to say.
+/// Without `--log` the log lies where logs of the user's programs are kept, and there is no file without a fault.
 #[test]
 fn an_ordinary_user_has_a_log_too() {
     const USER: u32 = 65534;
@@ -409,7 +409,7 @@ fn an_ordinary_user_has_a_log_too() {
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     // As it is on every machine where users may mount.
     fs::set_permissions("/dev/fuse", Permissions::from_mode(0o666)).unwrap();
-    // Where everybody may get at it, whatever the way to the scratch directory is like.
+    // Where every user may reach it, whatever the way to the scratch directory is like.
     fs::copy(image.path(), dir.path().join("disk.img")).unwrap();
     let by_user = |args: &[&str]| {
         let mut command = Command::new(PROGRAM);
@@ -426,8 +426,9 @@ fn an_ordinary_user_has_a_log_too() {
     assert_eq!(fs::metadata(log.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
 }
 
-/// Who may write to an image could change its bytes anyhow, so with `fakeroot` they may do in it what root may; nobody
-/// else gets in. Without it the owners and modes in the image decide, for the same user and the same files.
+/// A user that may write to an image could change its bytes anyhow, so with `fakeroot` that user may do in it what
+/// root may; no other user gets in. Without it the owners and modes in the image decide, for the same user and the
+/// same files.
 #[test]
 fn in_an_image_of_ones_own_one_may_do_what_root_may() {
     const USER: u32 = 65534;

@@ -35,7 +35,7 @@ impl Place {
         }
     }
 
-    /// Neither makes a filesystem nor an array on it without force, says what is there, and leaves every byte alone.
+    /// Neither makes a filesystem nor an array on it without force, says what is there, and changes no byte.
     fn keeps(&self, name: &str, words: &[&str]) {
         let before = fs::read(self.dir().join(name)).unwrap();
         for args in [format!("mkfs ext4 {name}"), format!("md create -l 1 {name} missing")] {

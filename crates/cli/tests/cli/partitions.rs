@@ -107,7 +107,7 @@ fn blkid(path: &Path, offset: u64, size: u64) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Each kind of content that Linux's own tools make, judged by blkid; places and types, by sfdisk.
+/// Each kind of content that Linux's own tools make, compared with blkid; places and types, with sfdisk.
 #[test]
 fn info_lists_partitions_with_what_they_hold_and_what_is_free() {
     let dir = tempfile::tempdir().unwrap();

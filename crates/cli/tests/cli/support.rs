@@ -59,7 +59,7 @@ impl Run {
     }
 }
 
-/// An ext4 with one of everything, made once for all tests; nobody changes it.
+/// An ext4 with one of everything, made once for all tests; no test changes it.
 pub(crate) struct Rich(PathBuf);
 
 impl Rich {
@@ -73,8 +73,8 @@ impl Rich {
     }
 }
 
-/// The one image. What lives as long as the process is dropped by nobody, so it lies among the build's own files,
-/// where the next run replaces it.
+/// The one image. It lives as long as the process and is never dropped, so it lies among the build's own files, where
+/// the next run replaces it.
 pub(crate) fn rich() -> &'static Rich {
     static RICH: OnceLock<Rich> = OnceLock::new();
     RICH.get_or_init(|| {

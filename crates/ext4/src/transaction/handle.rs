@@ -65,7 +65,7 @@ impl<'a> Handle<'a> {
         let block = self.volume().make_block(home)?;
         {
             let mut guard = block.lock();
-            guard.believe_all();
+            guard.mark_all_validated();
             guard.bytes_mut().fill(0);
             guard.beside_mut().reuse();
         }

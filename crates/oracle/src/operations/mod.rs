@@ -1,8 +1,8 @@
 //! Random work that two filesystems do alike: ours through its vfs, the kernel's through system calls.
 //!
-//! A worker's operations depend on its seed and number only, and touch names of its own only, in its own directories and in
-//! one that all share. So whatever the order in which workers meet, everybody's outcome is the same, and what ours does
-//! with many threads the kernel can repeat with one after the other.
+//! A worker's operations depend on its seed and number only, and touch names of its own only, in its own directories
+//! and in one that all share. So each worker's outcome is the same whatever the order in which workers meet, and what
+//! ours does with many threads the kernel can repeat with one after the other.
 
 mod kernel;
 mod ours;
@@ -86,7 +86,7 @@ impl Worker {
         Self { number, abilities, random: Rng::new(seed.wrapping_mul(0x1_0001) ^ number << 48) }
     }
 
-    /// What is made for it before anybody works.
+    /// What is made for it before the workers begin.
     #[must_use]
     pub fn ground(number: u64) -> Operation {
         Operation::Mkdir { path: format!("worker-{number}") }

@@ -20,7 +20,7 @@ pub(super) fn populate(top: &Dir, features: &Features, plan: &Plan) -> Result<()
     Ok(())
 }
 
-/// Names that are legal and that somebody's code will stumble over.
+/// Legal names that programs stumble over.
 fn odd(dir: &Dir) -> Result<()> {
     let longest_text = "\u{e4}".repeat(127);
     let names: [&[u8]; 16] = [

@@ -91,7 +91,7 @@ fn dots_end_with_a_nul_byte() {
 }
 
 #[test]
-fn the_superblock_of_a_clean_journal_is_judged() {
+fn the_superblock_of_a_clean_journal_is_checked() {
     let image = small(new("ext4", 1024)).make().unwrap();
     let journal = first_block(&image, "<8>");
     // The most blocks of a transaction, of which nothing depends on a clean journal.

@@ -100,8 +100,8 @@ impl Victim {
     }
 }
 
-/// Whether e2fsck finds nothing wrong, and what it said. It counts wrong totals in the superblock as no error, but it
-/// does tell of them.
+/// Whether e2fsck finds nothing wrong, and what it said. It counts wrong totals in the superblock as no error, but
+/// reports them.
 pub(crate) fn e2fsck(path: &Path) -> (bool, String) {
     let run = Tool::new("e2fsck").args(["-f", "-n"]).arg(path).run_text();
     match run {
@@ -141,7 +141,7 @@ fn of_random_damage_both_think_the_same() {
     for seed in seeds {
         let mut random = Rng::new(seed);
         let victim = &victims[random.below(victims.len() as u64) as usize];
-        // Blocks of the log are as many as all others; an empty log's are nobody's concern.
+        // Blocks of the log are as many as all others; an empty log's do not matter.
         let site = loop {
             let site = &victim.sites[random.below(victim.sites.len() as u64) as usize];
             if !site.structure.starts_with("journal") {

@@ -1,7 +1,7 @@
 //! Our check of logs that end in fast commits which the kernel wrote: as they are, damaged in known ways, and at
 //! random.
 //!
-//! Known damage is e2fsck's to judge, on a log that it can replay: it cannot where names are removed or directories
+//! Known damage is checked by e2fsck, on a log that it can replay: it cannot where names are removed or directories
 //! made. Of random damage that checksums hide, whatever our check lets pass a mount must make a filesystem of in which
 //! e2fsck finds nothing wrong. Nothing is ever written to a checked image.
 //!
@@ -150,7 +150,7 @@ fn what_the_kernel_wrote_is_clean_and_counted() {
     assert!(report.is_clean(), "{}", told(&report));
     assert_eq!(report.fast_commits_left_out, None);
     assert!(report.recovery.unwrap().fast_commits > 20, "{report:?}");
-    // Not only replayed but looked at: the files that fast commits alone have made are counted.
+    // Not only replayed but looked at: the files that only fast commits have made are counted.
     let without = image.copy().unwrap();
     let mut area = Area::of(&without);
     area.bytes.fill(0);
@@ -218,7 +218,7 @@ fn known_damage_is_found_where_e2fsck_finds_it() {
         let found = report.findings.iter().any(|finding| finding.code == "fast-commit");
         assert!(found, "{name}: no fast commit is among\n{}\ne2fsck: {said}", told(&report));
     }
-    // What a crash leaves of a later one is nobody's damage.
+    // What a crash leaves of a later one is not damage.
     let copy = image.copy().unwrap();
     let mut area = Area::of(&copy);
     let tail = area.nth(TAIL, 3);

@@ -5,9 +5,9 @@
 //! for writing, over a snapshot that is thrown away. For each image: every request is answered, no thread of the server
 //! panics or ends, and unmounting leaves no mount behind; in the end no process is left.
 //!
-//! A watchdog ends what hangs: it aborts the connection, so that nothing stays in the kernel that cannot be killed, and
-//! fails with the seed. `UNDERCROFT_MOUNT_IMAGES` sets how many images there are (80), `UNDERCROFT_SEED` where they
-//! begin (0): alone it replays one.
+//! A watchdog ends what hangs: it aborts the connection, so that nothing stays in the kernel that cannot be killed,
+//! and fails with the seed. `UNDERCROFT_MOUNT_IMAGES` sets how many images there are (80), `UNDERCROFT_SEED` where
+//! they begin (0): given without the former it replays one.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

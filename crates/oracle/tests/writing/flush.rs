@@ -72,7 +72,7 @@ impl Mount {
                 for extra in 0..names / FILES {
                     self.create(&format!("{round}-{number}-{extra}"))?;
                 }
-                // Every second one without a change of names, so that the data alone is flushed.
+                // Every second one without a change of names, so that only the data is flushed.
                 file.sync(Durable::Everything)?;
                 file.write_at(0, &content)?;
                 file.sync(Durable::Data)?;
@@ -126,7 +126,7 @@ fn contents(vfs: &Arc<Vfs>) -> Vec<Vec<u8>> {
 }
 
 /// What was synced is there, or something newer.
-fn judge(vfs: &Arc<Vfs>, story: &Story, what: &str) {
+fn check(vfs: &Arc<Vfs>, story: &Story, what: &str) {
     let found = contents(vfs);
     for number in 0..FILES {
         let at = number as usize;
@@ -177,14 +177,14 @@ fn every_flush_fails_in_turn(features: &str) -> (u64, u64) {
         let path = scratch.path().join("image");
         if journal {
             let mount = Mount::new(Arc::clone(&base)).unwrap_or_else(|error| panic!("{what}: {error}"));
-            judge(&mount.vfs, &story, &what);
+            check(&mount.vfs, &story, &what);
             mount.fs.close().unwrap();
             save_device(&*base, &path).unwrap();
             Tool::new("e2fsck").args(["-f", "-n"]).arg(&path).run().unwrap();
         } else {
             save_device(&*base, &path).unwrap();
             Tool::new("e2fsck").args(["-f", "-y"]).arg(&path).accept(&[0, 1]).run().unwrap();
-            judge(&undercroft_oracle::open_ext4(&path).unwrap().1, &story, &what);
+            check(&undercroft_oracle::open_ext4(&path).unwrap().1, &story, &what);
         }
         if !has_failed {
             return (nth - 1, checkpoints);

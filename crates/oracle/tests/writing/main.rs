@@ -1,4 +1,4 @@
-//! ext2, ext3 and ext4 written by us: Linux's kernel and tools are the judges.
+//! ext2, ext3 and ext4 written by us, checked by Linux's kernel and tools.
 //!
 //! `UNDERCROFT_SEED` replays a seed; `UNDERCROFT_OPERATIONS` says how many changes each worker makes.
 

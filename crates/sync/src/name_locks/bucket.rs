@@ -1,34 +1,35 @@
 //! One bucket of name locks: a word while a single thread has a name in it, a list under a mutex for the rest.
 //!
-//! Nearly always nobody else is in the bucket, and then a name is taken and released by one compare-and-swap each.
-//! Whoever finds somebody in the bucket *inflates* it: the lone holder moves into the list, with the same name in
-//! the same mode, and everybody goes by the list until it has run empty.
+//! Nearly always a bucket has a single holder, whose name is taken and released by one compare-and-swap each. A thread
+//! that finds another holder in the bucket *inflates* it: the single holder moves into the list, with the same name in
+//! the same mode, and all threads go by the list until it has run empty.
 //!
 //! | word       | bits 63..2 | bits 1..0 | means                                | list, while the mutex is free |
 //! |------------|------------|-----------|--------------------------------------|-------------------------------|
 //! | `FREE`     | 0          | 00        | no name of this bucket is locked     | empty                         |
 //! | `INFLATED` | 0          | 01        | the locked names are in the list     | not empty                     |
-//! | alone      | key        | 10        | this name is held exclusively        | empty                         |
-//! | alone      | key        | 11        | this name is shared, so far with nobody | empty                      |
+//! | single     | key        | 10        | this name is held exclusively        | empty                         |
+//! | single     | key        | 11        | this name is shared, so far by one thread | empty                    |
 //!
-//! | change               | by whom           | ordering | why                                                  |
+//! | change               | by which thread   | ordering | why                                                  |
 //! |----------------------|-------------------|----------|------------------------------------------------------|
-//! | `FREE` -> alone      | who locks         | acquire  | sees what earlier holders did, and who drained        |
-//! | alone -> `FREE`      | its holder        | release  | publishes what the holder did                        |
-//! | `FREE` -> `INFLATED` | under the mutex   | acquire  | may take a name next: as who locks alone             |
-//! | alone -> `INFLATED`  | under the mutex   | acquire  | the same; the holder's own release now fails         |
+//! | `FREE` -> single     | one that locks    | acquire  | sees what earlier holders did, and which thread drained |
+//! | single -> `FREE`     | its holder        | release  | publishes what the holder did                        |
+//! | `FREE` -> `INFLATED` | under the mutex   | acquire  | may take a name next: as for `FREE` -> single        |
+//! | single -> `INFLATED` | under the mutex   | acquire  | the same; the holder's own release now fails         |
 //! | `INFLATED` -> `FREE` | under the mutex, the list being empty | release | publishes what was done under it  |
-//! | `FREE` -> `FREE`     | who drains        | both     | see below                                            |
+//! | `FREE` -> `FREE`     | one that drains   | both     | see below                                            |
 //!
-//! A compare-and-swap that fails orders nothing: who fails takes the mutex, and `INFLATED` comes and goes only under
-//! it, so that a relaxed look is exact there.
+//! A compare-and-swap that fails orders nothing: the thread takes the mutex then, and `INFLATED` comes and goes only
+//! under the mutex, so that a relaxed load is exact there.
 //!
-//! **Draining a free bucket** is more than a look: who drains has closed a gate before, and who locks a name from now
-//! on must see it closed by a relaxed load. So who drains exchanges `FREE` for itself. Who locked before that has also
-//! let go before, and the acquire half sees what was done. Who locks after that finds in the word what the exchange
-//! wrote or what came of it, and acquires the closed gate. Nothing in between breaks this chain: exchanges continue a
-//! release sequence, and the one plain store, `INFLATED` -> `FREE`, comes from a thread that is itself behind the
-//! exchange to `INFLATED`, by having made it or by the mutex.
+//! **Draining a free bucket** is more than a load: the draining thread has raised a removal barrier before, and a
+//! thread that locks a name from now on must see the barrier by a relaxed load. So the draining thread exchanges
+//! `FREE` for itself. A thread that locked before that has also released before, and the acquire half sees what it
+//! did. A thread that locks after that finds in the word what the exchange wrote or what came of it, and acquires the
+//! raised barrier. Nothing in between breaks this chain: exchanges continue a release sequence, and the one plain
+//! store, `INFLATED` -> `FREE`, comes from a thread that is itself behind the exchange to `INFLATED`, by having made
+//! it or by the mutex.
 
 use std::ops::{Deref, DerefMut};
 
@@ -45,7 +46,7 @@ const ALONE: u64 = 0b10;
 const SHARED: u64 = 0b01;
 const KEY_SHIFT: u32 = u64::BITS - Key::BITS;
 
-/// Alone on its cache lines, which processors fetch in pairs.
+/// Padded to its own cache lines, which processors fetch in pairs.
 #[repr(align(128))]
 pub(super) struct Bucket {
     word: AtomicU64,
@@ -67,18 +68,18 @@ impl Bucket {
 
     /// Takes a name if no name of this bucket is locked.
     #[inline]
-    pub(super) fn try_take_alone(&self, key: Key, mode: Mode) -> bool {
-        self.word.compare_exchange(FREE, alone(key, mode), Ordering::Acquire, Ordering::Relaxed).is_ok()
+    pub(super) fn try_take_single(&self, key: Key, mode: Mode) -> bool {
+        self.word.compare_exchange(FREE, single(key, mode), Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Lets a name go if its holder is still alone in this bucket. Whoever holds it by the list is not.
+    /// Releases a name whose holder is still the single one in this bucket; `false` if it is held by the list.
     #[inline]
-    pub(super) fn release_alone(&self, key: Key, mode: Mode) -> bool {
-        self.word.compare_exchange(alone(key, mode), FREE, Ordering::Release, Ordering::Relaxed).is_ok()
+    pub(super) fn release_single(&self, key: Key, mode: Mode) -> bool {
+        self.word.compare_exchange(single(key, mode), FREE, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether no name of this bucket is locked. If so, whoever locks one from now on sees what the caller did, and
-    /// the caller sees what those did who had one locked.
+    /// Whether no name of this bucket is locked. If so, a thread that locks one from now on sees what the caller did,
+    /// and the caller sees what earlier holders did.
     pub(super) fn pass_if_free(&self) -> bool {
         self.word.compare_exchange(FREE, FREE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -126,7 +127,7 @@ impl DerefMut for Inflated<'_> {
 }
 
 /// The word of a bucket in which only this is locked.
-fn alone(key: Key, mode: Mode) -> u64 {
+fn single(key: Key, mode: Mode) -> u64 {
     let shared = match mode {
         Mode::Exclusive => 0,
         Mode::Shared => SHARED,
@@ -135,9 +136,9 @@ fn alone(key: Key, mode: Mode) -> u64 {
 }
 
 /// What is locked in a bucket with such a word.
-fn holder_of(alone: u64) -> (Key, Mode) {
-    let mode = if alone & SHARED == 0 { Mode::Exclusive } else { Mode::Shared };
-    (Key::from_bits(alone >> KEY_SHIFT), mode)
+fn holder_of(single: u64) -> (Key, Mode) {
+    let mode = if single & SHARED == 0 { Mode::Exclusive } else { Mode::Shared };
+    (Key::from_bits(single >> KEY_SHIFT), mode)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -161,10 +162,10 @@ mod tests {
     const BOTH: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 
     #[test]
-    fn a_lone_holder_is_known_by_the_word_whatever_its_key() {
+    fn a_single_holder_is_known_by_the_word_whatever_its_key() {
         for bits in [0, 1, (1 << Key::BITS) - 1] {
             for mode in BOTH {
-                let word = alone(Key::from_bits(bits), mode);
+                let word = single(Key::from_bits(bits), mode);
                 assert_ne!(word, FREE);
                 assert_ne!(word, INFLATED);
                 assert_eq!(holder_of(word), (Key::from_bits(bits), mode));
@@ -173,25 +174,25 @@ mod tests {
     }
 
     #[test]
-    fn one_alone_takes_and_releases_without_the_list() {
+    fn a_single_holder_takes_and_releases_without_the_list() {
         let (bucket, key) = (Bucket::new(), Key::from_bits(5));
         for mode in BOTH {
-            assert!(bucket.try_take_alone(key, mode));
-            assert!(!bucket.try_take_alone(Key::from_bits(6), mode));
+            assert!(bucket.try_take_single(key, mode));
+            assert!(!bucket.try_take_single(Key::from_bits(6), mode));
             assert!(!bucket.pass_if_free());
             assert!(bucket.names.lock().is_empty());
-            assert!(bucket.release_alone(key, mode));
+            assert!(bucket.release_single(key, mode));
             assert!(bucket.pass_if_free());
         }
     }
 
     #[test]
-    fn a_lone_holder_keeps_its_name_and_mode_in_the_list() {
+    fn a_single_holder_keeps_its_name_and_mode_in_the_list() {
         for (mode, may_share) in BOTH.into_iter().zip([false, true]) {
             let (bucket, key) = (Bucket::new(), Key::from_bits(5));
-            assert!(bucket.try_take_alone(key, mode));
+            assert!(bucket.try_take_single(key, mode));
             assert_eq!(bucket.inflate().try_take(key, Mode::Shared).is_ok(), may_share);
-            assert!(!bucket.release_alone(key, mode));
+            assert!(!bucket.release_single(key, mode));
             if may_share {
                 assert!(matches!(bucket.inflate().release(key), Released::StillShared));
             }
@@ -203,11 +204,11 @@ mod tests {
     #[test]
     fn the_word_is_free_again_when_the_list_has_run_empty() {
         let (bucket, a, b) = (Bucket::new(), Key::from_bits(1), Key::from_bits(2));
-        assert!(bucket.try_take_alone(a, Mode::Exclusive));
+        assert!(bucket.try_take_single(a, Mode::Exclusive));
         assert!(bucket.inflate().try_take(b, Mode::Exclusive).is_ok());
         assert!(matches!(bucket.inflate().release(a), Released::Free(_)));
-        assert!(!bucket.try_take_alone(a, Mode::Exclusive));
+        assert!(!bucket.try_take_single(a, Mode::Exclusive));
         assert!(matches!(bucket.inflate().release(b), Released::Free(_)));
-        assert!(bucket.try_take_alone(a, Mode::Exclusive));
+        assert!(bucket.try_take_single(a, Mode::Exclusive));
     }
 }

@@ -1,12 +1,12 @@
 //! Name locks: one name in one directory at a time, different names in parallel.
 //!
-//! The namespace layer takes them instead of a lock on the directory: create, unlink and rename lock the names
-//! they change, a lookup that has to read the directory shares its name. Only names that are locked right now
-//! take any room, in a bucket chosen by hash. As long as one thread alone has a name in a bucket, that name is in the
-//! bucket's word, taken and released by one atomic operation each. When a second one comes, they go by a list under
-//! the bucket's mutex, which is held for a few instructions and never while anybody sleeps. Waiters queue at their
-//! name, first come first served, and a release hands the name over: it wakes exactly the one waiter that has it now
-//! (or the readers that share it), which need not fight for it again.
+//! The namespace layer takes them instead of a lock on the directory: create, unlink and rename lock the names they
+//! change, a lookup that has to read the directory shares its name. Only names that are locked right now take any
+//! memory, in a bucket chosen by hash. While a bucket has a single holder, the name is in the bucket's word, taken and
+//! released by one atomic operation each. When a second thread comes, they go by a list under the bucket's mutex,
+//! which is held for a few instructions and never while a thread sleeps. Waiters queue at their name, first come first
+//! served, and a release hands the name over: it wakes exactly the one waiter that has it now (or the readers that
+//! share it), which need not compete for it again.
 //!
 //! - `key`: what a name is known by.
 //! - `bucket`: the word, its states and their memory ordering.
@@ -80,13 +80,13 @@ impl NameLocks {
         Self { buckets: (0..count).map(|_| Bucket::new()).collect() }
     }
 
-    /// Begins to fetch what locking this name changes, for a caller who has something else to do before that.
+    /// Prefetches what locking this name changes, for a caller that has other work to do before that.
     #[inline]
     pub fn prefetch(&self, directory: u64, hash: u64) {
         prefetch_for_write(self.bucket(Key::new(directory, hash)));
     }
 
-    /// Waits until the name with this hash in `directory` is this thread's alone.
+    /// Waits until this thread holds the name with this hash in `directory` exclusively.
     ///
     /// # Panics
     /// In debug builds, if the thread holds a name or a lock of the same or a higher rank than names have.
@@ -96,7 +96,7 @@ impl NameLocks {
         self.acquire(Key::new(directory, hash), Mode::Exclusive, 0)
     }
 
-    /// Waits until the name with this hash in `directory` is held by nobody but others who share it.
+    /// Waits until this thread holds the name with this hash in `directory` shared.
     ///
     /// # Panics
     /// As [`lock`](Self::lock).
@@ -106,8 +106,8 @@ impl NameLocks {
         self.acquire(Key::new(directory, hash), Mode::Shared, 0)
     }
 
-    /// Waits until both names, each by its directory and its hash, are this thread's alone. They are taken in the one
-    /// order that everybody keeps; if they are the same, once.
+    /// Waits until this thread holds both names exclusively, each by its directory and its hash. They are taken in the
+    /// one order that all threads keep; if they are the same, once.
     ///
     /// # Panics
     /// As [`lock`](Self::lock).
@@ -119,9 +119,9 @@ impl NameLocks {
         NamePairGuard { _first: first, _second: second }
     }
 
-    /// Takes another name as well, without waiting for it; if that is not possible, the first one is let go, and
-    /// [`lock_two`](Self::lock_two) is what is left. For a caller who has something to do with the first name before it
-    /// needs the other.
+    /// Takes another name as well, without waiting for it; if that is not possible, the first one is released, and the
+    /// caller goes on with [`lock_two`](Self::lock_two). For a caller that works with the first name before it needs
+    /// the other.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_lock_too<'a>(
         &'a self,
@@ -134,7 +134,7 @@ impl NameLocks {
             return Some(NamePairGuard { _first: first, _second: None });
         }
         let bucket = self.bucket(key);
-        if !bucket.try_take_alone(key, Mode::Exclusive) {
+        if !bucket.try_take_single(key, Mode::Exclusive) {
             return None;
         }
         let held = Held::after_try(&order::NAME);
@@ -142,9 +142,9 @@ impl NameLocks {
         Some(NamePairGuard { _first: first, _second: Some(second) })
     }
 
-    /// Waits until every name of `directory` that is locked at this moment has been let go, once for each. Names
-    /// that are locked later are not waited for; whoever locks them sees what the caller did before, even by a
-    /// relaxed load. One in a million of other directories is taken for this one, so nobody may hold a name of any
+    /// Waits until every name of `directory` that is locked at this moment has been released, once for each. Names
+    /// that are locked later are not waited for; a thread that locks them sees what the caller did before, even by a
+    /// relaxed load. One in a million of other directories is taken for this one, so no thread may hold a name of any
     /// directory while waiting for the caller.
     ///
     /// # Panics
@@ -162,7 +162,7 @@ impl NameLocks {
                 let locked = names.entries_mut().filter(|entry| entry.key.directory() == directory);
                 let waited_for = locked.filter(|entry| (next..end).contains(&entry.id));
                 let Some(entry) = waited_for.min_by_key(|entry| entry.id) else { break };
-                // As one more who shares the name, and lets it go at once.
+                // Joins the holders that share the name, and releases it at once.
                 let (waiter, key) = (Waiter::for_this_thread(), entry.key);
                 entry.enqueue(Mode::Shared, Arc::clone(&waiter));
                 next = entry.id.next();
@@ -178,7 +178,8 @@ impl NameLocks {
     fn acquire(&self, key: Key, mode: Mode, subclass: u32) -> NameGuard<'_> {
         let held = Held::before_wait(&order::NAME, subclass);
         let bucket = self.bucket(key);
-        let wait = if bucket.try_take_alone(key, mode) { None } else { take_among_others(bucket, key, mode) };
+        let wait =
+            if bucket.try_take_single(key, mode) { None } else { take_among_others(bucket, key, mode) };
         NameGuard::taken(bucket, key, mode, held, wait.as_ref())
     }
 
@@ -195,7 +196,7 @@ impl<'a> NameGuard<'a> {
     }
 }
 
-/// Takes a name in a bucket where somebody else has one, perhaps the same. Gives back the wait if it is measured.
+/// Takes a name in a bucket where another thread has one, perhaps the same. Returns the wait if it is measured.
 #[cold]
 fn take_among_others(bucket: &Bucket, key: Key, mode: Mode) -> Option<Wait> {
     let mut names = bucket.inflate();
@@ -250,7 +251,7 @@ impl Drop for NameGuard<'_> {
         if let Some(hold) = &mut self.hold {
             hold.end();
         }
-        if !self.bucket.release_alone(self.key, self.mode) {
+        if !self.bucket.release_single(self.key, self.mode) {
             release_among_others(self.bucket, self.key);
         }
     }
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn two_names_are_taken_in_one_order_by_everybody() {
+    fn two_names_are_taken_in_one_order_by_all_threads() {
         let locks = NameLocks::with_buckets(2);
         let (a, b) = ((1, A), (2, B));
         thread::scope(|scope| {
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn another_name_is_taken_as_well_only_if_nobody_has_it() {
+    fn another_name_is_taken_as_well_only_if_it_is_free() {
         let locks = NameLocks::with_buckets(64);
         let others = locks.lock(2, B);
         thread::scope(|scope| {

@@ -1,7 +1,7 @@
-//! The locked names of a bucket as a list, with those who wait for each; guarded by the bucket's mutex.
+//! The locked names of a bucket as a list, with the waiters of each; guarded by the bucket's mutex.
 //!
-//! A name has at most one entry, and it has one exactly while somebody holds it by this list. Waiters queue at the
-//! entry, first come first served, and a release hands the name over: the heirs hold it before they are woken.
+//! A name has at most one entry, and it has one exactly while it is held by this list. Waiters queue at the entry,
+//! first come first served, and a release hands the name over: the next holders have it before they are woken.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ impl Names {
             return Ok(());
         };
         let entry = &mut self.entries[at];
-        // Readers do not overtake those who queue.
+        // Readers do not overtake queued waiters.
         if mode == Mode::Shared && entry.mode == Mode::Shared && entry.queue.is_empty() {
             entry.holders += 1;
             return Ok(());
@@ -111,12 +111,12 @@ impl Names {
 }
 
 impl Entry {
-    /// Whoever sleeps on `waiter` holds the name in `mode` when woken.
+    /// The thread that sleeps on `waiter` holds the name in `mode` when woken.
     pub(super) fn enqueue(&mut self, mode: Mode, waiter: Arc<Waiter>) {
         self.queue.push_back(Queued { mode, waiter });
     }
 
-    /// Gives the name, which nobody holds now, to the first in the queue, or to all the readers at its head.
+    /// Gives the name, which is free now, to the first in the queue, or to all the readers at its head.
     fn hand_over(&mut self) -> Vec<Arc<Waiter>> {
         let Some(first) = self.queue.pop_front() else {
             return Vec::new();

@@ -54,8 +54,8 @@ impl<T: ?Sized> Mutex<T> {
 
 /// The checker's readers-writer lock without poisoning.
 ///
-/// Loom's takes only sized values, so the checker's lock guards nothing and decides who may enter; the value
-/// lies in a standard lock that nobody ever waits for.
+/// Loom's takes only sized values, so the checker's lock guards nothing and decides which thread may enter; the value
+/// lies in a standard lock that is never contended.
 pub(crate) struct RwLock<T: ?Sized> {
     turn: sync::RwLock<()>,
     #[expect(clippy::disallowed_types, reason = "never contended: `turn` decides")]
@@ -104,7 +104,7 @@ impl<T: ?Sized> RwLock<T> {
         Some(self.enter_exclusive(self.turn.try_write().ok()?))
     }
 
-    /// The checkers' locks do not tell; a model is about what happens if somebody has it.
+    /// The checkers' locks do not tell; a model is about what happens if the lock is held.
     pub(crate) fn is_locked(&self) -> bool {
         true
     }
@@ -178,8 +178,8 @@ impl Deadline {
     /// Parks the thread, or tells that the deadline has passed.
     pub(crate) fn park(self) -> bool {
         if self.ends {
-            // Lets a loop around a timed wait make progress. Loom would run the other threads to their end
-            // first, and then a time-out would never meet a wake on its way.
+            // Lets a loop around a timed wait make progress. Loom would run the other threads to their end first, and
+            // then a time-out would never meet a wakeup under way.
             #[cfg(shuttle)]
             thread::yield_now();
             return false;

@@ -12,8 +12,8 @@ pub(crate) use std::thread_local;
 pub use std::sync::atomic;
 pub use std::thread;
 
-// parking_lot's locks under our own names: their names are barred in the whole workspace, so that nobody takes a
-// lock without a class.
+// parking_lot's locks under our own names: clippy refuses their names in the whole workspace, so that every lock has a
+// class.
 pub(crate) type Mutex<T> = lock_api::Mutex<RawMutex, T>;
 pub(crate) type MutexGuard<'a, T> = lock_api::MutexGuard<'a, RawMutex, T>;
 pub(crate) type RwLock<T> = lock_api::RwLock<RawRwLock, T>;

@@ -13,7 +13,7 @@ pub(crate) struct ClassCounters {
     shards: [Shard; SHARDS],
 }
 
-/// One processor's counters; alone on its cache lines (two, since they are fetched in pairs).
+/// One processor's counters; padded to its own cache lines (two, since they are fetched in pairs).
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard {

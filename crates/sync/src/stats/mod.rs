@@ -18,7 +18,7 @@ use counters::ClassCounters;
 
 pub use report::{ClassStats, Mode, Report};
 
-// Real atomics under a model checker as well: what is counted never decides who runs.
+// Real atomics under a model checker as well: what is counted never decides which thread runs.
 static ENABLED: AtomicBool = AtomicBool::new(false);
 
 /// Classes that were measured at least once.

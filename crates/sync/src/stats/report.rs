@@ -6,9 +6,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 pub enum Mode {
-    /// By one alone: a mutex, a writer, a name.
+    /// Exclusive: a mutex, a writer, a name.
     Exclusive,
-    /// Together with others: a reader.
+    /// Shared: a reader.
     Shared,
 }
 

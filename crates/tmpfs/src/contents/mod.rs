@@ -11,9 +11,9 @@
 //! Invariants: a chunk in the table has at least one page; the pages of all chunks are as many as were taken from the
 //! budget.
 //!
-//! Locks: the table (class `contents`), shared by whoever works within chunks and alone for whoever adds, removes or
-//! moves them; below it one chunk at a time (class `pages`), shared by readers. So threads that work on different
-//! chunks meet only in the table's count of its readers, and nobody copies bytes while holding the table alone.
+//! Locks: the table (class `contents`), held shared to work within chunks and exclusively to add, remove or move them;
+//! below it one chunk at a time (class `pages`), shared by readers. So threads that work on different chunks meet only
+//! in the table's count of its readers, and no bytes are copied under the exclusive lock.
 //!
 //! Any offset is allowed. Bytes past `u64::MAX` do not exist: reads of them are zeroes, the rest stops before them.
 
@@ -267,7 +267,7 @@ fn run(chunks: &Table, page: u64) -> (bool, Option<u64>) {
     let end = match end {
         Some(end) => Some(index * CHUNK_PAGES + end as u64),
         None if kept => Some((index + 1) * CHUNK_PAGES),
-        // A chunk has at least one page, so the first one that follows settles it.
+        // A chunk has at least one page, so the first one that follows decides.
         None => chunks
             .range(index + 1..)
             .next()

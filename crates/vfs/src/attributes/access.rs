@@ -1,4 +1,4 @@
-//! Times of access, brought forward where somebody could notice: as Linux's `relatime`, not at each reading.
+//! Times of access: updated where a reader could notice, as Linux's `relatime`, and not at each reading.
 
 use std::sync::Arc;
 
@@ -8,9 +8,8 @@ use crate::{Attr, AttrChange, InodeFlags, NewTime, Node, Result, Timestamp, Vfs,
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
 impl Vfs {
-    /// Somebody has read the file, the directory or the link: its time of access becomes now if it is not later than
-    /// the last change, or a day old. Nothing happens on a read-only filesystem, and to files with
-    /// [`InodeFlags::NOATIME`].
+    /// The file, the directory or the link was read: its time of access becomes now if it is not later than the last
+    /// change, or a day old. Nothing happens on a read-only filesystem, and to files with [`InodeFlags::NOATIME`].
     ///
     /// # Errors
     /// Those of the filesystem; nothing has changed then.

@@ -1,8 +1,8 @@
 //! Access control lists and permission bits, each following the other.
 //!
 //! The bits of a file with a list show the list's owner, mask and others. So a `chmod` writes these entries, a new
-//! list writes the bits, and both reach the filesystem as one change. A list that says no more than permission
-//! bits can is kept as permission bits alone.
+//! list writes the bits, and both reach the filesystem as one change. A list that says no more than permission bits
+//! can is kept as permission bits only.
 
 use super::{check_not_frozen, check_owner, keeps_set_group_id};
 use crate::acl::{ACCESS_XATTR, Acl, AclCell, DEFAULT_XATTR};
@@ -43,21 +43,21 @@ impl ListKind {
     }
 }
 
-/// Gives a file the settled change of its attributes, `permissions` among them, and its list these permissions.
-pub(super) fn change_permissions(node: &Node, permissions: u16, settled: &AttrChange) -> Result<()> {
+/// Gives a file the decided change of its attributes, `permissions` among them, and its list these permissions.
+pub(super) fn change_permissions(node: &Node, permissions: u16, decided: &AttrChange) -> Result<()> {
     match node.acl_cell().get(node.inode(), ACCESS_XATTR)? {
-        None => node.inode().set_attr(settled),
+        None => node.inode().set_attr(decided),
         Some(acl) => {
             let mut acl = Acl::clone(&acl);
             acl.set_permissions(permissions);
-            put_list(node, ListKind::Access, Some(&acl), settled)
+            put_list(node, ListKind::Access, Some(&acl), decided)
         }
     }
 }
 
 /// Sets a list as a user asks for it, or removes it. `Create` and `Replace` mean nothing for lists, and a list
 /// that was never there can be removed.
-pub(super) fn set_list(who: &Credentials, node: &Node, kind: ListKind, list: Option<&Acl>) -> Result<()> {
+pub(super) fn set_list(caller: &Credentials, node: &Node, kind: ListKind, list: Option<&Acl>) -> Result<()> {
     let _state = node.state().write();
     let attr = node.attr();
     check_not_frozen(&attr)?;
@@ -67,9 +67,9 @@ pub(super) fn set_list(who: &Credentials, node: &Node, kind: ListKind, list: Opt
     if kind == ListKind::Default && attr.kind != FileType::Directory {
         return if list.is_some() { Err(Error::PermissionDenied) } else { Ok(()) };
     }
-    check_owner(who, &attr)?;
+    check_owner(caller, &attr)?;
     let permissions = match (list, kind) {
-        (Some(acl), ListKind::Access) => Some(permissions_with(who, &attr, acl)),
+        (Some(acl), ListKind::Access) => Some(permissions_with(caller, &attr, acl)),
         _ => None,
     };
     put_list(node, kind, list, &AttrChange { permissions, ..AttrChange::default() })
@@ -80,25 +80,25 @@ pub(super) fn no_list_of_symlink() -> Error {
     Error::Unsupported("an access control list of a symbolic link".into())
 }
 
-/// The permission bits of a file that `who` gives this list.
-fn permissions_with(who: &Credentials, attr: &Attr, acl: &Acl) -> u16 {
+/// The permission bits of a file that `caller` gives this list.
+fn permissions_with(caller: &Credentials, attr: &Attr, acl: &Acl) -> u16 {
     let mut special = attr.permissions & !0o777;
-    if !keeps_set_group_id(who, attr.gid) {
+    if !keeps_set_group_id(caller, attr.gid) {
         special &= !SET_GROUP_ID;
     }
     special | acl.permission_bits()
 }
 
-/// Stores a list, or that there is none, in one step with `settled`.
-fn put_list(node: &Node, kind: ListKind, list: Option<&Acl>, settled: &AttrChange) -> Result<()> {
+/// Stores a list, or that there is none, in one step with `decided`.
+fn put_list(node: &Node, kind: ListKind, list: Option<&Acl>, decided: &AttrChange) -> Result<()> {
     let cell = kind.cell(node)?;
     let bytes = list.filter(|list| kind == ListKind::Default || !list.is_plain()).map(Acl::to_bytes);
-    let put = node.inode().set_xattr(kind.xattr_name(), bytes.as_deref(), XattrMode::Set, settled);
-    // After a failure too: nobody knows what the filesystem will answer then.
+    let put = node.inode().set_xattr(kind.xattr_name(), bytes.as_deref(), XattrMode::Set, decided);
+    // After a failure too: it is unknown what the filesystem will answer then.
     cell.forget();
     match put {
-        Err(Error::NoAttribute) if bytes.is_none() => match settled.permissions {
-            Some(_) => node.inode().set_attr(settled),
+        Err(Error::NoAttribute) if bytes.is_none() => match decided.permissions {
+            Some(_) => node.inode().set_attr(decided),
             None => Ok(()),
         },
         put => put,
@@ -185,25 +185,25 @@ mod tests {
     }
 
     #[test]
-    fn set_group_id_falls_for_who_is_not_in_the_group() {
+    fn set_group_id_is_cleared_for_callers_outside_of_the_group() {
         let root = Credentials::root();
-        for (who, name, after) in [
+        for (caller, name, after) in [
             (&owner(&[]), ACCESS_XATTR, 0o670),
             (&owner(&[9]), ACCESS_XATTR, 0o2670),
             (&root, ACCESS_XATTR, 0o2670),
             (&owner(&[]), DEFAULT_XATTR, 0o2755),
         ] {
             let directory = Subject::new(FileType::Directory, 0o2755, 7, 9);
-            assert_eq!(directory.set_xattr(who, name, &naming(6)), "ok");
-            assert_eq!(directory.permissions(), after, "{who:?}");
+            assert_eq!(directory.set_xattr(caller, name, &naming(6)), "ok");
+            assert_eq!(directory.permissions(), after, "{caller:?}");
         }
     }
 
     #[test]
-    fn whose_business_a_list_is() {
+    fn a_list_is_its_owners_to_change() {
         let (root, stranger) = (Credentials::root(), Credentials::user(3, 9, vec![]));
         let (access, default) = (ACCESS_XATTR, DEFAULT_XATTR);
-        for (kind, who, name, set, remove) in [
+        for (kind, caller, name, set, remove) in [
             (FileType::Regular, &owner(&[]), access, "ok", "ok"),
             (FileType::Fifo, &root, access, "ok", "ok"),
             (FileType::Regular, &stranger, access, "NotPermitted", "NotPermitted"),
@@ -214,8 +214,8 @@ mod tests {
             (FileType::Symlink, &root, default, "Unsupported", "Unsupported"),
         ] {
             let subject = Subject::new(kind, 0o666, 7, 9);
-            assert_eq!(subject.set_xattr(who, name, &naming(6)), set, "{kind:?} {who:?}");
-            assert_eq!(subject.remove_xattr(who, name), remove, "{kind:?} {who:?}");
+            assert_eq!(subject.set_xattr(caller, name, &naming(6)), set, "{kind:?} {caller:?}");
+            assert_eq!(subject.remove_xattr(caller, name), remove, "{kind:?} {caller:?}");
         }
         for flag in [InodeFlags::IMMUTABLE, InodeFlags::APPEND] {
             let file = file().flagged(flag);

@@ -15,33 +15,32 @@ use crate::{Access, Attr, AttrChange, Credentials, Error, FileType, InodeFlags, 
 const NO_ID: u32 = u32::MAX;
 
 impl Vfs {
-    /// Changes attributes, all at once. An access control list follows the permission bits. A new owner or group
-    /// takes capabilities from anything but a directory, and set-user-ID and set-group-ID unless `permissions`
-    /// says what is to stay. Set-group-ID falls for who is not in the group.
+    /// Changes attributes, all at once. An access control list follows the permission bits. A new owner or group takes
+    /// capabilities from anything but a directory, and set-user-ID and set-group-ID unless `permissions` says what is
+    /// to stay. Set-group-ID is cleared for a caller that is not in the group.
     ///
-    /// # Errors
-    /// [`NotPermitted`](Error::NotPermitted) for who is not the owner, for another's group, for the flags
-    /// `IMMUTABLE` and `APPEND` without privilege, and for what is immutable or append-only (which still takes
+    /// # Errors [`NotPermitted`](Error::NotPermitted) for a caller that is not the owner, for another's group, for the
+    /// flags `IMMUTABLE` and `APPEND` without privilege, and for what is immutable or append-only (which still takes
     /// flags, and if it is append-only both times as [`Now`](NewTime::Now));
-    /// [`PermissionDenied`](Error::PermissionDenied) for these times from who may not write either;
+    /// [`PermissionDenied`](Error::PermissionDenied) for these times from a caller that may not write either;
     /// [`Unsupported`](Error::Unsupported) for permissions of a symbolic link, which has none;
     /// [`InvalidArgument`](Error::InvalidArgument) for times and numbers that cannot be;
-    /// [`ReadOnly`](Error::ReadOnly); the filesystem's own. Nothing has changed then, except that capabilities
-    /// may have fallen.
-    pub fn set_attr(&self, who: &Credentials, node: &Arc<Node>, change: &AttrChange) -> Result<()> {
+    /// [`ReadOnly`](Error::ReadOnly); the filesystem's own. Nothing has changed then, except that capabilities may
+    /// have been cleared.
+    pub fn set_attr(&self, caller: &Credentials, node: &Arc<Node>, change: &AttrChange) -> Result<()> {
         check_values(change)?;
         self.check_writable()?;
         let _state = node.state().write();
         let attr = node.attr();
-        check_change(who, node, &attr, change)?;
-        let settled = AttrChange { permissions: settle_permissions(who, &attr, change), ..*change };
+        check_change(caller, node, &attr, change)?;
+        let decided = AttrChange { permissions: decided_permissions(caller, &attr, change), ..*change };
         if loses_privileges(&attr, change) {
             // First, so that a crash leaves a program with too little rather than another's with too much.
             drop_capabilities(node)?;
         }
-        match settled.permissions {
-            Some(permissions) => acl_change::change_permissions(node, permissions, &settled),
-            None => node.inode().set_attr(&settled),
+        match decided.permissions {
+            Some(permissions) => acl_change::change_permissions(node, permissions, &decided),
+            None => node.inode().set_attr(&decided),
         }
     }
 }
@@ -62,8 +61,8 @@ fn check_values(change: &AttrChange) -> Result<()> {
     Ok(())
 }
 
-/// Refuses unless `who` may change all of it.
-fn check_change(who: &Credentials, node: &Node, attr: &Attr, change: &AttrChange) -> Result<()> {
+/// Refuses unless `caller` may change all of it.
+fn check_change(caller: &Credentials, node: &Node, attr: &Attr, change: &AttrChange) -> Result<()> {
     let AttrChange { permissions, uid, gid, accessed, modified, changed, flags, project } = *change;
     // Only both times together count as a touch, for which it is enough to be allowed to write.
     let touches = match (accessed, modified) {
@@ -80,16 +79,16 @@ fn check_change(who: &Credentials, node: &Node, attr: &Attr, change: &AttrChange
     if (touches || *change == AttrChange::default()) && attr.flags.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
     }
-    if touches && !acts_as_owner(who, attr) {
-        check_access_of(who, node, &attr.ownership(), Access::WRITE)?;
+    if touches && !acts_as_owner(caller, attr) {
+        check_access_of(caller, node, &attr.ownership(), Access::WRITE)?;
     }
     if permissions.is_some() && attr.kind == FileType::Symlink {
         return Err(Error::Unsupported("permissions of a symbolic link".into()));
     }
-    if uid.is_some_and(|uid| uid != attr.uid) && !who.override_dac {
+    if uid.is_some_and(|uid| uid != attr.uid) && !caller.override_dac {
         return Err(Error::NotPermitted);
     }
-    if gid.is_some_and(|gid| gid != attr.gid && !who.in_group(gid)) && !who.override_dac {
+    if gid.is_some_and(|gid| gid != attr.gid && !caller.in_group(gid)) && !caller.override_dac {
         return Err(Error::NotPermitted);
     }
     let owners_only = permissions.is_some()
@@ -99,10 +98,10 @@ fn check_change(who: &Credentials, node: &Node, attr: &Attr, change: &AttrChange
         || flags.is_some()
         || project.is_some();
     if owners_only {
-        check_owner(who, attr)?;
+        check_owner(caller, attr)?;
     }
     let guarded = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-    if flags.is_some_and(|flags| (flags ^ attr.flags).intersects(guarded)) && !who.override_dac {
+    if flags.is_some_and(|flags| (flags ^ attr.flags).intersects(guarded)) && !caller.override_dac {
         return Err(Error::NotPermitted);
     }
     Ok(())
@@ -115,12 +114,12 @@ fn loses_privileges(attr: &Attr, change: &AttrChange) -> bool {
 }
 
 /// The permission bits that come of a change, if any do.
-fn settle_permissions(who: &Credentials, attr: &Attr, change: &AttrChange) -> Option<u16> {
+fn decided_permissions(caller: &Credentials, attr: &Attr, change: &AttrChange) -> Option<u16> {
     let mut permissions = match change.permissions {
         Some(permissions) => permissions & 0o7777,
         None if loses_privileges(attr, change) => {
             let mut left = without_privilege(attr.permissions);
-            if !keeps_set_group_id(who, attr.gid) {
+            if !keeps_set_group_id(caller, attr.gid) {
                 left &= !SET_GROUP_ID;
             }
             if left == attr.permissions {
@@ -130,7 +129,7 @@ fn settle_permissions(who: &Credentials, attr: &Attr, change: &AttrChange) -> Op
         }
         None => return None,
     };
-    if !keeps_set_group_id(who, change.gid.unwrap_or(attr.gid)) {
+    if !keeps_set_group_id(caller, change.gid.unwrap_or(attr.gid)) {
         permissions &= !SET_GROUP_ID;
     }
     Some(permissions)
@@ -174,7 +173,7 @@ mod tests {
         let (root, outside, inside) = (Credentials::root(), user(7, &[]), user(7, &[9]));
         let (uid, gid) = (chown(Some(7), None), chown(None, Some(8)));
         // As Linux's tmpfs and ext4 answered.
-        for (before, who, change, after) in [
+        for (before, caller, change, after) in [
             (0o6755, &root, uid, 0o755),
             (0o6755, &root, gid, 0o755),
             (0o6755, &outside, gid, 0o755),
@@ -189,11 +188,11 @@ mod tests {
             (0o1755, &root, uid, 0o1755),
         ] {
             let file = Subject::new(FileType::Regular, before, 7, 9);
-            assert_eq!(file.set_attr(who, change), "ok");
-            assert_eq!(file.permissions(), after, "{before:o} {who:?} {change:?}");
+            assert_eq!(file.set_attr(caller, change), "ok");
+            assert_eq!(file.permissions(), after, "{before:o} {caller:?} {change:?}");
             let directory = Subject::new(FileType::Directory, before, 7, 9);
-            assert_eq!(directory.set_attr(who, change), "ok");
-            assert_eq!(directory.permissions(), before, "{who:?} {change:?}");
+            assert_eq!(directory.set_attr(caller, change), "ok");
+            assert_eq!(directory.permissions(), before, "{caller:?} {change:?}");
         }
         let file = Subject::new(FileType::Regular, 0o755, 7, 9);
         let both = AttrChange { permissions: Some(0o6755), ..uid };
@@ -202,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn who_may_give_files_away() {
+    fn owners_change_as_linux_permits() {
         let (root, owner, other) = (Credentials::root(), user(7, &[77]), user(3, &[9]));
-        for (who, change, expected) in [
+        for (caller, change, expected) in [
             (&owner, chown(Some(7), None), "ok"),
             (&owner, chown(None, Some(9)), "ok"),
             (&owner, chown(None, Some(8)), "ok"),
@@ -219,7 +218,7 @@ mod tests {
             (&root, chown(None, Some(u32::MAX)), "InvalidArgument"),
         ] {
             let file = Subject::new(FileType::Regular, 0o644, 7, 9);
-            assert_eq!(file.set_attr(who, change), expected, "{who:?} {change:?}");
+            assert_eq!(file.set_attr(caller, change), expected, "{caller:?} {change:?}");
             assert_eq!(file.take_calls().is_empty(), expected != "ok");
         }
     }
@@ -243,10 +242,10 @@ mod tests {
     }
 
     #[test]
-    fn who_may_change_permissions() {
+    fn permissions_change_as_linux_permits() {
         let (root, outside, inside, other) =
             (Credentials::root(), user(7, &[]), user(7, &[9]), user(3, &[9]));
-        for (who, change, expected, after) in [
+        for (caller, change, expected, after) in [
             (&outside, chmod(0o2755), "ok", 0o755),
             (&inside, chmod(0o2755), "ok", 0o2755),
             (&root, chmod(0o2755), "ok", 0o2755),
@@ -258,8 +257,8 @@ mod tests {
         ] {
             for kind in [FileType::Regular, FileType::Directory] {
                 let subject = Subject::new(kind, 0o644, 7, 9);
-                assert_eq!(subject.set_attr(who, change), expected, "{who:?} {change:?}");
-                assert_eq!(subject.permissions(), after, "{who:?} {change:?}");
+                assert_eq!(subject.set_attr(caller, change), expected, "{caller:?} {change:?}");
+                assert_eq!(subject.permissions(), after, "{caller:?} {change:?}");
             }
         }
         let link = Subject::new(FileType::Symlink, 0o777, 7, 9);
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_set_times() {
+    fn times_change_as_linux_permits() {
         let (now, set) = (Some(NewTime::Now), Some(SOME_TIME));
         let (owner, other) = (user(7, &[]), user(3, &[]));
         for (accessed, modified, writer, reader) in [
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_set_flags() {
+    fn flags_change_as_linux_permits() {
         let (root, owner, other) = (Credentials::root(), user(7, &[]), user(3, &[]));
         let (nodump, immutable, append) = (InodeFlags::NODUMP, InodeFlags::IMMUTABLE, InodeFlags::APPEND);
         let none = InodeFlags::empty();
@@ -356,11 +355,11 @@ mod tests {
     #[test]
     fn a_read_only_filesystem_is_not_asked() {
         let file = Subject::read_only();
-        let who = user(3, &[]);
+        let caller = user(3, &[]);
         for change in
             [AttrChange::default(), chmod(0o600), chown(Some(3), None), set_flags(InodeFlags::NODUMP)]
         {
-            assert_eq!(file.set_attr(&who, change), "ReadOnly", "{change:?}");
+            assert_eq!(file.set_attr(&caller, change), "ReadOnly", "{change:?}");
         }
         assert_eq!(file.take_calls(), []);
     }

@@ -1,17 +1,17 @@
 //! Changing attributes and extended attributes, access control lists among them: the same for every filesystem.
 //!
-//! Called by node. Judges whether the user may, settles what else falls or follows (set-user-ID and set-group-ID
-//! bits, file capabilities, permission bits and lists, which speak of each other), and hands the filesystem one
-//! change that is complete. Changes of attributes are in `change.rs`, the namespaces of extended attributes in
-//! `xattr.rs`, lists in `acl_change.rs`. The rules, and the order of refusals, are Linux's.
+//! Called by node. Checks whether the user may, decides what else is cleared or follows (set-user-ID and set-group-ID
+//! bits, file capabilities, permission bits and lists, which speak of each other), and hands the filesystem one change
+//! that is complete. Changes of attributes are in `change.rs`, the namespaces of extended attributes in `xattr.rs`,
+//! lists in `acl_change.rs`. The rules, and the order of refusals, are Linux's.
 //!
-//! A change holds the inode's state lock alone from the first look at the attributes to the end, so what was
-//! judged is what is changed, and a `chmod` never meets a new list half-way. What a node remembers of its lists
-//! is forgotten before the lock goes (see [`AclCell`](crate::acl::AclCell)). Under it are taken the lock of such a
+//! A change holds the inode's state lock exclusively from the first look at the attributes to the end, so what was
+//! checked is what is changed, and a `chmod` never meets a new list half-way. What a node remembers of its lists is
+//! cleared before the lock is released (see [`AclCell`](crate::acl::AclCell)). Under it are taken the lock of such a
 //! memory, and the filesystem's own.
 //!
-//! Whoever may override permissions stands here for all of Linux's privileges (`CAP_CHOWN`, `CAP_FOWNER`,
-//! `CAP_FSETID`, `CAP_LINUX_IMMUTABLE`, `CAP_SETFCAP`, `CAP_SYS_ADMIN`). Sizes are not changed here.
+//! Credentials that override permissions have all of Linux's privileges here (`CAP_CHOWN`, `CAP_FOWNER`, `CAP_FSETID`,
+//! `CAP_LINUX_IMMUTABLE`, `CAP_SETFCAP`, `CAP_SYS_ADMIN`). Sizes are not changed here.
 
 mod access;
 mod acl_change;
@@ -26,19 +26,19 @@ pub(crate) use xattr::drop_capabilities;
 
 use crate::{Attr, Credentials, Error, InodeFlags, Result};
 
-/// Whether `who` is the owner or need not be.
-fn acts_as_owner(who: &Credentials, attr: &Attr) -> bool {
-    who.uid == attr.uid || who.override_dac
+/// Whether `caller` is the owner or need not be.
+fn acts_as_owner(caller: &Credentials, attr: &Attr) -> bool {
+    caller.uid == attr.uid || caller.override_dac
 }
 
-/// Refuses whom [`acts_as_owner`] does not let through.
-fn check_owner(who: &Credentials, attr: &Attr) -> Result<()> {
-    if acts_as_owner(who, attr) { Ok(()) } else { Err(Error::NotPermitted) }
+/// Refuses callers that [`acts_as_owner`] does not let through.
+fn check_owner(caller: &Credentials, attr: &Attr) -> Result<()> {
+    if acts_as_owner(caller, attr) { Ok(()) } else { Err(Error::NotPermitted) }
 }
 
-/// Whether `who` may leave a file of the group `gid` with its set-group-ID bit.
-fn keeps_set_group_id(who: &Credentials, gid: u32) -> bool {
-    who.in_group(gid) || who.override_dac
+/// Whether `caller` may leave a file of the group `gid` with its set-group-ID bit.
+fn keeps_set_group_id(caller: &Credentials, gid: u32) -> bool {
+    caller.in_group(gid) || caller.override_dac
 }
 
 /// Refuses to change what is immutable or can only be appended to.

@@ -1,4 +1,4 @@
-//! Random schedules of a `chmod` against a `setfacl`, while somebody asks for permission.
+//! Random schedules of a `chmod` against a `setfacl`, while another thread checks permissions.
 //!
 //!     RUSTFLAGS="--cfg shuttle" cargo test -p undercroft-vfs --lib attributes::model_tests
 //!

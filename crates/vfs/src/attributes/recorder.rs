@@ -51,16 +51,16 @@ impl Subject {
         self
     }
 
-    pub(super) fn set_attr(&self, who: &Credentials, change: AttrChange) -> String {
-        outcome(self.vfs.set_attr(who, &self.node, &change))
+    pub(super) fn set_attr(&self, caller: &Credentials, change: AttrChange) -> String {
+        outcome(self.vfs.set_attr(caller, &self.node, &change))
     }
 
-    pub(super) fn set_xattr(&self, who: &Credentials, name: &[u8], value: &[u8]) -> String {
-        outcome(self.vfs.set_xattr(who, &self.node, name, value, XattrMode::Set))
+    pub(super) fn set_xattr(&self, caller: &Credentials, name: &[u8], value: &[u8]) -> String {
+        outcome(self.vfs.set_xattr(caller, &self.node, name, value, XattrMode::Set))
     }
 
-    pub(super) fn remove_xattr(&self, who: &Credentials, name: &[u8]) -> String {
-        outcome(self.vfs.remove_xattr(who, &self.node, name))
+    pub(super) fn remove_xattr(&self, caller: &Credentials, name: &[u8]) -> String {
+        outcome(self.vfs.remove_xattr(caller, &self.node, name))
     }
 
     pub(super) fn permissions(&self) -> u16 {

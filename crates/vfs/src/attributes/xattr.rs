@@ -2,10 +2,10 @@
 //!
 //! | namespace | reading | changing |
 //! | --- | --- | --- |
-//! | `user.` | who may read; only regular files and directories have any | who may write; in a sticky directory its owner |
+//! | `user.` | users that may read; only regular files and directories have any | users that may write; in a sticky directory its owner |
 //! | `trusted.` | the privileged; for others there are none | the privileged |
-//! | `security.` | everybody | the privileged |
-//! | `system.posix_acl_` | everybody | the owner (see `acl_change.rs`) |
+//! | `security.` | all users | the privileged |
+//! | `system.posix_acl_` | all users | the owner (see `acl_change.rs`) |
 //!
 //! There are no other namespaces. What is read is as the filesystem stores it; Linux itself shows a
 //! `security.capability` of version 3 for the first user namespace as one of version 2.
@@ -42,7 +42,7 @@ impl Vfs {
     /// [`ReadOnly`](Error::ReadOnly); the filesystem's own, [`NoSpace`](Error::NoSpace) first.
     pub fn set_xattr(
         &self,
-        who: &Credentials,
+        caller: &Credentials,
         node: &Arc<Node>,
         name: &[u8],
         value: &[u8],
@@ -54,35 +54,35 @@ impl Vfs {
         }
         self.check_writable()?;
         if let Some(kind) = ListKind::of(name) {
-            return acl_change::set_list(who, node, kind, Acl::from_user(value)?.as_ref());
+            return acl_change::set_list(caller, node, kind, Acl::from_user(value)?.as_ref());
         }
         if name == CAPABILITY_XATTR {
             check_capabilities(value)?;
         }
-        change(who, node, name, Some(value), mode)
+        change(caller, node, name, Some(value), mode)
     }
 
     /// Removes an extended attribute by its full name. Permission bits stay as they are when a list goes.
     ///
     /// # Errors
     /// [`NoAttribute`](Error::NoAttribute), except for lists; otherwise as for [`set_xattr`](Self::set_xattr).
-    pub fn remove_xattr(&self, who: &Credentials, node: &Arc<Node>, name: &[u8]) -> Result<()> {
+    pub fn remove_xattr(&self, caller: &Credentials, node: &Arc<Node>, name: &[u8]) -> Result<()> {
         check_name(name)?;
         self.check_writable()?;
         match ListKind::of(name) {
-            Some(kind) => acl_change::set_list(who, node, kind, None),
-            None => change(who, node, name, None, XattrMode::Replace),
+            Some(kind) => acl_change::set_list(caller, node, kind, None),
+            None => change(caller, node, name, None, XattrMode::Replace),
         }
     }
 
     /// The value of an extended attribute by its full name, as this user sees it; `None` when there is none.
-    /// [`Node::xattr`] asks nobody.
+    /// [`Node::xattr`] checks no permission.
     ///
     /// # Errors
     /// [`PermissionDenied`](Error::PermissionDenied) for a `user.` attribute without being allowed to read;
     /// [`InvalidArgument`](Error::InvalidArgument), [`NameTooLong`](Error::NameTooLong),
     /// [`Unsupported`](Error::Unsupported) for a name that cannot be; the filesystem's own.
-    pub fn xattr(&self, who: &Credentials, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub fn xattr(&self, caller: &Credentials, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>> {
         check_name(name)?;
         if ListKind::of(name).is_some() {
             if node.kind() == FileType::Symlink {
@@ -92,9 +92,9 @@ impl Vfs {
         }
         let namespace = Namespace::of(name);
         match namespace {
-            Some(Namespace::Trusted) if !who.override_dac => return Ok(None),
+            Some(Namespace::Trusted) if !caller.override_dac => return Ok(None),
             Some(Namespace::User) if !has_user_attributes(node.kind()) => return Ok(None),
-            Some(Namespace::User) | None => check_access_of(who, node, &node.ownership(), Access::READ)?,
+            Some(Namespace::User) | None => check_access_of(caller, node, &node.ownership(), Access::READ)?,
             Some(Namespace::Trusted | Namespace::Security | Namespace::System) => {}
         }
         check_kept(namespace, name)?;
@@ -106,9 +106,9 @@ impl Vfs {
     ///
     /// # Errors
     /// The filesystem's own.
-    pub fn list_xattrs(&self, who: &Credentials, node: &Node) -> Result<Vec<Vec<u8>>> {
+    pub fn list_xattrs(&self, caller: &Credentials, node: &Node) -> Result<Vec<Vec<u8>>> {
         let mut names = node.list_xattrs()?;
-        names.retain(|name| who.override_dac || Namespace::of(name) != Some(Namespace::Trusted));
+        names.retain(|name| caller.override_dac || Namespace::of(name) != Some(Namespace::Trusted));
         Ok(names)
     }
 }
@@ -135,11 +135,16 @@ impl Namespace {
     }
 }
 
-/// Refuses unless `who` may change attributes of this namespace.
-fn check_may_change(who: &Credentials, node: &Node, attr: &Attr, namespace: Option<Namespace>) -> Result<()> {
+/// Refuses unless `caller` may change attributes of this namespace.
+fn check_may_change(
+    caller: &Credentials,
+    node: &Node,
+    attr: &Attr,
+    namespace: Option<Namespace>,
+) -> Result<()> {
     match namespace {
         Some(Namespace::System) => Ok(()),
-        Some(Namespace::Trusted | Namespace::Security) if who.override_dac => Ok(()),
+        Some(Namespace::Trusted | Namespace::Security) if caller.override_dac => Ok(()),
         Some(Namespace::Trusted | Namespace::Security) => Err(Error::NotPermitted),
         Some(Namespace::User) => {
             // The bits of special files speak of devices and pipes, not of room on the disk.
@@ -147,11 +152,11 @@ fn check_may_change(who: &Credentials, node: &Node, attr: &Attr, namespace: Opti
                 return Err(Error::NotPermitted);
             }
             if attr.kind == FileType::Directory && attr.permissions & STICKY != 0 {
-                check_owner(who, attr)?;
+                check_owner(caller, attr)?;
             }
-            check_access_of(who, node, &attr.ownership(), Access::WRITE)
+            check_access_of(caller, node, &attr.ownership(), Access::WRITE)
         }
-        None => check_access_of(who, node, &attr.ownership(), Access::WRITE),
+        None => check_access_of(caller, node, &attr.ownership(), Access::WRITE),
     }
 }
 
@@ -159,8 +164,8 @@ fn has_user_attributes(kind: FileType) -> bool {
     matches!(kind, FileType::Regular | FileType::Directory)
 }
 
-/// Takes a file's capabilities away, if it has any, and tells whether it had. That it has none is remembered. The caller holds the inode's
-/// state alone.
+/// Takes a file's capabilities away, if it has any, and returns whether it had. That it has none is remembered. The
+/// caller holds the inode's state exclusively.
 pub(crate) fn drop_capabilities(node: &Node) -> Result<bool> {
     if node.no_capabilities().load(Ordering::Relaxed) {
         return Ok(false);
@@ -174,15 +179,21 @@ pub(crate) fn drop_capabilities(node: &Node) -> Result<bool> {
 }
 
 /// Sets or removes what is no list.
-fn change(who: &Credentials, node: &Node, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
+fn change(
+    caller: &Credentials,
+    node: &Node,
+    name: &[u8],
+    value: Option<&[u8]>,
+    mode: XattrMode,
+) -> Result<()> {
     let _state = node.state().write();
     let attr = node.attr();
     check_not_frozen(&attr)?;
     let namespace = Namespace::of(name);
-    check_may_change(who, node, &attr, namespace)?;
+    check_may_change(caller, node, &attr, namespace)?;
     check_kept(namespace, name)?;
     if name == CAPABILITY_XATTR {
-        // Before it is there: afterwards nobody must believe that it is not.
+        // Before it is there: afterwards no thread may take it for absent.
         node.no_capabilities().store(false, Ordering::Relaxed);
     }
     node.inode().set_xattr(name, value, mode, &AttrChange::default())
@@ -199,7 +210,7 @@ fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Refuses a namespace that nobody keeps, and a name with nothing after it.
+/// Refuses a namespace that does not exist, and a name with nothing after it.
 fn check_kept(namespace: Option<Namespace>, name: &[u8]) -> Result<()> {
     if matches!(namespace, None | Some(Namespace::System)) {
         return Err(Error::Unsupported("this namespace of attributes".into()));
@@ -229,18 +240,18 @@ mod tests {
     const LIST: &[u8] = b"system.posix_acl_access";
 
     /// Sets, reads and removes an attribute, each of an inode that is as at first.
-    fn try_all(who: &Credentials, make: impl Fn() -> Subject, name: &[u8]) -> [String; 3] {
+    fn try_all(caller: &Credentials, make: impl Fn() -> Subject, name: &[u8]) -> [String; 3] {
         let read = make();
-        let value = read.vfs.xattr(who, &read.node, name);
+        let value = read.vfs.xattr(caller, &read.node, name);
         let value = match value {
             Ok(None) => "none".into(),
             value => outcome(value),
         };
-        [make().set_xattr(who, name, b"x"), value, make().remove_xattr(who, name)]
+        [make().set_xattr(caller, name, b"x"), value, make().remove_xattr(caller, name)]
     }
 
     #[test]
-    fn whose_business_each_namespace_is() {
+    fn each_namespace_has_its_permissions() {
         let (root, stranger) = (Credentials::root(), Credentials::user(3, 4, vec![]));
         let names: [&[u8]; 4] = [b"user.a", b"trusted.a", b"security.a", b"foo.a"];
         let make = |kind, permissions| {
@@ -256,7 +267,7 @@ mod tests {
         const UNSUPPORTED: &str = "Unsupported";
         const INVALID: &str = "InvalidArgument";
         // As Linux's tmpfs and ext4 answered.
-        for (who, kind, permissions, name, expected) in [
+        for (caller, kind, permissions, name, expected) in [
             (&root, FileType::Regular, 0o600, "user.a", [OK, OK, OK]),
             (&root, FileType::Regular, 0o600, "trusted.a", [OK, OK, OK]),
             (&root, FileType::Regular, 0o600, "security.a", [OK, OK, OK]),
@@ -284,8 +295,8 @@ mod tests {
             (&root, FileType::Symlink, 0o777, "trusted.a", [OK, OK, OK]),
             (&root, FileType::Symlink, 0o777, "security.a", [OK, OK, OK]),
         ] {
-            let found = try_all(who, make(kind, permissions), name.as_bytes());
-            assert_eq!(found, expected, "{name} of a {kind:?} with {permissions:o} by {}", who.uid);
+            let found = try_all(caller, make(kind, permissions), name.as_bytes());
+            assert_eq!(found, expected, "{name} of a {kind:?} with {permissions:o} by {}", caller.uid);
         }
         let owner = Credentials::user(0, 4, vec![]);
         assert_eq!(try_all(&owner, make(FileType::Directory, 0o1777), b"user.a"), [OK, OK, OK]);
@@ -330,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_is_the_filesystems_to_judge() {
+    fn the_filesystem_checks_the_mode() {
         let root = Credentials::root();
         let file = Subject::new(FileType::Regular, 0o666, 7, 9);
         let set = |mode| outcome(file.vfs.set_xattr(&root, &file.node, b"user.a", b"1", mode));
@@ -343,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_are_judged_before_the_user() {
+    fn capabilities_are_validated_before_the_user_is_checked() {
         let version_2 = [&[1, 0, 0, 2][..], &[0; 16]].concat();
         let version_3 = [&[1, 0, 0, 3][..], &[0; 20]].concat();
         let file = Subject::new(FileType::Regular, 0o666, 7, 9);
@@ -370,7 +381,7 @@ mod tests {
         let file = [&b"security.a"[..], LIST, b"trusted.a", b"user.a"]
             .into_iter()
             .fold(Subject::new(FileType::Regular, 0o000, 7, 9), |file, name| file.with_xattr(name, b"value"));
-        let names = |who| file.vfs.list_xattrs(who, &file.node).unwrap();
+        let names = |caller| file.vfs.list_xattrs(caller, &file.node).unwrap();
         let (root, stranger) = (Credentials::root(), Credentials::user(3, 4, vec![]));
         assert_eq!(names(&root), [&b"security.a"[..], LIST, b"trusted.a", b"user.a"]);
         assert_eq!(names(&stranger), [&b"security.a"[..], LIST, b"user.a"]);

@@ -53,8 +53,8 @@ impl Vfs {
     /// # Errors
     /// [`InvalidArgument`](Error::InvalidArgument) for a file of more than 1 GiB, which a program
     /// [opens](Self::open) and reads in parts; otherwise as for [`open`](Self::open) and [`File::read_at`].
-    pub fn read(&self, who: &Credentials, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
-        let file = self.open(who, path)?;
+    pub fn read(&self, caller: &Credentials, path: impl AsRef<[u8]>) -> Result<Vec<u8>> {
+        let file = self.open(caller, path)?;
         let size = file.size_bytes();
         if size > READ_MAX_BYTES {
             return Err(Error::InvalidArgument("the file has more than 1 GiB: open it and read it in parts"));
@@ -69,29 +69,34 @@ impl Vfs {
     ///
     /// # Errors
     /// As for [`create_file`](Self::create_file) and [`File::write_all_at`]; a part may have been written then.
-    pub fn write(&self, who: &Credentials, path: impl AsRef<[u8]>, content: impl AsRef<[u8]>) -> Result<()> {
-        self.create_file(who, path)?.write_all_at(0, content.as_ref())
+    pub fn write(
+        &self,
+        caller: &Credentials,
+        path: impl AsRef<[u8]>,
+        content: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.create_file(caller, path)?.write_all_at(0, content.as_ref())
     }
 
     /// Opens a regular file for reading and writing. One that is there loses its content, and, as on Linux, its
-    /// capabilities and what else a change by `who` takes from it; one that is missing is made, with permissions 0644.
+    /// capabilities and what else a change by `caller` takes from it; one that is missing is made, with permissions 0644.
     ///
     /// # Errors
     /// [`Exists`](Error::Exists) for a symbolic link that leads nowhere, through which no file is made; otherwise as for
     /// [`open_for_writing`](Self::open_for_writing), [`create_at`](Self::create_at) and [`File::truncate`].
-    pub fn create_file(&self, who: &Credentials, path: impl AsRef<[u8]>) -> Result<File> {
+    pub fn create_file(&self, caller: &Credentials, path: impl AsRef<[u8]>) -> Result<File> {
         let path = path.as_ref();
         if let Some(split @ Split { slashes: true, .. }) = Split::of(path) {
-            return self.directory_before(who, path, &split).and(Err(Error::IsDirectory));
+            return self.directory_before(caller, path, &split).and(Err(Error::IsDirectory));
         }
-        match self.emptied(who, path) {
+        match self.emptied(caller, path) {
             Err(Error::NotFound) => {}
             answer => return answer,
         }
-        match self.create_at(who, path, &NewObject::file(0o644)) {
+        match self.create_at(caller, path, &NewObject::file(0o644)) {
             Ok(node) => self.open_node_for_writing(&node),
             // Another thread has made it, or it is a link.
-            Err(Error::Exists) => self.emptied(who, path).map_err(|error| match error {
+            Err(Error::Exists) => self.emptied(caller, path).map_err(|error| match error {
                 Error::NotFound => Error::Exists,
                 error => error,
             }),
@@ -100,9 +105,9 @@ impl Vfs {
     }
 
     /// Opens a file that is there, and takes its content away.
-    fn emptied(&self, who: &Credentials, path: &[u8]) -> Result<File> {
-        let file = self.open_for_writing(who, path)?;
-        if !who.override_dac {
+    fn emptied(&self, caller: &Credentials, path: &[u8]) -> Result<File> {
+        let file = self.open_for_writing(caller, path)?;
+        if !caller.override_dac {
             file.drop_privilege_bits()?;
         }
         file.drop_capabilities()?;
@@ -117,7 +122,7 @@ impl Vfs {
     /// the name of what is no directory.
     pub fn create_at(
         &self,
-        who: &Credentials,
+        caller: &Credentials,
         path: impl AsRef<[u8]>,
         object: &NewObject<'_>,
     ) -> Result<Arc<Node>> {
@@ -125,20 +130,20 @@ impl Vfs {
         let Some(split) = Split::of(path) else {
             return Err(if path.is_empty() { Error::NotFound } else { Error::Exists });
         };
-        let dir = self.directory_before(who, path, &split)?;
+        let dir = self.directory_before(caller, path, &split)?;
         if split.slashes && object.kind != NewKind::Directory {
-            let there = self.look_in(who, &dir, split.name);
+            let there = self.look_in(caller, &dir, split.name);
             return Err(there.err().unwrap_or(Error::Exists));
         }
-        self.create(who, &dir, split.name, object)
+        self.create(caller, &dir, split.name, object)
     }
 
     /// Makes a directory, with permissions 0755.
     ///
     /// # Errors
     /// As for [`create_at`](Self::create_at).
-    pub fn create_dir(&self, who: &Credentials, path: impl AsRef<[u8]>) -> Result<()> {
-        self.create_at(who, path, &NewObject::directory(0o755)).map(drop)
+    pub fn create_dir(&self, caller: &Credentials, path: impl AsRef<[u8]>) -> Result<()> {
+        self.create_at(caller, path, &NewObject::directory(0o755)).map(drop)
     }
 
     /// Makes a directory and those above it that are missing, with permissions 0755. One that is there already is
@@ -147,22 +152,22 @@ impl Vfs {
     /// # Errors
     /// [`Exists`](Error::Exists) and [`NotDirectory`](Error::NotDirectory) for what is there and no directory;
     /// otherwise as for [`create_at`](Self::create_at). Directories that were made stay.
-    pub fn create_dir_all(&self, who: &Credentials, path: impl AsRef<[u8]>) -> Result<()> {
+    pub fn create_dir_all(&self, caller: &Credentials, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
-        match self.make_directory(who, path) {
+        match self.make_directory(caller, path) {
             Err(Error::NotFound) => {}
             answer => return answer,
         }
         // From the top down, each part as long as the path is that leads to it.
         let ends = path.iter().enumerate().filter(|&(at, &byte)| byte == b'/' && at > 0).map(|(at, _)| at);
-        ends.chain([path.len()]).try_for_each(|end| self.make_directory(who, &path[..end]))
+        ends.chain([path.len()]).try_for_each(|end| self.make_directory(caller, &path[..end]))
     }
 
     /// Makes a directory, unless there is one.
-    fn make_directory(&self, who: &Credentials, path: &[u8]) -> Result<()> {
-        let made = self.create_dir(who, path);
+    fn make_directory(&self, caller: &Credentials, path: &[u8]) -> Result<()> {
+        let made = self.create_dir(caller, path);
         match made {
-            Err(_) if matches!(self.resolve(who, path, Follow::Last), Ok(node) if node.kind() == FileType::Directory) => {
+            Err(_) if matches!(self.resolve(caller, path, Follow::Last), Ok(node) if node.kind() == FileType::Directory) => {
                 Ok(())
             }
             made => made,
@@ -173,30 +178,30 @@ impl Vfs {
     ///
     /// # Errors
     /// As for [`resolve`](Self::resolve) and [`unlink`](Self::unlink).
-    pub fn remove_file(&self, who: &Credentials, path: impl AsRef<[u8]>) -> Result<()> {
+    pub fn remove_file(&self, caller: &Credentials, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let Some(split) = Split::of(path) else {
             return Err(if path.is_empty() { Error::NotFound } else { Error::IsDirectory });
         };
-        let dir = self.directory_before(who, path, &split)?;
+        let dir = self.directory_before(caller, path, &split)?;
         if split.slashes {
-            let directory = self.look_in(who, &dir, split.name)?.kind() == FileType::Directory;
+            let directory = self.look_in(caller, &dir, split.name)?.kind() == FileType::Directory;
             return Err(if directory { Error::IsDirectory } else { Error::NotDirectory });
         }
-        self.unlink(who, &dir, split.name)
+        self.unlink(caller, &dir, split.name)
     }
 
     /// Removes an empty directory.
     ///
     /// # Errors
     /// As for [`resolve`](Self::resolve) and [`rmdir`](Self::rmdir).
-    pub fn remove_dir(&self, who: &Credentials, path: impl AsRef<[u8]>) -> Result<()> {
+    pub fn remove_dir(&self, caller: &Credentials, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let Some(split) = Split::of(path) else {
             return Err(if path.is_empty() { Error::NotFound } else { Error::Busy });
         };
-        let dir = self.directory_before(who, path, &split)?;
-        self.rmdir(who, &dir, split.name)
+        let dir = self.directory_before(caller, path, &split)?;
+        self.rmdir(caller, &dir, split.name)
     }
 
     /// Moves what one path stands for to another, in place of what stands there.
@@ -205,7 +210,7 @@ impl Vfs {
     /// As for [`resolve`](Self::resolve) and [`rename`](Self::rename), which moves names of directories.
     pub fn rename_path(
         &self,
-        who: &Credentials,
+        caller: &Credentials,
         from: impl AsRef<[u8]>,
         to: impl AsRef<[u8]>,
         flags: RenameFlags,
@@ -215,27 +220,27 @@ impl Vfs {
             return Err(Error::NotFound);
         }
         let (Some(old), Some(new)) = (Split::of(from), Split::of(to)) else { return Err(Error::Busy) };
-        let old_dir = self.directory_before(who, from, &old)?;
-        let new_dir = self.directory_before(who, to, &new)?;
+        let old_dir = self.directory_before(caller, from, &old)?;
+        let new_dir = self.directory_before(caller, to, &new)?;
         if old.slashes || new.slashes {
-            let moved = self.look_in(who, &old_dir, old.name)?;
+            let moved = self.look_in(caller, &old_dir, old.name)?;
             if moved.kind() != FileType::Directory {
                 return Err(Error::NotDirectory);
             }
         }
-        self.rename(who, (&old_dir, old.name), (&new_dir, new.name), flags)
+        self.rename(caller, (&old_dir, old.name), (&new_dir, new.name), flags)
     }
 
     /// The directory in which a path's last name stands.
-    fn directory_before(&self, who: &Credentials, path: &[u8], split: &Split<'_>) -> Result<Arc<Node>> {
+    fn directory_before(&self, caller: &Credentials, path: &[u8], split: &Split<'_>) -> Result<Arc<Node>> {
         check_path(path)?;
-        let dir = self.resolve(who, split.parent, Follow::Last)?;
+        let dir = self.resolve(caller, split.parent, Follow::Last)?;
         if dir.kind() == FileType::Directory { Ok(dir) } else { Err(Error::NotDirectory) }
     }
 
-    /// What a name in a directory stands for, if `who` may look there.
-    fn look_in(&self, who: &Credentials, dir: &Arc<Node>, name: &[u8]) -> Result<Arc<Node>> {
-        check_access(who, dir, Access::EXECUTE)?;
+    /// What a name in a directory stands for, if `caller` may look there.
+    fn look_in(&self, caller: &Credentials, dir: &Arc<Node>, name: &[u8]) -> Result<Arc<Node>> {
+        check_access(caller, dir, Access::EXECUTE)?;
         self.lookup(dir, name)
     }
 }

@@ -48,12 +48,12 @@ impl Vfs {
     /// # Errors
     /// [`NotDirectory`](Error::NotDirectory), [`PermissionDenied`](Error::PermissionDenied); otherwise as for
     /// [`resolve`](Self::resolve). An entry may be an error instead, and is the last one then.
-    pub fn read_dir(&self, who: &Credentials, path: impl AsRef<[u8]>) -> Result<ReadDir<'_>> {
-        let dir = self.resolve(who, path, Follow::Last)?;
+    pub fn read_dir(&self, caller: &Credentials, path: impl AsRef<[u8]>) -> Result<ReadDir<'_>> {
+        let dir = self.resolve(caller, path, Follow::Last)?;
         if dir.kind() != FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        check_access(who, &dir, Access::READ)?;
+        check_access(caller, &dir, Access::READ)?;
         let next = Some(DirOffset::default());
         Ok(ReadDir { vfs: self, dir, batch: Vec::new().into_iter(), next, failure: None })
     }

@@ -27,41 +27,41 @@ impl Vfs {
     /// # Errors
     /// [`NotDirectory`](Error::NotDirectory), [`Busy`](Error::Busy) for the root, and the first thing that could not be removed, as for
     /// [`remove_file`](Self::remove_file) and [`remove_dir`](Self::remove_dir); what came before it is gone.
-    pub fn remove_dir_all(&self, who: &Credentials, path: impl AsRef<[u8]>) -> Result<()> {
+    pub fn remove_dir_all(&self, caller: &Credentials, path: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
         let Some(split) = Split::of(path) else {
             return Err(if path.is_empty() { Error::NotFound } else { Error::Busy });
         };
-        let above = self.directory_before(who, path, &split)?;
+        let above = self.directory_before(caller, path, &split)?;
         match split.name {
             b"." => return Err(Error::InvalidArgument("\".\" cannot be removed")),
             b".." => return Err(Error::NotEmpty),
             _ => {}
         }
-        let top = self.look_in(who, &above, split.name)?;
+        let top = self.look_in(caller, &above, split.name)?;
         match top.kind() {
             FileType::Directory => {}
-            FileType::Symlink if !split.slashes => return self.unlink(who, &above, split.name),
+            FileType::Symlink if !split.slashes => return self.unlink(caller, &above, split.name),
             _ => return Err(Error::NotDirectory),
         }
         let mut levels = vec![Level { dir: top, name: split.name.into(), at: DirOffset::default() }];
         while let Some(level) = levels.last_mut() {
-            if let Some(below) = self.empty_to_next_directory(who, level)? {
+            if let Some(below) = self.empty_to_next_directory(caller, level)? {
                 levels.push(below);
                 continue;
             }
             let Some(Level { dir, name, .. }) = levels.pop() else { break };
-            // The node is let go first, so that the inode goes with the name.
+            // The node is dropped first, so that the inode goes with the name.
             drop(dir);
             let parent = levels.last().map_or(&above, |level| &level.dir);
-            ignore_gone(self.rmdir(who, parent, &name))?;
+            ignore_gone(self.rmdir(caller, parent, &name))?;
         }
         Ok(())
     }
 
     /// Removes what is no directory up to the next directory, which is answered; `None` at the end.
-    fn empty_to_next_directory(&self, who: &Credentials, level: &mut Level) -> Result<Option<Level>> {
-        check_access(who, &level.dir, Access::READ | Access::EXECUTE)?;
+    fn empty_to_next_directory(&self, caller: &Credentials, level: &mut Level) -> Result<Option<Level>> {
+        check_access(caller, &level.dir, Access::READ | Access::EXECUTE)?;
         loop {
             let (batch, read) = list(&level.dir, level.at);
             if batch.is_empty() {
@@ -77,7 +77,7 @@ impl Vfs {
                     return Ok(Some(Level { dir: node, name: listed.name, at: DirOffset::default() }));
                 }
                 drop(node);
-                ignore_gone(self.unlink(who, &level.dir, &listed.name))?;
+                ignore_gone(self.unlink(caller, &level.dir, &listed.name))?;
             }
         }
     }

@@ -18,7 +18,7 @@ pub enum AclEntry {
     Group(u32, u16),
     /// The most that users by number and all groups get.
     Mask(u16),
-    /// Everybody else.
+    /// All other users.
     Other(u16),
 }
 
@@ -62,7 +62,7 @@ fn acl_entries(bytes: &[u8]) -> Vec<AclEntry> {
 /// The access check algorithm of `acl(5)`, as it reads there. `file` is the file's owner and group, `want` is
 /// made of the permission bits 4, 2 and 1.
 #[must_use]
-pub fn reference_acl_grants(entries: &[AclEntry], file: (u32, u32), who: &Credentials, want: u16) -> bool {
+pub fn reference_acl_grants(entries: &[AclEntry], file: (u32, u32), caller: &Credentials, want: u16) -> bool {
     let mask = entries
         .iter()
         .find_map(|entry| if let AclEntry::Mask(bits) = entry { Some(*bits) } else { None })
@@ -70,13 +70,13 @@ pub fn reference_acl_grants(entries: &[AclEntry], file: (u32, u32), who: &Creden
     let contains = |bits: u16| bits & want == want;
 
     // "If the effective user ID of the process matches the user ID of the file object owner..."
-    if who.uid == file.0 {
+    if caller.uid == file.0 {
         return entries.iter().any(|entry| matches!(entry, AclEntry::Owner(bits) if contains(*bits)));
     }
     // "else if the effective user ID matches the qualifier of any entry of type ACL_USER..."
     for entry in entries {
         if let AclEntry::User(id, bits) = entry
-            && *id == who.uid
+            && *id == caller.uid
         {
             return contains(bits & mask);
         }
@@ -85,8 +85,8 @@ pub fn reference_acl_grants(entries: &[AclEntry], file: (u32, u32), who: &Creden
     let groups: Vec<u16> = entries
         .iter()
         .filter_map(|entry| match entry {
-            AclEntry::OwningGroup(bits) if who.in_group(file.1) => Some(*bits),
-            AclEntry::Group(id, bits) if who.in_group(*id) => Some(*bits),
+            AclEntry::OwningGroup(bits) if caller.in_group(file.1) => Some(*bits),
+            AclEntry::Group(id, bits) if caller.in_group(*id) => Some(*bits),
             _ => None,
         })
         .collect();
@@ -97,24 +97,24 @@ pub fn reference_acl_grants(entries: &[AclEntry], file: (u32, u32), who: &Creden
 }
 
 /// What the rules come to for an object of the tree.
-fn expected(object: &Entry, who: &Credentials, want: u16) -> bool {
+fn expected(object: &Entry, caller: &Credentials, want: u16) -> bool {
     let contains = |shift: u16| (object.permissions >> shift) & want == want;
-    if who.override_dac {
+    if caller.override_dac {
         return object.object == Object::Directory || want & 1 == 0 || object.permissions & 0o111 != 0;
     }
     let acl = object.xattrs.iter().find(|(name, _)| name == b"system.posix_acl_access");
     match acl {
-        // With an empty mask, Linux asks the permission bits alone.
+        // With an empty mask, Linux checks only the permission bits.
         Some((_, bytes)) if object.permissions & 0o070 != 0 => {
-            reference_acl_grants(&acl_entries(bytes), (object.uid, object.gid), who, want)
+            reference_acl_grants(&acl_entries(bytes), (object.uid, object.gid), caller, want)
         }
-        _ if who.uid == object.uid => contains(6),
-        _ if who.in_group(object.gid) => contains(3),
+        _ if caller.uid == object.uid => contains(6),
+        _ if caller.in_group(object.gid) => contains(3),
         _ => contains(0),
     }
 }
 
-/// Users around those whom the standard tree's files belong to.
+/// Users beside the owners of the standard tree's files.
 fn users() -> Vec<Credentials> {
     let mut users = vec![Credentials::root()];
     for (uid, gid, groups) in [
@@ -145,24 +145,24 @@ pub(super) fn check(check: &mut Check<'_>) {
     let below = |entry: &&Entry| entry.path.starts_with(b"modes/") || entry.path.starts_with(b"acls/");
     for entry in tree.entries.iter().filter(below) {
         let Some(node) = check.node(entry) else { continue };
-        for who in users() {
+        for caller in users() {
             for want in 0..8 {
                 let wanted = Access::from_bits_truncate(want);
-                let got = check_access(&who, &node, wanted);
-                let what = || format!("{wanted:?} of {} for {who:?}", show(&entry.path));
-                if expected(entry, &who, u16::from(want)) {
+                let got = check_access(&caller, &node, wanted);
+                let what = || format!("{wanted:?} of {} for {caller:?}", show(&entry.path));
+                if expected(entry, &caller, u16::from(want)) {
                     check.ok(what, got);
                 } else {
                     check.refused(what, got, "PermissionDenied");
                 }
             }
-            check_way(check, entry, &who);
+            check_way(check, entry, &caller);
         }
     }
 }
 
 /// Whether the way to an entry is open depends on the directories passed, and opening it on its own bits too.
-fn check_way(check: &mut Check<'_>, entry: &Entry, who: &Credentials) {
+fn check_way(check: &mut Check<'_>, entry: &Entry, caller: &Credentials) {
     let passes = check
         .tree
         .entries
@@ -171,18 +171,18 @@ fn check_way(check: &mut Check<'_>, entry: &Entry, who: &Credentials) {
             dir.object == Object::Directory
                 && entry.path.strip_prefix(&dir.path[..]).is_some_and(|rest| rest.starts_with(b"/"))
         })
-        .all(|dir| expected(dir, who, 1));
+        .all(|dir| expected(dir, caller, 1));
     let path = check.path(&entry.path);
-    let what = || format!("the way to {} for {who:?}", show(&entry.path));
-    let got = check.vfs.resolve(who, &path, Follow::Last);
+    let what = || format!("the way to {} for {caller:?}", show(&entry.path));
+    let got = check.vfs.resolve(caller, &path, Follow::Last);
     if !passes {
         return check.refused(what, got, "PermissionDenied");
     }
     check.ok(what, got);
-    let opened = check.vfs.open(who, &path);
+    let opened = check.vfs.open(caller, &path);
     match entry.object {
         Object::Directory => check.refused(what, opened, "IsDirectory"),
-        _ if expected(entry, who, 4) => drop(check.ok(what, opened)),
+        _ if expected(entry, caller, 4) => drop(check.ok(what, opened)),
         _ => check.refused(what, opened, "PermissionDenied"),
     }
 }

@@ -7,7 +7,7 @@ use super::tree::{Entry, Tree};
 use super::{access, content, namespace, objects, paths, threads};
 use crate::{Credentials, Follow, Node, Vfs};
 
-/// Checks that the directory at `base`, an absolute path of directories that everybody may pass, holds exactly
+/// Checks that the directory at `base`, an absolute path of directories that every user may pass, holds exactly
 /// `tree`, in every way that it can be looked at.
 pub fn check(vfs: &Arc<Vfs>, base: &[u8], tree: &Tree) -> Outcome {
     let mut check = Check { vfs, tree, base, outcome: Outcome::default() };

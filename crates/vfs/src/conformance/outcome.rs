@@ -45,7 +45,7 @@ impl Finds for Outcome {
     }
 }
 
-/// Whoever runs checks: has an outcome, and adds to it.
+/// Code that runs checks: has an outcome, and adds to it.
 pub(super) trait Finds {
     fn outcome(&mut self) -> &mut Outcome;
 

@@ -14,7 +14,7 @@ pub(super) fn check(check: &mut Check<'_>) {
 
 /// Ways to write the path of each entry.
 fn check_entries(check: &mut Check<'_>) {
-    let who = Credentials::root();
+    let caller = Credentials::root();
     let tree = check.tree;
     for entry in tree.entries.iter().skip(1) {
         let Some(node) = check.node(entry) else { continue };
@@ -27,32 +27,33 @@ fn check_entries(check: &mut Check<'_>) {
             .collect();
         let ways = [plain[1..].to_vec(), [b"/../..", &plain[..]].concat(), slashes];
         for way in ways.iter().filter(|way| way.len() <= 4095) {
-            if let Some(got) = check.ok(|| show(way), check.vfs.resolve(&who, way, Follow::NoFollow)) {
+            if let Some(got) = check.ok(|| show(way), check.vfs.resolve(&caller, way, Follow::NoFollow)) {
                 check.equal(|| show(way), &got.ino(), &node.ino());
             }
         }
         if is_directory {
             for end in ["/", "//", "/.", "/./"] {
                 let way = [&plain[..], end.as_bytes()].concat();
-                if let Some(got) = check.ok(|| show(&way), check.vfs.resolve(&who, &way, Follow::NoFollow)) {
+                if let Some(got) = check.ok(|| show(&way), check.vfs.resolve(&caller, &way, Follow::NoFollow))
+                {
                     check.equal(|| show(&way), &got.ino(), &node.ino());
                 }
             }
         } else if !is_link {
             for end in ["/", "/.", "/..", "/x"] {
                 let way = [&plain[..], end.as_bytes()].concat();
-                check.refused(|| show(&way), check.vfs.resolve(&who, &way, Follow::Last), "NotDirectory");
+                check.refused(|| show(&way), check.vfs.resolve(&caller, &way, Follow::Last), "NotDirectory");
             }
         }
         let missing = [&plain[..], if is_directory { b"/no such" } else { b" no such" }].concat();
         if entry.name().len() < 200 {
-            check.refused(|| show(&missing), check.vfs.resolve(&who, &missing, Follow::Last), "NotFound");
+            check.refused(|| show(&missing), check.vfs.resolve(&caller, &missing, Follow::Last), "NotFound");
         }
     }
     for (path, refusal) in
         [(&b""[..], "NotFound"), (&[b'/'; 4096], "NameTooLong"), (b"/\0", "InvalidArgument")]
     {
-        check.refused(|| show(path), check.vfs.resolve(&who, path, Follow::Last), refusal);
+        check.refused(|| show(path), check.vfs.resolve(&caller, path, Follow::Last), refusal);
     }
 }
 
@@ -83,12 +84,12 @@ fn check_links(check: &mut Check<'_>) {
         ("links/chain 38", Last, "content/100"),
         ("links/chain 40", NoFollow, "links/chain 40"),
     ];
-    let who = Credentials::root();
+    let caller = Credentials::root();
     for (path, follow, expected) in found {
         let Some(target) = check.tree.get(expected.as_bytes()) else { continue };
         let Some(target) = check.node(target) else { continue };
         let what = || format!("{path} ({follow:?})");
-        let got = check.vfs.resolve(&who, check.path(path.as_bytes()), follow);
+        let got = check.vfs.resolve(&caller, check.path(path.as_bytes()), follow);
         if let Some(got) = check.ok(what, got) {
             check.equal(what, &got.ino(), &target.ino());
         }
@@ -105,7 +106,7 @@ fn check_links(check: &mut Check<'_>) {
         ("links/file/x", NoFollow, "NotDirectory"),
         ("links/file slash", Last, "NotDirectory"),
     ] {
-        let got = check.vfs.resolve(&who, check.path(path.as_bytes()), follow);
+        let got = check.vfs.resolve(&caller, check.path(path.as_bytes()), follow);
         check.refused(|| format!("{path} ({follow:?})"), got, refusal);
     }
 }

@@ -119,7 +119,7 @@ mod tests {
         let dir = top.path().join("dir").metadata().unwrap();
         assert_eq!((dir.mode(), dir.mtime()), (0o040_510, 2_000_000));
         assert_eq!(top.path().join("fifo").metadata().unwrap().mode(), 0o010_644);
-        // So that the temporary directory can be removed by whoever runs this.
+        // So that the user that runs this can remove the temporary directory.
         rustix::fs::chmod(top.path().join("dir"), Mode::RWXU).unwrap();
     }
 }

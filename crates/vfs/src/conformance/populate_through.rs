@@ -78,11 +78,11 @@ impl Made<'_> {
     }
 
     fn set_metadata(&self, entry: &Entry) -> Result<()> {
-        let (who, node) = (Credentials::root(), self.node(&entry.path)?);
+        let (caller, node) = (Credentials::root(), self.node(&entry.path)?);
         let owner = AttrChange { uid: Some(entry.uid), gid: Some(entry.gid), ..AttrChange::default() };
-        self.vfs.set_attr(&who, node, &owner)?;
+        self.vfs.set_attr(&caller, node, &owner)?;
         for (name, value) in &entry.xattrs {
-            self.vfs.set_xattr(&who, node, name, value, XattrMode::Create)?;
+            self.vfs.set_xattr(&caller, node, name, value, XattrMode::Create)?;
         }
         // After the owner and the access control list, both of which change the bits.
         let has_permissions = !matches!(entry.object, Object::Symlink(_));
@@ -92,7 +92,7 @@ impl Made<'_> {
             modified: Some(NewTime::At(entry.modified)),
             ..AttrChange::default()
         };
-        self.vfs.set_attr(&who, node, &rest)
+        self.vfs.set_attr(&caller, node, &rest)
     }
 }
 

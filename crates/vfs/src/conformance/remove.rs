@@ -7,19 +7,19 @@ use crate::{Credentials, DirOffset, FileType, Node, Result, Vfs};
 
 /// Removes a name and, if it is a directory, everything in it.
 pub(super) fn remove_all(vfs: &Vfs, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
-    let who = Credentials::root();
+    let caller = Credentials::root();
     // With a stack of what is left: directories after what is in them.
     let mut left = vec![(Arc::clone(dir), name.to_vec())];
     while let Some((dir, name)) = left.last().cloned() {
         let node = vfs.lookup(&dir, &name)?;
         if node.kind() != FileType::Directory {
-            vfs.unlink(&who, &dir, &name)?;
+            vfs.unlink(&caller, &dir, &name)?;
             left.pop();
             continue;
         }
         let names = names_in(&node)?;
         if names.is_empty() {
-            vfs.rmdir(&who, &dir, &name)?;
+            vfs.rmdir(&caller, &dir, &name)?;
             left.pop();
         }
         left.extend(names.into_iter().map(|name| (Arc::clone(&node), name)));

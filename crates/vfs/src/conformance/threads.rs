@@ -1,4 +1,4 @@
-//! Many threads at once: the tree walk, and readers who do everything in different orders.
+//! Many threads at once: the tree walk, and readers that do everything in different orders.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -184,7 +184,7 @@ mod tests {
         Mapping::Device { offset }
     }
 
-    /// Nobody may look where.
+    /// Its offset must not be read.
     fn unwritten() -> Mapping {
         Mapping::Unwritten { offset: u64::MAX - 1000 }
     }

@@ -1,10 +1,10 @@
 //! Writing.
 //!
-//! Bytes that lie somewhere already are overwritten there: extents are gathered into batches, and the filesystem
-//! hears of it afterwards. Into holes, unwritten space and inline files the filesystem leads the way: it prepares
-//! space, the bytes go there, and they become readable with the file's new size when it is told that they are in
-//! place. So a crash in between shows what was there before. A filesystem that has stopped is asked first, and refuses
-//! whatever comes to its device later.
+//! Bytes that lie somewhere already are overwritten there: extents are gathered into batches, and the filesystem is
+//! told afterwards. Into holes, unwritten space and inline files the filesystem goes first: it prepares space, the
+//! bytes go there, and they become readable with the file's new size when it is told that they are in place. So a
+//! crash in between shows what was there before. A filesystem that has stopped is asked first, and refuses whatever
+//! comes to its device later.
 //!
 //! A block of the device that is written for the first time is written whole: zeroes go around the caller's bytes, or,
 //! where the block takes the place of a shared one, what that had. That must not meet another writer of the same block,
@@ -42,7 +42,7 @@ impl<E: Into<Error>> From<E> for Stop {
     }
 }
 
-/// Writes `data` at `offset`, and tells how much of it, and why not all. What is told is readable.
+/// Writes `data` at `offset`, and returns how much of it, and why not all. The counted bytes are readable.
 pub(crate) fn write(backing: Backing<'_>, offset: u64, data: &[u8], hold: Hold) -> (usize, Option<Stop>) {
     let mut done = 0;
     while done < data.len() {

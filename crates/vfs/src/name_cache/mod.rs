@@ -10,8 +10,8 @@
 //! passed, a directory at a time.
 //!
 //! Locks: the clock (`name_clock`), then one of a directory's tables (`name_cache`). Neither is held over filesystem
-//! I/O. Whoever changes a name holds its lock and changes the entry with it; whoever reads a name from the disk to
-//! remember it shares that lock, so an entry is never older than the directory.
+//! I/O. A thread that changes a name holds its lock and changes the entry with it; one that reads a name from the disk
+//! to remember it shares that lock, so an entry is never older than the directory.
 
 mod tables;
 
@@ -167,8 +167,9 @@ impl Children {
         drop(table);
         drop(replaced);
 
-        // After the name is there: whoever takes the directory out of the clock then takes the name as well, or finds
-        // the directory back in the clock. A look first, since threads that work in one directory share the line.
+        // After the name is there: a thread that takes the directory out of the clock then takes the name as well, or
+        // finds the directory back in the clock. A load first, since threads that work in one directory share the
+        // line.
         if !self.in_clock.load(Ordering::SeqCst) && !self.in_clock.swap(true, Ordering::SeqCst) {
             self.cache.clock.lock().push_back(Weak::clone(&self.dir));
         }

@@ -5,7 +5,7 @@
 //! by their hashes, each with a lock of its own. A directory that has parts keeps them.
 //!
 //! Locks: one of class `name_cache` at a time, and while names are dealt out the parts' with the first one's held. The
-//! parts appear while the first table is locked for writing, so who has that lock and finds none may rely on it.
+//! parts appear while the first table is locked for writing, so a holder of that lock that finds none may rely on it.
 //!
 //! The bytes of a table are taken from the cache's one counter, and given back in lumps, so that names that come and go
 //! do not touch it each time.
@@ -35,7 +35,7 @@ pub(super) struct Tables {
     parts: OnceLock<Box<[Part; PARTS]>>,
 }
 
-/// Alone on its cache lines.
+/// Padded to its own cache lines.
 #[repr(align(128))]
 struct Part(RwLock<Table>);
 
@@ -119,7 +119,7 @@ impl Tables {
         // What is counted beside the names goes along with some of them.
         tables[0].counted += mem::take(&mut first.counted) - mem::take(&mut first.bytes);
         let parts = tables.map(|table| Part(RwLock::new(&order::NAME_CACHE, table)));
-        // Nobody else sets them: the first table is locked.
+        // Set under the lock of the first table only.
         let _ = self.parts.set(Box::new(parts));
     }
 
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_come_and_go_leave_the_counter_alone() {
+    fn names_that_come_and_go_do_not_change_the_counter() {
         let (tables, counter) = (Tables::new(), AtomicUsize::new(0));
         put(&tables, &counter, b"stays");
         put(&tables, &counter, b"goes");

@@ -1,8 +1,8 @@
 //! The nodes of the trie: leaves with slots for entries, and branches.
 //!
 //! Unsafe: nodes and entries are reached through crossbeam's epoch pointers, whose targets live until every reader
-//! that was pinned when they were unlinked is done. What is said about who unlinks what is the proof; see each block.
-//! Entries that were unlinked are collected in a [`Batch`] before they are freed; why stands in `retired.rs`.
+//! that was pinned when they were unlinked is done. The rules for which thread unlinks what are the proof; see each
+//! block. Entries that were unlinked are collected in a [`Batch`] before they are freed; `retired.rs` says why.
 #![expect(unsafe_code, reason = "epoch pointers: readers without locks")]
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -32,8 +32,8 @@ pub(super) struct Entry<V> {
 /// An entry with a value of three words fills a cache line, and no more.
 const _: () = assert!(size_of::<Entry<[u64; 3]>>() <= 64);
 
-/// A child of a branch, or the root: nothing, a leaf or a branch. Whoever changes it from a leaf to something else
-/// holds the leaf's lock; from nothing to a leaf it is changed by compare-and-swap.
+/// A child of a branch, or the root: nothing, a leaf or a branch. It changes from a leaf to something else under the
+/// leaf's lock; from nothing to a leaf by compare-and-swap.
 ///
 /// The pointer's tag tells a branch from a leaf: a leaf's first cache line is where other threads write, and on the way
 /// to a leaf it need not be waited for.
@@ -63,16 +63,16 @@ const _: () = assert!(size_of::<Node<()>>() == 256);
 #[repr(C)]
 pub(super) struct Leaf<V> {
     state: Mutex<State>,
-    /// A bit for each slot that has an entry, the lowest for the first. It is set after the entry is there. Who holds
-    /// the lock may believe it; others pass over a slot that turns out to be empty.
+    /// A bit for each slot that has an entry, the lowest for the first. It is set after the entry is there. It is
+    /// exact for the holder of the lock; others pass over a slot that turns out to be empty.
     taken: AtomicU16,
     /// How often a writer had to wait here lately.
     waits: AtomicU32,
     slots: [Slot<V>; SLOTS],
 }
 
-/// Room for an entry. The key is written before the pointer, and is only a hint for readers: what counts is the key and
-/// the name in the entry. Who holds the leaf's lock may believe it while the slot is taken.
+/// Room for an entry. The key is written before the pointer, and is only a hint for readers: what counts is the key
+/// and the name in the entry. For the holder of the leaf's lock it is exact while the slot is taken.
 struct Slot<V> {
     key: AtomicU64,
     entry: Atomic<Entry<V>>,
@@ -81,7 +81,7 @@ struct Slot<V> {
 /// What a writer must know of a leaf it has locked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is part of the trie. Of the writers who came it knows the last bits of their number.
+    /// It is part of the trie. It records the last bits of the numbers of the threads that wrote to it.
     Live { writers: u8 },
     /// A branch, others elsewhere, or nothing has taken its place; it does not change any more.
     Replaced,
@@ -95,7 +95,7 @@ pub(super) struct Gone(*mut dyn Send);
 #[derive(Default)]
 pub(super) struct Batch(Vec<Gone>);
 
-/// A leaf whose lock is held, as proof for those who change it.
+/// A leaf whose lock is held, as proof for the methods that change it.
 pub(super) struct Locked<'a, V> {
     leaf: &'a Leaf<V>,
     state: MutexGuard<'a, State>,
@@ -106,7 +106,7 @@ impl<V> Child<V> {
         Self(Atomic::null())
     }
 
-    /// The branch here, if there is one; nobody need be counted as a reader for that.
+    /// The branch here, if there is one; that needs no pinned reader.
     pub(super) fn branch(&self) -> Option<&[Child<V>; FANOUT]> {
         // SAFETY: only a branch is looked at, and the first that this child leads to stays: `Locked::replace` puts
         // something else in a leaf's place, and `take` has `&mut self`.
@@ -134,8 +134,8 @@ impl<V> Child<V> {
         // SAFETY: a node is destroyed only by `Locked::replace` and `drop`; the first defers it past this guard, the
         // second has the table for itself.
         let node = unsafe { node.as_ref() }?;
-        // Said so, the compiler does not look at the node itself.
-        // SAFETY: `Locked::replace` tags a branch and nothing else, and nobody else puts one here.
+        // Said so, the compiler does not look at the node itself. SAFETY: `Locked::replace` tags a branch and nothing
+        // else, and no other code puts one here.
         let impossible = || unsafe { std::hint::unreachable_unchecked() };
         Some(if is_branch {
             match node {
@@ -157,16 +157,16 @@ impl<V> Child<V> {
                 return node;
             }
             let leaf = Owned::new(Node::Leaf(Leaf::new(class)));
-            // Whoever comes first; the other's leaf is dropped.
+            // The first one counts; the other's leaf is dropped.
             let _ = self.0.compare_exchange(Shared::null(), leaf, Release, Relaxed, guard);
         }
     }
 
-    /// Takes the subtree out of a table that nobody uses any more.
+    /// Takes the subtree out of a table that is not used any more.
     pub(super) fn take(&mut self) -> Option<Box<Node<V>>> {
         let taken = std::mem::replace(&mut self.0, Atomic::null());
-        // SAFETY: `&mut self` says that no other thread can reach this child, and it was not destroyed before: who
-        // does that puts something else in its place.
+        // SAFETY: `&mut self` says that no other thread can reach this child, and it was not destroyed before: the
+        // code that destroys a child puts something else in its place.
         unsafe { taken.try_into_owned().map(Owned::into_box) }
     }
 }
@@ -178,10 +178,11 @@ impl<V> Slot<V> {
 
     fn entry<'g>(&'g self, guard: &'g Guard) -> Option<&'g Entry<V>> {
         // SAFETY: an entry is destroyed by a `Batch`, which has it from `Locked::put` or `Locked::remove`, and by
-        // `drop`. The last has the table for itself. The first two took it out of the slot of a live leaf, and the
+        // `drop`. The last has the table exclusively. The first two took it out of the slot of a live leaf, and the
         // batch defers it past every guard that there was then. It may still be in leaves that were split or spread;
-        // but they had left the trie before, and whoever found the live leaf knew of that, so who is pinned later
-        // finds neither them nor the entry: the way to the one that still hangs at the root begins elsewhere then.
+        // but they had left the trie before, and the thread that found the live leaf knew of that, so a thread that is
+        // pinned later finds neither them nor the entry: the way to the one that still hangs at the root begins
+        // elsewhere then.
         unsafe { self.entry.load(Acquire, guard).as_ref() }
     }
 }
@@ -230,7 +231,7 @@ impl<V> Leaf<V> {
         self.taken().filter_map(|at| self.slots[at].entry(guard))
     }
 
-    /// The slots that have entries. Acquire: who sees the bit sees the entry.
+    /// The slots that have entries. Acquire: a reader that sees the bit sees the entry.
     fn taken(&self) -> impl Iterator<Item = usize> + use<V> {
         let mut left = self.taken.load(Acquire);
         std::iter::from_fn(move || {
@@ -255,12 +256,12 @@ impl<V> Leaf<V> {
         None
     }
 
-    /// Takes the entries out of a leaf that nobody uses any more.
+    /// Takes the entries out of a leaf that is not used any more.
     pub(super) fn take_entries(&mut self) -> impl Iterator<Item = Box<Entry<V>>> {
         self.slots.iter_mut().filter_map(|slot| {
             let taken = std::mem::replace(&mut slot.entry, Atomic::null());
-            // SAFETY: `&mut self` says that no other thread can reach the entry, and a live leaf's entries belong
-            // to it alone: a split hands them on and marks the old leaf, which is never asked for them.
+            // SAFETY: `&mut self` says that no other thread can reach the entry, and a live leaf owns its entries: a
+            // split hands them on and marks the old leaf, which is never asked for them.
             unsafe { taken.try_into_owned().map(Owned::into_box) }
         })
     }
@@ -291,7 +292,7 @@ impl<V: Send + 'static> Locked<'_, V> {
         let Some(slot) = self.leaf.slots.get(free) else { return Err(InsertError::Full) };
         entry.key = hash | u64::from(numbers.trailing_ones());
         slot.key.store(entry.key, Relaxed);
-        // Release: who sees the pointer sees the entry behind it, and the key before it.
+        // Release: a reader that sees the pointer sees the entry behind it, and the key before it.
         slot.entry.store(entry, Release);
         self.set_taken(free, true);
         Ok(())
@@ -312,12 +313,12 @@ impl<V: Send + 'static> Locked<'_, V> {
         Some(gone)
     }
 
-    /// Takes the entry out of a slot, the only one it is in, and puts another or none in its place. Nobody else does
-    /// that at the same time, since the leaf is locked.
+    /// Takes the entry out of a slot, the only one it is in, and puts another or none in its place. The leaf is
+    /// locked, so only one thread does that at a time.
     fn take_out(&mut self, at: usize, new: Shared<'_, Entry<V>>, guard: &Guard) -> Gone {
         let slot = &self.leaf.slots[at].entry;
         let old = slot.load(Relaxed, guard);
-        // Release: who sees the pointer sees the entry behind it.
+        // Release: a reader that sees the pointer sees the entry behind it.
         slot.store(new, Release);
         Gone(old.as_raw().cast_mut())
     }
@@ -330,8 +331,8 @@ impl<V: Send + 'static> Locked<'_, V> {
         self.replace(child, Some(Node::Branch(branch)), guard);
     }
 
-    /// Puts the entries into new leaves as well, at the children that their keys belong to and that nobody else has yet.
-    /// The caller sees to it that nobody comes here any more.
+    /// Puts the entries into new leaves as well, at the children that their keys belong to, which no other thread can
+    /// reach yet. The caller must make sure that no thread comes here any more.
     pub(super) fn hand_on<'c>(
         &self,
         child: impl Fn(u64) -> &'c Child<V>,
@@ -342,7 +343,7 @@ impl<V: Send + 'static> Locked<'_, V> {
             let slot = &self.leaf.slots[at];
             let key = slot.key.load(Relaxed);
             let Below::Leaf(leaf) = child(key).get_or_leaf(class, guard) else { continue };
-            // Nobody else has this leaf yet.
+            // No other thread can reach this leaf yet.
             let taken = leaf.taken.load(Relaxed);
             let free = &leaf.slots[taken.trailing_ones() as usize];
             free.key.store(key, Relaxed);
@@ -364,7 +365,7 @@ impl<V: Send + 'static> Locked<'_, V> {
     }
 
     fn replace(mut self, child: &Child<V>, node: Option<Node<V>>, guard: &Guard) {
-        // Release: who sees the branch sees its leaves.
+        // Release: a reader that sees the branch sees its leaves.
         let old = match node {
             Some(node) => {
                 let tag = if matches!(node, Node::Branch(_)) { BRANCH } else { 0 };
@@ -374,16 +375,16 @@ impl<V: Send + 'static> Locked<'_, V> {
         };
         *self.state = State::Replaced;
         drop(self.state);
-        // SAFETY: the swap took the leaf out of the only place it hung, and whoever does that holds the leaf's lock
-        // and found it live, so it happens once. Dropping a leaf drops no entries. Readers that still have it are
-        // pinned, and so are writers that wait for its lock.
+        // SAFETY: the swap took the leaf out of the only place it hung. That is done under the leaf's lock and only to
+        // a live leaf, so it happens once. Dropping a leaf drops no entries. Readers that still have it are pinned,
+        // and so are writers that wait for its lock.
         unsafe { guard.defer_destroy(old) };
     }
 
     fn set_taken(&mut self, at: usize, taken: bool) {
         let bit = 1 << at;
         let before = self.leaf.taken.load(Relaxed);
-        // Release: who sees the bit sees the entry.
+        // Release: a reader that sees the bit sees the entry.
         self.leaf.taken.store(if taken { before | bit } else { before & !bit }, Release);
     }
 }
@@ -397,12 +398,12 @@ impl Batch {
         self.0.len()
     }
 
-    /// Gives the entries to `free` when nobody can be reading them any more, in whichever thread learns of that.
+    /// Gives the entries to `free` when no thread can be reading them any more, in the thread that finds that out.
     pub(super) fn hand_over(self, guard: &Guard, free: impl FnOnce(Vec<Box<dyn Send>>) + Send + 'static) {
         let hand_over = move || {
             // SAFETY: an entry was allocated as a box, and comes from `take_out`: it is in no slot of a live leaf, and
-            // in one batch. This runs when everybody is done who was pinned as it was called for, so later than
-            // everybody who had found the entry before it was taken out.
+            // in one batch. This runs when every thread is done that was pinned as it was called for, so later than
+            // every thread that had found the entry before it was taken out.
             let entries = self.0.into_iter().map(|gone| unsafe { Box::from_raw(gone.0) });
             free(entries.collect());
         };

@@ -1,22 +1,22 @@
 //! A directory's names as a concurrent table: what a filesystem in memory keeps its directories in.
 //!
-//! A trie over a hash of the name that keeps names numbered in a row together (`key.rs`). Branches have eight children;
-//! leaves hold up to fourteen entries in slots, and say which are taken. Each leaf has a lock, and only writers take
-//! it: those who add, replace or remove a name of that leaf. Readers take no lock at all. An entry stays in its slot
-//! for as long as it stands, and a leaf that has been split stays as it was for those who are still reading it, so a
-//! reader finds every name that stood all along. What nobody can find any more is freed when everybody who might still
-//! be reading it is done (epochs, from crossbeam), entries by the thread that took them out.
+//! A trie over a hash of the name that keeps names numbered in a row together (`key.rs`). Branches have eight
+//! children; leaves hold up to fourteen entries in slots, and say which are taken. Each leaf has a lock, which only
+//! writers take: threads that add, replace or remove a name of that leaf. Readers take no lock at all. An entry stays
+//! in its slot for as long as it exists, and a leaf that has been split stays as it was for its current readers, so a
+//! reader finds every name that existed all along. What can no longer be found is freed when every possible reader is
+//! done (epochs, from crossbeam), entries by the thread that took them out.
 //!
 //! **Order.** Each entry has a key: 56 bits of the name's hash and 7 bits that tell names of one hash apart. The trie
 //! is in the order of the keys, and an entry's key never changes, so a key is a position in the directory that stays
 //! valid whatever comes and goes: [`scan`](NameTable::scan) shows what stood all along exactly once.
 //!
 //! **Contention.** A leaf is split when it is full, and also when writers often wait for each other at it: so two
-//! threads that work on a name each in an otherwise empty directory soon write to different cache lines. That two meet
-//! once in a while does not count: leaves without end would follow, made and freed with each name. Where there was only
-//! one leaf, up to 512 take its place at once, each as names come to it (`top.rs`). Of a leaf with few entries one line
-//! is read and written, the way to it is lines that hardly ever change, and who has something to do first can have the
-//! line [fetched](NameTable::prefetch) meanwhile.
+//! threads that work on a name each in an otherwise empty directory soon write to different cache lines. Rare
+//! contention does not count: leaves without end would follow, made and freed with each name. Where there was only one
+//! leaf, up to 512 take its place at once, each as names come to it (`top.rs`). Of a leaf with few entries one line is
+//! read and written, the lines on the way to it hardly ever change, and a caller with other work to do first can
+//! [prefetch](NameTable::prefetch) the line meanwhile.
 //!
 //! Callers keep writers of the *same* name apart (name locks do); writers of different names come as they like.
 //!

@@ -1,11 +1,11 @@
 //! Entries that were taken out of a table, on their way back to the memory they came from.
 //!
-//! An entry is freed when everybody who might still be reading it is done, and which thread learns of that is chance.
-//! But memory that one thread allocates and another frees costs both of them. So each thread collects what it has
-//! taken out, has it watched over a batch at a time, and whoever learns that a batch may be freed sends it back to
-//! its thread, which frees it when its next batch is full.
+//! An entry is freed when every possible reader is done, and which thread finds that out is chance. But memory that
+//! one thread allocates and another frees costs both of them. So each thread collects what it has taken out and hands
+//! it to the epochs in batches; the thread that finds out that a batch may be freed sends it back to its owner, which
+//! frees it when its next batch is full.
 //!
-//! A thread that takes nothing out any more keeps a few batches until it ends; then they are freed by whoever can.
+//! A thread that takes nothing out any more keeps a few batches until it ends; then any other thread frees them.
 
 use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -47,7 +47,7 @@ impl Drop for Retired {
     }
 }
 
-/// Frees an entry when nobody can be reading it any more.
+/// Frees an entry when no thread can be reading it any more.
 pub(super) fn retire(gone: Gone, guard: &Guard) {
     thread_local! {
         static RETIRED: RefCell<Retired> = RefCell::new(Retired::new());

@@ -70,7 +70,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         }
     }
 
-    /// Begins to fetch what adding `name` changes, for a caller who has something else to do before that.
+    /// Prefetches what adding `name` changes, for a caller that has other work to do before that.
     pub fn prefetch(&self, name: &HashedName<'_>) {
         let hash = least_key(name);
         let Start { mut child, mut shift, .. } = self.top.start(hash);
@@ -105,7 +105,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         }
     }
 
-    /// Lets a name stand for another value, in one step for whoever reads; `false` if the table does not have it.
+    /// Lets a name stand for another value, in one step for every reader; `false` if the table does not have it.
     pub fn replace(&self, name: &HashedName<'_>, value: V) -> bool {
         let guard = pin();
         let hash = least_key(name);
@@ -118,7 +118,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
         }
     }
 
-    /// Removes a name; `false` if the table does not have it. Its value is dropped when nobody reads it any more.
+    /// Removes a name; `false` if the table does not have it. Its value is dropped after its last reader.
     pub fn remove(&self, name: &HashedName<'_>) -> bool {
         let guard = pin();
         let hash = least_key(name);

@@ -185,7 +185,7 @@ fn a_thread_drops_itself_what_it_removes() {
                 assert!(table.remove(&HashedName::new(&name)));
             }
             // Before the thread ends, which leaves the rest to others.
-            let [by_itself, by_another] = [0, 1].map(|who| dropped[who].load(Ordering::Relaxed));
+            let [by_itself, by_another] = [0, 1].map(|caller| dropped[caller].load(Ordering::Relaxed));
             done.store(true, Ordering::Relaxed);
             assert!(by_itself > 0 && by_another == 0, "{by_itself} and {by_another}");
         });
@@ -327,8 +327,8 @@ fn a_replaced_name_is_never_missing() {
     });
 }
 
-/// Who reads a value keeps it, and its name, though the name is removed meanwhile, its leaf split and the leaf that
-/// came after freed.
+/// A thread that reads a value keeps it, and its name, though the name is removed meanwhile, its leaf split and the
+/// leaf that came after freed.
 #[test]
 fn what_is_being_read_outlives_its_name_and_its_leaf() {
     let names = crowded_names();

@@ -3,8 +3,8 @@
 //!
 //! Several threads that make, move and remove a name each in a directory with few names would meet in few leaves, and
 //! go to each by several branches. So the only leaf is not split as others are: its entries go to their places below
-//! [`CHILDREN`] children at once, which the table holds itself. It stays where it hung, for those who began at the root
-//! before, and who writes finds it replaced. There is no way back.
+//! [`CHILDREN`] children at once, which the table holds itself. The leaf stays where it hung, for readers that began
+//! at the root before; a writer finds it replaced. There is no way back.
 //!
 //! A directory that had more names than a leaf holds before writers met is a trie of branches all the way.
 
@@ -63,10 +63,10 @@ impl<V> Top<V> {
         let children = Box::new(std::array::from_fn(|_| Child::empty()));
         let shift = KEY_BITS - BITS;
         leaf.hand_on(|key| &children[(key >> shift) as usize & (CHILDREN - 1)], class, guard);
-        // Who holds the root's leaf, and found it live, is the only one who comes here.
+        // Only the holder of the root's leaf comes here, and only if that leaf was live.
         let first = self.spread.set(children).is_ok();
         debug_assert!(first);
-        // Only now: who finds it replaced looks for the children.
+        // Only now: a thread that finds it replaced looks for the children.
         leaf.leave();
     }
 
@@ -84,7 +84,7 @@ impl<V> Top<V> {
         }
     }
 
-    /// Gives the trees below to `each`, of a table that nobody uses any more.
+    /// Gives the trees below to `each`, of a table that is not used any more.
     pub(super) fn take(&mut self, each: impl FnMut(Box<Node<V>>)) {
         let root = self.root.take();
         match self.spread.take() {

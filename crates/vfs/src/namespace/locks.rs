@@ -1,24 +1,24 @@
 //! What is locked while names change, and the one place where the plain form differs.
 //!
-//! Parallel directory operations lock *names*: whoever adds, removes or moves a name has that name for itself, and
-//! nothing more of the directory. The plain form (`pdirops=off`) locks the directory instead, as Linux does; it is
-//! chosen in [`NamespaceLocks`] and nobody else knows.
+//! Parallel directory operations lock *names*: a thread that adds, removes or moves a name holds that name
+//! exclusively, and nothing more of the directory. The plain form (`pdirops=off`) locks the directory instead, as
+//! Linux does; it is chosen in [`NamespaceLocks`], and no other code knows of it.
 //!
-//! **Removing a directory** must not race with adding names to it. Each directory has a [`Gate`]. Whoever adds a
-//! name takes the name's lock and then looks at the gate; whoever removes the directory first closes its gate, then
-//! waits until every name that is locked in it at that moment has been let go. Both change the word of the name's
-//! bucket or go through its mutex, so either the one who adds sees the closed gate, or the one who removes sees the
-//! locked name, waits for it, and finds the directory not empty. Adding costs one load of a cache line that nobody
-//! writes.
+//! **Removing a directory** must not race with adding names to it. Each directory has a [`RemovalBarrier`]. An adding
+//! thread takes the name's lock and then checks the barrier; the removing thread first raises the barrier, then waits
+//! until every name that is locked in the directory at that moment has been released. Both change the word of the
+//! name's bucket or go through its mutex, so either the adding thread sees the barrier, or the removing thread sees
+//! the locked name, waits for it, and finds the directory not empty. Adding costs one load of a cache line that is not
+//! written to.
 //!
-//! | gate      | means                                     | who adds a name          |
+//! | barrier   | means                                     | a thread that adds a name |
 //! | --------- | ----------------------------------------- | ------------------------ |
-//! | `OPEN`    | nobody removes the directory              | goes on                  |
-//! | `CLOSING` | somebody tries                            | lets go of the name, waits, starts again |
-//! | `REMOVED` | it is gone                                | is told so               |
+//! | `OPEN`    | the directory is not being removed        | goes on                  |
+//! | `RAISED`  | a thread tries to remove it               | releases the name, waits, starts again |
+//! | `REMOVED` | it is gone                                | gets `NotFound`          |
 //!
-//! Lock order: the rename lock, then a gate, then names (or, in the plain form, directories). Nobody waits for a
-//! gate while holding a name, in whichever directory, so who waits for names can count on their being let go.
+//! Lock order: the rename lock, then a barrier, then names (or, in the plain form, directories). No thread waits for a
+//! barrier while holding a name, in whichever directory, so the names that a removing thread waits for are released.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -34,18 +34,18 @@ pub(crate) struct NamespaceLocks {
     names: NameLocks,
     parallel: bool,
     rename: Mutex<()>,
-    /// Woken when a gate is not closing any more.
-    gates: WaitQueue,
+    /// Woken when a barrier is not raised any more.
+    barriers: WaitQueue,
 }
 
 /// Whether names may be added to a directory, and the directory's lock in the plain form.
-pub(crate) struct Gate {
+pub(crate) struct RemovalBarrier {
     state: AtomicU8,
     plain: RwLock<()>,
 }
 
 const OPEN: u8 = 0;
-const CLOSING: u8 = 1;
+const RAISED: u8 = 1;
 const REMOVED: u8 = 2;
 
 /// Names that are locked until this is dropped.
@@ -58,15 +58,15 @@ pub(crate) enum Locked<'a> {
     Directories { _second: RwLockWriteGuard<'a, ()>, _first: RwLockWriteGuard<'a, ()> },
 }
 
-/// A directory to which nobody adds names until this is dropped.
-#[must_use = "the gate opens again when this is dropped"]
-pub(crate) struct Closed<'a> {
+/// A directory to which no names are added until this is dropped.
+#[must_use = "the barrier is lowered when this is dropped"]
+pub(crate) struct Raised<'a> {
     locks: &'a NamespaceLocks,
-    gate: &'a Gate,
+    barrier: &'a RemovalBarrier,
     removed: bool,
 }
 
-impl Gate {
+impl RemovalBarrier {
     pub(crate) fn new() -> Self {
         Self { state: AtomicU8::new(OPEN), plain: RwLock::new(&order::DIRECTORY, ()) }
     }
@@ -78,11 +78,11 @@ impl NamespaceLocks {
             names: NameLocks::new(),
             parallel,
             rename: Mutex::new(&order::RENAME, ()),
-            gates: WaitQueue::new(),
+            barriers: WaitQueue::new(),
         }
     }
 
-    /// The lock of those who move a directory to another directory.
+    /// The lock of moves of a directory to another directory.
     pub(crate) fn rename(&self) -> MutexGuard<'_, ()> {
         self.rename.lock()
     }
@@ -98,7 +98,7 @@ impl NamespaceLocks {
     pub(crate) fn share<'a>(&'a self, dir: &'a Node, name: &HashedName<'_>) -> Locked<'a> {
         match dir.directory() {
             Ok(directory) if !self.parallel => {
-                Locked::SharedDirectory { _guard: directory.gate().plain.read() }
+                Locked::SharedDirectory { _guard: directory.barrier().plain.read() }
             }
             _ => Locked::Name { _guard: self.names.lock_shared(dir.ino().0, name.hash()) },
         }
@@ -106,9 +106,9 @@ impl NamespaceLocks {
 
     /// Locks a name that is to be removed.
     pub(crate) fn remove<'a>(&'a self, dir: &'a Node, name: &HashedName<'_>) -> Result<Locked<'a>> {
-        let gate = dir.directory()?.gate();
+        let barrier = dir.directory()?.barrier();
         if !self.parallel {
-            return Ok(Locked::Directory { _guard: gate.plain.write() });
+            return Ok(Locked::Directory { _guard: barrier.plain.write() });
         }
         Ok(Locked::Name { _guard: self.names.lock(dir.ino().0, name.hash()) })
     }
@@ -118,15 +118,15 @@ impl NamespaceLocks {
     /// # Errors
     /// [`NotFound`](Error::NotFound) when the directory has been removed.
     pub(crate) fn add<'a>(&'a self, dir: &'a Node, name: &HashedName<'_>) -> Result<Locked<'a>> {
-        let gate = dir.directory()?.gate();
+        let barrier = dir.directory()?.barrier();
         loop {
             let locked = self.remove(dir, name)?;
-            match gate.state.load(Ordering::Relaxed) {
+            match barrier.state.load(Ordering::Relaxed) {
                 OPEN => return Ok(locked),
                 REMOVED => return Err(Error::NotFound),
                 _ => drop(locked),
             }
-            self.wait_for(gate);
+            self.wait_for(barrier);
         }
     }
 
@@ -138,32 +138,32 @@ impl NamespaceLocks {
         &'a self,
         from: (&'a Node, &HashedName<'_>),
         to: (&'a Node, &HashedName<'_>),
-        closed: Option<&Closed<'_>>,
+        raised: Option<&Raised<'_>>,
     ) -> Result<Locked<'a>> {
-        let (from_gate, gate) = (from.0.directory()?.gate(), to.0.directory()?.gate());
-        debug_assert!(closed.is_none_or(|closed| !std::ptr::eq(closed.gate, gate)));
+        let (from_barrier, barrier) = (from.0.directory()?.barrier(), to.0.directory()?.barrier());
+        debug_assert!(raised.is_none_or(|raised| !std::ptr::eq(raised.barrier, barrier)));
         loop {
             let locked = if self.parallel {
                 let (one, other) = ((from.0.ino().0, from.1.hash()), (to.0.ino().0, to.1.hash()));
                 Locked::Names { _guard: self.names.lock_two(one, other) }
-            } else if std::ptr::eq(from_gate, gate) {
-                Locked::Directory { _guard: gate.plain.write() }
+            } else if std::ptr::eq(from_barrier, barrier) {
+                Locked::Directory { _guard: barrier.plain.write() }
             } else {
                 let (first, second) =
-                    if from.0.ino() < to.0.ino() { (from_gate, gate) } else { (gate, from_gate) };
+                    if from.0.ino() < to.0.ino() { (from_barrier, barrier) } else { (barrier, from_barrier) };
                 let first = first.plain.write();
                 Locked::Directories { _second: second.plain.write_nested(1), _first: first }
             };
-            match gate.state.load(Ordering::Relaxed) {
+            match barrier.state.load(Ordering::Relaxed) {
                 OPEN => return Ok(locked),
                 REMOVED => return Err(Error::NotFound),
                 _ => drop(locked),
             }
-            if closed.is_some() {
-                // Two who each hold a gate and wait for the other's would wait for ever.
+            if raised.is_some() {
+                // Two threads that each have raised a barrier and wait for the other's would wait for ever.
                 return Err(Error::Busy);
             }
-            self.wait_for(gate);
+            self.wait_for(barrier);
         }
     }
 
@@ -173,56 +173,56 @@ impl NamespaceLocks {
         self.parallel.then(|| self.names.lock(dir.ino().0, name.hash()))
     }
 
-    /// Locks the name that is added as well, unless somebody has it or its directory's gate is not open.
+    /// Locks the name that is added as well, unless it is held or its directory's barrier is not open.
     pub(crate) fn try_add_too<'a>(
         &'a self,
         removed: NameGuard<'a>,
         dir: &'a Node,
         name: &HashedName<'_>,
     ) -> Option<Locked<'a>> {
-        let gate = dir.directory().ok()?.gate();
+        let barrier = dir.directory().ok()?.barrier();
         let pair = self.names.try_lock_too(removed, dir.ino().0, name.hash())?;
-        (gate.state.load(Ordering::Relaxed) == OPEN).then_some(Locked::Names { _guard: pair })
+        (barrier.state.load(Ordering::Relaxed) == OPEN).then_some(Locked::Names { _guard: pair })
     }
 
-    /// Closes a directory's gate: when this returns, nobody is adding a name to it.
+    /// Raises a directory's barrier: when this returns, no thread is adding a name to it.
     ///
     /// # Errors
     /// [`NotFound`](Error::NotFound) when the directory has been removed.
-    pub(crate) fn close<'a>(&'a self, dir: &'a Node) -> Result<Closed<'a>> {
-        let gate = dir.directory()?.gate();
+    pub(crate) fn raise<'a>(&'a self, dir: &'a Node) -> Result<Raised<'a>> {
+        let barrier = dir.directory()?.barrier();
         while let Err(found) =
-            gate.state.compare_exchange(OPEN, CLOSING, Ordering::Relaxed, Ordering::Relaxed)
+            barrier.state.compare_exchange(OPEN, RAISED, Ordering::Relaxed, Ordering::Relaxed)
         {
             if found == REMOVED {
                 return Err(Error::NotFound);
             }
-            self.wait_for(gate);
+            self.wait_for(barrier);
         }
-        let closed = Closed { locks: self, gate, removed: false };
+        let raised = Raised { locks: self, barrier, removed: false };
         if self.parallel {
             self.names.drain(dir.ino().0);
         } else {
-            drop(gate.plain.write());
+            drop(barrier.plain.write());
         }
-        Ok(closed)
+        Ok(raised)
     }
 
-    fn wait_for(&self, gate: &Gate) {
-        self.gates.wait(|| gate.state.load(Ordering::Relaxed) != CLOSING);
+    fn wait_for(&self, barrier: &RemovalBarrier) {
+        self.barriers.wait(|| barrier.state.load(Ordering::Relaxed) != RAISED);
     }
 }
 
-impl Closed<'_> {
-    /// The directory has been removed: its gate stays closed.
+impl Raised<'_> {
+    /// The directory has been removed: its barrier stays.
     pub(crate) fn removed(mut self) {
         self.removed = true;
     }
 }
 
-impl Drop for Closed<'_> {
+impl Drop for Raised<'_> {
     fn drop(&mut self) {
-        self.gate.state.store(if self.removed { REMOVED } else { OPEN }, Ordering::Relaxed);
-        self.locks.gates.wake_all();
+        self.barrier.state.store(if self.removed { REMOVED } else { OPEN }, Ordering::Relaxed);
+        self.locks.barriers.wake_all();
     }
 }

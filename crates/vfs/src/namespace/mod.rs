@@ -1,11 +1,11 @@
 //! The namespace: creating, linking and removing names, the same for every filesystem.
 //!
-//! An inode that gets another name has its state locked alone, one that loses a name shared: otherwise a file could
-//! lose its last name after a link to it was counted and before the link is there.
+//! An inode that gets another name has its state locked exclusively, one that loses a name shared: otherwise a file
+//! could lose its last name after a link to it was counted and before the link is there.
 //!
-//! Called with a directory's node and a name in it. Checks what POSIX has checked (the order of refusals is
-//! Linux's), settles whom a new object belongs to, locks the names that change (see `locks.rs`), lets the
-//! filesystem do its part, and tells the name cache. Moving names is in `rename.rs`.
+//! Called with a directory's node and a name in it. Checks what POSIX has checked (the order of refusals is Linux's),
+//! decides the owner of a new object, locks the names that change (see `locks.rs`), lets the filesystem do its part,
+//! and tells the name cache. Moving names is in `rename.rs`.
 //!
 //! A server whose kernel has checked permissions already passes credentials that override them.
 
@@ -14,7 +14,7 @@ mod rename;
 
 use std::sync::Arc;
 
-pub(crate) use locks::{Gate, NamespaceLocks};
+pub(crate) use locks::{NamespaceLocks, RemovalBarrier};
 
 use crate::acl::{self, Inherited};
 use crate::name_table;
@@ -39,7 +39,7 @@ impl Vfs {
     /// target that cannot be; the filesystem's own, [`NoSpace`](Error::NoSpace) first.
     pub fn create(
         &self,
-        who: &Credentials,
+        caller: &Credentials,
         dir: &Arc<Node>,
         name: &[u8],
         object: &NewObject<'_>,
@@ -50,11 +50,11 @@ impl Vfs {
         self.check_new_name(name)?;
         check_symlink(object)?;
         let attr = dir.ownership();
-        // Settled and made while the name's lock is on its way.
-        settle(who, dir, &attr, object, |new| {
+        // Decided and made while the name's lock is being fetched.
+        with_new_inode(caller, dir, &attr, object, |new| {
             let made = dir.inode().make_ahead(new);
             let _name = self.locks().add(dir, name)?;
-            self.may_add(who, dir, &attr, name)?;
+            self.may_add(caller, dir, &attr, name)?;
             let node = self.node_of(dir.inode().create(name, new, made)?)?;
             Self::set_place(dir, name, &node);
             self.remember(dir, name, &node);
@@ -62,27 +62,27 @@ impl Vfs {
         })
     }
 
-    /// Makes a regular file without a name (`O_TMPFILE`), which goes with its last handle unless it is linked. It belongs to
-    /// whom it would belong to in `dir`.
+    /// Makes a regular file without a name (`O_TMPFILE`), which goes with its last handle unless it is linked. Its
+    /// owner is decided as for a file in `dir`.
     ///
     /// # Errors
     /// As for [`create`](Self::create), less those about names.
     pub fn tmpfile(
         &self,
-        who: &Credentials,
+        caller: &Credentials,
         dir: &Arc<Node>,
         permissions: u16,
         umask: u16,
     ) -> Result<Arc<Node>> {
         dir.directory()?;
         let attr = dir.ownership();
-        check_access_of(who, dir, &attr, Access::WRITE | Access::EXECUTE)?;
+        check_access_of(caller, dir, &attr, Access::WRITE | Access::EXECUTE)?;
         self.check_writable()?;
         check_changeable(&attr)?;
         let object = NewObject { kind: NewKind::Regular, permissions, umask };
-        settle(who, dir, &attr, &object, |new| {
+        with_new_inode(caller, dir, &attr, &object, |new| {
             let node = self.node_of(dir.inode().tmpfile(new)?)?;
-            self.let_go_unless_named(&node);
+            self.drop_unless_named(&node);
             Ok(node)
         })
     }
@@ -92,21 +92,21 @@ impl Vfs {
     /// # Errors
     /// [`NotPermitted`](Error::NotPermitted) for a directory and for what is immutable or append-only; otherwise
     /// as for [`create`](Self::create).
-    pub fn link(&self, who: &Credentials, node: &Arc<Node>, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
+    pub fn link(&self, caller: &Credentials, node: &Arc<Node>, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
         self.check_new_name(name)?;
         let name = &HashedName::new(name);
         let _name = self.locks().add(dir, name)?;
-        self.may_add(who, dir, &dir.ownership(), name)?;
+        self.may_add(caller, dir, &dir.ownership(), name)?;
         let refused = if node.kind() == FileType::Directory {
             Err(Error::NotPermitted)
         } else {
             check_nailed(&node.ownership())
         };
-        if refused.is_err() && self.look_up_locked(who, dir, name).is_ok() {
+        if refused.is_err() && self.look_up_locked(caller, dir, name).is_ok() {
             return Err(Error::Exists);
         }
         refused?;
-        // Nobody takes another of its names between its being counted and its being there.
+        // No other name of it is taken between its being counted and its being there.
         let _state = node.state().write();
         dir.inode().link(name, node)?;
         self.remember(dir, name, node);
@@ -119,7 +119,7 @@ impl Vfs {
     /// [`NotFound`](Error::NotFound), [`IsDirectory`](Error::IsDirectory),
     /// [`PermissionDenied`](Error::PermissionDenied), [`NotPermitted`](Error::NotPermitted) in a sticky
     /// directory and for what is immutable or append-only, [`ReadOnly`](Error::ReadOnly); the filesystem's own.
-    pub fn unlink(&self, who: &Credentials, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
+    pub fn unlink(&self, caller: &Credentials, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
         if name == b"." || name == b".." {
             return Err(Error::IsDirectory);
         }
@@ -128,9 +128,9 @@ impl Vfs {
         {
             let _name = self.locks().remove(dir, name)?;
             let _table = stay_in_table(dir);
-            victim = self.look_up_locked(who, dir, name)?;
+            victim = self.look_up_locked(caller, dir, name)?;
             self.check_writable()?;
-            may_remove(who, dir, &victim.ownership())?;
+            may_remove(caller, dir, &victim.ownership())?;
             if victim.kind() == FileType::Directory {
                 return Err(Error::IsDirectory);
             }
@@ -147,7 +147,7 @@ impl Vfs {
     /// # Errors
     /// [`NotEmpty`](Error::NotEmpty), [`NotDirectory`](Error::NotDirectory), [`Busy`](Error::Busy) for the root,
     /// [`InvalidArgument`](Error::InvalidArgument) for `.`; otherwise as for [`unlink`](Self::unlink).
-    pub fn rmdir(&self, who: &Credentials, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
+    pub fn rmdir(&self, caller: &Credentials, dir: &Arc<Node>, name: &[u8]) -> Result<()> {
         match name {
             b"." => return Err(Error::InvalidArgument("\".\" cannot be removed")),
             b".." => return Err(Error::NotEmpty),
@@ -156,41 +156,41 @@ impl Vfs {
         let name = &HashedName::new(name);
         dir.directory()?;
         loop {
-            check_access_of(who, dir, &dir.ownership(), Access::EXECUTE)?;
+            check_access_of(caller, dir, &dir.ownership(), Access::EXECUTE)?;
             let victim = self.lookup_hashed(dir, name)?;
             if victim.kind() != FileType::Directory {
                 self.check_writable()?;
-                may_remove(who, dir, &victim.ownership())?;
+                may_remove(caller, dir, &victim.ownership())?;
                 return Err(Error::NotDirectory);
             }
             if victim.ino() == self.root_ino() {
                 return Err(Error::Busy);
             }
-            let closed = match self.locks().close(&victim) {
+            let raised = match self.locks().raise(&victim) {
                 // Another thread has removed it; the name may stand for another directory by now.
                 Err(Error::NotFound) => {
                     self.expect_gone(dir, name, &victim)?;
                     continue;
                 }
-                closed => closed?,
+                raised => raised?,
             };
             let _name = self.locks().remove(dir, name)?;
-            if !Arc::ptr_eq(&victim, &self.look_up_locked(who, dir, name)?) {
+            if !Arc::ptr_eq(&victim, &self.look_up_locked(caller, dir, name)?) {
                 continue;
             }
             self.check_writable()?;
-            may_remove(who, dir, &victim.ownership())?;
+            may_remove(caller, dir, &victim.ownership())?;
             dir.inode().unlink(name, &victim)?;
             self.forget(dir, name);
-            self.let_go_unless_named(&victim);
-            closed.removed();
+            self.drop_unless_named(&victim);
+            raised.removed();
             return Ok(());
         }
     }
 
     /// Refuses a name that leads to a directory that was removed: each thread that removes or replaces one takes its
-    /// name away before the gate says so, and a directory has no other name unless the disk is damaged. So whatever is
-    /// tried again after this, is tried because another thread has got ahead.
+    /// name away before the barrier says so, and a directory has no other name unless the disk is damaged. So a retry
+    /// after this has its reason in another thread's progress.
     fn expect_gone(&self, dir: &Node, name: &HashedName<'_>, removed: &Arc<Node>) -> Result<()> {
         let _name = self.locks().share(dir, name);
         match self.look_and_remember(dir, name) {
@@ -201,8 +201,8 @@ impl Vfs {
     }
 
     /// What `name` stands for, while its lock is held.
-    fn look_up_locked(&self, who: &Credentials, dir: &Node, name: &HashedName<'_>) -> Result<Arc<Node>> {
-        check_access_of(who, dir, &dir.ownership(), Access::EXECUTE)?;
+    fn look_up_locked(&self, caller: &Credentials, dir: &Node, name: &HashedName<'_>) -> Result<Arc<Node>> {
+        check_access_of(caller, dir, &dir.ownership(), Access::EXECUTE)?;
         if let Some(known) = dir.children().and_then(|children| children.node(name)) {
             return Ok(known);
         }
@@ -210,9 +210,15 @@ impl Vfs {
         self.look_and_remember(dir, name)
     }
 
-    /// Refuses unless `who` may add `name`. That it exists already is the first thing to say.
-    fn may_add(&self, who: &Credentials, dir: &Node, attr: &Ownership, name: &HashedName<'_>) -> Result<()> {
-        let may = check_access_of(who, dir, attr, Access::WRITE | Access::EXECUTE)
+    /// Refuses unless `caller` may add `name`. That it exists already is the first thing to say.
+    fn may_add(
+        &self,
+        caller: &Credentials,
+        dir: &Node,
+        attr: &Ownership,
+        name: &HashedName<'_>,
+    ) -> Result<()> {
+        let may = check_access_of(caller, dir, attr, Access::WRITE | Access::EXECUTE)
             .and_then(|()| self.check_writable())
             .and_then(|()| check_changeable(attr));
         // A filesystem looks for the name when it adds it; the cache may know sooner.
@@ -220,8 +226,8 @@ impl Vfs {
             let exists = dir.children().is_some_and(|children| children.has(name));
             return if exists { Err(Error::Exists) } else { Ok(()) };
         }
-        check_access_of(who, dir, attr, Access::EXECUTE)?;
-        match self.look_up_locked(who, dir, name) {
+        check_access_of(caller, dir, attr, Access::EXECUTE)?;
+        match self.look_up_locked(caller, dir, name) {
             Ok(_) => Err(Error::Exists),
             Err(Error::NotFound) => may,
             Err(error) => Err(error),
@@ -237,7 +243,8 @@ impl Vfs {
 
     /// Removes a name of what is no directory, and from the caches what is not true any more.
     fn take_name(&self, dir: &Node, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
-        // First, since the name cache hands out nodes too, and the question below is whether anybody else has this one.
+        // First, since the name cache hands out nodes too, and the question below is whether this one has another
+        // user.
         self.forget(dir, name);
         if let Some(leaving) = self.leave_with_last_name(victim) {
             dir.inode().unlink_unused(name, victim)?;
@@ -245,7 +252,7 @@ impl Vfs {
             return Ok(());
         }
         dir.inode().unlink(name, victim)?;
-        self.let_go_unless_named(victim);
+        self.drop_unless_named(victim);
         Ok(())
     }
 
@@ -268,15 +275,15 @@ fn stay_in_table(dir: &Node) -> Option<impl Drop> {
     dir.children().is_none().then(name_table::stay)
 }
 
-/// Settles owner, permissions and lists of a new object and hands it to `make`.
-fn settle<R>(
-    who: &Credentials,
+/// Decides owner, permissions and lists of a new object and hands it to `make`.
+fn with_new_inode<R>(
+    caller: &Credentials,
     dir: &Node,
     attr: &Ownership,
     object: &NewObject<'_>,
     make: impl FnOnce(&NewInode<'_>) -> Result<R>,
 ) -> Result<R> {
-    let owner = new_file_owner(who, attr, object.kind.file_type(), object.permissions);
+    let owner = new_file_owner(caller, attr, object.kind.file_type(), object.permissions);
     let NewObject { kind, umask, .. } = *object;
     let Inherited { permissions, access, default } =
         acl::inherit(dir, kind.file_type(), owner.permissions, umask)?;
@@ -314,10 +321,10 @@ fn check_nailed(attr: &Ownership) -> Result<()> {
     if attr.flags.intersects(nailed) { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
-/// Refuses unless `who` may take the name of `victim` out of `dir`.
-fn may_remove(who: &Credentials, dir: &Node, victim: &Ownership) -> Result<()> {
+/// Refuses unless `caller` may take the name of `victim` out of `dir`.
+fn may_remove(caller: &Credentials, dir: &Node, victim: &Ownership) -> Result<()> {
     let attr = dir.ownership();
-    check_delete_of(who, dir, &attr, victim)?;
+    check_delete_of(caller, dir, &attr, victim)?;
     check_nailed(&attr)?;
     check_nailed(victim)
 }

@@ -1,23 +1,23 @@
 //! Moving names: rename, replacing or not, and exchange.
 //!
 //! Most moves are of a file, and replace at most a file: that takes the locks of the two names and no others. So they
-//! are taken first, and only if a directory is found to be involved they are let go again. Then what is moved and what
-//! is replaced decides which locks are needed: both are looked up first, and again under the locks, and if anything has
+//! are taken first, and released again only if a directory is found to be involved. Then what is moved and what is
+//! replaced decides which locks are needed: both are looked up first, and again under the locks, and if anything has
 //! changed meanwhile everything starts anew.
 //!
 //! **Directories that go to another directory** take the rename lock, so that nothing above them moves while it is
-//! made sure that no directory becomes its own ancestor. **A directory that is replaced** has its gate closed, as
+//! made sure that no directory becomes its own ancestor. **A directory that is replaced** has its barrier raised, as
 //! one that is removed.
 //!
-//! Lock order: rename lock, gate of the replaced directory, the two names, the state of what is replaced. Of the two
-//! names one may be locked before the other if that one is not waited for.
+//! Lock order: rename lock, barrier of the replaced directory, the two names, the state of what is replaced. Of the
+//! two names one may be locked before the other if that one is not waited for.
 
 use std::sync::Arc;
 
 use undercroft_sync::MutexGuard;
 
-use super::locks::{Closed, Locked};
-use super::{check_changeable, check_nailed, may_remove, settle, stay_in_table};
+use super::locks::{Locked, Raised};
+use super::{check_changeable, check_nailed, may_remove, stay_in_table, with_new_inode};
 use crate::permission::check_access_of;
 use crate::place;
 use crate::{
@@ -45,7 +45,7 @@ impl Vfs {
     /// [`ReadOnly`](Error::ReadOnly); the filesystem's own.
     pub fn rename(
         &self,
-        who: &Credentials,
+        caller: &Credentials,
         from: (&Arc<Node>, &[u8]),
         to: (&Arc<Node>, &[u8]),
         flags: RenameFlags,
@@ -72,13 +72,13 @@ impl Vfs {
         }
         from.dir.directory()?;
         to.dir.directory()?;
-        if let Some(renamed) = self.rename_file(who, from, to, flags) {
+        if let Some(renamed) = self.rename_file(caller, from, to, flags) {
             return renamed;
         }
         // Handles go after all locks.
         let mut handles = Vec::new();
         loop {
-            if self.try_rename(who, from, to, flags, &mut handles)? {
+            if self.try_rename(caller, from, to, flags, &mut handles)? {
                 return Ok(());
             }
         }
@@ -87,7 +87,7 @@ impl Vfs {
     /// Moves what is no directory and replaces none; `None` says that it is not so simple.
     fn rename_file(
         &self,
-        who: &Credentials,
+        caller: &Credentials,
         from: Place<'_>,
         to: Place<'_>,
         flags: RenameFlags,
@@ -95,11 +95,11 @@ impl Vfs {
         // Handles go after the locks.
         let (moved, target);
         let (_names, _table);
-        (_names, _table, moved) = self.lock_and_find(who, from, to)?;
-        if self.moves_to_new_name(who, from, to, &moved, flags) {
+        (_names, _table, moved) = self.lock_and_find(caller, from, to)?;
+        if self.moves_to_new_name(caller, from, to, &moved, flags) {
             return Some(Ok(()));
         }
-        target = self.find_locked(who, to).ok()?;
+        target = self.find_locked(caller, to).ok()?;
         let is_directory = |node: &Arc<Node>| node.kind() == FileType::Directory;
         if is_directory(&moved) || target.as_ref().is_some_and(is_directory) {
             return None;
@@ -110,14 +110,14 @@ impl Vfs {
         if target.is_some() && flags.contains(RenameFlags::NO_REPLACE) {
             return Some(Err(Error::Exists));
         }
-        Some(self.rename_locked(who, from, to, &moved, target.as_ref(), flags, None))
+        Some(self.rename_locked(caller, from, to, &moved, target.as_ref(), flags, None))
     }
 
     /// Tries to move a file to a name of which nothing is known, without looking for it first: a filesystem whose names
     /// are cached here looks for it when it adds it. If that is refused, what is there decides what there is to say.
     fn moves_to_new_name(
         &self,
-        who: &Credentials,
+        caller: &Credentials,
         from: Place<'_>,
         to: Place<'_>,
         moved: &Arc<Node>,
@@ -128,42 +128,42 @@ impl Vfs {
             && moved.kind() != FileType::Directory
             && !flags.intersects(RenameFlags::EXCHANGE | RenameFlags::WHITEOUT)
             && self.check_name(to.name).is_ok()
-            && self.rename_locked(who, from, to, moved, None, flags, None).is_ok()
+            && self.rename_locked(caller, from, to, moved, None, flags, None).is_ok()
     }
 
-    /// Locks both names and finds what is moved. While that is looked for, the lock of the name that is added is on its
-    /// way: who has made a file and gives it its name has the lock of the name that goes at hand, and most likely not
-    /// the other one.
+    /// Locks both names and finds what is moved, while the lock of the added name is prefetched: a thread that has
+    /// made a file and gives it its final name has the lock of the old name in its cache, and most likely not the
+    /// other one.
     fn lock_and_find<'a>(
         &'a self,
-        who: &Credentials,
+        caller: &Credentials,
         from: Place<'a>,
         to: Place<'a>,
     ) -> Option<(Locked<'a>, Option<impl Drop>, Arc<Node>)> {
         if let Some(removed) = self.locks().remove_first(from.dir, from.name) {
             let table = stay_in_table(from.dir);
-            let moved = self.find_locked(who, from).ok()??;
+            let moved = self.find_locked(caller, from).ok()??;
             if let Some(names) = self.locks().try_add_too(removed, to.dir, to.name) {
                 return Some((names, table, moved));
             }
         }
         let names = self.locks().move_name((from.dir, from.name), (to.dir, to.name), None).ok()?;
         let table = stay_in_table(from.dir);
-        let moved = self.find_locked(who, from).ok()??;
+        let moved = self.find_locked(caller, from).ok()??;
         Some((names, table, moved))
     }
 
     /// `false` when the names changed while their locks were taken.
     fn try_rename(
         &self,
-        who: &Credentials,
+        caller: &Credentials,
         from: Place<'_>,
         to: Place<'_>,
         flags: RenameFlags,
         handles: &mut Vec<Arc<Node>>,
     ) -> Result<bool> {
-        let moved = self.find(who, from)?.ok_or(Error::NotFound)?;
-        let target = self.find(who, to)?;
+        let moved = self.find(caller, from)?.ok_or(Error::NotFound)?;
+        let target = self.find(caller, to)?;
         handles.push(Arc::clone(&moved));
         handles.extend(target.clone());
         let exchange = flags.contains(RenameFlags::EXCHANGE);
@@ -171,11 +171,11 @@ impl Vfs {
         let moves = self.lock_moves(from, to, &moved, target.as_ref());
         // Told only when it is certain that both names are there; until the rename lock goes it stays true.
         let ancestry = match moves {
-            Some(_) => self.judge_ancestry(from, to, &moved, target.as_ref(), exchange)?,
+            Some(_) => self.check_ancestry(from, to, &moved, target.as_ref(), exchange)?,
             None => None,
         };
-        let closed = match &target {
-            // The same directory under both names is left alone.
+        let raised = match &target {
+            // The same directory under both names stays as it is.
             Some(victim)
                 if !exchange
                     && ancestry.is_none()
@@ -184,28 +184,28 @@ impl Vfs {
                     && !Arc::ptr_eq(victim, &moved)
                     && victim.ino() != self.root_ino() =>
             {
-                // Its gate would be waited for while it is closed.
+                // Its own raised barrier would be waited for.
                 if Arc::ptr_eq(victim, to.dir) {
                     return Err(place::leads_to_itself(to.dir, to.name));
                 }
-                match self.locks().close(victim) {
+                match self.locks().raise(victim) {
                     Err(Error::NotFound) => {
                         self.expect_gone(to.dir, to.name, victim)?;
                         return Ok(false);
                     }
-                    closed => Some(closed?),
+                    raised => Some(raised?),
                 }
             }
             _ => None,
         };
-        let _names = match self.locks().move_name((from.dir, from.name), (to.dir, to.name), closed.as_ref()) {
+        let _names = match self.locks().move_name((from.dir, from.name), (to.dir, to.name), raised.as_ref()) {
             Err(Error::Busy) => return Ok(false),
             names => names?,
         };
         let same = |now: &Option<Arc<Node>>, then: Option<&Arc<Node>>| {
             now.as_ref().map(Arc::as_ptr) == then.map(Arc::as_ptr)
         };
-        let (moved_now, target_now) = (self.find_locked(who, from)?, self.find_locked(who, to)?);
+        let (moved_now, target_now) = (self.find_locked(caller, from)?, self.find_locked(caller, to)?);
         if !same(&moved_now, Some(&moved)) || !same(&target_now, target.as_ref()) {
             handles.extend(moved_now);
             handles.extend(target_now);
@@ -219,7 +219,7 @@ impl Vfs {
             (_, Some(refusal)) => return Err(refusal),
             _ => {}
         }
-        self.rename_locked(who, from, to, &moved, target.as_ref(), flags, closed)?;
+        self.rename_locked(caller, from, to, &moved, target.as_ref(), flags, raised)?;
         Ok(true)
     }
 
@@ -227,13 +227,13 @@ impl Vfs {
     #[expect(clippy::too_many_arguments, reason = "two names, what they stand for, and how")]
     fn rename_locked(
         &self,
-        who: &Credentials,
+        caller: &Credentials,
         from: Place<'_>,
         to: Place<'_>,
         moved: &Arc<Node>,
         target: Option<&Arc<Node>>,
         flags: RenameFlags,
-        closed: Option<Closed<'_>>,
+        raised: Option<Raised<'_>>,
     ) -> Result<()> {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         self.check_writable()?;
@@ -244,16 +244,16 @@ impl Vfs {
         if target.is_some_and(|target| Arc::ptr_eq(target, moved)) {
             return Ok(());
         }
-        may_remove(who, from.dir, &moved.ownership())?;
+        may_remove(caller, from.dir, &moved.ownership())?;
         let is_directory = |node: &Node| node.kind() == FileType::Directory;
         match target {
             None => {
                 let attr = to.dir.ownership();
-                check_access_of(who, to.dir, &attr, Access::WRITE | Access::EXECUTE)?;
+                check_access_of(caller, to.dir, &attr, Access::WRITE | Access::EXECUTE)?;
                 check_changeable(&attr)?;
             }
             Some(target) => {
-                may_remove(who, to.dir, &target.ownership())?;
+                may_remove(caller, to.dir, &target.ownership())?;
                 match (is_directory(moved), is_directory(target)) {
                     (true, false) if !exchange => return Err(Error::NotDirectory),
                     (false, true) if !exchange => return Err(Error::IsDirectory),
@@ -265,7 +265,7 @@ impl Vfs {
             // Its `..` changes.
             for node in [Some(moved), target.filter(|_| exchange)].into_iter().flatten() {
                 if is_directory(node) {
-                    check_access_of(who, node, &node.ownership(), Access::WRITE)?;
+                    check_access_of(caller, node, &node.ownership(), Access::WRITE)?;
                 }
             }
         }
@@ -289,7 +289,7 @@ impl Vfs {
         if flags.contains(RenameFlags::WHITEOUT) {
             let object =
                 NewObject { kind: NewKind::CharDevice(DeviceNumber::default()), permissions: 0, umask: 0 };
-            settle(who, from.dir, &from.dir.ownership(), &object, |new| rename(Some(new)))?;
+            with_new_inode(caller, from.dir, &from.dir.ownership(), &object, |new| rename(Some(new)))?;
         } else {
             rename(None)?;
         }
@@ -297,10 +297,10 @@ impl Vfs {
         Self::set_place(to.dir, to.name, moved);
         self.remember(to.dir, to.name, moved);
         if let Some(replaced) = target {
-            self.let_go_unless_named(replaced);
+            self.drop_unless_named(replaced);
         }
-        if let Some(closed) = closed {
-            closed.removed();
+        if let Some(raised) = raised {
+            raised.removed();
         }
         Ok(())
     }
@@ -328,7 +328,7 @@ impl Vfs {
 
     /// Why this would make a directory its own ancestor, or remove one that contains the other name; `None` if it
     /// would not. The rename lock is held.
-    fn judge_ancestry(
+    fn check_ancestry(
         &self,
         from: Place<'_>,
         to: Place<'_>,
@@ -369,13 +369,13 @@ impl Vfs {
         Err(Corruption { structure: "directory tree", ino, block: None, detail: detail.into() }.into())
     }
 
-    fn find(&self, who: &Credentials, place: Place<'_>) -> Result<Option<Arc<Node>>> {
-        check_access_of(who, place.dir, &place.dir.ownership(), Access::EXECUTE)?;
+    fn find(&self, caller: &Credentials, place: Place<'_>) -> Result<Option<Arc<Node>>> {
+        check_access_of(caller, place.dir, &place.dir.ownership(), Access::EXECUTE)?;
         found(self.lookup_hashed(place.dir, place.name))
     }
 
-    fn find_locked(&self, who: &Credentials, place: Place<'_>) -> Result<Option<Arc<Node>>> {
-        found(self.look_up_locked(who, place.dir, place.name))
+    fn find_locked(&self, caller: &Credentials, place: Place<'_>) -> Result<Option<Arc<Node>>> {
+        found(self.look_up_locked(caller, place.dir, place.name))
     }
 }
 

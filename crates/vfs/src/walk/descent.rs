@@ -1,10 +1,10 @@
 //! One thread's way through the tree: a stack of directories from where it started down to where it is.
 //!
-//! A step does one bounded piece of work, so that the crew can hand work to idle threads between steps. In
-//! [`Order::Any`], a batch's entries are visited together, while the inodes that were announced for them are
-//! at hand, and its directories are entered afterwards; the next batch of a directory is read after everything
-//! below the last one is done, which bounds the memory. In [`Order::Sorted`], a directory's names are read and
-//! sorted first, and each directory is entered right after it was visited.
+//! A step does one bounded piece of work, so that the worker pool can hand work to idle threads between steps. In
+//! [`Order::Any`], a batch's entries are visited together, while the inodes that were announced for them are at hand,
+//! and its directories are entered afterwards; the next batch of a directory is read after everything below the last
+//! one is done, which bounds the memory. In [`Order::Sorted`], a directory's names are read and sorted first, and each
+//! directory is entered right after it was visited.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

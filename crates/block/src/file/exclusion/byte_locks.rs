@@ -59,7 +59,7 @@ pub(super) fn acquire(file: &File, access: Access) -> io::Result<Vec<Range>> {
     for byte in used.chain(unshared) {
         match set(file, libc::F_RDLCK, byte, 1) {
             Ok(()) => {}
-            // Another program has that byte for itself alone, which the look for conflicts finds as well.
+            // Another program holds that byte exclusively, which the check for conflicts finds as well.
             Err(Errno::EAGAIN | Errno::EACCES) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -59,7 +59,7 @@ impl Holder {
         }
     }
 
-    /// Whether a writer must stay away. A read-only device that is in no use is in nobody's way.
+    /// Whether a writer must be refused. A read-only device that is not in use excludes no writer.
     pub(super) fn excludes_writers(&self) -> bool {
         match self {
             Self::Device { read_only, holders, .. } => !read_only || !holders.is_empty(),

@@ -1,4 +1,4 @@
-//! That a file or a device has one writer, and that readers are told of it.
+//! A file or a device has one writer, and readers are warned of it.
 //!
 //! | module | what it knows |
 //! | --- | --- |
@@ -8,14 +8,14 @@
 //! | `opened` | what this process has open |
 //! | `processes`, `holder` | users by their names |
 //!
-//! A writer claims a block device from the kernel, takes the locks, and only then looks for others: of two that come
-//! at once at least one finds the other. What a loop device stores its bytes in is locked with it. A reader shares the
-//! lock between programs, keeps QEMU's writers out where none is there, and is told what may change the content.
+//! A writer claims a block device from the kernel, takes the locks, and only then looks for other users: of two that
+//! come at once at least one finds the other. The file below a loop device is locked with it. A reader shares the lock
+//! between programs, keeps QEMU's writers out where there is none yet, and is warned of what may change the content.
 //!
 //! Not found: what the kernel begins to do afterwards (it asks for no locks), and what other machines do with a disk
 //! that both can reach.
 //!
-//! Locks: class `DEVICE`, to look at the claim or to let go of it.
+//! Locks: class `DEVICE`, to look at the claim or to give it up.
 
 mod byte_locks;
 mod flock;
@@ -63,7 +63,7 @@ const LOCKED_PARTS: &str = "has locked parts of it";
 pub(super) struct Exclusion {
     /// The file that a loop device stores its bytes in, locked.
     below: Option<File>,
-    /// A descriptor of its own, as the kernel lets go of a claim only when it is closed.
+    /// A descriptor of its own, since the kernel releases a claim only when it is closed.
     claim: Mutex<Option<Arc<File>>>,
     _entry: Option<Entry>,
 }
@@ -263,7 +263,7 @@ impl Opening<'_> {
         }
     }
 
-    /// Shares the locks of readers, and tells of what may change the content.
+    /// Shares the locks of readers, and reports what may change the content.
     fn read(&self, file: &File, around: Option<&LoopDevice>) -> Result<(), OpenError> {
         let mut holders = Vec::new();
         match self.options.locking {

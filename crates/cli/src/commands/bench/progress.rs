@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Work that is over sooner needs no bar; and how often the bar is drawn.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A bar that nobody sees during the first second, and never where nobody looks.
+/// A bar that is not drawn during the first second, and never where there is no terminal.
 pub(super) struct Progress {
     bar: ProgressBar,
     /// Dropped with this, which tells the thread that waits for the second to be over.

@@ -46,7 +46,7 @@ pub(super) fn comparison(out: &mut Out, comparison: &Comparison) -> io::Result<(
     writeln!(out, "{}\n", out.palette.paint(style::DIM, a.workload.operation()))?;
     let heads = [a, b].map(|outcome| safe(outcome.target.as_bytes()));
     let (left, right) = (figures(a), figures(b));
-    // Both tell the same, except what only a process can tell of itself.
+    // Both have the same rows, except what only a process can measure of itself.
     let of_right =
         |label: &str| right.iter().find(|(known, _)| *known == label).map_or("", |(_, value)| value.as_str());
     let width = left.iter().map(|(_, value)| columns(value)).chain([columns(&heads[0])]).max().unwrap_or(0);

@@ -51,7 +51,7 @@ impl NewDevices {
 impl Drop for NewDevices {
     fn drop(&mut self) {
         for spec in &self.made {
-            // An empty file that could not become a member is of no use to anybody.
+            // An empty file that could not become a member has no use.
             let _ = fs::remove_file(&spec.path);
         }
     }
@@ -66,7 +66,7 @@ fn make(spec: &ImageSpec, size_bytes: Option<u64>) -> Result<(), Failure> {
     new_file::make(spec, size_bytes, new_file::format_of(&spec.path, None)?)
 }
 
-/// Refuses what somebody may miss.
+/// Refuses a device with content that may be missed.
 fn check(device: &Device, spec: &ImageSpec, array: Option<Uuid>) -> Result<(), Failure> {
     let present = |what: &str| {
         Err(Failure::new(Kind::Host, format!("{} holds {what}", spec.shown()))

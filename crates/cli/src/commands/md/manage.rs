@@ -89,7 +89,7 @@ impl Managed<'_> {
             Change::Add(new) => self.add(new)?,
             Change::Replace { member, with } => self.replace(member, with.as_ref())?,
             Change::Check | Change::Repair => {
-                // What is due comes first: redundancy that is known to be wrong need not be compared.
+                // Pending work comes first: redundancy that is known to be wrong need not be compared.
                 wait()?;
                 let is_check = matches!(change, Change::Check);
                 let begun = if is_check { self.array.check() } else { self.array.repair() };
@@ -201,7 +201,7 @@ pub(crate) fn verdict(found: Option<&Finished>) -> Option<Kind> {
     found.filter(|found| found.mismatched_bytes > 0).map(|_| Kind::Corrupt)
 }
 
-/// Erases the superblocks of members that were let go, if that is wanted.
+/// Erases the superblocks of members that were removed, if that is wanted.
 pub(crate) fn erase_removed(change: &Change, members: &[(ImageSpec, String)]) -> Result<(), Failure> {
     if let Change::Remove { members: removed, erase: true } = change {
         for member in removed {

@@ -1,7 +1,7 @@
 //! `md`: arrays are made, looked at, mended and checked.
 //!
-//! An array lives as long as a process has it open. So each command opens it, does its work, waits for what that brings
-//! about (`wait`), and closes it clean; how it was left is told (`report`).
+//! An array lives as long as a process has it open. So each command opens it, does its work, waits for the work that
+//! follows (`wait`), and closes it clean; it reports the state at the end (`report`).
 
 mod create;
 mod devices;
@@ -41,7 +41,7 @@ pub(crate) fn run(plan: MdPlan, format: Format) -> Result<Option<Kind>, Failure>
     }
 }
 
-/// What the server of a mount tells of its array.
+/// What the server of a mount says of its array.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ArrayReport {
     pub(crate) report: Report,

@@ -15,7 +15,7 @@ use crate::text::names::safe;
 use crate::text::out::Out;
 use crate::text::style;
 
-/// What is told of an array. Sizes are bytes.
+/// What is reported of an array. Sizes are bytes.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     name: String,

@@ -1,8 +1,8 @@
 //! The part of the tour about arrays: a RAID5 of sparse temporary files gets a filesystem with the tour's own tree in
 //! it, loses a member, is read without it, is rebuilt, and loses another.
 //!
-//! Nothing is measured or believed that is not read back: every file is compared with the sums that travel with the
-//! tour, through a filesystem that was opened anew, so that nothing comes from a cache of ours.
+//! Everything that the tour claims is read back: every file is compared with the sums that travel with the tour,
+//! through a filesystem that was opened anew, so that nothing comes from a cache of ours.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

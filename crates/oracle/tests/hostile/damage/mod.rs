@@ -24,7 +24,7 @@ use undercroft_vfs::{FileSystem, Vfs, VfsOptions, WalkEvent, WalkFlow, WalkOptio
 /// One damaged image takes some milliseconds; this only tells a hang from a slow machine.
 const HANG: Duration = Duration::from_secs(120);
 
-/// Longer paths are left alone: they all belong to one deep tree.
+/// Longer paths are not used: they all belong to one deep tree.
 const PATH_MAX_BYTES: usize = 1000;
 
 /// How much is damaged.

@@ -22,7 +22,7 @@ use super::{Operations, Workload, abilities, mount};
 /// Files that stay open without a name, at most.
 const HELD: usize = 12;
 
-/// Longest wait in microseconds before somebody else commits while a change is made.
+/// Longest wait in microseconds before another thread commits while a change is made.
 const COMMIT_DELAY_US: u64 = 300;
 
 /// What was done, and what it led to.
@@ -135,7 +135,7 @@ impl Site<'_> {
             let (done, committed) = during(&|| hand.act(&operation));
             let done = done.unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
             if let Some(file) = loses {
-                // Nobody sees what becomes of it any more.
+                // What becomes of it is not seen any more.
                 let _ = file.append(&[0x5A; 3000]).unwrap();
                 held.push_front(file);
                 held.truncate(HELD);
@@ -199,13 +199,13 @@ impl History {
     }
 
     /// Why the device cannot be what a crash after `requests` leaves.
-    pub(super) fn judge(&self, requests: usize, vfs: &Arc<Vfs>) -> Result<(), String> {
-        self.each_part(vfs, |told, found| told.judge(requests, found, self.whole))
+    pub(super) fn check(&self, requests: usize, vfs: &Arc<Vfs>) -> Result<(), String> {
+        self.each_part(vfs, |told, found| told.check(requests, found, self.whole))
     }
 
-    /// Why what was durable has been lost, where changes may be there in part: of a file that nobody has changed since,
+    /// Why what was durable has been lost, where changes may be there in part: of a file without later changes,
     /// everything but its name is as it was.
-    pub(super) fn judge_what_was_durable(&self, requests: usize, vfs: &Arc<Vfs>) -> Result<(), String> {
+    pub(super) fn check_what_was_durable(&self, requests: usize, vfs: &Arc<Vfs>) -> Result<(), String> {
         let found = look(vfs, None);
         let found: HashSet<_> = found.sectors.iter().collect();
         for told in &self.workers {
@@ -229,7 +229,7 @@ impl History {
     ) -> Result<(), String> {
         (0..).zip(&self.workers).try_for_each(|(number, told)| {
             let found = look(vfs, (self.workers.len() > 1).then_some(number));
-            judge(told, &found).map_err(|why| format!("worker {number}: {why}\n{:#?}", told.operations))
+            check(told, &found).map_err(|why| format!("worker {number}: {why}\n{:#?}", told.operations))
         })
     }
 }
@@ -244,7 +244,7 @@ impl Told {
         oldest..=newest.unwrap_or(self.moments.len() - 1)
     }
 
-    fn judge(&self, requests: usize, found: &Tree, whole: bool) -> Result<(), String> {
+    fn check(&self, requests: usize, found: &Tree, whole: bool) -> Result<(), String> {
         let moments = self.moments_after(requests);
         let mut foreign = None;
         for at in moments.clone() {
@@ -267,8 +267,8 @@ impl Told {
         ))
     }
 
-    /// The moment after the last change of a file: what a sync of it makes durable, with everything before. One of a
-    /// file that nobody has changed since the last commit need not commit anything.
+    /// The moment after the last change of a file: what a sync of it makes durable, with everything before. A sync of
+    /// a file without changes since the last commit need not commit anything.
     fn last_change_of(&self, path: &str) -> usize {
         let path = format!("/{path}");
         let at = |moment: usize| {

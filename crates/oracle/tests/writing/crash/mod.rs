@@ -2,8 +2,8 @@
 //!
 //! Changes are recorded with what the tree looked like after each. A crash may leave the tree as it was after any of
 //! them that was not before the last one made durable, and nothing else: each change is there whole or not at all. Of
-//! bytes that were overwritten since then each sector is an old one or a new one of the same file. Where somebody
-//! commits in the middle of changes, the change of a file's bytes may be there in part, and nothing but that.
+//! bytes that were overwritten since then each sector is an old one or a new one of the same file. Where a commit
+//! comes in the middle of changes, the change of a file's bytes may be there in part, and nothing but that.
 //!
 //! The power goes at random requests, and just before and just after flushes. Each crash is recovered from twice, by us
 //! and by Linux, both find the same, and e2fsck looks at both. Without a journal e2fsck mends, once, and nothing that
@@ -31,7 +31,7 @@ use self::tree::{differences, look};
 use crate::number;
 
 /// What a disk writes at once: a superblock is written in place and has no copy that Linux would turn to by itself, so
-/// on a disk that tears it nobody's filesystem opens.
+/// on a disk that tears it no filesystem opens.
 const WHOLE_BYTES: u32 = 1024;
 
 /// Crashes at random that are tried with the same changes.
@@ -51,9 +51,9 @@ struct Workload {
     /// Whether that makes a journal.
     journal: bool,
     how: WriteOptions,
-    /// Who works at once.
+    /// Which threads work at once.
     workers: u64,
-    /// Somebody commits while changes are made, at random moments.
+    /// Another thread commits while changes are made, at random moments.
     interrupted: bool,
     /// Files that lose their last name are kept open.
     holds: bool,
@@ -70,7 +70,7 @@ impl Workload {
         Self {
             mke2fs: small().args(["-J", "size=1"]).features(features),
             journal: true,
-            // Commits come when somebody wants them, so that a seed leads to the same requests.
+            // Commits come only when a thread asks for them, so that a seed leads to the same requests.
             how: WriteOptions { commit_seconds: 3600, ..WriteOptions::default() },
             workers: 1,
             interrupted: false,
@@ -136,7 +136,7 @@ impl Trial<'_> {
         save_device(&*self.device, &kernels).unwrap();
 
         let (fs, vfs) = mount(Arc::clone(&self.device), self.workload.how);
-        self.history.judge(self.cut, &vfs).map_err(|why| format!("our recovery: {why}"))?;
+        self.history.check(self.cut, &vfs).map_err(|why| format!("our recovery: {why}"))?;
         let found = look(&vfs, None);
         drop(vfs);
         fs.close().unwrap();
@@ -165,7 +165,7 @@ impl Trial<'_> {
         run.map_err(|error| error.to_string())?;
         e2fsck(&mended).map_err(|why| format!("e2fsck a second time: {why}"))?;
         let (_, vfs) = undercroft_oracle::open_ext4(&mended).unwrap();
-        self.history.judge_what_was_durable(self.cut, &vfs)
+        self.history.check_what_was_durable(self.cut, &vfs)
     }
 }
 

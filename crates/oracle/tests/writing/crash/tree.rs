@@ -42,7 +42,7 @@ fn concerns(path: &str, worker: u64) -> bool {
     path == "/shared" || path == own || path.starts_with(&format!("{own}/")) || path.starts_with(&shared)
 }
 
-/// The tree as it is, or the part of it that nobody but one worker changes.
+/// The tree as it is, or the part of it that only one worker changes.
 pub(super) fn look(vfs: &Arc<Vfs>, whose: Option<u64>) -> Tree {
     let mut tree = Tree::default();
     let mut ahead = vec![(String::new(), vfs.root().unwrap())];
@@ -108,7 +108,7 @@ fn sectors(vfs: &Arc<Vfs>, node: &Arc<Node>) -> Vec<u64> {
     // The rest of the last block is zeroes on the disk, which a crash may find there before it is certain that the file
     // is shorter: as with Linux, what is cut off of a block is cleared first.
     bytes.resize(bytes.len().next_multiple_of(attr.block_bytes as usize), 0);
-    // FNV: sectors are noise or zeroes, and nobody makes two of them meet.
+    // FNV: sectors are noise or zeroes, and none is made to collide.
     bytes
         .chunks(SECTOR_BYTES)
         .map(|sector| {

@@ -7,7 +7,7 @@ use crate::{Error, Ino, RenameFlags};
 /// A name among the few that are used.
 pub(super) type Name = u8;
 
-/// An operation with everything it was given. Directories are named by inode number, as who calls has their handle.
+/// An operation with everything it was given. Directories are named by inode number, since a caller has their handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Lookup { dir: Ino, name: Name },
@@ -115,7 +115,7 @@ impl State {
                     return Err(Refusal::IsDirectory);
                 }
                 self.names_mut(dir).remove(&name);
-                self.let_go(ino);
+                self.drop_unused(ino);
                 Ok(Answer::Done)
             }
             Operation::Rmdir { dir, name } => {
@@ -127,7 +127,7 @@ impl State {
                     return Err(Refusal::NotEmpty);
                 }
                 self.names_mut(dir).remove(&name);
-                self.let_go(ino);
+                self.drop_unused(ino);
                 Ok(Answer::Done)
             }
             Operation::Rename { from, name, to, to_name, flags } => {
@@ -178,7 +178,7 @@ impl State {
                 self.names_mut(from).insert(name, target);
                 self.set_parent(target, from);
             } else {
-                self.let_go(target);
+                self.drop_unused(target);
             }
         }
         Ok(Answer::Done)
@@ -248,7 +248,7 @@ impl State {
         }
     }
 
-    fn let_go(&mut self, ino: Ino) {
+    fn drop_unused(&mut self, ino: Ino) {
         match self.objects.get_mut(&ino) {
             Some(Object::File { links }) => *links -= 1,
             Some(Object::Directory { removed, .. }) => *removed = true,

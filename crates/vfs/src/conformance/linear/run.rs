@@ -1,4 +1,4 @@
-//! Makes a schedule from a seed, runs it, and has it judged.
+//! Makes a schedule from a seed, runs it, and has it checked.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -25,7 +25,7 @@ pub struct LinearOptions {
     pub names: u8,
 }
 
-/// Runs the schedule of `seed` in an empty directory of a filesystem, removes what is left, and judges the answers.
+/// Runs the schedule of `seed` in an empty directory of a filesystem, removes what is left, and checks the answers.
 ///
 /// # Errors
 /// A sentence with the history, when no order explains it, or when the filesystem refused what it must not.
@@ -35,9 +35,9 @@ pub fn check_schedule(
     seed: u64,
     options: LinearOptions,
 ) -> std::result::Result<(), String> {
-    let who = Credentials::root();
+    let caller = Credentials::root();
     let failed = |what: &str, error: &dyn std::fmt::Display| format!("seed {seed}: {what}: {error}");
-    let tops = [b"p", b"q"].map(|name| vfs.create(&who, top, name, &NewObject::directory(0o755)));
+    let tops = [b"p", b"q"].map(|name| vfs.create(&caller, top, name, &NewObject::directory(0o755)));
     let [p, q] = tops;
     let tops =
         [p.map_err(|error| failed("making p", &error))?, q.map_err(|error| failed("making q", &error))?];
@@ -133,7 +133,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// What happened, and every node that was met: while somebody has them, no number is used a second time.
+    /// What happened, and every node that was met: while they are held, no number is used a second time.
     fn run(mut self, operations: usize) -> Result<(Vec<Event>, Vec<Arc<Node>>)> {
         for _ in 0..operations {
             let operation = self.choose();
@@ -212,7 +212,7 @@ impl Worker {
     }
 
     fn perform(&mut self, operation: &Operation) -> Result<Answer> {
-        let who = Credentials::root();
+        let caller = Credentials::root();
         match *operation {
             Operation::Lookup { dir, name } => {
                 let node = self.vfs.lookup(&self.handle(dir), &name_bytes(name))?;
@@ -220,28 +220,28 @@ impl Worker {
             }
             Operation::Create { dir, name } => {
                 let file = NewObject::file(0o644);
-                let node = self.vfs.create(&who, &self.handle(dir), &name_bytes(name), &file)?;
+                let node = self.vfs.create(&caller, &self.handle(dir), &name_bytes(name), &file)?;
                 Ok(self.meet(node))
             }
             Operation::Mkdir { dir, name } => {
                 let new = NewObject::directory(0o755);
-                let node = self.vfs.create(&who, &self.handle(dir), &name_bytes(name), &new)?;
+                let node = self.vfs.create(&caller, &self.handle(dir), &name_bytes(name), &new)?;
                 Ok(self.meet(node))
             }
             Operation::Link { node, dir, name } => {
                 let (node, dir) = (self.handle(node), self.handle(dir));
-                self.vfs.link(&who, &node, &dir, &name_bytes(name)).map(|()| Answer::Done)
+                self.vfs.link(&caller, &node, &dir, &name_bytes(name)).map(|()| Answer::Done)
             }
             Operation::Unlink { dir, name } => {
-                self.vfs.unlink(&who, &self.handle(dir), &name_bytes(name)).map(|()| Answer::Done)
+                self.vfs.unlink(&caller, &self.handle(dir), &name_bytes(name)).map(|()| Answer::Done)
             }
             Operation::Rmdir { dir, name } => {
-                self.vfs.rmdir(&who, &self.handle(dir), &name_bytes(name)).map(|()| Answer::Done)
+                self.vfs.rmdir(&caller, &self.handle(dir), &name_bytes(name)).map(|()| Answer::Done)
             }
             Operation::Rename { from, name, to, to_name, flags } => {
                 let (from, to) = (self.handle(from), self.handle(to));
                 let (name, to_name) = (name_bytes(name), name_bytes(to_name));
-                self.vfs.rename(&who, (&from, &name), (&to, &to_name), flags).map(|()| Answer::Done)
+                self.vfs.rename(&caller, (&from, &name), (&to, &to_name), flags).map(|()| Answer::Done)
             }
             Operation::List { dir } => {
                 let mut names = list(&self.handle(dir))?;

@@ -137,7 +137,7 @@ fn space(
     Ok(what)
 }
 
-/// Settles in the model what a copy came to.
+/// Applies a copy to the model.
 fn copied(
     on: &mut Ground<'_>,
     pairs: &mut [Pair],

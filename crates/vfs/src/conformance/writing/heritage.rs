@@ -18,13 +18,13 @@ pub(super) fn check(on: &mut Ground<'_>) -> Checked {
 
 fn create(
     on: &Ground<'_>,
-    who: &Credentials,
+    caller: &Credentials,
     dir: &Arc<Node>,
     name: &str,
     kind: NewKind<'_>,
     permissions: u16,
 ) -> Result<Arc<Node>> {
-    on.vfs.create(who, dir, name.as_bytes(), &NewObject { kind, permissions, umask: 0o022 })
+    on.vfs.create(caller, dir, name.as_bytes(), &NewObject { kind, permissions, umask: 0o022 })
 }
 
 fn groups(on: &mut Ground<'_>) -> Checked {
@@ -32,7 +32,7 @@ fn groups(on: &mut Ground<'_>) -> Checked {
     on.chown(&dir, 0, 77)?;
     on.chmod(&dir, 0o2777)?;
     let member = Credentials::user(1000, 1000, vec![77]);
-    for (name, who, kind, permissions, expected) in [
+    for (name, caller, kind, permissions, expected) in [
         ("file", user(), NewKind::Regular, 0o666, (77, 0o644)),
         ("program", user(), NewKind::Regular, 0o2775, (77, 0o755)),
         ("member's program", member, NewKind::Regular, 0o2775, (77, 0o2755)),
@@ -41,7 +41,7 @@ fn groups(on: &mut Ground<'_>) -> Checked {
         ("link", user(), NewKind::Symlink(b"x"), 0o777, (77, 0o777)),
         ("root's program", ROOT, NewKind::Regular, 0o6777, (77, 0o6755)),
     ] {
-        let attr = create(on, &who, &dir, name, kind, permissions)?.attr();
+        let attr = create(on, &caller, &dir, name, kind, permissions)?.attr();
         on.equal(|| format!("group and permissions of \"{name}\""), &(attr.gid, attr.permissions), &expected);
     }
     let tmpfile = on.vfs.tmpfile(&user(), &dir, 0o666, 0o022)?.attr();

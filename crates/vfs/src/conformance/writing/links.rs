@@ -45,7 +45,7 @@ fn names_of_a_file(on: &mut Ground<'_>) -> Checked {
     Ok(())
 }
 
-/// Makes, removes, moves or exchanges a directory, and settles in the model what that comes to.
+/// Makes, removes, moves or exchanges a directory, and applies that to the model.
 fn change(on: &mut Ground<'_>, model: &mut Model, random: &mut Rng, top: &Arc<Node>) -> Checked {
     let inos: Vec<Ino> = model.keys().copied().collect();
     let mut pick =

@@ -32,7 +32,7 @@ fn stands(on: &mut Ground<'_>, dir: &Arc<Node>, name: &str, node: Option<&Arc<No
 
 fn kinds(on: &mut Ground<'_>) -> Checked {
     let number = DeviceNumber { major: 259, minor: 300 };
-    let who = user();
+    let caller = user();
     on.chmod(&on.top, 0o777)?;
     for (name, kind) in [
         ("file", NewKind::Regular),
@@ -44,7 +44,7 @@ fn kinds(on: &mut Ground<'_>) -> Checked {
         ("block", NewKind::BlockDevice(number)),
     ] {
         let object = NewObject { kind, permissions: 0o1767, umask: 0o027 };
-        let attr = on.vfs.create(&who, &on.top, name.as_bytes(), &object)?.attr();
+        let attr = on.vfs.create(&caller, &on.top, name.as_bytes(), &object)?.attr();
         let file_type = kind.file_type();
         on.equal(|| format!("kind of {name}"), &attr.kind, &file_type);
         let permissions = if file_type == FileType::Symlink { 0o777 } else { 0o1740 };
@@ -91,7 +91,7 @@ fn moves(on: &mut Ground<'_>) -> Checked {
     stands(on, &q, "a", Some(&b));
     on.equal(|| "links of what was replaced".to_owned(), &a.attr().links, &0);
 
-    // Another name of the same file is left alone, both are.
+    // Moving a name onto another name of the same file changes nothing.
     on.vfs.link(&ROOT, &b, &p, b"twin")?;
     rename(on, (&p, "twin"), (&q, "a"), plain)?;
     stands(on, &p, "twin", Some(&b));

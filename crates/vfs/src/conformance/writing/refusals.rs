@@ -1,4 +1,4 @@
-//! What is refused, and which refusal comes first where several are due.
+//! What is refused, and which refusal comes first where several apply.
 //!
 //! The answers are those of Linux 6.18, which was asked with the same rows on its own tmpfs. After each row nothing may
 //! have changed, times included.
@@ -214,7 +214,7 @@ const OF_ROOT: &[(&str, &str)] = &[
     ("rename growing/missing x", "NotFound"),
 ];
 
-/// For a user who may write in `open` and in `sticky`.
+/// For a user that may write in `open` and in `sticky`.
 const OF_USER: &[(&str, &str)] = &[
     ("create stone/x", "NotPermitted"),
     ("create stone/file", "Exists"),
@@ -294,10 +294,10 @@ pub(super) fn check(on: &mut Ground<'_>) -> Checked {
     }
 
     let before = on.snapshot()?;
-    for (who, rows) in [(ROOT, OF_ROOT), (user(), OF_USER)] {
+    for (caller, rows) in [(ROOT, OF_ROOT), (user(), OF_USER)] {
         for (words, expected) in rows {
-            let what = || format!("\"{words}\" by user {}", who.uid);
-            let answer = perform(on, &who, words);
+            let what = || format!("\"{words}\" by user {}", caller.uid);
+            let answer = perform(on, &caller, words);
             match *expected {
                 "Ok" => drop(on.ok(what, answer)),
                 expected => on.refused(what, answer, expected),
@@ -324,28 +324,28 @@ fn make(on: &Ground<'_>, path: &str, uid: u32, permissions: u16) -> Result<()> {
 }
 
 /// Does what a row says.
-fn perform(on: &Ground<'_>, who: &Credentials, words: &str) -> Result<()> {
+fn perform(on: &Ground<'_>, caller: &Credentials, words: &str) -> Result<()> {
     let (call, arguments) = words.split_once(' ').unwrap_or_default();
     let (first, second) = arguments.split_once(' ').unwrap_or((arguments, ""));
     let (dir, name) = place(on, first)?;
     let create = |kind| {
         let object = NewObject { kind, permissions: 0o644, umask: 0 };
-        on.vfs.create(who, &dir, &name, &object).map(drop)
+        on.vfs.create(caller, &dir, &name, &object).map(drop)
     };
     match call {
         "create" => create(NewKind::Regular),
         "mkdir" => create(NewKind::Directory),
         "fifo" => create(NewKind::Fifo),
         "symlink" => create(NewKind::Symlink(b"target")),
-        "unlink" => on.vfs.unlink(who, &dir, &name),
-        "rmdir" => on.vfs.rmdir(who, &dir, &name),
+        "unlink" => on.vfs.unlink(caller, &dir, &name),
+        "rmdir" => on.vfs.rmdir(caller, &dir, &name),
         "link" => {
             let (to, to_name) = place(on, second)?;
-            on.vfs.link(who, &find(on, first)?, &to, &to_name)
+            on.vfs.link(caller, &find(on, first)?, &to, &to_name)
         }
         _ => {
             let (to, to_name) = place(on, second)?;
-            on.vfs.rename(who, (&dir, &name), (&to, &to_name), rename_flags(call))
+            on.vfs.rename(caller, (&dir, &name), (&to, &to_name), rename_flags(call))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Which times change with what: of the content and of the inode, and which stay.
 //!
-//! Before each call the times of all who may be concerned are set far back; the rules are those of Linux's tmpfs.
+//! Before each call the times of all inodes that it may concern are set far back; the rules are those of Linux's
+//! tmpfs.
 
 use std::sync::Arc;
 

@@ -41,9 +41,9 @@ fn refusals(on: &mut Ground<'_>) -> Checked {
         (&file, user(), b"security.there", 1, Set, "NotPermitted"),
         (&link, user(), b"trusted.there", 1, Set, "NotPermitted"),
     ];
-    for (node, who, name, len, mode, refusal) in rows {
-        let answer = on.vfs.set_xattr(&who, node, name, &vec![b'v'; len], mode);
-        on.refused(|| format!("{} of {len} bytes by user {}", show(name), who.uid), answer, refusal);
+    for (node, caller, name, len, mode, refusal) in rows {
+        let answer = on.vfs.set_xattr(&caller, node, name, &vec![b'v'; len], mode);
+        on.refused(|| format!("{} of {len} bytes by user {}", show(name), caller.uid), answer, refusal);
     }
     let removed = on.vfs.remove_xattr(&ROOT, &file, b"user.missing");
     on.refused(|| "removing what is missing".to_owned(), removed, "NoAttribute");

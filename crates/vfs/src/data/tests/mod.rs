@@ -277,7 +277,7 @@ fn numbers_near_the_limit() {
 }
 
 #[test]
-fn who_may_write_is_settled_at_opening_and_by_flags() {
+fn writing_is_permitted_at_opening_and_by_flags() {
     let mut fs = StrictFs::new(Home::Device, 400);
     fs.read_only = true;
     let vfs = Vfs::new(Arc::new(fs), VfsOptions::default());
@@ -359,7 +359,7 @@ fn appends_of_several_threads_never_meet() {
     }
 }
 
-/// Neighbours in one block, which was never written: whoever fills it up first must not overwrite the others.
+/// Neighbours in one block, which was never written: the write that fills it up first must not overwrite the others.
 #[test]
 fn writes_of_several_threads_into_the_same_hole_lose_nothing() {
     const STRIPE: u64 = 13;

@@ -218,7 +218,7 @@ impl StrictInode {
     }
 
     /// Gives the bytes in the inode a block.
-    fn settle(&self, state: &mut State) -> Result<()> {
+    fn move_inline_to_block(&self, state: &mut State) -> Result<()> {
         if let Some(bytes) = state.inline.clone() {
             let block = self.allocate()?;
             self.fill(block, 0..BLOCK, 0);
@@ -336,7 +336,7 @@ impl Inode for StrictInode {
     fn prepare_write(&self, offset: u64, len: u64) -> Result<Extent> {
         self.prepared.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state.lock();
-        self.settle(&mut state)?;
+        self.move_inline_to_block(&mut state)?;
         let first = offset / BLOCK;
         assert!(len > 0);
         let mut answer = None;
@@ -394,7 +394,7 @@ impl Inode for StrictInode {
                 state.blocks.insert(index, Block { use_: Use::Written, ..block });
                 continue;
             }
-            // Kept space is readable from the beginning, and in nobody's way.
+            // Kept space is readable from the beginning, and blocks nothing.
             if self.home == Home::Device && block.use_ != Use::Written {
                 assert_eq!(block.use_, Use::Prepared, "block {index} was written and not prepared");
                 for (at, byte) in (index * BLOCK..).zip(self.bytes_of(block)) {
@@ -427,7 +427,7 @@ impl Inode for StrictInode {
 
     fn set_size(&self, size: u64) -> Result<()> {
         let mut state = self.state.lock();
-        self.settle(&mut state)?;
+        self.move_inline_to_block(&mut state)?;
         if size > state.size {
             self.assert_tail_clear(&state);
         }
@@ -451,7 +451,7 @@ impl Inode for StrictInode {
         {
             return Err(Error::InvalidArgument("not aligned to blocks"));
         }
-        self.settle(&mut state)?;
+        self.move_inline_to_block(&mut state)?;
         if size > state.size && change != FallocateMode::Insert {
             self.assert_tail_clear(&state);
         }

@@ -1,4 +1,4 @@
-//! The parallel walk: a descent for each thread, and a heap of pieces for those who have nothing to do.
+//! The parallel walk: a descent for each thread, and a heap of pieces for idle threads.
 //!
 //! A thread works on its own stack and looks at one atomic number between steps: how many threads wait. If any
 //! do, it splits a piece off its work and wakes one. So a walk that keeps every thread busy shares nothing, and
@@ -21,7 +21,7 @@ use crate::{Node, Vfs};
 type Visitor<'v> = dyn Fn(WalkEvent<'_>) -> WalkFlow + Sync + 'v;
 
 /// What the threads of a walk share.
-struct Crew {
+struct Pool {
     heap: Mutex<Heap>,
     arrivals: WaitQueue,
     /// Threads without work, less the pieces on their way to them. Two givers at once may take it below zero.
@@ -41,7 +41,7 @@ pub(super) fn walk(vfs: &Vfs, start: &Arc<Node>, options: WalkOptions, visitor: 
         0 => thread::available_parallelism().map_or(1, NonZero::get),
         threads => threads,
     };
-    let crew = Crew {
+    let pool = Pool {
         heap: Mutex::new(&order::WALK, Heap { pieces: Vec::new(), busy: threads }),
         arrivals: WaitQueue::new(),
         hungry: AtomicIsize::new(0),
@@ -52,15 +52,15 @@ pub(super) fn walk(vfs: &Vfs, start: &Arc<Node>, options: WalkOptions, visitor: 
         for _ in 1..threads {
             scope.spawn(|| {
                 let descent = Descent::new(vfs, &seen, options, Order::Any);
-                crew.run(descent, None, visitor);
+                pool.run(descent, None, visitor);
             });
         }
-        crew.run(Descent::new(vfs, &seen, options, Order::Any), Some(start), visitor);
+        pool.run(Descent::new(vfs, &seen, options, Order::Any), Some(start), visitor);
     });
 }
 
-impl Crew {
-    /// What one thread does: its own work, then others', until nobody has any.
+impl Pool {
+    /// What one thread does: its own work, then other threads', until there is none left.
     fn run(&self, mut descent: Descent<'_>, start: Option<&Arc<Node>>, visitor: &Visitor<'_>) {
         // A visitor that panics must not leave the others waiting.
         let watch = StopOnPanic(self);
@@ -116,7 +116,7 @@ impl Crew {
             piece.is_some() || heap.busy == 0 || self.stopped.load(Ordering::Relaxed)
         });
         if piece.is_none() {
-            // Whoever learns of the end tells the others.
+            // The thread that learns of the end tells the others.
             self.arrivals.wake_all();
         }
         piece
@@ -128,8 +128,8 @@ impl Crew {
     }
 }
 
-/// Ends the walk for everybody when it is dropped by a panic.
-struct StopOnPanic<'a>(&'a Crew);
+/// Ends the walk for all threads when it is dropped by a panic.
+struct StopOnPanic<'a>(&'a Pool);
 
 impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
