@@ -203,7 +203,7 @@ impl<C: Client> Log<C> {
         self.unblock();
     }
 
-    /// Runs checkpoints whenever log space is low, until it is told to stop; for the checkpoint thread.
+    /// Runs checkpoints whenever log space is low, until it is stopped; for the checkpoint thread.
     ///
     /// # Errors
     /// The device's. Nothing is written back after that.

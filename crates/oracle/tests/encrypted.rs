@@ -49,19 +49,19 @@ fn refuses_changes(image: &Image) {
     let device = FileDevice::open(image.path(), FileOptions::read_write()).unwrap();
     let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
     let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
-    let who = Credentials::root();
+    let caller = Credentials::root();
     let root = vfs.root().unwrap();
-    let locked = vfs.resolve(&who, b"/padded-4", Follow::Last).unwrap();
-    let outside = vfs.create(&who, &root, b"outside", &NewObject::file(0o644)).unwrap();
+    let locked = vfs.resolve(&caller, b"/padded-4", Follow::Last).unwrap();
+    let outside = vfs.create(&caller, &root, b"outside", &NewObject::file(0o644)).unwrap();
     let no_key = |answer: undercroft_vfs::Result<()>, what| {
         assert!(matches!(answer, Err(undercroft_vfs::Error::NoKey)), "{what}: {answer:?}");
     };
     for object in [NewObject::file(0o644), NewObject { kind: NewKind::Directory, ..NewObject::file(0o755) }] {
-        no_key(vfs.create(&who, &locked, b"new", &object).map(drop), "create");
+        no_key(vfs.create(&caller, &locked, b"new", &object).map(drop), "create");
     }
-    no_key(vfs.tmpfile(&who, &locked, 0o600, 0).map(drop), "create without a name");
-    no_key(vfs.link(&who, &outside, &locked, b"link"), "link");
-    no_key(vfs.rename(&who, (&root, b"outside"), (&locked, b"moved"), RenameFlags::empty()), "rename");
+    no_key(vfs.tmpfile(&caller, &locked, 0o600, 0).map(drop), "create without a name");
+    no_key(vfs.link(&caller, &outside, &locked, b"link"), "link");
+    no_key(vfs.rename(&caller, (&root, b"outside"), (&locked, b"moved"), RenameFlags::empty()), "rename");
     drop((outside, locked, root, vfs));
     fs.close().unwrap();
     image.check().unwrap();

@@ -127,13 +127,13 @@ fn names_links_and_attributes_of_ordinary_users_leave_the_reserved_blocks() {
         let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
         let vfs = Vfs::new(Arc::clone(&fs) as _, VfsOptions::default());
         let (user, root) = (Credentials::user(12_345, 12_345, Vec::new()), vfs.root().unwrap());
-        let (everybody, mine) = (0o777, 0o755);
+        let (open, mine) = (0o777, 0o755);
         let object = |permissions| NewObject { kind: NewKind::Directory, permissions, umask: 0 };
-        let dir = vfs.create(&Credentials::root(), &root, b"everybody's", &object(everybody)).unwrap();
+        let dir = vfs.create(&Credentials::root(), &root, b"anyone", &object(open)).unwrap();
         let roots = vfs.create(&Credentials::root(), &root, b"root's", &object(mine)).unwrap();
         let regular = NewObject { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
         let node = vfs.create(&user, &dir, b"allocated", &regular).unwrap();
-        let file = vfs.open_for_writing(&user, b"/everybody's/allocated").unwrap();
+        let file = vfs.open_for_writing(&user, b"/anyone/allocated").unwrap();
         file.fallocate(FallocateMode::Allocate, 0, ALLOCATED, false).unwrap();
         let error = (0..).find_map(|n| make_one(&vfs, &user, &dir, kind, n).err()).unwrap();
         assert!(matches!(error, Error::NoSpace), "{kind}: {error}");

@@ -144,10 +144,10 @@ fn a_truncation_that_a_power_cut_ends_half_way_is_finished_by_every_reader() {
         let device: Device = Arc::clone(&recorder) as Device;
         let fs = Ext4::open(device, OpenOptions::default(), WriteOptions::default()).unwrap();
         let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
-        let (root, who) = (vfs.root().unwrap(), Credentials::root());
+        let (root, caller) = (vfs.root().unwrap(), Credentials::root());
         let new = NewObject { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
-        vfs.create(&who, &root, b"large", &new).unwrap();
-        let node = vfs.resolve(&who, b"/large", Follow::NoFollow).unwrap();
+        vfs.create(&caller, &root, b"large", &new).unwrap();
+        let node = vfs.resolve(&caller, b"/large", Follow::NoFollow).unwrap();
         let file = vfs.open_node_for_writing(&node).unwrap();
         let mib = vec![b'l'; 1 << 20];
         for at in 0..LARGE_MIB {

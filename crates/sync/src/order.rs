@@ -19,7 +19,7 @@ macro_rules! lock_order {
 lock_order! {
     /// What stands beside a mount while it is served, and the mount while it is taken away.
     MOUNT = "mount", rank 20;
-    /// The handle of one inode that the kernel holds, while it is copied or let go.
+    /// The handle of one inode that the kernel holds, while it is copied or dropped.
     KERNEL_INODE = "kernel_inode", rank 60;
     /// The shared state of one tree walk.
     WALK = "walk", rank 80;

@@ -48,12 +48,12 @@ struct Pages {
 
 struct Page {
     known: Box<[Known; PAGE as usize]>,
-    /// How many are not `Nobody`.
+    /// How many are not `Unused`.
     count: u32,
 }
 
 enum Known {
-    Nobody,
+    Unused,
     /// It has a name.
     Named(Arc<Node>),
     /// It has none, and lives while it is used.
@@ -92,7 +92,7 @@ impl Numbers {
     /// The live inode with this number.
     pub(crate) fn find(&self, ino: Ino) -> Option<Arc<Node>> {
         match self.shard(ino).lock().get(ino) {
-            Known::Nobody => None,
+            Known::Unused => None,
             Known::Named(node) => Some(Arc::clone(node)),
             Known::Unnamed(node) => node.upgrade(),
         }
@@ -132,7 +132,7 @@ impl Numbers {
 
 impl Pages {
     fn get(&self, ino: Ino) -> &Known {
-        self.pages.get(&(ino.0 / PAGE)).map_or(&Known::Nobody, |page| &page.known[(ino.0 % PAGE) as usize])
+        self.pages.get(&(ino.0 / PAGE)).map_or(&Known::Unused, |page| &page.known[(ino.0 % PAGE) as usize])
     }
 
     /// Gives back what was known, for the caller to drop without the lock.
@@ -140,15 +140,15 @@ impl Pages {
         let fresh = || self.spare.take().unwrap_or_default();
         let page = self.pages.entry(ino.0 / PAGE).or_insert_with(fresh);
         let before = mem::replace(&mut page.known[(ino.0 % PAGE) as usize], known);
-        page.count += u32::from(matches!(before, Known::Nobody));
+        page.count += u32::from(matches!(before, Known::Unused));
         before
     }
 
     /// Forgets a number, and gives back what was known, for the caller to drop without the lock.
     fn take(&mut self, ino: Ino) -> Known {
-        let Entry::Occupied(mut page) = self.pages.entry(ino.0 / PAGE) else { return Known::Nobody };
-        let known = mem::replace(&mut page.get_mut().known[(ino.0 % PAGE) as usize], Known::Nobody);
-        page.get_mut().count -= u32::from(!matches!(known, Known::Nobody));
+        let Entry::Occupied(mut page) = self.pages.entry(ino.0 / PAGE) else { return Known::Unused };
+        let known = mem::replace(&mut page.get_mut().known[(ino.0 % PAGE) as usize], Known::Unused);
+        page.get_mut().count -= u32::from(!matches!(known, Known::Unused));
         if page.get().count == 0 {
             self.spare = Some(page.remove());
             // Millions of files that are gone must not leave their table behind.
@@ -162,7 +162,7 @@ impl Pages {
 
 impl Default for Page {
     fn default() -> Self {
-        Self { known: Box::new([const { Known::Nobody }; PAGE as usize]), count: 0 }
+        Self { known: Box::new([const { Known::Unused }; PAGE as usize]), count: 0 }
     }
 }
 
@@ -185,7 +185,7 @@ mod tests {
         let mut pages = Pages::default();
         let numbers = (1000..2000).map(Ino);
         for ino in numbers.clone() {
-            assert!(matches!(pages.put(ino, unnamed()), Known::Nobody));
+            assert!(matches!(pages.put(ino, unnamed()), Known::Unused));
             // Known in another way, and counted once.
             assert!(matches!(pages.put(ino, unnamed()), Known::Unnamed(_)));
         }
@@ -193,12 +193,12 @@ mod tests {
         for ino in numbers {
             assert!(matches!(pages.get(ino), Known::Unnamed(_)));
             assert!(matches!(pages.take(ino), Known::Unnamed(_)));
-            assert!(matches!(pages.get(ino), Known::Nobody));
-            assert!(matches!(pages.take(ino), Known::Nobody));
+            assert!(matches!(pages.get(ino), Known::Unused));
+            assert!(matches!(pages.take(ino), Known::Unused));
         }
         assert!(pages.pages.is_empty());
         assert!(
-            pages.spare.is_some_and(|page| page.known.iter().all(|known| matches!(known, Known::Nobody)))
+            pages.spare.is_some_and(|page| page.known.iter().all(|known| matches!(known, Known::Unused)))
         );
     }
 }

@@ -168,9 +168,9 @@ proptest! {
 #[test]
 fn a_user_without_write_permission_cannot_open_for_writing() {
     let (vfs, _) = mount(10);
-    let somebody = Credentials::user(1000, 0, vec![]);
-    assert!(vfs.open(&somebody, b"/file").is_ok());
-    assert!(matches!(vfs.open_for_writing(&somebody, b"/file"), Err(Error::PermissionDenied)));
+    let user = Credentials::user(1000, 0, vec![]);
+    assert!(vfs.open(&user, b"/file").is_ok());
+    assert!(matches!(vfs.open_for_writing(&user, b"/file"), Err(Error::PermissionDenied)));
     assert!(matches!(vfs.open_for_writing(&Credentials::root(), b"/"), Err(Error::IsDirectory)));
 }
 

@@ -13,18 +13,18 @@ use super::{Done, Hand, Operation, bytes, split};
 #[derive(Clone)]
 pub struct OurHand {
     vfs: Arc<Vfs>,
-    who: Credentials,
+    caller: Credentials,
 }
 
 impl OurHand {
     /// A hand that works from the root on.
     #[must_use]
     pub fn new(vfs: &Arc<Vfs>) -> Self {
-        Self { vfs: Arc::clone(vfs), who: Credentials::root() }
+        Self { vfs: Arc::clone(vfs), caller: Credentials::root() }
     }
 
     fn node(&self, path: &str) -> Result<Arc<Node>> {
-        self.vfs.resolve(&self.who, format!("/{path}").as_bytes(), Follow::NoFollow)
+        self.vfs.resolve(&self.caller, format!("/{path}").as_bytes(), Follow::NoFollow)
     }
 
     fn place<'a>(&self, path: &'a str) -> Result<(Arc<Node>, &'a [u8])> {
@@ -34,7 +34,7 @@ impl OurHand {
 
     fn make(&self, path: &str, kind: NewKind<'_>, permissions: u16) -> Result<()> {
         let (dir, name) = self.place(path)?;
-        self.vfs.create(&self.who, &dir, name, &NewObject { kind, permissions, umask: 0 }).map(drop)
+        self.vfs.create(&self.caller, &dir, name, &NewObject { kind, permissions, umask: 0 }).map(drop)
     }
 
     fn open(&self, path: &str) -> Result<undercroft_vfs::File> {
@@ -42,7 +42,7 @@ impl OurHand {
     }
 
     fn change(&self, path: &str, change: &AttrChange) -> Result<()> {
-        self.vfs.set_attr(&self.who, &self.node(path)?, change)
+        self.vfs.set_attr(&self.caller, &self.node(path)?, change)
     }
 
     fn try_to(&self, operation: &Operation) -> Result<()> {
@@ -55,20 +55,20 @@ impl OurHand {
             Operation::Fifo { path } => self.make(path, NewKind::Fifo, 0o644),
             Operation::Link { path, to } => {
                 let (node, (dir, name)) = (self.node(path)?, self.place(to)?);
-                self.vfs.link(&self.who, &node, &dir, name)
+                self.vfs.link(&self.caller, &node, &dir, name)
             }
             Operation::Unlink { path } => {
                 let (dir, name) = self.place(path)?;
-                self.vfs.unlink(&self.who, &dir, name)
+                self.vfs.unlink(&self.caller, &dir, name)
             }
             Operation::Rmdir { path } => {
                 let (dir, name) = self.place(path)?;
-                self.vfs.rmdir(&self.who, &dir, name)
+                self.vfs.rmdir(&self.caller, &dir, name)
             }
             Operation::Rename { path, to, exchange } => {
                 let ((dir, name), (to_dir, to_name)) = (self.place(path)?, self.place(to)?);
                 let flags = if *exchange { RenameFlags::EXCHANGE } else { RenameFlags::empty() };
-                self.vfs.rename(&self.who, (&dir, name), (&to_dir, to_name), flags)
+                self.vfs.rename(&self.caller, (&dir, name), (&to_dir, to_name), flags)
             }
             Operation::Write { path, offset, len, seed } => {
                 write_all(*len, |done, data| self.open(path)?.write_at(offset + done, data), *seed)
@@ -82,10 +82,10 @@ impl OurHand {
             }
             Operation::SetXattr { path, name, value } => {
                 let node = self.node(path)?;
-                self.vfs.set_xattr(&self.who, &node, name.as_bytes(), value, XattrMode::Set)
+                self.vfs.set_xattr(&self.caller, &node, name.as_bytes(), value, XattrMode::Set)
             }
             Operation::RemoveXattr { path, name } => {
-                self.vfs.remove_xattr(&self.who, &self.node(path)?, name.as_bytes())
+                self.vfs.remove_xattr(&self.caller, &self.node(path)?, name.as_bytes())
             }
             Operation::Chmod { path, mode } => {
                 if self.node(path)?.kind() == FileType::Symlink {

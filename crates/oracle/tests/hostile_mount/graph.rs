@@ -138,10 +138,10 @@ fn directories_keep_their_place_through_moves() {
     for features in FEATURES {
         let image = graph(features);
         let (fs, vfs) = open(&image, true);
-        let who = Credentials::root();
+        let caller = Credentials::root();
         let dir = |path: &str| find(&vfs, path).unwrap();
         let rename = |from: (&str, &str), to: (&str, &str), flags| {
-            vfs.rename(&who, (&dir(from.0), from.1.as_bytes()), (&dir(to.0), to.1.as_bytes()), flags)
+            vfs.rename(&caller, (&dir(from.0), from.1.as_bytes()), (&dir(to.0), to.1.as_bytes()), flags)
         };
         rename(("/a/b", "d"), ("/p1", "moved"), RenameFlags::empty()).unwrap();
         rename(("/p1", "moved"), ("/p1", "named"), RenameFlags::empty()).unwrap();
@@ -151,7 +151,7 @@ fn directories_keep_their_place_through_moves() {
         }
         // It is known under its own name, so the other one is wrong, before and after it is gone.
         dir("twice");
-        vfs.rmdir(&who, &vfs.root().unwrap(), b"twice").unwrap();
+        vfs.rmdir(&caller, &vfs.root().unwrap(), b"twice").unwrap();
         drop(vfs);
         fs.close().unwrap();
     }
@@ -162,19 +162,20 @@ fn a_directory_with_two_names_is_removed_once_and_no_operation_spins() {
     for features in FEATURES {
         let image = graph(features);
         let (fs, vfs) = open(&image, true);
-        let (who, root) = (Credentials::root(), vfs.root().unwrap());
+        let (caller, root) = (Credentials::root(), vfs.root().unwrap());
         let held = find(&vfs, "twice").unwrap();
         in_time(|| {
-            vfs.rmdir(&who, &root, b"twice").unwrap();
-            let again = vfs.rmdir(&who, &root, b"twice2").unwrap_err();
+            vfs.rmdir(&caller, &root, b"twice").unwrap();
+            let again = vfs.rmdir(&caller, &root, b"twice2").unwrap_err();
             assert!(matches!(again, Error::Corrupt(_)), "{features}: {again}");
-            let onto = vfs.rename(&who, (&root, b"o"), (&root, b"twice2"), RenameFlags::empty()).unwrap_err();
+            let onto =
+                vfs.rename(&caller, (&root, b"o"), (&root, b"twice2"), RenameFlags::empty()).unwrap_err();
             assert!(matches!(onto, Error::Corrupt(_)), "{features}: {onto}");
             let holder = find(&vfs, "self").unwrap();
             let other = find(&vfs, "p1/x").unwrap();
             let p1 = find(&vfs, "p1").unwrap();
             let onto_itself =
-                vfs.rename(&who, (&p1, b"x"), (&holder, b"self"), RenameFlags::empty()).unwrap_err();
+                vfs.rename(&caller, (&p1, b"x"), (&holder, b"self"), RenameFlags::empty()).unwrap_err();
             assert!(matches!(onto_itself, Error::Corrupt(_)), "{features}: {onto_itself}");
             drop((holder, other));
         });

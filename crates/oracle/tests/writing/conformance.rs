@@ -57,8 +57,8 @@ fn ext4_in_the_plain_form() {
 fn the_standard_tree() {
     let (image, tree) = (ext4().make().unwrap(), standard_tree(&Profile::default()));
     let opened = Opened::new(image.path(), WriteOptions::default(), true);
-    let (root, who) = (opened.vfs.root().unwrap(), Credentials::root());
-    opened.vfs.create(&who, &root, b"tree", &NewObject::directory(0o755)).unwrap();
+    let (root, caller) = (opened.vfs.root().unwrap(), Credentials::root());
+    opened.vfs.create(&caller, &root, b"tree", &NewObject::directory(0o755)).unwrap();
     populate_through(&opened.vfs, b"/tree", &tree).unwrap();
     check(&opened.vfs, b"/tree", &tree).assert_passed();
     drop(root);

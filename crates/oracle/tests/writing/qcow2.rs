@@ -34,17 +34,17 @@ fn content(file: u8) -> Vec<u8> {
 
 /// Makes files, each of them synced. Answers with the number of requests after each.
 fn work(vfs: &Arc<Vfs>, requests: impl Fn() -> usize) -> Vec<usize> {
-    let who = Credentials::root();
+    let caller = Credentials::root();
     let root = vfs.root().unwrap();
     (0..FILES)
         .map(|file| {
             let new = NewObject { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
-            let node = vfs.create(&who, &root, format!("file-{file}").as_bytes(), &new).unwrap();
+            let node = vfs.create(&caller, &root, format!("file-{file}").as_bytes(), &new).unwrap();
             let open = vfs.open_node_for_writing(&node).unwrap();
             assert_eq!(open.write_at(0, &content(file)).unwrap(), content(file).len());
             open.sync(Durable::Everything).unwrap();
             if file == FILES / 2 {
-                vfs.unlink(&who, &root, b"file-0").unwrap();
+                vfs.unlink(&caller, &root, b"file-0").unwrap();
             }
             requests()
         })

@@ -37,12 +37,12 @@ struct Queued {
     waiter: Arc<Waiter>,
 }
 
-/// What became of a name that a holder let go.
+/// What became of a name that a holder released.
 pub(super) enum Released {
     StillShared,
     /// Its entry, to be freed outside the bucket's mutex.
     Free(Entry),
-    /// It belongs to these now, who must be woken.
+    /// It belongs to these threads now, which must be woken.
     HandedOver(Vec<Arc<Waiter>>),
 }
 

@@ -162,11 +162,11 @@ impl Site<'_> {
         else {
             return None;
         };
-        let who = Credentials::root();
-        let node = self.vfs.resolve(&who, format!("/{path}").as_bytes(), Follow::NoFollow).ok()?;
+        let caller = Credentials::root();
+        let node = self.vfs.resolve(&caller, format!("/{path}").as_bytes(), Follow::NoFollow).ok()?;
         if let Operation::Rename { path, .. } = operation {
             // The one that replaces it must be there, and another file.
-            let other = self.vfs.resolve(&who, format!("/{path}").as_bytes(), Follow::NoFollow).ok()?;
+            let other = self.vfs.resolve(&caller, format!("/{path}").as_bytes(), Follow::NoFollow).ok()?;
             if other.kind() != node.kind() || other.ino() == node.ino() {
                 return None;
             }
