@@ -225,7 +225,7 @@ impl History {
     fn each_part(
         &self,
         vfs: &Arc<Vfs>,
-        judge: impl Fn(&Told, &Tree) -> Result<(), String>,
+        check: impl Fn(&Told, &Tree) -> Result<(), String>,
     ) -> Result<(), String> {
         (0..).zip(&self.workers).try_for_each(|(number, told)| {
             let found = look(vfs, (self.workers.len() > 1).then_some(number));

@@ -90,7 +90,7 @@ fn read(dir: &Node, from: DirOffset, limit: usize) -> Result<Vec<(Vec<u8>, DirOf
 }
 
 /// Whether a listing gave what stands, once, and nothing else twice.
-fn check(found: &mut impl Finds, what: &str, given: &[Vec<u8>], standing: &BTreeSet<Vec<u8>>) {
+fn compare(found: &mut impl Finds, what: &str, given: &[Vec<u8>], standing: &BTreeSet<Vec<u8>>) {
     let mut counts: BTreeMap<&[u8], usize> = BTreeMap::new();
     for name in given {
         *counts.entry(name).or_default() += 1;
@@ -128,7 +128,7 @@ fn listing_in_turns(
             break;
         }
     }
-    check(on, &format!("a listing by {limit} of {} names", standing.len()), &given, &expected);
+    compare(on, &format!("a listing by {limit} of {} names", standing.len()), &given, &expected);
     Ok(())
 }
 
@@ -152,7 +152,7 @@ fn from_every_position(
             .cloned()
             .collect();
         let given: Vec<Vec<u8>> = read(dir, *next, usize::MAX)?.into_iter().map(|(name, _)| name).collect();
-        check(on, &format!("a listing from the old position {position}"), &given, &rest);
+        compare(on, &format!("a listing from the old position {position}"), &given, &rest);
         let before = given.iter().find(|name| standing.contains(*name) && !rest.contains(*name));
         on.that(before.is_none(), || format!("the old position {position} leads back to {before:?}"));
     }
@@ -196,7 +196,7 @@ fn listing_meanwhile(on: &mut Ground<'_>, dir: &Arc<Node>, standing: &BTreeSet<V
                         some.into_iter().map(|(name, _)| name).filter(|name| standing.contains(name)),
                     );
                 }
-                check(&mut found, &format!("a listing by {limit} meanwhile"), &given, standing);
+                compare(&mut found, &format!("a listing by {limit} meanwhile"), &given, standing);
             }
             Ok(())
         };
