@@ -303,6 +303,12 @@ impl Features {
         self.names.iter().any(|n| n == name)
     }
 
+    /// What a filesystem of another family can do, in the words of ext4.
+    pub(crate) fn of_other(block_bytes: u32, inode_bytes: u32) -> Self {
+        let names = ["extent", "ext_attr"].map(str::to_owned).to_vec();
+        Self { names, block_bytes, inode_bytes, revision: 1 }
+    }
+
     fn parse(dump: &str) -> Result<Self> {
         let field = |label: &str| {
             let line = dump.lines().find_map(|line| line.strip_prefix(label));

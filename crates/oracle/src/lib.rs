@@ -21,6 +21,7 @@ mod recipe;
 mod scratch;
 mod served;
 mod tool;
+mod xfs;
 
 pub use content::{Content, FULL_SUM_LIMIT, collect_segments, data_segments, sha256_of_file};
 pub use diff::Differences;
@@ -35,3 +36,4 @@ pub use recipe::Recipe;
 pub use scratch::Scratch;
 pub use served::Served;
 pub use tool::Tool;
+pub use xfs::{MkfsXfs, XfsRecipe};

@@ -25,7 +25,11 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mount", "mount"),
     ("tune2fs", "e2fsprogs"),
     ("umount", "mount"),
+    ("mkfs.xfs", "xfsprogs"),
+    ("xfs_admin", "xfsprogs"),
+    ("xfs_db", "xfsprogs"),
     ("xfs_io", "xfsprogs"),
+    ("xfs_repair", "xfsprogs"),
 ];
 
 /// One run of a program, being put together.

@@ -27,7 +27,7 @@ pub(super) fn populate(top: &Dir) -> Result<()> {
     flags(&top.dir("flags")?)
 }
 
-fn owners(dir: &Dir) -> Result<()> {
+pub(super) fn owners(dir: &Dir) -> Result<()> {
     for (uid, gid) in
         [(0, 0), (1000, 100), (65_534, 65_535), (65_536, 70_000), (4_294_967_294, 4_294_967_294)]
     {
@@ -39,7 +39,7 @@ fn owners(dir: &Dir) -> Result<()> {
     dir.chown("symlink", 12, 345_678)
 }
 
-fn modes(dir: &Dir) -> Result<()> {
+pub(super) fn modes(dir: &Dir) -> Result<()> {
     for mode in [0o0, 0o4755, 0o2755, 0o1644, 0o7777, 0o444, 0o111] {
         let name = format!("file-{mode:o}");
         dir.file(&name)?;
@@ -53,7 +53,7 @@ fn modes(dir: &Dir) -> Result<()> {
 
 /// The 32-bit seconds' ends, the ends of each of the two extra epoch bits, and what lies beside them. Small
 /// inodes cannot hold most of these; the kernel then stores the nearest that they can.
-fn times(dir: &Dir) -> Result<()> {
+pub(super) fn times(dir: &Dir) -> Result<()> {
     const MOMENTS: &[Time] = &[
         (i32::MIN as i64, 0),
         (i32::MIN as i64 + 1, 999_999_999),

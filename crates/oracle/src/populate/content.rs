@@ -22,7 +22,7 @@ pub(super) fn populate(top: &Dir, features: &Features, plan: &Plan) -> Result<()
 }
 
 /// Sizes at which the place of the bytes changes: inode body, xattr space, blocks, direct and indirect map.
-fn sizes(dir: &Dir, features: &Features) -> Result<()> {
+pub(super) fn sizes(dir: &Dir, features: &Features) -> Result<()> {
     let block = features.block_bytes as usize;
     let inline = [0, 1, 59, 60, 61, 100, 132, 155, 156, 157, 160, 161, 300, 416];
     let blocks = [block - 1, block, block + 1, 2 * block, 12 * block, 12 * block + 1, 13 * block];
@@ -56,7 +56,7 @@ fn fragmented(top: &Dir, features: &Features, depth: u32) -> Result<()> {
 
 /// Over 8 GiB with data at odd places: beside 2^31 and 2^32 bytes, across a block edge, and a hole at the end.
 /// Revision 0 has no files beyond 2 GiB; there it stays below.
-fn sparse(top: &Dir, features: &Features) -> Result<()> {
+pub(super) fn sparse(top: &Dir, features: &Features) -> Result<()> {
     const GIB: u64 = 1 << 30;
     let places: &[(u64, usize)] = &[
         (4095, 3),
@@ -85,7 +85,7 @@ fn sparse(top: &Dir, features: &Features) -> Result<()> {
 }
 
 /// A file that was dense, with holes punched later, and one cut off within a block.
-fn punched(top: &Dir, features: &Features) -> Result<()> {
+pub(super) fn punched(top: &Dir, features: &Features) -> Result<()> {
     let block = features.block_bytes as usize;
     let file = top.file_with("punched", 77, 64 * block + 100)?;
     // Delayed allocation would otherwise never allocate what is punched.
@@ -100,7 +100,7 @@ fn punched(top: &Dir, features: &Features) -> Result<()> {
 }
 
 /// Space that is allocated and never written: around data, instead of data, and past the end.
-fn unwritten(top: &Dir, features: &Features) -> Result<()> {
+pub(super) fn unwritten(top: &Dir, features: &Features) -> Result<()> {
     let block = u64::from(features.block_bytes);
     let allocate = |name: &str, flags, offset, len| {
         let file = top.file(name)?;

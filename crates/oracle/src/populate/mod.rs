@@ -10,12 +10,14 @@ mod content;
 mod names;
 mod nodes;
 mod xattrs;
+mod xfs;
 
 use std::path::Path;
 
 use crate::dir::Dir;
 use crate::{Features, Result};
 use undercroft_block::testing::Rng;
+pub use xfs::{XFS_FRAGMENTED, XfsPlan, populate_xfs};
 
 /// How much of everything.
 #[derive(Clone, Debug)]

@@ -25,7 +25,7 @@ pub(super) fn populate(top: &Dir, features: &Features) -> Result<()> {
     Ok(())
 }
 
-fn homes(dir: &Dir, features: &Features) -> Result<()> {
+pub(super) fn homes(dir: &Dir, features: &Features) -> Result<()> {
     dir.file("in-inode")?;
     dir.xattr("in-inode", "user.note", b"a small value")?;
     dir.xattr("in-inode", "user.empty", b"")?;
@@ -62,7 +62,7 @@ fn homes(dir: &Dir, features: &Features) -> Result<()> {
     Ok(())
 }
 
-fn namespaces(dir: &Dir) -> Result<()> {
+pub(super) fn namespaces(dir: &Dir) -> Result<()> {
     dir.file("file")?;
     dir.dir("directory")?.file("inside")?;
     for name in ["file", "directory"] {
@@ -84,7 +84,7 @@ fn namespaces(dir: &Dir) -> Result<()> {
     Ok(())
 }
 
-fn acls(dir: &Dir) -> Result<()> {
+pub(super) fn acls(dir: &Dir) -> Result<()> {
     let full = acl(&[
         (USER_OBJ, 6, NO_ID),
         (USER, 7, 0),
