@@ -16,6 +16,7 @@
 mod ag;
 mod attr;
 mod btree;
+mod check;
 mod da;
 mod dir;
 mod error;
@@ -28,5 +29,6 @@ mod symlink;
 pub mod testing;
 mod volume;
 
+pub use check::{CheckOptions, CheckReport, Finding, check};
 pub use format::{Features, Geometry, Incompat, LogIncompat, QuotaFlags, RoCompat, Superblock};
 pub use log::Recovery;

@@ -5,9 +5,17 @@ use rustix::fs::FileType;
 use crate::dir::Dir;
 use crate::{Features, Result};
 
+/// The largest major and minor number that most filesystems keep, and those that XFS does.
+const LARGEST: (u32, u32) = (4095, 1_048_575);
+pub(super) const LARGEST_OF_XFS: (u32, u32) = (511, 262_143);
+
 pub(super) fn populate(top: &Dir, features: &Features) -> Result<()> {
+    populate_up_to(top, features, LARGEST)
+}
+
+pub(super) fn populate_up_to(top: &Dir, features: &Features, largest: (u32, u32)) -> Result<()> {
     symlinks(&top.dir("symlinks")?, features)?;
-    devices(top)?;
+    devices(top, largest)?;
     hard_links(top)
 }
 
@@ -24,9 +32,9 @@ fn symlinks(dir: &Dir, features: &Features) -> Result<()> {
 }
 
 /// Numbers for the old 16-bit encoding and for the new one, up to the largest.
-fn devices(top: &Dir) -> Result<()> {
+fn devices(top: &Dir, largest: (u32, u32)) -> Result<()> {
     for (kind, name) in [(FileType::CharacterDevice, "char"), (FileType::BlockDevice, "block")] {
-        for (major, minor) in [(1, 3), (255, 255), (8, 256), (256, 0), (4095, 1_048_575)] {
+        for (major, minor) in [(1, 3), (255, 255), (8, 256), (256, 0), largest] {
             top.node(&format!("{name}-{major}-{minor}"), kind, major, minor)?;
         }
     }

@@ -70,7 +70,8 @@ pub fn populate_xfs(root: &Path, features: &Features, plan: &XfsPlan) -> Result<
     holes_in_a_directory(&in_names.dir("emptied")?)?;
     directories_in_many_extents(&in_names)?;
     let in_nodes = top.dir("nodes")?;
-    nodes::populate(&in_nodes, &Features::of_other(LINK_TARGET_MAX, features.inode_bytes))?;
+    let of_links = Features::of_other(LINK_TARGET_MAX, features.inode_bytes);
+    nodes::populate_up_to(&in_nodes, &of_links, nodes::LARGEST_OF_XFS)?;
     link_targets(&in_nodes.dir("targets")?)?;
     let in_xattrs = top.dir("xattrs")?;
     xattrs::homes(&in_xattrs.dir("homes")?, &small)?;

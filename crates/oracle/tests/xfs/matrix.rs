@@ -30,10 +30,6 @@ fn deep(recipe: XfsRecipe) -> XfsRecipe {
 macro_rules! images {
     ($($(#[doc = $doc:literal])* $name:ident = $recipe:expr;)*) => {
         $($(#[doc = $doc])* #[test] fn $name() { compare(&$recipe.make().unwrap()); })*
-        /// All of them.
-        pub(crate) fn recipes() -> Vec<(&'static str, XfsRecipe)> {
-            vec![$((stringify!($name), $recipe)),*]
-        }
     };
 }
 
@@ -41,7 +37,7 @@ images! {
     plain = xfs("");
     many_names = sized(400, "").plan(|plan| plan.many = 100_000);
     block_1k = deep(xfs("-b size=1024"));
-    block_1k_inode_1024 = deep(xfs("-b size=1024 -i size=1024"));
+    block_2k_inode_1024 = deep(xfs("-b size=2048 -i size=1024"));
     block_2k = xfs("-b size=2048");
     block_8k = xfs("-b size=8192");
     block_16k = sized(256, "-b size=16384");
@@ -68,7 +64,7 @@ images! {
     no_inobtcount = xfs("-m inobtcount=0");
     no_sparse = xfs("-i sparse=0");
     rmapbt = xfs("-m rmapbt=1");
-    rmapbt_no_reflink = xfs("-m rmapbt=1,reflink=0");
+    rmapbt_no_reflink = xfs("-m rmapbt=1,reflink=0 -l size=16m");
     rmapbt_1k = deep(xfs("-m rmapbt=1 -b size=1024"));
     rmapbt_64k = sized(1100, "-m rmapbt=1 -b size=65536");
     large_extent_counts = deep(xfs("-b size=1024 -i nrext64=1"));
@@ -79,8 +75,7 @@ images! {
     stripes = sized(256, "-d su=64k,sw=4");
     log_stripes = xfs("-l su=256k");
     another_uuid = xfs("").finish(crate::compare::another_uuid);
-    quota = xfs("").finish(crate::compare::with_quota);
     no_inodes_limit = xfs("-i maxpct=0");
     /// Everything at once.
-    all_together = deep(aged(sized(300, "-b size=1024 -n size=8192 -i size=1024,nrext64=1 -m rmapbt=1 -d agcount=7")));
+    all_together = deep(aged(sized(300, "-b size=2048 -n size=8192 -i size=1024,nrext64=1 -m rmapbt=1 -d agcount=7")));
 }

@@ -1,0 +1,337 @@
+//! Extended attributes in each of their forms, with the tree of hashes over their leaves.
+
+use std::collections::HashSet;
+
+use undercroft_vfs::Result;
+
+use super::Checker;
+use super::directories::hash_of;
+use super::forks::Fork;
+use super::hash_index::Below;
+use super::inodes::Inode;
+use super::raw::{be16, be32};
+use crate::format::block_header::{self, HeaderKind};
+use crate::format::dinode::ForkFormat;
+
+const LEAF: [u16; 2] = [0xfbee, 0x3bee];
+const NODE: [u16; 2] = [0xfebe, 0x3ebe];
+const LEVELS_MAX: u16 = 5;
+
+/// Flags of an entry.
+const LOCAL: u8 = 0x01;
+const ROOT: u8 = 0x02;
+const SECURE: u8 = 0x04;
+const PARENT: u8 = 0x08;
+const INCOMPLETE: u8 = 0x80;
+
+/// The longest value in bytes.
+const VALUE_MAX: u32 = 65_536;
+
+/// What a walk along the leaves has seen.
+#[derive(Default)]
+struct Seen {
+    blocks: HashSet<u64>,
+    /// Blocks of values.
+    value_blocks: u64,
+    last_hash: u32,
+    siblings: Vec<Option<(u32, u32)>>,
+    complete: bool,
+}
+
+impl Checker<'_> {
+    pub(super) fn check_attributes(&self, inode: &Inode<'_>, fork: &Fork) -> Result<()> {
+        if inode.core.attr_fork.is_empty() {
+            return Ok(());
+        }
+        match inode.core.attr_format {
+            ForkFormat::Local => {
+                self.check_short_attributes(inode);
+                Ok(())
+            }
+            // A fork without extents is one that waits for its first attribute.
+            _ if fork.extents.is_empty() || !fork.complete => Ok(()),
+            _ => self.check_attribute_tree(inode, fork),
+        }
+    }
+
+    fn check_short_attributes(&self, inode: &Inode<'_>) {
+        let at = inode.at();
+        let tell =
+            |detail: String| self.findings.add("xattr", at, format!("the attributes in the inode {detail}"));
+        let bytes = inode.bytes.get(inode.core.attr_fork.clone()).unwrap_or(&[]);
+        let total = usize::from(be16(bytes, 0));
+        if total < 4 || total > bytes.len() {
+            return tell(format!("have {total} bytes, with room for {}", bytes.len()));
+        }
+        let bytes = &bytes[..total];
+        let mut place = 4;
+        let mut names = HashSet::new();
+        for _ in 0..bytes[2] {
+            let Some(&[name_bytes, value_bytes, flags]) = bytes.get(place..place + 3) else {
+                return tell("end within an entry".to_owned());
+            };
+            let name_at = place + 3;
+            let end = name_at + usize::from(name_bytes) + usize::from(value_bytes);
+            if name_bytes == 0 || end > total {
+                return tell("end within an entry".to_owned());
+            }
+            let name = &bytes[name_at..name_at + usize::from(name_bytes)];
+            if let Some(detail) = wrong_flags(flags & !LOCAL).or_else(|| wrong_name(name, flags)) {
+                tell(detail);
+            }
+            if !names.insert((name, flags & !LOCAL & !INCOMPLETE)) && flags & PARENT == 0 {
+                tell(format!("have two entries of the name \"{}\"", name.escape_ascii()));
+            }
+            place = end;
+        }
+        if place != total {
+            tell(format!("have {total} bytes, and their entries end after {place}"));
+        }
+    }
+
+    fn check_attribute_tree(&self, inode: &Inode<'_>, fork: &Fork) -> Result<()> {
+        let at = inode.at();
+        let mut seen = Seen { complete: true, ..Seen::default() };
+        let mut stack: Vec<Below> = vec![(0, None, None)];
+        while let Some((block, level, hash)) = stack.pop() {
+            let children = self.check_attribute_block(inode, fork, &mut seen, block, level, hash)?;
+            stack.extend(children.into_iter().rev());
+        }
+        if seen.siblings.iter().flatten().any(|&(_, next)| next != 0) {
+            self.findings.add(
+                "xattr",
+                at,
+                "the last block of a level of the attributes' tree names a next one",
+            );
+        }
+        Ok(())
+    }
+
+    fn check_attribute_block(
+        &self,
+        inode: &Inode<'_>,
+        fork: &Fork,
+        seen: &mut Seen,
+        block: u32,
+        level: Option<u16>,
+        expected: Option<u32>,
+    ) -> Result<Vec<Below>> {
+        let at = inode.at();
+        let tell = |detail: String| {
+            self.findings.add("xattr", at, format!("block {block} of the attribute fork {detail}"));
+        };
+        let Some(home) = fork.block_at(block.into()) else {
+            tell("is led to, and is not there".to_owned());
+            return Ok(Vec::new());
+        };
+        if !seen.blocks.insert(block.into()) {
+            tell("is led to twice".to_owned());
+            return Ok(Vec::new());
+        }
+        let bytes = self.read(home, 1)?;
+        let has_crc = self.geometry.has_crc();
+        if let Some(daddr) = self.geometry.daddr(home)
+            && let Err(detail) =
+                block_header::validate(&bytes, HeaderKind::DaBlock, self.superblock, daddr, inode.number)
+        {
+            tell(detail.into_owned());
+        }
+        let version = usize::from(has_crc);
+        let fields = if has_crc { 56 } else { 12 };
+        let magic = be16(&bytes, 8);
+        let is_leaf = magic == LEAF[version];
+        if !is_leaf && magic != NODE[version] {
+            tell(format!("has magic number {magic:#06x}"));
+            return Ok(Vec::new());
+        }
+        let found_level = if is_leaf { 0 } else { be16(&bytes, fields + 2) };
+        if level.is_some_and(|level| level != found_level)
+            || found_level > LEVELS_MAX
+            || !is_leaf && found_level == 0
+        {
+            tell(format!("has level {found_level}, and should have {}", level.unwrap_or(1)));
+            return Ok(Vec::new());
+        }
+        let slot = usize::from(found_level);
+        seen.siblings.resize(seen.siblings.len().max(slot + 1), None);
+        let (before, next) = seen.siblings[slot].unwrap_or((0, block));
+        if be32(&bytes, 4) != before || next != block {
+            tell(format!("names {} as the one before it, and {before} is", be32(&bytes, 4)));
+        }
+        seen.siblings[slot] = Some((block, be32(&bytes, 0)));
+        if is_leaf {
+            let last = self.check_attribute_leaf(inode, fork, seen, &bytes, block)?;
+            if let (Some(expected), Some(last)) = (expected, last)
+                && expected != last
+            {
+                tell(format!("ends with hash {last:#x}, and the block above has {expected:#x} for it"));
+            }
+            return Ok(Vec::new());
+        }
+        let header = fields + if has_crc { 8 } else { 4 };
+        let count = usize::from(be16(&bytes, fields));
+        if count == 0 || header + count * 8 > bytes.len() {
+            tell(format!("has {count} entries, none or more than have room"));
+            return Ok(Vec::new());
+        }
+        let children: Vec<Below> = bytes[header..header + count * 8]
+            .chunks_exact(8)
+            .map(|entry| (be32(entry, 4), Some(found_level - 1), Some(be32(entry, 0))))
+            .collect();
+        if children.windows(2).any(|pair| pair[0].2 > pair[1].2) {
+            tell("has its hashes in the wrong order".to_owned());
+        }
+        if let (Some(expected), Some(last)) = (expected, children.last().and_then(|child| child.2))
+            && expected != last
+        {
+            tell(format!("ends with hash {last:#x}, and the block above has {expected:#x} for it"));
+        }
+        Ok(children)
+    }
+
+    /// The entries of one leaf; gives back its last hash.
+    fn check_attribute_leaf(
+        &self,
+        inode: &Inode<'_>,
+        fork: &Fork,
+        seen: &mut Seen,
+        bytes: &[u8],
+        block: u32,
+    ) -> Result<Option<u32>> {
+        let at = inode.at();
+        let tell = |detail: String| {
+            self.findings.add("xattr", at, format!("block {block} of the attribute fork {detail}"));
+        };
+        let has_crc = self.geometry.has_crc();
+        let (fields, header) = if has_crc { (56, 80) } else { (12, 32) };
+        let count = usize::from(be16(bytes, fields));
+        let used = usize::from(be16(bytes, fields + 2));
+        let first_used = match usize::from(be16(bytes, fields + 4)) {
+            0 => bytes.len(),
+            first => first,
+        };
+        let entries_end = header + count * 8;
+        if entries_end > first_used || first_used > bytes.len() {
+            tell(format!("has {count} entries, and names from {first_used} on"));
+            return Ok(None);
+        }
+        let mut taken: Vec<(usize, usize)> = vec![(0, entries_end)];
+        let mut used_found = 0;
+        let mut lowest = bytes.len();
+        for entry in bytes[header..entries_end].chunks_exact(8) {
+            let (hash, place, flags) = (be32(entry, 0), usize::from(be16(entry, 4)), entry[6]);
+            if hash < seen.last_hash {
+                tell("has its hashes in the wrong order".to_owned());
+            }
+            seen.last_hash = hash;
+            if let Some(detail) = wrong_flags(flags) {
+                tell(detail);
+            }
+            if place < first_used || place >= bytes.len() {
+                tell(format!("has an attribute at {place}, and names from {first_used} on"));
+                return Ok(None);
+            }
+            let rest = &bytes[place..];
+            let (name, len) = if flags & LOCAL != 0 {
+                let (value, name) = (usize::from(be16(rest, 0)), rest.get(2).map_or(0, |&n| usize::from(n)));
+                (rest.get(3..3 + name), 3 + name + value)
+            } else {
+                let name = rest.get(8).map_or(0, |&n| usize::from(n));
+                (rest.get(9..9 + name), 9 + name)
+            };
+            let len = len.next_multiple_of(4);
+            let Some(name) = name.filter(|name| !name.is_empty() && len <= rest.len()) else {
+                tell(format!("has an attribute at {place} that reaches past the block"));
+                return Ok(None);
+            };
+            if let Some(detail) = wrong_name(name, flags) {
+                tell(detail);
+            }
+            if flags & PARENT == 0 && hash_of(name) != hash {
+                tell(format!("has the attribute \"{}\" under hash {hash:#x}", name.escape_ascii()));
+            }
+            used_found += len;
+            lowest = lowest.min(place);
+            taken.push((place, place + len));
+            if flags & LOCAL == 0 && flags & INCOMPLETE == 0 {
+                self.check_value(inode, fork, seen, be32(rest, 0), be32(rest, 4))?;
+            }
+        }
+        if used != used_found {
+            tell(format!("counts {used} bytes of names and values, and has {used_found}"));
+        }
+        if count > 0 && lowest < first_used {
+            tell(format!("has names from {first_used} on, and one at {lowest}"));
+        }
+        taken.sort_unstable();
+        if taken.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+            tell("has attributes that overlap".to_owned());
+        }
+        for n in 0..3 {
+            let (base, size) =
+                (usize::from(be16(bytes, fields + 8 + n * 4)), usize::from(be16(bytes, fields + 10 + n * 4)));
+            let overlaps = taken.iter().any(|&(from, to)| base < to && from < base + size);
+            if size > 0 && (base + size > bytes.len() || overlaps || base % 4 != 0 || size % 4 != 0) {
+                tell(format!("has {size} free bytes at {base}, which are in use or lie outside"));
+            }
+        }
+        let last = if count > 0 { Some(seen.last_hash) } else { None };
+        if count == 0 && !seen.siblings.is_empty() && fork.extents.len() > 1 {
+            // An empty leaf is left where a first large value is being set, alone.
+            seen.complete = false;
+        }
+        Ok(last)
+    }
+
+    /// A value in blocks of its own.
+    fn check_value(
+        &self,
+        inode: &Inode<'_>,
+        fork: &Fork,
+        seen: &mut Seen,
+        first: u32,
+        len: u32,
+    ) -> Result<()> {
+        let at = inode.at();
+        let tell = |detail: String| self.findings.add("xattr", at, detail);
+        if first == 0 || len > VALUE_MAX {
+            tell(format!("a value of {len} bytes is said to begin at block {first} of the attribute fork"));
+            return Ok(());
+        }
+        let has_crc = self.geometry.has_crc();
+        let per_block = self.geometry.block_bytes() - if has_crc { 56 } else { 0 };
+        let blocks = len.div_ceil(per_block);
+        for n in 0..blocks {
+            let number = u64::from(first) + u64::from(n);
+            let Some(home) = fork.block_at(number) else {
+                tell(format!("block {number} of the attribute fork should hold a value, and is not there"));
+                return Ok(());
+            };
+            if !seen.blocks.insert(number) {
+                tell(format!("block {number} of the attribute fork holds two values"));
+                return Ok(());
+            }
+            seen.value_blocks += 1;
+            if has_crc {
+                let bytes = self.read(home, 1)?;
+                let offset = n * per_block;
+                let part = (len - offset).min(per_block);
+                if let Err(detail) = self.remote_header(&bytes, *b"XARM", home, inode.number, offset, part) {
+                    tell(format!("a value in block {number} of the attribute fork: {detail}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn wrong_flags(flags: u8) -> Option<String> {
+    let known = LOCAL | ROOT | SECURE | PARENT | INCOMPLETE;
+    let spaces = (flags & (ROOT | SECURE | PARENT)).count_ones();
+    (flags & !known != 0 || spaces > 1).then(|| format!("has an attribute with flags {flags:#x}"))
+}
+
+fn wrong_name(name: &[u8], flags: u8) -> Option<String> {
+    (flags & PARENT == 0 && name.contains(&0))
+        .then(|| format!("has the attribute \"{}\"", name.escape_ascii()))
+}

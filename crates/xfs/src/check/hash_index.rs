@@ -1,0 +1,323 @@
+//! The hash index of a directory that has several blocks, with its tree, and the index of unused space.
+
+use std::collections::HashSet;
+
+use undercroft_vfs::Result;
+
+use super::Checker;
+use super::directories::{Directory, NO_BLOCK, Sizes, term};
+use super::raw::{be16, be32};
+use crate::format::block_header::HeaderKind;
+
+/// Magic numbers of version 4; those of version 5 have the same last byte and begin with 0x3d or 0x3e.
+const LEAF_1: [u16; 2] = [0xd2f1, 0x3df1];
+const LEAF_N: [u16; 2] = [0xd2ff, 0x3dff];
+const NODE: [u16; 2] = [0xfebe, 0x3ebe];
+
+/// No tree is deeper than this.
+const LEVELS_MAX: u16 = 5;
+
+/// A block, the level that it must have, unless it is the root, and the highest hash that the block above has for it.
+pub(super) type Below = (u32, Option<u16>, Option<u32>);
+
+/// A sum over the index.
+#[derive(Default)]
+struct Seen {
+    sum: u64,
+    count: u64,
+    last_hash: u32,
+    /// Blocks of the index, by their first filesystem block.
+    blocks: HashSet<u64>,
+    /// The last block of each level, and the one that it names as the next.
+    siblings: Vec<Option<(u32, u32)>>,
+}
+
+impl Checker<'_> {
+    pub(super) fn check_hash_index(&self, directory: &mut Directory<'_>, sizes: &Sizes) -> Result<()> {
+        let mut seen = Seen::default();
+        let end = directory.fork.end();
+        let is_leaf = end == sizes.index_start + u64::from(sizes.unit);
+        if is_leaf {
+            self.check_only_leaf(directory, sizes, &mut seen)?;
+        } else {
+            self.check_index_tree(directory, sizes, &mut seen)?;
+            self.check_free_index(directory, sizes)?;
+        }
+        if !directory.complete {
+            return Ok(());
+        }
+        let at = directory.inode.at();
+        if (seen.sum, seen.count) != (directory.sum, directory.entries) {
+            let detail = format!(
+                "the directory's index has {} entries, the directory {}, and they differ",
+                seen.count, directory.entries
+            );
+            self.findings.add("directory-index", at, detail);
+        }
+        let unit = u64::from(sizes.unit);
+        let blocks: u64 = directory
+            .fork
+            .extents
+            .iter()
+            .filter(|extent| (sizes.index_start..sizes.free_start).contains(&extent.file.0))
+            .map(|extent| u64::from(extent.count))
+            .sum();
+        if blocks != seen.blocks.len() as u64 * unit {
+            let detail = format!(
+                "the directory's index has {} blocks, and {} are in use",
+                seen.blocks.len(),
+                blocks / unit
+            );
+            self.findings.add("directory-index", at, detail);
+        }
+        Ok(())
+    }
+
+    /// The entries of a leaf that begins at `header`; gives back whether it can be believed.
+    fn take_leaf(
+        &self,
+        directory: &mut Directory<'_>,
+        bytes: &[u8],
+        header: usize,
+        end: usize,
+        seen: &mut Seen,
+    ) -> Option<u32> {
+        let at = directory.inode.at();
+        let tell = |detail: String| self.findings.add("directory-index", at, detail);
+        let (count, stale) = (usize::from(be16(bytes, header - 8)), be16(bytes, header - 6));
+        let (count, stale) =
+            if header == 16 { (usize::from(be16(bytes, 12)), be16(bytes, 14)) } else { (count, stale) };
+        if header + count * 8 > end {
+            tell(format!("a leaf of the directory's index has {count} entries, more than have room"));
+            directory.complete = false;
+            return None;
+        }
+        let mut found = 0;
+        for entry in bytes[header..header + count * 8].chunks_exact(8) {
+            let (hash, place) = (be32(entry, 0), be32(entry, 4));
+            if hash < seen.last_hash {
+                tell("the directory's index is not in the order of hashes".to_owned());
+            }
+            seen.last_hash = hash;
+            if place == 0 {
+                found += 1;
+                continue;
+            }
+            seen.sum = seen.sum.wrapping_add(term(hash, place.into()));
+            seen.count += 1;
+        }
+        if found != stale {
+            tell(format!("a leaf of the directory's index counts {stale} stale entries, and has {found}"));
+        }
+        (count > 0).then_some(seen.last_hash)
+    }
+
+    /// The index in one block, which has the unused space of all blocks at its end.
+    fn check_only_leaf(&self, directory: &mut Directory<'_>, sizes: &Sizes, seen: &mut Seen) -> Result<()> {
+        let at = directory.inode.at();
+        let tell = |detail: String| self.findings.add("directory-index", at, detail);
+        let Some(bytes) =
+            self.read_directory_block(directory, sizes, sizes.index_start, HeaderKind::DaBlock)?
+        else {
+            return Ok(());
+        };
+        seen.blocks.insert(sizes.index_start);
+        if be16(&bytes, 8) != LEAF_1[usize::from(sizes.has_crc)] {
+            tell(format!("the directory's index has magic number {:#06x}", be16(&bytes, 8)));
+            directory.complete = false;
+            return Ok(());
+        }
+        if (be32(&bytes, 0), be32(&bytes, 4)) != (0, 0) {
+            tell("the only block of the directory's index names siblings".to_owned());
+        }
+        let bests = be32(&bytes, bytes.len() - 4) as usize;
+        let header = if sizes.has_crc { 64 } else { 16 };
+        if bests * 2 + header + 4 > bytes.len() {
+            tell(format!(
+                "the directory's index tells the unused space of {bests} blocks, more than have room"
+            ));
+            return Ok(());
+        }
+        let end = bytes.len() - 4 - bests * 2;
+        self.take_leaf(directory, &bytes, header, end, seen);
+        let told: Vec<u16> = (0..bests).map(|n| be16(&bytes, end + n * 2)).collect();
+        if directory.complete && told != directory.best {
+            tell("the directory's index tells another unused space than its blocks have".to_owned());
+        }
+        Ok(())
+    }
+
+    fn check_index_tree(&self, directory: &mut Directory<'_>, sizes: &Sizes, seen: &mut Seen) -> Result<()> {
+        // Block, the level it must have (the root's is not known), and the highest hash that the block above has for it.
+        let mut stack: Vec<Below> = vec![(sizes.index_start as u32, None, None)];
+        while let Some((block, level, hash)) = stack.pop() {
+            let Some(children) = self.check_index_block(directory, sizes, seen, block, level, hash)? else {
+                continue;
+            };
+            stack.extend(children.into_iter().rev());
+        }
+        let at = directory.inode.at();
+        if seen.siblings.iter().flatten().any(|&(_, next)| next != 0) {
+            self.findings.add(
+                "directory-index",
+                at,
+                "the last block of a level of the directory's index names a next one",
+            );
+        }
+        Ok(())
+    }
+
+    /// One block of the tree; the blocks below it.
+    fn check_index_block(
+        &self,
+        directory: &mut Directory<'_>,
+        sizes: &Sizes,
+        seen: &mut Seen,
+        block: u32,
+        level: Option<u16>,
+        expected: Option<u32>,
+    ) -> Result<Option<Vec<Below>>> {
+        let at = directory.inode.at();
+        let tell = |detail: String| {
+            self.findings.add(
+                "directory-index",
+                at,
+                format!("block {block} of the directory's index {detail}"),
+            );
+        };
+        let place = u64::from(block);
+        if !(sizes.index_start..sizes.free_start).contains(&place) || !seen.blocks.insert(place) {
+            tell("is led to twice, or lies outside it".to_owned());
+            directory.complete = false;
+            return Ok(None);
+        }
+        let Some(bytes) = self.read_directory_block(directory, sizes, place, HeaderKind::DaBlock)? else {
+            return Ok(None);
+        };
+        let version = usize::from(sizes.has_crc);
+        let header = if sizes.has_crc { 64 } else { 16 };
+        let fields = if sizes.has_crc { 56 } else { 12 };
+        let magic = be16(&bytes, 8);
+        let found_level = if magic == NODE[version] { be16(&bytes, fields + 2) } else { 0 };
+        let is_leaf = magic == LEAF_N[version];
+        if !is_leaf && magic != NODE[version] {
+            tell(format!("has magic number {magic:#06x}"));
+            directory.complete = false;
+            return Ok(None);
+        }
+        if level.is_some_and(|level| level != found_level)
+            || found_level > LEVELS_MAX
+            || !is_leaf && found_level == 0
+        {
+            tell(format!("has level {found_level}, and should have {}", level.unwrap_or(1)));
+            directory.complete = false;
+            return Ok(None);
+        }
+        let slot = usize::from(found_level);
+        seen.siblings.resize(seen.siblings.len().max(slot + 1), None);
+        let (before, next) = seen.siblings[slot].unwrap_or((0, block));
+        if be32(&bytes, 4) != before || next != block {
+            tell(format!("names {} as the one before it, and {before} is", be32(&bytes, 4)));
+        }
+        seen.siblings[slot] = Some((block, be32(&bytes, 0)));
+        if is_leaf {
+            let last = self.take_leaf(directory, &bytes, header, bytes.len(), seen);
+            if let (Some(expected), Some(last)) = (expected, last)
+                && expected != last
+            {
+                tell(format!("ends with hash {last:#x}, and the block above has {expected:#x} for it"));
+            }
+            return Ok(None);
+        }
+        let count = usize::from(be16(&bytes, fields));
+        if count == 0 || header + count * 8 > bytes.len() {
+            tell(format!("has {count} entries, none or more than have room"));
+            directory.complete = false;
+            return Ok(None);
+        }
+        let children: Vec<Below> = bytes[header..header + count * 8]
+            .chunks_exact(8)
+            .map(|entry| (be32(entry, 4), Some(found_level - 1), Some(be32(entry, 0))))
+            .collect();
+        if children.windows(2).any(|pair| pair[0].2 > pair[1].2) {
+            tell("has its hashes in the wrong order".to_owned());
+        }
+        let last = children.last().and_then(|child| child.2);
+        if let (Some(expected), Some(last)) = (expected, last)
+            && expected != last
+        {
+            tell(format!("ends with hash {last:#x}, and the block above has {expected:#x} for it"));
+        }
+        Ok(Some(children))
+    }
+
+    /// The unused space of each block of entries, in blocks of their own.
+    fn check_free_index(&self, directory: &mut Directory<'_>, sizes: &Sizes) -> Result<()> {
+        let at = directory.inode.at();
+        let tell = |detail: String| self.findings.add("directory-free-index", at, detail);
+        let header = if sizes.has_crc { 64 } else { 16 };
+        let fields = if sizes.has_crc { 48 } else { 4 };
+        let room = (sizes.block_bytes - header) / 2;
+        let unit = u64::from(sizes.unit);
+        let mut told = vec![NO_BLOCK; directory.best.len()];
+        let starts: Vec<u64> = directory
+            .fork
+            .extents
+            .iter()
+            .filter(|extent| extent.file.0 >= sizes.free_start)
+            .flat_map(|extent| {
+                let first = (extent.file.0 - sizes.free_start).div_ceil(unit);
+                let end = (extent.end() - sizes.free_start).div_ceil(unit);
+                first..end
+            })
+            .collect();
+        for number in starts {
+            let first = sizes.free_start + number * unit;
+            let Some(bytes) = self.read_directory_block(directory, sizes, first, HeaderKind::DirBlock)?
+            else {
+                continue;
+            };
+            let magic = if sizes.has_crc { *b"XDF3" } else { *b"XD2F" };
+            if bytes[..4] != magic {
+                tell(format!("block {first} of the directory has magic number {:#010x}", be32(&bytes, 0)));
+                directory.complete = false;
+                continue;
+            }
+            let (start, valid, used) = (
+                u64::from(be32(&bytes, fields)),
+                be32(&bytes, fields + 4) as usize,
+                be32(&bytes, fields + 8),
+            );
+            if start != number * room as u64 || valid > room {
+                tell(format!(
+                    "block {first} of the directory tells the unused space of {valid} blocks from {start} on"
+                ));
+                continue;
+            }
+            let mut found = 0;
+            for n in 0..valid {
+                let best = be16(&bytes, header + n * 2);
+                found += u32::from(best != NO_BLOCK);
+                match told.get_mut(start as usize + n) {
+                    Some(slot) => *slot = best,
+                    None if best != NO_BLOCK => {
+                        tell(format!(
+                            "the unused space of block {} is told, which is not there",
+                            start as usize + n
+                        ));
+                    }
+                    None => {}
+                }
+            }
+            if found != used {
+                tell(format!(
+                    "block {first} of the directory counts {used} blocks with entries, and has {found}"
+                ));
+            }
+        }
+        if directory.complete && told != directory.best {
+            tell("the directory's free index tells another unused space than its blocks have".to_owned());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! Checking a filesystem: every structure against every other, and nothing is ever written.
+//!
+//! | pass | module | what it looks at |
+//! | --- | --- | --- |
+//! | 1 | `groups`, `trees`, `chunks` | headers of groups, their trees and free lists, copies of the superblock |
+//! | 2 | `inodes`, `forks`, `directories`, `hash_index`, `attributes` | every inode in every chunk, and every block of its forks |
+//! | 3 | `links` | names against inodes, the inodes without a name, the way to the root, counts, and blocks without an owner |
+//!
+//! Threads share the groups in the first pass and the chunks of inodes in the second. Each group's `space` has a lock of
+//! its own, held for one run of blocks; what is known of an inode is atomic.
+//!
+//! The disk is believed in nothing but what a superblock vouches for once it has been validated. A block is followed
+//! once, by whatever claims it first, so every walk ends. Memory: a bit for a block, four bytes for an inode, some words
+//! for a directory, where a part of them is in use.
+//!
+//! Left out: what quota files say of usage.
+
+mod attributes;
+mod chunks;
+mod directories;
+mod forks;
+mod groups;
+mod hash_index;
+mod inodes;
+mod links;
+mod raw;
+mod report;
+mod space;
+mod trees;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use undercroft_block::{BlockDevice, Device};
+use undercroft_sync::{Mutex, order};
+use undercroft_vfs::{Error, Ino, Result};
+
+use crate::format::superblock::MAGIC;
+use crate::format::{FsBlock, Geometry, Superblock};
+use chunks::{Chunks, Known};
+use groups::Group;
+use links::Parent;
+use report::{At, Findings};
+pub use report::{CheckReport, Finding};
+use space::Space;
+
+/// How to check.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckOptions {
+    /// Threads that work; 0 for as many as there are processors.
+    pub threads: usize,
+    /// How many findings are kept; the others are counted.
+    pub findings_max: usize,
+    /// Whether a log was recovered before, which leaves the superblock's counts old.
+    pub recovered: bool,
+}
+
+impl Default for CheckOptions {
+    fn default() -> Self {
+        Self { threads: 0, findings_max: 10_000, recovered: false }
+    }
+}
+
+/// Checks a filesystem, and changes nothing. The log is not looked at: `device` shows the filesystem as its recovery
+/// leaves it.
+///
+/// # Errors
+/// What keeps it from being checked at all: no superblock of XFS, a feature that is unknown, I/O failure. Damage is no
+/// error: it is in the report.
+pub fn check(device: &Device, options: &CheckOptions) -> Result<CheckReport> {
+    let findings = Findings::new(options.findings_max);
+    let superblock = match Superblock::read(&**device) {
+        Ok(superblock) => superblock,
+        // A superblock so wrong that nothing else can be looked at is a finding too.
+        Err(Error::Corrupt(corruption)) if is_present(&**device)? => {
+            findings.add("unusable", At::filesystem(), corruption.to_string());
+            let (findings, findings_left_out) = findings.finish();
+            return Ok(CheckReport { findings, findings_left_out, ..CheckReport::default() });
+        }
+        Err(error) => return Err(error),
+    };
+    let threads = match options.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
+    let mut checker = Checker {
+        device: &**device,
+        superblock: &superblock,
+        geometry: *superblock.geometry(),
+        findings,
+        recovered: options.recovered,
+        threads,
+        groups: Vec::new(),
+        many_found: Mutex::new(&order::INDEX, HashMap::new()),
+        many_stored: Mutex::new(&order::INDEX, HashMap::new()),
+        directories: Mutex::new(&order::INDEX, HashMap::new()),
+        next_unlinked: Mutex::new(&order::INDEX, HashMap::new()),
+        inodes: AtomicU64::new(0),
+        directory_count: AtomicU64::new(0),
+    };
+    checker.run()?;
+    let orphans = checker.check_links();
+    let used =
+        checker.geometry.blocks().saturating_sub(checker.groups.iter().map(|g| g.counts.free_blocks).sum());
+    let (inodes, directories) = (checker.inodes.into_inner(), checker.directory_count.into_inner());
+    let (findings, findings_left_out) = checker.findings.finish();
+    Ok(CheckReport { findings, findings_left_out, orphans, inodes, directories, blocks: used })
+}
+
+/// Whether a device begins as XFS does.
+fn is_present(device: &dyn BlockDevice) -> Result<bool> {
+    let mut magic = [0; 4];
+    if device.size_bytes() < 512 {
+        return Ok(false);
+    }
+    device.read_at(0, &mut magic)?;
+    Ok(u32::from_be_bytes(magic) == MAGIC)
+}
+
+/// Sums over a group.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    inodes: u64,
+    free_inodes: u64,
+    free_blocks: u64,
+}
+
+/// A group after the first pass.
+#[derive(Debug)]
+struct GroupState {
+    space: Mutex<Space>,
+    chunks: Chunks,
+    counts: Counts,
+    unlinked: Vec<u32>,
+}
+
+/// A check under way: what has been seen so far.
+struct Checker<'a> {
+    device: &'a dyn BlockDevice,
+    superblock: &'a Superblock,
+    geometry: Geometry,
+    findings: Findings,
+    recovered: bool,
+    threads: usize,
+    groups: Vec<GroupState>,
+    /// Links of inodes that have more than a byte counts: those beyond it that were found, and those stored.
+    many_found: Mutex<HashMap<u64, u32>>,
+    many_stored: Mutex<HashMap<u64, u32>>,
+    directories: Mutex<HashMap<u64, Parent>>,
+    /// Inodes without links, and what each names as the next of its list.
+    next_unlinked: Mutex<HashMap<u64, u32>>,
+    inodes: AtomicU64,
+    directory_count: AtomicU64,
+}
+
+impl Checker<'_> {
+    fn run(&mut self) -> Result<()> {
+        self.check_superblock();
+        let count = self.geometry.ag_count();
+        let done: Vec<Mutex<Option<Group>>> = (0..count).map(|_| Mutex::new(&order::INDEX, None)).collect();
+        self.share_out(done.len(), &|checker, number| {
+            *done[number].lock() = Some(checker.check_group(number as u32)?);
+            Ok(())
+        })?;
+        self.groups = done
+            .into_iter()
+            .filter_map(|group| group.into_inner())
+            .map(|Group { space, chunks, counts, unlinked }| GroupState {
+                space: Mutex::new(&order::GROUP, space),
+                chunks,
+                counts,
+                unlinked,
+            })
+            .collect();
+        let work: Vec<(usize, usize)> = self
+            .groups
+            .iter()
+            .enumerate()
+            .flat_map(|(group, state)| (0..state.chunks.chunks.len()).map(move |chunk| (group, chunk)))
+            .collect();
+        self.share_out(work.len(), &|checker, number| {
+            let (group, chunk) = work[number];
+            checker.check_chunk(group, chunk)
+        })
+    }
+
+    /// Lets the threads do pieces of work by their numbers, in order; the first failure ends it.
+    fn share_out(&self, count: usize, work: &(dyn Fn(&Self, usize) -> Result<()> + Sync)) -> Result<()> {
+        let next = AtomicUsize::new(0);
+        let failure = Mutex::new(&order::INDEX, None);
+        let one = || {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= count || failure.lock().is_some() {
+                    return;
+                }
+                if let Err(error) = work(self, number) {
+                    failure.lock().get_or_insert(error);
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.threads.min(count) {
+                scope.spawn(one);
+            }
+            one();
+        });
+        failure.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// What a reader does not care about.
+    fn check_superbself.lock() {
+        let raw = self.superblock.raw();
+        let tell = |detail: String| self.findings.add("superblock-field", At::filesystem(), detail);
+        if self.superblock.uuid().is_nil() {
+            tell("the filesystem has no UUID".to_owned());
+        }
+        if raw.sb_shared_vn != 0 {
+            tell(format!("the version of the shared format is {}", raw.sb_shared_vn));
+        }
+        if self.geometry.has_crc() && raw.sb_features2.get() != raw.sb_bad_features2.get() {
+            tell(format!("sb_features2 is {:#x}, its copy {:#x}", raw.sb_features2, raw.sb_bad_features2));
+        }
+        if raw.sb_icount.get() < raw.sb_ifree.get() {
+            tell(format!("{} of {} inodes are free", raw.sb_ifree, raw.sb_icount));
+        }
+        let root = raw.sb_rootino.get();
+        for (name, number) in [("bitmap", raw.sb_rbmino.get()), ("summary", raw.sb_rsumino.get())] {
+            let distance = if name == "bitmap" { 1 } else { 2 };
+            if number != root.wrapping_add(distance) {
+                tell(format!(
+                    "the real-time {name} is inode {number}, and {} is wanted",
+                    root.wrapping_add(distance)
+                ));
+            }
+        }
+        if raw.sb_unit.get() > 0 && !raw.sb_width.get().is_multiple_of(raw.sb_unit.get())
+            || (raw.sb_unit.get() == 0) != (raw.sb_width.get() == 0)
+        {
+            tell(format!("the stripe's unit is {} blocks, its width {}", raw.sb_unit, raw.sb_width));
+        }
+    }
+
+    /// Reads blocks that lie together in a group. The caller has checked the place.
+    fn read(&self, block: FsBlock, count: u32) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; count as usize * self.geometry.block_bytes() as usize];
+        self.read_into(block, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_into(&self, block: FsBlock, bytes: &mut [u8]) -> Result<()> {
+        let byte = self.geometry.byte(block).ok_or_else(|| {
+            crate::error::corrupt_block("block number", block, "lies in no allocation group")
+        })?;
+        Ok(self.device.read_at(byte, bytes)?)
+    }
+
+    /// What is known of an inode, if it exists.
+    fn known(&self, ino: u64) -> Option<&Known> {
+        let (ag, within) = self.geometry.split_ino(Ino(ino))?;
+        self.groups.get(ag.0 as usize)?.chunks.find(within.0).map(|(_, _, known)| known)
+    }
+}
