@@ -3,10 +3,10 @@
 use undercroft_vfs::{FileType, Result};
 use zerocopy::FromBytes;
 
+use super::Checker;
 use super::inodes::Inode;
 use super::space::Owner;
 use super::trees::{Form, Siblings, Start};
-use super::Checker;
 use crate::format::dinode::{DiFlags2, ForkFormat};
 use crate::format::extent::{EXTENT_BYTES, Extent, RawExtent};
 use crate::format::{FileBlock, FsBlock};
@@ -150,7 +150,7 @@ impl Checker<'_> {
     }
 
     /// Gives one block of metadata to an inode; `false` if it has an owner already.
-    fn claim_bself, block: FsBlock, owner: Owner.lock() -> bool {
+    fn claim_block(&self, block: FsBlock, owner: Owner) -> bool {
         let Some((ag, within)) = self.geometry.split(block) else { return false };
         self.groups[ag.0 as usize].space.lock().claim(within.0, 1, owner) == 0
     }
@@ -164,14 +164,12 @@ impl Taker<'_, '_> {
         let tell = |detail: String| checker.findings.add("map", at, format!("the {name}: {detail}"));
         self.count += 1;
         let Ok((raw, _)) = RawExtent::read_from_prefix(record) else { return };
-        let extent = match raw.extent(&checker.geometry) {
-            Ok(extent) => extent,
-            Err(detail) => {
-                tell(detail.into_owned());
-                self.fork.complete = false;
-                return;
-            }
-        };
+        let extent = raw.unpack();
+        if let Err(detail) = extent.validate(&checker.geometry) {
+            tell(detail.into_owned());
+            self.fork.complete = false;
+            return;
+        }
         if extent.file.0 < self.end {
             tell(format!("the extent at file block {} begins within the one before it", extent.file));
             self.fork.complete = false;

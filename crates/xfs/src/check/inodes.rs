@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use undercroft_vfs::{FileType, Ino, Result};
 use zerocopy::FromBytes;
 
+use super::Checker;
 use super::chunks::UNREADABLE;
 use super::forks::Fork;
 use super::raw::be32;
 use super::report::At;
-use super::Checker;
 use crate::format::dinode::{self, DiFlags, DiFlags2, Dinode, ForkFormat, RawDinode};
 use crate::format::{AgBlock, AgIno, AgNumber};
 

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
+use super::Checker;
 use super::chunks::UNREADABLE;
 use super::report::At;
-use super::Checker;
 use crate::format::{AgBlock, AgIno, AgNumber};
 
 /// Lists of inodes without a name in each group.
@@ -36,8 +36,7 @@ impl Checker<'_> {
 
     /// The lists of inodes without a name, and those without links that are on none.
     fn check_unlinked(&mut self) -> u64 {
-        let mut waiting =
-            std::mem::take(self.next_unlinked.get_mut());
+        let mut waiting = std::mem::take(self.next_unlinked.get_mut());
         let mut orphans = 0;
         for (number, group) in self.groups.iter().enumerate() {
             let ag = AgNumber(number as u32);

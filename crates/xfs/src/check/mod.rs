@@ -164,7 +164,7 @@ impl Checker<'_> {
         })?;
         self.groups = done
             .into_iter()
-            .filter_map(|group| group.into_inner())
+            .filter_map(Mutex::into_inner)
             .map(|Group { space, chunks, counts, unlinked }| GroupState {
                 space: Mutex::new(&order::GROUP, space),
                 chunks,
@@ -209,7 +209,7 @@ impl Checker<'_> {
     }
 
     /// What a reader does not care about.
-    fn check_superbself.lock() {
+    fn check_superblock(&self) {
         let raw = self.superblock.raw();
         let tell = |detail: String| self.findings.add("superblock-field", At::filesystem(), detail);
         if self.superblock.uuid().is_nil() {
