@@ -7,6 +7,8 @@
 //! | [`Qcow2Device`] | a qcow2 image; [`open_image`] tells it from a raw one |
 //! | [`Overlay`] | writes beside a base that stays as it is |
 //! | [`PartitionDevice`] | a range of another device, as [`partition`] tables name them |
+//! | [`CutShortDevice`] | the front of a device whose end is missing, for reading |
+//! | [`GatedDevice`] | another device, whose writes can be held back |
 //! | [`LatchedDevice`] | another device, of which a failed flush is remembered |
 //!
 //! ```
@@ -32,11 +34,13 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod cut_short;
 mod device;
 mod error;
 mod file;
 mod flush_latch;
 mod forward;
+mod gate;
 mod image;
 mod memory;
 pub mod mountinfo;
@@ -52,10 +56,12 @@ mod sparse;
 pub mod testing;
 mod window;
 
+pub use cut_short::CutShortDevice;
 pub use device::{Access, BlockDevice, Device, NextData, Request, Topology, check_range, check_write};
 pub use error::{Error, Operation, Result};
 pub use file::{FileDevice, FileOptions, Holder, InUse, Locking};
 pub use flush_latch::{FlushLatch, LatchedDevice};
+pub use gate::{Abandoned, GatedDevice};
 pub use image::{ImageFormat, ImageOptions, Qcow2Device, open_image};
 pub use memory::MemoryDevice;
 pub use open_error::OpenError;

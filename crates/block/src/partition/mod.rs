@@ -197,13 +197,26 @@ pub enum TableError {
 /// # Errors
 /// [`TableError`].
 pub fn partitions<D: BlockDevice + ?Sized>(device: &D) -> Result<Table, TableError> {
+    parse(device, &candidates(device))
+}
+
+/// Reads a GPT, from either copy, of a device whose first sector does not say that there is one: it was destroyed. What is
+/// found may be the remains of an older table.
+///
+/// # Errors
+/// [`TableError`]; when neither copy is usable, [`TableError::Damaged`].
+pub fn lost_gpt<D: BlockDevice + ?Sized>(device: &D) -> Result<Table, TableError> {
+    gpt::read(device, &candidates(device))
+}
+
+fn candidates<D: BlockDevice + ?Sized>(device: &D) -> Vec<u32> {
     let own = device.topology().logical_block_bytes;
     let mut candidates = vec![own, 512, 4096];
     candidates.dedup();
     if own == 4096 {
         candidates.truncate(2);
     }
-    parse(device, &candidates)
+    candidates
 }
 
 /// Reads the partition table of a device whose table counts in sectors of one of the given sizes in bytes, tried

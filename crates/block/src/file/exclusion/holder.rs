@@ -82,17 +82,24 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Users in one clause; no more than a few of them.
+/// Users in one clause, each once; no more than a few of them.
 pub(crate) struct Shown<'a>(pub(crate) &'a [Holder]);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MOST: usize = 4;
-        for (index, holder) in self.0.iter().take(MOST).enumerate() {
+        let mut users: Vec<&Holder> = Vec::new();
+        for holder in self.0 {
+            // One process may hold several locks.
+            if !users.contains(&holder) {
+                users.push(holder);
+            }
+        }
+        for (index, holder) in users.iter().take(MOST).enumerate() {
             let separator = if index == 0 { "" } else { " and " };
             write!(f, "{separator}{holder}")?;
         }
-        match self.0.len().saturating_sub(MOST) {
+        match users.len().saturating_sub(MOST) {
             0 => Ok(()),
             more => write!(f, " and {more} more"),
         }
