@@ -124,11 +124,19 @@ impl GroupDetails {
     /// # Errors
     /// Corruption; I/O failure.
     pub(crate) fn read_on_disk(volume: &Volume, group: Group) -> Result<Self> {
-        let superblock = volume.superblock();
-        let geometry = superblock.geometry();
+        let geometry = volume.superblock().geometry();
         let (block, byte) = geometry.descriptor_location(group);
         let buffer = volume.read_block(block)?;
         let bytes = &buffer[byte..byte + usize::from(geometry.descriptor_bytes())];
+        Self::judge(volume.superblock(), group, block, bytes)
+    }
+
+    /// The descriptor that `bytes` of a block are.
+    ///
+    /// # Errors
+    /// Corruption.
+    pub(crate) fn judge(superblock: &Superblock, group: Group, block: FsBlock, bytes: &[u8]) -> Result<Self> {
+        let geometry = superblock.geometry();
         let wrong = |detail: String| corrupt_block(STRUCTURE, block, format!("group {group}: {detail}"));
 
         let Ok((raw, rest)) = RawDescriptor::read_from_prefix(bytes) else {

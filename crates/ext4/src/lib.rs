@@ -39,6 +39,7 @@ struct Readme;
 
 mod alloc;
 mod append;
+mod backup;
 mod check;
 mod checksum;
 mod dir;
@@ -70,6 +71,7 @@ mod volume;
 mod writer;
 mod xattr;
 
+pub use backup::BackupSuperblock;
 pub use check::{CheckOptions, CheckReport, Finding, check};
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use fs::{Ext4, WriteStats};

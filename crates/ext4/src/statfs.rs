@@ -1,6 +1,6 @@
 //! Free and used space, counted as Linux counts it.
 
-use undercroft_vfs::{Result, StatFs};
+use undercroft_vfs::{Error, Result, StatFs};
 
 use crate::dir;
 use crate::group::GroupDescriptor;
@@ -39,17 +39,22 @@ pub(crate) fn statfs(volume: &Volume) -> Result<StatFs> {
 /// Free clusters and inodes.
 fn free_on_disk(volume: &Volume) -> Result<(u64, u64)> {
     let geometry = volume.superblock().geometry();
-    if geometry.groups() > GROUPS_COUNTED_ONE_BY_ONE {
+    let as_noted = || {
         let raw = volume.superblock().raw();
         let high = u64::from(raw.s_free_blocks_count_hi.get()) << 32;
-        return Ok((
-            u64::from(raw.s_free_blocks_count_lo.get()) | high,
-            u64::from(raw.s_free_inodes_count.get()),
-        ));
+        (u64::from(raw.s_free_blocks_count_lo.get()) | high, u64::from(raw.s_free_inodes_count.get()))
+    };
+    if geometry.groups() > GROUPS_COUNTED_ONE_BY_ONE {
+        return Ok(as_noted());
     }
     let (mut free_clusters, mut free_inodes) = (0, 0);
     for group in (0..geometry.groups()).map(Group) {
-        let descriptor = GroupDescriptor::read(volume, group)?;
+        let descriptor = match GroupDescriptor::read(volume, group) {
+            Ok(descriptor) => descriptor,
+            // It may lie behind the end of a device that is cut short.
+            Err(Error::Io(_)) => return Ok(as_noted()),
+            Err(error) => return Err(error),
+        };
         free_clusters += u64::from(descriptor.free_clusters);
         free_inodes += u64::from(descriptor.free_inodes);
     }

@@ -76,6 +76,10 @@ impl Inode for CachedInode {
         self.inode.read_dir(from, sink)
     }
 
+    fn read_dir_behind(&self, from: DirOffset) -> Option<DirOffset> {
+        self.inode.read_dir_behind(from)
+    }
+
     fn read_link(&self) -> Result<Vec<u8>> {
         self.inode.read_link()
     }

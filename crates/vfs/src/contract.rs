@@ -326,6 +326,12 @@ pub trait Inode: Any + Send + Sync {
     /// were good.
     fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()>;
 
+    /// Where [`read_dir`](Self::read_dir) goes on behind the corrupt part that it met after the entries before `from`; a
+    /// position behind `from`. `None`: nowhere that is known.
+    fn read_dir_behind(&self, _from: DirOffset) -> Option<DirOffset> {
+        None
+    }
+
     /// The target of a symbolic link.
     ///
     /// # Errors

@@ -189,6 +189,12 @@ impl Node {
         self.inode.read_dir(from, sink)
     }
 
+    /// Where [`read_dir`](Self::read_dir) goes on behind the corrupt part that it met after the entries before `from`.
+    #[must_use]
+    pub fn read_dir_behind(&self, from: DirOffset) -> Option<DirOffset> {
+        self.inode.read_dir_behind(from).filter(|behind| *behind > from)
+    }
+
     /// The target of a symbolic link.
     ///
     /// # Errors

@@ -66,6 +66,10 @@ pub(super) fn read(
     sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
 ) -> Result<Option<()>> {
     let begin = from.0;
+    if begin > DOT_DOT && begin == live.fields.read().size_bytes && live.volume.writer().is_ok() {
+        // The end, as `lseek` has it.
+        return Ok(Some(()));
+    }
     let mut from = begin;
     let mut batch = Batch::default();
     loop {

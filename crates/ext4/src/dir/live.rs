@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use undercroft_sync::{StripedRwLock, order};
 use undercroft_vfs::{DirEntry, DirOffset, Result};
 
+use super::directory::Directory;
 use super::{by_hash, lookup, read_dir};
 use crate::live::Live;
 
@@ -64,4 +65,17 @@ pub(crate) fn read_dir_live(
         }
     }
     outcome
+}
+
+/// Where a listing goes on behind the block that the position lies in, of a directory that is read block by block.
+pub(crate) fn behind_block(dir: &Live, from: DirOffset) -> Option<DirOffset> {
+    let index = dir.directory.index.read();
+    let inode = dir.fields.read().clone();
+    drop(index);
+    let directory = Directory::open(&dir.volume, &inode).ok()?;
+    if inode.has_inline_data() || by_hash::is_ordered(&directory) {
+        return None;
+    }
+    let next = from.0 / u64::from(dir.volume.block_bytes()) + 1;
+    (next < directory.blocks).then(|| DirOffset(next * u64::from(dir.volume.block_bytes())))
 }

@@ -47,7 +47,7 @@ pub(crate) use casefold::fold;
 pub(crate) use changing::{LeafLocks, check_changeable};
 pub(crate) use entry::{code_of, record_bytes};
 pub(crate) use hash::NameHasher;
-pub(crate) use live::{DirectoryLocks, lookup_live, read_dir_live};
+pub(crate) use live::{DirectoryLocks, behind_block, lookup_live, read_dir_live};
 pub(crate) use nokey::{ENCRYPTED_MIN_BYTES, disguise_target, disguised_bytes};
 pub(crate) use parent::{check_parent, is_empty, make_first, set_parent};
 pub(crate) use remove::{REMOVE_CREDITS, move_in_block, remove, replace};

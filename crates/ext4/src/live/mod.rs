@@ -221,6 +221,10 @@ impl VfsInode for Live {
         dir::read_dir_live(self, from, sink)
     }
 
+    fn read_dir_behind(&self, from: DirOffset) -> Option<DirOffset> {
+        dir::behind_block(self, from)
+    }
+
     fn read_link(&self) -> Result<Vec<u8>> {
         symlink::read(&self.volume, &self.fields.read())
     }

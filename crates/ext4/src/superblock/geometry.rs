@@ -178,6 +178,12 @@ impl Geometry {
         self.blocks
     }
 
+    /// Size of the filesystem in bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        self.blocks << self.block_bits
+    }
+
     /// Blocks kept for the superuser.
     #[must_use]
     pub fn reserved_blocks(&self) -> u64 {

@@ -96,6 +96,20 @@ impl Superblock {
         Ok(u16::from_le_bytes(magic) == MAGIC)
     }
 
+    /// The size in bytes that the superblock gives the filesystem, if it is good but for that the device may be smaller.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn declared_bytes(device: &dyn BlockDevice) -> Result<u64> {
+        let mut bytes = [0; size_of::<RawSuperblock>()];
+        if device.size_bytes() < SUPERBLOCK_OFFSET + bytes.len() as u64 {
+            return Err(corrupt("superblock", "the device is too short for one"));
+        }
+        device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+        let superblock = Self::judge(&bytes, u64::MAX)?;
+        Ok(superblock.geometry.size_bytes())
+    }
+
     fn judge(bytes: &[u8; size_of::<RawSuperblock>()], device_bytes: u64) -> Result<Self> {
         let Ok(raw) = RawSuperblock::read_from_bytes(bytes) else {
             return Err(corrupt("superblock", "too short"));
