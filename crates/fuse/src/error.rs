@@ -132,6 +132,17 @@ pub enum UnmountError {
     /// The mount is gone, and its server still holds on to the image.
     #[error("{} is unmounted, but its server has not ended", .0.display())]
     ServerLingers(PathBuf),
+    /// The mount is gone from this mount namespace, and its server goes on for another one that has it too.
+    #[error(
+        "{} is unmounted here, and still mounted in the mount namespace of process {process}, so that its image stays open",
+        dir.display()
+    )]
+    MountedElsewhere {
+        /// The mount point.
+        dir: PathBuf,
+        /// A process in that namespace.
+        process: u32,
+    },
     /// The mount is gone, and its server has ended with an error.
     #[error("{0}")]
     ServerFailed(String),

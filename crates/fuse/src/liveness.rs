@@ -67,6 +67,7 @@ impl Liveness {
 
 /// The server of a mount, as seen by a process that waits for its end.
 pub(crate) struct ServerWatch {
+    pub(crate) process: u32,
     pipe: File,
     /// The directory under the mount.
     pub(crate) point: Option<MountPoint>,
@@ -150,7 +151,7 @@ impl ServerWatch {
         let path = format!("/proc/self/fd/{}", looked_at.as_raw_fd());
         let pipe = rustix::fs::open(path, flags, Mode::empty()).ok()?;
         let point = point.and_then(|descriptor| MountPoint::open(at(descriptor).as_ref()).ok());
-        Some(Self { pipe: pipe.into(), point })
+        Some(Self { process: process.try_into().ok()?, pipe: pipe.into(), point })
     }
 
     /// Waits for the server's end.

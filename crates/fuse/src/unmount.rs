@@ -4,13 +4,14 @@
 //! nothing else goes if a path leads elsewhere meanwhile. Any user may have made the server, so its answer is checked:
 //! see `liveness`. A mount whose server does not say is looked for by name in the directory above, just before.
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use undercroft_block::mountinfo::Mount;
+use undercroft_block::mountinfo::{Mount, MountDevice, MountTable};
 
 use crate::liveness::{Asked, ServerEnd, ServerWatch};
 use crate::mount_point::MountPoint;
@@ -61,12 +62,31 @@ pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
     if now.is_some_and(|now| unique_id.is_some() && own_mount::unique_id(&now) == unique_id) {
         return Err(refused(io::Error::other("its directory was moved meanwhile: try again")));
     }
+    if has_mounted(server.process, entry.device) {
+        return Err(UnmountError::MountedElsewhere { dir: entry.point, process: server.process });
+    }
     match server.wait(SERVER_LIMIT) {
         ServerEnd::Well => Ok(()),
         ServerEnd::Ill(what) => Err(UnmountError::ServerFailed(what)),
         ServerEnd::Died => Err(UnmountError::ServerDied(entry.point)),
-        ServerEnd::Lingers => Err(UnmountError::ServerLingers(entry.point)),
+        ServerEnd::Lingers => Err(match elsewhere(entry.device) {
+            Some(process) => UnmountError::MountedElsewhere { dir: entry.point, process },
+            None => UnmountError::ServerLingers(entry.point),
+        }),
     }
+}
+
+/// Whether the mount is in the mount namespace of a process, though it is gone from ours: its server goes on then.
+fn has_mounted(process: u32, device: MountDevice) -> bool {
+    let table = MountTable::read(format!("/proc/{process}/mountinfo").as_ref());
+    table.is_ok_and(|table| table.mounts().any(|mount| mount.device == device && mount.is_ours()))
+}
+
+/// A process in whose mount namespace the mount is. Processes of others cannot be looked at, unless by root.
+fn elsewhere(device: MountDevice) -> Option<u32> {
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.find(|&process| has_mounted(process, device))
 }
 
 /// Whether we are root, and have to wait for nobody.

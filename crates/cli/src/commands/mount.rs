@@ -1,4 +1,4 @@
-//! `mount`, `unmount` and `sync`; `served` is what other commands ask of a mount.
+//! `mount`, `unmount`, `sync`, `freeze` and `thaw`; `served` is what other commands ask of a mount.
 //!
 //! In the background form this program starts itself again with `--foreground --announce`; that process opens the
 //! image, mounts, says `ready` on its standard output, leaves the terminal and serves. Its parent waits for the word,
@@ -25,6 +25,7 @@ use source::MountSource;
 
 use super::mount_log::MountLog;
 use crate::control::client;
+use crate::control::protocol::Request;
 use crate::control::server::Control;
 use crate::exit::Kind;
 use crate::failure::{Failure, print_failure};
@@ -101,14 +102,34 @@ pub(crate) fn check_options(image: &ImageSpec, options: &[String], snapshot: boo
 pub(crate) fn unmount(dir: &Path) -> Result<(), Failure> {
     undercroft_fuse::unmount(dir).map_err(|error| {
         let advice = match &error {
-            UnmountError::NotMounted(_) => Some("`findmnt` lists what is mounted"),
-            UnmountError::Foreign { .. } => Some("use `umount` for it"),
+            UnmountError::NotMounted(_) => Some("`findmnt` lists what is mounted".to_owned()),
+            UnmountError::Foreign { .. } => Some("use `umount` for it".to_owned()),
+            UnmountError::MountedElsewhere { dir, process } => {
+                let dir = safe(dir.as_os_str().as_bytes());
+                Some(format!("unmount it there, as root: nsenter -t {process} -m umount {dir}"))
+            }
             _ => None,
         };
         let kind = if matches!(error, UnmountError::ServerFailed(_)) { Kind::Io } else { Kind::Host };
         let failure = Failure::of(kind, &error);
         advice.into_iter().fold(failure, Failure::advise)
     })
+}
+
+/// Holds back what is written to an image that is mounted.
+pub(crate) fn freeze(image: &ImageSpec) -> Result<(), Failure> {
+    let live = client::require(image)?;
+    // What the kernel caches, first.
+    let point = live.served.point.to_path();
+    if client::device_of_directory(&point) == Some(live.served.device) && !live.served.is_frozen {
+        sync_directory(&point)?;
+    }
+    live.ask(&Request::Freeze, &mut |_| ()).map(drop)
+}
+
+/// Lets it go on.
+pub(crate) fn thaw(image: &ImageSpec) -> Result<(), Failure> {
+    client::require(image)?.ask(&Request::Thaw, &mut |_| ()).map(drop)
 }
 
 /// Makes everything durable that was written through a mount.
