@@ -4,25 +4,28 @@
 //! from the same definitions.
 
 mod md;
+mod refuse;
 
 use std::ffi::OsString;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::error::{ContextKind, ErrorKind};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use undercroft_bench::Workload;
 
+pub(crate) use refuse::refuse;
+
 pub(crate) use md::{ArrayArgs, MdCommand, MdCreateArgs, NewMemberArgs, WaitArgs};
 
-use crate::exit::{self, Kind, Verdict};
+use crate::exit;
 
 const IMAGE_HELP: &str = "\
 IMAGE is a disk image (raw or qcow2) or a block device. `IMAGE?part=N` names partition N of a partitioned \
-disk; a disk with exactly one Linux partition needs no hint. An image is written to by `mkfs`, by `mount -o rw`, and \
+disk; a disk with exactly one Linux partition needs no hint. Of an image that is damaged or cut short what is there is read: \
+`IMAGE?sb=BLOCK` through a copy of the superblock, `IMAGE?gpt=backup` by the copy of a destroyed partition table; `info` says \
+which are good. An image is written to by `mkfs`, by `mount -o rw`, and \
 by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
 change no byte of it: a journal that needs recovery is replayed in memory.";
 
@@ -48,24 +51,6 @@ pub(crate) struct Typed {
 
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// Prints what is wrong with the command line, or the help that was asked for. `check` has e2fsck's exit code for it.
-pub(crate) fn refuse(mut error: clap::Error) -> ExitCode {
-    if error.kind() == ErrorKind::UnknownArgument {
-        // That an option may be meant as a path is hardly ever what is meant.
-        error.remove(ContextKind::Suggested);
-    }
-    // When neither output takes it there is no way left to report it.
-    let _ = error.print();
-    let command = std::env::args_os().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"));
-    match u8::try_from(error.exit_code()) {
-        Ok(0) => ExitCode::SUCCESS,
-        _ if command.is_some_and(|command| command == "check" || command == "fsck") => {
-            Kind::Check(Verdict::Usage).into()
-        }
-        _ => Kind::Usage.into(),
-    }
 }
 
 /// When to colour.
@@ -665,6 +650,30 @@ Examples:
         prefix: PathBuf,
     },
 
+    /// Hold back what is written to a mounted image, so that it can be copied
+    #[command(
+        after_help = "What was written before is on the disk when this returns, and the image stays as it is until `undercroft \
+thaw`: a copy of it is what a power cut at that moment would leave, with a journal to replay. Programs that write \
+wait meanwhile, and once they occupy all event loops of the mount (threads=), those that read, too. Unmounting thaws.
+
+Examples:
+  undercroft freeze /mnt && cp --reflink=auto disk.img copy.img; undercroft thaw /mnt"
+    )]
+    Freeze {
+        /// Directory it is mounted on, or any inside; or an image that is mounted for writing
+        #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
+        image: OsString,
+    },
+
+    /// Let go on what `freeze` holds back
+    #[command(after_help = "Examples:
+  undercroft thaw /mnt")]
+    Thaw {
+        /// Directory it is mounted on, or any inside; or an image that is mounted for writing
+        #[arg(value_name = "DIR|IMAGE", value_hint = ValueHint::AnyPath)]
+        image: OsString,
+    },
+
     /// Make everything durable that was written through a mount
     #[command(
         after_help = "This includes what programs have written to files that are still open. sync(2) and syncfs(2) do not reach a \
@@ -794,6 +803,10 @@ Examples:
     /// Make, look at, mend and check arrays of Linux software RAID (md)
     #[command(after_help = md::notes())]
     Md {
+        /// Print JSON; it may stand before the subcommand or behind it
+        #[arg(long, hide = true)]
+        json: bool,
+
         #[command(subcommand)]
         command: MdCommand,
     },

@@ -13,6 +13,7 @@ mod failure;
 mod get;
 mod image;
 mod mount_helper;
+mod mount_options;
 mod pattern;
 mod plan;
 mod text;

@@ -5,6 +5,7 @@
 mod array;
 mod bench;
 mod get;
+mod hints;
 mod image;
 mod md;
 mod mkfs;
@@ -25,6 +26,7 @@ pub(crate) use mkfs::MkfsPlan;
 use crate::args::{Command, When};
 use crate::exit::{Kind, Verdict};
 use crate::failure::Failure;
+use crate::mount_options::normalise;
 
 /// A path inside an image: absolute, bytes.
 pub(crate) type InsidePath = Vec<u8>;
@@ -114,6 +116,12 @@ pub(crate) enum Plan {
     },
     Unmount {
         dir: PathBuf,
+    },
+    Freeze {
+        image: ImageSpec,
+    },
+    Thaw {
+        image: ImageSpec,
     },
     Sync {
         image: ImageSpec,
@@ -238,12 +246,12 @@ impl Plan {
                 foreground,
                 announce,
             } => Self::Mount {
+                options: mount_options(&options)?,
                 image: ImageSpec {
                     write_while_in_use: danger.write_while_in_use,
                     ..ImageSpec::from_typed(&image)?
                 },
                 dir,
-                options,
                 snapshot,
                 log,
                 monitor,
@@ -255,6 +263,8 @@ impl Plan {
             },
             Command::InstallHelper { prefix } => Self::InstallHelper { prefix },
             Command::Unmount { dir } => Self::Unmount { dir },
+            Command::Freeze { image } => Self::Freeze { image: ImageSpec::parse(&image)? },
+            Command::Thaw { image } => Self::Thaw { image: ImageSpec::parse(&image)? },
             Command::Sync { image } => Self::Sync { image: ImageSpec::parse(&image)? },
             Command::Mounts { json } => Self::Mounts { format: Format::of(json.json) },
             Command::Df { images, human_readable, inodes, json, .. } => Self::Df {
@@ -279,9 +289,9 @@ impl Plan {
                     .map_err(|failure| failure.counted_as(Kind::Check(Verdict::Usage)))?,
                 format: Format::of(json.json),
             },
-            Command::Md { command } => {
+            Command::Md { command, json } => {
                 let (what, format) = MdPlan::from_typed(command)?;
-                Self::Md { what: Box::new(what), format }
+                Self::Md { what: Box::new(what), format: if json { Format::Json } else { format } }
             }
             Command::Bench(typed) => Self::Bench {
                 format: Format::of(typed.json.json),
@@ -303,6 +313,15 @@ impl When {
             Self::Never => anstream::ColorChoice::Never.write_global(),
         }
     }
+}
+
+/// The options of a mount, and a word about those that do nothing.
+fn mount_options(typed: &[String]) -> Result<Vec<String>, Failure> {
+    let (options, hints) = normalise(typed)?;
+    for hint in hints {
+        eprintln!("undercroft: note: mount option \"{hint}\" has no effect here");
+    }
+    Ok(options)
 }
 
 fn inside_paths(typed: Vec<OsString>) -> Result<Vec<InsidePath>, Failure> {

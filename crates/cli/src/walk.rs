@@ -4,7 +4,7 @@
 //! and the same order on every run. Hostile images are the normal case: a directory that is reached twice is
 //! reported and not entered again, so the walk ends; a name that no filesystem may hold is reported and skipped;
 //! depth costs memory on the heap only, and ends at a length of path that no honest tree has. A directory that cannot
-//! be read is reported where it stands and the walk goes on.
+//! be read is reported where it stands and the walk goes on; of one that is damaged in parts the other parts are walked.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -16,6 +16,9 @@ use crate::text::names::join;
 
 /// Longest path in bytes: far more than any call takes, and an end to what a hostile image can ask for.
 const PATH_MAX_BYTES: usize = 64 * 1024;
+
+/// So many parts of a directory that cannot be read are passed over; then its listing ends.
+const BAD_PARTS_MAX: usize = 1000;
 
 /// The order of the names within a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +80,8 @@ pub(crate) struct Walk<'a> {
     directories: HashSet<Ino>,
     /// The directory just announced, to be opened at the next step; its path is in `path`.
     entering: Option<Arc<Node>>,
+    /// What could not be read of the directory that was opened last, the last first.
+    troubles: Vec<Error>,
 }
 
 impl std::fmt::Debug for Walk<'_> {
@@ -97,6 +102,7 @@ impl<'a> Walk<'a> {
             path,
             directories: HashSet::from([start.ino()]),
             entering: Some(Arc::clone(start)),
+            troubles: Vec::new(),
         }
     }
 
@@ -112,10 +118,11 @@ impl<'a> Walk<'a> {
         self.entering = None;
     }
 
-    fn open(&mut self, dir: Arc<Node>) -> Option<Event> {
-        let (entries, trouble) = entries(self.vfs, &dir, self.order, self.hidden);
+    fn open(&mut self, dir: Arc<Node>) {
+        let (entries, troubles) = entries(self.vfs, &dir, self.order, self.hidden);
         self.frames.push(Frame { dir, entries: entries.into_iter(), path_bytes: self.path.len() });
-        trouble.map(|error| Event::Trouble { path: self.path.clone(), error })
+        self.troubles = troubles;
+        self.troubles.reverse();
     }
 
     fn visit(&mut self, name: Vec<u8>, ino: Ino) -> Event {
@@ -148,10 +155,11 @@ impl Iterator for Walk<'_> {
     type Item = Event;
 
     fn next(&mut self) -> Option<Event> {
-        if let Some(dir) = self.entering.take()
-            && let Some(trouble) = self.open(dir)
-        {
-            return Some(trouble);
+        if let Some(dir) = self.entering.take() {
+            self.open(dir);
+        }
+        if let Some(error) = self.troubles.pop() {
+            return Some(Event::Trouble { path: self.path.clone(), error });
         }
         match self.frames.last_mut()?.entries.next() {
             Some((name, ino)) => Some(self.visit(name, ino)),
@@ -163,21 +171,33 @@ impl Iterator for Walk<'_> {
     }
 }
 
-/// The names of a directory, without `.` and `..`, in order. What could be read comes with the error that ended
-/// the reading.
+/// The names of a directory, without `.` and `..`, in order. What could be read comes with the errors of the parts that
+/// could not, each once.
 pub(crate) fn entries(
     vfs: &Vfs,
     dir: &Node,
     order: Order,
     hidden: bool,
-) -> (Vec<(Vec<u8>, Ino)>, Option<Error>) {
+) -> (Vec<(Vec<u8>, Ino)>, Vec<Error>) {
     let mut entries = Vec::new();
-    let read = dir.read_dir(DirOffset::default(), &mut |entry| {
-        if entry.name != b"." && entry.name != b".." && (hidden || entry.name.first() != Some(&b'.')) {
-            entries.push((entry.name.to_vec(), entry.ino));
+    let mut errors: Vec<Error> = Vec::new();
+    let mut told = HashSet::new();
+    let mut from = DirOffset::default();
+    for _ in 0..BAD_PARTS_MAX {
+        let read = dir.read_dir(from, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." && (hidden || entry.name.first() != Some(&b'.')) {
+                entries.push((entry.name.to_vec(), entry.ino));
+            }
+            from = entry.next;
+            ControlFlow::Continue(())
+        });
+        let Err(error) = read else { break };
+        if told.insert(error.to_string()) {
+            errors.push(error);
         }
-        ControlFlow::Continue(())
-    });
+        let Some(behind) = dir.read_dir_behind(from) else { break };
+        from = behind;
+    }
     match order {
         Order::Name => entries.sort_unstable(),
         Order::Inode => {
@@ -186,7 +206,7 @@ pub(crate) fn entries(
     }
     let inodes: Vec<Ino> = entries.iter().map(|(_, ino)| *ino).collect();
     vfs.filesystem().prefetch_inodes(&inodes);
-    (entries, read.err())
+    (entries, errors)
 }
 
 /// What a name in a directory names.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use serde::{Deserialize, Serialize};
-use undercroft_ext4::{Ext4, RecoveryReport, State};
+use undercroft_ext4::{Ext4, RecoveryReport, State, Superblock};
 use undercroft_vfs::{Error, FileSystem, StatFs, Timestamp};
 
 use super::disk::DiskReport;
@@ -125,7 +125,8 @@ struct Condition {
     errors: bool,
     error_count: u32,
     /// Files that were deleted while open, or were being cut, when the system stopped.
-    orphans: u64,
+    /// `None`: what tells of them cannot be read.
+    orphans: Option<u64>,
 }
 
 /// What was replayed in memory when the image was opened.
@@ -301,7 +302,12 @@ fn report_of(ext4: &Ext4, partition: Option<u32>, mounted: Option<&Served>) -> R
             errors,
             error_count: superblock.error_count(),
             // What is open without a name in a mount is in order.
-            orphans: if mounted.is_some() { 0 } else { ext4.orphans()?.len() as u64 },
+            orphans: match (mounted, ext4.orphans()) {
+                (Some(_), _) => Some(0),
+                (None, Ok(orphans)) => Some(orphans.len() as u64),
+                (None, Err(Error::Io(_))) => None,
+                (None, Err(error)) => return Err(error),
+            },
         },
         recovery: ext4.recovery().filter(|_| mounted.is_none()).map(Recovery::from),
         size_bytes: geometry.blocks().saturating_mul(geometry.block_bytes().into()),
@@ -338,7 +344,12 @@ fn group_map(ext4: &Ext4) -> Result<Vec<u8>, Error> {
     let per_column = groups.div_ceil(PICTURE_COLUMNS).max(1);
     let mut columns: Vec<(u64, u64)> = vec![(0, 0); groups.div_ceil(per_column)];
     for (index, usage) in ext4.group_usage().enumerate() {
-        let (free, blocks) = usage?;
+        let (free, blocks) = match usage {
+            Ok(usage) => usage,
+            // What is behind the end of an image that is cut short counts as empty.
+            Err(Error::Io(_)) => break,
+            Err(error) => return Err(error),
+        };
         let column = &mut columns[index / per_column];
         column.0 = column.0.saturating_add(free);
         column.1 = column.1.saturating_add(blocks);
@@ -462,16 +473,10 @@ impl Report {
             }
         }
         if self.state.errors {
-            sentences.push(match self.state.error_count {
-                0 => "is marked as having errors; run e2fsck".to_owned(),
-                count => {
-                    let errors = human::counted(count.into(), "error");
-                    format!("Linux has recorded {errors}; run e2fsck")
-                }
-            });
+            sentences.push(error_words(self.state.error_count));
         }
-        if self.state.orphans > 0 {
-            let orphans = human::counted(self.state.orphans, "deleted file");
+        if let Some(orphans) = self.state.orphans.filter(|&orphans| orphans > 0) {
+            let orphans = human::counted(orphans, "deleted file");
             sentences.push(format!("{orphans} still held space when the system stopped"));
         }
         if sentences.is_empty() {
@@ -490,6 +495,20 @@ impl Report {
             Journal::External { uuid } => format!("on another device, {uuid}"),
         }
     }
+}
+
+/// What is recorded of errors in a filesystem, if anything is.
+pub(crate) fn recorded_errors(superblock: &Superblock) -> Option<String> {
+    let count = superblock.error_count();
+    (superblock.state().contains(State::ERRORS) || count > 0).then(|| error_words(count))
+}
+
+/// Of a filesystem that is marked, or has a count.
+fn error_words(count: u32) -> String {
+    if count == 0 {
+        return "is marked as having errors; run e2fsck".to_owned();
+    }
+    format!("Linux has recorded {}; run e2fsck", human::counted(count.into(), "error"))
 }
 
 /// A column as tall as a share is large; an empty one keeps its place.

@@ -148,7 +148,7 @@ impl Printer {
         path: &[u8],
         complaints: &mut Complaints,
     ) -> Result<Vec<Subdirectory>, Failure> {
-        let (names, trouble) = walk::entries(vfs, dir, Order::Name, self.style.all);
+        let (names, troubles) = walk::entries(vfs, dir, Order::Name, self.style.all);
         let mut entries = Vec::with_capacity(names.len());
         let mut below = Vec::new();
         for (name, ino) in names {
@@ -164,9 +164,11 @@ impl Printer {
                 Err(error) => complaints.add(Failure::inside(&path, &error))?,
             }
         }
-        match trouble {
-            Some(error) => complaints.add(Failure::inside(path, &error))?,
-            None => complaints.done_some(),
+        if troubles.is_empty() || !entries.is_empty() {
+            complaints.done_some();
+        }
+        for error in troubles {
+            complaints.add(Failure::inside(path, &error))?;
         }
         self.print(&Listing { path: path.to_vec().into(), entries })?;
         Ok(below)

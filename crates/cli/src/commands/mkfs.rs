@@ -54,6 +54,7 @@ impl Before {
 
 /// Makes it and tells what it became.
 pub(crate) fn run(plan: &MkfsPlan, format: Format) -> Result<(), Failure> {
+    image::refuse_copies(&plan.image)?;
     let before = make_image(plan)?;
     let (before, made) = match before {
         Some(before) => (Some(before), open_and_make(plan, true)),

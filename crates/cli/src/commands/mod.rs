@@ -19,15 +19,58 @@ mod stat;
 mod tour;
 mod tree;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::get;
 use crate::image;
 use crate::mount_helper;
 use crate::plan::Plan;
+use crate::text::names::safe;
 
 /// Does one thing. `Ok(Some(kind))` says that failures were already printed and what they amount to.
 pub(crate) fn run(plan: Plan) -> Result<Option<Kind>, Failure> {
+    let swapped = swapped(&plan);
+    carry_out(plan).map_err(|failure| match swapped {
+        Some(swapped) if failure.kind() == Kind::CannotOpen => swapped,
+        _ => failure,
+    })
+}
+
+/// What is said when the image cannot be opened and stands behind the path: it comes first.
+fn swapped(plan: &Plan) -> Option<Failure> {
+    let (command, image, paths) = match plan {
+        Plan::List { image, paths, .. } => ("ls", image, &paths[..]),
+        Plan::Tree { image, path, .. } => ("tree", image, std::slice::from_ref(path)),
+        Plan::Stat { image, paths, .. } => ("stat", image, &paths[..]),
+        Plan::Cat { image, paths } => ("cat", image, &paths[..]),
+        Plan::Get { what, .. } => ("get", &what.image, &what.paths[..]),
+        _ => return None,
+    };
+    let is_image = |path: &Path| {
+        path.metadata().is_ok_and(|found| found.is_file() || found.file_type().is_block_device())
+    };
+    if image.array.is_some() || is_image(&image.path) {
+        return None;
+    }
+    // A path inside an image has a slash in front, typed or not.
+    let path = paths.first().map(|path| Path::new(OsStr::from_bytes(path)))?;
+    let relative = path.strip_prefix("/").unwrap_or(path);
+    let meant = [path, relative].into_iter().find(|path| is_image(path))?;
+    let (meant, inside) = (safe(meant.as_os_str().as_bytes()), image.shown());
+    let what = format!("{inside} is no image, and {meant} may be one");
+    let rest = if command == "get" { " DEST" } else { "" };
+    Some(
+        Failure::new(Kind::CannotOpen, what)
+            .advise(format!("the image comes first: undercroft {command} {meant} {inside}{rest}")),
+    )
+}
+
+fn carry_out(plan: Plan) -> Result<Option<Kind>, Failure> {
     match plan {
         Plan::Info { image, format } => info::run(&image, format).map(|()| None),
         Plan::List { image, paths, style, format } => list::run(&image, &paths, style, format),
@@ -40,6 +83,8 @@ pub(crate) fn run(plan: Plan) -> Result<Option<Kind>, Failure> {
         }
         Plan::Unmount { dir } => mount::unmount(&dir).map(|()| None),
         Plan::InstallHelper { prefix } => mount_helper::install(&prefix).map(|()| None),
+        Plan::Freeze { image } => mount::freeze(&image).map(|()| None),
+        Plan::Thaw { image } => mount::thaw(&image).map(|()| None),
         Plan::Sync { image } => mount::sync(&image).map(|()| None),
         Plan::Mounts { format } => mounts::run(format).map(|()| None),
         Plan::Df { images, style, format } => df::run(&images, style, format),

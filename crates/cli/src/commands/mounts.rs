@@ -107,6 +107,12 @@ fn state(served: &Served) -> String {
         Mode::Snapshot => "snapshot",
     };
     let mut words = vec![mode.to_owned()];
+    if served.is_frozen {
+        words.push("frozen".to_owned());
+    }
+    if served.has_errors {
+        words.push("has errors, run e2fsck".to_owned());
+    }
     if served.degraded > 0 {
         words.push("degraded".to_owned());
     }

@@ -57,6 +57,10 @@ pub(crate) enum Request {
     MdChange(MdChange),
     /// The filesystem becomes as large as this, or as its device.
     Grow { size_bytes: Option<u64> },
+    /// What is written waits from now on, and what was written is durable.
+    Freeze,
+    /// It goes on.
+    Thaw,
 }
 
 /// What becomes of an array, and whether the answer waits for what that brings about.
@@ -128,6 +132,12 @@ pub(crate) struct Served {
     pub(crate) progress: Option<WorkProgress>,
     /// Why the filesystem or the array takes no more changes.
     pub(crate) failure: Option<String>,
+    /// Errors were recorded in the filesystem before it was mounted.
+    #[serde(default)]
+    pub(crate) has_errors: bool,
+    /// What is written waits.
+    #[serde(default)]
+    pub(crate) is_frozen: bool,
     pub(crate) log: Option<Bytes>,
     pub(crate) space: Space,
 }

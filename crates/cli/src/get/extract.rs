@@ -452,7 +452,7 @@ impl Extraction<'_> {
         let not_kept = self.summary.not_kept;
         not_kept.note_owners();
         not_kept.note_special(match self.keep.privilege {
-            Privilege::Root => "--special keeps these, from an image that you trust",
+            Privilege::Root | Privilege::Mapped => "--special keeps these, from an image that you trust",
             Privilege::User => "only root may keep these, with --special",
         });
         if not_kept.unsupported_xattrs > 0 {

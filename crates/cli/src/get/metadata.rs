@@ -25,6 +25,8 @@ use crate::text::names::safe;
 pub(crate) enum Privilege {
     /// Give files away, set every attribute.
     Root,
+    /// The same as far as a user namespace goes, as in a container without root: to the users that it has.
+    Mapped,
     /// Only what any user may.
     User,
 }
@@ -32,7 +34,13 @@ pub(crate) enum Privilege {
 impl Privilege {
     /// Of this process.
     pub(crate) fn current() -> Self {
-        if rustix::process::geteuid().is_root() { Self::Root } else { Self::User }
+        if !rustix::process::geteuid().is_root() {
+            return Self::User;
+        }
+        // The first namespace has all users.
+        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        let has_all = map.is_empty() || map.split_whitespace().eq(["0", "0", "4294967295"]);
+        if has_all { Self::Root } else { Self::Mapped }
     }
 }
 
@@ -52,7 +60,7 @@ impl Keep {
     /// The bits of a mode that are kept.
     pub(crate) const fn mode_mask(self) -> u16 {
         match self {
-            Self { privilege: Privilege::Root, special: true, .. } => 0o7777,
+            Self { privilege: Privilege::Root | Privilege::Mapped, special: true, .. } => 0o7777,
             _ => 0o1777,
         }
     }
@@ -142,6 +150,11 @@ pub(crate) fn apply(subject: &Subject<'_>, node: &Node, path: &[u8], keep: Keep)
     };
     match keep.privilege {
         Privilege::Root => subject.set_owner(&attr).map_err(refuse("owner"))?,
+        // A user that the namespace does not have.
+        Privilege::Mapped => match subject.set_owner(&attr) {
+            Err(Errno::INVAL | Errno::PERM) => lost.owners += 1,
+            owned => owned.map_err(refuse("owner"))?,
+        },
         Privilege::User if attr.uid != rustix::process::geteuid().as_raw() => lost.owners += 1,
         Privilege::User => {}
     }
@@ -192,7 +205,11 @@ fn set_xattrs<N: AsRef<[u8]>>(
         let Some(value) = node.xattr(name).map_err(|error| Failure::inside(path, &error))? else { continue };
         match subject.set_xattr(name, &value) {
             Ok(()) => {}
-            Err(Errno::PERM | Errno::ACCESS) if keep.privilege == Privilege::User => {
+            Err(Errno::PERM | Errno::ACCESS) if keep.privilege != Privilege::Root => {
+                lost.privileged_xattrs += 1;
+            }
+            // It names such a user.
+            Err(Errno::INVAL) if keep.privilege == Privilege::Mapped && ACLS.contains(&name) => {
                 lost.privileged_xattrs += 1;
             }
             Err(Errno::OPNOTSUPP) => lost.unsupported_xattrs += 1,

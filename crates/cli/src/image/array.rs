@@ -74,7 +74,7 @@ pub(crate) fn open_member(spec: &ImageSpec, to_write: bool) -> Result<Device, Fa
     if spec.partition.is_none() {
         return Ok(device);
     }
-    partition::choose(spec, device).map(|(device, _)| device)
+    partition::choose(spec, device, to_write).map(|(device, _)| device)
 }
 
 /// A refusal of the library, with what to do about it here.

@@ -8,6 +8,7 @@ mod array;
 pub(crate) mod array_events;
 pub(crate) mod new_file;
 mod partition;
+mod rescue;
 
 use std::env;
 use std::ffi::OsStr;
@@ -20,13 +21,15 @@ use std::sync::{Arc, LazyLock};
 
 use undercroft_block::probe::{self, Class};
 use undercroft_block::{
-    Access, Device, FileOptions, ImageOptions, InUse, Locking, OpenError, Overlay, OverlayStore, open_image,
+    Access, Device, FileOptions, GatedDevice, ImageOptions, InUse, Locking, OpenError, Overlay, OverlayStore,
+    open_image,
 };
 use undercroft_ext4::{Ext4, MmpWait, OpenOptions, Present, Superblock, WriteOptions};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{self as vfs, Credentials, Follow, Node, Vfs, VfsOptions};
 
 pub(crate) use partition::Partitioned;
+pub(crate) use rescue::refuse_copies;
 
 pub(crate) use array::{OpenArray, failure as md_failure, identity, open_array, open_member};
 
@@ -47,6 +50,8 @@ pub(crate) struct Opened {
     pub(crate) partition: Option<u32>,
     /// The array that it lies on, which a writer closes after the filesystem.
     pub(crate) array: Option<OpenArray>,
+    /// What can hold back writes to it, if there are any.
+    pub(crate) gate: Option<Arc<GatedDevice>>,
 }
 
 /// What may be done with an image, besides reading it.
@@ -70,9 +75,14 @@ pub(crate) fn open(spec: &ImageSpec) -> Result<Opened, Failure> {
 
 /// Opens what the user named.
 pub(crate) fn open_for(spec: &ImageSpec, what_for: Use, vfs: VfsOptions) -> Result<Opened, Failure> {
-    let Located { device, array, partition, shown } = locate_for(spec, what_for)?;
+    let Located { mut device, array, partition, shown } = locate_for(spec, what_for)?;
+    if matches!(what_for, Use::Read | Use::ReadAsIs) {
+        device = rescue::as_large_as_declared(device, &shown);
+    }
+    let gate = matches!(what_for, Use::Write(_)).then(|| Arc::new(GatedDevice::new(Arc::clone(&device))));
+    let device = gate.clone().map_or(device, |gate| gate as Device);
     let opened = open_filesystem(device, partition, &shown, what_for)?;
-    Ok(Opened { array, ..opened.with_vfs(vfs) })
+    Ok(Opened { array, gate, ..opened.with_vfs(vfs) })
 }
 
 /// A device that was found, and not looked into.
@@ -100,17 +110,24 @@ pub(crate) fn partitioned(spec: &ImageSpec) -> Result<Option<Partitioned>, Failu
 }
 
 fn locate_for(spec: &ImageSpec, what_for: Use) -> Result<Located, Failure> {
+    let to_write = matches!(what_for, Use::Write(_) | Use::Try(_));
+    if to_write {
+        rescue::refuse_copies(spec)?;
+    }
     let (mut device, array) = open_disk(spec, matches!(what_for, Use::Write(_)))?;
     if let Use::Try(_) = what_for {
         device = keep_beside(device)?;
     }
-    let (device, partition) = partition::choose(spec, device)?;
+    let (mut device, partition) = partition::choose(spec, device, to_write)?;
     let shown = match partition {
         Some(number) if spec.partition.is_none() => format!("{} (partition {number})", spec.shown()),
         Some(number) if spec.array.is_none() => format!("{}?part={number}", spec.shown()),
         Some(_) => spec.shown(),
         None => spec.shown(),
     };
+    if let Some(block) = spec.superblock {
+        device = rescue::through_copy(device, &shown, block.get())?;
+    }
     Ok(Located { device, array, partition, shown })
 }
 
@@ -191,6 +208,7 @@ pub(crate) fn lengthen_raw_file(
 
 /// Opens the device that is to be written, whatever is on it.
 pub(crate) fn open_to_overwrite(spec: &ImageSpec) -> Result<ToOverwrite, Failure> {
+    rescue::refuse_copies(spec)?;
     if spec.array.is_none() {
         return Ok(ToOverwrite { device: open_member(spec, true)?, array: None });
     }
@@ -198,7 +216,7 @@ pub(crate) fn open_to_overwrite(spec: &ImageSpec) -> Result<ToOverwrite, Failure
     array_events::watch(&spec.shown(), &open.array)?;
     let mut device = Arc::clone(&open.array) as Device;
     if spec.partition.is_some() {
-        device = partition::choose(spec, device)?.0;
+        device = partition::choose(spec, device, true)?.0;
     }
     Ok(ToOverwrite { device, array: Some(open) })
 }
@@ -226,8 +244,13 @@ pub(crate) fn require_filesystem(device: &Device, shown: &str) -> Result<(), Fai
                 .advise("it opens ext2, ext3 and ext4")
         }
         None => {
-            Failure::new(Kind::Unsupported, format!("{shown} holds no filesystem that this program knows"))
-                .advise("it opens ext2, ext3 and ext4, on a whole disk or in a partition")
+            let failure = Failure::new(
+                Kind::Unsupported,
+                format!("{shown} holds no filesystem that this program knows"),
+            );
+            failure.advise(rescue::advice(device).unwrap_or_else(|| {
+                "it opens ext2, ext3 and ext4, on a whole disk or in a partition".to_owned()
+            }))
         }
     })
 }
@@ -245,20 +268,22 @@ pub(crate) fn open_filesystem(
         recover: what_for != Use::ReadAsIs,
         ..OpenOptions::default()
     };
+    let looked_at = Device::clone(&device);
     let ext4 = match what_for {
-        Use::Read | Use::ReadAsIs => Ext4::open_read_only(device, options),
+        Use::Read => rescue::open_what_is_there(device, options, shown),
+        Use::ReadAsIs => Ext4::open_read_only(device, options),
         Use::Write(how) | Use::Try(how) => Ext4::open(device, options, how),
     };
     let ext4 = ext4.map_err(|error| {
         let failure =
             Failure::new(Kind::of(&error), format!("cannot open the filesystem on {shown}")).because(&error);
         match error {
-            vfs::Error::Corrupt(_) => failure.advise("work on a copy, and let e2fsck look at it"),
+            vfs::Error::Corrupt(_) => failure.advise(rescue::advice_on_damage(&looked_at)),
             _ => failure,
         }
     })?;
     let vfs = Vfs::new(Arc::clone(&ext4) as Arc<dyn vfs::FileSystem>, VfsOptions::default());
-    Ok(Opened { vfs, ext4, partition, array: None })
+    Ok(Opened { vfs, ext4, partition, array: None, gate: None })
 }
 
 impl Opened {
@@ -375,7 +400,7 @@ fn open_failure(error: &OpenError) -> Failure {
         OpenError::NotADevice { .. } => failure.advise("name a disk image or a block device"),
         OpenError::InUse { wanted: Access::ReadOnly, .. }
         | OpenError::LockUnsupported { wanted: Access::ReadOnly, .. } => {
-            failure.advise("`--no-lock` opens it without locking")
+            failure.advise("`--no-lock` does the latter")
         }
         OpenError::DirectUnsupported { .. } => failure.advise("leave `--direct` off"),
         OpenError::OtherFileDenied { .. } => failure.advise("`--allow-backing` allows it"),

@@ -1,10 +1,13 @@
 //! Which part of a device is meant.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
-use undercroft_block::partition::{Partition, Table, partitions};
-use undercroft_block::{Device, PartitionDevice};
-use undercroft_ext4::Superblock;
+use undercroft_block::partition::{Partition, Table, lost_gpt, partitions};
+use undercroft_block::{CutShortDevice, Device, PartitionDevice};
+use undercroft_ext4::{BackupSuperblock, Superblock};
+
+use super::rescue;
 
 use crate::exit::Kind;
 use crate::failure::Failure;
@@ -13,8 +16,14 @@ use crate::text::human;
 use crate::text::names::safe;
 
 /// The whole device, or one partition of it with its number.
-pub(super) fn choose(spec: &ImageSpec, device: Device) -> Result<(Device, Option<u32>), Failure> {
-    if spec.partition.is_none() && holds_filesystem(&device) {
+///
+/// Of a partition that reaches past the end of the device what is there can be read.
+pub(super) fn choose(
+    spec: &ImageSpec,
+    device: Device,
+    to_write: bool,
+) -> Result<(Device, Option<u32>), Failure> {
+    if spec.partition.is_none() && !spec.lost_gpt && (holds_filesystem(&device) || has_copy(spec, &device)) {
         return Ok((device, None));
     }
     let table = read(spec, &device)?;
@@ -32,7 +41,7 @@ pub(super) fn choose(spec: &ImageSpec, device: Device) -> Result<(Device, Option
                 failure.advise(format!("it has {}", list(&table)))
             });
         };
-        return open(spec, device, partition);
+        return open(spec, device, partition, to_write);
     }
     let meant: Vec<&Partition> =
         table.partitions.iter().filter(|partition| may_be_meant(&device, partition)).collect();
@@ -43,7 +52,7 @@ pub(super) fn choose(spec: &ImageSpec, device: Device) -> Result<(Device, Option
             format!("{} has {}, none of which holds a Linux filesystem", spec.shown(), list(&table)),
         )
         .advise(format!("name one to see what it holds, as {}?part=N", spec.shown()))),
-        [only] => open(spec, device, only),
+        [only] => open(spec, device, only, to_write),
         _ => Err(Failure::new(Kind::CannotOpen, format!("{} has {}", spec.shown(), list(&table)))
             .advise(format!("name one as {}?part=N", spec.shown()))),
     }
@@ -59,7 +68,8 @@ pub(crate) struct Partitioned {
 
 /// The partitions of a disk, unless a filesystem fills it, or its only partition can be meant.
 pub(super) fn partitioned(spec: &ImageSpec, device: Device) -> Result<Option<Partitioned>, Failure> {
-    if spec.partition.is_some() || holds_filesystem(&device) {
+    if spec.partition.is_some() || (!spec.lost_gpt && (holds_filesystem(&device) || has_copy(spec, &device)))
+    {
         return Ok(None);
     }
     let table = read(spec, &device)?;
@@ -76,25 +86,41 @@ pub(super) fn partitioned(spec: &ImageSpec, device: Device) -> Result<Option<Par
 }
 
 fn read(spec: &ImageSpec, device: &Device) -> Result<Table, Failure> {
-    partitions(&**device).map_err(|error| {
+    let table = if spec.lost_gpt { lost_gpt(&**device) } else { partitions(&**device) };
+    table.map_err(|error| {
         Failure::new(Kind::Corrupt, format!("cannot use the partition table of {}", spec.shown()))
             .because(&error)
     })
 }
 
-fn open(spec: &ImageSpec, device: Device, partition: &Partition) -> Result<(Device, Option<u32>), Failure> {
+fn open(
+    spec: &ImageSpec,
+    mut device: Device,
+    partition: &Partition,
+    to_write: bool,
+) -> Result<(Device, Option<u32>), Failure> {
     let number = partition.number;
+    let end = partition.start_bytes.saturating_add(partition.size_bytes);
+    if !to_write && end > device.size_bytes() && partition.start_bytes < device.size_bytes() {
+        rescue::tell_cut_short(&format!("partition {number} of {}", spec.shown()), end, device.size_bytes());
+        device = Arc::new(CutShortDevice::new(device, end));
+    }
     let window = PartitionDevice::open(device, partition).map_err(|error| {
         Failure::new(Kind::CannotOpen, format!("cannot use partition {number} of {}", spec.shown()))
             .because(&error)
-            .advise("the image may be cut short")
+            .advise("the image is cut short: what is there of it can be read, and not written")
     })?;
-    Ok((std::sync::Arc::new(window), Some(number)))
+    Ok((Arc::new(window), Some(number)))
 }
 
 /// Whether a filesystem of ours begins on this device. Where that cannot be read, it is found out at opening.
 fn holds_filesystem(device: &Device) -> bool {
     Superblock::is_present(&**device).unwrap_or(false)
+}
+
+/// Whether the copy of a superblock that was named is one for the whole device.
+fn has_copy(spec: &ImageSpec, device: &Device) -> bool {
+    spec.superblock.is_some_and(|block| BackupSuperblock::read(&**device, block.get()).is_ok())
 }
 
 /// A partition for Linux's files, by its type or by what it holds.

@@ -1,12 +1,9 @@
-//! What an option of mount(8) or of Linux's ext4 means here.
-//!
-//! An option that describes what happens anyway, or is meant for mount(8) and systemd, is ignored. One that Linux would act on
-//! and this program does not is refused by name. All others are options of `undercroft mount`, which refuses unknown ones.
+//! A list of options as mount(8) hands it over, in terms of `undercroft mount`: its flags are options here.
 
 use std::path::PathBuf;
 
-use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::mount_options::{Meaning, meaning, refusal};
 
 /// A list of mount(8)'s, in terms of `undercroft mount`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -18,18 +15,6 @@ pub(super) struct HelperOptions {
     pub(super) allow_backing: bool,
     pub(super) log: Option<PathBuf>,
     pub(super) monitor: Option<PathBuf>,
-}
-
-/// What becomes of an option.
-enum Meaning {
-    /// It goes to `undercroft mount`.
-    Ours,
-    /// As it is anyway, or nothing for the filesystem to do.
-    Ignored,
-    /// Another word for it.
-    Is(&'static str),
-    /// Not done; why, or what to do.
-    Refused(&'static str),
 }
 
 impl HelperOptions {
@@ -53,12 +38,9 @@ impl HelperOptions {
         match meaning(option) {
             Meaning::Ours => self.list.push(option.to_owned()),
             Meaning::Is(word) => self.list.push(word.to_owned()),
-            Meaning::Ignored => {}
-            Meaning::Refused(_) if sloppy => {}
-            Meaning::Refused(advice) => {
-                let what = format!("mount option \"{option}\" is not supported");
-                return Err(Failure::new(Kind::Usage, what).advise(advice));
-            }
+            Meaning::Ignored | Meaning::Hint => {}
+            Meaning::Refused(_) | Meaning::Unknown if sloppy => {}
+            meaning @ (Meaning::Refused(_) | Meaning::Unknown) => return Err(refusal(option, meaning)),
         }
         Ok(())
     }
@@ -86,51 +68,10 @@ impl HelperOptions {
     }
 }
 
-fn meaning(option: &str) -> Meaning {
-    use Meaning::{Ignored, Is, Ours, Refused};
-    if option.starts_with("x-") || option.starts_with("X-") {
-        return Ignored;
-    }
-    let name = option.split_once('=').map_or(option, |(name, _)| name);
-    match name {
-        // For mount(8), fstab and systemd.
-        "defaults" | "auto" | "noauto" | "nofail" | "user" | "nouser" | "users" | "nousers" | "owner"
-        | "noowner" | "group" | "nogroup" | "_netdev" | "comment" | "helper" | "uhelper" | "loop"
-        | "silent" | "loud" => Ignored,
-        "remount" => Refused("unmount it and mount it again"),
-        "errors" | "data" | "barrier" => match option {
-            "errors=remount-ro" | "data=ordered" | "barrier=1" | "barrier" => Ignored,
-            "barrier=0" => Refused(BARRIERS),
-            _ if name == "errors" => {
-                Refused("after an error the filesystem takes no more writes, as with \"errors=remount-ro\"")
-            }
-            _ => Refused("data is written as with \"data=ordered\""),
-        },
-        "nobarrier" => Refused(BARRIERS),
-        // As it is in any case.
-        "acl" | "user_xattr" | "delalloc" | "noquota" | "nogrpid" | "sysvgroups" | "bsddf" | "noiversion"
-        | "nolazytime" | "norelatime" | "nostrictatime" | "diratime" | "nomand" | "auto_unmount" => Ignored,
-        // Hints that change no result: directories' times of access are brought forward once a day at most.
-        "lazytime" | "nodiratime" | "noinit_itable" | "init_itable" | "stripe" | "inode_readahead_blks" => {
-            Ignored
-        }
-        "noacl" => Refused("access control lists of an image always count"),
-        "nouser_xattr" => Refused("extended attributes are always there"),
-        "atime" => Is("relatime"),
-        "strictatime" => Refused("use \"relatime\" or \"noatime\""),
-        "dirsync" => Refused("use \"sync\", which includes it"),
-        "mand" => Refused("Linux has no mandatory locks any more"),
-        "nosymfollow" => Refused("leave it out"),
-        "allow_root" => Refused("use \"allow_other\""),
-        _ => Ours,
-    }
-}
-
-const BARRIERS: &str = "the disk's cache is always flushed";
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::Kind;
 
     fn parse(list: &str) -> Result<HelperOptions, Failure> {
         HelperOptions::parse(&[list.to_owned()], false)

@@ -1,18 +1,18 @@
 //! Which array is meant: `md:MEMBER,MEMBER,...`, or `md:DIR` for the members that lie in a directory.
 //!
 //! What follows a `?` behind the last member is about the array: `uuid=UUID`, `array-part=N`, `degraded`, `force`,
-//! `member_timeout=SECONDS`, several with `&` between them. `?part=N` belongs to the member that it stands behind, since members on partitions
+//! `member_timeout=SECONDS`, and of the filesystem on it `sb=BLOCK` and `gpt=backup`; several with `&` between them. `?part=N` belongs to the member that it stands behind, since members on partitions
 //! are common and partitions on arrays are not; behind a directory it can only mean the array.
 
 use std::ffi::OsStr;
-use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::image::{ImageSpec, split_partition};
+use super::hints::{Hints, given_twice};
+use super::image::ImageSpec;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::text::names::safe;
@@ -43,8 +43,8 @@ pub(crate) enum ArrayMembers {
 }
 
 impl ArraySpec {
-    /// The array that was typed, if it was one, and its partition.
-    pub(super) fn parse(typed: &OsStr) -> Result<Option<(Self, Option<NonZeroU32>)>, Failure> {
+    /// The array that was typed, if it was one, and what is said of its content.
+    pub(super) fn parse(typed: &OsStr) -> Result<Option<(Self, Hints)>, Failure> {
         let Some(mut rest) = typed.as_bytes().strip_prefix(PREFIX) else { return Ok(None) };
         let mut array = Self {
             members: ArrayMembers::Listed(Vec::new()),
@@ -53,20 +53,24 @@ impl ArraySpec {
             force: false,
             member_timeout: None,
         };
-        let mut partition = None;
+        let mut hints = Hints::default();
         while let Some(at) = rest.iter().rposition(|&byte| byte == b'?') {
             let (before, options) = (&rest[..at], &rest[at + 1..]);
             let Ok(options) = std::str::from_utf8(options) else { break };
-            if !array.apply(options, &mut partition)? {
+            if !array.apply(typed, options, &mut hints)? {
                 break;
             }
             rest = before;
         }
         if !rest.contains(&b',') {
-            let (dir, dir_partition) = split_partition(OsStr::from_bytes(rest))?;
+            let (dir, of_dir) = Hints::split(OsStr::from_bytes(rest))?;
             if dir.is_dir() {
                 array.members = ArrayMembers::In(dir);
-                return Ok(Some((array, partition.or(dir_partition))));
+                if hints.partition.is_some() && of_dir.partition.is_some() {
+                    return Err(given_twice(typed, "part"));
+                }
+                hints.partition = hints.partition.or(of_dir.partition);
+                return Ok(Some((array, hints)));
             }
         }
         let mut members = Vec::new();
@@ -87,38 +91,61 @@ impl ArraySpec {
             members.push(ImageSpec::parse_one(OsStr::from_bytes(member))?);
         }
         array.members = ArrayMembers::Listed(members);
-        Ok(Some((array, partition)))
+        Ok(Some((array, hints)))
+    }
+
+    /// The array with paths that do not depend on the working directory, and the `partition` of it, safe to show.
+    pub(crate) fn shown_absolute(&self, partition: Option<u32>) -> String {
+        let absolute = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        let members = match &self.members {
+            ArrayMembers::In(dir) => safe(absolute(dir).as_os_str().as_bytes()),
+            ArrayMembers::Listed(members) => {
+                let typed =
+                    |member: &ImageSpec| ImageSpec { path: absolute(&member.path), ..member.clone() }.typed();
+                members.iter().map(|member| safe(typed(member).as_bytes())).collect::<Vec<_>>().join(",")
+            }
+        };
+        let partition = partition.map_or_else(String::new, |number| format!("?array-part={number}"));
+        format!("md:{members}{partition}")
     }
 
     /// Takes options of an array; `false`: they are none.
-    fn apply(&mut self, options: &str, partition: &mut Option<NonZeroU32>) -> Result<bool, Failure> {
+    fn apply(&mut self, typed: &OsStr, options: &str, hints: &mut Hints) -> Result<bool, Failure> {
         let known = |option: &str| {
+            let name = option.split_once('=').map_or(option, |(name, _)| name);
             matches!(option, "degraded" | "force")
-                || option.starts_with("uuid=")
-                || option.starts_with("array-part=")
-                || option.starts_with("member_timeout=")
+                || matches!(name, "uuid" | "array-part" | "member_timeout" | "sb" | "gpt")
         };
         if !options.split('&').all(known) {
             return Ok(false);
         }
         for option in options.split('&') {
-            match option.split_once('=') {
-                Some(("uuid", typed)) => self.uuid = Some(uuid(typed)?),
-                Some(("member_timeout", seconds)) => {
-                    let seconds: u32 = seconds.parse().map_err(|_| {
+            let (name, value) = option.split_once('=').map_or((option, ""), |(name, value)| (name, value));
+            let is_new = match name {
+                "uuid" => self.uuid.replace(uuid(value)?).is_none(),
+                "member_timeout" => {
+                    let seconds: u32 = value.parse().map_err(|_| {
                         Failure::new(Kind::Usage, format!("{option:?} is no time"))
                             .advise("give whole seconds; with 0 members are waited for without end")
                     })?;
-                    self.member_timeout = Some(Duration::from_secs(seconds.into()));
+                    self.member_timeout.replace(Duration::from_secs(seconds.into())).is_none()
                 }
-                Some((_, number)) => {
-                    *partition = Some(number.parse().map_err(|_| {
+                "array-part" => {
+                    let number = value.parse().map_err(|_| {
                         Failure::new(Kind::Usage, format!("{option:?} names no partition"))
                             .advise("partitions are counted from 1")
-                    })?);
+                    })?;
+                    hints.partition.replace(number).is_none()
                 }
-                None if option == "force" => self.force = true,
-                None => self.degraded = true,
+                "force" => !std::mem::replace(&mut self.force, true),
+                "degraded" => !std::mem::replace(&mut self.degraded, true),
+                _ => {
+                    hints.add(typed, option)?;
+                    true
+                }
+            };
+            if !is_new {
+                return Err(given_twice(typed, name));
             }
         }
         Ok(true)
@@ -136,8 +163,8 @@ mod tests {
     use super::*;
 
     fn parse(typed: &str) -> (ArraySpec, Option<u32>) {
-        let (array, partition) = ArraySpec::parse(OsStr::new(typed)).unwrap().expect("an array");
-        (array, partition.map(u32::from))
+        let (array, hints) = ArraySpec::parse(OsStr::new(typed)).unwrap().expect("an array");
+        (array, hints.partition.map(u32::from))
     }
 
     fn listed(array: &ArraySpec) -> Vec<(String, Option<u32>)> {
@@ -184,6 +211,10 @@ mod tests {
             "md:a?array-part=0",
             "md:a?part=0,b",
             "md:a?member_timeout=x",
+            "md:a?degraded?degraded",
+            "md:a?array-part=1&array-part=2",
+            "md:a?degrade",
+            "md:a?prt=1,b",
         ] {
             assert_eq!(ArraySpec::parse(OsStr::new(wrong)).unwrap_err().kind(), Kind::Usage, "{wrong}");
         }

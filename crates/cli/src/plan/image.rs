@@ -1,15 +1,15 @@
 //! Which image is meant: a file or a device, a partition of it, or an array of several.
 
 use std::ffi::{OsStr, OsString};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::array::ArraySpec;
+use super::hints::Hints;
 use crate::args::ImageArgs;
-use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::text::names::safe;
 
@@ -25,6 +25,12 @@ pub(crate) struct ImageSpec {
     pub(crate) array: Option<ArraySpec>,
     /// Number of a partition, as partitioning tools count.
     pub(crate) partition: Option<NonZeroU32>,
+    /// Block of the copy of the superblock that stands in for the first.
+    #[serde(default)]
+    pub(crate) superblock: Option<NonZeroU64>,
+    /// The partition table is a GPT, though the first sector does not say so.
+    #[serde(default)]
+    pub(crate) lost_gpt: bool,
     /// Past the page cache.
     pub(crate) direct: bool,
     /// Respect and take locks.
@@ -40,16 +46,21 @@ pub(crate) struct ImageSpec {
 impl ImageSpec {
     /// What was typed, to be opened in the usual way.
     pub(crate) fn parse(typed: &OsStr) -> Result<Self, Failure> {
-        if let Some((array, partition)) = ArraySpec::parse(typed)? {
-            return Ok(Self { array: Some(array), partition, ..Self::plain(PathBuf::from(typed)) });
+        if let Some((array, hints)) = ArraySpec::parse(typed)? {
+            return Ok(Self { array: Some(array), ..Self::plain(PathBuf::from(typed)) }.hinted(&hints));
         }
         Self::parse_one(typed)
     }
 
     /// The same of one file or device.
     pub(super) fn parse_one(typed: &OsStr) -> Result<Self, Failure> {
-        let (path, partition) = split_partition(typed)?;
-        Ok(Self { partition, ..Self::plain(path) })
+        let (path, hints) = Hints::split(typed)?;
+        Ok(Self::plain(path).hinted(&hints))
+    }
+
+    fn hinted(self, hints: &Hints) -> Self {
+        let Hints { partition, superblock, lost_gpt } = *hints;
+        Self { partition, superblock, lost_gpt, ..self }
     }
 
     pub(crate) const fn plain(path: PathBuf) -> Self {
@@ -57,6 +68,8 @@ impl ImageSpec {
             path,
             array: None,
             partition: None,
+            superblock: None,
+            lost_gpt: false,
             direct: false,
             lock: true,
             write_while_in_use: false,
@@ -82,8 +95,17 @@ impl ImageSpec {
     /// As it is typed for another process.
     pub(crate) fn typed(&self) -> OsString {
         let mut typed = self.path.clone().into_os_string();
-        if let (None, Some(number)) = (&self.array, self.partition) {
+        if self.array.is_some() {
+            return typed;
+        }
+        if let Some(number) = self.partition {
             typed.push(format!("?part={number}"));
+        }
+        if let Some(block) = self.superblock {
+            typed.push(format!("?sb={block}"));
+        }
+        if self.lost_gpt {
+            typed.push("?gpt=backup");
         }
         typed
     }
@@ -110,53 +132,19 @@ impl ImageSpec {
     }
 }
 
-/// Splits `IMAGE?part=N`. A file whose name really ends like that is meant when it exists.
-pub(super) fn split_partition(typed: &OsStr) -> Result<(PathBuf, Option<NonZeroU32>), Failure> {
-    const HINT: &[u8] = b"?part=";
-    let bytes = typed.as_bytes();
-    let Some(at) = bytes.windows(HINT.len()).rposition(|window| window == HINT) else {
-        return Ok((PathBuf::from(typed), None));
-    };
-    if Path::new(typed).exists() {
-        return Ok((PathBuf::from(typed), None));
-    }
-    let number = std::str::from_utf8(&bytes[at + HINT.len()..]).ok().and_then(|digits| digits.parse().ok());
-    let Some(number) = number else {
-        return Err(Failure::new(
-            Kind::Usage,
-            format!("{}: what follows `?part=` is not a partition number", safe(bytes)),
-        )
-        .advise("partitions are counted from 1"));
-    };
-    Ok((PathBuf::from(OsStr::from_bytes(&bytes[..at])), Some(number)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_partition_hint_is_split_off() {
-        let split =
-            |typed: &str| split_partition(OsStr::new(typed)).map(|(path, part)| (path, part.map(u32::from)));
-        assert_eq!(split("a.img").unwrap(), (PathBuf::from("a.img"), None));
-        assert_eq!(split("a?b.img?part=3").unwrap(), (PathBuf::from("a?b.img"), Some(3)));
-        for wrong in ["a.img?part=0", "a.img?part=", "a.img?part=x", "a.img?part=-1"] {
-            assert_eq!(split(wrong).unwrap_err().kind(), Kind::Usage, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_file_that_is_named_like_a_hint_is_a_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("odd?part=1");
-        std::fs::write(&path, "").unwrap();
-        assert_eq!(split_partition(path.as_os_str()).unwrap(), (path, None));
-    }
-
-    #[test]
     fn what_was_typed_can_be_handed_on() {
-        for typed in ["a.img", "a.img?part=2", "md:a,b?part=2", "md:a,b?part=2?array-part=3&degraded"] {
+        for typed in [
+            "a.img",
+            "a.img?part=2",
+            "a.img?part=2?sb=8?gpt=backup",
+            "md:a,b?part=2",
+            "md:a,b?part=2?array-part=3&degraded",
+        ] {
             assert_eq!(ImageSpec::parse(OsStr::new(typed)).unwrap().typed(), OsStr::new(typed));
         }
     }

@@ -4,5 +4,6 @@ pub(crate) mod acl;
 pub(crate) mod bar;
 pub(crate) mod human;
 pub(crate) mod names;
+pub(crate) mod nearest;
 pub(crate) mod out;
 pub(crate) mod style;

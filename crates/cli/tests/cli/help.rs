@@ -6,11 +6,13 @@ use std::process::Command;
 
 use crate::support::{run, tool, undercroft};
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 22] = [
     "info",
     "ls",
     "tree",
     "stat",
+    "freeze",
+    "thaw",
     "sync",
     "cat",
     "df",

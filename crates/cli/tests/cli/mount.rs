@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::fs::{OFlags, SeekFrom};
 use undercroft_oracle::{Image, Mke2fs, Tool};
 
 use crate::support::{PROGRAM, run, small, tool, undercroft};
@@ -500,4 +501,86 @@ fn in_an_image_of_ones_own_one_may_do_what_root_may() {
     assert!(line("shadow").starts_with("----------") && line("shadow").contains(" 0 0 "), "{names}");
     assert!(line("link").contains(" 7 8 ") && line("pipe").contains("65534 65534"), "{names}");
     assert!(!names.contains("motd") && line("open").starts_with("drwxrwxrwt"), "{names}");
+}
+
+/// Behind the end of a directory there are no names.
+#[test]
+fn a_directory_ends_where_lseek_says() {
+    let image = Mke2fs::new("ext4", 16).block_bytes(1024).make().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    run(Command::new(PROGRAM).args(["mount", "-o", "rw"]).arg(image.path()).arg(dir.path())).succeeded();
+    for (name, files) in [("few", 3), ("many", 300)] {
+        let inside = dir.path().join(name);
+        fs::create_dir(&inside).unwrap();
+        (0..files).for_each(|number| fs::write(inside.join(format!("some-name-{number}")), "").unwrap());
+    }
+    let names_behind = |name: &str, from: SeekFrom| {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = rustix::fs::open(dir.path().join(name), flags, rustix::fs::Mode::empty()).unwrap();
+        rustix::fs::seek(&open, from).unwrap();
+        let mut space = Vec::with_capacity(1 << 16);
+        let mut entries = rustix::fs::RawDir::new(&open, space.spare_capacity_mut());
+        let mut count = 0;
+        while let Some(entry) = entries.next() {
+            entry.unwrap();
+            count += 1;
+        }
+        count
+    };
+    let counted = ["few", "many"]
+        .map(|name| [SeekFrom::Start(0), SeekFrom::End(0)].map(|from| names_behind(name, from)));
+    undercroft([OsStr::new("unmount"), dir.path().as_os_str()]).succeeded();
+    assert_eq!(counted, [[5, 0], [302, 0]]);
+}
+
+/// Who may give what away, and who may only ask to: as in Linux's tmpfs.
+#[test]
+fn chown_has_the_rules_of_the_kernel() {
+    let outcomes = |dir: &Path| {
+        fs::set_permissions(dir, Permissions::from_mode(0o777)).unwrap();
+        fs::write(dir.join("file"), "").unwrap();
+        fs::create_dir(dir.join("dir")).unwrap();
+        for name in ["file", "dir"] {
+            chown(dir.join(name), Some(1000), Some(100)).unwrap();
+        }
+        fs::set_permissions(dir.join("file"), Permissions::from_mode(0o6755)).unwrap();
+        let mut told = Vec::new();
+        for name in ["file", "dir"] {
+            for user in ["1000", "1001"] {
+                for owner in ["+", "+1000", "+1001", ":+100", ":+101", "+1000:+100"] {
+                    let before = fs::metadata(dir.join(name)).unwrap();
+                    let mut command = Command::new("setpriv");
+                    command.args(["--reuid", user, "--regid", "100", "--clear-groups", "python3", "-c"]);
+                    command.arg(
+                        "import os, sys\nuid, _, gid = sys.argv[2].replace('+', '').partition(':')\n\
+                         os.chown(sys.argv[1], int(uid or -1), int(gid or -1))",
+                    );
+                    let code =
+                        command.arg(dir.join(name)).arg(owner).stderr(Stdio::null()).status().unwrap().code();
+                    let after = fs::metadata(dir.join(name)).unwrap();
+                    let changed =
+                        (before.ctime(), before.ctime_nsec()) != (after.ctime(), after.ctime_nsec());
+                    let owners = (after.uid(), after.gid(), after.mode());
+                    told.push(format!("{name} by {user} to {owner}: {code:?} {owners:?} {changed}"));
+                }
+            }
+        }
+        told
+    };
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["ours", "kernels"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    run(Command::new(PROGRAM)
+        .args(["mount", "-o", "allow_other,suid", "tmpfs:", "ours"])
+        .current_dir(dir.path()))
+    .succeeded();
+    tool("mount -t tmpfs kernels kernels", dir.path());
+    let [ours, kernels] = ["ours", "kernels"].map(|name| {
+        let told = std::panic::catch_unwind(|| outcomes(&dir.path().join(name)));
+        tool(&format!("umount {name}"), dir.path());
+        told.unwrap()
+    });
+    assert_eq!(ours, kernels);
 }

@@ -168,7 +168,7 @@ fn exit_codes_are_those_of_mount() {
             1,
             "mount option \"data=journal\" is not supported",
         ),
-        ("mount -t undercroft -o nonsense disk.img mnt", 1, "unknown mount option \"nonsense\""),
+        ("mount -t undercroft -o nonsense disk.img mnt", 1, "mount option \"nonsense\" is unknown"),
         ("mount -s -t undercroft -o nonsense,data=journal disk.img mnt", 0, ""),
         ("mount -f -t undercroft disk.img mnt; mountpoint -q mnt", 32, ""),
         ("mount -t undercroft zeros mnt", 32, "zeros"),

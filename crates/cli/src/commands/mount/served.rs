@@ -6,13 +6,15 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
+use undercroft_block::GatedDevice;
+use undercroft_block::mountinfo::{MountDevice, MountTable};
 use undercroft_ext4::Ext4;
 use undercroft_md::{Array, Finished, Status};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::FileSystem;
 
 use crate::commands::grow::{Below, grow};
-use crate::commands::info::LiveReport;
+use crate::commands::info::{LiveReport, recorded_errors};
 use crate::commands::md::{ArrayReport, Managed, Report, WorkProgress, erase_removed, verdict, wait_with};
 use crate::control::protocol::{Answer, Bytes, FileId, MdChange, Mode, Request, Served};
 use crate::control::server::{Control, Serve};
@@ -33,6 +35,8 @@ pub(super) struct Source {
     pub(super) filesystem: Weak<dyn FileSystem>,
     pub(super) ext4: Option<Weak<Ext4>>,
     pub(super) array: Option<ServedArray>,
+    /// What holds back writes to the image, if there are any.
+    pub(super) gate: Option<Weak<GatedDevice>>,
     pub(super) log: Option<PathBuf>,
 }
 
@@ -85,6 +89,8 @@ impl Serve for ServedMount {
             }
             Request::MdChange(change) => self.change(change, during),
             Request::Grow { size_bytes } => self.grow(size_bytes, during),
+            Request::Freeze => self.freeze(),
+            Request::Thaw => self.thaw(),
         }
     }
 
@@ -135,6 +141,12 @@ impl ServedMount {
             degraded: status.as_ref().map_or(0, |status| status.degraded),
             progress: status.as_ref().and_then(|status| status.progress.as_ref()).map(WorkProgress::from),
             failure: filesystem.failure().map(|error| error.to_string()).or(stopped),
+            has_errors: source
+                .ext4
+                .as_ref()
+                .and_then(Weak::upgrade)
+                .is_some_and(|ext4| recorded_errors(ext4.superblock()).is_some()),
+            is_frozen: self.gate().is_ok_and(|gate| gate.is_closed()),
             log: source.log.as_deref().map(Bytes::of_path),
             space: space.into(),
         })
@@ -220,6 +232,43 @@ impl ServedMount {
         Ok(Answer::Grown(grow(&ext4, &below, size_bytes, &mut progress)?))
     }
 
+    /// Holds back what is written to the image.
+    fn freeze(&self) -> Result<Answer, Failure> {
+        let gate = self.gate()?;
+        let failed = |error: &dyn std::error::Error| {
+            Failure::new(Kind::Io, format!("cannot freeze {}", self.source.shown)).because(error)
+        };
+        if !gate.is_closed() {
+            self.filesystem()?.sync().map_err(|error| failed(&error))?;
+        }
+        let device = self.device;
+        let is_over = move || !is_mounted(device);
+        if gate.close(Arc::new(is_over)).map_err(|error| failed(&error))? {
+            return self.describe().map(|served| Answer::Served(Box::new(served)));
+        }
+        let what = format!("{} is frozen already", self.source.shown);
+        Err(Failure::new(Kind::Host, what).advise("`undercroft thaw` lets it go on"))
+    }
+
+    /// Lets it go on.
+    fn thaw(&self) -> Result<Answer, Failure> {
+        if self.gate()?.open() {
+            return self.describe().map(|served| Answer::Served(Box::new(served)));
+        }
+        Err(Failure::new(Kind::Host, format!("{} is not frozen", self.source.shown)))
+    }
+
+    fn gate(&self) -> Result<Arc<GatedDevice>, Failure> {
+        let shown = &self.source.shown;
+        let Some(gate) = &self.source.gate else {
+            return Err(Failure::new(
+                Kind::Usage,
+                format!("nothing is written to {shown}: it cannot be frozen"),
+            ));
+        };
+        gate.upgrade().ok_or_else(|| self.ending())
+    }
+
     /// Waits for background work, for as long as there are a client and a mount.
     fn wait(
         &self,
@@ -237,6 +286,12 @@ impl ServedMount {
             }
         })
     }
+}
+
+/// Whether a filesystem of this number is mounted, as far as this process sees. Where that cannot be read, it is.
+fn is_mounted(device: u64) -> bool {
+    let device = MountDevice { major: rustix::fs::major(device), minor: rustix::fs::minor(device) };
+    MountTable::own().map_or(true, |table| table.mounts().any(|mount| mount.device == device))
 }
 
 fn report(status: Status, found: Option<&Finished>) -> Answer {

@@ -7,11 +7,13 @@ use undercroft_fuse::MountOptions;
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
 use undercroft_vfs::{Vfs, VfsOptions};
 
+use super::super::info::recorded_errors;
 use super::served::{ServedArray, Source};
 use crate::control::protocol::{FileId, Mode};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::{self, OpenArray, Opened, Use};
+use crate::mount_options;
 use crate::plan::ImageSpec;
 
 /// Stands in an image's place for a filesystem in memory. A file of this name is `./tmpfs:`.
@@ -59,6 +61,10 @@ impl<'a> MountSource<'a> {
                 Self::Image { vfs, .. } => apply_vfs(vfs, option) || of_image.apply(option)?,
             };
             if !known {
+                if let Some(failure) = mount_options::elsewhere(option, matches!(source, Self::Tmpfs { .. }))
+                {
+                    return Err(failure);
+                }
                 settings.apply(option).map_err(|error| Failure::of(Kind::Usage, &error))?;
             }
         }
@@ -89,8 +95,8 @@ impl<'a> MountSource<'a> {
     /// What `mount` and `findmnt` show as the source.
     pub(super) fn shown(&self) -> String {
         let Self::Image { image, .. } = self else { return TMPFS.to_owned() };
-        if image.array.is_some() {
-            return image.shown();
+        if let Some(array) = &image.array {
+            return array.shown_absolute(image.partition.map(u32::from));
         }
         let path = image.path.canonicalize().unwrap_or_else(|_| image.path.clone());
         match image.partition {
@@ -104,7 +110,10 @@ impl<'a> MountSource<'a> {
     pub(super) fn open(&self) -> Result<(Arc<Vfs>, Option<OpenArray>, Source), Failure> {
         match self {
             Self::Image { image, what_for, vfs } => {
-                let Opened { vfs, ext4, partition, array } = image::open_for(image, *what_for, *vfs)?;
+                let Opened { vfs, ext4, partition, array, gate } = image::open_for(image, *what_for, *vfs)?;
+                if let Some(errors) = recorded_errors(ext4.superblock()) {
+                    eprintln!("undercroft: note: {}: {errors}", image.shown());
+                }
                 let mut spec = (*image).clone();
                 spec.make_absolute();
                 let source = Source {
@@ -120,6 +129,7 @@ impl<'a> MountSource<'a> {
                     filesystem: Arc::downgrade(vfs.filesystem()),
                     ext4: Some(Arc::downgrade(&ext4)),
                     array: array.as_ref().map(ServedArray::new),
+                    gate: gate.as_ref().map(Arc::downgrade),
                     log: None,
                 };
                 Ok((vfs, array, source))
@@ -137,6 +147,7 @@ impl<'a> MountSource<'a> {
                     filesystem: Arc::downgrade(vfs.filesystem()),
                     ext4: None,
                     array: None,
+                    gate: None,
                     log: None,
                 };
                 Ok((vfs, None, source))

@@ -281,8 +281,8 @@ fn link(vfs: &Vfs, path: &[u8]) -> Result<Link, Error> {
 
 /// Names that would do something to a terminal, or that are not text.
 fn odd_names(vfs: &Vfs, dir: &[u8]) -> Result<Vec<Path>, Error> {
-    let (names, trouble) = crate::walk::entries(vfs, &*at(vfs, dir)?, Order::Name, true);
-    trouble.map_or(Ok(()), Err)?;
+    let (names, troubles) = crate::walk::entries(vfs, &*at(vfs, dir)?, Order::Name, true);
+    troubles.into_iter().next().map_or(Ok(()), Err)?;
     let odd = |name: &[u8]| name.iter().any(u8::is_ascii_control) || std::str::from_utf8(name).is_err();
     Ok(names.into_iter().map(|(name, _)| name).filter(|name| odd(name)).map(Path::from).collect())
 }

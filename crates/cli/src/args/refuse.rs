@@ -1,0 +1,61 @@
+//! What is said of a command line that makes no sense.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::exit::{Kind, Verdict};
+use crate::failure::{Failure, print_failure};
+use crate::text::names::safe;
+
+/// Prints what is wrong with the command line, or the help that was asked for. `check` has e2fsck's exit code for it.
+pub(crate) fn refuse(mut error: clap::Error) -> ExitCode {
+    if let Some(failure) = unknown_type(&error) {
+        print_failure(&failure);
+        return failure.kind().into();
+    }
+    if error.kind() == ErrorKind::UnknownArgument {
+        // That an option may be meant as a path is hardly ever what is meant.
+        error.remove(ContextKind::Suggested);
+    }
+    // When neither output takes it there is no way left to report it.
+    let _ = error.print();
+    let command = std::env::args_os().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"));
+    match u8::try_from(error.exit_code()) {
+        Ok(0) => ExitCode::SUCCESS,
+        _ if command.is_some_and(|command| command == "check" || command == "fsck") => {
+            Kind::Check(Verdict::Usage).into()
+        }
+        _ => Kind::Usage.into(),
+    }
+}
+
+/// Says of a type that `mkfs` does not make what makes it.
+fn unknown_type(error: &clap::Error) -> Option<Failure> {
+    let of_type = ContextValue::String("<TYPE>".to_owned());
+    if error.kind() != ErrorKind::InvalidValue || error.get(ContextKind::InvalidArg) != Some(&of_type) {
+        return None;
+    }
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidValue) else { return None };
+    let shown = safe(typed.as_bytes());
+    let what = format!("`mkfs` makes ext2, ext3 and ext4, and no \"{shown}\"");
+    let advice = match typed.to_ascii_lowercase().as_str() {
+        "xfs" => "XFS cannot be made yet: use `mkfs.xfs`".to_owned(),
+        "tmpfs" => "a tmpfs needs none: `undercroft mount tmpfs: DIR` makes it".to_owned(),
+        "ext" => "the successor of ext is ext2".to_owned(),
+        "swap" => "use `mkswap`".to_owned(),
+        "qcow2" | "raw" => {
+            format!("that is a format of images: `undercroft mkfs ext4 --format {typed} IMAGE`")
+        }
+        kind @ ("btrfs" | "vfat" | "fat" | "msdos" | "exfat" | "ntfs" | "f2fs" | "jfs" | "nilfs2"
+        | "bcachefs" | "minix" | "udf" | "cramfs") => format!("use `mkfs.{kind}`"),
+        "squashfs" => "use `mksquashfs`".to_owned(),
+        "erofs" => "use `mkfs.erofs`".to_owned(),
+        _ if typed.contains(['/', '.', ':']) || Path::new(typed).exists() => {
+            format!("the type comes first: undercroft mkfs ext4 {shown}")
+        }
+        _ => "`undercroft mkfs --help` tells about them".to_owned(),
+    };
+    Some(Failure::new(Kind::Usage, what).advise(advice))
+}

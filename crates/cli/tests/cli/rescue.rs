@@ -1,0 +1,285 @@
+//! Images of which a part is missing: what is there is read, what is not is named, and copies stand in when they are named.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+use undercroft_oracle::{Image, Mke2fs, MountMode};
+
+use crate::support::{PROGRAM, Run, run, small, tool};
+
+/// Of five groups, with blocks of 1 KiB: files `/first/N` that the first groups hold, and `/last` in the last one.
+fn five_groups() -> Image {
+    let image = Mke2fs::new("ext4", 40)
+        .block_bytes(1024)
+        .inodes(10_240)
+        .args(["-E", "root_owner=0:0"])
+        .make()
+        .unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    fs::create_dir(mount.path().join("first")).unwrap();
+    for number in 0..50 {
+        fs::write(mount.path().join(format!("first/{number}")), format!("{number}\n")).unwrap();
+    }
+    mount.unmount().unwrap();
+    image
+}
+
+fn on(image: &Path, args: &[&str]) -> Run {
+    on_hinted(image, "", args)
+}
+
+fn on_hinted(image: &Path, hint: &str, args: &[&str]) -> Run {
+    let mut named = image.as_os_str().to_owned();
+    named.push(hint);
+    run(Command::new(PROGRAM).arg(args[0]).arg(named).args(&args[1..]))
+}
+
+fn zero(image: &Path, from: u64, len: usize) {
+    File::options().write(true).open(image).unwrap().write_all_at(&vec![0; len], from).unwrap();
+}
+
+fn assert_partly(run: &Run, code: i32, notes: &[&str]) {
+    assert_eq!(run.code, code, "{}", run.stderr);
+    let lines: Vec<&str> = run.stderr.lines().collect();
+    assert_eq!(lines.len(), notes.len(), "{}", run.stderr);
+    for (line, note) in lines.iter().zip(notes) {
+        assert!(line.starts_with("undercroft: ") && line.contains(note), "{line}");
+    }
+}
+
+#[test]
+fn a_cut_image_is_read_as_far_as_it_goes_and_not_written() {
+    let image = five_groups();
+    let whole = fs::metadata(image.path()).unwrap().len();
+    // The last file's content lies behind the cut.
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    fs::write(mount.path().join("last"), vec![b'x'; 20 << 20]).unwrap();
+    mount.unmount().unwrap();
+    let file = File::options().write(true).open(image.path()).unwrap();
+    file.set_len(20 << 20).unwrap();
+    let note = "is cut short: of 40 MiB there are 20 MiB; what lies behind cannot be read";
+    let told = on(image.path(), &["info", "--json"]);
+    assert_partly(&told, 0, &[note]);
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(told["size_bytes"], whole);
+    let listed = on(image.path(), &["ls", "/first"]);
+    assert_partly(&listed, 0, &[note]);
+    assert_eq!(listed.stdout.split(|byte| *byte == b'\n').count(), 51);
+    assert_eq!(on(image.path(), &["cat", "/first/7"]).stdout, b"7\n");
+    // What is missing has a name and a place.
+    let cat = on(image.path(), &["cat", "/last"]);
+    assert_partly(&cat, 6, &[note, "/last: "]);
+    assert!(cat.stderr.contains("cut short and ends at byte 20971520 of 41943040"), "{}", cat.stderr);
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("copy");
+    let got = run(Command::new(PROGRAM).arg("get").arg(image.path()).arg("/").arg(&copy));
+    assert_eq!(got.code, 1, "{}", got.stderr);
+    assert!(got.stderr.contains("/last: "), "{}", got.stderr);
+    assert_eq!(fs::read_dir(copy.join("first")).unwrap().count(), 50);
+    // Never for writing.
+    let point = dir.path().join("point");
+    fs::create_dir(&point).unwrap();
+    for how in [&["-o", "rw"][..], &["--snapshot"]] {
+        let refused = run(Command::new(PROGRAM).arg("mount").args(how).arg(image.path()).arg(&point));
+        let refused = refused.failed(5);
+        assert!(
+            refused.contains("cut short") && refused.contains("for reading it can be opened"),
+            "{refused}"
+        );
+    }
+    run(Command::new(PROGRAM).arg("mount").arg(image.path()).arg(&point));
+    assert_eq!(fs::read(point.join("first/9")).unwrap(), b"9\n");
+    assert!(fs::read(point.join("last")).is_err());
+    run(Command::new(PROGRAM).arg("unmount").arg(&point)).succeeded();
+}
+
+/// A journal that lies behind the cut cannot be replayed, which is said.
+#[test]
+fn a_cut_image_that_was_not_unmounted_is_read_without_its_journal() {
+    let image = five_groups();
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    fs::write(mount.path().join("later"), "x").unwrap();
+    tool("sync", Path::new("/"));
+    let dirty = image.copy_between_writes(&mount).unwrap();
+    mount.unmount().unwrap();
+    let at = dirty.debugfs("blocks <8>").unwrap();
+    let first: u64 = at.split_whitespace().next().unwrap().parse().unwrap();
+    File::options().write(true).open(dirty.path()).unwrap().set_len((first + 1) * 1024).unwrap();
+    let listed = on(dirty.path(), &["ls", "/first"]);
+    assert_partly(&listed, 0, &["is cut short", "the journal cannot be read, and changes in it are missing"]);
+    assert_eq!(listed.stdout.split(|byte| *byte == b'\n').count(), 51);
+}
+
+#[test]
+fn a_zeroed_superblock_is_told_with_its_copies_and_read_through_one() {
+    let image = five_groups();
+    // The superblock and the first block of descriptors.
+    zero(image.path(), 1024, 2048);
+    let shown = image.path().display();
+    for command in ["info", "ls"] {
+        let message = on(image.path(), &[command]).failed(4);
+        assert_eq!(
+            message,
+            format!(
+                "{shown} holds no filesystem that this program knows; good copies of the superblock of an ext4 \
+                 lie at block 8193, 24577: put `?sb=8193` behind its name to read it"
+            )
+        );
+    }
+    for hint in ["?sb=8193", "?sb=24577"] {
+        assert_eq!(on_hinted(image.path(), hint, &["cat", "/first/33"]).text(), "33\n");
+        let told = on_hinted(image.path(), hint, &["info", "--json"]).json();
+        assert_eq!((&told["filesystem"], &told["blocks"]), (&"ext4".into(), &40_960.into()));
+    }
+    let wrong = on_hinted(image.path(), "?sb=5", &["ls"]).failed(5);
+    assert!(
+        wrong.contains("through block 5") && wrong.ends_with("put `?sb=8193` behind its name to read it"),
+        "{wrong}"
+    );
+    let before = image.sha256().unwrap();
+    for refused in [
+        on_hinted(image.path(), "?sb=8193", &["mount", "-o", "rw", "/mnt"]),
+        on_hinted(image.path(), "?sb=8193", &["grow"]),
+        run(Command::new(PROGRAM).args(["mkfs", "--force", "ext4"]).arg(format!("{shown}?sb=8193"))),
+    ] {
+        let refused = refused.failed(2);
+        assert!(refused.contains("`?sb=` is for reading; `e2fsck -b` puts a copy"), "{refused}");
+    }
+    assert_eq!(image.sha256().unwrap(), before);
+    // A superblock that is there and damaged.
+    let damaged = five_groups();
+    zero(damaged.path(), 1024 + 8, 4);
+    let message = on(damaged.path(), &["info"]).failed(5);
+    assert!(message.contains("checksum") && message.contains("`?sb=8193`"), "{message}");
+    assert_eq!(on_hinted(damaged.path(), "?sb=8193", &["cat", "/first/1"]).text(), "1\n");
+    // Cut short as well.
+    File::options().write(true).open(image.path()).unwrap().set_len(20 << 20).unwrap();
+    let cat = on_hinted(image.path(), "?sb=8193", &["cat", "/first/2"]);
+    assert_partly(&cat, 0, &["is cut short"]);
+    assert_eq!(cat.stdout, b"2\n");
+}
+
+#[test]
+fn a_destroyed_partition_table_is_told_and_read_from_its_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk.img");
+    File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+    tool("sgdisk -n 1:2048:+8M -t 1:ef00 -n 2:0:+16M -t 2:8300 disk.img", dir.path());
+    let image = small(&[("/here", "found\n")]);
+    tool(
+        &format!("dd if={} of=disk.img bs=1M seek=9 conv=notrunc status=none", image.path().display()),
+        dir.path(),
+    );
+    // The first header alone: the copy is used, as Linux does.
+    zero(&disk, 512, 512);
+    let cat = on(&disk, &["cat", "/here"]);
+    assert_partly(
+        &cat,
+        0,
+        &["the first copy of the table is damaged (there is no header); the backup was used"],
+    );
+    assert_eq!(cat.stdout, b"found\n");
+    // All that lies in front of the first partition: only the hint finds it.
+    zero(&disk, 0, 1 << 20);
+    let message = on(&disk, &["info"]).failed(4);
+    assert!(message.ends_with("a GPT with 2 partitions is left on it: put `?gpt=backup` behind its name to read these, as in `undercroft info`"), "{message}");
+    let told = on_hinted(&disk, "?gpt=backup", &["info", "--json"]);
+    assert_eq!(told.code, 0, "{}", told.stderr);
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(told["disk"]["partitions"].as_array().unwrap().len(), 2);
+    for hint in ["?gpt=backup", "?gpt=backup&part=2", "?part=2?gpt=backup"] {
+        assert_eq!(on_hinted(&disk, hint, &["cat", "/here"]).stdout, b"found\n", "{hint}");
+    }
+    let point = dir.path().join("point");
+    fs::create_dir(&point).unwrap();
+    let refused = on_hinted(&disk, "?gpt=backup", &["mount", "-o", "rw", point.to_str().unwrap()]).failed(2);
+    assert!(refused.contains("`?gpt=backup` is for reading"), "{refused}");
+    // A partition that reaches past the end of what is left.
+    let cut = dir.path().join("cut.img");
+    File::create(&cut).unwrap().set_len(64 << 20).unwrap();
+    tool("sgdisk -n 2:2048:+40M -t 2:8300 cut.img", dir.path());
+    tool(
+        &format!("dd if={} of=cut.img bs=1M seek=1 conv=notrunc status=none", image.path().display()),
+        dir.path(),
+    );
+    File::options().write(true).open(&cut).unwrap().set_len(16 << 20).unwrap();
+    let cat = on(&cut, &["cat", "/here"]);
+    assert_eq!((cat.code, cat.stdout.as_slice()), (0, &b"found\n"[..]), "{}", cat.stderr);
+    assert!(cat.stderr.contains("partition 2 of") && cat.stderr.contains("is cut short"), "{}", cat.stderr);
+}
+
+/// Other blocks of a directory are shown when one is damaged, which is named.
+#[test]
+fn a_bad_block_does_not_hide_the_rest_of_its_directory() {
+    for kind in ["ext4", "ext2"] {
+        let image = Mke2fs::new(kind, 16).block_bytes(1024).args(["-E", "root_owner=0:0"]).make().unwrap();
+        let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+        let names: Vec<String> = (0..200).map(|number| format!("some-long-name-{number:04}")).collect();
+        fs::create_dir(mount.path().join("many")).unwrap();
+        for name in &names {
+            fs::write(mount.path().join("many").join(name), name).unwrap();
+        }
+        mount.unmount().unwrap();
+        let blocks = image.debugfs("blocks /many").unwrap();
+        let blocks: Vec<u64> = blocks.split_whitespace().map(|block| block.parse().unwrap()).collect();
+        let bad = blocks[blocks.len() / 2];
+        let file = File::options().write(true).open(image.path()).unwrap();
+        file.write_all_at(&[0xff; 1024], bad * 1024).unwrap();
+        let listed = on(image.path(), &["ls", "/many"]);
+        assert_partly(&listed, 1, &[&format!("block {bad}")]);
+        let shown = String::from_utf8(listed.stdout).unwrap();
+        let missing = names.iter().filter(|name| !shown.contains(*name)).count();
+        assert!((1..100).contains(&missing), "{kind}: {missing} of 200 are missing");
+        let tree = on(image.path(), &["tree", "/many"]);
+        assert_partly(&tree, 1, &[&format!("block {bad}")]);
+        let tree = String::from_utf8(tree.stdout).unwrap();
+        assert_eq!(names.iter().filter(|name| !tree.contains(*name)).count(), missing);
+        let dir = tempfile::tempdir().unwrap();
+        let copy = dir.path().join("copy");
+        let got = run(Command::new(PROGRAM)
+            .arg("get")
+            .arg(image.path())
+            .args([OsStr::new("/many"), copy.as_os_str()]));
+        assert_eq!(got.code, 1, "{}", got.stderr);
+        assert!(got.stderr.contains(&format!("block {bad}")), "{}", got.stderr);
+        assert_eq!(fs::read_dir(&copy).unwrap().count(), names.len() - missing);
+    }
+}
+
+/// What is recorded of errors is told by `info`, and when the filesystem is mounted.
+#[test]
+fn recorded_errors_are_told() {
+    let image = small(&[("/file", "x")]);
+    let dir = tempfile::tempdir().unwrap();
+    let text = |image: &Image| on(image.path(), &["info"]).text();
+    assert!(text(&image).contains("state     clean\n"));
+    for (state, count, told) in [
+        (1, 0, None),
+        (3, 0, Some("is marked as having errors; run e2fsck")),
+        (1, 1, Some("Linux has recorded 1 error; run e2fsck")),
+        (3, 3, Some("Linux has recorded 3 errors; run e2fsck")),
+    ] {
+        image.debugfs_write(&[&format!("ssv state {state}"), &format!("ssv error_count {count}")]).unwrap();
+        let shown = text(&image);
+        assert_eq!(shown.contains("errors") || shown.contains("1 error"), told.is_some(), "{shown}");
+        let json = on(image.path(), &["info", "--json"]).json();
+        assert_eq!(
+            (&json["state"]["errors"], &json["state"]["error_count"]),
+            (&told.is_some().into(), &count.into())
+        );
+        if let Some(told) = told {
+            assert!(shown.contains(told), "{shown}");
+        }
+        let point = dir.path().join("point");
+        fs::create_dir_all(&point).unwrap();
+        let mounted = run(Command::new(PROGRAM).args(["mount", "-o", "rw"]).arg(image.path()).arg(&point));
+        let state = run(Command::new(PROGRAM).args(["info", "--json"]).arg(&point)).json();
+        run(Command::new(PROGRAM).arg("unmount").arg(&point)).succeeded();
+        assert_partly(&mounted, 0, &told.into_iter().collect::<Vec<_>>());
+        let state = state["mount"]["state"].as_str().unwrap().to_owned();
+        assert_eq!(state, if told.is_some() { "rw, has errors, run e2fsck" } else { "rw" });
+    }
+}
