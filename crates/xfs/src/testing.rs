@@ -4,7 +4,8 @@
 //! structures of a good image and [`Site::mend`] makes the checksum right again after the bytes were changed.
 //!
 //! Structures are found by their magic numbers, wherever they lie, and believed if their checksum holds. So what is no
-//! longer in use is found too, and a directory block in several extents is not.
+//! longer in use is found too, and a directory block in several extents is not. Of the log all blocks are listed that
+//! are not empty; their checksums are not mended.
 
 use std::ops::Range;
 
@@ -108,8 +109,20 @@ pub fn sites(device: &dyn BlockDevice) -> Result<Vec<Site>> {
             survey.add_header(at, &sector, *header);
         }
     }
+    let log = superblock
+        .log_start()
+        .and_then(|start| geometry.linear(start))
+        .map_or(0..0, |start| start..start + u64::from(superblock.log_blocks()));
     for number in 0..geometry.blocks() {
         let at = number * block_bytes;
+        if log.contains(&number) {
+            let bytes = &mut block[..block_bytes as usize];
+            device.read_at(at, bytes)?;
+            if bytes.iter().any(|&byte| byte != 0) {
+                survey.sites.push(Site { structure: "log block", range: at..at + block_bytes, crc: None });
+            }
+            continue;
+        }
         // The last blocks of the device are shorter than a directory block.
         let len = (block.len() as u64).min(geometry.data_bytes() - at) as usize;
         device.read_at(at, &mut block[..len])?;
@@ -207,6 +220,7 @@ mod tests {
                 bytes[last] ^= 1;
                 let damaged = bytes.clone();
                 site.mend(&mut bytes);
+                let mends = mends && site.structure != "log block";
                 assert_eq!(bytes != damaged, mends, "{site:?}");
             }
         }

@@ -4,7 +4,7 @@ use undercroft_vfs::{Ino, Result};
 
 use super::fork::{Block, ForkBlocks};
 use crate::error::corrupt_inode;
-use crate::format::block_header::HeaderKind;
+use crate::format::block_header::{self, HeaderKind};
 use crate::format::{FileBlock, FsBlock};
 use crate::volume::{Blocks, Validated, Volume};
 
@@ -69,7 +69,13 @@ impl<M: Fn(FileBlock) -> Result<Piece>> ForkBlocks for MappedFork<'_, M> {
         };
         let verdict =
             bytes.verify_once(validated, || self.volume.validate_header(&bytes, kind, home, self.owner.0));
-        verdict.map_err(|detail| corrupt_inode(self.structure, self.owner, Some(home), detail))?;
+        let corrupt = |detail| corrupt_inode(self.structure, self.owner, Some(home), detail);
+        verdict.map_err(corrupt)?;
+        // A block that two inodes claim has been verified for the other one, perhaps.
+        let owner = block_header::owner(&bytes, kind);
+        if self.volume.geometry().has_crc() && owner != self.owner.0 {
+            return Err(corrupt(format!("says that it belongs to inode {owner}").into()));
+        }
         Ok(Some(Block { bytes, at, home }))
     }
 
