@@ -16,6 +16,7 @@ use crate::format::{AgBlock, AgNumber, FsBlock, Geometry, Superblock, crc};
 use crate::volume::{Blocks, Volume};
 pub(crate) use agf::Agf;
 pub(crate) use agfl::Agfl;
+pub(crate) use agi::Agi;
 
 /// The blocks of a group's headers and which sector of them is meant.
 struct HeaderSector {

@@ -8,6 +8,7 @@ use undercroft_vfs::{Ino, Result};
 
 use super::buffer::{INODE_MAGIC, NEXT_UNLINKED};
 use super::format::{be16, be32};
+use super::settled::GivenBack;
 use crate::error::{corrupt, corrupt_inode};
 use crate::format::{AgIno, AgNumber, Superblock, crc};
 
@@ -93,24 +94,30 @@ fn next_unlinked(device: &Device, superblock: &Superblock, ino: Ino) -> Result<u
     Ok(be32(&core, NEXT_UNLINKED))
 }
 
-/// Counts free space and inodes anew, where the superblock's counters are lazy, and stores them in it.
+/// Counts free space and inodes anew, where the superblock's counters are lazy, adds what is `given` back, and stores
+/// both in it.
 ///
 /// # Errors
 /// `Corrupt` when the sums cannot be; `Io`.
-pub(super) fn count(device: &Device, superblock: Superblock) -> Result<Superblock> {
-    if !superblock.features().has_lazy_counters() {
-        return Ok(superblock);
-    }
+pub(super) fn count(device: &Device, superblock: &Superblock, given: GivenBack) -> Result<Superblock> {
     let geometry = superblock.geometry();
-    let (mut inodes, mut free_inodes, mut free_blocks) = (0, 0, 0);
-    for ag in geometry.ags() {
-        let agf = header(device, &superblock, ag, AGF_SECTOR, AGF_MAGIC)?;
-        let agi = header(device, &superblock, ag, AGI_SECTOR, AGI_MAGIC)?;
-        // Blocks of the list of free blocks and of the trees count as free, for they are taken from it.
-        free_blocks += [48, 52, 60].map(|at| u64::from(be32(&agf, at))).iter().sum::<u64>();
-        inodes += u64::from(be32(&agi, 16));
-        free_inodes += u64::from(be32(&agi, 28));
+    let mut counters = [superblock.inodes(), superblock.free_inodes(), superblock.free_blocks()];
+    if superblock.features().has_lazy_counters() {
+        counters = [0; 3];
+        for ag in geometry.ags() {
+            let agf = header(device, superblock, ag, AGF_SECTOR, AGF_MAGIC)?;
+            let agi = header(device, superblock, ag, AGI_SECTOR, AGI_MAGIC)?;
+            counters[0] += u64::from(be32(&agi, 16));
+            counters[1] += u64::from(be32(&agi, 28));
+            // Blocks of the list of free blocks and of the trees count as free, for they are taken from it.
+            counters[2] += [48, 52, 60].map(|at| u64::from(be32(&agf, at))).iter().sum::<u64>();
+        }
     }
+    let [inodes, free_inodes, free_blocks] = [
+        counters[0].saturating_sub(given.chunk_inodes),
+        counters[1].saturating_add(given.inodes).saturating_sub(given.chunk_inodes),
+        counters[2].saturating_add(given.blocks),
+    ];
     if free_blocks > geometry.blocks() || free_inodes > inodes {
         return Err(corrupt(
             "header of an allocation group",

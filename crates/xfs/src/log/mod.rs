@@ -13,6 +13,7 @@
 //! | [`intents`] | work that was interrupted |
 //! | [`target`], [`sealing`] | the layer in memory, and positions and checksums in it |
 //! | [`counters`] | free space and inodes, counted anew |
+//! | [`settled`] | space that Linux gives back after the replay |
 //! | [`report`] | what was done |
 //!
 //! The device is only read; its changes lie in an [`Overlay`] over it. Recovery is called by the opener of a filesystem,
@@ -20,8 +21,8 @@
 //! it too; the changes themselves lie in a temporary file when the log is large.
 //!
 //! Linux is followed in what counts: the ends of the log, the order of changes, and what is newer than the log. What it
-//! does after the replay in transactions of its own, it does not do to a volume that it may not write: interrupted work
-//! is reported ([`Recovery`]), not carried out.
+//! does after the replay in transactions of its own is not carried out: interrupted work is reported ([`Recovery`]), and
+//! the counters of the superblock are as if it were done.
 
 mod area;
 mod buffer;
@@ -37,6 +38,7 @@ mod record;
 mod replay;
 mod report;
 mod sealing;
+mod settled;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -50,13 +52,18 @@ use undercroft_vfs::{Error, Result};
 
 use self::area::LogArea;
 use self::ends::LogEnds;
+use self::settled::GivenBack;
 use self::target::Target;
 use crate::format::{LogIncompat, Superblock};
+use crate::volume::Volume;
 
 pub use self::report::Recovery;
 
 /// The largest part of a log, in bytes, whose changes are kept in memory.
 const IN_MEMORY_BYTES: u64 = 64 << 20;
+
+/// Metadata in memory while what becomes free is counted, in bytes.
+const CACHE_BYTES: usize = 4 << 20;
 
 /// A device whose content is that of the filesystem with all of its log replayed.
 pub(crate) struct Recovered {
@@ -99,7 +106,14 @@ pub(crate) fn recover(
     // A log may make the filesystem grow.
     let superblock = Superblock::read(&*overlay)?;
     recovery.unlinked = counters::unlinked(&overlay, &superblock)?;
-    let superblock = counters::count(&overlay, superblock)?;
+    let volume = Volume::new(Arc::clone(&overlay), superblock.clone(), CACHE_BYTES);
+    let given = match settled::given_back(&volume, &recovery) {
+        Ok(given) => given,
+        // Only counters depend on it; the check will say what is wrong.
+        Err(Error::Corrupt(_)) => GivenBack::default(),
+        Err(error) => return Err(error),
+    };
+    let superblock = counters::count(&overlay, &superblock, given)?;
     Ok(Recovered { device: overlay, superblock, recovery: Some(recovery) })
 }
 
