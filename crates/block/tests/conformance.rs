@@ -1,14 +1,13 @@
-//! Every device of the crate keeps the contract.
+//! Every device of the crate keeps the contract; qcow2 images have the suite in `crates/oracle`.
 
 use std::sync::Arc;
 
 use std::io::Write;
-use std::process::Command;
 
 use undercroft_block::testing::{FailNth, Latency, LoseUnflushed, Recorder, Repeat, Slow};
 use undercroft_block::{
-    Access, Device, FileDevice, FileOptions, ImageOptions, MemoryDevice, Operation, Overlay, OverlayStore,
-    PartitionDevice, block_conformance, open_image,
+    Access, Device, FileDevice, FileOptions, MemoryDevice, Operation, Overlay, OverlayStore, PartitionDevice,
+    block_conformance,
 };
 
 fn memory(content: &[u8], access: Access) -> Option<Device> {
@@ -87,32 +86,6 @@ fn overlay_in_a_window(content: &[u8], access: Access) -> Option<Device> {
 block_conformance!(overlay_device, overlay);
 block_conformance!(overlay_device_in_a_file, overlay_in_a_file);
 block_conformance!(overlay_device_in_a_window, overlay_in_a_window);
-
-/// A qcow2 image with this content, made by QEMU's own tool.
-fn qcow2_made_with(content: &[u8], access: Access, arguments: &[&str]) -> Device {
-    let mut raw = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    raw.write_all(content).unwrap();
-    let image = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let output = Command::new("qemu-img")
-        .args(["convert", "-q", "-f", "raw", "-O", "qcow2"])
-        .args(arguments)
-        .args([raw.path(), image.path()])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    open_image(image.path(), ImageOptions { file: options(access), ..ImageOptions::read_only() }).unwrap()
-}
-
-fn qcow2(content: &[u8], access: Access) -> Option<Device> {
-    Some(qcow2_made_with(content, access, &[]))
-}
-
-fn qcow2_compressed(content: &[u8], access: Access) -> Option<Device> {
-    Some(qcow2_made_with(content, access, &["-c", "-o", "cluster_size=4096"]))
-}
-
-block_conformance!(qcow2_device, qcow2);
-block_conformance!(qcow2_device_compressed, qcow2_compressed);
 
 fn base(content: &[u8], access: Access) -> Device {
     Arc::new(MemoryDevice::from_bytes(content.to_vec(), access))

@@ -41,7 +41,7 @@ pub(crate) fn clear(handle: &Handle<'_>, inode: &Inode, location: Location) -> R
     xattr::remove_inline_data(handle, inode, location)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "oracle"))]
 mod tests {
     use undercroft_block::{Access, Device, MemoryDevice};
     use undercroft_oracle::{Image, Mke2fs, MountMode};

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::FlockOperation;
 use rustix::thread::{set_thread_gid, set_thread_uid};
 use serde_json::{Value, json};
 
@@ -326,12 +327,16 @@ fn mounts_are_listed_while_they_are_served() {
     let socket = place.socket("point");
     assert_eq!((mode(&socket), mode(Path::new(SOCKETS))), (0o600, 0o700));
 
+    // A server that another test starts would remove the dead socket. It needs this lock.
+    let servers = File::open(SOCKETS).unwrap();
+    rustix::fs::flock(&servers, FlockOperation::LockExclusive).unwrap();
     tool(&format!("kill -KILL {}", place.process("point")), place.0.path());
     let began = Instant::now();
     while place.mounted("point").is_some() {
         assert!(began.elapsed() < PATIENCE);
     }
     assert!(socket.exists() && place.mounted("other").is_some());
+    drop(servers);
     // The image is not in use now, and is opened.
     assert!(place.run("info --json disk.img").json()["mount"].is_null());
     let began = Instant::now();

@@ -1,11 +1,11 @@
 //! Allocation on images of mke2fs; e2fsck counts afterwards.
 
 use undercroft_block::testing::Rng;
-use undercroft_oracle::Mke2fs;
 use undercroft_vfs::{Error, FileType};
 
 use super::*;
 use crate::inode::{Inode, ROOT_INODE};
+use crate::testing::images::Mke2fs;
 use crate::testing::writable::Writable;
 
 /// Images of many shapes.
@@ -268,13 +268,9 @@ fn what_is_no_files_is_not_freed() {
 /// A group with a damaged bitmap is passed over, takes nothing back, and the superblock asks for e2fsck.
 #[test]
 fn a_damaged_group_is_left_alone() {
-    let image = Mke2fs::new("ext4", 64).block_bytes(1024).features("^has_journal").make().unwrap();
-    let bitmap: u64 = {
-        let dump = image.debugfs("stats").unwrap();
-        let group = dump.split(" Group  0:").nth(1).unwrap();
-        let number = group.split("block bitmap at ").nth(1).unwrap();
-        number.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
-    };
+    let writable = Writable::make(&Mke2fs::new("ext4", 64).block_bytes(1024).features("^has_journal"));
+    let bitmap = allocator(&writable).cells[0].block_bitmap.0;
+    let image = writable.close();
     {
         use std::os::unix::fs::FileExt;
         let file = std::fs::OpenOptions::new().write(true).open(image.path()).unwrap();

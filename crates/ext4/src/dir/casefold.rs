@@ -153,13 +153,9 @@ const NEWER: &[(u32, u32)] = &[
 
 #[cfg(test)]
 mod tests {
-    use undercroft_oracle::{Scratch, Tool};
-
-    use super::super::hash::NameHasher;
     use super::*;
-    use crate::superblock::HashDefaults;
 
-    fn folded(name: &str) -> Option<String> {
+    pub(super) fn folded(name: &str) -> Option<String> {
         fold(name.as_bytes())
     }
 
@@ -214,6 +210,16 @@ mod tests {
             }
         }
     }
+}
+
+#[cfg(all(test, feature = "oracle"))]
+mod oracle_tests {
+    use undercroft_oracle::{Scratch, Tool};
+
+    use super::super::hash::NameHasher;
+    use super::tests::folded;
+    use super::*;
+    use crate::superblock::HashDefaults;
 
     /// The hash of a folded name shows how e2fsprogs, which has Linux's tables, folds it.
     fn assert_folded_as_debugfs_does(names: &[String]) {

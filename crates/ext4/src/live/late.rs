@@ -176,9 +176,9 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use undercroft_block::{Access, MemoryDevice};
-    use undercroft_oracle::{Mke2fs, Scratch};
     use undercroft_vfs::{FileSystem, Ino, Written};
 
+    use crate::testing::images::{Mke2fs, Scratch};
     use crate::{Ext4, OpenOptions, WriteOptions};
 
     /// The thread that commits is the one that stores them: it cannot wait for a commit to make room.

@@ -397,13 +397,15 @@ fn may_stop_counting(volume: &Volume, fields: &Inode) -> bool {
 #[cfg(test)]
 mod tests {
     use undercroft_block::{Access, MemoryDevice};
-    use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch};
+    #[cfg(feature = "oracle")]
+    use undercroft_oracle::MountMode;
     use undercroft_vfs::{
         Credentials, FileSystem, HashedName, NewObject, RenameFlags, Vfs, VfsOptions, Written,
     };
 
     use super::*;
     use crate::inode::ROOT_INODE;
+    use crate::testing::images::{Image, Mke2fs, Scratch};
     use crate::testing::writable::Writable;
     use crate::{Ext4, OpenOptions, WriteOptions};
 
@@ -457,6 +459,7 @@ mod tests {
     }
 
     /// The kernel lets a directory go on in an attribute of its inode, of which nothing but the kernel makes names.
+    #[cfg(feature = "oracle")]
     #[test]
     fn names_go_from_an_attribute_on_a_full_disk() {
         const NAMES: u32 = 6;
@@ -627,6 +630,7 @@ mod tests {
     }
 
     /// A filesystem with a tree, of which the first block of one directory is damaged.
+    #[cfg(feature = "oracle")]
     fn with_damaged(tree: &[&str], damaged: &str) -> Arc<Vfs> {
         let source = Scratch::new("tree").unwrap();
         for dir in tree {
@@ -642,6 +646,7 @@ mod tests {
         Vfs::new(fs, VfsOptions::default())
     }
 
+    #[cfg(feature = "oracle")]
     #[test]
     fn a_damaged_directory_stays_where_it_is_and_harms_nobody() {
         let vfs = with_damaged(&["from/damaged", "to/good"], "/from/damaged");

@@ -88,12 +88,12 @@ mod tests {
     use std::time::Duration;
 
     use undercroft_block::{Access, BlockDevice, Device, FileDevice, FileOptions};
-    use undercroft_oracle::{Mke2fs, Scratch};
     use undercroft_sync::{Mutex, order};
     use undercroft_vfs::{Inode as VfsInode, Written};
 
     use super::*;
     use crate::inode::Inode;
+    use crate::testing::images::{Mke2fs, Scratch};
     use crate::testing::writable::Writable;
     use crate::writer::WriteOptions;
 

@@ -123,7 +123,7 @@ pub(super) fn next_in_list(volume: &Volume, number: u32) -> Result<u32> {
     Ok(RawInode::ref_from_prefix(&bytes).map_or(0, |(raw, _)| raw.i_dtime.get()))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "oracle"))]
 mod tests {
     use std::sync::Arc;
 

@@ -5,6 +5,8 @@
 //! every checksummed structure of a good image that hangs on the tree, and [`Site::mend`] makes the checksum
 //! right again after the bytes were changed.
 
+#[cfg(test)]
+pub(crate) mod images;
 #[cfg(feature = "testing")]
 mod mend;
 #[cfg(feature = "testing")]

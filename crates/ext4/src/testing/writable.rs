@@ -1,4 +1,4 @@
-//! For unit tests: an image that mke2fs made, open for changes, whose outcome e2fsck, debugfs or the kernel judges.
+//! For unit tests: an image that is open for changes, and what judges the outcome; see `images`.
 //!
 //! The volume works on the image file itself. Nothing commits by itself: a test commits when it wants the disk to
 //! have what it did, and [`Writable::finish`] does so a last time and hands the image to its judges.
@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use undercroft_block::{Device, FileDevice, FileOptions};
-use undercroft_oracle::{Image, Mke2fs};
 
 use crate::inode::{self, Inode};
 use crate::live::Live;
 use crate::superblock::{self, Superblock};
+use crate::testing::images::{Image, Mke2fs};
 use crate::transaction::{Tid, Transactions};
 use crate::volume::Volume;
 use crate::writer::{WriteOptions, Writer};
@@ -66,7 +66,7 @@ impl Writable {
         self.image
     }
 
-    /// Commits and asks e2fsck whether everything is in order.
+    /// Commits and checks whether everything is in order.
     pub(crate) fn finish(self) -> Image {
         let image = self.close();
         image.check().unwrap();

@@ -18,9 +18,9 @@ mod shared;
 mod uses;
 mod value_inode;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "oracle"))]
 mod change_tests;
-#[cfg(test)]
+#[cfg(all(test, feature = "oracle"))]
 mod tests;
 
 use std::borrow::Cow;

@@ -197,8 +197,8 @@ struct Head {
 
 struct Tail {
     superblock: Superblock,
-    /// What recovery replayed lies before the first transaction since.
-    replayed: u64,
+    /// Bytes of the transaction that the log began anew with, as long as it is there.
+    first: u64,
 }
 
 impl Ledger {
@@ -210,10 +210,19 @@ impl Ledger {
         let accounts = (0..).zip(&found.accounts);
         write_home(&base, accounts.map(|(account, bytes)| (account, bytes, found.head)))?;
         base.flush()?;
-        // Intents stay in the log until the first commit has logged them again.
-        let superblock = Superblock { is_clean: false, ..found.superblock };
+        // The log begins anew, with the intents: one sector of it is always free for them, see `Limits::space` below.
+        let intents = found.intents.iter().map(|(&id, &payment)| Entry::Intent { id, payment });
+        let first = format::encode(found.next, found.head, &intents.collect::<Vec<_>>());
+        assert_eq!(first.len(), SECTOR);
+        let [piece] = &format::pieces(found.head, SECTOR as u64)[..] else {
+            panic!("a sector lies in one piece")
+        };
+        base.write_at(piece.start as u64, &first)?;
+        base.flush()?;
+        let superblock = Superblock { is_clean: false, tail: found.head, tid: found.next };
         base.write_at(0, &superblock.encode())?;
         base.flush()?;
+        let (next, head) = (found.next + 1, found.head + SECTOR as u64);
 
         let stop = Arc::<Stop>::default();
         let device: Device = Arc::new(StoppableDevice::new(Arc::clone(&base), Arc::clone(&stop)));
@@ -222,7 +231,7 @@ impl Ledger {
         };
         let intents = found.intents.iter();
         let intents = intents.map(|(&id, &payment)| (id, Intent::new(id, payment)));
-        let end = Arc::new(Mutex::new(&order::BUFFER, (found.next, found.head)));
+        let end = Arc::new(Mutex::new(&order::BUFFER, (next, head)));
         let ledger = Arc::new(Self {
             accounts: (0..).zip(&found.accounts).map(account).collect(),
             intents: Mutex::new(&order::INDEX, intents.collect()),
@@ -231,9 +240,8 @@ impl Ledger {
             below: base,
             device,
         });
-        // What recovery has replayed takes space until the tail first moves; see `Tail::advance`.
-        let replayed = found.head - found.superblock.tail;
-        let space = LOG - SECTOR as u64 - replayed;
+        // The first transaction takes space until the tail first moves; see `Tail::advance`.
+        let space = LOG - 2 * SECTOR as u64;
         let limits = Limits {
             space,
             checkpoint_at: space / 2,
@@ -242,9 +250,9 @@ impl Ledger {
             cancelled_per_unit: usize::MAX,
             batch_items: 10,
         };
-        let head = Head { position: found.head, end };
+        let head = Head { position: head, end };
         let transactions =
-            Transactions::logged(Tid(found.next), head, Tail { superblock, replayed }, &limits, stop);
+            Transactions::logged(Tid(next), head, Tail { superblock, first: SECTOR as u64 }, &limits, stop);
         ledger.transactions.set(transactions).expect("set once");
         let service = Service::start(Arc::clone(&ledger), Duration::from_secs(3600));
         Ok((ledger, service))
@@ -389,7 +397,7 @@ impl LogHead<Ledger> for Head {
 
 impl LogTail<Ledger> for Tail {
     fn advance(&mut self, ledger: &Ledger, space: u64, next: Tid) -> Result<()> {
-        let tail = self.superblock.tail + std::mem::take(&mut self.replayed) + space;
+        let tail = self.superblock.tail + std::mem::take(&mut self.first) + space;
         self.superblock = Superblock { is_clean: false, tail, tid: next.0 };
         ledger.device.write_at(0, &self.superblock.encode())?;
         ledger.flush()

@@ -1,7 +1,5 @@
 //! Names that fast commits added or took away, laid over directories of every form.
 
-use undercroft_oracle::Mke2fs;
-
 use super::*;
 use crate::fast_commit::{FastCommitOp, FastCommitView};
 use crate::inode::incarnation_on_disk;

@@ -1,9 +1,11 @@
-//! Directories of images that mke2fs and e2fsck make, read through a volume.
+//! Directories of images that mke2fs and e2fsck make, or this crate itself, read through a volume.
 
+#[cfg(feature = "oracle")]
 mod casefolded;
 mod changed;
 mod cold;
 mod damage;
+#[cfg(feature = "oracle")]
 mod encrypted;
 mod fast_commits;
 mod positions;
@@ -14,12 +16,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use undercroft_block::{Access, BlockDevice, Device, MemoryDevice, Overlay};
-use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch};
+#[cfg(feature = "oracle")]
+use undercroft_oracle::MountMode;
 use undercroft_vfs::{DirOffset, FileType, Result};
 
 use super::{lookup, read_dir};
 use crate::inode::{Inode, ROOT_INODE};
+use crate::map::{self, RunState};
+use crate::numbers::FileBlock;
 use crate::superblock::Superblock;
+use crate::testing::images::{Image, Mke2fs, Scratch};
 use crate::volume::Volume;
 
 /// An image whose root is a copy of the directory that `fill` fills; mke2fs makes no indices.
@@ -30,12 +36,28 @@ fn image(mke2fs: Mke2fs, fill: impl FnOnce(&Path)) -> Image {
 }
 
 /// The same, filled by the kernel.
+#[cfg(feature = "oracle")]
 fn image_by_kernel(mke2fs: &Mke2fs, fill: impl FnOnce(&Path)) -> Image {
     let image = mke2fs.make().unwrap();
     let mount = image.mount(MountMode::ReadWrite, "").unwrap();
     fill(mount.path());
     mount.unmount().unwrap();
     image
+}
+
+/// The same, filled by this crate, which makes the forms that the kernel makes.
+#[cfg(not(feature = "oracle"))]
+fn image_by_kernel(mke2fs: &Mke2fs, fill: impl FnOnce(&Path)) -> Image {
+    image(mke2fs.clone(), fill)
+}
+
+/// Gives each directory that is large enough an index.
+fn index_directories(image: &Image) {
+    // This crate's own writer has done so.
+    #[cfg(feature = "oracle")]
+    image.rebuild_directories().unwrap();
+    #[cfg(not(feature = "oracle"))]
+    image.check().unwrap();
 }
 
 fn touch(directory: &Path, names: impl IntoIterator<Item = impl AsRef<Path>>) {
@@ -76,9 +98,14 @@ impl Loaded {
     }
 
     /// The blocks of a directory, in order.
-    fn blocks(&self, image: &Image, path: &str) -> Vec<u64> {
-        let text = image.debugfs(&format!("blocks {path}")).unwrap();
-        text.split_whitespace().map(|number| number.parse().unwrap()).collect()
+    fn blocks(&self, path: &str) -> Vec<u64> {
+        let volume = self.open();
+        let inode = inode(&volume, path);
+        let block = |at: u64| match map::lookup(&volume, &inode, FileBlock(at as u32)).unwrap().state {
+            RunState::Mapped(block) => block.0,
+            other => panic!("no block at {at}: {other:?}"),
+        };
+        (0..inode.size_bytes / self.block_bytes).map(block).collect()
     }
 
     /// Byte `at` of a block, on the device.

@@ -1,7 +1,5 @@
 //! Positions in a directory stream: those handed out lead on, others do no harm.
 
-use undercroft_oracle::Mke2fs;
-
 use super::super::directory::Directory;
 use super::super::inline::InlineEntries;
 use super::*;
@@ -91,7 +89,9 @@ fn blocks_of_64_kib() {
         touch(&root.join("few"), ["one"]);
         touch(&root.join("many"), long_names(2000));
     });
-    for round in ["as made", "indexed"] {
+    // This crate makes the index at once.
+    let rounds: &[&str] = if cfg!(feature = "oracle") { &["as made", "indexed"] } else { &["indexed"] };
+    for &round in rounds {
         let volume = Loaded::new(&image).open();
         for (path, count) in [("few", 1), ("many", 2000)] {
             let directory = inode(&volume, path);
@@ -105,6 +105,6 @@ fn blocks_of_64_kib() {
             Directory::open(&volume, &inode(&volume, "many")).unwrap().is_indexed(),
             round == "indexed"
         );
-        image.rebuild_directories().unwrap();
+        index_directories(&image);
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use undercroft_block::testing::Rng;
 use undercroft_block::{Access, BlockDevice, Device, MemoryDevice, Overlay};
-use undercroft_oracle::{Image, Mke2fs, Scratch};
 use undercroft_vfs::Error;
 
 use super::redo;
@@ -14,6 +13,7 @@ use crate::fast_commit::{FastCommitOp, FastCommitView};
 use crate::inode::{InodeBytes, ROOT_INODE, incarnation_on_disk};
 use crate::numbers::{FileBlock, FsBlock};
 use crate::superblock::Superblock;
+use crate::testing::images::{Image, Mke2fs, Scratch};
 use crate::transaction::{Tid, Transactions};
 use crate::volume::Volume;
 use crate::writer::{WriteOptions, Writer};

@@ -4,8 +4,11 @@ mod builder;
 mod crash;
 mod damage;
 mod fast_commit;
+#[cfg(feature = "oracle")]
 mod image;
+#[cfg(feature = "oracle")]
 mod real;
+#[cfg(feature = "oracle")]
 mod real_fast_commit;
 mod rules;
 mod writing;

@@ -65,7 +65,7 @@ pub(super) fn to_blocks(live: &Live, keep: u64) -> Result<()> {
     store_unchanged(live, &handle, &mut fields, None)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "oracle"))]
 mod tests {
     use std::sync::Arc;
 

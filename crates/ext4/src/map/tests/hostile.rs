@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use undercroft_block::testing::Rng;
 use undercroft_block::{Access, Device, MemoryDevice};
-use undercroft_oracle::{Mke2fs, Scratch};
 
 use super::super::*;
 use crate::alloc::Purpose;
 use crate::dir;
 use crate::inode::{self, Inode, ROOT_INODE};
 use crate::superblock::Superblock;
+use crate::testing::images::{Mke2fs, Scratch};
 use crate::transaction::{Tid, Transactions};
 use crate::writer::{WriteOptions, Writer};
 

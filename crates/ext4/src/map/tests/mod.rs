@@ -5,12 +5,12 @@ mod hostile;
 use std::collections::BTreeMap;
 
 use undercroft_block::testing::Rng;
-use undercroft_oracle::{Mke2fs, Scratch};
 
 use super::*;
 use crate::alloc::Purpose;
 use crate::dir;
 use crate::inode::{Inode, ROOT_INODE};
+use crate::testing::images::{Mke2fs, Scratch};
 use crate::testing::writable::Writable;
 
 /// File blocks that the model's file uses.

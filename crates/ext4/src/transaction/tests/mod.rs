@@ -3,6 +3,7 @@
 
 mod crash;
 mod failing;
+#[cfg(feature = "oracle")]
 mod linux;
 mod threads;
 
@@ -10,12 +11,12 @@ use std::sync::Arc;
 
 use undercroft_block::testing::Rng;
 use undercroft_block::{Access, Device, MemoryDevice};
-use undercroft_oracle::{Image, Mke2fs};
 
 use super::{Handle, Seal, Service, Tid, Transactions};
 use crate::jbd2::RecoveryReport;
 use crate::numbers::FsBlock;
 use crate::open::{OpenOptions, Probed, Writable};
+use crate::testing::images::{Image, Mke2fs};
 use crate::volume::Volume;
 use crate::writer::{WriteOptions, Writer};
 
@@ -38,6 +39,7 @@ fn in_memory(image: &Image) -> Device {
 }
 
 /// Everything on a device.
+#[cfg(feature = "oracle")]
 fn bytes_of(device: &Device) -> Vec<u8> {
     let mut bytes = vec![0; device.size_bytes() as usize];
     device.read_at(0, &mut bytes).unwrap();

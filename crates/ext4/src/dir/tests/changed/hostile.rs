@@ -16,7 +16,7 @@ fn no_block_is_broken_by_a_change() {
     let (number, file, model) = (good.dir.number, good.file.number, good.model.clone());
     let image = good.finish();
     let loaded = Loaded::new(&image);
-    let blocks = loaded.blocks(&image, "/d");
+    let blocks = loaded.blocks("/d");
     let all: Vec<_> = model.keys().filter(|name| !name.starts_with(b".")).collect();
     let (mut refused, mut done) = (0, 0);
     for round in 0..400 {

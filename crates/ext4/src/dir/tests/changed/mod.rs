@@ -7,6 +7,7 @@ mod together;
 use undercroft_block::testing::Rng;
 use undercroft_vfs::Error;
 
+#[cfg(feature = "oracle")]
 use super::super::directory::Directory;
 use super::super::{self as dir, ADD_CREDITS, REMOVE_CREDITS, lookup_live, read_dir_live};
 use super::*;

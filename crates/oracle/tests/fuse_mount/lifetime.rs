@@ -159,13 +159,29 @@ fn mounts_may_be_stacked_and_go_from_the_top() {
     assert!(fs::read_dir(lower.path("many")).unwrap().count() > 1);
 }
 
+/// Whether the guardian of a mount has looked at the table of mounts and waits before it looks again, which it does by
+/// `sleep`.
+fn guardian_waits(dir: &Path) -> bool {
+    let end = [b"undercroft-guardian\0", dir.as_os_str().as_encoded_bytes(), b"\0"].concat();
+    let processes = || fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let guardian =
+        processes().find(|dir| fs::read(dir.join("cmdline")).is_ok_and(|line| line.ends_with(&end)));
+    let Some(guardian) = guardian else { return false };
+    let sleeps = |stat: &str| {
+        let (name, rest) = stat.rsplit_once(')').unwrap();
+        let parent = rest.split_whitespace().nth(1);
+        name.ends_with("(sleep") && parent == guardian.file_name().and_then(|id| id.to_str())
+    };
+    processes().any(|dir| fs::read_to_string(dir.join("stat")).is_ok_and(|stat| sleeps(&stat)))
+}
+
 #[test]
 fn a_killed_server_takes_nothing_with_it_that_was_mounted_above() {
     let mut server = ServerProcess::start(0, "");
     let upper = mount(vfs(), server.dir(), MountOptions::default()).unwrap();
     server.signal(Signal::KILL);
     server.child.wait().unwrap();
-    thread::sleep(Duration::from_millis(200));
+    assert!(until(SOON, || guardian_waits(server.dir())));
     assert_eq!(fs::read(server.dir().join("hello")).unwrap(), HELLO);
     drop(upper);
     assert!(until(SOON, || !is_mounted(server.dir())));

@@ -12,7 +12,7 @@ use undercroft_fuse::unmount;
 
 use crate::both::{Answers, Ours, same_answers};
 use crate::sample::{ACL, NOBODY};
-use crate::support::command;
+use crate::support::{command, wait_for_tick};
 
 fn mode_and_owner(path: &Path) -> (String, u32, u32) {
     let found = fs::symlink_metadata(path).unwrap();
@@ -160,9 +160,9 @@ fn every_change_changes_the_time_of_change() {
         let now = changed();
         assert!(now > last, "{what}: {now:?} is not after {last:?}");
         last = now;
-        std::thread::sleep(Duration::from_millis(10));
+        wait_for_tick();
     };
-    std::thread::sleep(Duration::from_millis(10));
+    wait_for_tick();
     fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
     later("chmod");
     fs::hard_link(&file, ours.path("link")).unwrap();
@@ -186,7 +186,7 @@ fn an_owner_that_stays_is_a_change_of_a_directory_too() {
     same_answers(|dir, answers| {
         let changed = || fs::metadata(dir).map(|found| (found.ctime(), found.ctime_nsec())).unwrap();
         let before = changed();
-        std::thread::sleep(Duration::from_millis(20));
+        wait_for_tick();
         answers.note("chown", chown(dir, None, None));
         answers.tell("later", changed() > before);
     });

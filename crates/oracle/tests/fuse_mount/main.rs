@@ -1,8 +1,8 @@
 //! The mount, as programs on the machine see it. Needs root, `/dev/fuse`, `fusermount3` and `setfacl`'s kernel side.
 
-#[path = "../../examples/serve_memory/memory.rs"]
+#[path = "../../../fuse/examples/serve_memory/memory.rs"]
 mod memory;
-#[path = "../../examples/serve_memory/sample.rs"]
+#[path = "../../../fuse/examples/serve_memory/sample.rs"]
 mod sample;
 
 mod attributes;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 use undercroft_fuse::{MountOptions, Mounted, mount};
 use undercroft_vfs::{Vfs, VfsOptions};
@@ -134,12 +135,9 @@ pub(crate) fn cat(user: u32, path: &Path) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The example's program, which is built along with the tests.
-pub(crate) fn example() -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let program = tests.parent().unwrap().parent().unwrap().join("examples/serve_memory");
-    assert!(program.exists(), "build the examples first: cargo build -p undercroft-fuse --examples");
-    program
+/// The program of the example of `undercroft-fuse`.
+pub(crate) fn example() -> &'static str {
+    env!("CARGO_BIN_EXE_serve_memory")
 }
 
 /// Whether the mount table knows a mount of ours at this place.
@@ -148,6 +146,18 @@ pub(crate) fn is_mounted(dir: &Path) -> bool {
     let escaped = escaped.replace('\n', "\\012").replace('\t', "\\011");
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     table.lines().any(|line| line.split(' ').nth(4) == Some(&escaped))
+}
+
+/// Waits until the clock that times of files are taken from has moved on.
+pub(crate) fn wait_for_tick() {
+    let now = || {
+        let time = clock_gettime(ClockId::RealtimeCoarse);
+        (time.tv_sec, time.tv_nsec)
+    };
+    let before = now();
+    while now() == before {
+        std::thread::yield_now();
+    }
 }
 
 /// Whether it becomes true in time.
