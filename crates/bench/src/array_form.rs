@@ -22,7 +22,7 @@ const PAGE_BYTES: u64 = 4096;
 /// What is chosen when the array is made and opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArrayForm {
-    /// Who is woken when stripes come free.
+    /// Which threads are woken when stripes come free.
     pub stripe_wake: StripeWake,
     /// Stripes in the cache: of pages of 4 KiB if there are fewer than 64, otherwise of chunks. As many as the array
     /// likes unless said.

@@ -39,7 +39,7 @@ impl InProcess {
 }
 
 impl Opened {
-    /// Our ext4, made and opened by somebody else.
+    /// Our ext4, made and opened by the caller.
     pub(crate) fn ext4(ext4: Arc<Ext4>) -> Self {
         Self { fs: Arc::clone(&ext4) as Arc<dyn FileSystem>, ext4: Some(ext4) }
     }

@@ -29,7 +29,7 @@ pub(crate) struct MountedFile {
     dir: PathBuf,
 }
 
-/// A directory of our own in somebody's directory, which goes with everything in it when this is dropped.
+/// A directory of our own in the user's directory, which goes with everything in it when this is dropped.
 pub(crate) struct Scratch(PathBuf);
 
 impl MountedDirectory {

@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use crate::{BenchError, Series};
 
 const SIZE: (u32, u32) = (900, 560);
-/// The backend names the font, makes it a fifth smaller, and leaves drawing letters to whoever shows the picture.
+/// The backend names the font, makes it a fifth smaller, and leaves drawing letters to the program that shows the picture.
 const FONT: (&str, u32) = ("sans-serif", 20);
 /// Room above the highest point, for the legend.
 const AIR: f64 = 1.25;

@@ -2,7 +2,7 @@
 //!
 //! The parent makes a directory of its own in the target and starts the workers on it. Each says on its standard
 //! output that it is ready, and waits. Their standard input is one pipe that all share: a byte for each is the start,
-//! and the end of it, when the parent lets go, tells whoever still waits or works on that it is over. So a worker
+//! and the end of it, when the parent lets go, tells every worker that still waits or works that it is over. So a worker
 //! does not outlive its parent's interest.
 //!
 //! What a worker says is one [`Word`] of JSON a line.
@@ -167,7 +167,7 @@ impl Part {
 
     fn work(&self) -> Result<Word, BenchError> {
         let dir = MountedDirectory::open(&self.dir)?;
-        // Who cannot be heard need not start.
+        // A worker that cannot be heard need not start.
         let start = || say(&Word::Ready).is_ok() && take_start();
         if self.index == self.threads.get() {
             change(CreateUnlink::new(&dir, self.index), start, is_over)?;
@@ -179,7 +179,7 @@ impl Part {
     }
 }
 
-/// Waits for one byte, and takes no more: the next is somebody else's.
+/// Waits for one byte, and takes no more: the next is another worker's.
 fn take_start() -> bool {
     matches!(retry_on_intr(|| rustix::io::read(io::stdin(), &mut [0_u8])), Ok(1))
 }

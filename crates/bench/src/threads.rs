@@ -1,8 +1,8 @@
 //! Measuring a filesystem of ours: the workers are threads above one `Vfs`.
 //!
 //! A worker's histogram and counters are its thread's own until it ends, so workers share nothing but what is
-//! measured. Everybody says through a channel to be ready, or goes without a word; then the start is given, for which
-//! all wait. A panic in the filesystem under test therefore ends the measurement, and nobody waits for ever.
+//! measured. Each worker says through a channel that it is ready, or ends without a word; then the start is given, for which
+//! all wait. A panic in the filesystem under test therefore ends the measurement, and no thread waits for ever.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -152,7 +152,7 @@ pub(crate) fn run_xor(job: &Job, files: bool) -> Result<Measured, BenchError> {
     run_threads(job, &worker, None, &|| Counted::NOTHING)
 }
 
-/// Runs the script of each worker in a thread, and beside them, unmeasured, that of one who changes names.
+/// Runs the script of each worker in a thread, and beside them, unmeasured, that of one that changes names.
 fn run_threads<S: Script>(
     job: &Job,
     worker: &(impl Fn(u32) -> Result<S, BenchError> + Sync),
@@ -175,7 +175,7 @@ fn run_threads<S: Script>(
             scope.spawn(move || change(script, || start.wait(ready), stop))
         });
         drop(ready);
-        // Ends when everybody has said it, or has gone.
+        // Ends when each worker has said it, or has ended.
         all_ready.iter().for_each(drop);
 
         let before = if GROWN.swap(true, Ordering::Relaxed) { None } else { resident_bytes() };
@@ -185,7 +185,7 @@ fn run_threads<S: Script>(
         }
         let counted_before = counted();
         drop(at_last);
-        // A panic is passed on when nobody works any more.
+        // A panic is passed on when no worker works any more.
         let ended: Vec<_> = workers.into_iter().map(ScopedJoinHandle::join).collect();
         if job.locks {
             stats::disable();

@@ -12,7 +12,7 @@ use crate::{BenchError, Histogram, clock};
 /// A tenth of the operations, but no more than this, warm up caches and the allocator.
 const WARM_UP_MAX: u64 = 20_000;
 
-/// Does the operations and measures them. `start` returns when all may start, `false` if nobody will.
+/// Does the operations and measures them. `start` returns when all may start, `false` if no worker will.
 pub(crate) fn work<S: Script>(
     script: impl FnOnce() -> Result<S, BenchError>,
     ops: u64,

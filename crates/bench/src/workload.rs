@@ -16,7 +16,7 @@ pub enum Workload {
     CreateUnlink,
     /// Each creates a file under a random name, renames it to another, and unlinks it.
     Rename,
-    /// Each creates files under names that nobody else has; nothing is removed.
+    /// Each creates files under names that no other worker has; nothing is removed.
     CreateMany,
     /// Each asks for the attributes of random names among those that are there.
     StatMany,

@@ -1,7 +1,7 @@
 //! Ending a connection to the kernel whose server cannot go on: every request fails, every thread that waits for one
 //! ends.
 //!
-//! The kernel has a file for that, in the filesystem `fusectl`, which belongs to the user who mounted. It is usually
+//! The kernel has a file for that, in the filesystem `fusectl`, which belongs to the user that mounted. It is usually
 //! mounted; root can do without.
 
 use std::io;

@@ -4,7 +4,7 @@
 //! disks (`fuseblk`). It is asked for all that was written when a program calls `sync`, and answers before an unmount is
 //! over. The kernel claims the device for such a mount, which is given our claim for that.
 //!
-//! Everybody else goes through `fusermount3`, which is set-user-ID root, checks that
+//! All other users go through `fusermount3`, which is set-user-ID root, checks that
 //! the directory is the caller's, mounts, and sends the open descriptor back over a socket. The socket is the
 //! helper's standard input, so that it is passed on without being leaked to other children.
 
@@ -32,7 +32,7 @@ use crate::mount_table;
 use crate::transport::Device;
 use crate::{MountError, MountOptions};
 
-/// How long a claim that somebody has for a moment is waited for.
+/// How long a claim that another process has for a moment is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -120,8 +120,8 @@ pub(crate) fn detach_by_another(on: &MountPoint, dir: &Path, flags: UnmountFlags
     }
 }
 
-/// Mounts what lies on a block device, if the kernel lets us. It does not in a container, nor where it was built to let
-/// nobody write to what is mounted.
+/// Mounts what lies on a block device, if the kernel lets us. It does not in a container, nor where it was built to refuse
+/// writes to what is mounted.
 fn attach_device(
     on: &MountPoint,
     kind: &str,

@@ -27,7 +27,7 @@ pub(crate) struct SetAttr {
     pub(crate) size_bytes: Option<u64>,
     /// With the new size, set-user-ID and set-group-ID go.
     pub(crate) drop_privileges: bool,
-    /// Nothing is asked for: the kernel says so before somebody without privilege changes a file that may give rights,
+    /// Nothing is asked for: the kernel says so before a caller without privilege changes a file that may give rights,
     /// by writing to it for example, and takes the mode that the answer has.
     pub(crate) of_nothing: bool,
 }
@@ -65,7 +65,7 @@ impl Server {
         self.with_space(|| file.truncate(size_bytes))
     }
 
-    /// Sets an extended attribute. With `drop_group_id`, set-group-ID goes, as it does when somebody outside the
+    /// Sets an extended attribute. With `drop_group_id`, set-group-ID goes, as it does when a caller outside the
     /// group sets an access control list.
     pub(crate) fn set_xattr(
         &self,

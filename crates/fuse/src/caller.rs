@@ -1,4 +1,4 @@
-//! Who asks, and what has to be found out about them beyond what a request says.
+//! The process that a request comes from, and what has to be found out about it beyond what the request says.
 //!
 //! The kernel names user and group only in requests that make something: where mounts may map users, the others
 //! could mean one user to the filesystem and another to the machine. What privileges the caller has, and what lies
@@ -22,7 +22,7 @@ pub(crate) enum Capability {
     Administrate = 21,
 }
 
-/// Who asks.
+/// The process that a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     /// To whom new files belong.
@@ -59,7 +59,7 @@ impl Caller {
         self.status().is_some_and(|status| file_user(&status) == Some(uid))
     }
 
-    /// Whether its capabilities are those of this machine: anybody has all in a container of its own.
+    /// Whether its capabilities are those of this machine: any user has all in a container of its own.
     pub(crate) fn is_in_our_namespace(self) -> bool {
         let of = |process: &str| fs::read_link(format!("/proc/{process}/ns/user"));
         matches!((of(&self.thread.to_string()), of("self")), (Ok(caller), Ok(server)) if caller == server)

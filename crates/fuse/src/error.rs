@@ -118,7 +118,7 @@ pub enum UnmountError {
         /// What is mounted there.
         fs_type: String,
     },
-    /// Files are open, or somebody's working directory is inside.
+    /// Files are open, or a process has its working directory inside.
     #[error("{} is in use: close its files and leave its directories, then try again", .0.display())]
     Busy(PathBuf),
     /// The kernel or the helper refused.

@@ -39,7 +39,7 @@ pub enum Fault<'a> {
     /// The server itself, or its connection to the kernel.
     Server(&'a str),
     /// The mount has ended with this error. Told before the process that unmounts is, and to a listener of one's own only:
-    /// whoever waits for the mount gets the error.
+    /// the thread that waits for the mount gets the error.
     End(&'a MountError),
 }
 

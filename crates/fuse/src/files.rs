@@ -127,8 +127,8 @@ impl Server {
         self.with_space(|| source.copy_range(from.1, &target, to.1, len))
     }
 
-    /// Takes away what a program was trusted with: somebody without privilege changes it. The kernel says when, but
-    /// not whether the caller is in the file's group, which may keep a set-group-ID that lets nobody execute.
+    /// Takes away what a program was trusted with: a caller without privilege changes it. The kernel says when, but
+    /// not whether the caller is in the file's group, which may keep a set-group-ID that lets no user execute.
     ///
     /// What was taken away is durable before anything of the file is changed: the bytes may be on the disk before the next
     /// commit, and after a crash would have the rights of those that were there.

@@ -3,7 +3,7 @@
 //!
 //! Numbers and layouts are Linux's (`linux/fs.h`). Everything else is refused as not applying to the file.
 //!
-//! **Who may.** Since Linux 5.13 the kernel takes flags and projects by calls of its own, checks the caller's rights, and
+//! **Rights.** Since Linux 5.13 the kernel takes flags and projects by calls of its own, checks the caller's rights, and
 //! then sends an ioctl that it makes itself, which points at nothing. An ioctl that a program made points into its
 //! memory, and comes unchecked: from older kernels, and from any for numbers that the kernel does not know. Such a one
 //! changes nothing unless the caller's owner and capabilities, read here, permit it. The numbers for programs of 32 bits
@@ -54,7 +54,7 @@ const EXTENDED_FLAGS: [(InodeFlags, u32); 8] = [
     (InodeFlags::VERITY, 0x0002_0000),
 ];
 
-/// Flags that tell how an inode is kept. Nobody sets them by ioctl; they stay as they are.
+/// Flags that tell how an inode is kept. No ioctl sets them; they stay as they are.
 const STAYING: InodeFlags = InodeFlags::ENCRYPTED
     .union(InodeFlags::INDEXED)
     .union(InodeFlags::EXTENTS)

@@ -1,6 +1,6 @@
 //! A FUSE server over the vfs: mounts a filesystem for every program on the machine.
 //!
-//! [`mount`] attaches a [`Vfs`](undercroft_vfs::Vfs) to a directory, as root or, with `fusermount3`, as anybody;
+//! [`mount`] attaches a [`Vfs`](undercroft_vfs::Vfs) to a directory, as root or, with `fusermount3`, as any user;
 //! [`Mounted`] is the running server; [`unmount`] takes a mount away from any process.
 //!
 //! ```no_run
@@ -19,7 +19,7 @@
 //! | ------------- | ------------------------------------------------------------------------ |
 //! | `transport`   | the wire: the kernel's protocol and the event loops                      |
 //! | `server`      | what is answered, with `directory`, `names`, `files`, `attributes`, `ioctl` |
-//! | `caller`      | who asks                                                                 |
+//! | `caller`      | the process that a request comes from                                    |
 //! | `nodes`       | which inodes the kernel holds                                            |
 //! | `dirty_limit` | how much the kernel may hold of what was written; `failed_writes` keeps what failed of it |
 //! | `errno`       | errors into errnos; `fault_log` says in words what they cannot           |

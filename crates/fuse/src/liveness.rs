@@ -1,15 +1,15 @@
 //! How an unmounting process learns that the server has let go of everything, and how that ended.
 //!
-//! The mount itself tells who serves it: an extended attribute of its root, which no list shows, names a process, a pipe
+//! The mount itself tells which process serves it: an extended attribute of its root, which no list shows, names a process, a pipe
 //! that it has open, and the directory under the mount. An unmounting process opens both through `/proc`, which is for
 //! root and the server's own user, before the mount goes. The server writes into the pipe how all ended, and closes it
 //! last, or dies; the kernel tells the reader.
 //!
 //! No name is taken that another user could take first, nothing is listened on that another user could fill, and no file
-//! is left behind. Users who may look into the mount may read the numbers, which are of no use to them.
+//! is left behind. Users that may look into the mount may read the numbers, which are of no use to them.
 //!
 //! The answer is not to be trusted: any user may serve a mount of our type, and name what is root's. So the process must
-//! run for the user who mounted, what is opened must be a pipe before it is opened, no more is read than a sentence, and
+//! run for the user that mounted, what is opened must be a pipe before it is opened, no more is read than a sentence, and
 //! the directory must be the one under the mount that was asked.
 
 use std::fs::{self, File};
@@ -28,7 +28,7 @@ use undercroft_block::mountinfo::Mount;
 use crate::mount_point::MountPoint;
 use crate::mount_table;
 
-/// The attribute that a mount's root has for those who ask for it by name.
+/// The attribute that a mount's root has for callers that ask for it by name.
 pub(crate) const ATTRIBUTE: &str = "system.undercroft.server";
 
 /// What the pipe holds at a good end. Something else is a sentence; nothing is a server that died.

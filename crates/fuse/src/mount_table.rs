@@ -50,7 +50,7 @@ pub(crate) fn ours(device: MountDevice) -> io::Result<Option<Mount>> {
 }
 
 /// The path of a mount point, absolute and free of links. A mount point that cannot be looked at, because it is
-/// somebody else's mount or one whose server is gone, is found by its directory.
+/// another server's mount or one whose server is gone, is found by its directory.
 pub(crate) fn absolute(point: &Path) -> io::Result<PathBuf> {
     let canonical = point.canonicalize();
     match (point.parent(), point.components().next_back()) {

@@ -3,7 +3,7 @@
 //! Order of the beginning: the guardian is there before the mount is, so that a server killed at any later moment
 //! leaves nothing behind. Order of the end: the mount is gone, the event loops have ended, everything is durable,
 //! the filesystem and what it lies on are closed, the guardian has gone, and last the pipe is closed on which an
-//! unmounting process waits. All of that is done by the thread of the event loops, so nobody has to ask for it.
+//! unmounting process waits. All of that is done by the thread of the event loops, without a call for it.
 //!
 //! As soon as the mount is gone another may take its place, with the same numbers: before anything is taken away,
 //! [`OwnMount`] is asked whether it is still there. After the end nothing is: [`Traces`] are taken away under their lock,
@@ -123,7 +123,7 @@ pub fn mount_above(
                 let ended = served.map_err(End::Served).and(finished).map_err(|end| end.of(own.dir.clone()));
                 ended.as_ref().err().into_iter().for_each(|error| last_word.say_end(error));
                 withdraw(&traces, &own, ended.as_ref().err());
-                // Nobody listens any more if the mount was given up.
+                // The receiver is gone if the mount was given up.
                 let _ = report.send(Event::Ended(ended));
             })
             .map_err(start("start the event loops"))?
@@ -190,8 +190,8 @@ fn guard(
     }
 }
 
-/// A mounted filesystem and its server. Dropping it unmounts: if nobody is inside, everything is durable and the
-/// filesystem is closed afterwards; users who are still inside keep what they have open until this process ends.
+/// A mounted filesystem and its server. Dropping it unmounts: if no process uses it, everything is durable and the
+/// filesystem is closed afterwards; processes that still use it keep what they have open until this process ends.
 pub struct Mounted {
     own: Arc<OwnMount>,
     server: Weak<Server>,
@@ -235,7 +235,7 @@ enum Event {
     Ended(Result<(), MountError>),
     /// A thread cannot go on, and the others cannot be stopped.
     Lost(String),
-    /// Somebody does not want to wait for the last user any longer.
+    /// The caller does not want to wait for the last user any longer.
     GivenUp,
 }
 
@@ -279,8 +279,8 @@ impl Mounted {
         self.server.upgrade().map_or(0, |server| server.nodes().len())
     }
 
-    /// From now on an interrupt, a hang-up or a request to terminate unmounts. If somebody is still inside, the
-    /// mount disappears at once for everybody else and [`wait`](Self::wait) returns when they have left, or at
+    /// From now on an interrupt, a hang-up or a request to terminate unmounts. If processes still use it, the
+    /// mount disappears at once for all others and [`wait`](Self::wait) returns when they have left, or at
     /// the second signal.
     ///
     /// # Errors
@@ -318,7 +318,7 @@ impl Mounted {
         Ok(())
     }
 
-    /// Unmounts, if nobody is inside.
+    /// Unmounts, if no process uses it.
     ///
     /// # Errors
     /// [`UnmountError::Busy`] and the like; the mount is still served then.
@@ -326,7 +326,7 @@ impl Mounted {
         self.own.detach(false)
     }
 
-    /// Serves until the mount is gone, whoever takes it away.
+    /// Serves until the mount is gone, whichever process takes it away.
     ///
     /// # Errors
     /// [`MountError::Serve`] when the connection to the kernel broke, [`MountError::Sync`] when not everything

@@ -27,7 +27,7 @@ impl Server {
         self.entry(&node)
     }
 
-    /// Makes a regular file, or opens the one that somebody else has made meanwhile.
+    /// Makes a regular file, or opens the one that another caller has made meanwhile.
     pub(crate) fn create_or_open(
         &self,
         caller: Caller,

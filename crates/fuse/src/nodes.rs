@@ -14,10 +14,10 @@
 //! | count | in the table | meaning                                                        |
 //! | ----- | ------------ | -------------------------------------------------------------- |
 //! | n > 0 | yes          | the kernel holds n                                             |
-//! | 0     | for a moment | given back; never counts up again, whoever meets it removes it |
+//! | 0     | for a moment | given back; never counts up again; the thread that finds it removes it |
 //!
 //! A count changes by compare-and-swap so that zero is final; a thread that hands the inode out at that moment
-//! makes a new entry. Whoever takes the count to zero takes the handle out and drops it then and there, since the
+//! makes a new entry. The thread that takes the count to zero takes the handle out and drops it then and there, since the
 //! table frees its entries at leisure and the space of a deleted file must not wait for that.
 //!
 //! Locks: the one of a handle (`kernel_inode`), only to copy, put or take it.
@@ -130,7 +130,7 @@ impl NodeTable {
         let Some(entry) = entries.get(&id.0) else { return };
         if self.pinned.fetch_add(1, Ordering::Relaxed) < PINNED_MAX {
             let mut handle = entry.handle.lock();
-            // Under the lock, so that whoever gives the last one back meets what is put here.
+            // Under the lock, so that the thread that gives the last one back finds what is put here.
             if handle.is_none() && !entry.is_given_back() {
                 *handle = Some(Handle { node: Arc::clone(node), pinned: true });
                 return;
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(node_id(Ino(0), Ino(2)), None);
     }
 
-    /// Handing out and giving back the same few ids from several threads: every count arrives, whoever is
+    /// Handing out and giving back the same few ids from several threads: every count arrives, whichever thread is
     /// removing an entry at that moment.
     #[test]
     fn counts_are_exact_when_threads_meet() {

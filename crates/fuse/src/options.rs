@@ -33,9 +33,9 @@ pub struct MountOptions {
     pub fs_name: String,
     /// Takes no writes. A filesystem that takes none must be mounted with it.
     pub read_only: bool,
-    /// Lets other users than the one who mounts in. For anyone but root, `/etc/fuse.conf` must agree.
+    /// Lets in other users than the one that mounts. For anyone but root, `/etc/fuse.conf` must agree.
     pub allow_other: bool,
-    /// The kernel checks permission bits and ACLs. Without it (`fakeroot`, as fuse2fs calls it) whoever gets in may do
+    /// The kernel checks permission bits and ACLs. Without it (`fakeroot`, as fuse2fs calls it) a user that gets in may do
     /// what root may, and what they make belongs to them until they give it away: for one's own image, whose bytes one
     /// could change anyhow. So it cannot be combined with [`allow_other`](Self::allow_other). The kernel then also asks
     /// less: to check, it needs a directory's mode, which it forgets with every change in there.
@@ -51,7 +51,7 @@ pub struct MountOptions {
     /// on a read-only mount, but shown in the mount table.
     pub atime: bool,
     /// When changes pause for about this long, everything that came is made durable; `None` leaves that to the filesystem
-    /// and to those who ask. The kernel does not tell a mount of `sync(2)`.
+    /// and on request. The kernel does not tell a mount of `sync(2)`.
     pub commit_pause: Option<Duration>,
     /// The kernel keeps what programs write and writes it later, many small writes as one. It then finds no holes
     /// (`SEEK_HOLE`). Without it, each write is a request of its own.
@@ -68,14 +68,14 @@ pub struct MountOptions {
     pub attr_timeout: Duration,
     /// For how long the kernel may keep names, and that names do not exist.
     pub entry_timeout: Duration,
-    /// Who is told what is wrong with the disk, since programs get only an error number.
+    /// The receiver of messages on what is wrong with the disk, since programs get only an error number.
     pub faults: FaultSink,
 }
 
 /// Whether listing a directory brings the attributes of its files along (the protocol's `READDIRPLUS`).
 ///
 /// Most programs that list a directory ask for the attributes next. One question for all of them is less than half
-/// the work of one question for each; if nobody asks, a plain listing has been twice the work.
+/// the work of one question for each; without questions, a plain listing has been twice the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListAttributes {
     /// Always.

@@ -1,6 +1,6 @@
 //! A mount of this process, taken away by itself and nothing else with it.
 //!
-//! A mount's number and its device's come again: whoever unmounts and mounts again at once gets both a second time, on the
+//! A mount's number and its device's come again: a process that unmounts and mounts again at once gets both a second time, on the
 //! same directory, while the first server is still making everything durable. So a mount is also known by a number that
 //! does not come again, where the kernel has one (Linux 6.8).
 

@@ -79,7 +79,7 @@ impl Pauses {
         }
     }
 
-    /// Nobody waits any longer.
+    /// No thread waits any longer.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.clean.wake_all();

@@ -5,7 +5,7 @@
 //! of a request is alive because the kernel holds the id. What changes something is in `names`, `files` and
 //! `attributes`.
 //!
-//! **Permissions** are the kernel's to check, which knows groups and capabilities; who got past it may do what it
+//! **Permissions** are the kernel's to check, which knows groups and capabilities; a request that passed its checks may do what it
 //! asks. What the kernel does not know of is refused by the vfs: immutable files, names that are too long.
 //!
 //! Locks: none of its own, and none of the vfs is held across a call. The busy path, a request on a directory or
@@ -204,7 +204,7 @@ impl Server {
         Ok(target)
     }
 
-    /// Somebody has read this. What the kernel answers out of its cache does not come here, and moves no time.
+    /// A caller has read this. What the kernel answers out of its cache does not come here, and moves no time.
     pub(crate) fn note_access(&self, node: &Arc<Node>) {
         if self.access_times
             && let Err(error) = self.vfs.note_access(node)

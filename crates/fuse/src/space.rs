@@ -6,7 +6,7 @@
 //! or when for [`PATIENCE`] none was deleted. Inodes that were waited for in vain, for a program has them open, are
 //! waited for again when they are closed; for the word of a close each request waits a moment.
 //!
-//! Who asks for the free space after a name was removed waits in the same way, once, so that it shows what came back.
+//! A request for the free space after a name was removed waits in the same way, once, so that it shows what came back.
 //!
 //! Without a failure this costs one addition for each name that is removed, on a line that few threads share.
 //!

@@ -22,10 +22,10 @@ use crate::{UnmountError, abort, attach, own_mount};
 /// be on its way to a slow disk.
 const SERVER_LIMIT: Duration = Duration::from_secs(600);
 
-/// How long a server may take to say who it is, for which it does not need its disk.
+/// How long a server may take to identify itself, for which it does not need its disk.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// Unmounts what is mounted on `dir`, as root or as the user who mounted it, and returns when the mount is gone,
+/// Unmounts what is mounted on `dir`, as root or as the user that mounted it, and returns when the mount is gone,
 /// everything that was written is durable, and the server has let go of the image.
 ///
 /// # Errors
@@ -89,7 +89,7 @@ fn elsewhere(device: MountDevice) -> Option<u32> {
     numbers.find(|&process| has_mounted(process, device))
 }
 
-/// Whether we are root, and have to wait for nobody.
+/// Whether we are root, and need not wait for other users.
 fn is_of_another_user(entry: &Mount) -> bool {
     rustix::process::geteuid().is_root() && entry.owner().is_some_and(|(user, _)| user != 0)
 }

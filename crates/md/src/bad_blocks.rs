@@ -5,7 +5,7 @@
 //! in use only if the superblock says so. Here: ranges in bytes, from the beginning of the data area, in rising order,
 //! not touching each other.
 //!
-//! Whoever keeps the list locks it. A block that is only partly good is bad: what is added is rounded outwards, what is
+//! The owner of the list locks it. A block that is only partly good is bad: what is added is rounded outwards, what is
 //! taken away inwards.
 //!
 //! Source: `drivers/md/md.c` (`super_1_load`, `super_1_sync`) and `include/linux/badblocks.h`, read for facts.

@@ -117,7 +117,7 @@ impl Lent {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(task))) {
                 outcome.panic.lock().get_or_insert(panic);
             }
-            // Release: whoever waits sees what we wrote. Nothing borrowed is used from here on.
+            // Release: the thread that waits sees what we wrote. Nothing borrowed is used from here on.
             outcome.under_way.fetch_sub(1, Ordering::Release);
             outcome.done.wake_all();
         });

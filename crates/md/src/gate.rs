@@ -1,12 +1,12 @@
 //! The gate that every write of an array enters, and the turn that every change of its state takes.
 //!
-//! [`Gate`]: writers pass in any number and meet nobody: each counts itself on a cache line that it shares with few.
-//! Whoever must have no write under way (a member joins, the array is marked clean) closes the gate, waits until all
-//! who are inside have left, does its work, and opens it again. One closes it at a time.
+//! [`Gate`]: writers pass in any number and meet no other: each counts itself on a cache line that it shares with few.
+//! A thread that must have no write under way (a member joins, the array is marked clean) closes the gate, waits until
+//! all writers inside have left, does its work, and opens it again. One closes it at a time.
 //!
 //! [`Turn`]: one at a time, kept over I/O. It is no lock of the lock order, since members may themselves be arrays with
-//! turns of their own. Order: the gate first, then a turn; whoever has a turn waits for no gate. So a writer inside may
-//! report a failed member, which takes a turn, while somebody waits for the gate to empty.
+//! turns of their own. Order: the gate first, then a turn; a thread that has a turn waits for no gate. So a writer inside may
+//! report a failed member, which takes a turn, while a thread waits for the gate to empty.
 //!
 //! Called by the array for each write, by [`Shared`](crate::level::Shared) and by the array's own threads.
 
@@ -15,15 +15,15 @@ use undercroft_sync::{WaitQueue, thread_number};
 
 /// Enough that the threads of a large machine rarely share one.
 const SHARDS: usize = 64;
-/// A shard counts who is inside in its lower half, and who ever entered in its upper half, which may wrap.
+/// A shard counts the writers inside in its lower half, and all that ever entered in its upper half, which may wrap.
 const ENTERED: u64 = 1 << 32;
 const INSIDE: u64 = ENTERED - 1;
 
-/// Lets writers pass, or nobody.
+/// Lets writers pass, or none.
 #[derive(Debug)]
 pub(crate) struct Gate {
     shards: Box<[Shard]>,
-    /// Whether newcomers wait. Written by whoever has `closing`.
+    /// Whether newcomers wait. Written by the holder of `closing`.
     closed: AtomicBool,
     closing: Turn,
     opened: WaitQueue,
@@ -42,7 +42,7 @@ pub(crate) struct Pass<'a> {
     shard: &'a Shard,
 }
 
-/// Nobody is inside the gate, until this is dropped.
+/// No writer is inside the gate, until this is dropped.
 #[derive(Debug)]
 #[must_use = "the gate opens when this is dropped"]
 pub(crate) struct Quiet<'a> {
@@ -76,7 +76,7 @@ impl Gate {
         }
     }
 
-    /// Closes the gate and returns when nobody is inside.
+    /// Closes the gate and returns when no writer is inside.
     pub(crate) fn quiesce(&self) -> Quiet<'_> {
         let closing = self.closing.take();
         self.closed.store(true, Ordering::SeqCst);
@@ -86,7 +86,7 @@ impl Gate {
         quiet
     }
 
-    /// A number that has changed if anybody has entered since it was asked for the last time, and is the same if not.
+    /// A number that has changed if a writer has entered since it was asked for the last time, and is the same if not.
     pub(crate) fn entered(&self) -> u64 {
         // An entry adds to the upper half of one shard; the sum of the upper halves tells how many there were.
         self.shards.iter().fold(0, |sum, shard| sum.wrapping_add(shard.0.load(Ordering::Relaxed) >> 32))

@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) recorder: Box<dyn Recorder>,
     lineup: ArcSwap<Lineup>,
     gate: Gate,
-    /// Taken by whoever changes the lineup.
+    /// Taken by a thread that changes the lineup.
     changing: Turn,
     /// Why nothing is written any more.
     stopped: OnceLock<String>,
@@ -150,7 +150,7 @@ impl Shared {
         self.is_read_only.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a member may be written to without anybody having asked for it.
+    /// Whether a member may be written to without a request for it.
     pub(crate) fn may_heal(&self, member: &Member) -> bool {
         // Relaxed: set before the array is used.
         !self.is_read_only.load(Ordering::Relaxed)
@@ -163,7 +163,7 @@ impl Shared {
     /// Whether the redundancy of a range of the sync space is right. Where it is not, all copies of a byte are read
     /// from the same member, and parity is computed anew and not from what was there.
     pub(crate) fn is_resynced(&self, offset: u64, len: u64) -> bool {
-        // Acquire: whoever moved the mark has written what lies before it.
+        // Acquire: the thread that moved the mark has written what lies before it.
         offset.saturating_add(len) <= self.resynced.load(Ordering::Acquire)
     }
 
@@ -172,7 +172,7 @@ impl Shared {
         self.resynced.store(bytes, Ordering::Release);
     }
 
-    /// Who takes part at this moment.
+    /// The members that take part at this moment.
     pub(crate) fn lineup(&self) -> arc_swap::Guard<Arc<Lineup>> {
         self.lineup.load()
     }
@@ -221,7 +221,7 @@ impl Shared {
         }
     }
 
-    /// Changes who takes part; changes come one after the other. When a member joins, the caller sees to it that the
+    /// Changes the members that take part; changes come one after the other. When a member joins, the caller sees to it that the
     /// array is quiet.
     pub(crate) fn change_lineup<R>(&self, change: impl FnOnce(&mut Lineup) -> R) -> R {
         let _turn = self.changing.take();
@@ -246,7 +246,7 @@ impl Shared {
         Ok(pass)
     }
 
-    /// Nobody writes until the answer is dropped. Not to be called by a writer.
+    /// Nothing is written until the answer is dropped. Not to be called by a writer.
     pub(crate) fn quiesce(&self) -> Quiet<'_> {
         self.gate.quiesce()
     }
@@ -257,7 +257,7 @@ impl Shared {
     }
 
     /// A member answered a write with an error, or a flush, and cannot record what it lacks: it is left out from now
-    /// on. Returns when that is durable, so that what it missed may be answered; until then, whoever writes still
+    /// on. Returns when that is durable, so that what it missed may be answered; until then, a writer still
     /// writes to it, gets its errors, and comes here to wait.
     ///
     /// # Errors
@@ -329,7 +329,7 @@ impl Shared {
         self.check_writable()
     }
 
-    /// The same, but leaves out nobody, and says who could not.
+    /// The same, but leaves out no member, and says which could not.
     pub(crate) fn try_flush(&self, wanted: impl Fn(Role) -> bool) -> Vec<(Role, Arc<Member>, block::Error)> {
         struct Flush<'a> {
             role: Role,

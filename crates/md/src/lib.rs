@@ -16,7 +16,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Array affairs are kept apart from level arithmetic. What an array is ([`Geometry`]), who takes part in it and how
+//! Array affairs are kept apart from level arithmetic. What an array is ([`Geometry`]), which members take part in it and how
 //! far each may be believed (`member`), and what is told to the superblocks (`recorder`) know nothing of levels; a
 //! level (`level`) knows nothing of superblocks.
 //!

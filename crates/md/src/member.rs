@@ -1,8 +1,8 @@
-//! Who takes part in an array, and how far each may be believed.
+//! The members that take part in an array, and how far each may be believed.
 //!
 //! A [`Lineup`] is a snapshot that never changes: a request loads it once and works with it to its end. A change of the
 //! array publishes a new one. What a request may do with an old lineup is safe by these rules: a member that has
-//! failed in between answers with errors or takes writes that nobody reads any more; a member that joins does so while
+//! failed in between answers with errors or takes writes that are not read any more; a member that joins does so while
 //! no request is under way (see [`Shared::quiesce`](crate::level::Shared::quiesce)).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -103,7 +103,7 @@ impl Member {
 
     /// Whether the range may be read: it lies before what still has to be rebuilt.
     pub(crate) fn is_right(&self, offset: u64, len: u64) -> bool {
-        // Acquire: whoever moved the mark has written what lies before it.
+        // Acquire: the thread that moved the mark has written what lies before it.
         offset + len <= self.recovered.load(Ordering::Acquire)
     }
 
@@ -195,7 +195,7 @@ impl Member {
     }
 }
 
-/// Who fills a role.
+/// The members that fill a role.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
     /// Read and written. `None`: the role is empty, its member missing or failed.
@@ -205,13 +205,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Whoever is there, failed or not.
+    /// All that are there, failed or not.
     pub(crate) fn both(&self) -> impl Iterator<Item = &Arc<Member>> {
         self.member.iter().chain(&self.replacement)
     }
 }
 
-/// Who takes part, by role.
+/// The members, by role.
 #[derive(Clone, Debug)]
 pub(crate) struct Lineup {
     pub(crate) places: Vec<Place>,
@@ -231,7 +231,7 @@ impl Lineup {
         self.places[role.0 as usize].replacement.as_ref().filter(|member| !member.has_failed())
     }
 
-    /// Everybody who has not failed, with the role.
+    /// All that have not failed, with the role.
     pub(crate) fn all(&self) -> impl Iterator<Item = (Role, &Arc<Member>)> {
         let places = self.places.iter().enumerate();
         places
@@ -244,7 +244,7 @@ impl Lineup {
         self.retain(|other| !Arc::ptr_eq(other, member));
     }
 
-    /// Takes out whoever has failed.
+    /// Takes out the members that have failed.
     pub(crate) fn drop_failed(&mut self) {
         self.retain(|member| !member.has_failed());
     }

@@ -1,4 +1,4 @@
-//! What the levels tell to whoever keeps the array's state on the members.
+//! What the levels tell to the keeper of the array's state on the members.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,7 +17,7 @@ pub(crate) trait Recorder: Send + Sync + fmt::Debug {
     /// When it cannot be recorded: the array must not take writes any more.
     fn member_failed(&self, failed: &Member, lineup: &Lineup, cause: &block::Error) -> Result<()>;
 
-    /// Nothing is written any more: whoever waits for work on the array is to look again.
+    /// Nothing is written any more: threads that wait for work on the array must look again.
     fn stopped(&self) {}
 
     /// Whether the member has a list of bad blocks.

@@ -6,7 +6,7 @@
 //! - A call that has waited for [`LATE`] makes the member *late*, until it is answered. A reader that can read elsewhere
 //!   does so at once ([`TimedDevice::read_soon`]), and a late member is not asked again by such readers.
 //! - A call that has waited for the limit (`member_timeout`) makes the member *hung*, for good: all calls fail, and the
-//!   array leaves the member out, with the reason. An answer that comes later meets a buffer that nobody reads.
+//!   array leaves the member out, with the reason. An answer that comes later meets a buffer that is not read.
 //!
 //! Devices that cannot hang ([`BlockDevice::may_hang`]) are called by the calling thread itself: a helper costs some
 //! 10 us a call.
@@ -38,7 +38,7 @@ pub(crate) struct TimedDevice {
     device: Device,
     limit: Duration,
     calls: Arc<Calls>,
-    /// Rung when the member becomes late, so that somebody looks after it.
+    /// Rung when the member becomes late, so that the keeper looks after it.
     bell: Arc<Bell>,
 }
 

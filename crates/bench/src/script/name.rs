@@ -1,4 +1,4 @@
-//! The names that workers use: as long everywhere, so that they cost the same whoever is measured.
+//! The names that workers use: as long everywhere, so that they cost the same whatever is measured.
 
 /// A name: its owner among the workers, and a number.
 pub(super) struct Name(pub(super) [u8; 22]);

@@ -49,7 +49,7 @@ pub(crate) enum Content {
     DamagedBytes,
     /// A file that is encrypted.
     Locked,
-    /// A file whose bytes nobody can ask for: the code that reads them panics.
+    /// A file whose bytes cannot be read: the code that reads them panics.
     Defective,
 }
 

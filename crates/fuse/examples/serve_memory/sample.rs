@@ -4,7 +4,7 @@ use undercroft_vfs::{DeviceNumber, FileType, Ino, InodeFlags, Timestamp};
 
 use super::memory::{Content, Memory};
 
-/// The user nobody, to whom some things belong.
+/// The user `nobody`, the owner of some things.
 pub(crate) const NOBODY: u32 = 65534;
 
 /// Contents of `hello`.

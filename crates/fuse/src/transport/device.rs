@@ -56,7 +56,7 @@ impl Device {
         }
     }
 
-    /// Whether [`receive`](Self::receive) waits, as it does at first. Says so to everybody who has the descriptor.
+    /// Whether [`receive`](Self::receive) waits, as it does at first. Applies to every holder of the descriptor.
     pub(super) fn set_waiting(&self, waiting: bool) -> io::Result<()> {
         let flags = if waiting { OFlags::empty() } else { OFlags::NONBLOCK };
         Ok(fcntl_setfl(&self.0, flags)?)
@@ -65,7 +65,7 @@ impl Device {
     /// Sends a reply.
     pub(super) fn send(&self, reply: &[u8]) -> io::Result<()> {
         match rustix::io::write(&self.0, reply) {
-            // Nobody waits for it any more, or the mount is gone.
+            // The caller does not wait for it any more, or the mount is gone.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => Ok(()),
             Err(errno) => Err(errno.into()),
         }

@@ -117,7 +117,7 @@ impl Dispatcher {
             };
         };
         if is_forgetting(&request) {
-            // Nobody waits for an answer.
+            // No caller waits for an answer.
             let _ = self.carry_out(request, reply);
             return Next::Nothing;
         }
@@ -247,8 +247,8 @@ impl Dispatcher {
                 self.server.close();
                 Ok(())
             }
-            // Said once, and the kernel does without: flush (nothing is kept for an open file), access (who got
-            // in without the kernel's checks may see everything), interrupt (nothing takes long), poll, bmap.
+            // Said once, and the kernel does without: flush (nothing is kept for an open file), access (a user that
+            // got in without the kernel's checks may see everything), interrupt (nothing takes long), poll, bmap.
             _ => Err(Refusal::Number(Errno::NOSYS)),
         }
     }

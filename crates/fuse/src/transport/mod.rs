@@ -68,7 +68,7 @@ use write_cache::WriteCache;
 /// Largest read and write: 256 pages, the most that an ordinary kernel allows.
 const REQUEST_BYTES: u32 = 1 << 20;
 
-/// How long what nobody waits for is gathered, where nothing else comes over the device.
+/// How long requests that no caller waits for are gathered, where nothing else comes over the device.
 const GATHERING: Duration = Duration::from_millis(1);
 
 /// What a request has besides the bytes of a write, at most.
@@ -232,9 +232,9 @@ impl Failures {
     }
 }
 
-/// One event loop. Beside rings only what the kernel forgets comes here, one message for each inode if somebody always
-/// waits for it, and to wake who waits costs whoever removes files more than most requests. So with `gathering` nobody
-/// waits for that long after such a message, and the next one brings all that was forgotten meanwhile.
+/// One event loop. Beside rings only what the kernel forgets comes here, one message for each inode if a thread always
+/// waits for it, and waking that thread costs a process that removes files more than most requests. So with `gathering`
+/// no thread waits for that long after such a message, and the next one brings all that was forgotten meanwhile.
 fn serve(mut watcher: Watcher<'_>, dispatcher: &Dispatcher, gathering: Option<Duration>) -> io::Result<()> {
     let mut buffer = buffer();
     let mut reply = Reply::new();

@@ -12,7 +12,7 @@ use crate::{ListAttributes, MountOptions};
 /// Reads ahead and writes behind that may be under way at once.
 const BACKGROUND_REQUESTS: u16 = 64;
 
-/// More background requests than this make the kernel hold back those that nobody waits for.
+/// More background requests than this make the kernel hold back those that no caller waits for.
 const CONGESTION: u16 = BACKGROUND_REQUESTS * 3 / 4;
 
 const PAGE_BYTES: u32 = 4096;

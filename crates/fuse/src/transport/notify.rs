@@ -2,7 +2,7 @@
 //!
 //! The kernel keeps attributes for as long as it was allowed to, and takes new ones from an answer about that inode
 //! only. What the server changes beyond that is announced by a message without a request
-//! (`FUSE_NOTIFY_INVAL_INODE`, attributes only): the kernel then asks when somebody wants to know. Messages go over the
+//! (`FUSE_NOTIFY_INVAL_INODE`, attributes only): the kernel then asks when a caller wants to know. Messages go over the
 //! device, also where requests come over io_uring.
 //!
 //! **Which thread sends.** For a message the kernel takes a reference to the inode. If that turns out to be the last

@@ -17,7 +17,7 @@ pub(super) struct Reply<'a> {
 enum Bytes<'a> {
     /// Grow to the largest reply seen and are never cleared, so that a large read costs no zeroing.
     Owned(Vec<u8>),
-    /// Somebody else's, as long as they suffice.
+    /// Lent, as long as they suffice.
     Lent(&'a mut [u8]),
 }
 

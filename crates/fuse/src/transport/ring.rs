@@ -6,9 +6,9 @@
 //! system call sends a reply and waits for the next request.
 //!
 //! **Queues.** The kernel wants at least one entry in the queue of every processor that may ever be there before it
-//! sends anything. Each thread of a processor has a ring and one entry, so that who is slow, with an fsync for example,
-//! keeps nothing but his own request. One more thread has the entries of all processors that are not there. What nobody
-//! waits for, that the kernel forgets an inode, still comes over `/dev/fuse`.
+//! sends anything. Each thread of a processor has a ring and one entry, so that a slow thread, with an fsync for example,
+//! keeps nothing but its own request. One more thread has the entries of all processors that are not there. That the kernel
+//! forgets an inode, for which no caller waits, still comes over `/dev/fuse`.
 //!
 //! **Memory.** An entry has two areas, which the kernel knows by their addresses: the headers, and the payload of the
 //! request and then of the reply. The kernel writes to them only while a command with that entry is under way, and only
@@ -352,7 +352,7 @@ impl Drop for Entry {
             // A ring that is closed gives its commands up some time later. Until then the areas have to stay.
             return;
         }
-        // SAFETY: both came out of a box in `new`, and nobody else has them.
+        // SAFETY: both came out of a box in `new`, and no other owner has them.
         unsafe {
             drop(Box::from_raw(self.headers.as_ptr()));
             drop(Box::from_raw(self.buffer.as_ptr()));

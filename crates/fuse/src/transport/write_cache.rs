@@ -8,8 +8,8 @@
 //!
 //! The attributes of a file that is made where there is no space do not last at all, if it is opened for writing alone:
 //! any message would come later than the first write. Then the kernel also asks before it reads past the end or seeks
-//! there. For whom it asks is told by the handle that each opening is given ([`FileAccess`]): who only reads is never
-//! refused; who only writes always is, also when he seeks the end; who does both is answered once, with attributes that
+//! there. The opening that it asks for is told by the handle that each opening is given ([`FileAccess`]): one that only reads is never
+//! refused; one that only writes always is, also when it seeks the end; one that does both is answered once, with attributes that
 //! last, and meets the refusal when the kernel has been told to forget them.
 
 use std::sync::Arc;

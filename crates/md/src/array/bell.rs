@@ -5,7 +5,7 @@ use std::time::Duration;
 use undercroft_sync::WaitQueue;
 use undercroft_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Rung by whoever has changed something; each thread that waits remembers what it has heard.
+/// Rung by the thread that has changed something; each thread that waits remembers what it has heard.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     rung: AtomicU64,
@@ -46,7 +46,7 @@ impl Bell {
         heard.0 = self.rung.load(Ordering::Acquire);
     }
 
-    /// Waits until `holds` does, or the time is over. Whoever makes it hold rings the bell.
+    /// Waits until `holds` does, or the time is over. The thread that makes it hold rings the bell.
     pub(crate) fn wait_until(&self, timeout: Duration, holds: impl FnMut() -> bool) -> bool {
         self.queue.wait_timeout(timeout, holds)
     }

@@ -1,7 +1,7 @@
 //! What the requests to an array and its threads share.
 //!
 //! A write enters the gate, sees to it that the superblocks say *active*, has its bits of the write-intent bitmap set,
-//! and then goes to the personality. When nobody has written for a while, the array is marked clean again by the
+//! and then goes to the personality. When nothing was written for a while, the array is marked clean again by the
 //! keeper: with the gate closed and everything flushed, so that what the superblocks then say is true.
 //!
 //! The contract of block devices knows no write that is durable by itself: data is durable after a flush, which flushes
@@ -43,7 +43,7 @@ pub(super) struct Core {
     pub(super) bell: Arc<Bell>,
     /// How long a member is waited for.
     pub(super) member_timeout: Option<Duration>,
-    /// Taken by whoever lets members join or leave.
+    /// Taken by threads that let members join or leave.
     pub(super) managing: Turn,
     /// The array is closed: the monitor looks once more.
     is_over: AtomicBool,
@@ -190,7 +190,7 @@ impl Core {
         written.map_err(|error| self.shared.stop(format!("the superblocks could not be written: {error}")))
     }
 
-    /// Has the superblocks say that all is consistent, unless somebody has written since `entered` was asked for.
+    /// Has the superblocks say that all is consistent, unless something was written since `entered` was asked for.
     ///
     /// # Errors
     /// When they cannot be written.
@@ -206,14 +206,14 @@ impl Core {
         self.write_clean()
     }
 
-    /// The caller sees to it that nobody writes, and that everything is flushed.
+    /// The caller sees to it that nothing is written, and that everything is flushed.
     fn write_clean(&self) -> Result<()> {
         self.record(Raise::One, |state| state.is_active = false)?;
         self.is_active.store(false, Ordering::Release);
         Ok(())
     }
 
-    /// Everything flushed, no bit set that nobody needs, the superblocks clean; nothing is written after that, for this
+    /// Everything flushed, no bit set that is not needed, the superblocks clean; nothing is written after that, for this
     /// reason. Called when the threads are gone.
     ///
     /// # Errors

@@ -1,11 +1,11 @@
 //! The write-intent bitmap in use.
 //!
 //! Before a write the bits of its chunks are set and durable on every member that has a role; they are cleared by the
-//! keeper when nobody needs them any more, and only while no member is missing or being filled, so that the bits name
+//! keeper when they are not needed any more, and only while no member is missing or being filled, so that the bits name
 //! all that such a member lacks. What a sync has to look at are the bits that were set when the array stopped
 //! uncleanly, and those of writes that were not on all members.
 //!
-//! The bits themselves, and what may be durable in which order, are the business of [`Bitmap`]; here is who the members
+//! The bits themselves, and what may be durable in which order, are the business of [`Bitmap`]; here is which the members
 //! are, and that those that fail are left out.
 
 use std::ops::Range;
@@ -56,7 +56,7 @@ impl<'a> Intended<'a> {
 
     /// The members have it all.
     pub(super) fn done(mut self) {
-        // Without a bitmap nobody asks.
+        // Without a bitmap this is not called.
         self.is_complete = !self.ranges.is_empty() && self.core.has_all_members();
     }
 }
@@ -106,7 +106,7 @@ impl Intent {
         device.flush()
     }
 
-    /// Clears bits that nobody needed since this was called last; with `now`, all that nobody needs.
+    /// Clears bits that were not needed since this was called last; with `now`, all that are not needed.
     ///
     /// # Errors
     /// When so many members fail that the array cannot do without them.
@@ -138,7 +138,7 @@ impl Intent {
         ranges.iter().for_each(|range| self.0.end_sync(range.clone(), is_done));
     }
 
-    /// Whether [`clear_idle`](Self::clear_idle) has, or will have, anything to do if nobody writes.
+    /// Whether [`clear_idle`](Self::clear_idle) has, or will have, anything to do if nothing is written.
     pub(super) fn has_bits_to_clear(&self, core: &Core) -> bool {
         core.is_complete() && core.takes_writes() && self.0.has_bits_to_clear()
     }

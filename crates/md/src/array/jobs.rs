@@ -287,7 +287,7 @@ impl Core {
     fn synced_by(&self, job: &Job) -> Vec<Range<u64>> {
         match job.work {
             SyncWork::Resync => job.ranges.clone(),
-            // Those who are filled agree with the others; whether the others agree among themselves is another matter.
+            // Members that are filled agree with the others; whether the others agree among themselves is another matter.
             SyncWork::Recover if self.is_consistent() => only(0..self.geometry().sync_bytes()),
             SyncWork::Recover | SyncWork::Check | SyncWork::Repair => Vec::new(),
         }
@@ -458,7 +458,7 @@ impl Core {
 
     fn complete_recovery(&self, job: &Job) -> Result<()> {
         let _turn = self.managing.take();
-        // Old members leave: whoever still writes to one would not write to the other.
+        // Old members leave: a thread that still writes to one would not write to the other.
         let quiet = self.shared.quiesce();
         let lineup = self.shared.lineup();
         let places = || lineup.places.iter().zip(0..);

@@ -1,10 +1,10 @@
 //! The keeper: a thread that does what is due from time to time.
 //!
-//! It marks the array clean when nobody has written for a while, clears bits of the write-intent bitmap, lets spares
+//! It marks the array clean when nothing was written for a while, clears bits of the write-intent bitmap, lets spares
 //! take the places of failed members, has replacements whose old member failed take its place, and begins to replace
 //! members that did not take what was written to them. A member that does not answer is looked at every second, and left
 //! out when its limit is over. It sleeps until there is something to do; the bell wakes it when
-//! that changes. Bits that nobody may clear, because a member is missing, are nothing to do.
+//! that changes. Bits that must not be cleared, because a member is missing, are nothing to do.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::member::Member;
 use crate::timeout::LATE;
 use crate::{Result, ppl};
 
-/// Nobody has written for this time: the array is marked clean. What Linux waits.
+/// Nothing was written for this time: the array is marked clean. What Linux waits.
 const QUIET_FOR: Duration = Duration::from_millis(200);
 
 /// How a device took up a duty.
@@ -53,7 +53,7 @@ impl Core {
         }
     }
 
-    /// How long there is nothing to do, if nobody rings the bell. `cleared`: when bits were cleared last.
+    /// How long there is nothing to do, if the bell is not rung. `cleared`: when bits were cleared last.
     fn nap(&self, cleared: Instant) -> Option<Duration> {
         let quiet = (self.is_active() && self.takes_writes()).then_some(QUIET_FOR);
         let intent = self.intent.as_ref().filter(|intent| intent.has_bits_to_clear(self));
@@ -142,7 +142,7 @@ impl Core {
                 disk.duty = Duty::Active(role);
             }
         })?;
-        // No need for quiet: whoever writes writes to it, as what it was or as what it is.
+        // No need for quiet: a writer writes to it, as what it was or as what it is.
         self.shared.change_lineup(|lineup| {
             let place = &mut lineup.places[role as usize];
             if place.member.is_none() {
@@ -229,7 +229,7 @@ mod tests {
         let array = Array::create(devices, &new, ArrayOptions::default()).unwrap();
         let core = array.core();
         let now = Instant::now;
-        assert_eq!(core.nap(now()), None, "nobody has written");
+        assert_eq!(core.nap(now()), None, "nothing was written");
         array.write_at(0, &[1; 4096]).unwrap();
         assert_eq!(core.nap(now()), Some(QUIET_FOR));
         let until_clean = || {

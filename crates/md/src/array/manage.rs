@@ -106,7 +106,7 @@ impl Core {
             return refuse("it had no role when it left");
         };
         let Some(intent) = &self.intent else {
-            return refuse("the array has no write-intent bitmap, so nobody knows what it missed");
+            return refuse("the array has no write-intent bitmap, so what it missed is unknown");
         };
         if superblock.events < intent.events_cleared() {
             return refuse("bits of the write-intent bitmap were cleared since it left");

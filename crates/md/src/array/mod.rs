@@ -47,8 +47,8 @@ use crate::{Error, Layout, Level, Result};
 /// Zeroes are written in pieces of this length.
 const ZEROES_BYTES: u64 = 1 << 20;
 
-/// An array in use; see the module's description. Who has opened it closes it; otherwise that is tried when it is
-/// dropped, and nobody learns how it went.
+/// An array in use; see the module's description. The caller that has opened it closes it; otherwise that is tried when it is
+/// dropped, and the outcome is lost.
 pub struct Array {
     core: Arc<Core>,
     /// The keeper and the thread for background work, until they are joined.
@@ -267,7 +267,7 @@ const CLOSED: &str = "the array was closed";
 
 impl Drop for Array {
     fn drop(&mut self) {
-        // What cannot be written now is found at the next start; `close` tells those who want to know.
+        // What cannot be written now is found at the next start; `close` tells its caller.
         let _ = self.close();
     }
 }

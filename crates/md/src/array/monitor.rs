@@ -93,7 +93,7 @@ impl Event {
         }
     }
 
-    /// Whether something is wrong that somebody should know at once.
+    /// Whether something is wrong that the administrator should know at once.
     #[must_use]
     pub fn is_trouble(&self) -> bool {
         match self {

@@ -1,7 +1,7 @@
 //! From devices to a running array.
 //!
-//! The plan (`assemble`) says who takes part as what, and what has to be done first. A partial parity log is replayed
-//! here, before anybody can read or write, in memory if the array is read-only; a resync is left to the background. Nothing is written before that, and
+//! The plan (`assemble`) says which member takes part as what, and what has to be done first. A partial parity log is replayed
+//! here, before the array can be read or written, in memory if the array is read-only; a resync is left to the background. Nothing is written before that, and
 //! nothing at all if the array is read-only.
 
 use std::ops::Range;
@@ -139,7 +139,7 @@ fn read_only(plan: &Plan, options: ArrayOptions) -> Option<String> {
         .map(|(joined, _)| format!("its member {} is open read-only", joined.device.name()))
 }
 
-/// Everybody who takes part.
+/// All that take part.
 fn joined(plan: &Plan) -> impl Iterator<Item = (&Joined, Duty)> {
     let in_places = plan.places.iter().zip(0..).flat_map(|(place, role)| {
         let member = place.member.iter().map(move |joined| (joined, Duty::Active(role)));

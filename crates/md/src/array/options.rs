@@ -12,12 +12,12 @@ pub struct ArrayOptions {
     pub read_only: bool,
     /// Start with members that lag behind, and although parity may not match, if the array cannot be had otherwise.
     pub force: bool,
-    /// Start without members that the superblocks believe to be there. Otherwise who gives too few by mistake would
+    /// Start without members that the superblocks believe to be there. Otherwise a user that gives too few by mistake would
     /// find them out of the array afterwards.
     pub start_degraded: bool,
     /// Memory for the stripes of RAID4, 5 and 6.
     pub stripe_cache_bytes: usize,
-    /// Who is woken when stripes come free.
+    /// Which threads are woken when stripes come free.
     pub stripe_wake: StripeWake,
     /// Background work does no more than this; `None`: as fast as it can.
     pub sync_bytes_per_second: Option<NonZeroU64>,

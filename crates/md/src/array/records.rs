@@ -17,7 +17,7 @@
 //! - *A member joins*: it is given its superblock alone first, still a spare and with nothing on it right
 //!   ([`Records::prepare`]), and is written last in the round that gives it its role, and in any round between. Linux takes the role of a device
 //!   that lags from the freshest table, and how much of it is right from its own superblock: so it never takes a spare
-//!   for a member in sync. And mdadm leaves out whoever does not know the freshest: the newcomer never is the freshest.
+//!   for a member in sync. And mdadm leaves out a member that does not know the freshest: the newcomer never is the freshest.
 //! - *A replacement complete*: first that all of it is right, in a round of its own, then that it has the role.
 //! - *A member recovered so far*: its data was flushed before; with the old mark a part is rebuilt twice.
 //! - *A list of bad blocks*: it goes before the superblock that says whether it is in use, with a flush between. A block
@@ -134,7 +134,7 @@ pub(crate) struct Records {
     pub(super) bitmap: Option<Arc<super::intent::Intent>>,
     turn: Turn,
     state: Mutex<State>,
-    /// Devices with bad blocks: most often 0, so that nobody looks further.
+    /// Devices with bad blocks: most often 0, so that no thread looks further.
     with_bad_blocks: AtomicUsize,
     bell: Arc<Bell>,
 }
@@ -159,9 +159,9 @@ struct SaidOfDisk {
 /// In how many rounds a change is written, each of which raises the event count by one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Raise {
-    /// A change of which those who miss it may still take part.
+    /// A change: members that miss it may still take part.
     One,
-    /// Who misses this one is out.
+    /// A change: a member that misses it is out.
     Two,
 }
 
@@ -488,7 +488,7 @@ impl Records {
         Ok(())
     }
 
-    /// What was begun cannot be carried out: those who were written get what they had before, so that all who are left
+    /// What was begun cannot be carried out: members that were written get what they had before, so that all that are left
     /// still agree, and the array can be started again without force once the others answer. As far as that goes.
     fn take_back(&self, before: &Said) {
         let outgoing = {
@@ -605,7 +605,7 @@ impl Recorder for Arc<Records> {
     }
 
     fn has_bad_blocks(&self, member: &Member, range: Range<u64>) -> bool {
-        // Acquire: whoever counted has put the blocks on the list.
+        // Acquire: the thread that counted has put the blocks on the list.
         if self.with_bad_blocks.load(Ordering::Acquire) == 0 {
             return false;
         }

@@ -1,6 +1,6 @@
 //! Parts of one array that went on without each other.
 //!
-//! A member that leaves an array keeps a superblock that knows those who stay, and lags behind theirs. A member that
+//! A member that leaves an array keeps a superblock that knows the members that stay, and lags behind theirs. A member that
 //! was written to without them calls them out of the array, as they do it: it has a history of its own. What the two
 //! histories wrote since they parted is in neither bitmap of the other, so they must never be put together. So also a
 //! device that has more events than the array: the array given is then the older part.

@@ -59,7 +59,7 @@ pub(crate) struct Joined {
     pub(crate) by_bitmap: bool,
 }
 
-/// Who fills a role.
+/// The devices that fill a role.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PlannedPlace {
     pub(crate) member: Option<Joined>,
@@ -161,7 +161,7 @@ impl Plan {
         self.geometry.is_enough(|role| is_in_sync(&self.places[role as usize]))
     }
 
-    /// Roles that the freshest superblock believes to be filled, and whose device was not given. Who starts the array
+    /// Roles that the freshest superblock believes to be filled, and whose device was not given. A user that starts the array
     /// without it will find it out of the array later. A spare that was given its role when a crash came is there.
     pub(crate) fn absent(&self) -> Vec<u32> {
         let is_spare = |number| self.spares.iter().any(|spare| spare.superblock.number == number);

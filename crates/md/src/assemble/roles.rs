@@ -129,7 +129,7 @@ fn returning(
         let DeviceRole::Active(role) = superblock.role() else { continue };
         let was_whole = superblock.recovery.is_none_or(|recovery| recovery.by_bitmap);
         let is_out = matches!(left.reason, LeftOutReason::Stale { .. } | LeftOutReason::Faulty);
-        // Somebody else may have been given the number, or the role, meanwhile.
+        // Another member may have been given the number, or the role, meanwhile.
         let number_is_free =
             !matches!(freshest.role_of(superblock.number), DeviceRole::Active(other) if other != role);
         let place_is_free = places.get(role as usize).is_some_and(|place| place.member.is_none())

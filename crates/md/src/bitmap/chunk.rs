@@ -5,7 +5,7 @@
 //! | 0..24 | writes under way |
 //! | `IDLE` | the worker found it set and without writes when it last came by |
 //! | `SYNCING` | was needed, and is being synced |
-//! | `NEEDED` | members may differ, whoever writes: stays until it has been synced |
+//! | `NEEDED` | members may differ even without a write: stays until it has been synced |
 //! | `SET` | the bit is set on all members, durably |
 //!
 //! All changes are single read-modify-write operations of sequential consistency: they come once per chunk and request
@@ -66,19 +66,19 @@ impl Chunk {
         self.word() & (NEEDED | SYNCING) != 0
     }
 
-    /// Whether the next [`clear`](Self::clear) might succeed, if nobody comes.
+    /// Whether the next [`clear`](Self::clear) might succeed, if no writer comes.
     pub(super) fn may_be_cleared(&self, now: bool) -> bool {
         self.word() == SET | IDLE || now && self.word() == SET
     }
 
-    /// Takes the bit away if nobody needs it: if it was marked idle and nothing happened since, or, with `now`, if it
+    /// Takes the bit away if it is not needed: if it was marked idle and nothing happened since, or, with `now`, if it
     /// is idle at all. Returns whether it did.
     pub(super) fn clear(&self, now: bool) -> bool {
         let clear = |word| self.0.compare_exchange(word, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         clear(SET | IDLE) || now && clear(SET)
     }
 
-    /// Marks it if nobody needs it at this moment.
+    /// Marks it if it is not needed at this moment.
     pub(super) fn mark_idle(&self) {
         let _ = self.0.compare_exchange(SET, SET | IDLE, Ordering::SeqCst, Ordering::SeqCst);
     }

@@ -9,12 +9,12 @@
 //! durable, and the header says at which event count bits were cleared, before its bit is cleared anywhere.
 //!
 //! The header (256 bytes) and the bits are written apart. Bits are written in pages of 4 KiB, counted from the header's
-//! beginning, by whoever holds the page; who waits for a page finds its bits written by the one before.
+//! beginning, by the holder of the page; a thread that waits for a page finds its bits written by the one before.
 //!
 //! Over writes to members, which may be arrays with bitmaps of their own, turns are kept and no locks (see
 //! [`gate`](crate::gate)): `tick`, then that of a page. A page's locks are held only to look at it or to change it: the
-//! image, the list. Whoever implements [`BitmapStore`] must not come back here; members that fail are returned to the
-//! caller, who leaves them out once all turns have ended.
+//! image, the list. An implementation of [`BitmapStore`] must not come back here; members that fail are returned to the
+//! caller, which leaves them out once all turns have ended.
 
 use std::fmt;
 use std::ops::Range;
@@ -60,13 +60,13 @@ pub(crate) struct Bitmap {
 }
 
 struct Page {
-    /// Of whoever writes the page to the members.
+    /// Of the thread that writes the page to the members.
     turn: Turn,
     /// By bit of the page, from the header's beginning. Made when the first bit is set.
     chunks: OnceLock<Box<[Chunk]>>,
     /// The bits as they are on the members, or are being written to them.
     image: Mutex<Box<[u8; PAGE_BYTES]>>,
-    /// Chunks that want their bits set, so that whoever writes the page next sets them all.
+    /// Chunks that want their bits set, so that the next thread that writes the page sets them all.
     wanted: Mutex<Vec<u32>>,
 }
 
@@ -248,9 +248,9 @@ impl Bitmap {
         }
     }
 
-    /// Clears bits that nobody has needed since the last call, and marks those that nobody needs now. To be called
+    /// Clears bits that were not needed since the last call, and marks those that are not needed now. To be called
     /// every so many seconds, by one thread, while no member is missing or being recovered. `now`: clears all that
-    /// nobody needs, as an array does that closes. `array_events`: what the superblocks say.
+    /// are not needed, as an array does that closes. `array_events`: what the superblocks say.
     #[must_use]
     pub(crate) fn clear_idle(&self, array_events: u64, now: bool, store: &dyn BitmapStore) -> Failures {
         let _tick = self.tick.take();
@@ -291,12 +291,12 @@ impl Bitmap {
         store.write(offset, &bytes)
     }
 
-    /// Whether [`clear_idle`](Self::clear_idle) has, or will have, anything to do if nobody writes.
+    /// Whether [`clear_idle`](Self::clear_idle) has, or will have, anything to do if nothing is written.
     pub(crate) fn has_bits_to_clear(&self) -> bool {
         self.pages.iter().flat_map(Page::known).any(|chunk| chunk.is_set() && !chunk.is_needed())
     }
 
-    /// Ranges of the sync space in which members may differ, whoever writes: what a resync has to look at.
+    /// Ranges of the sync space in which members may differ even without a write: what a resync has to look at.
     pub(crate) fn needed_ranges(&self) -> Vec<Range<u64>> {
         self.ranges(Chunk::is_needed)
     }

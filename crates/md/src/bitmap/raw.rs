@@ -16,7 +16,7 @@ use crate::superblock::Source;
 
 pub(crate) const MAGIC: u32 = 0x6d74_6962;
 pub(crate) const HEADER_BYTES: usize = size_of::<RawBitmapSuperblock>();
-/// Version whose bits are little-endian whoever writes them.
+/// Version whose bits are little-endian on every machine.
 const VERSION: u32 = 4;
 const VERSION_HOST_ENDIAN: u32 = 3;
 const VERSION_CLUSTERED: u32 = 5;
@@ -58,7 +58,7 @@ pub(crate) struct BitmapHeader {
     pub(crate) array_uuid: Uuid,
     /// The array's event count when it was last written.
     pub(crate) events: u64,
-    /// The array's event count when a bit was last cleared: who left the array after that lacks nothing but what the
+    /// The array's event count when a bit was last cleared: a member that left the array after that lacks nothing but what the
     /// bits say.
     pub(crate) events_cleared: u64,
     /// Bytes that the bits stand for.

@@ -169,7 +169,7 @@ fn random_uuid() -> Result<Uuid> {
     Ok(uuid::Builder::from_random_bytes(bytes).into_uuid())
 }
 
-/// Who fills which role; `Spare` for nobody.
+/// Which device fills which role; `Spare` for none.
 fn roles(options: &CreateOptions, geometry: &Geometry) -> Result<Vec<DeviceRole>> {
     let is_missing = |role: u32| options.missing.contains(&role);
     let mut sorted = options.missing.clone();

@@ -147,7 +147,7 @@ impl ParityMap {
         stripe << self.chunk_shift
     }
 
-    /// Who holds P.
+    /// The role that holds P.
     pub(crate) fn p_role(&self, stripe: u64) -> Role {
         let turn = (stripe % u64::from(self.members)) as u32;
         Role(match self.layout {
@@ -158,12 +158,12 @@ impl ParityMap {
         })
     }
 
-    /// Who holds Q, in RAID6.
+    /// The role that holds Q, in RAID6.
     pub(crate) fn q_role(&self, stripe: u64) -> Option<Role> {
         (self.parities == 2).then(|| self.round(self.p_role(stripe).0 + 1))
     }
 
-    /// Who holds the data chunk of an index.
+    /// The role that holds the data chunk of an index.
     pub(crate) fn data_role(&self, stripe: u64, index: u32) -> Role {
         let p = self.p_role(stripe).0;
         match self.layout {

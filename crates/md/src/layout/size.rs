@@ -29,7 +29,7 @@ impl Level {
 }
 
 impl Geometry {
-    /// Refuses numbers that make no array, whoever they come from. All other methods, and the maps, are for
+    /// Refuses numbers that make no array, wherever they come from. All other methods, and the maps, are for
     /// geometries that pass.
     ///
     /// # Errors
@@ -115,10 +115,12 @@ impl Geometry {
         if self.level == Level::Raid0 && self.layout == Layout::None {
             let first = self.rounded_member_bytes(Role(0));
             if (0..self.members).any(|role| self.rounded_member_bytes(Role(role)) != first) {
-                return Err("a RAID0 with members of different sizes and no number for its layout: it was made \
-                            by one of two kinds of kernels, and only who made it knows which (1: before Linux \
+                return Err(
+                    "a RAID0 with members of different sizes and no number for its layout: it was made \
+                            by one of two kinds of kernels, and only its maker knows which (1: before Linux \
                             3.14, 2: since)"
-                    .to_owned());
+                        .to_owned(),
+                );
             }
         }
         if self.level == Level::Raid10 && Raid10Map::new(self).array_bytes() == 0 {

@@ -3,7 +3,7 @@
 //! A member that answers with an error is asked again, block by block. What it does not take then is recorded on its
 //! list of bad blocks, durably before the writer is told, and the member goes on: these blocks are read from the others
 //! until a write to them succeeds, which takes them off the list. A member without a list, or without room on it, is
-//! left out of the array. Either way it is the caller who sees whether what was written can still be read.
+//! left out of the array. Either way the caller sees whether what was written can still be read.
 //!
 //! Source: `md(4)` on bad block logs; `drivers/md/raid1.c` and `drivers/md/raid5.c`, read for facts.
 

@@ -123,7 +123,7 @@ impl Personality for Striped {
     }
 
     fn sync(&self, _: u64, len: u64, _: SyncWork) -> Result<SyncStep> {
-        // There is no redundancy to work on; whoever asks all the same is done.
+        // There is no redundancy to work on; a request for it is done at once.
         Ok(SyncStep { done: len, mismatched: 0 })
     }
 }

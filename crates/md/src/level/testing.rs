@@ -14,7 +14,7 @@ use crate::member::{Lineup, Member, Place, Role};
 use crate::recorder::Recorder;
 use crate::{Geometry, Result};
 
-/// Where data areas begin, so that whoever forgets it is found out.
+/// Where data areas begin, so that code that forgets it is found out.
 pub(crate) const DATA_OFFSET: u64 = 8192;
 
 /// A device with sectors that cannot be read until they are written, or not even then.
@@ -88,7 +88,7 @@ impl BlockDevice for Faulty {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> undercroft_block::Result<()> {
-        // Opens up interleavings of threads: some give way, so that who came first is not always first at the next.
+        // Opens up interleavings of threads: some yield, so that the thread that came first is not always first at the next.
         for _ in 0..self.writes.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9) >> 16 & 3 {
             std::thread::yield_now();
         }

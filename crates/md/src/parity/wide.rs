@@ -427,7 +427,7 @@ macro_rules! dispatch {
                 unsafe { $kernel::<std::arch::x86_64::__m512i $(, $C)?>($($argument),*) }
             }
             match self.0 {
-                // SAFETY: every processor has these; lengths are the caller's to judge, who is in this file.
+                // SAFETY: every processor has these; the callers, all in this file, check the lengths.
                 Width::Portable => unsafe { $kernel::<u64 $(, $C)?>($($argument),*) },
                 // SAFETY: `Form::all` made the value because the processor has the instructions.
                 #[cfg(target_arch = "x86_64")]

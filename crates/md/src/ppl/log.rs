@@ -107,7 +107,7 @@ pub(crate) struct Logged<'a> {
 enum Turn {
     /// It is durable.
     Durable,
-    /// Nobody writes: the thread does, for all that are in it.
+    /// No thread writes: the caller does, for all that are in it.
     Write(Record, u64, u64, u64),
     Broken(String),
 }

@@ -237,7 +237,7 @@ fn a_log_that_failed_stays_so() {
     drop(log.write(&[entry(0, &[1; 4096], 1)], NO_FLUSH).unwrap());
     let flush = |_| Ok(());
     assert!(log.write(&[entry(0, &[1; 4096], 1)], &flush).is_err());
-    // The device would answer again, and nobody knows what it lost.
+    // The device would answer again, and what it lost is unknown.
     let error = log.write(&[entry(0, &[1; 4096], 1)], &flush).unwrap_err().to_string();
     assert!(error.contains("log of"), "{error}");
 }

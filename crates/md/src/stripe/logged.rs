@@ -121,7 +121,7 @@ impl Work<'_> {
         partial
     }
 
-    /// Who is written to, as the log counts roles.
+    /// The members that are written to, as the log counts roles.
     fn roles(&self, columns: &Range<usize>) -> u64 {
         let written = columns.clone().chain([self.shape.p_column()]);
         written.fold(0, |roles, column| roles | role_bit(self.buffer.columns[column].role))

@@ -1,6 +1,6 @@
 //! RAID4, 5 and 6 at work: the stripe cache.
 //!
-//! Parity is right or wrong for a row of bytes across all members, so whoever writes one byte of a row must have the
+//! Parity is right or wrong for a row of bytes across all members, so a thread that writes one byte of a row must have the
 //! row for itself. The unit for that is a *stripe*: the same piece (up to 64 KiB) of all chunks of a row (`shape`).
 //! What a stripe holds is counted in pages of 4 KiB (`pages`, `buffer`): large requests take few stripes, small ones
 //! move few bytes. A thread that needs a stripe gets it from the sets (`set`, `slots`, `ticket`), which hold a fixed
@@ -10,13 +10,13 @@
 //! Reads of members that are right go past all this (`read`).
 //!
 //! What always holds:
-//! - Who writes to members, or reads them to rebuild something, is the owner of the stripe.
+//! - A thread that writes to members, or reads them to rebuild something, is the owner of the stripe.
 //! - Valid pages in memory are what the array holds there, whether or not a member holds it: the cache writes through.
 //! - A write is answered when every member of the lineup has it, or what a member lacks, or that it failed, is recorded.
 //! - An owner waits for no other stripe.
 //!
 //! A crash in the middle of a write leaves any of its bytes on the members old or new, parity among them. While no
-//! member is missing a resync makes parity right; who wants a degraded array to survive it keeps a log (`logged`).
+//! member is missing a resync makes parity right; a degraded array survives it with a log (`logged`).
 //!
 //! Locks: a set's `STRIPE`, and `STRIPE_TICKET`; none is held over I/O.
 
@@ -54,7 +54,7 @@ mod write;
 
 pub(crate) use slots::Counts;
 
-/// Who is woken when a stripe of the cache comes free.
+/// Which threads are woken when a stripe of the cache comes free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StripeWake {
     /// As many waiters of the stripe's set as there are free stripes, never one more.

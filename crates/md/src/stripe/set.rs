@@ -1,4 +1,4 @@
-//! The slots of the stripe cache, in sets: which stripe is in memory, who owns it, who waits for one.
+//! The slots of the stripe cache, in sets: which stripe is in memory, which thread owns it, which ones wait.
 //!
 //! A stripe belongs to the set that its number hashes to. Each set has a lock, slots, and a queue of its own; two
 //! threads meet only when their stripes are in the same set. This module knows nothing of what a slot holds.
@@ -11,11 +11,11 @@
 //! | idle | yes | in the slot, holds what the stripe's owner left | yes, the oldest is taken for another stripe |
 //! | owned | yes | with the [`Owner`]; or in the slot, on its way to the next owner | no |
 //!
-//! That there is one owner at a time is a matter of moving the content out of the slot. Who wants a stripe that is
+//! That there is one owner at a time is a matter of moving the content out of the slot. A thread that wants a stripe that is
 //! owned stands in line on its slot ([`Ticket`]); an owner that finds a line when it is done carries out the work that
 //! was handed over by those in it, or gives the stripe to the first.
 //!
-//! Who finds nothing available waits in the set's queue. How they are woken says [`StripeWake`]. `One`: each
+//! A thread that finds nothing available waits in the set's queue. How they are woken says [`StripeWake`]. `One`: each
 //! waiter in the queue is exclusive, and under the lock three numbers are kept: slots available, threads asleep, and
 //! wake-ups on their way (`woken`: sent and not yet arrived). Whenever the lock is given up,
 //!
@@ -32,8 +32,8 @@
 //!
 //! A request of several stripes takes its slot along from one to the next while others wait for slots: a hand-off, and
 //! the going to sleep that follows it, once for some stripes instead of each time. Runs of neighbours are in one set
-//! for that. A slot that moves has never been available, so nobody was to be woken for it; after some moves it is left
-//! to those who wait.
+//! for that. A slot that moves has never been available, so no thread was to be woken for it; after some moves it is left
+//! to the threads that wait.
 //!
 //! `All` and `AllSpinning` are the plain forms: one set, in which no slot moves, and whose waiters all sleep until a
 //! quarter of the slots is available, are then woken together, and fight.
@@ -57,7 +57,7 @@ const SLOTS_PER_SET: usize = 4;
 const RUN: u64 = 16;
 /// An owner carries out the work of others so many times before it gives the stripe away.
 const ROUNDS: u32 = 4;
-/// An owner takes its slot along to so many other stripes before it leaves it to those who wait.
+/// An owner takes its slot along to so many other stripes before it leaves it to the threads that wait.
 const MOVES: u32 = 15;
 
 /// See the module's description.
@@ -139,7 +139,7 @@ impl<C: Content> Sets<C> {
             match set.look_until_found(stripe, &mut offer) {
                 Found::Taken(slot, content) => return Entry::Owner(owner(slot, Some(content))),
                 Found::InLine(slot) => {
-                    let (ticket, _) = offer.expect("nobody stands in line without a ticket");
+                    let (ticket, _) = offer.expect("a thread in line has a ticket");
                     return match ticket.wait() {
                         News::Turn => Entry::Owner(owner(slot, Some(set.take_left(slot)))),
                         News::Done(answer) => Entry::Done(answer),
@@ -185,7 +185,7 @@ impl<C: Content> Sets<C> {
         (sum, tally)
     }
 
-    /// Everything was given back and nobody waits.
+    /// Everything was given back and no thread waits.
     #[cfg(test)]
     pub(super) fn assert_quiet(&self) {
         for set in &self.sets {

@@ -1,5 +1,5 @@
 //! What the lock of one set of the stripe cache guards: its slots, the table that finds stripes in them, and the
-//! numbers by which it is decided who is woken. The rules are in [`set`](super::set). Nothing here waits or takes a
+//! numbers that decide which threads are woken. The rules are in [`set`](super::set). Nothing here waits or takes a
 //! lock.
 
 use std::collections::{HashMap, VecDeque};
@@ -75,7 +75,7 @@ pub(super) struct State<C: Content> {
     woken: usize,
     /// For so many wake-ups to come newcomers leave a slot to each thread on its way.
     orderly: usize,
-    /// Plain form: somebody found nothing, and a quarter of the slots has not come free since.
+    /// Plain form: a thread found nothing, and a quarter of the slots has not come free since.
     blocked: bool,
     pub(super) counts: Counts,
     pub(super) tally: C::Tally,
@@ -146,7 +146,7 @@ impl<C: Content> State<C> {
         }
     }
 
-    /// Everything was given back and nobody waits.
+    /// Everything was given back and no thread waits.
     #[cfg(test)]
     pub(super) fn assert_quiet(&self) {
         assert_eq!(self.available(), self.slots.len(), "slots are missing");
@@ -249,7 +249,7 @@ impl<C: Content> State<C> {
         self.idle -= 1;
     }
 
-    /// Lets the owner of a slot in whose line nobody stands go on to another stripe in it, if threads wait for slots
+    /// Lets the owner of a slot in whose line no thread stands go on to another stripe in it, if threads wait for slots
     /// and that stripe has none. Tells whether it did; then the content has to be forgotten.
     pub(super) fn move_to(&mut self, index: SlotIndex, stripe: u64) -> bool {
         if self.wake != StripeWake::One || self.asleep == 0 || self.table.contains_key(&stripe) {
@@ -264,7 +264,7 @@ impl<C: Content> State<C> {
         true
     }
 
-    /// The owner has put the content back and nobody stands in line.
+    /// The owner has put the content back and no thread stands in line.
     pub(super) fn make_available(&mut self, index: SlotIndex, keep: bool) {
         self.slots[index as usize].owned = false;
         if keep {
@@ -276,8 +276,8 @@ impl<C: Content> State<C> {
         self.counts.released += 1;
     }
 
-    /// A woken thread has found nothing: newcomers were quicker. Before it is woken again there arrive those who are on
-    /// their way now, and those who stand before it in the queue since they were woken in vain as well: no more than
+    /// A woken thread has found nothing: newcomers were quicker. Before it is woken again there arrive those that are on
+    /// their way now, and those that stand before it in the queue since they were woken in vain as well: no more than
     /// there are slots each.
     fn be_orderly(&mut self) {
         self.orderly = ORDERLY_WAKES.max(2 * self.slots.len());
@@ -334,7 +334,7 @@ impl Visit {
         self.looks += 1;
         if self.was_woken() {
             state.asleep -= 1;
-            // All together: also who had just come is woken, and was not counted.
+            // All together: also a thread that had just come is woken, and was not counted.
             state.woken = state.woken.saturating_sub(1);
         }
     }
@@ -359,7 +359,7 @@ impl Visit {
     }
 }
 
-/// Takes everybody out of line who has handed work over.
+/// Takes each thread out of line that has handed work over.
 pub(super) fn take_work<C: Content>(line: &mut VecDeque<InLine<C>>) -> Vec<HandedOver<C>> {
     let (mut handed, mut rest) = (Vec::with_capacity(line.len()), VecDeque::new());
     for InLine { ticket, work } in line.drain(..) {

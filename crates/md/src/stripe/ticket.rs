@@ -24,7 +24,7 @@ pub(super) enum News<A> {
     None,
     /// The stripe is its own; the content lies in the slot.
     Turn,
-    /// Somebody did the work that it handed over.
+    /// Another thread did the work that it handed over.
     Done(A),
 }
 
@@ -50,7 +50,7 @@ impl<A> Ticket<A> {
     }
 }
 
-/// Work that its thread has handed over, and the duty to answer it: whoever drops it unanswered, because of a panic,
+/// Work that its thread has handed over, and the duty to answer it: a thread that drops it unanswered, because of a panic,
 /// answers that it was abandoned.
 pub(super) struct Handed<W, A> {
     work: W,

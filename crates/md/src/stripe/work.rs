@@ -1,11 +1,11 @@
 //! A stripe at work: its owner brings pages into memory, from the members or, where they cannot be read, out of the
 //! others by arithmetic.
 //!
-//! Whoever wants pages says so in the columns (`wanted`) and calls [`Work::make_valid`]. What a member cannot read is
+//! A caller that wants pages says so in the columns (`wanted`) and calls [`Work::make_valid`]. What a member cannot read is
 //! rebuilt and written back to it (healed); if it does not take that, the blocks are recorded as bad or the member
 //! fails, as with any other write (see [`settle`](crate::level::settle)). The lineup is loaded once, after the stripe
-//! has become the owner's: a member that joins does so while nobody writes, and background work that brings it up owns
-//! the stripe like everybody else.
+//! has become the owner's: a member that joins does so while nothing is written, and background work that brings it up owns
+//! the stripe like every other user.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl<'a> Work<'a> {
         readable_pages(self.shared, member, self.offset, self.shape.piece_bytes)
     }
 
-    /// Whether anybody takes what is written to the column.
+    /// Whether a member takes what is written to the column.
     pub(super) fn has_target(&self, column: usize) -> bool {
         let role = self.buffer.columns[column].role;
         self.lineup.member(role).is_some() || self.lineup.replacement(role).is_some()

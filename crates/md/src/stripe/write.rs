@@ -273,7 +273,7 @@ impl Work<'_> {
             column.valid &= !rows | column.dirty;
             column.valid &= !(rows & !modified);
         }
-        // Without anybody to keep parity the data that it comes from is not in memory either.
+        // Without a member to keep parity the data that it comes from is not in memory either.
         if self.buffer.columns[self.shape.data..].iter().any(|column| !column.dirty.is_empty()) {
             (rows & !modified).runs().for_each(|run| self.compute_parity(run));
         }

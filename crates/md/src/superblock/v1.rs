@@ -298,7 +298,7 @@ fn recovery(raw: &RawSuperblock, features: Features, source: Source<'_>) -> Resu
     if !features.contains(Features::RECOVERY_OFFSET) {
         return Ok(None);
     }
-    // All is recovered, and nobody has said so yet.
+    // All is recovered, and that is not recorded yet.
     let done = match raw.recovery_offset.get() {
         u64::MAX => i64::MAX as u64,
         sectors => bytes(sectors, "recovery_offset", source)?,

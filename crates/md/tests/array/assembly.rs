@@ -67,7 +67,7 @@ fn what_linux_left_unclean_is_made_consistent() {
         // Each member alone is what the others make of it.
         for missing in 0..members.len() {
             assert_holds(&open_degraded(&without(&members, missing)), &manifest, name);
-            // It was only read: nobody is out.
+            // It was only read: no member is out.
             assert_eq!(open(&members).status().degraded, 0, "{name}");
         }
     }

@@ -44,7 +44,7 @@ fn a_member_lost_in_the_middle_of_writes_costs_nothing_that_was_answered() {
             assert_same(&read_all(&array), &content);
             array.flush().unwrap();
             drop(array);
-            // The lost member is told apart, also by who sees it again.
+            // The lost member is told apart, also when it is seen again.
             switches[lost].set_dead(false);
             let array = open(&devices);
             assert_eq!(array.status().degraded, 1, "{level:?}");
@@ -106,7 +106,7 @@ fn after_one_loss_too_many_nothing_is_written_and_the_rest_is_read() {
             status.state()
         );
         drop(array);
-        // The superblocks do not call for help that nobody can give: the array starts again with what is left.
+        // The superblocks do not call for help that cannot be given: the array starts again with what is left.
         let array = open(&devices);
         let found = read_all(&array);
         let new = pattern(2, size);

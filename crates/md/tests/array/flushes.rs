@@ -1,4 +1,4 @@
-//! One flush of one member fails, and the next one succeeds: what the failed one lost is not missed by anybody.
+//! One flush of one member fails, and the next one succeeds: what the failed one lost is not missed.
 //!
 //! Every flush of every member fails in turn. An array that can do without the member goes on without it and keeps what
 //! it promised, also when the power goes after that. An array that cannot never calls anything durable again, and takes
@@ -63,7 +63,7 @@ fn every_flush_of_a_member_fails_in_turn(new: &CreateOptions, members: usize, me
                     }
                     read_all(&array);
                 } else if caches[member].has_failed() {
-                    assert!(new.level.is_redundant(), "{what}: nobody was told");
+                    assert!(new.level.is_redundant(), "{what}: nothing was told");
                     assert_eq!(array.status().degraded, 1, "{what}");
                 }
                 // The power goes before the array is stopped.

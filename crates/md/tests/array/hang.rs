@@ -157,7 +157,7 @@ fn a_member_that_does_not_answer_a_write_within_the_limit_is_left_out() {
         array.flush().unwrap();
         assert_eq!(faulty(&array), [1], "{level:?}");
         assert_same(&read_all(&array), &content);
-        // What it answers now comes too late for anybody.
+        // What it answers now comes too late.
         served[1].go_on();
         served[1].until_no_call_waits();
         assert_same(&read_all(&array), &content);
@@ -169,13 +169,13 @@ fn a_member_that_does_not_answer_a_write_within_the_limit_is_left_out() {
     }
 }
 
-/// Nobody waits for the member, and still it is left out when the limit is over.
+/// No request waits for the member, and still it is left out when the limit is over.
 #[test]
 fn a_member_that_does_not_answer_a_read_within_the_limit_is_left_out() {
     let (served, devices) = served(2);
     let array = create(&devices, Level::Raid1, Duration::from_millis(1500));
     let content = fill(&array, 1);
-    // The array is clean, so nobody flushes.
+    // The array is clean, so nothing is flushed.
     while array.status().is_active {
         thread::yield_now();
     }

@@ -281,6 +281,6 @@ fn members_may_be_arrays_with_bitmaps_of_their_own() {
     assert_same(&read_all(&outer), &content);
     assert_eq!(check(&outer), 0);
     outer.close().unwrap();
-    assert_eq!(outer.status().bitmap.unwrap().set, 0, "cleared by who closes");
+    assert_eq!(outer.status().bitmap.unwrap().set, 0, "cleared when it is closed");
     assert_eq!(check(&inner[0]), 0);
 }

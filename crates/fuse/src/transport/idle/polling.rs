@@ -101,7 +101,7 @@ impl Latency {
             }
             request.write_all(&POLLING.to_ne_bytes())?;
             self.wait_for_rest();
-            // First, so that who is quick from here on wakes the keeper again.
+            // First, so that a thread that is quick from here on wakes the keeper again.
             self.wanted.store(false, Ordering::Relaxed);
             request.write_all(&ANY.to_ne_bytes())?;
         }

@@ -57,7 +57,7 @@ impl CopyMap {
         }
     }
 
-    /// The copy that is read if all are as good, so chosen that reads spread over the members without anybody counting.
+    /// The copy that is read if all are as good, so chosen that reads spread over the members without a counter.
     pub(super) fn preferred(&self, offset: u64) -> usize {
         match self {
             Self::Raid1 { members, .. } => (offset / BALANCE_BYTES) as usize % members,

@@ -2,7 +2,7 @@
 //!
 //! A read goes to one copy, chosen by its place; if that cannot be read, to the others, and what could not be read is
 //! written again (`read`). A write goes to all copies and replacements, also to members that are being rebuilt
-//! (`write`); what somebody does not take is recorded, and the write succeeds if all of it can be read. Background work
+//! (`write`); what a member does not take is recorded, and the write succeeds if all of it can be read. Background work
 //! compares and copies (`sync`). Which copies there are says `map`; that copies of a byte are written in one order, and
 //! not while they are compared, see to `ranges`.
 //!
@@ -92,7 +92,7 @@ impl Mirrored {
         begin..(offset + len).next_multiple_of(BLOCK_BYTES).min(self.map.array_bytes())
     }
 
-    /// Whether somebody can read each byte of a range within a run, now that it has been written.
+    /// Whether a member can read each byte of a range within a run, now that it has been written.
     fn is_kept(&self, lineup: &Lineup, offset: u64, len: u64) -> bool {
         let is_readable = |offset, len| self.readable(lineup, offset, len).next().is_some();
         is_readable(offset, len)

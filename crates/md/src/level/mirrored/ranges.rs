@@ -1,12 +1,12 @@
-//! Ranges of the array that somebody writes: overlapping ones go one after the other, all others at the same time.
+//! Ranges of the array that are being written: overlapping ones go one after the other, all others at the same time.
 //!
 //! Without it two writers of the same bytes could reach two copies in different orders and leave them different for
 //! good, and background work could copy what has just become old. Readers take nothing.
 //!
 //! The array is divided into regions, whose lists of ranges are hashed into buckets. A range that spans regions is
-//! taken region by region, by rising number; within a region those who overlap are served in the order they came, so
-//! that neither background work nor a large write starves. Whoever takes several ranges takes all of a region's at
-//! once. A range is kept over I/O and is no lock of the lock order, since members may be arrays themselves; nobody who
+//! taken region by region, by rising number; within a region overlapping ones are served in the order they came, so
+//! that neither background work nor a large write starves. A thread that takes several ranges takes all of a region's at
+//! once. A range is kept over I/O and is no lock of the lock order, since members may be arrays themselves; no thread that
 //! has one takes another. A bucket's own lock (class `ARRAY_RANGES`) is held only to look at its list.
 
 use std::ops::Range;
@@ -17,7 +17,7 @@ use undercroft_sync::{Mutex, WaitQueue, order};
 const REGION_BYTES: u64 = 1 << 20;
 const BUCKETS: usize = 64;
 
-/// Who writes where.
+/// Which ranges are being written.
 #[derive(Debug)]
 pub(super) struct Ranges {
     buckets: Box<[Bucket]>,
@@ -30,7 +30,7 @@ struct Bucket {
     freed: WaitQueue,
 }
 
-/// By rising ticket: whoever has no overlapping entry of a lower ticket before it has its range.
+/// By rising ticket: an entry that overlaps none of a lower ticket has its range.
 #[derive(Debug, Default)]
 struct List {
     next_ticket: u64,

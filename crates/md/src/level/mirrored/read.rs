@@ -1,8 +1,8 @@
 //! Reading from one copy, from another when that fails, and writing again what could not be read.
 //!
-//! What could not be read is *healed*: block by block, whoever else can read a block writes it to the member that
+//! What could not be read is *healed*: block by block, a member that can be read gives the block, which is written to the member that
 //! cannot, and reads it back. A block that does not take it is recorded as bad; a member that cannot record it fails.
-//! While that goes on nobody else writes there. Nothing is healed on an array that takes no writes.
+//! While that goes on no other thread writes there. Nothing is healed on an array that takes no writes.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ impl Mirrored {
         Ok(())
     }
 
-    /// Reads block after block, each from whoever can, or its sectors from several.
+    /// Reads block after block, each from a member that can, or its sectors from several.
     fn read_blocks(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         for (begin, len) in pieces(offset, buf.len() as u64, BLOCK_BYTES) {
             let at = (begin - offset) as usize;
@@ -116,7 +116,7 @@ impl Mirrored {
         Ok(())
     }
 
-    /// Reads a range within a block from whoever can, but for one member.
+    /// Reads a range within a block from any member that can, but for one.
     pub(super) fn read_block(
         &self,
         offset: u64,
@@ -163,7 +163,7 @@ impl Mirrored {
             if !is_listed && member.read_at(place, buf).is_ok() {
                 continue;
             }
-            // Where nobody can read it there is nothing to write; the member is as good as any.
+            // Where no member can read it there is nothing to write; the member is as good as any.
             if self.read_block(begin, buf, Some(member)).is_ok() {
                 match self.rewrite(role, member, place, buf)? {
                     Rewritten::Corrected => is_corrected = true,

@@ -1,6 +1,6 @@
 //! Background work: comparing copies, making them equal, and filling members that are being rebuilt.
 //!
-//! A step takes its range of the array, so that nobody writes there, and reads go on. Comparing goes through the array;
+//! A step takes its range of the array, so that no thread writes there, and reads go on. Comparing goes through the array;
 //! the first copy that can be read counts as right, as in Linux, and what differs from it is counted in the units of
 //! Linux's own requests: 64 KiB, cut at chunks in RAID10. Copies that cannot be read are written again, also when it
 //! was only asked to compare. Recovery goes through the members' data areas.
@@ -17,7 +17,7 @@ use crate::level::{SyncStep, SyncWork};
 use crate::member::{Lineup, Member, Role};
 use crate::{Error, Result};
 
-/// What a step does at most: few requests to each member, and nobody waits long for the range.
+/// What a step does at most: few requests to each member, and no thread waits long for the range.
 const STEP_BYTES: u64 = 1 << 20;
 /// How Linux counts what differs.
 const UNIT_BYTES: u64 = 64 << 10;
@@ -26,7 +26,7 @@ const UNIT_BYTES: u64 = 64 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     /// No member, or not written so far.
-    Nobody,
+    None,
     /// Not read, because the member's list says that there are bad blocks.
     Bad,
     /// It could not be read.
@@ -67,7 +67,7 @@ impl Mirrored {
         let mut offset = range.start;
         while offset < range.end {
             let len = self.map.run_bytes(offset).min(UNIT_BYTES).min(range.end - offset);
-            units.push(Unit { offset, len, found: vec![Found::Nobody; self.map.copies()] });
+            units.push(Unit { offset, len, found: vec![Found::None; self.map.copies()] });
             offset += len;
         }
         units
@@ -138,7 +138,7 @@ impl Mirrored {
             let copy = self.map.copy(unit.offset, number);
             let found = unit.found[number];
             let differs = match found {
-                Found::Nobody | Found::Bad => false,
+                Found::None | Found::Bad => false,
                 Found::Unreadable => true,
                 Found::Read => bytes[range.clone()] != *right,
             };
@@ -152,7 +152,7 @@ impl Mirrored {
                     self.write_copy(copy.role, member, copy.member_offset, right)?;
                 }
             }
-            // Nobody reads a replacement so far, so nobody knows what it holds.
+            // A replacement was never read so far, so what it holds is unknown.
             if work != SyncWork::Check
                 && let Some(replacement) = lineup.replacement(copy.role)
                 && replacement.is_right(copy.member_offset, unit.len)
@@ -167,7 +167,7 @@ impl Mirrored {
     /// those off the lists that can be written again.
     fn mend_by_sectors(&self, lineup: &Lineup, unit: &Unit) -> Result<()> {
         let mut right = vec![0; unit.len as usize];
-        // What nobody can read stays as it is.
+        // What no member can read stays as it is.
         let mut known: Vec<Range<usize>> = Vec::new();
         for (sector, len) in pieces(unit.offset, unit.len, SECTOR_BYTES) {
             let at = (sector - unit.offset) as usize;
@@ -182,7 +182,7 @@ impl Mirrored {
         }
         for (number, &found) in unit.found.iter().enumerate() {
             let copy = self.map.copy(unit.offset, number);
-            let member = lineup.member(copy.role).filter(|_| found != Found::Nobody);
+            let member = lineup.member(copy.role).filter(|_| found != Found::None);
             let replacement = lineup.replacement(copy.role);
             let replacement = replacement.filter(|new| new.is_right(copy.member_offset, unit.len));
             for target in member.into_iter().chain(replacement) {

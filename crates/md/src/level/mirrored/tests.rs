@@ -265,7 +265,7 @@ fn what_does_not_take_writing_is_recorded_and_not_read_until_it_does() {
     assert_eq!(ground.members.told.bad_sectors(), 8, "the whole block");
     assert!(ground.members.told.failed.lock().is_empty());
     assert!(ground.read(4000, 500) == model[4000..4500]);
-    // Whoever writes there takes it off the list.
+    // A write there takes it off the list.
     device.is_stubborn.store(false, Ordering::SeqCst);
     ground.level.write(4096, &[7; 4096]).unwrap();
     model[4096..8192].fill(7);

@@ -2,7 +2,7 @@
 //!
 //! A member that is being rebuilt is written like any other, beyond its mark too, so that it need not be known where
 //! the rebuilding is just now; replacements as well. What a member does not take is recorded, or the member fails (see
-//! [`settle`](crate::level::settle)). The write has succeeded when somebody who may be read has taken each byte.
+//! [`settle`](crate::level::settle)). The write has succeeded when a member that may be read has taken each byte.
 
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ impl Mirrored {
         }
     }
 
-    /// Names everybody who has to write a range within one run, and tells whether anybody who may be read is among
+    /// Names the members that have to write a range within one run, and tells whether one that may be read is among
     /// them.
     fn each_target<'m>(
         &self,

@@ -70,7 +70,7 @@ fn crowd(plan: Plan, seed: u64, come_and_go: bool) {
             let role = rng.below(plan.members as usize) as u32;
             rig.lose(role);
             thread::yield_now();
-            // A member joins while nobody writes.
+            // A member joins while nothing is written.
             let new = {
                 let _quiet = rig.shared.quiesce();
                 rig.join(role)

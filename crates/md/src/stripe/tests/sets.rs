@@ -1,4 +1,4 @@
-//! The sets by themselves: how many are woken, who gets what.
+//! The sets by themselves: how many threads are woken, and which gets what.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -111,12 +111,12 @@ fn newcomers_stand_back_after_a_wake_up_in_vain() {
 fn an_owner_takes_its_slot_along_while_others_wait_but_not_for_ever() {
     let sets = sets(2, StripeWake::One);
     let (mut owner, other) = (own_marked(&sets, 0), own_marked(&sets, 99));
-    assert!(matches!(owner.release(true, Some(1)), Released::Gone), "nobody waits");
+    assert!(matches!(owner.release(true, Some(1)), Released::Gone), "no thread waits");
     owner = own_marked(&sets, 0);
     thread::scope(|scope| {
         scope.spawn(|| release(sets.own(100), false));
         until(|| sets.counts().0.sleeps == 1);
-        let Released::Moved(mut moved) = owner.release(true, Some(1)) else { panic!("somebody waits") };
+        let Released::Moved(mut moved) = owner.release(true, Some(1)) else { panic!("a thread waits") };
         assert_eq!(moved.0, None, "the content of another stripe is forgotten");
         assert_eq!((sets.counts().0.released, sets.counts().0.wakeups), (1, 0));
         let mut stripe = 2;
