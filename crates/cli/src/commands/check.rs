@@ -8,7 +8,7 @@ use undercroft_ext4::{CheckOptions, CheckReport, Finding, check};
 use super::info::Recovery;
 use crate::exit::{Kind, Verdict};
 use crate::failure::Failure;
-use crate::image::{self, Located};
+use crate::image::{self, FilesystemKind, Located};
 use crate::plan::{Format, ImageSpec};
 use crate::text::human;
 use crate::text::names::safe;
@@ -65,7 +65,10 @@ pub(crate) fn run(spec: &ImageSpec, format: Format) -> Result<Option<Kind>, Fail
         _ => failure.counted_as(Kind::Check(Verdict::NotChecked)),
     };
     let Located { device, partition, shown, .. } = image::locate(spec).map_err(not_checked)?;
-    image::require_filesystem(&device, &shown).map_err(not_checked)?;
+    if image::require_filesystem(&device, &shown).map_err(not_checked)? == FilesystemKind::Xfs {
+        let what = format!("cannot check {shown}: this version does not check XFS");
+        return Err(not_checked(Failure::new(Kind::Unsupported, what).advise("`xfs_repair -n` does")));
+    }
     let options = CheckOptions { on_mmp_wait: image::tell_of_wait, ..CheckOptions::default() };
     let checked = check(device, &options).map_err(|error| {
         not_checked(Failure::new(Kind::of(&error), format!("cannot check {shown}")).because(&error))

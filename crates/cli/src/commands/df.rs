@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use serde::Serialize;
-use undercroft_vfs::FileSystem;
 
 use crate::control::client;
 use crate::control::protocol::Space;
@@ -105,10 +104,11 @@ fn usage(spec: &ImageSpec) -> Result<Usage, Failure> {
     }
     client::refuse_directory(spec)?;
     let opened = image::open(spec)?;
-    let space = opened.ext4.statfs().map_err(|error| {
+    let filesystem = opened.filesystem.for_vfs();
+    let space = filesystem.statfs().map_err(|error| {
         Failure::new(Kind::of(&error), format!("cannot read {}", spec.shown())).because(&error)
     })?;
-    Ok(Usage::new(spec.shown(), opened.ext4.kind(), space.into(), None))
+    Ok(Usage::new(spec.shown(), filesystem.kind(), space.into(), None))
 }
 
 fn table(out: &mut Out, found: &[Usage], style: DfStyle) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use crate::control::client;
 use crate::control::protocol::{Answer, FileId, Request, no_answer};
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::image::{self, Use};
+use crate::image::{self, Filesystem, Use};
 use crate::plan::{Format, ImageSpec};
 use crate::text::bar::Bar;
 use crate::text::human;
@@ -82,8 +82,9 @@ fn grow_unmounted(
     let shown = spec.shown();
     let whole = opened.partition.is_none().then_some(spec);
     let below = Below { whole, open: None, shown: &shown };
-    let grown = grow(&opened.ext4, &below, size_bytes, progress);
-    let closed = opened.ext4.close();
+    let Filesystem::Ext4(ext4) = &opened.filesystem else { return Err(cannot_grow(&shown)) };
+    let grown = grow(ext4, &below, size_bytes, progress);
+    let closed = ext4.close();
     let array_closed = opened.array.map_or(Ok(()), |open| open.array.close());
     let report = grown?;
     closed.map_err(|error| failure(&shown, &error))?;
@@ -110,6 +111,12 @@ pub(crate) fn grow(
         lengthened.undo();
     }
     grown.map(|grown| GrowReport::of(&grown)).map_err(|error| failure(below.shown, &error))
+}
+
+/// Only ext2, ext3 and ext4 can be made larger.
+pub(crate) fn cannot_grow(shown: &str) -> Failure {
+    Failure::new(Kind::Unsupported, format!("cannot grow {shown}: it holds no ext2, ext3 or ext4"))
+        .advise("the programs of its own kind grow it while it is mounted by Linux: xfs_growfs for XFS")
 }
 
 fn failure(shown: &str, error: &Error) -> Failure {

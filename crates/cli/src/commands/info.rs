@@ -1,5 +1,7 @@
 //! `info`: what a filesystem is, what state it was left in, and how full it is.
 
+mod xfs;
+
 use std::borrow::Cow;
 use std::io::Write;
 
@@ -13,7 +15,7 @@ use crate::control::client::{self, Live};
 use crate::control::protocol::{Answer, Bytes, Request, Served, Space, no_answer};
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::image::{self, Opened};
+use crate::image::{self, Filesystem, Opened};
 use crate::plan::{Format, ImageSpec};
 use crate::text::human;
 use crate::text::names::{Label, MountedOn, safe};
@@ -71,7 +73,31 @@ pub(crate) struct Report {
     times: [Timestamp; 4],
 }
 
-/// What is shown of a mounted filesystem that is none of ext.
+/// What is shown of a filesystem, by its kind.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum AnyReport {
+    Ext(Box<Report>),
+    Xfs(Box<xfs::Report>),
+}
+
+impl AnyReport {
+    fn of(opened: &Opened) -> Result<Self, Error> {
+        Ok(match &opened.filesystem {
+            Filesystem::Ext4(ext4) => Self::Ext(Box::new(report_of(ext4, opened.partition, None)?)),
+            Filesystem::Xfs(xfs) => Self::Xfs(Box::new(xfs::Report::of(xfs, opened.partition)?)),
+        })
+    }
+
+    fn text(&self, out: &mut Out) -> Result<(), Failure> {
+        match self {
+            Self::Ext(report) => report.text(out),
+            Self::Xfs(report) => report.text(out),
+        }
+    }
+}
+
+/// What is shown of a mounted filesystem that has no report of its own kind.
 #[derive(Debug, Serialize)]
 struct Other {
     filesystem: String,
@@ -91,6 +117,7 @@ pub(crate) struct LiveReport {
     served: Served,
     /// Of ext2, ext3 and ext4.
     report: Option<Report>,
+    xfs: Option<xfs::Report>,
     label: Bytes,
     last_mounted: Bytes,
     times: [(i64, u32); 4],
@@ -98,11 +125,17 @@ pub(crate) struct LiveReport {
 
 impl LiveReport {
     /// Of a filesystem that is open. It is mounted, so it is not clean on the disk; what matters is whether it failed.
-    pub(crate) fn of(served: Served, ext4: Option<&Ext4>) -> Result<Self, Error> {
-        let report = ext4.map(|ext4| report_of(ext4, served.partition, Some(&served))).transpose()?;
+    pub(crate) fn of(served: Served, filesystem: Option<&Filesystem>) -> Result<Self, Error> {
+        let (mut report, mut xfs) = (None, None);
+        match filesystem {
+            Some(Filesystem::Ext4(ext4)) => report = Some(report_of(ext4, served.partition, Some(&served))?),
+            Some(Filesystem::Xfs(open)) => xfs = Some(xfs::Report::of(open, served.partition)?),
+            None => {}
+        }
         let mut live = Self {
             served,
             report: None,
+            xfs: None,
             label: Bytes::default(),
             last_mounted: Bytes::default(),
             times: [(0, 0); 4],
@@ -112,7 +145,10 @@ impl LiveReport {
             live.last_mounted = Bytes(report.last_mounted.raw.clone());
             live.times = report.times.map(|time| (time.seconds, time.nanoseconds));
         }
-        Ok(Self { report, ..live })
+        if let Some(xfs) = &xfs {
+            live.label = Bytes(xfs.label.raw.clone());
+        }
+        Ok(Self { report, xfs, ..live })
     }
 }
 
@@ -216,12 +252,12 @@ struct Told {
     #[serde(skip_serializing_if = "Option::is_none")]
     disk: Option<DiskReport>,
     #[serde(flatten)]
-    report: Option<Report>,
+    report: Option<AnyReport>,
 }
 
-fn read(image: &ImageSpec) -> Result<Report, Failure> {
+fn read(image: &ImageSpec) -> Result<AnyReport, Failure> {
     let opened = image::open(image)?;
-    report(&opened).map_err(|error| {
+    AnyReport::of(&opened).map_err(|error| {
         Failure::new(Kind::of(&error), format!("cannot read {}", image.shown())).because(&error)
     })
 }
@@ -229,9 +265,17 @@ fn read(image: &ImageSpec) -> Result<Report, Failure> {
 /// Shows what the server of a mount tells.
 fn run_live(live: &Live, format: Format) -> Result<(), Failure> {
     let Answer::Info(told) = live.ask(&Request::Info, &mut |_| ())? else { return Err(no_answer()) };
-    let LiveReport { served, report, label, last_mounted, times } = *told;
+    let LiveReport { served, report, xfs, label, last_mounted, times } = *told;
     let mount = MountRecord::of(&served, live.user);
     let mut out = Out::stdout();
+    if let Some(xfs) = xfs {
+        let report = xfs.with_mount(Label::from(label.0), mount);
+        match format {
+            Format::Json => out.json(&report)?,
+            Format::Text => report.text(&mut out)?,
+        }
+        return out.finish();
+    }
     let Some(report) = report else {
         let Space { block_bytes, blocks, blocks_free, blocks_available, inodes, inodes_free } = served.space;
         let filesystem = served.filesystem;
@@ -269,9 +313,9 @@ fn run_live(live: &Live, format: Format) -> Result<(), Failure> {
     out.finish()
 }
 
-/// Reads what there is to tell.
-pub(crate) fn report(opened: &Opened) -> Result<Report, Error> {
-    report_of(&opened.ext4, opened.partition, None)
+/// Reads what there is to tell of an ext filesystem.
+pub(crate) fn report(ext4: &Ext4) -> Result<Report, Error> {
+    report_of(ext4, None, None)
 }
 
 /// The same of a filesystem that is `mounted`, if it is.

@@ -6,6 +6,7 @@
 
 mod array;
 pub(crate) mod array_events;
+pub(crate) mod filesystem;
 pub(crate) mod new_file;
 mod partition;
 mod rescue;
@@ -24,14 +25,17 @@ use undercroft_block::{
     Access, Device, FileOptions, GatedDevice, ImageOptions, InUse, Locking, OpenError, Overlay, OverlayStore,
     open_image,
 };
-use undercroft_ext4::{Ext4, MmpWait, OpenOptions, Present, Superblock, WriteOptions};
+use undercroft_ext4::{MmpWait, Present, WriteOptions};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{self as vfs, Credentials, Follow, Node, Vfs, VfsOptions};
 
+pub(crate) use filesystem::{Filesystem, FilesystemKind};
 pub(crate) use partition::Partitioned;
 pub(crate) use rescue::refuse_copies;
 
 pub(crate) use array::{OpenArray, failure as md_failure, identity, open_array, open_member};
+
+use filesystem::KINDS;
 
 use crate::control::protocol::FileId;
 use crate::exit::Kind;
@@ -44,8 +48,8 @@ use crate::text::names::safe;
 pub(crate) struct Opened {
     /// The filesystem with its caches.
     pub(crate) vfs: Arc<Vfs>,
-    /// The filesystem by its own type, for `info`.
-    pub(crate) ext4: Arc<Ext4>,
+    /// The filesystem by its own type, for what only some kinds have.
+    pub(crate) filesystem: Filesystem,
     /// The partition it lies in.
     pub(crate) partition: Option<u32>,
     /// The array that it lies on, which a writer closes after the filesystem.
@@ -229,28 +233,29 @@ pub(crate) fn what_is_on(device: &Device) -> Result<Option<Present>, Failure> {
     found.map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))
 }
 
-/// Refuses a device without a filesystem of the kind, naming what is on it instead.
-pub(crate) fn require_filesystem(device: &Device, shown: &str) -> Result<(), Failure> {
+/// The kind of filesystem on a device; refuses a device without one, naming what is on it instead.
+pub(crate) fn require_filesystem(device: &Device, shown: &str) -> Result<FilesystemKind, Failure> {
     let device_failed =
         |error: vfs::Error| Failure::new(Kind::of(&error), format!("cannot read {shown}")).because(&error);
-    if Superblock::is_present(&**device).map_err(device_failed)? {
-        return Ok(());
+    if let Some(kind) = FilesystemKind::on(device).map_err(device_failed)? {
+        return Ok(kind);
     }
     let found = probe::probe(&**device).map_err(|error| device_failed(error.into()))?;
     Err(match found.filter(|found| found.format.class != Class::Table) {
         Some(found) => {
             let name = found.format.what;
             Failure::new(Kind::Unsupported, format!("{shown} holds {name}, which this version cannot open"))
-                .advise("it opens ext2, ext3 and ext4")
+                .advise(format!("it opens {KINDS}"))
         }
         None => {
             let failure = Failure::new(
                 Kind::Unsupported,
                 format!("{shown} holds no filesystem that this program knows"),
             );
-            failure.advise(rescue::advice(device).unwrap_or_else(|| {
-                "it opens ext2, ext3 and ext4, on a whole disk or in a partition".to_owned()
-            }))
+            failure.advise(
+                rescue::advice(device)
+                    .unwrap_or_else(|| format!("it opens {KINDS}, on a whole disk or in a partition")),
+            )
         }
     })
 }
@@ -262,34 +267,24 @@ pub(crate) fn open_filesystem(
     shown: &str,
     what_for: Use,
 ) -> Result<Opened, Failure> {
-    require_filesystem(&device, shown)?;
-    let options = OpenOptions {
-        on_mmp_wait: tell_of_wait,
-        recover: what_for != Use::ReadAsIs,
-        ..OpenOptions::default()
-    };
+    let kind = require_filesystem(&device, shown)?;
     let looked_at = Device::clone(&device);
-    let ext4 = match what_for {
-        Use::Read => rescue::open_what_is_there(device, options, shown),
-        Use::ReadAsIs => Ext4::open_read_only(device, options),
-        Use::Write(how) | Use::Try(how) => Ext4::open(device, options, how),
-    };
-    let ext4 = ext4.map_err(|error| {
+    let filesystem = kind.open(device, None, what_for, shown).map_err(|error| {
         let failure =
             Failure::new(Kind::of(&error), format!("cannot open the filesystem on {shown}")).because(&error);
         match error {
-            vfs::Error::Corrupt(_) => failure.advise(rescue::advice_on_damage(&looked_at)),
+            vfs::Error::Corrupt(_) => failure.advise(kind.advice_on_damage(&looked_at)),
             _ => failure,
         }
     })?;
-    let vfs = Vfs::new(Arc::clone(&ext4) as Arc<dyn vfs::FileSystem>, VfsOptions::default());
-    Ok(Opened { vfs, ext4, partition, array: None, gate: None })
+    let vfs = Vfs::new(filesystem.for_vfs(), VfsOptions::default());
+    Ok(Opened { vfs, filesystem, partition, array: None, gate: None })
 }
 
 impl Opened {
     /// The same with other caches and locks.
     fn with_vfs(self, options: VfsOptions) -> Self {
-        Self { vfs: Vfs::new(Arc::clone(&self.ext4) as Arc<dyn vfs::FileSystem>, options), ..self }
+        Self { vfs: Vfs::new(self.filesystem.for_vfs(), options), ..self }
     }
 }
 

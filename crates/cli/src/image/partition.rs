@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use undercroft_block::partition::{Partition, Table, lost_gpt, partitions};
 use undercroft_block::{CutShortDevice, Device, PartitionDevice};
-use undercroft_ext4::{BackupSuperblock, Superblock};
+use undercroft_ext4::BackupSuperblock;
 
-use super::rescue;
-
+use super::{FilesystemKind, rescue};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::ImageSpec;
@@ -115,7 +114,7 @@ fn open(
 
 /// Whether a filesystem of ours begins on this device. Where that cannot be read, it is found out at opening.
 fn holds_filesystem(device: &Device) -> bool {
-    Superblock::is_present(&**device).unwrap_or(false)
+    FilesystemKind::on(device).is_ok_and(|kind| kind.is_some())
 }
 
 /// Whether the copy of a superblock that was named is one for the whole device.
@@ -129,7 +128,7 @@ fn may_be_meant(device: &Device, partition: &Partition) -> bool {
         return false;
     }
     let by_content = PartitionDevice::open(Device::clone(device), partition)
-        .is_ok_and(|window| Superblock::is_present(&window).unwrap_or(false));
+        .is_ok_and(|window| holds_filesystem(&(Arc::new(window) as Device)));
     by_content || is_for_files_of_linux(partition)
 }
 

@@ -280,6 +280,24 @@ impl Superblock {
         self.raw.sb_logsunit.get()
     }
 
+    /// Stripe unit of the device, in blocks; 0 without one.
+    #[must_use]
+    pub const fn stripe_unit_blocks(&self) -> u32 {
+        self.raw.sb_unit.get()
+    }
+
+    /// Stripe width of the device, in blocks; 0 without one.
+    #[must_use]
+    pub const fn stripe_width_blocks(&self) -> u32 {
+        self.raw.sb_width.get()
+    }
+
+    /// So many percent of the space may hold inodes; 0 without a bound.
+    #[must_use]
+    pub const fn inode_percent(&self) -> u8 {
+        self.raw.sb_imax_pct
+    }
+
     /// Quota state.
     #[must_use]
     pub const fn quota_flags(&self) -> QuotaFlags {

@@ -13,6 +13,7 @@ use crate::format::FileBlock;
 use crate::format::extent::{Extent, FILE_BLOCK_END};
 use crate::inode::Fork;
 use crate::volume::Volume;
+pub(crate) use shared::sharing;
 
 /// What lies under a block of a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

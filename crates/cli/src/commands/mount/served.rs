@@ -8,19 +8,19 @@ use std::sync::{Arc, Weak};
 
 use undercroft_block::GatedDevice;
 use undercroft_block::mountinfo::{MountDevice, MountTable};
-use undercroft_ext4::Ext4;
 use undercroft_md::{Array, Finished, Status};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::FileSystem;
 
-use crate::commands::grow::{Below, grow};
+use crate::commands::grow::{Below, cannot_grow, grow};
 use crate::commands::info::{LiveReport, recorded_errors};
 use crate::commands::md::{ArrayReport, Managed, Report, WorkProgress, erase_removed, verdict, wait_with};
 use crate::control::protocol::{Answer, Bytes, FileId, MdChange, Mode, Request, Served};
 use crate::control::server::{Control, Serve};
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::image::OpenArray;
+use crate::image::filesystem::WeakFilesystem;
+use crate::image::{Filesystem, OpenArray};
 use crate::plan::{Change, ImageSpec};
 
 /// What a mount is of, gathered before it is mounted.
@@ -33,7 +33,8 @@ pub(super) struct Source {
     /// The image that is no array.
     pub(super) file: Option<FileId>,
     pub(super) filesystem: Weak<dyn FileSystem>,
-    pub(super) ext4: Option<Weak<Ext4>>,
+    /// The filesystem of an image by its own type.
+    pub(super) kind: Option<WeakFilesystem>,
     pub(super) array: Option<ServedArray>,
     /// What holds back writes to the image, if there are any.
     pub(super) gate: Option<Weak<GatedDevice>>,
@@ -141,11 +142,10 @@ impl ServedMount {
             degraded: status.as_ref().map_or(0, |status| status.degraded),
             progress: status.as_ref().and_then(|status| status.progress.as_ref()).map(WorkProgress::from),
             failure: filesystem.failure().map(|error| error.to_string()).or(stopped),
-            has_errors: source
-                .ext4
-                .as_ref()
-                .and_then(Weak::upgrade)
-                .is_some_and(|ext4| recorded_errors(ext4.superblock()).is_some()),
+            has_errors: match source.kind.as_ref().and_then(WeakFilesystem::upgrade) {
+                Some(Filesystem::Ext4(ext4)) => recorded_errors(ext4.superblock()).is_some(),
+                Some(Filesystem::Xfs(_)) | None => false,
+            },
             is_frozen: self.gate().is_ok_and(|gate| gate.is_closed()),
             log: source.log.as_deref().map(Bytes::of_path),
             space: space.into(),
@@ -153,9 +153,8 @@ impl ServedMount {
     }
 
     fn info(&self) -> Result<Answer, Failure> {
-        let ext4 = self.source.ext4.as_ref().map(|ext4| ext4.upgrade().ok_or_else(|| self.ending()));
-        let ext4 = ext4.transpose()?;
-        let told = LiveReport::of(self.describe()?, ext4.as_deref())
+        let kind = self.source.kind.as_ref().map(|kind| kind.upgrade().ok_or_else(|| self.ending()));
+        let told = LiveReport::of(self.describe()?, kind.transpose()?.as_ref())
             .map_err(|error| Failure::of(Kind::of(&error), &error))?;
         Ok(Answer::Info(Box::new(told)))
     }
@@ -206,7 +205,7 @@ impl ServedMount {
             Err(Failure::new(Kind::Unsupported, format!("{} {why}", source.shown)).advise(advice))
         };
         let point = self.point.display();
-        let Some(ext4) = &source.ext4 else {
+        let Some(kind) = &source.kind else {
             return refused(
                 "is in memory, and its size is given when it is mounted",
                 "mount it with `-o size=`",
@@ -222,7 +221,9 @@ impl ServedMount {
                 return refused(&why, "unmount it first");
             }
         }
-        let ext4 = ext4.upgrade().ok_or_else(|| self.ending())?;
+        let Filesystem::Ext4(ext4) = kind.upgrade().ok_or_else(|| self.ending())? else {
+            return Err(cannot_grow(&source.shown));
+        };
         let whole = source.spec.as_ref().filter(|_| source.partition.is_none());
         let below = Below { whole, open: source.file, shown: &source.shown };
         let mut progress = |done, all| {

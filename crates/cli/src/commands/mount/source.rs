@@ -12,7 +12,7 @@ use super::served::{ServedArray, Source};
 use crate::control::protocol::{FileId, Mode};
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::image::{self, OpenArray, Opened, Use};
+use crate::image::{self, Filesystem, OpenArray, Opened, Use};
 use crate::mount_options;
 use crate::plan::ImageSpec;
 
@@ -110,8 +110,11 @@ impl<'a> MountSource<'a> {
     pub(super) fn open(&self) -> Result<(Arc<Vfs>, Option<OpenArray>, Source), Failure> {
         match self {
             Self::Image { image, what_for, vfs } => {
-                let Opened { vfs, ext4, partition, array, gate } = image::open_for(image, *what_for, *vfs)?;
-                if let Some(errors) = recorded_errors(ext4.superblock()) {
+                let Opened { vfs, filesystem, partition, array, gate } =
+                    image::open_for(image, *what_for, *vfs)?;
+                if let Filesystem::Ext4(ext4) = &filesystem
+                    && let Some(errors) = recorded_errors(ext4.superblock())
+                {
                     eprintln!("undercroft: note: {}: {errors}", image.shown());
                 }
                 let mut spec = (*image).clone();
@@ -127,7 +130,7 @@ impl<'a> MountSource<'a> {
                     partition,
                     file: FileId::of(&ImageSpec { partition: None, ..(*image).clone() }).map(|(id, _)| id),
                     filesystem: Arc::downgrade(vfs.filesystem()),
-                    ext4: Some(Arc::downgrade(&ext4)),
+                    kind: Some(filesystem.downgrade()),
                     array: array.as_ref().map(ServedArray::new),
                     gate: gate.as_ref().map(Arc::downgrade),
                     log: None,
@@ -145,7 +148,7 @@ impl<'a> MountSource<'a> {
                     partition: None,
                     file: None,
                     filesystem: Arc::downgrade(vfs.filesystem()),
-                    ext4: None,
+                    kind: None,
                     array: None,
                     gate: None,
                     log: None,

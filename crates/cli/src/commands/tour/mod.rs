@@ -21,7 +21,7 @@ use undercroft_vfs::{Credentials, Error, FileType, Node, Vfs};
 use super::info::{self, Recovery};
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::image::{self, Opened, Use};
+use crate::image::{self, Filesystem, Opened, Use};
 use crate::plan::Format;
 use crate::text::acl;
 use crate::text::human;
@@ -156,7 +156,10 @@ fn open() -> Result<Opened, Failure> {
 
 fn look(opened: &Opened, array: array::Report) -> Result<Report, Error> {
     let vfs = &*opened.vfs;
-    let recovery = opened.ext4.recovery().ok_or(Error::InvalidArgument("the image has no dirty journal"))?;
+    let Filesystem::Ext4(ext4) = &opened.filesystem else {
+        return Err(Error::InvalidArgument("the image is no ext4"));
+    };
+    let recovery = ext4.recovery().ok_or(Error::InvalidArgument("the image has no dirty journal"))?;
     let ledger = at(vfs, b"/archive/ledger.csv")?;
     let mut hard_links: Vec<Path> = Vec::new();
     for path in [&b"/archive/ledger.csv"[..], b"/archive/ledger-by-another-name.csv"] {
@@ -167,7 +170,7 @@ fn look(opened: &Opened, array: array::Report) -> Result<Report, Error> {
     let plan = at(vfs, b"/vault/plan.txt")?;
     Ok(Report {
         compressed_bytes: IMAGE.len() as u64,
-        image: info::report(opened)?,
+        image: info::report(ext4)?,
         tree: tree(vfs)?,
         verified: sums::verify(vfs, SUMS, SUMS_INSIDE)?,
         sparse: sparse(vfs, b"/well/depth.bin")?,

@@ -1,0 +1,377 @@
+//! What `info` shows of an XFS filesystem: its geometry in the words of xfs_info, how full its allocation groups are,
+//! and its free space by the length of its pieces.
+
+use std::io::Write;
+
+use serde::{Deserialize, Serialize};
+use undercroft_vfs::{Error, FileSystem, StatFs};
+use undercroft_xfs::{FreeExtents, Incompat, QuotaFlags, RoCompat, Superblock, Xfs};
+
+use super::{PICTURE_COLUMNS, shade};
+use crate::commands::mounts::MountRecord;
+use crate::failure::Failure;
+use crate::text::human;
+use crate::text::names::{Label, safe};
+use crate::text::out::Out;
+use crate::text::style;
+
+/// What is shown of an XFS filesystem.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Report {
+    filesystem: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partition: Option<u32>,
+    #[serde(flatten)]
+    pub(super) label: Label,
+    uuid: String,
+    /// The UUID that metadata carries, where it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata_uuid: Option<String>,
+    version: u8,
+    /// Whether the log held nothing to replay.
+    log_clean: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery: Option<Recovery>,
+    size_bytes: u64,
+    blocks_for_files: u64,
+    blocks_free: u64,
+    inodes: u64,
+    inodes_free: u64,
+    geometry: Geometry,
+    quota: Vec<String>,
+    /// How full the groups are in percent, first to last; neighbours are put together where there are many.
+    group_map_percent: Vec<u8>,
+    /// Free space by the length of its pieces.
+    free_space: Vec<FreeSpace>,
+    /// Where it is mounted now, and how it is doing there.
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    mount: Option<MountRecord>,
+}
+
+/// The geometry, by the names that xfs_info has for its parts.
+#[derive(Debug, Serialize, Deserialize)]
+struct Geometry {
+    isize: u32,
+    agcount: u32,
+    agsize: u32,
+    sectsz: u32,
+    attr: u8,
+    projid32bit: u8,
+    crc: u8,
+    finobt: u8,
+    sparse: u8,
+    rmapbt: u8,
+    reflink: u8,
+    bigtime: u8,
+    inobtcount: u8,
+    nrext64: u8,
+    exchange: u8,
+    parent: u8,
+    bsize: u32,
+    blocks: u64,
+    imaxpct: u8,
+    sunit: u32,
+    swidth: u32,
+    naming_bsize: u32,
+    ascii_ci: u8,
+    ftype: u8,
+    log_internal: bool,
+    log_blocks: u32,
+    log_version: u8,
+    log_sectsz: u32,
+    log_sunit: u32,
+    lazy_count: u8,
+}
+
+/// What was replayed in memory when the image was opened.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Recovery {
+    transactions: u64,
+    buffers: u64,
+    inodes: u64,
+    unlinked_inodes: u64,
+    unfinished_steps: u64,
+    quota_changed: bool,
+    torn_at_block: Option<u32>,
+}
+
+/// Free pieces from this length on, to before the next power of two.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct FreeSpace {
+    from_blocks: u32,
+    extents: u64,
+    blocks: u64,
+}
+
+impl Report {
+    /// Of a filesystem that is open.
+    pub(super) fn of(xfs: &Xfs, partition: Option<u32>) -> Result<Self, Error> {
+        let superblock = xfs.superblock();
+        let StatFs { blocks, blocks_free, inodes, inodes_free, .. } = xfs.statfs()?;
+        let (uuid, metadata_uuid) = (superblock.uuid(), superblock.meta_uuid());
+        Ok(Self {
+            filesystem: xfs.kind().to_owned(),
+            partition,
+            label: superblock.label().to_vec().into(),
+            uuid: uuid.to_string(),
+            metadata_uuid: (metadata_uuid != uuid).then(|| metadata_uuid.to_string()),
+            version: superblock.features().version(),
+            log_clean: xfs.recovery().is_none(),
+            recovery: xfs.recovery().map(|recovery| Recovery {
+                transactions: recovery.transactions,
+                buffers: recovery.buffers,
+                inodes: recovery.inodes,
+                unlinked_inodes: recovery.unlinked_inodes() as u64,
+                unfinished_steps: recovery.unfinished_steps() as u64,
+                quota_changed: recovery.quota,
+                torn_at_block: recovery.torn_at,
+            }),
+            size_bytes: superblock.geometry().data_bytes(),
+            blocks_for_files: blocks,
+            blocks_free,
+            inodes,
+            inodes_free,
+            geometry: Geometry::of(superblock),
+            quota: quota_words(superblock.quota_flags()),
+            group_map_percent: group_map(xfs)?,
+            free_space: xfs.free_extents()?.iter().map(FreeSpace::from).collect(),
+            mount: None,
+        })
+    }
+
+    pub(super) fn with_mount(self, label: Label, mount: MountRecord) -> Self {
+        Self { label, mount: Some(mount), ..self }
+    }
+
+    /// As people read it.
+    pub(super) fn text(&self, out: &mut Out) -> Result<(), Failure> {
+        let palette = out.palette;
+        let label = safe(&self.label.raw);
+        let title = if label.is_empty() { "without a label".to_owned() } else { format!("\"{label}\"") };
+        let place = self.partition.map_or_else(String::new, |number| format!(", partition {number}"));
+        writeln!(out, "{} {title}{place}", palette.paint(style::HEADING, &self.filesystem))?;
+        let mut line = |label: &str, value: &str| {
+            writeln!(out, "  {} {value}", palette.paint(style::DIM, &format!("{label:<9}")))
+        };
+        line("uuid", &self.uuid)?;
+        if let Some(uuid) = &self.metadata_uuid {
+            line("", &format!("metadata carries {uuid}"))?;
+        }
+        let colour = if self.log_clean { style::GOOD } else { style::WARN };
+        for (number, sentence) in self.state_sentences().into_iter().enumerate() {
+            line(if number == 0 { "state" } else { "" }, &palette.paint(colour, &sentence))?;
+        }
+        if let Some(mount) = &self.mount {
+            line("mount", &mount.place())?;
+        }
+        let block_bytes = u64::from(self.geometry.bsize);
+        let bytes = |blocks: u64| human::size(blocks.saturating_mul(block_bytes));
+        line(
+            "size",
+            &format!(
+                "{} in {} of {}",
+                human::size(self.size_bytes),
+                human::counted(self.geometry.blocks, "block"),
+                human::size(block_bytes)
+            ),
+        )?;
+        let bar = |part, whole| {
+            let bar = palette.paint(style::PICTURE, &human::bar(part, whole, PICTURE_COLUMNS));
+            format!("{bar} {}", human::percent(part, whole))
+        };
+        let used = self.blocks_for_files.saturating_sub(self.blocks_free);
+        line("space", &bar(used, self.blocks_for_files))?;
+        line("", &format!("{} used, {} free", bytes(used), bytes(self.blocks_free)))?;
+        let inodes_used = self.inodes.saturating_sub(self.inodes_free);
+        line("inodes", &bar(inodes_used, self.inodes))?;
+        let free = human::count(self.inodes_free);
+        let inode_bytes = self.geometry.isize;
+        line("", &format!("{} used, {free} free, of {inode_bytes} bytes", human::count(inodes_used)))?;
+        let per_column = (self.geometry.agcount as usize).div_ceil(self.group_map_percent.len().max(1));
+        let map: String = self.group_map_percent.iter().map(|percent| shade(*percent)).collect();
+        line("groups", &palette.paint(style::PICTURE, &map))?;
+        let legend =
+            if per_column > 1 { format!("; a column is {per_column} groups") } else { String::new() };
+        let groups = human::counted(self.geometry.agcount.into(), "allocation group");
+        let of = human::count(self.geometry.agsize.into());
+        line("", &format!("{groups} of {of} blocks, the taller the fuller{legend}"))?;
+        if !self.quota.is_empty() {
+            line("quota", &self.quota.join(", "))?;
+        }
+        self.free_space_text(&mut line)?;
+        writeln!(out, "{}", self.geometry)?;
+        Ok(())
+    }
+
+    fn state_sentences(&self) -> Vec<String> {
+        let mut sentences: Vec<String> = self.mount.iter().map(MountRecord::state).collect();
+        if let Some(recovery) = &self.recovery {
+            sentences.push(format!(
+                "was not unmounted; replayed in memory: {}, {}, {}",
+                human::counted(recovery.transactions, "transaction"),
+                human::counted(recovery.buffers, "buffer"),
+                human::counted(recovery.inodes, "inode")
+            ));
+            sentences.push("the image itself was not written".to_owned());
+            if recovery.unlinked_inodes > 0 {
+                let deleted = human::counted(recovery.unlinked_inodes, "deleted file");
+                sentences.push(format!("{deleted} still held space when the system stopped"));
+            }
+            if recovery.unfinished_steps > 0 {
+                let steps = human::counted(recovery.unfinished_steps, "change");
+                sentences.push(format!("{steps} of free space will be finished by the next mount"));
+            }
+        }
+        if sentences.is_empty() {
+            sentences.push("clean".to_owned());
+        }
+        sentences
+    }
+
+    fn free_space_text(
+        &self,
+        line: &mut impl FnMut(&str, &str) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let all: u64 = self.free_space.iter().map(|part| part.blocks).sum();
+        for (number, part) in self.free_space.iter().enumerate() {
+            let label = if number == 0 { "free" } else { "" };
+            let to = (u64::from(part.from_blocks) * 2).saturating_sub(1);
+            let range = match part.from_blocks {
+                1 => "1".to_owned(),
+                from => format!("{from}-{to}"),
+            };
+            let pieces = human::counted(part.extents, "piece");
+            let bar = human::bar(part.blocks, all, PICTURE_COLUMNS / 2);
+            line(label, &format!("{range:>21} blocks {bar} {pieces}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Geometry {
+    fn of(superblock: &Superblock) -> Self {
+        let (features, geometry) = (superblock.features(), superblock.geometry());
+        let log_sunit = match superblock.log_stripe_bytes() {
+            0 | 1 => 0,
+            bytes => bytes / geometry.block_bytes(),
+        };
+        let (ro_compat, incompat) = (features.ro_compat(), features.incompat());
+        Self {
+            isize: geometry.inode_bytes(),
+            agcount: geometry.ag_count(),
+            agsize: geometry.ag_blocks(),
+            sectsz: geometry.sector_bytes(),
+            attr: match (features.has_attr2(), features.has_attr()) {
+                (true, _) => 2,
+                (false, true) => 1,
+                (false, false) => 0,
+            },
+            projid32bit: features.has_projid32().into(),
+            crc: features.has_crc().into(),
+            finobt: features.has_finobt().into(),
+            sparse: features.has_sparse_inodes().into(),
+            rmapbt: features.has_rmapbt().into(),
+            reflink: features.has_reflink().into(),
+            bigtime: incompat.contains(Incompat::BIGTIME).into(),
+            inobtcount: ro_compat.contains(RoCompat::INOBTCOUNT).into(),
+            nrext64: incompat.contains(Incompat::NREXT64).into(),
+            exchange: incompat.contains(Incompat::EXCHANGE_RANGE).into(),
+            parent: incompat.contains(Incompat::PARENT).into(),
+            bsize: geometry.block_bytes(),
+            blocks: geometry.blocks(),
+            imaxpct: superblock.inode_percent(),
+            sunit: superblock.stripe_unit_blocks(),
+            swidth: superblock.stripe_width_blocks(),
+            naming_bsize: geometry.dir_block_bytes(),
+            ascii_ci: features.has_ascii_ci().into(),
+            ftype: features.has_ftype().into(),
+            log_internal: !superblock.has_external_log(),
+            log_blocks: superblock.log_blocks(),
+            log_version: if features.has_log_v2() { 2 } else { 1 },
+            log_sectsz: superblock.log_sector_bytes(),
+            log_sunit,
+            lazy_count: features.has_lazy_counters().into(),
+        }
+    }
+}
+
+impl std::fmt::Display for Geometry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { isize, agcount, agsize, sectsz, attr, projid32bit, crc, finobt, sparse, rmapbt, .. } =
+            self;
+        writeln!(
+            f,
+            "meta-data=                       isize={isize:<6} agcount={agcount}, agsize={agsize} blks"
+        )?;
+        writeln!(
+            f,
+            "         =                       sectsz={sectsz:<5} attr={attr}, projid32bit={projid32bit}"
+        )?;
+        writeln!(
+            f,
+            "         =                       crc={crc:<8} finobt={finobt}, sparse={sparse}, rmapbt={rmapbt}"
+        )?;
+        let Self { reflink, bigtime, inobtcount, nrext64, exchange, parent, .. } = self;
+        writeln!(
+            f,
+            "         =                       reflink={reflink:<4} bigtime={bigtime} inobtcount={inobtcount} nrext64={nrext64}"
+        )?;
+        if *exchange > 0 || *parent > 0 {
+            writeln!(f, "         =                       exchange={exchange:<3} parent={parent}")?;
+        }
+        let Self { bsize, blocks, imaxpct, sunit, swidth, naming_bsize, ascii_ci, ftype, .. } = self;
+        writeln!(f, "data     =                       bsize={bsize:<6} blocks={blocks}, imaxpct={imaxpct}")?;
+        writeln!(f, "         =                       sunit={sunit:<6} swidth={swidth} blks")?;
+        writeln!(
+            f,
+            "naming   =version 2              bsize={naming_bsize:<6} ascii-ci={ascii_ci}, ftype={ftype}"
+        )?;
+        let Self { log_internal, log_blocks, log_version, log_sectsz, log_sunit, lazy_count, .. } = self;
+        let log = if *log_internal { "internal log" } else { "external" };
+        writeln!(f, "log      ={log:<22} bsize={bsize:<6} blocks={log_blocks}, version={log_version}")?;
+        writeln!(
+            f,
+            "         =                       sectsz={log_sectsz:<5} sunit={log_sunit} blks, lazy-count={lazy_count}"
+        )?;
+        write!(f, "realtime =none                   extsz=4096   blocks=0, rtextents=0")
+    }
+}
+
+impl From<&FreeExtents> for FreeSpace {
+    fn from(part: &FreeExtents) -> Self {
+        let FreeExtents { from_blocks, extents, blocks } = *part;
+        Self { from_blocks, extents, blocks }
+    }
+}
+
+/// `users accounted and enforced`, for each kind of quota that is accounted.
+fn quota_words(flags: QuotaFlags) -> Vec<String> {
+    [
+        ("users", QuotaFlags::USER_ACCOUNTED, QuotaFlags::USER_ENFORCED),
+        ("groups", QuotaFlags::GROUP_ACCOUNTED, QuotaFlags::GROUP_ENFORCED),
+        ("projects", QuotaFlags::PROJECT_ACCOUNTED, QuotaFlags::PROJECT_ENFORCED),
+    ]
+    .into_iter()
+    .filter(|&(_, accounted, _)| flags.contains(accounted))
+    .map(|(whose, _, enforced)| {
+        let enforced = if flags.contains(enforced) { " and enforced" } else { "" };
+        format!("{whose} accounted{enforced}")
+    })
+    .collect()
+}
+
+/// How full the groups are, put together to at most as many as a picture has columns.
+fn group_map(xfs: &Xfs) -> Result<Vec<u8>, Error> {
+    let usage = xfs.ag_usage();
+    let groups = usage.len();
+    let per_column = groups.div_ceil(PICTURE_COLUMNS).max(1);
+    let mut columns: Vec<(u64, u64)> = vec![(0, 0); groups.div_ceil(per_column)];
+    for (index, usage) in usage.enumerate() {
+        let usage = usage?;
+        let column = &mut columns[index / per_column];
+        column.0 += u64::from(usage.blocks.saturating_sub(usage.free_blocks));
+        column.1 += u64::from(usage.blocks);
+    }
+    let percent = |(used, all): (u64, u64)| (used * 100).checked_div(all).unwrap_or(0) as u8;
+    Ok(columns.into_iter().map(percent).collect())
+}

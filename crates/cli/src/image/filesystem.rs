@@ -1,0 +1,123 @@
+//! The kinds of filesystem that an IMAGE may hold: the one place that knows them all.
+//!
+//! A filesystem is recognised by its mark, opened as its kind, and used through the vfs after that. What is told of it by
+//! kind (`info`), or can be done to some kinds only (`grow`), matches on [`Filesystem`].
+
+use std::sync::{Arc, Weak};
+
+use undercroft_block::{Device, probe};
+use undercroft_ext4::{self as ext4, Ext4};
+use undercroft_vfs::{Error, FileSystem, Result};
+use undercroft_xfs::{self as xfs, Xfs};
+
+use super::{Use, rescue, tell_of_wait};
+
+/// The kinds in words, for advice.
+pub(crate) const KINDS: &str = "ext2, ext3, ext4 and XFS";
+
+/// A kind of filesystem that can be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FilesystemKind {
+    Ext4,
+    Xfs,
+}
+
+/// A filesystem by its own type.
+#[derive(Clone, Debug)]
+pub(crate) enum Filesystem {
+    Ext4(Arc<Ext4>),
+    Xfs(Arc<Xfs>),
+}
+
+/// A filesystem that is used elsewhere and may be gone.
+#[derive(Debug)]
+pub(crate) enum WeakFilesystem {
+    Ext4(Weak<Ext4>),
+    Xfs(Weak<Xfs>),
+}
+
+impl FilesystemKind {
+    /// The kind that a device begins with.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub(crate) fn on(device: &Device) -> Result<Option<Self>> {
+        if ext4::Superblock::is_present(&**device)? {
+            return Ok(Some(Self::Ext4));
+        }
+        let found = probe::probe(&**device)?;
+        Ok(found.filter(|found| found.format.name == "xfs").map(|_| Self::Xfs))
+    }
+
+    /// What helps with one that contradicts itself or its device.
+    pub(super) fn advice_on_damage(self, device: &Device) -> String {
+        match self {
+            Self::Ext4 => rescue::advice_on_damage(device),
+            Self::Xfs => "work on a copy, and let xfs_repair look at it".to_owned(),
+        }
+    }
+
+    /// Opens a filesystem of the kind. Its log may lie on a device of its own.
+    ///
+    /// # Errors
+    /// Corruption; what the kind cannot do; I/O failure.
+    pub(super) fn open(
+        self,
+        device: Device,
+        log_device: Option<Device>,
+        what_for: Use,
+        shown: &str,
+    ) -> Result<Filesystem> {
+        let recover = what_for != Use::ReadAsIs;
+        match self {
+            Self::Ext4 => {
+                if log_device.is_some() {
+                    return Err(Error::Unsupported("a journal on another device than the filesystem".into()));
+                }
+                let options =
+                    ext4::OpenOptions { on_mmp_wait: tell_of_wait, recover, ..ext4::OpenOptions::default() };
+                match what_for {
+                    Use::Read => rescue::open_what_is_there(device, options, shown),
+                    Use::ReadAsIs => Ext4::open_read_only(device, options),
+                    Use::Write(how) | Use::Try(how) => Ext4::open(device, options, how),
+                }
+                .map(Filesystem::Ext4)
+            }
+            Self::Xfs => match what_for {
+                Use::Read | Use::ReadAsIs => {
+                    let options = xfs::OpenOptions { log_device, recover, ..xfs::OpenOptions::default() };
+                    Xfs::open_read_only(device, options).map(Filesystem::Xfs)
+                }
+                Use::Write(_) | Use::Try(_) => Err(Error::Unsupported("writing to XFS".into())),
+            },
+        }
+    }
+}
+
+impl Filesystem {
+    /// What the vfs works with.
+    pub(crate) fn for_vfs(&self) -> Arc<dyn FileSystem> {
+        match self {
+            Self::Ext4(ext4) => Arc::clone(ext4) as Arc<dyn FileSystem>,
+            Self::Xfs(xfs) => Arc::clone(xfs) as Arc<dyn FileSystem>,
+        }
+    }
+
+    /// A handle that does not keep it open.
+    pub(crate) fn downgrade(&self) -> WeakFilesystem {
+        match self {
+            Self::Ext4(ext4) => WeakFilesystem::Ext4(Arc::downgrade(ext4)),
+            Self::Xfs(xfs) => WeakFilesystem::Xfs(Arc::downgrade(xfs)),
+        }
+    }
+}
+
+impl WeakFilesystem {
+    /// The filesystem, unless it is gone.
+    pub(crate) fn upgrade(&self) -> Option<Filesystem> {
+        match self {
+            Self::Ext4(ext4) => ext4.upgrade().map(Filesystem::Ext4),
+            Self::Xfs(xfs) => xfs.upgrade().map(Filesystem::Xfs),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The vfs adapter: the filesystem contract in terms of this crate. Read-only.
+
+use std::fmt;
+use std::sync::Arc;
+
+use undercroft_block::Device;
+use undercroft_vfs::{Error, FileSystem, Ino, Inode as VfsInode, Limits, Result, StatFs};
+
+use crate::ag::{Agf, Agi};
+use crate::format::Superblock;
+use crate::inode::Inode;
+use crate::live::{self, Live};
+use crate::log::Recovery;
+use crate::open::{OpenOptions, Probed, Ready};
+use crate::statfs;
+use crate::volume::Volume;
+
+/// An opened XFS filesystem.
+pub struct Xfs {
+    volume: Arc<Volume>,
+    recovery: Option<Recovery>,
+}
+
+/// What an allocation group holds, as its headers have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgUsage {
+    /// Blocks of the group.
+    pub blocks: u32,
+    /// Free blocks, those on the free list among them.
+    pub free_blocks: u32,
+    /// Blocks of the longest run of free ones.
+    pub longest_free: u32,
+    /// Inodes in chunks.
+    pub inodes: u32,
+    /// Of those, the free ones.
+    pub free_inodes: u32,
+}
+
+/// How many free extents have a length within a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FreeExtents {
+    /// The shortest length that counts here, a power of two of blocks.
+    pub from_blocks: u32,
+    /// Free extents of such a length.
+    pub extents: u64,
+    /// Blocks in them.
+    pub blocks: u64,
+}
+
+impl fmt::Debug for Xfs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Xfs")
+            .field("superblock", self.superblock())
+            .field("device", &self.volume.device().name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Xfs {
+    /// Opens a filesystem for reading. A log that holds changes is replayed into memory; the device's bytes do not
+    /// change.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`], [`Error::Unsupported`], [`Error::Io`].
+    pub fn open_read_only(device: Device, options: OpenOptions) -> Result<Arc<Self>> {
+        let Ready { volume, recovery } = Probed::probe(device, options)?.recover()?;
+        // A filesystem without a root directory is no filesystem: say so now, not at the first path.
+        Inode::read_root(&volume)?;
+        Ok(Arc::new(Self { volume: Arc::new(volume), recovery }))
+    }
+
+    /// The superblock, as the recovered log left it.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        self.volume.superblock()
+    }
+
+    /// What opening replayed, if the log held changes.
+    #[must_use]
+    pub const fn recovery(&self) -> Option<&Recovery> {
+        self.recovery.as_ref()
+    }
+
+    /// What each allocation group holds, first to last.
+    ///
+    /// # Errors
+    /// Corruption of a group's headers; I/O failure.
+    pub fn ag_usage(&self) -> impl ExactSizeIterator<Item = Result<AgUsage>> + '_ {
+        self.volume.geometry().ags().map(|ag| {
+            let (agf, agi) = (Agf::read(&self.volume, ag)?, Agi::read(&self.volume, ag)?);
+            Ok(AgUsage {
+                blocks: self.volume.geometry().ag_len(ag),
+                free_blocks: agf.free_blocks().saturating_add(agf.free_list_blocks()),
+                longest_free: agf.longest(),
+                inodes: agi.inodes(),
+                free_inodes: agi.free_inodes(),
+            })
+        })
+    }
+
+    /// Free extents by length, in powers of two, without lengths that none has.
+    ///
+    /// # Errors
+    /// Corruption of the trees of free space; I/O failure.
+    pub fn free_extents(&self) -> Result<Vec<FreeExtents>> {
+        let mut counts = [(0_u64, 0_u64); 32];
+        for ag in self.volume.geometry().ags() {
+            Agf::read(&self.volume, ag)?.by_size(&self.volume)?.for_each(|extent| {
+                let (extents, blocks) = &mut counts[extent.count.ilog2() as usize];
+                *extents += 1;
+                *blocks += u64::from(extent.count);
+                Ok(())
+            })?;
+        }
+        let by_log = counts.into_iter().enumerate().filter(|(_, (extents, _))| *extents > 0);
+        Ok(by_log
+            .map(|(log, (extents, blocks))| FreeExtents { from_blocks: 1 << log, extents, blocks })
+            .collect())
+    }
+}
+
+impl FileSystem for Xfs {
+    fn kind(&self) -> &'static str {
+        "xfs"
+    }
+
+    fn root(&self) -> Ino {
+        self.volume.superblock().root()
+    }
+
+    fn read_inode(&self, ino: Ino) -> Result<Arc<dyn VfsInode>> {
+        let inode = Inode::read(&self.volume, ino)?;
+        if inode.core.links == 0 {
+            return Err(Error::Stale);
+        }
+        Ok(Arc::new(Live::new(Arc::clone(&self.volume), inode)))
+    }
+
+    fn data_device(&self) -> Option<&Device> {
+        Some(self.volume.device())
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        statfs::statfs(&self.volume, self.recovery.is_some())
+    }
+
+    fn limits(&self) -> Limits {
+        Limits { name_max_bytes: statfs::NAME_MAX_BYTES, file_max_bytes: statfs::FILE_MAX_BYTES }
+    }
+
+    fn prefetch_inodes(&self, entries: &[Ino]) {
+        live::prefetch(&self.volume, entries);
+    }
+}

@@ -1,0 +1,230 @@
+//! An inode in use: the vfs contract in terms of this crate. Nothing changes, so there is nothing to lock.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use undercroft_vfs::{
+    Attr, DirEntry, DirOffset, Error, Extent, FileType, Found, HashedName, Ino, Inode as VfsInode,
+    InodeFlags, Mapping, Ownership, Result,
+};
+
+use crate::da::mapped::{MappedFork, Piece};
+use crate::da::{Content, Layout};
+use crate::format::FileBlock;
+use crate::format::dinode::{DiFlags, DiFlags2};
+use crate::inode::{Fork, Inode};
+use crate::map::{self, Run};
+use crate::volume::Volume;
+use crate::{attr, dir, symlink};
+
+/// The least size of I/O that Linux tells: a page.
+const PAGE_BYTES: u32 = 4096;
+
+/// An inode in use.
+#[derive(Debug)]
+pub(crate) struct Live {
+    volume: Arc<Volume>,
+    inode: Inode,
+}
+
+impl Live {
+    pub(crate) const fn new(volume: Arc<Volume>, inode: Inode) -> Self {
+        Self { volume, inode }
+    }
+
+    pub(crate) const fn inode(&self) -> &Inode {
+        &self.inode
+    }
+
+    fn flags(&self) -> InodeFlags {
+        let mut shown = InodeFlags::empty();
+        for (flag, means) in [
+            (DiFlags::IMMUTABLE, InodeFlags::IMMUTABLE),
+            (DiFlags::APPEND, InodeFlags::APPEND),
+            (DiFlags::SYNC, InodeFlags::SYNC),
+            (DiFlags::NOATIME, InodeFlags::NOATIME),
+            (DiFlags::NODUMP, InodeFlags::NODUMP),
+            (DiFlags::PROJECT_INHERIT, InodeFlags::PROJECT_INHERIT),
+        ] {
+            shown.set(means, self.inode.core.flags.contains(flag));
+        }
+        shown.set(InodeFlags::DAX, self.inode.core.flags2.contains(DiFlags2::DAX));
+        shown
+    }
+
+    /// Calls `use_it` with the content of a fork.
+    fn with_content<T>(
+        &self,
+        fork: &Fork,
+        structure: &'static str,
+        use_it: impl FnOnce(Content<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let (volume, ino) = (&*self.volume, self.inode.ino);
+        let map = |at| Ok(piece(&map::lookup(volume, ino, fork, at)?, at));
+        match fork {
+            Fork::Local(bytes) => use_it(Content::Inline(bytes)),
+            _ => use_it(Content::Blocks(&MappedFork { volume, owner: ino, structure, map })),
+        }
+    }
+
+    fn with_directory<T>(&self, use_it: impl FnOnce(dir::Directory<'_>) -> Result<T>) -> Result<T> {
+        if self.inode.core.kind != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        let (layout, geometry) = (&Layout::of(self.volume.superblock()), self.volume.geometry());
+        let ino = self.inode.ino;
+        self.with_content(&self.inode.data, "directory", |content| {
+            use_it(dir::Directory { ino, layout, geometry, content })
+        })
+    }
+
+    fn with_attributes<T>(
+        &self,
+        use_it: impl FnOnce(attr::Attributes<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(fork) = &self.inode.attr else { return Ok(None) };
+        if matches!(fork, Fork::Extents(extents) if extents.is_empty()) {
+            return Ok(None);
+        }
+        let layout = &Layout::of(self.volume.superblock());
+        let ino = self.inode.ino;
+        self.with_content(fork, "attribute fork", |content| {
+            use_it(attr::Attributes { ino, layout, content }).map(Some)
+        })
+    }
+}
+
+/// What lies under a block, as those who read whole blocks want it: what was never written is a hole.
+fn piece(run: &Run, at: FileBlock) -> Piece {
+    match run {
+        Run::Extent(extent) => {
+            let home = (!extent.unwritten).then(|| extent.block_of(at.0));
+            Piece { len: extent.end() - at.0, home }
+        }
+        Run::Hole { end, .. } => Piece { len: end - at.0, home: None },
+    }
+}
+
+impl VfsInode for Live {
+    fn attr(&self) -> Attr {
+        let Inode { ino, core, .. } = &self.inode;
+        let block_bytes = self.volume.geometry().block_bytes();
+        Attr {
+            ino: *ino,
+            generation: core.generation,
+            kind: core.kind,
+            permissions: core.permissions,
+            links: core.links,
+            uid: core.uid,
+            gid: core.gid,
+            rdev: self.inode.device_number(),
+            size_bytes: core.size_bytes,
+            sectors: core.blocks.saturating_mul(u64::from(block_bytes / 512)),
+            block_bytes: block_bytes.max(PAGE_BYTES),
+            accessed: core.accessed,
+            modified: core.modified,
+            changed: core.changed,
+            created: core.created,
+            flags: self.flags(),
+            project: core.project,
+        }
+    }
+
+    fn ownership(&self) -> Ownership {
+        let core = &self.inode.core;
+        let (kind, permissions, uid, gid) = (core.kind, core.permissions, core.uid, core.gid);
+        Ownership { kind, permissions, uid, gid, flags: self.flags() }
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.inode.core.size_bytes
+    }
+
+    fn links(&self) -> u32 {
+        self.inode.core.links
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() - size_of::<Inode>() + self.inode.memory_bytes()
+    }
+
+    fn lookup(&self, name: &HashedName<'_>) -> Result<Option<Found>> {
+        self.with_directory(|directory| Ok(dir::lookup(directory, name.bytes())?.map(Found::Ino)))
+    }
+
+    fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()> {
+        self.with_directory(|directory| dir::read_dir(directory, from, sink))
+    }
+
+    fn read_link(&self) -> Result<Vec<u8>> {
+        if self.inode.core.kind != FileType::Symlink {
+            return Err(Error::InvalidArgument("not a symbolic link"));
+        }
+        let layout = &Layout::of(self.volume.superblock());
+        self.with_content(&self.inode.data, "symbolic link", |content| {
+            symlink::read(self.inode.ino, layout, content, self.inode.core.size_bytes)
+        })
+    }
+
+    fn map(&self, offset: u64) -> Result<Extent> {
+        match self.inode.core.kind {
+            FileType::Regular => map_bytes(&self.volume, &self.inode, offset),
+            FileType::Directory => Err(Error::IsDirectory),
+            _ => Err(Error::InvalidArgument("not a regular file")),
+        }
+    }
+
+    fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.with_attributes(|attributes| attr::get(attributes, name))?.flatten())
+    }
+
+    fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
+        Ok(self.with_attributes(attr::list)?.unwrap_or_default())
+    }
+}
+
+/// What lies under a byte of a regular file.
+fn map_bytes(volume: &Volume, inode: &Inode, offset: u64) -> Result<Extent> {
+    let shift = volume.geometry().block_log();
+    let in_bytes = |start: u64, end: u64, mapping| {
+        // Past what 64 bits count there is nothing.
+        let bytes = |block: u64| block.saturating_mul(1 << shift);
+        Extent { start: bytes(start), len: bytes(end) - bytes(start), mapping }
+    };
+    let at = offset >> shift;
+    let extent = match map::lookup(volume, inode.ino, &inode.data, FileBlock(at))? {
+        Run::Hole { start, end } => return Ok(in_bytes(start, end, Mapping::Hole)),
+        Run::Extent(extent) => extent,
+    };
+    let byte_of = |at: u64| {
+        volume.geometry().byte(extent.block_of(at)).ok_or_else(|| {
+            crate::error::corrupt_inode(
+                "data fork",
+                inode.ino,
+                Some(extent.block),
+                "lies outside the filesystem",
+            )
+        })
+    };
+    if extent.unwritten {
+        let mapping = Mapping::Unwritten { offset: byte_of(extent.file.0)? };
+        return Ok(in_bytes(extent.file.0, extent.end(), mapping));
+    }
+    if !inode.core.may_share_blocks() {
+        let mapping = Mapping::Device { offset: byte_of(extent.file.0)? };
+        return Ok(in_bytes(extent.file.0, extent.end(), mapping));
+    }
+    let left = (extent.end() - at) as u32;
+    // Reading a file does not depend on the tree of reference counts: what it cannot tell counts as shared.
+    let sharing = map::sharing(volume, extent.block_of(at), left);
+    let (shared, count) = sharing.map_or((true, left), |sharing| (sharing.shared, sharing.count));
+    let offset = byte_of(at)?;
+    let mapping = if shared { Mapping::Shared { offset } } else { Mapping::Device { offset } };
+    Ok(in_bytes(at, at + u64::from(count), mapping))
+}
+
+/// The inode numbers of directory entries that can be read ahead.
+pub(crate) fn prefetch(volume: &Volume, entries: &[Ino]) {
+    let geometry = volume.geometry();
+    volume.prefetch_scattered(entries.iter().filter_map(|&ino| Some(geometry.inode_place(ino)?.0)));
+}
