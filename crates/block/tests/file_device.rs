@@ -4,8 +4,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Command;
 
+use rustix::fs::{CWD, FileType, FlockOperation, Mode};
 use tempfile::{NamedTempFile, TempDir};
 use undercroft_block::{Access, BlockDevice, Error, FileDevice, FileOptions, Locking, OpenError, Request};
 
@@ -25,7 +25,7 @@ fn open_error(path: &Path, options: FileOptions) -> OpenError {
 fn what_is_no_device_is_refused_by_kind() {
     let dir = TempDir::new().unwrap();
     let pipe = dir.path().join("pipe");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
     for (path, kind) in
         [(dir.path(), "directory"), (Path::new("/dev/zero"), "character device"), (&pipe, "pipe")]
     {
@@ -61,14 +61,10 @@ fn writers_are_exclusive_and_readers_share() {
 #[test]
 fn other_programs_see_the_lock() {
     let file = image(MIB);
+    // Locks of this kind belong to an open file, not to a process.
     let try_lock = || {
-        Command::new("flock")
-            .args(["--nonblock", "--shared"])
-            .arg(file.path())
-            .arg("true")
-            .status()
-            .unwrap()
-            .success()
+        let other = fs::File::open(file.path()).unwrap();
+        rustix::fs::flock(&other, FlockOperation::NonBlockingLockShared).is_ok()
     };
     let writer = FileDevice::open(file.path(), FileOptions::read_write()).unwrap();
     assert!(!try_lock());

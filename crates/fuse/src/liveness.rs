@@ -187,8 +187,14 @@ fn real_user(process: u64) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// This process runs for root.
-    const USER: Option<u32> = Some(0);
+    /// The user that this process runs for.
+    fn user() -> Option<u32> {
+        Some(rustix::process::getuid().as_raw())
+    }
+
+    fn another_user() -> Option<u32> {
+        user().map(|user| user + 1)
+    }
 
     #[test]
     fn the_end_of_a_server_is_noticed_and_how_it_came() {
@@ -200,7 +206,7 @@ mod tests {
         ] {
             let liveness = Liveness::begin().unwrap();
             let told = liveness.told(&point).unwrap();
-            let mut watch = ServerWatch::open(&told, USER).unwrap();
+            let mut watch = ServerWatch::open(&told, user()).unwrap();
             assert!(watch.point.is_some());
             assert_eq!(watch.wait(Duration::from_millis(20)), ServerEnd::Lingers);
             thread::scope(|scope| {
@@ -212,7 +218,7 @@ mod tests {
                 }
                 assert_eq!(waiting.join().unwrap(), end);
             });
-            assert!(ServerWatch::open(&told, USER).is_none());
+            assert!(ServerWatch::open(&told, user()).is_none());
         }
     }
 
@@ -222,8 +228,8 @@ mod tests {
         let told = liveness.told(&MountPoint::open("/".as_ref()).unwrap()).unwrap();
         let mut words: Vec<&str> = told.split(' ').collect();
         words[3] = "1";
-        assert!(ServerWatch::open(&words.join(" "), USER).is_none());
-        assert!(ServerWatch::open("", USER).is_none() && ServerWatch::open("1 2 3", USER).is_none());
+        assert!(ServerWatch::open(&words.join(" "), user()).is_none());
+        assert!(ServerWatch::open("", user()).is_none() && ServerWatch::open("1 2 3", user()).is_none());
     }
 
     #[test]
@@ -231,13 +237,15 @@ mod tests {
         let point = MountPoint::open("/".as_ref()).unwrap();
         let liveness = Liveness::begin().unwrap();
         let told = liveness.told(&point).unwrap();
-        assert!(ServerWatch::open(&told, USER).is_some());
-        assert!(ServerWatch::open(&told, Some(1)).is_none() && ServerWatch::open(&told, None).is_none());
+        assert!(ServerWatch::open(&told, user()).is_some());
+        assert!(
+            ServerWatch::open(&told, another_user()).is_none() && ServerWatch::open(&told, None).is_none()
+        );
         let file = tempfile::tempfile().unwrap();
         let found = rustix::fs::fstat(&file).unwrap();
         let process = std::process::id();
         let told =
             format!("{process} {} {} {} {}", file.as_raw_fd(), found.st_dev, found.st_ino, point.raw());
-        assert!(ServerWatch::open(&told, USER).is_none());
+        assert!(ServerWatch::open(&told, user()).is_none());
     }
 }

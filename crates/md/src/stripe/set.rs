@@ -45,7 +45,7 @@ use std::ptr;
 
 use undercroft_sync::{Mutex, WaitQueue, order};
 
-use super::StripeWake;
+use super::options::StripeWake;
 use super::slots::{Content, Counts, Found, HandedOver, Offer, SlotIndex, State, Visit, Wakes, take_work};
 use super::ticket::{News, Ticket};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
-use super::StripeWake;
+use super::options::StripeWake;
 use super::ticket::{Handed, Ticket};
 
 /// After a wake-up that came to nothing newcomers stand back for so many more; for more if there are more slots.
