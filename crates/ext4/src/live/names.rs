@@ -723,6 +723,7 @@ mod tests {
     }
 
     /// What it needs it asks for before it takes its names out of its inode.
+    #[cfg(feature = "oracle")]
     #[test]
     fn a_directory_that_leaves_its_inode_finds_space_or_stays() {
         let (fs, dir) = just_freed("inline_data");

@@ -54,6 +54,8 @@ fn judge(image: &Image) {
 #[cfg(not(feature = "oracle"))]
 fn judge(image: &Image) {
     use undercroft_block::{FileDevice, FileOptions};
+    // The caller's inodes still hold the image open.
+    let image = image.copy().unwrap();
     let device = std::sync::Arc::new(FileDevice::open(image.path(), FileOptions::read_write()).unwrap());
     crate::Ext4::open(device, Default::default(), Default::default()).unwrap().close().unwrap();
     image.check().unwrap();

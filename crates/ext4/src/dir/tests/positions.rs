@@ -1,6 +1,7 @@
 //! Positions in a directory stream: those handed out lead on, others do no harm.
 
 use super::super::directory::Directory;
+#[cfg(feature = "oracle")]
 use super::super::inline::InlineEntries;
 use super::*;
 
@@ -39,6 +40,7 @@ fn each_position_handed_out_leads_to_the_rest() {
     }
 }
 
+#[cfg(feature = "oracle")]
 #[test]
 fn the_forms_are_what_they_are_called() {
     let volume = forms().open();

@@ -235,6 +235,7 @@ fn bytes_are_what_was_written() {
     }
 }
 
+#[cfg(feature = "oracle")]
 #[test]
 fn what_lay_in_the_inode_moves_to_a_block() {
     let inline = || Mke2fs::new("ext4", 32).inode_bytes(256).features("inline_data,^has_journal");

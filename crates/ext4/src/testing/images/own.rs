@@ -59,8 +59,7 @@ impl Mke2fs {
     }
 
     pub(crate) fn features(self, list: &str) -> Self {
-        // What group descriptors without the newer checksum have is called by either of two names.
-        self.with(|options| list.replace("uninit_bg", "gdt_csum").clone_into(&mut options.features))
+        self.with(|options| list.clone_into(&mut options.features))
     }
 
     /// Backups of a `sparse_super2` filesystem: this mkfs makes the default number of them.
