@@ -59,7 +59,7 @@ fn read_blocks(fork: &Fork<'_>, len: usize) -> Result<Vec<u8>> {
     Ok(target)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "oracle"))]
 mod tests {
     use undercroft_vfs::Error;
 

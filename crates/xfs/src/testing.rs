@@ -183,7 +183,7 @@ impl Survey<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "oracle"))]
 mod tests {
     use std::collections::BTreeSet;
 

@@ -21,7 +21,7 @@ mod leaf;
 mod name;
 mod remote;
 mod short;
-#[cfg(test)]
+#[cfg(all(test, feature = "oracle"))]
 mod tests;
 
 use std::ops::ControlFlow;

@@ -22,7 +22,7 @@ mod layout;
 pub(crate) mod mapped;
 mod node;
 pub(crate) mod remote;
-#[cfg(test)]
+#[cfg(all(test, feature = "oracle"))]
 pub(crate) mod testing;
 
 pub(crate) use descent::{Leaves, Root};

@@ -25,7 +25,7 @@ mod list;
 mod short;
 #[cfg(test)]
 mod testing;
-#[cfg(test)]
+#[cfg(all(test, feature = "oracle"))]
 mod tests;
 
 use std::ops::ControlFlow;
