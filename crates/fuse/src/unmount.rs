@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use undercroft_block::mountinfo::{Mount, MountDevice, MountTable};
+use undercroft_block::mountinfo::{Mount, MountTable};
 
 use crate::liveness::{Asked, ServerEnd, ServerWatch};
 use crate::mount_point::MountPoint;
@@ -62,31 +62,39 @@ pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
     if now.is_some_and(|now| unique_id.is_some() && own_mount::unique_id(&now) == unique_id) {
         return Err(refused(io::Error::other("its directory was moved meanwhile: try again")));
     }
-    if has_mounted(server.process, entry.device) {
+    if has_mounted(server.process, &entry) {
         return Err(UnmountError::MountedElsewhere { dir: entry.point, process: server.process });
     }
     match server.wait(SERVER_LIMIT) {
         ServerEnd::Well => Ok(()),
         ServerEnd::Ill(what) => Err(UnmountError::ServerFailed(what)),
         ServerEnd::Died => Err(UnmountError::ServerDied(entry.point)),
-        ServerEnd::Lingers => Err(match elsewhere(entry.device) {
+        ServerEnd::Lingers => Err(match elsewhere(&entry) {
             Some(process) => UnmountError::MountedElsewhere { dir: entry.point, process },
             None => UnmountError::ServerLingers(entry.point),
         }),
     }
 }
 
-/// Whether the mount is in the mount namespace of a process, though it is gone from ours: its server goes on then.
-fn has_mounted(process: u32, device: MountDevice) -> bool {
+/// Whether the mount is in the mount namespace of a process, if that is another one than ours: its server goes on then.
+/// In ours, its number may have been given to a new mount.
+fn has_mounted(process: u32, entry: &Mount) -> bool {
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let theirs = namespace(&process.to_string());
+    if theirs.is_none() || theirs == namespace("self") {
+        return false;
+    }
+    let is_it =
+        |mount: &Mount| mount.device == entry.device && mount.source == entry.source && mount.is_ours();
     let table = MountTable::read(format!("/proc/{process}/mountinfo").as_ref());
-    table.is_ok_and(|table| table.mounts().any(|mount| mount.device == device && mount.is_ours()))
+    table.is_ok_and(|table| table.mounts().any(|mount| is_it(&mount)))
 }
 
 /// A process in whose mount namespace the mount is. Processes of others cannot be looked at, unless by root.
-fn elsewhere(device: MountDevice) -> Option<u32> {
+fn elsewhere(entry: &Mount) -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
-    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers.find(|&process| has_mounted(process, device))
+    let mut numbers = processes.filter_map(|found| found.file_name().to_str()?.parse().ok());
+    numbers.find(|&process| has_mounted(process, entry))
 }
 
 /// Whether we are root, and need not wait for other users.

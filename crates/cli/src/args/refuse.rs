@@ -11,7 +11,7 @@ use crate::text::names::safe;
 
 /// Prints what is wrong with the command line, or the help that was asked for. `check` has e2fsck's exit code for it.
 pub(crate) fn refuse(mut error: clap::Error) -> ExitCode {
-    if let Some(failure) = unknown_type(&error) {
+    if let Some(failure) = unknown_type(&error).or_else(|| habit_of_mdadm(&error)) {
         print_failure(&failure);
         return failure.kind().into();
     }
@@ -58,4 +58,28 @@ fn unknown_type(error: &clap::Error) -> Option<Failure> {
         _ => "`undercroft mkfs --help` tells about them".to_owned(),
     };
     Some(Failure::new(Kind::Usage, what).advise(advice))
+}
+
+/// Says what takes the place of a mode of mdadm's that `md` has not.
+fn habit_of_mdadm(error: &clap::Error) -> Option<Failure> {
+    let is_md = std::env::args_os().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"));
+    if error.kind() != ErrorKind::InvalidSubcommand || is_md.is_none_or(|command| command != "md") {
+        return None;
+    }
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let advice = match typed.as_str() {
+        "grow" => {
+            "arrays keep their shape and size here: `mdadm --grow` changes them, and `undercroft grow` makes a filesystem larger"
+        }
+        "assemble" | "run" => {
+            "nothing is to be assembled: `md:MEMBER,...` or `md:DIR` is an image for every command"
+        }
+        "monitor" | "follow" => "`undercroft mount --monitor CMD` tells of what happens to an array",
+        "zero-superblock" => "`undercroft md remove --erase` takes a member out and erases that",
+        _ => return None,
+    };
+    Some(
+        Failure::new(Kind::Usage, format!("there is no `undercroft md {}`", safe(typed.as_bytes())))
+            .advise(advice),
+    )
 }

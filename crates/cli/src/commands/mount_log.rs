@@ -14,6 +14,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use rustix::fs::Access;
+
 use crate::failure::Failure;
 use crate::text::human;
 use crate::text::names::safe;
@@ -42,6 +44,7 @@ impl MountLog {
         let mount = format!("{} on {}", safe(image.as_bytes()), safe(dir.as_os_str().as_bytes()));
         let Some(path) = named else {
             let path = standard_path(rustix::process::geteuid().is_root(), |name| env::var_os(name));
+            let path = path.filter(|path| can_be_made(path));
             return Ok(Self { mount, path, file: OnceLock::new() });
         };
         let file = append(path).map_err(|error| {
@@ -73,6 +76,12 @@ fn standard_path(root: bool, var: impl Fn(&str) -> Option<OsString>) -> Option<P
     let absolute = |name| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
     Some(state.join("undercroft/mount.log"))
+}
+
+/// Whether the first directory above that is there takes new names, or the file is there.
+fn can_be_made(path: &Path) -> bool {
+    let there = path.ancestors().find(|above| above.symlink_metadata().is_ok());
+    there.is_some_and(|there| rustix::fs::access(there, Access::WRITE_OK).is_ok())
 }
 
 fn append(path: &Path) -> io::Result<File> {

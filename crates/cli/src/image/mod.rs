@@ -244,6 +244,13 @@ pub(crate) fn require_filesystem(device: &Device, shown: &str) -> Result<Filesys
     Err(match found.filter(|found| found.format.class != Class::Table) {
         Some(found) => {
             let name = found.format.what;
+            if found.format.name == "linux_raid_member" {
+                let advice = format!(
+                    "name the array: `md:{shown},MEMBER,...`, or `md:DIR` for all members in a directory; `undercroft md \
+                     examine {shown}` tells about it"
+                );
+                return Err(Failure::new(Kind::Unsupported, format!("{shown} holds {name}")).advise(advice));
+            }
             Failure::new(Kind::Unsupported, format!("{shown} holds {name}, which this version cannot open"))
                 .advise(format!("it opens {KINDS}"))
         }

@@ -631,3 +631,44 @@ fn what_conflicts_with_mdadm_is_refused() {
     assert!(create("-l 1 -e 0.90 a b").starts_with("--metadata 0.90: such superblocks are not made"));
     assert!(create("-l multipath a b").starts_with("\"multipath\" is no level"));
 }
+
+/// A member that the others recorded as failed is called so, and one that is named alone is told what it is.
+#[test]
+fn a_failed_member_is_called_so() {
+    let members = Members::create("-l 5", "a b c");
+    members.run("mkfs -q ext4 md:a,b,c").succeeded();
+    members.run("md fail md:a,b,c b").succeeded();
+    for command in ["info md:a,b,c", "md status md:a,b,c", "ls md:."] {
+        let run = members.run(command);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let mut notes = run.stderr.lines();
+        let left_out = notes.next().unwrap();
+        assert!(
+            left_out.ends_with("b was left out: the others say that it failed or was removed"),
+            "{left_out}"
+        );
+        assert!(
+            notes.next().unwrap().ends_with("the array is degraded: it lacks 1 member"),
+            "{}",
+            run.stderr
+        );
+    }
+    for command in ["info b", "ls a"] {
+        let message = members.run(command).failed(4);
+        assert!(message.contains("holds a member of an md array; name the array: `md:"), "{message}");
+    }
+    for (command, told) in [
+        (
+            "md grow md:a,b,c",
+            "there is no `undercroft md grow`; arrays keep their shape and size here: `mdadm --grow`",
+        ),
+        ("md assemble a b c", "there is no `undercroft md assemble`; nothing is to be assembled"),
+    ] {
+        let message = members.run(command).failed(2);
+        assert!(message.contains(told), "{message}");
+    }
+    // JSON, before the subcommand or behind it.
+    let before = members.run("md --json status md:a,c");
+    let behind = members.run("md status --json md:a,c");
+    assert!(before.code == 0 && before.stdout == behind.stdout && before.stdout.starts_with(b"{"));
+}

@@ -252,7 +252,7 @@ fn a_mount_that_fails_says_why() {
     let message = at(&missing, dir.path(), &[]).failed(3);
     assert_eq!(message, format!("cannot open {shown}: No such file or directory; check the path"));
     let message = at(image.path(), dir.path(), &["-o", "ro,allow_otter"]).failed(2);
-    assert_eq!(message, "unknown mount option \"allow_otter\"");
+    assert_eq!(message, "mount option \"allow_otter\" is unknown; did you mean \"allow_other\"");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
@@ -584,4 +584,31 @@ fn chown_has_the_rules_of_the_kernel() {
         told.unwrap()
     });
     assert_eq!(ours, kernels);
+}
+
+/// What is changed on trial lies where TMPDIR says.
+#[test]
+fn a_snapshot_keeps_its_changes_in_tmpdir() {
+    let image = small(&[("/file", "x")]);
+    let dir = tempfile::tempdir().unwrap();
+    let (point, changes) = (dir.path().join("point"), dir.path().join("changes"));
+    fs::create_dir(&point).unwrap();
+    let mount = |tmpdir: &Path| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["mount", "--snapshot"]).arg(image.path()).arg(&point);
+        run(command.env("TMPDIR", tmpdir))
+    };
+    let message = mount(&changes).failed(8);
+    assert!(message.contains("changes") && message.contains("set TMPDIR to a directory"), "{message}");
+    fs::create_dir(&changes).unwrap();
+    mount(&changes).succeeded();
+    fs::write(point.join("new"), "y").unwrap();
+    let mounted = undercroft(["info", "--json", point.to_str().unwrap()]).json();
+    let process = mounted["mount"]["process"].as_u64().unwrap();
+    let open: Vec<_> = fs::read_dir(format!("/proc/{process}/fd"))
+        .unwrap()
+        .filter_map(|entry| fs::read_link(entry.unwrap().path()).ok())
+        .collect();
+    undercroft([OsStr::new("unmount"), point.as_os_str()]).succeeded();
+    assert!(open.iter().any(|file| file.starts_with(&changes)), "{open:?}");
 }

@@ -399,7 +399,8 @@ fn check_enough(plan: &Plan) -> Result<()> {
     for left in &plan.left_out {
         sentence += &format!("; {}: {}", left.candidate.name(), left.reason);
     }
-    if plan.left_out.iter().any(|left| matches!(left.reason, LeftOutReason::Stale { .. })) {
+    let lags = |left: &LeftOut| matches!(left.reason, LeftOutReason::Stale { .. } | LeftOutReason::Faulty);
+    if plan.left_out.iter().any(lags) {
         sentence += "; by force the freshest of those that lag behind are taken, which may lose what was written last";
     }
     Err(Error::TooFewMembers(sentence))

@@ -50,8 +50,10 @@ fn judge(superblock: &Superblock, freshest: &Superblock) -> Verdict {
             _ => Verdict::Spare,
         };
     };
+    let is_failed = freshest.role_of(superblock.number) == DeviceRole::Faulty;
     if superblock.events.saturating_add(1) < freshest.events {
-        return Verdict::LeaveOut(LeftOutReason::Stale { events: superblock.events });
+        let stale = LeftOutReason::Stale { events: superblock.events };
+        return Verdict::LeaveOut(if is_failed { LeftOutReason::Faulty } else { stale });
     }
     if superblock.events < freshest.events && freshest.role_of(superblock.number) != own {
         return Verdict::LeaveOut(LeftOutReason::Faulty);
