@@ -85,7 +85,8 @@ pub(crate) fn open_for(spec: &ImageSpec, what_for: Use, vfs: VfsOptions) -> Resu
     }
     let gate = matches!(what_for, Use::Write(_)).then(|| Arc::new(GatedDevice::new(Arc::clone(&device))));
     let device = gate.clone().map_or(device, |gate| gate as Device);
-    let opened = open_filesystem(device, partition, &shown, what_for)?;
+    let log = spec.log.as_deref().map(|log| open_log(spec, log)).transpose()?;
+    let opened = open_filesystem(device, log, partition, &shown, what_for)?;
     Ok(Opened { array, gate, ..opened.with_vfs(vfs) })
 }
 
@@ -270,13 +271,14 @@ pub(crate) fn require_filesystem(device: &Device, shown: &str) -> Result<Filesys
 /// Opens the filesystem on a device.
 pub(crate) fn open_filesystem(
     device: Device,
+    log: Option<Device>,
     partition: Option<u32>,
     shown: &str,
     what_for: Use,
 ) -> Result<Opened, Failure> {
     let kind = require_filesystem(&device, shown)?;
     let looked_at = Device::clone(&device);
-    let filesystem = kind.open(device, None, what_for, shown).map_err(|error| {
+    let filesystem = kind.open(device, log, what_for, shown).map_err(|error| {
         let failure =
             Failure::new(Kind::of(&error), format!("cannot open the filesystem on {shown}")).because(&error);
         match error {
@@ -317,6 +319,17 @@ fn open_disk(spec: &ImageSpec, to_write: bool) -> Result<(Device, Option<OpenArr
         return Ok((Arc::clone(&open.array) as Device, Some(open)));
     }
     Ok((open_device(spec, to_write)?, None))
+}
+
+/// The device that a filesystem has its log on, for reading.
+fn open_log(spec: &ImageSpec, log: &Path) -> Result<Device, Failure> {
+    let log = spec.member(&ImageSpec::plain(log.to_owned()));
+    if spec.array.is_none() && spec.partition.is_none() && identity(&log) == identity(spec) {
+        let what = format!("{} cannot be the device of its own log", spec.shown());
+        return Err(Failure::new(Kind::Usage, what)
+            .advise("name the other device; with the log inside of the filesystem leave `?log=` off"));
+    }
+    open_device(&log, false)
 }
 
 /// The disk that the file or block device holds.

@@ -114,7 +114,7 @@ impl ArraySpec {
         let known = |option: &str| {
             let name = option.split_once('=').map_or(option, |(name, _)| name);
             matches!(option, "degraded" | "force")
-                || matches!(name, "uuid" | "array-part" | "member_timeout" | "sb" | "gpt")
+                || matches!(name, "uuid" | "array-part" | "member_timeout" | "sb" | "gpt" | "log")
         };
         if !options.split('&').all(known) {
             return Ok(false);

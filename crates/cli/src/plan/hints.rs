@@ -22,10 +22,13 @@ pub(super) struct Hints {
     pub(super) superblock: Option<NonZeroU64>,
     /// `gpt=backup`: the partition table, though the first sector does not say that there is one.
     pub(super) lost_gpt: bool,
+    /// `log=PATH`: the device that an XFS has its log on.
+    pub(super) log: Option<PathBuf>,
 }
 
 /// How the hints are written.
-const HINTS: [(&str, &str); 3] = [("part", "?part=N"), ("sb", "?sb=BLOCK"), ("gpt", "?gpt=backup")];
+const HINTS: [(&str, &str); 4] =
+    [("part", "?part=N"), ("sb", "?sb=BLOCK"), ("gpt", "?gpt=backup"), ("log", "?log=PATH")];
 
 /// Those that are about an array, and stand behind its last member only.
 const OF_ARRAYS: [(&str, &str); 5] = [
@@ -77,13 +80,16 @@ impl Hints {
                 self.superblock.replace(block).is_none()
             }
             "gpt" if value == "backup" => !std::mem::replace(&mut self.lost_gpt, true),
+            "log" if !value.is_empty() => self.log.replace(PathBuf::from(value)).is_none(),
+            "log" => return Err(wrong("what follows `?log=` is no path")),
             "gpt" => return Err(wrong("the only hint about a GPT is `?gpt=backup`")),
             _ => {
                 let failure = wrong(&format!("there is no hint `?{}`", safe(hint.as_bytes())));
                 return Err(match nearest(name, known().map(|(name, _)| name)) {
                     Some(meant) => failure.advise(format!("did you mean `{}`", form(meant))),
                     None => failure.advise(
-                        "behind an image there may be `?part=N`, `?sb=BLOCK` and `?gpt=backup`".to_owned(),
+                        "behind an image there may be `?part=N`, `?sb=BLOCK`, `?gpt=backup` and `?log=PATH`"
+                            .to_owned(),
                     ),
                 });
             }
@@ -132,8 +138,9 @@ mod tests {
     fn hints_are_split_off() {
         assert_eq!(split("a.img").unwrap(), ("a.img".into(), Hints::default()));
         assert_eq!(split("a?b.img?part=3").unwrap(), ("a?b.img".into(), part(3)));
-        let all = Hints { superblock: NonZeroU64::new(32768), lost_gpt: true, ..part(2) };
-        for typed in ["a?part=2&sb=32768&gpt=backup", "a?gpt=backup?sb=32768?part=2"] {
+        let all =
+            Hints { superblock: NonZeroU64::new(32768), lost_gpt: true, log: Some("l/g".into()), ..part(2) };
+        for typed in ["a?part=2&sb=32768&gpt=backup&log=l/g", "a?log=l/g?gpt=backup?sb=32768?part=2"] {
             assert_eq!(split(typed).unwrap(), ("a".into(), all.clone()), "{typed}");
         }
         for plain in ["what?", "who?me", "a?b.img", "a?1", "?"] {

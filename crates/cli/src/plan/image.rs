@@ -31,6 +31,9 @@ pub(crate) struct ImageSpec {
     /// The partition table is a GPT, though the first sector does not say so.
     #[serde(default)]
     pub(crate) lost_gpt: bool,
+    /// The device that the filesystem has its log on.
+    #[serde(skip)]
+    pub(crate) log: Option<PathBuf>,
     /// Past the page cache.
     pub(crate) direct: bool,
     /// Respect and take locks.
@@ -47,7 +50,7 @@ impl ImageSpec {
     /// What was typed, to be opened in the usual way.
     pub(crate) fn parse(typed: &OsStr) -> Result<Self, Failure> {
         if let Some((array, hints)) = ArraySpec::parse(typed)? {
-            return Ok(Self { array: Some(array), ..Self::plain(PathBuf::from(typed)) }.hinted(&hints));
+            return Ok(Self { array: Some(array), ..Self::plain(PathBuf::from(typed)) }.hinted(hints));
         }
         Self::parse_one(typed)
     }
@@ -55,12 +58,12 @@ impl ImageSpec {
     /// The same of one file or device.
     pub(super) fn parse_one(typed: &OsStr) -> Result<Self, Failure> {
         let (path, hints) = Hints::split(typed)?;
-        Ok(Self::plain(path).hinted(&hints))
+        Ok(Self::plain(path).hinted(hints))
     }
 
-    fn hinted(self, hints: &Hints) -> Self {
-        let Hints { partition, superblock, lost_gpt } = *hints;
-        Self { partition, superblock, lost_gpt, ..self }
+    fn hinted(self, hints: Hints) -> Self {
+        let Hints { partition, superblock, lost_gpt, log } = hints;
+        Self { partition, superblock, lost_gpt, log, ..self }
     }
 
     pub(crate) const fn plain(path: PathBuf) -> Self {
@@ -70,6 +73,7 @@ impl ImageSpec {
             partition: None,
             superblock: None,
             lost_gpt: false,
+            log: None,
             direct: false,
             lock: true,
             write_while_in_use: false,
@@ -107,6 +111,10 @@ impl ImageSpec {
         if self.lost_gpt {
             typed.push("?gpt=backup");
         }
+        if let Some(log) = &self.log {
+            typed.push("?log=");
+            typed.push(log);
+        }
         typed
     }
 
@@ -141,7 +149,7 @@ mod tests {
         for typed in [
             "a.img",
             "a.img?part=2",
-            "a.img?part=2?sb=8?gpt=backup",
+            "a.img?part=2?sb=8?gpt=backup?log=b",
             "md:a,b?part=2",
             "md:a,b?part=2?array-part=3&degraded",
         ] {

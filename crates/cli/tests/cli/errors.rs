@@ -79,17 +79,17 @@ fn what_holds_no_known_filesystem_is_unsupported() {
     assert_eq!(
         message,
         format!(
-            "{shown} holds no filesystem that this program knows; it opens ext2, ext3 and ext4, on a whole disk or in a partition"
+            "{shown} holds no filesystem that this program knows; it opens ext2, ext3, ext4 and XFS, on a whole disk or in a partition"
         )
     );
     let file = fs::File::create(&path).unwrap();
     file.set_len(400 << 20).unwrap();
-    crate::support::tool(&format!("mkfs.xfs -q {shown}"), dir.path());
+    crate::support::tool(&format!("mkswap -q {shown}"), dir.path());
     let message = undercroft([OsStr::new("ls"), path.as_os_str()]).failed(4);
     assert_eq!(
         message,
         format!(
-            "{shown} holds an XFS filesystem, which this version cannot open; it opens ext2, ext3 and ext4"
+            "{shown} holds Linux swap space, which this version cannot open; it opens ext2, ext3, ext4 and XFS"
         )
     );
 }

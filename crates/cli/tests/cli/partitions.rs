@@ -58,7 +58,7 @@ fn several_are_listed_with_number_size_type_and_label() {
     assert_eq!(
         message,
         format!(
-            "{path}?part=1 holds no filesystem that this program knows; it opens ext2, ext3 and ext4, on a whole disk or in a partition"
+            "{path}?part=1 holds no filesystem that this program knows; it opens ext2, ext3, ext4 and XFS, on a whole disk or in a partition"
         )
     );
     let message = undercroft(["ls", &format!("{path}?part=7")]).failed(3);

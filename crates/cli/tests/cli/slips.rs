@@ -27,6 +27,9 @@ fn a_mistyped_hint_names_no_file_and_makes_none() {
         (&["ls", "disk.img?prt=1"][..], "there is no hint `?prt=1`; did you mean `?part=N`"),
         (&["info", "disk.img?part=1&part=2"], "`?part` is given twice; leave one out"),
         (&["info", "disk.img?part=1?part=1"], "`?part` is given twice; leave one out"),
+        (&["info", "disk.img?log=disk.img"], "disk.img cannot be the device of its own log"),
+        (&["info", "disk.img?log=./disk.img"], "cannot be the device of its own log; name the other device"),
+        (&["info", "disk.img?log="], "what follows `?log=` is no path"),
         (&["info", "disk.img?sb"], "what follows `?sb=` is no block number"),
         (
             &["mkfs", "ext4", "x.img?sz=10M", "--size", "10M"],
@@ -118,4 +121,18 @@ fn an_option_that_is_not_known_comes_with_the_nearest() {
     let shown = tool("findmnt -no OPTIONS point", dir.path());
     here(dir.path(), &["unmount", "point"]).succeeded();
     assert!(shown.contains("rw") && shown.contains("noatime"), "{shown}");
+}
+
+/// An XFS whose log lies on a device of its own needs that named, and not itself.
+#[test]
+fn a_log_on_another_device_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, mib) in [("xfs.img", 320), ("log.img", 64)] {
+        fs::File::create(dir.path().join(name)).unwrap().set_len(mib << 20).unwrap();
+    }
+    tool("mkfs.xfs -q -l logdev=log.img xfs.img", dir.path());
+    here(dir.path(), &["ls", "xfs.img?log=log.img"]).succeeded();
+    let message = here(dir.path(), &["ls", "xfs.img?log=xfs.img"]).failed(2);
+    assert!(message.contains("xfs.img cannot be the device of its own log"), "{message}");
+    assert_eq!(here(dir.path(), &["ls", "xfs.img?log=none.img"]).code, 3);
 }

@@ -151,7 +151,7 @@ fn open() -> Result<Opened, Failure> {
         .read_to_end(&mut bytes)
         .map_err(|error| unpack(&error))?;
     let device = Arc::new(MemoryDevice::from_bytes(bytes, Access::ReadOnly));
-    image::open_filesystem(device, None, "the tour's own image", Use::Read)
+    image::open_filesystem(device, None, None, "the tour's own image", Use::Read)
 }
 
 fn look(opened: &Opened, array: array::Report) -> Result<Report, Error> {
