@@ -3,10 +3,12 @@
 mod damage;
 mod reading;
 mod writing;
+mod xfs;
 
 /// One after the other, since the memory that reading takes is the process's.
 #[test]
 fn damaged_images_are_read_and_written_to() {
     reading::damaged_images_are_answered_with_data_or_a_clear_error();
+    xfs::damaged_images_are_answered_with_data_or_a_clear_error();
     writing::damaged_images_are_written_to_or_end_with_a_clear_error();
 }

@@ -11,7 +11,7 @@ use crate::damage;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::damage::walk::{Outcome, walk};
-use crate::damage::{Extent, Victim, number_from_environment};
+use crate::damage::{Extent, number_from_environment};
 
 const IMAGES: u64 = 10_000;
 const DAMAGE: Extent = Extent { structures: 4, one_in_is_first: 8 };
@@ -19,12 +19,18 @@ const MEMORY_LIMIT_KIB: u64 = 256 * 1024;
 
 pub(crate) fn damaged_images_are_answered_with_data_or_a_clear_error() {
     let victims = damage::victims();
+    let try_one = |seed| damage::one(&victims, seed, DAMAGE, |_, damaged, _| walk(damaged));
+    every_seed(try_one);
+}
+
+/// Has each seed's damaged image looked at, by all threads, and judges what came of all.
+pub(crate) fn every_seed(try_one: impl Fn(u64) -> Outcome + Sync) {
     // From here on the peak is counted anew: making the images does not belong to it.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before_kib = peak_memory_kib();
     let tally = Tally::default();
     if let Some(seed) = number_from_environment("UNDERCROFT_SEED") {
-        try_one(&victims, seed, &tally);
+        tally.add(&try_one(seed));
     } else {
         let images = number_from_environment("UNDERCROFT_HOSTILE_IMAGES").unwrap_or(IMAGES);
         let next = AtomicU64::new(0);
@@ -33,7 +39,7 @@ pub(crate) fn damaged_images_are_answered_with_data_or_a_clear_error() {
                 scope.spawn(|| {
                     while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&n| n < images)
                     {
-                        try_one(&victims, seed, &tally);
+                        tally.add(&try_one(seed));
                     }
                 });
             }
@@ -47,12 +53,6 @@ pub(crate) fn damaged_images_are_answered_with_data_or_a_clear_error() {
     }
     let grown_kib = peak_memory_kib() - before_kib;
     assert!(grown_kib < MEMORY_LIMIT_KIB, "walking damaged images took {grown_kib} KiB of memory");
-}
-
-/// Damages one image, walks it, and fails with the seed if that panics or never ends.
-fn try_one(victims: &[Victim], seed: u64, tally: &Tally) {
-    let outcome = damage::one(victims, seed, DAMAGE, |_, damaged, _| walk(damaged));
-    tally.add(&outcome);
 }
 
 #[derive(Default)]

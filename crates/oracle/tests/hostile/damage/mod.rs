@@ -60,22 +60,23 @@ pub(crate) fn one<T>(
         _ => victim.damage(extent, &mut random),
     });
     let damaged: Device = damaged;
+    watched(victim.name, seed, || work(victim, damaged, &mut random))
+}
+
+/// Does `work`; fails with the seed if that panics or never ends.
+pub(crate) fn watched<T>(name: &str, seed: u64, work: impl FnOnce() -> T) -> T {
     let (done, watchdog) = mpsc::channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {
             if watchdog.recv_timeout(HANG) == Err(mpsc::RecvTimeoutError::Timeout) {
                 // Past the test's own output, which is lost with the process.
-                let _ = writeln!(
-                    io::stderr(),
-                    "UNDERCROFT_SEED={seed} ({}) did not end within {HANG:?}",
-                    victim.name
-                );
+                let _ = writeln!(io::stderr(), "UNDERCROFT_SEED={seed} ({name}) did not end within {HANG:?}");
                 std::process::abort();
             }
         });
-        let outcome = catch_unwind(AssertUnwindSafe(|| work(victim, damaged, &mut random)));
+        let outcome = catch_unwind(AssertUnwindSafe(work));
         drop(done);
-        outcome.unwrap_or_else(|_| panic!("UNDERCROFT_SEED={seed} ({}) panicked; see above", victim.name))
+        outcome.unwrap_or_else(|_| panic!("UNDERCROFT_SEED={seed} ({name}) panicked; see above"))
     })
 }
 
@@ -166,7 +167,7 @@ impl Victim {
             let site = &self.sites[random.below(among as u64) as usize];
             let range = site.range.start as usize..site.range.end as usize;
             let mut bytes = self.bytes[range].to_vec();
-            self.change(&mut bytes, random);
+            change(&mut bytes, &self.bytes, self.block_bytes, random);
             if mend {
                 site.mend(&mut bytes);
             }
@@ -174,44 +175,45 @@ impl Victim {
         }
         Damaged { base: Arc::clone(&self.bytes), patches }
     }
+}
 
-    fn change(&self, bytes: &mut [u8], random: &mut Rng) {
-        let len = bytes.len() as u64;
-        match random.below(6) {
-            0 => {
-                let bit = random.below(len * 8);
-                bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
-            }
-            1 => bytes[random.below(len) as usize] = random.below(256) as u8,
-            // A field with a value that fields go wrong at.
-            2 | 3 => {
-                let values: [u64; 12] = [
-                    0,
-                    1,
-                    2,
-                    0x7f,
-                    0xff,
-                    0x7fff,
-                    0x8000,
-                    0xffff,
-                    0x7fff_ffff,
-                    0x8000_0000,
-                    0xffff_ffff,
-                    u64::MAX,
-                ];
-                let value = values[random.below(12) as usize].to_le_bytes();
-                let width = [1, 2, 4, 8][random.below(4) as usize];
-                let at = (random.below(len) as usize / width * width).min(bytes.len() - width);
-                bytes[at..at + width].copy_from_slice(&value[..width]);
-            }
-            4 => bytes.iter_mut().for_each(|byte| *byte = random.below(256) as u8),
-            // Another block of the image in this one's place: right in form, wrong in every number.
-            _ => {
-                let blocks = self.bytes.len() / self.block_bytes;
-                let from = random.below(blocks as u64) as usize * self.block_bytes;
-                let len = bytes.len().min(self.block_bytes);
-                bytes[..len].copy_from_slice(&self.bytes[from..from + len]);
-            }
+/// Changes a structure of the image `whole`: a bit, a byte, a field, all of it, or for another block of the image.
+pub(crate) fn change(bytes: &mut [u8], whole: &[u8], block_bytes: usize, random: &mut Rng) {
+    let len = bytes.len() as u64;
+    match random.below(6) {
+        0 => {
+            let bit = random.below(len * 8);
+            bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+        }
+        1 => bytes[random.below(len) as usize] = random.below(256) as u8,
+        // A field with a value that fields go wrong at.
+        2 | 3 => {
+            let values: [u64; 12] = [
+                0,
+                1,
+                2,
+                0x7f,
+                0xff,
+                0x7fff,
+                0x8000,
+                0xffff,
+                0x7fff_ffff,
+                0x8000_0000,
+                0xffff_ffff,
+                u64::MAX,
+            ];
+            let value = values[random.below(12) as usize].to_le_bytes();
+            let width = [1, 2, 4, 8][random.below(4) as usize];
+            let at = (random.below(len) as usize / width * width).min(bytes.len() - width);
+            bytes[at..at + width].copy_from_slice(&value[..width]);
+        }
+        4 => bytes.iter_mut().for_each(|byte| *byte = random.below(256) as u8),
+        // Another block of the image in this one's place: right in form, wrong in every number.
+        _ => {
+            let blocks = whole.len() / block_bytes;
+            let from = random.below(blocks as u64) as usize * block_bytes;
+            let len = bytes.len().min(block_bytes);
+            bytes[..len].copy_from_slice(&whole[from..from + len]);
         }
     }
 }
@@ -240,8 +242,9 @@ pub(crate) fn check_sentence(text: &str) {
 /// A device that shows an image with patches over it. Memory for the patches only.
 #[derive(Debug)]
 pub(crate) struct Damaged {
-    base: Arc<[u8]>,
-    patches: Vec<(u64, Vec<u8>)>,
+    pub(crate) base: Arc<[u8]>,
+    /// Where bytes lie that are not the good image's.
+    pub(crate) patches: Vec<(u64, Vec<u8>)>,
 }
 
 impl BlockDevice for Damaged {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use undercroft_block::Device;
 use undercroft_ext4::{Ext4, OpenOptions};
-use undercroft_vfs::{FileType, Vfs, VfsOptions, WalkEvent, WalkFlow, WalkOptions};
+use undercroft_vfs::{FileSystem, FileType, Vfs, VfsOptions, WalkEvent, WalkFlow, WalkOptions};
 
 use super::check_sentence;
 
@@ -30,13 +30,19 @@ pub(crate) fn walk(device: Device) -> Outcome {
             return Outcome::Refused;
         }
     };
+    let orphans = fs.orphans().map(drop);
+    walk_all(fs, orphans)
+}
+
+/// Looks at everything in a filesystem; `before` is what became of looking at something first.
+pub(crate) fn walk_all(fs: Arc<dyn FileSystem>, before: undercroft_vfs::Result<()>) -> Outcome {
     let errors = AtomicU64::new(0);
     let entries = AtomicU64::new(0);
     let note = |error: undercroft_vfs::Error| {
         check_sentence(&error.to_string());
         errors.fetch_add(1, Ordering::Relaxed);
     };
-    if let Err(error) = fs.orphans() {
+    if let Err(error) = before {
         note(error);
     }
     let vfs = Vfs::new(fs, VfsOptions::default());
