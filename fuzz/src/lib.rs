@@ -8,6 +8,7 @@ mod member;
 mod mend;
 pub mod seeds;
 mod walk;
+pub mod xfs;
 
 pub use damage::{
     DIRECTORY_BLOCK, EXTENT_NODE, GROUP_DESCRIPTOR, INODE, JOURNAL_BLOCK, JOURNAL_SUPERBLOCK, Kind,

@@ -15,6 +15,7 @@ use crate::damage::{CHANGE_BYTES, KINDS, Kind};
 use crate::disk::{DISK_BYTES, MEND_ENTRIES, MEND_HEADER, disk};
 use crate::images::{Victim, image, unpacked};
 use crate::member::{INPUT_BYTES, MEND, PLACES};
+use crate::xfs;
 
 /// How many structures of a kind the target `anywhere` is shown.
 const SHOWN_PER_KIND: usize = 8;
@@ -68,7 +69,10 @@ pub fn of(target: &str) -> Option<Vec<Vec<u8>>> {
         "partition_table" => Some(tables()),
         "qcow2" => Some(qcow2_images()),
         "md_superblock" => Some(members()),
-        _ => KINDS.into_iter().find(|kind| kind.target == target).map(structures),
+        _ => {
+            let of_xfs = xfs::KINDS.into_iter().find(|kind| kind.target == target).map(xfs::structures);
+            of_xfs.or_else(|| KINDS.into_iter().find(|kind| kind.target == target).map(structures))
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! Everything that can be asked of an image, good or not.
 
+use std::sync::Arc;
+
 use undercroft_block::Device;
 use undercroft_ext4::{Ext4, OpenOptions};
 use undercroft_vfs::{
-    Access as Want, Credentials, FileType, Vfs, VfsOptions, WalkEvent, WalkFlow, WalkOptions,
+    Access as Want, Credentials, FileSystem, FileType, Vfs, VfsOptions, WalkEvent, WalkFlow, WalkOptions,
 };
 
 /// Opens whatever it is, and asks it everything.
@@ -15,6 +17,11 @@ pub(crate) fn walk(device: Device) {
     };
     let _ = fs.orphans();
     let _: usize = fs.group_usage().count();
+    walk_all(fs);
+}
+
+/// Asks an opened filesystem everything.
+pub(crate) fn walk_all(fs: Arc<dyn FileSystem>) {
     let vfs = Vfs::new(fs, VfsOptions::default());
     let _ = vfs.filesystem().statfs();
     let Ok(root) = vfs.root() else { return };
