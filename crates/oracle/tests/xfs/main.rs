@@ -1,4 +1,6 @@
-//! XFS: real images of many makes, and on each of them what we show must be what the kernel shows.
+//! XFS: real images of many makes, what we show and find in them against the kernel and xfs_repair, and damage.
 
 mod compare;
+mod fields;
 mod matrix;
+mod random;
