@@ -212,7 +212,11 @@ fn try_one(victim: &Victim, place: &[String], field: &str, old: u64, value: u64,
             let said: Vec<String> = said
                 .to_string()
                 .lines()
-                .filter(|line| !line.contains("Phase") && !line.starts_with("        - ") && !line.contains("host filesystem"))
+                .filter(|line| {
+                    !line.contains("Phase")
+                        && !line.starts_with("        - ")
+                        && !line.contains("host filesystem")
+                })
                 .take(6)
                 .map(str::to_owned)
                 .collect();
