@@ -199,7 +199,7 @@ fn first_sentence(text: &str) -> String {
     without_links(sentence).replace('|', "\\|")
 }
 
-/// [`Name`](path) and [`Name`] become `Name`.
+/// Links of rustdoc, `` [`Name`](path) `` and `` [`Name`] ``, become `` `Name` ``.
 fn without_links(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;

@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn parts_follow_each_other() {
         let part = |bytes: &[u8], layout, from| {
-            part(bytes, layout, b"XARM", from, 1000).map(<[u8]>::to_vec).map_err(|detail| detail.into_owned())
+            part(bytes, layout, b"XARM", from, 1000).map(<[u8]>::to_vec).map_err(std::borrow::Cow::into_owned)
         };
         assert_eq!(part(&block(0, 968), &V5, 0), Ok(vec![b'v'; 968]));
         assert_eq!(part(&block(968, 32), &V5, 968), Ok(vec![b'v'; 32]));

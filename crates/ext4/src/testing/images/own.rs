@@ -15,7 +15,7 @@ use crate::{Ext4, Family, MkfsOptions, OpenOptions, WriteOptions, mkfs};
 /// The seed of names' hashes: directories have the same shape in every run.
 const HASH_SEED: Uuid = Uuid::from_u128(0xa3c1_f0de_5b7e_4c0b_9d55_0c6b_2e9c_7d11);
 
-fn unfit(error: impl ToString) -> Error {
+fn unfit<E: ToString>(error: E) -> Error {
     Error::Unfit(error.to_string())
 }
 
