@@ -380,7 +380,7 @@ TARGET is one of
   mem:raw      a device in memory without a filesystem, for overwrite, write and raid5-...: the limit
   mem:md5      RAID5 of four devices in memory, chunks of 64 KiB, with an ext4 on it where files are needed;
                after a colon, separated by commas:
-                 stripe_wake=all      who waits for a stripe is woken with all others, as Linux once did
+                 stripe_wake=all      a thread that waits for a stripe is woken with all others, as in Linux once
                  stripe_wake=all-spinning  the same, and spins a little before it sleeps
                  stripes=N            so many stripes in the cache: of 4 KiB if there are fewer than 64
                  member_us=N          each request to a member sleeps so many microseconds
@@ -578,7 +578,7 @@ refused beside it. What the kernel keeps for root stays so: making device nodes,
 
 A program that reads a damaged file is told no more than \"Structure needs cleaning\". What exactly is wrong stands in \
 the log: FILE, or else /var/log/undercroft.log for root and $XDG_STATE_HOME/undercroft/mount.log (usually \
-~/.local/state/undercroft/mount.log) for anybody else. In the foreground it is said on standard error.
+~/.local/state/undercroft/mount.log) for other users. In the foreground it is said on standard error.
 
 Examples:
   undercroft mount disk.img /mnt

@@ -40,7 +40,7 @@ fn latency() -> i32 {
     i32::from_ne_bytes(bytes)
 }
 
-/// Whether this comes true while somebody asks for attributes again and again.
+/// Whether this comes true while a thread asks for attributes again and again.
 fn comes_true_while_busy(root: &Path, limit: Duration, is_true: impl Fn() -> bool) -> bool {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

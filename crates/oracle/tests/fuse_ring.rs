@@ -71,7 +71,7 @@ fn work(root: &Path) {
     assert_eq!(fs::read_dir(root).unwrap().count(), 2);
 }
 
-/// What the kernel forgets is let go soon, though nobody waits for it: two names are left of the work.
+/// What the kernel forgets is released soon, though no caller waits for it: two names are left of the work.
 fn forgets(mounted: &Mounted) -> bool {
     let end = Instant::now() + Duration::from_secs(20);
     while mounted.inodes_in_kernel() > 2 && Instant::now() < end {

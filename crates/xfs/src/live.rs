@@ -94,7 +94,7 @@ impl Live {
     }
 }
 
-/// What lies under a block, as those who read whole blocks want it: what was never written is a hole.
+/// What lies under a block, for a reader of whole blocks: what was never written is a hole.
 fn piece(run: &Run, at: FileBlock) -> Piece {
     match run {
         Run::Extent(extent) => {

@@ -408,7 +408,7 @@ fn open_failure(error: &OpenError) -> Failure {
             io::ErrorKind::PermissionDenied if rustix::fs::access(path, rustix::fs::Access::READ_OK).is_ok() => failure
                 .advise("this user may read it and not write to it: leave out \"rw\", or allow it with `chmod u+w`"),
             io::ErrorKind::PermissionDenied => {
-                failure.advise("run as a user who may read it; disks usually belong to root")
+                failure.advise("run as a user that may read it; disks usually belong to root")
             }
             _ => failure,
         },

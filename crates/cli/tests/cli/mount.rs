@@ -534,7 +534,7 @@ fn a_directory_ends_where_lseek_says() {
     assert_eq!(counted, [[5, 0], [302, 0]]);
 }
 
-/// Who may give what away, and who may only ask to: as in Linux's tmpfs.
+/// Changes of owner that are allowed, and those that are refused: as in Linux's tmpfs.
 #[test]
 fn chown_has_the_rules_of_the_kernel() {
     let outcomes = |dir: &Path| {

@@ -40,7 +40,7 @@ fn a_mount_of_another_namespace_is_told_at_once() {
     run(Command::new(PROGRAM).args(["unmount", "point"]).current_dir(dir.path())).succeeded();
 }
 
-/// A container without root: one user, who is called root inside.
+/// A container without root: one user, which is called root inside.
 #[test]
 fn a_user_namespace_reads_makes_and_mounts() {
     let image = small(&[("/etc/file", "content\n"), ("/etc/other", "x")]);

@@ -337,7 +337,7 @@ fn a_handle_finds_its_file_again() {
         fs::create_dir(dir.join("dir")).unwrap();
         fs::write(dir.join("dir/file"), b"content").unwrap();
         // By name, by a handle that is used after the name has moved, and after the last name has gone while
-        // somebody holds the file.
+        // a program holds the file.
         let program = r#"
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)

@@ -24,7 +24,7 @@ fn what_the_kernel_forgets_is_forgotten() {
     });
     assert_eq!(fixture.mounted.inodes_in_kernel(), FILES + 2);
     assert!(until(Duration::from_secs(20), || {
-        // Dentries and inodes, not pages; nothing that anybody uses.
+        // Dentries and inodes, not pages; nothing that is in use.
         fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
         fixture.mounted.inodes_in_kernel() == 0
     }));

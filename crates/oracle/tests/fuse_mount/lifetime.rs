@@ -63,7 +63,7 @@ fn an_unmount_from_elsewhere_returns_when_the_server_has_ended() {
 fn an_unmount_leaves_alone_what_is_in_use_or_not_ours() {
     for user in USERS {
         let server = ServerProcess::start(user, "");
-        // Held by whoever mounted: root may not look into somebody else's mount.
+        // Held by the user that mounted: root may not look into another user's mount.
         let mut holder = command(user, "sleep").arg("1000").current_dir(server.dir()).spawn().unwrap();
         let refused = command(user, example()).arg("--unmount").arg(server.dir()).output().unwrap();
         assert!(!refused.status.success());

@@ -172,5 +172,5 @@ pub(crate) fn until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// The users that mount: root by system call, and one who needs the helper.
+/// The users that mount: root by system call, and one that needs the helper.
 pub(crate) const USERS: [u32; 2] = [0, NOBODY];

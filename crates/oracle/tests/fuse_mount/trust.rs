@@ -1,4 +1,4 @@
-//! What an unmounting process believes of a server that anybody may have written.
+//! What an unmounting process believes of a server that any user may have written.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -135,7 +135,7 @@ fn root_waits_for_the_server_of_another_user_too() {
     assert!(server.ends_well());
 }
 
-/// Anybody may mount on the root of a mount that everybody may look into.
+/// Any user may mount on the root of a mount that all users may look into.
 #[test]
 fn a_server_ends_though_another_mount_lies_on_its_own() {
     let mut server = ServerProcess::start(0, "allow_other");

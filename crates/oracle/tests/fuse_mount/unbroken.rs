@@ -54,7 +54,7 @@ fn on(processor: usize, program: &str, arguments: &[&str], path: &Path) -> Outpu
 }
 
 /// The kernel refuses what a listing hands out, a file of more bytes than it counts or a directory's ancestor, and
-/// gives it back with a message that nobody reads the answer of, as a request like any other.
+/// gives it back with a message whose answer is not read, as a request like any other.
 #[test]
 fn what_the_kernel_refuses_of_a_listing_stops_nothing() {
     for transport in TRANSPORTS {

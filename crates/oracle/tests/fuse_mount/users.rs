@@ -1,4 +1,4 @@
-//! Who may see what.
+//! What each user may see.
 
 use crate::sample::{HELLO, NOBODY};
 use crate::support::{Fixture, ServerProcess, cat, command};

@@ -124,7 +124,7 @@ pub(super) struct RawTransactionHeader {
 }
 const _: () = assert!(size_of::<RawTransactionHeader>() == 16);
 
-/// Who wrote an operation (`oh_clientid`).
+/// The part of the filesystem that wrote an operation (`oh_clientid`).
 pub(super) mod client {
     pub(in super::super) const TRANSACTION: u8 = 0x69;
     pub(in super::super) const LOG: u8 = 0xAA;
