@@ -148,7 +148,8 @@ impl<'a> InodeItem<'a> {
         if core.len() != expected || le16(core, 0) != INODE_MAGIC {
             return Err(self.corrupt(format!("has a core of {} bytes, not {expected}", core.len()).into()));
         }
-        if (core[4] == 3) != has_v3 {
+        let versions = if has_v3 { 3..=3 } else { 1..=2 };
+        if !versions.contains(&core[4]) {
             return Err(self.corrupt(format!("has a core of version {}", core[4]).into()));
         }
         if has_v3 {
@@ -222,6 +223,7 @@ impl<'a> InodeItem<'a> {
         let start = fork_start(inode[4]);
         let header_bytes = if inode[4] >= 3 { 72 } else { 24 };
         let fork_offset = usize::from(inode[82]) * 8;
+        let (data_format, attribute_format) = (inode[5], inode[83]);
         let (_, forks) = inode.split_at_mut(start);
         let (data, attributes) = forks.split_at_mut(if fork_offset == 0 { forks.len() } else { fork_offset });
         if self.fields & part::DEVICE != 0 {
@@ -230,9 +232,9 @@ impl<'a> InodeItem<'a> {
                 .copy_from_slice(&self.device.to_be_bytes());
         }
         let mut region = 2;
-        for (logged, root, fork) in [
-            (self.fields & part::DATA_FORK, part::DATA_ROOT, data),
-            (self.fields & part::ATTRIBUTE_FORK, part::ATTRIBUTE_ROOT, attributes),
+        for (logged, root, format, fork) in [
+            (self.fields & part::DATA_FORK, part::DATA_ROOT, data_format, data),
+            (self.fields & part::ATTRIBUTE_FORK, part::ATTRIBUTE_ROOT, attribute_format, attributes),
         ] {
             if logged == 0 {
                 continue;
@@ -246,6 +248,9 @@ impl<'a> InodeItem<'a> {
             };
             region += 1;
             if logged == root {
+                if format != fork_format::BTREE {
+                    return Err(format!("has the root of a tree for a fork of format {format}").into());
+                }
                 write_root(bytes, header_bytes, fork)?;
             } else {
                 let room = fork.len();
@@ -321,9 +326,12 @@ fn write_core(core: &[u8], inode: &mut [u8], lsn: Lsn) {
 
 /// Writes the root of a B+tree, which is a whole block in memory, into a fork: its level and count, keys and pointers.
 fn write_root(block: &[u8], header_bytes: usize, fork: &mut [u8]) -> Verdict<()> {
+    if block.len() < header_bytes || fork.len() < 4 {
+        return Err(format!("has a root of {} bytes for a fork of {}", block.len(), fork.len()).into());
+    }
     let records = usize::from(be16(block, 6));
-    let room_there = block.len().saturating_sub(header_bytes) / 16;
-    let room_here = fork.len().saturating_sub(4) / 16;
+    let room_there = (block.len() - header_bytes) / 16;
+    let room_here = (fork.len() - 4) / 16;
     if records > room_there || records > room_here {
         return Err(format!(
             "has a root of {records} records in {} bytes, and room for {room_here}",

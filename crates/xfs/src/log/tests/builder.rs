@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use undercroft_block::{BlockDevice, Device, MemoryDevice};
-use undercroft_vfs::Result;
+use undercroft_vfs::{Ino, Result};
 
 use super::super::format::{BASIC_BLOCK, Lsn, RECORD_CRC, RECORD_MAGIC, client, flags};
 use super::super::{Recovered, recover};
+use crate::format::superblock::RawSuperblock;
 use crate::format::{Superblock, testing};
 
 /// Blocks of the log: 512 basic blocks, so that it is soon full.
@@ -33,7 +34,27 @@ pub(super) struct LogImage {
 
 impl LogImage {
     pub(super) fn new() -> Self {
-        let sector = testing::superblock_sector(|raw| raw.sb_logblocks.set(LOG_BLOCKS));
+        Self::with(|_| {})
+    }
+
+    /// A filesystem of version 4.
+    pub(super) fn version_4() -> Self {
+        Self::with(|raw| {
+            raw.sb_versionnum.set(0xb4a4);
+            raw.sb_features2.set(0x8a);
+            raw.sb_bad_features2.set(0x8a);
+            raw.sb_features_ro_compat.set(0);
+            raw.sb_features_incompat.set(0);
+            raw.sb_spino_align.set(0);
+        })
+    }
+
+    /// A filesystem whose superblock is changed as a test likes.
+    pub(super) fn with(change: impl FnOnce(&mut RawSuperblock)) -> Self {
+        let sector = testing::superblock_sector(|raw| {
+            raw.sb_logblocks.set(LOG_BLOCKS);
+            change(raw);
+        });
         let superblock = Superblock::from_sector(&sector).unwrap();
         let geometry = *superblock.geometry();
         let device = Arc::new(MemoryDevice::new(geometry.data_bytes()));
@@ -150,4 +171,39 @@ pub(super) fn buffer_item(daddr: u64, kind_and_flags: u16, parts: &[(u32, u8)]) 
     let mut item = vec![description];
     item.extend(parts.iter().map(|(_, byte)| vec![*byte; 128]));
     item
+}
+
+/// An item that changes the inode with this number: the fields, the core and the forks as they are.
+pub(super) fn inode_item(
+    superblock: &Superblock,
+    ino: Ino,
+    fields: u32,
+    regions: &[Vec<u8>],
+) -> Vec<Vec<u8>> {
+    let geometry = superblock.geometry();
+    let (block, at) = geometry.inode_place(ino).unwrap();
+    let mut description = Vec::new();
+    for half in [0x123B, regions.len() as u16 + 1] {
+        description.extend(half.to_le_bytes());
+    }
+    description.extend(fields.to_le_bytes());
+    description.resize(16, 0);
+    description.extend(ino.0.to_le_bytes());
+    description.resize(40, 0);
+    description.extend(geometry.daddr(block).unwrap().0.to_le_bytes());
+    description.extend((geometry.block_bytes() / 512).to_le_bytes());
+    description.extend((at as u32).to_le_bytes());
+    [vec![description], regions.to_vec()].concat()
+}
+
+/// The core of a regular file with a list of extents, changed as a test likes, as a host logs it.
+pub(super) fn inode_core(version: u8, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let mut core = vec![0; if version >= 3 { 176 } else { 96 }];
+    core[..2].copy_from_slice(&0x494E_u16.to_le_bytes());
+    core[2..4].copy_from_slice(&0o100_644_u16.to_le_bytes());
+    (core[4], core[5]) = (version, 2);
+    core[16] = 1;
+    core[83] = 2;
+    change(&mut core);
+    core
 }

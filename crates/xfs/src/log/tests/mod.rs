@@ -2,4 +2,5 @@
 
 mod builder;
 mod ends;
+mod hostile;
 mod replayed;
