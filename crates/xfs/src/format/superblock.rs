@@ -175,7 +175,8 @@ impl Superblock {
         Ok(())
     }
 
-    fn check_size<D: BlockDevice + ?Sized>(&self, device: &D) -> Result<()> {
+    /// Whether the device holds the filesystem.
+    pub(crate) fn check_size<D: BlockDevice + ?Sized>(&self, device: &D) -> Result<()> {
         let needed = self.geometry.data_bytes();
         if needed > device.size_bytes() {
             return Err(corrupt(

@@ -105,11 +105,6 @@ impl LogArea {
         if to >= from { to - from } else { to + (self.blocks - from) }
     }
 
-    /// Bytes from one block on to another.
-    pub(super) fn bytes_between(&self, from: u32, to: u32) -> u64 {
-        u64::from(self.distance(from, to)) * BASIC_BLOCK as u64
-    }
-
     /// Reads blocks from `block` on, which lies in the ring; `buf` has whole blocks, and not more than the ring.
     ///
     /// # Errors

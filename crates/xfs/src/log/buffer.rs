@@ -3,6 +3,8 @@
 //! Of a buffer with inodes, the pointers between unlinked inodes are all that counts; everything else in it is logged
 //! by the inodes themselves.
 
+use std::sync::Arc;
+
 use undercroft_vfs::Result;
 
 use super::cancelled::BufferKey;
@@ -20,6 +22,9 @@ const PART: usize = 128;
 
 /// Where the map of changed parts begins in the description.
 const MAP: usize = 20;
+
+/// Words of that map, at most (`XFS_BLF_DATAMAP_SIZE`): a bit for each part of the largest buffer, and a spare word.
+const MAX_MAP_WORDS: usize = 17;
 
 /// `IN`: an inode begins with it.
 pub(super) const INODE_MAGIC: u16 = 0x494E;
@@ -60,7 +65,10 @@ impl<'a> BufferItem<'a> {
     pub(super) fn of(item: Item<'a>) -> Verdict<Self> {
         let description = item.description();
         let words = le32(description, 16) as usize;
-        let map = words.checked_mul(4).and_then(|len| description.get(MAP..MAP + len));
+        if words > MAX_MAP_WORDS {
+            return Err(format!("has a map of {words} words; one has up to {MAX_MAP_WORDS}").into());
+        }
+        let map = description.get(MAP..MAP + words * 4);
         let Some(map) = map else {
             return Err(format!("has {} bytes for a map of {words} words", description.len()).into());
         };
@@ -88,20 +96,25 @@ impl<'a> BufferItem<'a> {
     /// Makes the change.
     ///
     /// # Errors
-    /// `Corrupt` when the buffer cannot be there, or its parts do not match the map; `Io`.
-    pub(super) fn replay(&self, target: &mut Target<'_>, lsn: Lsn) -> Result<Outcome> {
+    /// `Corrupt` when the buffer cannot be there, or its parts do not match the map; as for [`Target::write`].
+    pub(super) fn replay(&self, target: &mut Target, lsn: Lsn) -> Result<Outcome> {
         if self.flags & flags::QUOTA != 0 {
             return Ok(Outcome::Quota);
         }
-        let mut bytes = target.read(self.daddr, self.sectors)?;
-        let superblock = target.superblock;
+        if self.map.iter().all(|byte| *byte == 0) {
+            // Nothing changes.
+            return Ok(Outcome::Replayed);
+        }
+        let before = target.read(self.daddr, self.sectors)?;
+        let superblock = Arc::clone(&target.superblock);
         if superblock.features().has_crc() {
-            let there = sealing::position(&bytes, *superblock.meta_uuid().as_bytes());
+            let there = sealing::position(&before, *superblock.meta_uuid().as_bytes());
             if there.is_some_and(|there| there >= lsn) {
                 return Ok(Outcome::Newer);
             }
         }
-        let parts = self.parts(bytes.len()).map_err(|what| self.corrupt(&what))?;
+        let parts = self.parts(before.len()).map_err(|what| self.corrupt(&what))?;
+        let mut bytes = before.clone();
         if self.has_inodes() {
             let inode_bytes = superblock.geometry().inode_bytes() as usize;
             let has_crc = superblock.features().has_crc();
@@ -110,9 +123,13 @@ impl<'a> BufferItem<'a> {
             for (at, part) in parts {
                 bytes[at..at + part.len()].copy_from_slice(part);
             }
-            target.seal_later(self.daddr, self.sectors * 512, BufferKind::of_flags(self.flags));
+            let kind = BufferKind::of_flags(self.flags);
+            target.seal_later(self.daddr, self.sectors * 512, kind)?;
+            if self.daddr == Daddr(0) {
+                target.reload_superblock(&bytes, kind)?;
+            }
         }
-        target.write(self.daddr, &bytes)?;
+        target.write_changes(self.daddr, &before, &bytes)?;
         Ok(Outcome::Replayed)
     }
 
@@ -132,12 +149,11 @@ impl<'a> BufferItem<'a> {
                 part += 1;
                 continue;
             }
-            // Parts after one another may lie in several regions, for a page ends between them.
-            let run = (part..all).take_while(|part| changed(*part)).count();
             let Some(bytes) = self.item.region(region) else {
                 return Err("has fewer regions than changed parts".into());
             };
-            let here = run.min(bytes.len() / PART);
+            // Parts after one another may lie in several regions, for a page ends between them.
+            let here = (part..all).take(bytes.len() / PART).take_while(|part| changed(*part)).count();
             if here == 0 {
                 return Err(format!("has a region of {} bytes", bytes.len()).into());
             }

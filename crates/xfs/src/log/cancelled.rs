@@ -6,10 +6,15 @@
 
 use std::collections::HashMap;
 
+use undercroft_vfs::{Error, Result};
+
 use crate::format::Daddr;
 
 /// A buffer's address and its length in sectors of 512 bytes.
 pub(super) type BufferKey = (Daddr, u32);
+
+/// Freed buffers, at most; they take up to 256 MiB.
+const MAX_BUFFERS: usize = 1 << 22;
 
 /// Cancellations that the second pass has not passed yet.
 #[derive(Debug, Default)]
@@ -17,8 +22,16 @@ pub(super) struct Cancelled(HashMap<BufferKey, u32>);
 
 impl Cancelled {
     /// The first pass found a cancellation.
-    pub(super) fn add(&mut self, buffer: BufferKey) {
+    ///
+    /// # Errors
+    /// `Unsupported` when there are too many.
+    pub(super) fn add(&mut self, buffer: BufferKey) -> Result<()> {
         *self.0.entry(buffer).or_default() += 1;
+        if self.0.len() > MAX_BUFFERS {
+            let what = format!("a log that frees more than {MAX_BUFFERS} buffers: mount the filesystem once");
+            return Err(Error::Unsupported(what.into()));
+        }
+        Ok(())
     }
 
     /// The second pass has passed a cancellation.

@@ -3,14 +3,18 @@
 //! With lazy counters the superblock is right after an unmount only; otherwise free space and inodes are counted from
 //! the headers of the allocation groups, as Linux does it.
 
+use std::collections::HashSet;
+
 use undercroft_block::Device;
-use undercroft_vfs::{Ino, Result};
+use undercroft_vfs::{Error, Ino, Result};
 
 use super::buffer::{INODE_MAGIC, NEXT_UNLINKED};
 use super::format::{be16, be32};
 use super::settled::GivenBack;
-use crate::error::{corrupt, corrupt_inode};
+use crate::ag::Agi;
+use crate::error::corrupt;
 use crate::format::{AgIno, AgNumber, Superblock, crc};
+use crate::volume::Volume;
 
 /// `XAGF` and `XAGI`.
 const AGF_MAGIC: u32 = 0x5841_4746;
@@ -20,9 +24,8 @@ const AGI_MAGIC: u32 = 0x5841_4749;
 const AGF_SECTOR: u64 = 1;
 const AGI_SECTOR: u64 = 2;
 
-/// Lists of unlinked inodes in a group, and where they begin in its inode header.
-const BUCKETS: usize = 64;
-const UNLINKED: usize = 40;
+/// Unlinked inodes that are listed, at most; they take about 16 MiB.
+const MAX_UNLINKED: usize = 1 << 20;
 
 /// Where the superblock has its counters: inodes, free inodes, free blocks.
 const COUNTERS: usize = 128;
@@ -51,51 +54,62 @@ fn header(
     Ok(bytes)
 }
 
-/// All inodes that have no name and were in use.
+/// Inodes that have no name and were in use, as far as their lists lead, and the number of lists that are broken: they
+/// lead to something else than an inode of their group, or to an inode for the second time.
+///
+/// Linux empties a broken list and leaves the rest of it to xfs_repair. An inode header that cannot be validated counts
+/// as one broken list.
 ///
 /// # Errors
-/// `Corrupt` when a list leads to something else than an inode, or does not end; `Io`.
-pub(super) fn unlinked(device: &Device, superblock: &Superblock) -> Result<Vec<Ino>> {
-    let geometry = superblock.geometry();
-    let mut found = Vec::new();
+/// `Io`.
+pub(super) fn unlinked(volume: &Volume) -> Result<(Vec<Ino>, u64)> {
+    let geometry = volume.geometry();
+    let (mut found, mut broken) = (Vec::new(), 0);
     for ag in geometry.ags() {
-        let agi = header(device, superblock, ag, AGI_SECTOR, AGI_MAGIC)?;
-        let inodes = be32(&agi, 16);
-        let mut left = inodes;
-        for bucket in 0..BUCKETS {
-            let mut next = be32(&agi, UNLINKED + bucket * 4);
-            while AgIno(next) != AgIno::NULL {
-                let ino = geometry.join_ino(ag, AgIno(next));
-                left = left.checked_sub(1).ok_or_else(|| {
-                    corrupt_inode(
-                        "list of unlinked inodes",
-                        ino,
-                        None,
-                        format!("is in bucket {bucket} of group {ag}, which hold more than the group's {inodes} inodes"),
-                    )
-                })?;
-                found.push(ino);
-                next = next_unlinked(device, superblock, ino)?;
+        let agi = match Agi::read(volume, ag) {
+            Ok(agi) => agi,
+            Err(Error::Corrupt(_)) => {
+                broken += 1;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let mut seen = HashSet::new();
+        for (_, first) in agi.unlinked() {
+            let mut next = first;
+            while next != AgIno::NULL {
+                let after = match found.len() < MAX_UNLINKED && seen.insert(next.0) {
+                    true => next_unlinked(volume, ag, next)?,
+                    false => None,
+                };
+                let Some(after) = after else {
+                    broken += 1;
+                    break;
+                };
+                found.push(geometry.join_ino(ag, next));
+                next = after;
             }
         }
     }
-    Ok(found)
+    Ok((found, broken))
 }
 
-fn next_unlinked(device: &Device, superblock: &Superblock, ino: Ino) -> Result<u32> {
-    let geometry = superblock.geometry();
-    let wrong = |what: &'static str| corrupt_inode("list of unlinked inodes", ino, None, what);
-    let place = geometry.inode_place(ino).and_then(|(block, at)| Some(geometry.byte(block)? + at as u64));
-    let mut core = [0; NEXT_UNLINKED + 4];
-    device.read_at(place.ok_or_else(|| wrong("cannot exist"))?, &mut core)?;
-    if be16(&core, 0) != INODE_MAGIC {
-        return Err(wrong("is none"));
+/// The inode after an unlinked one; `None` where no inode is.
+fn next_unlinked(volume: &Volume, ag: AgNumber, at: AgIno) -> Result<Option<AgIno>> {
+    let geometry = volume.geometry();
+    let ino = geometry.join_ino(ag, at);
+    if geometry.split_ino(ino) != Some((ag, at)) {
+        return Ok(None);
     }
-    Ok(be32(&core, NEXT_UNLINKED))
+    let place = geometry.inode_place(ino).and_then(|(block, at)| Some(geometry.byte(block)? + at as u64));
+    let Some(place) = place else { return Ok(None) };
+    let mut core = [0; NEXT_UNLINKED + 4];
+    volume.device().read_at(place, &mut core)?;
+    Ok((be16(&core, 0) == INODE_MAGIC).then(|| AgIno(be32(&core, NEXT_UNLINKED))))
 }
 
-/// Counts free space and inodes anew, where the superblock's counters are lazy, adds what is `given` back, and stores
-/// both in it.
+/// Counts free space and inodes anew, where the superblock's counters are lazy, adds what is `given` back if the sums
+/// can be, and stores both in it.
 ///
 /// # Errors
 /// `Corrupt` when the sums cannot be; `Io`.
@@ -113,12 +127,11 @@ pub(super) fn count(device: &Device, superblock: &Superblock, given: GivenBack) 
             counters[2] += [48, 52, 60].map(|at| u64::from(be32(&agf, at))).iter().sum::<u64>();
         }
     }
-    let [inodes, free_inodes, free_blocks] = [
-        counters[0].saturating_sub(given.chunk_inodes),
-        counters[1].saturating_add(given.inodes).saturating_sub(given.chunk_inodes),
-        counters[2].saturating_add(given.blocks),
-    ];
-    if free_blocks > geometry.blocks() || free_inodes > inodes {
+    let possible = |[inodes, free_inodes, free_blocks]: &[u64; 3]| {
+        *free_blocks <= geometry.blocks() && free_inodes <= inodes
+    };
+    if !possible(&counters) {
+        let [inodes, free_inodes, free_blocks] = counters;
         return Err(corrupt(
             "header of an allocation group",
             format!(
@@ -127,9 +140,16 @@ pub(super) fn count(device: &Device, superblock: &Superblock, given: GivenBack) 
             ),
         ));
     }
+    let settled = [
+        counters[0].saturating_sub(given.chunk_inodes),
+        counters[1].saturating_add(given.inodes).saturating_sub(given.chunk_inodes),
+        counters[2].saturating_add(given.blocks),
+    ];
+    // What is given back is an estimate: damaged inodes may claim more than there is.
+    let counters = if possible(&settled) { settled } else { counters };
     let mut sector = vec![0; geometry.sector_bytes() as usize];
     device.read_at(0, &mut sector)?;
-    for (index, counter) in [inodes, free_inodes, free_blocks].into_iter().enumerate() {
+    for (index, counter) in counters.into_iter().enumerate() {
         sector[COUNTERS + index * 8..][..8].copy_from_slice(&counter.to_be_bytes());
     }
     if superblock.features().has_crc() {

@@ -9,7 +9,7 @@
 use undercroft_vfs::{Error, Result};
 
 use super::area::LogArea;
-use super::format::{BASIC_BLOCK, Lsn, MAX_IN_FLIGHT, begins_record, flags};
+use super::format::{BASIC_BLOCK, Lsn, MAX_IN_FLIGHT, MAX_RECORD_BYTES, begins_record, flags};
 use super::head::find_head;
 use super::record::{Checksum, RecordHeader};
 use super::walk::{Records, WalkError};
@@ -28,6 +28,8 @@ pub(crate) struct LogEnds {
     pub(crate) torn_at: Option<u32>,
     /// The cycle and block at which the log would go on.
     pub(crate) next: Lsn,
+    /// Whether the last record says that the filesystem was unmounted.
+    pub(crate) unmounted: bool,
 }
 
 impl LogEnds {
@@ -42,12 +44,12 @@ impl LogEnds {
     pub(super) fn find(area: &LogArea) -> Result<Self> {
         let mut head = find_head(area)?;
         if head == 0 && super::format::cycle_of(&area.read_block(0)?) == 0 {
-            return Ok(Self { tail: 0, head: 0, torn_at: None, next: Lsn(0) });
+            return Ok(Self { tail: 0, head: 0, torn_at: None, next: Lsn(0), unmounted: false });
         }
         let last = last_record(area, head, head, 1)?
             .ok_or_else(|| corrupt(STRUCTURE, "holds no record at all; use xfs_repair"))?;
         let unmounted = last.is_unmount(area, head)?;
-        let mut ends = Self { tail: head, head, torn_at: None, next: last.next(head) };
+        let mut ends = Self { tail: head, head, torn_at: None, next: last.next(head), unmounted };
         if unmounted {
             return Ok(ends);
         }
@@ -63,9 +65,9 @@ impl LogEnds {
             })?;
             head = block;
             tail = newest.header.tail_lsn().block();
-            ends = Self { tail, head, torn_at, next: newest.next(head) };
+            ends = Self { tail, head, torn_at, next: newest.next(head), unmounted: false };
             if newest.is_unmount(area, head)? {
-                return Ok(Self { tail: head, ..ends });
+                return Ok(Self { tail: head, unmounted: true, ..ends });
             }
             if head == tail {
                 return Err(corrupt(
@@ -196,15 +198,21 @@ fn verify_tail(area: &LogArea, head: u32, tail: u32, record_bytes: u32) -> Resul
             Err(WalkError::Failed(error)) => return Err(error),
             Err(WalkError::Bad { block, what }) => (block, what),
         };
-        let reach = u64::from(MAX_IN_FLIGHT) * u64::from(record_bytes) / BASIC_BLOCK as u64;
+        let reach = reach(record_bytes);
         let from_head = area.distance(head, block);
         let next = first_record(area, head, block, 2)?
             .filter(|next| area.distance(tail, *next) > area.distance(tail, block));
         match next {
-            Some(next) if u64::from(from_head) <= reach => tail = next,
+            Some(next) if from_head <= reach => tail = next,
             _ => return Err(damaged(block, &what)),
         }
     }
+}
+
+/// Blocks that records under way may have overwritten: as many as their header says, or less when it says more than
+/// records ever have.
+pub(super) fn reach(record_bytes: u32) -> u32 {
+    MAX_IN_FLIGHT * record_bytes.min(MAX_RECORD_BYTES) / BASIC_BLOCK as u32
 }
 
 /// A damaged record where none may be.

@@ -1,5 +1,7 @@
 //! New chunks of inodes, which are logged by their place and number, without content.
 
+use std::sync::Arc;
+
 use undercroft_vfs::{Ino, Result};
 
 use super::buffer::{INODE_CRC, INODE_MAGIC, NEXT_UNLINKED};
@@ -28,11 +30,11 @@ mod field {
 ///
 /// # Errors
 /// `Corrupt` when no chunk can have that place or size; `Io`.
-pub(super) fn replay(item: Item<'_>, target: &mut Target<'_>, cancelled: &Cancelled) -> Result<bool> {
+pub(super) fn replay(item: Item<'_>, target: &mut Target, cancelled: &Cancelled) -> Result<bool> {
     let description = item.description();
     let [ag, block, inodes, inode_bytes, blocks, generation] =
         [4, 8, 12, 16, 20, 24].map(|at| be32(description, at));
-    let superblock = target.superblock;
+    let superblock = Arc::clone(&target.superblock);
     let geometry = superblock.geometry();
     let wrong = |what: String| corrupt(STRUCTURE, format!("at block {block} of group {ag} {what}"));
     if description.len() < 28 || le16(description, 2) != 1 {
@@ -79,12 +81,12 @@ pub(super) fn replay(item: Item<'_>, target: &mut Target<'_>, cancelled: &Cancel
             crc::seal(inode, INODE_CRC);
         }
     }
-    target.write(daddr, &bytes)?;
+    target.write(daddr.byte(), &bytes)?;
     Ok(true)
 }
 
 /// Blocks of a cluster: the buffers in which inodes are read, written and freed.
-fn cluster_blocks(target: &Target<'_>) -> u32 {
+fn cluster_blocks(target: &Target) -> u32 {
     let geometry = target.superblock.geometry();
     let mut bytes = CLUSTER_BYTES;
     if target.superblock.features().has_crc() {

@@ -1,5 +1,7 @@
 //! Changes of inodes: the core, in the byte order of the host that wrote it, and the forks as they were in memory.
 
+use std::sync::Arc;
+
 use undercroft_vfs::{Error, Ino, Result};
 
 use super::buffer::{INODE_CRC, INODE_MAGIC};
@@ -74,7 +76,7 @@ pub(super) enum Outcome {
 /// `Corrupt` when the inode cannot be there or is not what the log says; `Io`.
 pub(super) fn replay(
     item: Item<'_>,
-    target: &mut Target<'_>,
+    target: &mut Target,
     cancelled: &Cancelled,
     lsn: Lsn,
 ) -> Result<Outcome> {
@@ -82,20 +84,21 @@ pub(super) fn replay(
     if cancelled.holds(logged.buffer) {
         return Ok(Outcome::Freed);
     }
-    logged.check_place(target.superblock).map_err(|what| logged.corrupt(what))?;
-    let inode_bytes = target.superblock.geometry().inode_bytes() as usize;
+    let superblock = Arc::clone(&target.superblock);
+    logged.check_place(&superblock).map_err(|what| logged.corrupt(what))?;
+    let mut inode = vec![0; superblock.geometry().inode_bytes() as usize];
     let (daddr, sectors) = logged.buffer;
-    let mut bytes = target.read(daddr, sectors)?;
-    let at = logged.offset as usize;
-    let inode = bytes
-        .get_mut(at..at + inode_bytes)
-        .ok_or_else(|| logged.corrupt("reaches past its buffer".into()))?;
-    if be16(inode, 0) != INODE_MAGIC {
+    let at = u64::from(logged.offset);
+    if at + inode.len() as u64 > target.buffer_bytes(daddr, sectors)? as u64 {
+        return Err(logged.corrupt("reaches past its buffer".into()));
+    }
+    target.read_bytes(daddr.byte() + at, &mut inode)?;
+    if be16(&inode, 0) != INODE_MAGIC {
         return Err(logged.corrupt("has no inode where it belongs".into()));
     }
-    let outcome = logged.apply(inode, target.superblock, lsn)?;
+    let outcome = logged.apply(&mut inode, &superblock, lsn)?;
     if outcome == Outcome::Replayed {
-        target.write(daddr, &bytes)?;
+        target.write(daddr.byte() + at, &inode)?;
     }
     Ok(outcome)
 }

@@ -62,10 +62,23 @@ pub(super) enum IntentKind {
     Exchange,
 }
 
+/// Bytes that intents without their done items hold, at most, with what describes them.
+const MAX_OPEN_BYTES: usize = 64 << 20;
+
+/// What an intent takes in memory beside its list, with room for growth.
+const INTENT_BYTES: usize = 128;
+
+/// Bytes of an intent in memory, not less than there are.
+fn held(work: &[Unfinished]) -> usize {
+    INTENT_BYTES + 2 * size_of_val(work)
+}
+
 /// Announced work, by what announced it and the number that its done item will name.
 #[derive(Debug, Default)]
 pub(super) struct Intents {
     open: HashMap<(IntentKind, u64), (u64, Vec<Unfinished>)>,
+    /// Bytes in all of them.
+    held: usize,
     /// Intents so far, for their order.
     seen: u64,
 }
@@ -74,7 +87,7 @@ impl Intents {
     /// An intent was logged.
     ///
     /// # Errors
-    /// `Corrupt` when it announces something that cannot be.
+    /// `Corrupt` when it announces something that cannot be; `Unsupported` when too much is open.
     pub(super) fn announce(
         &mut self,
         kind: IntentKind,
@@ -84,13 +97,29 @@ impl Intents {
         let description = item.description();
         let work = read(kind, description, superblock).map_err(|what| corrupt(STRUCTURE, what))?;
         self.seen += 1;
-        self.open.insert((kind, le64(description, 8)), (self.seen, work));
+        self.held += held(&work);
+        let replaced = self.open.insert((kind, le64(description, 8)), (self.seen, work));
+        self.release(replaced);
+        if self.held > MAX_OPEN_BYTES {
+            let what = format!(
+                "a log with more than {} MiB of interrupted work: mount the filesystem once",
+                MAX_OPEN_BYTES >> 20
+            );
+            return Err(Error::Unsupported(what.into()));
+        }
         Ok(())
     }
 
     /// A done item was logged.
     pub(super) fn done(&mut self, kind: IntentKind, item: Item<'_>) {
-        self.open.remove(&(kind, le64(item.description(), 8)));
+        let finished = self.open.remove(&(kind, le64(item.description(), 8)));
+        self.release(finished);
+    }
+
+    fn release(&mut self, intent: Option<(u64, Vec<Unfinished>)>) {
+        if let Some((_, work)) = intent {
+            self.held -= held(&work);
+        }
     }
 
     /// What was not finished, in the order in which it was announced.

@@ -17,8 +17,11 @@
 //! | [`report`] | what was done |
 //!
 //! The device is only read; its changes lie in an [`Overlay`] over it. Recovery is called by the opener of a filesystem,
-//! alone, so it takes no locks. All passes are loops bounded by the log's length, and what they remember is bounded by
-//! it too; the changes themselves lie in a temporary file when the log is large.
+//! alone, so it takes no locks. All passes are loops bounded by the log's length. What they remember is bounded by
+//! constants, whatever the log says: transactions without a commit (256 MiB with all that describes them), one committed
+//! transaction while it is replayed (part of those), interrupted work (64 MiB), freed buffers (4 million, 256 MiB), the
+//! buffers of one position (1 million, 64 MiB), changes in memory (64 MiB) and the index of those in a temporary file
+//! (256 MiB), inodes without names (1 million, 16 MiB). A log that needs more is refused.
 //!
 //! Linux is followed in what counts: the ends of the log, the order of changes, and what is newer than the log. What it
 //! does after the replay in transactions of its own is not carried out: interrupted work is reported ([`Recovery`]), and
@@ -47,7 +50,7 @@ mod walk;
 
 use std::sync::Arc;
 
-use undercroft_block::{Device, Overlay, OverlayStore};
+use undercroft_block::Device;
 use undercroft_vfs::{Error, Result};
 
 use self::area::LogArea;
@@ -59,7 +62,7 @@ use crate::volume::Volume;
 
 pub use self::report::Recovery;
 
-/// The largest part of a log, in bytes, whose changes are kept in memory.
+/// Changes that are kept in memory, in bytes; more of them lie in a temporary file.
 const IN_MEMORY_BYTES: u64 = 64 << 20;
 
 /// Metadata in memory while what becomes free is counted, in bytes.
@@ -67,7 +70,7 @@ const CACHE_BYTES: usize = 4 << 20;
 
 /// A device whose content is that of the filesystem with all of its log replayed.
 pub(crate) struct Recovered {
-    /// The device itself where the log was clean.
+    /// The device itself where the filesystem was unmounted.
     pub(crate) device: Device,
     /// As it is after the replay.
     pub(crate) superblock: Superblock,
@@ -89,6 +92,12 @@ pub(crate) fn recover(
     let area = LogArea::locate(device, log_device, superblock)?;
     let ends = LogEnds::find(&area)?;
     if ends.is_clean() {
+        if !ends.unmounted && superblock.features().has_lazy_counters() {
+            // A log of zeroes does not say that the counters were brought up to date.
+            let overlay = Target::new(device, superblock, IN_MEMORY_BYTES).into_device();
+            let superblock = counters::count(&overlay, superblock, GivenBack::default())?;
+            return Ok(Recovered { device: overlay, superblock, recovery: None });
+        }
         let (device, superblock) = (Arc::clone(device), superblock.clone());
         return Ok(Recovered { device, superblock, recovery: None });
     }
@@ -98,15 +107,14 @@ pub(crate) fn recover(
         let what = format!("a log with the unknown features {:#x}", unknown.bits());
         return Err(Error::Unsupported(what.into()));
     }
-    let overlay: Device = Arc::new(overlay(device, area.bytes_between(ends.tail, ends.head))?);
-    let mut target = Target::new(Arc::clone(&overlay), superblock);
+    let mut target = Target::new(device, superblock, IN_MEMORY_BYTES);
     let mut recovery = replay::replay(&area, ends, &mut target)?;
     recovery.torn_at = ends.torn_at;
-    drop(target);
+    let overlay = target.into_device();
     // A log may make the filesystem grow.
     let superblock = Superblock::read(&*overlay)?;
-    recovery.unlinked = counters::unlinked(&overlay, &superblock)?;
     let volume = Volume::new(Arc::clone(&overlay), superblock.clone(), CACHE_BYTES);
+    (recovery.unlinked, recovery.broken_lists) = counters::unlinked(&volume)?;
     let given = match settled::given_back(&volume, &recovery) {
         Ok(given) => given,
         // Only counters depend on it; the check will say what is wrong.
@@ -115,17 +123,4 @@ pub(crate) fn recover(
     };
     let superblock = counters::count(&overlay, &superblock, given)?;
     Ok(Recovered { device: overlay, superblock, recovery: Some(recovery) })
-}
-
-fn overlay(device: &Device, log_bytes: u64) -> Result<Overlay> {
-    let device = Arc::clone(device);
-    if log_bytes <= IN_MEMORY_BYTES {
-        return Ok(Overlay::new(device));
-    }
-    let store = OverlayStore::TempFile(std::env::temp_dir());
-    Overlay::with_store(device, &store).map_err(|error| {
-        Error::Unsupported(
-            format!("a log of {log_bytes} bytes, whose changes need a temporary file: {error}").into(),
-        )
-    })
 }

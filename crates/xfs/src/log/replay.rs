@@ -21,6 +21,9 @@ use crate::error::corrupt;
 
 const STRUCTURE: &str = "log";
 
+/// Turns that the changes of a transaction are made in.
+const TURNS: u8 = 4;
+
 /// What an item changes.
 #[derive(Clone, Copy)]
 enum Change<'a> {
@@ -79,14 +82,14 @@ impl<'a> Change<'a> {
 ///
 /// # Errors
 /// `Corrupt`, `Unsupported`, `Io`; the target is not to be used then.
-pub(super) fn replay(area: &LogArea, ends: LogEnds, target: &mut Target<'_>) -> Result<Recovery> {
+pub(super) fn replay(area: &LogArea, ends: LogEnds, target: &mut Target) -> Result<Recovery> {
     let mut cancelled = Cancelled::default();
     each_transaction(area, ends, |transaction| {
         for item in transaction.items() {
             if let Change::Buffer(buffer) = Change::of(item)?
                 && buffer.is_cancelled()
             {
-                cancelled.add(buffer.key());
+                cancelled.add(buffer.key())?;
             }
         }
         Ok(())
@@ -97,9 +100,12 @@ pub(super) fn replay(area: &LogArea, ends: LogEnds, target: &mut Target<'_>) -> 
         recovery.transactions += 1;
         let lsn = transaction.lsn();
         target.go_to(lsn)?;
-        let mut changes = transaction.items().map(Change::of).collect::<Result<Vec<_>>>()?;
-        changes.sort_by_key(Change::turn);
-        for change in changes {
+        // Going through them once for each turn takes no memory.
+        for (turn, item) in (0..TURNS).flat_map(|turn| transaction.items().map(move |item| (turn, item))) {
+            let change = Change::of(item)?;
+            if change.turn() != turn {
+                continue;
+            }
             match change {
                 Change::Buffer(buffer) if buffer.is_cancelled() => cancelled.pass(buffer.key()),
                 Change::Buffer(buffer) if cancelled.holds(buffer.key()) => recovery.freed += 1,
@@ -118,7 +124,7 @@ pub(super) fn replay(area: &LogArea, ends: LogEnds, target: &mut Target<'_>) -> 
                     false => recovery.freed += 1,
                 },
                 Change::Quota => recovery.quota = true,
-                Change::Intent(kind, item) => intents.announce(kind, item, target.superblock)?,
+                Change::Intent(kind, item) => intents.announce(kind, item, &target.superblock)?,
                 Change::Done(kind, item) => intents.done(kind, item),
             }
         }

@@ -26,6 +26,9 @@ pub struct Recovery {
     /// The block of the log in which a record is damaged, as a crash in the middle of writing it leaves it. The log ends
     /// there.
     pub torn_at: Option<u32>,
+    /// Lists of inodes without a name that are broken; the inodes behind the break are not known, and xfs_repair finds
+    /// them.
+    pub broken_lists: u64,
     /// Inodes without a name that were in use, which a mount for writing frees.
     pub(crate) unlinked: Vec<Ino>,
     /// Work that was interrupted.

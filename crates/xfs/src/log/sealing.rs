@@ -52,7 +52,7 @@ impl BufferKind {
     const DA_NODE: Self = Self(15);
     const ATTR_LEAF: Self = Self(16);
     const ATTR_REMOTE: Self = Self(17);
-    const SUPERBLOCK: Self = Self(18);
+    pub(super) const SUPERBLOCK: Self = Self(18);
 
     /// From the flags of a buffer's description: the upper five bits.
     pub(super) const fn of_flags(flags: u16) -> Self {

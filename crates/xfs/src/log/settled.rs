@@ -2,7 +2,7 @@
 //! blocks that were being made.
 //!
 //! It is only counted here. The blocks stay what the trees say that they are, so a later allocation of the trees' own
-//! blocks, which Linux' work may need or save, is not seen.
+//! blocks, which Linux' work may need or save, is not seen. Counting ends after [`MAX_STEPS`]: nothing is said then.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,33 @@ use undercroft_vfs::{Error, Ino, Result};
 use super::intents::{Unfinished, UsersChange};
 use super::report::Recovery;
 use crate::ag::{Agf, Agi};
+use crate::error::corrupt;
 use crate::format::geometry::CHUNK_INODES;
 use crate::format::{AgBlock, AgIno, AgNumber, FsBlock};
 use crate::inode::Inode;
 use crate::map;
 use crate::volume::Volume;
+
+/// Inodes, extents and records of reference counts that are looked at, at most. Extents of files may overlap, each with
+/// as many records as a tree has, so what they claim bounds nothing.
+const MAX_STEPS: u32 = 1 << 20;
+
+/// Steps that are left.
+#[derive(Debug)]
+struct Steps(u32);
+
+impl Steps {
+    /// Takes a step.
+    ///
+    /// # Errors
+    /// `Corrupt` when none is left.
+    fn take(&mut self) -> Result<()> {
+        self.0 = self.0.checked_sub(1).ok_or_else(|| {
+            corrupt("interrupted work", format!("and deleted files have more than {MAX_STEPS} extents"))
+        })?;
+        Ok(())
+    }
+}
 
 /// What becomes free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,21 +49,29 @@ pub(super) struct GivenBack {
     pub(super) chunk_inodes: u64,
 }
 
+impl GivenBack {
+    /// Inodes and intents may claim any number.
+    fn add_blocks(&mut self, blocks: u64) {
+        self.blocks = self.blocks.saturating_add(blocks);
+    }
+}
+
 /// Counts what becomes free.
 ///
 /// # Errors
-/// Corruption of a group's header or tree; I/O failure.
+/// Corruption of a group's header or tree, or more to count than is counted here; I/O failure.
 pub(super) fn given_back(volume: &Volume, recovery: &Recovery) -> Result<GivenBack> {
+    let steps = &mut Steps(MAX_STEPS);
     let mut leaving = Leaving::default();
     let mut given = GivenBack::default();
     for step in &recovery.unfinished {
         match *step {
-            Unfinished::Free { blocks, .. } => given.blocks += u64::from(blocks),
+            Unfinished::Free { blocks, .. } => given.add_blocks(blocks.into()),
             Unfinished::Users { start, blocks, change } => match change {
-                UsersChange::Decrease => leaving.add(volume, start, blocks, 1)?,
-                UsersChange::Increase => leaving.add(volume, start, blocks, -1)?,
+                UsersChange::Decrease => leaving.add(volume, steps, start, blocks, 1)?,
+                UsersChange::Increase => leaving.add(volume, steps, start, blocks, -1)?,
                 // Set aside, recorded, and then found without a file.
-                UsersChange::Reserve => given.blocks += u64::from(blocks),
+                UsersChange::Reserve => given.add_blocks(blocks.into()),
                 UsersChange::Release => {}
             },
             Unfinished::Owner { .. } | Unfinished::Map(_) => {}
@@ -49,25 +79,28 @@ pub(super) fn given_back(volume: &Volume, recovery: &Recovery) -> Result<GivenBa
     }
     let mut chunks = Chunks::default();
     for &ino in &recovery.unlinked {
+        steps.take()?;
         let inode = match Inode::read(volume, ino) {
             Ok(inode) => inode,
             // Linux leaves alone what it cannot read.
             Err(Error::Corrupt(_) | Error::Stale) => continue,
             Err(error) => return Err(error),
         };
-        let mut in_data = 0;
+        let mut in_data: u64 = 0;
         map::for_each_extent(volume, ino, &inode.data, |extent| {
-            in_data += u64::from(extent.count);
-            leaving.add(volume, extent.block, extent.count, 1)
+            in_data = in_data.saturating_add(extent.count.into());
+            leaving.add(volume, steps, extent.block, extent.count, 1)
         })?;
-        given.blocks += inode.core.blocks.saturating_sub(in_data);
+        given.add_blocks(inode.core.blocks.saturating_sub(in_data));
         given.inodes += 1;
         chunks.free(volume, ino)?;
     }
-    given.blocks += leaving.unshared + leaving.last_users() + copies(volume)?;
+    given.add_blocks(leaving.unshared);
+    given.add_blocks(leaving.last_users());
+    given.add_blocks(copies(volume, steps)?);
     let (inodes, blocks) = chunks.empty(volume);
     given.chunk_inodes = inodes;
-    given.blocks += blocks;
+    given.add_blocks(blocks);
     Ok(given)
 }
 
@@ -81,7 +114,15 @@ struct Leaving {
 }
 
 impl Leaving {
-    fn add(&mut self, volume: &Volume, start: FsBlock, blocks: u32, leave: i64) -> Result<()> {
+    fn add(
+        &mut self,
+        volume: &Volume,
+        steps: &mut Steps,
+        start: FsBlock,
+        blocks: u32,
+        leave: i64,
+    ) -> Result<()> {
+        steps.take()?;
         let Some((ag, first)) = volume.geometry().split(start) else { return Ok(()) };
         let end = first.0.saturating_add(blocks);
         let mut at = first.0;
@@ -92,6 +133,7 @@ impl Leaving {
                 None => cursor.first()?,
             };
             while let Some(record) = next.filter(|record| !record.cow && record.start.0 < end) {
+                steps.take()?;
                 let (from, to) =
                     (record.start.0.max(at), record.start.0.saturating_add(record.count).min(end));
                 if from < to {
@@ -110,7 +152,7 @@ impl Leaving {
 
     fn alone(&mut self, blocks: u32, leave: i64) {
         if leave > 0 {
-            self.unshared += u64::from(blocks);
+            self.unshared = self.unshared.saturating_add(blocks.into());
         }
     }
 
@@ -135,13 +177,14 @@ impl Leaving {
 }
 
 /// Blocks of copies that were being made, which no file has.
-fn copies(volume: &Volume) -> Result<u64> {
+fn copies(volume: &Volume, steps: &mut Steps) -> Result<u64> {
     let mut blocks = 0;
     for ag in volume.geometry().ags() {
         let Some(tree) = Agf::read(volume, ag)?.reference_counts(volume)? else { return Ok(0) };
         let mut cursor = tree.cursor();
         let mut next = cursor.lookup_ge(&(true, AgBlock(0)))?;
         while let Some(record) = next {
+            steps.take()?;
             blocks += u64::from(record.count);
             next = cursor.increment()?;
         }

@@ -1,13 +1,17 @@
-//! The device that changes are replayed into: a layer in memory over the filesystem's.
+//! The device that changes are replayed into: a layer over the filesystem's.
 //!
 //! A buffer that was changed gets its position and checksum when the changes of one position of the log are complete,
 //! not before: several transactions may have the same position, and a buffer that already carries it would not take the
 //! changes of the second.
+//!
+//! Only sectors that differ are written. What is written stays in memory up to a bound; from there on a second layer
+//! over the first keeps it in a temporary file, up to [`MAX_CHANGED_BYTES`].
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use undercroft_block::Device;
-use undercroft_vfs::Result;
+use undercroft_block::{Device, Overlay, OverlayStore};
+use undercroft_vfs::{Error, Result};
 
 use super::format::Lsn;
 use super::sealing::{self, BufferKind};
@@ -17,24 +21,57 @@ use crate::format::{Daddr, Superblock};
 /// Bytes in a buffer, at most: a directory block, or a cluster of inodes.
 const MAX_BUFFER_BYTES: u32 = 64 << 10;
 
+/// Bytes in a sector of 512 bytes: the unit of what is written.
+const SECTOR: usize = 512;
+
+/// Bytes that a log changes, at most. The layers index them in up to 256 MiB of memory.
+const MAX_CHANGED_BYTES: u64 = 16 << 30;
+
+/// Buffers with changes of one position, at most: more than the largest transaction has.
+const MAX_UNSEALED: usize = 1 << 20;
+
 /// See the module's description.
-pub(super) struct Target<'a> {
-    pub(super) device: Device,
-    pub(super) superblock: &'a Superblock,
+pub(super) struct Target {
+    device: Device,
+    /// The layer that is written to now.
+    layer: Arc<Overlay>,
+    /// Bytes that the first layer may hold; `None` when the second is there.
+    memory_bytes: Option<u64>,
+    /// As the changes so far have left it.
+    pub(super) superblock: Arc<Superblock>,
     /// Buffers with changes of the current position, their lengths in bytes, and what they are.
     unsealed: BTreeMap<Daddr, (u32, BufferKind)>,
     position: Lsn,
 }
 
-impl<'a> Target<'a> {
-    pub(super) fn new(device: Device, superblock: &'a Superblock) -> Self {
-        Self { device, superblock, unsealed: BTreeMap::new(), position: Lsn::NULL }
+impl Target {
+    /// A layer over `device` that keeps up to `memory_bytes` in memory.
+    pub(super) fn new(device: &Device, superblock: &Superblock, memory_bytes: u64) -> Self {
+        let layer = Arc::new(Overlay::new(Arc::clone(device)));
+        Self {
+            device: Arc::clone(&layer) as Device,
+            layer,
+            memory_bytes: Some(memory_bytes),
+            superblock: Arc::new(superblock.clone()),
+            unsealed: BTreeMap::new(),
+            position: Lsn::NULL,
+        }
+    }
+
+    /// The device with all that was written.
+    pub(super) fn into_device(self) -> Device {
+        self.device
+    }
+
+    /// Bytes in the layer that is written to now, in whole chunks of 4096.
+    pub(super) fn changed_bytes(&self) -> u64 {
+        self.layer.changed_bytes()
     }
 
     /// From here on changes have this position: completes what was changed with another one.
     ///
     /// # Errors
-    /// `Io`.
+    /// `Io`; `Unsupported` as for [`Self::write`].
     pub(super) fn go_to(&mut self, position: Lsn) -> Result<()> {
         if position == self.position {
             return Ok(());
@@ -47,32 +84,66 @@ impl<'a> Target<'a> {
     /// Completes what was changed.
     ///
     /// # Errors
-    /// `Io`.
+    /// As for [`Self::go_to`].
     pub(super) fn seal(&mut self) -> Result<()> {
         let block_bytes = self.superblock.geometry().block_bytes() as usize;
-        let mut bytes = Vec::new();
+        let mut before = Vec::new();
         for (daddr, (len, kind)) in std::mem::take(&mut self.unsealed) {
-            bytes.resize(len as usize, 0);
-            self.device.read_at(daddr.byte(), &mut bytes)?;
-            sealing::seal(kind, &mut bytes, self.position, block_bytes);
-            self.device.write_at(daddr.byte(), &bytes)?;
+            before.resize(len as usize, 0);
+            self.device.read_at(daddr.byte(), &mut before)?;
+            let mut after = before.clone();
+            sealing::seal(kind, &mut after, self.position, block_bytes);
+            self.write_changes(daddr, &before, &after)?;
         }
         Ok(())
     }
 
     /// Has a changed buffer sealed as soon as the changes of this position are complete.
-    pub(super) fn seal_later(&mut self, daddr: Daddr, len: u32, kind: BufferKind) {
+    ///
+    /// # Errors
+    /// `Corrupt` when one position has changes of more buffers than there can be.
+    pub(super) fn seal_later(&mut self, daddr: Daddr, len: u32, kind: BufferKind) -> Result<()> {
         if self.superblock.features().has_crc() {
             self.unsealed.insert(daddr, (len, kind));
         }
+        if self.unsealed.len() > MAX_UNSEALED {
+            return Err(corrupt(
+                "log",
+                format!("changes more than {MAX_UNSEALED} buffers at {}; use xfs_repair", self.position),
+            ));
+        }
+        Ok(())
     }
 
-    /// Reads a buffer of `len` sectors of 512 bytes.
+    /// Takes over a superblock that was replayed: a filesystem that was growing has more groups from here on.
     ///
     /// # Errors
-    /// `Corrupt` when no buffer is that long, or it lies outside the device; `Io`.
-    pub(super) fn read(&self, daddr: Daddr, sectors: u32) -> Result<Vec<u8>> {
-        let len = sectors.saturating_mul(512);
+    /// As for [`Superblock::read`]; `Corrupt` also when there are fewer groups than before.
+    pub(super) fn reload_superblock(&mut self, buffer: &[u8], kind: BufferKind) -> Result<()> {
+        if self.superblock.features().has_crc() && kind != BufferKind::SUPERBLOCK {
+            return Ok(());
+        }
+        let mut sector = buffer.to_vec();
+        sealing::seal(kind, &mut sector, self.position, self.superblock.geometry().block_bytes() as usize);
+        let superblock = Superblock::from_sector(&sector)?;
+        superblock.check_size(&*self.device)?;
+        let [before, after] = [&*self.superblock, &superblock].map(|one| one.geometry().ag_count());
+        if after < before {
+            return Err(corrupt(
+                "log",
+                format!("takes allocation groups away: from {before} to {after}; use xfs_repair"),
+            ));
+        }
+        self.superblock = Arc::new(superblock);
+        Ok(())
+    }
+
+    /// Length in bytes of a buffer of `sectors` sectors of 512 bytes.
+    ///
+    /// # Errors
+    /// `Corrupt` when no buffer is that long, or it lies outside the device.
+    pub(super) fn buffer_bytes(&self, daddr: Daddr, sectors: u32) -> Result<usize> {
+        let len = sectors.saturating_mul(SECTOR as u32);
         if len == 0 || len > MAX_BUFFER_BYTES {
             return Err(corrupt("log", format!("has a buffer of {sectors} sectors at sector {daddr}")));
         }
@@ -82,16 +153,65 @@ impl<'a> Target<'a> {
                 format!("has a buffer at sector {daddr}, past the end of the device"),
             ));
         }
-        let mut bytes = vec![0; len as usize];
+        Ok(len as usize)
+    }
+
+    /// Reads a buffer of `sectors` sectors of 512 bytes.
+    ///
+    /// # Errors
+    /// As for [`Self::buffer_bytes`]; `Io`.
+    pub(super) fn read(&self, daddr: Daddr, sectors: u32) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.buffer_bytes(daddr, sectors)?];
         self.device.read_at(daddr.byte(), &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Writes a buffer that was read.
+    /// Reads bytes of a buffer that lies within the device.
     ///
     /// # Errors
     /// `Io`.
-    pub(super) fn write(&self, daddr: Daddr, bytes: &[u8]) -> Result<()> {
-        Ok(self.device.write_at(daddr.byte(), bytes)?)
+    pub(super) fn read_bytes(&self, byte: u64, bytes: &mut [u8]) -> Result<()> {
+        Ok(self.device.read_at(byte, bytes)?)
+    }
+
+    /// Writes a buffer that was `before`, as far as it differs from that.
+    ///
+    /// # Errors
+    /// As for [`Self::write`].
+    pub(super) fn write_changes(&mut self, daddr: Daddr, before: &[u8], after: &[u8]) -> Result<()> {
+        for (index, (before, after)) in before.chunks(SECTOR).zip(after.chunks(SECTOR)).enumerate() {
+            if before != after {
+                self.write(daddr.byte() + (index * SECTOR) as u64, after)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes bytes of a buffer that lies within the device.
+    ///
+    /// # Errors
+    /// `Io`; `Unsupported` when the log changes too much to be replayed here, or a temporary file is needed and there
+    /// is none.
+    pub(super) fn write(&mut self, byte: u64, bytes: &[u8]) -> Result<()> {
+        self.device.write_at(byte, bytes)?;
+        let changed = self.changed_bytes();
+        if changed > self.memory_bytes.unwrap_or(MAX_CHANGED_BYTES) {
+            if self.memory_bytes.take().is_none() {
+                let what = format!(
+                    "a log that changes more than {} GiB: mount the filesystem once",
+                    MAX_CHANGED_BYTES >> 30
+                );
+                return Err(Error::Unsupported(what.into()));
+            }
+            let store = OverlayStore::TempFile(std::env::temp_dir());
+            let layer = Overlay::with_store(Arc::clone(&self.device), &store).map_err(|error| {
+                let what =
+                    format!("a log that changes {changed} bytes, which need a temporary file: {error}");
+                Error::Unsupported(what.into())
+            })?;
+            self.layer = Arc::new(layer);
+            self.device = Arc::clone(&self.layer) as Device;
+        }
+        Ok(())
     }
 }

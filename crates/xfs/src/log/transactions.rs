@@ -5,7 +5,8 @@
 //! are an item: the first of them says how many. A transaction counts when its commit operation is found; those that
 //! have none are dropped at the end.
 //!
-//! What is open at once is bounded ([`MAX_OPEN_BYTES`]); Linux' own transactions reach 64 MiB.
+//! What is open at once is bounded ([`MAX_OPEN_BYTES`]); Linux' own transactions reach 64 MiB. A transaction, an item and
+//! a region count also when they hold no bytes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,8 +18,13 @@ use super::format::{
     Lsn, RawOperationHeader, RawTransactionHeader, TRANSACTION_MAGIC, client, flags, le16, le32,
 };
 
-/// Bytes that all transactions hold together that are open at one time.
+/// Bytes that all transactions hold together that are open at one time, with what describes them.
 const MAX_OPEN_BYTES: usize = 256 << 20;
+
+/// What an open transaction, an item and a region take in memory beside their bytes, with room for growth.
+const TRANSACTION_BYTES: usize = 512;
+const ITEM_BYTES: usize = 2 * size_of::<ItemRegions>();
+const REGION_BYTES: usize = 2 * size_of::<u32>();
 
 /// Regions of an item, at most: half of the chunks of the largest buffer, and its description.
 const MAX_REGIONS: u16 = 257;
@@ -83,6 +89,11 @@ impl Transaction {
     /// Its items, as they were logged.
     pub(super) fn items(&self) -> impl Iterator<Item = Item<'_>> {
         self.items.iter().map(|regions| Item { transaction: self, regions: *regions })
+    }
+
+    /// Bytes in memory, not less than there are.
+    fn held(&self) -> usize {
+        TRANSACTION_BYTES + self.bytes.len() + self.items.len() * ITEM_BYTES + self.ends.len() * REGION_BYTES
     }
 
     fn region(&self, index: usize) -> &[u8] {
@@ -212,7 +223,9 @@ impl Assembler {
         let id = header.oh_tid.get();
         let Some(transaction) = self.open.get_mut(&id) else {
             if header.oh_flags & flags::START != 0 {
-                self.open.insert(id, Transaction { lsn: lsn.0, ..Transaction::default() });
+                let transaction = Transaction { lsn: lsn.0, ..Transaction::default() };
+                self.hold(transaction.held())?;
+                self.open.insert(id, transaction);
             }
             // Otherwise it is the rest of a transaction that began before the tail.
             return Ok(None);
@@ -221,6 +234,7 @@ impl Assembler {
         if what & flags::WAS_CONTINUED != 0 {
             what &= !flags::CONTINUE;
         }
+        let before = transaction.held();
         match what {
             0 | flags::CONTINUE => transaction.add(data)?,
             flags::WAS_CONTINUED => transaction.go_on(data)?,
@@ -234,7 +248,14 @@ impl Assembler {
             }
             unknown => return Err(format!("has an operation with the unknown flags {unknown:#x}").into()),
         }
-        self.held += data.len();
+        let more = transaction.held() - before;
+        self.hold(more)?;
+        Ok(None)
+    }
+
+    /// Counts bytes that were added to what is open.
+    fn hold(&mut self, more: usize) -> Verdict {
+        self.held += more;
         if self.held > MAX_OPEN_BYTES {
             return Err(format!(
                 "has more than {} MiB in transactions that are not committed yet",
@@ -242,12 +263,12 @@ impl Assembler {
             )
             .into());
         }
-        Ok(None)
+        Ok(())
     }
 
     fn close(&mut self, id: u32) -> Option<Transaction> {
         let transaction = self.open.remove(&id)?;
-        self.held = self.held.saturating_sub(transaction.bytes.len() + transaction.header.len());
+        self.held -= transaction.held();
         Some(transaction)
     }
 }

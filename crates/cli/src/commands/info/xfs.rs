@@ -90,6 +90,7 @@ struct Recovery {
     buffers: u64,
     inodes: u64,
     unlinked_inodes: u64,
+    broken_unlinked_lists: u64,
     unfinished_steps: u64,
     quota_changed: bool,
     torn_at_block: Option<u32>,
@@ -122,6 +123,7 @@ impl Report {
                 buffers: recovery.buffers,
                 inodes: recovery.inodes,
                 unlinked_inodes: recovery.unlinked_inodes() as u64,
+                broken_unlinked_lists: recovery.broken_lists,
                 unfinished_steps: recovery.unfinished_steps() as u64,
                 quota_changed: recovery.quota,
                 torn_at_block: recovery.torn_at,
@@ -216,6 +218,10 @@ impl Report {
             if recovery.unlinked_inodes > 0 {
                 let deleted = human::counted(recovery.unlinked_inodes, "deleted file");
                 sentences.push(format!("{deleted} still held space when the system stopped"));
+            }
+            if recovery.broken_unlinked_lists > 0 {
+                let lists = human::counted(recovery.broken_unlinked_lists, "list");
+                sentences.push(format!("{lists} of deleted files cannot be followed; use xfs_repair"));
             }
             if recovery.unfinished_steps > 0 {
                 let steps = human::counted(recovery.unfinished_steps, "change");

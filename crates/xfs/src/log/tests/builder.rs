@@ -8,11 +8,15 @@ use undercroft_vfs::{Ino, Result};
 use super::super::format::{BASIC_BLOCK, Lsn, RECORD_CRC, RECORD_MAGIC, client, flags};
 use super::super::{Recovered, recover};
 use crate::format::superblock::RawSuperblock;
-use crate::format::{Superblock, testing};
+use crate::format::{Superblock, crc, testing};
 
 /// Blocks of the log: 512 basic blocks, so that it is soon full.
 const LOG_BLOCKS: u32 = 64;
 pub(super) const RING: u32 = LOG_BLOCKS * 8;
+
+/// Groups that have room on the device, and headers there.
+const GROUPS: u32 = 4;
+const GROUP_BYTES: u64 = 128 << 20;
 
 /// Bytes that a record's header says that records have at most.
 const RECORD_BYTES: u32 = 32 << 10;
@@ -51,24 +55,40 @@ impl LogImage {
 
     /// A filesystem whose superblock is changed as a test likes.
     pub(super) fn with(change: impl FnOnce(&mut RawSuperblock)) -> Self {
-        let sector = testing::superblock_sector(|raw| {
-            raw.sb_logblocks.set(LOG_BLOCKS);
-            change(raw);
-        });
+        let sector = superblock_sector(change);
         let superblock = Superblock::from_sector(&sector).unwrap();
         let geometry = *superblock.geometry();
-        let device = Arc::new(MemoryDevice::new(geometry.data_bytes()));
+        let device = Arc::new(MemoryDevice::new(u64::from(GROUPS) * GROUP_BYTES));
         device.write_at(0, &sector).unwrap();
-        for ag in geometry.ags() {
-            let start = u64::from(ag.0) * u64::from(geometry.ag_blocks()) * u64::from(geometry.block_bytes());
-            device.write_at(start + 512, b"XAGF").unwrap();
-            let mut agi = [0; 512];
-            agi[..4].copy_from_slice(b"XAGI");
-            agi[40..296].fill(0xFF);
-            device.write_at(start + 1024, &agi).unwrap();
-        }
         let start = geometry.byte(superblock.log_start().unwrap()).unwrap();
-        Self { device, superblock, start, head: 0, cycle: 1, tail: Lsn(1 << 32) }
+        let image = Self { device, superblock, start, head: 0, cycle: 1, tail: Lsn(1 << 32) };
+        for ag in 0..GROUPS {
+            image.device.write_at(u64::from(ag) * GROUP_BYTES + 512, b"XAGF").unwrap();
+            image.put_agi(ag, |_| {});
+        }
+        image
+    }
+
+    /// Writes the header of a group's inodes, of which there are none, changed as a test likes.
+    pub(super) fn put_agi(&self, ag: u32, change: impl FnOnce(&mut [u8])) {
+        let mut agi = [0; 512];
+        agi[..4].copy_from_slice(b"XAGI");
+        let blocks = self.superblock.geometry().ag_blocks();
+        for (at, word) in [(4, 1), (8, ag), (12, blocks)] {
+            agi[at..at + 4].copy_from_slice(&word.to_be_bytes());
+        }
+        agi[40..296].fill(0xFF);
+        agi[296..312].copy_from_slice(self.superblock.meta_uuid().as_bytes());
+        change(&mut agi);
+        crc::seal(&mut agi, 312);
+        self.device.write_at(u64::from(ag) * GROUP_BYTES + 1024, &agi).unwrap();
+    }
+
+    /// Writes an inode where it belongs.
+    pub(super) fn put_inode(&self, ino: Ino, bytes: &[u8]) {
+        let geometry = self.superblock.geometry();
+        let (block, at) = geometry.inode_place(ino).unwrap();
+        self.device.write_at(geometry.byte(block).unwrap() + at as u64, bytes).unwrap();
     }
 
     /// Writes a record, and returns where it begins.
@@ -146,6 +166,14 @@ impl LogImage {
         let device: Device = self.device.clone();
         recover(&device, None, &self.superblock)
     }
+}
+
+/// The sector of a superblock of such a filesystem.
+pub(super) fn superblock_sector(change: impl FnOnce(&mut RawSuperblock)) -> Vec<u8> {
+    testing::superblock_sector(|raw| {
+        raw.sb_logblocks.set(LOG_BLOCKS);
+        change(raw);
+    })
 }
 
 /// Stores a record's checksum in its header.
