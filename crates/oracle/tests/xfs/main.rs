@@ -2,5 +2,6 @@
 
 mod compare;
 mod fields;
+mod folding;
 mod matrix;
 mod random;

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use undercroft_vfs::Result;
 
 use super::Checker;
-use super::directories::hash_of;
 use super::forks::Fork;
 use super::hash_index::Below;
 use super::inodes::Inode;
 use super::raw::{be16, be32};
+use crate::da::hash_name;
 use crate::format::block_header::{self, HeaderKind};
 use crate::format::dinode::ForkFormat;
 
@@ -237,7 +237,8 @@ impl Checker<'_> {
                 (rest.get(3..3 + name), 3 + name + value)
             } else {
                 let name = rest.get(8).map_or(0, |&n| usize::from(n));
-                (rest.get(9..9 + name), 9 + name)
+                // Linux counts the two bytes that its compilers put behind the nine of the structure.
+                (rest.get(9..9 + name), 9 + 2 + name)
             };
             let len = len.next_multiple_of(4);
             let Some(name) = name.filter(|name| !name.is_empty() && len <= rest.len()) else {
@@ -247,7 +248,7 @@ impl Checker<'_> {
             if let Some(detail) = wrong_name(name, flags) {
                 tell(detail);
             }
-            if flags & PARENT == 0 && hash_of(name) != hash {
+            if flags & PARENT == 0 && hash_name(name) != hash {
                 tell(format!("has the attribute \"{}\" under hash {hash:#x}", name.escape_ascii()));
             }
             used_found += len;
@@ -334,4 +335,82 @@ fn wrong_flags(flags: u8) -> Option<String> {
 fn wrong_name(name: &[u8], flags: u8) -> Option<String> {
     (flags & PARENT == 0 && name.contains(&0))
         .then(|| format!("has the attribute \"{}\"", name.escape_ascii()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Bench, fork};
+    use super::*;
+
+    const OWN: u64 = 130;
+    const BLOCK: u64 = 500;
+
+    /// A name's bytes, its flags, and where its value lies if it lies elsewhere.
+    type Given<'a> = (&'a [u8], u8, u32);
+
+    /// A leaf of attributes, whose names and values are laid out from the end on as Linux does.
+    fn leaf(given: &[Given<'_>]) -> Vec<u8> {
+        let mut bytes = vec![0; 4096];
+        bytes[8..10].copy_from_slice(&LEAF[1].to_be_bytes());
+        let mut put16 =
+            |at: usize, value: usize| bytes[at..at + 2].copy_from_slice(&(value as u16).to_be_bytes());
+        let mut sorted = given.to_vec();
+        sorted.sort_by_key(|given| hash_name(given.0));
+        let sizes = |&(name, flags, _): &Given<'_>| match flags & LOCAL {
+            0 => (11 + name.len()).next_multiple_of(4),
+            _ => (3 + name.len()).next_multiple_of(4),
+        };
+        let used: usize = sorted.iter().map(sizes).sum();
+        put16(56, sorted.len());
+        put16(58, used);
+        put16(60, 4096 - used);
+        let mut place = 4096;
+        for (n, given) in sorted.iter().enumerate() {
+            let (name, flags, block) = *given;
+            place -= sizes(given);
+            let entry = 80 + n * 8;
+            bytes[entry..entry + 4].copy_from_slice(&hash_name(name).to_be_bytes());
+            bytes[entry + 4..entry + 6].copy_from_slice(&(place as u16).to_be_bytes());
+            bytes[entry + 6] = flags;
+            let name_at = if flags & LOCAL == 0 {
+                bytes[place..place + 4].copy_from_slice(&block.to_be_bytes());
+                bytes[place + 4..place + 8].copy_from_slice(&1000_u32.to_be_bytes());
+                bytes[place + 8] = name.len() as u8;
+                place + 9
+            } else {
+                bytes[place + 2] = name.len() as u8;
+                place + 3
+            };
+            bytes[name_at..name_at + name.len()].copy_from_slice(name);
+        }
+        bytes
+    }
+
+    /// Checks an attribute fork of this leaf, and of values of 1,000 bytes in the blocks behind it.
+    fn check_leaf(bytes: Vec<u8>, values: u32) -> Vec<String> {
+        let bench = Bench::new(|_| {});
+        bench.put_owned(BLOCK, OWN, HeaderKind::DaBlock, bytes);
+        for n in 1..=values {
+            let mut value = vec![0; 4096];
+            value[..4].copy_from_slice(b"XARM");
+            value[8..12].copy_from_slice(&1000_u32.to_be_bytes());
+            bench.put_owned(BLOCK + u64::from(n), OWN, HeaderKind::Remote, value);
+        }
+        let inode = bench.inode(OWN, |raw| raw.di_anextents.set(1));
+        let checker = bench.checker();
+        checker.check_attributes(&inode.get(), &fork(BLOCK, 1 + values)).unwrap();
+        checker.told()
+    }
+
+    #[test]
+    fn names_of_values_elsewhere_take_two_bytes_more() {
+        let names = ["a", "be", "big", "four", "fiver", "sixsix", "seven77", "SGI_ACL_DEFAULT"];
+        let given: Vec<Given<'_>> =
+            names.iter().enumerate().map(|(n, name)| (name.as_bytes(), 0, n as u32 + 1)).collect();
+        assert_eq!(check_leaf(leaf(&given), names.len() as u32), [""; 0]);
+        for given in &given {
+            assert_eq!(check_leaf(leaf(&[(given.0, 0, 1)]), 1), [""; 0]);
+            assert_eq!(check_leaf(leaf(&[(given.0, LOCAL, 0)]), 0), [""; 0]);
+        }
+    }
 }

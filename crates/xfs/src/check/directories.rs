@@ -1,5 +1,6 @@
 //! The entries of a directory, in each of its forms, and their sums for the comparison with its hash index.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use undercroft_vfs::Result;
@@ -8,6 +9,7 @@ use super::Checker;
 use super::forks::Fork;
 use super::inodes::Inode;
 use super::raw::{be16, be32, be64, mix};
+use crate::da::{fold_case, hash_name, hash_name_folded};
 use crate::format::Daddr;
 use crate::format::block_header::{self, HeaderKind};
 use crate::format::dinode::ForkFormat;
@@ -46,17 +48,27 @@ pub(super) struct Sizes {
     pub(super) data_header: usize,
     pub(super) has_crc: bool,
     pub(super) has_ftype: bool,
+    /// Names are hashed and compared with small letters for capital ones.
+    folds_case: bool,
 }
 
 impl Sizes {
+    fn hash(&self, name: &[u8]) -> u32 {
+        if self.folds_case { hash_name_folded(name) } else { hash_name(name) }
+    }
+
+    /// What is the same of two names that a directory does not tell apart.
+    fn key<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
+        if self.folds_case {
+            name.iter().map(|&byte| fold_case(byte)).collect::<Vec<_>>().into()
+        } else {
+            name.into()
+        }
+    }
+
     fn entry_bytes(&self, name: usize) -> usize {
         (8 + 1 + name + usize::from(self.has_ftype) + 2).next_multiple_of(8)
     }
-}
-
-/// The hash of a name.
-pub(super) fn hash_of(name: &[u8]) -> u32 {
-    name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(7) ^ u32::from(byte))
 }
 
 /// What an index entry and the entry that it leads to have in common.
@@ -76,6 +88,7 @@ impl Checker<'_> {
             data_header: if has_crc { 64 } else { 16 },
             has_crc,
             has_ftype: self.superblock.features().has_ftype(),
+            folds_case: self.superblock.features().has_ascii_ci(),
         }
     }
 
@@ -241,7 +254,7 @@ impl Checker<'_> {
             let name = &bytes[place + 9..place + 9 + name_bytes];
             let code = if sizes.has_ftype { bytes[place + 9 + name_bytes] } else { 0 };
             let global = (number * bytes.len() as u64 + place as u64) / 8;
-            directory.sum = directory.sum.wrapping_add(term(hash_of(name), global));
+            directory.sum = directory.sum.wrapping_add(term(sizes.hash(name), global));
             directory.entries += 1;
             let order = if number == 0 { named } else { 2 };
             self.check_entry(&directory.inode, name, be64(bytes, place), code, order);
@@ -253,7 +266,7 @@ impl Checker<'_> {
         }
         self.check_best(directory, sizes, bytes, number, &mut unused);
         if is_block {
-            self.check_index_in_block(directory, bytes, index);
+            self.check_index_in_block(directory, sizes, bytes, index);
         }
     }
 
@@ -286,7 +299,7 @@ impl Checker<'_> {
     }
 
     /// The hash index at the end of the only block.
-    fn check_index_in_block(&self, directory: &mut Directory<'_>, bytes: &[u8], index: &[u8]) {
+    fn check_index_in_block(&self, directory: &mut Directory<'_>, sizes: &Sizes, bytes: &[u8], index: &[u8]) {
         let tell = |detail: String| self.findings.add("directory-index", directory.inode.at(), detail);
         let (mut sum, mut count, mut stale, mut before) = (0_u64, 0_u64, 0, 0);
         for entry in index.chunks_exact(8) {
@@ -317,7 +330,7 @@ impl Checker<'_> {
             let place = be32(pair, 4) as usize * 8;
             let len = bytes.get(place + 8).map_or(0, |&len| usize::from(len));
             if let Some(name) = bytes.get(place + 9..place + 9 + len)
-                && !names.insert(name)
+                && !names.insert(sizes.key(name))
             {
                 tell(format!("two entries have the name \"{}\"", name.escape_ascii()));
             }
@@ -325,8 +338,12 @@ impl Checker<'_> {
     }
 
     /// One entry: what it leads to, and its name. The first two of a directory are `.` and `..`.
+    ///
+    /// A directory without links was removed and waits to be released. Its entries count for nothing any more: the links
+    /// were taken away when it was removed, and the parent may be gone.
     fn check_entry(&self, inode: &Inode<'_>, name: &[u8], ino: u64, code: u8, order: usize) {
         let directory = inode.number;
+        let is_removed = inode.core.links == 0;
         let tell = |detail: String| {
             let detail = format!("entry \"{}\" {detail}", name.escape_ascii());
             self.findings.add("directory-entry", inode.at(), detail);
@@ -341,13 +358,15 @@ impl Checker<'_> {
                 if name != b".." {
                     tell("is the second, and should be \"..\"".to_owned());
                 }
-                self.note_parent(directory, ino);
+                if !is_removed {
+                    self.note_parent(directory, ino);
+                }
             }
             _ => {
                 if name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
                     tell("has a name that no file can have".to_owned());
                 }
-                if code == 2 {
+                if code == 2 && !is_removed {
                     self.note_name(ino, directory);
                 }
             }
@@ -355,7 +374,7 @@ impl Checker<'_> {
         if self.superblock.features().has_ftype() && !(1..=7).contains(&code) {
             tell(format!("has the unknown kind of file {code}"));
         }
-        if !self.count_link(ino, code) {
+        if !is_removed && !self.count_link(ino, code) {
             tell(format!("leads to inode {ino}, which does not exist"));
         }
     }
@@ -378,12 +397,14 @@ impl Checker<'_> {
             return tell("is too short");
         }
         let parent = ino_at(2);
-        self.note_parent(inode.number, parent);
-        if !self.count_link(parent, if sizes.has_ftype { 2 } else { 0 }) {
-            tell("has a parent that does not exist");
+        if inode.core.links > 0 {
+            self.note_parent(inode.number, parent);
+            if !self.count_link(parent, if sizes.has_ftype { 2 } else { 0 }) {
+                tell("has a parent that does not exist");
+            }
+            // Of "." nothing is stored.
+            self.count_link(inode.number, 0);
         }
-        // Of "." nothing is stored.
-        self.count_link(inode.number, 0);
         let mut wide_found = u32::from(parent > u32::MAX.into());
         let mut offset_from = sizes.data_header + sizes.entry_bytes(1) + sizes.entry_bytes(2);
         let mut names = HashSet::new();
@@ -404,7 +425,7 @@ impl Checker<'_> {
             offset_from = offset + sizes.entry_bytes(name_bytes);
             let ino = ino_at(ino_place);
             wide_found += u32::from(ino > u32::MAX.into());
-            if !names.insert(name) {
+            if !names.insert(sizes.key(name)) {
                 tell("has two entries of one name");
             }
             self.check_entry(inode, name, ino, code, 2);
@@ -418,6 +439,82 @@ impl Checker<'_> {
         }
         if offset_from + (usize::from(count) + 2) * 8 + 8 > sizes.block_bytes {
             tell("has entries whose places lie past a block");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Bench, fork};
+    use super::*;
+    use crate::da::Layout;
+    use crate::dir::testing::single_block_of;
+
+    const OWN: u64 = 130;
+    const PARENT: u64 = 128;
+    const BLOCK: u64 = 500;
+
+    /// Checks a directory of one block, which has so many links.
+    fn check_block<'b>(bench: &'b Bench, entries: &[(&[u8], u64, u8)], links: u32) -> Checker<'b> {
+        let bytes = single_block_of(&Layout::of(&bench.superblock), OWN, PARENT, entries);
+        bench.put_owned(BLOCK, OWN, HeaderKind::DirBlock, bytes);
+        let inode = bench.inode(OWN, |raw| {
+            raw.di_mode.set(0o040_755);
+            raw.di_nlink.set(links);
+            raw.di_size.set(4096);
+            raw.di_nextents.set(1);
+        });
+        let checker = bench.checker();
+        checker.check_directory(&inode.get(), &fork(BLOCK, 1)).unwrap();
+        checker
+    }
+
+    /// Checks a directory in its inode without entries, which has so many links.
+    fn check_short(bench: &Bench, links: u32) -> Checker<'_> {
+        let mut inode = bench.inode(OWN, |raw| {
+            raw.di_mode.set(0o040_755);
+            raw.di_nlink.set(links);
+            raw.di_format = 1;
+            raw.di_size.set(6);
+        });
+        inode.change(|bytes| bytes[176 + 2..176 + 6].copy_from_slice(&(PARENT as u32).to_be_bytes()));
+        let checker = bench.checker();
+        checker.check_directory(&inode.get(), &fork(BLOCK, 0)).unwrap();
+        checker
+    }
+
+    /// The version bit of a filesystem in which directories do not distinguish capital letters.
+    fn folding() -> Bench {
+        Bench::new(|raw| raw.sb_versionnum.set(raw.sb_versionnum.get() | 0x4000))
+    }
+
+    #[test]
+    fn names_hash_with_small_letters_where_the_filesystem_folds_case() {
+        let entries: &[(&[u8], u64, u8)] =
+            &[(b"ReadMe", 131, 1), (b"MAKEFILE", 132, 1), (b"\xc4\xd7", 133, 1)];
+        assert_eq!(check_block(&folding(), entries, 2).told(), [""; 0]);
+        assert_eq!(check_block(&Bench::new(|_| {}), entries, 2).told(), [""; 0]);
+    }
+
+    #[test]
+    fn names_that_a_directory_does_not_tell_apart_are_found() {
+        let entries: &[(&[u8], u64, u8)] = &[(b"ReadMe", 131, 1), (b"README", 132, 1)];
+        let told = check_block(&folding(), entries, 2).told();
+        assert!(told.len() == 1 && told[0].contains("two entries have the name"), "{told:?}");
+        assert_eq!(check_block(&Bench::new(|_| {}), entries, 2).told(), [""; 0]);
+    }
+
+    #[test]
+    fn a_removed_directory_has_no_links_to_give() {
+        let bench = Bench::new(|_| {});
+        for checker in [check_block(&bench, &[], 2), check_short(&bench, 2)] {
+            assert_eq!((checker.links_found(OWN), checker.links_found(PARENT)), (1, 1));
+            assert_eq!(checker.told(), [""; 0]);
+        }
+        for checker in [check_block(&bench, &[], 0), check_short(&bench, 0)] {
+            assert_eq!((checker.links_found(OWN), checker.links_found(PARENT)), (0, 0));
+            assert!(checker.directories.lock().is_empty(), "its parent does not count");
+            assert_eq!(checker.told(), [""; 0]);
         }
     }
 }

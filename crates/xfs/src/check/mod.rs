@@ -26,6 +26,8 @@ mod links;
 mod raw;
 mod report;
 mod space;
+#[cfg(test)]
+mod testing;
 mod trees;
 
 use std::collections::HashMap;
@@ -68,36 +70,18 @@ impl Default for CheckOptions {
 /// What keeps it from being checked at all: no superblock of XFS, a feature that is unknown, I/O failure. Damage is no
 /// error: it is in the report.
 pub fn check(device: &Device, options: &CheckOptions) -> Result<CheckReport> {
-    let findings = Findings::new(options.findings_max);
     let superblock = match Superblock::read(&**device) {
         Ok(superblock) => superblock,
         // A superblock so wrong that nothing else can be looked at is a finding too.
         Err(Error::Corrupt(corruption)) if is_present(&**device)? => {
+            let findings = Findings::new(options.findings_max);
             findings.add("unusable", At::filesystem(), corruption.to_string());
             let (findings, findings_left_out) = findings.finish();
             return Ok(CheckReport { findings, findings_left_out, ..CheckReport::default() });
         }
         Err(error) => return Err(error),
     };
-    let threads = match options.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads,
-    };
-    let mut checker = Checker {
-        device: &**device,
-        superblock: &superblock,
-        geometry: *superblock.geometry(),
-        findings,
-        recovered: options.recovered,
-        threads,
-        groups: Vec::new(),
-        many_found: Mutex::new(&order::INDEX, HashMap::new()),
-        many_stored: Mutex::new(&order::INDEX, HashMap::new()),
-        directories: Mutex::new(&order::INDEX, HashMap::new()),
-        next_unlinked: Mutex::new(&order::INDEX, HashMap::new()),
-        inodes: AtomicU64::new(0),
-        directory_count: AtomicU64::new(0),
-    };
+    let mut checker = Checker::new(&**device, &superblock, options);
     checker.run()?;
     let orphans = checker.check_links();
     let used =
@@ -151,6 +135,30 @@ struct Checker<'a> {
     next_unlinked: Mutex<HashMap<u64, u32>>,
     inodes: AtomicU64,
     directory_count: AtomicU64,
+}
+
+impl<'a> Checker<'a> {
+    fn new(device: &'a dyn BlockDevice, superblock: &'a Superblock, options: &CheckOptions) -> Self {
+        let threads = match options.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        Self {
+            device,
+            superblock,
+            geometry: *superblock.geometry(),
+            findings: Findings::new(options.findings_max),
+            recovered: options.recovered,
+            threads,
+            groups: Vec::new(),
+            many_found: Mutex::new(&order::INDEX, HashMap::new()),
+            many_stored: Mutex::new(&order::INDEX, HashMap::new()),
+            directories: Mutex::new(&order::INDEX, HashMap::new()),
+            next_unlinked: Mutex::new(&order::INDEX, HashMap::new()),
+            inodes: AtomicU64::new(0),
+            directory_count: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Checker<'_> {

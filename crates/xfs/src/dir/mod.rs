@@ -24,7 +24,7 @@ mod leaf;
 mod list;
 mod short;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(all(test, feature = "oracle"))]
 mod tests;
 

@@ -2,7 +2,7 @@
 
 use super::data::header_bytes;
 use super::entry::entry_bytes;
-use crate::da::{Layout, hash_name};
+use crate::da::{Layout, hash_name, hash_name_folded};
 
 /// Version 5 with file types, blocks and directory blocks of 4096 bytes.
 pub(super) const LAYOUT: Layout = Layout {
@@ -15,19 +15,30 @@ pub(super) const LAYOUT: Layout = Layout {
 
 /// The single block of a directory of these entries, with its header left empty but for the magic number and the unused space.
 pub(super) fn single_block(own: u64, parent: u64, entries: &[(&[u8], u64, u8)]) -> Vec<u8> {
+    single_block_of(&LAYOUT, own, parent, entries)
+}
+
+/// The same in a volume of another layout of version 5.
+pub(crate) fn single_block_of(
+    layout: &Layout,
+    own: u64,
+    parent: u64,
+    entries: &[(&[u8], u64, u8)],
+) -> Vec<u8> {
     let dots = [(&b"."[..], own, 2), (b"..", parent, 2)];
-    let mut bytes = vec![0; LAYOUT.dir_block_bytes];
+    let mut bytes = vec![0; layout.dir_block_bytes];
     bytes[..4].copy_from_slice(b"XDB3");
-    let mut at = header_bytes(&LAYOUT);
+    let mut at = header_bytes(layout);
     let mut index = Vec::new();
     for &(name, ino, kind) in dots.iter().chain(entries) {
-        let len = entry_bytes(&LAYOUT, name.len());
+        let len = entry_bytes(layout, name.len());
         bytes[at..at + 8].copy_from_slice(&ino.to_be_bytes());
         bytes[at + 8] = name.len() as u8;
         bytes[at + 9..at + 9 + name.len()].copy_from_slice(name);
         bytes[at + 9 + name.len()] = kind;
         bytes[at + len - 2..at + len].copy_from_slice(&(at as u16).to_be_bytes());
-        index.push((hash_name(name), at as u32 / 8));
+        let hash = if layout.folds_case { hash_name_folded(name) } else { hash_name(name) };
+        index.push((hash, at as u32 / 8));
         at += len;
     }
     index.sort_unstable();
