@@ -11,15 +11,17 @@ use undercroft_vfs::{Error, FileSystem, FileType, Ino, Inode as VfsInode, Limits
 
 use crate::fast_commit::redo;
 use crate::features::Incompat;
+use crate::group::GroupDescriptor;
 use crate::inode::{self, Inode, InodeFlags, NamedBy, ROOT_INODE};
 use crate::jbd2::RecoveryReport;
 use crate::live::Live;
-use crate::numbers::FsBlock;
+use crate::numbers::{FsBlock, Group};
 use crate::open::{OpenOptions, Probed, Ready, Writable};
+use crate::options::WriteOptions;
 use crate::superblock::{self, Superblock};
-use crate::transaction::Service;
 use crate::volume::Volume;
-use crate::writer::{WriteOptions, Writer};
+use crate::writer::Service;
+use crate::writer::{Mounted, Writer};
 use crate::{dir, map, orphan, statfs};
 
 /// Blocks of the inode table brought in around an inode that was asked for: what lies beside it was most
@@ -28,7 +30,7 @@ const INODE_READAHEAD_BLOCKS: u64 = 16;
 
 /// A mounted ext2, ext3 or ext4 filesystem.
 pub struct Ext4 {
-    volume: Arc<Volume>,
+    volume: Arc<Mounted>,
     recovery: Option<RecoveryReport>,
     /// What brings changes to the disk, in a filesystem that takes any.
     service: Option<Service>,
@@ -66,7 +68,7 @@ impl Ext4 {
     pub fn open_read_only(device: Device, options: OpenOptions) -> Result<Arc<Self>> {
         let ready = Probed::probe(device, options)?.recover_in_memory()?;
         let Ready { volume, recovery } = ready;
-        let fs = Self { volume: Arc::new(volume), recovery, service: None };
+        let fs = Self { volume: Arc::new(Mounted::new(volume)), recovery, service: None };
         fs.check_root()?;
         Ok(Arc::new(fs))
     }
@@ -81,7 +83,7 @@ impl Ext4 {
     pub fn open(device: Device, options: OpenOptions, write_options: WriteOptions) -> Result<Arc<Self>> {
         let writable = Probed::probe(device, options)?.recover_onto_device()?;
         let Writable { volume, shown, transactions, recovery, found_clean } = writable;
-        let volume = Arc::new(volume);
+        let volume = Arc::new(Mounted::new(volume));
         let every = write_options.commit_interval();
         volume.set_writer(Writer { found_clean, ..Writer::new(&volume, transactions, write_options)? });
         if let Some(shown) = shown {
@@ -155,7 +157,7 @@ impl Ext4 {
         Ok(orphan::collect(&self.volume)?.into_iter().map(|number| Ino(u64::from(number))).collect())
     }
 
-    pub(crate) fn volume(&self) -> &Volume {
+    pub(crate) fn volume(&self) -> &Mounted {
         &self.volume
     }
 
@@ -166,8 +168,11 @@ impl Ext4 {
     pub fn group_usage(&self) -> impl Iterator<Item = Result<(u64, u64)>> + '_ {
         let geometry = self.volume.superblock().geometry();
         (0..geometry.groups()).map(move |group| {
-            let group = crate::numbers::Group(group);
-            let descriptor = crate::group::GroupDescriptor::read(&self.volume, group)?;
+            let group = Group(group);
+            let descriptor = match self.volume.writer() {
+                Ok(writer) => writer.allocator.descriptor(group),
+                Err(_) => GroupDescriptor::read(&self.volume, group)?,
+            };
             let start = geometry.group_start(group).0;
             let blocks = (geometry.blocks() - start).min(u64::from(geometry.blocks_per_group()));
             let free = u64::from(descriptor.free_clusters) * u64::from(geometry.blocks_per_cluster());
@@ -193,7 +198,8 @@ impl FileSystem for Ext4 {
         }
         let location = inode::locate(&self.volume, number)?;
         prefetch_around(&self.volume, location.block);
-        let inode = Inode::read_located(&self.volume, number, location)?;
+        let mut inode = Inode::read_located(&self.volume, number, location)?;
+        inode.links = dir::links(&self.volume, &inode)?;
         if inode.flags.contains(InodeFlags::EA_INODE) {
             // An attribute's value has no name and is nobody's file.
             return Err(Error::Stale);

@@ -105,16 +105,13 @@ fn wide16(low: U16, high: Option<U16>) -> u32 {
 }
 
 impl GroupDescriptor {
-    /// The descriptor of `group`, which must be less than the number of groups: as it is now, which a filesystem that
-    /// takes changes knows better than the disk.
+    /// The descriptor of `group`, which must be less than the number of groups, as its block has it. A filesystem that
+    /// takes changes knows the counts better.
     ///
     /// # Errors
     /// Corruption; I/O failure.
     pub(crate) fn read(volume: &Volume, group: Group) -> Result<Self> {
-        match volume.writer() {
-            Ok(writer) => Ok(writer.allocator.descriptor(group)),
-            Err(_) => Ok(GroupDetails::read_on_disk(volume, group)?.descriptor),
-        }
+        Ok(GroupDetails::read_on_disk(volume, group)?.descriptor)
     }
 }
 

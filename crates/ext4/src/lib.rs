@@ -8,6 +8,11 @@
 //! `live` (inodes in use), `dir`, `alloc` and `transaction`, each told of where it is; their order is that of
 //! `undercroft_sync::order`. How changes reach the disk is told in `transaction`.
 //!
+//! What changes a filesystem is laid in floors, and imports go down. `volume` reads blocks; what is kept in memory of
+//! free space, orphans and locks lies above it, without operations that need a transaction; `writer` puts these together,
+//! and a `transaction::Handle` carries the writer. The operations take a handle: `map`, `xattr`, `dir` and `orphan`, which
+//! know of an inode in use its `inode::InodeState` only. `live` is the whole inode in use, and `fs` the filesystem.
+//!
 //! Every loop is bounded by a count that was checked against the device, every walk by a depth.
 //!
 //! Sources of each format fact are named in the module that uses it.
@@ -59,6 +64,7 @@ mod mkfs;
 mod mmp;
 mod numbers;
 mod open;
+mod options;
 mod orphan;
 
 mod statfs;
@@ -80,5 +86,5 @@ pub use jbd2::RecoveryReport;
 pub use mkfs::{Family, MkfsError, MkfsOptions, NewFilesystem, Present, mkfs, what_is_on};
 pub use mmp::MmpWait;
 pub use open::OpenOptions;
+pub use options::{OrphanForm, WriteOptions};
 pub use superblock::{Geometry, State, Superblock};
-pub use writer::{OrphanForm, WriteOptions};

@@ -20,8 +20,9 @@ use crate::jbd2::{
 use crate::map;
 use crate::mmp::{self, MmpWait};
 use crate::superblock::{self, State, Superblock};
-use crate::transaction::{self, Stop, Tid, Transactions};
+use crate::transaction::{self, Stop, Tid};
 use crate::volume::Volume;
+use crate::writer::Transactions;
 
 /// How to open.
 #[derive(Clone, Copy, Debug)]

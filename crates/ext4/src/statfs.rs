@@ -7,12 +7,13 @@ use crate::group::GroupDescriptor;
 use crate::inode::{Inode, NamedBy};
 use crate::numbers::Group;
 use crate::volume::Volume;
+use crate::writer::Mounted;
 
 /// Above this many groups (128 TiB with blocks of 4 KiB) the superblock's counts must do: they may be a
 /// little old, but a hostile superblock cannot make us read descriptors for hours.
 const GROUPS_COUNTED_ONE_BY_ONE: u32 = 1 << 20;
 
-pub(crate) fn statfs(volume: &Volume) -> Result<StatFs> {
+pub(crate) fn statfs(volume: &Mounted) -> Result<StatFs> {
     let superblock = volume.superblock();
     let geometry = superblock.geometry();
     let per_cluster = u64::from(geometry.blocks_per_cluster());
@@ -22,7 +23,7 @@ pub(crate) fn statfs(volume: &Volume) -> Result<StatFs> {
     };
     let blocks = geometry.blocks().saturating_sub(overhead_blocks(volume)?);
     let blocks_free = free_clusters.saturating_mul(per_cluster).min(blocks);
-    let kept = geometry.reserved_blocks() + reserved_by_linux(volume) * per_cluster;
+    let kept = geometry.reserved_blocks() + superblock.kept_for_maps() * per_cluster;
     let (high, low) = superblock.uuid().as_u64_pair();
     Ok(StatFs {
         block_bytes: geometry.block_bytes(),
@@ -59,17 +60,6 @@ fn free_on_disk(volume: &Volume) -> Result<(u64, u64)> {
         free_inodes += u64::from(descriptor.free_inodes);
     }
     Ok((free_clusters, free_inodes))
-}
-
-/// Clusters that Linux holds back for extent conversions that must not fail: 2 percent, at most 4096, and none
-/// without extents.
-pub(crate) fn reserved_by_linux(volume: &Volume) -> u64 {
-    let superblock = volume.superblock();
-    if !superblock.features().incompat.contains(crate::features::Incompat::EXTENTS) {
-        return 0;
-    }
-    let geometry = superblock.geometry();
-    (geometry.blocks() / u64::from(geometry.blocks_per_cluster()) / 50).min(4096)
 }
 
 /// Blocks that hold the filesystem itself: superblocks, descriptors, bitmaps, inode tables, the journal.

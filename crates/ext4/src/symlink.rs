@@ -6,10 +6,9 @@
 use undercroft_vfs::{Error, FileType, Result};
 
 use crate::error::corrupt_inode;
-use crate::features::Incompat;
 use crate::inode::{Inode, InodeFlags};
 use crate::map::{self, RunState};
-use crate::numbers::{FileBlock, FsBlock};
+use crate::numbers::FileBlock;
 use crate::transaction::{Handle, Seal};
 use crate::volume::Volume;
 use crate::{dir, inline};
@@ -33,7 +32,7 @@ pub(crate) fn read(volume: &Volume, inode: &Inode) -> Result<Vec<u8>> {
     let size = size as usize;
     let target = if inode.has_inline_data() {
         inline::read(volume, inode)?.get(..size).map(<[u8]>::to_vec)
-    } else if is_fast(volume, inode) {
+    } else if inode.is_fast_link(volume) {
         inode.i_block.get(..size).map(<[u8]>::to_vec)
     } else {
         let RunState::Mapped(block) = map::lookup(volume, inode, FileBlock(0))?.state else {
@@ -87,15 +86,4 @@ pub(crate) fn shown_bytes(inode: &Inode) -> u64 {
 fn encrypted_part(target: &[u8]) -> Option<&[u8]> {
     let (len, rest) = target.split_first_chunk::<LENGTH_BYTES>()?;
     rest.get(..usize::from(u16::from_le_bytes(*len))).filter(|encrypted| !encrypted.is_empty())
-}
-
-/// Whether the target lies in `i_block`: by size with `ea_inode`, else by having no blocks but attributes'.
-pub(crate) fn is_fast(volume: &Volume, inode: &Inode) -> bool {
-    let superblock = volume.superblock();
-    if superblock.features().incompat.contains(Incompat::EA_INODE) {
-        return inode.size_bytes < inode.i_block.len() as u64;
-    }
-    let cluster_sectors = u64::from(superblock.geometry().cluster_bytes() >> 9);
-    let xattr_sectors = if inode.xattr_block == FsBlock(0) { 0 } else { cluster_sectors };
-    inode.sectors.saturating_sub(xattr_sectors) == 0
 }

@@ -6,15 +6,14 @@ use std::sync::{Arc, OnceLock};
 
 use undercroft_block::Device;
 use undercroft_cache::{Buffer, BufferCache};
-use undercroft_vfs::{Error, Result};
+use undercroft_vfs::Result;
 
 use crate::append::Append;
 use crate::error::corrupt_block;
 use crate::fast_commit::FastCommitView;
-use crate::numbers::FsBlock;
+use crate::numbers::{FsBlock, Group};
 use crate::superblock::Superblock;
-use crate::transaction::{Block, Handle, LoggedState, Stop, StoppableDevice};
-use crate::writer::Writer;
+use crate::transaction::{Block, LoggedState, Stop, StoppableDevice};
 
 /// Kinds of judgement that a buffer passes once while cached; see `Buffer::verify_once`.
 ///
@@ -40,8 +39,8 @@ pub(crate) struct Volume {
     below: Device,
     buffers: BufferCache<LoggedState>,
     fast_commits: FastCommitView,
-    /// What a filesystem that takes changes has more than one that is only read.
-    writer: OnceLock<Writer>,
+    /// Where each group's inode table begins; known in a filesystem that takes changes.
+    inode_tables: OnceLock<Append<FsBlock>>,
 }
 
 impl Volume {
@@ -49,7 +48,13 @@ impl Volume {
         let below = Arc::clone(&device);
         let buffers = BufferCache::new(device, superblock.geometry().block_bytes(), buffer_bytes);
         let superblocks = [superblock].into_iter().collect();
-        Self { superblocks, below, buffers, fast_commits: FastCommitView::default(), writer: OnceLock::new() }
+        Self {
+            superblocks,
+            below,
+            buffers,
+            fast_commits: FastCommitView::default(),
+            inode_tables: OnceLock::new(),
+        }
     }
 
     /// A volume that takes changes until they end with `stop`.
@@ -79,18 +84,6 @@ impl Volume {
 
     pub(crate) fn device(&self) -> &Device {
         self.buffers.device()
-    }
-
-    /// Makes durable what was written before. A failure ends the changes: nothing tells what was lost.
-    ///
-    /// # Errors
-    /// I/O failure.
-    pub(crate) fn flush(&self) -> Result<()> {
-        let flushed = self.device().flush().map_err(Error::from);
-        if let (Err(error), Some(writer)) = (&flushed, self.writer.get()) {
-            writer.transactions.abort_because(error);
-        }
-        flushed
     }
 
     /// The device for what is written although the changes have ended: why they have.
@@ -136,38 +129,22 @@ impl Volume {
         Ok(())
     }
 
-    /// What makes changes.
-    ///
-    /// # Errors
-    /// [`ReadOnly`](Error::ReadOnly) for a filesystem that was opened for reading.
+    /// Where a group's inode table begins, if that is known without the group's descriptor.
     #[inline]
-    pub(crate) fn writer(&self) -> Result<&Writer> {
-        // No `ok_or`: on the path of each write, an error would be made and dropped.
-        match self.writer.get() {
-            Some(writer) => Ok(writer),
-            None => Err(Error::ReadOnly),
+    pub(crate) fn inode_table(&self, group: Group) -> Option<FsBlock> {
+        self.inode_tables.get().map(|tables| tables[group.0 as usize])
+    }
+
+    /// Where the inode tables of all groups begin, by their validated descriptors.
+    pub(crate) fn set_inode_tables(&self, tables: impl Iterator<Item = FsBlock>) {
+        let _ = self.inode_tables.set(tables.collect());
+    }
+
+    /// The filesystem is growing: where the inode tables of new groups begin, before the superblock counts the groups.
+    /// One thread at a time says so.
+    pub(crate) fn add_inode_tables(&self, tables: impl Iterator<Item = FsBlock>) {
+        if let Some(known) = self.inode_tables.get() {
+            tables.for_each(|table| known.push(table));
         }
-    }
-
-    /// Lets the filesystem take changes from now on.
-    pub(crate) fn set_writer(&self, writer: Writer) {
-        let _ = self.writer.set(writer);
-    }
-
-    /// Joins the running transaction; see [`Transactions::start`](undercroft_journal::Transactions::start).
-    ///
-    /// # Errors
-    /// [`ReadOnly`](Error::ReadOnly); why the filesystem takes no changes any more.
-    pub(crate) fn start(&self, credits: u32) -> Result<Handle<'_>> {
-        Ok(Handle::new(self.writer()?.transactions.start(self, credits)?))
-    }
-
-    /// Joins the running transaction if it has room; see
-    /// [`Transactions::start_if_room`](undercroft_journal::Transactions::start_if_room).
-    ///
-    /// # Errors
-    /// As for [`start`](Self::start).
-    pub(crate) fn start_if_room(&self, credits: u32) -> Result<Option<Handle<'_>>> {
-        Ok(self.writer()?.transactions.start_if_room(self, credits)?.map(Handle::new))
     }
 }

@@ -1,63 +1,78 @@
-//! What a filesystem that takes changes has beside its volume.
+//! A filesystem in use: its volume, and what a filesystem that takes changes has beside it.
+//!
+//! Whatever joins a transaction goes through here: a [`Handle`](crate::transaction::Handle) carries the [`Writer`]. The
+//! types below it are state only; the operations on them, which take a handle, lie above.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 use undercroft_sync::{Mutex, order};
-use undercroft_vfs::Result;
+use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
-use crate::live::{Growing, LateTimes};
+use crate::inode::{Growing, LateTimes};
+use crate::options::WriteOptions;
 use crate::orphan::Orphans;
-use crate::transaction::{Handle, Transactions};
 use crate::volume::Volume;
 use crate::{dir, xattr};
 
-/// How a filesystem is written to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WriteOptions {
-    /// How changes reach the disk when nobody asks: this many seconds later at most (`commit=`).
-    pub commit_seconds: u32,
-    /// How inodes are remembered that a crash must not forget (`orphan=`).
-    pub orphans: OrphanForm,
-    /// Whether a write over what is there already starts a handle for the sake of the time it happened at: the plain
-    /// form (`overwrite=journaled`).
-    pub journaled_overwrites: bool,
-    /// Each change is on the disk when the call that makes it returns (`sync`).
-    pub synchronous: bool,
-    /// The device is told of blocks that are freed (`discard`).
-    pub discard: bool,
+/// The transactions of a filesystem.
+pub(crate) type Transactions = undercroft_journal::Transactions<Mounted>;
+
+/// The threads that commit them and write them back.
+pub(crate) type Service = undercroft_journal::Service<Mounted>;
+
+/// A volume, and what changes it, if anything does.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    volume: Volume,
+    /// What a filesystem that takes changes has more than one that is only read.
+    writer: OnceLock<Writer>,
 }
 
-impl Default for WriteOptions {
-    fn default() -> Self {
-        Self {
-            commit_seconds: 5,
-            orphans: OrphanForm::Best,
-            journaled_overwrites: false,
-            synchronous: false,
-            discard: false,
+impl Mounted {
+    /// A volume that is only read until it gets a writer.
+    pub(crate) fn new(volume: Volume) -> Self {
+        Self { volume, writer: OnceLock::new() }
+    }
+
+    /// What makes changes.
+    ///
+    /// # Errors
+    /// [`ReadOnly`](Error::ReadOnly) for a filesystem that was opened for reading.
+    #[inline]
+    pub(crate) fn writer(&self) -> Result<&Writer> {
+        // No `ok_or`: on the path of each write, an error would be made and dropped.
+        match self.writer.get() {
+            Some(writer) => Ok(writer),
+            None => Err(Error::ReadOnly),
         }
     }
-}
 
-impl WriteOptions {
-    /// How often changes are committed without being asked for.
-    pub(crate) fn commit_interval(&self) -> Duration {
-        Duration::from_secs(u64::from(self.commit_seconds.max(1)))
+    /// Lets the filesystem take changes from now on.
+    pub(crate) fn set_writer(&self, writer: Writer) {
+        let _ = self.writer.set(writer);
+    }
+
+    /// Makes durable what was written before. A failure ends the changes: nothing tells what was lost.
+    ///
+    /// # Errors
+    /// I/O failure.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let flushed = self.device().flush().map_err(Error::from);
+        if let (Err(error), Some(writer)) = (&flushed, self.writer.get()) {
+            writer.transactions.abort_because(error);
+        }
+        flushed
     }
 }
 
-/// Where inodes are remembered while they are truncated, or are in use without a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OrphanForm {
-    /// In the orphan file, where the filesystem has one, otherwise in the list.
-    Best,
-    /// In the list, which starts in the superblock, even where there is a file; whether an inode is on it is asked
-    /// without the list's lock.
-    List,
-    /// As `List`, with the lock taken for every question: the plain form.
-    Locked,
+impl Deref for Mounted {
+    type Target = Volume;
+    #[inline]
+    fn deref(&self) -> &Volume {
+        &self.volume
+    }
 }
 
 /// The parts that make changes.
@@ -86,6 +101,7 @@ impl Writer {
     /// Corruption of the group descriptors; I/O failure.
     pub(crate) fn new(volume: &Volume, transactions: Transactions, options: WriteOptions) -> Result<Self> {
         let allocator = Arc::new(Allocator::new(volume, &options)?);
+        volume.set_inode_tables(allocator.inode_tables());
         let orphans = Orphans::new(volume, &options)?;
         Ok(Self {
             transactions,
@@ -99,14 +115,6 @@ impl Writer {
             shared_attributes: xattr::SharedBlocks::default(),
             resizing: Mutex::new(&order::RESIZE, ()),
         })
-    }
-
-    /// Before a transaction is written: what is kept in memory and not in blocks goes into its blocks.
-    ///
-    /// # Errors
-    /// I/O failure.
-    pub(crate) fn prepare_commit(&self, handle: &Handle<'_>) -> Result<()> {
-        self.allocator.prepare_commit(handle)
     }
 }
 

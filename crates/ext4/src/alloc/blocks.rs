@@ -12,7 +12,8 @@ use undercroft_sync::thread_number;
 use undercroft_vfs::{Error, FileType, Result};
 
 use super::bits::FreeMap;
-use super::group::{BlocksGuard, Freed, GroupCell, SLOTS};
+use super::group::{BlocksGuard, Freed, GroupCell};
+use super::inode_map::SLOTS;
 use super::{Allocator, Purpose, Reservation};
 use crate::error::corrupt_block;
 use crate::inode::Inode;
@@ -177,9 +178,9 @@ impl Allocator {
         drop(blocks);
         if !known {
             let group = cell.number;
-            handle.after_commit(move |volume| {
-                if let Ok(writer) = volume.writer() {
-                    writer.allocator.release(volume, group, tid);
+            handle.after_commit(move |mounted| {
+                if let Ok(writer) = mounted.writer() {
+                    writer.allocator.release(mounted, group, tid);
                 }
             });
         }

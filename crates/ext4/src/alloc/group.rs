@@ -14,18 +14,15 @@ use undercroft_sync::atomic::{AtomicU32, Ordering};
 use undercroft_sync::{Mutex, MutexGuard, order};
 use undercroft_vfs::{Error, Result};
 
-use super::bits::{self, FreeMap};
-use super::inode_map::InodeMap;
+use super::bits::FreeMap;
+use super::inode_map::{InodeMap, SLOTS};
 use super::zone::Zone;
 use crate::error::corrupt_block;
 use crate::group::{GroupDescriptor, GroupDetails, GroupFlags, bitmap_checksum};
 use crate::numbers::{FsBlock, Group};
 use crate::superblock::Geometry;
-use crate::transaction::{Block, Handle, Seal, Tid};
+use crate::transaction::{Block, Tid};
 use crate::volume::{Judged, Volume};
-
-/// Threads that a group tells apart.
-pub(super) const SLOTS: usize = 8;
 
 /// One block group.
 #[derive(Debug)]
@@ -34,9 +31,9 @@ pub(super) struct GroupCell {
     pub(super) number: Group,
     pub(super) start: FsBlock,
     /// Blocks in the group: more when the filesystem grows and the group is its last.
-    len: AtomicU32,
+    pub(super) len: AtomicU32,
     /// The filesystem's own blocks in the group, which are never given out: ranges that rise and do not touch.
-    own: Box<[Range<u32>]>,
+    pub(super) own: Box<[Range<u32>]>,
     pub(super) block_bitmap: FsBlock,
     pub(super) inode_bitmap: FsBlock,
     pub(super) inode_table: FsBlock,
@@ -45,7 +42,7 @@ pub(super) struct GroupCell {
     pub(super) used_directories: AtomicU32,
     pub(super) unused_inodes: AtomicU32,
     /// Free blocks by the bitmap on disk.
-    free_on_disk: AtomicU32,
+    pub(super) free_on_disk: AtomicU32,
     /// Blocks that may be given out, and a length that no run of them passes.
     pub(super) free: AtomicU32,
     pub(super) longest: AtomicU32,
@@ -62,7 +59,7 @@ pub(super) struct Blocks {
     pub(super) uninit: bool,
     checksum: u32,
     /// The bitmap has changed since its checksum was made.
-    changed: bool,
+    pub(super) changed: bool,
     map: Option<FreeMap>,
     /// What transactions freed that are not durable yet.
     pub(super) freed: Vec<Freed>,
@@ -85,7 +82,7 @@ pub(super) struct Inodes {
     /// All of the table has been written.
     pub(super) zeroed: bool,
     checksum: u32,
-    changed: bool,
+    pub(super) changed: bool,
     map: Option<InodeMap>,
     /// Free inodes when the descriptor was written last.
     recorded: u32,
@@ -327,7 +324,7 @@ impl GroupCell {
     }
 
     /// The block of the bitmap, judged.
-    fn block_bitmap(&self, volume: &Volume, blocks: &Blocks) -> Result<Block> {
+    pub(super) fn block_bitmap(&self, volume: &Volume, blocks: &Blocks) -> Result<Block> {
         let bits = volume.superblock().geometry().blocks_per_group();
         judged_bitmap(
             volume,
@@ -340,7 +337,7 @@ impl GroupCell {
         )
     }
 
-    fn inode_bitmap(&self, volume: &Volume, inodes: &Inodes) -> Result<Block> {
+    pub(super) fn inode_bitmap(&self, volume: &Volume, inodes: &Inodes) -> Result<Block> {
         let bits = volume.superblock().geometry().inodes_per_group();
         judged_bitmap(
             volume,
@@ -353,36 +350,6 @@ impl GroupCell {
         )
     }
 
-    /// Marks blocks as used on disk. They are taken in the map.
-    ///
-    /// # Errors
-    /// I/O failure; nothing has changed then.
-    pub(super) fn occupy(
-        &self,
-        handle: &Handle<'_>,
-        blocks: &mut BlocksGuard<'_>,
-        range: Range<u32>,
-    ) -> Result<()> {
-        let count = range.end - range.start;
-        if blocks.uninit {
-            handle.make(self.block_bitmap, Seal::Plain, |bitmap| {
-                self.own.iter().for_each(|own| bits::set(bitmap, own.clone()));
-                bits::set(bitmap, self.len()..bitmap.len() as u32 * 8);
-                bits::set(bitmap, range);
-            })?;
-            blocks.uninit = false;
-        } else {
-            let bitmap = self.block_bitmap(handle.volume(), blocks)?;
-            handle.change_block(&bitmap, Seal::Plain, |bitmap| {
-                debug_assert!(bits::none_set(bitmap, range.clone()), "{range:?} is given out twice");
-                bits::set(bitmap, range);
-            });
-        }
-        self.free_on_disk.fetch_sub(count, Ordering::Relaxed);
-        blocks.changed = true;
-        Ok(())
-    }
-
     /// States what is free in a group that had been entered with nothing free, and does `then` before anything of it is
     /// given out.
     pub(super) fn open(&self, descriptor: &GroupDescriptor, then: impl FnOnce()) {
@@ -390,53 +357,6 @@ impl GroupCell {
         self.free.store(descriptor.free_clusters, Ordering::Relaxed);
         self.free_inodes.store(descriptor.free_inodes, Ordering::Release);
         then();
-    }
-
-    /// Makes the group longer by blocks that are free. They are in its map, and given out when the allocator counts
-    /// them.
-    ///
-    /// # Errors
-    /// Corruption of the bitmap; I/O failure. Nothing has changed then.
-    pub(super) fn lengthen(&self, handle: &Handle<'_>, blocks: &mut BlocksGuard<'_>, len: u32) -> Result<()> {
-        let added = self.len()..len;
-        if !blocks.uninit {
-            let bitmap = self.block_bitmap(handle.volume(), blocks)?;
-            handle.change_block(&bitmap, Seal::Plain, |bitmap| bits::clear(bitmap, added.clone()));
-            blocks.changed = true;
-        }
-        self.free_on_disk.fetch_add(added.len() as u32, Ordering::Relaxed);
-        blocks.map().lengthen(len);
-        self.len.store(len, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Marks blocks as free on disk. They stay taken in the map.
-    ///
-    /// # Errors
-    /// Corruption: some of them are free already; I/O failure. Nothing has changed then.
-    pub(super) fn vacate(
-        &self,
-        handle: &Handle<'_>,
-        blocks: &mut BlocksGuard<'_>,
-        range: Range<u32>,
-    ) -> Result<()> {
-        let count = range.end - range.start;
-        let taken = if blocks.uninit {
-            None
-        } else {
-            let bitmap = self.block_bitmap(handle.volume(), blocks)?;
-            bits::all_set(&bitmap.buffer(), range.clone()).then_some(bitmap)
-        };
-        let Some(bitmap) = taken else {
-            let range = self.absolute(&range);
-            let detail =
-                format!("blocks {} to {} are freed, but not all are in use", range.start, range.end - 1);
-            return Err(corrupt_block("block bitmap", self.block_bitmap, detail));
-        };
-        handle.change_block(&bitmap, Seal::Plain, |bitmap| bits::clear(bitmap, range));
-        self.free_on_disk.fetch_add(count, Ordering::Relaxed);
-        blocks.changed = true;
-        Ok(())
     }
 
     /// Locks the group's blocks, whose map has been loaded.
@@ -498,43 +418,6 @@ impl GroupCell {
             }
         }
         Ok(InodeMap::new(map, geometry.block_bytes() / u32::from(geometry.inode_bytes())))
-    }
-
-    /// Marks an inode as used or free on disk, as `used` says.
-    ///
-    /// # Errors
-    /// Corruption: it is so already; I/O failure. Nothing has changed then.
-    pub(super) fn mark_inode(
-        &self,
-        handle: &Handle<'_>,
-        inodes: &mut InodesGuard<'_>,
-        bit: u32,
-        used: bool,
-    ) -> Result<()> {
-        let range = bit..bit + 1;
-        let per_group = inodes.map().len();
-        if inodes.uninit && used {
-            handle.make(self.inode_bitmap, Seal::Plain, |bitmap| {
-                bits::set(bitmap, per_group..bitmap.len() as u32 * 8);
-                bits::set(bitmap, range);
-            })?;
-            inodes.uninit = false;
-            inodes.changed = true;
-            return Ok(());
-        }
-        let bitmap = if inodes.uninit { None } else { Some(self.inode_bitmap(handle.volume(), inodes)?) };
-        let changes = |bitmap: &Block| bits::all_set(&bitmap.buffer(), range.clone()) != used;
-        let Some(bitmap) = bitmap.filter(changes) else {
-            let number = self.number.0 * per_group + bit + 1;
-            let state = if used { "used" } else { "freed" };
-            let detail = format!("inode {number} is {state}, but it is so already");
-            return Err(corrupt_block("inode bitmap", self.inode_bitmap, detail));
-        };
-        handle.change_block(&bitmap, Seal::Plain, |bitmap| {
-            if used { bits::set(bitmap, range) } else { bits::clear(bitmap, range) }
-        });
-        inodes.changed = true;
-        Ok(())
     }
 }
 

@@ -98,7 +98,7 @@ impl Allocator {
 
     /// Holds as many blocks back as the superblock says now.
     pub(crate) fn hold_back(&self, volume: &Volume) {
-        let kept_for_maps = crate::statfs::reserved_by_linux(volume);
+        let kept_for_maps = volume.superblock().kept_for_maps();
         let held_back = volume.superblock().geometry().reserved_blocks() + kept_for_maps;
         self.kept_for_maps.store(kept_for_maps, Ordering::Relaxed);
         self.held_back.store(held_back, Ordering::Relaxed);

@@ -4,7 +4,9 @@
 //! goes on to the next that nobody else is filling. Blocks are begun in rising order, so the table is used densely.
 
 use super::bits::FreeMap;
-use super::group::SLOTS;
+
+/// Threads that a group tells apart.
+pub(super) const SLOTS: usize = 8;
 
 /// A group's free inodes.
 #[derive(Debug)]

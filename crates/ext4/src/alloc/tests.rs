@@ -1,12 +1,21 @@
 //! Allocation on images of mke2fs; e2fsck counts afterwards.
 
+use std::sync::Arc;
+
 use undercroft_block::testing::Rng;
+use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, FileType};
 
+use super::group::GroupCell;
 use super::*;
 use crate::inode::{Inode, ROOT_INODE};
+use crate::numbers::{FsBlock, Group};
+use crate::options::WriteOptions;
+use crate::superblock::State;
 use crate::testing::images::Mke2fs;
 use crate::testing::writable::Writable;
+use crate::transaction::Seal;
+use crate::writer::Mounted;
 
 /// Images of many shapes.
 fn shapes() -> Vec<(&'static str, Mke2fs)> {
@@ -126,7 +135,7 @@ fn threads_never_get_the_same_block() {
     }
 }
 
-fn work(volume: &Volume, allocator: &Arc<Allocator>, owners: &Owners, random: &mut Rng, blocks: u64) {
+fn work(volume: &Mounted, allocator: &Arc<Allocator>, owners: &Owners, random: &mut Rng, blocks: u64) {
     let mut mine: Vec<(FsBlock, u64)> = Vec::new();
     for step in 0..3000 {
         let handle = volume.start(ALLOCATE_CREDITS * 2).unwrap();

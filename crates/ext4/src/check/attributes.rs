@@ -5,7 +5,7 @@
 
 use undercroft_vfs::Result;
 
-use super::Checker;
+use super::checker::{Checker, Shared};
 use super::encryption::Policy;
 use super::raw::{Inode, le16, le32};
 use super::report::At;
@@ -32,16 +32,6 @@ pub(super) struct Found {
     pub(super) inline_bytes: Option<u64>,
     /// What says how the inode is encrypted.
     pub(super) policy: Option<Policy>,
-}
-
-/// A block of attributes: how many inodes it says it serves, and how many have been seen.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shared {
-    stored: u32,
-    seen: u32,
-    /// Clusters of values in inodes, which count as those of each inode that it serves.
-    value_clusters: u64,
-    policy: Option<Policy>,
 }
 
 impl Checker<'_> {

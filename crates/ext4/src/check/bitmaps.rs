@@ -2,7 +2,7 @@
 
 use undercroft_vfs::Result;
 
-use super::Checker;
+use super::checker::Checker;
 use super::report::At;
 use crate::features::{Incompat, RoCompat};
 use crate::group::{GroupFlags, bitmap_checksum};

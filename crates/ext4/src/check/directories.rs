@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use undercroft_vfs::Result;
 
-use super::Checker;
+use super::checker::Checker;
 use super::index::Index;
 use super::map::Mode;
 use super::raw::{Inode, le16, le32};
@@ -18,15 +18,6 @@ use crate::numbers::FsBlock;
 const HEADER_BYTES: usize = 8;
 const TAIL_BYTES: usize = 12;
 const TAIL_KIND: u8 = 0xDE;
-
-/// What a directory's entries say of where it is.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
-    /// The directory that has an entry for it; 0 when none has been found.
-    pub(super) parent: u32,
-    /// Where its `..` leads.
-    pub(super) dot_dot: u32,
-}
 
 /// A directory whose entries are being looked at.
 pub(super) struct Listed<'a> {

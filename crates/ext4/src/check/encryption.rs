@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use undercroft_vfs::FileType;
 
-use super::Checker;
+use super::checker::Checker;
 use super::raw::Inode;
 use super::report::At;
 use crate::dir;

@@ -17,10 +17,11 @@ use crate::fast_commit::redo;
 use crate::features::{Features, Incompat};
 use crate::jbd2::RecoveryReport;
 use crate::open::{Probed, Ready};
+use crate::options::WriteOptions;
 use crate::superblock::Superblock;
-use crate::transaction::{Tid, Transactions};
+use crate::transaction::Tid;
 use crate::volume::Volume;
-use crate::writer::{WriteOptions, Writer};
+use crate::writer::{Mounted, Transactions, Writer};
 
 const CODE: &str = "fast-commit";
 
@@ -95,7 +96,7 @@ fn redone(shown: &Volume, buffer_bytes: usize) -> Result<()> {
     let features = shown.superblock().features();
     // Only a mount keeps the number that tells other hosts of it.
     Features { incompat: features.incompat.difference(Incompat::MMP), ..*features }.check_writable()?;
-    let volume = Arc::new(on(shown.device(), buffer_bytes)?);
+    let volume = Arc::new(Mounted::new(on(shown.device(), buffer_bytes)?));
     let transactions = Transactions::unlogged(Tid(1), ROOM, Arc::default());
     volume.set_writer(Writer::new(&volume, transactions, WriteOptions::default())?);
     redo::redo(&volume, shown)

@@ -3,28 +3,13 @@
 use undercroft_vfs::Result;
 use zerocopy::FromBytes;
 
-use super::Checker;
+use super::checker::{Checker, GroupState};
 use super::raw::{le16, le32};
 use super::report::At;
 use crate::features::Incompat;
 use crate::group::{GroupFlags, are_checked, descriptor_checksum};
 use crate::numbers::{FsBlock, Group};
 use crate::superblock::RawSuperblock;
-
-/// A descriptor's numbers. A place that cannot be is 0.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct GroupState {
-    pub(super) block_bitmap: u64,
-    pub(super) inode_bitmap: u64,
-    pub(super) inode_table: u64,
-    pub(super) free_clusters: u32,
-    pub(super) free_inodes: u32,
-    pub(super) used_directories: u32,
-    pub(super) unused_inodes: u32,
-    pub(super) flags: GroupFlags,
-    pub(super) block_bitmap_sum: u32,
-    pub(super) inode_bitmap_sum: u32,
-}
 
 impl Checker<'_> {
     pub(super) fn check_groups(&mut self) -> Result<()> {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use undercroft_vfs::Result;
 
-use super::Checker;
+use super::checker::Checker;
 use super::raw::{Inode, le16, le32};
 use super::report::At;
 use crate::checksum::crc32c;

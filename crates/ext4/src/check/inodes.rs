@@ -2,20 +2,17 @@
 
 use undercroft_vfs::{FileType, Result};
 
-use super::Checker;
+use super::checker::Checker;
 use super::map::{Mode, Walked};
-use super::raw::{Inode, le16, le32};
+use super::raw::{BAD_BLOCKS_INODE, Inode, QUOTA_INODES, RESIZE_INODE, le16, le32};
 use super::report::At;
-use super::special::QUOTA_INODES;
 use crate::dir;
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::group::GroupFlags;
 use crate::inode::{InodeFlags, ROOT_INODE};
 use crate::numbers::FsBlock;
 
-pub(super) const BAD_BLOCKS_INODE: u32 = 1;
 const BOOT_LOADER_INODE: u32 = 5;
-pub(super) const RESIZE_INODE: u32 = 7;
 const JOURNAL_INODE: u32 = 8;
 
 /// One read of an inode table.

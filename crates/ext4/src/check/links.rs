@@ -1,6 +1,6 @@
 //! The fourth pass: whether everything has a name, directories lead to the root, and links are counted right.
 
-use super::Checker;
+use super::checker::Checker;
 use super::report::At;
 use super::sets::BitSet;
 use crate::features::RoCompat;

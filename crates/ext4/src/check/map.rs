@@ -6,9 +6,8 @@
 use undercroft_cache::Buffer;
 use undercroft_vfs::Result;
 
-use super::Checker;
-use super::inodes::BAD_BLOCKS_INODE;
-use super::raw::{Inode, le16, le32};
+use super::checker::Checker;
+use super::raw::{BAD_BLOCKS_INODE, Inode, le16, le32};
 use super::report::At;
 use crate::checksum::crc32c;
 use crate::inode::InodeFlags;

@@ -18,6 +18,7 @@
 
 mod attributes;
 mod bitmaps;
+mod checker;
 mod directories;
 mod encryption;
 mod fast_commits;
@@ -31,8 +32,6 @@ mod report;
 mod sets;
 mod special;
 
-use std::collections::{HashMap, HashSet};
-
 use undercroft_block::Device;
 use undercroft_vfs::{Error, Result};
 
@@ -40,15 +39,10 @@ use crate::features::{Compat, RoCompat};
 use crate::mmp::MmpWait;
 use crate::open::{OpenOptions, Probed};
 use crate::superblock::Superblock;
-use crate::volume::Volume;
-use attributes::Shared;
-use directories::Place;
-use encryption::Policies;
+use checker::Checker;
 use fast_commits::Settled;
-use groups::GroupState;
 use report::{At, Findings};
 pub use report::{CheckReport, Finding};
-use sets::{BitSet, Kinds, LinkCounts};
 
 /// How to check.
 #[derive(Clone, Copy, Debug)]
@@ -105,58 +99,7 @@ pub fn check(device: Device, options: &CheckOptions) -> Result<CheckReport> {
     })
 }
 
-/// A check under way: what has been seen so far.
-struct Checker<'a> {
-    volume: &'a Volume,
-    findings: Findings,
-    /// Whether a journal was replayed, which leaves the superblock's counts old.
-    recovered: bool,
-    per_cluster: u64,
-    groups: Vec<GroupState>,
-    /// Clusters in use, counted from the first group's start.
-    clusters: BitSet,
-    /// Clusters of each group that groups themselves use.
-    own_clusters: HashMap<u32, u32>,
-    inodes: BitSet,
-    directories: BitSet,
-    /// Directories and files whose maps cannot be walked again.
-    damaged: BitSet,
-    kinds: Kinds,
-    links: LinkCounts,
-    orphans: HashSet<u32>,
-    places: HashMap<u32, Place>,
-    attribute_blocks: HashMap<u64, Shared>,
-    /// Inodes that hold values of attributes: how many they say they serve, and how many have been seen.
-    value_inodes: HashMap<u32, (Option<u64>, u64)>,
-    policies: Policies,
-}
-
-impl<'a> Checker<'a> {
-    fn new(volume: &'a Volume, findings: Findings, recovered: bool) -> Self {
-        let geometry = volume.superblock().geometry();
-        let per_cluster = u64::from(geometry.blocks_per_cluster());
-        let numbers = u64::from(geometry.inodes()) + 1;
-        Self {
-            volume,
-            findings,
-            recovered,
-            per_cluster,
-            groups: Vec::new(),
-            clusters: BitSet::new(geometry.blocks().div_ceil(per_cluster)),
-            own_clusters: HashMap::new(),
-            inodes: BitSet::new(numbers),
-            directories: BitSet::new(numbers),
-            damaged: BitSet::new(numbers),
-            kinds: Kinds::new(geometry.inodes()),
-            links: LinkCounts::new(geometry.inodes()),
-            orphans: HashSet::new(),
-            places: HashMap::new(),
-            attribute_blocks: HashMap::new(),
-            value_inodes: HashMap::new(),
-            policies: Policies::default(),
-        }
-    }
-
+impl Checker<'_> {
     fn run(&mut self) -> Result<()> {
         self.check_superblock();
         self.check_groups()?;
@@ -190,7 +133,7 @@ impl<'a> Checker<'a> {
         }
         for number in superblock.quota_inodes() {
             let is_own = [superblock.journal_inode(), superblock.orphan_file_inode()].contains(&Some(number));
-            let is_free = special::QUOTA_INODES.contains(&number) || number >= geometry.first_inode();
+            let is_free = raw::QUOTA_INODES.contains(&number) || number >= geometry.first_inode();
             if number != 0 && (is_own || !is_free || number > geometry.inodes()) {
                 let detail = format!("usage is accounted in inode {number}, which cannot be a quota file");
                 self.findings.add("superblock-field", at, detail);

@@ -7,6 +7,11 @@ use crate::checksum::{crc32c, crc32c_around};
 use crate::inode::{InodeFlags, RawInode};
 use crate::superblock::Superblock;
 
+pub(super) const BAD_BLOCKS_INODE: u32 = 1;
+/// Where usage by users and by groups is accounted since there is a feature for it; by projects anywhere.
+pub(super) const QUOTA_INODES: [u32; 2] = [3, 4];
+pub(super) const RESIZE_INODE: u32 = 7;
+
 /// Numbers at an offset; zero where the bytes end.
 pub(super) fn le16(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u16::from_le_bytes(*bytes))

@@ -4,10 +4,9 @@ use std::collections::HashSet;
 
 use undercroft_vfs::{Error, FileType, Result};
 
-use super::Checker;
-use super::inodes::RESIZE_INODE;
+use super::checker::Checker;
 use super::map::Walked;
-use super::raw::{Inode, le32};
+use super::raw::{Inode, RESIZE_INODE, le32};
 use super::report::At;
 use crate::features::{Compat, RoCompat};
 use crate::inode::InodeFlags;
@@ -16,8 +15,6 @@ use crate::orphan;
 
 const DIRECT: u64 = 12;
 const DOUBLE_INDIRECT: usize = 13;
-/// Where usage by users and by groups is accounted since there is a feature for it; by projects anywhere.
-pub(super) const QUOTA_INODES: [u32; 2] = [3, 4];
 
 impl Checker<'_> {
     /// Learns who waits to be released, before inodes are looked at.

@@ -26,7 +26,7 @@ use super::{NAME_MAX_BYTES, by_hash, inline_change, node};
 use crate::alloc::ALLOCATE_CREDITS;
 use crate::features::Incompat;
 use crate::inode::InodeFlags;
-use crate::live::Live;
+use crate::inode::InodeState;
 use crate::map;
 
 use crate::numbers::FileBlock;
@@ -53,7 +53,13 @@ const MOST_STEPS: u32 = 12;
 /// [`Exists`](Error::Exists) if it is there; [`NoSpace`](Error::NoSpace); [`NoKey`](Error::NoKey),
 /// [`Unsupported`](Error::Unsupported); corruption, I/O failure. The name has not been added then, and the directory is
 /// whole.
-pub(crate) fn add(handle: &Handle<'_>, dir: &Live, name: &[u8], number: u32, kind: FileType) -> Result<()> {
+pub(crate) fn add(
+    handle: &Handle<'_>,
+    dir: &InodeState,
+    name: &[u8],
+    number: u32,
+    kind: FileType,
+) -> Result<()> {
     if name.len() > NAME_MAX_BYTES {
         return Err(Error::NameTooLong);
     }
@@ -152,10 +158,10 @@ impl Changing<'_> {
         if !self.directory.inode.flags.contains(InodeFlags::INDEXED) {
             return Ok(());
         }
-        let mut fields = self.live.fields.write();
+        let mut fields = self.state.fields.write();
         let mut changed = fields.clone();
         changed.flags.remove(InodeFlags::INDEXED);
-        changed.store(self.handle, self.live.location)?;
+        changed.store(self.handle, self.state.location)?;
         *fields = changed;
         Ok(())
     }
@@ -191,20 +197,20 @@ impl Changing<'_> {
             return Err(Error::NoSpace);
         }
         let at = FileBlock(self.directory.blocks as u32);
-        let mut fields = self.live.fields.write();
+        let mut fields = self.state.fields.write();
         let home = map::grow(self.handle, &mut fields, at)?;
         fields.size_bytes += u64::from(self.directory.volume.block_bytes());
         fields.flags |= flags;
         self.must(self.handle.make(home, self.seal(shape), fill))?;
-        self.must(fields.store(self.handle, self.live.location))?;
+        self.must(fields.store(self.handle, self.state.location))?;
         Ok(at)
     }
 
     /// After the first change there is no way back.
     fn must<R>(&self, result: Result<R>) -> Result<R> {
         if let Err(error) = &result {
-            let cause = format!("directory {} could not be changed to the end: {error}", self.live.number);
-            self.directory.volume.writer()?.transactions.abort_with(&cause, error);
+            let cause = format!("directory {} could not be changed to the end: {error}", self.state.number);
+            self.handle.writer().transactions.abort_with(&cause, error);
         }
         result
     }
@@ -217,7 +223,7 @@ impl Changing<'_> {
         };
         let (dots, mut records) = first
             .judge(|bytes| Ok((node::read_dots(bytes, format)?, edit::records(bytes, format, |_| 0)?)))?;
-        if dots.itself != self.live.number {
+        if dots.itself != self.state.number {
             return Err(first.corrupt(format!("entry . leads to inode {}", dots.itself)));
         }
         records.drain(..2);

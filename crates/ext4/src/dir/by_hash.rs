@@ -31,7 +31,7 @@ use super::node::{self, Dots};
 use crate::checksum::crc32c;
 use crate::error::corrupt_inode;
 use crate::features::Compat;
-use crate::live::Live;
+use crate::inode::InodeState;
 use crate::numbers::FileBlock;
 
 const DOT_DOT: u64 = 1;
@@ -42,12 +42,11 @@ const LAST_RANK: u64 = 0xff;
 /// Leaves that are brought in together when one is missing.
 const PREFETCHED_LEAVES: usize = 64;
 
-/// Whether positions in the directory are hashes.
+/// Whether positions in the directory are hashes, in a filesystem that takes changes.
 pub(super) fn is_ordered(directory: &Directory<'_>) -> bool {
     let (volume, inode) = (directory.volume, directory.inode);
-    let may_change = volume.writer().is_ok() && check_changeable(volume, inode).is_ok();
     let has_feature = volume.superblock().features().compat.contains(Compat::DIR_INDEX);
-    may_change
+    check_changeable(volume, inode).is_ok()
         && has_feature
         && (directory.is_indexed()
             || (inode.has_inline_data() || directory.blocks == 1) && default_hasher(directory).is_some())
@@ -61,19 +60,22 @@ fn default_hasher(directory: &Directory<'_>) -> Option<NameHasher> {
 
 /// Gives `sink` the entries from `from` on; `None` for a directory whose positions are no hashes.
 pub(super) fn read(
-    live: &Live,
+    state: &InodeState,
     from: DirOffset,
     sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
 ) -> Result<Option<()>> {
+    if state.volume.writer().is_err() {
+        return Ok(None);
+    }
     let begin = from.0;
-    if begin > DOT_DOT && begin == live.fields.read().size_bytes && live.volume.writer().is_ok() {
+    if begin > DOT_DOT && begin == state.fields.read().size_bytes {
         // The end, as `lseek` has it.
         return Ok(Some(()));
     }
     let mut from = begin;
     let mut batch = Batch::default();
     loop {
-        match batch.collect(live, from) {
+        match batch.collect(state, from) {
             Ok(true) => {}
             Ok(false) => return Ok(None),
             // Read without its index, as for a look-up. Positions below the hashes are those of blocks then; whoever
@@ -81,7 +83,7 @@ pub(super) fn read(
             Err(Error::Corrupt(_))
                 if from == begin
                     && begin >> HASH_SHIFT == 0
-                    && !live.volume.superblock().has_metadata_checksums() =>
+                    && !state.volume.superblock().has_metadata_checksums() =>
             {
                 return Ok(None);
             }
@@ -128,13 +130,13 @@ struct Bounds {
 
 impl Batch {
     /// Takes at least a leaf's entries from `from` on.
-    fn collect(&mut self, live: &Live, from: u64) -> Result<bool> {
+    fn collect(&mut self, state: &InodeState, from: u64) -> Result<bool> {
         self.names.clear();
         self.entries.clear();
         self.rest = None;
-        let _index = live.directory.index.read();
-        let inode = live.fields.read().clone();
-        let directory = Directory::open(&live.volume, &inode)?;
+        let _index = state.directory.index.read();
+        let inode = state.fields.read().clone();
+        let directory = Directory::open(&state.volume, &inode)?;
         if !is_ordered(&directory) {
             return Ok(false);
         }

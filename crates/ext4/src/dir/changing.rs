@@ -1,85 +1,23 @@
 //! A directory that is being changed under a handle, and its leaves under their locks.
 //!
-//! Locks: the caller holds the directory's `index`, shared or alone. A leaf's lock is one of a few that all leaves of
-//! the filesystem are dealt out to; a thread holds one at a time. Each keeps a handle of the leaf that was last changed
-//! under it, so that who comes next need not ask the cache, where all who change that leaf would meet as well, and knows
-//! where it lies, so that all its cache lines are on their way while the lock is waited for. Lookups and listings take
-//! none of them: they look at a version of a block, which is always whole.
+//! Locks: the caller holds the directory's `index`, shared or alone. A thread holds one leaf's lock at a time (`locks`).
 
 use std::borrow::Cow;
 
-use undercroft_cache::{Buffer, Lines};
-use undercroft_sync::{Mutex, MutexGuard, order, prefetch_for_write};
+use undercroft_cache::Buffer;
 use undercroft_vfs::{Error, Result};
 
 use super::directory::{Block, Directory, Shape};
 use super::edit::{self, Look, Place};
 use super::index::Leaves;
+use super::locks::LeafGuard;
 use super::query::Query;
 use crate::error::{Verdict, corrupt_inode};
 use crate::features::Incompat;
-use crate::inode::{Inode, InodeFlags};
-use crate::live::Live;
+use crate::inode::{Inode, InodeFlags, InodeState};
 use crate::numbers::{FileBlock, FsBlock};
-use crate::transaction::{self, Handle, Seal};
+use crate::transaction::{Handle, Seal};
 use crate::volume::Volume;
-
-/// More than threads that change names at once, a power of two.
-const LEAF_LOCKS: usize = 64;
-
-/// The locks of all leaves of a filesystem.
-#[derive(Debug)]
-pub(crate) struct LeafLocks(Box<[LeafLock]>);
-
-/// Alone on its cache lines.
-#[derive(Debug)]
-#[repr(align(128))]
-struct LeafLock {
-    /// What was last changed under it.
-    last: Mutex<Option<transaction::Block>>,
-    lines: Lines,
-}
-
-/// The lock of a leaf, and the leaf.
-struct LeafGuard<'a> {
-    last: MutexGuard<'a, Option<transaction::Block>>,
-    lines: &'a Lines,
-}
-
-impl LeafLocks {
-    pub(crate) fn new() -> Self {
-        let lock = || LeafLock { last: Mutex::new(&order::DIRECTORY_LEAF, None), lines: Lines::new() };
-        Self((0..LEAF_LOCKS).map(|_| lock()).collect())
-    }
-
-    /// Locks a leaf of a directory whose blocks nobody frees meanwhile.
-    fn lock(&self, volume: &Volume, leaf: FsBlock) -> Result<LeafGuard<'_>> {
-        // Fibonacci hashing, so that neighbours do not meet.
-        let hash = leaf.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let LeafLock { last: lock, lines } = &self.0[(hash >> 58) as usize % LEAF_LOCKS];
-        prefetch_for_write(lock);
-        lines.fetch();
-        let last = lock.lock();
-        if last.as_ref().is_some_and(|block| block.number() == leaf.0 && block.is_current()) {
-            return Ok(LeafGuard { last, lines });
-        }
-        drop(last);
-        // Found without the lock: others wait while it is held.
-        let block = volume.block(leaf)?;
-        let mut last = lock.lock();
-        *last = Some(block);
-        Ok(LeafGuard { last, lines })
-    }
-}
-
-impl LeafGuard<'_> {
-    fn block(&self) -> &transaction::Block {
-        match &*self.last {
-            Some(block) => block,
-            None => unreachable!("a leaf's lock that is held has the leaf"),
-        }
-    }
-}
 
 /// Refuses to change a directory whose names mean more than their bytes.
 ///
@@ -100,18 +38,18 @@ pub(crate) fn check_changeable(volume: &Volume, inode: &Inode) -> Result<()> {
 #[derive(Clone, Copy)]
 pub(super) struct Changing<'a> {
     pub(super) handle: &'a Handle<'a>,
-    pub(super) live: &'a Live,
+    pub(super) state: &'a InodeState,
     pub(super) directory: Directory<'a>,
     /// Of the checksums of its blocks.
     pub(super) seed: u32,
 }
 
 impl<'a> Changing<'a> {
-    pub(super) fn open(handle: &'a Handle<'a>, live: &'a Live, inode: &'a Inode) -> Result<Self> {
+    pub(super) fn open(handle: &'a Handle<'a>, state: &'a InodeState, inode: &'a Inode) -> Result<Self> {
         let volume = handle.volume();
         check_changeable(volume, inode)?;
         let directory = Directory::open(volume, inode)?;
-        Ok(Self { handle, live, directory, seed: inode.checksum_seed(volume) })
+        Ok(Self { handle, state, directory, seed: inode.checksum_seed(volume) })
     }
 
     pub(super) fn has_checksums(&self) -> bool {
@@ -145,7 +83,7 @@ impl<'a> Changing<'a> {
 
     fn lock_home(&self, at: FileBlock, home: FsBlock) -> Result<LockedBlock<'a>> {
         let volume = self.directory.volume;
-        let leaf = volume.writer()?.directory_leaves.lock(volume, home)?;
+        let leaf = self.handle.writer().directory_leaves.lock(volume, home)?;
         let newest = leaf.block().buffer();
         leaf.lines.note(leaf.block(), &newest);
         let judged = Block::judge(&self.directory, at, home, newest)?;
@@ -154,7 +92,7 @@ impl<'a> Changing<'a> {
     }
 
     pub(super) fn corrupt(&self, detail: &'static str) -> Error {
-        corrupt_inode("directory", self.live.number, None, detail)
+        corrupt_inode("directory", self.state.number, None, detail)
     }
 
     /// Finds a name in whatever block has it.

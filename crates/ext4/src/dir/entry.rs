@@ -15,6 +15,9 @@ use crate::error::Verdict;
 use crate::features::Incompat;
 use crate::superblock::Superblock;
 
+/// The longest name, in bytes.
+pub(crate) const NAME_MAX_BYTES: usize = 255;
+
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawEntry {

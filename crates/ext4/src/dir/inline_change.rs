@@ -17,8 +17,7 @@ use super::node::{self, Dots};
 use crate::error::{Verdict, corrupt_inode};
 use crate::features::Incompat;
 use crate::inline;
-use crate::inode::{Inode, InodeFlags};
-use crate::live::Live;
+use crate::inode::{Inode, InodeFlags, InodeState};
 use crate::map;
 use crate::numbers::FileBlock;
 use crate::transaction::{Handle, Seal};
@@ -27,7 +26,7 @@ use crate::xattr;
 /// The entries of an inline directory, to be changed.
 struct Changing<'a> {
     handle: &'a Handle<'a>,
-    live: &'a Live,
+    state: &'a InodeState,
     inode: Inode,
     format: EntryFormat,
     parent: u32,
@@ -38,7 +37,7 @@ struct Changing<'a> {
 /// go from a full disk too.
 pub(super) fn change(
     handle: &Handle<'_>,
-    dir: &Live,
+    dir: &InodeState,
     name: &[u8],
     check: impl Fn(Place) -> Result<()>,
     change: impl Fn(&mut [u8], EntryFormat, Place),
@@ -61,7 +60,7 @@ pub(super) fn change(
 }
 
 /// Adds an entry; `false` when the directory has moved to a block instead.
-pub(super) fn add(handle: &Handle<'_>, dir: &Live, new: &NewEntry<'_>) -> Result<bool> {
+pub(super) fn add(handle: &Handle<'_>, dir: &InodeState, new: &NewEntry<'_>) -> Result<bool> {
     let mut changing = Changing::open(handle, dir)?;
     match changing.look(new.name)? {
         (Look::Found(_), _) | (_, Look::Found(_)) => Err(Error::Exists),
@@ -75,13 +74,13 @@ pub(super) fn add(handle: &Handle<'_>, dir: &Live, new: &NewEntry<'_>) -> Result
 }
 
 impl<'a> Changing<'a> {
-    fn open(handle: &'a Handle<'a>, live: &'a Live) -> Result<Self> {
-        let inode = live.fields.read().clone();
+    fn open(handle: &'a Handle<'a>, state: &'a InodeState) -> Result<Self> {
+        let inode = state.fields.read().clone();
         check_changeable(handle.volume(), &inode)?;
         let directory = Directory::open(handle.volume(), &inode)?;
         let format = directory.format;
         let InlineEntries { parent, in_attribute, .. } = InlineEntries::read(&directory)?;
-        Ok(Self { handle, live, inode, format, parent, in_attribute })
+        Ok(Self { handle, state, inode, format, parent, in_attribute })
     }
 
     fn in_inode(&self) -> &[u8] {
@@ -104,25 +103,25 @@ impl<'a> Changing<'a> {
 
     /// What lies in the inode's own bytes has changed.
     fn store(self) -> Result<()> {
-        let mut fields = self.live.fields.write();
+        let mut fields = self.state.fields.write();
         let mut changed = fields.clone();
         changed.i_block = self.inode.i_block;
-        changed.store(self.handle, self.live.location)?;
+        changed.store(self.handle, self.state.location)?;
         *fields = changed;
         Ok(())
     }
 
     /// What lies in the attribute has changed.
     fn store_attribute(self) -> Result<()> {
-        let fields = self.live.fields.write();
-        xattr::replace_inline_data(self.handle, &fields, self.live.location, &self.in_attribute)
+        let fields = self.state.fields.write();
+        xattr::replace_inline_data(self.handle, &fields, self.state.location, &self.in_attribute)
     }
 
     /// Moves the entries, which have been looked through, to a block.
     fn move_to_block(self) -> Result<()> {
         let volume = self.handle.volume();
         let has_extents = volume.superblock().features().incompat.contains(Incompat::EXTENTS);
-        let mut fields = self.live.fields.write();
+        let mut fields = self.state.fields.write();
         let mut moved = fields.clone();
         moved.flags.remove(InodeFlags::INLINE_DATA);
         moved.flags.set(InodeFlags::EXTENTS, has_extents);
@@ -143,9 +142,9 @@ impl<'a> Changing<'a> {
             bytes[start..start + entries.len()].copy_from_slice(&entries);
             self.format.write_record_bytes(&mut bytes[start + last..], end - start - last);
         })?;
-        if let Err(error) = inline::clear(self.handle, &moved, self.live.location) {
+        if let Err(error) = inline::clear(self.handle, &moved, self.state.location) {
             self.handle.forget(home);
-            volume.writer()?.allocator.free(self.handle, home, 1)?;
+            self.handle.writer().allocator.free(self.handle, home, 1)?;
             return Err(error);
         }
         *fields = moved;

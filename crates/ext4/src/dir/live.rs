@@ -1,34 +1,20 @@
 //! A directory in use: reading it while others change it.
 //!
-//! Locks: `index` (class `directory_index`) guards the shape of the directory: which leaf holds which names. Leaves are
-//! changed under one of the locks of class `directory_leaf`, with `index` shared.
+//! Locks: the directory's `index`, shared; none while an entry is handed out.
 
 use std::ops::ControlFlow;
 
-use undercroft_sync::{StripedRwLock, order};
 use undercroft_vfs::{DirEntry, DirOffset, Result};
 
 use super::directory::Directory;
 use super::{by_hash, lookup, read_dir};
-use crate::live::Live;
-
-/// What guards a directory's blocks.
-#[derive(Debug)]
-pub(crate) struct DirectoryLocks {
-    pub(super) index: StripedRwLock,
-}
-
-impl DirectoryLocks {
-    pub(crate) fn new() -> Self {
-        Self { index: StripedRwLock::new(&order::DIRECTORY_INDEX) }
-    }
-}
+use crate::inode::InodeState;
 
 /// The number of the inode that a name stands for.
 ///
 /// # Errors
 /// Corruption; I/O failure.
-pub(crate) fn lookup_live(dir: &Live, name: &[u8]) -> Result<Option<u32>> {
+pub(crate) fn lookup_live(dir: &InodeState, name: &[u8]) -> Result<Option<u32>> {
     let _index = dir.directory.index.read();
     let inode = dir.fields.read().clone();
     lookup(&dir.volume, &inode, name)
@@ -39,7 +25,7 @@ pub(crate) fn lookup_live(dir: &Live, name: &[u8]) -> Result<Option<u32>> {
 /// # Errors
 /// Corruption; I/O failure.
 pub(crate) fn read_dir_live(
-    dir: &Live,
+    dir: &InodeState,
     from: DirOffset,
     sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
 ) -> Result<()> {
@@ -68,12 +54,13 @@ pub(crate) fn read_dir_live(
 }
 
 /// Where a listing goes on behind the block that the position lies in, of a directory that is read block by block.
-pub(crate) fn behind_block(dir: &Live, from: DirOffset) -> Option<DirOffset> {
+pub(crate) fn behind_block(dir: &InodeState, from: DirOffset) -> Option<DirOffset> {
     let index = dir.directory.index.read();
     let inode = dir.fields.read().clone();
     drop(index);
     let directory = Directory::open(&dir.volume, &inode).ok()?;
-    if inode.has_inline_data() || by_hash::is_ordered(&directory) {
+    let takes_changes = dir.volume.writer().is_ok();
+    if inode.has_inline_data() || takes_changes && by_hash::is_ordered(&directory) {
         return None;
     }
     let next = from.0 / u64::from(dir.volume.block_bytes()) + 1;

@@ -29,8 +29,10 @@ mod hash;
 mod index;
 mod inline;
 mod inline_change;
+mod links;
 mod list;
 mod live;
+mod locks;
 mod node;
 mod nokey;
 mod parent;
@@ -44,10 +46,12 @@ mod tests;
 
 pub(crate) use add::{ADD_CREDITS, add};
 pub(crate) use casefold::fold;
-pub(crate) use changing::{LeafLocks, check_changeable};
-pub(crate) use entry::{code_of, record_bytes};
+pub(crate) use changing::check_changeable;
+pub(crate) use entry::{NAME_MAX_BYTES, code_of, record_bytes};
 pub(crate) use hash::NameHasher;
-pub(crate) use live::{DirectoryLocks, behind_block, lookup_live, read_dir_live};
+pub(crate) use links::links;
+pub(crate) use live::{behind_block, lookup_live, read_dir_live};
+pub(crate) use locks::{DirectoryLocks, LeafLocks};
 pub(crate) use nokey::{ENCRYPTED_MIN_BYTES, disguise_target, disguised_bytes};
 pub(crate) use parent::{check_parent, is_empty, make_first, set_parent};
 pub(crate) use remove::{REMOVE_CREDITS, move_in_block, remove, replace};
@@ -67,9 +71,6 @@ use index::Leaves;
 use inline::InlineEntries;
 use query::{Fit, Query};
 use walk::Walk;
-
-/// The longest name, in bytes.
-pub(crate) const NAME_MAX_BYTES: usize = 255;
 
 /// The number that `name` leads to, as the directory has it: `.` and `..` included.
 ///

@@ -8,8 +8,7 @@ use super::edit::{self, Look, Place};
 use super::inline::{self, InlineEntries};
 use super::node::{self, Dots};
 use super::walk::Walk;
-use crate::inode::Inode;
-use crate::live::Live;
+use crate::inode::{Inode, InodeState};
 use crate::map;
 use crate::numbers::FileBlock;
 use crate::transaction::{Handle, Seal};
@@ -34,7 +33,7 @@ pub(crate) fn make_first(handle: &Handle<'_>, inode: &mut Inode, parent: u32) ->
 ///
 /// # Errors
 /// Corruption; [`NoKey`](Error::NoKey), [`Unsupported`](Error::Unsupported); I/O failure.
-pub(crate) fn check_parent(handle: &Handle<'_>, dir: &Live) -> Result<()> {
+pub(crate) fn check_parent(handle: &Handle<'_>, dir: &InodeState) -> Result<()> {
     let _index = dir.directory.index.read();
     let inode = dir.fields.read().clone();
     if inode.has_inline_data() {
@@ -58,7 +57,7 @@ fn find_parent<'a>(changing: &Changing<'a>) -> Result<(LockedBlock<'a>, Place)> 
 ///
 /// # Errors
 /// As for [`check_parent`]. Nothing has changed then.
-pub(crate) fn set_parent(handle: &Handle<'_>, dir: &Live, parent: u32) -> Result<()> {
+pub(crate) fn set_parent(handle: &Handle<'_>, dir: &InodeState, parent: u32) -> Result<()> {
     let in_block = |inode: &Inode| {
         let changing = Changing::open(handle, dir, inode)?;
         let (first, place) = find_parent(&changing)?;
@@ -91,7 +90,7 @@ pub(crate) fn set_parent(handle: &Handle<'_>, dir: &Live, parent: u32) -> Result
 ///
 /// # Errors
 /// Corruption; I/O failure.
-pub(crate) fn is_empty(dir: &Live) -> Result<bool> {
+pub(crate) fn is_empty(dir: &InodeState) -> Result<bool> {
     let _index = dir.directory.index.read();
     let inode = dir.fields.read().clone();
     let directory = Directory::open(&dir.volume, &inode)?;

@@ -9,8 +9,7 @@ use super::edit::{self, Look, NewEntry, Place};
 use super::entry::EntryFormat;
 use super::{NAME_MAX_BYTES, inline_change};
 use crate::error::corrupt_inode;
-use crate::inode::{Inode, InodeFlags};
-use crate::live::Live;
+use crate::inode::{Inode, InodeFlags, InodeState};
 use crate::numbers::FileBlock;
 use crate::transaction::Handle;
 
@@ -23,7 +22,7 @@ pub(crate) const REMOVE_CREDITS: u32 = 1;
 /// # Errors
 /// [`NotFound`](Error::NotFound); corruption, also when it stands for something else; [`NoKey`](Error::NoKey),
 /// [`Unsupported`](Error::Unsupported); I/O failure. Nothing has changed then.
-pub(crate) fn remove(handle: &Handle<'_>, dir: &Live, name: &[u8], number: u32) -> Result<()> {
+pub(crate) fn remove(handle: &Handle<'_>, dir: &InodeState, name: &[u8], number: u32) -> Result<()> {
     let check = |place: Place| {
         if place.number == number {
             return Ok(());
@@ -40,7 +39,7 @@ pub(crate) fn remove(handle: &Handle<'_>, dir: &Live, name: &[u8], number: u32) 
 /// As for [`remove`].
 pub(crate) fn replace(
     handle: &Handle<'_>,
-    dir: &Live,
+    dir: &InodeState,
     name: &[u8],
     number: u32,
     kind: FileType,
@@ -56,7 +55,7 @@ pub(crate) fn replace(
 /// [`Exists`](Error::Exists); otherwise as for [`remove`].
 pub(crate) fn move_in_block(
     handle: &Handle<'_>,
-    dir: &Live,
+    dir: &InodeState,
     name: &[u8],
     new_name: &[u8],
     number: u32,
@@ -94,7 +93,7 @@ pub(crate) fn move_in_block(
 /// Finds `name`, asks whether its entry is the right one, and changes the bytes around it.
 fn change(
     handle: &Handle<'_>,
-    dir: &Live,
+    dir: &InodeState,
     name: &[u8],
     check: impl Fn(Place) -> Result<()>,
     change: impl Fn(&mut [u8], EntryFormat, Place),

@@ -49,6 +49,7 @@ use crate::mkfs::{self, MkfsError, Planned, Space, Tables};
 use crate::numbers::Group;
 use crate::superblock::Superblock;
 use crate::volume::Volume;
+use crate::writer::Mounted;
 use resize_inode::ResizeInode;
 
 /// So many groups are described and written at once.
@@ -95,7 +96,7 @@ impl Ext4 {
     }
 }
 
-fn grow(volume: &Volume, size_bytes: Option<u64>, progress: &mut dyn FnMut(u64, u64)) -> Result<Grown> {
+fn grow(volume: &Mounted, size_bytes: Option<u64>, progress: &mut dyn FnMut(u64, u64)) -> Result<Grown> {
     let writer = volume.writer()?;
     let _resizing = writer.resizing.lock();
     let old = volume.superblock().clone();

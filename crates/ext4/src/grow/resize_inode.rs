@@ -156,7 +156,7 @@ impl ResizeInode {
     fn empty(&mut self, handle: &Handle<'_>) -> Result<()> {
         let double = FsBlock(self.double.number());
         handle.forget(double);
-        handle.volume().writer()?.allocator.free(handle, double, 1)?;
+        handle.writer().allocator.free(handle, double, 1)?;
         self.inode.i_block.fill(0);
         self.inode.sectors = 0;
         self.inode.size_bytes = 0;

@@ -12,6 +12,7 @@ use crate::numbers::{FsBlock, Group};
 use crate::superblock::{self, RawSuperblock, Superblock};
 use crate::transaction::{Block, Handle, Seal};
 use crate::volume::Volume;
+use crate::writer::Mounted;
 
 /// Blocks of descriptors that the transaction changes or makes: the one that the last old descriptor leaves room in,
 /// and those that become descriptors behind the primary superblock.
@@ -78,7 +79,7 @@ pub(super) fn write_meta_groups(
 /// # Errors
 /// Corruption; I/O failure. If something had changed by then, the changes have ended.
 pub(super) fn switch(
-    volume: &Volume,
+    volume: &Mounted,
     old: &Superblock,
     new: &Superblock,
     details: &[GroupDetails],
@@ -90,14 +91,14 @@ pub(super) fn switch(
     let _held = read_first(&handle, old, new)?;
     let changed = change_all(&handle, old, new, details, resize_inode);
     if let Err(error) = &changed {
-        volume.writer()?.transactions.abort_with("growing the filesystem failed half way", error);
+        handle.writer().transactions.abort_with("growing the filesystem failed half way", error);
     }
     changed
 }
 
 fn read_first(handle: &Handle<'_>, old: &Superblock, new: &Superblock) -> Result<Vec<Block>> {
     let volume = handle.volume();
-    volume.writer()?.allocator.check_last_group(volume)?;
+    handle.writer().allocator.check_last_group(volume)?;
     let geometry = old.geometry();
     let first_in = |index: u32| Group(index * geometry.descriptors_per_block());
     let mut homes = vec![superblock::home(volume)];
@@ -117,7 +118,7 @@ fn change_all(
     resize_inode: Option<ResizeInode>,
 ) -> Result<()> {
     let volume = handle.volume();
-    let allocator = &volume.writer()?.allocator;
+    let allocator = &handle.writer().allocator;
     let (before, now) = (old.geometry(), new.geometry());
     superblock::change(handle, |raw| put_sizes(raw, new.raw()))?;
     if let Some(resize_inode) = resize_inode {
@@ -135,6 +136,7 @@ fn change_all(
             }
         }
         allocator.add_closed(new, details);
+        volume.add_inode_tables(details.iter().map(|details| details.descriptor.inode_table));
     }
     volume.set_superblock(new.clone());
     if !details.is_empty() {

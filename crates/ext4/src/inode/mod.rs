@@ -4,9 +4,13 @@
 //! attributes inside the inode are read again from the (cached) inode table when somebody asks for them, so
 //! that a handle stays small however many are in use.
 
+mod ahead;
 mod flags;
 mod fresh;
+mod in_use;
+mod late;
 mod raw;
+mod state;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -19,17 +23,20 @@ use undercroft_vfs::{DeviceNumber, Error, FileType, Result, Timestamp};
 use zerocopy::FromBytes;
 
 use crate::checksum::{crc32c, crc32c_around};
-use crate::dir;
 use crate::error::{corrupt, corrupt_inode};
 use crate::fast_commit::Incarnation;
 use crate::features::{Incompat, RoCompat};
 use crate::group::GroupDescriptor;
 use crate::numbers::{FsBlock, Group};
 use crate::volume::Volume;
+pub(crate) use ahead::Growing;
 pub(crate) use flags::InodeFlags;
 pub(crate) use fresh::{Inheritance, possible_flags};
+pub(crate) use in_use::InUse;
+pub(crate) use late::{Late, LateTimes};
 pub(crate) use raw::RawInode;
 use raw::{BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, GENERATION, RawInodeExtra};
+pub(crate) use state::InodeState;
 pub(crate) use store::{add_uses, mark_deleted, set_deletion_time};
 
 /// The root directory.
@@ -74,24 +81,14 @@ impl Inode {
         Self::read_located(volume, number, locate(volume, number)?)
     }
 
-    /// Reads a live inode by number, at the place that [`locate`] gave for it.
+    /// Reads a live inode by number, at the place that [`locate`] gave for it. What fast commits do to the links of a
+    /// directory is left out: [`crate::dir::links`] counts them.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
     pub(crate) fn read_located(volume: &Volume, number: u32, location: Location) -> Result<Self> {
-        let mut inode = Self::read_linked_or_not(volume, number, location)?;
-        if inode.links == 0 {
-            return Err(Error::Stale);
-        }
-        if inode.kind == FileType::Directory {
-            inode.links = volume.fast_commits().directory_links(
-                number,
-                inode.links,
-                |name| dir::lookup_on_disk(volume, &inode, name),
-                |child| is_directory_on_disk(volume, child),
-            )?;
-        }
-        Ok(inode)
+        let inode = Self::read_linked_or_not(volume, number, location)?;
+        if inode.links == 0 { Err(Error::Stale) } else { Ok(inode) }
     }
 
     /// Reads one of the filesystem's own inodes, which `named_by` names: that it is not in use is corruption.
@@ -241,6 +238,18 @@ impl Inode {
     pub(crate) fn has_inline_data(&self) -> bool {
         self.flags.contains(InodeFlags::INLINE_DATA)
     }
+
+    /// Whether a symbolic link's target lies in `i_block`: by size with `ea_inode`, else by having no blocks but
+    /// attributes'.
+    pub(crate) fn is_fast_link(&self, volume: &Volume) -> bool {
+        let superblock = volume.superblock();
+        if superblock.features().incompat.contains(Incompat::EA_INODE) {
+            return self.size_bytes < self.i_block.len() as u64;
+        }
+        let cluster_sectors = u64::from(superblock.geometry().cluster_bytes() >> 9);
+        let xattr_sectors = if self.xattr_block == FsBlock(0) { 0 } else { cluster_sectors };
+        self.sectors.saturating_sub(xattr_sectors) == 0
+    }
 }
 
 /// Whether inodes of this kind have the upper half of a size.
@@ -340,7 +349,11 @@ pub(crate) fn incarnation_on_disk(volume: &Volume, number: u32) -> Result<Option
     Ok(InodeBytes::read_used_on_disk(volume, number)?.and_then(|bytes| Incarnation::of(&bytes)))
 }
 
-fn is_directory_on_disk(volume: &Volume, number: u32) -> Result<bool> {
+/// Whether an inode is a directory on disk, whatever fast commits say.
+///
+/// # Errors
+/// Corruption of the group's descriptor; I/O failure.
+pub(crate) fn is_directory_on_disk(volume: &Volume, number: u32) -> Result<bool> {
     let Some(bytes) = InodeBytes::read_used_on_disk(volume, number)? else { return Ok(false) };
     let mode = bytes.first_chunk().map_or(0, |mode| u16::from_le_bytes(*mode));
     Ok(FileType::from_mode(u32::from(mode)) == Some(FileType::Directory))
@@ -388,19 +401,29 @@ pub(crate) enum NamedBy {
 /// # Errors
 /// Corruption: the number cannot exist, or the descriptor is wrong; I/O failure.
 pub(crate) fn locate(volume: &Volume, number: u32) -> Result<Location> {
-    Ok(locate_and_judge(volume, number)?.0)
+    let (group, slot) = place_in_tables(volume, number)?;
+    let table = match volume.inode_table(group) {
+        Some(table) => table,
+        None => GroupDescriptor::read(volume, group)?.inode_table,
+    };
+    Ok(Location::in_table(volume, table, slot))
 }
 
 /// Finds an inode's place, and whether it lies in the part of the table that the descriptor says was used.
 fn locate_and_judge(volume: &Volume, number: u32) -> Result<(Location, bool)> {
+    let (group, slot) = place_in_tables(volume, number)?;
+    let descriptor = GroupDescriptor::read(volume, group)?;
+    let used = slot < volume.superblock().geometry().inodes_per_group() - descriptor.unused_inodes;
+    Ok((Location::in_table(volume, descriptor.inode_table, slot), used))
+}
+
+/// The group of an inode, and its place in the group's table.
+fn place_in_tables(volume: &Volume, number: u32) -> Result<(Group, u32)> {
     let geometry = volume.superblock().geometry();
     if number == 0 || number > geometry.inodes() {
         let detail = format!("there is no inode {number}; they count from 1 to {}", geometry.inodes());
         return Err(corrupt("inode number", detail));
     }
     let index = number - 1;
-    let (group, slot) = (Group(index / geometry.inodes_per_group()), index % geometry.inodes_per_group());
-    let descriptor = GroupDescriptor::read(volume, group)?;
-    let used = slot < geometry.inodes_per_group() - descriptor.unused_inodes;
-    Ok((Location::in_table(volume, descriptor.inode_table, slot), used))
+    Ok((Group(index / geometry.inodes_per_group()), index % geometry.inodes_per_group()))
 }

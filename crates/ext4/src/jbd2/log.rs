@@ -32,7 +32,7 @@ use super::revoke::Revokes;
 use super::ring::{LogTail, LogWriter};
 use super::scan::Scan;
 use super::sequence::Sequence;
-use super::superblock::Superblock;
+use super::superblock::{LogForm, Superblock};
 use crate::fast_commit::{self, FastCommitOp};
 
 /// A log as it was found.
@@ -57,15 +57,6 @@ struct Found {
 pub(crate) struct CleanLog {
     found: Found,
     next: Sequence,
-}
-
-/// What a filesystem asks of the log that it writes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LogForm {
-    /// Every block carries a checksum.
-    pub(crate) checksums: bool,
-    /// Block numbers have 64 bits.
-    pub(crate) sixty_four_bit: bool,
 }
 
 /// A log with transactions that may not have reached their homes.

@@ -31,7 +31,8 @@ mod tests;
 
 pub(crate) use create::empty_superblock;
 pub(crate) use location::{LogBlock, LogLocation, LogRun, Volume};
-pub(crate) use log::{CleanLog, DirtyLog, Log, LogForm, ReplayedLog};
+pub(crate) use log::{CleanLog, DirtyLog, Log, ReplayedLog};
 pub use report::RecoveryReport;
 pub(crate) use ring::{LogTail, LogWriter};
 pub(crate) use sequence::Sequence;
+pub(crate) use superblock::LogForm;

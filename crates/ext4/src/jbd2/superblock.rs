@@ -14,10 +14,18 @@ use super::format::{
     SUPERBLOCK_BYTES, SUPERBLOCK_CHECKSUM_OFFSET,
 };
 use super::location::{LogBlock, LogLocation, Volume};
-use super::log::LogForm;
 use super::sequence::Sequence;
 use crate::checksum::{crc32c, crc32c_around};
 use crate::error::corrupt;
+
+/// What a filesystem asks of the log that it writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogForm {
+    /// Every block carries a checksum.
+    pub(crate) checksums: bool,
+    /// Block numbers have 64 bits.
+    pub(crate) sixty_four_bit: bool,
+}
 
 const STRUCTURE: &str = "journal superblock";
 

@@ -1,80 +1,79 @@
-//! An inode in use: its fields in memory, and the vfs contract in terms of this crate.
+//! An inode in use: its [state](InodeState) and content, what is shown of it, and the vfs contract in terms of this crate
+//! (`contract`).
 //!
-//! Locks: `fields` (class `inode_fields`) guards the fields and with them the root of the block map; it is taken under
-//! a handle by who changes them, without one by who reads them, and who holds it starts no handle.
+//! Locks: those of its state and of its content.
 
 mod attributes;
 mod content;
-mod late;
+mod contract;
 #[cfg(all(test, shuttle))]
 mod model_tests;
 mod names;
 mod owner;
 mod release;
 
-use std::ops::ControlFlow;
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use undercroft_sync::atomic::{AtomicBool, Ordering};
-use undercroft_sync::{RwLock, order};
-use undercroft_vfs::{
-    Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, FallocateMode, FileType, Found,
-    HashedName, Ino, Inode as VfsInode, InodeFlags, NewInode, Node, Ownership, Result, Timestamp, Written,
-    XattrMode, clock,
-};
+use undercroft_vfs::{InodeFlags, Result, Timestamp, clock};
 
-use crate::inode::{Inode, Location};
-use crate::transaction::Handle;
-use crate::volume::Volume;
-use crate::{dir, orphan, symlink, xattr};
+use crate::inode::{InUse, Inode, InodeState, Location};
+use crate::writer::Mounted;
 use content::ContentState;
-pub(crate) use content::Growing;
-use late::Late;
-pub(crate) use late::LateTimes;
 
 /// An inode in somebody's hands.
 #[derive(Debug)]
 pub(crate) struct Live {
-    pub(crate) volume: Arc<Volume>,
-    pub(crate) number: u32,
-    pub(crate) kind: FileType,
-    /// Where the inode lies on the disk.
-    pub(crate) location: Location,
-    pub(crate) fields: RwLock<Inode>,
+    state: InodeState,
     pub(crate) content: ContentState,
-    pub(crate) directory: dir::DirectoryLocks,
-    pub(crate) orphan: orphan::Membership,
     /// Somebody has looked at the times since they changed last: the next change must show.
     seen: AtomicBool,
-    /// Its last user is gone, or its last name went and it with it: what is in memory is not the truth any more.
-    pub(crate) released: AtomicBool,
-    /// The times are newer than those on the disk.
-    pub(crate) late: Late,
     /// A cache above sets the times of changes, and nothing else moves them.
     cache_keeps_times: AtomicBool,
-    naming: names::Naming,
+    /// Made without a name, and may get one.
+    linkable: AtomicBool,
     shown: owner::Shown,
     this: Weak<Self>,
 }
 
+impl Deref for Live {
+    type Target = InodeState;
+    #[inline]
+    fn deref(&self) -> &InodeState {
+        &self.state
+    }
+}
+
 impl Live {
-    pub(crate) fn new(volume: Arc<Volume>, inode: Inode, location: Location) -> Self {
+    pub(crate) fn new(volume: Arc<Mounted>, inode: Inode, location: Location) -> Self {
         Self {
-            volume,
-            number: inode.number,
-            kind: inode.kind,
-            location,
             content: ContentState::new(&inode),
             shown: owner::Shown::new(&inode),
-            fields: RwLock::new(&order::INODE_FIELDS, inode),
-            directory: dir::DirectoryLocks::new(),
-            orphan: orphan::Membership::default(),
+            state: InodeState::new(volume, inode, location),
             seen: AtomicBool::new(false),
-            released: AtomicBool::new(false),
-            late: Late::default(),
             cache_keeps_times: AtomicBool::new(false),
-            naming: names::Naming::default(),
+            linkable: AtomicBool::new(false),
             this: Weak::new(),
+        }
+    }
+
+    /// An inode in the hands of the vfs.
+    pub(crate) fn shared(volume: Arc<Mounted>, inode: Inode, location: Location) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self { this: Weak::clone(this), ..Self::new(volume, inode, location) })
+    }
+
+    /// This inode, for a list of inodes in use.
+    fn listed(&self) -> Weak<dyn InUse> {
+        Weak::<Self>::clone(&self.this)
+    }
+
+    /// The times in memory are newer than those on the disk.
+    pub(crate) fn times_are_late(&self) {
+        if self.late.set()
+            && let Ok(writer) = self.volume.writer()
+        {
+            writer.late_times.add(self.listed());
         }
     }
 
@@ -110,221 +109,23 @@ impl Live {
         self.cache_keeps_times.load(Ordering::Relaxed)
             && !self.shown.ownership(self.kind).flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
     }
-
-    /// Changes the fields and writes them under a handle.
-    ///
-    /// # Errors
-    /// I/O failure.
-    pub(crate) fn change_fields<R>(
-        &self,
-        handle: &Handle<'_>,
-        change: impl FnOnce(&mut Inode) -> R,
-    ) -> Result<R> {
-        let mut fields = self.fields.write();
-        let result = change(&mut fields);
-        fields.store(handle, self.location)?;
-        self.late.clear();
-        Ok(result)
-    }
-
-    /// The outcome of a change, which is durable by now if every change is to be.
-    #[inline]
-    fn settled<T>(&self, outcome: Result<T>) -> Result<T> {
-        if outcome.is_ok()
-            && let Ok(writer) = self.volume.writer()
-            && writer.options.synchronous
-        {
-            writer.transactions.commit(writer.transactions.running())?;
-        }
-        outcome
-    }
-
-    /// The outcome of a change of names, which may need blocks, as for [`settled`](Self::settled).
-    fn settled_with_space<T>(&self, change: impl FnMut() -> Result<T>) -> Result<T> {
-        self.settled(content::with_last_resorts(self, change))
-    }
-
-    fn require_directory(&self) -> Result<()> {
-        if self.kind == FileType::Directory { Ok(()) } else { Err(Error::NotDirectory) }
-    }
 }
 
-impl VfsInode for Live {
-    fn attr(&self) -> Attr {
-        if !self.seen.load(Ordering::Relaxed) {
-            self.seen.store(true, Ordering::Relaxed);
-        }
-        let inode = &*self.fields.read();
-        // As Linux counts them: a file whose data lies in the inode has no blocks, and tools that read a count of
-        // zero as "nothing but a hole" would not copy it.
-        let inline_bytes =
-            if inode.kind == FileType::Regular && inode.has_inline_data() { inode.size_bytes } else { 0 };
-        Attr {
-            ino: Ino(u64::from(inode.number)),
-            generation: inode.generation,
-            kind: inode.kind,
-            permissions: inode.permissions,
-            links: u32::from(inode.links),
-            uid: inode.uid,
-            gid: inode.gid,
-            rdev: inode.device_number(),
-            size_bytes: if inode.kind == FileType::Symlink {
-                symlink::shown_bytes(inode)
-            } else {
-                inode.size_bytes
-            },
-            sectors: inode.sectors + inline_bytes.div_ceil(512),
-            block_bytes: self.volume.block_bytes(),
-            accessed: inode.accessed,
-            modified: inode.modified,
-            changed: inode.changed,
-            created: inode.created,
-            flags: inode.flags.shown(),
-            project: inode.project,
-        }
+impl InUse for Live {
+    fn has_late_times(&self) -> bool {
+        self.late.is_set()
     }
 
-    fn ownership(&self) -> Ownership {
-        self.shown.ownership(self.kind)
+    fn store_late_times(&self) -> Result<()> {
+        self.state.store_late_times()
     }
 
-    fn size_bytes(&self) -> u64 {
-        if self.kind == FileType::Regular {
-            return content::size(self);
-        }
-        let inode = self.fields.read();
-        if inode.kind == FileType::Symlink { symlink::shown_bytes(&inode) } else { inode.size_bytes }
+    fn store_late_times_if_room(&self) -> Result<bool> {
+        let Some(handle) = self.volume.start_if_room(1)? else { return Ok(false) };
+        self.store_late_times_under(&handle).map(|()| true)
     }
 
-    fn links(&self) -> u32 {
-        u32::from(self.fields.read().links)
-    }
-
-    fn leave_times_to_cache(&self) {
-        if !self.cache_keeps_times.load(Ordering::Relaxed) {
-            self.cache_keeps_times.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + 2 * size_of::<usize>()
-    }
-
-    fn lookup(&self, name: &HashedName<'_>) -> Result<Option<Found>> {
-        self.require_directory()?;
-        let found = dir::lookup_live(self, name)?;
-        Ok(found.map(|number| Found::Ino(Ino(u64::from(number)))))
-    }
-
-    fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()> {
-        self.require_directory()?;
-        dir::read_dir_live(self, from, sink)
-    }
-
-    fn read_dir_behind(&self, from: DirOffset) -> Option<DirOffset> {
-        dir::behind_block(self, from)
-    }
-
-    fn read_link(&self) -> Result<Vec<u8>> {
-        symlink::read(&self.volume, &self.fields.read())
-    }
-
-    fn map(&self, offset: u64) -> Result<Extent> {
-        content::map(self, offset)
-    }
-
-    fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        xattr::get(&self.volume, &self.fields.read(), name)
-    }
-
-    fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
-        xattr::list(&self.volume, &self.fields.read())
-    }
-
-    fn create(&self, name: &HashedName<'_>, new: &NewInode<'_>, _: Option<Arc<Node>>) -> Result<Found> {
-        self.settled_with_space(|| names::create(self, name, new))
-    }
-
-    fn tmpfile(&self, new: &NewInode<'_>) -> Result<Found> {
-        self.settled_with_space(|| names::tmpfile(self, new))
-    }
-
-    fn link(&self, name: &HashedName<'_>, node: &Arc<Node>) -> Result<()> {
-        self.settled_with_space(|| names::link(self, name, node))
-    }
-
-    fn unlink(&self, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
-        self.settled(names::unlink(self, name, victim))
-    }
-
-    fn unlink_unused(&self, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
-        self.settled(names::unlink_unused(self, name, victim))
-    }
-
-    fn rename(
-        &self,
-        name: &HashedName<'_>,
-        moved: &Arc<Node>,
-        to: &Node,
-        to_name: &HashedName<'_>,
-        replaced: Option<&Arc<Node>>,
-        whiteout: Option<&NewInode<'_>>,
-    ) -> Result<()> {
-        self.settled_with_space(|| names::rename(self, name, moved, to, to_name, replaced, whiteout))
-    }
-
-    fn exchange(
-        &self,
-        name: &HashedName<'_>,
-        one: &Arc<Node>,
-        to: &Node,
-        to_name: &HashedName<'_>,
-        other: &Arc<Node>,
-    ) -> Result<()> {
-        self.settled(names::exchange(self, name, one, to, to_name, other))
-    }
-
-    fn set_attr(&self, change: &AttrChange) -> Result<()> {
-        self.settled(attributes::set_attr(self, change))
-    }
-
-    fn set_xattr(
-        &self,
-        name: &[u8],
-        value: Option<&[u8]>,
-        mode: XattrMode,
-        attributes: &AttrChange,
-    ) -> Result<()> {
-        self.settled(attributes::set_xattr(self, name, value, mode, attributes))
-    }
-
-    fn prepare_write(&self, offset: u64, len: u64) -> Result<Extent> {
-        content::prepare_write(self, offset, len)
-    }
-
-    fn check_changes(&self) -> Result<()> {
-        self.volume.writer()?.transactions.check()
-    }
-
-    fn finish_write(&self, offset: u64, len: u64, size: u64, written: Written) -> Result<()> {
-        // A write over what is there starts no handle, which would tell.
-        self.check_changes()?;
-        self.settled(content::finish_write(self, offset, len, size, written))
-    }
-
-    fn set_size(&self, size: u64) -> Result<()> {
-        self.settled(content::set_size(self, size))
-    }
-
-    fn fallocate(&self, mode: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
-        self.settled(content::fallocate(self, mode, offset, len, size))
-    }
-
-    fn sync(&self, what: Durable) -> Result<()> {
-        content::sync(self, what)
-    }
-
-    fn release(self: Arc<Self>) {
-        release::release(&self);
+    fn give_back_ahead(&self) -> bool {
+        self.content.give_back_ahead()
     }
 }

@@ -16,10 +16,11 @@ use undercroft_vfs::{Inode as VfsInode, Written};
 
 use super::Live;
 use crate::inode::{self, Inode};
+use crate::options::WriteOptions;
 use crate::superblock::Superblock;
-use crate::transaction::{Tid, Transactions};
+use crate::transaction::Tid;
 use crate::volume::Volume;
-use crate::writer::{WriteOptions, Writer};
+use crate::writer::{Mounted, Transactions, Writer};
 
 const SCHEDULES: usize = 1000;
 /// Switches of priority that PCT places in a schedule.
@@ -43,10 +44,10 @@ fn image() -> Vec<u8> {
     IMAGE.get_or_init(make).clone()
 }
 
-fn open() -> Arc<Volume> {
+fn open() -> Arc<Mounted> {
     let device = Arc::new(MemoryDevice::from_bytes(image(), Access::ReadWrite));
     let superblock = Superblock::read(&*device).unwrap();
-    let volume = Arc::new(Volume::new(device, superblock, 1 << 20));
+    let volume = Arc::new(Mounted::new(Volume::new(device, superblock, 1 << 20)));
     let writer =
         Writer::new(&volume, Transactions::unlogged(Tid(1), ROOM, Arc::default()), WriteOptions::default())
             .unwrap();
@@ -54,14 +55,14 @@ fn open() -> Arc<Volume> {
     volume
 }
 
-fn load(volume: &Arc<Volume>) -> Arc<Live> {
+fn load(volume: &Arc<Mounted>) -> Arc<Live> {
     let location = inode::locate(volume, FILE).unwrap();
     let inode = Inode::read_located(volume, FILE, location).unwrap();
     Live::shared(Arc::clone(volume), inode, location)
 }
 
 /// The user: each time the inode is loaded, it is as the user left it.
-fn come_and_go(volume: &Arc<Volume>) {
+fn come_and_go(volume: &Arc<Mounted>) {
     let mut left = None;
     for round in 1..=ROUNDS {
         let live = load(volume);
@@ -88,7 +89,7 @@ fn no_released_inode_is_stored_over_a_newer_one() {
     image();
     let property = || {
         let volume = open();
-        let stores: [fn(&Volume); 2] = [
+        let stores: [fn(&Mounted); 2] = [
             |volume| assert!(volume.writer().unwrap().late_times.store_what_fits().unwrap()),
             |volume| volume.writer().unwrap().late_times.store_all().unwrap(),
         ];

@@ -7,8 +7,8 @@
 //! under the handle.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, FileType, Found, Ino, NewInode, NewKind, Node, Result, Timestamp, XattrMode};
 
 use super::{Live, release};
@@ -31,13 +31,6 @@ const REMOVE_CREDITS: u32 = 6;
 /// The directory's place in the table.
 const TOUCH_CREDITS: u32 = 1;
 
-/// What an inode knows about its having no name.
-#[derive(Debug, Default)]
-pub(super) struct Naming {
-    /// Made without a name, and may get one.
-    linkable: AtomicBool,
-}
-
 pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Found> {
     let is_directory = new.kind == NewKind::Directory;
     check_names_can_be_written(dir)?;
@@ -58,7 +51,7 @@ pub(super) fn tmpfile(dir: &Live, new: &NewInode<'_>) -> Result<Found> {
     check_names_can_be_written(dir)?;
     let handle = dir.volume.start(make_credits(&dir.volume, new))?;
     let made = make(&handle, dir, new, 0)?;
-    made.naming.linkable.store(true, Ordering::Relaxed);
+    made.linkable.store(true, Ordering::Relaxed);
     if let Err(error) = orphan::add(&handle, &made) {
         take_back(&handle, &made)?;
         return Err(error);
@@ -69,7 +62,7 @@ pub(super) fn tmpfile(dir: &Live, new: &NewInode<'_>) -> Result<Found> {
 pub(super) fn link(dir: &Live, name: &[u8], node: &Arc<Node>) -> Result<()> {
     let target: &Live = node.inode_as()?;
     let links = target.fields.read().links;
-    if links == 0 && !target.naming.linkable.load(Ordering::Relaxed) {
+    if links == 0 && !target.linkable.load(Ordering::Relaxed) {
         return Err(unless_there(dir, name, Error::NotFound));
     }
     if links >= LINKS_MAX {
@@ -81,7 +74,7 @@ pub(super) fn link(dir: &Live, name: &[u8], node: &Arc<Node>) -> Result<()> {
         let now = dir.now();
         touch_directory(&handle, dir, now, 0)?;
         if links == 0 {
-            target.naming.linkable.store(false, Ordering::Relaxed);
+            target.linkable.store(false, Ordering::Relaxed);
             orphan::remove(&handle, target)?;
         }
         target.change_fields(&handle, |fields| {
@@ -267,7 +260,7 @@ fn make_credits(volume: &Volume, new: &NewInode<'_>) -> u32 {
 /// Makes an inode with everything that belongs to it, but no name.
 fn make(handle: &Handle<'_>, parent: &Live, new: &NewInode<'_>, links: u16) -> Result<Arc<Live>> {
     let volume = &parent.volume;
-    let writer = volume.writer()?;
+    let writer = handle.writer();
     let kind = new.kind.file_type();
     let number = writer.allocator.new_inode(handle, parent.number, kind)?;
     let links = if kind == FileType::Directory { 2 } else { links };
@@ -314,10 +307,8 @@ fn take_back(handle: &Handle<'_>, made: &Live) -> Result<()> {
 /// The outcome of the rest of an operation that has begun to change blocks. There is no way back from there, so a
 /// failure ends all changes, and nothing of the transaction reaches the disk.
 fn whole<T>(handle: &Handle<'_>, rest: Result<T>) -> Result<T> {
-    if let Err(error) = &rest
-        && let Ok(writer) = handle.volume().writer()
-    {
-        writer.transactions.abort_because(error);
+    if let Err(error) = &rest {
+        handle.writer().transactions.abort_because(error);
     }
     rest
 }
@@ -566,7 +557,7 @@ mod tests {
             let file = vfs.lookup(&root, b"other").unwrap();
             assert_eq!((file.ino(), file.attr().links), (number, 1));
             assert_eq!(unlink(b"other"), 1);
-            assert!(orphan::is_member(file.inode_as().unwrap()));
+            assert!(orphan::is_member(file.inode_as::<Live>().unwrap()));
             assert_eq!(file.attr().links, 0);
             drop(file);
             assert_eq!(fs.statfs().unwrap().inodes_free, free);

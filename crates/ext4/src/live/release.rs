@@ -4,7 +4,7 @@
 //! orphan list or file names it, so a crash in between is made good when the filesystem is opened again.
 //!
 //! Other threads may still hold the handle, to store late times: nothing is stored through it once it is released, see
-//! `late.rs`.
+//! `inode::late`.
 
 use std::sync::Arc;
 
@@ -93,9 +93,9 @@ mod tests {
 
     use super::*;
     use crate::inode::Inode;
+    use crate::options::WriteOptions;
     use crate::testing::images::{Mke2fs, Scratch};
     use crate::testing::writable::Writable;
-    use crate::writer::WriteOptions;
 
     /// The first file that mke2fs makes behind `lost+found`.
     const FILE: u32 = 12;

@@ -6,179 +6,23 @@
 
 mod extent;
 mod indirect;
+mod lookup;
+mod run;
 mod space;
 #[cfg(test)]
 mod tests;
 
-use undercroft_vfs::{Error, FileType, Result};
+use undercroft_vfs::{Error, Result};
 
 use crate::alloc::ALLOCATE_CREDITS;
-use crate::error::corrupt_inode;
-use crate::fast_commit::Overridden;
-use crate::inode::{Inode, InodeFlags};
+use crate::inode::Inode;
 use crate::numbers::{FileBlock, FsBlock};
-use crate::symlink;
 use crate::transaction::Handle;
 use crate::volume::Volume;
 pub(crate) use extent::seal_extent_node;
-
-/// One more than the largest number that a file block can have.
-const FILE_BLOCKS: u64 = 1 << 32;
-
-/// Far more pieces than a file made at one go has. A hostile map can name the same blocks over and over, so
-/// the size of the device is no bound.
-const MAX_PIECES: usize = 1 << 16;
-
-/// Runs of blocks that are removed between two questions for room, and groups that they lie in.
-const BATCH: usize = 8;
-
-/// How far a change has come that may take more than one handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "what is not done goes on under another handle"]
-pub(crate) enum Progress {
-    Done,
-    /// The handle had no room left before this file block.
-    From(u64),
-}
-
-/// What becomes of blocks that are taken out of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Removed {
-    /// They are freed, and have never been in the log.
-    Data,
-    /// They are freed, and may be in the log.
-    Metadata,
-    /// They stay in use: the caller knows whose they are.
-    Kept,
-}
-
-impl Removed {
-    /// For the blocks of an inode of this kind, which are freed.
-    pub(crate) fn of(kind: FileType) -> Self {
-        if kind == FileType::Regular { Self::Data } else { Self::Metadata }
-    }
-}
-
-/// A run of file blocks that are mapped alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    /// The block that was asked for.
-    pub(crate) start: FileBlock,
-    /// Blocks from there on; at least 1. May reach past the end of the file.
-    pub(crate) len: u64,
-    /// Blocks before it that are known to be mapped alike, and so to lie before it on the device too.
-    pub(crate) before: u64,
-    pub(crate) state: RunState,
-}
-
-/// What lies under a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RunState {
-    /// Nothing.
-    Hole,
-    /// Allocated, reads as zeroes.
-    Unwritten(FsBlock),
-    /// Data, in consecutive blocks from this one on.
-    Mapped(FsBlock),
-}
-
-impl Run {
-    fn hole(start: FileBlock, end: u64) -> Self {
-        Self { start, len: end - u64::from(start.0), before: 0, state: RunState::Hole }
-    }
-
-    /// The same run cut to `len` blocks, if it is longer.
-    fn at_most(self, len: u64) -> Self {
-        Self { len: self.len.min(len), ..self }
-    }
-}
-
-/// What lies under `block`, and for how many blocks the same goes on. Inline data is not mapped: the caller
-/// asks [`crate::inline`] first.
-///
-/// # Errors
-/// Corruption of the map, naming inode and block; I/O failure.
-pub(crate) fn lookup(volume: &Volume, inode: &Inode, block: FileBlock) -> Result<Run> {
-    let Some(change) = volume.fast_commits().inode(inode.number).filter(|change| change.remaps()) else {
-        return lookup_on_disk(volume, inode, block);
-    };
-    let (change, len) = change.lookup(block);
-    let len = u64::from(len);
-    Ok(match change {
-        // What lies before it may have been changed.
-        Overridden::OnDisk => Run { before: 0, ..lookup_on_disk(volume, inode, block)?.at_most(len) },
-        Overridden::Hole => Run { start: block, len, before: 0, state: RunState::Hole },
-        Overridden::Mapped { pblk, unwritten: true } => {
-            Run { start: block, len, before: 0, state: RunState::Unwritten(pblk) }
-        }
-        Overridden::Mapped { pblk, unwritten: false } => {
-            Run { start: block, len, before: 0, state: RunState::Mapped(pblk) }
-        }
-    })
-}
-
-fn lookup_on_disk(volume: &Volume, inode: &Inode, block: FileBlock) -> Result<Run> {
-    if inode.flags.contains(InodeFlags::EXTENTS) {
-        extent::lookup(volume, inode, block)
-    } else {
-        indirect::lookup(volume, inode, block)
-    }
-}
-
-/// The pieces of a file that must have every block, like the journal and the orphan file, in order.
-///
-/// # Errors
-/// Corruption of the map; a hole; more than [`MAX_PIECES`] pieces.
-pub(crate) fn collect_whole(
-    volume: &Volume,
-    inode: &Inode,
-    blocks: u64,
-) -> Result<Vec<(FileBlock, FsBlock, u64)>> {
-    let wrong = |detail: String| Err(corrupt_inode("block map", inode.number, None, detail));
-    let mut pieces = Vec::new();
-    let mut next = 0;
-    while next < blocks.min(FILE_BLOCKS) {
-        let run = lookup(volume, inode, FileBlock(next as u32))?.at_most(blocks - next);
-        let RunState::Mapped(first) = run.state else {
-            return wrong(format!("block {next} of the file is missing or was never written"));
-        };
-        if pieces.len() == MAX_PIECES {
-            return wrong(format!("the file is in more than {MAX_PIECES} pieces"));
-        }
-        pieces.push((run.start, first, run.len));
-        next += run.len;
-    }
-    Ok(pieces)
-}
-
-/// The map of a file without blocks, as `i_block` has it; `extents` says which kind.
-pub(crate) fn empty(extents: bool) -> [u8; 60] {
-    if extents { extent::empty_root() } else { [0; 60] }
-}
-
-/// One more than the largest number that a block of this file can have.
-pub(crate) fn limit(volume: &Volume, inode: &Inode) -> u64 {
-    limit_of_maps(volume, has_extents(inode))
-}
-
-/// The same of all maps with or without extents.
-pub(crate) fn limit_of_maps(volume: &Volume, extents: bool) -> u64 {
-    if extents { FILE_BLOCKS - 1 } else { indirect::limit(u64::from(volume.block_bytes() / 4)) }
-}
-
-/// Whether an inode has a map: `i_block` may hold something else.
-pub(crate) fn is_mapped(volume: &Volume, inode: &Inode) -> bool {
-    match inode.kind {
-        FileType::Regular | FileType::Directory => !inode.has_inline_data(),
-        FileType::Symlink => !inode.has_inline_data() && !symlink::is_fast(volume, inode),
-        _ => false,
-    }
-}
-
-/// Whether the map can say that a block was never written.
-pub(crate) fn has_extents(inode: &Inode) -> bool {
-    inode.flags.contains(InodeFlags::EXTENTS)
-}
+pub(crate) use lookup::{collect_whole, empty, has_extents, is_mapped, limit, limit_of_maps, lookup};
+use run::{BATCH, FILE_BLOCKS};
+pub(crate) use run::{Progress, Removed, Run, RunState};
 
 /// How many blocks one insertion, or the first step of another change, may change, those of the allocator included, and
 /// the inode not.
@@ -312,9 +156,9 @@ pub(crate) fn grow(handle: &Handle<'_>, inode: &mut Inode, at: FileBlock) -> Res
     let volume = handle.volume();
     let goal = match at.0.checked_sub(1).map(|before| lookup(volume, inode, FileBlock(before))).transpose()? {
         Some(Run { state: RunState::Mapped(before), .. }) => FsBlock(before.0 + 1),
-        _ => space::goal(volume, inode)?,
+        _ => space::goal(handle, inode),
     };
-    let allocator = &volume.writer()?.allocator;
+    let allocator = &handle.writer().allocator;
     let (block, _) = allocator.allocate(handle, goal, 1, allocator.purpose_for(inode))?;
     match insert(handle, inode, at, block, 1, true) {
         Ok(()) => Ok(block),

@@ -4,7 +4,7 @@ use undercroft_vfs::Result;
 
 use crate::alloc::Purpose;
 use crate::inode::Inode;
-use crate::map::Removed;
+use crate::map::run::Removed;
 use crate::numbers::FsBlock;
 use crate::transaction::Handle;
 use crate::volume::Volume;
@@ -14,7 +14,7 @@ use crate::volume::Volume;
 /// # Errors
 /// [`NoSpace`](undercroft_vfs::Error::NoSpace); corruption; I/O failure.
 pub(super) fn allocate_metadata(handle: &Handle<'_>, inode: &mut Inode, goal: FsBlock) -> Result<FsBlock> {
-    let allocator = &handle.volume().writer()?.allocator;
+    let allocator = &handle.writer().allocator;
     let (block, _) = allocator.allocate(handle, goal, 1, Purpose::Metadata)?;
     count(handle.volume(), inode, 1);
     Ok(block)
@@ -44,7 +44,7 @@ pub(super) fn take_out(
         Removed::Metadata => (first.0..first.0 + count).for_each(|block| handle.forget(FsBlock(block))),
         Removed::Data => {}
     }
-    handle.volume().writer()?.allocator.free(handle, first, count)
+    handle.writer().allocator.free(handle, first, count)
 }
 
 /// How many of `len` blocks from `first` on lie in no more groups than `groups`, which is lowered by those that they
@@ -64,8 +64,8 @@ pub(super) fn count(volume: &Volume, inode: &mut Inode, blocks: u64) {
 }
 
 /// Where a file's first block is best.
-pub(super) fn goal(volume: &Volume, inode: &Inode) -> Result<FsBlock> {
-    Ok(volume.writer()?.allocator.goal_for(volume, inode.number, inode.kind))
+pub(super) fn goal(handle: &Handle<'_>, inode: &Inode) -> FsBlock {
+    handle.writer().allocator.goal_for(handle.volume(), inode.number, inode.kind)
 }
 
 /// How much blocks count for.

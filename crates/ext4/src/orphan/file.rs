@@ -1,35 +1,33 @@
 //! The orphan file: slots of inode numbers, which threads take without waiting for each other.
 //!
 //! Which slots are taken is kept in memory, a bit each. A thread begins to look in the block that it was dealt, claims
-//! a bit and writes its slot under its handle; to leave, it clears the slot and then the bit.
+//! a bit and writes its slot under its handle; to leave, it clears the slot and then the bit (`change`).
 
 use undercroft_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use undercroft_sync::thread_number;
 use undercroft_vfs::Result;
 
 use super::read::{TAIL_BYTES, blocks_of, judge_block};
 use crate::features::RoCompat;
 use crate::inode::{Inode, NamedBy};
 use crate::numbers::FsBlock;
-use crate::superblock;
-use crate::transaction::{Block, Handle, Seal};
+use crate::transaction::Block;
 use crate::volume::Volume;
 
 /// The file, whose blocks stay in memory.
 #[derive(Debug)]
 pub(super) struct OrphanFile {
-    seed: u32,
-    slots_per_block: u32,
-    blocks: Box<[FileBlock]>,
+    pub(super) seed: u32,
+    pub(super) slots_per_block: u32,
+    pub(super) blocks: Box<[FileBlock]>,
     /// The superblock says that there may be entries.
-    announced: AtomicBool,
+    pub(super) announced: AtomicBool,
 }
 
 /// One block of the file.
 #[derive(Debug)]
 #[repr(align(128))]
-struct FileBlock {
-    block: Block,
+pub(super) struct FileBlock {
+    pub(super) block: Block,
     free: AtomicU32,
     taken: Box<[AtomicU64]>,
 }
@@ -50,40 +48,6 @@ impl OrphanFile {
 
     pub(super) fn is_empty(&self) -> bool {
         self.blocks.iter().all(|block| block.free.load(Ordering::Acquire) == self.slots_per_block)
-    }
-
-    /// Writes a number into a free slot and answers with that; `None` when all are taken.
-    pub(super) fn enter(&self, handle: &Handle<'_>, number: u32) -> Result<Option<u64>> {
-        if !self.announced.load(Ordering::Acquire) {
-            superblock::change(handle, |raw| {
-                raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | RoCompat::ORPHAN_PRESENT.bits());
-            })?;
-            self.announced.store(true, Ordering::Release);
-        }
-        let count = self.blocks.len();
-        let start = thread_number();
-        for index in (0..count).map(|step| (start + step) % count) {
-            if let Some(slot) = self.blocks[index].claim() {
-                self.write(handle, index, slot, number);
-                return Ok(Some(index as u64 * u64::from(self.slots_per_block) + u64::from(slot)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Clears a slot.
-    pub(super) fn leave(&self, handle: &Handle<'_>, slot: u64) {
-        let per_block = u64::from(self.slots_per_block);
-        let (index, slot) = ((slot / per_block) as usize, (slot % per_block) as u32);
-        self.write(handle, index, slot, 0);
-        self.blocks[index].give(slot);
-    }
-
-    fn write(&self, handle: &Handle<'_>, index: usize, slot: u32, number: u32) {
-        let at = slot as usize * 4;
-        handle.change_block(&self.blocks[index].block, Seal::Orphans(self.seed), |bytes| {
-            bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
-        });
     }
 
     /// The slots that are taken, with their numbers, a block at a time.
@@ -119,7 +83,7 @@ impl FileBlock {
         Ok(Self { block, free: AtomicU32::new(free), taken })
     }
 
-    fn claim(&self) -> Option<u32> {
+    pub(super) fn claim(&self) -> Option<u32> {
         if self.free.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -138,7 +102,7 @@ impl FileBlock {
         None
     }
 
-    fn give(&self, slot: u32) {
+    pub(super) fn give(&self, slot: u32) {
         self.taken[slot as usize / 64].fetch_and(!(1 << (slot % 64)), Ordering::Release);
         self.free.fetch_add(1, Ordering::Release);
     }

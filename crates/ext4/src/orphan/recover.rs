@@ -15,7 +15,7 @@ use crate::inode::{self, Inode, InodeFlags, Location};
 use crate::map::{self, Progress, Removed};
 use crate::superblock::State;
 use crate::transaction::Handle;
-use crate::volume::Volume;
+use crate::writer::Mounted;
 use crate::xattr;
 
 /// What was done.
@@ -38,7 +38,7 @@ enum Entry<'a> {
 ///
 /// # Errors
 /// Corruption: an orphan that cannot be, or whose parts are damaged; I/O failure.
-pub(crate) fn recover(volume: &Volume) -> Result<Recovered> {
+pub(crate) fn recover(volume: &Mounted) -> Result<Recovered> {
     let mut recovered = Recovered::default();
     if volume.superblock().state().contains(State::ERRORS) {
         return Ok(recovered);
@@ -63,7 +63,7 @@ pub(crate) fn recover(volume: &Volume) -> Result<Recovered> {
 }
 
 /// An orphan is somebody's file, and in use.
-fn check_number(volume: &Volume, number: u32) -> Result<()> {
+fn check_number(volume: &Mounted, number: u32) -> Result<()> {
     let geometry = volume.superblock().geometry();
     let wrong = |detail: String| Err(corrupt("list of orphans", format!("{detail}; run e2fsck")));
     if number < geometry.first_inode() || number > geometry.inodes() {
@@ -75,7 +75,7 @@ fn check_number(volume: &Volume, number: u32) -> Result<()> {
     Ok(())
 }
 
-fn finish(volume: &Volume, number: u32, entry: &Entry<'_>, recovered: &mut Recovered) -> Result<()> {
+fn finish(volume: &Mounted, number: u32, entry: &Entry<'_>, recovered: &mut Recovered) -> Result<()> {
     let location = inode::locate(volume, number)?;
     let mut inode = Inode::read_linked_or_not(volume, number, location)?;
     let unnamed = inode.links == 0;
@@ -95,7 +95,7 @@ fn finish(volume: &Volume, number: u32, entry: &Entry<'_>, recovered: &mut Recov
 }
 
 /// Takes the blocks from `kept` on out of a file.
-fn remove_blocks(volume: &Volume, inode: &mut Inode, location: Location, kept: u64) -> Result<()> {
+fn remove_blocks(volume: &Mounted, inode: &mut Inode, location: Location, kept: u64) -> Result<()> {
     // A directory's blocks and a link's are in the log; so are a file's whose data is journaled.
     let removed = match inode.flags.contains(InodeFlags::JOURNAL_DATA) {
         true => Removed::Metadata,
@@ -112,7 +112,7 @@ fn remove_blocks(volume: &Volume, inode: &mut Inode, location: Location, kept: u
 }
 
 /// Deletes an inode that has no blocks any more.
-fn delete(volume: &Volume, inode: &mut Inode, location: Location, entry: &Entry<'_>) -> Result<()> {
+fn delete(volume: &Mounted, inode: &mut Inode, location: Location, entry: &Entry<'_>) -> Result<()> {
     let number = inode.number;
     let handle = volume.start(CREDITS + FREE_INODE_CREDITS + xattr::credits(volume, None) + 1)?;
     xattr::release(&handle, inode, location)?;

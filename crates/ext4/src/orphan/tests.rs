@@ -2,13 +2,17 @@
 
 #[cfg(feature = "oracle")]
 use undercroft_oracle::{MountMode, Tool};
+use undercroft_sync::atomic::Ordering;
 
+use super::orphans::IN_LIST;
 use super::recover::Recovered;
 use super::*;
 use crate::dir;
-use crate::inode::ROOT_INODE;
+use crate::inode::{InodeState, ROOT_INODE};
+use crate::options::{OrphanForm, WriteOptions};
 use crate::testing::images::{Image, Mke2fs, Scratch};
 use crate::testing::writable::Writable;
+use crate::volume::Volume;
 
 const FILES: u32 = 40;
 
@@ -85,7 +89,7 @@ fn orphans_are_found_by_readers_and_leave_in_any_order() {
         for leaving in [vec![9], vec![0, 4], vec![5, 6], vec![1, 2, 3, 7, 8]] {
             let handle = volume.start(100).unwrap();
             for n in leaving {
-                let file: &Live = &files[n];
+                let file: &InodeState = &files[n];
                 remove(&handle, file).unwrap();
                 remove(&handle, file).unwrap();
                 assert!(!is_member(file));

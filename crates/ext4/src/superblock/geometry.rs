@@ -2,7 +2,7 @@
 
 use undercroft_vfs::Result;
 
-use super::{REVISION_ORIGINAL, RawSuperblock};
+use super::raw::{REVISION_ORIGINAL, RawSuperblock};
 use crate::error::corrupt;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::numbers::{FsBlock, Group};

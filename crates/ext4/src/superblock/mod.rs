@@ -4,6 +4,7 @@
 //! magic, checksum, features, sizes, and that all block groups lie within the device. Past it nobody doubts a
 //! size. Free counts are hints, as they are for Linux: the group descriptors' are better.
 
+mod change;
 mod geometry;
 mod mark;
 mod raw;
@@ -19,20 +20,12 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::checksum::crc32c;
 use crate::error::corrupt;
 use crate::features::{Compat, Features, Incompat, RoCompat};
-use crate::numbers::FsBlock;
-use crate::transaction::{Handle, Seal};
-use crate::volume::Volume;
+pub(crate) use change::{change, home};
 pub use geometry::Geometry;
 pub(crate) use mark::{ErrorRecord, Recorded, mark_clean, mark_failed, mark_in_use};
-pub(crate) use raw::RawSuperblock;
+use raw::REVISION_ORIGINAL;
+pub(crate) use raw::{MAGIC, RawSuperblock, SUPERBLOCK_OFFSET};
 pub use state::State;
-
-/// Where the primary superblock lies, in bytes.
-pub(crate) const SUPERBLOCK_OFFSET: u64 = 1024;
-pub(crate) const MAGIC: u16 = 0xEF53;
-
-/// Revision 0 has fixed values where later ones have fields.
-const REVISION_ORIGINAL: u32 = 0;
 
 /// How names are hashed in a directory whose index does not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -349,41 +342,29 @@ impl Superblock {
     pub(crate) fn raw(&self) -> &RawSuperblock {
         &self.raw
     }
+
+    /// Clusters that Linux holds back for extent conversions that must not fail: 2 percent, at most 4096, and none
+    /// without extents.
+    pub(crate) fn kept_for_maps(&self) -> u64 {
+        if !self.features().incompat.contains(Incompat::EXTENTS) {
+            return 0;
+        }
+        let geometry = self.geometry();
+        (geometry.blocks() / u64::from(geometry.blocks_per_cluster()) / 50).min(4096)
+    }
 }
 
 /// Puts the checksum into the primary superblock, which lies within the block `bytes`.
-pub(crate) fn seal(volume: &Volume, bytes: &mut [u8]) {
-    let at = place_in_block(volume);
+pub(crate) fn seal(block_bytes: u32, bytes: &mut [u8]) {
+    let at = place_in_block(block_bytes);
     let end = at + size_of::<RawSuperblock>();
     let sum = crc32c(!0, &bytes[at..end - 4]);
     bytes[end - 4..end].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Changes the primary superblock. What [`Superblock`] tells stays what was found when the filesystem was opened, but
-/// for what changes when it grows.
-///
-/// # Errors
-/// I/O failure.
-pub(crate) fn change<R>(handle: &Handle<'_>, change: impl FnOnce(&mut RawSuperblock) -> R) -> Result<R> {
-    let volume = handle.volume();
-    let home = home(volume);
-    let at = place_in_block(volume);
-    handle.change(home, Seal::Superblock, |bytes| {
-        match RawSuperblock::mut_from_bytes(&mut bytes[at..at + size_of::<RawSuperblock>()]) {
-            Ok(raw) => change(raw),
-            Err(_) => unreachable!("a superblock fits where it is, in a block of any size"),
-        }
-    })
-}
-
-/// The block that holds the primary superblock.
-pub(crate) fn home(volume: &Volume) -> FsBlock {
-    FsBlock(SUPERBLOCK_OFFSET / u64::from(volume.block_bytes()))
-}
-
 /// The byte at which the primary superblock begins in its block.
-fn place_in_block(volume: &Volume) -> usize {
-    (SUPERBLOCK_OFFSET % u64::from(volume.block_bytes())) as usize
+fn place_in_block(block_bytes: u32) -> usize {
+    (SUPERBLOCK_OFFSET % u64::from(block_bytes)) as usize
 }
 
 fn until_nul(bytes: &[u8]) -> &[u8] {

@@ -7,6 +7,13 @@ use std::mem::{offset_of, size_of};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+/// Where the primary superblock lies, in bytes.
+pub(crate) const SUPERBLOCK_OFFSET: u64 = 1024;
+pub(crate) const MAGIC: u16 = 0xEF53;
+
+/// Revision 0 has fixed values where later ones have fields.
+pub(super) const REVISION_ORIGINAL: u32 = 0;
+
 /// Field for field as on disk.
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

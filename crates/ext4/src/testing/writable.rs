@@ -9,18 +9,19 @@ use undercroft_block::{Device, FileDevice, FileOptions};
 
 use crate::inode::{self, Inode};
 use crate::live::Live;
+use crate::options::WriteOptions;
 use crate::superblock::{self, Superblock};
 use crate::testing::images::{Image, Mke2fs};
-use crate::transaction::{Tid, Transactions};
+use crate::transaction::Tid;
 use crate::volume::Volume;
-use crate::writer::{WriteOptions, Writer};
+use crate::writer::{Mounted, Transactions, Writer};
 
 /// Blocks that a transaction has room for.
 const ROOM: u32 = 10_000;
 
 /// An image that is open for changes.
 pub(crate) struct Writable {
-    pub(crate) volume: Arc<Volume>,
+    pub(crate) volume: Arc<Mounted>,
     image: Image,
 }
 
@@ -40,7 +41,7 @@ impl Writable {
     pub(crate) fn open_on(device: Device, image: Image, options: WriteOptions) -> Self {
         let superblock = Superblock::read(&*device).unwrap();
         assert!(!superblock.needs_recovery(), "the image has not been left clean");
-        let volume = Arc::new(Volume::new(device, superblock, 8 << 20));
+        let volume = Arc::new(Mounted::new(Volume::new(device, superblock, 8 << 20)));
         let transactions = Transactions::unlogged(Tid(1), ROOM, Arc::default());
         volume.set_writer(Writer::new(&volume, transactions, options).unwrap());
         Self { volume, image }

@@ -1,23 +1,24 @@
-//! The volume's own part in commits and checkpoints.
+//! The filesystem's own part in commits and checkpoints.
 
 use undercroft_block::Request;
 use undercroft_journal::{Cause, Client, Frozen, WriteBack};
 use undercroft_vfs::Result;
 
-use super::{Block, Handle, Seal, Transactions};
+use super::{Block, Handle, Seal};
 use crate::numbers::FsBlock;
 use crate::superblock::{self, ErrorRecord};
 use crate::volume::Volume;
+use crate::writer::{Mounted, Transactions};
 
-impl Client for Volume {
+impl Client for Mounted {
     type Item = Block;
 
     /// # Panics
-    /// For a volume that takes no changes; it has no transactions.
+    /// For a filesystem that takes no changes; it has no transactions.
     fn transactions(&self) -> &Transactions {
         match self.writer() {
             Ok(writer) => &writer.transactions,
-            Err(_) => unreachable!("only a volume that takes changes is a client of the journal"),
+            Err(_) => unreachable!("only a filesystem that takes changes is a client of the journal"),
         }
     }
 
@@ -34,7 +35,7 @@ impl Client for Volume {
     }
 
     fn prepare_commit(&self, handle: undercroft_journal::Handle<'_, Self>) -> Result<()> {
-        self.writer()?.prepare_commit(&Handle::new(handle))
+        self.writer()?.allocator.prepare_commit(&Handle::new(handle))
     }
 
     /// Times that are kept in memory are stored with what the clock commits. An error that keeps one from being stored

@@ -5,19 +5,29 @@ use undercroft_vfs::Result;
 use super::{Block, Seal, Tid};
 use crate::numbers::FsBlock;
 use crate::volume::Volume;
+use crate::writer::{Mounted, Writer};
 
-/// An operation's part in the running transaction, from [`Volume::start`] until it is dropped. A block that it changes
+/// An operation's part in the running transaction, from [`Mounted::start`] until it is dropped. A block that it changes
 /// uses one of the units that it has reserved, if the transaction had not changed the block before.
-pub(crate) struct Handle<'a>(undercroft_journal::Handle<'a, Volume>);
+pub(crate) struct Handle<'a>(undercroft_journal::Handle<'a, Mounted>);
 
 impl<'a> Handle<'a> {
-    pub(crate) fn new(handle: undercroft_journal::Handle<'a, Volume>) -> Self {
+    pub(crate) fn new(handle: undercroft_journal::Handle<'a, Mounted>) -> Self {
         Self(handle)
     }
 
     /// The filesystem's blocks.
     pub(crate) fn volume(&self) -> &'a Volume {
         self.0.client()
+    }
+
+    /// What makes the changes.
+    #[inline]
+    pub(crate) fn writer(&self) -> &'a Writer {
+        match self.0.client().writer() {
+            Ok(writer) => writer,
+            Err(_) => unreachable!("only a filesystem that takes changes has handles"),
+        }
     }
 
     /// The transaction.
@@ -79,7 +89,26 @@ impl<'a> Handle<'a> {
     }
 
     /// Runs `then` once the transaction is durable, on the commit thread and without a handle.
-    pub(crate) fn after_commit(&self, then: impl FnOnce(&Volume) + Send + 'static) {
+    pub(crate) fn after_commit(&self, then: impl FnOnce(&Mounted) + Send + 'static) {
         self.0.after_commit(then);
+    }
+}
+
+impl Mounted {
+    /// Joins the running transaction; see [`Transactions::start`](undercroft_journal::Transactions::start).
+    ///
+    /// # Errors
+    /// [`ReadOnly`](undercroft_vfs::Error::ReadOnly); why the filesystem takes no changes any more.
+    pub(crate) fn start(&self, credits: u32) -> Result<Handle<'_>> {
+        Ok(Handle::new(self.writer()?.transactions.start(self, credits)?))
+    }
+
+    /// Joins the running transaction if it has room; see
+    /// [`Transactions::start_if_room`](undercroft_journal::Transactions::start_if_room).
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub(crate) fn start_if_room(&self, credits: u32) -> Result<Option<Handle<'_>>> {
+        Ok(self.writer()?.transactions.start_if_room(self, credits)?.map(Handle::new))
     }
 }

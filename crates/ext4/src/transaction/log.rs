@@ -5,10 +5,10 @@ use std::sync::Arc;
 use undercroft_journal::{Limits, LogHead, LogTail as Tail, Position, Stop, Tid, Transaction};
 use undercroft_vfs::Result;
 
-use super::{Block, Transactions};
+use super::Block;
 use crate::jbd2::{LogTail, LogWriter, Sequence};
 use crate::numbers::FsBlock;
-use crate::volume::Volume;
+use crate::writer::{Mounted, Transactions};
 
 /// Bytes that one batch of a checkpoint writes back.
 const BATCH_BYTES: u32 = 1 << 20;
@@ -42,12 +42,12 @@ fn sequence(tid: Tid) -> Sequence {
     Sequence(tid.0 as u32)
 }
 
-impl LogHead<Volume> for LogWriter {
+impl LogHead<Mounted> for LogWriter {
     fn space(&self, transaction: &Transaction<Block>) -> u64 {
         self.blocks_for(transaction.items.len(), transaction.cancelled.len()) as u64
     }
 
-    fn append(&mut self, volume: &Volume, transaction: &Transaction<Block>) -> Result<Position> {
+    fn append(&mut self, volume: &Mounted, transaction: &Transaction<Block>) -> Result<Position> {
         let fill = |index: usize, bytes: &mut [u8]| {
             let frozen = &transaction.items[index];
             let home = FsBlock(frozen.item.number());
@@ -62,17 +62,17 @@ impl LogHead<Volume> for LogWriter {
     }
 }
 
-impl Tail<Volume> for LogTail {
-    fn advance(&mut self, volume: &Volume, space: u64, next: Tid) -> Result<()> {
+impl Tail<Mounted> for LogTail {
+    fn advance(&mut self, volume: &Mounted, space: u64, next: Tid) -> Result<()> {
         // Space was counted in blocks of the ring, whose number has 32 bits.
         Self::advance(self, &**volume.device(), space as u32, sequence(next))
     }
 
-    fn make_empty(&mut self, volume: &Volume, next: Tid) -> Result<()> {
+    fn make_empty(&mut self, volume: &Mounted, next: Tid) -> Result<()> {
         Self::make_empty(self, &**volume.device(), sequence(next))
     }
 
-    fn record_abort(&mut self, volume: &Volume) -> Result<()> {
+    fn record_abort(&mut self, volume: &Mounted) -> Result<()> {
         self.record_failure(&**volume.device_below())
     }
 }

@@ -13,11 +13,12 @@ use crate::dir;
 use crate::inode::{Inode, ROOT_INODE, mark_deleted};
 use crate::live::Live;
 use crate::numbers::FsBlock;
+use crate::options::WriteOptions;
 use crate::superblock::Superblock;
 use crate::testing::writable::Writable;
-use crate::transaction::{Tid, Transactions};
+use crate::transaction::Tid;
 use crate::volume::Volume;
-use crate::writer::{WriteOptions, Writer};
+use crate::writer::{Mounted, Transactions, Writer};
 use crate::{inode, symlink};
 
 /// Attributes by name.
@@ -346,7 +347,7 @@ fn changes_of_damaged_attributes_end_in_an_answer() {
     for _ in 0..1500 {
         let device: Device = Arc::new(Overlay::new(Arc::clone(&base)));
         let superblock = Superblock::read(&*device).unwrap();
-        let volume = Arc::new(Volume::new(Arc::clone(&device), superblock, 1 << 20));
+        let volume = Arc::new(Mounted::new(Volume::new(Arc::clone(&device), superblock, 1 << 20)));
         let number = number(&volume, "f1");
         let location = inode::locate(&volume, number).unwrap();
         let block = Inode::read(&volume, number).unwrap().xattr_block;
@@ -358,7 +359,7 @@ fn changes_of_damaged_attributes_end_in_an_answer() {
             device.write_at(at, &[byte]).unwrap();
         }
         let superblock = Superblock::read(&*device).unwrap();
-        let volume = Arc::new(Volume::new(device, superblock, 1 << 20));
+        let volume = Arc::new(Mounted::new(Volume::new(device, superblock, 1 << 20)));
         let transactions = Transactions::unlogged(Tid(1), 1000, Arc::default());
         volume.set_writer(Writer::new(&volume, transactions, WriteOptions::default()).unwrap());
         let fields = Inode::read(&volume, number).unwrap();

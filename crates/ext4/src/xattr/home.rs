@@ -74,7 +74,7 @@ pub(super) fn drop_block(handle: &Handle<'_>, inode: &mut Inode, uses: &mut Uses
     let mut lost = Uses::default();
     lost.lose(old.attributes().iter().flat_map(Attributes::iter));
     drop(old);
-    let writer = volume.writer()?;
+    let writer = handle.writer();
     let left = handle.change_block(&block, Seal::Xattrs, |bytes| {
         let left = block::users(bytes).saturating_sub(1);
         block::set_users(bytes, left);
@@ -95,7 +95,7 @@ pub(super) fn drop_block(handle: &Handle<'_>, inode: &mut Inode, uses: &mut Uses
 /// Uses a block of another inode that has this content, if there is one.
 fn share(handle: &Handle<'_>, inode: &mut Inode, content: &[u8], uses: &mut Uses) -> Result<bool> {
     let volume = handle.volume();
-    let Some(home) = volume.writer()?.shared_attributes.find(block::hash(content)) else { return Ok(false) };
+    let Some(home) = handle.writer().shared_attributes.find(block::hash(content)) else { return Ok(false) };
     if home == inode.xattr_block {
         return Ok(false);
     }
@@ -126,7 +126,7 @@ fn rewrite(handle: &Handle<'_>, inode: &Inode, content: &[u8]) -> Result<bool> {
     let volume = handle.volume();
     let home = inode.xattr_block;
     let Some((block, before)) = AttributeBlock::hold(volume, inode)? else { return Ok(false) };
-    let shared = &volume.writer()?.shared_attributes;
+    let shared = &handle.writer().shared_attributes;
     if block::users(before.bytes()) != 1 {
         return Ok(false);
     }
@@ -155,7 +155,7 @@ fn make_block(
     uses: &mut Uses,
 ) -> Result<()> {
     let volume = handle.volume();
-    let writer = volume.writer()?;
+    let writer = handle.writer();
     let goal = writer.allocator.goal_for(volume, inode.number, inode.kind);
     let (home, _) = writer.allocator.allocate(handle, goal, 1, writer.allocator.purpose_for(inode))?;
     handle.make(home, Seal::Xattrs, |bytes| bytes.copy_from_slice(content))?;

@@ -173,7 +173,7 @@ impl Change {
         let done = stored.and_then(|()| uses.settle(handle, inode)).and_then(|()| note_feature(handle));
         if let Err(error) = &done {
             let cause = format!("the attributes of inode {} could not be changed: {error}", inode.number);
-            handle.volume().writer()?.transactions.abort_with(&cause, error);
+            handle.writer().transactions.abort_with(&cause, error);
         }
         done
     }

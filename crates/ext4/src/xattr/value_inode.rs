@@ -72,7 +72,7 @@ impl<'a> Planned<'a> {
     /// [`NoSpace`](Error::NoSpace): nothing has changed then. Corruption; I/O failure.
     pub(super) fn make(&self, handle: &Handle<'_>, owner: &Inode) -> Result<u32> {
         let volume = handle.volume();
-        let allocator = &volume.writer()?.allocator;
+        let allocator = &handle.writer().allocator;
         let place = allocator.new_inode(handle, owner.number, FileType::Regular)?;
         let (number, location) = (place.number, place.location);
         let new = NewInode {
@@ -98,7 +98,7 @@ impl<'a> Planned<'a> {
 
     fn write(&self, handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
         let volume = handle.volume();
-        let allocator = &volume.writer()?.allocator;
+        let allocator = &handle.writer().allocator;
         let block_bytes = volume.block_bytes() as usize;
         let mut parts = self.value.chunks(block_bytes);
         let mut goal = allocator.goal_for(volume, inode.number, inode.kind);
@@ -144,13 +144,12 @@ pub(super) fn change_uses(handle: &Handle<'_>, owner: &Inode, number: u32, by: i
 }
 
 fn delete(handle: &Handle<'_>, inode: &mut Inode, location: Location) -> Result<()> {
-    let volume = handle.volume();
     if map::remove(handle, inode, 0, u64::MAX, Removed::Metadata)? != Progress::Done {
         let detail = format!("has too many blocks for a value of {} bytes", inode.size_bytes);
         return Err(corrupt_inode(STRUCTURE, inode.number, None, detail));
     }
     mark_deleted(handle, inode, location, clock::Coarse::now().timestamp())?;
-    volume.writer()?.allocator.free_inode(handle, inode.number, false)
+    handle.writer().allocator.free_inode(handle, inode.number, false)
 }
 
 /// Whether Lustre made the inode for this owner alone.

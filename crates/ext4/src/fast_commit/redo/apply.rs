@@ -12,12 +12,13 @@ use crate::alloc::{ALLOCATE_CREDITS, FREE_INODE_CREDITS, NEW_INODE_CREDITS};
 use crate::error::corrupt;
 use crate::fast_commit::{DirectoryChange, Overridden};
 use crate::features::Incompat;
+use crate::inode::InodeState;
 use crate::inode::{self, Inode, InodeBytes, InodeFlags, Location};
-use crate::live::Live;
 use crate::map::{self, Progress, Removed};
 use crate::numbers::{FileBlock, FsBlock};
 use crate::transaction::Handle;
 use crate::volume::Volume;
+use crate::writer::Mounted;
 use crate::{dir, orphan, xattr};
 
 /// Blocks of a map without extents that are inserted at once: they lie in two of its blocks at most.
@@ -25,17 +26,17 @@ const INSERTED_AT_ONCE: u64 = 64;
 
 /// The work, and what it changes.
 pub(super) struct Apply<'a> {
-    volume: &'a Arc<Volume>,
+    volume: &'a Arc<Mounted>,
     shown: &'a Volume,
     handle: Handle<'a>,
     /// Orphans on the disk: in the list each says in its deletion time which is next.
     orphans: HashSet<u32>,
     /// Directories that are there in the end and in which names change.
-    directories: BTreeMap<u32, Live>,
+    directories: BTreeMap<u32, InodeState>,
 }
 
 impl<'a> Apply<'a> {
-    pub(super) fn new(volume: &'a Arc<Volume>, shown: &'a Volume) -> Result<Self> {
+    pub(super) fn new(volume: &'a Arc<Mounted>, shown: &'a Volume) -> Result<Self> {
         let orphans = orphan::collect(volume)?.into_iter().collect();
         Ok(Self { volume, shown, handle: volume.start(1)?, orphans, directories: BTreeMap::new() })
     }
@@ -83,7 +84,7 @@ impl<'a> Apply<'a> {
         if self.orphans.contains(&old.number) {
             return Ok(());
         }
-        orphan::add(&self.handle, &Live::new(Arc::clone(self.volume), old, location))
+        orphan::add(&self.handle, &InodeState::new(Arc::clone(self.volume), old, location))
     }
 
     /// Deletes an inode whose number another one has now.
@@ -148,7 +149,7 @@ impl<'a> Apply<'a> {
         if was_inline {
             xattr::remove_inline_data(&self.handle, &new, location)?;
         }
-        self.directories.insert(number, Live::new(Arc::clone(self.volume), new, location));
+        self.directories.insert(number, InodeState::new(Arc::clone(self.volume), new, location));
         Ok(())
     }
 
@@ -158,8 +159,8 @@ impl<'a> Apply<'a> {
         if new.kind == FileType::Directory {
             self.room(1)?;
             new.store(&self.handle, location)?;
-            let live = Live::new(Arc::clone(self.volume), new, location);
-            self.directories.insert(live.number, live);
+            let state = InodeState::new(Arc::clone(self.volume), new, location);
+            self.directories.insert(state.number, state);
             return Ok(());
         }
         self.map(&mut new)?;

@@ -31,6 +31,7 @@ use undercroft_vfs::{Error, Result};
 use self::apply::Apply;
 use self::plan::Plan;
 use crate::volume::Volume;
+use crate::writer::Mounted;
 
 /// Makes what `shown` shows the state of `volume`, durably. Both are of one device, and `shown` has fast commits laid
 /// over it.
@@ -38,7 +39,7 @@ use crate::volume::Volume;
 /// # Errors
 /// [`Unsupported`](Error::Unsupported) and [`NoKey`](Error::NoKey), naming what cannot be written; corruption of
 /// the filesystem, or fast commits that contradict it; I/O failure. The disk has not changed then.
-pub(crate) fn redo(volume: &Arc<Volume>, shown: &Volume) -> Result<()> {
+pub(crate) fn redo(volume: &Arc<Mounted>, shown: &Volume) -> Result<()> {
     let names = names::resolve(volume, shown.fast_commits())?;
     let plan = Plan::new(volume, shown, &names)?;
     Apply::new(volume, shown)?.run(&plan, &names)?;

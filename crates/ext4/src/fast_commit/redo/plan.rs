@@ -15,6 +15,7 @@ use crate::inode::{self, Inode, ROOT_INODE};
 use crate::map::{self, RunState};
 use crate::numbers::{FileBlock, FsBlock};
 use crate::volume::Volume;
+use crate::writer::Mounted;
 
 /// More pieces of a file than could be changed in one transaction.
 const MAX_PIECES: usize = 1 << 16;
@@ -58,7 +59,7 @@ impl Plan {
     /// # Errors
     /// [`Unsupported`](Error::Unsupported); corruption of the filesystem, or fast commits that contradict it; I/O
     /// failure.
-    pub(super) fn new(volume: &Volume, shown: &Volume, names: &[Name<'_>]) -> Result<Self> {
+    pub(super) fn new(volume: &Mounted, shown: &Volume, names: &[Name<'_>]) -> Result<Self> {
         let view = shown.fast_commits();
         let counts = names::count(names, view);
         let numbers: BTreeSet<u32> = view
@@ -193,7 +194,7 @@ pub(super) fn pieces(volume: &Volume, inode: &Inode, range: Range<u64>) -> Resul
     Ok(pieces)
 }
 
-fn fate(volume: &Volume, shown: &Volume, number: u32, counts: Counts) -> Result<Fate> {
+fn fate(volume: &Mounted, shown: &Volume, number: u32, counts: Counts) -> Result<Fate> {
     let superblock = volume.superblock();
     let is_reserved = number < superblock.geometry().first_inode() && number != ROOT_INODE;
     if is_reserved || superblock.orphan_file_inode() == Some(number) {
@@ -230,7 +231,7 @@ fn fate(volume: &Volume, shown: &Volume, number: u32, counts: Counts) -> Result<
     let mut new = Inode::read_linked_or_not(shown, number, inode::locate(shown, number)?)?;
     if is_directory {
         check_one_name(number, links)?;
-        new.links = Inode::read(shown, number)?.links;
+        new.links = dir::links(shown, &Inode::read(shown, number)?)?;
         // The bytes behind its fields stay: names may lie there, and what the log has of them is newer than the names
         // that are still to change.
         new.extra_bytes = old.extra_bytes;
@@ -260,7 +261,7 @@ fn new_inode(shown: &Volume, number: u32, links: u32) -> Result<Inode> {
     }
     if new.kind == FileType::Directory {
         check_one_name(number, links)?;
-        new.links = Inode::read(shown, number)?.links;
+        new.links = dir::links(shown, &Inode::read(shown, number)?)?;
     } else {
         new.links = counted(number, links)?;
     }
@@ -268,7 +269,7 @@ fn new_inode(shown: &Volume, number: u32, links: u32) -> Result<Inode> {
 }
 
 /// An inode that is in use on the disk.
-fn read_used(volume: &Volume, number: u32) -> Result<Option<Inode>> {
+fn read_used(volume: &Mounted, number: u32) -> Result<Option<Inode>> {
     let location = inode::locate(volume, number)?;
     if !volume.writer()?.allocator.is_inode_used(volume, number)? {
         return Ok(None);

@@ -12,11 +12,12 @@ use crate::check::{CheckOptions, check};
 use crate::fast_commit::{FastCommitOp, FastCommitView};
 use crate::inode::{InodeBytes, ROOT_INODE, incarnation_on_disk};
 use crate::numbers::{FileBlock, FsBlock};
+use crate::options::WriteOptions;
 use crate::superblock::Superblock;
 use crate::testing::images::{Image, Mke2fs, Scratch};
-use crate::transaction::{Tid, Transactions};
+use crate::transaction::Tid;
 use crate::volume::Volume;
-use crate::writer::{WriteOptions, Writer};
+use crate::writer::{Mounted, Transactions, Writer};
 
 const BLOCKS: u64 = 2048;
 /// Numbers that operations are about: some more than there are inodes in use.
@@ -93,7 +94,7 @@ fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
 fn redone(base: &Device, operations: &[FastCommitOp]) -> (Device, undercroft_vfs::Result<()>) {
     let device: Device = Arc::new(Overlay::new(Arc::clone(base)));
     let superblock = Superblock::read(&*device).unwrap();
-    let volume = &Arc::new(Volume::new(Arc::clone(&device), superblock.clone(), 1 << 20));
+    let volume = &Arc::new(Mounted::new(Volume::new(Arc::clone(&device), superblock.clone(), 1 << 20)));
     let transactions = Transactions::unlogged(Tid(1), 1000, Arc::default());
     volume.set_writer(Writer::new(volume, transactions, WriteOptions::default()).unwrap());
     let view = FastCommitView::fold(operations, |ino| incarnation_on_disk(volume, ino)).unwrap();

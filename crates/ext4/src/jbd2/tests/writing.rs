@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use undercroft_block::{Access, BlockDevice, Device, MemoryDevice};
 
 use super::super::features::Checksums;
-use super::super::log::LogForm;
 use super::super::sequence::Sequence;
+use super::super::superblock::LogForm;
 use super::super::{Log, LogWriter};
 use super::builder::{BLOCK, Form, LogBuilder};
 use crate::numbers::FsBlock;

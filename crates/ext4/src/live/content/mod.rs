@@ -3,7 +3,7 @@
 //! | module   | does                                                                      |
 //! | -------- | ------------------------------------------------------------------------- |
 //! | `known`  | remembers extents, so that reads and overwrites take no lock              |
-//! | `ahead`  | finds the files that have blocks reserved ahead, when space runs short      |
+//! | `state`  | what a file in use keeps in memory about its content                      |
 //! | `window` | the blocks that are reserved for a file and not in its map yet            |
 //! | `write`  | prepares and finishes writes                                              |
 //! | `size`   | sets the size, and removes everything                                     |
@@ -17,23 +17,20 @@
 //! Locks: the map is changed with the inode's fields held alone, under a handle. With them held the window's may be
 //! taken (class `file_space`).
 
-mod ahead;
 mod inline;
 mod known;
 mod size;
 mod space;
+mod state;
 mod sync;
 #[cfg(test)]
 mod tests;
 mod window;
 mod write;
 
-use undercroft_sync::atomic::{AtomicU64, Ordering};
-use undercroft_sync::{Mutex, order};
-use undercroft_vfs::{Error, Extent, FileType, Mapping, Result, Timestamp};
+use undercroft_sync::atomic::Ordering;
+use undercroft_vfs::{Error, Extent, FileType, Mapping, Result};
 
-use self::known::Known;
-use self::window::Window;
 use super::Live;
 use crate::features::RoCompat;
 use crate::inode::{Inode, InodeFlags};
@@ -42,53 +39,11 @@ use crate::numbers::{FileBlock, FsBlock};
 use crate::superblock;
 use crate::transaction::Handle;
 
-pub(crate) use self::ahead::Growing;
 pub(crate) use self::size::{remove_all_credits, set_size, truncate_all, truncate_now};
 pub(crate) use self::space::fallocate;
+pub(crate) use self::state::ContentState;
 pub(crate) use self::sync::sync;
 pub(crate) use self::write::{finish_write, prepare_write, with_last_resorts};
-
-/// What a file in use keeps in memory about its content.
-#[derive(Debug)]
-pub(crate) struct ContentState {
-    /// The fields' size, to be read without their lock.
-    size: AtomicU64,
-    known: Known,
-    window: Mutex<Window>,
-    /// The time of the last write, or of the last change of a directory's names, that the fields have, in nanoseconds;
-    /// 0 if they may have another. Written by who holds the fields.
-    written_at: AtomicU64,
-    /// The transaction that changed the content last; 0 if it was before the inode was read.
-    changed_in: AtomicU64,
-}
-
-impl ContentState {
-    pub(crate) fn new(inode: &Inode) -> Self {
-        Self {
-            size: AtomicU64::new(inode.size_bytes),
-            known: Known::default(),
-            window: Mutex::new(&order::FILE_SPACE, Window::default()),
-            written_at: AtomicU64::new(0),
-            changed_in: AtomicU64::new(0),
-        }
-    }
-
-    /// The fields have this time, of a change of content.
-    pub(super) fn note_time(&self, now: Timestamp) {
-        self.written_at.store(nanoseconds(now), Ordering::Relaxed);
-    }
-
-    /// Whether the fields are known to have this time already.
-    pub(super) fn has_time(&self, now: Timestamp) -> bool {
-        let now = nanoseconds(now);
-        now != 0 && self.written_at.load(Ordering::Relaxed) == now
-    }
-
-    /// The fields' times were set by something else than a write.
-    pub(crate) fn forget_time(&self) {
-        self.written_at.store(0, Ordering::Relaxed);
-    }
-}
 
 /// The size of a regular file, without a lock.
 pub(crate) fn size(live: &Live) -> u64 {
@@ -187,12 +142,4 @@ fn store_unchanged(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Op
     inode.store(handle, live.location)?;
     live.late.clear();
     Ok(())
-}
-
-/// A time as the vfs's coarse clock counts it; 0 for what it does not reach.
-fn nanoseconds(time: Timestamp) -> u64 {
-    u64::try_from(time.seconds)
-        .ok()
-        .and_then(|seconds| seconds.checked_mul(1_000_000_000))
-        .map_or(0, |whole| whole.saturating_add(time.nanoseconds.into()))
 }

@@ -11,9 +11,9 @@ use undercroft_vfs::{Durable, FallocateMode, Written, clock};
 use super::*;
 use crate::dir;
 use crate::inode::ROOT_INODE;
+use crate::options::WriteOptions;
 use crate::testing::images::{Image, Mke2fs, Scratch};
 use crate::testing::writable::Writable;
-use crate::writer::WriteOptions;
 
 /// The largest offset, in blocks.
 const BLOCKS: u64 = 64;

@@ -30,7 +30,7 @@ pub(super) struct Window {
     in_flight: Vec<Range<u64>>,
     /// Where the last write ended that was prepared.
     next: u64,
-    /// Whether the file is among those that [grow](super::Growing).
+    /// Whether the file is among those that [grow](crate::inode::Growing).
     pub(super) is_listed: bool,
 }
 

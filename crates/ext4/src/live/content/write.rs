@@ -1,7 +1,5 @@
 //! Writing: room before, the map after.
 
-use std::sync::Weak;
-
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, Extent, Mapping, Result, Written, clock::Coarse};
 
@@ -81,7 +79,7 @@ fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
         window.is_listed |= is_new;
         drop(window);
         if is_new {
-            volume.writer()?.growing.add(Weak::clone(&live.this));
+            volume.writer()?.growing.add(live.listed());
         }
         prepared
     };
@@ -197,7 +195,7 @@ fn finish_run(live: &Live, handle: &Handle<'_>, inode: &mut Inode, at: u64, end:
             Progress::From(next) => Ok(next),
         },
         RunState::Hole => {
-            let allocator = &handle.volume().writer()?.allocator;
+            let allocator = &handle.writer().allocator;
             let most = len.min(map::max_run(true));
             let (first, count) = live.content.window.lock().take(allocator, handle, at, most)?;
             if let Err(error) = map::insert(handle, inode, FileBlock(at as u32), first, count, true) {

@@ -7,7 +7,8 @@ use super::raw::Extent;
 use super::tree::{Outcome, Tree};
 use crate::alloc::ALLOCATE_CREDITS;
 use crate::inode::Inode;
-use crate::map::{BATCH, Progress, Removed, space};
+use crate::map::run::{BATCH, Progress, Removed};
+use crate::map::space;
 use crate::numbers::FsBlock;
 use crate::transaction::Handle;
 

@@ -25,8 +25,8 @@ mod tree;
 use undercroft_vfs::Result;
 
 use self::path::Path;
-use self::raw::RawExtent;
-use super::{BATCH, Run, RunState};
+use self::raw::{MAX_DEPTH, RawExtent};
+use super::run::{BATCH, Run, RunState};
 use crate::alloc::ALLOCATE_CREDITS;
 use crate::inode::Inode;
 use crate::numbers::{FileBlock, FsBlock};
@@ -35,12 +35,6 @@ use crate::volume::Volume;
 pub(super) use self::change::{insert, mark, remove};
 pub(crate) use self::raw::seal_extent_node;
 pub(super) use self::shift::{shift_down, shift_up, split_at};
-
-const STRUCTURE: &str = "extent tree node";
-/// Deeper than any tree can be: five levels of the smallest node hold 2^32 blocks.
-const MAX_DEPTH: u16 = 5;
-/// The root's level on a [`Path`].
-const ROOT: usize = 0;
 
 /// The root of a tree that maps nothing.
 pub(super) fn empty_root() -> [u8; 60] {

@@ -3,12 +3,11 @@
 use undercroft_vfs::{Error, Result};
 use zerocopy::FromBytes;
 
-use super::raw::{self, ENTRY_BYTES, MAGIC, RawExtent, RawHeader, RawIndex};
-use super::{MAX_DEPTH, STRUCTURE};
+use super::raw::{self, ENTRY_BYTES, MAGIC, MAX_DEPTH, RawExtent, RawHeader, RawIndex, STRUCTURE};
 use crate::checksum::crc32c;
 use crate::error::corrupt_inode;
 use crate::inode::Inode;
-use crate::map::FILE_BLOCKS;
+use crate::map::run::FILE_BLOCKS;
 use crate::numbers::FsBlock;
 use crate::volume::Volume;
 

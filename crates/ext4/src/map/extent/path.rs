@@ -7,13 +7,15 @@
 use undercroft_vfs::Result;
 
 use super::node::Node;
-use super::raw::{self, Extent, RawExtent, RawIndex};
-use super::{MAX_DEPTH, ROOT};
+use super::raw::{self, Extent, MAX_DEPTH, RawExtent, RawIndex};
 use crate::inode::Inode;
-use crate::map::FILE_BLOCKS;
+use crate::map::run::FILE_BLOCKS;
 use crate::numbers::FsBlock;
 use crate::transaction::Block;
 use crate::volume::{Judged, Volume};
+
+/// The root's level on a [`Path`].
+pub(super) const ROOT: usize = 0;
 
 /// The nodes on the way to a leaf, all of them judged and held.
 pub(super) struct Path {

@@ -13,7 +13,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::checksum::crc32c;
 use crate::numbers::FsBlock;
 
+pub(super) const STRUCTURE: &str = "extent tree node";
 pub(super) const MAGIC: u16 = 0xF30A;
+/// Deeper than any tree can be: five levels of the smallest node hold 2^32 blocks.
+pub(super) const MAX_DEPTH: u16 = 5;
 /// Longest extent that was written, in blocks. A length above this means an unwritten one, which is this much shorter.
 const MAX_WRITTEN_LEN: u16 = 1 << 15;
 const MAX_UNWRITTEN_LEN: u16 = MAX_WRITTEN_LEN - 1;

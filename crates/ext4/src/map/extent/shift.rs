@@ -9,7 +9,7 @@ use super::change::credits;
 use super::raw::RawExtent;
 use super::tree::{Outcome, Tree};
 use crate::inode::Inode;
-use crate::map::{FILE_BLOCKS, Progress};
+use crate::map::run::{FILE_BLOCKS, Progress};
 use crate::transaction::Handle;
 
 /// Moves every extent from `from` on down by `by` blocks, into a hole.

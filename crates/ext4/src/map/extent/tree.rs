@@ -7,9 +7,8 @@ use std::ops::Range;
 
 use undercroft_vfs::{Error, Result};
 
-use super::path::Path;
-use super::raw::{self, Extent, RawExtent, RawIndex};
-use super::{MAX_DEPTH, ROOT, STRUCTURE};
+use super::path::{Path, ROOT};
+use super::raw::{self, Extent, MAX_DEPTH, RawExtent, RawIndex, STRUCTURE};
 use crate::error::corrupt_inode;
 use crate::inode::Inode;
 use crate::map::space;
@@ -306,10 +305,8 @@ impl<'a> Tree<'a> {
     /// Blocks for `count` nodes, or none.
     fn allocate_nodes(&mut self, path: &Path, count: usize) -> Result<Vec<FsBlock>> {
         let near = path.extents(self.inode, |extents| extents.last().map(super::raw::RawExtent::get));
-        let goal = near.map_or_else(
-            || space::goal(self.handle.volume(), self.inode),
-            |last| Ok(FsBlock(last.start.0 + last.len)),
-        )?;
+        let goal = near
+            .map_or_else(|| space::goal(self.handle, self.inode), |last| FsBlock(last.start.0 + last.len));
         let mut homes = Vec::with_capacity(count);
         while homes.len() < count {
             match space::allocate_metadata(self.handle, self.inode, goal) {

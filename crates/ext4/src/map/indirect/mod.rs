@@ -11,7 +11,7 @@ mod change;
 use undercroft_cache::Buffer;
 use undercroft_vfs::{Error, Result};
 
-use super::{FILE_BLOCKS, Run, RunState};
+use super::run::{FILE_BLOCKS, Run, RunState};
 use crate::error::corrupt_inode;
 use crate::inode::Inode;
 use crate::numbers::{FileBlock, FsBlock};

@@ -9,18 +9,20 @@ use super::super::*;
 use crate::alloc::Purpose;
 use crate::dir;
 use crate::inode::{self, Inode, ROOT_INODE};
+use crate::options::WriteOptions;
 use crate::superblock::Superblock;
 use crate::testing::images::{Mke2fs, Scratch};
-use crate::transaction::{Tid, Transactions};
-use crate::writer::{WriteOptions, Writer};
+use crate::transaction::Tid;
+use crate::volume::Volume;
+use crate::writer::{Mounted, Transactions, Writer};
 
 const ROUNDS: u64 = 400;
 const SPAN: u64 = 4000;
 
-fn open(bytes: Vec<u8>) -> (Arc<Volume>, Inode) {
+fn open(bytes: Vec<u8>) -> (Arc<Mounted>, Inode) {
     let device: Device = Arc::new(MemoryDevice::from_bytes(bytes, Access::ReadWrite));
     let superblock = Superblock::read(&*device).unwrap();
-    let volume = Arc::new(Volume::new(device, superblock, 1 << 20));
+    let volume = Arc::new(Mounted::new(Volume::new(device, superblock, 1 << 20)));
     let transactions = Transactions::unlogged(Tid(1), 10_000, Arc::default());
     volume.set_writer(Writer::new(&volume, transactions, WriteOptions::default()).unwrap());
     let root = Inode::read(&volume, ROOT_INODE).unwrap();
@@ -56,7 +58,7 @@ fn nodes(volume: &Volume, inode: &Inode) -> Vec<u64> {
     found
 }
 
-fn change_at_random(volume: &Volume, inode: &mut Inode, random: &mut Rng) {
+fn change_at_random(volume: &Mounted, inode: &mut Inode, random: &mut Rng) {
     let Ok(handle) = volume.start(50) else { return };
     for _ in 0..20 {
         let (at, len) = (random.below(SPAN), 1 + random.below(200));

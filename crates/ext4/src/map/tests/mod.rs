@@ -65,7 +65,7 @@ impl Subject {
         let goal = self.model.range(..at).next_back().map_or(0, |(_, &(block, _))| block + 1);
         let (first, count) = self
             .change(live, |handle, inode| {
-                let allocator = &handle.volume().writer()?.allocator;
+                let allocator = &handle.writer().allocator;
                 let (first, count) =
                     allocator.allocate(handle, FsBlock(goal), want.min(room), Purpose::Data)?;
                 insert(handle, inode, FileBlock(at as u32), first, count, written)?;

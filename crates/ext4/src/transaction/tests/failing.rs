@@ -107,7 +107,7 @@ struct ShutsDown {
     base: Device,
     at: Range<u64>,
     panics: bool,
-    volume: OnceLock<Arc<Volume>>,
+    volume: OnceLock<Arc<Mounted>>,
 }
 
 impl BlockDevice for ShutsDown {

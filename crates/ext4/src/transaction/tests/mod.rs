@@ -12,13 +12,13 @@ use std::sync::Arc;
 use undercroft_block::testing::Rng;
 use undercroft_block::{Access, Device, MemoryDevice};
 
-use super::{Handle, Seal, Service, Tid, Transactions};
+use super::{Handle, Seal, Tid};
 use crate::jbd2::RecoveryReport;
 use crate::numbers::FsBlock;
 use crate::open::{OpenOptions, Probed, Writable};
+use crate::options::WriteOptions;
 use crate::testing::images::{Image, Mke2fs};
-use crate::volume::Volume;
-use crate::writer::{WriteOptions, Writer};
+use crate::writer::{Mounted, Service, Transactions, Writer};
 
 /// The image's size.
 const MIB: u64 = 8;
@@ -48,7 +48,7 @@ fn bytes_of(device: &Device) -> Vec<u8> {
 
 /// A filesystem that takes changes.
 struct Open {
-    volume: Arc<Volume>,
+    volume: Arc<Mounted>,
     service: Service,
     recovery: Option<RecoveryReport>,
 }
@@ -61,7 +61,7 @@ impl Open {
             Probed::probe(device, OpenOptions { buffer_bytes: 1 << 20, ..OpenOptions::default() })?
                 .recover_onto_device()?;
         let Writable { volume, transactions, recovery, found_clean, .. } = writable;
-        let volume = Arc::new(volume);
+        let volume = Arc::new(Mounted::new(volume));
         volume.set_writer(Writer { found_clean, ..Writer::new(&volume, transactions, options)? });
         let service = Service::start(Arc::clone(&volume), options.commit_interval());
         Ok(Self { volume, service, recovery })

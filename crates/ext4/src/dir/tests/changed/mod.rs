@@ -13,8 +13,8 @@ use super::super::{self as dir, ADD_CREDITS, REMOVE_CREDITS, lookup_live, read_d
 use super::*;
 use crate::inode::InodeFlags;
 use crate::live::Live;
+use crate::options::WriteOptions;
 use crate::testing::writable::Writable;
-use crate::writer::WriteOptions;
 
 /// A directory `d` to change, and a file `f` that all its names lead to.
 struct Changed {

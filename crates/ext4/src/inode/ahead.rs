@@ -6,7 +6,7 @@ use std::sync::Weak;
 
 use undercroft_sync::{Mutex, order};
 
-use super::Live;
+use super::InUse;
 
 /// Files that grow.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct Growing(Mutex<List>);
 
 #[derive(Debug, Default)]
 struct List {
-    files: Vec<Weak<Live>>,
+    files: Vec<Weak<dyn InUse>>,
     /// How long the list was after those had been taken out that are not in use any more.
     in_use: usize,
 }
@@ -25,7 +25,7 @@ impl Growing {
     }
 
     /// A file begins to have space ahead.
-    pub(super) fn add(&self, file: Weak<Live>) {
+    pub(crate) fn add(&self, file: Weak<dyn InUse>) {
         const FEW: usize = 64;
         let mut list = self.0.lock();
         list.files.push(file);
@@ -36,13 +36,11 @@ impl Growing {
     }
 
     /// Takes back what all files have ahead. `false` if there was nothing.
-    pub(super) fn give_back(&self) -> bool {
+    pub(crate) fn give_back(&self) -> bool {
         let files = std::mem::take(&mut *self.0.lock()).files;
         let mut found = false;
         for file in files.iter().filter_map(Weak::upgrade) {
-            let mut window = file.content.window.lock();
-            window.is_listed = false;
-            found |= window.give_back();
+            found |= file.give_back_ahead();
         }
         found
     }

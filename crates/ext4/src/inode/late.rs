@@ -12,14 +12,13 @@
 //! Locks: one of class `late_times` for each list; entries are stored without it. The inode's fields, shared, for a
 //! store, under a handle; exclusive for a release.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use undercroft_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Result;
 
-use super::Live;
-use crate::transaction::Handle;
+use super::InUse;
 
 /// More than threads that a machine runs at once.
 const LISTS: usize = 16;
@@ -27,7 +26,7 @@ const LISTS: usize = 16;
 /// Inodes whose times are late.
 #[derive(Debug)]
 pub(crate) struct LateTimes {
-    lists: [Mutex<Vec<Weak<Live>>>; LISTS],
+    lists: [Mutex<Vec<Weak<dyn InUse>>>; LISTS],
     next: AtomicUsize,
 }
 
@@ -46,7 +45,7 @@ impl Late {
     }
 
     /// `true` for who is the first to say so.
-    fn set(&self) -> bool {
+    pub(crate) fn set(&self) -> bool {
         !self.is_set() && !self.0.swap(true, Ordering::Relaxed)
     }
 }
@@ -66,8 +65,8 @@ impl LateTimes {
         for list in &self.lists {
             let late = std::mem::take(&mut *list.lock());
             for next in late {
-                let Some(live) = next.upgrade() else { continue };
-                if let Err(error) = live.store_late_times() {
+                let Some(inode) = next.upgrade() else { continue };
+                if let Err(error) = inode.store_late_times() {
                     list.lock().push(next);
                     outcome = outcome.and(Err(error));
                 }
@@ -86,10 +85,10 @@ impl LateTimes {
         for list in &self.lists {
             let mut late = std::mem::take(&mut *list.lock());
             while let Some(next) = late.pop() {
-                let Some(live) = next.upgrade().filter(|live| live.late.is_set()) else { continue };
-                let stored = match live.volume.start_if_room(1) {
-                    Ok(Some(handle)) => live.store_late_times_under(&handle),
-                    Ok(None) => {
+                let Some(inode) = next.upgrade().filter(|inode| inode.has_late_times()) else { continue };
+                let stored = match inode.store_late_times_if_room() {
+                    Ok(true) => Ok(()),
+                    Ok(false) => {
                         late.push(next);
                         list.lock().append(&mut late);
                         return outcome.and(Ok(false));
@@ -105,69 +104,10 @@ impl LateTimes {
         outcome
     }
 
-    fn add(&self, live: Weak<Live>) {
+    /// Lists an inode whose times have become late.
+    pub(crate) fn add(&self, inode: Weak<dyn InUse>) {
         let list = self.next.fetch_add(1, Ordering::Relaxed) % LISTS;
-        self.lists[list].lock().push(live);
-    }
-}
-
-impl Live {
-    /// The times in memory are newer than those on the disk.
-    pub(crate) fn times_are_late(&self) {
-        if self.late.set()
-            && let Ok(writer) = self.volume.writer()
-        {
-            writer.late_times.add(Weak::clone(&self.this));
-        }
-    }
-
-    /// Stores times that are late. Under no handle.
-    ///
-    /// # Errors
-    /// Why the filesystem takes no changes any more.
-    pub(crate) fn store_late_times(&self) -> Result<()> {
-        if !self.late.is_set() {
-            return Ok(());
-        }
-        self.store_late_times_under(&self.volume.start(1)?)
-    }
-
-    fn store_late_times_under(&self, handle: &Handle<'_>) -> Result<()> {
-        let fields = self.fields.read();
-        // A release has stored the times, and the number may be another inode's by now.
-        if self.late.is_set() && !self.released.load(Ordering::Acquire) {
-            fields.store(handle, self.location)?;
-            self.late.clear();
-        }
-        Ok(())
-    }
-
-    /// The last user of an inode with names is gone: stores times that are late. When this returns no store through
-    /// this handle is under way, and none follows.
-    ///
-    /// # Errors
-    /// As for [`store_late_times`](Self::store_late_times).
-    pub(super) fn retire(&self) -> Result<()> {
-        // No user makes the times late any more; a store that is under way may end it.
-        let handle = if self.late.is_set() { Some(self.volume.start(1)?) } else { None };
-        let fields = self.fields.write();
-        if let Some(handle) = &handle
-            && self.late.is_set()
-        {
-            fields.store(handle, self.location)?;
-            self.late.clear();
-        }
-        self.released.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    /// An inode in the hands of the vfs.
-    pub(crate) fn shared(
-        volume: Arc<crate::volume::Volume>,
-        inode: crate::inode::Inode,
-        location: crate::inode::Location,
-    ) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self { this: Weak::clone(this), ..Self::new(volume, inode, location) })
+        self.lists[list].lock().push(inode);
     }
 }
 

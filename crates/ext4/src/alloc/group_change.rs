@@ -1,0 +1,127 @@
+//! Changes of a group's bitmaps, under a handle.
+
+use std::ops::Range;
+
+use undercroft_sync::atomic::Ordering;
+use undercroft_vfs::Result;
+
+use super::bits;
+use super::group::{BlocksGuard, GroupCell, InodesGuard};
+use crate::error::corrupt_block;
+use crate::transaction::{Block, Handle, Seal};
+
+impl GroupCell {
+    /// Marks blocks as used on disk. They are taken in the map.
+    ///
+    /// # Errors
+    /// I/O failure; nothing has changed then.
+    pub(super) fn occupy(
+        &self,
+        handle: &Handle<'_>,
+        blocks: &mut BlocksGuard<'_>,
+        range: Range<u32>,
+    ) -> Result<()> {
+        let count = range.end - range.start;
+        if blocks.uninit {
+            handle.make(self.block_bitmap, Seal::Plain, |bitmap| {
+                self.own.iter().for_each(|own| bits::set(bitmap, own.clone()));
+                bits::set(bitmap, self.len()..bitmap.len() as u32 * 8);
+                bits::set(bitmap, range);
+            })?;
+            blocks.uninit = false;
+        } else {
+            let bitmap = self.block_bitmap(handle.volume(), blocks)?;
+            handle.change_block(&bitmap, Seal::Plain, |bitmap| {
+                debug_assert!(bits::none_set(bitmap, range.clone()), "{range:?} is given out twice");
+                bits::set(bitmap, range);
+            });
+        }
+        self.free_on_disk.fetch_sub(count, Ordering::Relaxed);
+        blocks.changed = true;
+        Ok(())
+    }
+
+    /// Makes the group longer by blocks that are free. They are in its map, and given out when the allocator counts
+    /// them.
+    ///
+    /// # Errors
+    /// Corruption of the bitmap; I/O failure. Nothing has changed then.
+    pub(super) fn lengthen(&self, handle: &Handle<'_>, blocks: &mut BlocksGuard<'_>, len: u32) -> Result<()> {
+        let added = self.len()..len;
+        if !blocks.uninit {
+            let bitmap = self.block_bitmap(handle.volume(), blocks)?;
+            handle.change_block(&bitmap, Seal::Plain, |bitmap| bits::clear(bitmap, added.clone()));
+            blocks.changed = true;
+        }
+        self.free_on_disk.fetch_add(added.len() as u32, Ordering::Relaxed);
+        blocks.map().lengthen(len);
+        self.len.store(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Marks blocks as free on disk. They stay taken in the map.
+    ///
+    /// # Errors
+    /// Corruption: some of them are free already; I/O failure. Nothing has changed then.
+    pub(super) fn vacate(
+        &self,
+        handle: &Handle<'_>,
+        blocks: &mut BlocksGuard<'_>,
+        range: Range<u32>,
+    ) -> Result<()> {
+        let count = range.end - range.start;
+        let taken = if blocks.uninit {
+            None
+        } else {
+            let bitmap = self.block_bitmap(handle.volume(), blocks)?;
+            bits::all_set(&bitmap.buffer(), range.clone()).then_some(bitmap)
+        };
+        let Some(bitmap) = taken else {
+            let range = self.absolute(&range);
+            let detail =
+                format!("blocks {} to {} are freed, but not all are in use", range.start, range.end - 1);
+            return Err(corrupt_block("block bitmap", self.block_bitmap, detail));
+        };
+        handle.change_block(&bitmap, Seal::Plain, |bitmap| bits::clear(bitmap, range));
+        self.free_on_disk.fetch_add(count, Ordering::Relaxed);
+        blocks.changed = true;
+        Ok(())
+    }
+
+    /// Marks an inode as used or free on disk, as `used` says.
+    ///
+    /// # Errors
+    /// Corruption: it is so already; I/O failure. Nothing has changed then.
+    pub(super) fn mark_inode(
+        &self,
+        handle: &Handle<'_>,
+        inodes: &mut InodesGuard<'_>,
+        bit: u32,
+        used: bool,
+    ) -> Result<()> {
+        let range = bit..bit + 1;
+        let per_group = inodes.map().len();
+        if inodes.uninit && used {
+            handle.make(self.inode_bitmap, Seal::Plain, |bitmap| {
+                bits::set(bitmap, per_group..bitmap.len() as u32 * 8);
+                bits::set(bitmap, range);
+            })?;
+            inodes.uninit = false;
+            inodes.changed = true;
+            return Ok(());
+        }
+        let bitmap = if inodes.uninit { None } else { Some(self.inode_bitmap(handle.volume(), inodes)?) };
+        let changes = |bitmap: &Block| bits::all_set(&bitmap.buffer(), range.clone()) != used;
+        let Some(bitmap) = bitmap.filter(changes) else {
+            let number = self.number.0 * per_group + bit + 1;
+            let state = if used { "used" } else { "freed" };
+            let detail = format!("inode {number} is {state}, but it is so already");
+            return Err(corrupt_block("inode bitmap", self.inode_bitmap, detail));
+        };
+        handle.change_block(&bitmap, Seal::Plain, |bitmap| {
+            if used { bits::set(bitmap, range) } else { bits::clear(bitmap, range) }
+        });
+        inodes.changed = true;
+        Ok(())
+    }
+}

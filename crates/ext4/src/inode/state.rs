@@ -1,0 +1,106 @@
+//! An inode in use, as far as directories, orphans and the store of its fields need it.
+//!
+//! Locks: `fields` (class `inode_fields`) guards the fields and with them the root of the block map. A thread that
+//! changes them takes the lock under a handle; a thread that reads them needs none; a thread that holds the lock starts
+//! no handle.
+
+use std::sync::Arc;
+
+use undercroft_sync::atomic::{AtomicBool, Ordering};
+use undercroft_sync::{RwLock, order};
+use undercroft_vfs::{FileType, Result};
+
+use super::{Inode, Late, Location};
+use crate::dir::DirectoryLocks;
+use crate::orphan::Membership;
+use crate::transaction::Handle;
+use crate::writer::Mounted;
+
+/// The state of an inode in use.
+#[derive(Debug)]
+pub(crate) struct InodeState {
+    pub(crate) volume: Arc<Mounted>,
+    pub(crate) number: u32,
+    pub(crate) kind: FileType,
+    /// Where the inode lies on the disk.
+    pub(crate) location: Location,
+    pub(crate) fields: RwLock<Inode>,
+    pub(crate) directory: DirectoryLocks,
+    pub(crate) orphan: Membership,
+    /// The times are newer than those on the disk.
+    pub(crate) late: Late,
+    /// Its last user is gone, or its last name went and it with it: what is in memory is not the truth any more.
+    pub(crate) released: AtomicBool,
+}
+
+impl InodeState {
+    pub(crate) fn new(volume: Arc<Mounted>, inode: Inode, location: Location) -> Self {
+        Self {
+            volume,
+            number: inode.number,
+            kind: inode.kind,
+            location,
+            fields: RwLock::new(&order::INODE_FIELDS, inode),
+            directory: DirectoryLocks::new(),
+            orphan: Membership::default(),
+            late: Late::default(),
+            released: AtomicBool::new(false),
+        }
+    }
+
+    /// Changes the fields and writes them under a handle.
+    ///
+    /// # Errors
+    /// I/O failure.
+    pub(crate) fn change_fields<R>(
+        &self,
+        handle: &Handle<'_>,
+        change: impl FnOnce(&mut Inode) -> R,
+    ) -> Result<R> {
+        let mut fields = self.fields.write();
+        let result = change(&mut fields);
+        fields.store(handle, self.location)?;
+        self.late.clear();
+        Ok(result)
+    }
+
+    /// Stores times that are late. Under no handle.
+    ///
+    /// # Errors
+    /// Why the filesystem takes no changes any more.
+    pub(crate) fn store_late_times(&self) -> Result<()> {
+        if !self.late.is_set() {
+            return Ok(());
+        }
+        self.store_late_times_under(&self.volume.start(1)?)
+    }
+
+    pub(crate) fn store_late_times_under(&self, handle: &Handle<'_>) -> Result<()> {
+        let fields = self.fields.read();
+        // A release has stored the times, and the number may be another inode's by now.
+        if self.late.is_set() && !self.released.load(Ordering::Acquire) {
+            fields.store(handle, self.location)?;
+            self.late.clear();
+        }
+        Ok(())
+    }
+
+    /// The last user of an inode with names is gone: stores times that are late. When this returns no store through
+    /// this handle is under way, and none follows.
+    ///
+    /// # Errors
+    /// As for [`store_late_times`](Self::store_late_times).
+    pub(crate) fn retire(&self) -> Result<()> {
+        // No user makes the times late any more; a store that is under way may end it.
+        let handle = if self.late.is_set() { Some(self.volume.start(1)?) } else { None };
+        let fields = self.fields.write();
+        if let Some(handle) = &handle
+            && self.late.is_set()
+        {
+            fields.store(handle, self.location)?;
+            self.late.clear();
+        }
+        self.released.store(true, Ordering::Release);
+        Ok(())
+    }
+}
