@@ -15,27 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use undercroft_vfs::Result;
 
 use crate::slots::{AfterCommit, Changes};
-use crate::{Client, Item, ItemGuard, Tid, Transactions};
-
-/// A locked transaction on its way to the disk.
-#[derive(Debug)]
-pub struct Transaction<I: Item> {
-    /// Its number.
-    pub tid: Tid,
-    /// The items that it changed, except for those that it cancelled.
-    pub items: Vec<Frozen<I>>,
-    /// Homes that stopped being metadata.
-    pub cancelled: Vec<I::Home>,
-}
-
-/// An item as one transaction left it.
-#[derive(Debug)]
-pub struct Frozen<I: Item> {
-    /// The item, which goes on to change.
-    pub item: I,
-    /// Its version.
-    pub version: I::Version,
-}
+use crate::{Client, Frozen, Item, ItemGuard, Transaction, Transactions};
 
 /// A transaction whose handles have finished.
 struct Locked<C: Client> {
