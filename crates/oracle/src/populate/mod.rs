@@ -9,6 +9,7 @@ mod attributes;
 mod content;
 mod names;
 mod nodes;
+mod noise;
 mod xattrs;
 mod xfs;
 
@@ -16,7 +17,7 @@ use std::path::Path;
 
 use crate::dir::Dir;
 use crate::{Features, Result};
-use undercroft_block::testing::Rng;
+pub use noise::noise;
 pub use xfs::{XFS_FRAGMENTED, XfsPlan, populate_xfs};
 
 /// How much of everything.
@@ -54,9 +55,4 @@ pub fn populate(root: &Path, features: &Features, plan: &Plan) -> Result<()> {
         xattrs::populate(&top.dir("xattrs")?, features)?;
     }
     attributes::populate(&top.dir("attributes")?)
-}
-
-/// Fills a buffer with bytes that depend on `seed` and do not compress.
-pub fn noise(seed: u64, buf: &mut [u8]) {
-    buf.copy_from_slice(&Rng::new(seed).bytes(buf.len()));
 }
