@@ -3,6 +3,7 @@
 //! Looks at the files that git tracks, and at new ones that it does not ignore.
 
 mod architecture;
+mod imports;
 mod modules;
 mod words;
 
@@ -39,6 +40,7 @@ pub(crate) fn run() -> Outcome {
         }
     }
     findings.extend(modules::orphans(&sources));
+    findings.extend(imports::findings(&sources));
     findings.extend(architecture::findings(&sources));
     if findings.is_empty() {
         println!("{} files are in order", sources.len());
