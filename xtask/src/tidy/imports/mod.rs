@@ -16,8 +16,7 @@ use super::Source;
 const CIRCLE_FILES: usize = 6;
 
 /// Crates that have a larger one, and its files. A number only falls.
-const LARGER: &[(&str, usize)] =
-    &[("bench", 10), ("block", 16), ("cli", 21), ("journal", 7), ("oracle", 7), ("vfs", 19)];
+const LARGER: &[(&str, usize)] = &[("bench", 10), ("block", 16), ("cli", 21), ("vfs", 19)];
 
 /// Names that are passed on more often than this are not followed.
 const PASSED_ON: usize = 16;
