@@ -7,6 +7,7 @@ use undercroft_block::Device;
 use undercroft_vfs::{Error, FileSystem, Ino, Inode as VfsInode, Limits, Result, StatFs};
 
 use crate::ag::{Agf, Agi};
+use crate::check::{self, CheckOptions, CheckReport, Interrupted};
 use crate::format::Superblock;
 use crate::inode::Inode;
 use crate::live::{self, Live};
@@ -79,6 +80,18 @@ impl Xfs {
     #[must_use]
     pub const fn recovery(&self) -> Option<&Recovery> {
         self.recovery.as_ref()
+    }
+
+    /// Checks the filesystem as it is shown, with its log replayed, and as it will be when what the log interrupted is
+    /// finished.
+    ///
+    /// # Errors
+    /// As for [`check`](crate::check::check()).
+    pub fn check(&self, options: &CheckOptions) -> Result<CheckReport> {
+        let options = CheckOptions { recovered: self.recovery.is_some(), ..*options };
+        let steps = self.recovery.as_ref().map_or(&[][..], |recovery| &recovery.unfinished);
+        let interrupted = Interrupted { steps, remapped: Some(self.volume.remapped()) };
+        check::check_as_finished(self.volume.device(), &options, &interrupted)
     }
 
     /// What each allocation group holds, first to last.

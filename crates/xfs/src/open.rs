@@ -55,7 +55,8 @@ impl Probed {
             return Ok(Ready { volume, recovery: None });
         }
         let recovered = log::recover(&device, options.log_device.as_ref(), &superblock)?;
-        let volume = Volume::new(recovered.device, recovered.superblock, options.buffer_bytes);
+        let mut volume = Volume::new(recovered.device, recovered.superblock, options.buffer_bytes);
+        volume.remap(recovered.remapped);
         Ok(Ready { volume, recovery: recovered.recovery })
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! Structures are found by their magic numbers, wherever they lie, and believed if their checksum holds. So what is no
 //! longer in use is found too, and a directory block in several extents is not. Of the log all blocks are listed that
-//! are not empty; their checksums are not mended.
+//! are not empty; their checksums are not mended. [`log_records`] has the records that a recovery replays, whose checksums
+//! are.
 
 use std::ops::Range;
 
@@ -13,6 +14,7 @@ use undercroft_block::BlockDevice;
 use undercroft_vfs::Result;
 
 use crate::format::{Geometry, Superblock, crc, dinode, superblock};
+pub use crate::log::survey::{LogRecord, log_records};
 
 /// A structure, and where its checksum lies.
 #[derive(Clone, Debug, PartialEq, Eq)]

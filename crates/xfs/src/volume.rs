@@ -13,12 +13,14 @@ use undercroft_vfs::Result;
 use crate::error::{Verdict, corrupt_block};
 use crate::format::block_header::{self, HeaderKind};
 use crate::format::{AgNumber, FsBlock, Geometry, Superblock};
+use crate::inode::Remapped;
 
 /// Superblock, device and metadata cache of one filesystem.
 #[derive(Debug)]
 pub(crate) struct Volume {
     superblock: Superblock,
     buffers: BufferCache,
+    remapped: Remapped,
 }
 
 /// The bytes of one or several blocks that lie together.
@@ -74,7 +76,21 @@ impl Blocks {
 impl Volume {
     pub(crate) fn new(device: Device, superblock: Superblock, buffer_bytes: usize) -> Self {
         let buffers = BufferCache::new(device, superblock.geometry().block_bytes(), buffer_bytes);
-        Self { superblock, buffers }
+        Self { superblock, buffers, remapped: Remapped::default() }
+    }
+
+    /// From here on inodes have these maps instead of those on the device.
+    pub(crate) fn remap(&mut self, remapped: Remapped) {
+        self.remapped = remapped;
+    }
+
+    /// Inodes that have other maps than those on the device.
+    pub(crate) const fn remapped(&self) -> &Remapped {
+        &self.remapped
+    }
+
+    pub(crate) fn into_remapped(self) -> Remapped {
+        self.remapped
     }
 
     pub(crate) const fn superblock(&self) -> &Superblock {

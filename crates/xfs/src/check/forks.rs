@@ -1,7 +1,7 @@
 //! The blocks of a fork: its extents in order, each claimed, and the tree that holds them.
 
 use undercroft_vfs::{FileType, Result};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::Checker;
 use super::inodes::Inode;
@@ -67,17 +67,22 @@ impl Checker<'_> {
         let name = if is_attribute { "attribute fork" } else { "data fork" };
         let fork = Fork { extents: Vec::new(), blocks: 0, complete: true };
         let mut taker = Taker { checker: self, inode, is_attribute, fork, end: 0, count: 0, shared: 0 };
+        let remap = self.interrupted.map_of(inode.number, is_attribute);
         match format {
             ForkFormat::Device | ForkFormat::Local => return Ok(taker.fork),
+            ForkFormat::Extents if remap.is_some() => {}
             ForkFormat::Extents => {
                 for record in bytes.chunks_exact(EXTENT_BYTES).take(count as usize) {
                     taker.take(record);
                 }
             }
-            ForkFormat::Btree => self.walk_map(inode, bytes, is_attribute, &mut taker)?,
+            ForkFormat::Btree => self.walk_map(inode, bytes, is_attribute, &mut taker, remap.is_none())?,
+        }
+        for extent in remap.map_or(&[][..], |remap| &remap.extents) {
+            taker.take(RawExtent::pack(extent).as_bytes());
         }
         let tell = |detail: String| self.findings.add("map", inode.at(), detail);
-        if taker.fork.complete && taker.count != count {
+        if taker.fork.complete && remap.is_none() && taker.count != count {
             tell(format!("the {name} counts {count} extents, and has {}", taker.count));
         }
         if !is_attribute && taker.shared > 0 && !core.flags2.contains(DiFlags2::REFLINK) {
@@ -96,6 +101,7 @@ impl Checker<'_> {
         bytes: &[u8],
         is_attribute: bool,
         taker: &mut Taker<'_, '_>,
+        takes: bool,
     ) -> Result<()> {
         let at = inode.at();
         let Some((level, children)) = self.root_in_inode(bytes) else {
@@ -136,8 +142,11 @@ impl Checker<'_> {
                 claim: &mut claim,
             };
             let key = key.to_be_bytes();
-            let walked =
-                self.walk_tree(start, pointer, Some(&key), &mut siblings, &mut |record| taker.take(record))?;
+            let walked = self.walk_tree(start, pointer, Some(&key), &mut siblings, &mut |record| {
+                if takes {
+                    taker.take(record);
+                }
+            })?;
             blocks += walked.blocks;
             complete &= walked.complete;
         }

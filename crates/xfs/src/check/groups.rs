@@ -83,6 +83,7 @@ impl Checker<'_> {
         self.check_free_list(number, agf, agfl, &mut group.space);
         self.check_free_space(number, agf, &mut group)?;
         self.check_reference_counts(number, agf, &mut group.space)?;
+        self.finish_interrupted(number, &mut group.space);
         self.check_inode_trees(number, agi, &mut group)?;
         group.unlinked = (0..64).map(|bucket| be32(agi, 40 + bucket * 4)).collect();
         Ok(group)
@@ -343,8 +344,12 @@ impl Checker<'_> {
         if let Some(detail) = wrong {
             self.findings.add("reverse-map", at, detail);
         }
+        let watched = self.interrupted.freed_in(&self.geometry, number);
         for (start, count, owner) in records {
             space.expect(start, count, owner);
+            if watched.meets(start, count) {
+                space.watched.push((start, count, owner));
+            }
         }
         if let Some(found) = walked {
             self.same(at, "blocks of the rmapbt", be32(agf, 80).into(), found);

@@ -2,7 +2,7 @@
 //!
 //! | pass | module | what it looks at |
 //! | --- | --- | --- |
-//! | 1 | `groups`, `trees`, `chunks` | headers of groups, their trees and free lists, copies of the superblock |
+//! | 1 | `groups`, `trees`, `chunks`, `interrupted` | headers of groups, their trees and free lists, copies of the superblock |
 //! | 2 | `inodes`, `forks`, `directories`, `hash_index`, `attributes` | every inode in every chunk, and every block of its forks |
 //! | 3 | `links` | names against inodes, the inodes without a name, the way to the root, counts, and blocks without an owner |
 //!
@@ -22,6 +22,7 @@ mod forks;
 mod groups;
 mod hash_index;
 mod inodes;
+mod interrupted;
 mod links;
 mod raw;
 mod report;
@@ -41,6 +42,7 @@ use crate::format::superblock::MAGIC;
 use crate::format::{FsBlock, Geometry, Superblock};
 use chunks::{Chunks, Known};
 use groups::Group;
+pub(crate) use interrupted::Interrupted;
 use links::Parent;
 use report::{At, Findings};
 pub use report::{CheckReport, Finding};
@@ -70,6 +72,15 @@ impl Default for CheckOptions {
 /// What keeps it from being checked at all: no superblock of XFS, a feature that is unknown, I/O failure. Damage is no
 /// error: it is in the report.
 pub fn check(device: &Device, options: &CheckOptions) -> Result<CheckReport> {
+    check_as_finished(device, options, &Interrupted::NONE)
+}
+
+/// The same of a filesystem whose log ends in the middle of some work, as it will be when that is finished.
+pub(crate) fn check_as_finished(
+    device: &Device,
+    options: &CheckOptions,
+    interrupted: &Interrupted<'_>,
+) -> Result<CheckReport> {
     let superblock = match Superblock::read(&**device) {
         Ok(superblock) => superblock,
         // A superblock so wrong that nothing else can be looked at is a finding too.
@@ -81,7 +92,7 @@ pub fn check(device: &Device, options: &CheckOptions) -> Result<CheckReport> {
         }
         Err(error) => return Err(error),
     };
-    let mut checker = Checker::new(&**device, &superblock, options);
+    let mut checker = Checker { interrupted, ..Checker::new(&**device, &superblock, options) };
     checker.run()?;
     let orphans = checker.check_links();
     let used =
@@ -125,6 +136,7 @@ struct Checker<'a> {
     geometry: Geometry,
     findings: Findings,
     recovered: bool,
+    interrupted: &'a Interrupted<'a>,
     threads: usize,
     groups: Vec<GroupState>,
     /// Links of inodes that have more than a byte counts: those beyond it that were found, and those stored.
@@ -149,6 +161,7 @@ impl<'a> Checker<'a> {
             geometry: *superblock.geometry(),
             findings: Findings::new(options.findings_max),
             recovered: options.recovered,
+            interrupted: &Interrupted::NONE,
             threads,
             groups: Vec::new(),
             many_found: Mutex::new(&order::INDEX, HashMap::new()),

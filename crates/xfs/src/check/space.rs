@@ -42,6 +42,15 @@ impl Owner {
     }
 
     /// Whether the place within the owner counts.
+    /// Whether this owner has a run that begins at `start` with its offset just as `other` has the one at
+    /// `other_start`: the one is a piece of the other, or goes on where it ends.
+    pub(super) fn is_same(&self, start: u32, other: &Self, other_start: u32) -> bool {
+        let delta = |owner: &Self, start: u32| owner.offset.wrapping_sub(u64::from(start));
+        self.number == other.number
+            && self.flags == other.flags
+            && (!self.has_offset() || delta(self, start) == delta(other, other_start))
+    }
+
     const fn has_offset(&self) -> bool {
         self.number >> 63 == 0 && self.flags & Self::MAP_BLOCK == 0
     }
@@ -109,6 +118,15 @@ impl BlockSet {
         there
     }
 
+    fn remove(&mut self, start: u32, count: u32) {
+        for block in start..start.saturating_add(count) {
+            let Some(Some(words)) = self.pieces.get_mut((block / PIECE) as usize) else { continue };
+            let (word, mask) = ((block % PIECE / 64) as usize, 1 << (block % 64));
+            self.len -= u64::from(words[word] & mask != 0);
+            words[word] &= !mask;
+        }
+    }
+
     fn contains(&self, block: u32) -> bool {
         let piece = self.pieces.get((block / PIECE) as usize).and_then(Option::as_ref);
         piece.is_some_and(|words| words[(block % PIECE / 64) as usize] >> (block % 64) & 1 == 1)
@@ -121,6 +139,8 @@ pub(super) struct Space {
     blocks: u32,
     seen: BlockSet,
     pub(super) shared: Vec<SharedRun>,
+    /// Records of the reverse map for blocks that interrupted work is to free.
+    pub(super) watched: Vec<(u32, u32, Owner)>,
     /// Sums over owners found less those of the reverse map; empty without one.
     owners: Vec<u64>,
     /// Inode chunks share blocks where those are large: the last block that was given to inodes.
@@ -130,7 +150,14 @@ pub(super) struct Space {
 impl Space {
     pub(super) fn new(blocks: u32, has_rmap: bool) -> Self {
         let owners = if has_rmap { vec![0; blocks.div_ceil(BUCKET) as usize] } else { Vec::new() };
-        Self { blocks, seen: BlockSet::new(blocks), shared: Vec::new(), owners, last_inode_block: None }
+        Self {
+            blocks,
+            seen: BlockSet::new(blocks),
+            shared: Vec::new(),
+            watched: Vec::new(),
+            owners,
+            last_inode_block: None,
+        }
     }
 
     /// Gives a run of blocks to an owner; gives back how many had one already and must not.
@@ -188,6 +215,58 @@ impl Space {
     /// Takes a record of the reverse map into account.
     pub(super) fn expect(&mut self, start: u32, count: u32, owner: Owner) {
         self.add_owner(start, count, owner, u64::MAX);
+    }
+
+    /// Takes into account that a record of the reverse map is to go.
+    pub(super) fn expect_no_longer(&mut self, start: u32, count: u32, owner: Owner) {
+        self.add_owner(start, count, owner, 1);
+    }
+
+    /// Takes a run of blocks back from an owner that had it.
+    pub(super) fn unclaim(&mut self, start: u32, count: u32, owner: Owner) {
+        self.add_owner(start, count, owner, u64::MAX);
+        self.seen.remove(start, count);
+    }
+
+    /// Lets each block of a run have one owner more or less; gives back the runs that have none any more.
+    pub(super) fn change_owners(&mut self, start: u32, count: u32, more: bool) -> Vec<(u32, u32)> {
+        let end = start.saturating_add(count);
+        let mut alone = Vec::new();
+        let mut runs = Vec::with_capacity(self.shared.len() + 2);
+        let mut at = start;
+        let mut one = |from: u32, to: u32, runs: &mut Vec<SharedRun>| {
+            if from < to && more {
+                runs.push(SharedRun::new(from, to - from, 2));
+            } else if from < to {
+                alone.push((from, to - from));
+            }
+        };
+        for run in std::mem::take(&mut self.shared) {
+            let run_end = run.start.saturating_add(run.count);
+            let (from, to) = (run.start.max(start), run_end.min(end));
+            if from >= to {
+                if run.start >= end {
+                    one(at, end, &mut runs);
+                    at = at.max(end);
+                }
+                runs.push(run);
+                continue;
+            }
+            one(at, from, &mut runs);
+            at = to;
+            for (piece_start, piece_end, owners) in [
+                (run.start, from, run.owners),
+                (from, to, if more { run.owners.saturating_add(1) } else { run.owners.saturating_sub(1) }),
+                (to, run_end, run.owners),
+            ] {
+                if piece_start < piece_end && owners >= 2 {
+                    runs.push(SharedRun::new(piece_start, piece_end - piece_start, owners));
+                }
+            }
+        }
+        one(at, end, &mut runs);
+        self.shared = runs;
+        alone
     }
 
     fn add_owner(&mut self, start: u32, count: u32, owner: Owner, sign: u64) {
@@ -275,6 +354,22 @@ mod tests {
         assert_eq!(space.differing_owners(), []);
         space.claim(30, 1, file(131, 26));
         assert_eq!(space.differing_owners(), [(0, 4096)]);
+    }
+
+    #[test]
+    fn owners_come_and_go() {
+        let mut space = Space::new(1000, false);
+        space.shared = vec![SharedRun::new(100, 10, 2), SharedRun::new(120, 5, 3)];
+        let told = |space: &Space| -> Vec<_> {
+            space.shared.iter().map(|run| (run.start, run.count, run.owners)).collect()
+        };
+        assert_eq!(space.change_owners(95, 30, true), []);
+        assert_eq!(told(&space), [(95, 5, 2), (100, 10, 3), (110, 10, 2), (120, 5, 4)]);
+        assert_eq!(space.change_owners(90, 12, false), [(90, 5)]);
+        assert_eq!(told(&space), [(100, 2, 2), (102, 8, 3), (110, 10, 2), (120, 5, 4)]);
+        assert_eq!(space.change_owners(200, 2, false), [(200, 2)]);
+        assert_eq!(space.change_owners(10, 2, true), []);
+        assert_eq!(told(&space)[0], (10, 2, 2));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! are read like others.
 
 mod fork;
+mod remapped;
 
 use undercroft_vfs::{DeviceNumber, Error, FileType, Ino, Result};
 
@@ -15,6 +16,7 @@ use crate::format::dinode::{self, Dinode, ForkFormat};
 use crate::format::{AgBlock, FsBlock};
 use crate::volume::Volume;
 pub(crate) use fork::{Fork, ForkKind};
+pub(crate) use remapped::{Remap, Remapped};
 
 const STRUCTURE: &str = "inode";
 
@@ -54,7 +56,9 @@ impl Inode {
             let fork = Fork::new(attr_bytes, core.attr_format, extents, attr_bytes.len() as u64, geometry);
             Some(fork.map_err(|detail| corrupt_inode("attribute fork", ino, Some(block), detail))?)
         };
-        Ok(Self { ino, core, data, attr })
+        let mut inode = Self { ino, core, data, attr };
+        volume.remapped().apply(&mut inode);
+        Ok(inode)
     }
 
     /// Reads the root directory: that it is not in use is corruption.

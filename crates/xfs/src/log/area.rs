@@ -90,6 +90,12 @@ impl LogArea {
         })
     }
 
+    /// Where a block lies on its device.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn byte_of(&self, block: u32) -> u64 {
+        self.start_byte + u64::from(block) * BASIC_BLOCK as u64
+    }
+
     /// Basic blocks in the ring.
     pub(super) fn blocks(&self) -> u32 {
         self.blocks

@@ -21,7 +21,7 @@ pub(crate) enum Unfinished {
     /// Blocks that belong to nothing any more are to become free.
     Free { start: FsBlock, blocks: u32 },
     /// The owner of blocks is to be recorded, or no longer (`RUI`).
-    Owner { start: FsBlock, blocks: u32 },
+    Owner(OwnerChange),
     /// The count of users of blocks is to change (`CUI`).
     Users { start: FsBlock, blocks: u32, change: UsersChange },
     /// Blocks are to be mapped into a file, or out of it (`BUI`).
@@ -37,6 +37,31 @@ pub(crate) enum UsersChange {
     Reserve,
     /// Such blocks are given back.
     Release,
+}
+
+/// A change of what the reverse map says of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OwnerChange {
+    pub(crate) start: FsBlock,
+    pub(crate) blocks: u32,
+    pub(crate) kind: OwnerChangeKind,
+    /// The owner's number as the reverse map has it.
+    pub(crate) owner: u64,
+    /// The first block in the owner's fork.
+    pub(crate) at: FileBlock,
+    pub(crate) attribute_fork: bool,
+    pub(crate) map_block: bool,
+    pub(crate) unwritten: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnerChangeKind {
+    /// The blocks get the owner.
+    Add,
+    /// The owner leaves them.
+    Remove,
+    /// The owner stays, and they become unwritten or written.
+    Convert,
 }
 
 /// A change of a file's map.
@@ -177,8 +202,27 @@ fn read_one(kind: IntentKind, entry: &[u8], superblock: &Superblock) -> Verdict<
     };
     Ok(match kind {
         IntentKind::Owner => {
+            const ATTRIBUTE_FORK: u32 = 1 << 31;
+            const MAP_BLOCK: u32 = 1 << 30;
+            const UNWRITTEN: u32 = 1 << 29;
             let (start, blocks) = run(le64(entry, 8), le32(entry, 24))?;
-            Unfinished::Owner { start, blocks }
+            let flags = le32(entry, 28);
+            let kind = match flags & 0xFF {
+                1 | 2 | 7 => OwnerChangeKind::Add,
+                3 | 4 | 8 => OwnerChangeKind::Remove,
+                5 | 6 => OwnerChangeKind::Convert,
+                other => return Err(format!("changes the owner of blocks in the unknown way {other}").into()),
+            };
+            Unfinished::Owner(OwnerChange {
+                start,
+                blocks,
+                kind,
+                owner: le64(entry, 0),
+                at: FileBlock(le64(entry, 16)),
+                attribute_fork: flags & ATTRIBUTE_FORK != 0,
+                map_block: flags & MAP_BLOCK != 0,
+                unwritten: flags & UNWRITTEN != 0,
+            })
         }
         IntentKind::Users => {
             let (start, blocks) = run(le64(entry, 0), le32(entry, 8))?;

@@ -11,21 +11,25 @@
 //! | [`buffer`], [`inode`], [`icreate`] | changes by kind |
 //! | [`cancelled`] | buffers that were freed |
 //! | [`intents`] | work that was interrupted |
+//! | [`remap`] | changes of files' maps among it, carried out |
 //! | [`target`], [`sealing`] | the layer in memory, and positions and checksums in it |
 //! | [`counters`] | free space and inodes, counted anew |
 //! | [`settled`] | space that Linux gives back after the replay |
 //! | [`report`] | what was done |
+//! | `survey` | for tests: where the records that count lie |
 //!
 //! The device is only read; its changes lie in an [`Overlay`] over it. Recovery is called by the opener of a filesystem,
 //! alone, so it takes no locks. All passes are loops bounded by the log's length. What they remember is bounded by
 //! constants, whatever the log says: transactions without a commit (256 MiB with all that describes them), one committed
 //! transaction while it is replayed (part of those), interrupted work (64 MiB), freed buffers (4 million, 256 MiB), the
 //! buffers of one position (1 million, 64 MiB), changes in memory (64 MiB) and the index of those in a temporary file
-//! (256 MiB), inodes without names (1 million, 16 MiB). A log that needs more is refused.
+//! (256 MiB), inodes without names (1 million, 16 MiB), extents of files whose maps change (1 million, 64 MiB). A log that needs more is refused.
 //!
 //! Linux is followed in what counts: the ends of the log, the order of changes, and what is newer than the log. What it
-//! does after the replay in transactions of its own is not carried out: interrupted work is reported ([`Recovery`]), and
-//! the counters of the superblock are as if it were done.
+//! does after the replay in transactions of its own is carried out as far as it shows: files have the maps that
+//! interrupted work was to give them, and the counters of the superblock are as if all of it were done. The trees of the
+//! groups stay as the log has them, and [`Recovery`] lists what was interrupted. Interrupted changes of extended
+//! attributes and exchanges of ranges are refused.
 
 mod area;
 mod buffer;
@@ -38,10 +42,13 @@ mod icreate;
 mod inode;
 mod intents;
 mod record;
+mod remap;
 mod replay;
 mod report;
 mod sealing;
 mod settled;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod survey;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -58,8 +65,10 @@ use self::ends::LogEnds;
 use self::settled::GivenBack;
 use self::target::Target;
 use crate::format::{LogIncompat, Superblock};
+use crate::inode::Remapped;
 use crate::volume::Volume;
 
+pub(crate) use self::intents::{OwnerChange, OwnerChangeKind, Unfinished, UsersChange};
 pub use self::report::Recovery;
 
 /// Changes that are kept in memory, in bytes; more of them lie in a temporary file.
@@ -74,6 +83,8 @@ pub(crate) struct Recovered {
     pub(crate) device: Device,
     /// As it is after the replay.
     pub(crate) superblock: Superblock,
+    /// Inodes whose maps interrupted work was to change.
+    pub(crate) remapped: Remapped,
     /// `None` where the log was clean.
     pub(crate) recovery: Option<Recovery>,
 }
@@ -96,10 +107,11 @@ pub(crate) fn recover(
             // A log of zeroes does not say that the counters were brought up to date.
             let overlay = Target::new(device, superblock, IN_MEMORY_BYTES).into_device();
             let superblock = counters::count(&overlay, superblock, GivenBack::default())?;
-            return Ok(Recovered { device: overlay, superblock, recovery: None });
+            let remapped = Remapped::default();
+            return Ok(Recovered { device: overlay, superblock, remapped, recovery: None });
         }
         let (device, superblock) = (Arc::clone(device), superblock.clone());
-        return Ok(Recovered { device, superblock, recovery: None });
+        return Ok(Recovered { device, superblock, remapped: Remapped::default(), recovery: None });
     }
     let known = LogIncompat::XATTRS;
     let unknown = superblock.features().log_incompat().difference(known);
@@ -113,8 +125,9 @@ pub(crate) fn recover(
     let overlay = target.into_device();
     // A log may make the filesystem grow.
     let superblock = Superblock::read(&*overlay)?;
-    let volume = Volume::new(Arc::clone(&overlay), superblock.clone(), CACHE_BYTES);
+    let mut volume = Volume::new(Arc::clone(&overlay), superblock.clone(), CACHE_BYTES);
     (recovery.unlinked, recovery.broken_lists) = counters::unlinked(&volume)?;
+    volume.remap(remap::remapped(&volume, &recovery.unfinished)?);
     let given = match settled::given_back(&volume, &recovery) {
         Ok(given) => given,
         // Only counters depend on it; the check will say what is wrong.
@@ -122,5 +135,6 @@ pub(crate) fn recover(
         Err(error) => return Err(error),
     };
     let superblock = counters::count(&overlay, &superblock, given)?;
-    Ok(Recovered { device: overlay, superblock, recovery: Some(recovery) })
+    let remapped = volume.into_remapped();
+    Ok(Recovered { device: overlay, superblock, remapped, recovery: Some(recovery) })
 }

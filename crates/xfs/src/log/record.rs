@@ -115,24 +115,33 @@ impl RecordHeader {
         Ok(())
     }
 
+    /// The checksum that a record with these header blocks and this data should have.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn right_checksum(&self, headers: &[u8], data: &[u8]) -> u32 {
+        self.checksum_of(headers, data, CHECKED_HEADER_BYTES)
+    }
+
+    /// The checksum over so many bytes of the first header block, the extended ones, and the data.
+    fn checksum_of(&self, headers: &[u8], data: &[u8], checked: usize) -> u32 {
+        let mut crc = crc32c::crc32c(&headers[..RECORD_CRC]);
+        crc = crc32c::crc32c_append(crc, &[0; 4]);
+        crc = crc32c::crc32c_append(crc, &headers[RECORD_CRC + 4..checked]);
+        if self.0.h_version.get() & VERSION_2 != 0 {
+            let extended = data.len().div_ceil(CYCLE_DATA_BYTES as usize).saturating_sub(1);
+            for header in headers.chunks_exact(BASIC_BLOCK).skip(1).take(extended) {
+                crc = crc32c::crc32c_append(crc, &header[..CHECKED_EXTENDED_BYTES]);
+            }
+        }
+        crc32c::crc32c_append(crc, data)
+    }
+
     /// What the record's checksum says of its header blocks and its data, both as they are on the disk.
     pub(super) fn checksum(&self, headers: &[u8], data: &[u8]) -> Checksum {
         let stored = self.0.h_crc.get();
         if stored == 0 {
             return Checksum::Absent;
         }
-        let of = |checked: usize| {
-            let mut crc = crc32c::crc32c(&headers[..RECORD_CRC]);
-            crc = crc32c::crc32c_append(crc, &[0; 4]);
-            crc = crc32c::crc32c_append(crc, &headers[RECORD_CRC + 4..checked]);
-            if self.0.h_version.get() & VERSION_2 != 0 {
-                let extended = data.len().div_ceil(CYCLE_DATA_BYTES as usize).saturating_sub(1);
-                for header in headers.chunks_exact(BASIC_BLOCK).skip(1).take(extended) {
-                    crc = crc32c::crc32c_append(crc, &header[..CHECKED_EXTENDED_BYTES]);
-                }
-            }
-            crc32c::crc32c_append(crc, data)
-        };
+        let of = |checked: usize| self.checksum_of(headers, data, checked);
         if stored == of(CHECKED_HEADER_BYTES) || stored == of(CHECKED_HEADER_BYTES_32) {
             Checksum::Right
         } else {

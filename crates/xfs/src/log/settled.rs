@@ -74,7 +74,7 @@ pub(super) fn given_back(volume: &Volume, recovery: &Recovery) -> Result<GivenBa
                 UsersChange::Reserve => given.add_blocks(blocks.into()),
                 UsersChange::Release => {}
             },
-            Unfinished::Owner { .. } | Unfinished::Map(_) => {}
+            Unfinished::Owner(_) | Unfinished::Map(_) => {}
         }
     }
     let mut chunks = Chunks::default();

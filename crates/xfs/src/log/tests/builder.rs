@@ -32,6 +32,8 @@ pub(super) struct LogImage {
     /// Where the next record goes.
     pub(super) head: u32,
     cycle: u32,
+    /// Of the records.
+    version: u32,
     /// Where records say that the log's changes begin.
     pub(super) tail: Lsn,
 }
@@ -53,6 +55,20 @@ impl LogImage {
         })
     }
 
+    /// A filesystem of version 4 with a log of version 1, whose records have no checksums.
+    pub(super) fn log_version_1() -> Self {
+        let image = Self::with(|raw| {
+            raw.sb_versionnum.set(0xb0a4);
+            raw.sb_features2.set(0x8a);
+            raw.sb_bad_features2.set(0x8a);
+            raw.sb_features_ro_compat.set(0);
+            raw.sb_features_incompat.set(0);
+            raw.sb_logsunit.set(0);
+            raw.sb_spino_align.set(0);
+        });
+        Self { version: 1, ..image }
+    }
+
     /// A filesystem whose superblock is changed as a test likes.
     pub(super) fn with(change: impl FnOnce(&mut RawSuperblock)) -> Self {
         let sector = superblock_sector(change);
@@ -61,7 +77,7 @@ impl LogImage {
         let device = Arc::new(MemoryDevice::new(u64::from(GROUPS) * GROUP_BYTES));
         device.write_at(0, &sector).unwrap();
         let start = geometry.byte(superblock.log_start().unwrap()).unwrap();
-        let image = Self { device, superblock, start, head: 0, cycle: 1, tail: Lsn(1 << 32) };
+        let image = Self { device, superblock, start, head: 0, cycle: 1, version: 2, tail: Lsn(1 << 32) };
         for ag in 0..GROUPS {
             image.device.write_at(u64::from(ag) * GROUP_BYTES + 512, b"XAGF").unwrap();
             image.put_agi(ag, |_| {});
@@ -108,7 +124,7 @@ impl LogImage {
         let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &RECORD_MAGIC.to_be_bytes());
         put(4, &self.cycle.to_be_bytes());
-        put(8, &2_u32.to_be_bytes());
+        put(8, &self.version.to_be_bytes());
         put(12, &len.to_be_bytes());
         put(16, &lsn.to_be_bytes());
         put(24, &self.tail.0.to_be_bytes());
@@ -121,7 +137,9 @@ impl LogImage {
         put(300, &1_u32.to_be_bytes());
         put(304, self.superblock.uuid().as_bytes());
         put(320, &RECORD_BYTES.to_be_bytes());
-        seal(&mut header, &data[..len as usize]);
+        if self.version > 1 {
+            seal(&mut header, &data[..len as usize]);
+        }
         for block in header.chunks_exact(BASIC_BLOCK).chain(data.chunks_exact(BASIC_BLOCK)) {
             self.write_block(self.head, block);
             self.head += 1;
@@ -138,6 +156,11 @@ impl LogImage {
         operations.extend(items.iter().flatten().map(|region| (id, 0, region.clone())));
         operations.push((id, flags::COMMIT, Vec::new()));
         self.record(&operations)
+    }
+
+    /// Where the next record goes, with its cycle.
+    pub(super) fn position(&self) -> u64 {
+        u64::from(self.cycle) << 32 | u64::from(self.head)
     }
 
     /// Says that the filesystem was unmounted.

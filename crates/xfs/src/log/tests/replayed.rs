@@ -1,13 +1,16 @@
 //! What is replayed, and what is not.
 
 use undercroft_block::BlockDevice;
-use undercroft_vfs::Error;
+use undercroft_vfs::{Error, Ino};
+use zerocopy::IntoBytes;
 
 use super::super::format::{Lsn, flags};
 use super::super::intents::Unfinished;
 use super::super::record::RecordHeader;
 use super::builder::{LogImage, buffer_item, seal, transaction_header};
-use crate::format::FsBlock;
+use crate::format::extent::{Extent, RawExtent};
+use crate::format::{FileBlock, FsBlock, testing};
+use crate::inode::ForkKind;
 
 /// A buffer in the first group, away from everything.
 const DADDR: u64 = 8000;
@@ -100,6 +103,55 @@ fn what_was_freed_later_is_left_out_and_what_follows_is_not() {
     let recovered = image.recover().unwrap();
     assert_eq!([0, 1].map(|part| byte_at(&*recovered.device, part)), [0, 3]);
     assert_eq!(recovered.recovery.unwrap().freed, 1);
+}
+
+#[test]
+fn a_log_of_version_1_is_replayed_without_checksums() {
+    let mut image = LogImage::log_version_1();
+    for round in 0..200 {
+        // Until it has been filled twice.
+        image.tail = Lsn(image.position());
+        image.transaction(1, &[buffer_item(DADDR, 0, &[(round % 20, round as u8), (21, 1), (22, 1)])]);
+    }
+    let recovered = image.recover().unwrap();
+    assert_eq!([19, 21].map(|part| byte_at(&*recovered.device, part)), [199, 1]);
+    assert_eq!(recovered.recovery.unwrap().transactions, 1);
+}
+
+#[test]
+fn interrupted_changes_of_a_map_show() {
+    let mut image = LogImage::new();
+    let ino = Ino(131);
+    let extent = Extent { file: FileBlock(0), block: FsBlock(500), count: 8, unwritten: false };
+    let geometry = *image.superblock.geometry();
+    let mut inode = testing::dinode(&image.superblock, ino, |raw| {
+        raw.di_nblocks.set(8);
+        raw.di_nextents.set(1);
+        raw.di_size.set(8 * 4096);
+    });
+    inode[176..192].copy_from_slice(RawExtent::pack(&extent).as_bytes());
+    crate::format::crc::seal(&mut inode, 100);
+    let (block, at) = geometry.inode_place(ino).unwrap();
+    image.device.write_at(geometry.byte(block).unwrap() + at as u64, &inode).unwrap();
+    let change = |id: u64, kind: u32, start: u64, at: u64, blocks: u32| {
+        let mut bytes = [0x44, 0x12, 1, 0, 1, 0, 0, 0].to_vec();
+        for word in [id, ino.0, start, at] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend(blocks.to_le_bytes());
+        bytes.extend(kind.to_le_bytes());
+        vec![bytes]
+    };
+    image.transaction(1, &[change(7, 2, 502, 2, 3), change(8, 1, 700, 2, 3)]);
+    let recovered = image.recover().unwrap();
+    let remap = recovered.remapped.get(ino, ForkKind::Data).unwrap();
+    let shown: Vec<_> =
+        remap.extents.iter().map(|extent| (extent.file.0, extent.block.0, extent.count)).collect();
+    assert_eq!(shown, [(0, 500, 2), (2, 700, 3), (5, 505, 3)]);
+    assert_eq!(remap.more_blocks, 0);
+    image.transaction(2, &[change(9, 1, 800, 1, 3)]);
+    let refusal = image.recover().err().unwrap().to_string();
+    assert!(refusal.contains("have a place on the disk already"), "{refusal}");
 }
 
 /// An intent, or a done item, of a kind with this number and a list.

@@ -1,0 +1,47 @@
+//! Maps that inodes have instead of those on the device: work that a crash interrupted was to give them these.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use undercroft_vfs::Ino;
+
+use super::{Fork, ForkKind, Inode};
+use crate::format::extent::Extent;
+
+/// The extents of one fork, and how many blocks more they have than those on the device.
+#[derive(Clone, Debug)]
+pub(crate) struct Remap {
+    pub(crate) extents: Arc<[Extent]>,
+    pub(crate) more_blocks: i64,
+}
+
+/// Forks with other maps than those on the device.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Remapped(BTreeMap<(Ino, bool), Remap>);
+
+impl Remapped {
+    pub(crate) fn insert(&mut self, ino: Ino, kind: ForkKind, remap: Remap) {
+        self.0.insert((ino, kind == ForkKind::Attr), remap);
+    }
+
+    /// The map that a fork has instead.
+    pub(crate) fn get(&self, ino: Ino, kind: ForkKind) -> Option<&Remap> {
+        self.0.get(&(ino, kind == ForkKind::Attr))
+    }
+
+    /// Gives an inode the maps that it has instead.
+    pub(super) fn apply(&self, inode: &mut Inode) {
+        if self.0.is_empty() {
+            return;
+        }
+        for kind in [ForkKind::Data, ForkKind::Attr] {
+            let Some(remap) = self.get(inode.ino, kind) else { continue };
+            let fork = Fork::Extents(Arc::clone(&remap.extents));
+            match kind {
+                ForkKind::Data => inode.data = fork,
+                ForkKind::Attr => inode.attr = Some(fork),
+            }
+            inode.core.blocks = inode.core.blocks.saturating_add_signed(remap.more_blocks);
+        }
+    }
+}
