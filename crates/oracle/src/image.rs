@@ -110,7 +110,14 @@ impl Image {
     /// # Errors
     /// The file cannot be made.
     pub fn empty(kind: &'static str, size_bytes: u64) -> Result<Self> {
-        let scratch = Scratch::new("image")?;
+        Self::empty_in(Scratch::new("image")?, kind, size_bytes)
+    }
+
+    /// The same in this scratch directory.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn empty_in(scratch: Scratch, kind: &'static str, size_bytes: u64) -> Result<Self> {
         let path = scratch.path().join("image");
         let file = File::create(&path).context("create", &path)?;
         file.set_len(size_bytes).context("set the size of", &path)?;
@@ -187,6 +194,21 @@ impl Image {
             }
         }
         Err(Error::Unfit(format!("writes reached {} during each of {TRIES} copies", self.path.display())))
+    }
+
+    /// A copy of its bytes at one moment, also while the kernel has it mounted and writes to it: a reflink, which
+    /// no write comes between. The file must lie on a filesystem that has them, and the copy lies beside it.
+    ///
+    /// # Errors
+    /// The filesystem has no reflinks; the copy cannot be made.
+    pub fn reflink(&self) -> Result<Self> {
+        let home = self.path.parent().and_then(Path::parent).unwrap_or_else(|| Path::new("/"));
+        let scratch = Scratch::within(home, "reflink")?;
+        let path = scratch.path().join("image");
+        let source = File::open(&self.path).context("open", &self.path)?;
+        let target = File::create(&path).context("create", &path)?;
+        rustix::fs::ioctl_ficlone(&target, &source).context("reflink", &path)?;
+        Ok(Self { kind: self.kind, path, _scratch: scratch })
     }
 
     /// SHA-256 over all its bytes, holes as zeroes: equal sums mean that nothing was written.

@@ -23,11 +23,19 @@ impl Scratch {
     /// The directory cannot be made.
     pub fn new(purpose: &str) -> Result<Self> {
         let home = std::env::var_os("UNDERCROFT_SCRATCH").map_or_else(std::env::temp_dir, PathBuf::from);
+        Self::within(&home, purpose)
+    }
+
+    /// Makes one in another directory than usual, for example of a filesystem that was mounted for it.
+    ///
+    /// # Errors
+    /// The directory cannot be made.
+    pub fn within(home: &Path, purpose: &str) -> Result<Self> {
         tempfile::Builder::new()
             .prefix(&format!("undercroft-{purpose}-"))
-            .tempdir_in(&home)
+            .tempdir_in(home)
             .map(|dir| Self(Some(dir)))
-            .context("make a scratch directory in", &home)
+            .context("make a scratch directory in", home)
     }
 
     /// Where it is.

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::populate::{XFS_FRAGMENTED, XfsPlan, populate_xfs};
-use crate::{Error, Features, Image, MountMode, Result, Tool};
+use crate::{Error, Features, Image, MountMode, Result, Scratch, Tool};
 
 /// How to call mkfs.xfs.
 #[derive(Clone, Debug)]
@@ -33,7 +33,18 @@ impl MkfsXfs {
     /// # Errors
     /// What mkfs.xfs said.
     pub fn make(&self) -> Result<Image> {
-        let image = Image::empty("xfs", self.size_bytes)?;
+        self.format(Image::empty("xfs", self.size_bytes)?)
+    }
+
+    /// Makes the image in this scratch directory.
+    ///
+    /// # Errors
+    /// What mkfs.xfs said.
+    pub fn make_in(&self, scratch: Scratch) -> Result<Image> {
+        self.format(Image::empty_in(scratch, "xfs", self.size_bytes)?)
+    }
+
+    fn format(&self, image: Image) -> Result<Image> {
         Tool::new("mkfs.xfs").args(["-q", "-f", "--unsupported"]).args(&self.args).arg(image.path()).run()?;
         Ok(image)
     }

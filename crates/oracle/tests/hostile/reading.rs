@@ -25,6 +25,21 @@ pub(crate) fn damaged_images_are_answered_with_data_or_a_clear_error() {
 
 /// Has each seed's damaged image looked at, by all threads, and judges what came of all.
 pub(crate) fn every_seed(try_one: impl Fn(u64) -> Outcome + Sync) {
+    let images = number_from_environment("UNDERCROFT_HOSTILE_IMAGES").unwrap_or(IMAGES);
+    // The damage must have got through to something, or this test shows nothing.
+    each_of(images, try_one, |(refused, hurt, unhurt)| {
+        assert!(refused > images / 100, "only {refused} of {images} images were refused at once");
+        assert!(hurt > images / 10, "only {hurt} of {images} images showed an error in the walk");
+        assert!(unhurt > images / 100, "only {unhurt} of {images} images were walked without an error");
+    });
+}
+
+/// The same with so many seeds; `judge` gets how many images were refused, walked with errors, and without.
+pub(crate) fn each_of(
+    images: u64,
+    try_one: impl Fn(u64) -> Outcome + Sync,
+    judge: impl FnOnce((u64, u64, u64)),
+) {
     // From here on the peak is counted anew: making the images does not belong to it.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before_kib = peak_memory_kib();
@@ -32,7 +47,6 @@ pub(crate) fn every_seed(try_one: impl Fn(u64) -> Outcome + Sync) {
     if let Some(seed) = number_from_environment("UNDERCROFT_SEED") {
         tally.add(&try_one(seed));
     } else {
-        let images = number_from_environment("UNDERCROFT_HOSTILE_IMAGES").unwrap_or(IMAGES);
         let next = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -45,11 +59,7 @@ pub(crate) fn every_seed(try_one: impl Fn(u64) -> Outcome + Sync) {
             }
         });
         tally.report(images);
-        // The damage must have got through to something, or this test shows nothing.
-        let (refused, hurt, unhurt) = tally.get();
-        assert!(refused > images / 100, "only {refused} of {images} images were refused at once");
-        assert!(hurt > images / 10, "only {hurt} of {images} images showed an error in the walk");
-        assert!(unhurt > images / 100, "only {unhurt} of {images} images were walked without an error");
+        judge(tally.get());
     }
     let grown_kib = peak_memory_kib() - before_kib;
     assert!(grown_kib < MEMORY_LIMIT_KIB, "walking damaged images took {grown_kib} KiB of memory");

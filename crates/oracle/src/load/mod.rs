@@ -1,6 +1,8 @@
 //! Programs that keep a filesystem busy: random creations, writes, renames, removals and the like, some made durable
 //! at once, until they are stopped or the filesystem goes away under them.
 
+mod xfs;
+
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
@@ -38,6 +40,9 @@ pub enum Mix {
     /// What ext4 logs in fast commits, and seldom something that makes it fall back to a full commit or that it
     /// cannot replay itself.
     FastCommits,
+    /// What XFS logs in chains of transactions that a crash may cut: shared blocks, copies on write, files in hundreds
+    /// of pieces that are cut short, large and small attributes; and everything else beside it.
+    Xfs,
 }
 
 /// Threads that work, each in a directory of its own and in one that they share. Dropping it stops them.
@@ -48,7 +53,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts two threads below `root`.
+    /// Starts two threads below `root`, three of [`Mix::Xfs`].
     ///
     /// # Errors
     /// The directories cannot be made.
@@ -57,7 +62,7 @@ impl Load {
         let top = Dir::open(root)?;
         drop(top.dir("shared")?);
         let mut threads = Vec::new();
-        for number in 0..2_u64 {
+        for number in 0..if options.mix == Mix::Xfs { 3 } else { 2_u64 } {
             let worker = Worker {
                 own: top.dir(format!("own-{number}"))?,
                 shared: top.sub("shared")?,
@@ -168,13 +173,16 @@ impl Worker {
     }
 
     fn operation(&mut self, calm: bool) -> Result<()> {
+        if self.options.mix == Mix::Xfs {
+            return self.operation_of_xfs(calm);
+        }
         let seed = self.random.bits();
         let name = format!("file-{:03}", self.random.below(NAMES));
         let other = format!("file-{:03}", self.random.below(NAMES));
         let dir = if self.random.below(4) == 0 { &self.shared } else { &self.own };
         let random = &mut self.random;
         let kind = match self.options.mix {
-            Mix::Everything => random.below(18),
+            Mix::Everything | Mix::Xfs => random.below(18),
             Mix::FastCommits if random.below(SELDOM) == 0 => 14 + random.below(4),
             Mix::FastCommits => FAST[random.index(FAST.len())],
         };
@@ -284,7 +292,12 @@ fn consequence(error: &Error) -> Consequence {
         (ErrorKind::NotFound | ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty, _)
         | (ErrorKind::StorageFull, _)
         // No holes without extents.
-        | (_, Some(Errno::OPNOTSUPP)) => Consequence::GoOn,
+        | (_, Some(Errno::OPNOTSUPP))
+        // Ranges that lie past the end, or where no such thing may be done.
+        | (ErrorKind::InvalidInput | ErrorKind::IsADirectory | ErrorKind::NotADirectory, _)
+        | (_, Some(Errno::NODATA | Errno::LOOP | Errno::FBIG))
+        // Attributes of links.
+        | (_, Some(Errno::PERM)) => Consequence::GoOn,
         (_, Some(Errno::IO | Errno::ROFS)) => Consequence::End,
         _ => Consequence::Fail,
     }
