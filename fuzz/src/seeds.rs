@@ -69,6 +69,7 @@ pub fn of(target: &str) -> Option<Vec<Vec<u8>>> {
         "partition_table" => Some(tables()),
         "qcow2" => Some(qcow2_images()),
         "md_superblock" => Some(members()),
+        "xfs_log" => Some(xfs::log()),
         _ => {
             let of_xfs = xfs::KINDS.into_iter().find(|kind| kind.target == target).map(xfs::structures);
             of_xfs.or_else(|| KINDS.into_iter().find(|kind| kind.target == target).map(structures))

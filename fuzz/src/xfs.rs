@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use undercroft_block::{Access, BlockDevice, Device, MemoryDevice, Overlay};
-use undercroft_xfs::testing::{Site, sites};
+use undercroft_xfs::testing::{LogRecord, Site, log_records, sites};
 use undercroft_xfs::{OpenOptions, Xfs};
 
 use crate::images::unpacked;
@@ -11,6 +11,8 @@ use crate::walk::walk_all;
 
 /// Made by `make-images`.
 static IMAGE: &[u8] = include_bytes!("../images/xfs.img.zst");
+/// As the kernel leaves it when the power goes.
+static DIRTY: &[u8] = include_bytes!("../images/xfs-dirty.img.zst");
 
 /// One byte of input picks among the structures of a kind.
 const SITES_MAX: usize = 256;
@@ -89,6 +91,52 @@ pub fn damage_one(kind: &Kind, input: &[u8]) {
     if let Ok(fs) = Xfs::open_read_only(Arc::new(device), options) {
         walk_all(fs);
     }
+}
+
+struct Dirty {
+    device: Device,
+    records: Vec<LogRecord>,
+}
+
+fn dirty() -> &'static Dirty {
+    static OPENED: OnceLock<Dirty> = OnceLock::new();
+    OPENED.get_or_init(|| {
+        let device: Device = Arc::new(MemoryDevice::from_bytes(unpacked(DIRTY), Access::ReadOnly));
+        let mut records = log_records(&device).expect("a good image");
+        records.truncate(SITES_MAX);
+        assert!(!records.is_empty(), "the image has an empty log");
+        Dirty { device, records }
+    })
+}
+
+/// Puts the input in the place of one record of the log, mends the record's checksum, recovers and walks. The first
+/// byte picks the record; the rest takes its place, byte for byte, as far as it reaches.
+pub fn damage_log(input: &[u8]) {
+    let Some((&pick, input)) = input.split_first() else { return };
+    let Dirty { device, records } = dirty();
+    let record = &records[usize::from(pick) % records.len()];
+    let mut bytes = record.read(&**device).expect("memory can be read");
+    let len = input.len().min(bytes.len());
+    bytes[..len].copy_from_slice(&input[..len]);
+    record.mend(&mut bytes);
+    let device = Overlay::new(Arc::clone(device));
+    let mut at = 0;
+    for piece in &record.pieces {
+        let len = (piece.end - piece.start) as usize;
+        device.write_at(piece.start, &bytes[at..at + len]).expect("an overlay takes writes");
+        at += len;
+    }
+    let options = OpenOptions { buffer_bytes: 4 << 20, ..OpenOptions::default() };
+    if let Ok(fs) = Xfs::open_read_only(Arc::new(device), options) {
+        walk_all(fs);
+    }
+}
+
+/// Every record of the log that a recovery replays, as it is in the image.
+pub(crate) fn log() -> Vec<Vec<u8>> {
+    let Dirty { device, records } = dirty();
+    let bytes = |record: &LogRecord| record.read(&**device).expect("memory can be read");
+    (0..=u8::MAX).zip(records).map(|(pick, record)| [&[pick][..], &bytes(record)].concat()).collect()
 }
 
 /// Every structure of the kind as it is in the image.
