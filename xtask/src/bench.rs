@@ -17,6 +17,11 @@ pub(crate) fn run_ext4_write(groups: &[&str]) -> Outcome {
     measure(&[&["ext4_write", "--"], groups].concat(), env)
 }
 
+/// Reading and checking XFS: all groups of measurements, or those that are named.
+pub(crate) fn run_xfs_read(groups: &[&str]) -> Outcome {
+    measure(&[&["xfs_read", "--"], groups].concat(), Vec::new())
+}
+
 /// Arrays: all groups of measurements, or those that are named.
 pub(crate) fn run_md(groups: &[&str]) -> Outcome {
     let results = format!("{}/md.json", target_dir()?);

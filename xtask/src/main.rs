@@ -25,6 +25,8 @@ Usage: cargo xtask <chore>
   bench md [GROUP ...]
          the same for arrays; the groups are stripes, waiting, sequential, reads,
          rebuild and parity
+  bench xfs-read [GROUP ...]
+         the same for reading and checking XFS; the groups are walk, read and check
   fuzz [TARGET [SECONDS]]
          fuzz everything that reads bytes from a disk, each target for a minute; needs a nightly toolchain
   tidy   the project's own rules about its source files
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
             ["test"] => test::run(),
             ["bench"] => bench::run(),
             ["bench", "ext4-write", ref groups @ ..] => bench::run_ext4_write(groups),
+            ["bench", "xfs-read", ref groups @ ..] => bench::run_xfs_read(groups),
             ["bench", "md", ref groups @ ..] => bench::run_md(groups),
             ["fuzz", ref args @ ..] => fuzz::run(args),
             ["tidy"] => tidy::run(),

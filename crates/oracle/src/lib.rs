@@ -31,7 +31,7 @@ pub use kernel::manifest as kernel_manifest;
 pub use load::{Load, LoadOptions, Mix};
 pub use manifest::{Entry, Identity, Manifest, Reading, Space, Time};
 pub use mount::{LoopMount, MountMode, Writes};
-pub use ours::{manifest as our_manifest, open_ext4};
+pub use ours::{manifest as our_manifest, open_ext4, open_xfs};
 pub use recipe::Recipe;
 pub use scratch::Scratch;
 pub use served::Served;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use undercroft_block::{FileDevice, FileOptions};
 use undercroft_ext4::{Ext4, OpenOptions};
 use undercroft_vfs::{DirOffset, Error as VfsError, FileSystem, FileType, Node, Timestamp, Vfs, VfsOptions};
+use undercroft_xfs::Xfs;
 
 use crate::content::collect_segments;
 use crate::error::shown;
@@ -29,6 +30,20 @@ pub fn open_ext4(image: &Path) -> Result<(Arc<Ext4>, Arc<Vfs>)> {
     let device = FileDevice::open(image, FileOptions::read_only())
         .map_err(|error| Error::Unfit(format!("our side cannot open the image: {error}")))?;
     let fs = Ext4::open_read_only(Arc::new(device), OpenOptions::default())
+        .map_err(|source| Error::Undercroft { action: "open", path: shown(), source })?;
+    let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
+    Ok((fs, vfs))
+}
+
+/// Opens the XFS in a file, read-only.
+///
+/// # Errors
+/// [`Error::Undercroft`] with what our side said.
+pub fn open_xfs(image: &Path) -> Result<(Arc<Xfs>, Arc<Vfs>)> {
+    let shown = || image.display().to_string();
+    let device = FileDevice::open(image, FileOptions::read_only())
+        .map_err(|error| Error::Unfit(format!("our side cannot open the image: {error}")))?;
+    let fs = Xfs::open_read_only(Arc::new(device), undercroft_xfs::OpenOptions::default())
         .map_err(|source| Error::Undercroft { action: "open", path: shown(), source })?;
     let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
     Ok((fs, vfs))

@@ -90,7 +90,8 @@ impl XfsRecipe {
     /// Makes the image.
     ///
     /// # Errors
-    /// A tool's or the kernel's, and [`Error::Unfit`] when the fragmented file's tree stayed too shallow.
+    /// A tool's or the kernel's, and [`Error::Unfit`] when the fragmented file's tree stayed too shallow, or an aged
+    /// volume has only whole chunks of inodes.
     pub fn make(&self) -> Result<Image> {
         let image = self.mkfs.make()?;
         let block = image.xfs_number(&["sb 0", "print blocksize"], "blocksize")?;
@@ -109,6 +110,9 @@ impl XfsRecipe {
                 "the root of the fragmented file has level {level}, {wanted} is wanted"
             )));
         }
+        if plan.aged && !image.has_sparse_chunks()? {
+            return Err(Error::Unfit("all chunks of inodes are whole".to_owned()));
+        }
         (self.finish)(&image)?;
         Ok(image)
     }
@@ -122,6 +126,21 @@ impl Image {
     pub fn xfs_db(&self, commands: &[&str]) -> Result<String> {
         let pairs = commands.iter().flat_map(|command| ["-c", command]);
         Tool::new("xfs_db").arg("-r").args(pairs).arg(self.path()).accept(&[0, 1]).run_text()
+    }
+
+    /// Whether a chunk of inodes lacks a part of its blocks.
+    fn has_sparse_chunks(&self) -> Result<bool> {
+        let groups = self.xfs_number(&["sb 0", "print agcount"], "agcount")?;
+        for group in 0..groups {
+            let told = self.xfs_db(&[&format!("agi {group}"), "addr root", "btdump"])?;
+            // A record of the tree is `number:[first inode,mask of what is missing,...]`.
+            let mut records =
+                told.split_whitespace().filter_map(|word| word.split_once(":[")?.1.split(',').nth(1));
+            if told.contains("holemask") && records.any(|missing| missing != "0") {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Lets xfs_db change the image; checksums are mended.

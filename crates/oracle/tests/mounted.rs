@@ -4,11 +4,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use undercroft_block::{FileDevice, FileOptions};
-use undercroft_ext4::{Ext4, OpenOptions};
 use undercroft_fuse::{MountOptions, Mounted, mount};
-use undercroft_oracle::{Image, LoopMount, Mke2fs, MountMode, Recipe, Scratch};
-use undercroft_vfs::{Vfs, VfsOptions};
+use undercroft_oracle::{
+    Image, LoopMount, Mke2fs, MkfsXfs, MountMode, Recipe, Scratch, XfsRecipe, open_ext4, open_xfs,
+};
+use undercroft_vfs::Vfs;
 
 /// An image mounted twice.
 struct Both {
@@ -25,12 +25,16 @@ fn mounted_twice(mke2fs: Mke2fs) -> Both {
         plan.extent_depth = 1;
     });
     let image = recipe.make().unwrap();
-    let kernel = image.mount(MountMode::ReadOnly, "").unwrap();
-    let device = FileDevice::open(image.path(), FileOptions::read_only()).unwrap();
-    let fs = Ext4::open_read_only(Arc::new(device), OpenOptions::default()).unwrap();
-    let point = Scratch::new("ours").unwrap();
-    let ours = mount(Vfs::new(fs, VfsOptions::default()), point.path(), MountOptions::default()).unwrap();
-    Both { kernel, ours, _point: point, _image: image }
+    let (_, vfs) = open_ext4(image.path()).unwrap();
+    Both::of(image, vfs, "")
+}
+
+/// An XFS whose mount has these options beside the usual ones.
+fn xfs_mounted_twice(args: &str, options: &str) -> Both {
+    let recipe = XfsRecipe::new(MkfsXfs::new(256, args)).plan(|plan| plan.many = 5_000);
+    let image = recipe.make().unwrap();
+    let (_, vfs) = open_xfs(image.path()).unwrap();
+    Both::of(image, vfs, options)
 }
 
 /// What a shell command prints in a directory; it must succeed.
@@ -44,6 +48,15 @@ fn shell(dir: &Path, command: &str) -> Vec<u8> {
 }
 
 impl Both {
+    fn of(image: Image, vfs: Arc<Vfs>, options: &str) -> Self {
+        let kernel = image.mount(MountMode::ReadOnly, "").unwrap();
+        let point = Scratch::new("ours").unwrap();
+        let mut settings = MountOptions::default();
+        settings.apply(options).unwrap();
+        let ours = mount(vfs, point.path(), settings).unwrap();
+        Self { kernel, ours, _point: point, _image: image }
+    }
+
     /// The command must print the same in both.
     fn agree_on(&self, command: &str) {
         let expected = shell(self.kernel.path(), command);
@@ -124,4 +137,14 @@ fn programs_agree_on_ext4_with_inline_data_and_clusters() {
 #[test]
 fn programs_agree_on_ext2() {
     mounted_twice(Mke2fs::new("ext2", 256).inodes(12_000).block_bytes(1024)).check();
+}
+
+#[test]
+fn programs_agree_on_xfs() {
+    xfs_mounted_twice("", "io_uring").check();
+}
+
+#[test]
+fn programs_agree_on_xfs_with_small_blocks_and_large_directory_blocks() {
+    xfs_mounted_twice("-b size=1024 -n size=16384 -m rmapbt=1 -i nrext64=1", "no_io_uring").check();
 }

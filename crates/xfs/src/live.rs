@@ -120,7 +120,10 @@ impl VfsInode for Live {
             rdev: self.inode.device_number(),
             size_bytes: core.size_bytes,
             sectors: core.blocks.saturating_mul(u64::from(block_bytes / 512)),
-            block_bytes: block_bytes.max(PAGE_BYTES),
+            block_bytes: match core.kind {
+                FileType::CharDevice | FileType::BlockDevice => PAGE_BYTES,
+                _ => block_bytes.max(PAGE_BYTES),
+            },
             accessed: core.accessed,
             modified: core.modified,
             changed: core.changed,

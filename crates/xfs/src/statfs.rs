@@ -1,7 +1,8 @@
 //! Free and used space, counted as Linux counts it.
 //!
 //! Linux holds back eight blocks in each group for the trees of free space. The blocks of those trees beyond their
-//! roots are taken off too once it has looked into the groups, which after recovering a log it has.
+//! roots are taken off too once it has looked into the groups. It has after recovering a log, and where groups have trees
+//! that space is reserved for: of free inodes, of reference counts, of the reverse map.
 
 use undercroft_vfs::{Result, StatFs};
 
@@ -24,9 +25,11 @@ pub(crate) fn statfs(volume: &Volume, recovered: bool) -> Result<StatFs> {
     let geometry = superblock.geometry();
     let log_blocks = if superblock.has_external_log() { 0 } else { u64::from(superblock.log_blocks()) };
     let mut unavailable = u64::from(geometry.ag_count()) * SET_ASIDE_BLOCKS;
-    if recovered {
+    let features = superblock.features();
+    if recovered || features.has_finobt() || features.has_reflink() || features.has_rmapbt() {
         for ag in geometry.ags() {
-            unavailable += free_space_tree_blocks(volume, ag)?;
+            // A damaged group does not keep the others from being counted.
+            unavailable += free_space_tree_blocks(volume, ag).unwrap_or(0);
         }
     }
     let free = superblock.free_blocks().saturating_sub(unavailable);

@@ -8,7 +8,7 @@ use rustix::fs::FileType;
 use super::{Plan, attributes, content, names, nodes, noise, xattrs};
 use crate::dir::Dir;
 use crate::error::Context;
-use crate::{Features, Result, Tool};
+use crate::{Error, Features, Result, Tool};
 
 /// How much of everything, on XFS.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +62,9 @@ pub fn populate_xfs(root: &Path, features: &Features, plan: &XfsPlan) -> Result<
     content::unwritten(&in_content, features)?;
     fragmented(&in_content, features, plan.bmbt_level)?;
     if plan.reflink {
-        shared(&in_content.dir("shared")?, u64::from(features.block_bytes))?;
+        let block = u64::from(features.block_bytes);
+        shared(&in_content.dir("shared")?, block)?;
+        deduplicated(&in_content.dir("deduplicated")?, &root.join("content/deduplicated"), block)?;
     }
     let common = Plan { many: plan.many, ..Plan::default() };
     let in_names = top.dir("names")?;
@@ -134,6 +136,36 @@ fn shared(dir: &Dir, block: u64) -> Result<()> {
     let heir = dir.file("heir")?;
     rustix::fs::ioctl_ficlone(&heir, dir.existing("gone")?).context("clone", "heir")?;
     dir.unlink("gone")
+}
+
+/// Files written with the same bytes, whose blocks the kernel then makes one: all of them, some in the middle, a file's
+/// own, and the end of the file.
+fn deduplicated(dir: &Dir, path: &Path, block: u64) -> Result<()> {
+    let whole = 24 * block;
+    for name in ["one", "same", "partly"] {
+        dir.file_with(name, 94, whole as usize + 99)?.sync_all().context("sync", name)?;
+    }
+    let itself = dir.file("itself")?;
+    let mut data = vec![0; 4 * block as usize];
+    noise(95, &mut data);
+    for at in [0, 4 * block, 9 * block] {
+        itself.write_all_at(&data, at).context("write", "itself")?;
+    }
+    itself.sync_all().context("sync", "itself")?;
+    let one = path.join("one");
+    for (name, source, from, to, len) in [
+        ("same", &one, 0, 0, whole + 99),
+        ("partly", &one, 5 * block, 5 * block, 3 * block),
+        ("partly", &one, 20 * block, 20 * block, block),
+        ("itself", &path.join("itself"), 0, 9 * block, 4 * block),
+    ] {
+        let command = format!("dedupe {} {from} {to} {len}", source.display());
+        let told = Tool::new("xfs_io").args(["-c", &command]).arg(path.join(name)).run_text()?;
+        if !told.starts_with(&format!("deduped {len}/{len} bytes")) {
+            return Err(Error::Unfit(format!("{name}: {command}: {told}")));
+        }
+    }
+    Ok(())
 }
 
 /// Names long enough that blocks come soon, most of them removed again in one piece: blocks without a name are given
@@ -257,11 +289,11 @@ fn hints_and_projects(dir: &Dir, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// All free space in one file, of which every second piece of half a chunk of inodes is given back; then inodes. So
-/// only parts of chunks find room.
+/// All free space in one file, with a hole for one and a half chunks of inodes in every two; then inodes. For an aligned
+/// chunk the kernel wants pieces of free space of almost two, for an aligned half of one of less than one.
 fn aged(dir: &Dir, path: &Path, features: &Features) -> Result<()> {
     let space = rustix::fs::statvfs(path).context("statfs", path)?;
-    let chunk = (64 * u64::from(features.inode_bytes)).max(u64::from(features.block_bytes));
+    let chunk = 64 * u64::from(features.inode_bytes);
     let take = space.f_bavail * space.f_bsize * 9 / 10 / (2 * chunk) * (2 * chunk);
     let filler = dir.file("filler")?;
     rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), 0, take)
@@ -273,10 +305,21 @@ fn aged(dir: &Dir, path: &Path, features: &Features) -> Result<()> {
     let punch = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
     let mut at = 0;
     while at < take {
-        rustix::fs::fallocate(&filler, punch, at, chunk / 2).context("punch", "filler")?;
-        at += chunk;
+        rustix::fs::fallocate(&filler, punch, at, chunk + chunk / 2).context("punch", "filler")?;
+        at += 2 * chunk;
     }
-    for number in 0..4000 {
+    // What the kernel holds back for its trees lies in one piece, and went to no file. Now that there are holes it can
+    // be had; an allocation takes the largest pieces first.
+    let space = rustix::fs::statvfs(path).context("statfs", path)?;
+    let again = dir.file("again")?;
+    rustix::fs::fallocate(&again, rustix::fs::FallocateFlags::empty(), 0, space.f_bavail / 4 * space.f_bsize)
+        .context("allocate", "again")?;
+    // Inodes that are there and free come first.
+    let told = Tool::new("xfs_io").args(["-c", "statfs"]).arg(path).run_text()?;
+    let free =
+        told.lines().find_map(|line| line.strip_prefix("counts.freeino = ")?.trim().parse::<usize>().ok());
+    let free = free.ok_or_else(|| Error::Unfit(format!("xfs_io tells no free inodes: {told}")))?;
+    for number in 0..free + 3000 {
         dir.file(format!("inode-{number}"))?;
     }
     Ok(())

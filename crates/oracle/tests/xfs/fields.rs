@@ -1,7 +1,11 @@
 //! Known damage: each field of each structure in turn changed by xfs_db, which mends the checksum, and our verdict
 //! against that of `xfs_repair -n`.
 //!
-//! `UNDERCROFT_XFS_FIELDS=N` tries one case in N, so 1 tries every field with every value; [`ONE_IN`] unless said.
+//! `UNDERCROFT_XFS_FIELDS=N` tries one case in N, so 1 tries every field with every value; [`ONE_IN`] unless said. Which of
+//! N it is follows `UNDERCROFT_SEED`.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use undercroft_oracle::{Image, MkfsXfs, Tool, XfsRecipe};
 
@@ -164,23 +168,38 @@ struct Tally {
 #[test]
 fn what_xfs_repair_calls_wrong_is_found() {
     let one_in = std::env::var("UNDERCROFT_XFS_FIELDS").map_or(ONE_IN, |text| text.parse().unwrap());
-    let mut tally = Tally::default();
-    for victim in
-        [Victim::new("4 KiB", "-m rmapbt=1 -i nrext64=1"), Victim::new("1 KiB", "-b size=1024 -d agcount=3")]
-    {
-        let mut number = 0;
+    let chosen = std::env::var("UNDERCROFT_SEED").map_or(0, |text| text.parse::<usize>().unwrap() % one_in);
+    let victims =
+        [Victim::new("4 KiB", "-m rmapbt=1 -i nrext64=1"), Victim::new("1 KiB", "-b size=1024 -d agcount=3")];
+    let mut cases = Vec::new();
+    for victim in &victims {
         for place in &victim.places {
             for (field, old) in victim.fields(place) {
-                for value in values(old) {
-                    number += 1;
-                    if number % one_in == 0 {
-                        try_one(&victim, place, &field, old, value, &mut tally);
-                    }
-                }
+                cases.extend(values(old).into_iter().map(|new| Case {
+                    victim,
+                    place,
+                    field: field.clone(),
+                    old,
+                    new,
+                }));
             }
         }
     }
-    let Tally { tried, wrong, missed, more } = tally;
+    println!("{} cases, one in {one_in} tried", cases.len());
+    let cases: Vec<Case<'_>> = cases.into_iter().skip(chosen).step_by(one_in).collect();
+    let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    case.try_it(&tally);
+                }
+            });
+        }
+    });
+    let Tally { tried, wrong, mut missed, mut more } = tally.into_inner().unwrap();
+    missed.sort();
+    more.sort();
     println!("{tried} changes, {wrong} of them wrong to xfs_repair, {} of those not found:", missed.len());
     println!("{}", missed.join("\n"));
     println!("found by us alone: {}\n{}", more.len(), more.join("\n"));
@@ -189,43 +208,55 @@ fn what_xfs_repair_calls_wrong_is_found() {
     assert!(found * 100 >= wrong * FOUND_PERCENT, "{found} of {wrong} found; missed:\n{}", missed.join("\n"));
 }
 
-fn try_one(victim: &Victim, place: &[String], field: &str, old: u64, value: u64, tally: &mut Tally) {
-    let copy = victim.image.copy().unwrap();
-    let write = format!("write -d {field} {value}");
-    let mut commands: Vec<&str> = place.iter().map(String::as_str).collect();
-    commands.push(&write);
-    let answer = copy.xfs_db_write(&commands).unwrap();
-    let Some(written) = answer.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(" = ")) else {
-        return;
-    };
-    if number_of(written) == Some(old) {
-        return;
-    }
-    tally.tried += 1;
-    let theirs = Tool::new("xfs_repair").args(["-n", "-o", "force_geometry"]).arg(copy.path()).run_text();
-    let ours = our_check(copy.path());
-    let ours_clean = ours.as_ref().is_ok_and(undercroft_xfs::CheckReport::is_clean);
-    tally.wrong += usize::from(theirs.is_err());
-    let case = format!("{}: {} {field}: {old} became {value}", victim.name, place.join(", "));
-    match theirs {
-        Err(said) if ours_clean => {
-            let said: Vec<String> = said
-                .to_string()
-                .lines()
-                .filter(|line| {
-                    !line.contains("Phase")
-                        && !line.starts_with("        - ")
-                        && !line.contains("host filesystem")
-                })
-                .take(6)
-                .map(str::to_owned)
-                .collect();
-            tally.missed.push(format!("{case}\n    xfs_repair: {}", said.join("\n    ")));
+/// A field, what it holds, and what it is changed to.
+struct Case<'a> {
+    victim: &'a Victim,
+    place: &'a [String],
+    field: String,
+    old: u64,
+    new: u64,
+}
+
+impl Case<'_> {
+    fn try_it(&self, tally: &Mutex<Tally>) {
+        let Self { victim, place, field, old, new } = self;
+        let copy = victim.image.copy().unwrap();
+        let write = format!("write -d {field} {new}");
+        let mut commands: Vec<&str> = place.iter().map(String::as_str).collect();
+        commands.push(&write);
+        let answer = copy.xfs_db_write(&commands).unwrap();
+        let written = answer.lines().find_map(|line| line.strip_prefix(&**field)?.strip_prefix(" = "));
+        // A field too narrow for the value keeps what it had, or xfs_db refuses.
+        if written.is_none_or(|written| number_of(written) == Some(*old)) {
+            return;
         }
-        Ok(_) if !ours_clean => {
-            let ours = ours.map_or_else(|error| error.to_string(), |report| told(&report));
-            tally.more.push(format!("{case}\n    ours: {}", ours.lines().next().unwrap_or_default()));
+        let theirs = Tool::new("xfs_repair").args(["-n", "-o", "force_geometry"]).arg(copy.path()).run_text();
+        let ours = our_check(copy.path());
+        let ours_clean = ours.as_ref().is_ok_and(undercroft_xfs::CheckReport::is_clean);
+        let case = format!("{}: {} {field}: {old} became {new}", victim.name, place.join(", "));
+        let mut tally = tally.lock().unwrap();
+        tally.tried += 1;
+        tally.wrong += usize::from(theirs.is_err());
+        match theirs {
+            Err(said) if ours_clean => {
+                let said: Vec<String> = said
+                    .to_string()
+                    .lines()
+                    .filter(|line| {
+                        !line.contains("Phase")
+                            && !line.starts_with("        - ")
+                            && !line.contains("host filesystem")
+                    })
+                    .take(6)
+                    .map(str::to_owned)
+                    .collect();
+                tally.missed.push(format!("{case}\n    xfs_repair: {}", said.join("\n    ")));
+            }
+            Ok(_) if !ours_clean => {
+                let ours = ours.map_or_else(|error| error.to_string(), |report| told(&report));
+                tally.more.push(format!("{case}\n    ours: {}", ours.lines().next().unwrap_or_default()));
+            }
+            _ => {}
         }
-        _ => {}
     }
 }

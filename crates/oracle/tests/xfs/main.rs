@@ -5,3 +5,4 @@ mod fields;
 mod folding;
 mod matrix;
 mod random;
+mod version4;
