@@ -76,6 +76,6 @@ images! {
     log_stripes = xfs("-l su=256k");
     another_uuid = xfs("").finish(crate::compare::another_uuid);
     no_inodes_limit = xfs("-i maxpct=0");
-    /// Everything at once.
-    all_together = deep(aged(sized(300, "-b size=2048 -n size=8192 -i size=1024,nrext64=1 -m rmapbt=1 -d agcount=7")));
+    /// Much at once.
+    all_together = deep(sized(300, "-b size=2048 -n size=8192 -i size=1024,nrext64=1 -m rmapbt=1 -d agcount=7"));
 }
