@@ -1,7 +1,4 @@
-//! Random identifiers, from the system.
-
-use std::fs::File;
-use std::io::Read;
+//! Random identifiers, from the system: by getrandom(2), which needs no /dev/urandom.
 
 use uuid::{Builder, Uuid};
 
@@ -10,8 +7,8 @@ use super::error::{MkfsError, refuse};
 /// A random UUID.
 pub(super) fn uuid() -> Result<Uuid, MkfsError> {
     let mut bytes = [0; 16];
-    match File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes)) {
+    match getrandom::fill(&mut bytes) {
         Ok(()) => Ok(Builder::from_random_bytes(bytes).into_uuid()),
-        Err(error) => refuse(format!("no random UUID: /dev/urandom: {error}; give one")),
+        Err(error) => refuse(format!("no random UUID: {error}; give one")),
     }
 }

@@ -160,12 +160,11 @@ fn clear_other_superblocks(device: &dyn BlockDevice, version: Version) -> Result
     Ok(())
 }
 
+/// By getrandom(2), which needs no /dev/urandom.
 fn random_uuid() -> Result<Uuid> {
-    use std::io::Read as _;
     let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut source| source.read_exact(&mut bytes))
-        .map_err(|error| Error::Invalid(format!("no random UUID: /dev/urandom: {error}; give one")))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Error::Invalid(format!("no random UUID: {error}; give one")))?;
     Ok(uuid::Builder::from_random_bytes(bytes).into_uuid())
 }
 
