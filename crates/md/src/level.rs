@@ -208,15 +208,8 @@ impl Shared {
         let lineup = Arc::clone(&self.lineup.load());
         for (role, member) in lineup.all() {
             if let Some(cause) = member.hung() {
-                let error = block::Error::Io {
-                    operation: block::Operation::Read,
-                    offset: 0,
-                    len: 0,
-                    device: member.device().name(),
-                    source: std::io::Error::new(std::io::ErrorKind::TimedOut, cause.to_owned()),
-                };
                 // An array that cannot do without it has stopped, and says so to its writers.
-                let _ = self.fail(role, member, &error);
+                let _ = self.fail(role, member, &cause);
             }
         }
     }
@@ -263,7 +256,7 @@ impl Shared {
     /// # Errors
     /// When the array can neither do without it nor record that it is gone: nothing is written any more. A member that
     /// the array cannot do without stays, so that what it can still read is read.
-    pub(crate) fn fail(&self, role: Role, member: &Arc<Member>, cause: &block::Error) -> Result<()> {
+    pub(crate) fn fail(&self, role: Role, member: &Arc<Member>, cause: &dyn fmt::Display) -> Result<()> {
         let _turn = self.changing.take();
         if member.has_failed() {
             return self.check_writable();
@@ -301,17 +294,11 @@ impl Shared {
         if member.has_failed() || !is_member || !self.can_do_without(&self.lineup.load(), role) {
             return Ok(());
         }
-        let source = format!(
-            "it could not read {recent} times of late, though it took what was written again; {} are allowed",
+        let cause = format!(
+            "it could not read {recent} times of late, the last time at byte {offset}, though it took what was written \
+             again; {} are allowed",
             crate::corrected::MAX_RECENT
         );
-        let cause = block::Error::Io {
-            operation: block::Operation::Read,
-            offset,
-            len: 0,
-            device: member.device().name(),
-            source: std::io::Error::other(source),
-        };
         self.fail(role, member, &cause)
     }
 
@@ -398,7 +385,7 @@ mod tests {
     struct Told(Arc<(AtomicUsize, AtomicBool)>);
 
     impl Recorder for Told {
-        fn member_failed(&self, failed: &Member, lineup: &Lineup, _: &block::Error) -> Result<()> {
+        fn member_failed(&self, failed: &Member, lineup: &Lineup, _: &dyn fmt::Display) -> Result<()> {
             assert!(!failed.has_failed(), "writers skip it only when that is durable");
             assert!(lineup.places.iter().flat_map(Place::both).all(|one| one.number() != failed.number()));
             if self.0.1.load(Ordering::SeqCst) {

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::ops::Range;
 
-use undercroft_block as block;
-
 use crate::Result;
 use crate::member::{Lineup, Member};
 
@@ -15,7 +13,7 @@ pub(crate) trait Recorder: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// When it cannot be recorded: the array must not take writes any more.
-    fn member_failed(&self, failed: &Member, lineup: &Lineup, cause: &block::Error) -> Result<()>;
+    fn member_failed(&self, failed: &Member, lineup: &Lineup, cause: &dyn fmt::Display) -> Result<()>;
 
     /// Nothing is written any more: threads that wait for work on the array must look again.
     fn stopped(&self) {}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use undercroft_block::{self as block, Device, Operation};
+use undercroft_block::Device;
 
 use super::core::Core;
 use super::keeper::Joining;
@@ -15,6 +15,9 @@ use crate::member::{Member, Role};
 use crate::superblock::{DeviceRole, IN_SYNC, Superblock};
 use crate::timeout::TimedDevice;
 use crate::{Error, Result};
+
+/// Why a member has failed that did nothing wrong.
+const DECLARED: &str = "it was declared failed";
 
 impl Core {
     /// A device that joins, nothing of which is right yet.
@@ -197,7 +200,7 @@ impl Core {
         let (member, duty) = self.find(number)?;
         let role = match duty {
             Duty::Faulty => return Ok(()),
-            Duty::Spare => return self.fail_spare(&member, "it was declared failed"),
+            Duty::Spare => return self.fail_spare(&member, DECLARED),
             Duty::Active(role) | Duty::Replacement(role) => Role(role),
         };
         if matches!(duty, Duty::Active(_)) && member.is_in_sync() && !self.can_do_without(role) {
@@ -206,14 +209,7 @@ impl Core {
                 member.device().name()
             )));
         }
-        let cause = block::Error::Io {
-            operation: Operation::Write,
-            offset: 0,
-            len: 0,
-            device: member.device().name(),
-            source: std::io::Error::other("it was declared failed"),
-        };
-        self.shared.fail(role, &member, &cause)?;
+        self.shared.fail(role, &member, &DECLARED)?;
         self.changed();
         Ok(())
     }

@@ -29,6 +29,7 @@
 //! Locks: one change at a time takes a turn; the state in memory is under the class `ARRAY`, never held while a member
 //! is called. Nothing waits for the gate in here.
 
+use std::fmt;
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
@@ -555,7 +556,7 @@ impl Outgoing {
 }
 
 impl Recorder for Arc<Records> {
-    fn member_failed(&self, failed: &Member, _: &Lineup, cause: &block::Error) -> Result<()> {
+    fn member_failed(&self, failed: &Member, _: &Lineup, cause: &dyn fmt::Display) -> Result<()> {
         let mut is_needed = false;
         let result = self.write_if(Raise::Two, |state| {
             is_needed = !state.leave_out(failed, &self.geometry, &cause.to_string());

@@ -139,7 +139,7 @@ impl Told {
 struct Remembers(Arc<Told>);
 
 impl Recorder for Remembers {
-    fn member_failed(&self, failed: &Member, _: &Lineup, _: &undercroft_block::Error) -> Result<()> {
+    fn member_failed(&self, failed: &Member, _: &Lineup, _: &dyn std::fmt::Display) -> Result<()> {
         self.0.failed.lock().push(failed.number());
         Ok(())
     }
