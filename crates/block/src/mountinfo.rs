@@ -127,7 +127,14 @@ impl MountTable {
     /// # Errors
     /// The system's, and a table of more than 64 MiB.
     pub fn own() -> io::Result<Self> {
-        Self::read(Path::new("/proc/self/mountinfo"))
+        let path = Path::new("/proc/self/mountinfo");
+        Self::read(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => io::Error::new(
+                io::ErrorKind::NotFound,
+                "there is no /proc/self/mountinfo, which lists what is mounted: mount /proc",
+            ),
+            _ => error,
+        })
     }
 
     /// The table in a file.

@@ -22,6 +22,9 @@ use crate::{UnmountError, abort, attach, own_mount};
 /// be on its way to a slow disk.
 const SERVER_LIMIT: Duration = Duration::from_secs(600);
 
+/// A server that has not ended by then may go on for a mount in another namespace, which is looked for.
+const SOON: Duration = Duration::from_secs(2);
+
 /// How long a server may take to identify itself, for which it does not need its disk.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
@@ -65,7 +68,14 @@ pub fn unmount(dir: &Path) -> Result<(), UnmountError> {
     if has_mounted(server.process, &entry) {
         return Err(UnmountError::MountedElsewhere { dir: entry.point, process: server.process });
     }
-    match server.wait(SERVER_LIMIT) {
+    let end = match server.wait(SOON) {
+        ServerEnd::Lingers => match elsewhere(&entry) {
+            Some(process) => return Err(UnmountError::MountedElsewhere { dir: entry.point, process }),
+            None => server.wait(SERVER_LIMIT),
+        },
+        ended => ended,
+    };
+    match end {
         ServerEnd::Well => Ok(()),
         ServerEnd::Ill(what) => Err(UnmountError::ServerFailed(what)),
         ServerEnd::Died => Err(UnmountError::ServerDied(entry.point)),
