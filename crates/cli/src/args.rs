@@ -25,8 +25,8 @@ const IMAGE_HELP: &str = "\
 IMAGE is a disk image (raw or qcow2) or a block device. `IMAGE?part=N` names partition N of a partitioned \
 disk; a disk with exactly one Linux partition needs no hint. Of an image that is damaged or cut short what is there is read: \
 `IMAGE?sb=BLOCK` through a copy of the superblock, `IMAGE?gpt=backup` by the copy of a destroyed partition table; `info` says \
-which are good. `IMAGE?log=PATH` names the device that an XFS has its log on. An image is written to by `mkfs`, by `mount -o rw`, and \
-by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
+which are good. `IMAGE?log=PATH` names the device that an XFS has its log on. An image is written to by `mkfs`, by `grow`, by `mount -o rw`, \
+and by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
 change no byte of it: a journal that needs recovery is replayed in memory.";
 
 const JSON_HELP: &str = "\
@@ -331,7 +331,7 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'L', value_name = "LABEL")]
     pub(crate) label: Option<OsString>,
 
-    /// UUID; random unless said
+    /// UUID; `random` unless said, `clear` is all zeroes
     #[arg(short = 'U', value_name = "UUID")]
     pub(crate) uuid: Option<String>,
 
@@ -818,7 +818,7 @@ Examples:
     /// See it work: a guided look at a small ext4 image that this program carries
     #[command(
         after_help = "Needs no root, no FUSE and no disk. Every byte shown comes out of a real ext4 image that Linux made. \
-For a second it makes a small array of temporary files, too (in TMPDIR), and lets it lose members."
+For a second it makes a small array of temporary files, too (in TMPDIR, or else in memory), and lets it lose members."
     )]
     Tour {
         #[command(flatten)]

@@ -11,11 +11,11 @@ mod options;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::{fs, io};
 
 use clap::Parser;
 use rustix::fs::Access;
@@ -152,6 +152,9 @@ fn mount(call: &MountCall) -> Result<(), Failure> {
     {
         options.list.insert(0, format!("fsname={source}"));
     }
+    if options.nofail && is_absent(&image) {
+        return Ok(());
+    }
     if call.read_only {
         options.list.push("ro".to_owned());
     }
@@ -209,8 +212,14 @@ fn refuse_namespace(namespace: Option<&OsStr>) -> Result<(), Failure> {
     }
 }
 
+/// Whether there is no such image. What else may be wrong with it is told, as mount(8) does of other types.
+fn is_absent(image: &ImageSpec) -> bool {
+    let is_file = image.array.is_none() && image.path.as_os_str() != mount::TMPFS;
+    is_file && fs::metadata(&image.path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
 /// Whether the image is there and cannot be written to. Of an array the members decide, when it is assembled.
-fn is_write_protected(image: &ImageSpec) -> bool {
+pub(crate) fn is_write_protected(image: &ImageSpec) -> bool {
     if image.array.is_some() {
         return false;
     }

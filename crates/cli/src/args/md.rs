@@ -37,10 +37,13 @@ pub(super) fn notes() -> String {
     format!("{ARRAY_HELP}\n\n{EXAMPLES}")
 }
 
+// Each may be written as mdadm has it, as `--detail` or `-D`; the help does not list that.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MdCommand {
     /// Make an array
     #[command(
+        long_flag_alias = "create",
+        short_flag_alias = 'C',
         after_help = "Everything is laid out as mdadm would do it. Members that are not there are made, as sparse files of \
 --member-size; if all are, they are zero and agree with each other, so that nothing is left to do. Otherwise the \
 redundancy is made right before the command ends. The word `missing` in a member's place leaves its role empty, for a \
@@ -63,9 +66,13 @@ Examples:
     Create(Box<MdCreateArgs>),
 
     /// Show what members say of themselves and of their array
-    #[command(after_help = "Examples:
+    #[command(
+        long_flag_alias = "examine",
+        short_flag_alias = 'E',
+        after_help = "Examples:
   undercroft md examine a.img b.img
-  undercroft md examine --json '/dev/sdb?part=1'")]
+  undercroft md examine --json '/dev/sdb?part=1'"
+    )]
     Examine {
         /// Disk images or block devices; `IMAGE?part=N` for a partition
         #[arg(required = true, value_name = "MEMBER", value_hint = ValueHint::FilePath)]
@@ -79,6 +86,8 @@ Examples:
 
     /// Show the state of an array
     #[command(
+        long_flag_alias = "detail",
+        short_flag_alias = 'D',
         alias = "detail",
         after_help = "Examples:
   undercroft md status md:a.img,b.img,c.img
@@ -93,6 +102,9 @@ Examples:
 
     /// Declare members failed
     #[command(
+        alias = "set-faulty",
+        long_flag_aliases = ["fail", "set-faulty"],
+        short_flag_alias = 'f',
         after_help = "The others remember it, so that the array does without them from then on. A spare takes the place at once.
 
 Examples:
@@ -113,6 +125,8 @@ Examples:
 
     /// Let go of spares and of failed members
     #[command(
+        long_flag_alias = "remove",
+        short_flag_alias = 'r',
         after_help = "A member that has failed is out of the array already; with --erase its superblock goes too, so that it is not \
 taken for a member any more.
 
@@ -135,6 +149,9 @@ Examples:
 
     /// Add members: a missing one is rebuilt, others become spares
     #[command(
+        alias = "re-add",
+        long_flag_aliases = ["add", "re-add"],
+        short_flag_alias = 'a',
         after_help = "A former member of an array with a write-intent bitmap gets no more than what it missed. One that was written to \
 without the others, or is fresher than they are, is refused: open it alone (`?degraded`) to see what it holds, then \
 --force adds it as a new one, and what only it holds is lost.
@@ -158,11 +175,14 @@ Examples:
     },
 
     /// Copy a member to another device, which then takes its place
-    #[command(after_help = "The old member stays in the array until the new one is complete.
+    #[command(
+        long_flag_alias = "replace",
+        after_help = "The old member stays in the array until the new one is complete.
 
 Examples:
   undercroft md replace md:. b.img --with new.img --member-size 1G
-  undercroft md replace md:. 1")]
+  undercroft md replace md:. 1"
+    )]
     Replace {
         #[command(flatten)]
         array: ArrayArgs,
@@ -218,6 +238,8 @@ Examples:
 
     /// Mark an array clean that was not stopped cleanly
     #[command(
+        long_flag_alias = "stop",
+        short_flag_alias = 'S',
         after_help = "No array goes on running when a command ends, so there is nothing to stop but what a crash left: the redundancy \
 is made right (by the partial parity log, the write-intent bitmap, or a resync), members that were being filled are \
 completed, and the superblocks say that the array is clean. Nothing happens to one that is.

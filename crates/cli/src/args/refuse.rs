@@ -1,5 +1,6 @@
 //! What is said of a command line that makes no sense.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -60,26 +61,60 @@ fn unknown_type(error: &clap::Error) -> Option<Failure> {
     Some(Failure::new(Kind::Usage, what).advise(advice))
 }
 
-/// Says what takes the place of a mode of mdadm's that `md` has not.
+/// Says what takes the place of a mode or an order of mdadm's that `md` has not.
 fn habit_of_mdadm(error: &clap::Error) -> Option<Failure> {
-    let is_md = std::env::args_os().skip(1).find(|arg| !arg.as_encoded_bytes().starts_with(b"-"));
-    if error.kind() != ErrorKind::InvalidSubcommand || is_md.is_none_or(|command| command != "md") {
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let is_md = args.iter().find(|arg| !arg.as_encoded_bytes().starts_with(b"-"));
+    if is_md.is_none_or(|command| command != "md") {
         return None;
     }
-    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return None };
-    let advice = match typed.as_str() {
-        "grow" => {
-            "arrays keep their shape and size here: `mdadm --grow` changes them, and `undercroft grow` makes a filesystem larger"
-        }
-        "assemble" | "run" => {
-            "nothing is to be assembled: `md:MEMBER,...` or `md:DIR` is an image for every command"
-        }
-        "monitor" | "follow" => "`undercroft mount --monitor CMD` tells of what happens to an array",
-        "zero-superblock" => "`undercroft md remove --erase` takes a member out and erases that",
+    let context = match error.kind() {
+        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
         _ => return None,
     };
-    Some(
-        Failure::new(Kind::Usage, format!("there is no `undercroft md {}`", safe(typed.as_bytes())))
-            .advise(advice),
-    )
+    let Some(ContextValue::String(typed)) = error.get(context) else { return None };
+    let shown = safe(typed.as_bytes());
+    let advice = match typed.trim_start_matches('-') {
+        "grow" | "G" => {
+            "arrays keep their shape and size here: `mdadm --grow` changes them, and `undercroft grow` makes a filesystem larger"
+        }
+        "assemble" | "A" | "run" => {
+            "nothing is to be assembled: `md:MEMBER,...` or `md:DIR` is an image for every command"
+        }
+        "scan" => "`md:DIR` is the array of all members in a directory",
+        "monitor" | "follow" => "`undercroft mount --monitor CMD` tells of what happens to an array",
+        "wait" => "a command waits for its work, unless `--no-wait` is given",
+        "zero-superblock" => "`undercroft md remove --erase` takes a member out and erases that",
+        "manage" | "misc" => "leave it out: the command comes first, and then the array and its members",
+        array if error.kind() == ErrorKind::InvalidSubcommand && is_array(array) => {
+            let behind = args.iter().skip_while(|arg| *arg != typed.as_str()).skip(1);
+            let command = behind.filter_map(|arg| command_of_mdadm(arg.to_str()?)).next().unwrap_or("status");
+            return Some(
+                Failure::new(Kind::Usage, format!("{shown} stands where a command of `md` is expected"))
+                    .advise(format!("the command comes first: undercroft md {command} {shown}")),
+            );
+        }
+        _ => return None,
+    };
+    Some(Failure::new(Kind::Usage, format!("there is no `undercroft md {shown}`")).advise(advice))
+}
+
+fn is_array(typed: &str) -> bool {
+    typed.starts_with("md:") || typed.starts_with("/dev/") || Path::new(typed).is_dir()
+}
+
+/// What a mode of mdadm's is called here.
+fn command_of_mdadm(typed: &str) -> Option<&'static str> {
+    Some(match typed.trim_start_matches('-') {
+        "fail" | "set-faulty" | "f" => "fail",
+        "remove" | "r" => "remove",
+        "add" | "re-add" | "a" => "add",
+        "replace" => "replace",
+        "detail" | "D" | "status" => "status",
+        "stop" | "S" => "stop",
+        "check" => "check",
+        "repair" => "repair",
+        _ => return None,
+    })
 }

@@ -92,6 +92,8 @@ pub(crate) fn run(images: &[ImageSpec], style: DfStyle, format: Format) -> Resul
     let mut out = Out::stdout();
     match format {
         Format::Json => out.json(&found)?,
+        // What was named and failed leaves no table.
+        Format::Text if found.is_empty() && !images.is_empty() => {}
         Format::Text => table(&mut out, &found, style)?,
     }
     out.finish()?;

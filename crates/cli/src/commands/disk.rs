@@ -25,7 +25,8 @@ const ALIGNMENT_BYTES: u64 = 1 << 20;
 #[derive(Debug, Serialize)]
 pub(crate) struct DiskReport {
     #[serde(skip)]
-    shown: String,
+    /// How one of its partitions is named.
+    one: String,
     size_bytes: u64,
     /// `gpt` or `dos`, as sfdisk calls them.
     table: &'static str,
@@ -83,7 +84,7 @@ impl DiskReport {
         let Partitioned { device, table, meant } = disk;
         let free = table.free(ALIGNMENT_BYTES);
         Ok(Self {
-            shown: spec.shown(),
+            one: spec.shown_with_part("N"),
             size_bytes: device.size_bytes(),
             table: name_of(&table),
             id: table.disk.map(|id| id.to_string()),
@@ -139,7 +140,7 @@ impl DiskReport {
             }
         }
         if self.meant.is_none() {
-            writeln!(out, "name one as {}?part=N", self.shown)?;
+            writeln!(out, "name one as {}", self.one)?;
         }
         Ok(())
     }

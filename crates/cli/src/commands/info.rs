@@ -71,6 +71,9 @@ pub(crate) struct Report {
     mount: Option<MountRecord>,
     #[serde(skip)]
     times: [Timestamp; 4],
+    /// The first superblock, which knows how it was left, is not there.
+    #[serde(skip)]
+    through_copy: bool,
 }
 
 /// What is shown of a filesystem, by its kind.
@@ -257,9 +260,17 @@ struct Told {
 
 fn read(image: &ImageSpec) -> Result<AnyReport, Failure> {
     let opened = image::open(image)?;
-    AnyReport::of(&opened).map_err(|error| {
+    let mut report = AnyReport::of(&opened).map_err(|error| {
         Failure::new(Kind::of(&error), format!("cannot read {}", image.shown())).because(&error)
-    })
+    })?;
+    if let AnyReport::Ext(report) = &mut report
+        && image.superblock.is_some()
+    {
+        report.through_copy = true;
+        // The journal is looked at whatever the copy says, and there was nothing in it.
+        report.features.retain(|feature| feature != "needs_recovery" || report.recovery.is_some());
+    }
+    Ok(report)
 }
 
 /// Shows what the server of a mount tells.
@@ -379,6 +390,7 @@ fn report_of(ext4: &Ext4, partition: Option<u32>, mounted: Option<&Served>) -> R
         features: superblock.features().names(),
         mount: None,
         times: [superblock.created(), superblock.mounted(), superblock.written(), superblock.checked()],
+        through_copy: false,
     })
 }
 
@@ -524,10 +536,12 @@ impl Report {
             sentences.push(format!("{orphans} still held space when the system stopped"));
         }
         if sentences.is_empty() {
-            sentences.push(
-                if self.state.clean { "clean" } else { "was not unmounted, and nothing is to be replayed" }
-                    .to_owned(),
-            );
+            let state = match (self.through_copy, self.state.clean) {
+                (true, _) => "not known: a copy of the superblock does not tell; nothing is to be replayed",
+                (false, true) => "clean",
+                (false, false) => "was not unmounted, and nothing is to be replayed",
+            };
+            sentences.push(state.to_owned());
         }
         sentences
     }

@@ -22,6 +22,7 @@ use undercroft_fuse::{CloseBelow, Fault, FaultSink, MountError, MountOptions, Sy
 
 use served::{ServedMount, Source};
 use source::MountSource;
+pub(crate) use source::TMPFS;
 
 use super::mount_log::MountLog;
 use crate::control::client;
@@ -48,6 +49,8 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     let (source, mut settings) = MountSource::parse(image, options, snapshot)?;
     let monitor = monitor.map(|program| monitor::find(&program, image)).transpose()?;
+    check_point(dir, image)?;
+    require_dev(dir)?;
     if how == Serving::Background {
         return in_background(image, dir, options, snapshot, log, monitor.as_deref());
     }
@@ -98,9 +101,19 @@ pub(crate) fn check_options(image: &ImageSpec, options: &[String], snapshot: boo
     MountSource::parse(image, options, snapshot).map(drop)
 }
 
-/// Takes a mount away and waits until its server has closed the image.
+/// Takes a mount away and waits until its server has closed the image, which may be named in the directory's place.
 pub(crate) fn unmount(dir: &Path) -> Result<(), Failure> {
-    undercroft_fuse::unmount(dir).map_err(|error| {
+    let unmounted = match undercroft_fuse::unmount(dir) {
+        // The name of an array may lead nowhere as a path.
+        Err(error @ (UnmountError::NotMounted(_) | UnmountError::Refused { .. })) => {
+            match point_of_image(dir)? {
+                Some(point) => undercroft_fuse::unmount(&point),
+                None => Err(error),
+            }
+        }
+        unmounted => unmounted,
+    };
+    unmounted.map_err(|error| {
         let advice = match &error {
             UnmountError::NotMounted(_) => Some("`findmnt` lists what is mounted".to_owned()),
             UnmountError::Foreign { .. } => Some("use `umount` for it".to_owned()),
@@ -114,6 +127,22 @@ pub(crate) fn unmount(dir: &Path) -> Result<(), Failure> {
         let failure = Failure::of(kind, &error);
         advice.into_iter().fold(failure, Failure::advise)
     })
+}
+
+/// Where what was named is mounted, if it is an image or an array.
+fn point_of_image(image: &Path) -> Result<Option<PathBuf>, Failure> {
+    // What is no image's name has been refused as a directory.
+    let Ok(spec) = ImageSpec::parse(image.as_os_str()) else { return Ok(None) };
+    let points = client::points(&spec);
+    match &points[..] {
+        [] => Ok(None),
+        [point] => Ok(Some(point.clone())),
+        _ => {
+            let shown: Vec<String> = points.iter().map(|point| safe(point.as_os_str().as_bytes())).collect();
+            let what = format!("{} is mounted more than once: on {}", spec.shown(), shown.join(", "));
+            Err(Failure::new(Kind::Usage, what).advise("name the directory"))
+        }
+    }
 }
 
 /// Holds back what is written to an image that is mounted.
@@ -167,7 +196,6 @@ fn mount(
     log: Option<PathBuf>,
     tell: &Tell,
 ) -> Result<undercroft_fuse::Mounted, Failure> {
-    check_point(dir)?;
     let (vfs, array, source) = source.open()?;
     let ended = Arc::clone(control);
     let below: CloseBelow = Box::new(move || {
@@ -210,12 +238,31 @@ fn mount_failure(error: &MountError) -> Failure {
     Failure::of(kind, error)
 }
 
+/// The processes of a mount are started with /dev/null for what they do not read.
+fn require_dev(dir: &Path) -> Result<(), Failure> {
+    if Path::new("/dev/null").exists() {
+        return Ok(());
+    }
+    let dir = safe(dir.as_os_str().as_bytes());
+    Err(Failure::new(Kind::Host, format!("cannot mount on {dir}: there is no /dev/null")).advise(
+        "programs need a /dev, and a mount /dev/fuse in it, as `docker run --device /dev/fuse` and `podman run \
+         --device /dev/fuse` make them",
+    ))
+}
+
 /// The usual mistakes with a mount point, in words.
-fn check_point(dir: &Path) -> Result<(), Failure> {
+fn check_point(dir: &Path, image: &ImageSpec) -> Result<(), Failure> {
     let shown = safe(dir.as_os_str().as_bytes());
     match fs::metadata(dir) {
         Ok(found) if found.is_dir() => Ok(()),
-        Ok(_) => Err(Failure::new(Kind::Host, format!("cannot mount on {shown}: it is not a directory"))),
+        Ok(_) => {
+            let failure = Failure::new(Kind::Host, format!("cannot mount on {shown}: it is not a directory"));
+            Err(if image.array.is_none() && image.path.is_dir() {
+                failure.advise(format!("the image comes first: undercroft mount {shown} {}", image.shown()))
+            } else {
+                failure
+            })
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(Failure::host(format!("cannot mount on {shown}"), &error)
                 .advise(format!("make the directory first: mkdir {shown}")))
@@ -232,14 +279,7 @@ fn in_background(
     log: Option<&Path>,
     monitor: Option<&Path>,
 ) -> Result<(), Failure> {
-    let host = |error: io::Error| {
-        let failure = Failure::host("cannot start the process that serves the mount", &error);
-        if Path::new("/dev/null").exists() {
-            return failure;
-        }
-        failure
-            .advise("there is no /dev/null: programs need a /dev, as `docker run` and `podman run` make one")
-    };
+    let host = |error: io::Error| Failure::host("cannot start the process that serves the mount", &error);
     let mut command = Command::new(env::current_exe().map_err(host)?);
     command.args(["mount", "--foreground", "--announce"]);
     if image.direct {

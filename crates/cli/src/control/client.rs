@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, StatxFlags};
@@ -164,6 +164,17 @@ pub(crate) fn find(spec: &ImageSpec) -> Result<Option<Live>, Failure> {
     }
 }
 
+/// Where the image is mounted that the user named, for reading or for writing.
+pub(crate) fn points(spec: &ImageSpec) -> Vec<PathBuf> {
+    let files = files_of(spec);
+    let servers = servers_of(&|user| files.iter().any(|&(_, owner)| owner == user));
+    servers
+        .iter()
+        .filter(|live| has_in_any_way(live, spec, &files))
+        .map(|live| live.served.point.to_path())
+        .collect()
+}
+
 /// As [`find`], where there is nothing to do without a server.
 ///
 /// # Errors
@@ -190,7 +201,10 @@ pub(crate) fn refuse_directory(spec: &ImageSpec) -> Result<(), Failure> {
 /// Whether this is a directory, and no image: the number of the filesystem that it is in. A server whose event loops all
 /// wait is not asked.
 fn directory_device(spec: &ImageSpec) -> Option<u64> {
-    if spec.array.is_some() { None } else { device_of_directory(&spec.path) }
+    if spec.array.is_some() {
+        return None;
+    }
+    device_of_directory(&spec.path).or_else(|| device_mounted_on(&spec.path))
 }
 
 /// The number of the filesystem that a directory is in, from what the kernel knows.
@@ -199,6 +213,20 @@ pub(crate) fn device_of_directory(path: &Path) -> Option<u64> {
     let found = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::STATX_DONT_SYNC, asked).ok()?;
     let is_directory = FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory;
     is_directory.then(|| rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor))
+}
+
+/// The number of a filesystem of ours that is mounted on this directory, by the table of mounts: the kernel keeps root out
+/// of another user's mount.
+fn device_mounted_on(path: &Path) -> Option<u64> {
+    match rustix::fs::stat(path) {
+        Err(Errno::ACCESS) => {}
+        _ => return None,
+    }
+    let above = std::path::absolute(path).ok()?;
+    let point = above.parent()?.canonicalize().ok()?.join(above.file_name()?);
+    let table = MountTable::own().ok()?;
+    let mount = table.mounts().rfind(|mount| mount.point == point)?;
+    mount.is_ours().then(|| rustix::fs::makedev(mount.device.major, mount.device.minor))
 }
 
 /// The files that the user named, with their owners.
@@ -216,14 +244,17 @@ fn files_of(spec: &ImageSpec) -> Vec<(FileId, u32)> {
 }
 
 fn has(live: &Live, spec: &ImageSpec, files: &[(FileId, u32)]) -> bool {
+    live.served.mode == Mode::ReadWrite && has_in_any_way(live, spec, files)
+}
+
+fn has_in_any_way(live: &Live, spec: &ImageSpec, files: &[(FileId, u32)]) -> bool {
     let served = &live.served;
     // Only root trusts that a file is open in a process of its owner, and nothing more.
     let is_named = |id: &FileId| {
         files.iter().any(|(named, owner)| named == id && (!live.is_of_another() || *owner == live.user))
     };
     let uuid = spec.array.as_ref().and_then(|array| array.uuid).map(|uuid| uuid.to_string());
-    served.mode == Mode::ReadWrite
-        && served.is_array == spec.array.is_some()
+    served.is_array == spec.array.is_some()
         && served.files.iter().any(is_named)
         && spec.partition.is_none_or(|number| served.partition == Some(number.get()))
         && uuid.is_none_or(|uuid| served.array_uuid.as_ref() == Some(&uuid))

@@ -126,7 +126,7 @@ fn locate_for(spec: &ImageSpec, what_for: Use) -> Result<Located, Failure> {
     let (mut device, partition) = partition::choose(spec, device, to_write)?;
     let shown = match partition {
         Some(number) if spec.partition.is_none() => format!("{} (partition {number})", spec.shown()),
-        Some(number) if spec.array.is_none() => format!("{}?part={number}", spec.shown()),
+        Some(number) if spec.array.is_none() => spec.shown_with_part(&number.to_string()),
         Some(_) => spec.shown(),
         None => spec.shown(),
     };
@@ -399,14 +399,20 @@ fn open_failure(error: &OpenError) -> Failure {
         OpenError::System { source, path, .. } => match source.kind() {
             io::ErrorKind::NotFound => match path_behind_colon(path) {
                 Some(apart) => failure.advise(format!("a path inside the image stands apart: {apart}")),
+                None if path.as_os_str() == "tmpfs:" => {
+                    failure.advise("a filesystem in memory is there once it is mounted, at its directory")
+                }
                 None if is_for_devices(path) => failure.advise(no_such_device(path)),
                 None => failure.advise("check the path"),
             },
             io::ErrorKind::ReadOnlyFilesystem => {
-                failure.advise("it can only be read there: leave out \"rw\", or copy it to another filesystem")
+                failure.advise("it can only be read there; copy it to another filesystem to change it")
             }
-            io::ErrorKind::PermissionDenied if rustix::fs::access(path, rustix::fs::Access::READ_OK).is_ok() => failure
-                .advise("this user may read it and not write to it: leave out \"rw\", or allow it with `chmod u+w`"),
+            io::ErrorKind::PermissionDenied
+                if rustix::fs::access(path, rustix::fs::Access::READ_OK).is_ok() =>
+            {
+                failure.advise("this user may read it and not write to it; `chmod u+w` allows it")
+            }
             io::ErrorKind::PermissionDenied => {
                 failure.advise("run as a user that may read it; disks usually belong to root")
             }

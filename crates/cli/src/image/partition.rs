@@ -50,10 +50,10 @@ pub(super) fn choose(
             Kind::Unsupported,
             format!("{} has {}, none of which holds a Linux filesystem", spec.shown(), list(&table)),
         )
-        .advise(format!("name one to see what it holds, as {}?part=N", spec.shown()))),
+        .advise(format!("name one to see what it holds, as {}", spec.shown_with_part("N")))),
         [only] => open(spec, device, only, to_write),
         _ => Err(Failure::new(Kind::CannotOpen, format!("{} has {}", spec.shown(), list(&table)))
-            .advise(format!("name one as {}?part=N", spec.shown()))),
+            .advise(format!("name one as {}", spec.shown_with_part("N")))),
     }
 }
 

@@ -15,6 +15,8 @@ pub(super) struct HelperOptions {
     pub(super) allow_backing: bool,
     pub(super) log: Option<PathBuf>,
     pub(super) monitor: Option<PathBuf>,
+    /// That the image is not there is no failure.
+    pub(super) nofail: bool,
 }
 
 impl HelperOptions {
@@ -28,6 +30,7 @@ impl HelperOptions {
                 Some(("monitor", program)) => found.monitor = Some(program.into()),
                 _ if option == "snapshot" => found.snapshot = true,
                 _ if option == "allow_backing" => found.allow_backing = true,
+                _ if option == "nofail" => found.nofail = true,
                 _ => found.add(option, sloppy)?,
             }
         }
@@ -81,7 +84,9 @@ mod tests {
     fn words_for_mount_and_systemd_are_ignored() {
         let list = "defaults,nofail,noauto,user=nobody,users,owner,_netdev,x-systemd.automount,X-mount.mkdir,comment=a,acl,\
             user_xattr,errors=remount-ro,data=ordered,nodiratime,auto_unmount,,loop";
-        assert_eq!(parse(list).unwrap().list, ["rw"]);
+        let found = parse(list).unwrap();
+        assert_eq!(found.list, ["rw"]);
+        assert!(found.nofail && !parse("defaults").unwrap().nofail);
     }
 
     #[test]

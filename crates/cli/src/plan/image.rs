@@ -96,6 +96,16 @@ impl ImageSpec {
         safe(self.path.as_os_str().as_bytes())
     }
 
+    /// How a partition of it is named, safe to show. Of an array all that was typed is its path.
+    pub(crate) fn shown_with_part(&self, number: &str) -> String {
+        let shown = self.shown();
+        match (&self.array, self.lost_gpt) {
+            (Some(_), _) => format!("{shown}?array-part={number}"),
+            (None, true) => format!("{shown}?gpt=backup&part={number}"),
+            (None, false) => format!("{shown}?part={number}"),
+        }
+    }
+
     /// As it is typed for another process.
     pub(crate) fn typed(&self) -> OsString {
         let mut typed = self.path.clone().into_os_string();
@@ -143,6 +153,21 @@ impl ImageSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_partition_is_named_as_it_can_be_typed() {
+        for (typed, shown) in [
+            ("a.img", "a.img?part=3"),
+            ("a.img?gpt=backup", "a.img?gpt=backup&part=3"),
+            ("md:a,b", "md:a,b?array-part=3"),
+            ("md:a,b?degraded&gpt=backup", "md:a,b?degraded&gpt=backup?array-part=3"),
+        ] {
+            let spec = ImageSpec::parse(OsStr::new(typed)).unwrap();
+            assert_eq!(spec.shown_with_part("3"), shown);
+            let named = ImageSpec::parse(OsStr::new(shown)).unwrap();
+            assert_eq!((named.partition, named.lost_gpt), (NonZeroU32::new(3), spec.lost_gpt));
+        }
+    }
 
     #[test]
     fn what_was_typed_can_be_handed_on() {

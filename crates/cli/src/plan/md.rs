@@ -250,6 +250,10 @@ impl NewArrayPlan {
         }
         let members = members.into_iter().filter(|member| !is_missing(member));
         let all: Vec<OsString> = members.chain(spares).collect();
+        if let Some(twice) = all.iter().enumerate().find(|(at, member)| all[..*at].contains(member)) {
+            let what = format!("{} is named twice", safe(twice.1.as_bytes()));
+            return Err(Failure::new(Kind::Usage, what).advise("each member is another file or device"));
+        }
         let members = new_members(&all, &typed.new, &typed.danger)?;
         Ok(Self {
             members: NewMembers { overwrite: members.overwrite || typed.run, ..members },

@@ -28,6 +28,10 @@ impl MkfsPlan {
     pub(super) fn from_typed(typed: MkfsArgs) -> Result<Self, Failure> {
         let write_while_in_use = typed.danger.write_while_in_use;
         let image = ImageSpec { write_while_in_use, ..ImageSpec::parse(&typed.image)? };
+        if typed.image == "tmpfs:" && !image.path.exists() {
+            return Err(Failure::new(Kind::Usage, "tmpfs: is no image, but a filesystem in memory")
+                .advise("`undercroft mount tmpfs: DIR` makes it; a file of this name is ./tmpfs:"));
+        }
         let size_bytes = match (&typed.size, &typed.fs_size) {
             (Some(_), Some(_)) => {
                 return Err(Failure::new(Kind::Usage, "the size is given twice")
@@ -63,7 +67,7 @@ impl MkfsPlan {
             groups_per_flex: typed.groups_per_flex.unwrap_or(usual.groups_per_flex),
             reserved_percent: typed.reserved_percent.unwrap_or(usual.reserved_percent),
             label: typed.label.map(OsString::into_vec).unwrap_or_default(),
-            uuid: typed.uuid.as_deref().map(uuid).transpose()?,
+            uuid: typed.uuid.as_deref().map(own_uuid).transpose()?.flatten(),
             overwrite: typed.force,
             ..usual
         };
@@ -115,6 +119,15 @@ fn unknown(flag: &str, option: &str) -> Failure {
 
 fn number<T: std::str::FromStr>(option: &str, value: &str) -> Result<T, Failure> {
     value.parse().map_err(|_| Failure::new(Kind::Usage, format!("{option}: {value:?} is no fitting number")))
+}
+
+/// The filesystem's own, with mke2fs's words for two kinds; `None` is a random one.
+fn own_uuid(typed: &str) -> Result<Option<Uuid>, Failure> {
+    match typed {
+        "random" => Ok(None),
+        "clear" => Ok(Some(Uuid::nil())),
+        _ => uuid(typed).map(Some),
+    }
 }
 
 fn uuid(typed: &str) -> Result<Uuid, Failure> {

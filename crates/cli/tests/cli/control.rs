@@ -531,3 +531,56 @@ fn what_cannot_grow_while_it_is_mounted_is_refused() {
     assert_eq!(fs::metadata(&image).unwrap().len(), 0);
     place.run("unmount point").succeeded();
 }
+
+#[test]
+fn what_is_mounted_is_unmounted_by_its_image_too() {
+    let place = Place::with_image("16M");
+    fs::copy(place.path("disk.img"), place.path("other.img")).unwrap();
+    fs::create_dir(place.path("second")).unwrap();
+    for (options, image) in [("-o ro", "disk.img"), ("-o rw", "disk.img"), ("--snapshot", "./disk.img")] {
+        place.run(&format!("mount {options} disk.img point")).succeeded();
+        let message = place.run("unmount other.img").failed(8);
+        assert!(message.contains("nothing is mounted on other.img"), "{message}");
+        place.run(&format!("unmount {image}")).succeeded();
+        assert!(place.mounted("point").is_none());
+    }
+    place.run("mount disk.img point").succeeded();
+    place.run("mount disk.img second").succeeded();
+    let message = place.run("unmount disk.img").failed(2);
+    assert!(
+        message.contains("is mounted more than once") && message.contains("name the directory"),
+        "{message}"
+    );
+    place.run("unmount point").succeeded();
+    place.run("umount disk.img").succeeded();
+    let place = Place::with_array();
+    place.run("mount -o rw md:a,b,c point").succeeded();
+    place.run("unmount md:a,b,c").succeeded();
+    assert!(place.mounted("point").is_none());
+}
+
+/// The kernel keeps root out of a user's mount; its server does not.
+#[test]
+fn root_asks_the_mount_of_a_user_by_its_directory() {
+    let place = Place::with_image("16M");
+    fs::set_permissions(place.0.path(), Permissions::from_mode(0o755)).unwrap();
+    for name in ["disk.img", "point"] {
+        chown(place.path(name), Some(65534), Some(65534)).unwrap();
+    }
+    let program = place.path("undercroft");
+    crate::support::copy_program(&program);
+    let as_user = |args: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program).args(args);
+        run(command.current_dir(place.0.path()))
+    };
+    as_user(&["mount", "-o", "rw", "disk.img", "point"]).succeeded();
+    assert!(fs::metadata(place.path("point")).is_err(), "root is kept out");
+    let told = ["info --json point", "df --json point", "grow point 20M", "freeze point", "thaw point"]
+        .map(|command| place.run(command));
+    as_user(&["unmount", "point"]).succeeded();
+    for run in &told {
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+    }
+    assert!(String::from_utf8_lossy(&told[0].stdout).contains("\"state\":\"rw\""));
+}

@@ -143,6 +143,15 @@ fn some_of_many_is_a_code_of_its_own() {
 }
 
 #[test]
+fn df_has_no_table_where_nothing_could_be_opened() {
+    let image = small(&[]);
+    let failed = undercroft(["df", "/nonexistent/disk.img"]);
+    assert_eq!((failed.code, failed.stdout.as_slice()), (3, &b""[..]), "{}", failed.stderr);
+    let some = undercroft([OsStr::new("df"), OsStr::new("/nonexistent/disk.img"), image.path().as_os_str()]);
+    assert_eq!((some.code, some.stdout.split(|&byte| byte == b'\n').count()), (1, 3), "{}", some.stderr);
+}
+
+#[test]
 fn a_failing_output_is_told_and_a_closed_pipe_is_not() {
     let image = small(&[("/a", "content\n")]);
     let full = fs::File::options().write(true).open("/dev/full").unwrap();

@@ -46,6 +46,8 @@ fn every_command_has_help_and_most_have_examples() {
     for part in ["Exit codes:", "IMAGE?part=N", "md:MEMBER,MEMBER", "name_bytes"] {
         assert!(help.contains(part), "{part}");
     }
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("is written to by `mkfs`, by `grow`, by `mount -o rw`,"), "{help}");
     assert!(undercroft(["--version"]).text().starts_with("undercroft "));
 }
 

@@ -672,3 +672,42 @@ fn a_failed_member_is_called_so() {
     let behind = members.run("md status --json md:a,c");
     assert!(before.code == 0 && before.stdout == behind.stdout && before.stdout.starts_with(b"{"));
 }
+
+/// mdadm's modes stand in the place of commands, and its order of words is answered.
+#[test]
+fn modes_of_mdadm_are_taken() {
+    let members = Members(tempfile::tempdir().unwrap());
+    members.run("md --create -l 1 -n 2 --member-size 16M a b").succeeded();
+    for mode in ["--detail", "-D", "detail", "status"] {
+        assert!(members.run(&format!("md {mode} md:a,b")).text().contains("raid1"), "{mode}");
+    }
+    for mode in ["--examine", "-E"] {
+        assert!(members.run(&format!("md {mode} a")).text().contains("Raid Level : raid1"), "{mode}");
+    }
+    let failed = members.run("md --fail md:a,b b").text();
+    assert!(failed.contains("faulty  b: it was declared failed\n"), "{failed}");
+    noted(members.run("md --remove md:a,b b"), "left out");
+    noted(members.run("md --re-add md:a b"), "degraded");
+    members.run("md -f md:a,b a").succeeded();
+    noted(members.run("md -a md:b a"), "degraded");
+    members.run("md --add md:a,b c --member-size 16M").succeeded();
+    members.run("md --replace md:a,b,c a --with c").failed(2);
+    members.run("md --replace md:a,b,c a").succeeded();
+    members.run("md --stop md:b,c").succeeded();
+    for (typed, told) in [
+        ("md md:b,c --fail b", "the command comes first: undercroft md fail md:b,c"),
+        ("md md:b,c fail b", "the command comes first: undercroft md fail md:b,c"),
+        ("md md:b,c --manage --add d", "the command comes first: undercroft md add md:b,c"),
+        ("md md:b,c", "the command comes first: undercroft md status md:b,c"),
+        ("md --manage md:b,c --fail b", "leave it out"),
+        ("md --assemble md:b,c", "nothing is to be assembled"),
+        ("md -A md:b,c", "nothing is to be assembled"),
+        ("md --examine --scan", "`md:DIR` is the array"),
+        ("md --zero-superblock b", "`undercroft md remove --erase`"),
+        ("md --grow md:b,c", "`mdadm --grow`"),
+        ("md wait md:b,c", "`--no-wait`"),
+    ] {
+        let message = members.run(typed).failed(2);
+        assert!(message.contains(told), "{typed}: {message}");
+    }
+}

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 
-use crate::support::{tool, undercroft};
+use crate::support::{PROGRAM, run, tool, undercroft};
 
 #[test]
 fn an_image_is_made_sparse_and_sound() {
@@ -162,4 +163,18 @@ fn a_name_that_ends_in_qcow2_makes_one() {
     assert!(message.contains("images of the format vmdk are not made"), "{message}");
     undercroft(["mkfs", "ext4", &path("c.qcow2"), "--size", "8M", "-O", "quota"]).failed(2);
     assert!(!dir.path().join("c.vmdk").exists() && !dir.path().join("c.qcow2").exists());
+}
+
+#[test]
+fn an_identifier_may_be_asked_for_by_mke2fs_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let uuid = |word: &str| {
+        let args = ["mkfs", "-F", "-q", "-U", word, "ext4", "new.img", "--size", "8M"];
+        run(Command::new(PROGRAM).args(args).current_dir(dir.path())).succeeded();
+        tool("e2fsck -fn new.img", dir.path());
+        run(Command::new(PROGRAM).args(["info", "--json", "new.img"]).current_dir(dir.path())).json()["uuid"]
+            .to_string()
+    };
+    assert_ne!(uuid("random"), uuid("random"));
+    assert_eq!(uuid("clear"), "\"00000000-0000-0000-0000-000000000000\"");
 }

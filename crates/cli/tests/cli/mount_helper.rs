@@ -232,3 +232,25 @@ fn the_helper_replaces_its_own_links_only() {
     assert!(message.contains("mount.undercroft is there, and no link to this program"), "{message}");
     assert_eq!(fs::read(&link).unwrap(), b"another program");
 }
+
+/// As for other types: with `nofail` a line of an image that is not there is passed over, and nothing else is.
+#[test]
+fn an_image_that_is_not_there_is_no_failure_with_nofail() {
+    let (dir, _image) = scene();
+    let at = dir.path().display();
+    fs::create_dir(dir.path().join("mnt2")).unwrap();
+    fs::write(
+        dir.path().join("fstab"),
+        format!(
+            "{at}/none.img {at}/mnt undercroft defaults,nofail 0 0\n{at}/disk.img {at}/mnt2 undercroft ro,nofail 0 0\n"
+        ),
+    )
+    .unwrap();
+    let told = with_helper(
+        dir.path(),
+        "mount -a; echo $?; cat mnt2/file; umount mnt2; mount -a; echo $?; umount mnt2\n\
+         mount -t undercroft none.img mnt; echo $?; mount -t undercroft -o nofail fstab mnt; echo $?",
+    );
+    assert_eq!(String::from_utf8_lossy(&told.stdout), "0\ncontent\n0\n32\n32\n", "{}", told.stderr);
+    assert_eq!(told.stderr.lines().count(), 2, "{}", told.stderr);
+}

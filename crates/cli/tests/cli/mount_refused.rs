@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{PROGRAM, Run, run, small};
+use crate::support::{PROGRAM, Run, run, small, tool};
 
 /// A directory that any user may enter, with `disk.img` and `mnt`, which belong to an ordinary user.
 fn scene() -> tempfile::TempDir {
@@ -57,9 +57,41 @@ fn in_an_empty_dev_it_is_said_how_devices_get_there() {
         message.contains("/dev/sdb does not exist") && message.contains("`--device /dev/sdb`"),
         "{message}"
     );
-    let message = told("mount disk.img mnt").failed(8);
-    assert!(message.contains("there is no /dev/null"), "{message}");
+    for how in ["", "-f"] {
+        let message = told(&format!("mount {how} disk.img mnt")).failed(8);
+        assert!(message.contains("there is no /dev/null"), "{message}");
+        assert!(message.contains("`docker run --device /dev/fuse`"), "{message}");
+    }
     assert!(told("info disk.img").text().contains("ext4"));
+}
+
+/// No devices, no /proc, no HOME, and nowhere to write but one directory: what needs no mount works.
+#[test]
+fn a_bare_container_reads_and_makes_images() {
+    let dir = scene();
+    let bare = |command: &str| {
+        script(
+            dir.path(),
+            &format!(
+                "mount -t tmpfs dev /dev\nmount -t tmpfs proc /proc\nexport TMPDIR=/none\nunset HOME XDG_RUNTIME_DIR\n\
+                 as_user \"$UNDERCROFT\" {command}"
+            ),
+        )
+    };
+    tool("chown 65534:65534 .", dir.path());
+    let uuid = |name: &str| {
+        bare(&format!("mkfs ext4 {name} --size 8M")).succeeded();
+        bare(&format!("info --json {name}")).json()["uuid"].to_string()
+    };
+    assert_ne!(uuid("one.img"), uuid("two.img"));
+    bare("md create -l 1 --member-size 8M a b").succeeded();
+    assert!(bare("ls one.img").text().contains("lost+found"));
+    bare("get one.img / copy").succeeded();
+    bare("check one.img").succeeded();
+    let tour = bare("tour --json").json();
+    assert_eq!(tour["array"]["without_it"]["wrong"], serde_json::json!([]));
+    let message = bare("unmount mnt").failed(8);
+    assert!(message.contains("there is no /proc/self/mountinfo, which lists what is mounted"), "{message}");
 }
 
 #[test]
@@ -80,6 +112,17 @@ fn an_image_that_cannot_be_written_to_says_so() {
         script(dir.path(), "mkdir ro\nmount --bind -o ro . ro\n\"$UNDERCROFT\" mount -o rw ro/disk.img mnt");
     let message = told.failed(3);
     assert!(message.contains("Read-only file system; it can only be read there"), "{message}");
+    assert!(message.contains("to read it, leave out \"rw\""), "{message}");
+    // Other commands have no such option.
+    for command in ["mkfs ext4 -F ro/disk.img", "grow ro/disk.img 20M"] {
+        let told =
+            script(dir.path(), &format!("mkdir -p ro\nmount --bind -o ro . ro\n\"$UNDERCROFT\" {command}"));
+        let message = told.failed(3);
+        assert!(
+            message.ends_with("it can only be read there; copy it to another filesystem to change it"),
+            "{message}"
+        );
+    }
 }
 
 #[test]

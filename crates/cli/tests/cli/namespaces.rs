@@ -40,6 +40,36 @@ fn a_mount_of_another_namespace_is_told_at_once() {
     run(Command::new(PROGRAM).args(["unmount", "point"]).current_dir(dir.path())).succeeded();
 }
 
+/// A namespace that was made from the server's is neither the server's nor ours: its mount is looked for once the server has
+/// had its time.
+#[test]
+fn a_mount_of_a_third_namespace_is_told_soon() {
+    let image = small(&[("/file", "x")]);
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("point")).unwrap();
+    fs::copy(image.path(), dir.path().join("disk.img")).unwrap();
+    let began = Instant::now();
+    let told = unshared(
+        dir.path(),
+        &["--mount", "--propagation", "private"],
+        r#"
+        "$UNDERCROFT" mount disk.img point
+        mkfifo ready go
+        unshare --mount --propagation private bash -c 'echo > ready; read < go; "$UNDERCROFT" unmount point; echo $?' &
+        read < ready
+        "$UNDERCROFT" unmount point
+        code=$?
+        echo > go
+        wait
+        exit $code
+        "#,
+    );
+    assert!(began.elapsed() < Duration::from_secs(300), "not after the ten minutes that a server may take");
+    assert_eq!(told.stdout, b"0\n", "the last one ends the server");
+    let told = told.failed(8);
+    assert!(told.contains("still mounted in the mount namespace of process"), "{told}");
+}
+
 /// A container without root: one user, which is called root inside.
 #[test]
 fn a_user_namespace_reads_makes_and_mounts() {

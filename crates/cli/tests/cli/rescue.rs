@@ -134,6 +134,15 @@ fn a_zeroed_superblock_is_told_with_its_copies_and_read_through_one() {
         let told = on_hinted(image.path(), hint, &["info", "--json"]).json();
         assert_eq!((&told["filesystem"], &told["blocks"]), (&"ext4".into(), &40_960.into()));
     }
+    // What a copy does not tell is not made up.
+    let told = on_hinted(image.path(), "?sb=8193", &["info"]).text();
+    assert!(
+        told.contains(
+            "state     not known: a copy of the superblock does not tell; nothing is to be replayed"
+        ),
+        "{told}"
+    );
+    assert!(!told.contains("needs_recovery"), "{told}");
     let wrong = on_hinted(image.path(), "?sb=5", &["ls"]).failed(5);
     assert!(
         wrong.contains("through block 5") && wrong.ends_with("put `?sb=8193` behind its name to read it"),
@@ -209,6 +218,36 @@ fn a_destroyed_partition_table_is_told_and_read_from_its_copy() {
     let cat = on(&cut, &["cat", "/here"]);
     assert_eq!((cat.code, cat.stdout.as_slice()), (0, &b"found\n"[..]), "{}", cat.stderr);
     assert!(cat.stderr.contains("partition 2 of") && cat.stderr.contains("is cut short"), "{}", cat.stderr);
+}
+
+/// The name that a message gives for a partition is one that can be typed, with the hint that found it.
+#[test]
+fn a_partition_of_a_lost_table_is_named_with_the_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    File::create(dir.path().join("disk.img")).unwrap().set_len(64 << 20).unwrap();
+    tool("sgdisk -n 1:2048:+16M -n 2:0:+16M disk.img", dir.path());
+    let image = small(&[("/here", "found\n")]);
+    tool(
+        &format!("dd if={} of=disk.img bs=1M seek=17 conv=notrunc status=none", image.path().display()),
+        dir.path(),
+    );
+    zero(&dir.path().join("disk.img"), 0, 1 << 20);
+    let here = |args: &[&str]| run(Command::new(PROGRAM).args(args).current_dir(dir.path()));
+    let told = here(&["ls", "disk.img?gpt=backup"]);
+    assert_eq!(told.code, 3, "{}", told.stderr);
+    assert!(told.stderr.contains("; name one as disk.img?gpt=backup&part=N\n"), "{}", told.stderr);
+    let told = String::from_utf8(here(&["info", "disk.img?gpt=backup"]).stdout).unwrap();
+    assert!(told.ends_with("name one as disk.img?gpt=backup&part=N\n"), "{told}");
+    let empty = here(&["ls", "disk.img?gpt=backup&part=1"]);
+    assert!(empty.stderr.contains("disk.img?gpt=backup&part=1 holds no filesystem"), "{}", empty.stderr);
+    assert_eq!(here(&["cat", "disk.img?gpt=backup&part=2", "/here"]).stdout, b"found\n");
+    fs::create_dir(dir.path().join("point")).unwrap();
+    here(&["mount", "disk.img?gpt=backup&part=2", "point"]);
+    let source = tool("findmnt -no SOURCE point", dir.path());
+    here(&["unmount", "point"]).succeeded();
+    let source = source.trim();
+    assert!(source.ends_with("disk.img?part=2?gpt=backup"), "{source}");
+    assert_eq!(here(&["cat", source, "/here"]).stdout, b"found\n");
 }
 
 /// Other blocks of a directory are shown when one is damaged, which is named.

@@ -68,6 +68,29 @@ fn image_and_path_in_the_wrong_order_are_recognised() {
 }
 
 #[test]
+fn mount_takes_the_image_first() {
+    let dir = scene();
+    let message = here(dir.path(), &["mount", "point", "disk.img"]).failed(8);
+    assert_eq!(
+        message,
+        "cannot mount on disk.img: it is not a directory; the image comes first: undercroft mount disk.img point"
+    );
+}
+
+/// `tmpfs:` is for `mount`, and is made into no file by mistake.
+#[test]
+fn a_filesystem_in_memory_is_no_image() {
+    let dir = scene();
+    let message = here(dir.path(), &["mkfs", "ext4", "tmpfs:", "--size", "10M"]).failed(2);
+    assert!(message.contains("`undercroft mount tmpfs: DIR` makes it"), "{message}");
+    assert!(!dir.path().join("tmpfs:").exists());
+    let message = here(dir.path(), &["info", "tmpfs:"]).failed(3);
+    assert!(message.contains("a filesystem in memory is there once it is mounted"), "{message}");
+    here(dir.path(), &["mkfs", "-q", "ext4", "./tmpfs:", "--size", "10M"]).succeeded();
+    assert!(here(dir.path(), &["ls", "tmpfs:"]).text().contains("lost+found"));
+}
+
+#[test]
 fn a_type_that_is_not_made_is_refused_by_name() {
     let dir = scene();
     for (typed, told) in [

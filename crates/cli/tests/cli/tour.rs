@@ -28,9 +28,9 @@ fn the_tour_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     run(Command::new(PROGRAM).arg("tour").env("TMPDIR", dir.path())).succeeded();
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    // Where no file can be made the array is in memory.
     let nowhere = dir.path().join("none");
-    let message = run(Command::new(PROGRAM).arg("tour").env("TMPDIR", nowhere)).failed(8);
-    assert!(message.contains("TMPDIR"), "{message}");
+    run(Command::new(PROGRAM).arg("tour").env("TMPDIR", nowhere)).succeeded();
 }
 
 #[test]

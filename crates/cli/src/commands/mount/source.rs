@@ -1,5 +1,6 @@
 //! What is mounted: the filesystem of an image, or an empty one in memory.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use undercroft_ext4::{OrphanForm, WriteOptions};
@@ -13,11 +14,12 @@ use crate::control::protocol::{FileId, Mode};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::{self, Filesystem, OpenArray, Opened, Use};
+use crate::mount_helper::is_write_protected;
 use crate::mount_options;
 use crate::plan::ImageSpec;
 
 /// Stands in an image's place for a filesystem in memory. A file of this name is `./tmpfs:`.
-const TMPFS: &str = "tmpfs:";
+pub(crate) const TMPFS: &str = "tmpfs:";
 
 /// What is mounted, and how it is made.
 #[derive(Debug)]
@@ -99,10 +101,8 @@ impl<'a> MountSource<'a> {
             return array.shown_absolute(image.partition.map(u32::from));
         }
         let path = image.path.canonicalize().unwrap_or_else(|_| image.path.clone());
-        match image.partition {
-            Some(number) => format!("{}?part={number}", path.display()),
-            None => path.display().to_string(),
-        }
+        let typed = ImageSpec { path, log: None, ..(*image).clone() }.typed();
+        Path::new(&typed).display().to_string()
     }
 
     /// Opens or makes the filesystem, and the array that it lies on, which is closed after it. The caller becomes their only
@@ -111,7 +111,13 @@ impl<'a> MountSource<'a> {
         match self {
             Self::Image { image, what_for, vfs } => {
                 let Opened { vfs, filesystem, partition, array, gate } =
-                    image::open_for(image, *what_for, *vfs)?;
+                    image::open_for(image, *what_for, *vfs).map_err(|failure| {
+                        if matches!(what_for, Use::Write(_)) && is_write_protected(image) {
+                            failure.noting("to read it, leave out \"rw\"".to_owned())
+                        } else {
+                            failure
+                        }
+                    })?;
                 if let Filesystem::Ext4(ext4) = &filesystem
                     && let Some(errors) = recorded_errors(ext4.superblock())
                 {

@@ -1,16 +1,16 @@
-//! The part of the tour about arrays: a RAID5 of sparse temporary files gets a filesystem with the tour's own tree in
-//! it, loses a member, is read without it, is rebuilt, and loses another.
+//! The part of the tour about arrays: a RAID5 of sparse temporary files, or of memory where none can be made, gets a
+//! filesystem with the tour's own tree in it, loses a member, is read without it, is rebuilt, and loses another.
 //!
 //! Everything that the tour claims is read back: every file is compared with the sums that travel with the tour,
 //! through a filesystem that was opened anew, so that nothing comes from a cache of ours.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use std::{env, fs, io, process};
+use std::{env, fs, process};
 
 use serde::Serialize;
-use undercroft_block::{BlockDevice as _, Device, FileDevice, FileOptions};
+use undercroft_block::{BlockDevice as _, Device, FileDevice, FileOptions, MemoryDevice};
 use undercroft_ext4::{Ext4, Family, MkfsOptions, OpenOptions, WriteOptions, mkfs};
 use undercroft_md::{Array, ArrayOptions, CreateOptions, Level};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
@@ -53,8 +53,8 @@ pub(super) struct Report {
 /// Makes the array, fills it from `tree`, and lets it lose members.
 pub(super) fn show(tree: &Vfs) -> Result<Report, Failure> {
     let begun = Instant::now();
-    let dir = TempDir::new()?;
-    let members = (0..MEMBERS).map(|number| dir.member(number)).collect::<Result<Vec<_>, _>>()?;
+    let place = Place::new();
+    let members = (0..MEMBERS).map(|number| place.member(number)).collect::<Result<Vec<_>, _>>()?;
     let options = CreateOptions {
         chunk_bytes: Some(CHUNK_BYTES),
         assume_clean: true,
@@ -67,7 +67,7 @@ pub(super) fn show(tree: &Vfs) -> Result<Report, Failure> {
 
     array.fail(LOST).map_err(|error| md_failure(&error))?;
     let without_it = verify(&array)?;
-    array.add(dir.member(MEMBERS)?).map_err(|error| md_failure(&error))?;
+    array.add(place.member(MEMBERS)?).map_err(|error| md_failure(&error))?;
     wait(&array)?;
     array.check().map_err(|error| md_failure(&error))?;
     wait(&array)?;
@@ -137,35 +137,43 @@ fn wait(array: &Array) -> Result<(), Failure> {
         .advise("try again when this machine has less to do"))
 }
 
-/// A directory that goes when it is dropped.
-struct TempDir(PathBuf);
+/// Where the members lie.
+enum Place {
+    /// In a directory that goes when it is dropped.
+    Files(PathBuf),
+    /// In memory, where no directory takes them.
+    Memory,
+}
 
-impl TempDir {
-    fn new() -> Result<Self, Failure> {
+impl Place {
+    fn new() -> Self {
         let path = env::temp_dir().join(format!("undercroft-tour-{}", process::id()));
-        fs::create_dir(&path).map_err(|error| refused(&path, &error))?;
-        Ok(Self(path))
+        match fs::create_dir(&path) {
+            Ok(()) => Self::Files(path),
+            Err(_) => Self::Memory,
+        }
     }
 
-    /// A sparse file in it, as a device.
+    /// A sparse file, or memory that is taken as it is written, as a device.
     fn member(&self, number: u32) -> Result<Device, Failure> {
-        let path = self.0.join(format!("member-{number}"));
+        let Self::Files(dir) = self else { return Ok(Arc::new(MemoryDevice::new(MEMBER_BYTES))) };
+        let path = dir.join(format!("member-{number}"));
         let made = fs::File::create_new(&path).and_then(|file| file.set_len(MEMBER_BYTES));
-        made.map_err(|error| refused(&path, &error))?;
+        made.map_err(|error| {
+            Failure::host(format!("cannot make {}", path.display()), &error)
+                .advise("set TMPDIR to a directory that can be written to")
+        })?;
         let device = FileDevice::open(&path, FileOptions::read_write())
             .map_err(|error| Failure::of(Kind::Host, &error))?;
         Ok(Arc::new(device))
     }
 }
 
-fn refused(path: &Path, error: &io::Error) -> Failure {
-    Failure::host(format!("cannot make {}", path.display()), error)
-        .advise("set TMPDIR to a directory that can be written to")
-}
-
-impl Drop for TempDir {
+impl Drop for Place {
     fn drop(&mut self) {
-        // What is left behind is small, and in a place that is cleaned by others.
-        let _ = fs::remove_dir_all(&self.0);
+        if let Self::Files(path) = self {
+            // What is left behind is small, and in a place that is cleaned by others.
+            let _ = fs::remove_dir_all(path);
+        }
     }
 }

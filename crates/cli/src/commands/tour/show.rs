@@ -86,7 +86,7 @@ fn commands<'a>(out: &mut Out, lines: impl IntoIterator<Item = (&'a str, &'a str
 fn failing(out: &mut Out, report: &Report) -> Result<(), Failure> {
     let palette = out.palette;
     let array = &report.array;
-    say(out, "The same tree, on a RAID5 as Linux has it, on temporary files just now:")?;
+    say(out, "The same tree, on a RAID5 as Linux has it, which was made just now:")?;
     say(out, "")?;
     let mut line = |label: &str, text: &str| {
         writeln!(out, "  {} {text}", palette.paint(style::DIM, &format!("{label:<10}")))
