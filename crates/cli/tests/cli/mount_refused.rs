@@ -86,7 +86,8 @@ fn a_bare_container_reads_and_makes_images() {
     assert_ne!(uuid("one.img"), uuid("two.img"));
     bare("md create -l 1 --member-size 8M a b").succeeded();
     assert!(bare("ls one.img").text().contains("lost+found"));
-    bare("get one.img / copy").succeeded();
+    // The files are root's, which this user cannot give them to.
+    assert_eq!(bare("get one.img / copy").code, 0);
     bare("check one.img").succeeded();
     let tour = bare("tour --json").json();
     assert_eq!(tour["array"]["without_it"]["wrong"], serde_json::json!([]));
