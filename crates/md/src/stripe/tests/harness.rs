@@ -42,7 +42,7 @@ pub(super) struct Told {
 struct Teller(Arc<Told>);
 
 impl Recorder for Teller {
-    fn member_failed(&self, failed: &Member, _: &Lineup, _: &undercroft_block::Error) -> Result<()> {
+    fn member_failed(&self, failed: &Member, _: &Lineup, _: &dyn std::fmt::Display) -> Result<()> {
         self.0.failed.lock().push(failed.number());
         Ok(())
     }
