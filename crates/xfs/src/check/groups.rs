@@ -17,8 +17,8 @@ pub(super) struct Group {
     pub(super) space: Space,
     pub(super) chunks: Chunks,
     pub(super) counts: Counts,
-    /// First inodes of the lists of those without a name.
-    pub(super) unlinked: Vec<u32>,
+    /// Lists of inodes without a name that have any, each with its first.
+    pub(super) unlinked: Vec<(u32, u32)>,
 }
 
 /// A header's checksum, UUID and change number lie at these offsets.
@@ -32,6 +32,9 @@ struct Header {
 const AGF: Header = Header { name: "AGF", magic: b"XAGF", crc: 216, uuid: 64 };
 const AGI: Header = Header { name: "AGI", magic: b"XAGI", crc: 312, uuid: 296 };
 const AGFL: Header = Header { name: "AGFL", magic: b"XAFL", crc: 32, uuid: 8 };
+
+/// Lists of inodes without a name in each group.
+pub(super) const BUCKETS: u32 = 64;
 
 /// Trees deeper than this cannot be: a level has at least two blocks for each of the one above.
 const LEVELS_MAX: u32 = 32;
@@ -84,8 +87,12 @@ impl Checker<'_> {
         self.check_free_space(number, agf, &mut group)?;
         self.check_reference_counts(number, agf, &mut group.space)?;
         self.finish_interrupted(number, &mut group.space);
+        self.mark_shared(number, &mut group.space);
         self.check_inode_trees(number, agi, &mut group)?;
-        group.unlinked = (0..64).map(|bucket| be32(agi, 40 + bucket * 4)).collect();
+        group.unlinked = (0..BUCKETS)
+            .map(|bucket| (bucket, be32(agi, 40 + bucket as usize * 4)))
+            .filter(|(_, first)| *first != u32::MAX)
+            .collect();
         Ok(group)
     }
 
@@ -272,6 +279,7 @@ impl Checker<'_> {
             if u64::from(start) < end_before {
                 let detail = format!("the free blocks at {start} begin within those before them");
                 self.findings.add("free-space", at, detail);
+                continue;
             }
             end_before = end;
             free += u64::from(count);
@@ -319,7 +327,9 @@ impl Checker<'_> {
     fn check_reverse_map(&self, number: u32, agf: &[u8], space: &mut Space) -> Result<Option<u64>> {
         let at = At::group(number);
         let blocks = self.geometry.ag_len(AgNumber(number));
-        let mut records: Vec<(u32, u32, Owner)> = Vec::new();
+        let mut expected = space.expectation();
+        let watched = self.interrupted.freed_in(&self.geometry, number);
+        let mut met = Vec::new();
         let mut wrong: Option<String> = None;
         let walked = self.walk_group_tree(
             number,
@@ -338,19 +348,17 @@ impl Checker<'_> {
                 if owner.number >> 63 != 0 && (owner.offset != 0 || owner.flags != 0) {
                     wrong = Some(format!("the rmapbt has an offset for block {start}, which no file has"));
                 }
-                records.push((start, count, owner));
+                expected.add(start, count, owner);
+                if watched.meets(start, count) {
+                    met.push((start, count, owner));
+                }
             },
         )?;
         if let Some(detail) = wrong {
             self.findings.add("reverse-map", at, detail);
         }
-        let watched = self.interrupted.freed_in(&self.geometry, number);
-        for (start, count, owner) in records {
-            space.expect(start, count, owner);
-            if watched.meets(start, count) {
-                space.watched.push((start, count, owner));
-            }
-        }
+        space.expect_all(&expected);
+        space.watched = met;
         if let Some(found) = walked {
             self.same(at, "blocks of the rmapbt", be32(agf, 80).into(), found);
         }
@@ -373,7 +381,7 @@ impl Checker<'_> {
             space,
             &mut |record| records.push((be32(record, 0), be32(record, 4), be32(record, 8))),
         )?;
-        let mut end_before = 0;
+        let (mut end_before, mut copies_end_before) = (0, 0);
         for (start, count, owners) in records {
             let (start, is_copy) = (start & !COPY, start & COPY != 0);
             let end = u64::from(start) + u64::from(count);
@@ -386,6 +394,12 @@ impl Checker<'_> {
                 continue;
             }
             if is_copy {
+                if u64::from(start) < copies_end_before {
+                    let detail = format!("the blocks for copies at {start} begin within those before them");
+                    self.findings.add("reference-count", at, detail);
+                    continue;
+                }
+                copies_end_before = end;
                 // Space for copies that are under way belongs to no file yet.
                 if space.claim(start, count, Owner::COPIES) > 0 {
                     let detail = format!("{count} blocks for copies at block {start} have another owner");
@@ -405,6 +419,17 @@ impl Checker<'_> {
             self.same(at, "blocks of the refcountbt", be32(agf, 84).into(), found);
         }
         Ok(())
+    }
+
+    /// What is shared is content of files.
+    fn mark_shared(&self, number: u32, space: &mut Space) {
+        let taken = space.mark_shared();
+        if taken > 0 {
+            let detail = format!(
+                "{taken} blocks that the refcountbt counts are free or have an owner that is no file"
+            );
+            self.findings.add("reference-count", At::group(number), detail);
+        }
     }
 
     fn check_inode_trees(&self, number: u32, agi: &[u8], group: &mut Group) -> Result<()> {
@@ -533,5 +558,84 @@ fn code_of(tree: &str) -> &'static str {
         "refcountbt" => "reference-count",
         "finobt" => "free-inode-tree",
         _ => "inode-tree",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Bench;
+    use super::*;
+    use crate::format::block_header::HeaderKind;
+
+    /// A tree that is one leaf, of records of 32-bit numbers.
+    fn put_leaf<const N: usize>(bench: &Bench, at: u64, magic: &[u8; 4], records: &[[u32; N]]) {
+        let mut bytes = vec![0; 4096];
+        bytes[..4].copy_from_slice(magic);
+        bytes[6..8].copy_from_slice(&(records.len() as u16).to_be_bytes());
+        bytes[8..16].fill(0xff);
+        let numbers = records.iter().flatten().flat_map(|number| number.to_be_bytes());
+        bytes[56..].iter_mut().zip(numbers).for_each(|(byte, number)| *byte = number);
+        bench.put_owned(at, 0, HeaderKind::ShortBtree, bytes);
+    }
+
+    fn agf(fields: &[(usize, u32)]) -> Vec<u8> {
+        let mut agf = vec![0; 512];
+        for &(at, value) in fields {
+            agf[at..at + 4].copy_from_slice(&value.to_be_bytes());
+        }
+        agf
+    }
+
+    #[test]
+    fn a_free_run_within_another_is_told_once_and_left() {
+        let bench = Bench::new(|_| {});
+        put_leaf(&bench, 10, b"AB3B", &[[100, 20], [110, 30], [119, 1], [150, 5]]);
+        put_leaf(&bench, 11, b"AB3C", &[[119, 1], [150, 5], [100, 20], [110, 30]]);
+        let agf = agf(&[(16, 10), (20, 11), (28, 1), (32, 1), (52, 25), (56, 20)]);
+        let checker = bench.checker();
+        let mut group = Group {
+            space: Space::new(32_768, false),
+            chunks: Chunks::default(),
+            counts: Counts::default(),
+            unlinked: Vec::new(),
+        };
+        checker.check_free_space(0, &agf, &mut group).unwrap();
+        assert_eq!(group.counts.free_blocks, 25);
+        let told = checker.told();
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told.iter().all(|told| told.contains("begin within those before them")), "{told:?}");
+    }
+
+    #[test]
+    fn a_run_for_copies_within_another_is_told_once_and_left() {
+        const COPY: u32 = 1 << 31;
+        let bench = Bench::new(|_| {});
+        let records = [[100, 20, 2], [COPY | 200, 20, 1], [COPY | 210, 30, 1], [COPY | 220, 5, 1]];
+        put_leaf(&bench, 12, b"R3FC", &records);
+        let agf = agf(&[(84, 1), (88, 12), (92, 1)]);
+        let checker = bench.checker();
+        let mut space = Space::new(32_768, false);
+        checker.check_reference_counts(0, &agf, &mut space).unwrap();
+        assert_eq!(space.claim(220, 5, Owner::INODES), 5);
+        let told = checker.told();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("the blocks for copies at 210 begin within"), "{told:?}");
+    }
+
+    #[test]
+    fn shared_blocks_that_are_free_are_found() {
+        let bench = Bench::new(|_| {});
+        put_leaf(&bench, 12, b"R3FC", &[[100, 20, 2]]);
+        let agf = agf(&[(84, 1), (88, 12), (92, 1)]);
+        let checker = bench.checker();
+        let mut space = Space::new(32_768, false);
+        space.free(90, 12);
+        checker.check_reference_counts(0, &agf, &mut space).unwrap();
+        checker.mark_shared(0, &mut space);
+        let told = checker.told();
+        assert!(
+            told.len() == 1 && told[0].contains("2 blocks that the refcountbt counts are free"),
+            "{told:?}"
+        );
     }
 }

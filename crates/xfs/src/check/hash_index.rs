@@ -260,18 +260,13 @@ impl Checker<'_> {
         let room = (sizes.block_bytes - header) / 2;
         let unit = u64::from(sizes.unit);
         let mut told = vec![NO_BLOCK; directory.best.len()];
-        let starts: Vec<u64> = directory
-            .fork
-            .extents
-            .iter()
-            .filter(|extent| extent.file.0 >= sizes.free_start)
-            .flat_map(|extent| {
-                let first = (extent.file.0 - sizes.free_start).div_ceil(unit);
-                let end = (extent.end() - sizes.free_start).div_ceil(unit);
-                first..end
-            })
-            .collect();
-        for number in starts {
+        let extents = directory.fork.extents.iter().filter(|extent| extent.file.0 >= sizes.free_start);
+        let numbers = extents.flat_map(|extent| {
+            let first = (extent.file.0 - sizes.free_start).div_ceil(unit);
+            let end = (extent.end() - sizes.free_start).div_ceil(unit);
+            first..end
+        });
+        for number in numbers {
             let first = sizes.free_start + number * unit;
             let Some(bytes) = self.read_directory_block(directory, sizes, first, HeaderKind::DirBlock)?
             else {

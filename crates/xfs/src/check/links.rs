@@ -5,11 +5,9 @@ use std::sync::atomic::Ordering;
 
 use super::Checker;
 use super::chunks::UNREADABLE;
+use super::groups::BUCKETS;
 use super::report::At;
 use crate::format::{AgBlock, AgIno, AgNumber};
-
-/// Lists of inodes without a name in each group.
-const BUCKETS: u32 = 64;
 
 /// Runs of blocks without an owner that are told of each group.
 const RUNS_TOLD: usize = 8;
@@ -41,11 +39,11 @@ impl Checker<'_> {
         for (number, group) in self.groups.iter().enumerate() {
             let ag = AgNumber(number as u32);
             let at = At::group(ag.0);
-            for (bucket, &first) in group.unlinked.iter().enumerate() {
+            for &(bucket, first) in &group.unlinked {
                 let mut next = first;
                 while next != u32::MAX {
                     let ino = self.geometry.join_ino(ag, AgIno(next));
-                    if next % BUCKETS != bucket as u32 {
+                    if next % BUCKETS != bucket {
                         let detail = format!("inode {ino} without a name is on list {bucket}");
                         self.findings.add("unlinked", at, detail);
                     }
@@ -210,7 +208,7 @@ impl Checker<'_> {
                 let detail = format!("{count} blocks from there on are neither free nor in use");
                 self.findings.add("block-unaccounted", at.block(name(start)), detail);
             }
-            for run in space.shared.iter().filter(|run| !run.is_right()) {
+            for run in space.wrongly_shared() {
                 let detail = format!(
                     "{} blocks from there on have {} owners by the refcountbt, and others were found",
                     run.count, run.owners

@@ -10,8 +10,8 @@
 //! its own, held for one run of blocks; what is known of an inode is atomic.
 //!
 //! The disk is believed in nothing but what a superblock vouches for once it has been validated. A block is followed
-//! once, by whatever claims it first, so every walk ends. Memory: a bit for a block, four bytes for an inode, some words
-//! for a directory, where a part of them is in use.
+//! once, by whatever claims it first, so every walk ends. Memory: a bit for a block, where a part of the blocks around it
+//! is in use or free, four bytes for an inode, some words for a directory.
 //!
 //! Left out: what quota files say of usage.
 
@@ -126,7 +126,7 @@ struct GroupState {
     space: Mutex<Space>,
     chunks: Chunks,
     counts: Counts,
-    unlinked: Vec<u32>,
+    unlinked: Vec<(u32, u32)>,
 }
 
 /// A check under way: what has been seen so far.

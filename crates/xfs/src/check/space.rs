@@ -4,15 +4,17 @@
 //! and what the reverse map says of owners, is compared by sums: each run of blocks adds a number that depends on its
 //! owner and start and subtracts the one that depends on its end. Runs that touch cancel out where they meet, so the
 //! same blocks give the same sum however they are cut, and memory does not grow with the number of runs.
+//!
+//! Runs come from the disk, and many of them may lie over each other: what one costs is bounded by the pieces of the set
+//! that it reaches into ([`PIECE`] blocks each), not by its blocks or by the runs that it has in common with others.
 
 use super::raw::mix;
 
 /// Blocks whose owners are summed up together.
 const BUCKET: u32 = 1 << 12;
 
-/// Words in a piece of the set of blocks.
-const PIECE_WORDS: usize = 512;
-const PIECE: u32 = PIECE_WORDS as u32 * 64;
+/// Blocks in a piece of the set of blocks.
+const PIECE: u32 = 1 << 15;
 
 /// An owner of blocks, as the reverse map names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +43,6 @@ impl Owner {
         Self { number: 0_u64.wrapping_sub(number), offset: 0, flags: 0 }
     }
 
-    /// Whether the place within the owner counts.
     /// Whether this owner has a run that begins at `start` with its offset just as `other` has the one at
     /// `other_start`: the one is a piece of the other, or goes on where it ends.
     pub(super) fn is_same(&self, start: u32, other: &Self, other_start: u32) -> bool {
@@ -51,6 +52,7 @@ impl Owner {
             && (!self.has_offset() || delta(self, start) == delta(other, other_start))
     }
 
+    /// Whether the place within the owner counts.
     const fn has_offset(&self) -> bool {
         self.number >> 63 == 0 && self.flags & Self::MAP_BLOCK == 0
     }
@@ -69,67 +71,197 @@ pub(super) struct SharedRun {
     pub(super) count: u32,
     /// Reference count.
     pub(super) owners: u32,
+    /// Blocks of the runs before it.
+    before: u64,
+    /// A sum over owners that have a part of it, or all.
     sum: u64,
+    /// How many more owners have all of it than of the run before it, without those in `sum`.
+    change: u64,
 }
 
 impl SharedRun {
     pub(super) fn new(start: u32, count: u32, owners: u32) -> Self {
-        Self { start, count, owners, sum: 0 }
+        Self { start, count, owners, before: 0, sum: 0, change: 0 }
     }
 
-    /// Whether each block has as many owners as the tree says.
-    pub(super) fn is_right(&self) -> bool {
-        let end = self.start.saturating_add(self.count);
-        let one = mix(&[u64::from(self.start)]).wrapping_sub(mix(&[u64::from(end)]));
-        self.sum == one.wrapping_mul(u64::from(self.owners))
+    fn end(&self) -> u32 {
+        self.start.saturating_add(self.count)
     }
 }
 
-/// A set of blocks below a bound, with memory for the parts that have members.
+/// A sum over the first and the last block of a run.
+fn ends(start: u32, end: u32) -> u64 {
+    mix(&[u64::from(start)]).wrapping_sub(mix(&[u64::from(end)]))
+}
+
+/// A piece of a set of blocks; one without members or with all of them takes no memory.
+#[derive(Debug)]
+enum Piece {
+    Empty,
+    Part { words: Box<[u64]>, len: u32 },
+    Full,
+}
+
+/// A set of blocks below a bound. A run is added in time that depends on the pieces that it reaches into, and on the
+/// words of those that it does not fill.
 #[derive(Debug)]
 struct BlockSet {
-    pieces: Vec<Option<Box<[u64; PIECE_WORDS]>>>,
+    pieces: Vec<Piece>,
+    bound: u32,
     len: u64,
 }
 
 impl BlockSet {
     fn new(bound: u32) -> Self {
         let mut pieces = Vec::new();
-        pieces.resize_with(bound.div_ceil(PIECE) as usize, || None);
-        Self { pieces, len: 0 }
+        pieces.resize_with(bound.div_ceil(PIECE) as usize, || Piece::Empty);
+        Self { pieces, bound, len: 0 }
+    }
+
+    /// How many blocks piece `n` is for.
+    fn room(&self, n: usize) -> u32 {
+        self.bound.saturating_sub(n as u32 * PIECE).min(PIECE)
     }
 
     /// Adds a run; gives back how many of it were there before.
     fn insert(&mut self, start: u32, count: u32) -> u32 {
-        let (mut at, end) = (start, start.saturating_add(count));
+        let (mut at, end) = (start, start.saturating_add(count).min(self.bound));
         let mut there = 0;
         while at < end {
-            let Some(piece) = self.pieces.get_mut((at / PIECE) as usize) else { break };
-            let words = piece.get_or_insert_with(|| Box::new([0; PIECE_WORDS]));
-            let (word, bit) = ((at % PIECE / 64) as usize, at % 64);
-            let len = (64 - bit).min(end - at);
-            let mask = (u64::MAX >> (64 - len)) << bit;
-            let before = (words[word] & mask).count_ones();
-            words[word] |= mask;
-            there += before;
-            self.len += u64::from(len - before);
-            at += len;
+            let n = (at / PIECE) as usize;
+            let room = self.room(n);
+            let from = at % PIECE;
+            let to = room.min(from + (end - at));
+            let piece = &mut self.pieces[n];
+            let known = match piece {
+                Piece::Full => to - from,
+                Piece::Empty if to - from == room => {
+                    *piece = Piece::Full;
+                    0
+                }
+                _ => piece.insert(from, to, room),
+            };
+            there += known;
+            self.len += u64::from(to - from - known);
+            at += to - from;
         }
         there
     }
 
+    /// Takes a run out.
     fn remove(&mut self, start: u32, count: u32) {
-        for block in start..start.saturating_add(count) {
-            let Some(Some(words)) = self.pieces.get_mut((block / PIECE) as usize) else { continue };
-            let (word, mask) = ((block % PIECE / 64) as usize, 1 << (block % 64));
-            self.len -= u64::from(words[word] & mask != 0);
-            words[word] &= !mask;
+        let (mut at, end) = (start, start.saturating_add(count).min(self.bound));
+        while at < end {
+            let n = (at / PIECE) as usize;
+            let room = self.room(n);
+            let from = at % PIECE;
+            let to = room.min(from + (end - at));
+            let known = self.pieces[n].remove(from, to, room);
+            self.len -= u64::from(known);
+            at += to - from;
         }
     }
 
-    fn contains(&self, block: u32) -> bool {
-        let piece = self.pieces.get((block / PIECE) as usize).and_then(Option::as_ref);
-        piece.is_some_and(|words| words[(block % PIECE / 64) as usize] >> (block % 64) & 1 == 1)
+    /// Runs of blocks that are not in it, in order: first block and count.
+    fn missing(&self, most: usize) -> Vec<(u32, u32)> {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for (n, piece) in self.pieces.iter().enumerate() {
+            let start = n as u32 * PIECE;
+            let add = |from: u32, count: u32, runs: &mut Vec<(u32, u32)>| match runs.last_mut() {
+                Some((start, len)) if *start + *len == from => *len += count,
+                _ => runs.push((from, count)),
+            };
+            match piece {
+                Piece::Full => {}
+                Piece::Empty => add(start, self.room(n), &mut runs),
+                Piece::Part { words, .. } => {
+                    for (word, bits) in words.iter().enumerate().filter(|(_, bits)| **bits != u64::MAX) {
+                        let first = word as u32 * 64;
+                        let room = self.room(n) - first;
+                        for bit in (0..room.min(64)).filter(|bit| bits >> bit & 1 == 0) {
+                            add(start + first + bit, 1, &mut runs);
+                        }
+                        if runs.len() > most {
+                            break;
+                        }
+                    }
+                }
+            }
+            if runs.len() > most {
+                break;
+            }
+        }
+        runs.truncate(most);
+        runs
+    }
+}
+
+impl Piece {
+    /// Takes blocks `from` to `to` out of a piece for `room` blocks; gives back how many were there.
+    fn remove(&mut self, from: u32, to: u32, room: u32) -> u32 {
+        if let Self::Full = self {
+            let words = (0..room.div_ceil(64)).map(|word| u64::MAX >> (64 - (room - word * 64).min(64)));
+            *self = Self::Part { words: words.collect(), len: room };
+        }
+        let Self::Part { words, len } = self else { return 0 };
+        let mut there = 0;
+        for (word, mask) in masks(from, to) {
+            there += (words[word] & mask).count_ones();
+            words[word] &= !mask;
+        }
+        *len -= there;
+        there
+    }
+
+    /// Adds blocks `from` to `to` to a piece for `room` blocks; gives back how many were there before.
+    fn insert(&mut self, from: u32, to: u32, room: u32) -> u32 {
+        if let Self::Empty = self {
+            *self = Self::Part { words: vec![0; room.div_ceil(64) as usize].into(), len: 0 };
+        }
+        let Self::Part { words, len } = self else { return to - from };
+        let mut there = 0;
+        for (word, mask) in masks(from, to) {
+            there += (words[word] & mask).count_ones();
+            words[word] |= mask;
+        }
+        *len += to - from - there;
+        if *len == room {
+            *self = Self::Full;
+        }
+        there
+    }
+}
+
+/// The words that bits `from` to `to` lie in, with those of their bits.
+fn masks(from: u32, to: u32) -> impl Iterator<Item = (usize, u64)> {
+    (from / 64..to.div_ceil(64)).map(move |word| {
+        let (first, end) = (from.max(word * 64), to.min(word * 64 + 64));
+        (word as usize, (u64::MAX >> (64 - (end - first))) << (first % 64))
+    })
+}
+
+/// Sums over the owners of blocks.
+#[derive(Debug)]
+pub(super) struct OwnerSums(Vec<u64>);
+
+impl OwnerSums {
+    /// Adds a run in constant time, however long it is: only its ends count.
+    pub(super) fn add(&mut self, start: u32, count: u32, owner: Owner) {
+        self.change(start, start.saturating_add(count), owner.line(start));
+    }
+
+    fn subtract(&mut self, start: u32, count: u32, owner: Owner) {
+        self.change(start.saturating_add(count), start, owner.line(start));
+    }
+
+    fn change(&mut self, plus: u32, minus: u32, line: u64) {
+        let Some(last) = self.0.len().checked_sub(1) else { return };
+        for (at, term) in
+            [(plus, mix(&[line, plus.into()])), (minus, 0_u64.wrapping_sub(mix(&[line, minus.into()])))]
+        {
+            let sum = &mut self.0[last.min((at / BUCKET) as usize)];
+            *sum = sum.wrapping_add(term);
+        }
     }
 }
 
@@ -142,27 +274,27 @@ pub(super) struct Space {
     /// Records of the reverse map for blocks that interrupted work is to free.
     pub(super) watched: Vec<(u32, u32, Owner)>,
     /// Sums over owners found less those of the reverse map; empty without one.
-    owners: Vec<u64>,
+    owners: OwnerSums,
     /// Inode chunks share blocks where those are large: the last block that was given to inodes.
     last_inode_block: Option<u32>,
 }
 
 impl Space {
     pub(super) fn new(blocks: u32, has_rmap: bool) -> Self {
-        let owners = if has_rmap { vec![0; blocks.div_ceil(BUCKET) as usize] } else { Vec::new() };
+        let buckets = if has_rmap { blocks.div_ceil(BUCKET) as usize } else { 0 };
         Self {
             blocks,
             seen: BlockSet::new(blocks),
             shared: Vec::new(),
             watched: Vec::new(),
-            owners,
+            owners: OwnerSums(vec![0; buckets]),
             last_inode_block: None,
         }
     }
 
     /// Gives a run of blocks to an owner; gives back how many had one already and must not.
     pub(super) fn claim(&mut self, start: u32, count: u32, owner: Owner) -> u32 {
-        self.add_owner(start, count, owner, 1);
+        self.owners.add(start, count, owner);
         self.seen.insert(start, count)
     }
 
@@ -171,35 +303,58 @@ impl Space {
         self.seen.insert(start, count)
     }
 
-    /// Gives a run of blocks to a file, which may share it where the tree of reference counts says so.
-    pub(super) fn claim_shared(&mut self, start: u32, count: u32, owner: Owner) -> Sharing {
-        self.add_owner(start, count, owner, 1);
-        let mut sharing = Sharing::default();
-        let (mut at, end) = (start, start.saturating_add(count));
-        let mut run = self.shared.partition_point(|run| run.start.saturating_add(run.count) <= at);
-        while at < end {
-            match self.shared.get_mut(run) {
-                Some(shared) if shared.start <= at => {
-                    let to = end.min(shared.start.saturating_add(shared.count));
-                    if to <= at {
-                        run += 1;
-                        continue;
-                    }
-                    shared.sum =
-                        shared.sum.wrapping_add(mix(&[u64::from(at)]).wrapping_sub(mix(&[u64::from(to)])));
-                    self.seen.insert(at, to - at);
-                    sharing.shared += to - at;
-                    at = to;
-                    run += 1;
-                }
-                next => {
-                    let to = next.map_or(end, |shared| end.min(shared.start));
-                    sharing.taken += self.seen.insert(at, to - at);
-                    at = to;
-                }
-            }
+    /// Marks the blocks of the tree of reference counts, whose runs are in order and do not overlap, before files claim
+    /// them. Gives back how many of them are something else than files' content.
+    pub(super) fn mark_shared(&mut self) -> u64 {
+        let (mut before, mut taken) = (0, 0);
+        for run in &mut self.shared {
+            run.before = before;
+            before += u64::from(run.count);
+            taken += u64::from(self.seen.insert(run.start, run.count));
         }
-        sharing
+        taken
+    }
+
+    /// Gives a run of blocks to a file, which may share it where the tree of reference counts says so. The time does not
+    /// depend on how many runs of that tree it reaches over.
+    pub(super) fn claim_shared(&mut self, start: u32, count: u32, owner: Owner) -> Sharing {
+        self.owners.add(start, count, owner);
+        let there = self.seen.insert(start, count);
+        let end = start.saturating_add(count);
+        let first = self.shared.partition_point(|run| run.end() <= start);
+        let after = self.shared.partition_point(|run| run.start < end);
+        if first >= after {
+            return Sharing { taken: there, shared: 0 };
+        }
+        let last = after - 1;
+        let part = |run: &SharedRun| (run.start.max(start), run.end().min(end));
+        let len = |(from, to): (u32, u32)| u64::from(to - from);
+        // The runs at the ends may be reached into; those between them are had in full.
+        let mut shared = len(part(&self.shared[first]));
+        for at in [first, last].into_iter().take(1 + usize::from(last > first)) {
+            let (from, to) = part(&self.shared[at]);
+            let run = &mut self.shared[at];
+            run.sum = run.sum.wrapping_add(ends(from, to));
+        }
+        if last > first {
+            shared += len(part(&self.shared[last]));
+            let between = &self.shared[first + 1];
+            shared += self.shared[last].before - between.before;
+            self.shared[first + 1].change = self.shared[first + 1].change.wrapping_add(1);
+            self.shared[last].change = self.shared[last].change.wrapping_sub(1);
+        }
+        let shared = u32::try_from(shared).unwrap_or(u32::MAX);
+        Sharing { taken: there.saturating_sub(shared), shared }
+    }
+
+    /// Runs of shared blocks that have other owners than the tree of reference counts says.
+    pub(super) fn wrongly_shared(&self) -> impl Iterator<Item = &SharedRun> {
+        let mut in_full = 0_u64;
+        self.shared.iter().filter(move |run| {
+            in_full = in_full.wrapping_add(run.change);
+            let owners = u64::from(run.owners).wrapping_sub(in_full);
+            run.sum != ends(run.start, run.end()).wrapping_mul(owners)
+        })
     }
 
     /// Gives the blocks of an inode chunk to inodes. Chunks come in order, and where a block holds several, each but the
@@ -212,27 +367,35 @@ impl Space {
         self.claim(block, 1, Owner::INODES)
     }
 
+    /// Sums for the records of the reverse map.
+    pub(super) fn expectation(&self) -> OwnerSums {
+        OwnerSums(vec![0; self.owners.0.len()])
+    }
+
     /// Takes a record of the reverse map into account.
     pub(super) fn expect(&mut self, start: u32, count: u32, owner: Owner) {
-        self.add_owner(start, count, owner, u64::MAX);
+        self.owners.subtract(start, count, owner);
     }
 
     /// Takes into account that a record of the reverse map is to go.
     pub(super) fn expect_no_longer(&mut self, start: u32, count: u32, owner: Owner) {
-        self.add_owner(start, count, owner, 1);
+        self.owners.add(start, count, owner);
     }
 
     /// Takes a run of blocks back from an owner that had it.
     pub(super) fn unclaim(&mut self, start: u32, count: u32, owner: Owner) {
-        self.add_owner(start, count, owner, u64::MAX);
+        self.owners.subtract(start, count, owner);
         self.seen.remove(start, count);
     }
 
-    /// Lets each block of a run have one owner more or less; gives back the runs that have none any more.
+    /// Lets each block of a run have one owner more or less; gives back the runs that have none any more. The shared runs
+    /// have not been marked yet.
     pub(super) fn change_owners(&mut self, start: u32, count: u32, more: bool) -> Vec<(u32, u32)> {
         let end = start.saturating_add(count);
+        let first = self.shared.partition_point(|run| run.end() <= start);
+        let after = self.shared.partition_point(|run| run.start < end).max(first);
         let mut alone = Vec::new();
-        let mut runs = Vec::with_capacity(self.shared.len() + 2);
+        let mut runs = Vec::with_capacity(2 * (after - first) + 2);
         let mut at = start;
         let mut one = |from: u32, to: u32, runs: &mut Vec<SharedRun>| {
             if from < to && more {
@@ -241,23 +404,14 @@ impl Space {
                 alone.push((from, to - from));
             }
         };
-        for run in std::mem::take(&mut self.shared) {
-            let run_end = run.start.saturating_add(run.count);
-            let (from, to) = (run.start.max(start), run_end.min(end));
-            if from >= to {
-                if run.start >= end {
-                    one(at, end, &mut runs);
-                    at = at.max(end);
-                }
-                runs.push(run);
-                continue;
-            }
+        for run in &self.shared[first..after] {
+            let (from, to) = (run.start.max(start), run.end().min(end));
             one(at, from, &mut runs);
             at = to;
             for (piece_start, piece_end, owners) in [
                 (run.start, from, run.owners),
                 (from, to, if more { run.owners.saturating_add(1) } else { run.owners.saturating_sub(1) }),
-                (to, run_end, run.owners),
+                (to, run.end(), run.owners),
             ] {
                 if piece_start < piece_end && owners >= 2 {
                     runs.push(SharedRun::new(piece_start, piece_end - piece_start, owners));
@@ -265,51 +419,29 @@ impl Space {
             }
         }
         one(at, end, &mut runs);
-        self.shared = runs;
+        self.shared.splice(first..after, runs);
         alone
     }
 
-    fn add_owner(&mut self, start: u32, count: u32, owner: Owner, sign: u64) {
-        if self.owners.is_empty() {
-            return;
-        }
-        let line = owner.line(start);
-        let (mut at, end) = (start, start.saturating_add(count));
-        while at < end {
-            let Some(sum) = self.owners.get_mut((at / BUCKET) as usize) else { break };
-            let to = end.min((at / BUCKET + 1).saturating_mul(BUCKET));
-            let term = mix(&[line, u64::from(at)]).wrapping_sub(mix(&[line, u64::from(to)]));
-            *sum = sum.wrapping_add(term.wrapping_mul(sign));
-            at = to;
+    /// Takes all records of the reverse map into account, by their sums.
+    pub(super) fn expect_all(&mut self, expected: &OwnerSums) {
+        for (sum, expected) in self.owners.0.iter_mut().zip(&expected.0) {
+            *sum = sum.wrapping_sub(*expected);
         }
     }
 
     /// The runs of blocks in which the reverse map says something else than was found.
-    pub(super) fn differing_owners(&self) -> Vec<(u32, u32)> {
-        let wrong = self.owners.iter().enumerate().filter(|(_, sum)| **sum != 0);
-        wrong
-            .map(|(n, _)| {
-                let start = n as u32 * BUCKET;
-                (start, start.saturating_add(BUCKET).min(self.blocks))
-            })
-            .collect()
+    pub(super) fn differing_owners(&self) -> impl Iterator<Item = (u32, u32)> {
+        let wrong = self.owners.0.iter().enumerate().filter(|(_, sum)| **sum != 0);
+        wrong.map(|(n, _)| {
+            let start = n as u32 * BUCKET;
+            (start, start.saturating_add(BUCKET).min(self.blocks))
+        })
     }
 
     /// Runs of blocks that are neither free nor in use: first block and count.
     pub(super) fn unaccounted(&self, most: usize) -> Vec<(u32, u32)> {
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        if self.seen.len == u64::from(self.blocks) {
-            return runs;
-        }
-        for block in (0..self.blocks).filter(|&block| !self.seen.contains(block)) {
-            let told = runs.len();
-            match runs.last_mut() {
-                Some((start, count)) if *start + *count == block => *count += 1,
-                _ if told == most => break,
-                _ => runs.push((block, 1)),
-            }
-        }
-        runs
+        if self.seen.len == u64::from(self.blocks) { Vec::new() } else { self.seen.missing(most) }
     }
 }
 
@@ -330,6 +462,14 @@ mod tests {
         Owner { number, offset, flags: 0 }
     }
 
+    fn differing(space: &Space) -> Vec<(u32, u32)> {
+        space.differing_owners().collect()
+    }
+
+    fn wrong(space: &Space) -> Vec<u32> {
+        space.wrongly_shared().map(|run| run.start).collect()
+    }
+
     #[test]
     fn blocks_have_one_owner() {
         let mut space = Space::new(100_000, false);
@@ -339,21 +479,84 @@ mod tests {
         assert_eq!(space.unaccounted(9), [(99_010, 990)]);
     }
 
+    /// Against a list of flags, with runs that begin and end around the pieces' ends.
+    #[test]
+    fn a_set_knows_its_members() {
+        let places =
+            [0, 1, 63, 64, 65, PIECE - 1, PIECE, PIECE + 70, 2 * PIECE - 64, 2 * PIECE, 3 * PIECE + 9];
+        let bound = 3 * PIECE + 100;
+        for (n, &first) in places.iter().enumerate() {
+            let mut set = BlockSet::new(bound);
+            let mut flags = vec![false; bound as usize];
+            for (start, end) in
+                places[n..].iter().flat_map(|&end| [(first, end), (end, end.saturating_add(70))])
+            {
+                let there = set.insert(start, end.saturating_sub(start));
+                let run = &mut flags[start as usize..end.min(bound).max(start) as usize];
+                assert_eq!(there as usize, run.iter().filter(|flag| **flag).count(), "{start} to {end}");
+                run.fill(true);
+                assert_eq!(set.len as usize, flags.iter().filter(|flag| **flag).count());
+                let mut missing = vec![true; bound as usize];
+                for (start, count) in set.missing(usize::MAX) {
+                    missing[start as usize..(start + count) as usize].fill(false);
+                }
+                assert!(missing == flags, "{start} to {end}");
+            }
+        }
+        let mut set = BlockSet::new(bound);
+        assert_eq!(set.missing(5), [(0, bound)]);
+        set.insert(0, u32::MAX);
+        assert_eq!(set.missing(5), []);
+        set.remove(PIECE - 3, 5);
+        set.remove(PIECE - 3, 5);
+        assert_eq!(set.len, u64::from(bound) - 5);
+        assert_eq!(set.missing(5), [(PIECE - 3, 5)]);
+        set.remove(bound - 1, 9);
+        assert_eq!(set.missing(5), [(PIECE - 3, 5), (bound - 1, 1)]);
+        assert_eq!((set.insert(PIECE - 9, 20), set.insert(bound - 2, 2)), (15, 1));
+        assert!(set.pieces.iter().all(|piece| matches!(piece, Piece::Full)));
+    }
+
+    #[test]
+    fn runs_that_are_told_have_a_bound() {
+        let mut set = BlockSet::new(1000);
+        for n in 0..500 {
+            set.insert(n * 2, 1);
+        }
+        assert_eq!(set.missing(3), [(1, 1), (3, 1), (5, 1)]);
+    }
+
     #[test]
     fn reverse_maps_may_be_cut_elsewhere() {
         let mut space = Space::new(100_000, true);
-        space.expect(10, 9000, file(131, 5));
-        space.expect(20_000, 3, Owner::FREE_SPACE);
+        let mut expected = space.expectation();
+        expected.add(10, 9000, file(131, 5));
+        expected.add(20_000, 3, Owner::FREE_SPACE);
+        space.expect_all(&expected);
         for (start, count) in [(10, 3), (4010, 5000), (13, 3997)] {
             space.claim(start, count, file(131, u64::from(start) - 5));
         }
-        assert_eq!(space.differing_owners(), [(16_384, 20_480)]);
+        assert_eq!(differing(&space), [(16_384, 20_480)]);
         for block in [20_001, 20_000, 20_002] {
             space.claim(block, 1, Owner::FREE_SPACE);
         }
-        assert_eq!(space.differing_owners(), []);
+        assert_eq!(differing(&space), []);
         space.claim(30, 1, file(131, 26));
-        assert_eq!(space.differing_owners(), [(0, 4096)]);
+        assert_eq!(differing(&space), [(0, 4096)]);
+    }
+
+    #[test]
+    fn the_group_s_last_block_ends_in_the_last_sum() {
+        let mut space = Space::new(2 * BUCKET, true);
+        space.claim(5, 2 * BUCKET - 5, file(131, 0));
+        let mut expected = space.expectation();
+        expected.add(5, BUCKET, file(131, 0));
+        space.expect_all(&expected);
+        assert_eq!(differing(&space), [(BUCKET, 2 * BUCKET)]);
+        let mut expected = space.expectation();
+        expected.add(5 + BUCKET, BUCKET - 5, file(131, u64::from(BUCKET)));
+        space.expect_all(&expected);
+        assert_eq!(differing(&space), []);
     }
 
     #[test]
@@ -376,12 +579,58 @@ mod tests {
     fn shared_blocks_have_as_many_owners_as_counted() {
         let mut space = Space::new(1000, false);
         space.shared = vec![SharedRun::new(100, 10, 2), SharedRun::new(110, 5, 3)];
+        assert_eq!(space.mark_shared(), 0);
         for (start, count) in [(90, 20), (100, 15), (110, 5), (110, 8)] {
             let sharing = space.claim_shared(start, count, file(9, 0));
             assert_eq!(sharing.taken, 0, "{start}");
         }
-        assert!(space.shared.iter().all(SharedRun::is_right));
+        assert_eq!(wrong(&space), []);
         assert_eq!(space.claim_shared(95, 6, file(9, 0)).taken, 5);
-        assert!(!space.shared[0].is_right());
+        assert_eq!(wrong(&space), [100]);
+    }
+
+    /// Files that reach over many runs of the tree, against counts of each block.
+    #[test]
+    fn files_may_reach_over_many_shared_runs() {
+        for left_out in 0..7 {
+            let mut space = Space::new(1000, false);
+            let files = [(100, 300), (150, 200), (105, 12), (100, 10), (340, 60), (120, 10), (121, 3)];
+            let mut counts = [0_u32; 1000];
+            for &(start, count) in &files {
+                counts[start as usize..(start + count) as usize].iter_mut().for_each(|count| *count += 1);
+            }
+            let mut start = 0;
+            while start < 1000 {
+                let count = counts[start..].iter().take_while(|count| **count == counts[start]).count();
+                if counts[start] > 1 {
+                    space.shared.push(SharedRun::new(start as u32, count as u32, counts[start]));
+                }
+                start += count;
+            }
+            assert_eq!(space.mark_shared(), 0);
+            for (_, &(start, count)) in files.iter().enumerate().filter(|(n, _)| *n != left_out) {
+                let sharing = space.claim_shared(start, count, file(9, 0));
+                let shared =
+                    counts[start as usize..(start + count) as usize].iter().filter(|count| **count > 1);
+                assert_eq!((sharing.taken, sharing.shared as usize), (0, shared.count()), "{start}");
+            }
+            let (start, count) = files[left_out];
+            let expected: Vec<u32> = space
+                .shared
+                .iter()
+                .map(|run| run.start)
+                .filter(|at| (start..start + count).contains(at))
+                .collect();
+            assert_eq!(wrong(&space), expected, "{left_out}");
+        }
+    }
+
+    #[test]
+    fn shared_blocks_belong_to_files() {
+        let mut space = Space::new(1000, false);
+        space.claim(104, 1, Owner::FREE_SPACE);
+        space.shared.push(SharedRun::new(100, 10, 2));
+        assert_eq!(space.mark_shared(), 1);
+        assert_eq!(space.claim(109, 2, Owner::INODES), 1);
     }
 }

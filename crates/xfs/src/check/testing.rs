@@ -58,16 +58,17 @@ impl Bench {
 
     /// Writes a block that describes itself, with its header filled in.
     pub(super) fn put_owned(&self, at: u64, owner: u64, kind: HeaderKind, mut bytes: Vec<u8>) {
-        let (blkno, uuid, owner_at) = match kind {
-            HeaderKind::DirBlock => (8, 24, 40),
-            HeaderKind::DaBlock => (16, 32, 48),
-            HeaderKind::Remote => (40, 16, 32),
-            HeaderKind::ShortBtree | HeaderKind::LongBtree => unreachable!("trees are not put so"),
+        let (blkno, uuid, owner_at, owner_bytes) = match kind {
+            HeaderKind::DirBlock => (8, 24, 40, 8),
+            HeaderKind::DaBlock => (16, 32, 48, 8),
+            HeaderKind::Remote => (40, 16, 32, 8),
+            HeaderKind::ShortBtree => (16, 32, 48, 4),
+            HeaderKind::LongBtree => (24, 40, 56, 8),
         };
         let daddr = self.superblock.geometry().daddr(FsBlock(at)).unwrap();
         bytes[blkno..blkno + 8].copy_from_slice(&daddr.0.to_be_bytes());
         bytes[uuid..uuid + 16].copy_from_slice(self.superblock.meta_uuid().as_bytes());
-        bytes[owner_at..owner_at + 8].copy_from_slice(&owner.to_be_bytes());
+        bytes[owner_at..owner_at + owner_bytes].copy_from_slice(&owner.to_be_bytes()[8 - owner_bytes..]);
         crc::seal(&mut bytes, kind.crc_offset());
         self.put(at, &bytes);
     }
