@@ -79,6 +79,9 @@ impl Checker<'_> {
             if let Some(detail) = wrong_flags(flags & !LOCAL).or_else(|| wrong_name(name, flags)) {
                 tell(detail);
             }
+            if flags & INCOMPLETE != 0 {
+                tell(format!("have \"{}\" half made or half removed", name.escape_ascii()));
+            }
             if !names.insert((name, flags & !LOCAL & !INCOMPLETE)) && flags & PARENT == 0 {
                 tell(format!("have two entries of the name \"{}\"", name.escape_ascii()));
             }
@@ -248,6 +251,9 @@ impl Checker<'_> {
             if let Some(detail) = wrong_name(name, flags) {
                 tell(detail);
             }
+            if flags & INCOMPLETE != 0 {
+                tell(format!("has the attribute \"{}\" half made or half removed", name.escape_ascii()));
+            }
             if flags & PARENT == 0 && hash_name(name) != hash {
                 tell(format!("has the attribute \"{}\" under hash {hash:#x}", name.escape_ascii()));
             }
@@ -261,8 +267,9 @@ impl Checker<'_> {
         if used != used_found {
             tell(format!("counts {used} bytes of names and values, and has {used_found}"));
         }
-        if count > 0 && lowest < first_used {
-            tell(format!("has names from {first_used} on, and one at {lowest}"));
+        // Attributes that went away may leave a gap before the first name; then the header says that there are holes.
+        if count > 0 && lowest != first_used && bytes[fields + 6] == 0 {
+            tell(format!("has no holes and names from {first_used} on, and the first at {lowest}"));
         }
         taken.sort_unstable();
         if taken.windows(2).any(|pair| pair[0].1 > pair[1].0) {
@@ -400,6 +407,25 @@ mod tests {
         let checker = bench.checker();
         checker.check_attributes(&inode.get(), &fork(BLOCK, 1 + values)).unwrap();
         checker.told()
+    }
+
+    #[test]
+    fn attributes_that_are_not_whole_are_found() {
+        for given in [(&b"name"[..], LOCAL | INCOMPLETE, 0), (b"name", INCOMPLETE, 0)] {
+            let told = check_leaf(leaf(&[given]), 0);
+            assert!(told.len() == 1 && told[0].contains("\"name\" half made"), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_name_lies_where_the_header_says_unless_there_are_holes() {
+        let mut bytes = leaf(&[(b"one", LOCAL, 0), (b"two", LOCAL, 0)]);
+        let first = be16(&bytes, 60) - 40;
+        bytes[60..62].copy_from_slice(&first.to_be_bytes());
+        let told = check_leaf(bytes.clone(), 0);
+        assert!(told.len() == 1 && told[0].contains("has no holes and names from"), "{told:?}");
+        bytes[62] = 1;
+        assert_eq!(check_leaf(bytes, 0), [""; 0]);
     }
 
     #[test]

@@ -182,8 +182,8 @@ impl Checker<'_> {
                 core.cow_extent_size
             ));
         }
-        if flags2.contains(DiFlags2::REFLINK.union(DiFlags2::DAX)) && !is(FileType::Regular) {
-            tell("the inode shares blocks and is no regular file".to_owned());
+        if flags2.contains(DiFlags2::DAX) && !is(FileType::Regular) && !is(FileType::Directory) {
+            tell("the inode has the flag of DAX and is no regular file or directory".to_owned());
         }
         if !flags2.contains(DiFlags2::BIGTIME) {
             let Ok((raw, _)) = RawDinode::read_from_prefix(inode.bytes) else { return };
@@ -275,5 +275,28 @@ impl Checker<'_> {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Bench;
+    use super::*;
+
+    /// As xfs_repair -n answers of a file, a directory and a FIFO that have the flag.
+    #[test]
+    fn files_and_directories_may_have_the_flag_of_dax() {
+        let bench = Bench::new(|_| {});
+        for (mode, wrong) in [(0o100_644, 0), (0o040_755, 0), (0o010_644, 1), (0o020_644, 1)] {
+            let inode = bench.inode(130, |raw| {
+                raw.di_mode.set(mode);
+                raw.di_format = if matches!(mode >> 12, 1 | 2) { 0 } else { 2 };
+                raw.di_size.set(if mode >> 12 == 4 { 4096 } else { 0 });
+                raw.di_flags2.set((DiFlags2::BIGTIME | DiFlags2::DAX).bits());
+            });
+            let checker = bench.checker();
+            checker.check_fields(&inode.get());
+            assert_eq!(checker.told().len(), wrong, "{mode:o}");
+        }
     }
 }

@@ -17,8 +17,10 @@ const RUNS_TOLD: usize = 8;
 pub(super) struct Parent {
     /// What its `..` says.
     pub(super) own: Option<u64>,
-    /// The directory that has an entry for it.
+    /// The directory that has an entry for it; the one with the lowest number if several have one.
     pub(super) named_in: Option<u64>,
+    /// Entries for it.
+    pub(super) names: u32,
 }
 
 impl Checker<'_> {
@@ -141,6 +143,16 @@ impl Checker<'_> {
             }
         }
         for (&ino, parent) in &directories {
+            if let Some(named_in) = parent.named_in
+                && (parent.names > 1 || ino == root)
+            {
+                let detail = format!(
+                    "the directory has {} names too many, the first in inode {named_in}",
+                    parent.names - u32::from(ino != root)
+                );
+                self.findings.add("directory-parent", At::inode(ino), detail);
+                continue;
+            }
             let Some(own) = parent.own else { continue };
             if ino == root {
                 if own != root {
@@ -187,9 +199,12 @@ impl Checker<'_> {
                 path.push(ino);
                 ino = own;
             };
-            if way == Way::Bad && ways.get(&ino) == Some(&Way::Under) {
+            // Told of one directory of the ring, whichever the search came upon first.
+            if let Some(start) = path.iter().position(|&met| met == ino)
+                && let Some(&lowest) = path[start..].iter().min()
+            {
                 let detail = "the way from the directory to the root is a ring";
-                self.findings.add("directory-parent", At::inode(ino), detail);
+                self.findings.add("directory-parent", At::inode(lowest), detail);
             }
             for ino in path {
                 ways.insert(ino, way);
@@ -257,11 +272,54 @@ impl Checker<'_> {
 
     /// Takes note of where a directory has its name.
     pub(super) fn note_name(&self, directory: u64, named_in: u64) {
-        self.directories.lock().entry(directory).or_default().named_in = Some(named_in);
+        let mut directories = self.directories.lock();
+        let parent = directories.entry(directory).or_default();
+        parent.named_in = Some(parent.named_in.map_or(named_in, |other| other.min(named_in)));
+        parent.names = parent.names.saturating_add(1);
     }
 
     /// Takes note of a directory's `..`.
     pub(super) fn note_parent(&self, directory: u64, parent: u64) {
         self.directories.lock().entry(directory).or_default().own = Some(parent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Bench;
+
+    /// What is told does not depend on which thread notes a name first.
+    #[test]
+    fn a_directory_has_one_name() {
+        let orders: [&[u64]; 3] = [&[140, 128, 150], &[128, 150, 140], &[150, 140, 128]];
+        for order in orders {
+            let bench = Bench::new(|_| {});
+            let mut checker = bench.checker();
+            checker.note_parent(130, 128);
+            order.iter().for_each(|&directory| checker.note_name(130, directory));
+            checker.check_parents();
+            let told = checker.told();
+            assert!(
+                told.iter().any(|told| told
+                    .contains("inode 130: the directory has 2 names too many, the first in inode 128")),
+                "{told:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_ring_of_directories_is_told_once() {
+        for start in [140, 141, 142] {
+            let bench = Bench::new(|_| {});
+            let mut checker = bench.checker();
+            for (directory, parent) in [(140, 142), (141, 140), (142, 141), (143, 140)] {
+                checker.note_parent(directory, parent);
+                checker.note_name(directory, parent);
+            }
+            checker.note_parent(144, start);
+            checker.check_parents();
+            let told: Vec<String> = checker.told().into_iter().filter(|told| told.contains("ring")).collect();
+            assert!(told.len() == 1 && told[0].starts_with("inode 140:"), "{told:?}");
+        }
     }
 }

@@ -13,7 +13,13 @@
 //! once, by whatever claims it first, so every walk ends. Memory: a bit for a block, where a part of the blocks around it
 //! is in use or free, four bytes for an inode, some words for a directory.
 //!
-//! Left out: what quota files say of usage.
+//! What is told does not depend on the threads, with one exception: of two owners of a block, the one that claims it
+//! second is named.
+//!
+//! Not compared, though xfs_repair or the kernel does: what quota files say of usage; the content of access control lists
+//! and other attributes' values; equal names in a directory of several blocks, whose hash index is right otherwise; parent
+//! pointers against names; positions in the log (LSN) that blocks have, against the log's end; high keys of the rmapbt
+//! against what lies below them.
 
 mod attributes;
 mod chunks;
