@@ -7,11 +7,12 @@ use undercroft_block::Device;
 use undercroft_vfs::{Error, FileSystem, Ino, Inode as VfsInode, Limits, Result, StatFs};
 
 use crate::ag::{Agf, Agi};
+use crate::btree;
 use crate::check::{self, CheckOptions, CheckReport, Interrupted};
 use crate::format::Superblock;
 use crate::inode::Inode;
 use crate::live::{self, Live};
-use crate::log::Recovery;
+use crate::log::{LogPosition, Recovery};
 use crate::open::{OpenOptions, Probed, Ready};
 use crate::statfs;
 use crate::volume::Volume;
@@ -20,6 +21,7 @@ use crate::volume::Volume;
 pub struct Xfs {
     volume: Arc<Volume>,
     recovery: Option<Recovery>,
+    log: Option<LogPosition>,
 }
 
 /// What an allocation group holds, as its headers have it.
@@ -48,6 +50,28 @@ pub struct FreeExtents {
     pub blocks: u64,
 }
 
+/// The two trees of inode chunks that a group has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InodeTree {
+    /// All chunks (inobt).
+    All,
+    /// Those with free inodes (finobt). A filesystem may be without it.
+    Free,
+}
+
+/// A chunk of 64 inodes, as a tree has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InodeChunk {
+    /// Its first inode.
+    pub first: Ino,
+    /// The block within the group in which that lies.
+    pub first_block: u32,
+    /// A bit for each inode that exists, the first the lowest: a sparse chunk has parts that do not.
+    pub existing: u64,
+    /// A bit for each inode in use.
+    pub used: u64,
+}
+
 impl fmt::Debug for Xfs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Xfs")
@@ -64,10 +88,14 @@ impl Xfs {
     /// # Errors
     /// [`Error::Corrupt`], [`Error::Unsupported`], [`Error::Io`].
     pub fn open_read_only(device: Device, options: OpenOptions) -> Result<Arc<Self>> {
-        let Ready { volume, recovery } = Probed::probe(device, options)?.recover()?;
+        let Ready { volume, recovery, log } = Probed::probe(device, options)?.recover()?;
         // A filesystem without a root directory is no filesystem: say so now, not at the first path.
         Inode::read_root(&volume)?;
-        Ok(Arc::new(Self { volume: Arc::new(volume), recovery }))
+        Ok(Arc::new(Self { volume: Arc::new(volume), recovery, log }))
+    }
+
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
     }
 
     /// The superblock, as the recovered log left it.
@@ -92,6 +120,20 @@ impl Xfs {
         let steps = self.recovery.as_ref().map_or(&[][..], |recovery| &recovery.unfinished);
         let interrupted = Interrupted { steps, remapped: Some(self.volume.remapped()) };
         check::check_as_finished(self.volume.device(), &options, &interrupted)
+    }
+
+    /// Where the log was found to begin and end, if it was looked at.
+    #[must_use]
+    pub const fn log_position(&self) -> Option<LogPosition> {
+        self.log
+    }
+
+    /// Where the log lies, if not on another device: its group, its first block within that, and how many.
+    #[must_use]
+    pub fn log_extent(&self) -> Option<(u32, u32, u32)> {
+        let superblock = self.superblock();
+        let (ag, first) = superblock.geometry().split(superblock.log_start()?)?;
+        Some((ag.0, first.0, superblock.log_blocks()))
     }
 
     /// What each allocation group holds, first to last.
@@ -129,6 +171,45 @@ impl Xfs {
         Ok(by_log
             .map(|(log, (extents, blocks))| FreeExtents { from_blocks: 1 << log, extents, blocks })
             .collect())
+    }
+
+    /// Calls `visit` with each chunk of inodes that a tree of an allocation group has, in order. Without such a group or
+    /// tree there is none.
+    ///
+    /// # Errors
+    /// Corruption of the group's header or the tree; I/O failure.
+    pub fn for_each_inode_chunk(
+        &self,
+        group: u32,
+        tree: InodeTree,
+        mut visit: impl FnMut(InodeChunk),
+    ) -> Result<()> {
+        let (volume, geometry) = (&*self.volume, self.volume.geometry());
+        let Some(ag) = geometry.ag(group) else { return Ok(()) };
+        let agi = Agi::read(volume, ag)?;
+        let mut tell = |chunk: btree::InodeChunk| {
+            let first = geometry.join_ino(ag, chunk.start);
+            let first_block = chunk.start.0 >> geometry.inodes_per_block_log();
+            visit(InodeChunk { first, first_block, existing: chunk.existing(), used: chunk.used() });
+            Ok(())
+        };
+        match tree {
+            InodeTree::All => agi.chunks(volume)?.for_each(&mut tell),
+            InodeTree::Free => agi.free_chunks(volume)?.map_or(Ok(()), |chunks| chunks.for_each(&mut tell)),
+        }
+    }
+
+    /// Calls `visit` with first block and length of each free extent of an allocation group, in order. Without such a
+    /// group there is none.
+    ///
+    /// # Errors
+    /// Corruption of the group's header or the tree of free space; I/O failure.
+    pub fn for_each_free_extent(&self, group: u32, mut visit: impl FnMut(u32, u32)) -> Result<()> {
+        let Some(ag) = self.volume.geometry().ag(group) else { return Ok(()) };
+        Agf::read(&self.volume, ag)?.by_space(&self.volume)?.for_each(|extent| {
+            visit(extent.start.0, extent.count);
+            Ok(())
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use undercroft_block::Device;
 use undercroft_vfs::Result;
 
 use crate::format::Superblock;
-use crate::log::{self, Recovery};
+use crate::log::{self, LogPosition, Recovery};
 use crate::volume::Volume;
 
 /// How to open.
@@ -39,6 +39,8 @@ pub(crate) struct Probed {
 pub(crate) struct Ready {
     pub(crate) volume: Volume,
     pub(crate) recovery: Option<Recovery>,
+    /// `None` where the log was not looked at.
+    pub(crate) log: Option<LogPosition>,
 }
 
 impl Probed {
@@ -52,11 +54,11 @@ impl Probed {
         let Self { device, superblock, options } = self;
         if !options.recover {
             let volume = Volume::new(device, superblock, options.buffer_bytes);
-            return Ok(Ready { volume, recovery: None });
+            return Ok(Ready { volume, recovery: None, log: None });
         }
         let recovered = log::recover(&device, options.log_device.as_ref(), &superblock)?;
         let mut volume = Volume::new(recovered.device, recovered.superblock, options.buffer_bytes);
         volume.remap(recovered.remapped);
-        Ok(Ready { volume, recovery: recovered.recovery })
+        Ok(Ready { volume, recovery: recovered.recovery, log: Some(recovered.position) })
     }
 }

@@ -30,7 +30,9 @@ use crate::error::{Verdict, corrupt_block, corrupt_inode};
 use crate::format::{AgBlock, AgNumber, FsBlock, Geometry};
 use crate::volume::Volume;
 pub(crate) use cursor::Cursor;
-pub(crate) use kinds::{Bmbt, BySize, BySpace, Finobt, Inobt, RefcountBt, RefcountRecord, RmapBt};
+pub(crate) use kinds::{
+    Bmbt, BySize, BySpace, Finobt, Inobt, InodeChunk, RefcountBt, RefcountRecord, RmapBt,
+};
 use node::Node;
 
 /// What a kind of tree consists of.

@@ -46,6 +46,7 @@ use undercroft_vfs::{Error, Ino, Result};
 
 use crate::format::superblock::MAGIC;
 use crate::format::{FsBlock, Geometry, Superblock};
+use crate::log::{self, Recovered};
 use chunks::{Chunks, Known};
 use groups::Group;
 pub(crate) use interrupted::Interrupted;
@@ -81,6 +82,42 @@ pub fn check(device: &Device, options: &CheckOptions) -> Result<CheckReport> {
     check_as_finished(device, options, &Interrupted::NONE)
 }
 
+/// The same after a log that holds changes was replayed in memory, which then lies on `log_device` if it does not lie
+/// inside. A log that cannot be replayed is a finding, and the rest is checked as it is without it.
+///
+/// # Errors
+/// As for [`check`], and what keeps the log from being replayed: its device is missing or needless, or it holds
+/// something unknown.
+pub fn check_with_log(
+    device: &Device,
+    log_device: Option<&Device>,
+    options: &CheckOptions,
+) -> Result<CheckReport> {
+    let superblock = match Superblock::read(&**device) {
+        Ok(superblock) => superblock,
+        // The check tells of it.
+        Err(Error::Corrupt(_)) => return check(device, options),
+        Err(error) => return Err(error),
+    };
+    match log::recover(device, log_device, &superblock) {
+        Ok(Recovered { device, remapped, recovery, .. }) => {
+            let options = CheckOptions { recovered: recovery.is_some(), ..*options };
+            let steps = recovery.as_ref().map_or(&[][..], |recovery| &recovery.unfinished);
+            let interrupted = Interrupted { steps, remapped: Some(&remapped) };
+            let report = check_as_finished(&device, &options, &interrupted)?;
+            Ok(CheckReport { recovery, ..report })
+        }
+        Err(Error::Corrupt(corruption)) => {
+            let mut report = check(device, options)?;
+            let detail = format!("{corruption}; the rest is checked as it is without the log");
+            let (code, group, inode, block) = ("log", None, None, None);
+            report.findings.insert(0, Finding { code, group, inode, block, detail });
+            Ok(report)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// The same of a filesystem whose log ends in the middle of some work, as it will be when that is finished.
 pub(crate) fn check_as_finished(
     device: &Device,
@@ -105,7 +142,15 @@ pub(crate) fn check_as_finished(
         checker.geometry.blocks().saturating_sub(checker.groups.iter().map(|g| g.counts.free_blocks).sum());
     let (inodes, directories) = (checker.inodes.into_inner(), checker.directory_count.into_inner());
     let (findings, findings_left_out) = checker.findings.finish();
-    Ok(CheckReport { findings, findings_left_out, orphans, inodes, directories, blocks: used })
+    Ok(CheckReport {
+        findings,
+        findings_left_out,
+        recovery: None,
+        orphans,
+        inodes,
+        directories,
+        blocks: used,
+    })
 }
 
 /// Whether a device begins as XFS does.

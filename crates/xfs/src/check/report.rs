@@ -4,6 +4,8 @@ use std::fmt;
 
 use undercroft_sync::{Mutex, order};
 
+use crate::log::Recovery;
+
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -41,6 +43,8 @@ pub struct CheckReport {
     pub findings: Vec<Finding>,
     /// How many more there were than were kept.
     pub findings_left_out: u64,
+    /// What the log held, if the check replayed it in memory before ([`super::check_with_log`]).
+    pub recovery: Option<Recovery>,
     /// Inodes that have no name and wait to be released; the next mount does it.
     pub orphans: u64,
     /// Inodes in use, the filesystem's own included.

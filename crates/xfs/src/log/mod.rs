@@ -69,7 +69,7 @@ use crate::inode::Remapped;
 use crate::volume::Volume;
 
 pub(crate) use self::intents::{OwnerChange, OwnerChangeKind, Unfinished, UsersChange};
-pub use self::report::Recovery;
+pub use self::report::{LogPosition, Recovery};
 
 /// Changes that are kept in memory, in bytes; more of them lie in a temporary file.
 const IN_MEMORY_BYTES: u64 = 64 << 20;
@@ -87,6 +87,8 @@ pub(crate) struct Recovered {
     pub(crate) remapped: Remapped,
     /// `None` where the log was clean.
     pub(crate) recovery: Option<Recovery>,
+    /// Which part of the log was replayed.
+    pub(crate) position: LogPosition,
 }
 
 /// Replays the log of a filesystem into a layer in memory over its device. `log_device` is where the log lies when the
@@ -102,16 +104,18 @@ pub(crate) fn recover(
 ) -> Result<Recovered> {
     let area = LogArea::locate(device, log_device, superblock)?;
     let ends = LogEnds::find(&area)?;
+    let position = LogPosition { tail_block: ends.tail, head_block: ends.head };
     if ends.is_clean() {
         if !ends.unmounted && superblock.features().has_lazy_counters() {
             // A log of zeroes does not say that the counters were brought up to date.
             let overlay = Target::new(device, superblock, IN_MEMORY_BYTES).into_device();
             let superblock = counters::count(&overlay, superblock, GivenBack::default())?;
             let remapped = Remapped::default();
-            return Ok(Recovered { device: overlay, superblock, remapped, recovery: None });
+            return Ok(Recovered { device: overlay, superblock, remapped, recovery: None, position });
         }
         let (device, superblock) = (Arc::clone(device), superblock.clone());
-        return Ok(Recovered { device, superblock, remapped: Remapped::default(), recovery: None });
+        let remapped = Remapped::default();
+        return Ok(Recovered { device, superblock, remapped, recovery: None, position });
     }
     let known = LogIncompat::XATTRS;
     let unknown = superblock.features().log_incompat().difference(known);
@@ -136,5 +140,5 @@ pub(crate) fn recover(
     };
     let superblock = counters::count(&overlay, &superblock, given)?;
     let remapped = volume.into_remapped();
-    Ok(Recovered { device: overlay, superblock, remapped, recovery: Some(recovery) })
+    Ok(Recovered { device: overlay, superblock, remapped, recovery: Some(recovery), position })
 }

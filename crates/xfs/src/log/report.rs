@@ -4,6 +4,15 @@ use undercroft_vfs::Ino;
 
 use super::intents::Unfinished;
 
+/// Which part of a log holds changes, in its blocks of 512 bytes: none where both ends are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogPosition {
+    /// First block of the oldest record that counts.
+    pub tail_block: u32,
+    /// The block after the newest record.
+    pub head_block: u32,
+}
+
 /// The outcome of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
