@@ -506,8 +506,8 @@ Examples:
 
     /// Show everything about files
     #[command(
-        after_help = "Shows times to the nanosecond, flags as lsattr does, extended attributes, and which parts hold data. JSON \
-is one object for one path, and an array for several.
+        after_help = "Shows times to the nanosecond, flags as lsattr does, extended attributes, and which parts hold data; in XFS also \
+allocation group, chunk, flags of its own, and the form and extents of both forks. JSON is one object for one path, and an array for several.
 
 Examples:
   undercroft stat disk.img /etc/passwd
@@ -592,7 +592,7 @@ Examples:
     )]
     Mount {
         /// As for mount(8): what is in an image is recognised, so this is only compared with what can be mounted
-        #[arg(short = 't', hide = true, value_parser = ["auto", "ext2", "ext3", "ext4", "tmpfs"])]
+        #[arg(short = 't', hide = true, value_parser = ["auto", "ext2", "ext3", "ext4", "xfs", "tmpfs"])]
         kind: Option<String>,
         #[command(flatten)]
         image: ImageArgs,
@@ -777,15 +777,17 @@ Examples:
     /// Look for damage in a filesystem, and change nothing
     #[command(
         alias = "fsck",
-        after_help = "Compares every structure with every other: superblock, groups, bitmaps, inodes, maps, directories, links, \
-attributes. A journal that holds changes is replayed in memory first, fast commits too. Each finding ends in a word that stays the same \
+        after_help = "Compares every structure with every other: superblock, groups, bitmaps or trees of free space and of inodes, \
+inodes, maps, directories, links, attributes, and in XFS reverse mappings and reference counts. A journal or log that holds changes is \
+replayed in memory first, fast commits too. Each finding ends in a word that stays the same \
 from version to version; --json has it as `code`.
 
 Ends as e2fsck does: 0 nothing is wrong, 4 something is, 8 it could not be checked, 16 the command line makes no sense.
 
 Examples:
   undercroft check disk.img
-  undercroft check --json '/dev/sdb?part=2'"
+  undercroft check --json '/dev/sdb?part=2'
+  undercroft check 'xfs.img?log=/dev/sdc1'      # an XFS whose log is on another device"
     )]
     Check {
         #[command(flatten)]
@@ -815,9 +817,9 @@ Examples:
     #[command(after_help = bench_notes())]
     Bench(BenchArgs),
 
-    /// See it work: a guided look at a small ext4 image that this program carries
+    /// See it work: a guided look at small images, ext4 and XFS, that this program carries
     #[command(
-        after_help = "Needs no root, no FUSE and no disk. Every byte shown comes out of a real ext4 image that Linux made. \
+        after_help = "Needs no root, no FUSE and no disk. Every byte shown comes out of a real ext4 and a real XFS that Linux made. \
 For a second it makes a small array of temporary files, too (in TMPDIR, or else in memory), and lets it lose members."
     )]
     Tour {

@@ -3,12 +3,12 @@
 use std::io::Write;
 
 use serde::Serialize;
-use undercroft_ext4::{CheckOptions, CheckReport, Finding, check};
 
-use super::info::Recovery;
 use crate::exit::{Kind, Verdict};
 use crate::failure::Failure;
-use crate::image::{self, FilesystemKind, Located};
+use crate::image::checked::{Checked, Finding};
+use crate::image::recovery::Recovery;
+use crate::image::{self, Located};
 use crate::plan::{Format, ImageSpec};
 use crate::text::human;
 use crate::text::names::safe;
@@ -31,31 +31,8 @@ struct Report {
     inodes: u64,
     directories: u64,
     blocks: u64,
-    findings: Vec<Told>,
+    findings: Vec<Finding>,
     findings_left_out: u64,
-}
-
-/// One finding.
-#[derive(Debug, Serialize)]
-struct Told {
-    code: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    group: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    inode: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    block: Option<u64>,
-    detail: String,
-    #[serde(skip)]
-    line: String,
-}
-
-impl From<&Finding> for Told {
-    fn from(finding: &Finding) -> Self {
-        let line = safe(finding.to_string().as_bytes());
-        let Finding { code, group, inode, block, detail } = finding.clone();
-        Self { code, group, inode, block, detail, line }
-    }
 }
 
 /// Checks and tells. `Ok(Some(kind))` when something is wrong.
@@ -64,16 +41,12 @@ pub(crate) fn run(spec: &ImageSpec, format: Format) -> Result<Option<Kind>, Fail
         Kind::ClosedPipe => failure,
         _ => failure.counted_as(Kind::Check(Verdict::NotChecked)),
     };
-    let Located { device, partition, shown, .. } = image::locate(spec).map_err(not_checked)?;
-    if image::require_filesystem(&device, &shown).map_err(not_checked)? == FilesystemKind::Xfs {
-        let what = format!("cannot check {shown}: this version does not check XFS");
-        return Err(not_checked(Failure::new(Kind::Unsupported, what).advise("`xfs_repair -n` does")));
-    }
-    let options = CheckOptions { on_mmp_wait: image::tell_of_wait, ..CheckOptions::default() };
-    let checked = check(device, &options).map_err(|error| {
+    let Located { device, log, partition, shown, .. } = image::locate(spec).map_err(not_checked)?;
+    let kind = image::require_filesystem(&device, &shown).map_err(not_checked)?;
+    let checked = kind.check(device, log).map_err(|error| {
         not_checked(Failure::new(Kind::of(&error), format!("cannot check {shown}")).because(&error))
     })?;
-    let report = Report::of(&checked, partition);
+    let report = Report::of(checked, partition);
     let mut out = Out::stdout();
     match format {
         Format::Json => out.json(&report)?,
@@ -88,24 +61,24 @@ pub(crate) fn run(spec: &ImageSpec, format: Format) -> Result<Option<Kind>, Fail
 }
 
 impl Report {
-    fn of(checked: &CheckReport, partition: Option<u32>) -> Self {
+    fn of(checked: Checked, partition: Option<u32>) -> Self {
         Self {
-            clean: checked.is_clean(),
+            clean: checked.findings.is_empty(),
             partition,
-            recovery: checked.recovery.as_ref().map(Recovery::from),
-            fast_commits_left_out: checked.fast_commits_left_out.clone(),
+            recovery: checked.recovery,
+            fast_commits_left_out: checked.fast_commits_left_out,
             orphans: checked.orphans,
             inodes: checked.inodes,
             directories: checked.directories,
             blocks: checked.blocks,
-            findings: checked.findings.iter().map(Told::from).collect(),
+            findings: checked.findings,
             findings_left_out: checked.findings_left_out,
         }
     }
 
     fn print(&self, out: &mut Out, shown: &str) -> Result<(), Failure> {
         if let Some(recovery) = &self.recovery {
-            writeln!(out, "the journal was replayed in memory: {}", recovery.words())?;
+            writeln!(out, "{}", recovery.sentence())?;
         }
         if let Some(reason) = &self.fast_commits_left_out {
             writeln!(

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use serde::{Deserialize, Serialize};
-use undercroft_ext4::{Ext4, RecoveryReport, State, Superblock};
+use undercroft_ext4::{Ext4, State, Superblock};
 use undercroft_vfs::{Error, FileSystem, StatFs, Timestamp};
 
 use super::disk::DiskReport;
@@ -15,6 +15,7 @@ use crate::control::client::{self, Live};
 use crate::control::protocol::{Answer, Bytes, Request, Served, Space, no_answer};
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::image::recovery::Ext4Recovery;
 use crate::image::{self, Filesystem, Opened};
 use crate::plan::{Format, ImageSpec};
 use crate::text::human;
@@ -40,7 +41,7 @@ pub(crate) struct Report {
     last_mounted: MountedOn,
     state: Condition,
     #[serde(skip_serializing_if = "Option::is_none")]
-    recovery: Option<Recovery>,
+    recovery: Option<Ext4Recovery>,
     size_bytes: u64,
     block_bytes: u32,
     blocks: u64,
@@ -166,49 +167,6 @@ struct Condition {
     /// Files that were deleted while open, or were being cut, when the system stopped.
     /// `None`: what tells of them cannot be read.
     orphans: Option<u64>,
-}
-
-/// What was replayed in memory when the image was opened.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Recovery {
-    pub(crate) transactions: u32,
-    pub(crate) blocks_logged: u64,
-    pub(crate) blocks_replayed: u64,
-    pub(crate) blocks_revoked: u64,
-    pub(crate) fast_commits: u32,
-    pub(crate) fast_commit_operations: u64,
-    pub(crate) fast_commits_cut_short: bool,
-    pub(crate) recorded_error: i32,
-}
-
-impl From<&RecoveryReport> for Recovery {
-    fn from(report: &RecoveryReport) -> Self {
-        Self {
-            transactions: report.transactions,
-            blocks_logged: report.blocks_logged,
-            blocks_replayed: report.blocks_replayed,
-            blocks_revoked: report.blocks_revoked,
-            fast_commits: report.fast_commits,
-            fast_commit_operations: report.fast_commit_operations,
-            fast_commits_cut_short: report.fast_commits_cut_short.is_some(),
-            recorded_error: report.recorded_error,
-        }
-    }
-}
-
-impl Recovery {
-    /// `3 transactions, 17 blocks`.
-    pub(crate) fn words(&self) -> String {
-        let mut words = format!(
-            "{}, {}",
-            human::counted(self.transactions.into(), "transaction"),
-            human::counted(self.blocks_replayed, "block")
-        );
-        if self.fast_commits > 0 {
-            words.push_str(&format!(", {}", human::counted(self.fast_commits.into(), "fast commit")));
-        }
-        words
-    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -364,7 +322,7 @@ fn report_of(ext4: &Ext4, partition: Option<u32>, mounted: Option<&Served>) -> R
                 (None, Err(error)) => return Err(error),
             },
         },
-        recovery: ext4.recovery().filter(|_| mounted.is_none()).map(Recovery::from),
+        recovery: ext4.recovery().filter(|_| mounted.is_none()).map(Ext4Recovery::from),
         size_bytes: geometry.blocks().saturating_mul(geometry.block_bytes().into()),
         block_bytes: geometry.block_bytes(),
         blocks: geometry.blocks(),
@@ -570,7 +528,7 @@ fn error_words(count: u32) -> String {
 }
 
 /// A column as tall as a share is large; an empty one keeps its place.
-fn shade(percent: u8) -> char {
+pub(crate) fn shade(percent: u8) -> char {
     const STEPS: [char; 9] = ['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     // Anything used at all shows, and only what is full looks full.
     STEPS[match percent {

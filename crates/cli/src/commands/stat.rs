@@ -8,7 +8,8 @@ use undercroft_vfs::{Error, File, FileType, Node, Vfs};
 use super::facts::Facts;
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
-use crate::image;
+use crate::image::details::Details;
+use crate::image::{self, Filesystem, Opened};
 use crate::plan::{Format, ImageSpec};
 use crate::text::acl;
 use crate::text::human;
@@ -32,6 +33,9 @@ struct Report {
     /// For a regular file: the ranges that are not holes, at most [`RANGES_MAX`].
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<Vec<Range>>,
+    /// What only its kind of filesystem has.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    details: Option<Details>,
 }
 
 #[derive(Debug, Serialize)]
@@ -55,13 +59,14 @@ pub(crate) fn run(
     follow: bool,
     format: Format,
 ) -> Result<Option<Kind>, Failure> {
-    let vfs = image::open(image)?.vfs;
+    let Opened { vfs, filesystem, .. } = image::open(image)?;
     let mut out = Out::stdout();
     let mut complaints = Complaints::default();
     let mut array = (paths.len() > 1 && format == Format::Json).then(JsonArray::default);
     for path in paths {
-        let report = image::resolve(&vfs, path, follow)
-            .and_then(|node| report(&vfs, path, &node).map_err(|error| Failure::inside(path, &error)));
+        let report = image::resolve(&vfs, path, follow).and_then(|node| {
+            report(&vfs, &filesystem, path, &node).map_err(|error| Failure::inside(path, &error))
+        });
         let report = match report {
             Ok(report) => report,
             Err(failure) => {
@@ -83,7 +88,12 @@ pub(crate) fn run(
     Ok(complaints.outcome())
 }
 
-fn report(vfs: &Vfs, path: &[u8], node: &std::sync::Arc<Node>) -> Result<Report, Error> {
+fn report(
+    vfs: &Vfs,
+    filesystem: &Filesystem,
+    path: &[u8],
+    node: &std::sync::Arc<Node>,
+) -> Result<Report, Error> {
     let facts = Facts::read(node)?;
     let mut xattrs = Vec::new();
     for name in node.list_xattrs()? {
@@ -100,7 +110,8 @@ fn report(vfs: &Vfs, path: &[u8], node: &std::sync::Arc<Node>) -> Result<Report,
         },
         _ => None,
     };
-    Ok(Report { path: path.to_vec().into(), facts, xattrs, data })
+    let details = filesystem.details(node.ino())?;
+    Ok(Report { path: path.to_vec().into(), facts, xattrs, data, details })
 }
 
 /// The first ranges of a file that are not holes.
@@ -184,6 +195,9 @@ fn text(out: &mut Out, report: &Report) -> Result<(), Failure> {
         if ranges.is_empty() && attr.size_bytes > 0 {
             line("data", "none: the whole file is a hole")?;
         }
+    }
+    for (label, text) in report.details.iter().flat_map(Details::lines) {
+        line(label, &text)?;
     }
     Ok(())
 }

@@ -1,15 +1,17 @@
 //! The kinds of filesystem that an IMAGE may hold: the one place that knows them all.
 //!
-//! A filesystem is recognised by its mark, opened as its kind, and used through the vfs after that. What is told of it by
+//! A filesystem is recognised by its mark, opened or checked as its kind, and used through the vfs after that. What is told of it by
 //! kind (`info`), or can be done to some kinds only (`grow`), matches on [`Filesystem`].
 
 use std::sync::{Arc, Weak};
 
 use undercroft_block::{Device, probe};
 use undercroft_ext4::{self as ext4, Ext4};
-use undercroft_vfs::{Error, FileSystem, Result};
+use undercroft_vfs::{Error, FileSystem, Ino, Result};
 use undercroft_xfs::{self as xfs, Xfs};
 
+use super::checked::Checked;
+use super::details::Details;
 use super::{Use, rescue, tell_of_wait};
 
 /// The kinds in words, for advice.
@@ -57,6 +59,25 @@ impl FilesystemKind {
         }
     }
 
+    /// Checks a filesystem of the kind, and changes nothing. Its log may lie on a device of its own.
+    ///
+    /// # Errors
+    /// What keeps it from being checked at all; damage is none.
+    pub(crate) fn check(self, device: Device, log_device: Option<Device>) -> Result<Checked> {
+        match self {
+            Self::Ext4 => {
+                refuse_log_device(log_device.as_ref())?;
+                let options =
+                    ext4::CheckOptions { on_mmp_wait: tell_of_wait, ..ext4::CheckOptions::default() };
+                ext4::check(device, &options).map(Checked::from)
+            }
+            Self::Xfs => {
+                let options = xfs::CheckOptions::default();
+                xfs::check_with_log(&device, log_device.as_ref(), &options).map(Checked::from)
+            }
+        }
+    }
+
     /// Opens a filesystem of the kind. Its log may lie on a device of its own.
     ///
     /// # Errors
@@ -71,9 +92,7 @@ impl FilesystemKind {
         let recover = what_for != Use::ReadAsIs;
         match self {
             Self::Ext4 => {
-                if log_device.is_some() {
-                    return Err(Error::Unsupported("a journal on another device than the filesystem".into()));
-                }
+                refuse_log_device(log_device.as_ref())?;
                 let options =
                     ext4::OpenOptions { on_mmp_wait: tell_of_wait, recover, ..ext4::OpenOptions::default() };
                 match what_for {
@@ -88,9 +107,18 @@ impl FilesystemKind {
                     let options = xfs::OpenOptions { log_device, recover, ..xfs::OpenOptions::default() };
                     Xfs::open_read_only(device, options).map(Filesystem::Xfs)
                 }
-                Use::Write(_) | Use::Try(_) => Err(Error::Unsupported("writing to XFS".into())),
+                Use::Write(_) | Use::Try(_) => {
+                    Err(Error::Unsupported("writing to XFS, which this version only reads".into()))
+                }
             },
         }
+    }
+}
+
+fn refuse_log_device(log_device: Option<&Device>) -> Result<()> {
+    match log_device {
+        None => Ok(()),
+        Some(_) => Err(Error::Unsupported("a journal on another device than the filesystem".into())),
     }
 }
 
@@ -100,6 +128,17 @@ impl Filesystem {
         match self {
             Self::Ext4(ext4) => Arc::clone(ext4) as Arc<dyn FileSystem>,
             Self::Xfs(xfs) => Arc::clone(xfs) as Arc<dyn FileSystem>,
+        }
+    }
+
+    /// What only its kind has to tell of an inode.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn details(&self, ino: Ino) -> Result<Option<Details>> {
+        match self {
+            Self::Ext4(_) => Ok(None),
+            Self::Xfs(xfs) => Details::of_xfs(xfs, ino).map(Some),
         }
     }
 

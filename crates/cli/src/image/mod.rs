@@ -6,9 +6,12 @@
 
 mod array;
 pub(crate) mod array_events;
+pub(crate) mod checked;
+pub(crate) mod details;
 pub(crate) mod filesystem;
 pub(crate) mod new_file;
 mod partition;
+pub(crate) mod recovery;
 mod rescue;
 
 use std::env;
@@ -29,13 +32,13 @@ use undercroft_ext4::{MmpWait, Present, WriteOptions};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{self as vfs, Credentials, Follow, Node, Vfs, VfsOptions};
 
-pub(crate) use filesystem::{Filesystem, FilesystemKind};
+pub(crate) use filesystem::Filesystem;
 pub(crate) use partition::Partitioned;
 pub(crate) use rescue::refuse_copies;
 
 pub(crate) use array::{OpenArray, failure as md_failure, identity, open_array, open_member};
 
-use filesystem::KINDS;
+use filesystem::{FilesystemKind, KINDS};
 
 use crate::control::protocol::FileId;
 use crate::exit::Kind;
@@ -79,13 +82,12 @@ pub(crate) fn open(spec: &ImageSpec) -> Result<Opened, Failure> {
 
 /// Opens what the user named.
 pub(crate) fn open_for(spec: &ImageSpec, what_for: Use, vfs: VfsOptions) -> Result<Opened, Failure> {
-    let Located { mut device, array, partition, shown } = locate_for(spec, what_for)?;
+    let Located { mut device, log, array, partition, shown } = locate_for(spec, what_for)?;
     if matches!(what_for, Use::Read | Use::ReadAsIs) {
         device = rescue::as_large_as_declared(device, &shown);
     }
     let gate = matches!(what_for, Use::Write(_)).then(|| Arc::new(GatedDevice::new(Arc::clone(&device))));
     let device = gate.clone().map_or(device, |gate| gate as Device);
-    let log = spec.log.as_deref().map(|log| open_log(spec, log)).transpose()?;
     let opened = open_filesystem(device, log, partition, &shown, what_for)?;
     Ok(Opened { array, gate, ..opened.with_vfs(vfs) })
 }
@@ -94,6 +96,8 @@ pub(crate) fn open_for(spec: &ImageSpec, what_for: Use, vfs: VfsOptions) -> Resu
 pub(crate) struct Located {
     /// The whole disk, or the partition.
     pub(crate) device: Device,
+    /// The device that its log is on, if one was named.
+    pub(crate) log: Option<Device>,
     /// The array that it is or lies on.
     array: Option<OpenArray>,
     /// The partition's number.
@@ -133,7 +137,8 @@ fn locate_for(spec: &ImageSpec, what_for: Use) -> Result<Located, Failure> {
     if let Some(block) = spec.superblock {
         device = rescue::through_copy(device, &shown, block.get())?;
     }
-    Ok(Located { device, array, partition, shown })
+    let log = spec.log.as_deref().map(|log| open_log(spec, log)).transpose()?;
+    Ok(Located { device, log, array, partition, shown })
 }
 
 /// A device that takes changes and leaves the one below as it is. What is changed lies in a file without a name.

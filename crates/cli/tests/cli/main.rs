@@ -30,3 +30,4 @@ mod support;
 mod tar;
 mod terminal;
 mod tour;
+mod xfs;

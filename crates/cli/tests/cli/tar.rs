@@ -12,14 +12,14 @@ use crate::get::portable;
 use crate::support::{PROGRAM, rich, run, small, tool};
 
 /// The archive of a path.
-fn archive(image: &Path, path: &str) -> Vec<u8> {
+pub(crate) fn archive(image: &Path, path: &str) -> Vec<u8> {
     let run = run(Command::new(PROGRAM).args(["get", "--tar"]).arg(image).arg(path));
     assert_eq!(run.code, 0, "{}", run.stderr);
     run.stdout
 }
 
 /// Unpacks an archive with GNU tar, with all that it knows.
-fn unpack(archive: &[u8], dir: &Path) {
+pub(crate) fn unpack(archive: &[u8], dir: &Path) {
     let mut tar = Command::new("tar")
         .args(["--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner", "-xpf", "-", "-C"])
         .arg(dir)
@@ -33,7 +33,7 @@ fn unpack(archive: &[u8], dir: &Path) {
 }
 
 /// What comes through an archive: access times are not restored, holes are filled, sockets have no place.
-fn through_tar(manifest: Manifest) -> Manifest {
+pub(crate) fn through_tar(manifest: Manifest) -> Manifest {
     let mut manifest = portable(manifest).map(|_, entry: &mut Entry| {
         entry.accessed = (0, 0);
         if let Some(Reading::Bytes(content)) = &mut entry.content {

@@ -16,6 +16,17 @@ fn the_tour_finds_everything_right() {
     assert_eq!(tour["odd_names"].as_array().unwrap().len(), 3);
     assert_eq!(tour["sparse"]["data"].as_array().unwrap().len(), 3);
     assert_eq!(tour["latest_time"]["modified"], "2301-05-01T12:00:00.123456789Z");
+    let xfs = &tour["xfs"];
+    assert!(xfs["last_entry"]["value"].as_str().unwrap().contains("Only the log knows"));
+    assert!(xfs["recovery"]["transactions"].as_u64().unwrap() > 0);
+    let groups = xfs["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), 3);
+    for group in groups {
+        let chunks = |tree: &str| group[tree].as_array().unwrap().clone();
+        let with_free: Vec<_> =
+            chunks("inobt").into_iter().filter(|chunk| chunk["free"].as_u64() > Some(0)).collect();
+        assert_eq!(chunks("finobt"), with_free, "the tree of free inodes has the chunks with free inodes");
+    }
     let array = &tour["array"];
     for verified in [&array["without_it"], &array["without_another"]] {
         assert_eq!((&verified["files"], &verified["wrong"]), (&164.into(), &serde_json::json!([])));

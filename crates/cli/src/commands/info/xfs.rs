@@ -10,10 +10,14 @@ use undercroft_xfs::{FreeExtents, Incompat, QuotaFlags, RoCompat, Superblock, Xf
 use super::{PICTURE_COLUMNS, shade};
 use crate::commands::mounts::MountRecord;
 use crate::failure::Failure;
+use crate::image::recovery::XfsRecovery;
 use crate::text::human;
 use crate::text::names::{Label, safe};
 use crate::text::out::Out;
 use crate::text::style;
+
+/// The blocks in which a log is counted.
+const LOG_BLOCK_BYTES: u64 = 512;
 
 /// What is shown of an XFS filesystem.
 #[derive(Debug, Serialize, Deserialize)]
@@ -30,8 +34,16 @@ pub(crate) struct Report {
     version: u8,
     /// Whether the log held nothing to replay.
     log_clean: bool,
+    /// Where the log begins and ends, in its blocks of 512 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    recovery: Option<Recovery>,
+    log_tail_block: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_head_block: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery: Option<XfsRecovery>,
+    /// What keeps groups or their free space from being shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damage: Option<String>,
     size_bytes: u64,
     blocks_for_files: u64,
     blocks_free: u64,
@@ -83,19 +95,6 @@ struct Geometry {
     lazy_count: u8,
 }
 
-/// What was replayed in memory when the image was opened.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Recovery {
-    transactions: u64,
-    buffers: u64,
-    inodes: u64,
-    unlinked_inodes: u64,
-    broken_unlinked_lists: u64,
-    unfinished_steps: u64,
-    quota_changed: bool,
-    torn_at_block: Option<u32>,
-}
-
 /// Free pieces from this length on, to before the next power of two.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct FreeSpace {
@@ -110,6 +109,9 @@ impl Report {
         let superblock = xfs.superblock();
         let StatFs { blocks, blocks_free, inodes, inodes_free, .. } = xfs.statfs()?;
         let (uuid, metadata_uuid) = (superblock.uuid(), superblock.meta_uuid());
+        let mut damage = None;
+        let group_map_percent = unless_damaged(group_map(xfs), &mut damage)?;
+        let free_space = unless_damaged(xfs.free_extents(), &mut damage)?;
         Ok(Self {
             filesystem: xfs.kind().to_owned(),
             partition,
@@ -118,16 +120,10 @@ impl Report {
             metadata_uuid: (metadata_uuid != uuid).then(|| metadata_uuid.to_string()),
             version: superblock.features().version(),
             log_clean: xfs.recovery().is_none(),
-            recovery: xfs.recovery().map(|recovery| Recovery {
-                transactions: recovery.transactions,
-                buffers: recovery.buffers,
-                inodes: recovery.inodes,
-                unlinked_inodes: recovery.unlinked_inodes() as u64,
-                broken_unlinked_lists: recovery.broken_lists,
-                unfinished_steps: recovery.unfinished_steps() as u64,
-                quota_changed: recovery.quota,
-                torn_at_block: recovery.torn_at,
-            }),
+            log_tail_block: xfs.log_position().map(|log| log.tail_block),
+            log_head_block: xfs.log_position().map(|log| log.head_block),
+            recovery: xfs.recovery().map(XfsRecovery::from),
+            damage,
             size_bytes: superblock.geometry().data_bytes(),
             blocks_for_files: blocks,
             blocks_free,
@@ -135,8 +131,8 @@ impl Report {
             inodes_free,
             geometry: Geometry::of(superblock),
             quota: quota_words(superblock.quota_flags()),
-            group_map_percent: group_map(xfs)?,
-            free_space: xfs.free_extents()?.iter().map(FreeSpace::from).collect(),
+            group_map_percent,
+            free_space: free_space.iter().map(FreeSpace::from).collect(),
             mount: None,
         })
     }
@@ -159,7 +155,7 @@ impl Report {
         if let Some(uuid) = &self.metadata_uuid {
             line("", &format!("metadata carries {uuid}"))?;
         }
-        let colour = if self.log_clean { style::GOOD } else { style::WARN };
+        let colour = if self.log_clean && self.damage.is_none() { style::GOOD } else { style::WARN };
         for (number, sentence) in self.state_sentences().into_iter().enumerate() {
             line(if number == 0 { "state" } else { "" }, &palette.paint(colour, &sentence))?;
         }
@@ -191,12 +187,28 @@ impl Report {
         line("", &format!("{} used, {free} free, of {inode_bytes} bytes", human::count(inodes_used)))?;
         let per_column = (self.geometry.agcount as usize).div_ceil(self.group_map_percent.len().max(1));
         let map: String = self.group_map_percent.iter().map(|percent| shade(*percent)).collect();
-        line("groups", &palette.paint(style::PICTURE, &map))?;
+        line(
+            "groups",
+            &if map.is_empty() { "damaged".to_owned() } else { palette.paint(style::PICTURE, &map) },
+        )?;
         let legend =
             if per_column > 1 { format!("; a column is {per_column} groups") } else { String::new() };
         let groups = human::counted(self.geometry.agcount.into(), "allocation group");
         let of = human::count(self.geometry.agsize.into());
         line("", &format!("{groups} of {of} blocks, the taller the fuller{legend}"))?;
+        if let (Some(tail), Some(head)) = (self.log_tail_block, self.log_head_block) {
+            let blocks = u64::from(self.geometry.log_blocks) * block_bytes / LOG_BLOCK_BYTES;
+            let of = format!("of {} blocks of {LOG_BLOCK_BYTES} bytes", human::count(blocks));
+            let words = match self.log_clean {
+                true => format!("clean, it goes on at {} {of}", human::count(head.into())),
+                false => format!(
+                    "holds changes from {} (tail) to {} (head) {of}",
+                    human::count(tail.into()),
+                    human::count(head.into())
+                ),
+            };
+            line("log", &words)?;
+        }
         if !self.quota.is_empty() {
             line("quota", &self.quota.join(", "))?;
         }
@@ -208,12 +220,7 @@ impl Report {
     fn state_sentences(&self) -> Vec<String> {
         let mut sentences: Vec<String> = self.mount.iter().map(MountRecord::state).collect();
         if let Some(recovery) = &self.recovery {
-            sentences.push(format!(
-                "was not unmounted; replayed in memory: {}, {}, {}",
-                human::counted(recovery.transactions, "transaction"),
-                human::counted(recovery.buffers, "buffer"),
-                human::counted(recovery.inodes, "inode")
-            ));
+            sentences.push(format!("was not unmounted; replayed in memory: {}", recovery.words()));
             sentences.push("the image itself was not written".to_owned());
             if recovery.unlinked_inodes > 0 {
                 let deleted = human::counted(recovery.unlinked_inodes, "deleted file");
@@ -227,6 +234,10 @@ impl Report {
                 let steps = human::counted(recovery.unfinished_steps, "change");
                 sentences.push(format!("{steps} of free space will be finished by the next mount"));
             }
+        }
+        if let Some(damage) = &self.damage {
+            sentences.push(safe(damage.as_bytes()));
+            sentences.push("is damaged; `undercroft check` tells more".to_owned());
         }
         if sentences.is_empty() {
             sentences.push("clean".to_owned());
@@ -364,6 +375,17 @@ fn quota_words(flags: QuotaFlags) -> Vec<String> {
         format!("{whose} accounted{enforced}")
     })
     .collect()
+}
+
+/// What was read, or nothing and in `damage` why not.
+fn unless_damaged<T>(read: Result<Vec<T>, Error>, damage: &mut Option<String>) -> Result<Vec<T>, Error> {
+    match read {
+        Err(Error::Corrupt(corruption)) => {
+            damage.get_or_insert(corruption.to_string());
+            Ok(Vec::new())
+        }
+        read => read,
+    }
 }
 
 /// How full the groups are, put together to at most as many as a picture has columns.

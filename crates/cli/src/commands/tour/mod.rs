@@ -3,11 +3,12 @@
 //! Linux made the image (see `assets/make-tour-image`) and was interrupted: one directory exists only in the
 //! journal, another was deleted only there. The tour opens it in memory, as any image is opened, gathers what it
 //! finds into one [`Report`], checks every file against SHA-256 sums that travel beside the image, and shows the
-//! report. Nothing shown is written down in this program except the sentences around it. Then the tree moves onto an
-//! array, which loses members (`array`).
+//! report. Nothing shown is written down in this program except the sentences around it. A small XFS follows (`groups`).
+//! Then the tree moves onto an array, which loses members (`array`).
 
 mod array;
 mod copy;
+mod groups;
 mod show;
 mod sums;
 
@@ -18,9 +19,10 @@ use serde::Serialize;
 use undercroft_block::{Access, MemoryDevice};
 use undercroft_vfs::{Credentials, Error, FileType, Node, Vfs};
 
-use super::info::{self, Recovery};
+use super::info;
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::image::recovery::Ext4Recovery;
 use crate::image::{self, Filesystem, Opened, Use};
 use crate::plan::Format;
 use crate::text::acl;
@@ -55,11 +57,12 @@ struct Report {
     symlink: Link,
     odd_names: Vec<Path>,
     latest_time: Stamp,
-    recovery: Recovery,
+    recovery: Ext4Recovery,
     /// A file that only the journal knew.
     last_entry: Value,
     /// Whether a directory that the journal deletes is still there.
     condemned_exists: bool,
+    xfs: groups::Report,
     array: array::Report,
 }
 
@@ -118,11 +121,10 @@ struct Stamp {
 
 /// Takes the tour.
 pub(crate) fn run(format: Format) -> Result<(), Failure> {
-    let opened = open()?;
+    let opened = open(IMAGE)?;
     let array = array::show(&opened.vfs)?;
-    let report = look(&opened, array).map_err(|error| {
-        Failure::new(Kind::of(&error), "the tour's own image does not read as it should").because(&error)
-    })?;
+    let xfs = groups::look()?;
+    let report = look(&opened, xfs, array).map_err(|error| not_as_it_should_be(&error))?;
     if let Some(wrong) = report.verified.wrong.first() {
         return Err(Failure::new(
             Kind::Corrupt,
@@ -140,12 +142,17 @@ pub(crate) fn run(format: Format) -> Result<(), Failure> {
     out.finish()
 }
 
-fn open() -> Result<Opened, Failure> {
+fn not_as_it_should_be(error: &Error) -> Failure {
+    Failure::new(Kind::of(error), "the tour's own image does not read as it should").because(error)
+}
+
+/// Opens an image that travels packed.
+fn open(packed: &'static [u8]) -> Result<Opened, Failure> {
     let unpack = |error: &dyn std::error::Error| {
         Failure::new(Kind::Corrupt, "cannot unpack the tour's own image").because(error)
     };
     let mut bytes = Vec::new();
-    ruzstd::decoding::StreamingDecoder::new(IMAGE)
+    ruzstd::decoding::StreamingDecoder::new(packed)
         .map_err(|error| unpack(&error))?
         .take(IMAGE_BYTES_MAX)
         .read_to_end(&mut bytes)
@@ -154,7 +161,7 @@ fn open() -> Result<Opened, Failure> {
     image::open_filesystem(device, None, None, "the tour's own image", Use::Read)
 }
 
-fn look(opened: &Opened, array: array::Report) -> Result<Report, Error> {
+fn look(opened: &Opened, xfs: groups::Report, array: array::Report) -> Result<Report, Error> {
     let vfs = &*opened.vfs;
     let Filesystem::Ext4(ext4) = &opened.filesystem else {
         return Err(Error::InvalidArgument("the image is no ext4"));
@@ -190,6 +197,7 @@ fn look(opened: &Opened, array: array::Report) -> Result<Report, Error> {
             Err(Error::NotFound) => false,
             Err(error) => return Err(error),
         },
+        xfs,
         array,
     })
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use undercroft_vfs::FileType;
 
 use super::sums::Verified;
-use super::{Branch, Report, Sparse};
+use super::{Branch, Report, Sparse, groups};
 use crate::failure::Failure;
 use crate::text::human;
 use crate::text::names::safe;
@@ -48,10 +48,13 @@ pub(super) fn text(out: &mut Out, report: &Report) -> Result<(), Failure> {
     chapter(out, 5, "The interruption")?;
     interruption(out, report)?;
 
-    chapter(out, 6, "A disk that fails")?;
+    chapter(out, 6, "Groups and trees")?;
+    groups::text(out, &report.xfs)?;
+
+    chapter(out, 7, "A disk that fails")?;
     failing(out, report)?;
 
-    chapter(out, 7, "Now your own disks")?;
+    chapter(out, 8, "Now your own disks")?;
     commands(
         out,
         [
