@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use undercroft_block::{FileDevice, FileOptions};
 use undercroft_ext4::{Ext4, OpenOptions};
-use undercroft_oracle::{Mke2fs, MountMode};
+use undercroft_oracle::{Mke2fs, MkfsXfs, MountMode};
 use undercroft_vfs::conformance::{Profile, check, populate, standard_tree};
 use undercroft_vfs::{Vfs, VfsOptions};
+use undercroft_xfs::Xfs;
 
 fn conforms(mke2fs: &Mke2fs, profile: &Profile) {
     let tree = standard_tree(profile);
@@ -18,6 +19,20 @@ fn conforms(mke2fs: &Mke2fs, profile: &Profile) {
     mount.unmount().unwrap();
     let device = FileDevice::open(image.path(), FileOptions::read_only()).unwrap();
     let fs = Ext4::open_read_only(Arc::new(device), OpenOptions::default()).unwrap();
+    check(&Vfs::new(fs, VfsOptions::default()), b"/tree", &tree).assert_passed();
+}
+
+/// The same for an XFS.
+fn xfs_conforms(args: &str, profile: &Profile) {
+    let tree = standard_tree(profile);
+    let image = MkfsXfs::new(256, args).make().unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "noatime").unwrap();
+    let top = mount.path().join("tree");
+    std::fs::create_dir(&top).unwrap();
+    populate(&top, &tree).unwrap();
+    mount.unmount().unwrap();
+    let device = FileDevice::open(image.path(), FileOptions::read_only()).unwrap();
+    let fs = Xfs::open_read_only(Arc::new(device), undercroft_xfs::OpenOptions::default()).unwrap();
     check(&Vfs::new(fs, VfsOptions::default()), b"/tree", &tree).assert_passed();
 }
 
@@ -51,4 +66,22 @@ fn ext4_with_inline_data_passes() {
 fn ext4_with_clusters_passes() {
     let profile = Profile { block_bytes: 16_384, ..Profile::default() };
     conforms(&new("ext4", 4096).features("bigalloc,large_dir").args(["-C", "16384"]), &profile);
+}
+
+#[test]
+fn xfs_passes() {
+    xfs_conforms("", &Profile::default());
+}
+
+#[test]
+fn xfs_with_small_blocks_and_large_directories_passes() {
+    let profile = Profile { block_bytes: 1024, ..Profile::default() };
+    xfs_conforms("-b size=1024 -n size=8192 -m rmapbt=1 -i nrext64=1", &profile);
+}
+
+/// Without the feature `bigtime` times end in 2038, and go to the nanosecond all the same.
+#[test]
+fn xfs_without_newer_features_passes() {
+    let profile = Profile { wide_times: false, ..Profile::default() };
+    xfs_conforms("-m finobt=0,reflink=0,bigtime=0,inobtcount=0 -i sparse=0", &profile);
 }
