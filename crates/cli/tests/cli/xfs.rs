@@ -159,12 +159,12 @@ fn pairs(text: &str) -> Vec<(&str, &str)> {
 fn info_prints_each_number_of_xfs_info() {
     for args in [
         "",
-        "-b size=1024 -n size=16384 -i size=1024,maxpct=7 -d agcount=7",
+        "-b size=2048 -n size=16384 -i size=1024,maxpct=7 -d agcount=5",
         "-m rmapbt=1 -i nrext64=1 -s size=4096",
         "-m finobt=0,reflink=0,bigtime=0,inobtcount=0 -i sparse=0 -d su=64k,sw=4",
         "-l su=256k,lazy-count=1 -i sparse=0",
     ] {
-        let image = empty(args);
+        let image = MkfsXfs::new(160, args).make().unwrap();
         let theirs = tool(&format!("xfs_info {}", shown(&image)), Path::new("/"));
         let ours = undercroft(["info", shown(&image)]).text();
         let at = ours.find("meta-data=").unwrap_or_else(|| panic!("no geometry in {ours}"));
