@@ -43,6 +43,14 @@ pub enum Mix {
     /// What XFS logs in chains of transactions that a crash may cut: shared blocks, copies on write, files in hundreds
     /// of pieces that are cut short, large and small attributes; and everything else beside it.
     Xfs,
+    /// Of those nearly only what XFS logs in long chains, so that a crash finds some of them under way.
+    XfsChains,
+}
+
+impl Mix {
+    const fn is_of_xfs(self) -> bool {
+        matches!(self, Self::Xfs | Self::XfsChains)
+    }
 }
 
 /// Threads that work, each in a directory of its own and in one that they share. Dropping it stops them.
@@ -53,7 +61,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts two threads below `root`, three of [`Mix::Xfs`].
+    /// Starts two threads below `root`, three of [`Mix::Xfs`] and [`Mix::XfsChains`].
     ///
     /// # Errors
     /// The directories cannot be made.
@@ -62,7 +70,7 @@ impl Load {
         let top = Dir::open(root)?;
         drop(top.dir("shared")?);
         let mut threads = Vec::new();
-        for number in 0..if options.mix == Mix::Xfs { 3 } else { 2_u64 } {
+        for number in 0..if options.mix.is_of_xfs() { 3 } else { 2_u64 } {
             let worker = Worker {
                 own: top.dir(format!("own-{number}"))?,
                 shared: top.sub("shared")?,
@@ -173,7 +181,7 @@ impl Worker {
     }
 
     fn operation(&mut self, calm: bool) -> Result<()> {
-        if self.options.mix == Mix::Xfs {
+        if self.options.mix.is_of_xfs() {
             return self.operation_of_xfs(calm);
         }
         let seed = self.random.bits();
@@ -182,7 +190,7 @@ impl Worker {
         let dir = if self.random.below(4) == 0 { &self.shared } else { &self.own };
         let random = &mut self.random;
         let kind = match self.options.mix {
-            Mix::Everything | Mix::Xfs => random.below(18),
+            Mix::Everything | Mix::Xfs | Mix::XfsChains => random.below(18),
             Mix::FastCommits if random.below(SELDOM) == 0 => 14 + random.below(4),
             Mix::FastCommits => FAST[random.index(FAST.len())],
         };

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FallocateFlags, FileType};
 
-use super::{DIRECTORIES, HELD, Worker, consequence, make_or_remove_directory, write};
+use super::{DIRECTORIES, HELD, Mix, Worker, consequence, make_or_remove_directory, write};
 use crate::dir::Dir;
 use crate::error::Context;
 use crate::populate::noise;
@@ -17,6 +17,9 @@ const NAMES: u64 = 60;
 
 /// Pieces of a file that is written in every second block, at most.
 const PIECES: u64 = 300;
+
+/// The operations of [`Mix::XfsChains`], by the numbers that [`Worker::operation_of_xfs`] has for them.
+const CHAINS: [u64; 16] = [0, 5, 5, 5, 8, 8, 8, 11, 11, 14, 16, 20, 23, 24, 32, 37];
 
 /// The largest filesystem block of these images: places that are multiples of it can be shared and moved.
 const UNIT: u64 = 4096;
@@ -31,7 +34,11 @@ impl Worker {
         let other = format!("file-{:02}", self.random.below(NAMES));
         let dir = if self.random.below(4) == 0 { &self.shared } else { &self.own };
         let random = &mut self.random;
-        let file = match random.below(40) {
+        let kind = match self.options.mix {
+            Mix::XfsChains if random.below(20) > 0 => CHAINS[random.index(CHAINS.len())],
+            _ => random.below(40),
+        };
+        let file = match kind {
             0..=2 => Some(dir.file_with(&name, seed, random.below(60_000) as usize)?),
             3 | 4 => Some(write(dir, &name, seed, random.below(250_000), 1 + random.below(20_000))?),
             5..=7 => Some(in_pieces(dir, &name, random)?),
@@ -82,7 +89,7 @@ fn in_pieces(dir: &Dir, name: &str, random: &mut Rng) -> Result<File> {
         Err(_) => dir.file(name)?,
     };
     let pieces = 1 + random.below(PIECES);
-    let unit = [1024, UNIT][random.index(2)];
+    let unit = [1024, UNIT, UNIT, UNIT][random.index(4)];
     file.set_len(pieces * 2 * unit).context("set the size of", name)?;
     let mut data = vec![0; unit as usize];
     for piece in 0..pieces {

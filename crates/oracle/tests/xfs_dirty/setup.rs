@@ -117,7 +117,11 @@ pub(crate) fn make_dirty(bay: &Bay, setup: &Setup, seed: u64) -> Result<Vec<Dirt
     let image = mkfs.make_in(bay.scratch()?)?;
     assert_eq!(is_small(&image)?, setup.small_blocks, "{setup:?}");
     let mount = image.mount(MountMode::ReadWrite, &options)?;
-    let load = Load::start(mount.path(), LoadOptions { seed, sync_one_in: 3 + seed % 20, mix: Mix::Xfs })?;
+    let options = match seed % 2 {
+        0 => LoadOptions { seed, sync_one_in: 3 + seed % 20, mix: Mix::Xfs },
+        _ => LoadOptions { seed, sync_one_in: 2, mix: Mix::XfsChains },
+    };
+    let load = Load::start(mount.path(), options)?;
     let mut done = FIRST + seed * 37 % BETWEEN;
     load.wait_for(done as usize)?;
     let mut images = Vec::new();
