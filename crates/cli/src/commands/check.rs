@@ -39,6 +39,7 @@ struct Report {
 pub(crate) fn run(spec: &ImageSpec, format: Format) -> Result<Option<Kind>, Failure> {
     let not_checked = |failure: Failure| match failure.kind() {
         Kind::ClosedPipe => failure,
+        Kind::Usage => failure.counted_as(Kind::Check(Verdict::Usage)),
         _ => failure.counted_as(Kind::Check(Verdict::NotChecked)),
     };
     let Located { device, log, partition, shown, .. } = image::locate(spec).map_err(not_checked)?;
