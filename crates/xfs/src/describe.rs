@@ -1,6 +1,6 @@
 //! What is told of an inode beside what all filesystems have: where it lies, its flags by name, and its forks.
 
-use undercroft_vfs::{Ino, Result};
+use undercroft_vfs::{Error, Ino, Result};
 
 use crate::error::corrupt_inode;
 use crate::format::AgIno;
@@ -66,14 +66,19 @@ impl Xfs {
     /// Describes an inode in use, with at most so many extents of each fork.
     ///
     /// # Errors
-    /// [`undercroft_vfs::Error::Stale`] for one that is free or cannot exist; corruption; I/O failure.
+    /// [`Error::Stale`] for one that is free or cannot exist; corruption; I/O failure.
     pub fn describe(&self, ino: Ino, extents_max: usize) -> Result<InodeDescription> {
         let volume = self.volume();
         let inode = Inode::read(volume, ino)?;
         let geometry = volume.geometry();
         let place = geometry.split_ino(ino).zip(geometry.inode_place(ino));
-        let Some(((ag, within), (block, _))) = place else { return Err(undercroft_vfs::Error::Stale) };
-        let chunk = Agi::read(volume, ag)?.chunks(volume)?.cursor().lookup_le(&within)?;
+        let Some(((ag, within), (block, _))) = place else { return Err(Error::Stale) };
+        let chunk = Agi::read(volume, ag).and_then(|agi| agi.chunks(volume)?.cursor().lookup_le(&within));
+        // An inode is found without the tree, so damage there keeps nothing else from being told.
+        let chunk = match chunk {
+            Err(Error::Corrupt(_)) => None,
+            chunk => chunk?,
+        };
         let chunk_first = chunk
             .filter(|chunk| within.0 - chunk.start.0 < CHUNK_INODES)
             .map(|chunk| geometry.join_ino(ag, AgIno(chunk.start.0)));

@@ -110,6 +110,7 @@ impl Details {
 impl Fork {
     fn lines(&self, label: &'static str, lines: &mut Vec<(&'static str, String)>) {
         let extents = match self.form {
+            "extents" if self.extents == 0 => ", none".to_owned(),
             "extents" | "btree" => format!(", {}", human::counted(self.extents, "extent")),
             _ => String::new(),
         };
