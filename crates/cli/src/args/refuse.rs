@@ -88,8 +88,8 @@ fn habit_of_mdadm(error: &clap::Error) -> Option<Failure> {
         "zero-superblock" => "`undercroft md remove --erase` takes a member out and erases that",
         "manage" | "misc" => "leave it out: the command comes first, and then the array and its members",
         array if error.kind() == ErrorKind::InvalidSubcommand && is_array(array) => {
-            let behind = args.iter().skip_while(|arg| *arg != typed.as_str()).skip(1);
-            let command = behind.filter_map(|arg| command_of_mdadm(arg.to_str()?)).next().unwrap_or("status");
+            let mut behind = args.iter().skip_while(|arg| *arg != typed.as_str()).skip(1);
+            let command = behind.find_map(|arg| command_of_mdadm(arg.to_str()?)).unwrap_or("status");
             return Some(
                 Failure::new(Kind::Usage, format!("{shown} stands where a command of `md` is expected"))
                     .advise(format!("the command comes first: undercroft md {command} {shown}")),

@@ -155,6 +155,10 @@ fn a_log_on_another_device_is_named() {
     }
     tool("mkfs.xfs -q -l logdev=log.img xfs.img", dir.path());
     here(dir.path(), &["ls", "xfs.img?log=log.img"]).succeeded();
+    // Its type may be named as for mount(8).
+    fs::create_dir(dir.path().join("point")).unwrap();
+    here(dir.path(), &["mount", "-t", "xfs", "xfs.img?log=log.img", "point"]).succeeded();
+    here(dir.path(), &["unmount", "point"]).succeeded();
     let message = here(dir.path(), &["ls", "xfs.img?log=xfs.img"]).failed(2);
     assert!(message.contains("xfs.img cannot be the device of its own log"), "{message}");
     assert_eq!(here(dir.path(), &["ls", "xfs.img?log=none.img"]).code, 3);
