@@ -58,7 +58,7 @@ impl Sizes {
     }
 
     /// What is the same of two names that a directory does not tell apart.
-    fn key<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
+    pub(super) fn key<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
         if self.folds_case {
             name.iter().map(|&byte| fold_case(byte)).collect::<Vec<_>>().into()
         } else {

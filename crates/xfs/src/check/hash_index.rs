@@ -1,6 +1,7 @@
 //! The hash index of a directory that has several blocks, with its tree, and the index of unused space.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 
 use undercroft_vfs::Result;
 
@@ -17,6 +18,9 @@ const NODE: [u16; 2] = [0xfebe, 0x3ebe];
 /// No tree is deeper than this.
 const LEVELS_MAX: u16 = 5;
 
+/// Entries whose names are compared because they have one hash. In a directory that was not made for it few do.
+const SAME_HASH_MAX: usize = 1 << 20;
+
 /// A block, the level that it must have, unless it is the root, and the highest hash that the block above has for it.
 pub(super) type Below = (u32, Option<u16>, Option<u32>);
 
@@ -26,6 +30,10 @@ struct Seen {
     sum: u64,
     count: u64,
     last_hash: u32,
+    /// Hash and place of the entry before.
+    before: Option<(u32, u32)>,
+    /// Places of entries that share their hash with another.
+    same_hash: Vec<u32>,
     /// Blocks of the index, by their first filesystem block.
     blocks: HashSet<u64>,
     /// The last block of each level, and the one that it names as the next.
@@ -53,6 +61,8 @@ impl Checker<'_> {
                 seen.count, directory.entries
             );
             self.findings.add("directory-index", at, detail);
+        } else {
+            self.check_equal_names(directory, sizes, std::mem::take(&mut seen.same_hash))?;
         }
         let unit = u64::from(sizes.unit);
         let blocks: u64 = directory
@@ -69,6 +79,42 @@ impl Checker<'_> {
                 blocks / unit
             );
             self.findings.add("directory-index", at, detail);
+        }
+        Ok(())
+    }
+
+    /// Compares the names of the entries at these places: only names of one hash can be equal. Of each name a number is
+    /// kept that no image can foresee.
+    fn check_equal_names(
+        &self,
+        directory: &Directory<'_>,
+        sizes: &Sizes,
+        mut places: Vec<u32>,
+    ) -> Result<()> {
+        places.sort_unstable();
+        places.dedup();
+        let numbers = RandomState::new();
+        let mut names = HashSet::new();
+        let mut bytes = vec![0; sizes.block_bytes];
+        let mut read = None;
+        for place in places {
+            let byte = u64::from(place) * 8;
+            let (number, at) = (byte / sizes.block_bytes as u64, (byte % sizes.block_bytes as u64) as usize);
+            if read != Some(number) {
+                let parts = bytes.chunks_exact_mut(self.geometry.block_bytes() as usize);
+                for (part, n) in parts.zip(number * u64::from(sizes.unit)..) {
+                    let Some(block) = directory.fork.block_at(n) else { return Ok(()) };
+                    self.read_into(block, part)?;
+                }
+                read = Some(number);
+            }
+            let len = bytes.get(at + 8).map_or(0, |&len| usize::from(len));
+            if let Some(name) = bytes.get(at + 9..at + 9 + len)
+                && !names.insert(numbers.hash_one(sizes.key(name)))
+            {
+                let detail = format!("two entries have the name \"{}\"", name.escape_ascii());
+                self.findings.add("directory-index", directory.inode.at(), detail);
+            }
         }
         Ok(())
     }
@@ -105,6 +151,12 @@ impl Checker<'_> {
             }
             seen.sum = seen.sum.wrapping_add(term(hash, place.into()));
             seen.count += 1;
+            if let Some((hash_before, place_before)) = seen.before.replace((hash, place))
+                && hash_before == hash
+                && seen.same_hash.len() < SAME_HASH_MAX
+            {
+                seen.same_hash.extend([place_before, place]);
+            }
         }
         if found != stale {
             tell(format!("a leaf of the directory's index counts {stale} stale entries, and has {found}"));
@@ -314,5 +366,63 @@ impl Checker<'_> {
             tell("the directory's free index tells another unused space than its blocks have".to_owned());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Bench, fork};
+    use super::*;
+    use crate::da::Layout;
+    use crate::dir::testing::single_block_of;
+
+    /// Takes the index of these names as a leaf's, and compares names of one hash.
+    fn check_names(bench: &Bench, names: &[&[u8]]) -> Vec<String> {
+        const BLOCK: u64 = 500;
+        let entries: Vec<(&[u8], u64, u8)> = names.iter().map(|name| (*name, 131, 1)).collect();
+        let block = single_block_of(&Layout::of(&bench.superblock), 130, 128, &entries);
+        bench.put(BLOCK, &block);
+        let count = names.len() + 2;
+        let mut leaf = vec![0; 4096];
+        leaf[56..58].copy_from_slice(&(count as u16).to_be_bytes());
+        leaf[64..64 + count * 8].copy_from_slice(&block[4096 - 8 - count * 8..4096 - 8]);
+        let inode = bench.inode(130, |raw| {
+            raw.di_mode.set(0o040_755);
+            raw.di_size.set(4096);
+        });
+        let (checker, fork) = (bench.checker(), fork(BLOCK, 1));
+        let sizes = checker.sizes();
+        let mut directory = Directory {
+            inode: inode.get(),
+            fork: &fork,
+            sum: 0,
+            entries: 0,
+            best: Vec::new(),
+            complete: true,
+        };
+        let mut seen = Seen::default();
+        checker.take_leaf(&mut directory, &leaf, 64, 4096, &mut seen);
+        checker.check_equal_names(&directory, &sizes, seen.same_hash).unwrap();
+        checker.told()
+    }
+
+    #[test]
+    fn equal_names_are_found_and_names_of_one_hash_are_none() {
+        let bench = Bench::new(|_| {});
+        // Each of these two bytes makes up for the other, seven bits apart.
+        let (one, other): (&[u8], &[u8]) = (b"x\x41\x01", b"x\x40\x81");
+        assert_eq!(crate::da::hash_name(one), crate::da::hash_name(other));
+        assert_eq!(check_names(&bench, &[one, other, b"name", b"NAME"]), [""; 0]);
+        for names in [[one, other, one, b"name"], [b"name", b"a", b"name", b"b"]] {
+            let told = check_names(&bench, &names);
+            assert!(told.len() == 1 && told[0].contains("two entries have the name"), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn equal_names_are_found_where_case_is_folded() {
+        let bench = Bench::new(|raw| raw.sb_versionnum.set(raw.sb_versionnum.get() | 0x4000));
+        let told = check_names(&bench, &[b"name", b"other", b"NAME"]);
+        assert!(told.len() == 1 && told[0].contains("two entries have the name"), "{told:?}");
     }
 }

@@ -17,9 +17,8 @@
 //! second is named.
 //!
 //! Not compared, though xfs_repair or the kernel does: what quota files say of usage; the content of access control lists
-//! and other attributes' values; equal names in a directory of several blocks, whose hash index is right otherwise; parent
-//! pointers against names; positions in the log (LSN) that blocks have, against the log's end; high keys of the rmapbt
-//! against what lies below them.
+//! and other attributes' values; parent pointers against names; positions in the log (LSN) that blocks have, against the
+//! log's end; high keys of the rmapbt against what lies below them.
 
 mod attributes;
 mod chunks;
