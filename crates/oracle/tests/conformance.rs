@@ -1,11 +1,13 @@
 //! The conformance suite that every filesystem shares, on images that the kernel filled with its standard tree.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use undercroft_block::{FileDevice, FileOptions};
 use undercroft_ext4::{Ext4, OpenOptions};
 use undercroft_oracle::{Mke2fs, MkfsXfs, MountMode};
-use undercroft_vfs::conformance::{Profile, check, populate, standard_tree};
+use undercroft_vfs::conformance::{Object, Profile, check, populate, standard_tree};
 use undercroft_vfs::{Vfs, VfsOptions};
 use undercroft_xfs::Xfs;
 
@@ -24,12 +26,33 @@ fn conforms(mke2fs: &Mke2fs, profile: &Profile) {
 
 /// The same for an XFS.
 fn xfs_conforms(args: &str, profile: &Profile) {
-    let tree = standard_tree(profile);
+    let mut tree = standard_tree(profile);
+    for entry in &mut tree.entries {
+        // On XFS Linux takes nine bits of a device's major number and 18 of its minor.
+        if let Object::CharDevice(number) | Object::BlockDevice(number) = &mut entry.object {
+            number.major = number.major.min((1 << 9) - 1);
+            number.minor = number.minor.min((1 << 18) - 1);
+        }
+    }
     let image = MkfsXfs::new(256, args).make().unwrap();
     let mount = image.mount(MountMode::ReadWrite, "noatime").unwrap();
     let top = mount.path().join("tree");
     std::fs::create_dir(&top).unwrap();
     populate(&top, &tree).unwrap();
+    // To root Linux shows an access control list by its name on the disk, too.
+    for entry in &mut tree.entries {
+        let path = top.join(OsStr::from_bytes(&entry.path));
+        for (name, _) in entry.xattrs.clone() {
+            let on_disk = match &name[..] {
+                b"system.posix_acl_access" => "trusted.SGI_ACL_FILE",
+                b"system.posix_acl_default" => "trusted.SGI_ACL_DEFAULT",
+                _ => continue,
+            };
+            let mut value = vec![0; 65_536];
+            let len = rustix::fs::lgetxattr(&path, on_disk, &mut value[..]).unwrap();
+            entry.xattr(on_disk, &value[..len]);
+        }
+    }
     mount.unmount().unwrap();
     let device = FileDevice::open(image.path(), FileOptions::read_only()).unwrap();
     let fs = Xfs::open_read_only(Arc::new(device), undercroft_xfs::OpenOptions::default()).unwrap();
