@@ -49,9 +49,9 @@ pub(super) fn remapped(volume: &Volume, steps: &[Unfinished]) -> Result<Remapped
         };
         let before = fork.extents.len();
         if change.map {
-            fork.add(change)?
+            fork.add(change)?;
         } else {
-            fork.remove(change)
+            fork.remove(change);
         }
         held += fork.extents.len().saturating_sub(before);
     }
