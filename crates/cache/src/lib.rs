@@ -47,10 +47,15 @@ const SHARDS: usize = 64;
 /// One read of [`BufferCache::prefetch`] is at most this long, in bytes.
 const PREFETCH_MAX_BYTES: u64 = 1 << 20;
 
+/// One call of [`BufferCache::prefetch_scattered`] fetches at most this much, in bytes.
+const SCATTERED_MAX_BYTES: usize = 4 << 20;
+
 /// The cached blocks of one device.
 pub struct BufferCache<T = ()> {
     device: Device,
     block_bytes: u32,
+    /// As many blocks as one call of [`prefetch_scattered`](Self::prefetch_scattered) fetches.
+    scattered_max: usize,
     shards: Box<[Mutex<Shard<T>>]>,
 }
 
@@ -61,7 +66,8 @@ impl<T: Default> BufferCache<T> {
     pub fn new(device: Device, block_bytes: u32, capacity_bytes: usize) -> Self {
         let per_shard = (capacity_bytes / SHARDS / block_bytes as usize).max(1);
         let shards = (0..SHARDS).map(|_| Mutex::new(&order::BUFFER, Shard::new(per_shard))).collect();
-        Self { device, block_bytes, shards }
+        let scattered_max = (SCATTERED_MAX_BYTES.min(capacity_bytes / 4) / block_bytes as usize).max(1);
+        Self { device, block_bytes, scattered_max, shards }
     }
 
     /// The device below.
@@ -169,7 +175,8 @@ impl<T: Default> BufferCache<T> {
     }
 
     /// Brings scattered blocks into the cache with one batch of reads; otherwise as [`prefetch`](Self::prefetch).
-    /// Neighbours in `blocks` (rising order serves best) become one request.
+    /// Neighbours in `blocks` (rising order serves best) become one request. Of a long list the first blocks are
+    /// fetched that are missing, up to a quarter of the cache and 4 MiB: the call holds their bytes all at once.
     pub fn prefetch_scattered(&self, blocks: &[u64]) {
         let block_bytes = u64::from(self.block_bytes);
         let device_blocks = self.device.size_bytes() / block_bytes;
@@ -179,6 +186,9 @@ impl<T: Default> BufferCache<T> {
         for &block in blocks {
             if block >= device_blocks || self.contains(block) {
                 continue;
+            }
+            if seen.len() == self.scattered_max {
+                break;
             }
             seen.push(self.departures(block));
             match runs.last_mut() {
@@ -286,6 +296,17 @@ mod tests {
         cache.prefetch(90, u64::MAX);
         cache.prefetch(0, 1000);
         assert_eq!(cache.memory_bytes(), 24 * 1024, "a range past the end fetches nothing");
+    }
+
+    #[test]
+    fn a_long_list_is_prefetched_in_part() {
+        let cache = BufferCache::<()>::new(numbered_device(250), 1024, 4 * SHARDS * 1024);
+        cache.read(4).unwrap();
+        let list: Vec<u64> = (0..250).filter(|n| n % 3 != 2).collect();
+        cache.prefetch_scattered(&list);
+        // A quarter of the cache, without the block that was there.
+        assert!(list[..=SHARDS].iter().all(|&block| cache.contains(block)));
+        assert!(!list[SHARDS + 1..].iter().any(|&block| cache.contains(block)));
     }
 
     #[test]

@@ -20,6 +20,9 @@ const PATH_MAX_BYTES: usize = 64 * 1024;
 /// So many parts of a directory that cannot be read are passed over; then its listing ends.
 const BAD_PARTS_MAX: usize = 1000;
 
+/// The inodes of so many names are announced to the filesystem at once.
+const ROUND: usize = 1024;
+
 /// The order of the names within a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
@@ -62,9 +65,37 @@ pub(crate) struct Entry {
     pub(crate) node: Arc<Node>,
 }
 
-struct Frame {
+/// The names of a directory, in order. The inodes of the next ones are announced while names are taken.
+pub(crate) struct Names<'a> {
+    vfs: &'a Vfs,
+    names: std::vec::IntoIter<(Vec<u8>, Ino)>,
+    /// So many of `names` have been announced.
+    announced: usize,
+}
+
+impl Iterator for Names<'_> {
+    type Item = (Vec<u8>, Ino);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.announced == 0 {
+            let round: Vec<Ino> = self.names.as_slice().iter().take(ROUND).map(|(_, ino)| *ino).collect();
+            self.vfs.filesystem().prefetch_inodes(&round);
+            self.announced = round.len();
+        }
+        self.announced = self.announced.saturating_sub(1);
+        self.names.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.names.size_hint()
+    }
+}
+
+impl ExactSizeIterator for Names<'_> {}
+
+struct Frame<'a> {
     dir: Arc<Node>,
-    entries: std::vec::IntoIter<(Vec<u8>, Ino)>,
+    entries: Names<'a>,
     /// How much of [`Walk::path`] is this directory's.
     path_bytes: usize,
 }
@@ -74,7 +105,7 @@ pub(crate) struct Walk<'a> {
     vfs: &'a Vfs,
     order: Order,
     hidden: bool,
-    frames: Vec<Frame>,
+    frames: Vec<Frame<'a>>,
     /// The path of the directory where the walk is, and perhaps more behind it.
     path: Vec<u8>,
     directories: HashSet<Ino>,
@@ -120,14 +151,14 @@ impl<'a> Walk<'a> {
 
     fn open(&mut self, dir: Arc<Node>) {
         let (entries, troubles) = entries(self.vfs, &dir, self.order, self.hidden);
-        self.frames.push(Frame { dir, entries: entries.into_iter(), path_bytes: self.path.len() });
+        self.frames.push(Frame { dir, entries, path_bytes: self.path.len() });
         self.troubles = troubles;
         self.troubles.reverse();
     }
 
     fn visit(&mut self, name: Vec<u8>, ino: Ino) -> Event {
         let frame = self.frames.last().expect("a name comes out of an open directory");
-        let last = frame.entries.as_slice().is_empty();
+        let last = frame.entries.len() == 0;
         self.path.truncate(frame.path_bytes);
         let path = join(&self.path, &name);
         let node = match node_of(self.vfs, &frame.dir, &name, ino) {
@@ -173,12 +204,7 @@ impl Iterator for Walk<'_> {
 
 /// The names of a directory, without `.` and `..`, in order. What could be read comes with the errors of the parts that
 /// could not, each once.
-pub(crate) fn entries(
-    vfs: &Vfs,
-    dir: &Node,
-    order: Order,
-    hidden: bool,
-) -> (Vec<(Vec<u8>, Ino)>, Vec<Error>) {
+pub(crate) fn entries<'a>(vfs: &'a Vfs, dir: &Node, order: Order, hidden: bool) -> (Names<'a>, Vec<Error>) {
     let mut entries = Vec::new();
     let mut errors: Vec<Error> = Vec::new();
     let mut told = HashSet::new();
@@ -204,9 +230,7 @@ pub(crate) fn entries(
             entries.sort_unstable_by(|(name, ino), (other, other_ino)| (ino, name).cmp(&(other_ino, other)));
         }
     }
-    let inodes: Vec<Ino> = entries.iter().map(|(_, ino)| *ino).collect();
-    vfs.filesystem().prefetch_inodes(&inodes);
-    (entries, errors)
+    (Names { vfs, names: entries.into_iter(), announced: 0 }, errors)
 }
 
 /// What a name in a directory names.

@@ -295,5 +295,5 @@ fn odd_names(vfs: &Vfs, dir: &[u8]) -> Result<Vec<Path>, Error> {
     let (names, troubles) = crate::walk::entries(vfs, &*at(vfs, dir)?, Order::Name, true);
     troubles.into_iter().next().map_or(Ok(()), Err)?;
     let odd = |name: &[u8]| name.iter().any(u8::is_ascii_control) || std::str::from_utf8(name).is_err();
-    Ok(names.into_iter().map(|(name, _)| name).filter(|name| odd(name)).map(Path::from).collect())
+    Ok(names.map(|(name, _)| name).filter(|name| odd(name)).map(Path::from).collect())
 }
