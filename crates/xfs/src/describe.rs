@@ -81,7 +81,7 @@ impl Xfs {
         };
         let chunk_first = chunk
             .filter(|chunk| within.0 - chunk.start.0 < CHUNK_INODES)
-            .map(|chunk| geometry.join_ino(ag, AgIno(chunk.start.0)));
+            .and_then(|chunk| geometry.join_ino(ag, AgIno(chunk.start.0)));
         let core = &inode.core;
         let fork = |fork: &Fork, extents| describe_fork(volume, ino, fork, extents, extents_max);
         Ok(InodeDescription {

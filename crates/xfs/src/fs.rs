@@ -188,7 +188,8 @@ impl Xfs {
         let Some(ag) = geometry.ag(group) else { return Ok(()) };
         let agi = Agi::read(volume, ag)?;
         let mut tell = |chunk: btree::InodeChunk| {
-            let first = geometry.join_ino(ag, chunk.start);
+            // A chunk that was validated begins in its group.
+            let Some(first) = geometry.join_ino(ag, chunk.start) else { return Ok(()) };
             let first_block = chunk.start.0 >> geometry.inodes_per_block_log();
             visit(InodeChunk { first, first_block, existing: chunk.existing(), used: chunk.used() });
             Ok(())

@@ -91,7 +91,7 @@ impl Agi {
         }
         for (bucket, ino) in raw.agi_unlinked.iter().enumerate() {
             let ino = AgIno(ino.get());
-            if ino != AgIno::NULL && geometry.split_ino(geometry.join_ino(ag, ino)).is_none() {
+            if ino != AgIno::NULL && geometry.join_ino(ag, ino).is_none() {
                 return Err(format!("bucket {bucket} of the unlinked inodes begins with inode {ino}").into());
             }
         }

@@ -132,7 +132,7 @@ impl InodeChunk {
 
     fn unpack(bytes: &[u8], geometry: &Geometry) -> Self {
         let (start, free) = (AgIno(word(bytes, 0)), long_word(bytes, 8));
-        if geometry.sparse_alignment() == 0 {
+        if !geometry.has_sparse_inodes() {
             return Self { start, holes: 0, count: CHUNK_INODES as u8, free_count: word(bytes, 4), free };
         }
         let holes = u16::from_be_bytes([bytes[4], bytes[5]]);
@@ -436,5 +436,38 @@ impl Kind for Bmbt {
 
     fn in_order(before: &Extent, after: &Extent) -> bool {
         before.file < after.file && before.end() <= after.file.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{Incompat, Superblock, testing};
+
+    /// A record of a chunk at inode 128 whose 61 last inodes are free, as a filesystem with sparse chunks has it.
+    const RECORD: [u8; 16] = [0, 0, 0, 128, 0, 0, 64, 61, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xf8];
+
+    fn geometry(change: impl FnOnce(&mut crate::format::superblock::RawSuperblock)) -> Geometry {
+        *Superblock::from_sector(&testing::superblock_sector(change)).unwrap().geometry()
+    }
+
+    /// mkfs.xfs leaves the alignment of sparse chunks at zero where a block holds a whole chunk.
+    #[test]
+    fn the_feature_decides_how_a_chunk_is_read_and_not_its_alignment() {
+        for alignment in [4, 0] {
+            let geometry = geometry(|raw| raw.sb_spino_align.set(alignment));
+            let chunk = Inobt::unpack(&RECORD, &geometry);
+            assert_eq!((chunk.holes, chunk.count, chunk.free_count), (0, 64, 61));
+            assert_eq!(Inobt::validate(&chunk, &geometry, AgNumber(0)), Ok(()));
+            assert_eq!(chunk.used(), 0b111);
+        }
+        let geometry = geometry(|raw| {
+            let sparse = Incompat::SPARSE_INODES.bits();
+            raw.sb_features_incompat.set(raw.sb_features_incompat.get() & !sparse);
+        });
+        let mut record = RECORD;
+        record[4..8].copy_from_slice(&61_u32.to_be_bytes());
+        let chunk = Inobt::unpack(&record, &geometry);
+        assert_eq!((chunk.holes, chunk.count, chunk.free_count), (0, 64, 61));
     }
 }

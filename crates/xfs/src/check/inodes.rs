@@ -60,7 +60,7 @@ impl Checker<'_> {
             let blocks = (skip as u32 + run.len() as u32).div_ceil(per_block);
             let bytes = self.read(block, blocks)?;
             for (n, bytes) in run.zip(bytes.chunks_exact(size).skip(skip)) {
-                let ino = self.geometry.join_ino(ag, AgIno(chunk.start + n));
+                let Some(ino) = self.geometry.join_ino(ag, AgIno(chunk.start + n)) else { continue };
                 self.check_inode(ino, bytes, chunk.is_free(n), group, at, n)?;
             }
         }

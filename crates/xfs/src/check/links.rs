@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
+use undercroft_vfs::Ino;
+
 use super::Checker;
 use super::chunks::UNREADABLE;
 use super::groups::BUCKETS;
@@ -44,7 +46,13 @@ impl Checker<'_> {
             for &(bucket, first) in &group.unlinked {
                 let mut next = first;
                 while next != u32::MAX {
-                    let ino = self.geometry.join_ino(ag, AgIno(next));
+                    let Some(ino) = self.geometry.join_ino(ag, AgIno(next)) else {
+                        let detail = format!(
+                            "list {bucket} of inodes without a name leads to {next}, which is no inode of the group"
+                        );
+                        self.findings.add("unlinked", at, detail);
+                        break;
+                    };
                     if next % BUCKETS != bucket {
                         let detail = format!("inode {ino} without a name is on list {bucket}");
                         self.findings.add("unlinked", at, detail);
@@ -86,7 +94,8 @@ impl Checker<'_> {
                     if kind == 0 && found == 0 {
                         continue;
                     }
-                    let ino = self.geometry.join_ino(AgNumber(number as u32), AgIno(chunk.start + n)).0;
+                    let ag = AgNumber(number as u32);
+                    let Some(Ino(ino)) = self.geometry.join_ino(ag, AgIno(chunk.start + n)) else { continue };
                     let found = u32::from(found) + many_found.get(&ino).copied().unwrap_or(0);
                     if kind == 0 {
                         let detail = format!("{found} entries lead to the inode, which is free");

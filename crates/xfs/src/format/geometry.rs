@@ -32,8 +32,9 @@ pub struct Geometry {
     blocks: u64,
     /// Inode chunks begin at multiples of so many blocks; 1 where they are not aligned.
     inode_alignment: u32,
-    /// Parts of sparse chunks begin at multiples of so many blocks; 0 without them.
+    /// Parts of sparse chunks begin at multiples of so many blocks; 0 without them, and where a block holds a whole part.
     sparse_alignment: u32,
+    has_sparse_inodes: bool,
     has_crc: bool,
 }
 
@@ -72,7 +73,7 @@ impl Geometry {
         let ag_block_log = raw.sb_agblklog;
         if ag_blocks < AG_MIN_BLOCKS
             || ag_block_log > 31
-            || ag_blocks.next_power_of_two() != 1_u32 << ag_block_log
+            || ag_blocks.checked_next_power_of_two() != Some(1_u32 << ag_block_log)
         {
             return Err(format!(
                 "an allocation group has {ag_blocks} blocks, as a power of two {ag_block_log}"
@@ -110,6 +111,7 @@ impl Geometry {
             blocks,
             inode_alignment,
             sparse_alignment,
+            has_sparse_inodes: features.has_sparse_inodes(),
             has_crc: features.has_crc(),
         };
         geometry.validate_log(raw, features)?;
@@ -219,7 +221,13 @@ impl Geometry {
         self.inode_alignment
     }
 
-    /// Parts of sparse inode chunks begin at multiples of so many blocks; 0 in a filesystem without them.
+    /// Whether inode chunks may have holes, which decides how their records are read.
+    pub(crate) const fn has_sparse_inodes(&self) -> bool {
+        self.has_sparse_inodes
+    }
+
+    /// Parts of sparse inode chunks begin at multiples of so many blocks; 0 in a filesystem without them, and in one
+    /// whose blocks hold 64 inodes or more.
     pub(crate) const fn sparse_alignment(&self) -> u32 {
         self.sparse_alignment
     }
@@ -309,9 +317,11 @@ impl Geometry {
         (within.0 >> self.inodes_per_block_log() < self.ag_len(ag)).then_some((ag, within))
     }
 
-    /// The inode of a number within a group.
-    pub(crate) fn join_ino(&self, ag: AgNumber, ino: AgIno) -> Ino {
-        Ino(u64::from(ag.0) << self.ag_ino_log() | u64::from(ino.0))
+    /// The inode of a number within a group, if a chunk could lie there.
+    pub(crate) fn join_ino(&self, ag: AgNumber, ino: AgIno) -> Option<Ino> {
+        self.ag(ag.0)?;
+        (ino.0 >> self.inodes_per_block_log() < self.ag_len(ag))
+            .then(|| Ino(u64::from(ag.0) << self.ag_ino_log() | u64::from(ino.0)))
     }
 
     /// Where an inode lies: its block, and the byte within it.
@@ -347,7 +357,7 @@ mod tests {
         assert_eq!(geometry.daddr(block), Some(Daddr((2 * 32_768 + 5) * 8)));
         assert_eq!(geometry.block_at(Daddr((2 * 32_768 + 5) * 8)), Some(block));
         assert_eq!(geometry.block_at(Daddr((2 * 32_768 + 5) * 8 + 1)), None);
-        let ino = geometry.join_ino(AgNumber(1), AgIno(131));
+        let ino = geometry.join_ino(AgNumber(1), AgIno(131)).unwrap();
         assert_eq!(ino, Ino(1 << 18 | 131));
         assert_eq!(geometry.split_ino(ino), Some((AgNumber(1), AgIno(131))));
         assert_eq!(geometry.inode_place(ino), Some((FsBlock(1 << 15 | 16), 3 * 512)));
@@ -364,6 +374,10 @@ mod tests {
         assert_eq!(geometry.block_at_linear(u64::MAX), None);
         assert_eq!(geometry.split_ino(Ino(u64::MAX)), None);
         assert_eq!(geometry.split_ino(Ino((3 << 18) + 100 * 8)), None);
+        // The bits of another group are no part of a number within one.
+        assert_eq!(geometry.join_ino(AgNumber(1), AgIno(2 << 18 | 128)), None);
+        assert_eq!(geometry.join_ino(AgNumber(3), AgIno(100 * 8)), None);
+        assert_eq!(geometry.join_ino(AgNumber(4), AgIno(0)), None);
         assert_eq!(geometry.check_run(FsBlock(3 << 15 | 90), 10), Some((AgNumber(3), AgBlock(90))));
         assert_eq!(geometry.check_run(FsBlock(3 << 15 | 90), 11), None);
         assert_eq!(geometry.check_run(FsBlock(7), 0), None);

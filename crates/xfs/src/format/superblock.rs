@@ -342,6 +342,7 @@ mod tests {
             ("blocks have", |raw| raw.sb_blocksize.set(4095)),
             ("inodes have", |raw| raw.sb_inodesize.set(96)),
             ("allocation group", |raw| raw.sb_agblocks.set(5)),
+            ("allocation group", |raw| raw.sb_agblocks.set(u32::MAX)),
             ("allocation group", |raw| raw.sb_agcount.set(0)),
             ("allocation groups", |raw| raw.sb_agcount.set(u32::MAX)),
             ("root directory", |raw| raw.sb_rootino.set(u64::MAX)),

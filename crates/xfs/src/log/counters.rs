@@ -86,7 +86,7 @@ pub(super) fn unlinked(volume: &Volume) -> Result<(Vec<Ino>, u64)> {
                     broken += 1;
                     break;
                 };
-                found.push(geometry.join_ino(ag, next));
+                found.extend(geometry.join_ino(ag, next));
                 next = after;
             }
         }
@@ -97,11 +97,8 @@ pub(super) fn unlinked(volume: &Volume) -> Result<(Vec<Ino>, u64)> {
 /// The inode after an unlinked one; `None` where no inode is.
 fn next_unlinked(volume: &Volume, ag: AgNumber, at: AgIno) -> Result<Option<AgIno>> {
     let geometry = volume.geometry();
-    let ino = geometry.join_ino(ag, at);
-    if geometry.split_ino(ino) != Some((ag, at)) {
-        return Ok(None);
-    }
-    let place = geometry.inode_place(ino).and_then(|(block, at)| Some(geometry.byte(block)? + at as u64));
+    let place = geometry.join_ino(ag, at).and_then(|ino| geometry.inode_place(ino));
+    let place = place.and_then(|(block, at)| Some(geometry.byte(block)? + at as u64));
     let Some(place) = place else { return Ok(None) };
     let mut core = [0; NEXT_UNLINKED + 4];
     volume.device().read_at(place, &mut core)?;

@@ -70,7 +70,7 @@ pub(super) fn replay(item: Item<'_>, target: &mut Target, cancelled: &Cancelled)
     let mut bytes = vec![0; blocks as usize * geometry.block_bytes() as usize];
     for (index, inode) in bytes.chunks_exact_mut(inode_bytes as usize).enumerate() {
         let within = AgIno(block * per_block + index as u32);
-        let Ino(number) = geometry.join_ino(ag, within);
+        let Some(Ino(number)) = geometry.join_ino(ag, within) else { break };
         inode[..2].copy_from_slice(&INODE_MAGIC.to_be_bytes());
         inode[field::VERSION] = if superblock.features().has_crc() { 3 } else { 2 };
         inode[field::GENERATION..][..4].copy_from_slice(&generation.to_be_bytes());
