@@ -166,8 +166,12 @@ impl Server {
     }
 
     /// Looks a name up and counts what it found. The kernel asks for `.` when it finds an inode by a file handle
-    /// that was kept (then `dir` need not be a directory), and for `..` when it goes up from there.
+    /// that was kept (then `dir` need not be a directory), and for `..` when it goes up from there. The handle is a
+    /// program's, and its number is checked.
     pub(crate) fn lookup(&self, dir: NodeId, name: &[u8]) -> Result<Entry> {
+        if name == b"." && dir != NodeId::ROOT {
+            self.vfs.filesystem().check_handle(Ino(dir.0))?;
+        }
         let dir = self.busy_node(dir)?;
         let node = match self.vfs.lookup(&dir, name) {
             Err(Error::NotDirectory) if name == b"." => Arc::clone(&dir),
@@ -459,6 +463,53 @@ mod tests {
             self.called.send(()).unwrap();
             self.answers.lock().recv().unwrap()
         }
+    }
+
+    /// A filesystem that has inodes where it says that none is.
+    struct Forged {
+        base: Memory,
+        not_an_inode: Ino,
+    }
+
+    impl FileSystem for Forged {
+        fn kind(&self) -> &'static str {
+            self.base.kind()
+        }
+
+        fn root(&self) -> Ino {
+            self.base.root()
+        }
+
+        fn read_inode(&self, ino: Ino) -> Result<Arc<dyn Inode>> {
+            self.base.read_inode(ino)
+        }
+
+        fn check_handle(&self, ino: Ino) -> Result<()> {
+            if ino == self.not_an_inode { Err(Error::Stale) } else { Ok(()) }
+        }
+
+        fn data_device(&self) -> Option<&Device> {
+            self.base.data_device()
+        }
+
+        fn statfs(&self) -> Result<StatFs> {
+            self.base.statfs()
+        }
+
+        fn limits(&self) -> Limits {
+            self.base.limits()
+        }
+    }
+
+    #[test]
+    fn a_file_handle_is_checked_before_its_inode_is_read() {
+        let hello = server().lookup(NodeId::ROOT, b"hello").unwrap().id;
+        let forged = Forged { base: sample(100, 0), not_an_inode: Ino(hello.0) };
+        let vfs = Vfs::new(Arc::new(forged), VfsOptions::default());
+        let server = Server::new(vfs, FaultSink::new(|_| ()), false).unwrap();
+        assert!(matches!(server.lookup(hello, b"."), Err(Error::Stale)));
+        assert_eq!(server.lookup(NodeId::ROOT, b"hello").unwrap().id, hello);
+        assert!(server.lookup(NodeId::ROOT, b".").is_ok());
     }
 
     #[test]

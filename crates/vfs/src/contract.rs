@@ -174,6 +174,16 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`Stale`](crate::Error::Stale) for a number that names no live inode.
     fn read_inode(&self, ino: Ino) -> Result<Arc<dyn Inode>>;
 
+    /// Checks a number that no directory gave: that of a file handle, which a program may have made up. The filesystem
+    /// must have an inode in use there; [`read_inode`](Self::read_inode) need not ask for more than bytes that look
+    /// like one.
+    ///
+    /// # Errors
+    /// [`Stale`](crate::Error::Stale) for a number of no inode in use; corruption or I/O failure of what tells it.
+    fn check_handle(&self, _ino: Ino) -> Result<()> {
+        Ok(())
+    }
+
     /// Where the bytes of [`Mapping::Device`] lie; `None` for a filesystem that has no device.
     fn data_device(&self) -> Option<&Device>;
 

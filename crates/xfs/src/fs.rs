@@ -231,6 +231,10 @@ impl FileSystem for Xfs {
         Ok(Arc::new(Live::new(Arc::clone(&self.volume), inode)))
     }
 
+    fn check_handle(&self, ino: Ino) -> Result<()> {
+        Inode::check_in_use(&self.volume, ino)
+    }
+
     fn data_device(&self) -> Option<&Device> {
         Some(self.volume.device())
     }

@@ -1,7 +1,9 @@
 //! Inodes: found by number, validated, and put into plain numbers.
 //!
-//! An inode's number says where it lies; the inode trees are not asked. So a free inode is found and told from one in
-//! use by its mode, and what is no inode by its magic number, its checksum and its own number.
+//! An inode's number says where it lies; for a number that a directory gave the inode trees are not asked. So a free
+//! inode is found and told from one in use by its mode, and what is no inode by its magic number, its checksum and its own
+//! number. A user can put bytes that pass for an inode into a file of theirs: for a number that the user may have made up,
+//! [`Inode::check_in_use`] asks the tree, as Linux does (`XFS_IGET_UNTRUSTED`).
 //!
 //! An [`Inode`] holds its forks: small content, extent records, or the root of a B+tree of them. Inodes without names
 //! are read like others.
@@ -11,6 +13,7 @@ mod remapped;
 
 use undercroft_vfs::{DeviceNumber, Error, FileType, Ino, Result};
 
+use crate::ag::Agi;
 use crate::error::corrupt_inode;
 use crate::format::dinode::{self, Dinode, ForkFormat};
 use crate::format::{AgBlock, FsBlock};
@@ -59,6 +62,21 @@ impl Inode {
         let mut inode = Self { ino, core, data, attr };
         volume.remapped().apply(&mut inode);
         Ok(inode)
+    }
+
+    /// Checks that a number which no directory gave is that of an inode in use: it lies in a chunk, and is not free there.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when it is not; corruption of the inode tree; I/O failure.
+    pub(crate) fn check_in_use(volume: &Volume, ino: Ino) -> Result<()> {
+        let Some((ag, within)) = volume.geometry().split_ino(ino) else { return Err(Error::Stale) };
+        let chunks = Agi::read(volume, ag)?.chunks(volume)?;
+        let chunk = chunks.cursor().lookup_le(&within)?;
+        let in_use = chunk.is_some_and(|chunk| {
+            let used = chunk.used().checked_shr(within.0 - chunk.start.0);
+            used.is_some_and(|used| used & 1 == 1)
+        });
+        if in_use { Ok(()) } else { Err(Error::Stale) }
     }
 
     /// Reads the root directory: that it is not in use is corruption.
@@ -118,5 +136,64 @@ fn prefetch_around(volume: &Volume, block: FsBlock) {
     let count = chunk.min(geometry.ag_len(ag).saturating_sub(first.0));
     if let Some(first) = geometry.join(ag, first) {
         volume.prefetch(first, count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use undercroft_block::{BlockDevice, MemoryDevice};
+
+    use super::*;
+    use crate::format::block_header::HeaderKind;
+    use crate::format::{Superblock, crc, testing};
+
+    /// Block 30 of group 1 has the tree's only leaf, blocks 16 to 23 its only chunk, of which inodes 128 and 130 are in
+    /// use. Block 40 belongs to a file.
+    fn volume() -> Volume {
+        let device = Arc::new(MemoryDevice::new(512 << 20));
+        device.write_at(0, &testing::superblock_sector(|_| {})).unwrap();
+        let superblock = Superblock::read(&*device).unwrap();
+        let group = u64::from(superblock.geometry().ag_blocks()) * 4096;
+        let put = |bytes: &mut [u8], at: usize, value: &[u8]| {
+            bytes[at..at + value.len()].copy_from_slice(value);
+        };
+        let mut agi = vec![0; 512];
+        for (word, value) in [0x5841_4749, 1, 1, 32_768, 64, 30, 1, 62].into_iter().enumerate() {
+            put(&mut agi, word * 4, &u32::to_be_bytes(value));
+        }
+        agi[40..296].fill(0xff);
+        put(&mut agi, 296, superblock.meta_uuid().as_bytes());
+        crc::seal(&mut agi, 312);
+        device.write_at(group + 1024, &agi).unwrap();
+        let mut leaf = vec![0; 4096];
+        put(&mut leaf, 0, b"IAB3\0\0\0\x01\xff\xff\xff\xff\xff\xff\xff\xff");
+        put(&mut leaf, 16, &((group + 30 * 4096) / 512).to_be_bytes());
+        put(&mut leaf, 32, superblock.meta_uuid().as_bytes());
+        put(&mut leaf, 48, &1_u32.to_be_bytes());
+        put(&mut leaf, 56, &[0, 0, 0, 128, 0, 0, 64, 62]);
+        put(&mut leaf, 64, &(!0b101_u64).to_be_bytes());
+        crc::seal(&mut leaf, HeaderKind::ShortBtree.crc_offset());
+        device.write_at(group + 30 * 4096, &leaf).unwrap();
+        for within in [130, 131, 320] {
+            let ino = Ino(1 << 18 | within);
+            let bytes = testing::dinode(&superblock, ino, |_| {});
+            device.write_at(group + within * 512, &bytes).unwrap();
+        }
+        Volume::new(device, superblock, 1 << 20)
+    }
+
+    #[test]
+    fn a_number_that_no_directory_gave_must_be_in_use_in_the_inode_tree() {
+        let volume = volume();
+        let checked = |within: u64| Inode::check_in_use(&volume, Ino(1 << 18 | within));
+        assert!(checked(130).is_ok());
+        for within in [127, 131, 191, 192, 320] {
+            assert!(matches!(checked(within), Err(Error::Stale)), "{within}");
+        }
+        // What a user wrote into a file is read as an inode by the number alone.
+        assert!(Inode::read(&volume, Ino(1 << 18 | 320)).is_ok());
+        assert!(matches!(Inode::check_in_use(&volume, Ino(u64::MAX)), Err(Error::Stale)));
     }
 }
