@@ -1,7 +1,7 @@
 //! The vfs adapter: the filesystem contract in terms of this crate. Read-only.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use undercroft_block::Device;
 use undercroft_vfs::{Error, FileSystem, Ino, Inode as VfsInode, Limits, Result, StatFs};
@@ -22,6 +22,8 @@ pub struct Xfs {
     volume: Arc<Volume>,
     recovery: Option<Recovery>,
     log: Option<LogPosition>,
+    /// What `statfs` counts from, once it was asked for.
+    counts: OnceLock<statfs::Counts>,
 }
 
 /// What an allocation group holds, as its headers have it.
@@ -91,7 +93,7 @@ impl Xfs {
         let Ready { volume, recovery, log } = Probed::probe(device, options)?.recover()?;
         // A filesystem without a root directory is no filesystem: say so now, not at the first path.
         Inode::read_root(&volume)?;
-        Ok(Arc::new(Self { volume: Arc::new(volume), recovery, log }))
+        Ok(Arc::new(Self { volume: Arc::new(volume), recovery, log, counts: OnceLock::new() }))
     }
 
     pub(crate) fn volume(&self) -> &Volume {
@@ -240,7 +242,8 @@ impl FileSystem for Xfs {
     }
 
     fn statfs(&self) -> Result<StatFs> {
-        statfs::statfs(&self.volume, self.recovery.is_some())
+        let counts = self.counts.get_or_init(|| statfs::Counts::new(&self.volume, self.recovery.is_some()));
+        Ok(statfs::statfs(&self.volume, counts))
     }
 
     fn limits(&self) -> Limits {

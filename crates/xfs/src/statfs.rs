@@ -2,12 +2,15 @@
 //!
 //! Linux holds back eight blocks in each group for the trees of free space. The blocks of those trees beyond their
 //! roots are taken off too once it has looked into the groups. It has after recovering a log, and where groups have trees
-//! that space is reserved for: of free inodes, of reference counts, of the reverse map.
+//! that space is reserved for: of free inodes, of reference counts, of the reverse map. Counters of the superblock that
+//! cannot be are counted anew, from the headers of the groups.
+//!
+//! Nothing changes, so the groups are looked into once. One whose headers cannot be read counts as empty.
 
-use undercroft_vfs::{Result, StatFs};
+use undercroft_vfs::StatFs;
 
-use crate::ag::Agf;
-use crate::format::AgNumber;
+use crate::ag::{Agf, Agi};
+use crate::format::{AgNumber, Superblock};
 use crate::volume::Volume;
 
 /// Blocks that Linux holds back in each group.
@@ -19,49 +22,91 @@ const INO_MAX: u64 = (1 << 56) - 1;
 /// The longest name in bytes.
 pub(crate) const NAME_MAX_BYTES: u32 = 255;
 
-/// `recovered` says that the log held changes.
-pub(crate) fn statfs(volume: &Volume, recovered: bool) -> Result<StatFs> {
+/// What all groups have together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    inodes: u64,
+    free_inodes: u64,
+    free_blocks: u64,
+    /// Of the free blocks, those that no file can get.
+    held_back: u64,
+}
+
+impl Counts {
+    /// `recovered` says that the log held changes.
+    pub(crate) fn new(volume: &Volume, recovered: bool) -> Self {
+        let superblock = volume.superblock();
+        let geometry = superblock.geometry();
+        let mut counts = Self {
+            inodes: superblock.inodes(),
+            free_inodes: superblock.free_inodes(),
+            free_blocks: superblock.free_blocks(),
+            held_back: u64::from(geometry.ag_count()) * SET_ASIDE_BLOCKS,
+        };
+        let can_be = counts.can_be(superblock);
+        if !can_be {
+            (counts.inodes, counts.free_inodes, counts.free_blocks) = (0, 0, 0);
+        }
+        let features = superblock.features();
+        let reserves = features.has_finobt() || features.has_reflink() || features.has_rmapbt();
+        if recovered || reserves || !can_be {
+            geometry.ags().for_each(|ag| counts.add(volume, ag, !can_be));
+        }
+        counts
+    }
+
+    fn can_be(&self, superblock: &Superblock) -> bool {
+        let geometry = superblock.geometry();
+        let most_inodes = u128::from(geometry.blocks()) << geometry.inodes_per_block_log();
+        self.free_blocks <= geometry.blocks()
+            && self.free_inodes <= self.inodes
+            && u128::from(self.inodes) <= most_inodes
+    }
+
+    /// Adds the blocks that the trees of free space of a group have beyond their roots, and with `anew` what the group
+    /// counts.
+    fn add(&mut self, volume: &Volume, ag: AgNumber, anew: bool) {
+        if let Ok(agf) = Agf::read(volume, ag) {
+            let has_rmap = volume.superblock().features().has_rmapbt();
+            let rmap = if has_rmap { agf.raw().agf_rmap_blocks.get().saturating_sub(1) } else { 0 };
+            let trees = u64::from(agf.btree_blocks().saturating_sub(rmap));
+            self.held_back = self.held_back.saturating_add(trees);
+            if anew {
+                for blocks in [agf.free_blocks(), agf.free_list_blocks(), agf.btree_blocks()] {
+                    self.free_blocks = self.free_blocks.saturating_add(u64::from(blocks));
+                }
+            }
+        }
+        if anew && let Ok(agi) = Agi::read(volume, ag) {
+            self.inodes = self.inodes.saturating_add(u64::from(agi.inodes()));
+            self.free_inodes = self.free_inodes.saturating_add(u64::from(agi.free_inodes()));
+        }
+    }
+}
+
+pub(crate) fn statfs(volume: &Volume, counts: &Counts) -> StatFs {
     let superblock = volume.superblock();
     let geometry = superblock.geometry();
     let log_blocks = if superblock.has_external_log() { 0 } else { u64::from(superblock.log_blocks()) };
-    let mut unavailable = u64::from(geometry.ag_count()) * SET_ASIDE_BLOCKS;
-    let features = superblock.features();
-    if recovered || features.has_finobt() || features.has_reflink() || features.has_rmapbt() {
-        for ag in geometry.ags() {
-            // A damaged group does not keep the others from being counted.
-            unavailable += free_space_tree_blocks(volume, ag).unwrap_or(0);
-        }
-    }
-    let free = superblock.free_blocks().saturating_sub(unavailable);
-    let (count, free_inodes) = (superblock.inodes(), superblock.free_inodes());
+    let blocks = geometry.blocks().saturating_sub(log_blocks);
+    let free = counts.free_blocks.saturating_sub(counts.held_back).min(blocks);
     let per_block = u64::from(geometry.inodes_per_block());
-    let mut inodes = count.saturating_add(free.saturating_mul(per_block)).min(INO_MAX);
+    let mut inodes = counts.inodes.saturating_add(free.saturating_mul(per_block)).min(INO_MAX);
     if let Some(most) = most_inodes(volume) {
         inodes = inodes.min(most);
     }
-    let inodes = inodes.max(count);
+    let inodes = inodes.max(counts.inodes);
     let (high, low) = superblock.uuid().as_u64_pair();
-    Ok(StatFs {
+    StatFs {
         block_bytes: geometry.block_bytes(),
-        blocks: geometry.blocks().saturating_sub(log_blocks),
+        blocks,
         blocks_free: free,
         blocks_available: free,
         inodes,
-        inodes_free: inodes - count.saturating_sub(free_inodes).min(inodes),
+        inodes_free: inodes - counts.inodes.saturating_sub(counts.free_inodes).min(inodes),
         fsid: high.swap_bytes() ^ low.swap_bytes(),
         name_max_bytes: NAME_MAX_BYTES,
-    })
-}
-
-/// Blocks of a group's trees of free space beyond their roots.
-fn free_space_tree_blocks(volume: &Volume, ag: AgNumber) -> Result<u64> {
-    let agf = Agf::read(volume, ag)?;
-    let rmap = if volume.superblock().features().has_rmapbt() {
-        agf.raw().agf_rmap_blocks.get().saturating_sub(1)
-    } else {
-        0
-    };
-    Ok(u64::from(agf.btree_blocks().saturating_sub(rmap)))
+    }
 }
 
 /// As many inodes as the part of the space that inodes may take holds, in whole chunks; `None` without such a bound.
@@ -78,3 +123,74 @@ fn most_inodes(volume: &Volume) -> Option<u64> {
 
 /// The largest file in bytes: what Linux can count with its page cache's index.
 pub(crate) const FILE_MAX_BYTES: u64 = i64::MAX as u64;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use undercroft_block::{BlockDevice, MemoryDevice};
+
+    use super::*;
+    use crate::format::superblock::RawSuperblock;
+    use crate::format::{crc, testing};
+
+    /// A volume of four groups, of which the third has no headers. The others count 1000 free blocks, 4 on the list and 2
+    /// in the trees beyond their roots, and 64 inodes, of which 60 are free.
+    fn volume(change: impl FnOnce(&mut RawSuperblock)) -> Volume {
+        let device = Arc::new(MemoryDevice::new(512 << 20));
+        device.write_at(0, &testing::superblock_sector(change)).unwrap();
+        let superblock = Superblock::read(&*device).unwrap();
+        let sealed = |words: &[(usize, u32)], uuid: usize, crc: usize| {
+            let mut bytes = vec![0; 512];
+            for &(at, word) in words {
+                bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
+            }
+            bytes[uuid..uuid + 16].copy_from_slice(superblock.meta_uuid().as_bytes());
+            crc::seal(&mut bytes, crc);
+            bytes
+        };
+        for ag in [0, 1, 3] {
+            let group = u64::from(ag) * 32_768 * 4096;
+            let agf = [
+                (0, 0x5841_4746),
+                (4, 1),
+                (8, ag),
+                (12, 32_768),
+                (44, 3),
+                (48, 4),
+                (52, 1000),
+                (56, 900),
+                (60, 2),
+            ];
+            device.write_at(group + 512, &sealed(&agf, 64, 216)).unwrap();
+            let agi = [(0, 0x5841_4749), (4, 1), (8, ag), (12, 32_768), (16, 64), (28, 60)];
+            device.write_at(group + 1024, &sealed(&agi, 296, 312)).unwrap();
+        }
+        Volume::new(device, superblock, 1 << 20)
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_read_holds_nothing_back() {
+        let volume = |ro_compat| self::volume(|raw| raw.sb_features_ro_compat.set(ro_compat));
+        let counts = Counts { inodes: 64, free_inodes: 61, free_blocks: 114_656, held_back: 4 * 8 };
+        assert_eq!(Counts::new(&volume(0), false), counts);
+        let looked = Counts { held_back: 4 * 8 + 3 * 2, ..counts };
+        assert_eq!(Counts::new(&volume(0), true), looked);
+        assert_eq!(Counts::new(&volume(0xd), false), looked);
+        assert_eq!(statfs(&volume(0), &counts).blocks_free, 114_656 - 32);
+    }
+
+    #[test]
+    fn counters_that_cannot_be_are_counted_anew() {
+        let counted =
+            Counts { inodes: 3 * 64, free_inodes: 3 * 60, free_blocks: 3 * 1006, held_back: 4 * 8 + 3 * 2 };
+        let damage: [fn(&mut RawSuperblock); 3] = [
+            |raw| raw.sb_fdblocks.set(131_073),
+            |raw| raw.sb_ifree.set(65),
+            |raw| raw.sb_icount.set(u64::MAX),
+        ];
+        for change in damage {
+            assert_eq!(Counts::new(&volume(change), false), counted);
+        }
+    }
+}
