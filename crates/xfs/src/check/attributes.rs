@@ -403,7 +403,10 @@ mod tests {
             value[8..12].copy_from_slice(&1000_u32.to_be_bytes());
             bench.put_owned(BLOCK + u64::from(n), OWN, HeaderKind::Remote, value);
         }
-        let inode = bench.inode(OWN, |raw| raw.di_anextents.set(1));
+        let inode = bench.inode(OWN, |raw| {
+            raw.di_anextents.set(1);
+            raw.di_nblocks.set(1);
+        });
         let checker = bench.checker();
         checker.check_attributes(&inode.get(), &fork(BLOCK, 1 + values)).unwrap();
         checker.told()

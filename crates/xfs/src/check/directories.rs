@@ -463,6 +463,7 @@ mod tests {
             raw.di_nlink.set(links);
             raw.di_size.set(4096);
             raw.di_nextents.set(1);
+            raw.di_nblocks.set(1);
         });
         let checker = bench.checker();
         checker.check_directory(&inode.get(), &fork(BLOCK, 1)).unwrap();

@@ -290,7 +290,9 @@ mod tests {
         for (mode, wrong) in [(0o100_644, 0), (0o040_755, 0), (0o010_644, 1), (0o020_644, 1)] {
             let inode = bench.inode(130, |raw| {
                 raw.di_mode.set(mode);
-                raw.di_format = if matches!(mode >> 12, 1 | 2) { 0 } else { 2 };
+                if matches!(mode >> 12, 1 | 2) {
+                    (raw.di_format, raw.di_forkoff) = (0, 1);
+                }
                 raw.di_size.set(if mode >> 12 == 4 { 4096 } else { 0 });
                 raw.di_flags2.set((DiFlags2::BIGTIME | DiFlags2::DAX).bits());
             });

@@ -21,6 +21,9 @@ pub(crate) const CORE_V2_BYTES: usize = 100;
 /// Length of the core of version 3.
 pub(crate) const CORE_V3_BYTES: usize = 176;
 
+/// Length of a fork that holds a device's number, if another one follows it.
+const DEVICE_BYTES: usize = 8;
+
 /// Offset of the checksum, in version 3.
 pub(crate) const CRC_OFFSET: usize = 100;
 
@@ -257,9 +260,17 @@ impl Dinode {
         if blocks > superblock.geometry().blocks() && !flags2.contains(DiFlags2::REFLINK) {
             return Err(format!("has {blocks} blocks, more than the filesystem").into());
         }
+        let extents = data_extents.saturating_add(u64::from(attr_extents));
+        if extents > blocks || extents == 0 && blocks > 0 {
+            return Err(format!("has {blocks} blocks in {extents} extents").into());
+        }
+        if raw.di_version >= 2 && raw.di_onlink.get() != 0 {
+            return Err(format!("counts {} links as inodes of version 1 do", raw.di_onlink).into());
+        }
         let first = core_bytes(raw.di_version);
         let forkoff = usize::from(raw.di_forkoff) * 8;
-        if forkoff > 0 && first + forkoff >= inode_bytes {
+        // The last words of an inode that are not eight bytes are no fork.
+        if forkoff > 0 && forkoff / 8 >= (inode_bytes - first) / 8 {
             return Err(format!("the attribute fork begins {forkoff} bytes after the core").into());
         }
         let data_end = if forkoff > 0 { first + forkoff } else { inode_bytes };
@@ -274,8 +285,15 @@ impl Dinode {
             ForkFormat::Local if size_bytes > data_fork.len() as u64 => {
                 return Err(format!("keeps {size_bytes} bytes in a fork of {}", data_fork.len()).into());
             }
-            ForkFormat::Device if data_fork.len() < 4 => {
+            ForkFormat::Device if forkoff > 0 && data_fork.len() != DEVICE_BYTES => {
                 return Err(format!("keeps a device's number in a fork of {} bytes", data_fork.len()).into());
+            }
+            ForkFormat::Extents | ForkFormat::Btree
+                if kind == FileType::Directory && (1..=data_fork.len() as u64).contains(&size_bytes) =>
+            {
+                let detail =
+                    format!("keeps {size_bytes} bytes in blocks, which fit its fork of {}", data_fork.len());
+                return Err(detail.into());
             }
             _ => check_extent_count("data", data_format, data_extents, data_fork.len())?,
         }
@@ -410,8 +428,28 @@ mod tests {
             ("format 1", |raw| raw.di_format = 1),
             ("format 9", |raw| raw.di_format = 9),
             ("attribute fork has format 7", |raw| raw.di_aformat = 7),
-            ("counts 18 extents", |raw| raw.di_nextents.set(18)),
+            ("counts 18 extents", |raw| {
+                raw.di_nblocks.set(18);
+                raw.di_nextents.set(18);
+            }),
             ("counts 0 extents", |raw| raw.di_format = 3),
+            ("has 1 blocks in 2 extents", |raw| {
+                raw.di_nblocks.set(1);
+                raw.di_nextents.set(2);
+            }),
+            ("has 1 blocks in 0 extents", |raw| raw.di_nblocks.set(1)),
+            ("counts 1 links", |raw| raw.di_onlink.set(1)),
+            ("device's number in a fork of 16 bytes", |raw| {
+                raw.di_mode.set(0o010_640);
+                raw.di_format = 0;
+                raw.di_forkoff = 2;
+            }),
+            ("keeps 6 bytes in blocks", |raw| {
+                raw.di_mode.set(0o040_755);
+                raw.di_size.set(6);
+                raw.di_nblocks.set(1);
+                raw.di_nextents.set(1);
+            }),
             ("real-time", |raw| raw.di_flags.set(1)),
             ("nrext64", |raw| raw.di_flags2.set(0x10)),
             ("without content", |raw| {
@@ -422,6 +460,27 @@ mod tests {
             let refusal = verdict(change).unwrap_err();
             assert!(refusal.contains(word), "{word}: {refusal}");
         }
+        let of_version_4 = Superblock::from_sector(&testing::superblock_sector(|raw| {
+            raw.sb_versionnum.set(0xb4a4);
+            raw.sb_features2.set(0x8a);
+            raw.sb_bad_features2.set(0x8a);
+            raw.sb_inodesize.set(256);
+            raw.sb_inodelog = 8;
+            raw.sb_inopblock.set(16);
+            raw.sb_inopblog = 4;
+        }))
+        .unwrap();
+        // 156 bytes for two forks: the second one may begin after 18 words, and not after 19.
+        let last_words = |words: u8| {
+            let bytes = testing::dinode(&of_version_4, Ino(131), |raw| {
+                raw.di_version = 2;
+                raw.di_flags2.set(0);
+                raw.di_forkoff = words;
+            });
+            validate(&bytes[..256], &of_version_4, Ino(131)).map(drop)
+        };
+        assert_eq!(last_words(18), Ok(()));
+        assert!(last_words(19).unwrap_err().contains("152 bytes after the core"));
         let superblock = superblock();
         let mut bytes = testing::dinode(&superblock, Ino(131), |_| {});
         bytes[300] ^= 1;

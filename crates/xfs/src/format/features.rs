@@ -157,6 +157,10 @@ const READABLE: Incompat = Incompat::FTYPE
     .union(Incompat::EXCHANGE_RANGE)
     .union(Incompat::PARENT);
 
+/// What Linux mounts of version 4.
+const READABLE_OF_V4: Features2 =
+    Features2::LAZY_COUNTERS.union(Features2::ATTR2).union(Features2::PROJID32).union(Features2::FTYPE);
+
 impl Features {
     pub(crate) fn new(
         versionnum: u16,
@@ -313,6 +317,13 @@ impl Features {
             if self.features2.contains(Features2::PARENT) {
                 return refuse("XFS parent pointers of version 4".into());
             }
+            if !self.version_bits.contains(VersionBits::EXTFLG) {
+                return refuse("XFS whose extents do not tell what was never written (before 1999)".into());
+            }
+            let unknown = self.features2.difference(READABLE_OF_V4);
+            if !unknown.is_empty() {
+                return refuse(format!("XFS features of version 4 (features2 {:#x})", unknown.bits()));
+            }
         }
         Ok(())
     }
@@ -376,6 +387,10 @@ mod tests {
         assert!(refusal(v5(Incompat::NEEDS_REPAIR)).contains("needsrepair"));
         assert!(refusal(v5(Incompat::ZONED)).contains("zoned"));
         assert!(refusal(Features::new(0x9084, 0, 0, 0, 0, 0)).contains("version 1"));
+        assert!(Features::new(0xb4a4, 0x28a, 0, 0, 0, 0).check_readable().is_ok());
+        assert!(refusal(Features::new(0xa4a4, 0x8a, 0, 0, 0, 0)).contains("never written"));
+        assert!(refusal(Features::new(0xb4a4, 0x88a, 0, 0, 0, 0)).contains("features2 0x800"));
+        assert!(refusal(Features::new(0xb4a4, 0x18a, 0, 0, 0, 0)).contains("features2 0x100"));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use undercroft_block::{BlockDevice, Device};
 use undercroft_vfs::{Error, Ino};
+use zerocopy::IntoBytes;
 
 use super::super::area::LogArea;
 use super::super::counters;
@@ -16,8 +17,9 @@ use super::super::transactions::{Assembler, TakeError, Transaction};
 use super::builder::{
     LogImage, Operation, buffer_item, inode_core, inode_item, superblock_sector, transaction_header,
 };
-use crate::format::dinode::DiFlags2;
-use crate::format::{FsBlock, testing};
+use crate::format::dinode::{self, DiFlags2};
+use crate::format::extent::{Extent, RawExtent};
+use crate::format::{FileBlock, FsBlock, crc, testing};
 use crate::inode::Inode;
 use crate::volume::Volume;
 
@@ -121,11 +123,15 @@ fn blocks_of_unlinked_inodes_do_not_overflow_the_counters() {
     intent.extend([500_u64, 3].iter().flat_map(|word| word.to_le_bytes()));
     image.transaction(1, &[vec![intent]]);
     unlink(&image, 0, 64);
-    let inode = testing::dinode(&image.superblock, INO, |raw| {
+    let mut inode = testing::dinode(&image.superblock, INO, |raw| {
         raw.di_nlink.set(0);
         raw.di_nblocks.set(u64::MAX);
+        raw.di_nextents.set(1);
         raw.di_flags2.set((DiFlags2::BIGTIME | DiFlags2::REFLINK).bits());
     });
+    let extent = Extent { file: FileBlock(0), block: FsBlock(50), count: 1, unwritten: false };
+    inode[dinode::CORE_V3_BYTES..][..16].copy_from_slice(RawExtent::pack(&extent).as_bytes());
+    crc::seal(&mut inode, dinode::CRC_OFFSET);
     image.put_inode(INO, &inode);
     let volume = Volume::new(image.device.clone(), image.superblock.clone(), 1 << 20);
     assert_eq!(Inode::read(&volume, INO).unwrap().core.blocks, u64::MAX);
