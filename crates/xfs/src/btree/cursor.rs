@@ -138,9 +138,15 @@ impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
 
     fn step(&mut self, forward: bool) -> Result<()> {
         let can_step = |step: &Step<K>| if forward { step.n + 1 < step.node.count } else { step.n > 0 };
+        let [old_side, new_side] = if forward { [1, 0] } else { [0, 1] };
         let Some(depth) = self.path.iter().rposition(can_step) else {
+            // The first and the last block of a level have no sibling outside.
+            let beyond = self.path.iter().find(|step| step.node.siblings(self.tree)[old_side].is_some());
+            let beyond = beyond.map(|step| step.node.block);
             self.path.clear();
-            return Ok(());
+            return beyond.map_or(Ok(()), |block| {
+                Err(self.tree.corrupt(block, "has a sibling to which no parent leads".into()))
+            });
         };
         // The blocks that are left, with what their neighbours have to say of them.
         let left: Vec<_> = self.path.drain(depth + 1..).map(|step| step.node).collect();
@@ -148,7 +154,6 @@ impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
         here.n = if forward { here.n + 1 } else { here.n - 1 };
         for old in left {
             let node = self.read_child()?;
-            let [old_side, new_side] = if forward { [1, 0] } else { [0, 1] };
             if old.siblings(self.tree)[old_side] != node.block
                 || node.siblings(self.tree)[new_side] != old.block
             {
@@ -160,10 +165,26 @@ impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
                 };
                 return Err(self.tree.corrupt(node.block, detail));
             }
+            if node.level == 0 {
+                self.check_order(&old, &node, forward)?;
+            }
             let n = if forward { 0 } else { node.count - 1 };
             self.path.push(Step { node, n });
         }
         Ok(())
+    }
+
+    /// Checks that two leaves that lie next to each other do not overlap, which their keys do not tell.
+    fn check_order(&self, old: &Node<K>, new: &Node<K>, forward: bool) -> Result<()> {
+        let geometry = self.tree.volume.geometry();
+        let (before, after) = if forward { (old, new) } else { (new, old) };
+        let (last, first) = (before.record(before.count - 1, geometry), after.record(0, geometry));
+        if K::in_order(&last, &first) {
+            return Ok(());
+        }
+        Err(self
+            .tree
+            .corrupt(after.block, format!("begins with {first:?}, the leaf before ends with {last:?}")))
     }
 
     /// Goes from the root to a leaf, by what `choose` says in each block.
@@ -231,7 +252,7 @@ impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
                 leaf.n = leaf.node.count.saturating_sub(1);
             }
             let Some(depth) = self.path.iter().rposition(|step| step.n + 1 < step.node.count) else {
-                return Ok(());
+                return self.step(true);
             };
             fresh = depth + 1;
             self.step(true)?;

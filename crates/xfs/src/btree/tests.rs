@@ -157,6 +157,19 @@ fn damage_is_told_where_a_walk_meets_it() {
         }
     });
     assert!(overlap.contains("the next begins with"), "{overlap}");
+    let beyond = refusal(|at, bytes| {
+        if at == ROOT + 3 {
+            bytes[12..16].copy_from_slice(&(ROOT + 4).to_be_bytes());
+        }
+    });
+    assert!(beyond.contains("no parent leads"), "{beyond}");
+    // The last extent of a leaf ends where the second of the next leaf begins.
+    let long = refusal(|at, bytes| {
+        if at == ROOT + 1 {
+            bytes[end + 4..end + 8].copy_from_slice(&20_u32.to_be_bytes());
+        }
+    });
+    assert!(long.contains("the leaf before ends with"), "{long}");
     let outside = refusal(|at, bytes| {
         if at == ROOT + 3 {
             bytes[end + 4..end + 8].copy_from_slice(&0x7000_0000_u32.to_be_bytes());
