@@ -90,8 +90,8 @@ pub enum Error {
     /// The object cannot be removed or replaced while it is what it is: the root.
     #[error("the object is in use")]
     Busy,
-    /// The value of an attribute is larger than Linux has them.
-    #[error("the attribute's value is too large")]
+    /// The value of an attribute, or the list of all of a file's, is larger than Linux has them.
+    #[error("the attribute's value, or the list of all attributes, is too large")]
     ValueTooLarge,
     /// The filesystem was shut down, and takes nothing until it is mounted again.
     #[error("the filesystem was shut down; unmount it and mount it again")]

@@ -10,6 +10,7 @@ use undercroft_vfs::{
 
 use crate::da::mapped::{MappedFork, Piece};
 use crate::da::{Content, Layout};
+use crate::error::{Verdict, corrupt_inode};
 use crate::format::FileBlock;
 use crate::format::dinode::{DiFlags, DiFlags2};
 use crate::inode::{Fork, Inode};
@@ -60,7 +61,10 @@ impl Live {
         use_it: impl FnOnce(Content<'_>) -> Result<T>,
     ) -> Result<T> {
         let (volume, ino) = (&*self.volume, self.inode.ino);
-        let map = |at| Ok(piece(&map::lookup(volume, ino, fork, at)?, at));
+        let map = |at| {
+            piece(&map::lookup(volume, ino, fork, at)?, at)
+                .map_err(|detail| corrupt_inode(structure, ino, None, detail))
+        };
         match fork {
             Fork::Local(bytes) => use_it(Content::Inline(bytes)),
             _ => use_it(Content::Blocks(&MappedFork { volume, owner: ino, structure, map })),
@@ -94,14 +98,15 @@ impl Live {
     }
 }
 
-/// What lies under a block, for a reader of whole blocks: what was never written is a hole.
-fn piece(run: &Run, at: FileBlock) -> Piece {
+/// What lies under a block, for a reader of whole blocks. Directories, links and attributes are written as they get their
+/// blocks.
+fn piece(run: &Run, at: FileBlock) -> Verdict<Piece> {
     match run {
-        Run::Extent(extent) => {
-            let home = (!extent.unwritten).then(|| extent.block_of(at.0));
-            Piece { len: extent.end() - at.0, home }
+        Run::Extent(extent) if extent.unwritten => {
+            Err(format!("the extent at block {} of its fork was never written", extent.file).into())
         }
-        Run::Hole { end, .. } => Piece { len: end - at.0, home: None },
+        Run::Extent(extent) => Ok(Piece { len: extent.end() - at.0, home: Some(extent.block_of(at.0)) }),
+        Run::Hole { end, .. } => Ok(Piece { len: end - at.0, home: None }),
     }
 }
 
@@ -136,7 +141,11 @@ impl VfsInode for Live {
     fn ownership(&self) -> Ownership {
         let core = &self.inode.core;
         let (kind, permissions, uid, gid) = (core.kind, core.permissions, core.uid, core.gid);
-        Ownership { kind, permissions, uid, gid, flags: self.flags() }
+        let mut flags = self.flags();
+        // Linux shows no flag for it: it is the whole volume's.
+        let folds_case = kind == FileType::Directory && self.volume.superblock().features().has_ascii_ci();
+        flags.set(InodeFlags::CASEFOLD, folds_case);
+        Ownership { kind, permissions, uid, gid, flags }
     }
 
     fn size_bytes(&self) -> u64 {
@@ -157,6 +166,10 @@ impl VfsInode for Live {
 
     fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()> {
         self.with_directory(|directory| dir::read_dir(directory, from, sink))
+    }
+
+    fn read_dir_behind(&self, from: DirOffset) -> Option<DirOffset> {
+        self.with_directory(|directory| Ok(dir::read_dir_behind(directory, from))).ok().flatten()
     }
 
     fn read_link(&self) -> Result<Vec<u8>> {
@@ -201,12 +214,7 @@ fn map_bytes(volume: &Volume, inode: &Inode, offset: u64) -> Result<Extent> {
     };
     let byte_of = |at: u64| {
         volume.geometry().byte(extent.block_of(at)).ok_or_else(|| {
-            crate::error::corrupt_inode(
-                "data fork",
-                inode.ino,
-                Some(extent.block),
-                "lies outside the filesystem",
-            )
+            corrupt_inode("data fork", inode.ino, Some(extent.block), "lies outside the filesystem")
         })
     };
     if extent.unwritten {
@@ -230,4 +238,62 @@ fn map_bytes(volume: &Volume, inode: &Inode, offset: u64) -> Result<Extent> {
 pub(crate) fn prefetch(volume: &Volume, entries: &[Ino]) {
     let geometry = volume.geometry();
     volume.prefetch_scattered(entries.iter().filter_map(|&ino| Some(geometry.inode_place(ino)?.0)));
+}
+
+#[cfg(test)]
+mod tests {
+    use undercroft_block::{BlockDevice, MemoryDevice};
+    use zerocopy::IntoBytes;
+
+    use super::*;
+    use crate::format::dinode::{self, RawDinode};
+    use crate::format::extent::{Extent as Mapped, RawExtent};
+    use crate::format::{FsBlock, Superblock, crc, testing};
+
+    const INO: Ino = Ino(131);
+
+    /// An inode whose data fork begins with `fork`, on a volume with these version bits.
+    fn live(version_bits: u16, change: impl FnOnce(&mut RawDinode), fork: &[u8]) -> Live {
+        let device = Arc::new(MemoryDevice::new(512 << 20));
+        let sector = testing::superblock_sector(|raw| raw.sb_versionnum.set(version_bits));
+        device.write_at(0, &sector).unwrap();
+        let superblock = Superblock::read(&*device).unwrap();
+        let mut bytes = testing::dinode(&superblock, INO, change);
+        bytes[dinode::CORE_V3_BYTES..][..fork.len()].copy_from_slice(fork);
+        crc::seal(&mut bytes, dinode::CRC_OFFSET);
+        device.write_at(INO.0 * 512, &bytes).unwrap();
+        let volume = Volume::new(device, superblock, 1 << 20);
+        let inode = Inode::read(&volume, INO).unwrap();
+        Live::new(Arc::new(volume), inode)
+    }
+
+    /// A name that differs by case leads to a directory too, so that its place must not depend on the spelling.
+    #[test]
+    fn directories_fold_case_where_the_volume_does() {
+        let directory = |raw: &mut RawDinode| {
+            raw.di_mode.set(0o040_755);
+            raw.di_nlink.set(2);
+            raw.di_format = 1;
+            raw.di_size.set(6);
+        };
+        for (version_bits, folds_case) in [(0xb4a5, false), (0xf4a5, true)] {
+            let live = live(version_bits, directory, &[0, 0, 0, 0, 0, 128]);
+            assert_eq!(live.ownership().flags.contains(InodeFlags::CASEFOLD), folds_case);
+            assert!(!live.attr().flags.contains(InodeFlags::CASEFOLD), "Linux shows no such flag");
+        }
+        assert!(!live(0xf4a5, |_| {}, &[]).ownership().flags.contains(InodeFlags::CASEFOLD));
+    }
+
+    #[test]
+    fn a_target_in_blocks_that_were_never_written_is_corruption() {
+        let link = |raw: &mut RawDinode| {
+            raw.di_mode.set(0o120_777);
+            raw.di_size.set(1000);
+            raw.di_nextents.set(1);
+            raw.di_nblocks.set(1);
+        };
+        let extent = Mapped { file: FileBlock(0), block: FsBlock(50), count: 1, unwritten: true };
+        let refusal = live(0xb4a5, link, RawExtent::pack(&extent).as_bytes()).read_link().unwrap_err();
+        assert!(refusal.to_string().contains("never written"), "{refusal}");
+    }
 }

@@ -46,6 +46,17 @@ impl Flags {
     }
 }
 
+/// Refuses a name that no attribute can have. A list of names has NUL between them.
+pub(super) fn check_name(name: &[u8]) -> Verdict<()> {
+    if name.is_empty() {
+        return Err("it has no name".into());
+    }
+    if name.contains(&0) {
+        return Err(format!("its name \"{}\" contains NUL", name.escape_ascii()).into());
+    }
+    Ok(())
+}
+
 /// One attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attribute<'a> {

@@ -3,7 +3,7 @@
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-use super::entry::{Attribute, Flags, VALUE_MAX_BYTES, Value};
+use super::entry::{Attribute, Flags, VALUE_MAX_BYTES, Value, check_name};
 use crate::da::{Layout, Links};
 use crate::error::Verdict;
 
@@ -94,8 +94,15 @@ impl<'a> AttributeLeaf<'a> {
             return Err(format!("names begin at byte {first_used}, entries end at {entries_end}").into());
         }
         let leaf = Self { bytes, entries, header, first_used, entries_end };
+        let mut total = 0;
         for (number, entry) in entries.iter().enumerate() {
-            leaf.parse(entry).map_err(|detail| format!("entry {number}: {detail}"))?;
+            let (_, len) = leaf.parse(entry).map_err(|detail| format!("entry {number}: {detail}"))?;
+            total += len;
+        }
+        // So no more comes out of a leaf than it holds.
+        let room = bytes.len() - first_used;
+        if total > room {
+            return Err(format!("its names and values take {total} bytes, and {room} are used").into());
         }
         if let Some(at) = entries.windows(2).position(|pair| pair[0].hashval > pair[1].hashval) {
             return Err(format!("hashes decrease after entry {at}").into());
@@ -146,9 +153,63 @@ impl<'a> AttributeLeaf<'a> {
             }
             (name, Value::Remote { block, bytes }, size_of::<RawRemote>() + name.len())
         };
-        if name.is_empty() {
-            return Err("it has no name".into());
-        }
+        check_name(name)?;
         Ok((Attribute { space: flags.space, name, value, incomplete: flags.incomplete }, len))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in super::super) const LAYOUT: Layout = Layout {
+        self_describing: true,
+        has_kinds: true,
+        folds_case: false,
+        block_bytes: 1 << 16,
+        dir_block_bytes: 1 << 16,
+    };
+
+    /// A leaf of version 5 with names that have no values. Each has its hash, and `overlap` has all lie at one place.
+    pub(in super::super) fn leaf(links: [u32; 2], names: &[(u32, &[u8])], overlap: bool) -> Vec<u8> {
+        let mut bytes = vec![0; LAYOUT.block_bytes];
+        let mut first_used = bytes.len();
+        for (number, (hash, name)) in names.iter().enumerate() {
+            if number == 0 || !overlap {
+                first_used -= size_of::<RawLocal>() + name.len();
+                bytes[first_used + 2] = name.len() as u8;
+                bytes[first_used + 3..][..name.len()].copy_from_slice(name);
+            }
+            let entry = &mut bytes[80 + number * 8..][..8];
+            entry[..4].copy_from_slice(&hash.to_be_bytes());
+            entry[4..6].copy_from_slice(&(first_used as u16).to_be_bytes());
+            entry[6] = 1;
+        }
+        bytes[..4].copy_from_slice(&links[0].to_be_bytes());
+        bytes[4..8].copy_from_slice(&links[1].to_be_bytes());
+        bytes[8..10].copy_from_slice(&MAGIC[1].to_be_bytes());
+        bytes[56..58].copy_from_slice(&(names.len() as u16).to_be_bytes());
+        bytes[60..62].copy_from_slice(&(first_used as u16).to_be_bytes());
+        bytes
+    }
+
+    fn failure(bytes: &[u8]) -> String {
+        AttributeLeaf::validate(bytes, &LAYOUT).unwrap_err().into_owned()
+    }
+
+    #[test]
+    fn names_lie_beside_each_other() {
+        let names: [(u32, &[u8]); 3] = [(1, b"one"), (2, b"two"), (3, b"three")];
+        let bytes = leaf([0, 0], &names, false);
+        let good = AttributeLeaf::validate(&bytes, &LAYOUT).unwrap();
+        let found: Vec<&[u8]> = good.with_hash(None).map(|attribute| attribute.name).collect();
+        assert_eq!(found, [&b"one"[..], b"two", b"three"]);
+        assert!(failure(&leaf([0, 0], &names, true)).contains("take 18 bytes, and 6 are used"));
+    }
+
+    #[test]
+    fn a_name_with_nul_is_refused() {
+        assert!(failure(&leaf([0, 0], &[(1, b"a\0b")], false)).contains("contains NUL"));
+        assert!(failure(&leaf([0, 0], &[(1, b"")], false)).contains("no name"));
     }
 }

@@ -26,7 +26,7 @@ mod tests;
 
 use std::ops::ControlFlow;
 
-use undercroft_vfs::{Ino, Result};
+use undercroft_vfs::{Error, Ino, Result};
 
 use crate::da::{Content, Fork, Layout, Leaves, Root, hash_name};
 use crate::error::corrupt_inode;
@@ -35,6 +35,9 @@ use leaf::AttributeLeaf;
 use short::ShortAttributes;
 
 const STRUCTURE: &str = "attribute fork";
+
+/// As long as Linux gives out a list of names, in bytes: each name with a NUL.
+const LIST_MAX_BYTES: usize = 1 << 16;
 
 /// An inode's attribute fork.
 #[derive(Clone, Copy)]
@@ -76,12 +79,16 @@ pub(crate) fn get(attributes: Attributes<'_>, full_name: &[u8]) -> Result<Option
 /// The full names of all attributes that Linux would list for the superuser.
 ///
 /// # Errors
-/// Corruption, I/O failure.
+/// [`Error::ValueTooLarge`] for more than a list can have, as Linux answers; corruption, I/O failure.
 pub(crate) fn list(attributes: Attributes<'_>) -> Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
+    let mut left = LIST_MAX_BYTES;
     attributes.each(None, &mut |attribute, _| {
         if !attribute.incomplete {
-            names.extend(name::join(attribute.space, attribute.name));
+            for name in name::join(attribute.space, attribute.name) {
+                left = left.checked_sub(name.len() + 1).ok_or(Error::ValueTooLarge)?;
+                names.push(name);
+            }
         }
         Ok(ControlFlow::Continue(()))
     })?;
@@ -118,8 +125,8 @@ impl<'a> Attributes<'a> {
                     return Ok(());
                 }
             }
-            // The next leaf may go on with the hash with which this one ends.
-            if hash.is_some_and(|hash| leaf.last_hash().is_some_and(|last| last > hash)) {
+            // The next leaf goes on with the hash only if this one ends with it.
+            if hash.is_some_and(|hash| leaf.last_hash().is_some_and(|last| last != hash)) {
                 break;
             }
         }
@@ -128,5 +135,44 @@ impl<'a> Attributes<'a> {
 
     fn corrupt(&self, detail: impl Into<std::borrow::Cow<'static, str>>) -> undercroft_vfs::Error {
         corrupt_inode(STRUCTURE, self.ino, None, detail)
+    }
+}
+
+#[cfg(test)]
+mod unit_tests {
+    use super::leaf::tests::{LAYOUT, leaf};
+    use super::*;
+    use crate::da::memory::Memory;
+
+    fn attributes(memory: &Memory) -> Attributes<'_> {
+        Attributes { ino: Ino(128), layout: &LAYOUT, content: Content::Blocks(memory) }
+    }
+
+    #[test]
+    fn a_list_ends_where_linux_ends_it() {
+        let names: Vec<Vec<u8>> = (0..400).map(|n| format!("{n:0>200}").into_bytes()).collect();
+        let entries: Vec<(u32, &[u8])> = names.iter().map(|name| (7, &name[..])).collect();
+        let mut memory = Memory { unit: 1, ..Memory::default() };
+        memory.blocks.insert(0, leaf([0, 0], &entries[..300], false));
+        assert_eq!(list(attributes(&memory)).unwrap().len(), 300);
+        memory.blocks.insert(0, leaf([1, 0], &entries[..300], false));
+        memory.blocks.insert(1, leaf([0, 0], &entries[300..], false));
+        assert!(matches!(list(attributes(&memory)), Err(Error::ValueTooLarge)));
+    }
+
+    #[test]
+    fn a_search_ends_with_the_leaf_that_the_hash_leads_to() {
+        let mut memory = Memory { unit: 1, ..Memory::default() };
+        let (wanted, above) = (hash_name(b"wanted"), u32::MAX);
+        for (name, end, reads) in
+            [(&b"other"[..], wanted - 1, 1), (b"other", wanted, 2), (b"wanted", above, 1)]
+        {
+            memory.blocks.insert(0, leaf([1, 0], &[(wanted.min(end), b"other"), (end, b"last")], false));
+            memory.blocks.insert(1, leaf([0, 0], &[(above, name)], false));
+            memory.reads.borrow_mut().clear();
+            assert_eq!(get(attributes(&memory), b"user.wanted").unwrap(), None);
+            // The root is read, and of its siblings those that may have the hash.
+            assert_eq!(memory.reads.borrow().len(), reads);
+        }
     }
 }

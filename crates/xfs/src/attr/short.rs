@@ -1,6 +1,6 @@
 //! Attributes in their inode.
 
-use super::entry::{Attribute, Flags, Value};
+use super::entry::{Attribute, Flags, Value, check_name};
 use crate::error::Verdict;
 
 const HEADER_BYTES: usize = 4;
@@ -26,8 +26,9 @@ impl<'a> ShortAttributes<'a> {
                 return Err(format!("has {count} attributes, and ends within attribute {number}").into());
             };
             let flags = Flags::of(flags).map_err(|detail| format!("attribute {number}: {detail}"))?;
-            if entry.name.is_empty() || flags.incomplete {
-                return Err(format!("attribute {number} has no name or is incomplete").into());
+            check_name(entry.name).map_err(|detail| format!("attribute {number}: {detail}"))?;
+            if flags.incomplete {
+                return Err(format!("attribute {number} is incomplete").into());
             }
             rest = after;
         }
@@ -99,6 +100,7 @@ mod tests {
         assert!(failure(&fork(2, &[(b"a", b"", 0)])).contains("ends within attribute 1"));
         assert!(failure(&fork(0, &[(b"a", b"", 0)])).contains("4 bytes follow"));
         assert!(failure(&fork(1, &[(b"", b"", 0)])).contains("no name"));
+        assert!(failure(&fork(1, &[(b"a\0b", b"", 0)])).contains("contains NUL"));
         assert!(failure(&fork(1, &[(b"a", b"", 0x80)])).contains("incomplete"));
         assert!(failure(&fork(1, &[(b"a", b"", 6)])).contains("no name space"));
     }

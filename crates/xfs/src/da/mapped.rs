@@ -13,7 +13,7 @@ use crate::volume::{Blocks, Validated, Volume};
 pub(crate) struct Piece {
     /// Blocks from the one that was asked for on; at least one.
     pub(crate) len: u64,
-    /// Where the one that was asked for lies; `None` in a hole, and for what was never written.
+    /// Where the one that was asked for lies; `None` in a hole.
     pub(crate) home: Option<FsBlock>,
 }
 

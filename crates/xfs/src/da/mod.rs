@@ -20,6 +20,8 @@ mod fork;
 mod hash;
 mod layout;
 pub(crate) mod mapped;
+#[cfg(test)]
+pub(crate) mod memory;
 mod node;
 pub(crate) mod remote;
 #[cfg(all(test, feature = "oracle"))]

@@ -52,12 +52,22 @@ impl<'a> Directory<'a> {
 
     /// The form of a directory in blocks.
     pub(super) fn form(&self, fork: &Fork<'a>) -> Result<Form> {
-        if fork.blocks.next_present(self.leaf_block(), self.free_block())?.is_none() {
-            let single = fork.read(0, HeaderKind::DirBlock)?;
-            return single.map(Form::Single).ok_or_else(|| self.corrupt(None, "has no first block"));
+        if !self.has_index(fork)? {
+            return self.single(fork).map(Form::Single);
         }
         let (block, links) = fork.read_tree_block(self.leaf_block())?;
         Ok(if Leaf::is_one(&links, self.layout) { Form::Leaf(block) } else { Form::Tree })
+    }
+
+    /// Whether a directory in blocks has its hash index in blocks of its own; nothing of them is read.
+    pub(super) fn has_index(&self, fork: &Fork<'a>) -> Result<bool> {
+        Ok(fork.blocks.next_present(self.leaf_block(), self.free_block())?.is_some())
+    }
+
+    /// The one block of a directory without such an index.
+    pub(super) fn single(&self, fork: &Fork<'a>) -> Result<Block> {
+        let single = fork.read(0, HeaderKind::DirBlock)?;
+        single.ok_or_else(|| self.corrupt(None, "has no first block"))
     }
 
     /// Its blocks; only a directory in its inode has none.

@@ -61,42 +61,45 @@ impl<'a> Search<'a> {
         let mut leaves = Leaves::find(*fork, Root(self.directory.leaf_block()), self.hash)?;
         while let Some(block) = leaves.next()? {
             let leaf = fork.validated(block.home, Leaf::validate(&block.bytes, self.directory.layout))?;
+            if leaf.best.is_some() {
+                return Err(
+                    fork.corrupt(Some(block.home), "is a directory's only leaf, and was found in a tree")
+                );
+            }
             if let Some(ino) = self.follow(leaf.entries, fork, None)? {
                 return Ok(Some(ino));
             }
-            // The next leaf may go on with the hash with which this one ends.
-            if leaf.entries.last().is_some_and(|last| last.hash() > self.hash) {
+            // The next leaf goes on with the hash only if this one ends with it.
+            if leaf.entries.last().is_some_and(|last| last.hash() != self.hash) {
                 break;
             }
         }
         Ok(None)
     }
 
-    /// Looks at the names to which the entries of the hash lead: all in `single`, where the directory has one block.
+    /// Looks at the names to which the entries of the hash lead: all in `single`, where the directory has one block. Entries
+    /// that lead to one block one after another have it read once.
     fn follow(
         &mut self,
         entries: &[RawLeafEntry],
         fork: &Fork<'a>,
         single: Option<&Block>,
     ) -> Result<Option<u64>> {
-        for position in with_hash(entries, self.hash).iter().filter_map(RawLeafEntry::position) {
-            let (number, at) = position.split(self.directory.layout);
-            let read;
-            let block = match single {
-                Some(block) if number == 0 => block,
-                _ => {
-                    let from = number as u32 * fork.unit;
-                    let found = if single.is_some() { None } else { fork.read(from, HeaderKind::DirBlock)? };
-                    read = found.ok_or_else(|| {
-                        fork.corrupt(None, format!("its index leads to block {from}, which is not there"))
-                    })?;
-                    &read
-                }
-            };
+        let layout = self.directory.layout;
+        let positions = with_hash(entries, self.hash).iter().filter_map(RawLeafEntry::position);
+        let mut places = positions.map(|position| position.split(layout)).peekable();
+        while let Some(&(number, _)) = places.peek() {
+            let from = number as u32 * fork.unit;
+            let read = if single.is_some() { None } else { fork.read(from, HeaderKind::DirBlock)? };
+            let block = single.filter(|_| number == 0).or(read.as_ref()).ok_or_else(|| {
+                fork.corrupt(None, format!("its index leads to block {from}, which is not there"))
+            })?;
             let data = self.directory.data(block, single.is_some())?;
-            let entry = fork.validated(block.home, data.entry(at))?;
-            if let Some(ino) = self.compare(&entry) {
-                return Ok(Some(ino));
+            while let Some((_, at)) = places.next_if(|place| place.0 == number) {
+                let entry = fork.validated(block.home, data.entry(at))?;
+                if let Some(ino) = self.compare(&entry) {
+                    return Ok(Some(ino));
+                }
             }
         }
         Ok(None)
@@ -112,5 +115,66 @@ impl<'a> Search<'a> {
             self.folded = Some(entry.ino);
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{LAYOUT, data_block};
+    use super::*;
+    use crate::da::memory::Memory;
+    use crate::format::{Superblock, testing};
+
+    const LEAF: u32 = (32_u64 << 30 >> 12) as u32;
+
+    /// A leaf of the tree, or the only one, whose entries all have one hash.
+    fn leaf(magic: u16, hash: u32, positions: &[u32]) -> Vec<u8> {
+        let mut bytes = vec![0; 4096];
+        bytes[8..10].copy_from_slice(&magic.to_be_bytes());
+        bytes[56..58].copy_from_slice(&(positions.len() as u16).to_be_bytes());
+        for (number, position) in positions.iter().enumerate() {
+            bytes[64 + number * 8..][..4].copy_from_slice(&hash.to_be_bytes());
+            bytes[68 + number * 8..][..4].copy_from_slice(&position.to_be_bytes());
+        }
+        bytes
+    }
+
+    fn found(memory: &Memory, name: &[u8]) -> Result<Option<Ino>> {
+        let superblock = Superblock::from_sector(&testing::superblock_sector(|_| {})).unwrap();
+        let (geometry, content) = (superblock.geometry(), Content::Blocks(memory));
+        Search::new(Directory { ino: Ino(128), layout: &LAYOUT, geometry, content }, name).run()
+    }
+
+    #[test]
+    fn entries_that_lead_to_one_block_have_it_read_once() {
+        let mut memory = Memory { unit: 1, ..Memory::default() };
+        memory.blocks.insert(0, data_block(&[(b"a", 131, 1), (b"b", 132, 1), (b"c", 133, 1)]));
+        memory.blocks.insert(1, data_block(&[(b"d", 134, 1)]));
+        let positions = [8, 10, 12, 512 + 8];
+        memory.blocks.insert(LEAF, leaf(0x3df1, hash_name(b"x"), &positions));
+        assert_eq!(found(&memory, b"x").unwrap(), None);
+        assert_eq!(memory.reads.borrow()[..], [LEAF, 0, 1]);
+    }
+
+    #[test]
+    fn a_search_ends_with_the_leaf_that_the_hash_leads_to() {
+        let mut memory = Memory { unit: 1, ..Memory::default() };
+        let mut first = leaf(0x3dff, hash_name(b"x") - 1, &[0]);
+        (first[3], first[59]) = (1, 1);
+        memory.blocks.insert(LEAF, first);
+        assert_eq!(found(&memory, b"x").unwrap(), None);
+    }
+
+    #[test]
+    fn the_only_leaf_of_a_directory_is_none_of_a_tree() {
+        let mut memory = Memory { unit: 1, ..Memory::default() };
+        let mut first = leaf(0x3dff, hash_name(b"x"), &[0]);
+        (first[3], first[59]) = (9, 1);
+        memory.blocks.insert(LEAF, first);
+        let mut only = leaf(0x3df1, hash_name(b"x"), &[0]);
+        (only[4..8]).copy_from_slice(&LEAF.to_be_bytes());
+        only[59] = 1;
+        memory.blocks.insert(9, only);
+        assert!(found(&memory, b"x").unwrap_err().to_string().contains("only leaf"));
     }
 }

@@ -9,10 +9,11 @@ use std::ops::ControlFlow;
 use undercroft_vfs::{DirEntry, DirOffset, Ino, Result};
 
 use super::data::{DataBlock, Item};
-use super::directory::{Directory, Form};
+use super::directory::Directory;
 use super::entry::{Entry, Position, check_name, kind_of};
 use super::short::{dots, dots_end};
 use crate::da::{Content, Fork};
+use crate::error::Verdict;
 use crate::format::FsBlock;
 use crate::format::block_header::HeaderKind;
 
@@ -41,15 +42,7 @@ impl Listing<'_, '_> {
     }
 
     fn give_short(&mut self) -> Result<ControlFlow<()>> {
-        let short = self.directory.short()?;
-        let layout = self.directory.layout;
-        let [dot, dot_dot] = dots(layout);
-        let after = Position::of(layout, 0, dots_end(layout));
-        let entries = [
-            Entry { name: b".", ino: self.directory.ino.0, kind: DIRECTORY, position: dot, next: dot_dot },
-            Entry { name: b"..", ino: short.parent, kind: DIRECTORY, position: dot_dot, next: after },
-        ];
-        for entry in entries.into_iter().chain(short.entries()) {
+        for entry in short_entries(&self.directory)? {
             if self.give(&entry, None)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -58,7 +51,8 @@ impl Listing<'_, '_> {
     }
 
     fn give_blocks(&mut self, fork: &Fork<'_>) -> Result<ControlFlow<()>> {
-        if let Form::Single(block) = self.directory.form(fork)? {
+        if !self.directory.has_index(fork)? {
+            let block = self.directory.single(fork)?;
             let data = self.directory.data(&block, true)?;
             return self.give_data(&data, block.home);
         }
@@ -99,13 +93,158 @@ impl Listing<'_, '_> {
         if entry.position < self.from {
             return Ok(ControlFlow::Continue(()));
         }
-        self.directory.validated(home, check_name(entry.name))?;
-        self.directory.validated(home, self.directory.check_ino(entry.ino))?;
+        self.directory.validated(home, check_entry(&self.directory, entry))?;
         Ok((self.sink)(DirEntry {
             name: entry.name,
             ino: Ino(entry.ino),
             kind: kind_of(entry.kind),
             next: DirOffset(entry.next.0),
         }))
+    }
+}
+
+/// Where a listing goes on that failed after the entries before `from`: behind the entry, where it is one that leads
+/// nowhere or has a name that no file can have, else behind the block. `None` where nothing tells.
+pub(super) fn behind(directory: Directory<'_>, from: Position) -> Option<Position> {
+    let is_wrong = |entry: &Entry<'_>| entry.position >= from && check_entry(&directory, entry).is_err();
+    let blocks = match directory.content {
+        Content::Inline(_) => {
+            return short_entries(&directory).ok()?.find(is_wrong).map(|entry| entry.next);
+        }
+        Content::Blocks(blocks) => blocks,
+    };
+    let (fork, layout) = (directory.fork(blocks), directory.layout);
+    let is_single = !directory.has_index(&fork).ok()?;
+    let (number, _) = from.split(layout);
+    let at = u32::try_from(number.checked_mul(u64::from(fork.unit))?).ok()?;
+    if let Ok(Some(block)) = fork.read(at, HeaderKind::DirBlock)
+        && let Ok(data) = directory.data(&block, is_single)
+    {
+        for item in data.items().map_while(Verdict::ok) {
+            if let Item::Entry(entry) = item
+                && is_wrong(&entry)
+            {
+                return Some(entry.next);
+            }
+        }
+    }
+    let is_last = is_single || at.checked_add(fork.unit)? >= directory.leaf_block();
+    (!is_last).then(|| Position::of(layout, number + 1, 0))
+}
+
+/// The entries of a directory in its inode, with those that it does not store.
+fn short_entries<'a>(directory: &Directory<'a>) -> Result<impl Iterator<Item = Entry<'a>> + use<'a>> {
+    let short = directory.short()?;
+    let layout = directory.layout;
+    let [dot, dot_dot] = dots(layout);
+    let after = Position::of(layout, 0, dots_end(layout));
+    let entries = [
+        Entry { name: b".", ino: directory.ino.0, kind: DIRECTORY, position: dot, next: dot_dot },
+        Entry { name: b"..", ino: short.parent, kind: DIRECTORY, position: dot_dot, next: after },
+    ];
+    Ok(entries.into_iter().chain(short.entries()))
+}
+
+/// Refuses an entry that cannot be one of a file.
+fn check_entry(directory: &Directory<'_>, entry: &Entry<'_>) -> Verdict<()> {
+    check_name(entry.name)?;
+    directory.check_ino(entry.ino)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{LAYOUT, data_block, single_block};
+    use super::*;
+    use crate::da::memory::Memory;
+    use crate::format::{Geometry, Superblock, testing};
+
+    /// Where the hash index begins.
+    const LEAF: u32 = (32_u64 << 30 >> 12) as u32;
+
+    fn geometry() -> Geometry {
+        *Superblock::from_sector(&testing::superblock_sector(|_| {})).unwrap().geometry()
+    }
+
+    fn directory<'a>(geometry: &'a Geometry, content: Content<'a>) -> Directory<'a> {
+        Directory { ino: Ino(128), layout: &LAYOUT, geometry, content }
+    }
+
+    /// The names that a listing gives which goes on behind each failure, and the failures.
+    fn rescued(directory: Directory<'_>) -> (Vec<String>, Vec<String>) {
+        let (mut names, mut failures) = (Vec::new(), Vec::new());
+        let mut from = Position(0);
+        loop {
+            let start = from;
+            let mut sink = |entry: DirEntry<'_>| {
+                names.push(String::from_utf8_lossy(entry.name).into_owned());
+                from = Position(entry.next.0);
+                ControlFlow::Continue(())
+            };
+            match (Listing { directory, from: start, sink: &mut sink }).run() {
+                Ok(()) => return (names, failures),
+                Err(error) => failures.push(error.to_string()),
+            }
+            match behind(directory, from) {
+                Some(next) => from = next,
+                None => return (names, failures),
+            }
+        }
+    }
+
+    /// Three data blocks with a name each, and a leaf.
+    fn three_blocks() -> Memory {
+        let mut memory = Memory { unit: 1, ..Memory::default() };
+        for (at, name) in [b"a", b"b", b"c"].into_iter().enumerate() {
+            memory.blocks.insert(at as u32, data_block(&[(name, 131 + at as u64, 1)]));
+        }
+        memory.blocks.insert(LEAF, vec![0; 4096]);
+        memory
+    }
+
+    #[test]
+    fn a_listing_does_not_read_the_hash_index() {
+        let (geometry, memory) = (geometry(), three_blocks());
+        let (names, failures) = rescued(directory(&geometry, Content::Blocks(&memory)));
+        assert_eq!((names, failures.len()), (vec!["a".into(), "b".into(), "c".into()], 0));
+        assert!(!memory.was_read(LEAF));
+    }
+
+    #[test]
+    fn a_listing_goes_on_behind_a_bad_block() {
+        let geometry = geometry();
+        let damage: [(&str, fn(&mut Vec<u8>)); 2] =
+            [("begins with", |bytes| bytes[0] = 0), ("name of 0 bytes", |bytes| bytes[72] = 0)];
+        for (word, change) in damage {
+            let mut memory = three_blocks();
+            change(memory.blocks.get_mut(&1).unwrap());
+            let (names, failures) = rescued(directory(&geometry, Content::Blocks(&memory)));
+            assert_eq!(names, ["a", "c"]);
+            assert!(failures.iter().all(|failure| failure.contains(word)), "{failures:?}");
+        }
+        // The last place that a data block can have.
+        let mut memory = three_blocks();
+        memory.blocks.insert(LEAF - 1, vec![0; 4096]);
+        let (names, failures) = rescued(directory(&geometry, Content::Blocks(&memory)));
+        assert_eq!((names.len(), failures.is_empty()), (3, false));
+    }
+
+    #[test]
+    fn a_listing_goes_on_behind_an_entry_that_cannot_be_one() {
+        let geometry = geometry();
+        let bytes = single_block(
+            128,
+            128,
+            &[(b"a", 131, 1), (b"b", u64::MAX >> 8, 1), (b"x/y", 132, 1), (b"c", 133, 1)],
+        );
+        let mut memory = Memory { unit: 1, ..Memory::default() };
+        memory.blocks.insert(0, bytes);
+        let (names, failures) = rescued(directory(&geometry, Content::Blocks(&memory)));
+        assert_eq!(names, [".", "..", "a", "c"]);
+        assert_eq!(failures.len(), 2, "{failures:?}");
+        // In the inode: `..` and one name lead nowhere.
+        let short =
+            [&[2, 0, 0, 0, 0, 0][..], b"\x01\0\x60a\x01\0\0\0\0", b"\x01\0\x70b\x01\0\0\0\x83"].concat();
+        let (names, failures) = rescued(directory(&geometry, Content::Inline(&short)));
+        assert_eq!((names, failures.len()), (vec![".".into(), "b".into()], 2));
     }
 }

@@ -58,3 +58,8 @@ pub(crate) fn read_dir(
 ) -> Result<()> {
     list::Listing { directory, from: entry::Position(from.0), sink }.run()
 }
+
+/// Where [`read_dir`] goes on behind what it could not read after the entries before `from`; `None` where nothing tells.
+pub(crate) fn read_dir_behind(directory: Directory<'_>, from: DirOffset) -> Option<DirOffset> {
+    Some(DirOffset(list::behind(directory, entry::Position(from.0))?.0))
+}

@@ -2,42 +2,15 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use undercroft_vfs::{DirOffset, Error, Ino, Result};
 
 use super::super::{Directory, lookup, read_dir};
 use super::{list, prototype, with_directory};
+use crate::da::Content;
+use crate::da::memory::Memory;
 use crate::da::testing::Image;
-use crate::da::{Block, Content, ForkBlocks};
-use crate::format::FsBlock;
 use crate::format::block_header::HeaderKind;
-use crate::volume::Blocks;
-
-/// Blocks in memory, whose headers are not verified.
-#[derive(Clone, Default)]
-struct Memory {
-    unit: u32,
-    blocks: HashMap<u32, Vec<u8>>,
-}
-
-impl ForkBlocks for Memory {
-    fn read(&self, at: u32, _: u32, _: HeaderKind) -> Result<Option<Block>> {
-        Ok(self.blocks.get(&at).map(|bytes| Block {
-            bytes: Blocks::Several(Arc::from(&bytes[..])),
-            at,
-            home: FsBlock(u64::from(at)),
-        }))
-    }
-
-    fn next_present(&self, at: u32, end: u32) -> Result<Option<u32>> {
-        Ok(self.blocks.keys().copied().filter(|present| (at..end).contains(present)).min())
-    }
-
-    fn run_length(&self, at: u32) -> Result<u32> {
-        Ok(if self.blocks.contains_key(&at) { self.unit } else { 0 })
-    }
-}
 
 /// A sequence of numbers that looks random and is the same each time.
 struct Numbers(u64);
@@ -139,7 +112,7 @@ fn leaves_in_a_ring_are_corruption() {
     };
     let root = (32_u64 << 30 >> 12) as u32;
     let blocks = HashMap::from([(root, leaf(root + 1, root + 1)), (root + 1, leaf(root, root))]);
-    let memory = Memory { unit: 1, blocks };
+    let memory = Memory { unit: 1, blocks, ..Memory::default() };
     let image = Image::make("", &prototype(&[]));
     let image = image.open();
     let directory = Directory {
