@@ -7,7 +7,7 @@ use std::io;
 
 use crate::device::{check_range, check_write};
 use crate::forward_block_device;
-use crate::{Access, BlockDevice, Device, Error, FileDevice, NextData, Operation, Request, Result};
+use crate::{Access, BlockDevice, ClaimedDevice, Device, Error, NextData, Operation, Request, Result};
 
 /// A device of which the end is missing.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl BlockDevice for CutShortDevice {
     }
 
     /// A part is no whole device.
-    fn claimed(&self) -> Option<&FileDevice> {
+    fn claimed(&self) -> Option<&dyn ClaimedDevice> {
         None
     }
 

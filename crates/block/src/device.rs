@@ -9,11 +9,12 @@
 //!
 //! Left out: becoming smaller while open, zones, and requests that complete after the call has returned.
 
-use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
+use std::{fmt, io};
 
-use crate::{Error, FileDevice, Operation, Result};
+use crate::{Error, OpenError, Operation, Result};
 
 /// A device that several owners share.
 pub type Device = Arc<dyn BlockDevice>;
@@ -83,6 +84,31 @@ pub enum Request<'a> {
     },
 }
 
+/// A block device of the kernel that was claimed for writing.
+pub trait ClaimedDevice: Send + Sync {
+    /// Where it was opened.
+    fn path(&self) -> &Path;
+
+    /// Gives up the kernel's exclusive claim, so that the caller can give it to a mount of its own. Locks between
+    /// programs stay.
+    fn share_claim(&self);
+
+    /// Takes the claim again that was [shared](Self::share_claim), where no mount came of it.
+    ///
+    /// # Errors
+    /// [`OpenError::InUse`] when something else has claimed the device meanwhile; [`OpenError::System`].
+    fn claim_again(&self) -> std::result::Result<(), OpenError>;
+
+    /// The number of the device; 0 for a file.
+    ///
+    /// # Errors
+    /// The system's.
+    fn number(&self) -> io::Result<u64>;
+
+    /// The size of a block as the kernel reads and writes them for this device when nothing else is asked for, in bytes.
+    fn soft_block_bytes(&self) -> u32;
+}
+
 /// A byte-addressed device that any number of threads may use at once.
 ///
 /// - **Ranges.** Any byte range is allowed, aligned or not; the device does what alignment it needs. A range
@@ -137,8 +163,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     }
 
     /// The block device of the kernel that this is, if it is all of it and was claimed for writing: a mount can be given
-    /// the claim ([`FileDevice::share_claim`]). What lies on another device, or is a part of one, answers `None`.
-    fn claimed(&self) -> Option<&FileDevice> {
+    /// the claim ([`ClaimedDevice::share_claim`]). What lies on another device, or is a part of one, answers `None`.
+    fn claimed(&self) -> Option<&dyn ClaimedDevice> {
         None
     }
 

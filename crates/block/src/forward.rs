@@ -58,7 +58,7 @@ macro_rules! forward_block_device {
         }
     };
     (@ $base:tt claimed) => {
-        fn claimed(&self) -> ::std::option::Option<&$crate::FileDevice> {
+        fn claimed(&self) -> ::std::option::Option<&dyn $crate::ClaimedDevice> {
             self.$base.claimed()
         }
     };

@@ -57,7 +57,9 @@ pub mod testing;
 mod window;
 
 pub use cut_short::CutShortDevice;
-pub use device::{Access, BlockDevice, Device, NextData, Request, Topology, check_range, check_write};
+pub use device::{
+    Access, BlockDevice, ClaimedDevice, Device, NextData, Request, Topology, check_range, check_write,
+};
 pub use error::{Error, Operation, Result};
 pub use file::{FileDevice, FileOptions, Holder, InUse, Locking};
 pub use flush_latch::{FlushLatch, LatchedDevice};

@@ -6,7 +6,7 @@
 use crate::device::{check_range, check_write};
 use crate::forward_block_device;
 use crate::partition::Partition;
-use crate::{BlockDevice, Device, FileDevice, NextData, Operation, Request, Result};
+use crate::{BlockDevice, ClaimedDevice, Device, NextData, Operation, Request, Result};
 
 /// A window onto a range of another device.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl BlockDevice for PartitionDevice {
     }
 
     /// A part is no whole device.
-    fn claimed(&self) -> Option<&FileDevice> {
+    fn claimed(&self) -> Option<&dyn ClaimedDevice> {
         None
     }
 

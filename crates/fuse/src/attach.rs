@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
-use undercroft_block::FileDevice;
+use undercroft_block::ClaimedDevice;
 use undercroft_block::mountinfo::SUBTYPE;
 
 use crate::mount_point::MountPoint;
@@ -43,7 +43,7 @@ pub(crate) fn attach(
     dir: &Path,
     kind: &str,
     options: &MountOptions,
-    claimed: Option<&FileDevice>,
+    claimed: Option<&dyn ClaimedDevice>,
 ) -> Result<OwnedFd, MountError> {
     let point = |cause: io::Error| MountError::Point { dir: dir.to_owned(), cause };
     if !dir.metadata().map_err(point)?.is_dir() {
@@ -126,7 +126,7 @@ fn attach_device(
     on: &MountPoint,
     kind: &str,
     options: &MountOptions,
-    device: &FileDevice,
+    device: &dyn ClaimedDevice,
 ) -> io::Result<Option<OwnedFd>> {
     device.share_claim();
     let give_up = Instant::now() + PATIENCE;
@@ -147,7 +147,7 @@ fn attach_directly(
     dir: &Path,
     kind: &str,
     options: &MountOptions,
-    device: Option<&FileDevice>,
+    device: Option<&dyn ClaimedDevice>,
 ) -> Result<OwnedFd, Errno> {
     let connection = Device::open().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     let mut flags = MountFlags::empty();

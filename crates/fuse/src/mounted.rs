@@ -21,7 +21,7 @@ use std::thread::{self, JoinHandle};
 use rustix::mount::UnmountFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
-use undercroft_block::FileDevice;
+use undercroft_block::ClaimedDevice;
 use undercroft_block::mountinfo::{Mount, MountDevice};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Vfs;
@@ -171,7 +171,7 @@ fn guard(
     on: &MountPoint,
     dir: &Path,
     guardian: &mut Guardian,
-    claimed: Option<&FileDevice>,
+    claimed: Option<&dyn ClaimedDevice>,
 ) -> Result<Mount, MountError> {
     let point = |cause| MountError::Point { dir: dir.to_owned(), cause };
     match mount_table::mount_on(on).map_err(point)? {
@@ -180,7 +180,7 @@ fn guard(
             guardian.guard(&entry).map_err(|cause| MountError::Start { what, cause })?;
             let number = rustix::fs::makedev(entry.device.major, entry.device.minor);
             if mount_table::is_on_device(&entry)
-                && claimed.map(FileDevice::number).transpose().map_err(point)? != Some(number)
+                && claimed.map(ClaimedDevice::number).transpose().map_err(point)? != Some(number)
             {
                 return Err(point(io::Error::other("the name of the block device leads to another one now")));
             }

@@ -8,7 +8,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use tempfile::{NamedTempFile, TempDir};
-use undercroft_block::{Access, BlockDevice, FileDevice, FileOptions, InUse, Locking, OpenError};
+use undercroft_block::{
+    Access, BlockDevice, ClaimedDevice, FileDevice, FileOptions, InUse, Locking, OpenError,
+};
 
 const MIB: u64 = 1024 * 1024;
 

@@ -42,7 +42,8 @@ use self::ring::RingPool;
 use self::zeroing::Zeroing;
 use crate::device::{check_range, check_write};
 use crate::{
-    Access, BlockDevice, Error, FlushLatch, NextData, OpenError, Operation, Request, Result, Topology,
+    Access, BlockDevice, ClaimedDevice, Error, FlushLatch, NextData, OpenError, Operation, Request, Result,
+    Topology,
 };
 
 /// The kernel's blocks of a device are no larger than a page is at least.
@@ -134,38 +135,6 @@ impl FileDevice {
         })
     }
 
-    /// Gives up the kernel's exclusive claim on a block device, so that the caller can give it to a mount of its own.
-    /// Locks between programs stay.
-    pub fn share_claim(&self) {
-        self.exclusion.share_claim();
-    }
-
-    /// Takes the claim again that was [shared](Self::share_claim), where no mount came of it.
-    ///
-    /// # Errors
-    /// [`OpenError::InUse`] when something else has claimed the device meanwhile; [`OpenError::System`].
-    pub fn claim_again(&self) -> std::result::Result<(), OpenError> {
-        self.exclusion.claim_again(&self.file, &self.path, self.access)
-    }
-
-    /// The number of a block device; 0 for a file.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn number(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.rdev())
-    }
-
-    /// The size of a block as the kernel reads and writes them for this device when nothing else is asked for, in bytes.
-    #[must_use]
-    pub fn soft_block_bytes(&self) -> u32 {
-        let mut bytes = self.topology.logical_block_bytes;
-        while bytes < SOFT_BLOCK_MAX && self.size_bytes().is_multiple_of(2 * u64::from(bytes)) {
-            bytes *= 2;
-        }
-        bytes
-    }
-
     /// Whether batches go through io_uring: asked for, and not refused by the kernel so far.
     #[must_use]
     pub fn uses_io_uring(&self) -> bool {
@@ -249,6 +218,32 @@ impl Drop for FileDevice {
     }
 }
 
+impl ClaimedDevice for FileDevice {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn share_claim(&self) {
+        self.exclusion.share_claim();
+    }
+
+    fn claim_again(&self) -> std::result::Result<(), OpenError> {
+        self.exclusion.claim_again(&self.file, &self.path, self.access)
+    }
+
+    fn number(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.rdev())
+    }
+
+    fn soft_block_bytes(&self) -> u32 {
+        let mut bytes = self.topology.logical_block_bytes;
+        while bytes < SOFT_BLOCK_MAX && self.size_bytes().is_multiple_of(2 * u64::from(bytes)) {
+            bytes *= 2;
+        }
+        bytes
+    }
+}
+
 impl BlockDevice for FileDevice {
     fn name(&self) -> String {
         self.path.display().to_string()
@@ -279,8 +274,9 @@ impl BlockDevice for FileDevice {
         self.may_hang
     }
 
-    fn claimed(&self) -> Option<&FileDevice> {
-        (self.kind == Kind::BlockDevice && self.exclusion.claim().is_some()).then_some(self)
+    fn claimed(&self) -> Option<&dyn ClaimedDevice> {
+        let is_claimed = self.kind == Kind::BlockDevice && self.exclusion.claim().is_some();
+        if is_claimed { Some(self) } else { None }
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -27,7 +27,7 @@ use crate::device::{check_range, check_write};
 use crate::forward_block_device;
 use crate::span::{Span, spans};
 use crate::{
-    Access, BlockDevice, Device, Error, FileDevice, NextData, OpenError, Operation, Request, Result,
+    Access, BlockDevice, ClaimedDevice, Device, Error, NextData, OpenError, Operation, Request, Result,
 };
 
 /// The unit of copying in bytes: the block size of most filesystems.
@@ -176,7 +176,7 @@ impl BlockDevice for Overlay {
     }
 
     /// What is written here does not reach it.
-    fn claimed(&self) -> Option<&FileDevice> {
+    fn claimed(&self) -> Option<&dyn ClaimedDevice> {
         None
     }
 
