@@ -6,13 +6,8 @@ use undercroft_md::{Array, ArrayOptions, CreateOptions, Level, StripeWake, Times
 
 use crate::BenchError;
 use crate::members::Members;
+use crate::sizes::{CHUNK_BYTES, MEMBERS, ROW_BYTES};
 
-/// Members of the array.
-pub(crate) const MEMBERS: u32 = 4;
-/// Bytes of a chunk.
-pub(crate) const CHUNK_BYTES: u64 = 64 << 10;
-/// Bytes of data in a row of chunks.
-pub(crate) const ROW_BYTES: u64 = (MEMBERS as u64 - 1) * CHUNK_BYTES;
 /// Where data begins on each member: behind the superblock.
 const DATA_OFFSET: u64 = 1 << 20;
 /// The cache cuts chunks into pages while it has fewer stripes than this.

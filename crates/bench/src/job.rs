@@ -1,11 +1,9 @@
-//! What to measure, and measuring it once.
+//! What to measure.
 
-use std::io;
 use std::num::{NonZeroU32, NonZeroU64};
-use std::process::Command;
 
 use crate::workload::Needs;
-use crate::{BenchError, Outcome, Part, Target, Workload, processes, threads};
+use crate::{BenchError, Target, Workload};
 
 /// One measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,21 +55,4 @@ impl Job {
         }
         if self.locks { self.target.check_in_process("the lock report") } else { Ok(()) }
     }
-}
-
-/// Measures once. A mounted filesystem is measured by processes: `worker` makes the command that starts this program
-/// for one's part, which is to call [`serve_worker`](crate::serve_worker) with it.
-///
-/// # Errors
-/// Whatever keeps the measurement from being made; a file that was to be made or found and was not, among it.
-pub fn measure(job: &Job, worker: &dyn Fn(&Part) -> io::Result<Command>) -> Result<Outcome, BenchError> {
-    job.check()?;
-    let measured = match &job.target {
-        Target::InProcess { filesystem, plain } => threads::run(job, filesystem.open()?, *plain)?,
-        Target::Device => threads::run_raw(job)?,
-        Target::Array(form) => threads::run_array(job, *form)?,
-        Target::Xor { files } => threads::run_xor(job, *files)?,
-        Target::Mounted(path) => processes::run(job, path, worker)?,
-    };
-    Ok(Outcome::new(job, &measured))
 }

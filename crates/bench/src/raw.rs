@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use undercroft_block::{BlockDevice, Device, MemoryDevice};
 
-use crate::array_form::ROW_BYTES;
 use crate::directory::Content;
-use crate::script::{
-    Overwrite, Read, Rows, SMALL_WRITE_BYTES, Script, Sequential, WRITE_BYTES, Write, fill, own_part,
-};
+use crate::script::{Overwrite, Read, Rows, Script, Sequential, Write, fill, own_part};
+use crate::sizes::{ROW_BYTES, SMALL_WRITE_BYTES, WRITE_BYTES};
 use crate::{BenchError, Job, Workload};
 
 /// Far more than what any measurement writes; memory is taken for what is written only.

@@ -75,7 +75,8 @@ mod tests {
     use super::*;
     use crate::Workload;
     use crate::mounted::MountedDirectory;
-    use crate::script::{CreateUnlink, OVERWRITE_BYTES, of_worker, prepare};
+    use crate::script::{CreateUnlink, of_worker, prepare};
+    use crate::sizes::OVERWRITE_BYTES;
 
     const FILE_BYTES: u64 = 4 * OVERWRITE_BYTES;
 

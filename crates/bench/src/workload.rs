@@ -6,8 +6,10 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use crate::script::{FILE_BYTES, OVERWRITE_BYTES, SEQUENTIAL_BYTES, SMALL_WRITE_BYTES, WRITE_BYTES};
-use crate::{ArrayForm, array_form};
+use crate::ArrayForm;
+use crate::sizes::{
+    FILE_BYTES, OVERWRITE_BYTES, ROW_BYTES, SEQUENTIAL_BYTES, SMALL_WRITE_BYTES, WRITE_BYTES,
+};
 
 /// What the workers do, all of them in one directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,7 +207,7 @@ impl Workload {
             Self::Write => Some(WRITE_BYTES),
             Self::WriteSmall => Some(SMALL_WRITE_BYTES),
             Self::RaidWrite => Some(FILE_BYTES),
-            Self::RaidWriteRows => Some(array_form::ROW_BYTES),
+            Self::RaidWriteRows => Some(ROW_BYTES),
             Self::RaidSequential => Some(SEQUENTIAL_BYTES),
             Self::RaidRebuild => Some(ArrayForm::member_bytes(file_bytes)),
         }

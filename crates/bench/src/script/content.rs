@@ -5,15 +5,10 @@ use crate::BenchError;
 use crate::aligned::AlignedBytes;
 use crate::directory::{Content, Resizable};
 use crate::random::Random;
+use crate::sizes::{OVERWRITE_BYTES, WRITE_BYTES};
 
 /// The largest size of the file that [`Orphan`] truncates.
 const ORPHAN_BYTES: u64 = 4096;
-/// What [`Overwrite`] writes at once.
-pub(crate) const OVERWRITE_BYTES: u64 = 4096;
-/// What [`Write`] writes at once in large pieces, and what files are filled with.
-pub(crate) const WRITE_BYTES: u64 = 1 << 20;
-/// What it writes at once in small pieces.
-pub(crate) const SMALL_WRITE_BYTES: u64 = 4096;
 
 /// Truncates a file of its own byte by byte down to one byte, then extends it again: the program that the Linux
 /// developers measured their orphan list with in 2014.

@@ -3,14 +3,11 @@
 use undercroft_block::BlockDevice;
 use undercroft_md::parity;
 
-use super::{OVERWRITE_BYTES, Script};
+use super::Script;
 use crate::BenchError;
 use crate::aligned::AlignedBytes;
-use crate::array_form::{CHUNK_BYTES, MEMBERS, ROW_BYTES};
 use crate::random::Random;
-
-/// What [`Sequential`] writes at once: some rows of chunks of the array.
-pub(crate) const SEQUENTIAL_BYTES: u64 = 8 * ROW_BYTES;
+use crate::sizes::{CHUNK_BYTES, MEMBERS, OVERWRITE_BYTES, ROW_BYTES, SEQUENTIAL_BYTES};
 
 /// Writes whole rows of chunks at random places.
 pub(crate) struct Rows<'d> {

@@ -1,12 +1,10 @@
 //! Whole files, each made durable before it is closed.
 
-use super::{Name, Script, WRITE_BYTES};
+use super::{Name, Script};
 use crate::BenchError;
 use crate::aligned::AlignedBytes;
 use crate::directory::{Caching, Content, Directory};
-
-/// Bytes of a file.
-pub(crate) const FILE_BYTES: u64 = 4 << 20;
+use crate::sizes::{FILE_BYTES, WRITE_BYTES};
 
 /// Creates a file, writes it from end to end, makes it durable, closes and removes it, so that memory does not run out.
 pub(super) struct WriteFiles<'d, D> {

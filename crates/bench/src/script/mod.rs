@@ -10,11 +10,11 @@ mod names;
 mod rebuild;
 
 use crate::directory::{Caching, Directory};
+use crate::sizes::{SMALL_WRITE_BYTES, WRITE_BYTES};
 use crate::{BenchError, Workload};
 use content::Orphan;
-pub(crate) use content::{OVERWRITE_BYTES, Overwrite, SMALL_WRITE_BYTES, WRITE_BYTES, Write, fill};
-pub(crate) use device::{CopyAndXor, Read, Rows, SEQUENTIAL_BYTES, Sequential, own_part};
-pub(crate) use files::FILE_BYTES;
+pub(crate) use content::{Overwrite, Write, fill};
+pub(crate) use device::{CopyAndXor, Read, Rows, Sequential, own_part};
 use files::WriteFiles;
 use name::{Name, STANDING};
 pub(crate) use names::CreateUnlink;

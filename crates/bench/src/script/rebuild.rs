@@ -7,8 +7,8 @@ use undercroft_md::{Array, Duty};
 
 use super::Script;
 use crate::BenchError;
-use crate::array_form::MEMBERS;
 use crate::members::Members;
+use crate::sizes::MEMBERS;
 
 /// A rebuild that takes longer than this has gone wrong.
 const TIMEOUT: Duration = Duration::from_secs(600);
