@@ -10,6 +10,7 @@ mod commands;
 mod control;
 mod exit;
 mod failure;
+mod file_id;
 mod get;
 mod image;
 mod mount_helper;

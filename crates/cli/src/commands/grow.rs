@@ -7,9 +7,10 @@ use undercroft_ext4::{Ext4, Grown, WriteOptions};
 use undercroft_vfs::{Error, VfsOptions};
 
 use crate::control::client;
-use crate::control::protocol::{Answer, FileId, Request, no_answer};
+use crate::control::protocol::{Answer, Request, no_answer};
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::file_id::FileId;
 use crate::image::{self, Filesystem, Use};
 use crate::plan::{Format, ImageSpec};
 use crate::text::bar::Bar;

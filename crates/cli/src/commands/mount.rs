@@ -30,6 +30,7 @@ use crate::control::protocol::Request;
 use crate::control::server::Control;
 use crate::exit::Kind;
 use crate::failure::{Failure, print_failure};
+use crate::file_id::device_of_directory;
 use crate::image::array_events::{self, Listener, Tell};
 use crate::plan::{ImageSpec, Serving};
 use crate::text::names::safe;
@@ -150,7 +151,7 @@ pub(crate) fn freeze(image: &ImageSpec) -> Result<(), Failure> {
     let live = client::require(image)?;
     // What the kernel caches, first.
     let point = live.served.point.to_path();
-    if client::device_of_directory(&point) == Some(live.served.device) && !live.served.is_frozen {
+    if device_of_directory(&point) == Some(live.served.device) && !live.served.is_frozen {
         sync_directory(&point)?;
     }
     live.ask(&Request::Freeze, &mut |_| ()).map(drop)
@@ -163,13 +164,13 @@ pub(crate) fn thaw(image: &ImageSpec) -> Result<(), Failure> {
 
 /// Makes everything durable that was written through a mount.
 pub(crate) fn sync(image: &ImageSpec) -> Result<(), Failure> {
-    if client::device_of_directory(&image.path).is_some() && image.array.is_none() {
+    if device_of_directory(&image.path).is_some() && image.array.is_none() {
         return sync_directory(&image.path);
     }
     let live = client::require(image)?;
     let point = live.served.point.to_path();
     // What is there may be another mount by now, or hidden from here.
-    if client::device_of_directory(&point) != Some(live.served.device) {
+    if device_of_directory(&point) != Some(live.served.device) {
         let what = format!("{} is mounted on {}, which is not seen from here", image.shown(), live.point());
         return Err(Failure::new(Kind::Host, what));
     }

@@ -6,16 +6,16 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, StatxFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use undercroft_block::mountinfo::{MountDevice, MountTable};
 
 use super::directory::SocketDirectory;
-use super::protocol::{self, Answer, FileId, Mode, Request, Served, no_answer};
+use super::protocol::{self, Answer, Mode, Request, Served, no_answer};
 use super::wire::{self, ANSWER_MAX, Lines, REQUEST_LIMIT};
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::file_id::{FileId, device_of_directory};
 use crate::plan::{ArrayMembers, ArraySpec, ImageSpec};
 use crate::text::names::safe;
 
@@ -205,14 +205,6 @@ fn directory_device(spec: &ImageSpec) -> Option<u64> {
         return None;
     }
     device_of_directory(&spec.path).or_else(|| device_mounted_on(&spec.path))
-}
-
-/// The number of the filesystem that a directory is in, from what the kernel knows.
-pub(crate) fn device_of_directory(path: &Path) -> Option<u64> {
-    let asked = StatxFlags::TYPE | StatxFlags::INO;
-    let found = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::STATX_DONT_SYNC, asked).ok()?;
-    let is_directory = FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory;
-    is_directory.then(|| rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor))
 }
 
 /// The number of a filesystem of ours that is mounted on this directory, by the table of mounts: the kernel keeps root out

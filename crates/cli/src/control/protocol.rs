@@ -10,9 +10,7 @@
 //! refused by name. Paths are hexadecimal, since they are bytes.
 
 use std::ffi::OsString;
-use std::fs::{self, Metadata};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -23,7 +21,8 @@ use crate::commands::info::LiveReport;
 use crate::commands::md::{ArrayReport, WorkProgress};
 use crate::exit::Kind;
 use crate::failure::Failure;
-use crate::plan::{Change, ImageSpec, Waiting};
+use crate::file_id::FileId;
+use crate::plan::{Change, Waiting};
 use crate::text::names::hex;
 
 /// Of the protocol. A server speaks one.
@@ -179,35 +178,6 @@ impl Space {
 
     pub(crate) const fn used(&self) -> u64 {
         self.blocks.saturating_sub(self.blocks_free)
-    }
-}
-
-/// Which file or block device it is, whatever it is called, and which partition of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FileId {
-    /// Of a block device its own number.
-    dev: u64,
-    /// 0 for a block device.
-    ino: u64,
-    partition: Option<u32>,
-}
-
-impl FileId {
-    /// Of what was named, and the user that it belongs to. `None` if there is no such file.
-    pub(crate) fn of(spec: &ImageSpec) -> Option<(Self, u32)> {
-        let found = fs::metadata(&spec.path).ok()?;
-        let id = Self::of_file(&found)?;
-        Some((Self { partition: spec.partition.map(u32::from), ..id }, found.uid()))
-    }
-
-    /// Of a file or block device as a whole.
-    pub(crate) fn of_file(found: &Metadata) -> Option<Self> {
-        let (dev, ino) = match found.file_type() {
-            kind if kind.is_block_device() => (found.rdev(), 0),
-            kind if kind.is_file() => (found.dev(), found.ino()),
-            _ => return None,
-        };
-        Some(Self { dev, ino, partition: None })
     }
 }
 

@@ -40,9 +40,9 @@ pub(crate) use array::{OpenArray, failure as md_failure, identity, open_array, o
 
 use filesystem::{FilesystemKind, KINDS};
 
-use crate::control::protocol::FileId;
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::file_id::FileId;
 use crate::plan::ImageSpec;
 use crate::text::bar::Bar;
 use crate::text::names::safe;

@@ -11,9 +11,9 @@ use uuid::Uuid;
 use super::mkfs::size;
 use super::{Format, ImageSpec};
 use crate::args::{ArrayArgs, DangerArgs, MdCommand, MdCreateArgs, NewMemberArgs, WaitArgs};
-use crate::control::client::device_of_directory;
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::file_id::device_of_directory;
 use crate::text::names::safe;
 
 /// Stands for a member that is added later, as for mdadm.

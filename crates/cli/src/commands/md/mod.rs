@@ -10,7 +10,6 @@ mod manage;
 mod report;
 mod wait;
 
-use serde::{Deserialize, Serialize};
 use undercroft_md::Array;
 
 use crate::control::client::{self, Live};
@@ -23,7 +22,7 @@ use crate::text::bar::Bar;
 use crate::text::out::Out;
 
 pub(crate) use manage::{Managed, erase_removed, verdict};
-pub(crate) use report::{Report, WorkProgress};
+pub(crate) use report::{ArrayReport, Report, WorkProgress};
 pub(crate) use wait::wait_with;
 
 /// Does what is meant. `Ok(Some(kind))`: a check found something.
@@ -39,14 +38,6 @@ pub(crate) fn run(plan: MdPlan, format: Format) -> Result<Option<Kind>, Failure>
             }
         },
     }
-}
-
-/// What the server of a mount says of its array.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ArrayReport {
-    pub(crate) report: Report,
-    /// A check found something.
-    pub(crate) mismatched: bool,
 }
 
 /// Has the server of a mount do it.

@@ -122,6 +122,14 @@ struct Outcome {
     mismatched_bytes: u64,
 }
 
+/// What the server of a mount says of its array.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ArrayReport {
+    pub(crate) report: Report,
+    /// A check found something.
+    pub(crate) mismatched: bool,
+}
+
 impl Report {
     pub(crate) fn of(status: Status) -> Self {
         let members: Vec<Member> = status

@@ -10,9 +10,10 @@ use undercroft_vfs::{Vfs, VfsOptions};
 
 use super::super::info::recorded_errors;
 use super::served::{ServedArray, Source};
-use crate::control::protocol::{FileId, Mode};
+use crate::control::protocol::Mode;
 use crate::exit::Kind;
 use crate::failure::Failure;
+use crate::file_id::FileId;
 use crate::image::{self, Filesystem, OpenArray, Opened, Use};
 use crate::mount_helper::is_write_protected;
 use crate::mount_options;
