@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use undercroft_sync::{RwLock, order};
 
-use crate::permission::grants;
-use crate::{Access, Corruption, Credentials, Error, FileType, Ino, Inode, Node, Ownership, Result};
+use crate::access::grants;
+use crate::{Access, Corruption, Credentials, Error, Ino, Ownership, Result};
 
 /// The xattr that holds the list of a file.
 pub(crate) const ACCESS_XATTR: &[u8] = b"system.posix_acl_access";
@@ -168,7 +168,7 @@ impl Acl {
     }
 
     /// Leaves only what a new file's permissions have as well.
-    fn restrict(&mut self, permissions: u16) {
+    pub(crate) fn restrict(&mut self, permissions: u16) {
         self.owner &= permissions >> 6;
         *self.mask.as_mut().unwrap_or(&mut self.owning_group) &= permissions >> 3;
         self.others &= permissions;
@@ -205,34 +205,6 @@ impl Acl {
     }
 }
 
-/// What a new file has from its directory's default list.
-pub(crate) struct Inherited {
-    /// The permission bits that are left.
-    pub(crate) permissions: u16,
-    /// The file's own list, where permission bits do not say the same.
-    pub(crate) access: Option<Vec<u8>>,
-    /// The default list of a new directory.
-    pub(crate) default: Option<Vec<u8>>,
-}
-
-/// Decides the permissions of a new file in `dir`. The mask counts only where there is no default list.
-pub(crate) fn inherit(dir: &Node, kind: FileType, permissions: u16, umask: u16) -> Result<Inherited> {
-    let plain = |permissions| Inherited { permissions, access: None, default: None };
-    if kind == FileType::Symlink {
-        return Ok(plain(0o777));
-    }
-    let Some(default) = dir.directory()?.default_acl_cell().get(dir.inode(), DEFAULT_XATTR)? else {
-        return Ok(plain(permissions & !(umask & 0o777)));
-    };
-    let mut access = Acl::clone(&default);
-    access.restrict(permissions);
-    Ok(Inherited {
-        permissions: permissions & !0o777 | access.permission_bits(),
-        access: (!access.is_plain()).then(|| access.to_bytes()),
-        default: (kind == FileType::Directory).then(|| default.to_bytes()),
-    })
-}
-
 /// What a node remembers of its inode's list.
 ///
 /// | state | meaning | next |
@@ -267,9 +239,13 @@ impl AclCell {
         Self { word: AtomicU64::new(UNKNOWN), list: RwLock::new(&order::ACL_CACHE, None) }
     }
 
-    /// The list that `inode` has in the attribute `name`, read at the first call after a change. A failure is not
-    /// remembered.
-    pub(crate) fn get(&self, inode: &dyn Inode, name: &[u8]) -> Result<Option<Arc<Acl>>> {
+    /// The list of the inode `ino`, which `read` gets from the filesystem at the first call after a change. A failure is
+    /// not remembered.
+    pub(crate) fn get(
+        &self,
+        ino: Ino,
+        read: impl FnOnce() -> Result<Option<Vec<u8>>>,
+    ) -> Result<Option<Arc<Acl>>> {
         loop {
             let seen = self.word.load(Ordering::Acquire);
             match seen & STATE {
@@ -280,20 +256,25 @@ impl AclCell {
                     }
                     // Forgotten since; the word says so by now.
                 }
-                _ => return self.ask(seen, inode, name),
+                _ => return self.ask(seen, ino, read),
             }
         }
     }
 
     /// Asks the filesystem; `unknown` is the word from before.
-    fn ask(&self, unknown: u64, inode: &dyn Inode, name: &[u8]) -> Result<Option<Arc<Acl>>> {
+    fn ask(
+        &self,
+        unknown: u64,
+        ino: Ino,
+        read: impl FnOnce() -> Result<Option<Vec<u8>>>,
+    ) -> Result<Option<Arc<Acl>>> {
         // The lock is not held over I/O; two threads that come first at once read the same.
-        let Some(bytes) = inode.xattr(name)? else {
+        let Some(bytes) = read()? else {
             // A changed word stays: another thread has stored the same answer, or the list has changed.
             let _ = self.word.compare_exchange(unknown, unknown | NONE, Ordering::Release, Ordering::Relaxed);
             return Ok(None);
         };
-        let acl = Arc::new(Acl::parse(&bytes, inode.attr().ino)?);
+        let acl = Arc::new(Acl::parse(&bytes, ino)?);
         let mut list = self.list.write();
         if self.word.load(Ordering::Relaxed) == unknown {
             *list = Some(Arc::clone(&acl));
@@ -316,8 +297,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::InodeFlags;
     use crate::conformance::{AclEntry, acl_bytes, reference_acl_grants};
+    use crate::{FileType, InodeFlags};
 
     fn owned(uid: u32, gid: u32) -> Ownership {
         let (kind, flags) = (FileType::Regular, InodeFlags::empty());

@@ -27,6 +27,7 @@
 //! }
 //! ```
 
+mod access;
 mod acl;
 mod attr;
 mod attributes;
@@ -58,9 +59,11 @@ mod owned_name;
 mod path;
 mod permission;
 mod place;
+mod place_word;
 mod vfs;
 mod walk;
 
+pub use access::Access;
 pub use attr::{Attr, DeviceNumber, FileType, Ino, InodeFlags, Ownership, Timestamp};
 pub use by_path::{ReadDir, ReadDirEntry};
 pub use change::{
@@ -75,8 +78,6 @@ pub use hashed_name::HashedName;
 pub use name_table::{InsertError, NameTable};
 pub use node::Node;
 pub use path::{Follow, PATH_MAX_BYTES};
-pub use permission::{
-    Access, NewFile, SET_GROUP_ID, SET_USER_ID, check_access, check_delete, new_file_owner,
-};
+pub use permission::{NewFile, SET_GROUP_ID, SET_USER_ID, check_access, check_delete, new_file_owner};
 pub use vfs::{Vfs, VfsOptions};
 pub use walk::{WalkEntry, WalkEvent, WalkFlow, WalkOptions};

@@ -18,7 +18,7 @@ use crate::cached_inode::CachedInode;
 use crate::inode_cache::{Departure, Shard};
 use crate::name_cache::{Children, NameCache};
 use crate::namespace::RemovalBarrier;
-use crate::place::Place;
+use crate::place_word::Place;
 use crate::{Attr, DirEntry, DirOffset, Error, Extent, FileType, Ino, Inode, Ownership, Result};
 
 /// An in-memory inode, shared by all of its users.

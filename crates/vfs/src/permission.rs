@@ -3,21 +3,9 @@
 //! Called by path walking for every directory it passes, and by programs that serve users themselves. The rules and
 //! their order are Linux's, so that an image answers here as it does mounted.
 
+use crate::access::grants;
 use crate::acl::ACCESS_XATTR;
-use crate::{Attr, Credentials, Error, FileType, InodeFlags, Node, Ownership, Result};
-
-bitflags::bitflags! {
-    /// What is wanted of a file, with the values of `access(2)`.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Access: u8 {
-        /// Run a file; pass through a directory.
-        const EXECUTE = 1;
-        /// Change content; add and remove names.
-        const WRITE = 2;
-        /// Read content; list names.
-        const READ = 4;
-    }
-}
+use crate::{Access, Attr, Credentials, Error, FileType, InodeFlags, Node, Ownership, Result};
 
 /// Refuses unless `caller` may do all of `want` with the file.
 ///
@@ -135,17 +123,12 @@ fn is_granted(caller: &Credentials, node: &Node, attr: &Ownership, want: Access)
     // The group bits of a file with a list are the list's mask. Linux leaves the list unread when they are all clear
     // and goes on to the bits for others, even for a user that the list names.
     if attr.permissions & 0o070 != 0
-        && let Some(acl) = node.acl_cell().get(node.inode(), ACCESS_XATTR)?
+        && let Some(acl) = node.acl_cell().get(node.ino(), || node.inode().xattr(ACCESS_XATTR))?
     {
         return Ok(acl.grants(caller, attr, want));
     }
     let class = if caller.in_group(attr.gid) { attr.permissions >> 3 } else { attr.permissions };
     Ok(grants(class, want))
-}
-
-/// Whether three permission bits contain all of `want`.
-pub(crate) fn grants(bits: u16, want: Access) -> bool {
-    Access::from_bits_truncate((bits & 0o7) as u8).contains(want)
 }
 
 #[cfg(test)]

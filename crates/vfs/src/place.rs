@@ -24,36 +24,9 @@
 //! filesystem that keeps nodes is in memory, and its directories are not checked.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::place_word::UNKNOWN;
 use crate::{Corruption, Error, FileType, Found, HashedName, Ino, InodeFlags, Node, Result, Vfs};
-
-/// Where a directory has its name, as far as that is known: a hash of the parent's number and the name.
-#[derive(Debug, Default)]
-pub(crate) struct Place(AtomicU64);
-
-const UNKNOWN: u64 = 0;
-
-impl Place {
-    fn is(&self, word: u64) -> bool {
-        // Relaxed, here and below: the lock of the name orders what was stored under it.
-        self.0.load(Ordering::Relaxed) == word
-    }
-
-    fn is_known(&self) -> bool {
-        !self.is(UNKNOWN)
-    }
-
-    fn set(&self, word: u64) {
-        self.0.store(word, Ordering::Relaxed);
-    }
-
-    /// Takes `word` for the place unless another is known; tells whether `word` is the place now.
-    fn take(&self, word: u64) -> bool {
-        let before = self.0.compare_exchange(UNKNOWN, word, Ordering::Relaxed, Ordering::Relaxed);
-        before.is_ok_and(|_| true) || before == Err(word)
-    }
-}
 
 /// The word for a name in a directory.
 fn word(dir: &Node, name: &HashedName<'_>) -> u64 {

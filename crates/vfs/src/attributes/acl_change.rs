@@ -45,7 +45,7 @@ impl ListKind {
 
 /// Gives a file the decided change of its attributes, `permissions` among them, and its list these permissions.
 pub(super) fn change_permissions(node: &Node, permissions: u16, decided: &AttrChange) -> Result<()> {
-    match node.acl_cell().get(node.inode(), ACCESS_XATTR)? {
+    match node.acl_cell().get(node.ino(), || node.inode().xattr(ACCESS_XATTR))? {
         None => node.inode().set_attr(decided),
         Some(acl) => {
             let mut acl = Acl::clone(&acl);
@@ -114,9 +114,9 @@ mod tests {
 
     use super::super::recorder::{Call, Subject, outcome};
     use super::*;
-    use crate::acl::inherit;
     use crate::conformance::AclEntry::{Mask, Other, Owner, OwningGroup, User};
     use crate::conformance::acl_bytes;
+    use crate::namespace::inherit;
     use crate::permission::check_access;
     use crate::{Access, InodeFlags};
 
@@ -312,7 +312,11 @@ mod tests {
                 // It has read the list before the change and gets to remember it after.
                 may_write(&file);
                 assert_eq!(file.stored(ACCESS_XATTR), *after, "the change came in between");
-                let known = file.node.acl_cell().get(file.node.inode(), ACCESS_XATTR).unwrap();
+                let known = file
+                    .node
+                    .acl_cell()
+                    .get(file.node.ino(), || file.node.inode().xattr(ACCESS_XATTR))
+                    .unwrap();
                 assert_eq!(known.map(|acl| acl.to_bytes()), *after);
             }
         }
@@ -335,7 +339,8 @@ mod tests {
         for round in 0..3000 {
             let list = [naming(6), naming(4), vec![]][round % 3].clone();
             assert_eq!(file.set_xattr(&owner(&[]), ACCESS_XATTR, &list), "ok");
-            let known = file.node.acl_cell().get(file.node.inode(), ACCESS_XATTR).unwrap();
+            let known =
+                file.node.acl_cell().get(file.node.ino(), || file.node.inode().xattr(ACCESS_XATTR)).unwrap();
             assert_eq!(known.map(|acl| acl.to_bytes()).unwrap_or_default(), list, "round {round}");
         }
         over.store(true, Ordering::Relaxed);

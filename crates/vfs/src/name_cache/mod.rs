@@ -22,8 +22,7 @@ use std::sync::{Arc, Weak};
 use hashbrown::HashTable;
 use undercroft_sync::{Mutex, order};
 
-use self::tables::{Entry, Tables};
-use crate::cached_inode::CachedInode;
+use self::tables::{Child, Entry, Tables};
 use crate::{HashedName, Ino, Node};
 
 /// What is common to all directories of a mounted filesystem.
@@ -45,11 +44,6 @@ pub(crate) struct Children {
     cache: Arc<NameCache>,
 }
 
-enum Child {
-    Present { ino: Ino, node: Weak<Node> },
-    Absent,
-}
-
 /// What the cache knows of a name.
 pub(crate) enum Known {
     /// The node it stands for.
@@ -58,14 +52,6 @@ pub(crate) enum Known {
     Ino(Ino),
     /// There is no such name.
     Absent,
-}
-
-/// What an entry costs beside its name: the table's slot and, in the worst case, the memory of a dead node
-/// that its weak handle holds.
-const ENTRY_BYTES: usize = size_of::<Entry>() + 32 + size_of::<Node<CachedInode>>();
-
-fn entry_bytes(name: &[u8]) -> usize {
-    name.len() + ENTRY_BYTES
 }
 
 impl NameCache {
@@ -196,6 +182,7 @@ impl Drop for Children {
 
 #[cfg(test)]
 mod tests {
+    use super::tables::ENTRY_BYTES;
     use super::*;
     use crate::conformance::{Content, Object, Tree};
     use crate::memory_fs::MemoryFs;

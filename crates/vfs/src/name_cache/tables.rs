@@ -11,15 +11,15 @@
 //! do not touch it each time.
 
 use std::mem;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{OnceLock, Weak};
 
 use hashbrown::{HashTable, hash_table};
 use undercroft_sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, order};
 
-use super::{Child, entry_bytes};
-use crate::HashedName;
+use crate::cached_inode::CachedInode;
 use crate::owned_name::OwnedName;
+use crate::{HashedName, Ino, Node};
 
 /// More than threads that often work in one directory.
 const PARTS: usize = 16;
@@ -53,6 +53,20 @@ pub(super) struct Entry {
     hash: u64,
     name: OwnedName,
     child: Child,
+}
+
+/// What is known of a name.
+pub(super) enum Child {
+    Present { ino: Ino, node: Weak<Node> },
+    Absent,
+}
+
+/// What an entry costs beside its name: the table's slot and, in the worst case, the memory of a dead node
+/// that its weak handle holds.
+pub(super) const ENTRY_BYTES: usize = size_of::<Entry>() + 32 + size_of::<Node<CachedInode>>();
+
+fn entry_bytes(name: &[u8]) -> usize {
+    name.len() + ENTRY_BYTES
 }
 
 impl Tables {

@@ -20,13 +20,14 @@
 //! Lock order: the rename lock, then a barrier, then names (or, in the plain form, directories). No thread waits for a
 //! barrier while holding a name, in whichever directory, so the names that a removing thread waits for are released.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 
 use undercroft_sync::{
-    Mutex, MutexGuard, NameGuard, NameLocks, NamePairGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    WaitQueue, order,
+    Mutex, MutexGuard, NameGuard, NameLocks, NamePairGuard, RwLockReadGuard, RwLockWriteGuard, WaitQueue,
+    order,
 };
 
+use super::barrier::{OPEN, RAISED, REMOVED, RemovalBarrier};
 use crate::{Error, HashedName, Node, Result};
 
 /// Everything that guards the namespace of one mounted filesystem.
@@ -37,16 +38,6 @@ pub(crate) struct NamespaceLocks {
     /// Woken when a barrier is not raised any more.
     barriers: WaitQueue,
 }
-
-/// Whether names may be added to a directory, and the directory's lock in the plain form.
-pub(crate) struct RemovalBarrier {
-    state: AtomicU8,
-    plain: RwLock<()>,
-}
-
-const OPEN: u8 = 0;
-const RAISED: u8 = 1;
-const REMOVED: u8 = 2;
 
 /// Names that are locked until this is dropped.
 #[must_use = "the names are unlocked when this is dropped"]
@@ -64,12 +55,6 @@ pub(crate) struct Raised<'a> {
     locks: &'a NamespaceLocks,
     barrier: &'a RemovalBarrier,
     removed: bool,
-}
-
-impl RemovalBarrier {
-    pub(crate) fn new() -> Self {
-        Self { state: AtomicU8::new(OPEN), plain: RwLock::new(&order::DIRECTORY, ()) }
-    }
 }
 
 impl NamespaceLocks {

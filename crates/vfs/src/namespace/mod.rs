@@ -9,14 +9,19 @@
 //!
 //! A server whose kernel has checked permissions already passes credentials that override them.
 
+mod barrier;
+mod inherit;
 mod locks;
 mod rename;
 
 use std::sync::Arc;
 
-pub(crate) use locks::{NamespaceLocks, RemovalBarrier};
+pub(crate) use barrier::RemovalBarrier;
+pub(crate) use inherit::inherit;
+pub(crate) use locks::NamespaceLocks;
 
-use crate::acl::{self, Inherited};
+use self::inherit::Inherited;
+use crate::acl;
 use crate::name_table;
 use crate::permission::{check_access_of, check_delete_of};
 use crate::place;
@@ -286,7 +291,7 @@ fn with_new_inode<R>(
     let owner = new_file_owner(caller, attr, object.kind.file_type(), object.permissions);
     let NewObject { kind, umask, .. } = *object;
     let Inherited { permissions, access, default } =
-        acl::inherit(dir, kind.file_type(), owner.permissions, umask)?;
+        inherit(dir, kind.file_type(), owner.permissions, umask)?;
     let mut xattrs: [(&[u8], &[u8]); 2] = [(b"", b""); 2];
     let mut count = 0;
     for (name, list) in [(acl::ACCESS_XATTR, &access), (acl::DEFAULT_XATTR, &default)] {
