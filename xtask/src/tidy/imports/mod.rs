@@ -15,9 +15,6 @@ use super::Source;
 /// The most files that a circle may have.
 const CIRCLE_FILES: usize = 6;
 
-/// Crates that have a larger one, and its files. A number only falls.
-const LARGER: &[(&str, usize)] = &[("bench", 10), ("block", 16), ("cli", 21), ("vfs", 19)];
-
 /// Names that are passed on more often than this are not followed.
 const PASSED_ON: usize = 16;
 
@@ -32,33 +29,17 @@ pub(super) fn findings(sources: &[Source]) -> Vec<String> {
     });
     let mut findings = Vec::new();
     for root in roots {
-        let name = crate_of(&root.path);
         let graph = Crate::read(root, sources).imports();
-        let circles = circles(&graph);
-        let largest = circles.iter().map(Vec::len).max().unwrap_or_default();
-        let known = LARGER.iter().find(|(larger, _)| *larger == name).map(|(_, files)| *files);
-        let most = known.unwrap_or(CIRCLE_FILES);
-        for circle in circles.iter().filter(|circle| circle.len() > most) {
+        for circle in circles(&graph).iter().filter(|circle| circle.len() > CIRCLE_FILES) {
             findings.push(format!(
-                "{}: {} files import each other in a circle, and {most} may; it is made of\n{}",
+                "{}: {} files import each other in a circle, and {CIRCLE_FILES} may; it is made of\n{}",
                 root.path.display(),
                 circle.len(),
                 drawing(&graph, circle)
             ));
         }
-        if known.is_some_and(|known| largest < known) {
-            findings.push(format!(
-                "{}: the largest circle of imports has {largest} files; let xtask/src/tidy/imports/mod.rs say so",
-                root.path.display()
-            ));
-        }
     }
     findings
-}
-
-fn crate_of(root: &Path) -> String {
-    let dir = root.parent().and_then(Path::parent).and_then(Path::file_name);
-    dir.unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The imports between the files of a circle, one in a line.
