@@ -11,6 +11,8 @@
 mod fork;
 mod remapped;
 
+use std::sync::Arc;
+
 use undercroft_vfs::{DeviceNumber, Error, FileType, Ino, Result};
 
 use crate::ag::Agi;
@@ -60,8 +62,24 @@ impl Inode {
             Some(fork.map_err(|detail| corrupt_inode("attribute fork", ino, Some(block), detail))?)
         };
         let mut inode = Self { ino, core, data, attr };
-        volume.remapped().apply(&mut inode);
+        inode.remap(volume.remapped());
         Ok(inode)
+    }
+
+    /// Takes the maps that it has instead of those on the device.
+    fn remap(&mut self, remapped: &Remapped) {
+        if remapped.is_empty() {
+            return;
+        }
+        for kind in [ForkKind::Data, ForkKind::Attr] {
+            let Some(remap) = remapped.get(self.ino, kind) else { continue };
+            let fork = Fork::Extents(Arc::clone(&remap.extents));
+            match kind {
+                ForkKind::Data => self.data = fork,
+                ForkKind::Attr => self.attr = Some(fork),
+            }
+            self.core.blocks = self.core.blocks.saturating_add_signed(remap.more_blocks);
+        }
     }
 
     /// Checks that a number which no directory gave is that of an inode in use: it lies in a chunk, and is not free there.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use undercroft_vfs::Ino;
 
-use super::{Fork, ForkKind, Inode};
+use super::ForkKind;
 use crate::format::extent::Extent;
 
 /// The extents of one fork, and how many blocks more they have than those on the device.
@@ -29,19 +29,7 @@ impl Remapped {
         self.0.get(&(ino, kind == ForkKind::Attr))
     }
 
-    /// Gives an inode the maps that it has instead.
-    pub(super) fn apply(&self, inode: &mut Inode) {
-        if self.0.is_empty() {
-            return;
-        }
-        for kind in [ForkKind::Data, ForkKind::Attr] {
-            let Some(remap) = self.get(inode.ino, kind) else { continue };
-            let fork = Fork::Extents(Arc::clone(&remap.extents));
-            match kind {
-                ForkKind::Data => inode.data = fork,
-                ForkKind::Attr => inode.attr = Some(fork),
-            }
-            inode.core.blocks = inode.core.blocks.saturating_add_signed(remap.more_blocks);
-        }
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }

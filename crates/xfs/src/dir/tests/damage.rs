@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use undercroft_vfs::{DirOffset, Error, Ino, Result};
+use undercroft_vfs::{DirOffset, Error, Ino};
 
 use super::super::{Directory, lookup, read_dir};
 use super::{list, prototype, with_directory};
