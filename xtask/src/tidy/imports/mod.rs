@@ -115,7 +115,7 @@ impl<'a> Crate<'a> {
     /// Whether a path leads into a module that the one at `at` contains.
     fn is_below(&self, at: &[String], path: &[String]) -> bool {
         let path = path.strip_prefix(&["self".to_owned()][..]).unwrap_or(path);
-        path.first().is_some_and(|first| self.0.contains_key(&[at, &[first.clone()]].concat()))
+        path.first().is_some_and(|first| self.0.contains_key(&[at, std::slice::from_ref(first)].concat()))
     }
 
     /// The file that defines what a path names, if that is no module, and its name.
@@ -137,7 +137,7 @@ impl<'a> Crate<'a> {
                 "self" if index == 0 => {}
                 "super" => drop(at.pop()?),
                 _ => {
-                    let below = [&at[..], &[name.clone()]].concat();
+                    let below = [&at[..], std::slice::from_ref(name)].concat();
                     if self.0.contains_key(&below) {
                         at = below;
                         continue;
