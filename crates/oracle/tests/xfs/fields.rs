@@ -104,8 +104,8 @@ impl Victim {
         let mut record: Option<(String, Vec<String>)> = None;
         for line in told.lines() {
             // A table of records: its heading names their fields, and the lines after it have them.
-            if let Some((name, columns, _)) = heading(line) {
-                record = Some((name, columns));
+            if let Some(found) = heading(line) {
+                record = Some(found);
                 continue;
             }
             if let Some((name, columns)) = &record
@@ -132,12 +132,12 @@ impl Victim {
 }
 
 /// `recs[1-2] = [startblock,blockcount]`: the name, and the names of the columns.
-fn heading(line: &str) -> Option<(String, Vec<String>, ())> {
+fn heading(line: &str) -> Option<(String, Vec<String>)> {
     let (name, columns) = line.split_once(" = [")?;
     let (name, _) = name.split_once('[')?;
     let columns = columns.trim_end().strip_suffix(']')?;
     let is_heading = columns.split(',').all(|column| column.starts_with(|c: char| c.is_ascii_alphabetic()));
-    is_heading.then(|| (name.to_owned(), columns.split(',').map(str::to_owned).collect(), ()))
+    is_heading.then(|| (name.to_owned(), columns.split(',').map(str::to_owned).collect()))
 }
 
 fn number_of(text: &str) -> Option<u64> {

@@ -163,15 +163,22 @@ impl Checker<'_> {
         {
             tell(format!("the inode has flags {:#x}, some of them for directories only", flags.bits()));
         }
+        if flags.contains(DiFlags::NEW_RT_BITMAP) && inode.number != self.superblock.raw().sb_rbmino.get() {
+            tell("the inode has the flag of the real-time bitmap, and is not it".to_owned());
+        }
+        if let Ok((raw, _)) = RawDinode::read_from_prefix(inode.bytes)
+            && core.version >= 2
+            && raw.di_onlink != 0
+        {
+            tell(format!("the inode counts {} links in the field of version 1", raw.di_onlink));
+        }
         if flags.intersects(DiFlags::EXTENT_SIZE) && !is(FileType::Regular) {
             tell(format!("the inode has flags {:#x}, some of them for regular files only", flags.bits()));
         }
         let hinted = flags.intersects(DiFlags::EXTENT_SIZE.union(DiFlags::EXTENT_SIZE_INHERIT));
-        if hinted != (core.extent_size != 0) && !(hinted && core.extent_size == 0)
-            || core.extent_size > EXTENT_SIZE_MAX
-        {
+        if hinted != (core.extent_size != 0) || core.extent_size > EXTENT_SIZE_MAX {
             tell(format!(
-                "the hint of extent sizes is {} blocks, which the flags do not have",
+                "the hint of extent sizes is {} blocks, and the flags say otherwise",
                 core.extent_size
             ));
         }
