@@ -28,6 +28,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("mkfs.xfs", "xfsprogs"),
     ("xfs_admin", "xfsprogs"),
     ("xfs_db", "xfsprogs"),
+    ("xfs_growfs", "xfsprogs"),
     ("xfs_io", "xfsprogs"),
     ("xfs_repair", "xfsprogs"),
 ];

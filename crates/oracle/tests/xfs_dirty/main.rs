@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use judge::{Seen, judge};
-use setup::{Bay, SETUPS, make_dirty};
+use setup::{Bay, SETUPS, make_dirty, make_grown};
 
 /// How many images of what kind there were.
 #[derive(Debug, Default)]
@@ -96,4 +96,12 @@ fn what_is_shown_is_what_the_kernel_recovers() {
     println!("{tally:?}");
     assert!(tally.clean * 4 < tally.images, "too few images needed any recovery: {tally:?}");
     assert!(tally.refused.is_empty(), "{tally:?}");
+}
+
+#[test]
+fn groups_that_only_the_log_has_are_shown() {
+    let bay = Bay::new().unwrap();
+    let seen = judge(&make_grown(&bay).unwrap(), "a filesystem that was growing");
+    let Seen::Shown { recovery: Some(recovery) } = seen else { panic!("it is refused, or clean") };
+    assert!(recovery.chunks > 0, "{recovery:?}");
 }

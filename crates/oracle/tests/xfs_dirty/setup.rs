@@ -1,7 +1,7 @@
 //! How an image becomes dirty.
 
 use undercroft_oracle::{
-    Image, Load, LoadOptions, LoopMount, Manifest, Mix, MkfsXfs, MountMode, Result, Scratch, Tool,
+    Error, Image, Load, LoadOptions, LoopMount, Manifest, Mix, MkfsXfs, MountMode, Result, Scratch, Tool,
     kernel_manifest,
 };
 
@@ -148,6 +148,32 @@ pub(crate) fn make_dirty(bay: &Bay, setup: &Setup, seed: u64) -> Result<Vec<Dirt
     mount.unmount()?;
     images.push(Dirty { image, log, live: None, small_blocks: false });
     Ok(images)
+}
+
+/// An image that had grown from five groups to eight when it was copied: its superblock still has five, its log eight
+/// and changes in the new ones.
+pub(crate) fn make_grown(bay: &Bay) -> Result<Dirty> {
+    const TRIES: u32 = 10;
+    for _ in 0..TRIES {
+        let image = MkfsXfs::new(480, "-d agsize=64m,size=300m").make_in(bay.scratch()?)?;
+        let mount = image.mount(MountMode::ReadWrite, "noatime")?;
+        Tool::new("xfs_growfs").arg(mount.path()).run()?;
+        // The kernel takes another group for each directory.
+        for name in 0..48 {
+            let directory = mount.path().join(format!("directory-{name}"));
+            std::fs::create_dir(&directory).unwrap();
+            let file = directory.join("file");
+            std::fs::write(&file, vec![name; 5000]).unwrap();
+        }
+        Tool::new("xfs_io").args(["-c", "syncfs"]).arg(mount.path()).run()?;
+        let copy = image.reflink()?;
+        mount.unmount()?;
+        // The kernel may have written the superblock in place already.
+        if copy.xfs_number(&["sb 0", "print agcount"], "agcount")? == 5 {
+            return Ok(Dirty { image: copy, log: None, live: None, small_blocks: false });
+        }
+    }
+    Err(Error::Unfit(format!("the kernel wrote the superblock of each of {TRIES} filesystems at once")))
 }
 
 /// Whether the directory blocks are larger than the filesystem blocks.
