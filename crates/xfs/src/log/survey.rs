@@ -70,7 +70,8 @@ pub fn log_records(device: &Device) -> Result<Vec<LogRecord>> {
         let start = area.byte_of(record.block);
         let end_of_log = area.byte_of(0) + u64::from(area.blocks()) * BASIC_BLOCK as u64;
         let here = bytes.min(end_of_log - start);
-        let mut pieces = Vec::from([start..start + here]);
+        let mut pieces = Vec::new();
+        pieces.push(start..start + here);
         if here < bytes {
             pieces.push(area.byte_of(0)..area.byte_of(0) + bytes - here);
         }
