@@ -44,7 +44,7 @@ pub(crate) fn run(spec: &ImageSpec, format: Format) -> Result<Option<Kind>, Fail
     };
     let Located { device, log, partition, shown, .. } = image::locate(spec).map_err(not_checked)?;
     let kind = image::require_filesystem(&device, &shown).map_err(not_checked)?;
-    let checked = kind.check(device, log).map_err(|error| {
+    let checked = kind.check(device, log.as_ref()).map_err(|error| {
         not_checked(Failure::new(Kind::of(&error), format!("cannot check {shown}")).because(&error))
     })?;
     let report = Report::of(checked, partition);

@@ -63,17 +63,17 @@ impl FilesystemKind {
     ///
     /// # Errors
     /// What keeps it from being checked at all; damage is none.
-    pub(crate) fn check(self, device: Device, log_device: Option<Device>) -> Result<Checked> {
+    pub(crate) fn check(self, device: Device, log_device: Option<&Device>) -> Result<Checked> {
         match self {
             Self::Ext4 => {
-                refuse_log_device(log_device.as_ref())?;
+                refuse_log_device(log_device)?;
                 let options =
                     ext4::CheckOptions { on_mmp_wait: tell_of_wait, ..ext4::CheckOptions::default() };
                 ext4::check(device, &options).map(Checked::from)
             }
             Self::Xfs => {
                 let options = xfs::CheckOptions::default();
-                xfs::check_with_log(&device, log_device.as_ref(), &options).map(Checked::from)
+                xfs::check_with_log(&device, log_device, &options).map(Checked::from)
             }
         }
     }

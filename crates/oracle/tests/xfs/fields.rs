@@ -4,7 +4,6 @@
 //! `UNDERCROFT_XFS_FIELDS=N` tries one case in N, so 1 tries every field with every value; [`ONE_IN`] unless said. Which of
 //! N it is follows `UNDERCROFT_SEED`.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use undercroft_oracle::{Image, MkfsXfs, Tool, XfsRecipe};
@@ -165,6 +164,15 @@ struct Tally {
     more: Vec<String>,
 }
 
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.tried += other.tried;
+        self.wrong += other.wrong;
+        self.missed.extend(other.missed);
+        self.more.extend(other.more);
+    }
+}
+
 #[test]
 fn what_xfs_repair_calls_wrong_is_found() {
     let one_in = std::env::var("UNDERCROFT_XFS_FIELDS").map_or(ONE_IN, |text| text.parse().unwrap());
@@ -187,17 +195,23 @@ fn what_xfs_repair_calls_wrong_is_found() {
     }
     println!("{} cases, one in {one_in} tried", cases.len());
     let cases: Vec<Case<'_>> = cases.into_iter().skip(chosen).step_by(one_in).collect();
-    let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
+    let next = AtomicUsize::new(0);
+    let try_cases = || {
+        let mut tally = Tally::default();
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            case.try_it(&mut tally);
+        }
+        tally
+    };
+    let mut all = Tally::default();
     std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    case.try_it(&tally);
-                }
-            });
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(try_cases)).collect();
+        for thread in threads {
+            all.add(thread.join().unwrap());
         }
     });
-    let Tally { tried, wrong, mut missed, mut more } = tally.into_inner().unwrap();
+    let Tally { tried, wrong, mut missed, mut more } = all;
     missed.sort();
     more.sort();
     println!("{tried} changes, {wrong} of them wrong to xfs_repair, {} of those not found:", missed.len());
@@ -218,7 +232,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    fn try_it(&self, tally: &Mutex<Tally>) {
+    fn try_it(&self, tally: &mut Tally) {
         let Self { victim, place, field, old, new } = self;
         let copy = victim.image.copy().unwrap();
         let write = format!("write -d {field} {new}");
@@ -234,7 +248,6 @@ impl Case<'_> {
         let ours = our_check(copy.path());
         let ours_clean = ours.as_ref().is_ok_and(undercroft_xfs::CheckReport::is_clean);
         let case = format!("{}: {} {field}: {old} became {new}", victim.name, place.join(", "));
-        let mut tally = tally.lock().unwrap();
         tally.tried += 1;
         tally.wrong += usize::from(theirs.is_err());
         match theirs {
