@@ -2,7 +2,7 @@
 //!
 //! Every directory is reached by `openat` from its parent, so that trees deeper than a path can be are walked
 //! like any other. Within one directory two threads share the names. Mount read-only, or with `noatime`, or
-//! this changes access times; and mount afresh, see [`content`](crate::content) for why.
+//! this changes access times; and mount afresh, see [`content`](mod@crate::content) for why.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;

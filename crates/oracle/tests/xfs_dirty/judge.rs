@@ -173,7 +173,7 @@ type Piece = (u64, u64, u64);
 fn push(map: &mut Vec<Piece>, piece: Piece) {
     match map.last_mut() {
         Some((at, len, on_device)) if *at + *len == piece.0 && *on_device + *len == piece.2 => {
-            *len += piece.1
+            *len += piece.1;
         }
         _ => map.push(piece),
     }

@@ -19,7 +19,6 @@ mod torn;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use judge::{Seen, judge};
 use setup::{Bay, SETUPS, make_dirty, make_grown};
@@ -56,24 +55,25 @@ fn number(name: &str) -> Option<u64> {
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
-/// Calls `work` with each seed, by as many threads as there are processors, and fails if it fails with any.
-fn each_seed(default: u64, work: impl Fn(u64) + Sync) {
+/// Calls `work` with each seed, by as many threads as there are processors, gathers what it returns, and fails if it
+/// fails with any.
+fn each_seed<T: Send>(default: u64, work: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let first = number("UNDERCROFT_SEED").unwrap_or(0);
     let end = first + number("UNDERCROFT_XFS_DIRTY").unwrap_or(default);
-    let (next, failed) = (AtomicU64::new(first), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&seed| seed < end) {
-                    if catch_unwind(AssertUnwindSafe(|| work(seed))).is_err() {
-                        failed.lock().unwrap_or_else(PoisonError::into_inner).push(seed);
-                    }
-                }
-            });
+    let next = AtomicU64::new(first);
+    let some_seeds = || {
+        let mut done = Vec::new();
+        while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&seed| seed < end) {
+            done.push(catch_unwind(AssertUnwindSafe(|| work(seed))).map_err(|_| seed));
         }
+        done
+    };
+    let done: Result<Vec<T>, u64> = std::thread::scope(|scope| {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(some_seeds)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
-    let failed = failed.into_inner().unwrap();
-    assert!(failed.is_empty(), "seeds {failed:?} failed; see above");
+    done.unwrap_or_else(|seed| panic!("seed {seed} failed; see above"))
 }
 
 /// Filesystems unless said.
@@ -82,17 +82,17 @@ const FILESYSTEMS: u64 = 10;
 #[test]
 fn what_is_shown_is_what_the_kernel_recovers() {
     let bay = Bay::new().unwrap();
-    let tally = Mutex::new(Tally::default());
-    each_seed(FILESYSTEMS, |seed| {
+    let seen = each_seed(FILESYSTEMS, |seed| {
         let setup = &SETUPS[(seed % SETUPS.len() as u64) as usize];
         let images =
             make_dirty(&bay, setup, seed).unwrap_or_else(|error| panic!("seed {seed} ({setup:?}): {error}"));
-        for (part, dirty) in images.iter().enumerate() {
-            let seen = judge(dirty, &format!("seed {seed}, image {part} ({})", setup.mkfs));
-            tally.lock().unwrap_or_else(PoisonError::into_inner).add(seen);
-        }
+        let images = images.iter().enumerate();
+        images
+            .map(|(part, dirty)| judge(dirty, &format!("seed {seed}, image {part} ({})", setup.mkfs)))
+            .collect::<Vec<Seen>>()
     });
-    let tally = tally.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut tally = Tally::default();
+    seen.into_iter().flatten().for_each(|seen| tally.add(seen));
     println!("{tally:?}");
     assert!(tally.clean * 4 < tally.images, "too few images needed any recovery: {tally:?}");
     assert!(tally.refused.is_empty(), "{tally:?}");

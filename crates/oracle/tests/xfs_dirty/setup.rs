@@ -142,7 +142,7 @@ pub(crate) fn make_dirty(bay: &Bay, setup: &Setup, seed: u64) -> Result<Vec<Dirt
         mount.unmount()?;
         return Ok(images);
     }
-    let command = if seed / SETUPS.len() as u64 % 2 == 0 { "shutdown" } else { "shutdown -f" };
+    let command = if (seed / SETUPS.len() as u64).is_multiple_of(2) { "shutdown" } else { "shutdown -f" };
     Tool::new("xfs_io").args(["-x", "-c", command]).arg(mount.path()).run()?;
     drop(load.stop()?);
     mount.unmount()?;

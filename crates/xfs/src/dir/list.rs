@@ -212,11 +212,9 @@ mod tests {
     #[test]
     fn a_listing_goes_on_behind_a_bad_block() {
         let geometry = geometry();
-        let damage: [(&str, fn(&mut Vec<u8>)); 2] =
-            [("begins with", |bytes| bytes[0] = 0), ("name of 0 bytes", |bytes| bytes[72] = 0)];
-        for (word, change) in damage {
+        for (word, zeroed) in [("begins with", 0), ("name of 0 bytes", 72)] {
             let mut memory = three_blocks();
-            change(memory.blocks.get_mut(&1).unwrap());
+            memory.blocks.get_mut(&1).unwrap()[zeroed] = 0;
             let (names, failures) = rescued(directory(&geometry, Content::Blocks(&memory)));
             assert_eq!(names, ["a", "c"]);
             assert!(failures.iter().all(|failure| failure.contains(word)), "{failures:?}");
