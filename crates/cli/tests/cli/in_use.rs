@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -296,10 +297,19 @@ fn a_server_of_qemu_keeps_us_out_of_a_qcow2() {
     let server = server.args(["-t", "-f", "qcow2", "-k"]).arg(&socket).arg("disk.qcow2");
     let mut server = server.current_dir(place.dir()).spawn().unwrap();
     let end = Instant::now() + PATIENCE;
-    while !socket.exists() {
+    let mut client = loop {
         assert!(Instant::now() < end, "qemu-nbd does not serve");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        match UnixStream::connect(&socket) {
+            Ok(client) => break client,
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    // It listens before it opens the image, and greets afterwards.
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut greeting = [0; 8];
+    client.read_exact(&mut greeting).unwrap();
+    assert_eq!(&greeting, b"NBDMAGIC");
+    drop(client);
     let message = place.run("mkfs ext4 -F disk.qcow2");
     let note = place.run("md examine disk.qcow2").stderr;
     server.kill().unwrap();
