@@ -61,7 +61,8 @@ pub struct CheckOptions {
     pub threads: usize,
     /// How many findings are kept; the others are counted.
     pub findings_max: usize,
-    /// Whether a log was recovered before, which leaves the superblock's counts old.
+    /// Whether a log was recovered before, which leaves the superblock's counts old, and attributes half made that a
+    /// program was setting: neither is told.
     pub recovered: bool,
 }
 
