@@ -31,5 +31,5 @@ pub(crate) fn corrupt_inode(
     Corruption { structure, ino, block: block.map(|b| b.0), detail: detail.into() }.into()
 }
 
-/// The outcome of judging bytes by who does not know where they lie; a caller who does makes a corruption of it.
+/// The outcome of validating bytes without knowing where they lie; a caller that knows makes a corruption of it.
 pub(crate) type Verdict<T> = std::result::Result<T, Cow<'static, str>>;

@@ -74,8 +74,8 @@ impl Ext4 {
     }
 
     /// Opens a filesystem for reading and writing. A journal that holds changes is replayed onto the device, and
-    /// what a crash left without names or half truncated is finished. Who has opened it closes it; otherwise that is
-    /// tried when it is dropped.
+    /// what a crash left without names or half truncated is finished. The caller that opened it closes it; otherwise
+    /// that is tried when it is dropped.
     ///
     /// # Errors
     /// As for [`open_read_only`](Self::open_read_only); [`Error::Unsupported`] naming what cannot be written, and
@@ -201,7 +201,7 @@ impl FileSystem for Ext4 {
         let mut inode = Inode::read_located(&self.volume, number, location)?;
         inode.links = dir::links(&self.volume, &inode)?;
         if inode.flags.contains(InodeFlags::EA_INODE) {
-            // An attribute's value has no name and is nobody's file.
+            // An attribute's value has no name and is no user's file.
             return Err(Error::Stale);
         }
         Ok(Live::shared(Arc::clone(&self.volume), inode, location))

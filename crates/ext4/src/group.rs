@@ -161,7 +161,7 @@ impl GroupDetails {
             inode_table,
             free_clusters: wide16(raw.bg_free_blocks_count_lo, high.map(|h| h.bg_free_blocks_count_hi)),
             free_inodes: wide16(raw.bg_free_inodes_count_lo, high.map(|h| h.bg_free_inodes_count_hi)),
-            // Without checksums nobody keeps this field, nor the flags.
+            // Without checksums this field is not kept, nor the flags.
             unused_inodes: if checked { unused.min(geometry.inodes_per_group()) } else { 0 },
         };
         Ok(Self {
@@ -181,7 +181,7 @@ impl GroupDetails {
         })
     }
 
-    /// Judges what only who writes relies on: that the bitmaps lie within the filesystem.
+    /// Checks what only writers rely on: that the bitmaps lie within the filesystem.
     ///
     /// # Errors
     /// Corruption.

@@ -43,12 +43,12 @@ struct RawMmp {
 
 const _: () = assert!(size_of::<RawMmp>() == 1024);
 
-/// A wait that begins: an unclean number was found, and only time tells whether somebody changes it.
+/// A wait that begins: an unclean number was found, and only time tells whether another host changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MmpWait {
     /// The host that wrote the number, in its own words. It comes from the disk: escape it before showing it.
     pub host: String,
-    /// How long it takes to be sure that nobody is there. It ends earlier if somebody is.
+    /// How long it takes to be sure that no other host is there. It ends earlier if one is.
     pub at_most: Duration,
 }
 
@@ -90,7 +90,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|&b| b == 0).next().unwrap_or_default()).into_owned()
 }
 
-/// The block of a filesystem that nobody uses.
+/// The block of a filesystem that is not in use.
 pub(crate) fn clean_block(superblock: &Superblock, seconds: u64) -> Vec<u8> {
     let mut mmp = RawMmp::new_zeroed();
     mmp.mmp_magic.set(MAGIC);
@@ -109,7 +109,7 @@ fn read(device: &dyn BlockDevice, superblock: &Superblock, block: FsBlock) -> Re
     if !geometry.contains(block, 1) {
         return Err(corrupt_block(STRUCTURE, block, "lies outside the filesystem"));
     }
-    // Straight from the device: the point is to see somebody else's writes.
+    // Straight from the device: the point is to see another host's writes.
     let mut bytes = [0; size_of::<RawMmp>()];
     device.read_at(block.0 * u64::from(geometry.block_bytes()), &mut bytes)?;
     let computed = crc32c(superblock.checksum_seed(), &bytes[..size_of::<RawMmp>() - 4]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// How a filesystem is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// How changes reach the disk when nobody asks: this many seconds later at most (`commit=`).
+    /// How changes reach the disk without a sync: this many seconds later at most (`commit=`).
     pub commit_seconds: u32,
     /// How inodes are remembered that a crash must not forget (`orphan=`).
     pub orphans: OrphanForm,

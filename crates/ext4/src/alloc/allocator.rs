@@ -37,7 +37,7 @@ pub(crate) struct Allocator {
     /// Damage was met, and whether the superblock says so.
     pub(super) damaged: AtomicBool,
     pub(super) damage_told: AtomicBool,
-    /// Blocks that ordinary data does not get; those among them that nothing but maps gets; the user who gets the others.
+    /// Blocks that ordinary data does not get; those among them that only maps get; the user that gets the others.
     pub(super) held_back: AtomicU64,
     pub(super) kept_for_maps: AtomicU64,
     pub(super) reserved_for: u32,
@@ -161,8 +161,8 @@ impl Allocator {
         self.cells[group.0 as usize].descriptor()
     }
 
-    /// Groups that share a place for their tables: no more than there are, as a power of two, so that sums over them stay
-    /// small.
+    /// Groups that share a place for their tables: no more than there are, as a power of two, so that sums over them
+    /// stay small.
     pub(super) fn flex_groups(&self) -> u32 {
         self.flex_groups.min((self.cells.len() as u32).next_power_of_two())
     }

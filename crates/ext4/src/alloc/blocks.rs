@@ -28,7 +28,7 @@ const GOOD_RUN: u32 = 32;
 const LOOKS: u32 = 64;
 
 /// How far around what is given back it is measured how long the run there is. A longer one may be as long as all that
-/// is free: whoever searches for it in vain knows then.
+/// is free: a caller that searched for it in vain knows then.
 const LOOKED_AROUND: u32 = 2048;
 
 impl Allocator {
@@ -54,7 +54,7 @@ impl Allocator {
         Ok((FsBlock(cell.absolute(&range).start), u64::from(range.end - range.start)))
     }
 
-    /// Sets `min` to `want` blocks that lie together aside, in memory only. Nobody else gets them.
+    /// Sets `min` to `want` blocks that lie together aside, in memory only. No other caller gets them.
     ///
     /// # Errors
     /// As for [`allocate`](Self::allocate).
@@ -97,7 +97,7 @@ impl Allocator {
         Ok(first)
     }
 
-    /// Gives out these very blocks, which somebody else has chosen. Changes
+    /// Gives out these very blocks, which the caller has chosen. Changes
     /// [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS) blocks for each group that they touch.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Allocator {
         })
     }
 
-    /// Frees blocks. Nobody gets them before the transaction is durable. Changes
+    /// Frees blocks. They are not given out before the transaction is durable. Changes
     /// [`ALLOCATE_CREDITS`](super::ALLOCATE_CREDITS) blocks for each group that they touch.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Allocator {
         let mut blocks = match cell.lock_blocks(handle.volume()) {
             Ok(blocks) => blocks,
             Err(error @ Error::Corrupt(_)) => {
-                // A damaged group takes nothing back: e2fsck finds what nobody uses. The file goes all the same.
+                // A damaged group takes nothing back: e2fsck finds what is unused. The file goes all the same.
                 self.note_damage(cell, &error);
                 return Ok(());
             }
@@ -207,12 +207,12 @@ impl Allocator {
     }
 
     /// Blocks that are free on disk in the running transaction, or one that is being committed, and can be given out
-    /// when it is durable. Who finds no space although there are some commits and tries again.
+    /// when it is durable. A caller that finds no space although there are some commits and tries again.
     pub(crate) fn freed_pending(&self) -> u64 {
         self.pending.sum()
     }
 
-    /// Free blocks that nobody has set aside, those among them that can be given out after the next commit.
+    /// Free blocks that are not set aside, those among them that can be given out after the next commit.
     pub(crate) fn free_blocks(&self) -> u64 {
         self.free.sum() + self.pending.sum()
     }
@@ -223,9 +223,9 @@ impl Allocator {
         self.held_back.load(Ordering::Relaxed)
     }
 
-    /// What a block of a directory, a symbolic link's target or attributes is for. The user who asks for it is not known,
-    /// but who may: the reserved blocks are for inodes that nobody changes but the user whom they are reserved for, and
-    /// users whom nothing holds to permissions.
+    /// What a block of a directory, a symbolic link's target or attributes is for. The user that asks for it is not
+    /// known, but those that may: the reserved blocks are for inodes that only the user changes for which they are
+    /// reserved, and users whom nothing holds to permissions.
     pub(crate) fn purpose_for(&self, inode: &Inode) -> Purpose {
         const WRITE_BY_OTHERS: u16 = 0o022;
         let others = inode.kind != FileType::Symlink && inode.permissions & WRITE_BY_OTHERS != 0;

@@ -1,6 +1,6 @@
 //! A group in memory: what its descriptor says, and the maps of what is free in it.
 //!
-//! The maps are loaded when somebody first wants something of the group. A bitmap on disk shows the running
+//! The maps are loaded when the group is first used. A bitmap on disk shows the running
 //! transaction; the map in memory shows what may be given out. They differ by what is reserved and by what the running
 //! transaction has freed: both are clear on disk and not free in memory.
 //!
@@ -37,7 +37,7 @@ pub(super) struct GroupCell {
     pub(super) block_bitmap: FsBlock,
     pub(super) inode_bitmap: FsBlock,
     pub(super) inode_table: FsBlock,
-    /// What the locks guard, for who asks without them.
+    /// What the locks guard, for readers without them.
     pub(super) free_inodes: AtomicU32,
     pub(super) used_directories: AtomicU32,
     pub(super) unused_inodes: AtomicU32,
@@ -372,7 +372,7 @@ impl GroupCell {
         self.with_map(volume, self.inodes.lock())
     }
 
-    /// The same, unless somebody else has them.
+    /// The same, unless another thread has them.
     pub(super) fn try_lock_inodes(&self, volume: &Volume) -> Option<Result<InodesGuard<'_>>> {
         self.inodes.try_lock().map(|inodes| self.with_map(volume, inodes))
     }

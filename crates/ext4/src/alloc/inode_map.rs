@@ -1,7 +1,7 @@
 //! Which inodes of a group are free, and which part of its table each thread fills.
 //!
 //! Threads that make files at once write their inodes into different blocks of the table: each fills a block before it
-//! goes on to the next that nobody else is filling. Blocks are begun in rising order, so the table is used densely.
+//! goes on to the next that no other thread is filling. Blocks are begun in rising order, so the table is used densely.
 
 use super::bits::FreeMap;
 

@@ -61,7 +61,7 @@ impl Allocator {
         Ok(NewNumber { number, location: inode::locate(handle.volume(), number)? })
     }
 
-    /// Takes an inode near where it belongs, whoever has to be waited for.
+    /// Takes an inode near where it belongs, and waits for other threads if it must.
     fn take_waiting(&self, handle: &Handle<'_>, home: u32, parent: u32, kind: FileType) -> Result<u32> {
         let first = if kind == FileType::Directory { self.group_for_directory(parent, home) } else { home };
         let mut damage = None;
@@ -82,7 +82,7 @@ impl Allocator {
         Err(damage.unwrap_or(Error::NoSpace))
     }
 
-    /// Gives out this very number, which somebody else has chosen, for an inode of this kind. Changes
+    /// Gives out this very number, which the caller has chosen, for an inode of this kind. Changes
     /// [`NEW_INODE_CREDITS`](super::NEW_INODE_CREDITS) blocks, and all of the inode table that comes into use.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl Allocator {
         let mut inodes = match cell.lock_inodes(volume) {
             Ok(inodes) => inodes,
             Err(error @ Error::Corrupt(_)) => {
-                // As for blocks: e2fsck finds what nobody uses.
+                // As for blocks: e2fsck finds what is unused.
                 self.note_inode_damage(cell, &error);
                 return Ok(());
             }
@@ -155,9 +155,9 @@ impl Allocator {
         self.take_any(handle, cell, inodes, kind)
     }
 
-    /// Takes an inode of a group at whose inodes nobody is: of the one where the calling thread went last if that is in
-    /// the flex group of `home`, of `home` itself, or of another of its flex group. `None` when none of them can be had
-    /// without waiting, or all are damaged or full.
+    /// Takes an inode of a group whose inodes are not locked: of the one where the calling thread went last if that is
+    /// in the flex group of `home`, of `home` itself, or of another of its flex group. `None` when none of them can be
+    /// had without waiting, or all are damaged or full.
     fn take_undisturbed(&self, handle: &Handle<'_>, home: u32, kind: FileType) -> Option<u32> {
         let flex = self.flex_group_of(home);
         let first = self.moved.first(&flex, home);
@@ -246,7 +246,7 @@ impl Allocator {
         self.groups_with_inodes.change(cell.number.0, before.min(1), free.min(1));
     }
 
-    /// A damaged group is passed over; who finds no other is told why.
+    /// A damaged group is passed over; a caller that finds no other gets its error.
     fn note_inode_damage(&self, cell: &GroupCell, error: &Error) {
         if matches!(error, Error::Corrupt(_)) {
             self.groups_with_inodes.change(cell.number.0, 1, 0);

@@ -1,4 +1,4 @@
-//! Allocation: which blocks and inodes are free, who gets which, and how the disk learns of it.
+//! Allocation: which blocks and inodes are free, which are given out, and how the disk learns of it.
 //!
 //! What changes on disk with each allocation is one bitmap block. Counts, flags and checksums are kept in memory and
 //! go into the group descriptors and the superblock once for each transaction, when it is committed. What is freed
@@ -43,11 +43,11 @@ pub(crate) const FREE_INODE_CREDITS: u32 = 2;
 /// What blocks are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// What a user stores, whoever it is: a file's bytes, a block of a directory, a symbolic link's target, attributes.
+    /// What any user stores: a file's bytes, a block of a directory, a symbolic link's target, attributes.
     /// Stops where the reserved blocks begin.
     Data,
-    /// As `Data`, by the user whom the superblock reserves blocks for: stops where the blocks begin that Linux keeps for
-    /// maps.
+    /// As `Data`, by the user whom the superblock reserves blocks for: stops where the blocks begin that Linux keeps
+    /// for maps.
     Reserved,
     /// A node of a map: what is written where blocks are allocated already must not fail for want of one.
     Metadata,

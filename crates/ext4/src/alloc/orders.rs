@@ -1,8 +1,8 @@
 //! Which groups may have a long run of free blocks, asked without a group's lock.
 //!
 //! For each power of two there is a bit for each group: set if the group may have a run as long as that. A bit may be
-//! set wrongly, never clear wrongly: who looks in vain under the group's lock clears it, who gives blocks back sets it
-//! before they can be had. So a full group costs nothing, and whoever wants one block finds it if there is one. With
+//! set wrongly, never clear wrongly: a search in vain under the group's lock clears it, giving blocks back sets it
+//! before they can be had. So a full group costs nothing, and a single block is found if there is one. With
 //! one order only, the same tells which groups have free inodes.
 
 use undercroft_sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -41,7 +41,7 @@ fn allocator(writable: &Writable) -> Arc<Allocator> {
     Arc::clone(&writable.volume.writer().unwrap().allocator)
 }
 
-/// Blocks and inodes come and go, and in the end nobody misses one.
+/// Blocks and inodes come and go, and in the end none is lost.
 #[test]
 fn what_is_given_back_leaves_the_image_as_it_was() {
     for (name, mke2fs) in shapes() {
@@ -87,7 +87,7 @@ fn what_is_given_back_leaves_the_image_as_it_was() {
     }
 }
 
-/// Who has each block: nobody is given a block that somebody has, or that the filesystem has.
+/// The owner of each block: none is given out that has an owner, or that is the filesystem's own.
 struct Owners(Vec<std::sync::atomic::AtomicBool>);
 
 impl Owners {
@@ -162,7 +162,7 @@ fn work(volume: &Mounted, allocator: &Arc<Allocator>, owners: &Owners, random: &
             }
             _ if !mine.is_empty() => {
                 let (first, count) = mine.swap_remove(random.below(mine.len() as u64) as usize);
-                // What is freed is given to nobody before the commit, so the owner is gone before.
+                // What is freed is not given out before the commit, so the owner is gone before.
                 owners.give(first, count);
                 allocator.free(&handle, first, count).unwrap();
             }

@@ -9,7 +9,7 @@ use super::Allocator;
 use super::group::GroupCell;
 use crate::volume::Volume;
 
-/// Discards blocks that nobody uses. A device that cannot is none the worse for it.
+/// Discards free blocks. A device that cannot is none the worse for it.
 pub(super) fn discard(volume: &Volume, blocks: Range<u64>) -> bool {
     let block_bytes = u64::from(volume.block_bytes());
     volume.device().discard(blocks.start * block_bytes, (blocks.end - blocks.start) * block_bytes).is_ok()
@@ -47,8 +47,8 @@ impl Allocator {
                 Err(error) => return Err(error),
             };
             let Some(run) = blocks.map().runs_of(from..within.end, least).next() else { return Ok(trimmed) };
-            // Nobody is given them while the device forgets them, one run at a time; and who needs them waits as for
-            // blocks that a commit frees.
+            // They are not given out while the device forgets them, one run at a time; a caller that needs them waits
+            // as for blocks that a commit frees.
             let count = run.end - run.start;
             self.take_from_map(cell, &mut blocks, run.clone());
             self.pending.add(i64::from(count));

@@ -1,5 +1,6 @@
-//! Where the filesystem keeps itself: superblocks, descriptors, bitmaps, inode tables and the journal. Nobody is given
-//! such a block, and nobody can free one, whatever a damaged map or bitmap says. Each group keeps its part of the zone.
+//! Where the filesystem keeps itself: superblocks, descriptors, bitmaps, inode tables and the journal. Such a
+//! block is never given out and never freed, whatever a damaged map or bitmap says. Each group keeps its part of the
+//! zone.
 
 use std::ops::Range;
 

@@ -44,7 +44,7 @@ impl Checker<'_> {
             let Some(inode) = Inode::new(number, &bytes) else { continue };
             self.places.entry(number).or_default();
             if inode.links() == 0 {
-                // It waits to be released, and nobody is in it.
+                // It waits to be released, and has no names.
                 continue;
             }
             if inode.flags().contains(InodeFlags::INLINE_DATA) {

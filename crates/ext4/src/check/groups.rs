@@ -64,7 +64,7 @@ impl Checker<'_> {
             state.flags.remove(never_used);
         }
         if !checked {
-            // Nobody keeps it without checksums.
+            // It is not kept without checksums.
             state.unused_inodes = 0;
         } else if state.unused_inodes > geometry.inodes_per_group() {
             let detail =

@@ -1,6 +1,6 @@
 //! Which blocks an inode names: its extent tree or its block map, walked from end to end.
 //!
-//! Every node is looked at once. While blocks are claimed, a node that somebody else has is not entered, so a
+//! Every node is looked at once. While blocks are claimed, a node that has another owner is not entered, so a
 //! map that leads back into itself ends; afterwards only maps that were found good are walked again.
 
 use undercroft_cache::Buffer;

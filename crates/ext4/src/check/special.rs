@@ -17,7 +17,7 @@ const DIRECT: u64 = 12;
 const DOUBLE_INDIRECT: usize = 13;
 
 impl Checker<'_> {
-    /// Learns who waits to be released, before inodes are looked at.
+    /// Learns which inodes wait to be released, before inodes are looked at.
     pub(super) fn collect_orphans(&mut self) -> Result<()> {
         match orphan::collect(self.volume) {
             Ok(orphans) => self.orphans = orphans.into_iter().collect(),

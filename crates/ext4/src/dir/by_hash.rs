@@ -78,8 +78,8 @@ pub(super) fn read(
         match batch.collect(state, from) {
             Ok(true) => {}
             Ok(false) => return Ok(None),
-            // Read without its index, as for a look-up. Positions below the hashes are those of blocks then; whoever
-            // has got further by hashes cannot go on.
+            // Read without its index, as for a look-up. Positions below the hashes are those of blocks then; a
+            // listing that got further by hashes cannot go on.
             Err(Error::Corrupt(_))
                 if from == begin
                     && begin >> HASH_SHIFT == 0

@@ -1,6 +1,7 @@
 //! A directory that is being changed under a handle, and its leaves under their locks.
 //!
-//! Locks: the caller holds the directory's `index`, shared or alone. A thread holds one leaf's lock at a time (`locks`).
+//! Locks: the caller holds the directory's `index`, shared or alone. A thread holds one leaf's lock at a time
+//! (`locks`).
 
 use std::borrow::Cow;
 
@@ -165,7 +166,7 @@ impl LockedBlock<'_> {
     /// Changes the entries.
     pub(super) fn change<R>(self, change: impl FnOnce(&mut [u8]) -> R) -> R {
         let seal = self.changing.seal(self.judged.shape);
-        // A version that nobody holds is changed where it lies.
+        // A version without another holder is changed where it lies.
         drop(self.judged);
         self.changing.handle.change_block(self.leaf.block(), seal, |bytes| change(&mut bytes[..self.end]))
     }

@@ -1,8 +1,8 @@
 //! The index of a directory: a tree over hashes of names, whose leaves are ordinary blocks of entries.
 //!
 //! Source: kernel documentation, section "Hash Tree Directories". The root lies in the directory's first block,
-//! in the space of its entry `..`; inner nodes lie behind an unused entry that takes the whole block. To who
-//! knows nothing of indexes they all look empty, so a directory can always be read from end to end.
+//! in the space of its entry `..`; inner nodes lie behind an unused entry that takes the whole block. To a
+//! reader that knows nothing of indexes they all look empty, so a directory can always be read from end to end.
 //!
 //! Names with one hash may fill more than a block: the next entry then has that hash plus one, and the search
 //! goes on there. How far is bounded by the number of the directory's blocks, how deep by the format.

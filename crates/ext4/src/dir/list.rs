@@ -145,7 +145,7 @@ impl Listing<'_, '_, '_> {
     }
 
     /// What the entry would say once it is on disk. A fast commit names an inode and leaves its type to it; an
-    /// inode that cannot be read leaves the type unknown, and whoever looks the name up is told why.
+    /// inode that cannot be read leaves the type unknown, and a look-up of the name returns why.
     fn kind_of_added(&self, ino: u32) -> Option<FileType> {
         let volume = self.directory.volume;
         let tells_types = volume.superblock().features().incompat.contains(Incompat::FILETYPE);

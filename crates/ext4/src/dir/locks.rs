@@ -1,11 +1,11 @@
 //! The locks of directories: of the shape of each, and of all leaves.
 //!
 //! Locks: `index` (class `directory_index`) guards the shape of the directory: which leaf holds which names. Leaves are
-//! changed under one of the locks of class `directory_leaf`, with `index` shared. A leaf's lock is one of a few that all
-//! leaves of the filesystem are dealt out to; a thread holds one at a time. Each keeps a handle of the leaf that was last
-//! changed under it, so that the next thread need not ask the cache, where all threads that change that leaf would meet
-//! as well, and knows where it lies, so that all its cache lines are on their way while the lock is waited for. Lookups
-//! and listings take none of the leaves' locks: they look at a version of a block, which is always whole.
+//! changed under one of the locks of class `directory_leaf`, with `index` shared. A leaf's lock is one of a few that
+//! all leaves of the filesystem are dealt out to; a thread holds one at a time. Each keeps a handle of the leaf that
+//! was last changed under it, so that the next thread need not ask the cache, where all threads that change that leaf
+//! would meet as well, and knows where it lies, so that all its cache lines are on their way while the lock is waited
+//! for. Lookups and listings take none of the leaves' locks: they look at a version of a block, which is always whole.
 
 use undercroft_cache::Lines;
 use undercroft_sync::{Mutex, MutexGuard, StripedRwLock, order, prefetch_for_write};
@@ -55,7 +55,7 @@ impl LeafLocks {
         Self((0..LEAF_LOCKS).map(|_| lock()).collect())
     }
 
-    /// Locks a leaf of a directory whose blocks nobody frees meanwhile.
+    /// Locks a leaf of a directory whose blocks are not freed meanwhile.
     pub(super) fn lock(&self, volume: &Volume, leaf: FsBlock) -> Result<LeafGuard<'_>> {
         // Fibonacci hashing, so that neighbours do not meet.
         let hash = leaf.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);

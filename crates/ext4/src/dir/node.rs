@@ -64,7 +64,7 @@ pub(super) fn deepen_root(bytes: &mut [u8], child: FileBlock) {
     set_first_child(bytes, child);
 }
 
-/// Who a directory is and whose: what `.` and `..` say.
+/// A directory and its parent: what `.` and `..` say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dots {
     pub(super) itself: u32,

@@ -102,7 +102,7 @@ fn encode<'a>(bytes: &[u8], space: &'a mut [u8; MAX_NAME_BYTES]) -> &'a [u8] {
     &space[..len]
 }
 
-/// The bytes behind unpadded base64url; `None` for what nobody would have encoded so.
+/// The bytes behind unpadded base64url; `None` for what no encoder makes.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
     for group in text.chunks(4) {

@@ -86,7 +86,7 @@ pub(crate) fn set_parent(handle: &Handle<'_>, dir: &InodeState, parent: u32) -> 
     Ok(())
 }
 
-/// Whether a directory has no names but `.` and `..`. Nobody adds names to it meanwhile.
+/// Whether a directory has no names but `.` and `..`. The caller keeps names from being added meanwhile.
 ///
 /// # Errors
 /// Corruption; I/O failure.

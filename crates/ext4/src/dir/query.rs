@@ -61,7 +61,7 @@ impl<'a> Query<'a> {
         match self {
             Self::Exact(name) => hasher.map(|h| h.hash(name).major),
             Self::Folded { folded, .. } => hasher.map(|h| h.hash(folded.as_bytes()).major),
-            // The disguise carries it: nobody without the key could compute it in every directory.
+            // The disguise carries it: without the key it cannot be computed in every directory.
             Self::Disguised(name) => Some(name.hash.major),
         }
     }

@@ -1,6 +1,6 @@
 //! Taking names out of a directory, and letting them lead somewhere else.
 //!
-//! Who works in a block holds the directory's `index` shared, and the block's lock.
+//! A thread that works in a block holds the directory's `index` shared, and the block's lock.
 
 use undercroft_vfs::{Error, FileType, Result};
 

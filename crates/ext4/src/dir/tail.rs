@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::checksum::crc32c;
 use crate::error::Verdict;
 
-/// Looks like an unused entry to who does not know it.
+/// Looks like an unused entry to a reader that does not know it.
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawLeafTail {

@@ -2,7 +2,7 @@
 //!
 //! The area counts only when its head names the transaction that was running at the crash, which is the one
 //! after the log's last. A commit counts when its tail names that transaction too and has the right checksum.
-//! The first commit that does not ends the list: nobody was told that it had happened. The kernel refuses to
+//! The first commit that does not ends the list: no caller was told that it had happened. The kernel refuses to
 //! mount when that is the very first commit; here it is an empty list, and the report says so.
 
 use std::ops::Range;

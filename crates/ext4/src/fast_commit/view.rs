@@ -30,7 +30,7 @@ use super::inode::{Incarnation, InodeChange};
 use super::operation::FastCommitOp;
 use super::ranges::Overridden;
 
-/// Links of a directory that has so many subdirectories that nobody counts them.
+/// Links of a directory that has too many subdirectories to be counted.
 const UNCOUNTED_LINKS: u16 = 1;
 
 /// The links that a directory can have: its name, its own dot, and one from each subdirectory.

@@ -1,7 +1,7 @@
-//! What is asked of an inode in use by those who know only that there is one.
+//! An inode in use, for callers that know only that there is one.
 //!
-//! Inodes with late times and files with space ahead are listed, so that they are found when something is due. The lists
-//! belong to the filesystem's state, below the inodes in use: they know them by this trait.
+//! Inodes with late times and files with space ahead are listed, so that they are found when something is due. The
+//! lists belong to the filesystem's state, below the inodes in use: they know them by this trait.
 
 use undercroft_vfs::Result;
 

@@ -1,7 +1,7 @@
 //! Times that are newer in memory than on the disk.
 //!
 //! A write over what is there changes nothing but times, and starts no handle for them. They reach the disk with the
-//! next change of the inode, when somebody wants it durable, when its last user goes, and with every commit that the
+//! next change of the inode, when a caller wants it durable, when its last user goes, and with every commit that the
 //! clock brings: an inode with late times is listed, so that it is found then.
 //!
 //! The handle of an inode may live longer in the hands of a thread that stores late times than in the inode cache, and
@@ -44,7 +44,7 @@ impl Late {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// `true` for who is the first to say so.
+    /// `true` for the first caller that says so.
     pub(crate) fn set(&self) -> bool {
         !self.is_set() && !self.0.swap(true, Ordering::Relaxed)
     }

@@ -1,7 +1,7 @@
 //! Inodes: found by number, judged, and put into plain numbers.
 //!
 //! An [`Inode`] holds what the 128 to 256 bytes say and the 60 bytes of `i_block` as they are; extended
-//! attributes inside the inode are read again from the (cached) inode table when somebody asks for them, so
+//! attributes inside the inode are read again from the (cached) inode table when they are asked for, so
 //! that a handle stays small however many are in use.
 
 mod ahead;
@@ -325,7 +325,7 @@ impl InodeBytes {
         Ok(Self { home: Home::Table(volume.read_block(location.block)?), range: location.range(volume) })
     }
 
-    /// Whether the bytes are as somebody wrote them, with a checksum. The log has vouched for the others.
+    /// Whether the bytes are as they were written, with a checksum. The log has vouched for the others.
     fn carry_checksum(&self) -> bool {
         matches!(self.home, Home::Table(_))
     }
@@ -385,7 +385,7 @@ impl Location {
     }
 }
 
-/// Who says that one of the filesystem's own inodes is in use.
+/// The structure that says that one of the filesystem's own inodes is in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NamedBy {
     /// The format: the root directory.

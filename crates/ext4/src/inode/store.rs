@@ -174,7 +174,7 @@ impl Inode {
         self.note_version();
     }
 
-    /// Notes a change whose time somebody else brings.
+    /// Notes a change whose time another caller brings.
     pub(crate) fn note_version(&mut self) {
         self.version = self.version.wrapping_add(1);
     }

@@ -40,7 +40,7 @@ fn in_use(volume: &Volume) -> Vec<(Inode, Location)> {
             match Inode::read_linked_or_not(volume, number, location) {
                 Ok(inode) => Some((inode, location)),
                 Err(Error::Stale) => None,
-                // Reserved ones that nobody uses have a time and nothing else.
+                // Reserved ones that are unused have a time and nothing else.
                 Err(Error::Corrupt(_)) if number < 11 => None,
                 Err(error) => panic!("inode {number}: {error}"),
             }

@@ -12,7 +12,7 @@ pub(crate) fn decode(seconds: u32, extra: Option<u32>) -> Timestamp {
         return Timestamp { seconds: signed, nanoseconds: 0 };
     };
     let epoch = i64::from(extra & 3) << 32;
-    // Thirty bits hold a little more than a second; nobody but a damaged disk has such a value.
+    // Thirty bits hold a little more than a second; only a damaged disk has such a value.
     Timestamp { seconds: signed + epoch, nanoseconds: (extra >> 2).min(999_999_999) }
 }
 

@@ -1,6 +1,6 @@
-//! The superblock of a log that nobody has written to yet, for whoever makes a filesystem.
+//! The superblock of a log that has not been written to yet, for making a filesystem.
 //!
-//! As mke2fs makes it: version 2, no features. Whoever first writes to the log sets those that it uses.
+//! As mke2fs makes it: version 2, no features. The first writer of the log sets those that it uses.
 
 use zerocopy::{FromZeros, IntoBytes};
 

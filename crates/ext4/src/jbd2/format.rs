@@ -1,4 +1,4 @@
-//! jbd2's structures as they lie in the log: bytes that nobody has judged yet.
+//! jbd2's structures as they lie in the log: bytes that have not been validated yet.
 //!
 //! Everything is big-endian, unlike the rest of ext4. Each block of the log that is not a copied block begins
 //! with [`RawHeader`]. Source: kernel documentation, "ext4 Data Structures and Algorithms", section "Journal

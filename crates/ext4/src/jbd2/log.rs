@@ -133,7 +133,7 @@ impl DirtyLog {
 }
 
 impl DirtyLog {
-    /// Does not look at fast commits: for who has found that they are damaged and looks at the rest.
+    /// Does not look at fast commits: for a caller that found them damaged and looks at the rest.
     pub(crate) fn without_fast_commits(mut self) -> Self {
         self.found.superblock.fast_commit_area = 0..0;
         self
@@ -161,7 +161,7 @@ impl ReplayedLog {
         &self.fast_commits
     }
 
-    /// Makes the log empty. Fast commits are lost to whoever has no view of them.
+    /// Makes the log empty. Fast commits are lost, except to holders of a view of them.
     ///
     /// # Errors
     /// `Io`.

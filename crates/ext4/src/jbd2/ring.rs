@@ -13,9 +13,9 @@
 //! a place that was overwritten would find an empty log. All that changes in the superblock lies in its first sector,
 //! so that it is old or new after a crash, never both.
 //!
-//! Who appends and who moves the tail are different threads, with nothing in common but the room in the ring, which
-//! they keep (see `transaction::journal`). Written are logs without checksums and logs with those of version 3: Linux
-//! makes every log one of these when it begins to write it, and so does [`CleanLog::begin`].
+//! The thread that appends and the one that moves the tail are two, with nothing in common but the room in the ring,
+//! which they keep (see `transaction::journal`). Written are logs without checksums and logs with those of version 3:
+//! Linux makes every log one of these when it begins to write it, and so does [`CleanLog::begin`].
 //!
 //! [`CleanLog::begin`]: super::log::CleanLog::begin
 

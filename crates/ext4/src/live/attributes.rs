@@ -11,7 +11,7 @@ use crate::inode::{self, Inode, InodeFlags};
 use crate::volume::Volume;
 use crate::xattr;
 
-/// Flags that users set, as Linux has them. Nobody is refused the others: they stay as they are.
+/// Flags that users set, as Linux has them. Setting the others is not refused: they stay as they are.
 const SETTABLE: InodeFlags = InodeFlags::from_bits_retain(0xff)
     .union(InodeFlags::JOURNAL_DATA)
     .union(InodeFlags::NOTAIL)

@@ -1,5 +1,5 @@
-//! An inode in use: its [state](InodeState) and content, what is shown of it, and the vfs contract in terms of this crate
-//! (`contract`).
+//! An inode in use: its [state](InodeState) and content, what is shown of it, and the vfs contract in terms of this
+//! crate (`contract`).
 //!
 //! Locks: those of its state and of its content.
 
@@ -22,12 +22,12 @@ use crate::inode::{InUse, Inode, InodeState, Location};
 use crate::writer::Mounted;
 use content::ContentState;
 
-/// An inode in somebody's hands.
+/// An inode in use.
 #[derive(Debug)]
 pub(crate) struct Live {
     state: InodeState,
     pub(crate) content: ContentState,
-    /// Somebody has looked at the times since they changed last: the next change must show.
+    /// The times were read since they changed last: the next change must show.
     seen: AtomicBool,
     /// A cache above sets the times of changes, and nothing else moves them.
     cache_keeps_times: AtomicBool,
@@ -77,7 +77,7 @@ impl Live {
         }
     }
 
-    /// The time for a change that is made now: coarse, unless somebody has looked at the times since the last change.
+    /// The time for a change that is made now: coarse, unless the times were read since the last change.
     pub(crate) fn now(&self) -> Timestamp {
         if self.seen.load(Ordering::Relaxed) && self.seen.swap(false, Ordering::Relaxed) {
             return clock::now();

@@ -101,8 +101,8 @@ pub(super) fn unlink(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Result<()> 
     whole(&handle, rest())
 }
 
-/// As [`unlink`], for the last name of a file that nobody uses: if all of it goes in one step, it is deleted under the
-/// same handle, and never becomes an orphan.
+/// As [`unlink`], for the last name of a file that is not in use: if all of it goes in one step, it is deleted under
+/// the same handle, and never becomes an orphan.
 pub(super) fn unlink_unused(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Result<()> {
     let live: &Live = victim.inode_as()?;
     let Some(credits) = release::credits_at_once(live) else { return unlink(dir, name, victim) };
@@ -334,7 +334,7 @@ fn lose_name(handle: &Handle<'_>, victim: &Live, now: Timestamp) -> Result<()> {
 /// A directory's names have changed, and it has `gained` directories.
 ///
 /// Of many changes within one step of the coarse clock the first is stored: those after it would store the same.
-/// Whoever has looked at the times since then has made the clock precise.
+/// A reader of the times since then has made the clock precise.
 fn touch_directory(handle: &Handle<'_>, dir: &Live, now: Timestamp, gained: i32) -> Result<()> {
     if gained == 0 && !dir.late.is_set() {
         if dir.content.has_time(now) {

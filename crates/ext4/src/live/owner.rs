@@ -1,8 +1,8 @@
 //! What permission checks ask of an inode, and what new ones in a directory have from it, answered without a lock.
 //!
 //! A directory is asked several times in each operation on a name in it, by every thread that works there. Three words
-//! say it all; each is whole, and who reads them while an owner and permissions change together may see one of the two,
-//! as on Linux.
+//! say it all; each is whole, and a thread that reads them while an owner and permissions change together may see one
+//! of the two, as on Linux.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -27,7 +27,7 @@ impl Shown {
         shown
     }
 
-    /// Shows what `inode` has by now. Called by who changes it, with its fields locked.
+    /// Shows what `inode` has by now. Called after a change, with its fields locked.
     pub(super) fn show(&self, inode: &Inode) {
         self.owner.store(u64::from(inode.uid) | u64::from(inode.gid) << 32, Ordering::Relaxed);
         let access = u64::from(inode.permissions) | u64::from(inode.flags.bits()) << 32;
@@ -44,7 +44,7 @@ impl Shown {
         }
     }
 
-    /// What was shown. The flags are those that somebody set; how the inode keeps its content may have changed since.
+    /// What was shown. The flags are those that were set; how the inode keeps its content may have changed since.
     pub(super) fn ownership(&self, kind: FileType) -> Ownership {
         let (owner, access) = (self.owner.load(Ordering::Relaxed), self.access.load(Ordering::Relaxed));
         Ownership {

@@ -1,6 +1,6 @@
 //! The end of an inode in use.
 //!
-//! An inode whose last name went while somebody used it is deleted when its last user goes. Until that is durable the
+//! An inode whose last name went while it was in use is deleted when its last user goes. Until that is durable the
 //! orphan list or file names it, so a crash in between is made good when the filesystem is opened again.
 //!
 //! Other threads may still hold the handle, to store late times: nothing is stored through it once it is released, see
@@ -31,7 +31,7 @@ pub(super) fn release(live: &Arc<Live>) {
         && let Ok(writer) = live.volume.writer()
         && !writer.transactions.has_stopped()
     {
-        // Nobody is there to be told; the orphan, if it is one, stays for the next opening.
+        // No caller is there to be told; the orphan, if it is one, stays for the next opening.
         let cause = format!("inode {} could not be let go of: {error}", live.number);
         writer.transactions.abort_with(&cause, &error);
     }
@@ -50,8 +50,8 @@ fn delete(live: &Live) -> Result<()> {
     delete_inode(&handle, live)
 }
 
-/// Blocks that [`delete_now`] changes for a file with one name that nobody uses; `None` where it may take more than one
-/// step.
+/// Blocks that [`delete_now`] changes for a file with one name that is not in use; `None` where it may take more than
+/// one step.
 pub(super) fn credits_at_once(live: &Live) -> Option<u32> {
     let fields = live.fields.read();
     if live.kind == FileType::Directory || fields.links != 1 {

@@ -13,7 +13,7 @@
 //! unrecognisable, then everything but the primary superblock is written, and that last, with a flush between: a
 //! crash leaves nothing that can be recognised, or the whole filesystem.
 //!
-//! Uses no locks; nobody else may use the device meanwhile. Left out: quota files, external journals, and lists of
+//! Uses no locks; the device must not be in use otherwise. Left out: quota files, external journals, and lists of
 //! bad blocks.
 
 mod error;
@@ -88,8 +88,8 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<NewFilesy
     draft.write(device, options)
 }
 
-/// What is on a device already that somebody may miss: a filesystem, a volume, a partition table, a common kind of file, or
-/// anything but zeroes. Of a device that does not know where it holds data, such as a disk, the first and the last
+/// What is on a device already and might be missed: a filesystem, a volume, a partition table, a common kind of file,
+/// or anything but zeroes. Of a device that does not know where it holds data, such as a disk, the first and the last
 /// MiB are looked at.
 ///
 /// A large file of written zeroes takes as long as it takes to read it: `progress` is called with the bytes that it has

@@ -1,8 +1,8 @@
-//! What is on a device already that somebody may miss.
+//! What is on a device already and might be missed.
 //!
 //! First what `undercroft_block::probe` has a name for; then any byte that is not zero. A
-//! device that knows where it holds data, as an image file does, is looked at as a whole, up to the first such byte; any
-//! other at its ends.
+//! device that knows where it holds data, as an image file does, is looked at as a whole, up to the first such byte;
+//! any other at its ends.
 
 use std::fmt;
 use std::ops::Range;

@@ -35,7 +35,8 @@ pub(crate) fn add(handle: &Handle<'_>, inode: &InodeState) -> Result<()> {
     entered.map(drop)
 }
 
-/// Lets an inode go, if it is there. Changes [`CREDITS`](super::CREDITS) blocks. On the list its deletion time is in use until then.
+/// Lets an inode go, if it is there. Changes [`CREDITS`](super::CREDITS) blocks. On the list its deletion time is in
+/// use until then.
 ///
 /// # Errors
 /// I/O failure.
@@ -144,7 +145,7 @@ impl OrphanList {
         set_deletion_time(handle, number, member.location, 0)
     }
 
-    /// Takes out the first, which nobody uses; `next` comes after it.
+    /// Takes out the first, which is not in use; `next` comes after it.
     pub(super) fn leave_first(
         &self,
         handle: &Handle<'_>,

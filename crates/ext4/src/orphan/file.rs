@@ -91,7 +91,7 @@ impl FileBlock {
             let mut taken = word.load(Ordering::Relaxed);
             while taken != u64::MAX {
                 let bit = taken.trailing_ones();
-                // Acquire: who left the slot cleared it before.
+                // Acquire: the inode that left the slot cleared it before.
                 taken = word.fetch_or(1 << bit, Ordering::Acquire);
                 if taken >> bit & 1 == 0 {
                     self.free.fetch_sub(1, Ordering::Relaxed);

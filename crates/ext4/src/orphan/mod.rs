@@ -3,12 +3,12 @@
 //! Source: kernel documentation, sections "Orphan list" and "Orphan file". Two homes: a list that begins in the
 //! superblock and goes on in each inode's deletion time, and a file of inode numbers with a checksum a block. An inode
 //! is entered under the handle that takes its last name or makes its truncation visible, and leaves under the handle
-//! that frees it or ends the truncation, so whatever a crash leaves is found by who [recovers](recover).
+//! that frees it or ends the truncation, so whatever a crash leaves is found by [recovery](recover).
 //!
-//! Whether an inode is an orphan it knows itself, so that question takes no lock. In the file nobody waits for anybody:
-//! threads are dealt out to its blocks. When the file is full, the list takes over.
+//! Whether an inode is an orphan it knows itself, so that question takes no lock. In the file no thread waits for
+//! another: threads are dealt out to its blocks. When the file is full, the list takes over.
 //!
-//! Who ends a truncation leaves an inode that has lost its last name meanwhile where it is.
+//! The end of a truncation leaves an inode that has lost its last name meanwhile where it is.
 //!
 //! Locks: `list` (class `orphan`) for the list's links.
 

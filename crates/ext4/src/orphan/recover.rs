@@ -33,7 +33,7 @@ enum Entry<'a> {
     InFile(&'a OrphanFile, u64),
 }
 
-/// Deletes and truncates what the list and the file name. Nobody else uses the filesystem yet. A filesystem with errors
+/// Deletes and truncates what the list and the file name. The filesystem is not in use yet. A filesystem with errors
 /// is left as it is: what its orphans' maps say may be wrong, and e2fsck must look at it first.
 ///
 /// # Errors
@@ -62,7 +62,7 @@ pub(crate) fn recover(volume: &Mounted) -> Result<Recovered> {
     Ok(recovered)
 }
 
-/// An orphan is somebody's file, and in use.
+/// An orphan is a user's file, and in use.
 fn check_number(volume: &Mounted, number: u32) -> Result<()> {
     let geometry = volume.superblock().geometry();
     let wrong = |detail: String| Err(corrupt("list of orphans", format!("{detail}; run e2fsck")));

@@ -168,7 +168,7 @@ fn threads_share_the_file_without_losing_a_slot() {
     judge(&writable.close());
 }
 
-/// Takes the name of each file away, as if somebody had it open.
+/// Takes the name of each file away, as if a program had it open.
 fn unlink_all(writable: &Writable) {
     let root = writable.live(ROOT_INODE);
     for n in 0..FILES {

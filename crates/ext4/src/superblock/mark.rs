@@ -5,8 +5,9 @@
 //! and its order: the word that the journal must be looked at is durable before the first transaction, and goes
 //! when the log is empty.
 //!
-//! The superblock is read from the device, changed and written back, at once and durably. Nobody writes its block at
-//! the same time: the filesystem is not open yet, or closed already, or has failed and the log's threads stand still.
+//! The superblock is read from the device, changed and written back, at once and durably. No other thread writes its
+//! block at the same time: the filesystem is not open yet, or closed already, or has failed and the log's threads stand
+//! still.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +21,7 @@ use crate::checksum::crc32c;
 use crate::error::corrupt;
 use crate::features::{Incompat, RoCompat};
 
-/// Who is named as the function in which an error was found.
+/// What is named as the function in which an error was found.
 const FUNCTION: &[u8] = b"undercroft";
 
 /// What the superblock keeps of an error.
@@ -115,7 +116,7 @@ pub(crate) fn mark_clean(device: &dyn BlockDevice, without_orphans: bool, was_cl
     })
 }
 
-/// Something went wrong: whoever opens the filesystem next, or checks it, is told.
+/// Something went wrong: the next opening of the filesystem, and a check, tell it.
 ///
 /// # Errors
 /// I/O failure.

@@ -1,7 +1,7 @@
 //! The superblock: what the filesystem is, where its parts lie, and what state it was left in.
 //!
 //! [`Superblock::read`] is the only way to a [`Superblock`], and judges everything that later code relies on:
-//! magic, checksum, features, sizes, and that all block groups lie within the device. Past it nobody doubts a
+//! magic, checksum, features, sizes, and that all block groups lie within the device. Past it no code doubts a
 //! size. Free counts are hints, as they are for Linux: the group descriptors' are better.
 
 mod change;
@@ -89,7 +89,8 @@ impl Superblock {
         Ok(u16::from_le_bytes(magic) == MAGIC)
     }
 
-    /// The size in bytes that the superblock gives the filesystem, if it is good but for that the device may be smaller.
+    /// The size in bytes that the superblock gives the filesystem, if it is good but for that the device may be
+    /// smaller.
     ///
     /// # Errors
     /// As for [`read`](Self::read).

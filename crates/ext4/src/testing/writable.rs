@@ -47,7 +47,7 @@ impl Writable {
         Self { volume, image }
     }
 
-    /// An inode in somebody's hands.
+    /// An inode in use.
     pub(crate) fn live(&self, number: u32) -> Arc<Live> {
         let location = inode::locate(&self.volume, number).unwrap();
         let inode = Inode::read_located(&self.volume, number, location).unwrap();
@@ -59,7 +59,7 @@ impl Writable {
         self.volume.writer().unwrap().transactions.commit_running(&self.volume).unwrap();
     }
 
-    /// Commits, leaves the image clean but for orphans, and lets go of it without asking anybody about it.
+    /// Commits, leaves the image clean but for orphans, and lets go of it without closing it.
     pub(crate) fn close(self) -> Image {
         self.commit();
         let without_orphans = self.volume.writer().unwrap().orphans.file_is_empty();

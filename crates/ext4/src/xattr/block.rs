@@ -51,8 +51,9 @@ impl AttributeBlock {
         Ok(Self::hold(volume, inode)?.map(|(_, judged)| judged))
     }
 
-    /// The inode's block, to be changed, and what is in it now; `None` when it has none. Who changes a block must have
-    /// judged this very copy: the checksum is put in when it is written, so nobody could judge it afterwards.
+    /// The inode's block, to be changed, and what is in it now; `None` when it has none. The caller that changes a
+    /// block must have validated this very copy: the checksum is put in when it is written, so it cannot be validated
+    /// afterwards.
     pub(super) fn hold(volume: &Volume, inode: &Inode) -> Result<Option<(Block, Self)>> {
         let home = inode.xattr_block;
         if home == FsBlock(0) {
@@ -78,7 +79,7 @@ impl AttributeBlock {
         &self.0
     }
 
-    /// Refuses a block that nobody uses by its own count.
+    /// Refuses a block that is unused by its own count.
     pub(super) fn check_users(&self, inode: &Inode) -> Result<()> {
         if users(&self.0) == 0 {
             let detail = "is in use, but counts no users";

@@ -1,8 +1,8 @@
 //! The block that an inode keeps attributes in: taken, shared, changed and given up.
 //!
-//! A block that several inodes use is changed by none of them: who wants other attributes uses another one. Its count
-//! of users is asked and changed under the block's own lock, so who finds himself alone there is alone: others come to
-//! a block only through its content, which they compare under the same lock.
+//! A block that several inodes use is changed by none of them: an inode that gets other attributes uses another one.
+//! Its count of users is asked and changed under the block's own lock, so an inode that is its only user there stays
+//! so: others come to a block only through its content, which they compare under the same lock.
 
 use undercroft_vfs::Result;
 
@@ -121,7 +121,7 @@ fn join(handle: &Handle<'_>, block: &Block, content: &[u8]) -> bool {
     })
 }
 
-/// Changes the inode's own block, if it has one that nobody else uses.
+/// Changes the inode's own block, if it has one that no other inode uses.
 fn rewrite(handle: &Handle<'_>, inode: &Inode, content: &[u8]) -> Result<bool> {
     let volume = handle.volume();
     let home = inode.xattr_block;

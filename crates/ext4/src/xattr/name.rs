@@ -3,7 +3,7 @@
 //! Source: kernel documentation, section "Extended Attributes" (the table of name indices), and which of them
 //! `listxattr` shows to the superuser.
 
-/// Inline data; shown to nobody.
+/// Inline data; never shown.
 pub(crate) const INDEX_SYSTEM: u8 = 7;
 
 /// A beginning that is stored as a number.

@@ -1,9 +1,9 @@
 //! Where blocks of attributes lie that another inode with equal attributes might use too.
 //!
-//! A bounded table of hints: the hash of a block's attributes leads to the block that had it last. Who wants to share
-//! looks at the block itself, under its lock; what keeps the look harmless is that a block leaves the table before it
-//! is freed, and that its space is not used again before the transaction ends of whoever still sees it here. A block
-//! is entered only by who uses it.
+//! A bounded table of hints: the hash of a block's attributes leads to the block that had it last. A caller that wants
+//! to share looks at the block itself, under its lock; what keeps the look harmless is that a block leaves the table
+//! before it is freed, and that its space is not used again before the transaction ends in which a caller still sees it
+//! here. A block is entered only by a user of it.
 
 use undercroft_sync::atomic::{AtomicU64, Ordering};
 

@@ -38,7 +38,7 @@ impl Uses {
         other.0.into_iter().for_each(|(number, by)| self.add(number, by));
     }
 
-    /// Counts them where they are counted on disk. A value that nobody uses any more is deleted.
+    /// Counts them where they are counted on disk. A value without uses is deleted.
     pub(super) fn settle(self, handle: &Handle<'_>, owner: &Inode) -> Result<()> {
         for (number, by) in self.0 {
             if by != 0 {

@@ -120,7 +120,7 @@ impl<'a> Planned<'a> {
     }
 }
 
-/// Counts `by` more uses of the value in inode `number`, or fewer. A value that nobody uses is deleted.
+/// Counts `by` more uses of the value in inode `number`, or fewer. A value without uses is deleted.
 pub(super) fn change_uses(handle: &Handle<'_>, owner: &Inode, number: u32, by: i64) -> Result<()> {
     let volume = handle.volume();
     let wrong = |detail: String| corrupt_inode(STRUCTURE, number, None, detail);

@@ -3,7 +3,7 @@
 //! A read-only open lays fast commits over what the disk has ([`FastCommitView`]). A filesystem that is opened for
 //! writing has to have them on the disk, and in one transaction: the first one behind them in the log, which has the
 //! number that they name and so ends them (`jbd2::log` tells what a crash leaves). Until that is durable nothing of
-//! it has come home, so who is cut short begins again with the same disk and the same fast commits.
+//! it has come home, so a redo that is cut short begins again with the same disk and the same fast commits.
 //!
 //! The reader says what must come of it, and this makes the disk agree: every name that fast commits touch
 //! ([`names`]), the number of names that each inode has then, and so which of them are new, changed or gone, and the

@@ -1,4 +1,4 @@
-//! Fast commits that nobody wrote: operations at random, over inodes and names that are there and that are not. Real
+//! Made-up fast commits: operations at random, over inodes and names that are there and that are not. Real
 //! ones are redone in `crates/oracle/tests/dirty`.
 
 use std::sync::Arc;

@@ -113,7 +113,7 @@ fn sync_a_new_file(path: &Path) {
     File::open(path).unwrap().sync_all().unwrap();
 }
 
-/// Removes a directory of [`work`] by its names alone, so that it is opened by nobody.
+/// Removes a directory of [`work`] by its names alone, so that it is not opened.
 fn remove(dir: &Path) {
     for index in 0..6 {
         fs::remove_file(dir.join(format!("file {index}"))).unwrap();

@@ -4,8 +4,9 @@
 //! ([`Known::forget`]) before it does. A file is divided into stretches, and each remembers the extent of one of its
 //! blocks. A file of one stretch, as most are, needs no memory for more.
 //!
-//! A slot is written by who holds the inode's fields, so that nothing is forgotten meanwhile, and has marked it as
-//! being written; who finds another at it lets it be. A reader takes no lock: it looks at the mark before and after.
+//! A slot is written by the thread that holds the inode's fields, so that nothing is forgotten meanwhile, and marked it
+//! as being written; a thread that finds another at it lets it be. A reader takes no lock: it looks at the mark before
+//! and after.
 //!
 //! | bits of the mark | meaning                                                       |
 //! | ---------------- | ------------------------------------------------------------- |

@@ -12,7 +12,7 @@
 //! | `sync`   | makes a file durable                                                      |
 //!
 //! Blocks for what is written are reserved in memory and written to; a handle then takes them and puts them into the
-//! map. So a file never shows what somebody else had left in a block, also after a crash.
+//! map. So a file never shows what another file had left in a block, also after a crash.
 //!
 //! Locks: the map is changed with the inode's fields held alone, under a handle. With them held the window's may be
 //! taken (class `file_space`).
@@ -50,7 +50,7 @@ pub(crate) fn size(live: &Live) -> u64 {
     live.content.size.load(Ordering::Acquire)
 }
 
-/// Gives back what was reserved for a file that nobody writes to now.
+/// Gives back what was reserved for a file without a write under way.
 pub(crate) fn give_back_reserved(live: &Live) {
     live.content.window.lock().clear();
 }

@@ -1,7 +1,7 @@
 //! Sizes: what is cut off goes in steps, and an orphan until the last of them.
 //!
 //! A crash between two steps leaves a file of the new size with blocks behind its end, and an orphan: opening it again
-//! takes them away. Nobody but the caller writes meanwhile, so what is reserved for the file is given back first.
+//! takes them away. Only the caller writes meanwhile, so what is reserved for the file is given back first.
 
 use undercroft_vfs::{Error, Extent, Mapping, Result};
 
@@ -151,7 +151,7 @@ fn truncate_some(live: &Live, handle: &Handle<'_>, from: u64) -> Result<Progress
     progress
 }
 
-/// Whether there are blocks to give back: who occupies none has none.
+/// Whether there are blocks to give back: an inode that occupies none has none.
 fn has_blocks(live: &Live, inode: &Inode) -> bool {
     inode.sectors != 0 && blocks::is_mapped(&live.volume, inode)
 }

@@ -4,7 +4,7 @@
 //! not fill, are cleared where they lie. Collapsing and inserting move extents a leaf at a time; a crash on the way
 //! leaves a file of which a part has moved, as it does with Linux.
 //!
-//! Nobody but the caller writes meanwhile, so what is reserved for the file is given back first.
+//! Only the caller writes meanwhile, so what is reserved for the file is given back first.
 
 use undercroft_vfs::{Error, FallocateMode, Result};
 

@@ -16,7 +16,7 @@ pub(crate) struct ContentState {
     pub(super) known: Known,
     pub(super) window: Mutex<Window>,
     /// The time of the last write, or of the last change of a directory's names, that the fields have, in nanoseconds;
-    /// 0 if they may have another. Written by who holds the fields.
+    /// 0 if they may have another. Written with the fields locked.
     pub(super) written_at: AtomicU64,
     /// The transaction that changed the content last; 0 if it was before the inode was read.
     pub(super) changed_in: AtomicU64,

@@ -260,7 +260,7 @@ fn small_writes_at_the_end_lie_together() {
     let mut other = 0;
     for n in 0..1000 {
         subject.write(n * 4096, &[n as u8; 4096]).unwrap();
-        // Somebody else takes blocks where the file would go on.
+        // Another file takes blocks where this one would go on.
         let handle = subject.live.volume.start(10).unwrap();
         let allocator = &subject.live.volume.writer().unwrap().allocator;
         let Mapping::Device { offset } = map(&subject.live, n * 4096).unwrap().mapping else { panic!() };

@@ -2,11 +2,12 @@
 //!
 //! They are a file's from the moment a write is prepared until the write is finished. Nothing on the disk says so:
 //! after a crash they are free. A file that grows has more than it has asked for, so that what is written to it in
-//! small pieces, beside others that do the same, lies in large ones. That is given back when nobody uses the file any
-//! more, when its size is set, and when space runs short.
+//! small pieces, beside others that do the same, lies in large ones. That is given back when no user is left of the
+//! file any more, when its size is set, and when space runs short.
 //!
-//! What is in flight, prepared and not finished, is never given back while somebody may be writing to it. A write that
-//! fails is never finished; its blocks stay reserved until somebody has the inode's state alone and clears the window.
+//! What is in flight, prepared and not finished, is never given back while a write to it may be under way. A write that
+//! fails is never finished; its blocks stay reserved until a thread holds the inode's state exclusively and clears the
+//! window.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::numbers::FsBlock;
 use crate::transaction::Handle;
 use crate::volume::Volume;
 
-/// Most pieces that are kept of those that nobody writes to.
+/// Most pieces that are kept of those without a write under way.
 const PIECES_MAX: usize = 64;
 /// A growing file has at most so many blocks ahead, as a part of what is free.
 const PART_OF_FREE: u64 = 64;
@@ -131,7 +132,7 @@ impl Window {
         }
     }
 
-    /// Gives back what nobody is writing to. `false` if there was nothing.
+    /// Gives back what has no write under way. `false` if there was nothing.
     pub(super) fn give_back(&mut self) -> bool {
         let Self { pieces, in_flight, .. } = self;
         let before = pieces.len();
@@ -140,7 +141,7 @@ impl Window {
         pieces.len() < before
     }
 
-    /// Gives back everything: nobody writes.
+    /// Gives back everything: no write is under way.
     pub(super) fn clear(&mut self) {
         *self = Self { is_listed: self.is_listed, ..Self::default() };
     }

@@ -57,7 +57,7 @@ fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
     let volume = &live.volume;
     let allocator = &volume.writer()?.allocator;
     let bits = block_bits(live);
-    // With the fields held nobody else's write comes into the map between the look at it and the reservation.
+    // With the fields locked no other write comes into the map between the look at it and the reservation.
     let inode = &*live.fields.read();
     check_kind(inode)?;
     let (block, limit) = (offset >> bits, map::limit(volume, inode));

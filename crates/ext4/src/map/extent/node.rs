@@ -95,7 +95,7 @@ impl Node<'_> {
         Ok(())
     }
 
-    /// Judges what only matters to who changes a node: that it can be split. A node that has hardly any room was
+    /// Checks what matters only to changes of a node: that it can be split. A node that has hardly any room was
     /// not made by an honest writer.
     pub(super) fn check_room(&self) -> Result<()> {
         let (room, (_, max)) = (raw::room(self.bytes.len()), raw::counts(self.bytes));

@@ -92,7 +92,7 @@ impl Path {
         Ok(())
     }
 
-    /// Judges what only matters to who changes the nodes.
+    /// Checks what matters only to changes of the nodes.
     pub(super) fn check_room(&self, inode: &Inode) -> Result<()> {
         (0..=self.depth).try_for_each(|level| {
             self.with(inode, level, |bytes| Node { inode, home: self.home(level), bytes }.check_room())

@@ -68,7 +68,7 @@ impl Workload {
         }
         let handle = open.volume.start(1).unwrap();
         put(&handle, FREE, self.model.states.len() as u32 + 1);
-        assert_eq!(tid, Some(handle.tid()), "nobody else commits");
+        assert_eq!(tid, Some(handle.tid()), "no other thread commits");
         let tid = handle.tid();
         drop(handle);
         self.model.states.push(self.now.clone());

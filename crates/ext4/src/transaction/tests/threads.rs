@@ -105,7 +105,7 @@ fn what_a_transaction_frees_is_handed_out_before_anybody_is_told_that_it_is_dura
     }
 }
 
-/// Who waits for the next transaction, or for room in this one, is told when there will be none.
+/// Threads that wait for the next transaction, or for room in this one, are told when there will be none.
 #[test]
 fn nobody_waits_for_ever_when_a_filesystem_is_closed() {
     for round in 0..20 {

@@ -1,4 +1,4 @@
-//! Changing what somebody has damaged.
+//! Changing damaged directories.
 
 use super::dir::entry::{Entries, EntryFormat};
 use super::*;
