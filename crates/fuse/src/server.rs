@@ -5,8 +5,8 @@
 //! of a request is alive because the kernel holds the id. What changes something is in `names`, `files` and
 //! `attributes`.
 //!
-//! **Permissions** are the kernel's to check, which knows groups and capabilities; a request that passed its checks may do what it
-//! asks. What the kernel does not know of is refused by the vfs: immutable files, names that are too long.
+//! **Permissions** are the kernel's to check, which knows groups and capabilities; a request that passed its checks may
+//! do what it asks. What the kernel does not know of is refused by the vfs: immutable files, names that are too long.
 //!
 //! Locks: none of its own, and none of the vfs is held across a call. The busy path, a request on a directory or
 //! file that was used before, reads the lock-free node table and goes straight to the node.
@@ -252,8 +252,8 @@ impl Server {
     }
 
     /// Makes everything durable whenever changes pause for this long, until the [end](Pauses::end), or until the
-    /// filesystem takes no more changes. Anything else that fails, such as for want of space, is tried again when more has
-    /// changed.
+    /// filesystem takes no more changes. Anything else that fails, such as for want of space, is tried again when more
+    /// has changed.
     pub(crate) fn sync_in_pauses(&self, pause: Duration) {
         while self.pauses.wait(pause) {
             let Err(error) = self.sync() else { continue };
@@ -267,8 +267,9 @@ impl Server {
         }
     }
 
-    /// Closes the filesystem, after the last request of a mount on a block device: the kernel gives the device to others as
-    /// soon as this was answered, and nothing is written to it any more. How it went is told by the second closing.
+    /// Closes the filesystem, after the last request of a mount on a block device: the kernel gives the device to
+    /// others as soon as this was answered, and nothing is written to it any more. How it went is told by the second
+    /// closing.
     pub(crate) fn close(&self) {
         if !self.read_only {
             self.closing.store(true, Ordering::Release);
@@ -322,8 +323,8 @@ impl Server {
     }
 }
 
-/// Keeps and says that the filesystem has stopped taking changes. Has nothing of the server and the filesystem: the thread
-/// that calls it belongs to the filesystem, and would be the one to close it if it were the last to let go.
+/// Keeps and says that the filesystem has stopped taking changes. Has nothing of the server and the filesystem: the
+/// thread that calls it belongs to the filesystem, and would be the one to close it if it were the last to let go.
 fn note_failure(
     faults: Arc<FaultLog>,
     failure: Arc<OnceLock<Arc<str>>>,
@@ -427,14 +428,16 @@ mod tests {
         assert!(server.nodes().held(hello).is_none());
     }
 
-    /// A filesystem that tells of each sync and answers what the test says.
-    struct Synced {
+    /// A filesystem of which a test decides some answers.
+    struct Scripted {
         base: Memory,
-        called: Sender<()>,
-        answers: Mutex<Receiver<Result<()>>>,
+        /// No inode, although it can be read.
+        not_an_inode: Option<Ino>,
+        /// Where each sync is told, and what it answers.
+        syncs: Option<(Sender<()>, Mutex<Receiver<Result<()>>>)>,
     }
 
-    impl FileSystem for Synced {
+    impl FileSystem for Scripted {
         fn kind(&self) -> &'static str {
             self.base.kind()
         }
@@ -445,6 +448,10 @@ mod tests {
 
         fn read_inode(&self, ino: Ino) -> Result<Arc<dyn Inode>> {
             self.base.read_inode(ino)
+        }
+
+        fn check_handle(&self, ino: Ino) -> Result<()> {
+            if self.not_an_inode == Some(ino) { Err(Error::Stale) } else { Ok(()) }
         }
 
         fn data_device(&self) -> Option<&Device> {
@@ -460,51 +467,16 @@ mod tests {
         }
 
         fn sync(&self) -> Result<()> {
-            self.called.send(()).unwrap();
-            self.answers.lock().recv().unwrap()
-        }
-    }
-
-    /// A filesystem that has inodes where it says that none is.
-    struct Forged {
-        base: Memory,
-        not_an_inode: Ino,
-    }
-
-    impl FileSystem for Forged {
-        fn kind(&self) -> &'static str {
-            self.base.kind()
-        }
-
-        fn root(&self) -> Ino {
-            self.base.root()
-        }
-
-        fn read_inode(&self, ino: Ino) -> Result<Arc<dyn Inode>> {
-            self.base.read_inode(ino)
-        }
-
-        fn check_handle(&self, ino: Ino) -> Result<()> {
-            if ino == self.not_an_inode { Err(Error::Stale) } else { Ok(()) }
-        }
-
-        fn data_device(&self) -> Option<&Device> {
-            self.base.data_device()
-        }
-
-        fn statfs(&self) -> Result<StatFs> {
-            self.base.statfs()
-        }
-
-        fn limits(&self) -> Limits {
-            self.base.limits()
+            let Some((called, answers)) = &self.syncs else { return self.base.sync() };
+            called.send(()).unwrap();
+            answers.lock().recv().unwrap()
         }
     }
 
     #[test]
     fn a_file_handle_is_checked_before_its_inode_is_read() {
         let hello = server().lookup(NodeId::ROOT, b"hello").unwrap().id;
-        let forged = Forged { base: sample(100, 0), not_an_inode: Ino(hello.0) };
+        let forged = Scripted { base: sample(100, 0), not_an_inode: Some(Ino(hello.0)), syncs: None };
         let vfs = Vfs::new(Arc::new(forged), VfsOptions::default());
         let server = Server::new(vfs, FaultSink::new(|_| ()), false).unwrap();
         assert!(matches!(server.lookup(hello, b"."), Err(Error::Stale)));
@@ -517,7 +489,8 @@ mod tests {
         let (called, calls) = channel();
         let (answer, answers) = channel();
         let answers = Mutex::new(&order::DEVICE, answers);
-        let vfs = Vfs::new(Arc::new(Synced { base: sample(1, 0), called, answers }), VfsOptions::default());
+        let synced = Scripted { base: sample(1, 0), not_an_inode: None, syncs: Some((called, answers)) };
+        let vfs = Vfs::new(Arc::new(synced), VfsOptions::default());
         let server = Server::new(vfs, FaultSink::new(|_| ()), false).unwrap();
         thread::scope(|scope| {
             let syncing = scope.spawn(|| server.sync_in_pauses(Duration::from_millis(1)));

@@ -223,14 +223,24 @@ impl Worker {
             _ => {
                 let file = dir.existing(&name)?;
                 dir.unlink(&name)?;
-                self.held.truncate(HELD - 1);
-                self.held.insert(0, file);
+                self.hold(file);
                 return Ok(());
             }
         };
+        self.sync_some(calm, file, &name)
+    }
+
+    /// Keeps a file open that has lost a name; the one that was held longest is closed.
+    fn hold(&mut self, file: File) {
+        self.held.truncate(HELD - 1);
+        self.held.insert(0, file);
+    }
+
+    /// Syncs one changed file in some, unless it has to be calm.
+    fn sync_some(&mut self, calm: bool, file: Option<File>, name: &str) -> Result<()> {
         match file {
             Some(file) if !calm && self.random.below(self.options.sync_one_in) == 0 => {
-                file.sync_all().context("sync", &*name)
+                file.sync_all().context("sync", name)
             }
             _ => Ok(()),
         }

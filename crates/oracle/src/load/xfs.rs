@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{FallocateFlags, FileType};
 
-use super::{DIRECTORIES, HELD, Mix, Worker, consequence, make_or_remove_directory, write};
+use super::{DIRECTORIES, Mix, Worker, consequence, make_or_remove_directory, write};
 use crate::dir::Dir;
 use crate::error::Context;
 use crate::populate::noise;
@@ -68,17 +68,11 @@ impl Worker {
             _ => {
                 let file = dir.existing(&name)?;
                 dir.unlink(&name)?;
-                self.held.truncate(HELD - 1);
-                self.held.insert(0, file);
+                self.hold(file);
                 return Ok(());
             }
         };
-        match file {
-            Some(file) if !calm && self.random.below(self.options.sync_one_in) == 0 => {
-                file.sync_all().context("sync", &*name)
-            }
-            _ => Ok(()),
-        }
+        self.sync_some(calm, file, &name)
     }
 }
 
