@@ -8,7 +8,7 @@ use undercroft_vfs::{Error, FileSystem, Ino, Inode as VfsInode, Limits, Result, 
 
 use crate::ag::{Agf, Agi};
 use crate::btree;
-use crate::check::{self, CheckOptions, CheckReport, Interrupted};
+use crate::check::{self, CheckOptions, CheckReport};
 use crate::format::Superblock;
 use crate::inode::Inode;
 use crate::live::{self, Live};
@@ -118,10 +118,8 @@ impl Xfs {
     /// # Errors
     /// As for [`check`](crate::check::check()).
     pub fn check(&self, options: &CheckOptions) -> Result<CheckReport> {
-        let options = CheckOptions { recovered: self.recovery.is_some(), ..*options };
-        let steps = self.recovery.as_ref().map_or(&[][..], |recovery| &recovery.unfinished);
-        let interrupted = Interrupted { steps, remapped: Some(self.volume.remapped()) };
-        check::check_as_finished(self.volume.device(), &options, &interrupted)
+        let recovered = self.recovery.as_ref().map(|recovery| (recovery, self.volume.remapped()));
+        check::check_recovered(self.volume.device(), options, recovered)
     }
 
     /// Where the log was found to begin and end, if it was looked at.
@@ -242,7 +240,14 @@ impl FileSystem for Xfs {
     }
 
     fn statfs(&self) -> Result<StatFs> {
-        let counts = self.counts.get_or_init(|| statfs::Counts::new(&self.volume, self.recovery.is_some()));
+        let counts = match self.counts.get() {
+            Some(counts) => counts,
+            // Several callers may count at once: none waits for the reads of another.
+            None => {
+                let counts = statfs::Counts::new(&self.volume, self.recovery.is_some())?;
+                self.counts.get_or_init(|| counts)
+            }
+        };
         Ok(statfs::statfs(&self.volume, counts))
     }
 

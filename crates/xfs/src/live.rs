@@ -33,10 +33,6 @@ impl Live {
         Self { volume, inode }
     }
 
-    pub(crate) const fn inode(&self) -> &Inode {
-        &self.inode
-    }
-
     fn flags(&self) -> InodeFlags {
         let mut shown = InodeFlags::empty();
         for (flag, means) in [

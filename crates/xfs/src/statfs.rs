@@ -7,7 +7,7 @@
 //!
 //! Nothing changes, so the groups are looked into once. One whose headers cannot be read counts as empty.
 
-use undercroft_vfs::StatFs;
+use undercroft_vfs::{Error, Result, StatFs};
 
 use crate::ag::{Agf, Agi};
 use crate::format::{AgNumber, Superblock};
@@ -34,7 +34,10 @@ pub(crate) struct Counts {
 
 impl Counts {
     /// `recovered` says that the log held changes.
-    pub(crate) fn new(volume: &Volume, recovered: bool) -> Self {
+    ///
+    /// # Errors
+    /// I/O failure.
+    pub(crate) fn new(volume: &Volume, recovered: bool) -> Result<Self> {
         let superblock = volume.superblock();
         let geometry = superblock.geometry();
         let mut counts = Self {
@@ -50,9 +53,14 @@ impl Counts {
         let features = superblock.features();
         let reserves = features.has_finobt() || features.has_reflink() || features.has_rmapbt();
         if recovered || reserves || !can_be {
-            geometry.ags().for_each(|ag| counts.add(volume, ag, !can_be));
+            for ag in geometry.ags() {
+                match counts.add(volume, ag, !can_be) {
+                    Ok(()) | Err(Error::Corrupt(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
         }
-        counts
+        Ok(counts)
     }
 
     fn can_be(&self, superblock: &Superblock) -> bool {
@@ -65,22 +73,19 @@ impl Counts {
 
     /// Adds the blocks that the trees of free space of a group have beyond their roots, and with `anew` what the group
     /// counts.
-    fn add(&mut self, volume: &Volume, ag: AgNumber, anew: bool) {
-        if let Ok(agf) = Agf::read(volume, ag) {
-            let has_rmap = volume.superblock().features().has_rmapbt();
-            let rmap = if has_rmap { agf.raw().agf_rmap_blocks.get().saturating_sub(1) } else { 0 };
-            let trees = u64::from(agf.btree_blocks().saturating_sub(rmap));
-            self.held_back = self.held_back.saturating_add(trees);
-            if anew {
-                for blocks in [agf.free_blocks(), agf.free_list_blocks(), agf.btree_blocks()] {
-                    self.free_blocks = self.free_blocks.saturating_add(u64::from(blocks));
-                }
-            }
-        }
-        if anew && let Ok(agi) = Agi::read(volume, ag) {
+    fn add(&mut self, volume: &Volume, ag: AgNumber, anew: bool) -> Result<()> {
+        let agf = Agf::read(volume, ag)?;
+        let agi = if anew { Some(Agi::read(volume, ag)?) } else { None };
+        let has_rmap = volume.superblock().features().has_rmapbt();
+        let rmap = if has_rmap { agf.raw().agf_rmap_blocks.get().saturating_sub(1) } else { 0 };
+        let trees = u64::from(agf.btree_blocks().saturating_sub(rmap));
+        self.held_back = self.held_back.saturating_add(trees);
+        if let Some(agi) = agi {
+            self.free_blocks = self.free_blocks.saturating_add(agf.counted_free_blocks());
             self.inodes = self.inodes.saturating_add(u64::from(agi.inodes()));
             self.free_inodes = self.free_inodes.saturating_add(u64::from(agi.free_inodes()));
         }
+        Ok(())
     }
 }
 
@@ -173,10 +178,10 @@ mod tests {
     fn a_group_that_cannot_be_read_holds_nothing_back() {
         let volume = |ro_compat| self::volume(|raw| raw.sb_features_ro_compat.set(ro_compat));
         let counts = Counts { inodes: 64, free_inodes: 61, free_blocks: 114_656, held_back: 4 * 8 };
-        assert_eq!(Counts::new(&volume(0), false), counts);
+        assert_eq!(Counts::new(&volume(0), false).unwrap(), counts);
         let looked = Counts { held_back: 4 * 8 + 3 * 2, ..counts };
-        assert_eq!(Counts::new(&volume(0), true), looked);
-        assert_eq!(Counts::new(&volume(0xd), false), looked);
+        assert_eq!(Counts::new(&volume(0), true).unwrap(), looked);
+        assert_eq!(Counts::new(&volume(0xd), false).unwrap(), looked);
         assert_eq!(statfs(&volume(0), &counts).blocks_free, 114_656 - 32);
     }
 
@@ -190,7 +195,7 @@ mod tests {
             |raw| raw.sb_icount.set(u64::MAX),
         ];
         for change in damage {
-            assert_eq!(Counts::new(&volume(change), false), counted);
+            assert_eq!(Counts::new(&volume(change), false).unwrap(), counted);
         }
     }
 }

@@ -126,6 +126,12 @@ impl Agf {
         self.raw.agf_btreeblks.get()
     }
 
+    /// Blocks that the superblock counts as free: those of the list of free blocks and of the trees too, for which they
+    /// are taken from the free space.
+    pub(crate) fn counted_free_blocks(&self) -> u64 {
+        [self.free_blocks(), self.free_list_blocks(), self.btree_blocks()].map(u64::from).iter().sum()
+    }
+
     /// The tree of free space by place.
     ///
     /// # Errors

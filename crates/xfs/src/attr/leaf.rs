@@ -61,11 +61,8 @@ struct RawRemote {
 pub(crate) struct AttributeLeaf<'a> {
     bytes: &'a [u8],
     entries: &'a [RawEntry],
-    header: &'a RawHeader,
     /// Where names and values begin.
     pub(crate) first_used: usize,
-    /// Where the entries end.
-    pub(crate) entries_end: usize,
 }
 
 impl<'a> AttributeLeaf<'a> {
@@ -93,7 +90,7 @@ impl<'a> AttributeLeaf<'a> {
         if !(entries_end..=bytes.len()).contains(&first_used) {
             return Err(format!("names begin at byte {first_used}, entries end at {entries_end}").into());
         }
-        let leaf = Self { bytes, entries, header, first_used, entries_end };
+        let leaf = Self { bytes, entries, first_used };
         let mut total = 0;
         for (number, entry) in entries.iter().enumerate() {
             let (_, len) = leaf.parse(entry).map_err(|detail| format!("entry {number}: {detail}"))?;

@@ -133,11 +133,6 @@ impl<'a, K: Kind> Btree<'a, K> {
         })
     }
 
-    /// Levels, the root's and the leaves' among them.
-    pub(crate) const fn levels(&self) -> u8 {
-        self.levels
-    }
-
     /// A cursor that stands nowhere.
     pub(crate) fn cursor(&self) -> Cursor<'_, 'a, K> {
         Cursor::new(self)

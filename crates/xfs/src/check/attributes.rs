@@ -347,7 +347,6 @@ fn wrong_name(name: &[u8], flags: u8) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::CheckOptions;
     use super::super::testing::{Bench, fork};
     use super::*;
 
@@ -397,10 +396,10 @@ mod tests {
 
     /// Checks an attribute fork of this leaf, and of values of 1,000 bytes in the blocks behind it.
     fn check_leaf(bytes: Vec<u8>, values: u32) -> Vec<String> {
-        check_leaf_with(bytes, values, CheckOptions::default())
+        check_leaf_with(bytes, values, false)
     }
 
-    fn check_leaf_with(bytes: Vec<u8>, values: u32, options: CheckOptions) -> Vec<String> {
+    fn check_leaf_with(bytes: Vec<u8>, values: u32, recovered: bool) -> Vec<String> {
         let bench = Bench::new(|_| {});
         bench.put_owned(BLOCK, OWN, HeaderKind::DaBlock, bytes);
         for n in 1..=values {
@@ -413,18 +412,18 @@ mod tests {
             raw.di_anextents.set(1);
             raw.di_nblocks.set(1);
         });
-        let checker = bench.checker_with(options);
+        let mut checker = bench.checker();
+        checker.recovered = recovered;
         checker.check_attributes(&inode.get(), &fork(BLOCK, 1 + values)).unwrap();
         checker.told()
     }
 
     #[test]
     fn attributes_that_are_not_whole_are_found_unless_a_crash_explains_them() {
-        let recovered = CheckOptions { recovered: true, ..CheckOptions::default() };
         for given in [(&b"name"[..], LOCAL | INCOMPLETE, 0), (b"name", INCOMPLETE, 0)] {
             let told = check_leaf(leaf(&[given]), 0);
             assert!(told.len() == 1 && told[0].contains("\"name\" half made"), "{told:?}");
-            assert_eq!(check_leaf_with(leaf(&[given]), 0, recovered), [""; 0]);
+            assert_eq!(check_leaf_with(leaf(&[given]), 0, true), [""; 0]);
         }
     }
 

@@ -166,12 +166,6 @@ impl Checker<'_> {
         if flags.contains(DiFlags::NEW_RT_BITMAP) && inode.number != self.superblock.raw().sb_rbmino.get() {
             tell("the inode has the flag of the real-time bitmap, and is not it".to_owned());
         }
-        if let Ok((raw, _)) = RawDinode::read_from_prefix(inode.bytes)
-            && core.version >= 2
-            && raw.di_onlink != 0
-        {
-            tell(format!("the inode counts {} links in the field of version 1", raw.di_onlink));
-        }
         if flags.intersects(DiFlags::EXTENT_SIZE) && !is(FileType::Regular) {
             tell(format!("the inode has flags {:#x}, some of them for regular files only", flags.bits()));
         }

@@ -4,7 +4,8 @@
 //! that it will have, and the tree of reference counts the users. Which blocks the trees themselves take or give for it
 //! is not known before.
 //!
-//! Each group's share is bounded ([`MOST`]), since steps are compared with records one by one.
+//! Each group's share is bounded, since steps are compared with records one by one: a group with more steps
+//! ([`MOST`]), or whose steps concern more records than that many times, is told as not compared.
 
 use undercroft_vfs::Ino;
 
@@ -15,14 +16,20 @@ use crate::format::Geometry;
 use crate::inode::{ForkKind, Remap, Remapped};
 use crate::log::{OwnerChange, OwnerChangeKind, Unfinished, UsersChange};
 
-/// Steps of a group that are taken into account.
-const MOST: usize = 4096;
+/// Steps of a group that are taken into account, records of its reverse map that they concern, and pieces that become
+/// free by them.
+pub(super) const MOST: usize = 4096;
+
+/// Runs of shared blocks of a group that its steps may pass.
+const MOST_PASSED: usize = 1 << 20;
 
 /// What was interrupted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Interrupted<'a> {
-    pub(crate) steps: &'a [Unfinished],
-    pub(crate) remapped: Option<&'a Remapped>,
+#[derive(Debug, Default)]
+pub(super) struct Interrupted<'a> {
+    /// The number of the group that a step concerns, the first block within it, and the step: by group, and within it in
+    /// the order of the log.
+    steps: Vec<(u32, u32, &'a Unfinished)>,
+    remapped: Option<&'a Remapped>,
 }
 
 /// Runs of blocks that do not touch, in order.
@@ -37,9 +44,21 @@ impl Runs {
     }
 }
 
-impl Interrupted<'_> {
-    /// Nothing was.
-    pub(crate) const NONE: Interrupted<'static> = Interrupted { steps: &[], remapped: None };
+impl<'a> Interrupted<'a> {
+    pub(super) fn new(geometry: &Geometry, steps: &'a [Unfinished], remapped: &'a Remapped) -> Self {
+        let within = |step: &'a Unfinished| {
+            let start = match step {
+                Unfinished::Free { start, .. } | Unfinished::Users { start, .. } => start,
+                Unfinished::Owner(change) => &change.start,
+                Unfinished::Map(_) => return None,
+            };
+            let (ag, within) = geometry.split(*start)?;
+            Some((ag.0, within.0, step))
+        };
+        let mut steps: Vec<_> = steps.iter().filter_map(within).collect();
+        steps.sort_by_key(|&(group, ..)| group);
+        Self { steps, remapped: Some(remapped) }
+    }
 
     /// The map that a fork will have.
     pub(super) fn map_of(&self, ino: u64, is_attribute: bool) -> Option<&Remap> {
@@ -51,29 +70,19 @@ impl Interrupted<'_> {
         [false, true].iter().filter_map(|&kind| self.map_of(ino, kind)).map(|remap| remap.more_blocks).sum()
     }
 
-    /// The steps that concern a group, with the first block within it.
-    fn in_group<'s>(
-        &'s self,
-        geometry: &'s Geometry,
-        group: u32,
-    ) -> impl Iterator<Item = (u32, &'s Unfinished)> {
-        let within = move |step: &'s Unfinished| {
-            let start = match step {
-                Unfinished::Free { start, .. } | Unfinished::Users { start, .. } => start,
-                Unfinished::Owner(change) => &change.start,
-                Unfinished::Map(_) => return None,
-            };
-            let (ag, within) = geometry.split(*start)?;
-            (ag.0 == group).then_some((within.0, step))
-        };
-        self.steps.iter().filter_map(within).take(MOST)
+    /// The steps that concern a group.
+    fn in_group(&self, group: u32) -> &[(u32, u32, &'a Unfinished)] {
+        let first = self.steps.partition_point(|&(of, ..)| of < group);
+        let after = self.steps.partition_point(|&(of, ..)| of <= group);
+        &self.steps[first..after]
     }
 
     /// The blocks of a group that may become free.
-    pub(super) fn freed_in(&self, geometry: &Geometry, group: u32) -> Runs {
+    pub(super) fn freed_in(&self, group: u32) -> Runs {
         let mut all: Vec<(u32, u32)> = self
-            .in_group(geometry, group)
-            .filter_map(|(start, step)| match step {
+            .in_group(group)
+            .iter()
+            .filter_map(|&(_, start, step)| match step {
                 Unfinished::Free { blocks, .. }
                 | Unfinished::Users { blocks, change: UsersChange::Decrease, .. } => {
                     Some((start, start.saturating_add(*blocks)))
@@ -96,16 +105,32 @@ impl Interrupted<'_> {
 impl Checker<'_> {
     /// Changes what is known of a group's blocks into what will hold of them.
     pub(super) fn finish_interrupted(&self, number: u32, space: &mut Space) {
-        let mut free = Vec::new();
+        let steps = self.interrupted.in_group(number);
         let mut watched = std::mem::take(&mut space.watched);
-        watched.truncate(MOST);
-        for (start, step) in self.interrupted.in_group(&self.geometry, number) {
+        let mut free = Vec::new();
+        let mut passed = 0;
+        for (done, &(_, start, step)) in steps.iter().enumerate() {
+            if done.max(free.len()).max(watched.len()) > MOST || passed > MOST_PASSED {
+                let detail = format!(
+                    "{} of {} changes that the log is to finish are not compared: there are too many",
+                    steps.len() - done,
+                    steps.len()
+                );
+                self.findings.add("log", At::group(number), detail);
+                break;
+            }
             match *step {
                 Unfinished::Free { blocks, .. } => free.push((start, blocks)),
                 Unfinished::Owner(ref change) => change_owner(space, &mut watched, start, change),
                 Unfinished::Users { blocks, change, .. } => match change {
-                    UsersChange::Increase => drop(space.change_owners(start, blocks, true)),
-                    UsersChange::Decrease => free.extend(space.change_owners(start, blocks, false)),
+                    UsersChange::Increase => {
+                        passed += space.shared_in(start, blocks);
+                        drop(space.change_owners(start, blocks, true));
+                    }
+                    UsersChange::Decrease => {
+                        passed += space.shared_in(start, blocks);
+                        free.extend(space.change_owners(start, blocks, false));
+                    }
                     // Set aside for a copy that will not be made.
                     UsersChange::Reserve => {
                         space.claim(start, blocks, Owner::COPIES);
@@ -116,6 +141,7 @@ impl Checker<'_> {
                 Unfinished::Map(_) => {}
             }
         }
+        watched.truncate(MOST);
         for (start, count) in free {
             let taken = space.free(start, count);
             if taken > 0 {
@@ -184,7 +210,10 @@ fn cut(records: &mut Vec<(u32, u32, Owner)>, start: u32, count: u32, owner: Owne
 
 #[cfg(test)]
 mod tests {
+    use super::super::space::SharedRun;
+    use super::super::testing::Bench;
     use super::*;
+    use crate::format::{AgBlock, AgNumber, FileBlock, FsBlock};
 
     #[test]
     fn a_record_is_cut_where_its_owner_leaves() {
@@ -197,6 +226,97 @@ mod tests {
         );
         cut(&mut records, 90, 200, file(9));
         assert_eq!(records.len(), 4, "another place of the file");
+    }
+
+    /// A group of 4096 blocks, changed as a test likes, after `steps`, and what the check tells then.
+    fn finished(steps: &[Unfinished], change: impl FnOnce(&mut Space)) -> (Space, Vec<String>) {
+        let bench = Bench::new(|_| {});
+        let remapped = Remapped::default();
+        let mut checker = bench.checker();
+        checker.interrupted = Interrupted::new(bench.superblock.geometry(), steps, &remapped);
+        let mut space = Space::new(4096, true);
+        change(&mut space);
+        checker.finish_interrupted(0, &mut space);
+        (space, checker.told())
+    }
+
+    fn free(start: u64, blocks: u32) -> Unfinished {
+        Unfinished::Free { start: FsBlock(start), blocks }
+    }
+
+    fn users(start: u64, blocks: u32, change: UsersChange) -> Unfinished {
+        Unfinished::Users { start: FsBlock(start), blocks, change }
+    }
+
+    #[test]
+    fn blocks_that_are_to_be_freed_are_free() {
+        let (mut space, told) = finished(&[free(100, 10)], |_| {});
+        assert!(told.is_empty(), "{told:?}");
+        assert_eq!(space.free(100, 10), 10, "they are free");
+        let (_, told) = finished(&[free(100, 10), free(105, 10)], |_| {});
+        assert!(told.len() == 1 && told[0].contains("5 of 10 blocks at block 105"), "{told:?}");
+    }
+
+    #[test]
+    fn users_change_as_the_log_says() {
+        let shared = |space: &mut Space| space.shared.push(SharedRun::new(100, 10, 3));
+        let (space, told) = finished(&[users(100, 10, UsersChange::Decrease)], shared);
+        assert!(told.is_empty() && space.shared[0].owners == 2, "{:?}", space.shared);
+        // The last user of a block that is not shared leaves it free.
+        let (mut space, told) = finished(&[users(90, 15, UsersChange::Decrease)], shared);
+        assert!(told.is_empty());
+        assert_eq!(space.free(90, 10), 10);
+        let (space, _) = finished(&[users(90, 10, UsersChange::Increase)], shared);
+        assert_eq!(
+            space.shared.iter().map(|run| (run.start, run.owners)).collect::<Vec<_>>(),
+            [(90, 2), (100, 3)]
+        );
+    }
+
+    #[test]
+    fn owners_come_and_go() {
+        let owner = |kind| {
+            Unfinished::Owner(OwnerChange {
+                kind,
+                owner: 131,
+                start: FsBlock(100),
+                blocks: 4,
+                at: FileBlock(7),
+                attribute_fork: false,
+                map_block: false,
+                unwritten: false,
+            })
+        };
+        let differing = |steps: &[Unfinished]| finished(steps, |_| {}).0.differing_owners().count();
+        assert_eq!(differing(&[owner(OwnerChangeKind::Add)]), 1);
+        assert_eq!(differing(&[owner(OwnerChangeKind::Add), owner(OwnerChangeKind::Remove)]), 0);
+    }
+
+    #[test]
+    fn more_changes_than_are_compared_are_told() {
+        let steps: Vec<Unfinished> = (0..MOST as u64 + 3).map(|n| free(n % 4096, 1)).collect();
+        let (_, told) = finished(&steps, |_| {});
+        assert!(told.iter().any(|line| line.contains("2 of 4099 changes")), "{told:?}");
+        // Each of these leaves 1024 pieces free.
+        let gaps = |space: &mut Space| {
+            space.shared.extend((0..1024).map(|n| SharedRun::new(n * 4, 1, u32::MAX)));
+        };
+        let steps: [Unfinished; 6] = std::array::from_fn(|_| users(0, 4096, UsersChange::Decrease));
+        let (_, told) = finished(&steps, gaps);
+        assert!(told.iter().any(|line| line.contains("1 of 6 changes")), "{told:?}");
+    }
+
+    #[test]
+    fn steps_are_found_by_their_group() {
+        let bench = Bench::new(|_| {});
+        let geometry = bench.superblock.geometry();
+        let at = |ag, block| geometry.join(AgNumber(ag), AgBlock(block)).unwrap().0;
+        let steps = [free(at(2, 9), 1), free(at(0, 5), 1), free(at(2, 3), 1)];
+        let remapped = Remapped::default();
+        let interrupted = Interrupted::new(geometry, &steps, &remapped);
+        let starts =
+            |group| interrupted.in_group(group).iter().map(|&(_, start, _)| start).collect::<Vec<_>>();
+        assert_eq!([0, 1, 2, 3].map(starts), [vec![5], vec![], vec![9, 3], vec![]]);
     }
 
     #[test]

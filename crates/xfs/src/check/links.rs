@@ -247,7 +247,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The superblock's counts. A log that was recovered leaves them as they were written last.
+    /// The superblock's counts. After a replay they are those of the filesystem as it will be once interrupted work is finished.
     fn check_sums(&self) {
         if self.recovered {
             return;

@@ -45,10 +45,11 @@ use undercroft_vfs::{Error, Ino, Result};
 
 use crate::format::superblock::MAGIC;
 use crate::format::{FsBlock, Geometry, Superblock};
-use crate::log::{self, Recovered};
+use crate::inode::Remapped;
+use crate::log::{self, Recovered, Recovery};
 use chunks::{Chunks, Known};
 use groups::Group;
-pub(crate) use interrupted::Interrupted;
+use interrupted::Interrupted;
 use links::Parent;
 use report::{At, Findings};
 pub use report::{CheckReport, Finding};
@@ -61,14 +62,11 @@ pub struct CheckOptions {
     pub threads: usize,
     /// How many findings are kept; the others are counted.
     pub findings_max: usize,
-    /// Whether a log was recovered before, which leaves the superblock's counts old, and attributes half made that a
-    /// program was setting: neither is told.
-    pub recovered: bool,
 }
 
 impl Default for CheckOptions {
     fn default() -> Self {
-        Self { threads: 0, findings_max: 10_000, recovered: false }
+        Self { threads: 0, findings_max: 10_000 }
     }
 }
 
@@ -79,7 +77,7 @@ impl Default for CheckOptions {
 /// What keeps it from being checked at all: no superblock of XFS, a feature that is unknown, I/O failure. Damage is no
 /// error: it is in the report.
 pub fn check(device: &Device, options: &CheckOptions) -> Result<CheckReport> {
-    check_as_finished(device, options, &Interrupted::NONE)
+    check_recovered(device, options, None)
 }
 
 /// The same after a log that holds changes was replayed in memory, which then lies on `log_device` if it does not lie
@@ -101,41 +99,49 @@ pub fn check_with_log(
     };
     match log::recover(device, log_device, &superblock) {
         Ok(Recovered { device, remapped, recovery, .. }) => {
-            let options = CheckOptions { recovered: recovery.is_some(), ..*options };
-            let steps = recovery.as_ref().map_or(&[][..], |recovery| &recovery.unfinished);
-            let interrupted = Interrupted { steps, remapped: Some(&remapped) };
-            let report = check_as_finished(&device, &options, &interrupted)?;
+            let report = check_recovered(&device, options, recovery.as_ref().map(|r| (r, &remapped)))?;
             Ok(CheckReport { recovery, ..report })
         }
         Err(Error::Corrupt(corruption)) => {
-            let mut report = check(device, options)?;
+            let findings = Findings::new(options.findings_max);
             let detail = format!("{corruption}; the rest is checked as it is without the log");
-            let (code, group, inode, block) = ("log", None, None, None);
-            report.findings.insert(0, Finding { code, group, inode, block, detail });
-            Ok(report)
+            findings.add("log", At::filesystem(), detail);
+            check_with(device, options, None, findings)
         }
         Err(error) => Err(error),
     }
 }
 
-/// The same of a filesystem whose log ends in the middle of some work, as it will be when that is finished.
-pub(crate) fn check_as_finished(
+/// The same of a filesystem whose log was replayed: as it will be when the work is finished in whose middle the log ends.
+pub(crate) fn check_recovered(
     device: &Device,
     options: &CheckOptions,
-    interrupted: &Interrupted<'_>,
+    recovered: Option<(&Recovery, &Remapped)>,
+) -> Result<CheckReport> {
+    check_with(device, options, recovered, Findings::new(options.findings_max))
+}
+
+fn check_with(
+    device: &Device,
+    options: &CheckOptions,
+    recovered: Option<(&Recovery, &Remapped)>,
+    findings: Findings,
 ) -> Result<CheckReport> {
     let superblock = match Superblock::read(&**device) {
         Ok(superblock) => superblock,
         // A superblock so wrong that nothing else can be looked at is a finding too.
         Err(Error::Corrupt(corruption)) if is_present(&**device)? => {
-            let findings = Findings::new(options.findings_max);
             findings.add("unusable", At::filesystem(), corruption.to_string());
             let (findings, findings_left_out) = findings.finish();
             return Ok(CheckReport { findings, findings_left_out, ..CheckReport::default() });
         }
         Err(error) => return Err(error),
     };
-    let mut checker = Checker { interrupted, ..Checker::new(&**device, &superblock, options) };
+    let mut checker = Checker::new(&**device, &superblock, options.threads, findings);
+    if let Some((recovery, remapped)) = recovered {
+        checker.recovered = true;
+        checker.interrupted = Interrupted::new(superblock.geometry(), &recovery.unfinished, remapped);
+    }
     checker.run()?;
     let orphans = checker.check_links();
     let used =
@@ -186,8 +192,10 @@ struct Checker<'a> {
     superblock: &'a Superblock,
     geometry: Geometry,
     findings: Findings,
+    /// Whether a log was replayed before. The superblock's counts are then those of the filesystem as it will be, and
+    /// attributes may be half made that a program was setting: neither is told.
     recovered: bool,
-    interrupted: &'a Interrupted<'a>,
+    interrupted: Interrupted<'a>,
     threads: usize,
     groups: Vec<GroupState>,
     /// Links of inodes that have more than a byte counts: those beyond it that were found, and those stored.
@@ -201,8 +209,14 @@ struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    fn new(device: &'a dyn BlockDevice, superblock: &'a Superblock, options: &CheckOptions) -> Self {
-        let threads = match options.threads {
+    /// `threads` is 0 for as many as there are processors.
+    fn new(
+        device: &'a dyn BlockDevice,
+        superblock: &'a Superblock,
+        threads: usize,
+        findings: Findings,
+    ) -> Self {
+        let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
@@ -210,9 +224,9 @@ impl<'a> Checker<'a> {
             device,
             superblock,
             geometry: *superblock.geometry(),
-            findings: Findings::new(options.findings_max),
-            recovered: options.recovered,
-            interrupted: &Interrupted::NONE,
+            findings,
+            recovered: false,
+            interrupted: Interrupted::default(),
             threads,
             groups: Vec::new(),
             many_found: Mutex::new(&order::INDEX, HashMap::new()),

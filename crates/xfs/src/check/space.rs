@@ -388,6 +388,13 @@ impl Space {
         self.seen.remove(start, count);
     }
 
+    /// How many shared runs have blocks of this one.
+    pub(super) fn shared_in(&self, start: u32, count: u32) -> usize {
+        let first = self.shared.partition_point(|run| run.end() <= start);
+        let after = self.shared.partition_point(|run| run.start < start.saturating_add(count));
+        after.saturating_sub(first)
+    }
+
     /// Lets each block of a run have one owner more or less; gives back the runs that have none any more. The shared runs
     /// have not been marked yet.
     pub(super) fn change_owners(&mut self, start: u32, count: u32, more: bool) -> Vec<(u32, u32)> {

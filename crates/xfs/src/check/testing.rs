@@ -10,8 +10,9 @@ use undercroft_vfs::Ino;
 use super::chunks::{Chunk, Chunks};
 use super::forks::Fork;
 use super::inodes::Inode;
+use super::report::Findings;
 use super::space::Space;
-use super::{CheckOptions, Checker, Counts, GroupState};
+use super::{Checker, Counts, GroupState};
 use crate::format::block_header::HeaderKind;
 use crate::format::dinode::{self, Dinode, RawDinode};
 use crate::format::extent::Extent;
@@ -81,11 +82,7 @@ impl Bench {
 
     /// A check whose first pass is over.
     pub(super) fn checker(&self) -> Checker<'_> {
-        self.checker_with(CheckOptions::default())
-    }
-
-    pub(super) fn checker_with(&self, options: CheckOptions) -> Checker<'_> {
-        let mut checker = Checker::new(&*self.device, &self.superblock, &options);
+        let mut checker = Checker::new(&*self.device, &self.superblock, 0, Findings::new(10_000));
         let mut record = [0; 16];
         record[..4].copy_from_slice(&128_u32.to_be_bytes());
         record[6] = 64;

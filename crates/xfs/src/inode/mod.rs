@@ -17,7 +17,7 @@ use undercroft_vfs::{DeviceNumber, Error, FileType, Ino, Result};
 
 use crate::ag::Agi;
 use crate::error::corrupt_inode;
-use crate::format::dinode::{self, Dinode, ForkFormat};
+use crate::format::dinode::{self, Dinode};
 use crate::format::{AgBlock, FsBlock};
 use crate::volume::Volume;
 pub(crate) use fork::{Fork, ForkKind};
@@ -132,11 +132,6 @@ impl Inode {
     /// About how many bytes of memory the forks take.
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.data.memory_bytes() + self.attr.as_ref().map_or(0, Fork::memory_bytes)
-    }
-
-    /// Whether the data fork is one of `format`.
-    pub(crate) fn data_is(&self, format: ForkFormat) -> bool {
-        self.core.data_format == format
     }
 }
 

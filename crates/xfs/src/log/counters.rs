@@ -5,54 +5,20 @@
 
 use std::collections::HashSet;
 
-use undercroft_block::Device;
 use undercroft_vfs::{Error, Ino, Result};
 
 use super::buffer::{INODE_MAGIC, NEXT_UNLINKED};
 use super::format::{be16, be32};
 use super::settled::GivenBack;
-use crate::ag::Agi;
-use crate::error::corrupt;
+use crate::ag::{Agf, Agi};
 use crate::format::{AgIno, AgNumber, Superblock, crc};
 use crate::volume::Volume;
-
-/// `XAGF` and `XAGI`.
-const AGF_MAGIC: u32 = 0x5841_4746;
-const AGI_MAGIC: u32 = 0x5841_4749;
-
-/// Sectors of the headers within a group.
-const AGF_SECTOR: u64 = 1;
-const AGI_SECTOR: u64 = 2;
 
 /// Unlinked inodes that are listed, at most; they take about 16 MiB.
 const MAX_UNLINKED: usize = 1 << 20;
 
 /// Where the superblock has its counters: inodes, free inodes, free blocks.
 const COUNTERS: usize = 128;
-
-fn header(
-    device: &Device,
-    superblock: &Superblock,
-    ag: AgNumber,
-    sector: u64,
-    magic: u32,
-) -> Result<Vec<u8>> {
-    let geometry = superblock.geometry();
-    let sector_bytes = geometry.sector_bytes();
-    let group = (u64::from(ag.0) * u64::from(geometry.ag_blocks())) << geometry.block_log();
-    let mut bytes = vec![0; sector_bytes as usize];
-    device.read_at(group + sector * u64::from(sector_bytes), &mut bytes)?;
-    if be32(&bytes, 0) != magic {
-        return Err(corrupt(
-            "header of an allocation group",
-            format!(
-                "sector {sector} of group {ag} has the magic number {:#010x} after the log's replay",
-                be32(&bytes, 0)
-            ),
-        ));
-    }
-    Ok(bytes)
-}
 
 /// Inodes that have no name and were in use, as far as their lists lead, and the number of lists that are broken: they
 /// lead to something else than an inode of their group, or to an inode for the second time.
@@ -105,38 +71,23 @@ fn next_unlinked(volume: &Volume, ag: AgNumber, at: AgIno) -> Result<Option<AgIn
     Ok((be16(&core, 0) == INODE_MAGIC).then(|| AgIno(be32(&core, NEXT_UNLINKED))))
 }
 
-/// Counts free space and inodes anew, where the superblock's counters are lazy, adds what is `given` back if the sums
-/// can be, and stores both in it.
+/// Counts free space and inodes anew, where the superblock's counters are lazy, adds what is `given` back, and stores both
+/// in the superblock. Sums that cannot be are not taken; where a group's header is damaged, or all of them cannot be, the
+/// counters stay as they are.
 ///
 /// # Errors
-/// `Corrupt` when the sums cannot be; `Io`.
-pub(super) fn count(device: &Device, superblock: &Superblock, given: GivenBack) -> Result<Superblock> {
-    let geometry = superblock.geometry();
-    let mut counters = [superblock.inodes(), superblock.free_inodes(), superblock.free_blocks()];
-    if superblock.features().has_lazy_counters() {
-        counters = [0; 3];
-        for ag in geometry.ags() {
-            let agf = header(device, superblock, ag, AGF_SECTOR, AGF_MAGIC)?;
-            let agi = header(device, superblock, ag, AGI_SECTOR, AGI_MAGIC)?;
-            counters[0] += u64::from(be32(&agi, 16));
-            counters[1] += u64::from(be32(&agi, 28));
-            // Blocks of the list of free blocks and of the trees count as free, for they are taken from it.
-            counters[2] += [48, 52, 60].map(|at| u64::from(be32(&agf, at))).iter().sum::<u64>();
-        }
-    }
+/// `Io`.
+pub(super) fn count(volume: &Volume, given: GivenBack) -> Result<Superblock> {
+    let (superblock, geometry) = (volume.superblock(), volume.geometry());
     let possible = |[inodes, free_inodes, free_blocks]: &[u64; 3]| {
         *free_blocks <= geometry.blocks() && free_inodes <= inodes
     };
-    if !possible(&counters) {
-        let [inodes, free_inodes, free_blocks] = counters;
-        return Err(corrupt(
-            "header of an allocation group",
-            format!(
-                "all of them have {free_blocks} free blocks of {} and {free_inodes} free inodes of {inodes}",
-                geometry.blocks()
-            ),
-        ));
-    }
+    let stored = [superblock.inodes(), superblock.free_inodes(), superblock.free_blocks()];
+    let counters = match counters_of_groups(volume) {
+        Ok(counters) if superblock.features().has_lazy_counters() && possible(&counters) => counters,
+        Ok(_) | Err(Error::Corrupt(_)) => stored,
+        Err(error) => return Err(error),
+    };
     let settled = [
         counters[0].saturating_sub(given.chunk_inodes),
         counters[1].saturating_add(given.inodes).saturating_sub(given.chunk_inodes),
@@ -145,13 +96,24 @@ pub(super) fn count(device: &Device, superblock: &Superblock, given: GivenBack) 
     // What is given back is an estimate: damaged inodes may claim more than there is.
     let counters = if possible(&settled) { settled } else { counters };
     let mut sector = vec![0; geometry.sector_bytes() as usize];
-    device.read_at(0, &mut sector)?;
+    volume.device().read_at(0, &mut sector)?;
     for (index, counter) in counters.into_iter().enumerate() {
         sector[COUNTERS + index * 8..][..8].copy_from_slice(&counter.to_be_bytes());
     }
     if superblock.features().has_crc() {
         crc::seal(&mut sector, crate::format::superblock::CRC_OFFSET);
     }
-    device.write_at(0, &sector)?;
+    volume.device().write_at(0, &sector)?;
     Superblock::from_sector(&sector)
+}
+
+/// Inodes, free inodes and free blocks, as the groups count them.
+fn counters_of_groups(volume: &Volume) -> Result<[u64; 3]> {
+    let mut counters = [0; 3];
+    for ag in volume.geometry().ags() {
+        let (agf, agi) = (Agf::read(volume, ag)?, Agi::read(volume, ag)?);
+        let group = [agi.inodes().into(), agi.free_inodes().into(), agf.counted_free_blocks()];
+        counters.iter_mut().zip(group).for_each(|(sum, count): (&mut u64, u64)| *sum += count);
+    }
+    Ok(counters)
 }

@@ -18,12 +18,13 @@
 //! | [`report`] | what was done |
 //! | `survey` | for tests: where the records that count lie |
 //!
-//! The device is only read; its changes lie in an [`Overlay`] over it. Recovery is called by the opener of a filesystem,
-//! alone, so it takes no locks. All passes are loops bounded by the log's length. What they remember is bounded by
+//! The device is only read; its changes lie in an [`Overlay`] over it. One thread recovers, before the
+//! filesystem is used, so it takes no locks. All passes are loops bounded by the log's length. What they remember is bounded by
 //! constants, whatever the log says: transactions without a commit (256 MiB with all that describes them), one committed
 //! transaction while it is replayed (part of those), interrupted work (64 MiB), freed buffers (4 million, 256 MiB), the
 //! buffers of one position (1 million, 64 MiB), changes in memory (64 MiB) and the index of those in a temporary file
-//! (256 MiB), inodes without names (1 million, 16 MiB), extents of files whose maps change (1 million, 64 MiB). A log that needs more is refused.
+//! (256 MiB), inodes without names (1 million, 16 MiB), extents of files whose maps change (1 million, 64 MiB). A log that
+//! needs more is refused.
 //!
 //! Linux is followed in what counts: the ends of the log, the order of changes, and what is newer than the log. What it
 //! does after the replay in transactions of its own is carried out as far as it shows: files have the maps that
@@ -109,7 +110,8 @@ pub(crate) fn recover(
         if !ends.unmounted && superblock.features().has_lazy_counters() {
             // A log of zeroes does not say that the counters were brought up to date.
             let overlay = Target::new(device, superblock, IN_MEMORY_BYTES).into_device();
-            let superblock = counters::count(&overlay, superblock, GivenBack::default())?;
+            let volume = Volume::new(Arc::clone(&overlay), superblock.clone(), CACHE_BYTES);
+            let superblock = counters::count(&volume, GivenBack::default())?;
             let remapped = Remapped::default();
             return Ok(Recovered { device: overlay, superblock, remapped, recovery: None, position });
         }
@@ -129,7 +131,7 @@ pub(crate) fn recover(
     let overlay = target.into_device();
     // A log may make the filesystem grow.
     let superblock = Superblock::read(&*overlay)?;
-    let mut volume = Volume::new(Arc::clone(&overlay), superblock.clone(), CACHE_BYTES);
+    let mut volume = Volume::new(Arc::clone(&overlay), superblock, CACHE_BYTES);
     (recovery.unlinked, recovery.broken_lists) = counters::unlinked(&volume)?;
     volume.remap(remap::remapped(&volume, &recovery.unfinished)?);
     let given = match settled::given_back(&volume, &recovery) {
@@ -138,7 +140,7 @@ pub(crate) fn recover(
         Err(Error::Corrupt(_)) => GivenBack::default(),
         Err(error) => return Err(error),
     };
-    let superblock = counters::count(&overlay, &superblock, given)?;
+    let superblock = counters::count(&volume, given)?;
     let remapped = volume.into_remapped();
     Ok(Recovered { device: overlay, superblock, remapped, recovery: Some(recovery), position })
 }

@@ -73,11 +73,6 @@ impl<'a> Item<'a> {
         (index < usize::from(self.regions.count))
             .then(|| self.transaction.region(self.regions.first as usize + index))
     }
-
-    /// Number of regions.
-    pub(super) fn regions(&self) -> usize {
-        usize::from(self.regions.count)
-    }
 }
 
 impl Transaction {

@@ -79,25 +79,43 @@ impl LogImage {
         let start = geometry.byte(superblock.log_start().unwrap()).unwrap();
         let image = Self { device, superblock, start, head: 0, cycle: 1, version: 2, tail: Lsn(1 << 32) };
         for ag in 0..GROUPS {
-            image.device.write_at(u64::from(ag) * GROUP_BYTES + 512, b"XAGF").unwrap();
+            image.put_agf(ag, |_| {});
             image.put_agi(ag, |_| {});
         }
         image
     }
 
+    /// Writes the header of a group's free space, of which there is none, changed as a test likes.
+    pub(super) fn put_agf(&self, ag: u32, change: impl FnOnce(&mut [u8])) {
+        self.put_header(ag, 1, b"XAGF", (64, 216), change);
+    }
+
     /// Writes the header of a group's inodes, of which there are none, changed as a test likes.
     pub(super) fn put_agi(&self, ag: u32, change: impl FnOnce(&mut [u8])) {
-        let mut agi = [0; 512];
-        agi[..4].copy_from_slice(b"XAGI");
+        self.put_header(ag, 2, b"XAGI", (296, 312), |agi| {
+            agi[40..296].fill(0xFF);
+            change(agi);
+        });
+    }
+
+    fn put_header(
+        &self,
+        ag: u32,
+        sector: u64,
+        magic: &[u8; 4],
+        (uuid, checksum): (usize, usize),
+        change: impl FnOnce(&mut [u8]),
+    ) {
+        let mut header = [0; 512];
+        header[..4].copy_from_slice(magic);
         let blocks = self.superblock.geometry().ag_blocks();
         for (at, word) in [(4, 1), (8, ag), (12, blocks)] {
-            agi[at..at + 4].copy_from_slice(&word.to_be_bytes());
+            header[at..at + 4].copy_from_slice(&word.to_be_bytes());
         }
-        agi[40..296].fill(0xFF);
-        agi[296..312].copy_from_slice(self.superblock.meta_uuid().as_bytes());
-        change(&mut agi);
-        crc::seal(&mut agi, 312);
-        self.device.write_at(u64::from(ag) * GROUP_BYTES + 1024, &agi).unwrap();
+        header[uuid..uuid + 16].copy_from_slice(self.superblock.meta_uuid().as_bytes());
+        change(&mut header);
+        crc::seal(&mut header, checksum);
+        self.device.write_at(u64::from(ag) * GROUP_BYTES + sector * 512, &header).unwrap();
     }
 
     /// Writes an inode where it belongs.

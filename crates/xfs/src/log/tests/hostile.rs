@@ -141,17 +141,17 @@ fn blocks_of_unlinked_inodes_do_not_overflow_the_counters() {
 #[test]
 fn estimates_that_cannot_be_are_left_out() {
     let image = LogImage::new();
-    let device: Device = image.device.clone();
+    let volume = Volume::new(image.device.clone(), image.superblock.clone(), 1 << 20);
     for given in [
         GivenBack { blocks: u64::MAX, ..GivenBack::default() },
         GivenBack { inodes: 1, ..GivenBack::default() },
         GivenBack { blocks: 7, inodes: u64::MAX, chunk_inodes: 0 },
     ] {
-        let superblock = counters::count(&device, &image.superblock, given).unwrap();
+        let superblock = counters::count(&volume, given).unwrap();
         assert_eq!((superblock.free_blocks(), superblock.free_inodes()), (0, 0), "{given:?}");
     }
     let given = GivenBack { blocks: 7, ..GivenBack::default() };
-    assert_eq!(counters::count(&device, &image.superblock, given).unwrap().free_blocks(), 7);
+    assert_eq!(counters::count(&volume, given).unwrap().free_blocks(), 7);
 }
 
 #[test]
@@ -161,6 +161,7 @@ fn estimates_end_after_so_many_steps() {
     let recovery = |unlinked| Recovery { unlinked: vec![Ino(u64::MAX); unlinked], ..Recovery::default() };
     let refusal = given_back(&volume, &recovery((1 << 20) + 1)).unwrap_err().to_string();
     assert!(refusal.contains("more than 1048576 extents"), "{refusal}");
+    image.put_agf(0, |agf| agf[0] = 0);
     let refusal = given_back(&volume, &recovery(1 << 20)).unwrap_err().to_string();
     assert!(refusal.contains("AGF"), "{refusal}");
 }
@@ -350,9 +351,12 @@ fn a_log_that_takes_groups_away_is_refused() {
 fn counters_are_counted_where_no_record_says_unmounted() {
     let free = |image: &LogImage| image.recover().unwrap().superblock.free_blocks();
     let mut image = LogImage::new();
-    image.device.write_at(512 + 52, &77_u32.to_be_bytes()).unwrap();
+    image.put_agf(0, |agf| agf[52..56].copy_from_slice(&77_u32.to_be_bytes()));
     assert_eq!(free(&image), 77);
     assert!(image.recover().unwrap().recovery.is_none());
+    // A damaged header keeps nothing else from being read.
+    image.device.write_at(512, b"XAGX").unwrap();
+    assert_eq!(free(&image), image.superblock.free_blocks());
     image.unmount();
     assert_eq!(free(&image), image.superblock.free_blocks());
 }
