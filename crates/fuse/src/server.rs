@@ -433,8 +433,14 @@ mod tests {
         base: Memory,
         /// No inode, although it can be read.
         not_an_inode: Option<Ino>,
-        /// Where each sync is told, and what it answers.
-        syncs: Option<(Sender<()>, Mutex<Receiver<Result<()>>>)>,
+        syncs: Option<Syncs>,
+    }
+
+    struct Syncs {
+        /// Is told each sync that begins.
+        called: Sender<()>,
+        /// What each of them answers.
+        answers: Mutex<Receiver<Result<()>>>,
     }
 
     impl FileSystem for Scripted {
@@ -467,7 +473,7 @@ mod tests {
         }
 
         fn sync(&self) -> Result<()> {
-            let Some((called, answers)) = &self.syncs else { return self.base.sync() };
+            let Some(Syncs { called, answers }) = &self.syncs else { return self.base.sync() };
             called.send(()).unwrap();
             answers.lock().recv().unwrap()
         }
@@ -489,7 +495,8 @@ mod tests {
         let (called, calls) = channel();
         let (answer, answers) = channel();
         let answers = Mutex::new(&order::DEVICE, answers);
-        let synced = Scripted { base: sample(1, 0), not_an_inode: None, syncs: Some((called, answers)) };
+        let synced =
+            Scripted { base: sample(1, 0), not_an_inode: None, syncs: Some(Syncs { called, answers }) };
         let vfs = Vfs::new(Arc::new(synced), VfsOptions::default());
         let server = Server::new(vfs, FaultSink::new(|_| ()), false).unwrap();
         thread::scope(|scope| {

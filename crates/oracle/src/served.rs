@@ -81,7 +81,14 @@ impl Served {
     /// # Errors
     /// The mount is in use; the server could not write what it still had.
     pub fn unmount(self) -> Result<()> {
-        Tool::new("fusermount3").arg("-u").arg(self.path()).run()?;
+        let end = Instant::now() + PATIENCE;
+        // A process that another thread has just started may have open what is closed here.
+        while let Err(error) = Tool::new("fusermount3").arg("-u").arg(self.path()).run() {
+            if !error.to_string().contains("busy") || Instant::now() > end {
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
         self.wait()
     }
 

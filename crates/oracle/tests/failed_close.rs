@@ -8,9 +8,9 @@ use std::sync::Arc;
 use undercroft_block::testing::{FailNth, Repeat};
 use undercroft_block::{Device, MemoryDevice, Operation};
 use undercroft_ext4::{Ext4, Family, MkfsOptions, OpenOptions, WriteOptions, mkfs};
-use undercroft_fuse::{CloseBelow, MountError, MountOptions, UnmountError, mount_above};
+use undercroft_fuse::{CloseBelow, MountError, MountOptions, mount_above};
 use undercroft_md::{Array, ArrayOptions, CreateOptions, Level};
-use undercroft_oracle::Scratch;
+use undercroft_oracle::{Scratch, unmount_when_idle};
 use undercroft_vfs::{Vfs, VfsOptions};
 
 const BYTES: u64 = 16 << 20;
@@ -71,11 +71,7 @@ fn ends(below: Below, journal: &str, operation: Operation, nth: u64) -> End {
     // On a device that is about to fail this may fail.
     let _ = undercroft_fuse::sync(point.path());
     let before = faulty[0].seen();
-    // What is open is open for a moment in the processes that tests beside this one start.
-    while let Err(error) = mounted.unmount() {
-        assert!(matches!(error, UnmountError::Busy(_)), "{error}");
-        std::thread::yield_now();
-    }
+    unmount_when_idle(|| mounted.unmount()).unwrap();
     let told = mounted.wait();
     let has_failed = faulty.iter().any(|device| device.has_failed());
     End { requests: (before, faulty[0].seen()), has_failed, told }

@@ -12,7 +12,7 @@ use rustix::fs::FallocateFlags;
 use undercroft_block::{FileDevice, FileOptions};
 use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_fuse::{MountOptions, mount};
-use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch};
+use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch, unmount_when_idle};
 use undercroft_vfs::{
     Credentials, Error, FallocateMode, FileSystem, NewKind, NewObject, Node, Vfs, VfsOptions, XattrMode,
 };
@@ -50,7 +50,7 @@ fn files_in_turn(options: &str) {
         file.write_all_at(&bytes, 0)?;
         file.sync_all()
     });
-    mounted.unmount().unwrap();
+    unmount_when_idle(|| mounted.unmount()).unwrap();
     mounted.wait().unwrap();
     fs.close().unwrap();
     assert_eq!((allocated, written), (0, 0), "of 300 allocations and 20 writes were refused");

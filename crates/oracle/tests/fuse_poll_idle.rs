@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use undercroft_fuse::{MountOptions, Mounted, mount};
+use undercroft_oracle::unmount_when_idle;
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
 use undercroft_vfs::{Vfs, VfsOptions};
 
@@ -85,7 +86,7 @@ fn processors_poll_while_requests_come() {
             assert!(comes_true(PATIENCE, || latency() == before));
         }
         assert!(is_open_here());
-        mounted.unmount().unwrap();
+        unmount_when_idle(|| mounted.unmount()).unwrap();
         assert!(comes_true(PATIENCE, || !is_open_here()));
 
         let mounted = serve(dir.path(), rings, "no_poll_idle");
@@ -94,6 +95,6 @@ fn processors_poll_while_requests_come() {
             assert_ne!(latency(), 0);
         }
         assert!(!is_open_here());
-        mounted.unmount().unwrap();
+        unmount_when_idle(|| mounted.unmount()).unwrap();
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use undercroft_block::{FileDevice, FileOptions};
 use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_fuse::{MountOptions, Mounted, mount};
-use undercroft_oracle::{LoopMount, Mke2fs, MountMode};
+use undercroft_oracle::{LoopMount, Mke2fs, MountMode, unmount_when_idle};
 use undercroft_vfs::{Vfs, VfsOptions};
 
 const STRANGER: u32 = 65534;
@@ -141,7 +141,7 @@ fn a_stranger_changes_nothing_by_ioctl() {
         fs::write(dir.path().join("owned"), "is not shut down").unwrap();
         chattr(dir.path(), &["-i", "fixed"]);
         chattr(dir.path(), &["-a", "log"]);
-        mounted.unmount().unwrap();
+        unmount_when_idle(|| mounted.unmount()).unwrap();
         mounted.wait().unwrap();
         image.check().unwrap();
     }
@@ -171,6 +171,6 @@ fn an_owner_changes_by_ioctl_what_the_kernel_lets_an_owner_change() {
         );
     }
     assert!(answers.iter().any(|line| line == "owned FS_IOC_SETFLAGS +d ok"), "{answers:?}");
-    mounted.unmount().unwrap();
+    unmount_when_idle(|| mounted.unmount()).unwrap();
     mounted.wait().unwrap();
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use undercroft_block::{FileDevice, FileOptions};
 use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_fuse::{MountOptions, Mounted, mount};
-use undercroft_oracle::{Image, Mke2fs, Scratch};
+use undercroft_oracle::{Image, Mke2fs, Scratch, unmount_when_idle};
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
 
@@ -227,7 +227,7 @@ impl Mount {
     fn end(self) {
         match self.server {
             Server::Here(mounted) => {
-                mounted.unmount().unwrap();
+                unmount_when_idle(|| mounted.unmount()).unwrap();
                 mounted.wait().unwrap();
             }
             Server::There(mut server, point) => {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use undercroft_block::{FileDevice, FileOptions};
 use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_fuse::{MountOptions, Mounted, mount};
-use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch};
+use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch, unmount_when_idle};
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
 
@@ -161,7 +161,7 @@ fn assert_same(seen: &[String], found: &[String], when: &str) {
 }
 
 fn unmounted(mounted: Mounted) {
-    mounted.unmount().unwrap();
+    unmount_when_idle(|| mounted.unmount()).unwrap();
     mounted.wait().unwrap();
 }
 

@@ -7,6 +7,7 @@ use std::thread;
 
 use undercroft_block::Device;
 use undercroft_fuse::{FaultSink, MountError, MountOptions, UnmountError, mount, mount_above};
+use undercroft_oracle::unmount_when_idle;
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, FileSystem, Ino, Inode, Limits, Result, StatFs, Vfs, VfsOptions};
 
@@ -88,7 +89,7 @@ fn a_failure_is_told_however_late_it_comes() {
     let faults = FaultSink::new(move |fault| say.send(fault.to_string()).unwrap());
     let vfs = Vfs::new(Arc::new(fs), VfsOptions::default());
     let mounted = mount(vfs, dir.path(), MountOptions { faults, ..MountOptions::default() }).unwrap();
-    mounted.unmount().unwrap();
+    unmount_when_idle(|| mounted.unmount()).unwrap();
     mounted.wait().unwrap();
     let tell = tell.lock().take().unwrap();
     tell(&failure());
@@ -114,7 +115,7 @@ fn a_thread_that_tells_of_a_failure_does_not_keep_the_filesystem_open() {
     let tell = tell.lock().take().unwrap();
     let teller = thread::spawn(move || tell(&failure()));
     telling.recv().unwrap();
-    mounted.unmount().unwrap();
+    unmount_when_idle(|| mounted.unmount()).unwrap();
     let _ = mounted.wait();
     let is_open = open.upgrade().is_some();
     go.send(()).unwrap();
@@ -130,10 +131,7 @@ fn a_mount_that_follows_another_at_once_is_not_taken_for_it() {
     let slow = Failing { _closing: Some(Closing(Mutex::new(&order::DEVICE, closing))), ..Failing::new() };
     let first = Vfs::new(Arc::new(slow), VfsOptions::default());
     let first = mount(first, dir.path(), MountOptions::default()).unwrap();
-    // A process that another test has just forked may still have a file of this one's open.
-    while matches!(first.unmount(), Err(UnmountError::Busy(_))) {
-        thread::yield_now();
-    }
+    unmount_when_idle(|| first.unmount()).unwrap();
     assert!(!is_mounted(dir.path()));
     let second = Vfs::new(Arc::new(Failing::new()), VfsOptions::default());
     let second = mount(second, dir.path(), MountOptions::default()).unwrap();
@@ -141,7 +139,7 @@ fn a_mount_that_follows_another_at_once_is_not_taken_for_it() {
     first.wait().unwrap();
     assert!(is_mounted(dir.path()));
     assert_eq!(fs::read(dir.path().join("hello")).unwrap(), HELLO);
-    second.unmount().unwrap();
+    unmount_when_idle(|| second.unmount()).unwrap();
     second.wait().unwrap();
 }
 
@@ -158,13 +156,7 @@ fn what_fails_while_closing_is_told_to_both_ends() {
         });
         let mounted = mount_above(vfs, below, dir.path(), MountOptions::default()).unwrap();
         assert!(said.try_recv().is_err(), "closed too early");
-        let heard = loop {
-            match undercroft_fuse::unmount(dir.path()) {
-                // A process that another test has just forked may still have a file of this one's open.
-                Err(UnmountError::Busy(_)) => thread::yield_now(),
-                heard => break heard,
-            }
-        };
+        let heard = unmount_when_idle(|| undercroft_fuse::unmount(dir.path()));
         let ended = mounted.wait();
         said.recv().unwrap();
         let Err(error) = ended else {

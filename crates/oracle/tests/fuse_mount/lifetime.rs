@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use undercroft_fuse::{MountError, MountOptions, OptionError, UnmountError, mount, unmount};
+use undercroft_oracle::unmount_when_idle;
 use undercroft_vfs::{Vfs, VfsOptions};
 
 use crate::sample::{HELLO, NOBODY, sample};
@@ -43,7 +44,7 @@ fn the_filesystem_is_closed_when_a_wait_returns() {
     assert!(matches!(mounted.unmount(), Err(UnmountError::Busy(_))));
     assert!(filesystem.upgrade().is_some());
     drop(inside);
-    mounted.unmount().unwrap();
+    unmount_when_idle(|| mounted.unmount()).unwrap();
     mounted.wait().unwrap();
     assert!(filesystem.upgrade().is_none());
 }
@@ -279,7 +280,7 @@ fn only_its_own_mount_is_taken_away_whatever_becomes_of_the_path() {
         assert!(until(SOON, || !is_mounted(Path::new(&moved))));
         server.child.wait().unwrap();
         assert_eq!(fs::read(server.dir().join("hello")).unwrap(), HELLO);
-        upper.unmount().unwrap();
+        unmount_when_idle(|| upper.unmount()).unwrap();
         upper.wait().unwrap();
         assert!(!is_mounted(server.dir()));
     }

@@ -5,12 +5,12 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 use undercroft_fuse::UnmountError;
+use undercroft_oracle::unmount_when_idle;
 
 use crate::sample::{HELLO, NOBODY};
 use crate::support::{ServerProcess, command, is_mounted, until};
@@ -77,14 +77,8 @@ impl Drop for Liar {
     }
 }
 
-/// Unmounts. A process that another test has just forked may hold the mount for a moment.
 fn unmount(dir: &Path) -> Result<(), UnmountError> {
-    loop {
-        match undercroft_fuse::unmount(dir) {
-            Err(UnmountError::Busy(_)) => thread::yield_now(),
-            done => return done,
-        }
-    }
+    unmount_when_idle(|| undercroft_fuse::unmount(dir))
 }
 
 /// What a user's mount answers that is asked for its server.

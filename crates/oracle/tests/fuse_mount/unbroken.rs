@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use undercroft_fuse::{FaultSink, MountError, MountOptions, Mounted, mount};
+use undercroft_oracle::unmount_when_idle;
 use undercroft_vfs::{Vfs, VfsOptions};
 
 use crate::memory::{Content, Memory};
@@ -84,7 +85,7 @@ fn what_the_kernel_refuses_of_a_listing_stops_nothing() {
                 assert_eq!(on(processor, "cat", &[], &dir.path().join("hello")).stdout, HELLO);
             }
         }
-        mounted.unmount().unwrap();
+        unmount_when_idle(|| mounted.unmount()).unwrap();
         mounted.wait().unwrap();
     }
 }
@@ -103,7 +104,7 @@ fn a_panic_is_answered_and_told() {
                 assert_eq!(on(processor, "cat", &[], &dir.path().join("hello")).stdout, HELLO);
             }
         }
-        mounted.unmount().unwrap();
+        unmount_when_idle(|| mounted.unmount()).unwrap();
         let error = mounted.wait().unwrap_err();
         assert!(matches!(error, MountError::Defect { .. }), "{error}");
         assert!(error.to_string().contains("a defect on purpose"), "{error}");
@@ -129,7 +130,7 @@ fn a_log_that_panics_keeps_no_request_from_its_answer() {
                 assert!(complaint.contains("Structure needs cleaning"), "{complaint}");
             }
         }
-        mounted.unmount().unwrap();
+        unmount_when_idle(|| mounted.unmount()).unwrap();
         mounted.wait().unwrap();
     }
 }

@@ -21,9 +21,9 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 use undercroft_block::testing::Rng;
 use undercroft_block::{Device, Overlay};
 use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
-use undercroft_fuse::{FaultSink, MountError, MountOptions, Mounted, UnmountError, mount};
-use undercroft_oracle::Scratch;
+use undercroft_fuse::{FaultSink, MountError, MountOptions, mount};
 use undercroft_oracle::operations::{Done, Hand, KernelHand};
+use undercroft_oracle::{Scratch, unmount_when_idle};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
 
 use crate::client::look_at;
@@ -164,7 +164,7 @@ fn serve(
     tally.mounted.fetch_add(1, Ordering::Relaxed);
     tally.rings.fetch_add(u64::from(io_uring), Ordering::Relaxed);
     work(tally);
-    unmount(&mounted)?;
+    unmount_when_idle(|| mounted.unmount()).map_err(|error| format!("cannot be unmounted: {error}"))?;
     let ended = mounted.wait();
     let faults: Vec<String> = told.try_iter().collect();
     faults.iter().for_each(|fault| check_sentence(fault));
@@ -177,18 +177,6 @@ fn serve(
             Ok(())
         }
         Err(error) => Err(format!("the server ended ill: {error}")),
-    }
-}
-
-/// Unmounts. While another thread starts a process, that holds what is open here for a moment.
-fn unmount(mounted: &Mounted) -> Result<(), String> {
-    let end = Instant::now() + HANG / 2;
-    loop {
-        match mounted.unmount() {
-            Ok(()) => return Ok(()),
-            Err(UnmountError::Busy(_)) if Instant::now() < end => thread::sleep(Duration::from_millis(5)),
-            Err(error) => return Err(format!("cannot be unmounted: {error}")),
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use undercroft_block::{Access, Device, MemoryDevice};
 use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_fuse::{MountOptions, Mounted, mount};
-use undercroft_oracle::{Image, Mke2fs, Scratch};
+use undercroft_oracle::{Image, Mke2fs, Scratch, unmount_when_idle};
 use undercroft_vfs::{
     Credentials, Error, FileSystem, Follow, RenameFlags, Vfs, VfsOptions, WalkEvent, WalkFlow, WalkOptions,
 };
@@ -231,7 +231,7 @@ fn a_mount_lists_misplaced_directories_by_name_and_looks_none_up() {
                 assert_eq!(error_of(&root.join("a/b/new")), None);
                 fs::remove_dir(root.join("a/b/new")).unwrap();
             }
-            mount.mounted.unmount().unwrap();
+            unmount_when_idle(|| mount.mounted.unmount()).unwrap();
         });
     }
 }

@@ -231,8 +231,8 @@ impl Report {
                 sentences.push(format!("{lists} of deleted files cannot be followed; use xfs_repair"));
             }
             if recovery.unfinished_steps > 0 {
-                let steps = human::counted(recovery.unfinished_steps, "change");
-                sentences.push(format!("{steps} of free space will be finished by the next mount"));
+                let steps = human::counted(recovery.unfinished_steps, "interrupted step");
+                sentences.push(format!("{steps} will be finished by the next mount"));
             }
         }
         if let Some(damage) = &self.damage {
