@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use undercroft_block::{Access, BlockDevice, Device, MemoryDevice, Overlay};
 use undercroft_xfs::testing::{LogRecord, Site, log_records, sites};
-use undercroft_xfs::{OpenOptions, Xfs};
+use undercroft_xfs::{CheckOptions, OpenOptions, Xfs};
 
 use crate::images::unpacked;
 use crate::walk::walk_all;
@@ -128,6 +128,8 @@ pub fn damage_log(input: &[u8]) {
     }
     let options = OpenOptions { buffer_bytes: 4 << 20, ..OpenOptions::default() };
     if let Ok(fs) = Xfs::open_read_only(Arc::new(device), options) {
+        // Findings are an answer, and so is a refusal.
+        let _ = fs.check(&CheckOptions { threads: 1, ..CheckOptions::default() });
         walk_all(fs);
     }
 }

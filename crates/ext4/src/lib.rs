@@ -1,8 +1,7 @@
 //! ext2, ext3 and ext4, on Linux's own on-disk format.
 //!
-//! Four rings: raw bytes (`raw` modules, zerocopy structs), checked types ([`Superblock`], `GroupDescriptor`,
-//! `Inode`), operations (`map`, `dir`, `xattr`, `jbd2`), and a thin adapter to the vfs contract (`fs`). A
-//! structure is judged once, where its bytes become a checked type; nothing past that doubts it.
+//! Raw bytes (`raw` modules, zerocopy structs) become checked types ([`Superblock`], `GroupDescriptor`, `Inode`): a
+//! structure is validated once, there, and no code past that doubts it.
 //!
 //! A filesystem that is opened for reading takes no locks but the metadata cache's. One that takes changes has them in
 //! `live` (inodes in use), `dir`, `alloc` and `transaction`, each told of where it is; their order is that of
@@ -10,8 +9,9 @@
 //!
 //! What changes a filesystem is laid in floors, and imports go down. `volume` reads blocks; what is kept in memory of
 //! free space, orphans and locks lies above it, without operations that need a transaction; `writer` puts these together,
-//! and a `transaction::Handle` carries the writer. The operations take a handle: `map`, `xattr`, `dir` and `orphan`, which
-//! know of an inode in use its `inode::InodeState` only. `live` is the whole inode in use, and `fs` the filesystem.
+//! and a `transaction::Handle` carries the writer. Operations take a handle: `map` and `xattr` on an inode's fields, `dir`
+//! and `orphan` on the `inode::InodeState` of an inode in use. `live` is the whole inode in use, and `fs` the filesystem
+//! behind the vfs contract.
 //!
 //! Every loop is bounded by a count that was checked against the device, every walk by a depth.
 //!

@@ -77,8 +77,12 @@ impl Volume {
         self.superblocks.last()
     }
 
-    /// The filesystem has grown, and this is its superblock from now on. One thread at a time says so.
-    pub(crate) fn set_superblock(&self, superblock: Superblock) {
+    /// The filesystem has grown: its superblock from now on, and where the inode tables of new groups begin. The tables
+    /// are known before the superblock counts the groups. One thread at a time says so.
+    pub(crate) fn grow(&self, superblock: Superblock, tables: impl Iterator<Item = FsBlock>) {
+        if let Some(known) = self.inode_tables.get() {
+            tables.for_each(|table| known.push(table));
+        }
         self.superblocks.push(superblock);
     }
 
@@ -138,13 +142,5 @@ impl Volume {
     /// Where the inode tables of all groups begin, by their validated descriptors.
     pub(crate) fn set_inode_tables(&self, tables: impl Iterator<Item = FsBlock>) {
         let _ = self.inode_tables.set(tables.collect());
-    }
-
-    /// The filesystem is growing: where the inode tables of new groups begin, before the superblock counts the groups.
-    /// One thread at a time says so.
-    pub(crate) fn add_inode_tables(&self, tables: impl Iterator<Item = FsBlock>) {
-        if let Some(known) = self.inode_tables.get() {
-            tables.for_each(|table| known.push(table));
-        }
     }
 }

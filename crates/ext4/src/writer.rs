@@ -1,7 +1,7 @@
 //! A filesystem in use: its volume, and what a filesystem that takes changes has beside it.
 //!
-//! Whatever joins a transaction goes through here: a [`Handle`](crate::transaction::Handle) carries the [`Writer`]. The
-//! types below it are state only; the operations on them, which take a handle, lie above.
+//! A [`Handle`](crate::transaction::Handle) carries the [`Writer`]. The types below it are state only; the operations on
+//! them, which take a handle, lie above.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};

@@ -174,9 +174,9 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`Stale`](crate::Error::Stale) for a number that names no live inode.
     fn read_inode(&self, ino: Ino) -> Result<Arc<dyn Inode>>;
 
-    /// Checks a number that no directory gave: that of a file handle, which a program may have made up. The filesystem
-    /// must have an inode in use there; [`read_inode`](Self::read_inode) need not ask for more than bytes that look
-    /// like one.
+    /// Checks a number that no directory gave: that of a file handle, which a program may have made up. For filesystems
+    /// in which a number may lead to bytes that a user wrote: there must be an inode in use. The default is for those in
+    /// which it cannot, so that what [`read_inode`](Self::read_inode) validates is enough.
     ///
     /// # Errors
     /// [`Stale`](crate::Error::Stale) for a number of no inode in use; corruption or I/O failure of what tells it.

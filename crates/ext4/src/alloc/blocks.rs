@@ -238,7 +238,7 @@ impl Allocator {
         let mut group = group.min(self.cells.len() as u32 - 1);
         let flex_groups = self.flex_groups();
         if flex_groups >= 4 && kind != FileType::Directory {
-            // The first group of a flex group holds everybody's tables, and then directories.
+            // The first group of a flex group holds the tables of all, and then directories.
             let first = group / flex_groups * flex_groups;
             if group == first && first + 1 < self.cells.len() as u32 {
                 group = first + 1;

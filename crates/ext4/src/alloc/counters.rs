@@ -1,5 +1,5 @@
 //! Counts of the whole filesystem that many threads change: each adds to a shard, and a shard that has gathered enough
-//! hands it on. The total that everybody reads is therefore seldom written, and behind by a known amount at most.
+//! hands it on. The total that all threads read is therefore seldom written, and behind by a known amount at most.
 
 use undercroft_sync::atomic::{AtomicI64, Ordering};
 use undercroft_sync::thread_number;

@@ -136,9 +136,8 @@ fn change_all(
             }
         }
         allocator.add_closed(new, details);
-        volume.add_inode_tables(details.iter().map(|details| details.descriptor.inode_table));
     }
-    volume.set_superblock(new.clone());
+    volume.grow(new.clone(), details.iter().map(|details| details.descriptor.inode_table));
     if !details.is_empty() {
         allocator.open_groups(handle, Group(before.groups()), details)?;
     }

@@ -7,9 +7,6 @@ use undercroft_vfs::Result;
 
 /// An inode in use, as the lists of such inodes have it.
 pub(crate) trait InUse: Send + Sync {
-    /// Whether the times in memory are newer than those on the disk.
-    fn has_late_times(&self) -> bool;
-
     /// Stores times that are late. Under no handle.
     ///
     /// # Errors

@@ -85,7 +85,7 @@ impl LateTimes {
         for list in &self.lists {
             let mut late = std::mem::take(&mut *list.lock());
             while let Some(next) = late.pop() {
-                let Some(inode) = next.upgrade().filter(|inode| inode.has_late_times()) else { continue };
+                let Some(inode) = next.upgrade() else { continue };
                 let stored = match inode.store_late_times_if_room() {
                     Ok(true) => Ok(()),
                     Ok(false) => {

@@ -73,7 +73,8 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
-    /// Reads a live inode by number.
+    /// Reads an inode in use by number. Its links are those of the disk: [`crate::dir::links`] adds what fast commits do to
+    /// those of a directory.
     ///
     /// # Errors
     /// [`Error::Stale`] for a number that is unused, [`Error::Corrupt`] for one that cannot exist.
@@ -81,8 +82,7 @@ impl Inode {
         Self::read_located(volume, number, locate(volume, number)?)
     }
 
-    /// Reads a live inode by number, at the place that [`locate`] gave for it. What fast commits do to the links of a
-    /// directory is left out: [`crate::dir::links`] counts them.
+    /// The same at the place that [`locate`] gave for it.
     ///
     /// # Errors
     /// As for [`read`](Self::read).

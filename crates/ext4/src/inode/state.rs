@@ -1,8 +1,8 @@
 //! An inode in use, as far as directories, orphans and the store of its fields need it.
 //!
-//! Locks: `fields` (class `inode_fields`) guards the fields and with them the root of the block map. A thread that
-//! changes them takes the lock under a handle; a thread that reads them needs none; a thread that holds the lock starts
-//! no handle.
+//! Locks: `fields` (class `inode_fields`) guards the fields and with them the root of the block map. Changing
+//! them takes the lock exclusively, under a handle; reading them takes it shared, and no handle. A thread that holds the
+//! lock starts no handle.
 
 use std::sync::Arc;
 
@@ -75,7 +75,19 @@ impl InodeState {
         self.store_late_times_under(&self.volume.start(1)?)
     }
 
-    pub(crate) fn store_late_times_under(&self, handle: &Handle<'_>) -> Result<()> {
+    /// The same, unless the running transaction has no room: `false` then.
+    ///
+    /// # Errors
+    /// As for [`store_late_times`](Self::store_late_times).
+    pub(crate) fn store_late_times_if_room(&self) -> Result<bool> {
+        if !self.late.is_set() {
+            return Ok(true);
+        }
+        let Some(handle) = self.volume.start_if_room(1)? else { return Ok(false) };
+        self.store_late_times_under(&handle).map(|()| true)
+    }
+
+    fn store_late_times_under(&self, handle: &Handle<'_>) -> Result<()> {
         let fields = self.fields.read();
         // A release has stored the times, and the number may be another inode's by now.
         if self.late.is_set() && !self.released.load(Ordering::Acquire) {

@@ -1,4 +1,4 @@
-//! An inode in use: its [state](InodeState) and content, what is shown of it, and the vfs contract in terms of this
+//! An inode in use: its state ([`InodeState`]) and content, what is shown of it, and the vfs contract in terms of this
 //! crate (`contract`).
 //!
 //! Locks: those of its state and of its content.
@@ -112,17 +112,12 @@ impl Live {
 }
 
 impl InUse for Live {
-    fn has_late_times(&self) -> bool {
-        self.late.is_set()
-    }
-
     fn store_late_times(&self) -> Result<()> {
         self.state.store_late_times()
     }
 
     fn store_late_times_if_room(&self) -> Result<bool> {
-        let Some(handle) = self.volume.start_if_room(1)? else { return Ok(false) };
-        self.store_late_times_under(&handle).map(|()| true)
+        self.state.store_late_times_if_room()
     }
 
     fn give_back_ahead(&self) -> bool {

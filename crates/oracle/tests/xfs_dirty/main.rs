@@ -95,6 +95,7 @@ fn what_is_shown_is_what_the_kernel_recovers() {
     seen.into_iter().flatten().for_each(|seen| tally.add(seen));
     println!("{tally:?}");
     assert!(tally.clean * 4 < tally.images, "too few images needed any recovery: {tally:?}");
+    assert!(tally.unlinked > 0, "no image has unlinked inodes: {tally:?}");
     assert!(tally.refused.is_empty(), "{tally:?}");
 }
 

@@ -231,7 +231,7 @@ fn fate(volume: &Mounted, shown: &Volume, number: u32, counts: Counts) -> Result
     let mut new = Inode::read_linked_or_not(shown, number, inode::locate(shown, number)?)?;
     if is_directory {
         check_one_name(number, links)?;
-        new.links = dir::links(shown, &Inode::read(shown, number)?)?;
+        new.links = links_of_directory(shown, &new)?;
         // The bytes behind its fields stay: names may lie there, and what the log has of them is newer than the names
         // that are still to change.
         new.extra_bytes = old.extra_bytes;
@@ -253,6 +253,11 @@ fn names_of(inode: &Inode) -> u32 {
     if inode.kind == FileType::Directory { u32::from(inode.links > 0) } else { u32::from(inode.links) }
 }
 
+/// The links of a directory that is in use.
+fn links_of_directory(shown: &Volume, inode: &Inode) -> Result<u16> {
+    if inode.links == 0 { Err(Error::Stale) } else { dir::links(shown, inode) }
+}
+
 /// An inode that fast commits made.
 fn new_inode(shown: &Volume, number: u32, links: u32) -> Result<Inode> {
     let mut new = Inode::read_linked_or_not(shown, number, inode::locate(shown, number)?)?;
@@ -261,7 +266,7 @@ fn new_inode(shown: &Volume, number: u32, links: u32) -> Result<Inode> {
     }
     if new.kind == FileType::Directory {
         check_one_name(number, links)?;
-        new.links = dir::links(shown, &Inode::read(shown, number)?)?;
+        new.links = links_of_directory(shown, &new)?;
     } else {
         new.links = counted(number, links)?;
     }

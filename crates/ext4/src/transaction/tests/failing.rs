@@ -1,4 +1,4 @@
-//! Devices that fail: what is durable stays, nothing later reaches the disk, and everybody is told.
+//! Devices that fail: what is durable stays, nothing later reaches the disk, and every caller is told.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -25,7 +25,7 @@ fn work_until_failure(open: &Open) -> (u32, Result<()>) {
 }
 
 #[test]
-fn a_write_or_flush_that_fails_is_the_last_and_everybody_is_told() {
+fn a_write_or_flush_that_fails_is_the_last_and_every_caller_is_told() {
     let image = image("has_journal");
     for (operation, left) in [
         (Operation::Write, Left::Old),
