@@ -78,7 +78,7 @@ mod writer;
 mod xattr;
 
 pub use backup::BackupSuperblock;
-pub use check::{CheckOptions, CheckReport, Finding, check};
+pub use check::{CheckOptions, CheckReport, check};
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use fs::{Ext4, WriteStats};
 pub use grow::Grown;
@@ -88,3 +88,4 @@ pub use mmp::MmpWait;
 pub use open::OpenOptions;
 pub use options::{OrphanForm, WriteOptions};
 pub use superblock::{Geometry, State, Superblock};
+pub use undercroft_diskfs::Finding;

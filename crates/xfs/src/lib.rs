@@ -37,9 +37,10 @@ mod symlink;
 pub mod testing;
 mod volume;
 
-pub use check::{CheckOptions, CheckReport, Finding, check, check_with_log};
+pub use check::{CheckOptions, CheckReport, check, check_with_log};
 pub use describe::{ExtentDescription, ForkDescription, InodeDescription};
 pub use format::{Features, Geometry, Incompat, LogIncompat, QuotaFlags, RoCompat, Superblock};
 pub use fs::{AgUsage, FreeExtents, InodeChunk, InodeTree, Xfs};
 pub use log::{LogPosition, Recovery};
 pub use open::OpenOptions;
+pub use undercroft_diskfs::Finding;

@@ -1,6 +1,7 @@
 //! What a check found, in the same form for all kinds of filesystem.
 
 use serde::Serialize;
+use undercroft_diskfs as diskfs;
 use undercroft_ext4 as ext4;
 use undercroft_xfs as xfs;
 
@@ -39,18 +40,10 @@ pub(crate) struct Finding {
     pub(crate) line: String,
 }
 
-impl From<&ext4::Finding> for Finding {
-    fn from(finding: &ext4::Finding) -> Self {
+impl From<diskfs::Finding> for Finding {
+    fn from(finding: diskfs::Finding) -> Self {
         let line = safe(finding.to_string().as_bytes());
-        let ext4::Finding { code, group, inode, block, detail } = finding.clone();
-        Self { code, group, inode: inode.map(u64::from), block, detail, line }
-    }
-}
-
-impl From<&xfs::Finding> for Finding {
-    fn from(finding: &xfs::Finding) -> Self {
-        let line = safe(finding.to_string().as_bytes());
-        let xfs::Finding { code, group, inode, block, detail } = finding.clone();
+        let diskfs::Finding { code, group, inode, block, detail } = finding;
         Self { code, group, inode, block, detail, line }
     }
 }
@@ -64,7 +57,7 @@ impl From<ext4::CheckReport> for Checked {
             inodes: report.inodes,
             directories: report.directories,
             blocks: report.blocks,
-            findings: report.findings.iter().map(Finding::from).collect(),
+            findings: report.findings.into_iter().map(Finding::from).collect(),
             findings_left_out: report.findings_left_out,
         }
     }
@@ -79,7 +72,7 @@ impl From<xfs::CheckReport> for Checked {
             inodes: report.inodes,
             directories: report.directories,
             blocks: report.blocks,
-            findings: report.findings.iter().map(Finding::from).collect(),
+            findings: report.findings.into_iter().map(Finding::from).collect(),
             findings_left_out: report.findings_left_out,
         }
     }

@@ -3,12 +3,12 @@
 //! A block may serve several inodes, and a value inode several attributes; each says how many it serves, which is
 //! compared when all inodes have been seen.
 
+use undercroft_diskfs::At;
 use undercroft_vfs::Result;
 
 use super::checker::{Checker, Shared};
 use super::encryption::Policy;
 use super::raw::{Inode, le16, le32};
-use super::report::At;
 use crate::checksum::{crc32c, crc32c_around};
 use crate::features::{Compat, Incompat};
 use crate::inode::InodeFlags;

@@ -1,9 +1,9 @@
 //! The last pass: bitmaps and counts against what was found.
 
+use undercroft_diskfs::At;
 use undercroft_vfs::Result;
 
 use super::checker::Checker;
-use super::report::At;
 use crate::features::{Incompat, RoCompat};
 use crate::group::{GroupFlags, bitmap_checksum};
 use crate::numbers::{FsBlock, Group};

@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use undercroft_diskfs::Findings;
+
 use super::encryption::{Policies, Policy};
-use super::report::Findings;
 use super::sets::{BitSet, Kinds, LinkCounts};
 use crate::group::GroupFlags;
 use crate::volume::Volume;

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use undercroft_diskfs::At;
 use undercroft_vfs::Result;
 
 use super::checker::Checker;
 use super::index::Index;
 use super::map::Mode;
 use super::raw::{Inode, le16, le32};
-use super::report::At;
 use crate::checksum::crc32c;
 use crate::dir::{self, ENCRYPTED_MIN_BYTES};
 use crate::features::{Compat, Incompat};

@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 
+use undercroft_diskfs::At;
 use undercroft_vfs::FileType;
 
 use super::checker::Checker;
 use super::raw::Inode;
-use super::report::At;
 use crate::dir;
 use crate::inode::InodeFlags;
 

@@ -10,9 +10,9 @@
 use std::sync::Arc;
 
 use undercroft_block::Device;
+use undercroft_diskfs::{At, Findings};
 use undercroft_vfs::{Corruption, Error, Result};
 
-use super::report::{At, Findings};
 use crate::fast_commit::redo;
 use crate::features::{Features, Incompat};
 use crate::jbd2::RecoveryReport;
@@ -40,7 +40,7 @@ pub(super) struct Settled {
 ///
 /// # Errors
 /// Corruption of a transaction, or of what leads to the journal; an unknown feature; I/O failure.
-pub(super) fn settle(probed: &Probed, buffer_bytes: usize, findings: &mut Findings) -> Result<Settled> {
+pub(super) fn settle(probed: &Probed, buffer_bytes: usize, findings: &Findings) -> Result<Settled> {
     if let Err(error) = probed.check_clean_log() {
         match error {
             Error::Corrupt(corruption) => {
@@ -106,12 +106,12 @@ fn on(device: &Device, buffer_bytes: usize) -> Result<Volume> {
     Ok(Volume::new(Arc::clone(device), Superblock::read(&**device)?, buffer_bytes))
 }
 
-fn tell_fast_commits(findings: &mut Findings, corruption: &Corruption) {
+fn tell_fast_commits(findings: &Findings, corruption: &Corruption) {
     let detail = format!("cannot be carried out: {}: {}", corruption.structure, corruption.detail);
     tell(findings, CODE, detail, corruption);
 }
 
-fn tell(findings: &mut Findings, code: &'static str, detail: String, corruption: &Corruption) {
+fn tell(findings: &Findings, code: &'static str, detail: String, corruption: &Corruption) {
     let inode = corruption.ino.and_then(|ino| u32::try_from(ino.0).ok());
     let at = inode.map_or(At::filesystem(), At::inode);
     let at = corruption.block.map_or(at, |block| at.block(block));

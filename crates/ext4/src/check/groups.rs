@@ -1,11 +1,11 @@
 //! The first pass: group descriptors, and the blocks of the groups' own structures.
 
+use undercroft_diskfs::At;
 use undercroft_vfs::Result;
 use zerocopy::FromBytes;
 
 use super::checker::{Checker, GroupState};
 use super::raw::{le16, le32};
-use super::report::At;
 use crate::features::Incompat;
 use crate::group::{GroupFlags, are_checked, descriptor_checksum};
 use crate::numbers::{FsBlock, Group};

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use undercroft_diskfs::At;
 use undercroft_vfs::Result;
 
 use super::checker::Checker;
 use super::raw::{Inode, le16, le32};
-use super::report::At;
 use crate::checksum::crc32c;
 use crate::dir::{self, NameHasher, fold};
 use crate::features::Incompat;

@@ -1,11 +1,11 @@
 //! The second pass: every inode that is in use, in the order of their tables.
 
+use undercroft_diskfs::At;
 use undercroft_vfs::{FileType, Result};
 
 use super::checker::Checker;
 use super::map::{Mode, Walked};
 use super::raw::{BAD_BLOCKS_INODE, Inode, QUOTA_INODES, RESIZE_INODE, le16, le32};
-use super::report::At;
 use crate::dir;
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::group::GroupFlags;

@@ -1,7 +1,8 @@
 //! The fourth pass: whether everything has a name, directories lead to the root, and links are counted right.
 
+use undercroft_diskfs::At;
+
 use super::checker::Checker;
-use super::report::At;
 use super::sets::BitSet;
 use crate::features::RoCompat;
 use crate::inode::ROOT_INODE;

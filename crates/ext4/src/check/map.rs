@@ -4,11 +4,11 @@
 //! map that leads back into itself ends; afterwards only maps that were found good are walked again.
 
 use undercroft_cache::Buffer;
+use undercroft_diskfs::At;
 use undercroft_vfs::Result;
 
 use super::checker::Checker;
 use super::raw::{BAD_BLOCKS_INODE, Inode, le16, le32};
-use super::report::At;
 use crate::checksum::crc32c;
 use crate::inode::InodeFlags;
 use crate::numbers::FsBlock;

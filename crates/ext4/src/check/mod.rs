@@ -33,6 +33,7 @@ mod sets;
 mod special;
 
 use undercroft_block::Device;
+use undercroft_diskfs::{At, Findings};
 use undercroft_vfs::{Error, Result};
 
 use crate::features::{Compat, RoCompat};
@@ -41,8 +42,7 @@ use crate::open::{OpenOptions, Probed};
 use crate::superblock::Superblock;
 use checker::Checker;
 use fast_commits::Settled;
-use report::{At, Findings};
-pub use report::{CheckReport, Finding};
+pub use report::CheckReport;
 
 /// How to check.
 #[derive(Clone, Copy, Debug)]
@@ -73,30 +73,31 @@ pub fn check(device: Device, options: &CheckOptions) -> Result<CheckReport> {
         ..OpenOptions::default()
     };
     let is_present = Superblock::is_present(&*device)?;
-    let mut findings = Findings::new(options.findings_max);
+    let findings = Findings::new(options.findings_max);
     let settled = Probed::probe(device, open)
-        .and_then(|probed| fast_commits::settle(&probed, options.buffer_bytes, &mut findings));
+        .and_then(|probed| fast_commits::settle(&probed, options.buffer_bytes, &findings));
     let Settled { volume, recovery, left_out } = match settled {
         Ok(settled) => settled,
         // A superblock or a journal so wrong that nothing else can be looked at is a finding too.
         Err(Error::Corrupt(corruption)) if is_present => {
             findings.add("unusable", At::filesystem(), corruption.to_string());
-            return Ok(CheckReport { findings: findings.kept, ..CheckReport::default() });
+            return Ok(CheckReport { findings: findings.finish().0, ..CheckReport::default() });
         }
         Err(error) => return Err(error),
     };
     let mut checker = Checker::new(&volume, findings, recovery.is_some());
     checker.run()?;
-    Ok(CheckReport {
+    let counts = CheckReport {
         orphans: checker.orphans.len() as u64,
         inodes: checker.inodes.len(),
         directories: checker.directories.len(),
         blocks: checker.clusters.len() * checker.per_cluster,
-        findings: checker.findings.kept,
-        findings_left_out: checker.findings.left_out,
         recovery,
         fast_commits_left_out: left_out,
-    })
+        ..CheckReport::default()
+    };
+    let (findings, findings_left_out) = checker.findings.finish();
+    Ok(CheckReport { findings, findings_left_out, ..counts })
 }
 
 impl Checker<'_> {

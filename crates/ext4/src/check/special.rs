@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
+use undercroft_diskfs::At;
 use undercroft_vfs::{Error, FileType, Result};
 
 use super::checker::Checker;
 use super::map::Walked;
 use super::raw::{Inode, RESIZE_INODE, le32};
-use super::report::At;
 use crate::features::{Compat, RoCompat};
 use crate::inode::InodeFlags;
 use crate::numbers::{FsBlock, Group};

@@ -1,11 +1,11 @@
 //! The first pass: the headers of a group, its trees against each other, and its free list.
 
+use undercroft_diskfs::At;
 use undercroft_vfs::Result;
 use uuid::Uuid;
 
 use super::chunks::{Chunk, Chunks};
 use super::raw::{be16, be32, be64, mix};
-use super::report::At;
 use super::space::{Owner, SharedRun, Space};
 use super::trees::{Form, Siblings, Start};
 use super::{Checker, Counts, interrupted};

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use undercroft_diskfs::At;
 use undercroft_vfs::{FileType, Ino, Result};
 use zerocopy::FromBytes;
 
@@ -9,7 +10,6 @@ use super::Checker;
 use super::chunks::UNREADABLE;
 use super::forks::Fork;
 use super::raw::be32;
-use super::report::At;
 use crate::format::dinode::{self, DiFlags, DiFlags2, Dinode, ForkFormat, RawDinode};
 use crate::format::{AgBlock, AgIno, AgNumber};
 

@@ -7,10 +7,10 @@
 //! Each group's share is bounded, since steps are compared with records one by one: a group with more steps
 //! ([`MOST`]), or whose steps concern more records than that many times, is told as not compared.
 
+use undercroft_diskfs::At;
 use undercroft_vfs::Ino;
 
 use super::Checker;
-use super::report::At;
 use super::space::{Owner, Space};
 use crate::format::Geometry;
 use crate::inode::{ForkKind, Remap, Remapped};

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
+use undercroft_diskfs::At;
 use undercroft_vfs::Ino;
 
 use super::Checker;
 use super::chunks::UNREADABLE;
 use super::groups::BUCKETS;
-use super::report::At;
 use crate::format::{AgBlock, AgIno, AgNumber};
 
 /// Runs of blocks without an owner that are told of each group.

@@ -40,6 +40,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use undercroft_block::{BlockDevice, Device};
+use undercroft_diskfs::{At, Findings};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, Ino, Result};
 
@@ -51,8 +52,7 @@ use chunks::{Chunks, Known};
 use groups::Group;
 use interrupted::Interrupted;
 use links::Parent;
-use report::{At, Findings};
-pub use report::{CheckReport, Finding};
+pub use report::CheckReport;
 use space::Space;
 
 /// How to check.
@@ -147,7 +147,8 @@ fn check_with(
     let used =
         checker.geometry.blocks().saturating_sub(checker.groups.iter().map(|g| g.counts.free_blocks).sum());
     let (inodes, directories) = (checker.inodes.into_inner(), checker.directory_count.into_inner());
-    let (findings, findings_left_out) = checker.findings.finish();
+    let (mut findings, findings_left_out) = checker.findings.finish();
+    report::sort(&mut findings);
     Ok(CheckReport {
         findings,
         findings_left_out,

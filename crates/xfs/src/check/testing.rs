@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use undercroft_block::{BlockDevice, MemoryDevice};
+use undercroft_diskfs::Findings;
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Ino;
 
 use super::chunks::{Chunk, Chunks};
 use super::forks::Fork;
 use super::inodes::Inode;
-use super::report::Findings;
 use super::space::Space;
 use super::{Checker, Counts, GroupState};
 use crate::format::block_header::HeaderKind;

@@ -3,11 +3,11 @@
 //!
 //! A block that has an owner already is not descended into, so a walk ends whatever the disk says.
 
+use undercroft_diskfs::At;
 use undercroft_vfs::Result;
 
 use super::Checker;
 use super::raw::{be16, be32, be64};
-use super::report::At;
 use crate::format::block_header::{self, HeaderKind};
 use crate::format::{AgBlock, AgNumber, FsBlock};
 

@@ -1,0 +1,5 @@
+//! What filesystems on a block device have in common beside their log. Nothing here knows an on-disk format.
+
+mod findings;
+
+pub use findings::{At, Finding, Findings};
