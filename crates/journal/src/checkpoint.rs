@@ -166,7 +166,7 @@ impl<C: Client> Log<C> {
         Ok(Logged { space, position })
     }
 
-    /// Keeps what became durable with a transaction until it is written back.
+    /// Puts a transaction that has become durable on the checkpoint list.
     pub(crate) fn add_to_checkpoint_list(&self, transaction: &mut Transaction<C::Item>, logged: Logged) {
         let tid = transaction.tid;
         let items = std::mem::take(&mut transaction.items);
@@ -187,7 +187,7 @@ impl<C: Client> Log<C> {
         }
     }
 
-    /// From now on no version of these homes is written back, and none is on its way: their space may be used.
+    /// On return no version of these homes is being written back or ever will be, so their space may be used.
     pub(crate) fn cancel_write_back(&self, client: &C, cancelled: &[HomeOf<C>]) {
         if cancelled.is_empty() {
             return;
@@ -242,7 +242,7 @@ impl<C: Client> Log<C> {
         self.tail.lock().make_empty(client, next)
     }
 
-    /// Records in the log that the writer gave up. Nothing is being written back when this returns.
+    /// Records in the log that its writer has aborted. Nothing is being written back when this returns.
     ///
     /// # Errors
     /// The device's.
@@ -273,7 +273,7 @@ impl<C: Client> Log<C> {
         let freed = oldest.iter().map(|listed| listed.logged.space).sum();
         let done = self.write_all_back(client, &oldest, has_stopped).and_then(|progress| match progress {
             Progress::AllWritten => tail.advance(client, freed, next),
-            // The log goes on saying that it has them.
+            // The log's tail stays before them.
             Progress::Stopped => Ok(()),
         });
         if done.is_err() || has_stopped() {

@@ -21,24 +21,24 @@ pub trait Client: Sized + Send + Sync + 'static {
     /// Makes everything durable that was written to the device before.
     ///
     /// # Errors
-    /// I/O failure; nothing tells what was lost.
+    /// I/O failure; what was lost is unknown.
     fn flush(&self) -> Result<()>;
 
     /// The item with this home, if it is in memory.
     fn cached(&self, home: HomeOf<Self>) -> Option<Self::Item>;
 
-    /// The item with this home is out of use: it leaves the memory.
+    /// Drops the item with this home from memory: it is no longer in use.
     fn evict(&self, home: HomeOf<Self>);
 
-    /// The running transaction is locked, and `handle` is the only one: state that is kept in memory and not in items
-    /// goes into its items. Intents whose work is not done are logged again here; see [`Item::is_pinned`].
+    /// Stores state that is kept only in memory into items. Called with the running transaction locked; `handle` is its
+    /// only handle. Intents whose work is not done are logged again here; see [`Item::is_pinned`].
     ///
     /// # Errors
     /// I/O failure; the transaction is not committed then.
     fn prepare_commit(&self, handle: Handle<'_, Self>) -> Result<()>;
 
-    /// A commit by the clock comes next: state that may wait for it is stored through handles of its own. Whether all of
-    /// it found room; what did not is asked for again at once.
+    /// Called before a timed commit: stores the state that waits for one, through handles of its own. Returns whether
+    /// all of it had room; if not, it is called again at once.
     fn prepare_timed_commit(&self) -> bool {
         true
     }
@@ -57,7 +57,7 @@ pub trait Client: Sized + Send + Sync + 'static {
     /// The device's.
     fn write_unlogged(&self, items: &[Frozen<Self::Item>]) -> Result<()>;
 
-    /// Everything is written back and the log is empty: records that the filesystem was left clean.
+    /// Records that the filesystem was left clean: everything is written back and the log is empty.
     ///
     /// # Errors
     /// I/O failure.
@@ -73,7 +73,7 @@ pub trait LogHead<C: Client>: Send {
     fn space(&self, transaction: &Transaction<C::Item>) -> u64;
 
     /// Writes a transaction and makes it durable, and with it everything that was written to the device before. The log
-    /// has room for it. Answers with the transaction's place in the log.
+    /// has room for it. Returns the transaction's place in the log.
     ///
     /// # Errors
     /// The device's. The transaction is then in the log or not, and nothing is written after it.
@@ -82,14 +82,15 @@ pub trait LogHead<C: Client>: Send {
 
 /// Moves the tail of a log: where recovery begins.
 pub trait LogTail<C: Client>: Send {
-    /// The oldest transactions, which take `space` of the log, are written back, durably: recovery begins with transaction
-    /// `next`, which may be one to come. Durable on return.
+    /// Frees `space` of the log: the oldest transactions, which take it, have been written back durably. Recovery
+    /// begins with transaction `next` from now on, which may not have been logged yet. Durable on return.
     ///
     /// # Errors
     /// The device's.
     fn advance(&mut self, client: &C, space: u64, next: Tid) -> Result<()>;
 
-    /// Everything is written back and transaction `next` will be the first: the log is empty. Durable on return.
+    /// Makes the log empty: everything is written back, and transaction `next` will be the first in it. Durable on
+    /// return.
     ///
     /// # Errors
     /// The device's.

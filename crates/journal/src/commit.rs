@@ -43,7 +43,7 @@ impl<C: Client> Transactions<C> {
 
     /// Locks the running transaction, makes it durable and wakes its waiters.
     ///
-    /// Whatever interrupts it, a panic too: memory goes on to show what the transaction has changed.
+    /// If it fails or panics, readers still find the transaction's changes in memory.
     ///
     /// # Errors
     /// The device's; the caller aborts the changes.

@@ -4,8 +4,8 @@
 //! discards. A writer that looked at a map before the end, or at a map whose change the aborted transaction will never
 //! commit, is refused when it comes to the device. A request that has passed the check before the end, at most one or
 //! one batch of each thread, completes, perhaps after the call that ended the changes has returned: that call does not
-//! wait, so that it ends also where a device hangs. The record of an abort alone is written to the device below this
-//! one.
+//! wait, so it returns even if a device hangs. Only the record of an abort is written past this device, to the one
+//! below.
 //!
 //! No locks: each request loads one word that is written once.
 
@@ -17,7 +17,7 @@ use undercroft_block::{BlockDevice, Device, Error as DeviceError, Operation, Req
 
 use crate::{Stop, Stopped};
 
-/// A device that takes no changes after the end of them.
+/// A device that refuses writes and flushes once the changes have ended.
 #[derive(Debug)]
 pub struct StoppableDevice {
     base: Device,

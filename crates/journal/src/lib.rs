@@ -14,9 +14,9 @@
 //! 3. It writes the frozen versions to the log and makes them durable. Handles run again meanwhile.
 //! 4. The transaction joins the checkpoint list until all of its items are written back.
 //!
-//! The engine knows no format. A filesystem implements [`Client`]: what an item is and where its home is ([`Item`]),
-//! how a transaction is laid out in the log ([`LogHead`], [`LogTail`]), and how versions are written back. Units of
-//! reservation and of log space are the client's: blocks for one format, bytes for another.
+//! The engine does not depend on a format. A filesystem implements [`Client`]: what an item is and where its home is
+//! ([`Item`]), how a transaction is laid out in the log ([`LogHead`], [`LogTail`]), and how versions are written back.
+//! Units of reservation and of log space are the client's: blocks for one format, bytes for another.
 //!
 //! Rules for the threads that change items:
 //!
@@ -24,8 +24,8 @@
 //!   error after that aborts the transaction ([`Transactions::abort`]), and so does a panic under a handle;
 //! - a thread has one handle, joined before locks of rank 420 and above. With a handle open it calls nothing that waits
 //!   for another handle (a commit, a `start`). It passes `&Handle` on to the functions that it calls;
-//! - `start` is told how many units the operation reserves at most. An operation that cannot know works in steps and
-//!   asks [`Handle::has_room`] between them; each step leaves everything consistent for a crash;
+//! - `start` gets the number of units that the operation needs at most. An operation that cannot compute it works in
+//!   steps and calls [`Handle::has_room`] between them; each step leaves everything consistent for a crash;
 //! - a home that stops being metadata is [cancelled](Handle::cancel) before its space is freed, and freed space is not
 //!   used again before the transaction that freed it is durable;
 //! - data is on the device before the handle is joined that makes it readable: a commit flushes the device before its

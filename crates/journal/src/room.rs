@@ -48,7 +48,7 @@ impl Room {
         self.take(units)
     }
 
-    /// Gives back what a handle reserved and did not use.
+    /// Returns units that a handle reserved and did not use: to the slot's pool, or to the room if the pool has enough.
     #[inline]
     pub(crate) fn release(&self, pool: &AtomicU32, units: u32) {
         if units == 0 {

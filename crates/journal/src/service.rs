@@ -40,8 +40,8 @@ impl<C: Client> Service<C> {
         Self { threads: Mutex::new(&order::JOURNAL, threads), client }
     }
 
-    /// Ends the changes. What was done before is durable afterwards, and the filesystem is clean. A second call waits
-    /// for nothing and answers as one after an abort or none.
+    /// Ends the changes. What was done before is durable afterwards, and the filesystem is clean. A second call does
+    /// not wait, and returns the cause of an abort that has happened by then.
     ///
     /// # Errors
     /// The cause of the abort, if there was one since the filesystem was opened; it has not been left clean then.
@@ -78,7 +78,7 @@ impl<C: Client> Transactions<C> {
         }
     }
 
-    /// Commits when a thread waits for it, and `every` so often when something has changed, until it is told to end or
+    /// Commits when a thread waits for it, and `every` so often when something has changed, until it is asked to end or
     /// the changes are aborted.
     fn commit_until_closed(&self, client: &C, every: Duration) {
         let mut wait = every;
@@ -136,7 +136,7 @@ impl<C: Client> Transactions<C> {
         if let Some(Stopped::Aborted { cause, .. }) = self.stopped()
             && !self.recorded.swap(true, Ordering::SeqCst)
         {
-            // The device has failed already, most likely; callers are told the first cause.
+            // The device has failed already, most likely; callers get the first cause.
             let _ = self.log().map_or(Ok(()), |log| log.record_abort(client));
             client.record_abort(cause);
         }

@@ -13,7 +13,7 @@ use undercroft_sync::{Mutex, WaitQueue, order, thread_number};
 use crate::client::HomeOf;
 use crate::{Client, Item};
 
-/// More than threads that a machine runs at once; a power of two.
+/// Slots: more than a machine runs threads at once; a power of two.
 pub(crate) const SLOTS: usize = 32;
 
 /// What runs once a transaction is durable.
@@ -36,7 +36,7 @@ pub(crate) struct Slot<C: Client> {
     handles: AtomicU32,
     /// Reserved units that no handle has; see [`Room`](crate::room::Room).
     pub(crate) pool: AtomicU32,
-    /// Handles that were ever started here. Overwrites are measured by it: they start none.
+    /// Handles ever started in this slot. Tests and benchmarks use it to show that overwrites start none.
     started: AtomicU64,
     changes: Mutex<Changes<C>>,
 }
@@ -133,7 +133,7 @@ impl<C: Client> Slots<C> {
         self.get(slot).changes.lock().after_commit.push(then);
     }
 
-    /// Answers with the number of homes that the slot has cancelled.
+    /// Returns the number of homes that the slot has cancelled.
     pub(crate) fn add_cancelled(&self, slot: SlotId, home: <C::Item as Item>::Home) -> usize {
         let mut changes = self.get(slot).changes.lock();
         changes.cancelled.push(home);

@@ -19,7 +19,7 @@ use crate::slots::{AfterCommit, SlotId, Slots};
 use crate::{Client, Handle, Item, ItemGuard, LogHead, LogTail, Stop, Stopped, Tid};
 
 /// What is called with the first cause of an abort.
-pub(crate) type TellAbort = Box<dyn Fn(&Error) + Send + Sync>;
+pub(crate) type AbortListener = Box<dyn Fn(&Error) + Send + Sync>;
 
 /// What transactions have done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,8 +65,8 @@ pub struct Transactions<C: Client> {
     /// Waiters for a commit.
     committed: WaitQueue,
     stop: Arc<Stop>,
-    tell_abort: OnceLock<TellAbort>,
-    abort_told: AtomicBool,
+    abort_listener: OnceLock<AbortListener>,
+    abort_reported: AtomicBool,
     /// Whether the disk has a record of the abort.
     pub(crate) recorded: AtomicBool,
     /// Items that were not written because of an abort. They stay in memory, so that readers see them as before.
@@ -109,8 +109,8 @@ impl<C: Client> Transactions<C> {
             work: WaitQueue::new(),
             committed: WaitQueue::new(),
             stop,
-            tell_abort: OnceLock::new(),
-            abort_told: AtomicBool::new(false),
+            abort_listener: OnceLock::new(),
+            abort_reported: AtomicBool::new(false),
             recorded: AtomicBool::new(false),
             unwritten: Mutex::new(&order::TRANSACTION, Vec::new()),
         }
@@ -248,8 +248,10 @@ impl<C: Client> Transactions<C> {
         if self.has_changes() {
             return self.commit(running);
         }
-        // Nothing has been changed since this transaction opened; or it is locked for commit, and its changes have been
-        // taken; or that is done, and the next one is open. In this order: the barrier is lifted last.
+        // The running transaction has no changes for one of three reasons: nothing has changed since it opened; it is
+        // locked for commit and its changes have been taken; or that commit is done and the next transaction is open.
+        // The lock is read before the number, because the commit opens the next transaction before it lifts the
+        // barrier.
         let is_locked = self.slots.is_locked();
         let is_empty = !is_locked && self.running() == running;
         self.commit(if is_empty { Tid(running.0 - 1) } else { running })?;
@@ -270,12 +272,12 @@ impl<C: Client> Transactions<C> {
         self.stop(Stopped::because_of(&error.to_string(), error));
     }
 
-    /// As [`abort`](Self::abort), where `error` is the reason and `text` says of what.
+    /// As [`abort`](Self::abort): `text` says what failed, and `error` why.
     pub fn abort_with(&self, text: &str, error: &Error) {
         self.stop(Stopped::because_of(text, error));
     }
 
-    /// Ends the changes, and nothing is wrong.
+    /// Ends the changes without a failure.
     pub fn shut_down(&self) {
         self.stop(Stopped::ShutDown);
     }
@@ -288,22 +290,22 @@ impl<C: Client> Transactions<C> {
         if let Some(log) = &self.log {
             log.wake_all();
         }
-        self.tell_abort();
+        self.report_abort();
     }
 
-    /// Has `tell` called once, with the first cause, when the changes have been aborted.
-    pub fn when_aborted(&self, tell: Box<dyn Fn(&Error) + Send + Sync>) {
-        let _ = self.tell_abort.set(tell);
-        self.tell_abort();
+    /// Calls `listener` once, with the first cause, when the changes have been aborted.
+    pub fn when_aborted(&self, listener: Box<dyn Fn(&Error) + Send + Sync>) {
+        let _ = self.abort_listener.set(listener);
+        self.report_abort();
     }
 
-    fn tell_abort(&self) {
-        if let (Some(tell), Err(error)) = (self.tell_abort.get(), self.first_failure())
-            && !self.abort_told.swap(true, Ordering::SeqCst)
+    fn report_abort(&self) {
+        if let (Some(listener), Err(error)) = (self.abort_listener.get(), self.first_failure())
+            && !self.abort_reported.swap(true, Ordering::SeqCst)
         {
             // The failing thread goes on. It may be unwinding, where a second panic would end the process, or be the
             // one that records the abort.
-            let _ = catch_unwind(AssertUnwindSafe(|| tell(&error)));
+            let _ = catch_unwind(AssertUnwindSafe(|| listener(&error)));
         }
     }
 
@@ -413,7 +415,7 @@ impl<C: Client> Transactions<C> {
         self.committed.wake_all();
     }
 
-    /// Asks the commit thread to end after what is wanted is done.
+    /// Asks the commit thread to end once the requested commits are done.
     pub(crate) fn begin_closing(&self) {
         self.closing.store(true, Ordering::SeqCst);
         self.work.wake_all();
