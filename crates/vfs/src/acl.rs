@@ -205,7 +205,7 @@ impl Acl {
     }
 }
 
-/// What a node remembers of its inode's list.
+/// A node's cache of its inode's list.
 ///
 /// | state | meaning | next |
 /// | --- | --- | --- |
@@ -217,7 +217,7 @@ impl Acl {
 /// [`forget`](Self::forget) after the filesystem has changed it and before the change is answered; that raises the
 /// version. A thread that asks the filesystem notes the word before and stores the answer here only if the word is
 /// still the same. So an answer from before a change is either stored here before `forget`, which clears it, or finds
-/// another version and is not stored. A reader that gets such an answer asked before the change was over.
+/// another version and is not stored. A reader that gets such an answer began before the change returned.
 ///
 /// `list` and the version change only under the lock of `list`; `NONE` takes the place of `UNKNOWN` without it, as
 /// nothing but the word says it. The word is stored with release after `list`, and loaded with acquire before it.
@@ -234,7 +234,7 @@ const SOME: u64 = 2;
 const ONE_VERSION: u64 = 4;
 
 impl AclCell {
-    /// For an inode of which nothing is known.
+    /// For an inode whose list has not been read.
     pub(crate) const fn new() -> Self {
         Self { word: AtomicU64::new(UNKNOWN), list: RwLock::new(&order::ACL_CACHE, None) }
     }

@@ -1,4 +1,4 @@
-//! What `stat` tells: numbers, kinds, times and flags, in units that no filesystem owns.
+//! What `stat` reports: numbers, kinds, times and flags, in units that do not depend on the filesystem.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -115,8 +115,8 @@ bitflags::bitflags! {
     /// Per-inode flags, with the meaning and the bit values of `FS_IOC_GETFLAGS` (`lsattr` prints them). A filesystem
     /// translates the flags of its format into these.
     ///
-    /// The vfs acts on those that forbid (`IMMUTABLE`, `APPEND`, `VERITY`), on `NOATIME`, `ENCRYPTED` and
-    /// `CASEFOLD`. `INDEXED`, `EXTENTS` and `INLINE_DATA` are shown to users and tell nothing to the vfs.
+    /// The vfs acts on those that forbid (`IMMUTABLE`, `APPEND`, `VERITY`), on `NOATIME`, `ENCRYPTED` and `CASEFOLD`.
+    /// `INDEXED`, `EXTENTS` and `INLINE_DATA` are shown to users and ignored by the vfs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct InodeFlags: u32 {
         /// `s`: overwrite on deletion.
@@ -205,8 +205,7 @@ pub struct Attr {
     pub project: u32,
 }
 
-/// What permission checks need to know of a file. Cheaper to ask for than [`Attr`], and asking leaves no trace: a
-/// check does not count as a look at the times.
+/// What permission checks need of a file. Cheaper to get than [`Attr`], and does not mark the times as read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ownership {
     /// Kind of file.

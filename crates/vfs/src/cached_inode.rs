@@ -1,4 +1,4 @@
-//! An inode that the inode cache looks after: what the filesystem handed out, and its way out of the cache's table.
+//! An inode in the inode cache: the filesystem's inode, and the removal of its number from the cache's table.
 //!
 //! Passes every call on: a method of [`Inode`] that is not passed on fails clippy, also one with a default. It is there
 //! because a node's inode is the last thing in its memory, and the number must be free again only after the inode has

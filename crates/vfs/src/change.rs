@@ -1,4 +1,4 @@
-//! What can be asked of a filesystem that changes it: the words that the contract and its users share.
+//! Requests that change a filesystem: the types that the contract and its users share.
 
 use crate::{DeviceNumber, FileType, InodeFlags, Timestamp};
 
@@ -144,7 +144,7 @@ bitflags::bitflags! {
 pub enum FallocateMode {
     /// Space is reserved: writes into it will not fail for want of space. Content stays.
     Allocate,
-    /// Space is given back; reads as zeroes afterwards.
+    /// Space is freed; reads as zeroes afterwards.
     PunchHole,
     /// Reads as zeroes afterwards; space stays reserved.
     Zero,

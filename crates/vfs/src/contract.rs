@@ -4,10 +4,10 @@
 //! (caches, permissions, name locks, path walking, moving data) is done above this line, once.
 //!
 //! **Changing names.** The caller holds the lock of every name that a call adds, removes or changes, in every
-//! directory it is called with, and has made sure that a directory to which a name is added is not being removed.
-//! So calls for one name never meet, calls for different names of one directory do, and the directory's own
-//! structure protects itself. An inode does not get a name while it loses another. Answers to `lookup` may be asked
-//! for at any time, without a lock.
+//! directory it is called with, and has made sure that a directory to which a name is added is not being removed. So
+//! calls for one name never run at the same time. Calls for different names of one directory do, and the filesystem
+//! protects the directory's structure itself. An inode does not get a name while it loses another. `lookup` may be
+//! called at any time, without a lock.
 //!
 //! **Changing content.** The caller holds the inode's state: exclusively in [`set_size`](Inode::set_size),
 //! [`fallocate`](Inode::fallocate) and a write past the end, otherwise shared with writers of whole blocks and
@@ -15,8 +15,8 @@
 //! writes the block for the first time. Reads share the state, except in a filesystem without a data device: there
 //! they may run at any time.
 //!
-//! **A filesystem in memory** is its own cache: it keeps [`Node`]s and answers with them, and the vfs caches
-//! neither its inodes nor its names (see [`FileSystem::keeps_nodes`]).
+//! **A filesystem in memory** is its own cache: it keeps [`Node`]s and returns them, and the vfs caches neither its
+//! inodes nor its names (see [`FileSystem::keeps_nodes`]).
 
 use std::any::Any;
 use std::fmt;
@@ -124,7 +124,7 @@ pub enum Written {
     First,
 }
 
-/// What `statfs` tells.
+/// What `statfs` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
     /// Unit of the block counts below, in bytes.
@@ -154,7 +154,7 @@ pub struct Limits {
     pub file_max_bytes: u64,
 }
 
-/// A mounted filesystem. Threads call it at will.
+/// A mounted filesystem. Any number of threads may call it at the same time.
 pub trait FileSystem: Send + Sync + 'static {
     /// The kind, as `mount` names it: `ext4`.
     fn kind(&self) -> &'static str;
@@ -179,7 +179,8 @@ pub trait FileSystem: Send + Sync + 'static {
     /// which it cannot, so that what [`read_inode`](Self::read_inode) validates is enough.
     ///
     /// # Errors
-    /// [`Stale`](crate::Error::Stale) for a number of no inode in use; corruption or I/O failure of what tells it.
+    /// [`Stale`](crate::Error::Stale) for a number of no inode in use; corruption or I/O failure while that is looked
+    /// up.
     fn check_handle(&self, _ino: Ino) -> Result<()> {
         Ok(())
     }
@@ -234,11 +235,12 @@ pub trait FileSystem: Send + Sync + 'static {
         self.sync()
     }
 
-    /// `tell` is called once, in the moment in which the filesystem stops taking changes because something failed, with
-    /// [`TurnedReadOnly`](crate::Error::TurnedReadOnly) and the first cause; at once if that has been. Any thread may
-    /// call it, with locks held, also one that unwinds: it must neither call the filesystem nor hold it, for the thread
-    /// that calls would then be the one to close it, and its panic goes no further. One that never stops so ignores it.
-    fn when_failed(&self, _tell: Box<dyn Fn(&Error) + Send + Sync>) {}
+    /// Registers `listener`, which is called once, with [`TurnedReadOnly`](crate::Error::TurnedReadOnly) and the first
+    /// cause, when a failure makes the filesystem stop taking changes; at once if that has happened already. The
+    /// calling thread may hold locks and may be unwinding. So `listener` must not call the filesystem, nor own a handle
+    /// of it: dropping the last one there would close the filesystem on that thread. A panic of `listener` is caught. A
+    /// filesystem that never stops for a failure ignores this.
+    fn when_failed(&self, _listener: Box<dyn Fn(&Error) + Send + Sync>) {}
 
     /// Why it has stopped taking changes, if something failed.
     fn failure(&self) -> Option<Error> {
@@ -258,7 +260,7 @@ pub trait FileSystem: Send + Sync + 'static {
         Err(Error::Unsupported("shutting this filesystem down".into()))
     }
 
-    /// The filesystem has been mounted on `dir`, a path from the root. One that keeps that for people does.
+    /// Records that the filesystem has been mounted on `dir`, a path from the root, if its format has a field for that.
     ///
     /// # Errors
     /// It cannot be kept.
@@ -267,7 +269,7 @@ pub trait FileSystem: Send + Sync + 'static {
     }
 
     /// Tells the device which of the filesystem's bytes in `range` are free, in pieces of at least `min_len` bytes
-    /// (`FITRIM`); answers with how many bytes that was.
+    /// (`FITRIM`); returns how many bytes that was.
     ///
     /// # Errors
     /// [`Unsupported`](crate::Error::Unsupported) where there is no device, [`ReadOnly`](crate::Error::ReadOnly);
@@ -295,7 +297,7 @@ pub trait Inode: Any + Send + Sync {
         self.attr().ownership()
     }
 
-    /// The size in bytes. As with [`ownership`](Self::ownership), asking is not looking at the times.
+    /// The size in bytes. Like [`ownership`](Self::ownership), this does not mark the times as read.
     fn size_bytes(&self) -> u64 {
         self.attr().size_bytes
     }
@@ -306,14 +308,13 @@ pub trait Inode: Any + Send + Sync {
     }
 
     /// The last user of the inode is gone, in a filesystem that does not keep nodes. No handle of this number is given
-    /// out before this returns, so what is left to do is done here: an inode without names goes. The filesystem must
-    /// record failures. Locks before `journal` in the lock order may be held.
+    /// out before this returns, so the rest is done here: an inode without names is deleted. The filesystem must record
+    /// failures. Locks before `journal` in the lock order may be held.
     fn release(self: Arc<Self>) {}
 
-    /// From now on a cache above keeps the times at which this regular file and its content changed, and sets them
-    /// with [`set_attr`](Self::set_attr). As long as this handle lives nothing else changes them, so that what the
-    /// cache has shown stays true. Only the content of an immutable or append-only file, which does not go through such
-    /// a cache, brings times of its own.
+    /// From now on a cache above keeps the times at which this regular file and its content changed, and sets them with
+    /// [`set_attr`](Self::set_attr). As long as this handle lives nothing else changes them, so that the cache's times
+    /// stay valid. Only writes to an immutable or append-only file, which bypass such a cache, set times themselves.
     fn leave_times_to_cache(&self) {}
 
     /// About how many bytes of memory this handle occupies.
@@ -384,8 +385,8 @@ pub trait Inode: Any + Send + Sync {
         Err(Error::ReadOnly)
     }
 
-    /// Makes a regular file without a name (`O_TMPFILE`). It goes with its last handle, unless [`link`](Self::link) names it.
-    /// Called on the directory for whose sake it is made.
+    /// Makes a regular file without a name (`O_TMPFILE`). It is deleted with its last handle, unless
+    /// [`link`](Self::link) gives it a name. Called on the directory that it would be created in.
     ///
     /// # Errors
     /// As for [`create`](Self::create).
@@ -479,8 +480,8 @@ pub trait Inode: Any + Send + Sync {
         Err(Error::ReadOnly)
     }
 
-    /// Whether the filesystem takes changes at the moment: asked before bytes go to the device to where
-    /// [`map`](Self::map) says, so that a write after a failure or a shutdown gets the first cause. Costs next to nothing.
+    /// Whether the filesystem takes changes at the moment. Called before bytes are written to where [`map`](Self::map)
+    /// says, so that a write after a failure or a shutdown gets the first cause. Costs next to nothing.
     ///
     /// # Errors
     /// Why it takes none.
@@ -488,10 +489,10 @@ pub trait Inode: Any + Send + Sync {
         Ok(())
     }
 
-    /// Prepares writing `len` bytes from `offset` on, of which the first is a hole, unwritten, inline or shared: the
-    /// extent that this answers for `offset` is none of the last two and no hole. It may reach less far than was asked.
-    /// New space is [`Unwritten`](Mapping::Unwritten) or [kept](Mapping::Kept). Neither the size nor what is read
-    /// changes: a hole goes on reading as zeroes and shared bytes as they are, until [`finish_write`](Self::finish_write).
+    /// Prepares a write of `len` bytes at `offset`, whose first byte is a hole, unwritten, inline or shared. Returns an
+    /// extent for `offset` that is never a hole, inline or shared; it may be shorter than `len`. New space is
+    /// [`Unwritten`](Mapping::Unwritten) or [kept](Mapping::Kept). Neither the size nor what is read changes: a hole
+    /// goes on reading as zeroes and shared bytes as they are, until [`finish_write`](Self::finish_write).
     ///
     /// An unwritten extent begins where the block does: the caller writes all of a block that it writes for the first
     /// time, with zeroes around its own bytes, or where the block was shared with what it had before.

@@ -1,6 +1,6 @@
 //! The one place where an error becomes an errno, and a [`std::io::Error`].
 //!
-//! No wildcard arm: a new error asks here, at compile time, what its number is.
+//! No wildcard arm: a new error does not compile until it has a number here.
 
 use std::io;
 

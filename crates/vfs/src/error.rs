@@ -117,7 +117,7 @@ pub enum Error {
     /// Something the format allows and this program does not do, by name.
     #[error("unsupported: {0}")]
     Unsupported(Cow<'static, str>),
-    /// The disk lies.
+    /// A structure on the disk is corrupt.
     #[error("{0}")]
     Corrupt(Box<Corruption>),
     /// The device failed.

@@ -20,13 +20,13 @@ use crate::data::{self, Backing, Hold, Stop};
 use crate::permission::without_privilege;
 use crate::{AttrChange, Durable, Error, FallocateMode, InodeFlags, Node, Result};
 
-/// An open regular file. Threads share it at will.
+/// An open regular file. Any number of threads may use it at the same time.
 pub struct File {
     node: Arc<Node>,
     device: Option<Device>,
     /// How large the file may become; `None` if it was opened for reading.
     limit: Option<u64>,
-    /// What is written was accepted before, whatever flags the file has by now.
+    /// Written bytes were accepted by a cache earlier, so flags that the file has got since do not apply.
     accepted: bool,
     /// Blocks of the device may stop being this file's while it is open.
     moves: bool,
@@ -61,8 +61,8 @@ impl File {
         self.backing().inode.size_bytes()
     }
 
-    /// Reads from `offset` and tells how many bytes were read: as many as `buf` holds, or fewer at the end of
-    /// the file, and none past it.
+    /// Reads from `offset` and returns how many bytes were read: as many as `buf` holds, or fewer at the end of the
+    /// file, and none past it.
     ///
     /// # Errors
     /// Corruption or I/O failure; then the content of `buf` is undefined.
@@ -89,7 +89,7 @@ impl File {
         data::seek_hole(self.backing(), offset)
     }
 
-    /// Writes at `offset`, past the end as well: what lies in between reads as zeroes then. Tells how many bytes were
+    /// Writes at `offset`, past the end as well: what lies in between reads as zeroes then. Returns how many bytes were
     /// written: all, or fewer where the filesystem's space or the largest size of a file ends.
     ///
     /// # Errors
@@ -134,8 +134,8 @@ impl File {
         Ok(())
     }
 
-    /// Writes at the end of the file, wherever that is: appends of several threads never meet. Tells where the bytes
-    /// landed, and how many were written, as [`write_at`](Self::write_at) does.
+    /// Writes at the end of the file, wherever that is: appends of several threads never meet. Returns where the bytes
+    /// were written, and how many, as [`write_at`](Self::write_at) does.
     ///
     /// # Errors
     /// As for [`write_at`](Self::write_at), except that it is what an append-only file takes.
@@ -193,7 +193,7 @@ impl File {
 
     /// Copies `len` bytes from `from` on to `to_offset` in `to`, which may be the same file if the ranges do not
     /// overlap. Holes become no bytes: the target keeps its own there, or grows, and where it has bytes gets zeroes.
-    /// Tells how many bytes were copied: fewer at the end of this file, and where space or the largest size ends.
+    /// Returns how many bytes were copied: fewer at the end of this file, and where space or the largest size ends.
     ///
     /// # Errors
     /// [`InvalidArgument`](Error::InvalidArgument) for ranges that overlap, or a target that was opened for reading;
@@ -228,7 +228,7 @@ impl File {
     }
 
     /// Takes set-user-ID off the file, and set-group-ID where the group may execute it, as Linux does when a caller
-    /// without privilege changes its content. Writes know no callers, so a server that writes for an unprivileged
+    /// without privilege changes its content. Writes carry no credentials, so a server that writes for an unprivileged
     /// caller calls this before; it costs little when there is nothing to take off.
     ///
     /// # Errors
@@ -345,7 +345,7 @@ fn check_flags(node: &Node, refused: InodeFlags) -> Result<()> {
     }
 }
 
-/// What a write answers that stopped here: out of space after some bytes is a short write.
+/// The result of a write that stopped here: out of space after some bytes is a short write.
 fn outcome(written: usize, stop: Option<Stop>) -> Result<usize> {
     match stop {
         Some(Stop::Failed(Error::NoSpace)) if written > 0 => Ok(written),

@@ -1,9 +1,9 @@
 //! The inode cache: one node for each inode number in use, and a bounded number of nodes kept for later.
 //!
-//! Each shard has a table and a clock. The table knows every live node of the shard weakly, so a node that is kept no
-//! longer is still found while it is in use, and keeps some of them. The clock goes round the numbers of those and
-//! drops the nodes that were not used since it last passed, once their bytes exceed the shard's share of the bound. A
-//! node without names is dropped at once: it is to go with its last user.
+//! Each shard has a table and a clock. The table has a weak reference to every live node of the shard, so that a node
+//! is found while it is in use, and for some nodes the strong reference that keeps them cached. Once the bytes of
+//! cached nodes exceed the shard's share of the bound, the clock goes round their numbers and drops the nodes that were
+//! not used since it last passed. A node without names is not kept: its inode must be deleted with its last user.
 //!
 //! Several threads that miss on the same number read it once: the first puts a [`Load`] into the table, and the others
 //! wait for its lock. If the read fails, the next waiter tries for itself.
@@ -53,7 +53,7 @@ struct State {
     table: HashMap<Ino, Slot, InoHashBuilder>,
     /// The numbers of the nodes that are kept, and of some that were: see `forgotten`.
     clock: VecDeque<Ino>,
-    /// How many of the clock's numbers stand for nothing any more, at least.
+    /// How many of the clock's numbers are of nodes that are not kept any more, at least.
     forgotten: usize,
     kept_bytes: usize,
 }
@@ -62,7 +62,7 @@ enum Slot {
     Known {
         node: Weak<Node>,
         kept: Option<Kept>,
-        /// As good as gone.
+        /// No further handle is given out; see [`Leaving`].
         leaving: bool,
     },
     Loading(Arc<Load>),
@@ -129,7 +129,7 @@ impl InodeCache {
         Ok(node)
     }
 
-    /// Keeps a node no longer than it is used: it has lost its last name.
+    /// Stops caching a node that has lost its last name: it lives only while it is in use.
     pub(crate) fn release(&self, ino: Ino) {
         let kept = self.shards[self.hash.spread(ino, SHARDS)].release(ino);
         drop(kept);
@@ -255,8 +255,9 @@ impl Shard {
     ///
     /// Handles come from the table, whose lock is held, and from the name cache, which may still lead here if the disk
     /// is damaged and has a wrong count of names. A thread that got one there checks whether the node is leaving. Both
-    /// change the handle count, and the second to change it knows of the first: a thread that gets a handle after ours
-    /// was dropped has acquired what that released, and sees the mark; one that got a handle before is counted.
+    /// threads change the handle count, and the later one sees what the earlier one did: a thread that gets a handle
+    /// after ours was dropped acquires what that drop released, and sees the mark; a handle that was got before is
+    /// counted.
     fn leave(&self, node: &Arc<Node>) -> bool {
         let mut state = self.state.lock();
         let Some(Slot::Known { kept, .. }) = state.table.get(&node.ino()) else { return false };
@@ -404,8 +405,8 @@ impl Slot {
     }
 }
 
-/// A node of which no further handle is given out. When this is dropped, handles are given out again, unless it was
-/// told that the node is gone.
+/// A node of which no further handle is given out. When this is dropped, handles are given out again, unless
+/// [`gone`](Self::gone) was called.
 #[must_use = "the node stays when this is dropped"]
 pub(crate) struct Leaving<'a> {
     shard: &'a Shard,

@@ -4,8 +4,8 @@
 //! path walking and the shared data path above it. Users are the FUSE server, which calls by inode, and programs with
 //! the library inside, which call by path.
 //!
-//! An operation on an open file or in a cached directory takes no global lock and looks into no global table.
-//! This crate knows nothing of any format, of FUSE, or of the program.
+//! An operation on an open file or in a cached directory takes no global lock and looks into no global table. This
+//! crate does not depend on any format, on FUSE, or on the program.
 //!
 //! ```
 //! use std::io::Write;

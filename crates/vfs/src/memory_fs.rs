@@ -50,7 +50,7 @@ pub(crate) struct MemoryInode {
     pub(crate) names: Vec<(Vec<u8>, Ino)>,
     pub(crate) target: Option<Vec<u8>>,
     pub(crate) extents: Vec<Extent>,
-    /// The answer to every question where something lies.
+    /// If set, `map` returns this for every offset.
     pub(crate) lie: Option<Extent>,
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }

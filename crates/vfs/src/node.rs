@@ -128,8 +128,8 @@ impl Node {
         Node::make(ino, kind, || inode, Some(names))
     }
 
-    /// The node of an inode whose filesystem [keeps nodes](crate::FileSystem::keeps_nodes). The filesystem makes
-    /// one for each inode and answers with it for as long as the inode lives.
+    /// The node of an inode whose filesystem [keeps nodes](crate::FileSystem::keeps_nodes). The filesystem makes one
+    /// for each inode and returns it for as long as the inode exists.
     #[inline(always)]
     #[must_use]
     pub fn kept<I: Inode>(ino: Ino, kind: FileType, inode: impl FnOnce() -> I) -> Arc<Self> {
@@ -280,8 +280,8 @@ impl Node {
         &self.acl
     }
 
-    /// Tells the inode cache that the node is in use. A plain load comes first so that a busy node's cache
-    /// line stays shared between processors.
+    /// Marks the node as used for the inode cache's clock. A plain load comes first so that a busy node's cache line
+    /// stays shared between processors.
     pub(crate) fn touch(&self) {
         if !self.referenced.load(Ordering::Relaxed) {
             self.referenced.store(true, Ordering::Relaxed);

@@ -16,9 +16,9 @@
 //! next anyway. The node then keeps its place as one word, and whatever moves the directory stores the new word.
 //! Cached names, and files, are not concerned.
 //!
-//! **Locks.** The word is stored and compared while the name is locked (shared or exclusively), or in a filesystem
-//! that takes no changes, so a directory that is being moved is never mistaken for one with two names. A listing holds
-//! no names: what looks wrong to it, it looks up.
+//! **Locks.** The word is stored and compared while the name is locked (shared or exclusively), or in a filesystem that
+//! takes no changes, so a directory that is being moved is never mistaken for one with two names. A listing locks no
+//! names: it looks an entry up that seems to be wrong.
 //!
 //! Without regard to case several spellings are one name, so in such a directory only the parent is compared. A
 //! filesystem that keeps nodes is in memory, and its directories are not checked.
@@ -82,7 +82,7 @@ impl Vfs {
             return Ok(());
         }
         match self.lookup_hashed(dir, name) {
-            // It went, or it stands for another inode by now.
+            // It was removed, or names another inode by now.
             Ok(_) | Err(Error::NotFound) => Ok(()),
             Err(error) => Err(error),
         }
@@ -107,7 +107,7 @@ impl Vfs {
         Ok(node)
     }
 
-    /// A directory has this place from now on. Its name is locked exclusively, or is not known to other threads yet.
+    /// Sets the place of a directory. Its name is locked exclusively, or not visible to other threads yet.
     pub(crate) fn set_place(dir: &Node, name: &HashedName<'_>, node: &Node) {
         if let Ok(directory) = node.directory() {
             directory.place().set(word(dir, name));

@@ -22,7 +22,7 @@ impl Place {
         self.0.store(word, Ordering::Relaxed);
     }
 
-    /// Takes `word` for the place unless another is known; tells whether `word` is the place now.
+    /// Takes `word` as the place unless it has one; returns whether `word` is the place now.
     pub(crate) fn take(&self, word: u64) -> bool {
         let before = self.0.compare_exchange(UNKNOWN, word, Ordering::Relaxed, Ordering::Relaxed);
         before.is_ok_and(|_| true) || before == Err(word)

@@ -297,15 +297,15 @@ impl Vfs {
         &self.locks
     }
 
-    /// After a name of `node` was taken away: one that has no other is to go with its last user.
+    /// Called after a name of `node` was removed: a node without names is not kept in the cache.
     pub(crate) fn drop_unless_named(&self, node: &Node) {
         if !self.keeps_nodes && node.inode().links() == 0 {
             self.inodes.release(node.ino());
         }
     }
 
-    /// Before the last name of a file that only the caller uses is taken away, if it is that; see
-    /// [`InodeCache::leave`].
+    /// Called before a name of `node` is removed. If it is the last name of a file that only the caller uses, no
+    /// further handle is given out; see [`InodeCache::leave`].
     pub(crate) fn leave_with_last_name<'a>(&'a self, node: &'a Arc<Node>) -> Option<Leaving<'a>> {
         if self.keeps_nodes || node.inode().links() != 1 {
             return None;

@@ -166,7 +166,7 @@ impl Vfs {
         options: WalkOptions,
         visitor: &mut dyn FnMut(WalkEvent<'_>) -> WalkFlow,
     ) {
-        // A break says that the visitor stopped the walk, which it knows.
+        // A break means that the visitor stopped the walk, so there is nothing to report.
         let _: ControlFlow<()> = sorted::walk(self, start, options, visitor);
     }
 }
@@ -224,7 +224,7 @@ mod tests {
 
     const ENTRIES: usize = 1 + 20 + 400 + 4000;
 
-    /// What a walk with several threads tells, visits and failures apart.
+    /// What a walk with several threads reports: visits, and failures.
     fn walk(
         vfs: &Vfs,
         threads: usize,

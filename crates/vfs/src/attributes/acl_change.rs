@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failure_the_filesystem_is_asked_again() {
+    fn after_a_failure_the_list_is_read_again() {
         let file = file();
         assert!(!may_write(&file));
         file.inode.set_failing();

@@ -1,8 +1,8 @@
 //! Changing what `stat` shows: `chmod`, `chown`, `utimensat`, and the flags and project that `chattr` sets.
 //!
-//! Two things follow a change without being asked for. A new owner takes programs' privileges away, since they
-//! were not given to him: set-user-ID, set-group-ID and file capabilities fall, for the superuser too. New
-//! permission bits go into the access control list as well.
+//! Two things follow a change without being requested. A new owner or group clears a program's privileges, which were
+//! given to the old one: set-user-ID, set-group-ID and file capabilities, for the superuser too. New permission bits go
+//! into the access control list as well.
 
 use std::sync::Arc;
 
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_only_filesystem_is_not_asked() {
+    fn a_change_of_a_read_only_filesystem_does_not_reach_it() {
         let file = Subject::read_only();
         let caller = user(3, &[]);
         for change in

@@ -1,14 +1,14 @@
 //! Changing attributes and extended attributes, access control lists among them: the same for every filesystem.
 //!
 //! Called by node. Checks whether the user may, decides what else is cleared or follows (set-user-ID and set-group-ID
-//! bits, file capabilities, permission bits and lists, which speak of each other), and hands the filesystem one change
-//! that is complete. Changes of attributes are in `change.rs`, the namespaces of extended attributes in `xattr.rs`,
-//! lists in `acl_change.rs`. The rules, and the order of refusals, are Linux's.
+//! bits, file capabilities, and permission bits and lists, which must agree), and passes one complete change to the
+//! filesystem. Changes of attributes are in `change.rs`, the namespaces of extended attributes in `xattr.rs`, lists in
+//! `acl_change.rs`. The rules, and the order of refusals, are Linux's.
 //!
-//! A change holds the inode's state lock exclusively from the first look at the attributes to the end, so what was
-//! checked is what is changed, and a `chmod` never meets a new list half-way. What a node remembers of its lists is
-//! cleared before the lock is released (see [`AclCell`](crate::acl::AclCell)). Under it are taken the lock of such a
-//! memory, and the filesystem's own.
+//! A change holds the inode's state lock exclusively from the first look at the attributes to the end, so nothing
+//! changes between the check and the change, and a `chmod` never sees a half-made change of a list. The node's cached
+//! lists are cleared before the lock is released (see [`AclCell`](crate::acl::AclCell)). The lock of such a cache and
+//! the filesystem's own locks are taken under it.
 //!
 //! Credentials that override permissions have all of Linux's privileges here (`CAP_CHOWN`, `CAP_FOWNER`, `CAP_FSETID`,
 //! `CAP_LINUX_IMMUTABLE`, `CAP_SETFCAP`, `CAP_SYS_ADMIN`). Sizes are not changed here.

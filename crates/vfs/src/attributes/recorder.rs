@@ -1,4 +1,4 @@
-//! A filesystem of one inode in memory, which remembers what it was asked to change: for this module's tests.
+//! A filesystem of one inode in memory, which records the changes that were requested: for this module's tests.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -100,7 +100,7 @@ struct State {
     attr: Attr,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     calls: Vec<Call>,
-    /// What happens when the next attribute has been read and not been answered yet.
+    /// Called after the next attribute has been read and before it is returned.
     while_reading: Option<Box<dyn FnOnce() + Send>>,
     /// Changes are made, and reported as failures.
     failing: bool,

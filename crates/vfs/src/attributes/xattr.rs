@@ -1,4 +1,4 @@
-//! Extended attributes: whose business each namespace is.
+//! Extended attributes: who may read and change each namespace.
 //!
 //! | namespace | reading | changing |
 //! | --- | --- | --- |
@@ -33,11 +33,11 @@ impl Vfs {
     /// empty one removes the list, and for lists the `mode` means nothing.
     ///
     /// # Errors
-    /// [`NotPermitted`](Error::NotPermitted), [`PermissionDenied`](Error::PermissionDenied) for whose business it
-    /// is not, for what is immutable or append-only, and for `user.` attributes of special files;
+    /// [`NotPermitted`](Error::NotPermitted), [`PermissionDenied`](Error::PermissionDenied) for a caller without the
+    /// right, for immutable and append-only files, and for `user.` attributes of special files;
     /// [`Exists`](Error::Exists) and [`NoAttribute`](Error::NoAttribute) by `mode`;
-    /// [`ValueTooLarge`](Error::ValueTooLarge); [`InvalidArgument`](Error::InvalidArgument) for an empty name and
-    /// for a value that is no list or no capabilities; [`NameTooLong`](Error::NameTooLong);
+    /// [`ValueTooLarge`](Error::ValueTooLarge); [`InvalidArgument`](Error::InvalidArgument) for an empty name and for a
+    /// value that is no list or no capabilities; [`NameTooLong`](Error::NameTooLong);
     /// [`Unsupported`](Error::Unsupported) for another namespace and for a list of a symbolic link;
     /// [`ReadOnly`](Error::ReadOnly); the filesystem's own, [`NoSpace`](Error::NoSpace) first.
     pub fn set_xattr(
@@ -147,7 +147,7 @@ fn check_may_change(
         Some(Namespace::Trusted | Namespace::Security) if caller.override_dac => Ok(()),
         Some(Namespace::Trusted | Namespace::Security) => Err(Error::NotPermitted),
         Some(Namespace::User) => {
-            // The bits of special files speak of devices and pipes, not of room on the disk.
+            // The permission bits of special files are about devices and pipes, not about space on the disk.
             if !has_user_attributes(attr.kind) {
                 return Err(Error::NotPermitted);
             }
@@ -193,7 +193,7 @@ fn change(
     check_may_change(caller, node, &attr, namespace)?;
     check_kept(namespace, name)?;
     if name == CAPABILITY_XATTR {
-        // Before it is there: afterwards no thread may take it for absent.
+        // Before the change: afterwards no thread may take capabilities for absent.
         node.no_capabilities().store(false, Ordering::Relaxed);
     }
     node.inode().set_xattr(name, value, mode, &AttrChange::default())

@@ -1,4 +1,4 @@
-//! Whole operations by path, in the manner of [`std::fs`]: what a program calls that has a filesystem inside.
+//! Whole operations by path, in the manner of [`std::fs`]: the calls for programs that use a filesystem as a library.
 //!
 //! | module       | holds                                                        |
 //! | ------------ | ------------------------------------------------------------ |
@@ -26,7 +26,8 @@ use crate::{
     check_access,
 };
 
-/// Largest file that [`Vfs::read`] reads at once. A size on a disk is a claim, and a hole costs its maker nothing.
+/// Largest file that [`Vfs::read`] reads at once. A size on a disk is not trusted, and a hole of any size takes no
+/// space.
 const READ_MAX_BYTES: u64 = 1 << 30;
 
 /// A path's last name, and what is before it.

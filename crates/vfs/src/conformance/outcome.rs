@@ -14,7 +14,7 @@ pub struct Outcome {
     pub failures: Vec<String>,
 }
 
-/// Failures beyond this number are not worth their paper.
+/// Failures beyond this number are dropped.
 const FAILURES_MAX: usize = 100;
 
 impl Outcome {

@@ -3,8 +3,8 @@
 //! Holes stay holes: where the source has one, the target gets nothing where it has one too, grows where it ends, and
 //! gets zeroes where it has bytes.
 //!
-//! Locks: the caller holds the state of the source at least shared and that of the target exclusively. A piece is short
-//! enough to hold them for; between two pieces others have their turn.
+//! Locks: the caller holds the state of the source at least shared and that of the target exclusively. They are held
+//! for one short piece at a time, so that other threads get them in between.
 
 use super::{Backing, Hold, Stop, clear_tail, read_at, write};
 use crate::Result;
@@ -12,7 +12,7 @@ use crate::Result;
 /// Most bytes that are read and written in one piece.
 const PIECE: u64 = 1 << 20;
 
-/// Copies something of `len` bytes, which is at least one, and tells how much: nothing at the end of the source.
+/// Copies a part of `len` bytes, at least one, and returns how much: nothing at the end of the source.
 pub(crate) fn copy_piece(
     source: Backing<'_>,
     from: u64,

@@ -1,8 +1,8 @@
 //! The shared data path: moves a file's bytes for every filesystem.
 //!
-//! The filesystem says what lies under a byte range, prepares space where there is none and is told what was written;
-//! here holes become zeroes, inline bytes are copied, kept bytes are asked for and device ranges are read and written.
-//! Called by [`File`](crate::File), which takes the locks that each part's header asks for.
+//! The filesystem says what lies under a byte range, prepares space where there is none, and is called after a write.
+//! This module fills holes with zeroes, copies inline bytes, gets kept bytes from the filesystem, and reads and writes
+//! ranges of the device. Called by [`File`](crate::File), which takes the locks that each part's header asks for.
 //!
 //! | module  | does                                             |
 //! | ------- | ------------------------------------------------ |
@@ -107,8 +107,8 @@ impl Backing<'_> {
         Ok(Run { len, before, source })
     }
 
-    /// The unit of allocation. Reading it reads all attributes, the times too, which makes the next change dearer: not
-    /// for ordinary writes.
+    /// The unit of allocation. It reads all attributes and so marks the times as read, which makes the next change more
+    /// expensive: not for ordinary writes.
     fn block_bytes(&self) -> u64 {
         u64::from(self.inode.attr().block_bytes.max(1))
     }

@@ -1,7 +1,7 @@
 //! Sizes and space: what is allowed to change them, and the bytes that come to lie within the size.
 //!
-//! Behind the end of a file its last block may hold anything: bytes that were cut off, or what a program left in a
-//! mapping of it. Before the end moves past them they are cleared, here for every filesystem.
+//! Behind the end of a file its last block may hold anything: bytes that were cut off, or that a program wrote through
+//! a mapping. They are cleared before the end moves past them, here for every filesystem.
 //!
 //! Locks: the caller holds the inode's state exclusively.
 
@@ -9,8 +9,8 @@ use super::write::write_first;
 use super::{Backing, Hold, Source, Stop};
 use crate::{Error, FallocateMode, Result, Written};
 
-/// Clears what lies mapped between the end of the file and the end of its last block, if the file is about to reach to
-/// `until`, past its end, by something else than being written.
+/// Clears mapped bytes between the end of the file and the end of its last block, before the end moves to `until`
+/// without a write of those bytes.
 pub(crate) fn clear_tail(backing: Backing<'_>, until: u64) -> Result<()> {
     let size = backing.inode.size_bytes();
     if until <= size {

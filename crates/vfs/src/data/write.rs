@@ -1,17 +1,17 @@
 //! Writing.
 //!
-//! Bytes that lie somewhere already are overwritten there: extents are gathered into batches, and the filesystem is
-//! told afterwards. Into holes, unwritten space and inline files the filesystem goes first: it prepares space, the
-//! bytes go there, and they become readable with the file's new size when it is told that they are in place. So a
-//! crash in between shows what was there before. A filesystem that has stopped is asked first, and refuses whatever
-//! comes to its device later.
+//! Written bytes are overwritten in place: extents are gathered into batches, and `finish_write` is called afterwards.
+//! For holes, unwritten space and inline files the filesystem first prepares space (`prepare_write`); the bytes are
+//! written there, and `finish_write` makes them readable, together with the file's new size. So a crash in between
+//! leaves the old content. Each write first checks whether the filesystem still takes changes; if it stops later, its
+//! device refuses the request.
 //!
-//! A block of the device that is written for the first time is written whole: zeroes go around the caller's bytes, or,
-//! where the block takes the place of a shared one, what that had. That must not meet another writer of the same block,
-//! which would lose bytes to it.
+//! The first write to a block of the device writes all of it: the caller's bytes with zeroes around them, or, where the
+//! block replaces a shared one, with the bytes of that one. No other thread may write the block at the same time,
+//! because its bytes would be overwritten.
 //!
 //! Locks: the caller holds the inode's state, exclusively if the file grows. Shared is enough within the size; where a
-//! block would have to be filled up, [`write`] stops and asks for exclusive.
+//! block would have to be filled up, [`write`] stops with [`Stop::NeedsExclusive`].
 
 use undercroft_block::Request;
 
@@ -61,9 +61,9 @@ fn write_some(
     data: &[u8],
     hold: Hold,
 ) -> std::result::Result<usize, Stop> {
-    // After the look at the map, which counts while changes are taken: what is refused here has written nothing. The
-    // filesystem may stop after this; its device refuses then, and a request that has passed the device ends as it does
-    // at a crash.
+    // After the look at the map, which is valid only while the filesystem takes changes. A refusal here has written
+    // nothing. If the filesystem stops after this, its device refuses the write; a request that has passed the device
+    // may or may not reach the disk, as in a crash.
     let first = backing.run_at(offset)?;
     backing.inode.check_changes()?;
     let (len, written) = match first.source {
@@ -147,9 +147,9 @@ pub(super) fn write_first(
     }
 }
 
-/// Writes into unwritten space at byte `to` of the device. The rest of the blocks that `data` does not fill gets what `old`
-/// has there: zeroes, or shared bytes. Tells how many bytes of `data` were written: of a long one not those that would have
-/// to be copied for the sake of that rest.
+/// Writes into unwritten space at byte `to` of the device. The rest of the blocks that `data` does not fill gets what
+/// `old` has there: zeroes, or shared bytes. Returns how many bytes of `data` were written: of long data not those that
+/// would have to be copied because of that rest.
 fn write_padded(
     backing: Backing<'_>,
     offset: u64,

@@ -1,17 +1,17 @@
 //! The name cache: each directory's node keeps the names that were looked up in it.
 //!
-//! A lookup that hits takes the lock of one of the directory's own tables for reading and nothing else; no global
-//! lock or table is touched, and the node comes straight from the entry. An entry holds its node weakly: the inode
-//! cache decides how long a node lives, and an entry whose node is gone still knows the number. Names that do not
-//! exist are kept as well.
+//! A lookup that hits takes the lock of one of the directory's own tables for reading and nothing else; no global lock
+//! or table is touched, and the node comes straight from the entry. An entry has a weak reference to its node and the
+//! inode number: the inode cache decides how long a node lives, and the number stays after the node is dropped. Names
+//! that do not exist are kept as well.
 //!
 //! The bytes of all entries are counted in one relaxed counter, and a little more than them (see `tables`). Above the
 //! bound, a clock over the directories that hold names drops the names of those that were not used since it last
 //! passed, a directory at a time.
 //!
 //! Locks: the clock (`name_clock`), then one of a directory's tables (`name_cache`). Neither is held over filesystem
-//! I/O. A thread that changes a name holds its lock and changes the entry with it; one that reads a name from the disk
-//! to remember it shares that lock, so an entry is never older than the directory.
+//! I/O. A thread that changes a name holds the name's lock exclusively while it changes the entry; a thread that reads
+//! a name from the disk to cache it holds the lock shared. So an entry is never older than the directory.
 
 mod tables;
 
@@ -32,10 +32,10 @@ pub(crate) struct NameCache {
     clock: Mutex<VecDeque<Weak<Node>>>,
 }
 
-/// The known names of one directory.
+/// The cached names of one directory.
 pub(crate) struct Children {
     tables: Tables,
-    /// The clock knows the directory.
+    /// The directory is in the clock's list.
     in_clock: AtomicBool,
     /// Used since the clock last passed.
     referenced: AtomicBool,
@@ -44,7 +44,7 @@ pub(crate) struct Children {
     cache: Arc<NameCache>,
 }
 
-/// What the cache knows of a name.
+/// A cached name.
 pub(crate) enum Known {
     /// The node it stands for.
     Node(Arc<Node>),
@@ -63,7 +63,7 @@ impl NameCache {
         })
     }
 
-    /// Lets the clock run until the bytes are below the bound. One thread does it for all.
+    /// Runs the clock until the bytes are below the bound. Only one thread does so at a time; the others go on.
     fn shrink(&self) {
         let Some(mut clock) = self.clock.try_lock() else { return };
         let mut dropped = Vec::new();
@@ -102,7 +102,7 @@ impl Children {
         matches!(self.tables.read(name).find(name), Some(Child::Present { .. }))
     }
 
-    /// What is known of `name`.
+    /// The entry of `name`.
     pub(crate) fn get(&self, name: &HashedName<'_>) -> Option<Known> {
         let known = match self.tables.read(name).find(name)? {
             Child::Present { ino, node } => node.upgrade().map_or(Known::Ino(*ino), Known::Node),
@@ -119,7 +119,7 @@ impl Children {
         Some(known)
     }
 
-    /// The node that `name` is known to stand for.
+    /// The cached node of `name`.
     pub(crate) fn node(&self, name: &HashedName<'_>) -> Option<Arc<Node>> {
         match self.get(name)? {
             Known::Node(node) => Some(node),
@@ -127,17 +127,17 @@ impl Children {
         }
     }
 
-    /// Remembers the node that `name` stands for.
+    /// Caches the node that `name` stands for.
     pub(crate) fn insert(&self, name: &HashedName<'_>, node: &Arc<Node>) {
         self.put(name, Child::Present { ino: node.ino(), node: Arc::downgrade(node) });
     }
 
-    /// Remembers that `name` does not exist.
+    /// Caches that `name` does not exist.
     pub(crate) fn insert_absent(&self, name: &HashedName<'_>) {
         self.put(name, Child::Absent);
     }
 
-    /// Forgets what is known of `name`: it is about to change.
+    /// Drops the entry of `name`, which is about to change.
     pub(crate) fn remove(&self, name: &HashedName<'_>) {
         let mut table = self.tables.write(name);
         let removed = table.remove(name, &self.cache.bytes);

@@ -1,14 +1,14 @@
-//! The known names of one directory: a table, and several once threads keep meeting at it.
+//! The cached names of one directory: one table, or several once threads contend for it.
 //!
-//! Most directories have one table. Where threads change names in one directory side by side, its lock and its entries
-//! would go from processor to processor; so once writers have met there often enough its names are dealt out to parts
-//! by their hashes, each with a lock of its own. A directory that has parts keeps them.
+//! Most directories have one table. Where several threads change names in one directory, the cache lines of its lock
+//! and its entries would move between processors. So once writers have contended often enough, the names are
+//! distributed by their hashes to parts with a lock each. A directory that has parts keeps them.
 //!
 //! Locks: one of class `name_cache` at a time, and while names are dealt out the parts' with the first one's held. The
 //! parts appear while the first table is locked for writing, so a holder of that lock that finds none may rely on it.
 //!
-//! The bytes of a table are taken from the cache's one counter, and given back in lumps, so that names that come and go
-//! do not touch it each time.
+//! The bytes of a table are added to the cache's one counter and subtracted in batches, so that names that come and go
+//! do not write to it each time.
 
 use std::mem;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -23,15 +23,15 @@ use crate::{HashedName, Ino, Node};
 
 /// More than threads that often work in one directory.
 const PARTS: usize = 16;
-/// After how many meetings of writers a directory's names are dealt out. In a model all are meetings, and few.
-const MEETINGS: u32 = if cfg!(shuttle) { 3 } else { 64 };
+/// How often writers contend before a directory's names are distributed. Small in the model checker.
+const CONTENTIONS_MAX: u32 = if cfg!(shuttle) { 3 } else { 64 };
 /// Bytes that a table keeps counted for names to come.
 const SPARE_BYTES: usize = 4096;
 
 pub(super) struct Tables {
     first: RwLock<Table>,
-    /// How often a writer found the first table locked. Lost updates do no harm.
-    meetings: AtomicU32,
+    /// How often a writer found the first table locked. An update may be lost; the count need not be exact.
+    contentions: AtomicU32,
     parts: OnceLock<Box<[Part; PARTS]>>,
 }
 
@@ -48,14 +48,14 @@ pub(super) struct Table {
     counted: usize,
 }
 
-/// A name and what is known of it.
+/// A name and what it stands for.
 pub(super) struct Entry {
     hash: u64,
     name: OwnedName,
     child: Child,
 }
 
-/// What is known of a name.
+/// What a name stands for.
 pub(super) enum Child {
     Present { ino: Ino, node: Weak<Node> },
     Absent,
@@ -73,7 +73,7 @@ impl Tables {
     pub(super) fn new() -> Self {
         Self {
             first: RwLock::new(&order::NAME_CACHE, Table::default()),
-            meetings: AtomicU32::new(0),
+            contentions: AtomicU32::new(0),
             parts: OnceLock::new(),
         }
     }
@@ -95,10 +95,10 @@ impl Tables {
             let meets = self.first.is_locked();
             let mut first = self.first.write();
             if self.parts.get().is_none() {
-                if !(meets && self.count_meeting()) {
+                if !(meets && self.count_contention()) {
                     return first;
                 }
-                self.deal_out(&mut first);
+                self.distribute(&mut first);
             }
         }
         self.part(name).write()
@@ -107,21 +107,21 @@ impl Tables {
     /// Calls `each` with all tables, one after the other.
     pub(super) fn for_each(&self, mut each: impl FnMut(&mut Table)) {
         each(&mut self.first.write());
-        // Asked afterwards: names that were in the first table and are not, are in the parts.
+        // Checked afterwards: names that have left the first table are in the parts.
         for part in self.parts.get().into_iter().flat_map(|parts| parts.iter()) {
             each(&mut part.0.write());
         }
     }
 
-    /// Tells whether it was the last one that is needed.
-    fn count_meeting(&self) -> bool {
-        let meetings = self.meetings.load(Ordering::Relaxed) + 1;
-        self.meetings.store(meetings, Ordering::Relaxed);
-        meetings >= MEETINGS
+    /// Counts a contended lock, and returns whether the limit is reached.
+    fn count_contention(&self) -> bool {
+        let contentions = self.contentions.load(Ordering::Relaxed) + 1;
+        self.contentions.store(contentions, Ordering::Relaxed);
+        contentions >= CONTENTIONS_MAX
     }
 
     #[cold]
-    fn deal_out(&self, first: &mut Table) {
+    fn distribute(&self, first: &mut Table) {
         let mut tables: [Table; PARTS] = std::array::from_fn(|_| Table::default());
         for entry in mem::take(&mut first.names) {
             let bytes = entry_bytes(&entry.name);
@@ -130,7 +130,7 @@ impl Tables {
             table.counted += bytes;
             table.names.insert_unique(entry.hash, entry, |entry| entry.hash);
         }
-        // What is counted beside the names goes along with some of them.
+        // Bytes that are counted in advance stay with one of the parts.
         tables[0].counted += mem::take(&mut first.counted) - mem::take(&mut first.bytes);
         let parts = tables.map(|table| Part(RwLock::new(&order::NAME_CACHE, table)));
         // Set under the lock of the first table only.
@@ -152,8 +152,8 @@ impl Table {
         self.names.find(name.hash(), |entry| entry.is(name)).map(|entry| &entry.child)
     }
 
-    /// Keeps what is known of `name`. Gives back what was known before, and what the cache's counter has grown to;
-    /// `None` if it has stayed.
+    /// Caches what `name` stands for. Returns the old entry, and the new value of the cache's counter; `None` if that
+    /// has not changed.
     pub(super) fn put(
         &mut self,
         name: &HashedName<'_>,
@@ -179,7 +179,7 @@ impl Table {
         Some(removed)
     }
 
-    /// A name has come. Tells by how much the cache's counter grows, and to what; `None` if it stays.
+    /// Counts a new name. Returns the new value of the cache's counter; `None` if it has not changed.
     fn add(&mut self, bytes: usize, counter: &AtomicUsize) -> Option<usize> {
         self.bytes += bytes;
         if self.bytes <= self.counted {
@@ -190,7 +190,7 @@ impl Table {
         Some(counter.fetch_add(more, Ordering::Relaxed) + more)
     }
 
-    /// A name has gone.
+    /// Counts a removed name.
     fn subtract(&mut self, bytes: usize, counter: &AtomicUsize) {
         self.bytes -= bytes;
         if self.counted - self.bytes > SPARE_BYTES {
@@ -245,9 +245,9 @@ mod tests {
         let name = |number: usize| number.to_string().into_bytes();
         (0..500).for_each(|number| put(&tables, &counter, &name(number)));
         let before = counter.load(Ordering::Relaxed);
-        tables.meetings.store(MEETINGS - 1, Ordering::Relaxed);
-        assert!(tables.count_meeting());
-        tables.deal_out(&mut tables.first.write());
+        tables.contentions.store(CONTENTIONS_MAX - 1, Ordering::Relaxed);
+        assert!(tables.count_contention());
+        tables.distribute(&mut tables.first.write());
         assert_eq!(counter.load(Ordering::Relaxed), before);
         assert!((0..500).all(|number| has(&tables, &name(number))));
         assert_eq!(names(&tables), 500);

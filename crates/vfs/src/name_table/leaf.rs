@@ -78,7 +78,7 @@ struct Slot<V> {
     entry: Atomic<Entry<V>>,
 }
 
-/// What a writer must know of a leaf it has locked.
+/// The state of a leaf, for a writer that has locked it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// It is part of the trie. It records the last bits of the numbers of the threads that wrote to it.
@@ -134,8 +134,8 @@ impl<V> Child<V> {
         // SAFETY: a node is destroyed only by `Locked::replace` and `drop`; the first defers it past this guard, the
         // second has the table for itself.
         let node = unsafe { node.as_ref() }?;
-        // Said so, the compiler does not look at the node itself. SAFETY: `Locked::replace` tags a branch and nothing
-        // else, and no other code puts one here.
+        // Stated here so that the compiler does not read the node itself. SAFETY: `Locked::replace` tags a branch and
+        // nothing else, and no other code puts one here.
         let impossible = || unsafe { std::hint::unreachable_unchecked() };
         Some(if is_branch {
             match node {
@@ -298,7 +298,7 @@ impl<V: Send + 'static> Locked<'_, V> {
         Ok(())
     }
 
-    /// Puts another value in the place of the one that `name` has, under the same key; gives back the old entry.
+    /// Puts another value in the place of the one that `name` has, under the same key; returns the old entry.
     pub(super) fn put(&mut self, hash: u64, name: &[u8], value: V, guard: &Guard) -> Option<Gone> {
         let (at, old) = self.leaf.position(hash, name, guard)?;
         let new = Owned::new(Entry { key: old.key, name: name.into(), value });

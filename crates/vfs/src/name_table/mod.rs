@@ -11,19 +11,20 @@
 //! is in the order of the keys, and an entry's key never changes, so a key is a position in the directory that stays
 //! valid whatever comes and goes: [`scan`](NameTable::scan) shows what stood all along exactly once.
 //!
-//! **Contention.** A leaf is split when it is full, and also when writers often wait for each other at it: so two
-//! threads that work on a name each in an otherwise empty directory soon write to different cache lines. Rare
-//! contention does not count: leaves without end would follow, made and freed with each name. Where there was only one
-//! leaf, up to 512 take its place at once, each as names come to it (`top.rs`). Of a leaf with few entries one line is
-//! read and written, the lines on the way to it hardly ever change, and a caller with other work to do first can
-//! [prefetch](NameTable::prefetch) the line meanwhile.
+//! **Contention.** A leaf is split when it is full, and also when writers often wait for its lock, so that two threads
+//! that work on a name each in an otherwise empty directory soon write to different cache lines. Rare contention does
+//! not split a leaf: otherwise leaves would be made and freed with each name. The only leaf of a table is replaced by
+//! up to 512 at once, each made when a name comes to it (`top.rs`). An operation on a leaf with few entries reads and
+//! writes one cache line of it; the lines on the path to it hardly ever change, and a caller with other work to do
+//! first can [prefetch](NameTable::prefetch) the line meanwhile.
 //!
-//! Callers keep writers of the *same* name apart (name locks do); writers of different names come as they like.
+//! The caller excludes concurrent writers of the *same* name (by name locks); writers of different names may run at the
+//! same time.
 //!
-//! **Why it stands in the vfs**, though its one user is the tmpfs: it goes by the hash that a [`HashedName`](crate::HashedName) carries and
-//! keeps names as the name cache does (`owned_name`), and `namespace` pins its epoch over an operation. That hash is made
-//! for the leaves and for the locks of names alike, so a change to either is one to both. Another filesystem that keeps
-//! its names in memory would use it, too.
+//! **Why it is in the vfs**, though its only user is the tmpfs: it uses the hash of a
+//! [`HashedName`](crate::HashedName), stores names as the name cache does (`owned_name`), and `namespace` pins its
+//! epoch over an operation. The same hash serves the leaves and the name locks, so a change for one affects the other.
+//! Another filesystem that keeps its names in memory would use it, too.
 //!
 //! Memory: a leaf is 256 bytes; an entry is four words and its value, and its name as well where that is long. A leaf
 //! that has become empty is freed, but for the topmost ones, which a directory in use soon needs again: 16 KiB of them

@@ -1,9 +1,9 @@
 //! Entries that were taken out of a table, on their way back to the memory they came from.
 //!
-//! An entry is freed when every possible reader is done, and which thread finds that out is chance. But memory that
-//! one thread allocates and another frees costs both of them. So each thread collects what it has taken out and hands
-//! it to the epochs in batches; the thread that finds out that a batch may be freed sends it back to its owner, which
-//! frees it when its next batch is full.
+//! An entry is freed when every possible reader is done, which any thread may detect. But memory that one thread
+//! allocates and another frees is slower for both. So each thread collects what it has taken out and hands it to the
+//! epochs in batches; the thread that finds out that a batch may be freed sends it back to its owner, which frees it
+//! when its next batch is full.
 //!
 //! A thread that takes nothing out any more keeps a few batches until it ends; then any other thread frees them.
 
@@ -14,8 +14,8 @@ use crossbeam_epoch::{Guard, pin};
 
 use super::leaf::{Batch, Gone};
 
-/// Entries that are watched over together: so many that threads seldom pass each other the cache lines that watching
-/// takes, and no more than a processor's own cache holds with the inodes they stand for.
+/// Entries of a batch: enough that the cache lines of the epochs seldom move between processors, and no more than fit a
+/// processor's own cache together with their inodes.
 pub(super) const BATCH: usize = 128;
 
 /// What may be freed.

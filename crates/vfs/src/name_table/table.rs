@@ -167,7 +167,7 @@ impl<V: Send + Sync + 'static> NameTable<V> {
                 found.sort_unstable_by_key(|entry| entry.map(|entry| entry.key));
                 let mut last = None;
                 for entry in found.iter().flatten() {
-                    // A name that was removed and added again while we came by may have been in two slots.
+                    // A name that was removed and added again during the scan may have been seen in two slots.
                     if last.replace(entry.key) != Some(entry.key) {
                         visit(entry.key, &entry.name, &entry.value)?;
                     }

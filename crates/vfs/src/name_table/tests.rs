@@ -219,7 +219,7 @@ fn writers_of_different_names_do_not_disturb_each_other() {
 /// A name that stands all along is found by every look-up and shown once by every scan, while others come and go and
 /// leaves are split and freed around it.
 #[test]
-fn what_stands_all_along_is_always_found_and_shown_once() {
+fn names_that_stay_are_always_found_and_listed_exactly_once() {
     let table = table();
     let standing: Vec<Vec<u8>> =
         (0..if cfg!(miri) { 10 } else { 100 }).map(|number| format!("stays {number}").into_bytes()).collect();

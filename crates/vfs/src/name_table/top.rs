@@ -1,10 +1,10 @@
-//! Where a way into the trie begins: at its root, or, once writers have met at the only leaf there was, at one of many
-//! places told apart by the highest bits of a key.
+//! Where a path into the trie begins: at its root, or, once writers have contended for the only leaf, at one of many
+//! places selected by the highest bits of a key.
 //!
-//! Several threads that make, move and remove a name each in a directory with few names would meet in few leaves, and
-//! go to each by several branches. So the only leaf is not split as others are: its entries go to their places below
-//! [`CHILDREN`] children at once, which the table holds itself. The leaf stays where it hung, for readers that began
-//! at the root before; a writer finds it replaced. There is no way back.
+//! Several threads that make, move and remove a name each in a directory with few names would contend for few leaves,
+//! and reach each by several branches. So the only leaf is not split as others are: its entries are distributed at once
+//! below [`CHILDREN`] children, which the table holds itself. The leaf stays linked at the root for readers that began
+//! there before; a writer finds it replaced. This is never undone.
 //!
 //! A directory that had more names than a leaf holds before writers met is a trie of branches all the way.
 

@@ -1,8 +1,8 @@
-//! What is locked while names change, and the one place where the plain form differs.
+//! The locks of operations that change names, and the only code that differs in the plain form.
 //!
 //! Parallel directory operations lock *names*: a thread that adds, removes or moves a name holds that name
-//! exclusively, and nothing more of the directory. The plain form (`pdirops=off`) locks the directory instead, as
-//! Linux does; it is chosen in [`NamespaceLocks`], and no other code knows of it.
+//! exclusively, and nothing more of the directory. The plain form (`pdirops=off`) locks the directory instead, as Linux
+//! does; it is chosen in [`NamespaceLocks`], and no other code depends on it.
 //!
 //! **Removing a directory** must not race with adding names to it. Each directory has a [`RemovalBarrier`]. An adding
 //! thread takes the name's lock and then checks the barrier; the removing thread first raises the barrier, then waits
@@ -79,7 +79,7 @@ impl NamespaceLocks {
         }
     }
 
-    /// Keeps `name` as it is while it is read.
+    /// Locks a name shared, so that it does not change while it is read.
     pub(crate) fn share<'a>(&'a self, dir: &'a Node, name: &HashedName<'_>) -> Locked<'a> {
         match dir.directory() {
             Ok(directory) if !self.parallel => {

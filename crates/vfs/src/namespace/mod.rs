@@ -4,8 +4,8 @@
 //! could lose its last name after a link to it was counted and before the link is there.
 //!
 //! Called with a directory's node and a name in it. Checks what POSIX has checked (the order of refusals is Linux's),
-//! decides the owner of a new object, locks the names that change (see `locks.rs`), lets the filesystem do its part,
-//! and tells the name cache. Moving names is in `rename.rs`.
+//! decides the owner of a new object, locks the names that change (see `locks.rs`), calls the filesystem, and updates
+//! the name cache. Moving names is in `rename.rs`.
 //!
 //! A server whose kernel has checked permissions already passes credentials that override them.
 
@@ -215,7 +215,7 @@ impl Vfs {
         self.look_and_remember(dir, name)
     }
 
-    /// Refuses unless `caller` may add `name`. That it exists already is the first thing to say.
+    /// Refuses unless `caller` may add `name`. `Exists` for a name that exists comes before any other error.
     fn may_add(
         &self,
         caller: &Credentials,
@@ -226,7 +226,7 @@ impl Vfs {
         let may = check_access_of(caller, dir, attr, Access::WRITE | Access::EXECUTE)
             .and_then(|()| self.check_writable())
             .and_then(|()| check_changeable(attr));
-        // A filesystem looks for the name when it adds it; the cache may know sooner.
+        // The filesystem checks for the name when it adds it; a hit in the cache is faster.
         if may.is_ok() {
             let exists = dir.children().is_some_and(|children| children.has(name));
             return if exists { Err(Error::Exists) } else { Ok(()) };
@@ -246,10 +246,9 @@ impl Vfs {
         self.check_name(name)
     }
 
-    /// Removes a name of what is no directory, and from the caches what is not true any more.
+    /// Removes a name of anything but a directory, and drops its entries in the caches.
     fn take_name(&self, dir: &Node, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
-        // First, since the name cache hands out nodes too, and the question below is whether this one has another
-        // user.
+        // First, because the name cache hands out nodes too, and the check below must see all users of this one.
         self.forget(dir, name);
         if let Some(leaving) = self.leave_with_last_name(victim) {
             dir.inode().unlink_unused(name, victim)?;
@@ -274,8 +273,8 @@ impl Vfs {
     }
 }
 
-/// Makes it cheaper to look into a directory in memory several times. Only once the names are locked, for which a
-/// thread may wait long, and nothing that is removed meanwhile can be freed.
+/// Makes several lookups in a directory in memory cheaper. Called only after the names are locked: that may take long,
+/// and while this is held nothing that was removed can be freed.
 fn stay_in_table(dir: &Node) -> Option<impl Drop> {
     dir.children().is_none().then(name_table::stay)
 }

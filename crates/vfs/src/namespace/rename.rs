@@ -84,7 +84,7 @@ impl Vfs {
         }
     }
 
-    /// Moves what is no directory and replaces none; `None` says that it is not so simple.
+    /// Moves a file that replaces at most a file; `None` if a directory is involved.
     fn rename_file(
         &self,
         caller: &Credentials,
@@ -113,8 +113,8 @@ impl Vfs {
         Some(self.rename_locked(caller, from, to, &moved, target.as_ref(), flags, None))
     }
 
-    /// Tries to move a file to a name of which nothing is known, without looking for it first: a filesystem whose names
-    /// are cached here looks for it when it adds it. If that is refused, what is there decides what there is to say.
+    /// Tries to move a file to a name that is not cached, without a lookup: a filesystem that does not keep nodes
+    /// checks for the name when it adds it. If it refuses, the existing name decides the error.
     fn moves_to_new_name(
         &self,
         caller: &Credentials,
@@ -169,7 +169,7 @@ impl Vfs {
         let exchange = flags.contains(RenameFlags::EXCHANGE);
 
         let moves = self.lock_moves(from, to, &moved, target.as_ref());
-        // Told only when it is certain that both names are there; until the rename lock goes it stays true.
+        // This error is returned only if both names exist; it stays true while the rename lock is held.
         let ancestry = match moves {
             Some(_) => self.check_ancestry(from, to, &moved, target.as_ref(), exchange)?,
             None => None,
@@ -305,7 +305,7 @@ impl Vfs {
         Ok(())
     }
 
-    /// What the name cache knows of a directory's `..` is not true any more.
+    /// Drops the cached `..` of a directory that has moved.
     fn forget_parent(&self, moved: &Node) {
         if moved.kind() == FileType::Directory {
             self.forget(moved, &HashedName::new(b".."));

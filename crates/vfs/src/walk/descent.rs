@@ -30,7 +30,7 @@ const BATCH: usize = 1024;
 /// Entries that are read at once while many wait on the stack, which happens only in very deep trees.
 const BATCH_WHEN_CROWDED: usize = 16;
 
-/// So many waiting entries are many: about 2 MiB.
+/// This many waiting entries count as many: about 2 MiB.
 const CROWDED: usize = 64 * 1024;
 
 /// Most entries that are sorted together; bounds the memory for one directory, at the price that a larger one
@@ -276,7 +276,7 @@ impl<'a> Descent<'a> {
         Ok(())
     }
 
-    /// Tells the visitor what went wrong with what `path` stands for.
+    /// Reports a failure at `path` to the visitor.
     fn fail(&self, error: Error, visit: &mut Visit<'_>) -> ControlFlow<()> {
         report(&self.path, error, visit)
     }
@@ -328,7 +328,7 @@ impl Frame {
     }
 }
 
-/// Visits an entry and tells whether it is a directory to go into.
+/// Visits an entry and returns whether it is a directory to go into.
 fn visit_entry(
     vfs: &Vfs,
     path: &[u8],

@@ -116,7 +116,7 @@ impl Pool {
             piece.is_some() || heap.busy == 0 || self.stopped.load(Ordering::Relaxed)
         });
         if piece.is_none() {
-            // The thread that learns of the end tells the others.
+            // The thread that detects the end wakes the others.
             self.arrivals.wake_all();
         }
         piece

@@ -6,9 +6,9 @@
 //! notes when it began, when it ended and what it answered. Then an order is looked for in which a simple model
 //! (`model.rs`) gives the same answers, and in which no operation comes before one that had ended when it began.
 //!
-//! A listing of a directory is no single step where names change meanwhile: it must show each name once that was there
-//! all along, and none that never was (checked against what the other operations tell). Where nothing changed in the
-//! directory meanwhile it must show exactly what the model has.
+//! A listing of a directory is no single step where names change meanwhile: it must show each name exactly once that
+//! existed throughout, and none that never existed (checked against the answers of the other operations). Where nothing
+//! changed in the directory meanwhile it must show exactly what the model has.
 
 mod history;
 mod model;

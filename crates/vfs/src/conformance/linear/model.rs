@@ -76,8 +76,8 @@ impl State {
         Self { objects: tops.iter().map(|&ino| (ino, top.clone())).collect() }
     }
 
-    /// Does the operation, which was answered with `answer`: from there come the numbers of new objects. Tells what
-    /// the answer must be.
+    /// Applies the operation, and returns what its answer must be. `answer` is what the filesystem answered: it has the
+    /// numbers of new objects.
     pub(super) fn step(&mut self, operation: &Operation, answer: &Answer) -> Answer {
         let fresh = match answer {
             Answer::Node(ino) => Some(*ino),

@@ -8,15 +8,15 @@ use std::collections::HashSet;
 use super::history::Event;
 use super::model::{Answer, Operation, State};
 
-/// Looks for an order that explains all answers and ends in a state that `judge` finds to be what is there. Several
+/// Looks for an order that explains all answers and ends in a state that `check` finds to be what is there. Several
 /// orders may explain the answers and end differently.
 ///
 /// # Errors
-/// What is wrong: there is no order, or what `judge` said of the last one.
+/// What is wrong: there is no order, or what `check` said of the last one.
 pub(super) fn explain(
     start: State,
     events: &[Event],
-    judge: impl Fn(&State) -> Result<(), String>,
+    check: impl Fn(&State) -> Result<(), String>,
 ) -> Result<(), String> {
     assert!(events.len() <= 64, "a schedule has at most 64 operations");
     let weak: Vec<bool> = events.iter().map(|event| is_weak(event, events)).collect();
@@ -26,7 +26,7 @@ pub(super) fn explain(
     while let Some((done, state)) = stack.pop() {
         let left = || events.iter().enumerate().filter(|(at, _)| done & 1 << at == 0);
         let Some(first_end) = left().map(|(_, event)| event.ended).min() else {
-            match judge(&state) {
+            match check(&state) {
                 Ok(()) => return Ok(()),
                 Err(difference) => wrong = difference,
             }

@@ -8,7 +8,7 @@ use crate::{AttrChange, FallocateMode, InodeFlags, XattrMode};
 pub(super) fn check(on: &mut Ground<'_>) -> Checked {
     immutable(on)?;
     append_only(on)?;
-    who_may(on)
+    flags_need_privilege(on)
 }
 
 fn immutable(on: &mut Ground<'_>) -> Checked {
@@ -73,7 +73,7 @@ fn append_only(on: &mut Ground<'_>) -> Checked {
     Ok(on.freeze(&dir, InodeFlags::empty())?)
 }
 
-fn who_may(on: &mut Ground<'_>) -> Checked {
+fn flags_need_privilege(on: &mut Ground<'_>) -> Checked {
     let file = on.file(&on.top, "owned")?;
     on.chown(&file, 1000, 1000)?;
     for flags in [InodeFlags::IMMUTABLE, InodeFlags::APPEND] {

@@ -1,4 +1,4 @@
-//! What a new object has from its directory: the group, set-group-ID, and access control lists.
+//! What a new object inherits from its directory: the group, set-group-ID, and access control lists.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the checks must know of a filesystem.
+//! What the checks need to be told about a filesystem.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! What is refused, and which refusal comes first where several apply.
 //!
-//! The answers are those of Linux 6.18, which was asked with the same rows on its own tmpfs. After each row nothing may
-//! have changed, times included.
+//! The answers are those of Linux 6.18, on whose own tmpfs the same rows were run. After each row nothing may have
+//! changed, times included.
 
 use std::sync::Arc;
 
