@@ -1,4 +1,5 @@
-//! What is told of an inode beside what all filesystems have: where it lies, its flags by name, and its forks.
+//! XFS's own description of an inode, beside what all filesystems have: where it lies, its flags by name, and its
+//! forks.
 
 use undercroft_vfs::{Error, Ino, Result};
 
@@ -74,7 +75,7 @@ impl Xfs {
         let place = geometry.split_ino(ino).zip(geometry.inode_place(ino));
         let Some(((ag, within), (block, _))) = place else { return Err(Error::Stale) };
         let chunk = Agi::read(volume, ag).and_then(|agi| agi.chunks(volume)?.cursor().lookup_le(&within));
-        // An inode is found without the tree, so damage there keeps nothing else from being told.
+        // An inode is found without the tree, so damage there does not prevent the rest of the description.
         let chunk = match chunk {
             Err(Error::Corrupt(_)) => None,
             chunk => chunk?,

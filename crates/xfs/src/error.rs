@@ -30,6 +30,6 @@ pub(crate) fn corrupt_inode(
     Corruption { structure, ino: Some(ino), block: block.map(|b| b.0), detail: detail.into() }.into()
 }
 
-/// The outcome of validating bytes in a function that does not know where they lie; a caller that does makes a
-/// corruption of the text.
+/// The result of validating bytes whose location is not known there; a caller that knows it turns the text into a
+/// report of corruption.
 pub(crate) type Verdict<T> = std::result::Result<T, Cow<'static, str>>;

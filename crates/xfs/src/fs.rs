@@ -22,7 +22,7 @@ pub struct Xfs {
     volume: Arc<Volume>,
     recovery: Option<Recovery>,
     log: Option<LogPosition>,
-    /// What `statfs` counts from, once it was asked for.
+    /// What `statfs` counts from, after its first call.
     counts: OnceLock<statfs::Counts>,
 }
 
@@ -242,7 +242,7 @@ impl FileSystem for Xfs {
     fn statfs(&self) -> Result<StatFs> {
         let counts = match self.counts.get() {
             Some(counts) => counts,
-            // Several callers may count at once: none waits for the reads of another.
+            // Several callers may count at the same time; none waits for another's reads.
             None => {
                 let counts = statfs::Counts::new(&self.volume, self.recovery.is_some())?;
                 self.counts.get_or_init(|| counts)

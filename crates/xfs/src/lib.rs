@@ -1,6 +1,6 @@
 //! XFS, on Linux's own on-disk format: version 5 in full and version 4, read-only.
 //!
-//! Four rings: raw bytes (`RawX`, zerocopy structs) and checked types (`X`) in `format`, structures (`btree`, `ag`,
+//! Four layers: raw bytes (`RawX`, zerocopy structs) and checked types (`X`) in `format`, structures (`btree`, `ag`,
 //! `map`, `dir`, `attr`), inodes, and a thin adapter to the vfs contract (`fs`). A structure is validated once, where
 //! its bytes become a checked type: magic, checksum, UUID, block number and owner of the blocks that describe
 //! themselves, and every number against the geometry.

@@ -18,7 +18,7 @@ use crate::map::{self, Run};
 use crate::volume::Volume;
 use crate::{attr, dir, symlink};
 
-/// The least size of I/O that Linux tells: a page.
+/// The least preferred size of I/O that Linux reports: a page.
 const PAGE_BYTES: u32 = 4096;
 
 /// An inode in use.
@@ -138,7 +138,7 @@ impl VfsInode for Live {
         let core = &self.inode.core;
         let (kind, permissions, uid, gid) = (core.kind, core.permissions, core.uid, core.gid);
         let mut flags = self.flags();
-        // Linux shows no flag for it: it is the whole volume's.
+        // Linux shows no flag for it: it applies to the whole volume.
         let folds_case = kind == FileType::Directory && self.volume.superblock().features().has_ascii_ci();
         flags.set(InodeFlags::CASEFOLD, folds_case);
         Ownership { kind, permissions, uid, gid, flags }
@@ -222,7 +222,8 @@ fn map_bytes(volume: &Volume, inode: &Inode, offset: u64) -> Result<Extent> {
         return Ok(in_bytes(extent.file.0, extent.end(), mapping));
     }
     let left = (extent.end() - at) as u32;
-    // Reading a file does not depend on the tree of reference counts: what it cannot tell counts as shared.
+    // Reading a file does not depend on the tree of reference counts: where that cannot be read, blocks count as
+    // shared.
     let sharing = map::sharing(volume, extent.block_of(at), left);
     let (shared, count) = sharing.map_or((true, left), |sharing| (sharing.shared, sharing.count));
     let offset = byte_of(at)?;

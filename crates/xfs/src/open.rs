@@ -1,4 +1,4 @@
-//! From a device to a filesystem that may be believed.
+//! From a device to a filesystem whose log has been recovered.
 //!
 //! A [`Probed`] volume may have changes in its log that its blocks do not show yet; only [`Probed::recover`] leads to a
 //! [`Ready`] one, so "mounted without replay" cannot be written by mistake.

@@ -1,11 +1,11 @@
 //! Free and used space, counted as Linux counts it.
 //!
 //! Linux holds back eight blocks in each group for the trees of free space. The blocks of those trees beyond their
-//! roots are taken off too once it has looked into the groups. It has after recovering a log, and where groups have trees
-//! that space is reserved for: of free inodes, of reference counts, of the reverse map. Counters of the superblock that
-//! cannot be are counted anew, from the headers of the groups.
+//! roots are taken off too once it has looked into the groups. It does so after recovering a log, and where groups have
+//! trees that space is reserved for: of free inodes, of reference counts, of the reverse map. Counters of the
+//! superblock that cannot be are counted anew, from the headers of the groups.
 //!
-//! Nothing changes, so the groups are looked into once. One whose headers cannot be read counts as empty.
+//! The filesystem does not change, so the groups are read once. One whose headers cannot be read counts as empty.
 
 use undercroft_vfs::{Error, Result, StatFs};
 

@@ -3,10 +3,10 @@
 //! Damage that breaks a checksum is caught by the checksum. To test what stands behind it, [`sites`] lists the
 //! structures of a good image and [`Site::mend`] makes the checksum right again after the bytes were changed.
 //!
-//! Structures are found by their magic numbers, wherever they lie, and believed if their checksum holds. So what is no
+//! Structures are found by their magic numbers, wherever they lie, and accepted if their checksum holds. So what is no
 //! longer in use is found too, and a directory block in several extents is not. Of the log all blocks are listed that
-//! are not empty; their checksums are not mended. [`log_records`] has the records that a recovery replays, whose checksums
-//! are.
+//! are not empty; their checksums are not mended. [`log_records`] has the records that a recovery replays, whose
+//! checksums are.
 
 use std::ops::Range;
 

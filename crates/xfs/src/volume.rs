@@ -1,7 +1,7 @@
 //! A filesystem's blocks and numbers: what every other module reads through.
 //!
-//! A `Volume` says nothing about whether the log has been recovered; `open` has the types that do. Blocks are cached by
-//! their linear number, each alone: what lies in several blocks is read as one [`Blocks`].
+//! A `Volume` says nothing about whether the log has been recovered; `open` has the types that do. Blocks are cached
+//! one by one, by their linear number; a structure of several blocks is read as one [`Blocks`].
 
 use std::ops::Deref;
 use std::sync::Arc;

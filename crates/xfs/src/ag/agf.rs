@@ -126,8 +126,7 @@ impl Agf {
         self.raw.agf_btreeblks.get()
     }
 
-    /// Blocks that the superblock counts as free: those of the list of free blocks and of the trees too, for which they
-    /// are taken from the free space.
+    /// Blocks that the superblock counts as free: the free list and [`btree_blocks`](Self::btree_blocks) are included.
     pub(crate) fn counted_free_blocks(&self) -> u64 {
         [self.free_blocks(), self.free_list_blocks(), self.btree_blocks()].map(u64::from).iter().sum()
     }

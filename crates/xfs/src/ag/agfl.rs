@@ -78,7 +78,7 @@ impl Agfl {
     }
 }
 
-/// Validates the header of version 5; answers with the ring.
+/// Validates the header of version 5; returns the ring.
 fn validate_header<'a>(sector: &'a [u8], superblock: &Superblock, ag: AgNumber) -> Verdict<&'a [u8]> {
     let Ok((raw, ring)) = RawAgfl::read_from_prefix(sector) else {
         return Err("is cut off".into());

@@ -1,8 +1,8 @@
-//! The headers of an allocation group, in its second to fourth sectors (the first holds a superblock): free space, inodes,
-//! and the list of blocks that the trees of free space live on.
+//! The headers of an allocation group, in its second to fourth sectors (the first holds a superblock): free space,
+//! inodes, and the list of blocks that the trees of free space grow into.
 //!
 //! Each is validated when it is read: magic number, version, group, checksum, UUID, and every number that leads
-//! somewhere. They are read through the cache, so a reader that asks again pays a checksum of one sector.
+//! somewhere. They are read through the cache, so reading one again costs a checksum of one sector.
 
 mod agf;
 mod agfl;

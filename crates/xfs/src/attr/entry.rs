@@ -1,4 +1,4 @@
-//! One attribute, and the bits that tell its name space.
+//! One attribute, and the bits that encode its name space.
 
 use crate::error::Verdict;
 

@@ -1,7 +1,7 @@
 //! Extended attributes: in the inode, in a leaf, or in a tree of leaves, with values beside their names or in blocks of
 //! their own.
 //!
-//! | module | what it knows |
+//! | module | what it has |
 //! | --- | --- |
 //! | `entry` | an attribute, its name space, where its value lies |
 //! | `short` | attributes in the inode |

@@ -7,7 +7,7 @@ use crate::format::block_header::HeaderKind;
 
 const MAGIC: &[u8; 4] = b"XARM";
 
-/// Reads a value of `len` bytes, which a validated leaf told, from block `first` of the fork on.
+/// Reads a value of `len` bytes, a length from a validated leaf, from block `first` of the fork on.
 pub(super) fn read(fork: &Fork<'_>, first: u32, len: u32) -> Result<Vec<u8>> {
     let len = len as usize;
     let mut value = Vec::with_capacity(len);

@@ -13,7 +13,7 @@ pub(super) struct ShortAttributes<'a> {
 }
 
 impl<'a> ShortAttributes<'a> {
-    /// Validates the bytes of the inode's attribute fork. The attributes tell how many of them they take.
+    /// Validates the bytes of the inode's attribute fork. The attributes' header says how many of them they take.
     pub(super) fn validate(bytes: &'a [u8]) -> Verdict<Self> {
         let [high, low, count, _, ..] = *bytes else { return Err("too short for its header".into()) };
         let total = usize::from(u16::from_be_bytes([high, low]));

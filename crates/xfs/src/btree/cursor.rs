@@ -148,7 +148,7 @@ impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
                 Err(self.tree.corrupt(block, "has a sibling to which no parent leads".into()))
             });
         };
-        // The blocks that are left, with what their neighbours have to say of them.
+        // The blocks that the cursor leaves, to be compared with their neighbours' siblings.
         let left: Vec<_> = self.path.drain(depth + 1..).map(|step| step.node).collect();
         let here = &mut self.path[depth];
         here.n = if forward { here.n + 1 } else { here.n - 1 };
@@ -174,7 +174,7 @@ impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
         Ok(())
     }
 
-    /// Checks that two leaves that lie next to each other do not overlap, which their keys do not tell.
+    /// Checks that two neighbouring leaves do not overlap, which does not follow from their keys.
     fn check_order(&self, old: &Node<K>, new: &Node<K>, forward: bool) -> Result<()> {
         let geometry = self.tree.volume.geometry();
         let (before, after) = if forward { (old, new) } else { (new, old) };

@@ -236,7 +236,7 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    /// Blocks of which nothing is known.
+    /// Blocks whose owner is not known.
     pub(crate) const UNKNOWN: Self = Self::Own(0_u64.wrapping_sub(2));
     /// The headers of an allocation group.
     pub(crate) const HEADERS: Self = Self::Own(0_u64.wrapping_sub(3));

@@ -2,12 +2,13 @@
 //! reference counts, and the extents of a fork.
 //!
 //! [`Kind`] says what a tree's records and keys are and in which form its blocks are; [`Btree`] is a tree with a root,
-//! [`Cursor`] a place in one. What a step meets is validated there: header and checksum once for as long as a block is
-//! cached, its level and its owner each time, the order of its records, that its first key is what its parent has for
-//! it and its last one is before the next, and on a step from block to block that the two are each other's siblings.
-//! So a walk passes each block once at most, however a hostile tree is tied: keys rise on the way.
+//! [`Cursor`] a place in one. Each step validates the blocks that it reads: header and checksum once for as long as a
+//! block is cached; each time the level, the owner and the order of the records; that the first key is the one that the
+//! parent has, and the last one is below the parent's next; and, on a step from block to block, that the two are each
+//! other's siblings. Since keys rise along a walk, it visits each block at most once, however the pointers of a hostile
+//! tree are arranged.
 //!
-//! The depth is bounded by the geometry, as a tree of the fewest records that a block may have would have it.
+//! The depth is bounded by the geometry: that of a tree whose blocks have as few records as they may.
 //!
 //! | module | what |
 //! | --- | --- |

@@ -56,7 +56,7 @@ impl Deref for Bytes {
     }
 }
 
-/// A block of a tree that has been validated, alone: what it has to do with its parent and siblings is for the cursor.
+/// A block of a tree that has been validated by itself; the cursor validates it against its parent and siblings.
 #[derive(Debug)]
 pub(super) struct Node<K> {
     bytes: Bytes,

@@ -126,7 +126,7 @@ fn refusal(change: impl Fn(u32, &mut [u8])) -> String {
 }
 
 #[test]
-fn damage_is_told_where_a_walk_meets_it() {
+fn damage_is_reported_where_a_walk_reads_it() {
     /// A change of a block, by its number.
     type Change = fn(u32, &mut [u8]);
     let cases: [(&str, Change); 11] = [

@@ -56,39 +56,39 @@ impl Checker<'_> {
 
     fn check_short_attributes(&self, inode: &Inode<'_>) {
         let at = inode.at();
-        let tell =
+        let report =
             |detail: String| self.findings.add("xattr", at, format!("the attributes in the inode {detail}"));
         let bytes = inode.bytes.get(inode.core.attr_fork.clone()).unwrap_or(&[]);
         let total = usize::from(be16(bytes, 0));
         if total < 4 || total > bytes.len() {
-            return tell(format!("have {total} bytes, with room for {}", bytes.len()));
+            return report(format!("have {total} bytes, with room for {}", bytes.len()));
         }
         let bytes = &bytes[..total];
         let mut place = 4;
         let mut names = HashSet::new();
         for _ in 0..bytes[2] {
             let Some(&[name_bytes, value_bytes, flags]) = bytes.get(place..place + 3) else {
-                return tell("end within an entry".to_owned());
+                return report("end within an entry".to_owned());
             };
             let name_at = place + 3;
             let end = name_at + usize::from(name_bytes) + usize::from(value_bytes);
             if name_bytes == 0 || end > total {
-                return tell("end within an entry".to_owned());
+                return report("end within an entry".to_owned());
             }
             let name = &bytes[name_at..name_at + usize::from(name_bytes)];
             if let Some(detail) = wrong_flags(flags & !LOCAL).or_else(|| wrong_name(name, flags)) {
-                tell(detail);
+                report(detail);
             }
             if flags & INCOMPLETE != 0 {
-                tell(format!("have \"{}\" half made or half removed", name.escape_ascii()));
+                report(format!("have \"{}\" half made or half removed", name.escape_ascii()));
             }
             if !names.insert((name, flags & !LOCAL & !INCOMPLETE)) && flags & PARENT == 0 {
-                tell(format!("have two entries of the name \"{}\"", name.escape_ascii()));
+                report(format!("have two entries of the name \"{}\"", name.escape_ascii()));
             }
             place = end;
         }
         if place != total {
-            tell(format!("have {total} bytes, and their entries end after {place}"));
+            report(format!("have {total} bytes, and their entries end after {place}"));
         }
     }
 
@@ -120,15 +120,15 @@ impl Checker<'_> {
         expected: Option<u32>,
     ) -> Result<Vec<Below>> {
         let at = inode.at();
-        let tell = |detail: String| {
+        let report = |detail: String| {
             self.findings.add("xattr", at, format!("block {block} of the attribute fork {detail}"));
         };
         let Some(home) = fork.block_at(block.into()) else {
-            tell("is led to, and is not there".to_owned());
+            report("is led to, and is not there".to_owned());
             return Ok(Vec::new());
         };
         if !seen.blocks.insert(block.into()) {
-            tell("is led to twice".to_owned());
+            report("is led to twice".to_owned());
             return Ok(Vec::new());
         }
         let bytes = self.read(home, 1)?;
@@ -137,14 +137,14 @@ impl Checker<'_> {
             && let Err(detail) =
                 block_header::validate(&bytes, HeaderKind::DaBlock, self.superblock, daddr, inode.number)
         {
-            tell(detail.into_owned());
+            report(detail.into_owned());
         }
         let version = usize::from(has_crc);
         let fields = if has_crc { 56 } else { 12 };
         let magic = be16(&bytes, 8);
         let is_leaf = magic == LEAF[version];
         if !is_leaf && magic != NODE[version] {
-            tell(format!("has magic number {magic:#06x}"));
+            report(format!("has magic number {magic:#06x}"));
             return Ok(Vec::new());
         }
         let found_level = if is_leaf { 0 } else { be16(&bytes, fields + 2) };
@@ -152,14 +152,14 @@ impl Checker<'_> {
             || found_level > LEVELS_MAX
             || !is_leaf && found_level == 0
         {
-            tell(format!("has level {found_level}, and should have {}", level.unwrap_or(1)));
+            report(format!("has level {found_level}, and should have {}", level.unwrap_or(1)));
             return Ok(Vec::new());
         }
         let slot = usize::from(found_level);
         seen.siblings.resize(seen.siblings.len().max(slot + 1), None);
         let (before, next) = seen.siblings[slot].unwrap_or((0, block));
         if be32(&bytes, 4) != before || next != block {
-            tell(format!("names {} as the one before it, and {before} is", be32(&bytes, 4)));
+            report(format!("names {} as the one before it, and {before} is", be32(&bytes, 4)));
         }
         seen.siblings[slot] = Some((block, be32(&bytes, 0)));
         if is_leaf {
@@ -167,14 +167,14 @@ impl Checker<'_> {
             if let (Some(expected), Some(last)) = (expected, last)
                 && expected != last
             {
-                tell(format!("ends with hash {last:#x}, and the block above has {expected:#x} for it"));
+                report(format!("ends with hash {last:#x}, and the block above has {expected:#x} for it"));
             }
             return Ok(Vec::new());
         }
         let header = fields + if has_crc { 8 } else { 4 };
         let count = usize::from(be16(&bytes, fields));
         if count == 0 || header + count * 8 > bytes.len() {
-            tell(format!("has {count} entries, none or more than have room"));
+            report(format!("has {count} entries, none or more than have room"));
             return Ok(Vec::new());
         }
         let children: Vec<Below> = bytes[header..header + count * 8]
@@ -182,17 +182,17 @@ impl Checker<'_> {
             .map(|entry| (be32(entry, 4), Some(found_level - 1), Some(be32(entry, 0))))
             .collect();
         if children.windows(2).any(|pair| pair[0].2 > pair[1].2) {
-            tell("has its hashes in the wrong order".to_owned());
+            report("has its hashes in the wrong order".to_owned());
         }
         if let (Some(expected), Some(last)) = (expected, children.last().and_then(|child| child.2))
             && expected != last
         {
-            tell(format!("ends with hash {last:#x}, and the block above has {expected:#x} for it"));
+            report(format!("ends with hash {last:#x}, and the block above has {expected:#x} for it"));
         }
         Ok(children)
     }
 
-    /// The entries of one leaf; gives back its last hash.
+    /// Checks the entries of one leaf; returns its last hash.
     fn check_attribute_leaf(
         &self,
         inode: &Inode<'_>,
@@ -202,7 +202,7 @@ impl Checker<'_> {
         block: u32,
     ) -> Result<Option<u32>> {
         let at = inode.at();
-        let tell = |detail: String| {
+        let report = |detail: String| {
             self.findings.add("xattr", at, format!("block {block} of the attribute fork {detail}"));
         };
         let has_crc = self.geometry.has_crc();
@@ -215,7 +215,7 @@ impl Checker<'_> {
         };
         let entries_end = header + count * 8;
         if entries_end > first_used || first_used > bytes.len() {
-            tell(format!("has {count} entries, and names from {first_used} on"));
+            report(format!("has {count} entries, and names from {first_used} on"));
             return Ok(None);
         }
         let mut taken: Vec<(usize, usize)> = vec![(0, entries_end)];
@@ -224,14 +224,14 @@ impl Checker<'_> {
         for entry in bytes[header..entries_end].chunks_exact(8) {
             let (hash, place, flags) = (be32(entry, 0), usize::from(be16(entry, 4)), entry[6]);
             if hash < seen.last_hash {
-                tell("has its hashes in the wrong order".to_owned());
+                report("has its hashes in the wrong order".to_owned());
             }
             seen.last_hash = hash;
             if let Some(detail) = wrong_flags(flags) {
-                tell(detail);
+                report(detail);
             }
             if place < first_used || place >= bytes.len() {
-                tell(format!("has an attribute at {place}, and names from {first_used} on"));
+                report(format!("has an attribute at {place}, and names from {first_used} on"));
                 return Ok(None);
             }
             let rest = &bytes[place..];
@@ -245,18 +245,18 @@ impl Checker<'_> {
             };
             let len = len.next_multiple_of(4);
             let Some(name) = name.filter(|name| !name.is_empty() && len <= rest.len()) else {
-                tell(format!("has an attribute at {place} that reaches past the block"));
+                report(format!("has an attribute at {place} that reaches past the block"));
                 return Ok(None);
             };
             if let Some(detail) = wrong_name(name, flags) {
-                tell(detail);
+                report(detail);
             }
             // A crash within setting one leaves this behind, and nothing shows it.
             if flags & INCOMPLETE != 0 && !self.recovered {
-                tell(format!("has the attribute \"{}\" half made or half removed", name.escape_ascii()));
+                report(format!("has the attribute \"{}\" half made or half removed", name.escape_ascii()));
             }
             if flags & PARENT == 0 && hash_name(name) != hash {
-                tell(format!("has the attribute \"{}\" under hash {hash:#x}", name.escape_ascii()));
+                report(format!("has the attribute \"{}\" under hash {hash:#x}", name.escape_ascii()));
             }
             used_found += len;
             lowest = lowest.min(place);
@@ -266,27 +266,27 @@ impl Checker<'_> {
             }
         }
         if used != used_found {
-            tell(format!("counts {used} bytes of names and values, and has {used_found}"));
+            report(format!("counts {used} bytes of names and values, and has {used_found}"));
         }
         // Attributes that went away may leave a gap before the first name; then the header says that there are holes.
         if count > 0 && lowest != first_used && bytes[fields + 6] == 0 {
-            tell(format!("has no holes and names from {first_used} on, and the first at {lowest}"));
+            report(format!("has no holes and names from {first_used} on, and the first at {lowest}"));
         }
         taken.sort_unstable();
         if taken.windows(2).any(|pair| pair[0].1 > pair[1].0) {
-            tell("has attributes that overlap".to_owned());
+            report("has attributes that overlap".to_owned());
         }
         for n in 0..3 {
             let (base, size) =
                 (usize::from(be16(bytes, fields + 8 + n * 4)), usize::from(be16(bytes, fields + 10 + n * 4)));
             let overlaps = taken.iter().any(|&(from, to)| base < to && from < base + size);
             if size > 0 && (base + size > bytes.len() || overlaps || base % 4 != 0 || size % 4 != 0) {
-                tell(format!("has {size} free bytes at {base}, which are in use or lie outside"));
+                report(format!("has {size} free bytes at {base}, which are in use or lie outside"));
             }
         }
         let last = if count > 0 { Some(seen.last_hash) } else { None };
         if count == 0 && !seen.siblings.is_empty() && fork.extents.len() > 1 {
-            // An empty leaf is left where a first large value is being set, alone.
+            // A crash while a first large value is set leaves a single empty leaf.
             seen.complete = false;
         }
         Ok(last)
@@ -302,9 +302,9 @@ impl Checker<'_> {
         len: u32,
     ) -> Result<()> {
         let at = inode.at();
-        let tell = |detail: String| self.findings.add("xattr", at, detail);
+        let report = |detail: String| self.findings.add("xattr", at, detail);
         if first == 0 || len > VALUE_MAX {
-            tell(format!("a value of {len} bytes is said to begin at block {first} of the attribute fork"));
+            report(format!("a value of {len} bytes is said to begin at block {first} of the attribute fork"));
             return Ok(());
         }
         let has_crc = self.geometry.has_crc();
@@ -313,11 +313,11 @@ impl Checker<'_> {
         for n in 0..blocks {
             let number = u64::from(first) + u64::from(n);
             let Some(home) = fork.block_at(number) else {
-                tell(format!("block {number} of the attribute fork should hold a value, and is not there"));
+                report(format!("block {number} of the attribute fork should hold a value, and is not there"));
                 return Ok(());
             };
             if !seen.blocks.insert(number) {
-                tell(format!("block {number} of the attribute fork holds two values"));
+                report(format!("block {number} of the attribute fork holds two values"));
                 return Ok(());
             }
             seen.value_blocks += 1;
@@ -326,7 +326,7 @@ impl Checker<'_> {
                 let offset = n * per_block;
                 let part = (len - offset).min(per_block);
                 if let Err(detail) = self.remote_header(&bytes, *b"XARM", home, inode.number, offset, part) {
-                    tell(format!("a value in block {number} of the attribute fork: {detail}"));
+                    report(format!("a value in block {number} of the attribute fork: {detail}"));
                 }
             }
         }
@@ -415,14 +415,14 @@ mod tests {
         let mut checker = bench.checker();
         checker.recovered = recovered;
         checker.check_attributes(&inode.get(), &fork(BLOCK, 1 + values)).unwrap();
-        checker.told()
+        checker.reported()
     }
 
     #[test]
     fn attributes_that_are_not_whole_are_found_unless_a_crash_explains_them() {
         for given in [(&b"name"[..], LOCAL | INCOMPLETE, 0), (b"name", INCOMPLETE, 0)] {
-            let told = check_leaf(leaf(&[given]), 0);
-            assert!(told.len() == 1 && told[0].contains("\"name\" half made"), "{told:?}");
+            let reported = check_leaf(leaf(&[given]), 0);
+            assert!(reported.len() == 1 && reported[0].contains("\"name\" half made"), "{reported:?}");
             assert_eq!(check_leaf_with(leaf(&[given]), 0, true), [""; 0]);
         }
     }
@@ -432,8 +432,8 @@ mod tests {
         let mut bytes = leaf(&[(b"one", LOCAL, 0), (b"two", LOCAL, 0)]);
         let first = be16(&bytes, 60) - 40;
         bytes[60..62].copy_from_slice(&first.to_be_bytes());
-        let told = check_leaf(bytes.clone(), 0);
-        assert!(told.len() == 1 && told[0].contains("has no holes and names from"), "{told:?}");
+        let reported = check_leaf(bytes.clone(), 0);
+        assert!(reported.len() == 1 && reported[0].contains("has no holes and names from"), "{reported:?}");
         bytes[62] = 1;
         assert_eq!(check_leaf(bytes, 0), [""; 0]);
     }

@@ -1,4 +1,4 @@
-//! Inode chunks of a group, and what is known of each of their inodes.
+//! Inode chunks of a group, and what the check has found out about each of their inodes.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -123,7 +123,7 @@ impl Chunk {
     }
 }
 
-/// What is known of one inode: set by whichever thread finds it out.
+/// What the check has found out about one inode; any thread may set it.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// Names that lead to it; 255 for more than can be counted here.

@@ -147,7 +147,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Reads a block of a directory, which may lie in several extents; tells of one that is not there in full.
+    /// Reads a block of a directory, which may lie in several extents; reports one that is not there in full.
     pub(super) fn read_directory_block(
         &self,
         directory: &mut Directory<'_>,
@@ -191,7 +191,7 @@ impl Checker<'_> {
         is_block: bool,
     ) {
         let at = directory.inode.at();
-        let tell = |detail: String| {
+        let report = |detail: String| {
             self.findings.add("directory", at, format!("block {number} of the directory {detail}"));
         };
         let magic = match (is_block, sizes.has_crc) {
@@ -201,7 +201,7 @@ impl Checker<'_> {
             (false, false) => *b"XD2D",
         };
         if bytes[..4] != magic {
-            tell(format!("has magic number {:#010x}", be32(bytes, 0)));
+            report(format!("has magic number {:#010x}", be32(bytes, 0)));
             directory.complete = false;
             directory.best.push(NO_BLOCK);
             return;
@@ -212,7 +212,7 @@ impl Checker<'_> {
             let count = be32(bytes, end - 8) as usize;
             let room = (end - 8 - sizes.data_header) / 8;
             if count > room {
-                tell(format!("has an index of {count} entries, with room for {room}"));
+                report(format!("has an index of {count} entries, with room for {room}"));
                 directory.complete = false;
                 return;
             }
@@ -231,12 +231,12 @@ impl Checker<'_> {
                     || place + len > end
                     || be16(bytes, place + len - 2) != place as u16
                 {
-                    tell(format!("has unused space of {len} bytes at {place}, which cannot be"));
+                    report(format!("has unused space of {len} bytes at {place}, which cannot be"));
                     directory.complete = false;
                     return directory.best.push(NO_BLOCK);
                 }
                 if was_unused {
-                    tell(format!("has unused space at {place} that goes on from the piece before it"));
+                    report(format!("has unused space at {place} that goes on from the piece before it"));
                 }
                 was_unused = true;
                 unused.push((place as u16, len as u16));
@@ -247,7 +247,7 @@ impl Checker<'_> {
             let name_bytes = bytes.get(place + 8).map_or(0, |&len| usize::from(len));
             let len = sizes.entry_bytes(name_bytes);
             if name_bytes == 0 || place + len > end || be16(bytes, place + len - 2) != place as u16 {
-                tell(format!("has an entry of {len} bytes at {place}, which cannot be"));
+                report(format!("has an entry of {len} bytes at {place}, which cannot be"));
                 directory.complete = false;
                 return directory.best.push(NO_BLOCK);
             }
@@ -262,7 +262,7 @@ impl Checker<'_> {
             place += len;
         }
         if number == 0 && named < 2 {
-            tell("has no entries for \".\" and \"..\"".to_owned());
+            report("has no entries for \".\" and \"..\"".to_owned());
         }
         self.check_best(directory, sizes, bytes, number, &mut unused);
         if is_block {
@@ -300,12 +300,12 @@ impl Checker<'_> {
 
     /// The hash index at the end of the only block.
     fn check_index_in_block(&self, directory: &mut Directory<'_>, sizes: &Sizes, bytes: &[u8], index: &[u8]) {
-        let tell = |detail: String| self.findings.add("directory-index", directory.inode.at(), detail);
+        let report = |detail: String| self.findings.add("directory-index", directory.inode.at(), detail);
         let (mut sum, mut count, mut stale, mut before) = (0_u64, 0_u64, 0, 0);
         for entry in index.chunks_exact(8) {
             let (hash, place) = (be32(entry, 0), be32(entry, 4));
             if hash < before {
-                tell("the directory's index is not in the order of hashes".to_owned());
+                report("the directory's index is not in the order of hashes".to_owned());
             }
             before = hash;
             if place == 0 {
@@ -317,10 +317,10 @@ impl Checker<'_> {
         }
         let stored = be32(bytes, bytes.len() - 4);
         if stored != stale {
-            tell(format!("the directory's index counts {stored} stale entries, and has {stale}"));
+            report(format!("the directory's index counts {stored} stale entries, and has {stale}"));
         }
         if (sum, count) != (directory.sum, directory.entries) {
-            tell(format!(
+            report(format!(
                 "the directory's index has {count} entries, the directory {}, and they differ",
                 directory.entries
             ));
@@ -332,31 +332,31 @@ impl Checker<'_> {
             if let Some(name) = bytes.get(place + 9..place + 9 + len)
                 && !names.insert(sizes.key(name))
             {
-                tell(format!("two entries have the name \"{}\"", name.escape_ascii()));
+                report(format!("two entries have the name \"{}\"", name.escape_ascii()));
             }
         }
     }
 
     /// One entry: what it leads to, and its name. The first two of a directory are `.` and `..`.
     ///
-    /// A directory without links was removed and waits to be released. Its entries count for nothing any more: the links
-    /// were taken away when it was removed, and the parent may be gone.
+    /// A directory without links was removed and waits to be released. Its entries are not counted: their links were
+    /// taken away when it was removed, and the parent may be gone.
     fn check_entry(&self, inode: &Inode<'_>, name: &[u8], ino: u64, code: u8, order: usize) {
         let directory = inode.number;
         let is_removed = inode.core.links == 0;
-        let tell = |detail: String| {
+        let report = |detail: String| {
             let detail = format!("entry \"{}\" {detail}", name.escape_ascii());
             self.findings.add("directory-entry", inode.at(), detail);
         };
         match order {
             0 => {
                 if name != b"." || ino != directory {
-                    tell(format!("is the first, and leads to inode {ino}"));
+                    report(format!("is the first, and leads to inode {ino}"));
                 }
             }
             1 => {
                 if name != b".." {
-                    tell("is the second, and should be \"..\"".to_owned());
+                    report("is the second, and should be \"..\"".to_owned());
                 }
                 if !is_removed {
                     self.note_parent(directory, ino);
@@ -364,7 +364,7 @@ impl Checker<'_> {
             }
             _ => {
                 if name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-                    tell("has a name that no file can have".to_owned());
+                    report("has a name that no file can have".to_owned());
                 }
                 if code == 2 && !is_removed {
                     self.note_name(ino, directory);
@@ -372,35 +372,35 @@ impl Checker<'_> {
             }
         }
         if self.superblock.features().has_ftype() && !(1..=7).contains(&code) {
-            tell(format!("has the unknown kind of file {code}"));
+            report(format!("has the unknown kind of file {code}"));
         }
         if !is_removed && !self.count_link(ino, code) {
-            tell(format!("leads to inode {ino}, which does not exist"));
+            report(format!("leads to inode {ino}, which does not exist"));
         }
     }
 
     /// A directory in its inode.
     fn check_short(&self, inode: &Inode<'_>, sizes: &Sizes) {
         let at = inode.at();
-        let tell =
+        let report =
             |detail: &str| self.findings.add("directory", at, format!("the directory in its inode {detail}"));
         let size = inode.core.size_bytes as usize;
         let Some(bytes) = inode.bytes.get(inode.core.data_fork.clone()).and_then(|fork| fork.get(..size))
         else {
-            return tell("is longer than its fork");
+            return report("is longer than its fork");
         };
-        let (&[count, wide, ..], Some(_)) = (bytes, bytes.get(..6)) else { return tell("is too short") };
+        let (&[count, wide, ..], Some(_)) = (bytes, bytes.get(..6)) else { return report("is too short") };
         let ino_bytes = if wide > 0 { 8 } else { 4 };
         let ino_at = |place: usize| if wide > 0 { be64(bytes, place) } else { be32(bytes, place).into() };
         let mut place = 2 + ino_bytes;
         if bytes.len() < place {
-            return tell("is too short");
+            return report("is too short");
         }
         let parent = ino_at(2);
         if inode.core.links > 0 {
             self.note_parent(inode.number, parent);
             if !self.count_link(parent, if sizes.has_ftype { 2 } else { 0 }) {
-                tell("has a parent that does not exist");
+                report("has a parent that does not exist");
             }
             // Of "." nothing is stored.
             self.count_link(inode.number, 0);
@@ -414,31 +414,31 @@ impl Checker<'_> {
             let code_bytes = usize::from(sizes.has_ftype);
             let ino_place = name_at + name_bytes + code_bytes;
             if name_bytes == 0 || ino_place + ino_bytes > bytes.len() {
-                return tell("ends within an entry");
+                return report("ends within an entry");
             }
             let name = &bytes[name_at..name_at + name_bytes];
             let code = if sizes.has_ftype { bytes[name_at + name_bytes] } else { 0 };
             let offset = usize::from(be16(bytes, place + 1));
             if offset < offset_from {
-                tell("has entries whose places overlap");
+                report("has entries whose places overlap");
             }
             offset_from = offset + sizes.entry_bytes(name_bytes);
             let ino = ino_at(ino_place);
             wide_found += u32::from(ino > u32::MAX.into());
             if !names.insert(sizes.key(name)) {
-                tell("has two entries of one name");
+                report("has two entries of one name");
             }
             self.check_entry(inode, name, ino, code, 2);
             place = ino_place + ino_bytes;
         }
         if place != bytes.len() {
-            tell("is longer than its entries");
+            report("is longer than its entries");
         }
         if wide_found != u32::from(wide) {
-            tell("counts large inode numbers wrongly");
+            report("counts large inode numbers wrongly");
         }
         if offset_from + (usize::from(count) + 2) * 8 + 8 > sizes.block_bytes {
-            tell("has entries whose places lie past a block");
+            report("has entries whose places lie past a block");
         }
     }
 }
@@ -493,16 +493,16 @@ mod tests {
     fn names_hash_with_small_letters_where_the_filesystem_folds_case() {
         let entries: &[(&[u8], u64, u8)] =
             &[(b"ReadMe", 131, 1), (b"MAKEFILE", 132, 1), (b"\xc4\xd7", 133, 1)];
-        assert_eq!(check_block(&folding(), entries, 2).told(), [""; 0]);
-        assert_eq!(check_block(&Bench::new(|_| {}), entries, 2).told(), [""; 0]);
+        assert_eq!(check_block(&folding(), entries, 2).reported(), [""; 0]);
+        assert_eq!(check_block(&Bench::new(|_| {}), entries, 2).reported(), [""; 0]);
     }
 
     #[test]
     fn names_that_a_directory_does_not_tell_apart_are_found() {
         let entries: &[(&[u8], u64, u8)] = &[(b"ReadMe", 131, 1), (b"README", 132, 1)];
-        let told = check_block(&folding(), entries, 2).told();
-        assert!(told.len() == 1 && told[0].contains("two entries have the name"), "{told:?}");
-        assert_eq!(check_block(&Bench::new(|_| {}), entries, 2).told(), [""; 0]);
+        let reported = check_block(&folding(), entries, 2).reported();
+        assert!(reported.len() == 1 && reported[0].contains("two entries have the name"), "{reported:?}");
+        assert_eq!(check_block(&Bench::new(|_| {}), entries, 2).reported(), [""; 0]);
     }
 
     #[test]
@@ -510,12 +510,12 @@ mod tests {
         let bench = Bench::new(|_| {});
         for checker in [check_block(&bench, &[], 2), check_short(&bench, 2)] {
             assert_eq!((checker.links_found(OWN), checker.links_found(PARENT)), (1, 1));
-            assert_eq!(checker.told(), [""; 0]);
+            assert_eq!(checker.reported(), [""; 0]);
         }
         for checker in [check_block(&bench, &[], 0), check_short(&bench, 0)] {
             assert_eq!((checker.links_found(OWN), checker.links_found(PARENT)), (0, 0));
             assert!(checker.directories.lock().is_empty(), "its parent does not count");
-            assert_eq!(checker.told(), [""; 0]);
+            assert_eq!(checker.reported(), [""; 0]);
         }
     }
 }

@@ -81,9 +81,9 @@ impl Checker<'_> {
         for extent in remap.map_or(&[][..], |remap| &remap.extents) {
             taker.take(RawExtent::pack(extent).as_bytes());
         }
-        let tell = |detail: String| self.findings.add("map", inode.at(), detail);
+        let report = |detail: String| self.findings.add("map", inode.at(), detail);
         if taker.fork.complete && remap.is_none() && taker.count != count {
-            tell(format!("the {name} counts {count} extents, and has {}", taker.count));
+            report(format!("the {name} counts {count} extents, and has {}", taker.count));
         }
         if !is_attribute && taker.shared > 0 && !core.flags2.contains(DiFlags2::REFLINK) {
             let detail = format!(
@@ -170,27 +170,27 @@ impl Taker<'_, '_> {
         let Self { checker, inode, is_attribute, .. } = *self;
         let at = inode.at();
         let name = if is_attribute { "attribute fork" } else { "data fork" };
-        let tell = |detail: String| checker.findings.add("map", at, format!("the {name}: {detail}"));
+        let report = |detail: String| checker.findings.add("map", at, format!("the {name}: {detail}"));
         self.count += 1;
         let Ok((raw, _)) = RawExtent::read_from_prefix(record) else { return };
         let extent = raw.unpack();
         if let Err(detail) = extent.validate(&checker.geometry) {
-            tell(detail.into_owned());
+            report(detail.into_owned());
             self.fork.complete = false;
             return;
         }
         if extent.file.0 < self.end {
-            tell(format!("the extent at file block {} begins within the one before it", extent.file));
+            report(format!("the extent at file block {} begins within the one before it", extent.file));
             self.fork.complete = false;
             return;
         }
         self.end = extent.end();
         let holds_metadata = is_attribute || inode.core.kind != FileType::Regular;
         if extent.unwritten && holds_metadata {
-            tell(format!("the extent at file block {} is marked as never written", extent.file));
+            report(format!("the extent at file block {} is marked as never written", extent.file));
         }
         if holds_metadata && extent.end() > u64::from(u32::MAX) + 1 {
-            tell(format!("the extent at file block {} lies past where metadata can", extent.file));
+            report(format!("the extent at file block {} lies past where metadata can", extent.file));
         }
         self.fork.blocks += u64::from(extent.count);
         let mut flags = if is_attribute { Owner::ATTRIBUTE_FORK } else { 0 };

@@ -99,11 +99,11 @@ impl Checker<'_> {
     /// What a copy of the superblock has in common with the first one.
     fn check_copy(&self, number: u32, sector: &[u8]) {
         let at = At::group(number);
-        let tell = |detail: String| self.findings.add("superblock-copy", at, detail);
+        let report = |detail: String| self.findings.add("superblock-copy", at, detail);
         if self.geometry.has_crc()
             && let Err(detail) = crc::verify(sector, crate::format::superblock::CRC_OFFSET)
         {
-            tell(format!("the copy of the superblock: {detail}"));
+            report(format!("the copy of the superblock: {detail}"));
         }
         let own = zerocopy::IntoBytes::as_bytes(self.superblock.raw());
         for (name, from, to) in [
@@ -125,45 +125,45 @@ impl Checker<'_> {
             ("log's sectors", 193, 200),
         ] {
             if own[from..to] != sector[from..to] {
-                tell(format!("the copy of the superblock has another {name}"));
+                report(format!("the copy of the superblock has another {name}"));
             }
         }
         if be16(sector, 100) & 0xf != be16(own, 100) & 0xf {
-            tell("the copy of the superblock has another version".to_owned());
+            report("the copy of the superblock has another version".to_owned());
         }
     }
 
     fn check_header(&self, header: &Header, number: u32, bytes: &[u8]) {
         let Header { name, magic, crc: crc_at, uuid } = *header;
         let at = At::group(number);
-        let tell = |detail: String| self.findings.add(CODE, at, format!("the {name} {detail}"));
+        let report = |detail: String| self.findings.add(CODE, at, format!("the {name} {detail}"));
         if bytes[..4] != *magic {
-            tell(format!("has magic number {:#010x}", be32(bytes, 0)));
+            report(format!("has magic number {:#010x}", be32(bytes, 0)));
         }
         if self.geometry.has_crc() {
             if let Err(detail) = crc::verify(bytes, crc_at) {
-                tell(format!("is damaged: {detail}"));
+                report(format!("is damaged: {detail}"));
             }
             let uuid = Uuid::from_slice(&bytes[uuid..uuid + 16]).unwrap_or_default();
             if uuid != self.superblock.meta_uuid() {
-                tell(format!("has UUID {uuid}, the filesystem {}", self.superblock.meta_uuid()));
+                report(format!("has UUID {uuid}, the filesystem {}", self.superblock.meta_uuid()));
             }
         }
         if name == "AGFL" {
             if be32(bytes, 4) != number {
-                tell(format!("says that it is group {}'s", be32(bytes, 4)));
+                report(format!("says that it is group {}'s", be32(bytes, 4)));
             }
             return;
         }
         if be32(bytes, 4) != 1 {
-            tell(format!("has version {}", be32(bytes, 4)));
+            report(format!("has version {}", be32(bytes, 4)));
         }
         if be32(bytes, 8) != number {
-            tell(format!("says that it is group {}'s", be32(bytes, 8)));
+            report(format!("says that it is group {}'s", be32(bytes, 8)));
         }
         let blocks = self.geometry.ag_len(AgNumber(number));
         if be32(bytes, 12) != blocks {
-            tell(format!("says that the group has {} blocks, and it has {blocks}", be32(bytes, 12)));
+            report(format!("says that the group has {} blocks, and it has {blocks}", be32(bytes, 12)));
         }
     }
 
@@ -199,8 +199,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Walks one tree of a group whose root and levels a header has; gives back its blocks, and `None` if it could not
-    /// be followed everywhere.
+    /// Walks one tree of a group whose root and levels a header has; returns its blocks, and `None` if it could not be
+    /// followed everywhere.
     fn walk_group_tree(
         &self,
         number: u32,
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn a_free_run_within_another_is_told_once_and_left() {
+    fn a_free_run_within_another_is_reported_once_and_left() {
         let bench = Bench::new(|_| {});
         put_leaf(&bench, 10, b"AB3B", &[[100, 20], [110, 30], [119, 1], [150, 5]]);
         put_leaf(&bench, 11, b"AB3C", &[[119, 1], [150, 5], [100, 20], [110, 30]]);
@@ -601,13 +601,16 @@ mod tests {
         };
         checker.check_free_space(0, &agf, &mut group).unwrap();
         assert_eq!(group.counts.free_blocks, 25);
-        let told = checker.told();
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told.iter().all(|told| told.contains("begin within those before them")), "{told:?}");
+        let reported = checker.reported();
+        assert_eq!(reported.len(), 2, "{reported:?}");
+        assert!(
+            reported.iter().all(|reported| reported.contains("begin within those before them")),
+            "{reported:?}"
+        );
     }
 
     #[test]
-    fn a_run_for_copies_within_another_is_told_once_and_left() {
+    fn a_run_for_copies_within_another_is_reported_once_and_left() {
         const COPY: u32 = 1 << 31;
         let bench = Bench::new(|_| {});
         let records = [[100, 20, 2], [COPY | 200, 20, 1], [COPY | 210, 30, 1], [COPY | 220, 5, 1]];
@@ -617,9 +620,9 @@ mod tests {
         let mut space = Space::new(32_768, false);
         checker.check_reference_counts(0, &agf, &mut space).unwrap();
         assert_eq!(space.claim(220, 5, Owner::INODES), 5);
-        let told = checker.told();
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].contains("the blocks for copies at 210 begin within"), "{told:?}");
+        let reported = checker.reported();
+        assert_eq!(reported.len(), 1, "{reported:?}");
+        assert!(reported[0].contains("the blocks for copies at 210 begin within"), "{reported:?}");
     }
 
     #[test]
@@ -632,10 +635,10 @@ mod tests {
         space.free(90, 12);
         checker.check_reference_counts(0, &agf, &mut space).unwrap();
         checker.mark_shared(0, &mut space);
-        let told = checker.told();
+        let reported = checker.reported();
         assert!(
-            told.len() == 1 && told[0].contains("2 blocks that the refcountbt counts are free"),
-            "{told:?}"
+            reported.len() == 1 && reported[0].contains("2 blocks that the refcountbt counts are free"),
+            "{reported:?}"
         );
     }
 }

@@ -83,8 +83,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Compares the names of the entries at these places: only names of one hash can be equal. Of each name a number is
-    /// kept that no image can foresee.
+    /// Compares the names of the entries at these places: only names of one hash can be equal. A number is kept for
+    /// each name that an image cannot predict.
     fn check_equal_names(
         &self,
         directory: &Directory<'_>,
@@ -119,7 +119,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The entries of a leaf that begins at `header`; gives back whether it can be believed.
+    /// Checks the entries of a leaf that begins at `header`; returns whether they can be used.
     fn take_leaf(
         &self,
         directory: &mut Directory<'_>,
@@ -129,12 +129,12 @@ impl Checker<'_> {
         seen: &mut Seen,
     ) -> Option<u32> {
         let at = directory.inode.at();
-        let tell = |detail: String| self.findings.add("directory-index", at, detail);
+        let report = |detail: String| self.findings.add("directory-index", at, detail);
         let (count, stale) = (usize::from(be16(bytes, header - 8)), be16(bytes, header - 6));
         let (count, stale) =
             if header == 16 { (usize::from(be16(bytes, 12)), be16(bytes, 14)) } else { (count, stale) };
         if header + count * 8 > end {
-            tell(format!("a leaf of the directory's index has {count} entries, more than have room"));
+            report(format!("a leaf of the directory's index has {count} entries, more than have room"));
             directory.complete = false;
             return None;
         }
@@ -142,7 +142,7 @@ impl Checker<'_> {
         for entry in bytes[header..header + count * 8].chunks_exact(8) {
             let (hash, place) = (be32(entry, 0), be32(entry, 4));
             if hash < seen.last_hash {
-                tell("the directory's index is not in the order of hashes".to_owned());
+                report("the directory's index is not in the order of hashes".to_owned());
             }
             seen.last_hash = hash;
             if place == 0 {
@@ -159,7 +159,7 @@ impl Checker<'_> {
             }
         }
         if found != stale {
-            tell(format!("a leaf of the directory's index counts {stale} stale entries, and has {found}"));
+            report(format!("a leaf of the directory's index counts {stale} stale entries, and has {found}"));
         }
         (count > 0).then_some(seen.last_hash)
     }
@@ -167,7 +167,7 @@ impl Checker<'_> {
     /// The index in one block, which has the unused space of all blocks at its end.
     fn check_only_leaf(&self, directory: &mut Directory<'_>, sizes: &Sizes, seen: &mut Seen) -> Result<()> {
         let at = directory.inode.at();
-        let tell = |detail: String| self.findings.add("directory-index", at, detail);
+        let report = |detail: String| self.findings.add("directory-index", at, detail);
         let Some(bytes) =
             self.read_directory_block(directory, sizes, sizes.index_start, HeaderKind::DaBlock)?
         else {
@@ -175,26 +175,26 @@ impl Checker<'_> {
         };
         seen.blocks.insert(sizes.index_start);
         if be16(&bytes, 8) != LEAF_1[usize::from(sizes.has_crc)] {
-            tell(format!("the directory's index has magic number {:#06x}", be16(&bytes, 8)));
+            report(format!("the directory's index has magic number {:#06x}", be16(&bytes, 8)));
             directory.complete = false;
             return Ok(());
         }
         if (be32(&bytes, 0), be32(&bytes, 4)) != (0, 0) {
-            tell("the only block of the directory's index names siblings".to_owned());
+            report("the only block of the directory's index names siblings".to_owned());
         }
         let bests = be32(&bytes, bytes.len() - 4) as usize;
         let header = if sizes.has_crc { 64 } else { 16 };
         if bests * 2 + header + 4 > bytes.len() {
-            tell(format!(
-                "the directory's index tells the unused space of {bests} blocks, more than have room"
+            report(format!(
+                "the directory's index has the unused space of {bests} blocks, more than have room"
             ));
             return Ok(());
         }
         let end = bytes.len() - 4 - bests * 2;
         self.take_leaf(directory, &bytes, header, end, seen);
-        let told: Vec<u16> = (0..bests).map(|n| be16(&bytes, end + n * 2)).collect();
-        if directory.complete && told != directory.best {
-            tell("the directory's index tells another unused space than its blocks have".to_owned());
+        let stored: Vec<u16> = (0..bests).map(|n| be16(&bytes, end + n * 2)).collect();
+        if directory.complete && stored != directory.best {
+            report("the directory's index has another unused space than its blocks".to_owned());
         }
         Ok(())
     }
@@ -230,7 +230,7 @@ impl Checker<'_> {
         expected: Option<u32>,
     ) -> Result<Option<Vec<Below>>> {
         let at = directory.inode.at();
-        let tell = |detail: String| {
+        let report = |detail: String| {
             self.findings.add(
                 "directory-index",
                 at,
@@ -239,7 +239,7 @@ impl Checker<'_> {
         };
         let place = u64::from(block);
         if !(sizes.index_start..sizes.free_start).contains(&place) || !seen.blocks.insert(place) {
-            tell("is led to twice, or lies outside it".to_owned());
+            report("is led to twice, or lies outside it".to_owned());
             directory.complete = false;
             return Ok(None);
         }
@@ -253,7 +253,7 @@ impl Checker<'_> {
         let found_level = if magic == NODE[version] { be16(&bytes, fields + 2) } else { 0 };
         let is_leaf = magic == LEAF_N[version];
         if !is_leaf && magic != NODE[version] {
-            tell(format!("has magic number {magic:#06x}"));
+            report(format!("has magic number {magic:#06x}"));
             directory.complete = false;
             return Ok(None);
         }
@@ -261,7 +261,7 @@ impl Checker<'_> {
             || found_level > LEVELS_MAX
             || !is_leaf && found_level == 0
         {
-            tell(format!("has level {found_level}, and should have {}", level.unwrap_or(1)));
+            report(format!("has level {found_level}, and should have {}", level.unwrap_or(1)));
             directory.complete = false;
             return Ok(None);
         }
@@ -269,7 +269,7 @@ impl Checker<'_> {
         seen.siblings.resize(seen.siblings.len().max(slot + 1), None);
         let (before, next) = seen.siblings[slot].unwrap_or((0, block));
         if be32(&bytes, 4) != before || next != block {
-            tell(format!("names {} as the one before it, and {before} is", be32(&bytes, 4)));
+            report(format!("names {} as the one before it, and {before} is", be32(&bytes, 4)));
         }
         seen.siblings[slot] = Some((block, be32(&bytes, 0)));
         if is_leaf {
@@ -277,13 +277,13 @@ impl Checker<'_> {
             if let (Some(expected), Some(last)) = (expected, last)
                 && expected != last
             {
-                tell(format!("ends with hash {last:#x}, and the block above has {expected:#x} for it"));
+                report(format!("ends with hash {last:#x}, and the block above has {expected:#x} for it"));
             }
             return Ok(None);
         }
         let count = usize::from(be16(&bytes, fields));
         if count == 0 || header + count * 8 > bytes.len() {
-            tell(format!("has {count} entries, none or more than have room"));
+            report(format!("has {count} entries, none or more than have room"));
             directory.complete = false;
             return Ok(None);
         }
@@ -292,13 +292,13 @@ impl Checker<'_> {
             .map(|entry| (be32(entry, 4), Some(found_level - 1), Some(be32(entry, 0))))
             .collect();
         if children.windows(2).any(|pair| pair[0].2 > pair[1].2) {
-            tell("has its hashes in the wrong order".to_owned());
+            report("has its hashes in the wrong order".to_owned());
         }
         let last = children.last().and_then(|child| child.2);
         if let (Some(expected), Some(last)) = (expected, last)
             && expected != last
         {
-            tell(format!("ends with hash {last:#x}, and the block above has {expected:#x} for it"));
+            report(format!("ends with hash {last:#x}, and the block above has {expected:#x} for it"));
         }
         Ok(Some(children))
     }
@@ -306,12 +306,12 @@ impl Checker<'_> {
     /// The unused space of each block of entries, in blocks of their own.
     fn check_free_index(&self, directory: &mut Directory<'_>, sizes: &Sizes) -> Result<()> {
         let at = directory.inode.at();
-        let tell = |detail: String| self.findings.add("directory-free-index", at, detail);
+        let report = |detail: String| self.findings.add("directory-free-index", at, detail);
         let header = if sizes.has_crc { 64 } else { 16 };
         let fields = if sizes.has_crc { 48 } else { 4 };
         let room = (sizes.block_bytes - header) / 2;
         let unit = u64::from(sizes.unit);
-        let mut told = vec![NO_BLOCK; directory.best.len()];
+        let mut stored = vec![NO_BLOCK; directory.best.len()];
         let extents = directory.fork.extents.iter().filter(|extent| extent.file.0 >= sizes.free_start);
         let numbers = extents.flat_map(|extent| {
             let first = (extent.file.0 - sizes.free_start).div_ceil(unit);
@@ -326,7 +326,7 @@ impl Checker<'_> {
             };
             let magic = if sizes.has_crc { *b"XDF3" } else { *b"XD2F" };
             if bytes[..4] != magic {
-                tell(format!("block {first} of the directory has magic number {:#010x}", be32(&bytes, 0)));
+                report(format!("block {first} of the directory has magic number {:#010x}", be32(&bytes, 0)));
                 directory.complete = false;
                 continue;
             }
@@ -336,8 +336,8 @@ impl Checker<'_> {
                 be32(&bytes, fields + 8),
             );
             if start != number * room as u64 || valid > room {
-                tell(format!(
-                    "block {first} of the directory tells the unused space of {valid} blocks from {start} on"
+                report(format!(
+                    "block {first} of the directory has the unused space of {valid} blocks from {start} on"
                 ));
                 continue;
             }
@@ -345,11 +345,11 @@ impl Checker<'_> {
             for n in 0..valid {
                 let best = be16(&bytes, header + n * 2);
                 found += u32::from(best != NO_BLOCK);
-                match told.get_mut(start as usize + n) {
+                match stored.get_mut(start as usize + n) {
                     Some(slot) => *slot = best,
                     None if best != NO_BLOCK => {
-                        tell(format!(
-                            "the unused space of block {} is told, which is not there",
+                        report(format!(
+                            "the unused space of block {} is listed, but the block is not there",
                             start as usize + n
                         ));
                     }
@@ -357,13 +357,13 @@ impl Checker<'_> {
                 }
             }
             if found != used {
-                tell(format!(
+                report(format!(
                     "block {first} of the directory counts {used} blocks with entries, and has {found}"
                 ));
             }
         }
-        if directory.complete && told != directory.best {
-            tell("the directory's free index tells another unused space than its blocks have".to_owned());
+        if directory.complete && stored != directory.best {
+            report("the directory's free index has another unused space than its blocks".to_owned());
         }
         Ok(())
     }
@@ -403,7 +403,7 @@ mod tests {
         let mut seen = Seen::default();
         checker.take_leaf(&mut directory, &leaf, 64, 4096, &mut seen);
         checker.check_equal_names(&directory, &sizes, seen.same_hash).unwrap();
-        checker.told()
+        checker.reported()
     }
 
     #[test]
@@ -414,15 +414,15 @@ mod tests {
         assert_eq!(crate::da::hash_name(one), crate::da::hash_name(other));
         assert_eq!(check_names(&bench, &[one, other, b"name", b"NAME"]), [""; 0]);
         for names in [[one, other, one, b"name"], [b"name", b"a", b"name", b"b"]] {
-            let told = check_names(&bench, &names);
-            assert!(told.len() == 1 && told[0].contains("two entries have the name"), "{told:?}");
+            let reported = check_names(&bench, &names);
+            assert!(reported.len() == 1 && reported[0].contains("two entries have the name"), "{reported:?}");
         }
     }
 
     #[test]
     fn equal_names_are_found_where_case_is_folded() {
         let bench = Bench::new(|raw| raw.sb_versionnum.set(raw.sb_versionnum.get() | 0x4000));
-        let told = check_names(&bench, &[b"name", b"other", b"NAME"]);
-        assert!(told.len() == 1 && told[0].contains("two entries have the name"), "{told:?}");
+        let reported = check_names(&bench, &[b"name", b"other", b"NAME"]);
+        assert!(reported.len() == 1 && reported[0].contains("two entries have the name"), "{reported:?}");
     }
 }

@@ -138,18 +138,18 @@ impl Checker<'_> {
         self.check_attributes(&inode, &attributes)
     }
 
-    /// Fields that a reader does not care about.
+    /// Fields that readers ignore.
     fn check_fields(&self, inode: &Inode<'_>) {
         let core = inode.core;
-        let tell = |detail: String| self.findings.add("inode-field", inode.at(), detail);
+        let report = |detail: String| self.findings.add("inode-field", inode.at(), detail);
         let (flags, flags2) = (core.flags, core.flags2);
         let is = |kind| core.kind == kind;
         let known_flags = DiFlags::from_bits_retain(0x7fff);
         if !known_flags.contains(flags) {
-            tell(format!("the inode has flags {:#x}, some of them unknown", flags.bits()));
+            report(format!("the inode has flags {:#x}, some of them unknown", flags.bits()));
         }
         if flags2.bits() & !0x1f != 0 {
-            tell(format!(
+            report(format!(
                 "the inode has flags {:#x} of the second word, some of them unknown",
                 flags2.bits()
             ));
@@ -161,46 +161,46 @@ impl Checker<'_> {
                 .union(DiFlags::PROJECT_INHERIT),
         ) && !is(FileType::Directory)
         {
-            tell(format!("the inode has flags {:#x}, some of them for directories only", flags.bits()));
+            report(format!("the inode has flags {:#x}, some of them for directories only", flags.bits()));
         }
         if flags.contains(DiFlags::NEW_RT_BITMAP) && inode.number != self.superblock.raw().sb_rbmino.get() {
-            tell("the inode has the flag of the real-time bitmap, and is not it".to_owned());
+            report("the inode has the flag of the real-time bitmap, and is not it".to_owned());
         }
         if flags.intersects(DiFlags::EXTENT_SIZE) && !is(FileType::Regular) {
-            tell(format!("the inode has flags {:#x}, some of them for regular files only", flags.bits()));
+            report(format!("the inode has flags {:#x}, some of them for regular files only", flags.bits()));
         }
         let hinted = flags.intersects(DiFlags::EXTENT_SIZE.union(DiFlags::EXTENT_SIZE_INHERIT));
         if hinted != (core.extent_size != 0) || core.extent_size > EXTENT_SIZE_MAX {
-            tell(format!(
+            report(format!(
                 "the hint of extent sizes is {} blocks, and the flags say otherwise",
                 core.extent_size
             ));
         }
         let hinted = flags2.contains(DiFlags2::COW_EXTENT_SIZE);
         if hinted != (core.cow_extent_size != 0) || core.cow_extent_size > EXTENT_SIZE_MAX {
-            tell(format!(
+            report(format!(
                 "the hint of copies' sizes is {} blocks, which the flags do not have",
                 core.cow_extent_size
             ));
         }
         if flags2.contains(DiFlags2::DAX) && !is(FileType::Regular) && !is(FileType::Directory) {
-            tell("the inode has the flag of DAX and is no regular file or directory".to_owned());
+            report("the inode has the flag of DAX and is no regular file or directory".to_owned());
         }
         if !flags2.contains(DiFlags2::BIGTIME) {
             let Ok((raw, _)) = RawDinode::read_from_prefix(inode.bytes) else { return };
             let mut times = vec![raw.di_atime, raw.di_mtime, raw.di_ctime];
             times.extend((core.version >= 3).then_some(raw.di_crtime));
             if let Some(wrong) = times.iter().find(|time| time.get() as u32 >= 1_000_000_000) {
-                tell(format!("a time of the inode has {} nanoseconds", wrong.get() as u32));
+                report(format!("a time of the inode has {} nanoseconds", wrong.get() as u32));
             }
         }
         let kind_has_no_size =
             !matches!(core.kind, FileType::Regular | FileType::Directory | FileType::Symlink);
         if kind_has_no_size && core.size_bytes != 0 {
-            tell(format!("the inode has a size of {} bytes, and no content", core.size_bytes));
+            report(format!("the inode has a size of {} bytes, and no content", core.size_bytes));
         }
         if is(FileType::Symlink) && core.size_bytes > TARGET_MAX {
-            tell(format!("the link's target has {} bytes", core.size_bytes));
+            report(format!("the link's target has {} bytes", core.size_bytes));
         }
     }
 
@@ -299,7 +299,7 @@ mod tests {
             });
             let checker = bench.checker();
             checker.check_fields(&inode.get());
-            assert_eq!(checker.told().len(), wrong, "{mode:o}");
+            assert_eq!(checker.reported().len(), wrong, "{mode:o}");
         }
     }
 }

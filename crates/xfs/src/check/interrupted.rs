@@ -1,11 +1,12 @@
 //! Work that a crash interrupted and that Linux finishes when it mounts: the filesystem is checked as it will be then.
 //!
-//! Files have the maps that they will have. Blocks that are to become free count as free, the reverse map has the owners
-//! that it will have, and the tree of reference counts the users. Which blocks the trees themselves take or give for it
-//! is not known before.
+//! Files have the maps that they will have. Blocks that are to become free count as free, the reverse map has the
+//! owners that it will have, and the tree of reference counts the users. Blocks that the trees themselves will gain or
+//! lose by that are not predicted.
 //!
-//! Each group's share is bounded, since steps are compared with records one by one: a group with more steps
-//! ([`MOST`]), or whose steps concern more records than that many times, is told as not compared.
+//! The work for each group is bounded, since steps are compared with records one by one: after [`MOST`] steps, records
+//! of the reverse map or pieces that become free, or [`MOST_PASSED`] runs of shared blocks, the rest is reported as not
+//! compared.
 
 use undercroft_diskfs::At;
 use undercroft_vfs::Ino;
@@ -103,7 +104,7 @@ impl<'a> Interrupted<'a> {
 }
 
 impl Checker<'_> {
-    /// Changes what is known of a group's blocks into what will hold of them.
+    /// Changes the state of a group's blocks to what it will be then.
     pub(super) fn finish_interrupted(&self, number: u32, space: &mut Space) {
         let steps = self.interrupted.in_group(number);
         let mut watched = std::mem::take(&mut space.watched);
@@ -228,7 +229,7 @@ mod tests {
         assert_eq!(records.len(), 4, "another place of the file");
     }
 
-    /// A group of 4096 blocks, changed as a test likes, after `steps`, and what the check tells then.
+    /// A group of 4096 blocks, changed as a test likes, after `steps`, and what the check reports then.
     fn finished(steps: &[Unfinished], change: impl FnOnce(&mut Space)) -> (Space, Vec<String>) {
         let bench = Bench::new(|_| {});
         let remapped = Remapped::default();
@@ -237,7 +238,7 @@ mod tests {
         let mut space = Space::new(4096, true);
         change(&mut space);
         checker.finish_interrupted(0, &mut space);
-        (space, checker.told())
+        (space, checker.reported())
     }
 
     fn free(start: u64, blocks: u32) -> Unfinished {
@@ -250,21 +251,21 @@ mod tests {
 
     #[test]
     fn blocks_that_are_to_be_freed_are_free() {
-        let (mut space, told) = finished(&[free(100, 10)], |_| {});
-        assert!(told.is_empty(), "{told:?}");
+        let (mut space, reported) = finished(&[free(100, 10)], |_| {});
+        assert!(reported.is_empty(), "{reported:?}");
         assert_eq!(space.free(100, 10), 10, "they are free");
-        let (_, told) = finished(&[free(100, 10), free(105, 10)], |_| {});
-        assert!(told.len() == 1 && told[0].contains("5 of 10 blocks at block 105"), "{told:?}");
+        let (_, reported) = finished(&[free(100, 10), free(105, 10)], |_| {});
+        assert!(reported.len() == 1 && reported[0].contains("5 of 10 blocks at block 105"), "{reported:?}");
     }
 
     #[test]
     fn users_change_as_the_log_says() {
         let shared = |space: &mut Space| space.shared.push(SharedRun::new(100, 10, 3));
-        let (space, told) = finished(&[users(100, 10, UsersChange::Decrease)], shared);
-        assert!(told.is_empty() && space.shared[0].owners == 2, "{:?}", space.shared);
+        let (space, reported) = finished(&[users(100, 10, UsersChange::Decrease)], shared);
+        assert!(reported.is_empty() && space.shared[0].owners == 2, "{:?}", space.shared);
         // The last user of a block that is not shared leaves it free.
-        let (mut space, told) = finished(&[users(90, 15, UsersChange::Decrease)], shared);
-        assert!(told.is_empty());
+        let (mut space, reported) = finished(&[users(90, 15, UsersChange::Decrease)], shared);
+        assert!(reported.is_empty());
         assert_eq!(space.free(90, 10), 10);
         let (space, _) = finished(&[users(90, 10, UsersChange::Increase)], shared);
         assert_eq!(
@@ -293,17 +294,17 @@ mod tests {
     }
 
     #[test]
-    fn more_changes_than_are_compared_are_told() {
+    fn more_changes_than_are_compared_are_reported() {
         let steps: Vec<Unfinished> = (0..MOST as u64 + 3).map(|n| free(n % 4096, 1)).collect();
-        let (_, told) = finished(&steps, |_| {});
-        assert!(told.iter().any(|line| line.contains("2 of 4099 changes")), "{told:?}");
+        let (_, reported) = finished(&steps, |_| {});
+        assert!(reported.iter().any(|line| line.contains("2 of 4099 changes")), "{reported:?}");
         // Each of these leaves 1024 pieces free.
         let gaps = |space: &mut Space| {
             space.shared.extend((0..1024).map(|n| SharedRun::new(n * 4, 1, u32::MAX)));
         };
         let steps: [Unfinished; 6] = std::array::from_fn(|_| users(0, 4096, UsersChange::Decrease));
-        let (_, told) = finished(&steps, gaps);
-        assert!(told.iter().any(|line| line.contains("1 of 6 changes")), "{told:?}");
+        let (_, reported) = finished(&steps, gaps);
+        assert!(reported.iter().any(|line| line.contains("1 of 6 changes")), "{reported:?}");
     }
 
     #[test]

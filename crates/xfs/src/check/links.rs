@@ -1,4 +1,4 @@
-//! The third pass: what only all inodes together show.
+//! The third pass: checks that need all inodes.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use super::chunks::UNREADABLE;
 use super::groups::BUCKETS;
 use crate::format::{AgBlock, AgIno, AgNumber};
 
-/// Runs of blocks without an owner that are told of each group.
+/// Runs of blocks without an owner that are reported of each group.
 const RUNS_TOLD: usize = 8;
 
 /// Where a directory hangs.
@@ -26,7 +26,7 @@ pub(super) struct Parent {
 }
 
 impl Checker<'_> {
-    /// Looks at everything that needs all inodes; gives back how many wait to be released.
+    /// Checks everything that needs all inodes; returns how many wait to be released.
     pub(super) fn check_links(&mut self) -> u64 {
         let orphans = self.check_unlinked();
         self.check_counts_of_links();
@@ -202,13 +202,13 @@ impl Checker<'_> {
                     Some(&way) => break way,
                     None => {}
                 }
-                // Where the way cannot be followed, something else has been told.
+                // Where the way cannot be followed, something else has been reported.
                 let Some(own) = directories.get(&ino).and_then(|parent| parent.own) else { break Way::Good };
                 ways.insert(ino, Way::Under);
                 path.push(ino);
                 ino = own;
             };
-            // Told of one directory of the ring, whichever the search came upon first.
+            // Reported for one directory of the ring, the one that the search reached first.
             if let Some(start) = path.iter().position(|&met| met == ino)
                 && let Some(&lowest) = path[start..].iter().min()
             {
@@ -297,7 +297,7 @@ impl Checker<'_> {
 mod tests {
     use super::super::testing::Bench;
 
-    /// What is told does not depend on which thread notes a name first.
+    /// The report does not depend on which thread notes a name first.
     #[test]
     fn a_directory_has_one_name() {
         let orders: [&[u64]; 3] = [&[140, 128, 150], &[128, 150, 140], &[150, 140, 128]];
@@ -307,17 +307,17 @@ mod tests {
             checker.note_parent(130, 128);
             order.iter().for_each(|&directory| checker.note_name(130, directory));
             checker.check_parents();
-            let told = checker.told();
+            let reported = checker.reported();
             assert!(
-                told.iter().any(|told| told
+                reported.iter().any(|reported| reported
                     .contains("inode 130: the directory has 2 names too many, the first in inode 128")),
-                "{told:?}"
+                "{reported:?}"
             );
         }
     }
 
     #[test]
-    fn a_ring_of_directories_is_told_once() {
+    fn a_ring_of_directories_is_reported_once() {
         for start in [140, 141, 142] {
             let bench = Bench::new(|_| {});
             let mut checker = bench.checker();
@@ -327,8 +327,9 @@ mod tests {
             }
             checker.note_parent(144, start);
             checker.check_parents();
-            let told: Vec<String> = checker.told().into_iter().filter(|told| told.contains("ring")).collect();
-            assert!(told.len() == 1 && told[0].starts_with("inode 140:"), "{told:?}");
+            let reported: Vec<String> =
+                checker.reported().into_iter().filter(|reported| reported.contains("ring")).collect();
+            assert!(reported.len() == 1 && reported[0].starts_with("inode 140:"), "{reported:?}");
         }
     }
 }

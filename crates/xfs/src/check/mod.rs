@@ -6,14 +6,14 @@
 //! | 2 | `inodes`, `forks`, `directories`, `hash_index`, `attributes` | every inode in every chunk, and every block of its forks |
 //! | 3 | `links` | names against inodes, the inodes without a name, the way to the root, counts, and blocks without an owner |
 //!
-//! Threads share the groups in the first pass and the chunks of inodes in the second. Each group's `space` has a lock of
-//! its own, held for one run of blocks; what is known of an inode is atomic.
+//! Threads share the groups in the first pass and the chunks of inodes in the second. Each group's `space` has a lock
+//! of its own, held for one run of blocks; the state of an inode is atomic.
 //!
-//! The disk is believed in nothing but what a superblock vouches for once it has been validated. A block is followed
-//! once, by whatever claims it first, so every walk ends. Memory: a bit for a block, where a part of the blocks around it
-//! is in use or free, four bytes for an inode, some words for a directory.
+//! Nothing on the disk is trusted except a validated superblock. A block is followed once, by the first walk that
+//! claims it, so every walk ends. Memory: a bit for a block, where a part of the blocks around it is in use or free,
+//! four bytes for an inode, some words for a directory.
 //!
-//! What is told does not depend on the threads, with one exception: of two owners of a block, the one that claims it
+//! The report does not depend on the threads, with one exception: of two owners of a block, the one that claims it
 //! second is named.
 //!
 //! Not compared, though xfs_repair or the kernel does: what quota files say of usage; the content of access control lists
@@ -93,7 +93,7 @@ pub fn check_with_log(
 ) -> Result<CheckReport> {
     let superblock = match Superblock::read(&**device) {
         Ok(superblock) => superblock,
-        // The check tells of it.
+        // The check reports it.
         Err(Error::Corrupt(_)) => return check(device, options),
         Err(error) => return Err(error),
     };
@@ -194,7 +194,7 @@ struct Checker<'a> {
     geometry: Geometry,
     findings: Findings,
     /// Whether a log was replayed before. The superblock's counts are then those of the filesystem as it will be, and
-    /// attributes may be half made that a program was setting: neither is told.
+    /// attributes that a program was setting may be half made: neither is reported.
     recovered: bool,
     interrupted: Interrupted<'a>,
     threads: usize,
@@ -271,7 +271,7 @@ impl Checker<'_> {
         })
     }
 
-    /// Lets the threads do pieces of work by their numbers, in order; the first failure ends it.
+    /// Distributes pieces of work, by their numbers and in order, to the threads; the first failure ends it.
     fn share_out(&self, count: usize, work: &(dyn Fn(&Self, usize) -> Result<()> + Sync)) -> Result<()> {
         let next = AtomicUsize::new(0);
         let failure = Mutex::new(&order::INDEX, None);
@@ -295,27 +295,27 @@ impl Checker<'_> {
         failure.into_inner().map_or(Ok(()), Err)
     }
 
-    /// What a reader does not care about.
+    /// Fields that readers ignore.
     fn check_superblock(&self) {
         let raw = self.superblock.raw();
-        let tell = |detail: String| self.findings.add("superblock-field", At::filesystem(), detail);
+        let report = |detail: String| self.findings.add("superblock-field", At::filesystem(), detail);
         if self.superblock.uuid().is_nil() {
-            tell("the filesystem has no UUID".to_owned());
+            report("the filesystem has no UUID".to_owned());
         }
         if raw.sb_shared_vn != 0 {
-            tell(format!("the version of the shared format is {}", raw.sb_shared_vn));
+            report(format!("the version of the shared format is {}", raw.sb_shared_vn));
         }
         if self.geometry.has_crc() && raw.sb_features2.get() != raw.sb_bad_features2.get() {
-            tell(format!("sb_features2 is {:#x}, its copy {:#x}", raw.sb_features2, raw.sb_bad_features2));
+            report(format!("sb_features2 is {:#x}, its copy {:#x}", raw.sb_features2, raw.sb_bad_features2));
         }
         if raw.sb_icount.get() < raw.sb_ifree.get() {
-            tell(format!("{} of {} inodes are free", raw.sb_ifree, raw.sb_icount));
+            report(format!("{} of {} inodes are free", raw.sb_ifree, raw.sb_icount));
         }
         let root = raw.sb_rootino.get();
         for (name, number) in [("bitmap", raw.sb_rbmino.get()), ("summary", raw.sb_rsumino.get())] {
             let distance = if name == "bitmap" { 1 } else { 2 };
             if number != root.wrapping_add(distance) {
-                tell(format!(
+                report(format!(
                     "the real-time {name} is inode {number}, and {} is wanted",
                     root.wrapping_add(distance)
                 ));
@@ -324,7 +324,7 @@ impl Checker<'_> {
         if raw.sb_unit.get() > 0 && !raw.sb_width.get().is_multiple_of(raw.sb_unit.get())
             || (raw.sb_unit.get() == 0) != (raw.sb_width.get() == 0)
         {
-            tell(format!("the stripe's unit is {} blocks, its width {}", raw.sb_unit, raw.sb_width));
+            report(format!("the stripe's unit is {} blocks, its width {}", raw.sb_unit, raw.sb_width));
         }
     }
 

@@ -1,12 +1,12 @@
-//! What is known of the blocks of one allocation group while a check is under way.
+//! The state of the blocks of one allocation group while a check is under way.
 //!
-//! Each block has a bit: something has been found that owns it, or it is free. What several owners may have in common,
-//! and what the reverse map says of owners, is compared by sums: each run of blocks adds a number that depends on its
-//! owner and start and subtracts the one that depends on its end. Runs that touch cancel out where they meet, so the
-//! same blocks give the same sum however they are cut, and memory does not grow with the number of runs.
+//! Each block has a bit, which is set once an owner of it has been found or it is free. Owners of shared blocks, and
+//! owners by the reverse map, are compared by sums: each run of blocks adds a number that depends on its owner and
+//! start, and subtracts one that depends on its owner and end. Runs that touch cancel out where they meet. So the same
+//! blocks give the same sum however they are divided into runs, and memory does not grow with the number of runs.
 //!
-//! Runs come from the disk, and many of them may lie over each other: what one costs is bounded by the pieces of the set
-//! that it reaches into ([`PIECE`] blocks each), not by its blocks or by the runs that it has in common with others.
+//! Runs come from the disk, and many of them may overlap. So the time for a run is bounded by the number of pieces of
+//! the set that it reaches into ([`PIECE`] blocks each), not by its blocks or by the runs that it overlaps.
 
 use super::raw::mix;
 
@@ -52,7 +52,7 @@ impl Owner {
             && (!self.has_offset() || delta(self, start) == delta(other, other_start))
     }
 
-    /// Whether the place within the owner counts.
+    /// Whether the offset within the owner is significant.
     const fn has_offset(&self) -> bool {
         self.number >> 63 == 0 && self.flags & Self::MAP_BLOCK == 0
     }
@@ -123,7 +123,7 @@ impl BlockSet {
         self.bound.saturating_sub(n as u32 * PIECE).min(PIECE)
     }
 
-    /// Adds a run; gives back how many of it were there before.
+    /// Adds a run; returns how many of its blocks were in the set before.
     fn insert(&mut self, start: u32, count: u32) -> u32 {
         let (mut at, end) = (start, start.saturating_add(count).min(self.bound));
         let mut there = 0;
@@ -197,7 +197,7 @@ impl BlockSet {
 }
 
 impl Piece {
-    /// Takes blocks `from` to `to` out of a piece for `room` blocks; gives back how many were there.
+    /// Takes blocks `from` to `to` out of a piece for `room` blocks; returns how many were there.
     fn remove(&mut self, from: u32, to: u32, room: u32) -> u32 {
         if let Self::Full = self {
             let words = (0..room.div_ceil(64)).map(|word| u64::MAX >> (64 - (room - word * 64).min(64)));
@@ -213,7 +213,7 @@ impl Piece {
         there
     }
 
-    /// Adds blocks `from` to `to` to a piece for `room` blocks; gives back how many were there before.
+    /// Adds blocks `from` to `to` to a piece for `room` blocks; returns how many were there before.
     fn insert(&mut self, from: u32, to: u32, room: u32) -> u32 {
         if let Self::Empty = self {
             *self = Self::Part { words: vec![0; room.div_ceil(64) as usize].into(), len: 0 };
@@ -292,19 +292,19 @@ impl Space {
         }
     }
 
-    /// Gives a run of blocks to an owner; gives back how many had one already and must not.
+    /// Assigns a run of blocks to an owner; returns how many had one already and must not.
     pub(super) fn claim(&mut self, start: u32, count: u32, owner: Owner) -> u32 {
         self.owners.add(start, count, owner);
         self.seen.insert(start, count)
     }
 
-    /// Marks a run of blocks as free; gives back how many are something else.
+    /// Marks a run of blocks as free; returns how many are something else.
     pub(super) fn free(&mut self, start: u32, count: u32) -> u32 {
         self.seen.insert(start, count)
     }
 
     /// Marks the blocks of the tree of reference counts, whose runs are in order and do not overlap, before files claim
-    /// them. Gives back how many of them are something else than files' content.
+    /// them. Returns how many of them are something else than files' content.
     pub(super) fn mark_shared(&mut self) -> u64 {
         let (mut before, mut taken) = (0, 0);
         for run in &mut self.shared {
@@ -315,8 +315,8 @@ impl Space {
         taken
     }
 
-    /// Gives a run of blocks to a file, which may share it where the tree of reference counts says so. The time does not
-    /// depend on how many runs of that tree it reaches over.
+    /// Assigns a run of blocks to a file, which may share it where the tree of reference counts says so. The time does
+    /// not depend on how many runs of that tree it reaches over.
     pub(super) fn claim_shared(&mut self, start: u32, count: u32, owner: Owner) -> Sharing {
         self.owners.add(start, count, owner);
         let there = self.seen.insert(start, count);
@@ -329,7 +329,7 @@ impl Space {
         let last = after - 1;
         let part = |run: &SharedRun| (run.start.max(start), run.end().min(end));
         let len = |(from, to): (u32, u32)| u64::from(to - from);
-        // The runs at the ends may be reached into; those between them are had in full.
+        // The runs at the ends may be covered in part; those between them are covered in full.
         let mut shared = len(part(&self.shared[first]));
         for at in [first, last].into_iter().take(1 + usize::from(last > first)) {
             let (from, to) = part(&self.shared[at]);
@@ -382,7 +382,7 @@ impl Space {
         self.owners.add(start, count, owner);
     }
 
-    /// Takes a run of blocks back from an owner that had it.
+    /// Removes a run of blocks from its owner.
     pub(super) fn unclaim(&mut self, start: u32, count: u32, owner: Owner) {
         self.owners.subtract(start, count, owner);
         self.seen.remove(start, count);
@@ -395,7 +395,7 @@ impl Space {
         after.saturating_sub(first)
     }
 
-    /// Lets each block of a run have one owner more or less; gives back the runs that have none any more. The shared runs
+    /// Adds or removes one owner for each block of a run; returns the runs that have none any more. The shared runs
     /// have not been marked yet.
     pub(super) fn change_owners(&mut self, start: u32, count: u32, more: bool) -> Vec<(u32, u32)> {
         let end = start.saturating_add(count);
@@ -457,7 +457,7 @@ impl Space {
 pub(super) struct Sharing {
     /// Blocks that had an owner already and are not shared.
     pub(super) taken: u32,
-    /// Blocks that the tree of reference counts knows.
+    /// Blocks that the tree of reference counts has.
     pub(super) shared: u32,
 }
 
@@ -488,7 +488,7 @@ mod tests {
 
     /// Against a list of flags, with runs that begin and end around the pieces' ends.
     #[test]
-    fn a_set_knows_its_members() {
+    fn a_set_contains_exactly_its_members() {
         let places =
             [0, 1, 63, 64, 65, PIECE - 1, PIECE, PIECE + 70, 2 * PIECE - 64, 2 * PIECE, 3 * PIECE + 9];
         let bound = 3 * PIECE + 100;
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_are_told_have_a_bound() {
+    fn runs_that_are_reported_have_a_bound() {
         let mut set = BlockSet::new(1000);
         for n in 0..500 {
             set.insert(n * 2, 1);
@@ -570,16 +570,16 @@ mod tests {
     fn owners_come_and_go() {
         let mut space = Space::new(1000, false);
         space.shared = vec![SharedRun::new(100, 10, 2), SharedRun::new(120, 5, 3)];
-        let told = |space: &Space| -> Vec<_> {
+        let reported = |space: &Space| -> Vec<_> {
             space.shared.iter().map(|run| (run.start, run.count, run.owners)).collect()
         };
         assert_eq!(space.change_owners(95, 30, true), []);
-        assert_eq!(told(&space), [(95, 5, 2), (100, 10, 3), (110, 10, 2), (120, 5, 4)]);
+        assert_eq!(reported(&space), [(95, 5, 2), (100, 10, 3), (110, 10, 2), (120, 5, 4)]);
         assert_eq!(space.change_owners(90, 12, false), [(90, 5)]);
-        assert_eq!(told(&space), [(100, 2, 2), (102, 8, 3), (110, 10, 2), (120, 5, 4)]);
+        assert_eq!(reported(&space), [(100, 2, 2), (102, 8, 3), (110, 10, 2), (120, 5, 4)]);
         assert_eq!(space.change_owners(200, 2, false), [(200, 2)]);
         assert_eq!(space.change_owners(10, 2, true), []);
-        assert_eq!(told(&space)[0], (10, 2, 2));
+        assert_eq!(reported(&space)[0], (10, 2, 2));
     }
 
     #[test]

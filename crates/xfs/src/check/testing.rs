@@ -108,7 +108,7 @@ pub(super) fn fork(start: u64, count: u32) -> Fork {
 
 impl Checker<'_> {
     /// What has been found until now, as it is shown.
-    pub(super) fn told(self) -> Vec<String> {
+    pub(super) fn reported(self) -> Vec<String> {
         self.findings.finish().0.iter().map(ToString::to_string).collect()
     }
 

@@ -167,7 +167,7 @@ impl Checker<'_> {
         Ok(walked)
     }
 
-    /// Reads and validates a block; `None` if nothing below it can be believed.
+    /// Reads and validates a block; `None` if nothing below it can be used.
     fn enter(
         &self,
         start: &mut Start<'_>,
@@ -197,22 +197,22 @@ impl Checker<'_> {
         let bytes = self.read(block, 1)?;
         let has_crc = self.geometry.has_crc();
         let header = form.header_bytes(has_crc);
-        let tell =
+        let report =
             |detail: String| self.findings.add(code, at, format!("a block of the {} {detail}", form.name));
         let magic = be32(&bytes, 0);
         if magic != form.magic[usize::from(has_crc)] {
-            tell(format!("has magic number {magic:#010x}"));
+            report(format!("has magic number {magic:#010x}"));
             return Ok(None);
         }
         let kind = if form.long { HeaderKind::LongBtree } else { HeaderKind::ShortBtree };
         if let Some(daddr) = self.geometry.daddr(block)
             && let Err(detail) = block_header::validate(&bytes, kind, self.superblock, daddr, start.owner)
         {
-            tell(detail.into_owned());
+            report(detail.into_owned());
         }
         let (stored_level, count) = (be16(&bytes, 4), usize::from(be16(&bytes, 6)));
         if stored_level != level {
-            tell(format!("has level {stored_level}, and should have {level}"));
+            report(format!("has level {stored_level}, and should have {level}"));
             return Ok(None);
         }
         let unit = if level == 0 { form.record_bytes } else { form.keys_bytes() + form.pointer_bytes() };
@@ -224,18 +224,18 @@ impl Checker<'_> {
             (false, _) => room / 2,
         };
         if count > room {
-            tell(format!("has {count} records, with room for {room}"));
+            report(format!("has {count} records, with room for {room}"));
             return Ok(None);
         }
         if count < least {
-            tell(format!("has {count} records, and at least {least} are wanted"));
+            report(format!("has {count} records, and at least {least} are wanted"));
         }
         let (left, right) = if form.long {
             (be64(&bytes, 8), be64(&bytes, 16))
         } else {
             (short_link(be32(&bytes, 8)), short_link(be32(&bytes, 12)))
         };
-        siblings.meet(level, pointer, left, right, &mut |detail| tell(detail));
+        siblings.meet(level, pointer, left, right, &mut |detail| report(detail));
         let keys = (0..count).map(|n| {
             if level == 0 {
                 form.key_of(&bytes[header + n * form.record_bytes..header + (n + 1) * form.record_bytes])
@@ -248,13 +248,13 @@ impl Checker<'_> {
         if let (Some(expected), Some(first)) = (expected_key, keys.first())
             && form.order_of(expected) != form.order_of(first)
         {
-            tell("begins with another key than the block above has for it".to_owned());
+            report("begins with another key than the block above has for it".to_owned());
         }
         let order: Vec<[u64; 3]> = keys.iter().map(|key| form.order_of(key)).collect();
         if let Some(n) =
             order.windows(2).position(|pair| pair[0] > pair[1] || pair[0] == pair[1] && !form.overlapping)
         {
-            tell(format!("has records {n} and {} in the wrong order", n + 1));
+            report(format!("has records {n} and {} in the wrong order", n + 1));
         }
         if let Some(first) = order.first() {
             siblings.meet_key(
@@ -263,24 +263,24 @@ impl Checker<'_> {
                 *order.last().unwrap_or(first),
                 form.overlapping,
                 &mut |detail| {
-                    tell(detail);
+                    report(detail);
                 },
             );
         }
         if form.overlapping && level > 0 {
-            self.check_high_keys(&bytes, header, count, &tell);
+            self.check_high_keys(&bytes, header, count, &report);
         }
         Ok(Some(Frame { bytes, next: 0, count, level }))
     }
 
     /// The highest key below a pointer is not below the lowest.
-    fn check_high_keys(&self, bytes: &[u8], header: usize, count: usize, tell: &dyn Fn(String)) {
+    fn check_high_keys(&self, bytes: &[u8], header: usize, count: usize, report: &dyn Fn(String)) {
         let form = Form::RMAPBT;
         for n in 0..count {
             let key = header + n * form.keys_bytes();
             let (low, high) = (&bytes[key..key + form.key_bytes], &bytes[key + form.key_bytes..]);
             if be32(high, 0) < be32(low, 0) {
-                tell(format!("has a high key below the low one for pointer {n}"));
+                report(format!("has a high key below the low one for pointer {n}"));
             }
         }
     }
@@ -309,15 +309,15 @@ pub(super) struct Siblings {
 }
 
 impl Siblings {
-    fn meet(&mut self, level: u16, block: u64, left: u64, right: u64, tell: &mut dyn FnMut(String)) {
+    fn meet(&mut self, level: u16, block: u64, left: u64, right: u64, report: &mut dyn FnMut(String)) {
         let level = usize::from(level);
         self.last.resize(self.last.len().max(level + 1), None);
         let (before, expected) = self.last[level].unwrap_or((u64::MAX, block));
         if left != before {
-            tell(format!("names {} as its left sibling, and {} is", shown(left), shown(before)));
+            report(format!("names {} as its left sibling, and {} is", shown(left), shown(before)));
         }
         if expected != block {
-            tell(format!("is not the right sibling that the one before it names, {}", shown(expected)));
+            report(format!("is not the right sibling that the one before it names, {}", shown(expected)));
         }
         self.last[level] = Some((block, right));
     }
@@ -328,14 +328,14 @@ impl Siblings {
         first: [u64; 3],
         last: [u64; 3],
         may_repeat: bool,
-        tell: &mut dyn FnMut(String),
+        report: &mut dyn FnMut(String),
     ) {
         let level = usize::from(level);
         self.last_key.resize(self.last_key.len().max(level + 1), None);
         if let Some(before) = self.last_key[level]
             && (before > first || before == first && !may_repeat)
         {
-            tell("begins before the end of the one before it".to_owned());
+            report("begins before the end of the one before it".to_owned());
         }
         self.last_key[level] = Some(last);
     }

@@ -25,8 +25,8 @@ pub(crate) trait ForkBlocks {
     /// Corruption of the fork's map; I/O failure.
     fn next_present(&self, at: u32, end: u32) -> Result<Option<u32>>;
 
-    /// How many blocks from `at` on lie in one piece, also where the map has several pieces of it; 0 when that block is
-    /// not there. A long run may be told short.
+    /// How many blocks from `at` on are consecutive on the disk, even if the map has them as several extents; 0 when
+    /// that block is not there. The number may be less for a long run.
     ///
     /// # Errors
     /// Corruption of the fork's map; I/O failure.

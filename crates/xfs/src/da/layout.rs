@@ -7,7 +7,7 @@ use crate::format::Superblock;
 pub(crate) struct Layout {
     /// Version 5: blocks carry a checksum, the volume's UUID, their owner and their address, so headers are longer.
     pub(crate) self_describing: bool,
-    /// Whether directory entries tell the kind of file.
+    /// Whether directory entries have the kind of file.
     pub(crate) has_kinds: bool,
     /// Whether directories do not distinguish capital letters ("ascii-ci").
     pub(crate) folds_case: bool,

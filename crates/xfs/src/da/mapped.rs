@@ -8,7 +8,7 @@ use crate::format::block_header::{self, HeaderKind};
 use crate::format::{FileBlock, FsBlock};
 use crate::volume::{Blocks, Validated, Volume};
 
-/// What lies under a block of a fork, and how far the same holds.
+/// What lies under a block of a fork, and how far that extends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// Blocks from the one that was asked for on; at least one.
@@ -20,7 +20,7 @@ pub(crate) struct Piece {
 /// Longer runs than this are not asked for: a link's target has two blocks at most.
 const RUN_MAX_BLOCKS: u32 = 64;
 
-/// The blocks of one fork, of which `map` tells where they lie.
+/// The blocks of one fork, located by `map`.
 pub(crate) struct MappedFork<'a, M> {
     pub(crate) volume: &'a Volume,
     pub(crate) owner: Ino,
@@ -110,7 +110,7 @@ impl<M: Fn(FileBlock) -> Result<Piece>> ForkBlocks for MappedFork<'_, M> {
         let (mut at, end) = (u64::from(at), u64::from(end));
         let mut homes = Vec::new();
         while at < end {
-            // The read that follows meets the failure.
+            // The read that follows returns the failure.
             let Ok(piece) = (self.map)(FileBlock(at)) else { break };
             let len = piece.len.clamp(1, end - at);
             if let Some(home) = piece.home {

@@ -1,7 +1,7 @@
 //! What directories and extended attributes have in common: blocks that describe themselves, and a B+tree over the
 //! hashes of names (XFS calls it the da B+tree).
 //!
-//! | module | what it knows |
+//! | module | what it has |
 //! | --- | --- |
 //! | `layout` | the volume's sizes and features that these blocks depend on |
 //! | `fork`, `mapped` | how blocks of a fork are fetched, also those that lie in several extents |

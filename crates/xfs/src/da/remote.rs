@@ -1,6 +1,6 @@
 //! What lies in blocks of its own because the inode has no room: the value of an attribute, the target of a link.
 //!
-//! In version 5 a header tells which part of the whole follows; in version 4 there is nothing but the bytes. A value has
+//! In version 5 a header says which part of the whole follows; in version 4 there is nothing but the bytes. A value has
 //! a header in each block, a target has one in each extent.
 
 use zerocopy::byteorder::big_endian::U32;

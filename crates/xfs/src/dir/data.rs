@@ -78,7 +78,7 @@ impl<'a> DataBlock<'a> {
             at = match &item {
                 Ok(Item::Entry(entry)) => at + entry_bytes(&block.layout, entry.name.len()),
                 Ok(Item::Unused { bytes, .. }) => at + bytes,
-                // Nothing tells where the next one begins.
+                // It is unknown where the next one begins.
                 Err(_) => block.end,
             };
             Some(item)

@@ -1,8 +1,8 @@
 //! One directory, in whichever form it is.
 //!
 //! The space of a directory's fork has three parts: entries from the start, the hash index from 32 GiB on, the free
-//! index from 64 GiB on. A directory without an index there is one block; else the index's first block tells whether it
-//! is the only one.
+//! index from 64 GiB on. A directory without an index there is one block; otherwise the index's first block shows
+//! whether it is the only one.
 
 use undercroft_vfs::{Ino, Result};
 
@@ -30,7 +30,7 @@ pub(crate) struct Directory<'a> {
     pub(crate) content: Content<'a>,
 }
 
-/// The form of a directory that has blocks, with the block that tells it.
+/// The form of a directory that has blocks, with the block that shows it.
 pub(super) enum Form {
     /// One block, with its index.
     Single(Block),

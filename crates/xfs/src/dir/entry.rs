@@ -33,7 +33,7 @@ pub(crate) struct Entry<'a> {
     /// Never empty.
     pub(crate) name: &'a [u8],
     pub(crate) ino: u64,
-    /// The code of the kind of file; 0 where the directory does not tell it.
+    /// The code of the kind of file; 0 where the directory does not have it.
     pub(crate) kind: u8,
     /// Where it begins.
     pub(crate) position: Position,

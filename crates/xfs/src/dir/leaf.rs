@@ -1,8 +1,8 @@
 //! Entries of the hash index: from the hash of a name to where the name is.
 //!
 //! They lie in a directory's single block, in the one leaf of a directory that has outgrown it, or in the leaves of a
-//! tree. The one leaf also tells for each data block its largest unused space; with a tree, blocks of the free index
-//! do.
+//! tree. The one leaf also has the largest unused space of each data block; with a tree, blocks of the free index have
+//! it.
 
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
@@ -15,7 +15,7 @@ use crate::error::Verdict;
 const MAGIC_ONE: [u16; 2] = [0xd2f1, 0x3df1];
 const MAGIC_OF_TREE: [u16; 2] = [0xd2ff, 0x3dff];
 
-/// Ends the one leaf: for how many data blocks it tells the largest unused space.
+/// Ends the one leaf: for how many data blocks it has the largest unused space.
 const TAIL_BYTES: usize = 4;
 
 /// Where the name of one entry is.
@@ -95,7 +95,7 @@ pub(super) fn leaf_entries(bytes: &[u8], count: usize, stale: usize) -> Verdict<
     Ok(entries)
 }
 
-/// Cuts the end off that tells the largest unused space of each data block.
+/// Splits off the end, which has the largest unused space of each data block.
 fn best_of_blocks(bytes: &[u8]) -> Verdict<(&[u8], &[U16])> {
     let Some((rest, count)) = bytes.split_last_chunk::<TAIL_BYTES>() else {
         return Err("too short for its end".into());
@@ -103,7 +103,7 @@ fn best_of_blocks(bytes: &[u8]) -> Verdict<(&[u8], &[U16])> {
     let count = u32::from_be_bytes(*count) as usize;
     <[U16]>::ref_from_suffix_with_elems(rest, count).map_err(|_| {
         let room = rest.len() / 2;
-        format!("tells the unused space of {count} data blocks, with room for {room}").into()
+        format!("has the unused space of {count} data blocks, with room for {room}").into()
     })
 }
 

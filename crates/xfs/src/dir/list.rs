@@ -104,7 +104,7 @@ impl Listing<'_, '_> {
 }
 
 /// Where a listing goes on that failed after the entries before `from`: behind the entry, where it is one that leads
-/// nowhere or has a name that no file can have, else behind the block. `None` where nothing tells.
+/// nowhere or has a name that no file can have, otherwise behind the block. `None` where that is unknown.
 pub(super) fn behind(directory: Directory<'_>, from: Position) -> Option<Position> {
     let is_wrong = |entry: &Entry<'_>| entry.position >= from && check_entry(&directory, entry).is_err();
     let blocks = match directory.content {

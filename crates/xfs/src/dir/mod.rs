@@ -1,6 +1,6 @@
 //! Directories: finding a name, and listing all of them.
 //!
-//! | module | what it knows |
+//! | module | what it has |
 //! | --- | --- |
 //! | `directory` | one directory, and which of its forms it has |
 //! | `entry` | an entry, and its position |
@@ -11,8 +11,8 @@
 //!
 //! A small directory lies in its inode. Then it is one block of entries that ends with its hash index, then data blocks
 //! and a leaf, and at last data blocks, a tree of leaves and blocks of the free index. A directory block is as large as
-//! the volume says, one filesystem block or more, and need not lie in one piece. Names are found by their hash; listing
-//! reads the entries alone, and neither uses the free index.
+//! the volume says, one filesystem block or more, and need not lie in one piece. Names are found by their hash; a
+//! listing reads only the entries. Neither uses the free index.
 //!
 //! Source: "XFS Algorithms & Data Structures", chapter "Directories".
 
@@ -59,7 +59,8 @@ pub(crate) fn read_dir(
     list::Listing { directory, from: entry::Position(from.0), sink }.run()
 }
 
-/// Where [`read_dir`] goes on behind what it could not read after the entries before `from`; `None` where nothing tells.
+/// Where [`read_dir`] goes on behind what it could not read after the entries before `from`; `None` where that is
+/// unknown.
 pub(crate) fn read_dir_behind(directory: Directory<'_>, from: DirOffset) -> Option<DirOffset> {
     Some(DirOffset(list::behind(directory, entry::Position(from.0))?.0))
 }

@@ -13,7 +13,7 @@ pub(super) const LAYOUT: Layout = Layout {
     dir_block_bytes: 4096,
 };
 
-/// Puts entries one after another into a block; answers with where they end, and the index of them.
+/// Puts entries one after another into a block; returns where they end, and the index of them.
 fn put_entries(layout: &Layout, bytes: &mut [u8], entries: &[(&[u8], u64, u8)]) -> (usize, Vec<(u32, u32)>) {
     let mut at = header_bytes(layout);
     let mut index = Vec::new();

@@ -1,6 +1,6 @@
 //! The headers of self-describing blocks: checksum, own address, UUID and owner, at places that differ by kind.
 //!
-//! Version 4 has none of it, and everything passes there. The magic number is for the caller to judge: it says which of
+//! Version 4 has none of it, and everything passes there. The caller checks the magic number, which says which of
 //! several structures a block is.
 
 use uuid::Uuid;
@@ -93,7 +93,7 @@ pub(crate) fn validate(
     Ok(())
 }
 
-/// Whom a block of version 5 says that it belongs to: a group's number or an inode's.
+/// The owner that a block of version 5 names: a group's number or an inode's.
 pub(crate) fn owner(bytes: &[u8], kind: HeaderKind) -> u64 {
     let layout = kind.layout();
     number(bytes, layout.owner, layout.owner_bytes)
@@ -115,7 +115,7 @@ mod tests {
     use crate::format::testing;
 
     #[test]
-    fn each_field_is_judged() {
+    fn each_field_is_validated() {
         let superblock = Superblock::from_sector(&testing::superblock_sector(|_| {})).unwrap();
         for kind in [
             HeaderKind::ShortBtree,

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_by_field() {
+    fn damage_is_reported_by_field() {
         for (word, change) in [
             ("magic", (|raw| raw.di_magic.set(1)) as fn(&mut RawDinode)),
             ("version is 2", |raw| raw.di_version = 2),

@@ -1,7 +1,7 @@
 //! Feature bits, and which of them can be read.
 //!
 //! Version 4 has its features in `sb_versionnum` and `sb_features2`; version 5 implies most of them and has four words
-//! of its own. What both may have is asked through methods, so that a caller does not need to know the version.
+//! of its own. Features that both may have are queried through methods, so that a caller need not check the version.
 
 use std::fmt;
 

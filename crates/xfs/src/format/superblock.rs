@@ -1,8 +1,8 @@
 //! The superblock: from its bytes to a checked [`Superblock`].
 //!
 //! The first sector of each allocation group holds a copy; the first group's counts. Validation is in three steps:
-//! magic, version and checksum; features, so that what cannot be read is named before a field of it is doubted; then
-//! every number that the geometry is made of.
+//! magic, version and checksum; features, so that an unsupported filesystem is reported as such and not as corrupt;
+//! then every number that the geometry is made of.
 
 use undercroft_block::BlockDevice;
 use undercroft_vfs::{Error, Ino, Result};
@@ -90,8 +90,7 @@ pub(crate) struct RawSuperblock {
 const _: () = assert!(size_of::<RawSuperblock>() == 264);
 const _: () = assert!(core::mem::offset_of!(RawSuperblock, sb_crc) == CRC_OFFSET);
 
-/// A superblock that has been validated: nothing in its geometry needs to be doubted any more. Its counters are as the
-/// disk has them.
+/// A superblock that has been validated: later code relies on its geometry. Its counters are as the disk has them.
 #[derive(Clone, Debug)]
 pub struct Superblock {
     raw: RawSuperblock,
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_by_field() {
+    fn damage_is_reported_by_field() {
         let refusal = |change: fn(&mut RawSuperblock)| {
             Superblock::from_sector(&testing::superblock_sector(change)).unwrap_err().to_string()
         };

@@ -1,9 +1,9 @@
-//! Inodes: found by number, validated, and put into plain numbers.
+//! Inodes: found by number, validated, and decoded.
 //!
-//! An inode's number says where it lies; for a number that a directory gave the inode trees are not asked. So a free
-//! inode is found and told from one in use by its mode, and what is no inode by its magic number, its checksum and its own
-//! number. A user can put bytes that pass for an inode into a file of theirs: for a number that the user may have made up,
-//! [`Inode::check_in_use`] asks the tree, as Linux does (`XFS_IGET_UNTRUSTED`).
+//! An inode's number says where it lies, and a number from a directory is not looked up in the inode trees. So the mode
+//! distinguishes a free inode from one in use, and magic number, checksum and the inode's own number show whether there
+//! is an inode at all. But a user can write bytes that look like an inode into a file: for a number that a user may
+//! have made up, [`Inode::check_in_use`] looks into the tree, as Linux does (`XFS_IGET_UNTRUSTED`).
 //!
 //! An [`Inode`] holds its forks: small content, extent records, or the root of a B+tree of them. Inodes without names
 //! are read like others.
@@ -66,7 +66,7 @@ impl Inode {
         Ok(inode)
     }
 
-    /// Takes the maps that it has instead of those on the device.
+    /// Replaces its maps by those that interrupted work was to give it.
     fn remap(&mut self, remapped: &Remapped) {
         if remapped.is_empty() {
             return;
@@ -135,9 +135,9 @@ impl Inode {
     }
 }
 
-/// Brings the inodes around one that was asked for into the cache, unless its block is there already: what lies beside
-/// it was most likely created with it and will be asked for next. Chunks begin at multiples of their length where the
-/// filesystem aligns them so; where it does not, a neighbour is fetched in vain.
+/// Reads the inodes around a requested one into the cache, unless its block is there already: its neighbours were most
+/// likely created with it and will be requested next. Chunks begin at multiples of their length where the filesystem
+/// aligns them so; where it does not, some blocks are read in vain.
 fn prefetch_around(volume: &Volume, block: FsBlock) {
     if volume.is_cached(block) {
         return;

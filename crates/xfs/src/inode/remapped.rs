@@ -1,4 +1,4 @@
-//! Maps that inodes have instead of those on the device: work that a crash interrupted was to give them these.
+//! Maps that replace those on the device: the ones that inodes would have after the work that a crash interrupted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Where the log lies, and its blocks by number.
 //!
-//! A [`LogArea`] is believed: it lies within its device. The log is a ring of basic blocks; a read that passes its end
+//! A [`LogArea`] is validated: it lies within its device. The log is a ring of basic blocks; a read that passes its end
 //! goes on at its start.
 
 use undercroft_block::Device;
@@ -28,7 +28,7 @@ pub(super) struct LogArea {
     pub(super) version_2: bool,
     /// Bytes in a record where its header does not say it right: mkfs' own.
     pub(super) usual_record_bytes: u32,
-    /// What records carry.
+    /// The UUID that records carry.
     pub(super) uuid: Uuid,
     /// Whether records must have checksums.
     pub(super) checksums: bool,

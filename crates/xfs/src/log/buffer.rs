@@ -1,7 +1,7 @@
 //! Changes of buffers: parts of 128 bytes, of any block of metadata.
 //!
-//! Of a buffer with inodes, the pointers between unlinked inodes are all that counts; everything else in it is logged
-//! by the inodes themselves.
+//! Of a buffer with inodes only the pointers between unlinked inodes are replayed; everything else in it is logged by
+//! the inodes themselves.
 
 use std::sync::Arc;
 

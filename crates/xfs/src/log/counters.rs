@@ -9,7 +9,7 @@ use undercroft_vfs::{Error, Ino, Result};
 
 use super::buffer::{INODE_MAGIC, NEXT_UNLINKED};
 use super::format::{be16, be32};
-use super::settled::GivenBack;
+use super::given_back::GivenBack;
 use crate::ag::{Agf, Agi};
 use crate::format::{AgIno, AgNumber, Superblock, crc};
 use crate::volume::Volume;
@@ -88,13 +88,13 @@ pub(super) fn count(volume: &Volume, given: GivenBack) -> Result<Superblock> {
         Ok(_) | Err(Error::Corrupt(_)) => stored,
         Err(error) => return Err(error),
     };
-    let settled = [
+    let sums = [
         counters[0].saturating_sub(given.chunk_inodes),
         counters[1].saturating_add(given.inodes).saturating_sub(given.chunk_inodes),
         counters[2].saturating_add(given.blocks),
     ];
-    // What is given back is an estimate: damaged inodes may claim more than there is.
-    let counters = if possible(&settled) { settled } else { counters };
+    // The freed space is an estimate: damaged inodes may claim more than there is.
+    let counters = if possible(&sums) { sums } else { counters };
     let mut sector = vec![0; geometry.sector_bytes() as usize];
     volume.device().read_at(0, &mut sector)?;
     for (index, counter) in counters.into_iter().enumerate() {

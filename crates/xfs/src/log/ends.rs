@@ -2,9 +2,8 @@
 //!
 //! The last record before the head names the tail. If it says that the filesystem was unmounted, the log is clean.
 //! Otherwise the records that may have been under way at the crash are checked, eight at most: at the first that is
-//! damaged the log ends. What such a record has overwritten before the log could say so are records at its tail, so the
-//! tail moves on past those that are damaged, as far as records under way may have reached. All of that as Linux does
-//! it.
+//! damaged the log ends. Such a record may already have overwritten records at the tail, so the tail moves past damaged
+//! records there, as far as records under way may have reached. All of this is as in Linux.
 
 use undercroft_vfs::{Error, Result};
 

@@ -26,7 +26,7 @@ mod field {
     pub(super) const UUID: usize = 160;
 }
 
-/// Writes the free inodes of a new chunk, unless its buffers were freed later on. Whether it did.
+/// Writes the free inodes of a new chunk, unless its buffers were freed later on. Returns whether it did.
 ///
 /// # Errors
 /// `Corrupt` when no chunk can have that place or size; `Io`.

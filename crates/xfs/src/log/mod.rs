@@ -14,7 +14,7 @@
 //! | [`remap`] | changes of files' maps among it, carried out |
 //! | [`target`], [`sealing`] | the layer in memory, and positions and checksums in it |
 //! | [`counters`] | free space and inodes, counted anew |
-//! | [`settled`] | space that Linux gives back after the replay |
+//! | [`given_back`] | space that Linux gives back after the replay |
 //! | [`report`] | what was done |
 //! | `survey` | for tests: where the records that count lie |
 //!
@@ -26,11 +26,11 @@
 //! (256 MiB), inodes without names (1 million, 16 MiB), extents of files whose maps change (1 million, 64 MiB). A log that
 //! needs more is refused.
 //!
-//! Linux is followed in what counts: the ends of the log, the order of changes, and what is newer than the log. What it
-//! does after the replay in transactions of its own is carried out as far as it shows: files have the maps that
-//! interrupted work was to give them, and the counters of the superblock are as if all of it were done. The trees of the
-//! groups stay as the log has them, and [`Recovery`] lists what was interrupted. Interrupted changes of extended
-//! attributes and exchanges of ranges are refused.
+//! Recovery follows Linux in the ends of the log, the order of changes, and the treatment of blocks that are newer than
+//! the log. The work that Linux does after the replay, in transactions of its own, is done as far as a reader can see
+//! it: files have the maps that interrupted work was to give them, and the counters of the superblock are as if all of
+//! it were done. The trees of the groups stay as the log has them, and [`Recovery`] lists what was interrupted.
+//! Interrupted changes of extended attributes and exchanges of ranges are refused.
 
 mod area;
 mod buffer;
@@ -38,6 +38,7 @@ mod cancelled;
 mod counters;
 mod ends;
 mod format;
+mod given_back;
 mod head;
 mod icreate;
 mod inode;
@@ -47,7 +48,6 @@ mod remap;
 mod replay;
 mod report;
 mod sealing;
-mod settled;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod survey;
 mod target;
@@ -63,7 +63,7 @@ use undercroft_vfs::{Error, Result};
 
 use self::area::LogArea;
 use self::ends::LogEnds;
-use self::settled::GivenBack;
+use self::given_back::GivenBack;
 use self::target::Target;
 use crate::format::{LogIncompat, Superblock};
 use crate::inode::Remapped;
@@ -134,7 +134,7 @@ pub(crate) fn recover(
     let mut volume = Volume::new(Arc::clone(&overlay), superblock, CACHE_BYTES);
     (recovery.unlinked, recovery.broken_lists) = counters::unlinked(&volume)?;
     volume.remap(remap::remapped(&volume, &recovery.unfinished)?);
-    let given = match settled::given_back(&volume, &recovery) {
+    let given = match given_back::given_back(&volume, &recovery) {
         Ok(given) => given,
         // Only counters depend on it; the check will say what is wrong.
         Err(Error::Corrupt(_)) => GivenBack::default(),

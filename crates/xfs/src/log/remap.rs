@@ -119,7 +119,7 @@ impl Changed {
         Ok(())
     }
 
-    /// What a piece of the file has leaves it.
+    /// Removes the blocks of a piece of the file.
     fn remove(&mut self, change: &MapChange) {
         let (from, to) = (change.at.0, change.at.0.saturating_add(u64::from(change.blocks)));
         if let Some(before) = self.extents.range(..from).next_back().map(|(_, extent)| *extent)

@@ -1,8 +1,8 @@
 //! The two passes over the committed transactions.
 //!
-//! The first collects what was freed later on, and refuses what it does not know before anything is changed. The second
-//! makes the changes. Within a transaction buffers come first, for inodes may lie in them; then inodes and intents in
-//! their order; then the pointers between unlinked inodes; what was freed comes last.
+//! The first collects what was freed later on, and refuses unknown items before anything is changed. The second makes
+//! the changes. Within a transaction buffers come first, for inodes may lie in them; then inodes and intents in their
+//! order; then the pointers between unlinked inodes; what was freed comes last.
 
 use undercroft_vfs::{Error, Result};
 
@@ -21,7 +21,7 @@ use crate::error::corrupt;
 
 const STRUCTURE: &str = "log";
 
-/// Turns that the changes of a transaction are made in.
+/// The order in which the changes of a transaction are made.
 const TURNS: u8 = 4;
 
 /// What an item changes.

@@ -1,8 +1,8 @@
 //! What a buffer of metadata is, and the position and checksum that version 5 keeps in it.
 //!
-//! Two questions are asked of a buffer. Before a change: how new is what lies there, by whatever it is now. After the
-//! changes of one position of the log: where do the position and the checksum go, by what the log says it is, if the
-//! buffer has become that.
+//! It is used twice for a buffer. Before a change it determines how new the buffer's content is, from what the buffer
+//! contains now. After the changes of one position of the log it determines where the position and the checksum go,
+//! from what the log says the buffer is, if the buffer's content agrees.
 
 use super::format::{Lsn, be16, be32, be64};
 use crate::format::crc;
@@ -138,8 +138,8 @@ fn places_by_kind(kind: BufferKind, bytes: &[u8]) -> Option<Places> {
     }
 }
 
-/// Puts the position and the checksum into a buffer that the log says is of a kind. What is of no known kind, or is not
-/// what the log says, stays as it is; whatever reads it will judge it.
+/// Puts the position and the checksum into a buffer that the log says is of a kind. A buffer of unknown kind, or whose
+/// content is not what the log says, stays as it is; its reader validates it.
 pub(super) fn seal(kind: BufferKind, bytes: &mut [u8], lsn: Lsn, block_bytes: usize) {
     let Some(places) = places_by_kind(kind, bytes) else { return };
     if kind == BufferKind::ATTR_REMOTE {

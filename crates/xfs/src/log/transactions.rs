@@ -46,7 +46,7 @@ pub(super) struct Transaction {
 #[derive(Clone, Copy, Debug)]
 struct ItemRegions {
     first: u32,
-    /// As many as there are; the item is complete when they are as many as announced.
+    /// The regions so far; the item is complete when it has as many as announced.
     count: u16,
     announced: u16,
 }

@@ -11,7 +11,7 @@ use crate::volume::Volume;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sharing {
     pub(crate) shared: bool,
-    /// How many blocks the same holds for.
+    /// How many blocks this applies to.
     pub(crate) count: u32,
 }
 

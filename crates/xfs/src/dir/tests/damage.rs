@@ -1,4 +1,4 @@
-//! Directories with damaged bytes: an answer each time, and never a panic.
+//! Directories with damaged bytes: a result or an error each time, and never a panic.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

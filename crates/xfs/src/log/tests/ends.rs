@@ -12,7 +12,7 @@ fn ends(image: &LogImage) -> Result<LogEnds> {
     LogEnds::find(&LogArea::locate(&device, None, &image.superblock)?)
 }
 
-/// Operations of a transaction that began before the tail: they count for nothing.
+/// Operations of a transaction that began before the tail, which are ignored.
 fn filler(bytes: usize) -> Vec<Operation> {
     vec![(99, 0, vec![0xA5; bytes])]
 }

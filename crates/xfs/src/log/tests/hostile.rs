@@ -8,10 +8,10 @@ use super::super::area::LogArea;
 use super::super::counters;
 use super::super::ends::{LogEnds, reach};
 use super::super::format::{Lsn, flags};
+use super::super::given_back::{GivenBack, given_back};
 use super::super::intents::{IntentKind, Intents, Unfinished};
 use super::super::replay;
 use super::super::report::Recovery;
-use super::super::settled::{GivenBack, given_back};
 use super::super::target::Target;
 use super::super::transactions::{Assembler, TakeError, Transaction};
 use super::builder::{
@@ -32,7 +32,7 @@ const DADDR: u64 = 8000;
 const DATA_ROOT: u32 = 0x008;
 const ATTRIBUTE_ROOT: u32 = 0x100;
 
-/// What is said of a log with one change of `INO`.
+/// The refusal of a log with one change of `INO`.
 fn refusal_of_inode(mut image: LogImage, fields: u32, regions: &[Vec<u8>]) -> String {
     image.put_inode(INO, b"IN");
     let item = inode_item(&image.superblock, INO, fields | 1, regions);

@@ -1,8 +1,8 @@
-//! The space that Linux gives back after the replay: of unlinked inodes, of interrupted work, and of copies of shared
-//! blocks that were being made.
+//! The space that Linux frees after the replay: of unlinked inodes, of interrupted work, and of copies of shared blocks
+//! that were being made.
 //!
-//! It is only counted here. The blocks stay what the trees say that they are, so a later allocation of the trees' own
-//! blocks, which Linux' work may need or save, is not seen. Counting ends after [`MAX_STEPS`]: nothing is said then.
+//! It is only counted here. The blocks stay what the trees say that they are; blocks that the trees themselves would
+//! gain or lose by Linux's work are not counted. Counting ends after [`MAX_STEPS`], with an error.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::map;
 use crate::volume::Volume;
 
 /// Inodes, extents and records of reference counts that are looked at, at most. Extents of files may overlap, each with
-/// as many records as a tree has, so what they claim bounds nothing.
+/// as many records as a tree has, so the sum of their lengths is no bound.
 const MAX_STEPS: u32 = 1 << 20;
 
 /// Steps that are left.
@@ -82,7 +82,7 @@ pub(super) fn given_back(volume: &Volume, recovery: &Recovery) -> Result<GivenBa
         steps.take()?;
         let inode = match Inode::read(volume, ino) {
             Ok(inode) => inode,
-            // Linux leaves alone what it cannot read.
+            // Linux skips inodes that it cannot read.
             Err(Error::Corrupt(_) | Error::Stale) => continue,
             Err(error) => return Err(error),
         };
@@ -137,7 +137,7 @@ impl Leaving {
                 let (from, to) =
                     (record.start.0.max(at), record.start.0.saturating_add(record.count).min(end));
                 if from < to {
-                    self.alone(from - at, leave);
+                    self.add_unshared(from - at, leave);
                     let block = |within: u32| FsBlock(start.0 - u64::from(first.0) + u64::from(within));
                     self.changes.push((block(from), leave, record.users));
                     self.changes.push((block(to), -leave, 0));
@@ -146,11 +146,11 @@ impl Leaving {
                 next = cursor.increment()?;
             }
         }
-        self.alone(end - at, leave);
+        self.add_unshared(end - at, leave);
         Ok(())
     }
 
-    fn alone(&mut self, blocks: u32, leave: i64) {
+    fn add_unshared(&mut self, blocks: u32, leave: i64) {
         if leave > 0 {
             self.unshared = self.unshared.saturating_add(blocks.into());
         }
