@@ -1,10 +1,10 @@
 //! A list that only grows, read without a lock.
 //!
-//! What is there at first lies in one piece, and is found there with one comparison and no atomic operation more than
-//! in a slice. What is appended lies in segments, each twice as long as the one before, that never move: a reader holds
+//! The initial items lie in one piece; finding one costs one comparison more than in a slice, and no atomic operation.
+//! Appended items lie in segments, each twice as long as the one before. Segments never move, so a reader may hold
 //! references into the list while it grows. Readers see an item once [`len`](Append::len) counts it.
 //!
-//! Threads that append take turns: the caller sees to that.
+//! The caller must serialize appends.
 
 use std::ops::Index;
 use std::sync::OnceLock;
@@ -33,7 +33,7 @@ impl<T> Append<T> {
         self.len.load(Ordering::Acquire) as usize
     }
 
-    /// The last item, which there must be.
+    /// The last item. The list must not be empty.
     #[inline]
     pub(crate) fn last(&self) -> &T {
         &self[self.len() - 1]
@@ -44,7 +44,7 @@ impl<T> Append<T> {
         (0..self.len()).map(|index| &self[index])
     }
 
-    /// Appends an item. One thread at a time does so.
+    /// Appends an item. The caller must serialize calls.
     pub(crate) fn push(&self, item: T) {
         let len = self.len();
         let (segment, slot) = place(len - self.first.len());

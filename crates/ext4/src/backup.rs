@@ -1,13 +1,13 @@
 //! Copies of the superblock, and reading a filesystem through one of them.
 //!
-//! Groups at the start of the device's first, third, fifth part and so on begin with a copy of the superblock and of the
-//! group descriptors, as mke2fs left them or growing did: sizes and places are right, counts are old. A filesystem whose
-//! first superblock is gone is read over a layer in memory that has the copy in its place, descriptors that are damaged
-//! replaced by their copies. Of what these say of unused inodes nothing is believed, and the journal is looked at whatever
-//! the copy says, both as e2fsck has it.
+//! Groups at the start of the device's first, third, fifth part and so on begin with a copy of the superblock and of
+//! the group descriptors, as mke2fs or the last growth wrote them: their sizes and locations are right, their counts
+//! are old. A filesystem whose first superblock is lost is read through an overlay in memory that has the copy in its
+//! place, and the copies of descriptors in place of damaged ones. As in e2fsck, the copied counts of unused inodes are
+//! ignored, and the journal is recovered even if the copy says that it needs no recovery.
 //!
-//! No locks. Left out: copies in groups of an unusual size, and of filesystems with `sparse_super2` but in the last group;
-//! these are read where they are named. Writing.
+//! No locks. Left out: copies in groups of an unusual size, and of filesystems with `sparse_super2` but in the last
+//! group; these are read where they are named. Writing.
 
 use std::sync::Arc;
 
@@ -161,7 +161,7 @@ impl BackupSuperblock {
         let mut raw = self.superblock.raw().clone();
         raw.s_block_group_nr.set(0);
         if self.superblock.journal_inode().is_some() {
-            // A log that is empty is found to be so.
+            // The copy does not say whether the log is empty; recovery finds out.
             raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::RECOVER.bits());
         }
         if self.superblock.features().ro_compat.contains(RoCompat::METADATA_CSUM) {
@@ -190,7 +190,7 @@ impl BackupSuperblock {
         let bytes = usize::from(geometry.descriptor_bytes());
         let buffer = volume.read_block(block).ok()?;
         let mut copy = buffer[slot as usize * bytes..][..bytes].to_vec();
-        let mut details = GroupDetails::judge(superblock, group, block, &copy).ok()?;
+        let mut details = GroupDetails::validate(superblock, group, block, &copy).ok()?;
         // What has been used since the copy was made is not known.
         details.flags &= !(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
         details.descriptor.unused_inodes = 0;
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_stands_in_for_the_first_superblock_and_its_descriptors() {
+    fn a_copy_replaces_the_first_superblock_and_its_descriptors() {
         for (family, features) in [
             (Family::Ext4, ""),
             (Family::Ext2, ""),

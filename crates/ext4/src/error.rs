@@ -31,5 +31,6 @@ pub(crate) fn corrupt_inode(
     Corruption { structure, ino, block: block.map(|b| b.0), detail: detail.into() }.into()
 }
 
-/// The outcome of validating bytes without knowing where they lie; a caller that knows makes a corruption of it.
+/// The result of validating bytes whose location is not known there; a caller that knows it turns the error into a
+/// report of corruption.
 pub(crate) type Verdict<T> = std::result::Result<T, Cow<'static, str>>;

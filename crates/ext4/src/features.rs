@@ -185,7 +185,7 @@ impl Features {
     pub(crate) fn check_writable(&self) -> Result<(), Error> {
         let unknown = Self {
             ro_compat: self.ro_compat.difference(WRITABLE),
-            // Keeping the number that tells other hosts that the filesystem is in use is left out.
+            // Not supported: updating the number by which other hosts see that the filesystem is in use.
             incompat: self.incompat.intersection(Incompat::MMP),
             compat: Compat::empty(),
         };

@@ -24,15 +24,15 @@ use crate::writer::Service;
 use crate::writer::{Mounted, Writer};
 use crate::{dir, map, orphan, statfs};
 
-/// Blocks of the inode table brought in around an inode that was asked for: what lies beside it was most
-/// likely created with it and will be asked for next.
+/// Blocks of the inode table that are read around a requested inode: its neighbours were most likely created with it
+/// and will be requested next.
 const INODE_READAHEAD_BLOCKS: u64 = 16;
 
 /// A mounted ext2, ext3 or ext4 filesystem.
 pub struct Ext4 {
     volume: Arc<Mounted>,
     recovery: Option<RecoveryReport>,
-    /// What brings changes to the disk, in a filesystem that takes any.
+    /// The threads that write changes to the disk; `None` if it was opened for reading.
     service: Option<Service>,
 }
 
@@ -45,7 +45,7 @@ pub struct WriteStats {
     pub commits: u64,
     /// Blocks that were written to the log.
     pub blocks_logged: u64,
-    /// Times that transactions were brought home to make room in the log.
+    /// Checkpoints that made room in the log.
     pub checkpoints: u64,
 }
 
@@ -74,8 +74,8 @@ impl Ext4 {
     }
 
     /// Opens a filesystem for reading and writing. A journal that holds changes is replayed onto the device, and
-    /// what a crash left without names or half truncated is finished. The caller that opened it closes it; otherwise
-    /// that is tried when it is dropped.
+    /// orphans that a crash left are deleted or truncated. The caller must close the filesystem; a drop without a close
+    /// tries the same and reports nothing.
     ///
     /// # Errors
     /// As for [`open_read_only`](Self::open_read_only); [`Error::Unsupported`] naming what cannot be written, and
@@ -96,15 +96,15 @@ impl Ext4 {
         Ok(Arc::new(fs))
     }
 
-    /// Ends the changes: what was done before is durable afterwards, and the filesystem is clean. What still uses it
-    /// can read, and every change is refused. Nothing happens to a filesystem that was opened for reading.
+    /// Ends the changes: what was done before is durable afterwards, and the filesystem is clean. Remaining users can
+    /// still read; every change is refused. Nothing happens to a filesystem that was opened for reading.
     ///
     /// # Errors
     /// The first failure since the filesystem was opened; it has not been left clean then.
     pub fn close(&self) -> Result<()> {
         let Some(service) = &self.service else { return Ok(()) };
         if let Ok(writer) = self.volume.writer() {
-            // What fails here has ended the changes, and the closing tells why.
+            // A failure here has ended the changes, and `close` returns its cause.
             let _ = writer.late_times.store_all();
         }
         service.close()
@@ -233,9 +233,9 @@ impl FileSystem for Ext4 {
         Self::close(self)
     }
 
-    fn when_failed(&self, tell: Box<dyn Fn(&Error) + Send + Sync>) {
+    fn when_failed(&self, listener: Box<dyn Fn(&Error) + Send + Sync>) {
         if let Ok(writer) = self.volume.writer() {
-            writer.transactions.when_aborted(tell);
+            writer.transactions.when_aborted(listener);
         }
     }
 
@@ -266,7 +266,7 @@ impl FileSystem for Ext4 {
         })
     }
 
-    /// What was freed before is free: it is committed first.
+    /// Commits first, so that blocks freed before are free.
     fn trim(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
         let writer = self.volume.writer()?;
         let geometry = self.volume.superblock().geometry();

@@ -72,7 +72,7 @@ bitflags::bitflags! {
     }
 }
 
-/// A group descriptor that has been judged, as far as reading needs it: the inode table lies within the filesystem.
+/// A group descriptor that has been validated, as far as reading needs it: the inode table lies within the filesystem.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupDescriptor {
     pub(crate) inode_table: FsBlock,
@@ -105,8 +105,8 @@ fn wide16(low: U16, high: Option<U16>) -> u32 {
 }
 
 impl GroupDescriptor {
-    /// The descriptor of `group`, which must be less than the number of groups, as its block has it. A filesystem that
-    /// takes changes knows the counts better.
+    /// The descriptor of `group`, which must be less than the number of groups, as its block has it. In a filesystem
+    /// opened for writing the counts in memory are newer.
     ///
     /// # Errors
     /// Corruption; I/O failure.
@@ -125,14 +125,19 @@ impl GroupDetails {
         let (block, byte) = geometry.descriptor_location(group);
         let buffer = volume.read_block(block)?;
         let bytes = &buffer[byte..byte + usize::from(geometry.descriptor_bytes())];
-        Self::judge(volume.superblock(), group, block, bytes)
+        Self::validate(volume.superblock(), group, block, bytes)
     }
 
     /// The descriptor that `bytes` of a block are.
     ///
     /// # Errors
     /// Corruption.
-    pub(crate) fn judge(superblock: &Superblock, group: Group, block: FsBlock, bytes: &[u8]) -> Result<Self> {
+    pub(crate) fn validate(
+        superblock: &Superblock,
+        group: Group,
+        block: FsBlock,
+        bytes: &[u8],
+    ) -> Result<Self> {
         let geometry = superblock.geometry();
         let wrong = |detail: String| corrupt_block(STRUCTURE, block, format!("group {group}: {detail}"));
 

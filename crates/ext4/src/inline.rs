@@ -33,7 +33,7 @@ pub(crate) fn read_attribute(volume: &Volume, inode: &Inode) -> Result<Option<Ve
     xattr::ibody_value(volume, inode, xattr::INDEX_SYSTEM, b"data")
 }
 
-/// Gives up the part that does not lie in `i_block`, of which the caller makes something else, and stores the inode.
+/// Removes the part that does not lie in `i_block`, which the caller has stored elsewhere, and stores the inode.
 ///
 /// # Errors
 /// Corruption of the attributes; I/O failure. Nothing has changed then.

@@ -1,11 +1,11 @@
 //! ext2, ext3 and ext4, on Linux's own on-disk format.
 //!
 //! Raw bytes (`raw` modules, zerocopy structs) become checked types ([`Superblock`], `GroupDescriptor`, `Inode`): a
-//! structure is validated once, there, and no code past that doubts it.
+//! structure is validated once, there, and later code relies on it.
 //!
-//! A filesystem that is opened for reading takes no locks but the metadata cache's. One that takes changes has them in
-//! `live` (inodes in use), `dir`, `alloc` and `transaction`, each told of where it is; their order is that of
-//! `undercroft_sync::order`. How changes reach the disk is told in `transaction`.
+//! A filesystem that is opened for reading takes no locks but the metadata cache's. One that is opened for writing also
+//! has locks in `live` (inodes in use), `dir`, `alloc` and `transaction`, each described in its module; their order is
+//! that of `undercroft_sync::order`. How changes reach the disk is described in `transaction`.
 //!
 //! What changes a filesystem is laid in floors, and imports go down. `volume` reads blocks; what is kept in memory of
 //! free space, orphans and locks lies above it, without operations that need a transaction; `writer` puts these together,

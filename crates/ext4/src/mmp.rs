@@ -43,7 +43,7 @@ struct RawMmp {
 
 const _: () = assert!(size_of::<RawMmp>() == 1024);
 
-/// A wait that begins: an unclean number was found, and only time tells whether another host changes it.
+/// A wait that begins: an unclean number was found, and only waiting shows whether another host changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MmpWait {
     /// The host that wrote the number, in its own words. It comes from the disk: escape it before showing it.
@@ -52,7 +52,7 @@ pub struct MmpWait {
     pub at_most: Duration,
 }
 
-/// Refuses a filesystem that another host is using now. Before a wait, `on_wait` is told.
+/// Refuses a filesystem that another host is using now. Calls `on_wait` before a wait.
 ///
 /// # Errors
 /// [`Error::InUse`] naming the host; corruption of the block.

@@ -1,4 +1,4 @@
-//! From a device to a filesystem that may be believed.
+//! From a device to a filesystem whose journal has been recovered.
 //!
 //! The states are types. A [`Probed`] volume may have changes in its journal that its blocks do not show yet; only
 //! [`Probed::recover_in_memory`] leads to a [`Ready`] one, and [`Probed::recover_onto_device`] to a [`Writable`] one,
@@ -29,7 +29,7 @@ use crate::writer::Transactions;
 pub struct OpenOptions {
     /// Bound of the metadata cache in bytes.
     pub buffer_bytes: usize,
-    /// Told before the opening waits, for up to a minute, to see whether another host is using the filesystem.
+    /// Called before the opening waits, for up to a minute, to see whether another host is using the filesystem.
     pub on_mmp_wait: fn(&MmpWait),
     /// Whether a journal that holds changes is replayed. Without it, which is for reading only, the filesystem is shown
     /// as its blocks have it: changes that the journal holds are missing, some perhaps in part.
@@ -78,8 +78,8 @@ impl Probed {
 
     /// Replays the journal, if it holds changes, into a copy-on-write layer over the device.
     ///
-    /// Without the superblock's word that recovery is needed the log's content is older than the filesystem,
-    /// and Linux does not look at it either.
+    /// If the superblock does not say that recovery is needed, the log's content is older than the filesystem; Linux
+    /// ignores it too.
     pub(crate) fn recover_in_memory(&self) -> Result<Ready> {
         self.replay_in_memory(|dirty| dirty)
     }
@@ -89,7 +89,7 @@ impl Probed {
         self.replay_in_memory(DirtyLog::without_fast_commits)
     }
 
-    /// Judges the journal of a filesystem that needs no recovery, as opening it for writing does.
+    /// Validates the journal of a filesystem that needs no recovery, as opening it for writing does.
     ///
     /// # Errors
     /// Corruption; [`Unsupported`](Error::Unsupported) for a journal of an unknown kind; I/O failure.
@@ -185,7 +185,7 @@ impl Probed {
     }
 }
 
-/// A journal whose transactions are at home.
+/// A journal whose transactions have been written to their homes.
 struct Replayed {
     log: ReplayedOrEmpty,
     /// What was done, if there was anything to do.
@@ -221,8 +221,7 @@ impl Replayed {
     }
 }
 
-/// Brings the transactions that the journal holds to the device, and makes the journal empty unless fast commits follow
-/// them.
+/// Replays the journal's transactions onto the device, and makes the journal empty unless fast commits follow them.
 fn replay(volume: &Volume, device: &Device) -> Result<Replayed> {
     let (location, params) = locate_log(volume)?;
     let dirty = match Log::open(&**device, location, params)? {

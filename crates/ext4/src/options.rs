@@ -14,7 +14,7 @@ pub struct WriteOptions {
     pub journaled_overwrites: bool,
     /// Each change is on the disk when the call that makes it returns (`sync`).
     pub synchronous: bool,
-    /// The device is told of blocks that are freed (`discard`).
+    /// Freed blocks are discarded on the device (`discard`).
     pub discard: bool,
 }
 

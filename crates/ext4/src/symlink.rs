@@ -72,8 +72,8 @@ pub(crate) fn fill(handle: &Handle<'_>, inode: &mut Inode, target: &[u8]) -> Res
     Ok(())
 }
 
-/// The length of the target as it is shown, which is what `stat` tells as the link's size. An encrypted one is
-/// shown in the disguise that Linux gives it while the key is missing.
+/// The length of the target as it is shown, which `stat` reports as the link's size. An encrypted one is shown in the
+/// disguise that Linux gives it while the key is missing.
 pub(crate) fn shown_bytes(inode: &Inode) -> u64 {
     if inode.flags.contains(InodeFlags::ENCRYPTED) {
         dir::disguised_bytes(inode.size_bytes.saturating_sub(LENGTH_BYTES as u64))

@@ -15,12 +15,12 @@ use crate::numbers::{FsBlock, Group};
 use crate::superblock::Superblock;
 use crate::transaction::{Block, LoggedState, Stop, StoppableDevice};
 
-/// Kinds of judgement that a buffer passes once while cached; see `Buffer::verify_once`.
+/// Kinds of validation that a buffer passes once while cached; see `Buffer::verify_once`.
 ///
-/// A buffer that is wrongly taken for another kind of structure is judged as that kind too: each has its bit.
+/// A buffer that is wrongly taken for another kind of structure is validated as that kind too: each has its bit.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
-pub(crate) enum Judged {
+pub(crate) enum Validated {
     ExtentNode = 0,
     DirectoryBlock = 1,
     IndexNode = 2,
@@ -35,7 +35,7 @@ pub(crate) enum Judged {
 pub(crate) struct Volume {
     /// The superblock as it was when the volume was opened, and after each time it has grown.
     superblocks: Append<Superblock>,
-    /// Below what takes no changes after the end of them.
+    /// The device below the one that refuses writes once the changes have ended.
     below: Device,
     buffers: BufferCache<LoggedState>,
     fast_commits: FastCommitView,
@@ -78,7 +78,7 @@ impl Volume {
     }
 
     /// The filesystem has grown: its superblock from now on, and where the inode tables of new groups begin. The tables
-    /// are known before the superblock counts the groups. One thread at a time says so.
+    /// are entered before the superblock that counts the groups. The caller must serialize calls.
     pub(crate) fn grow(&self, superblock: Superblock, tables: impl Iterator<Item = FsBlock>) {
         if let Some(known) = self.inode_tables.get() {
             tables.for_each(|table| known.push(table));
@@ -90,7 +90,7 @@ impl Volume {
         self.buffers.device()
     }
 
-    /// The device for what is written although the changes have ended: why they have.
+    /// The device for the record of an abort, which is written although the changes have ended.
     pub(crate) fn device_below(&self) -> &Device {
         &self.below
     }
@@ -108,13 +108,13 @@ impl Volume {
         self.superblock().geometry().block_bytes()
     }
 
-    /// A metadata block's newest version. Its content is not judged yet.
+    /// A metadata block's newest version. Its content is not validated yet.
     pub(crate) fn read_block(&self, block: FsBlock) -> Result<Buffer> {
         self.check_block(block)?;
         Ok(self.buffers.read(block.0)?)
     }
 
-    /// A metadata block, to be changed under a handle. Its content is not judged yet.
+    /// A metadata block, to be changed under a handle. Its content is not validated yet.
     pub(crate) fn block(&self, block: FsBlock) -> Result<Block> {
         self.check_block(block)?;
         Ok(self.buffers.block(block.0)?)

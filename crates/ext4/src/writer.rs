@@ -10,7 +10,7 @@ use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
-use crate::inode::{Growing, LateTimes};
+use crate::inode::{LateTimes, WindowList};
 use crate::options::WriteOptions;
 use crate::orphan::Orphans;
 use crate::volume::Volume;
@@ -26,7 +26,7 @@ pub(crate) type Service = undercroft_journal::Service<Mounted>;
 #[derive(Debug)]
 pub(crate) struct Mounted {
     volume: Volume,
-    /// What a filesystem that takes changes has more than one that is only read.
+    /// What only a filesystem that is opened for writing has.
     writer: OnceLock<Writer>,
 }
 
@@ -54,7 +54,7 @@ impl Mounted {
         let _ = self.writer.set(writer);
     }
 
-    /// Makes durable what was written before. A failure ends the changes: nothing tells what was lost.
+    /// Makes durable what was written before. A failure ends the changes, because what was lost is unknown.
     ///
     /// # Errors
     /// I/O failure.
@@ -87,8 +87,8 @@ pub(crate) struct Writer {
     /// The locks of all leaves of directories.
     pub(crate) directory_leaves: dir::LeafLocks,
     pub(crate) late_times: LateTimes,
-    /// Files that have space ahead of what was written to them.
-    pub(crate) growing: Growing,
+    /// Files with a reservation window.
+    pub(crate) windows: WindowList,
     pub(crate) shared_attributes: xattr::SharedBlocks,
     /// Held while the filesystem grows.
     pub(crate) resizing: Mutex<()>,
@@ -111,7 +111,7 @@ impl Writer {
             orphans,
             directory_leaves: dir::LeafLocks::new(),
             late_times: LateTimes::new(),
-            growing: Growing::new(),
+            windows: WindowList::new(),
             shared_attributes: xattr::SharedBlocks::default(),
             resizing: Mutex::new(&order::RESIZE, ()),
         })

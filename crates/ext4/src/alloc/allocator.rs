@@ -34,10 +34,11 @@ pub(crate) struct Allocator {
     /// What the descriptors on disk add up to.
     pub(super) blocks_on_disk: AtomicI64,
     pub(super) inodes_on_disk: AtomicI64,
-    /// Damage was met, and whether the superblock says so.
+    /// Whether damage was found, and whether the superblock records it.
     pub(super) damaged: AtomicBool,
-    pub(super) damage_told: AtomicBool,
-    /// Blocks that ordinary data does not get; those among them that only maps get; the user that gets the others.
+    pub(super) damage_recorded: AtomicBool,
+    /// Free blocks that ordinary data must leave, and those that even the reserving user must leave to maps; the user
+    /// ID that the blocks in between are reserved for.
     pub(super) held_back: AtomicU64,
     pub(super) kept_for_maps: AtomicU64,
     pub(super) reserved_for: u32,
@@ -47,11 +48,11 @@ pub(crate) struct Allocator {
     pub(super) blocks_per_group: u32,
     /// Blocks of a stripe of the array below; 0 when it is not known.
     pub(super) stripe: u32,
-    /// Whether the device is told of what is freed.
+    /// Whether freed blocks are discarded.
     pub(super) discards: bool,
 }
 
-/// Blocks that lie together and are set aside in memory. What is left of them is given back when this is dropped.
+/// Consecutive blocks that are reserved in memory. A drop frees those that are left.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     pub(super) allocator: Arc<Allocator>,
@@ -65,7 +66,7 @@ impl Reservation {
         self.first
     }
 
-    /// Cuts off what follows the first `count` blocks, of which there are as many.
+    /// Keeps the first `count` blocks and returns the rest. There must be at least `count`.
     pub(crate) fn split_off(&mut self, count: u64) -> Self {
         assert!(count <= self.len, "{self:?} is cut after {count} blocks");
         let len = std::mem::replace(&mut self.len, count) - count;
@@ -125,7 +126,7 @@ impl Allocator {
         let kept_for_maps = superblock.kept_for_maps();
         Ok(Self {
             damaged: AtomicBool::new(damaged),
-            damage_told: AtomicBool::new(false),
+            damage_recorded: AtomicBool::new(false),
             free: Counter::new(free),
             pending: Counter::new(0),
             free_inodes: Counter::new(free_inodes),

@@ -1,8 +1,8 @@
 //! Blocks: found near a goal, reserved, given out and freed.
 //!
 //! A search begins at the goal: the blocks there, then a run in the goal's group, then the next group that may have a
-//! run as long as is wanted, then groups that may have half of it, and so on. Nothing is asked of a group's lock that
-//! the orders answer without it.
+//! run as long as is wanted, then groups that may have half of it, and so on. A group that `orders` rules out is passed
+//! over without taking its lock.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ const GOOD_RUN: u32 = 32;
 /// Runs that are looked at in a group before less than all that is wanted will do.
 const LOOKS: u32 = 64;
 
-/// How far around what is given back it is measured how long the run there is. A longer one may be as long as all that
-/// is free: a caller that searched for it in vain knows then.
+/// When blocks are freed, the length of their run is measured this far to either side. A longer run counts as if all
+/// free blocks of the group were one run; a failed search corrects that.
 const LOOKED_AROUND: u32 = 2048;
 
 impl Allocator {
@@ -54,7 +54,7 @@ impl Allocator {
         Ok((FsBlock(cell.absolute(&range).start), u64::from(range.end - range.start)))
     }
 
-    /// Sets `min` to `want` blocks that lie together aside, in memory only. No other caller gets them.
+    /// Reserves `min` to `want` consecutive blocks, in memory only. No other caller gets them.
     ///
     /// # Errors
     /// As for [`allocate`](Self::allocate).
@@ -163,7 +163,8 @@ impl Allocator {
         let mut blocks = match cell.lock_blocks(handle.volume()) {
             Ok(blocks) => blocks,
             Err(error @ Error::Corrupt(_)) => {
-                // A damaged group takes nothing back: e2fsck finds what is unused. The file goes all the same.
+                // Blocks of a damaged group are not freed, and the file is deleted all the same: e2fsck finds unused
+                // blocks.
                 self.note_damage(cell, &error);
                 return Ok(());
             }
@@ -207,7 +208,7 @@ impl Allocator {
     }
 
     /// Blocks that are free on disk in the running transaction, or one that is being committed, and can be given out
-    /// when it is durable. A caller that finds no space although there are some commits and tries again.
+    /// when it is durable. If there are some, a caller that finds no space commits and tries again.
     pub(crate) fn freed_pending(&self) -> u64 {
         self.pending.sum()
     }
@@ -223,9 +224,9 @@ impl Allocator {
         self.held_back.load(Ordering::Relaxed)
     }
 
-    /// What a block of a directory, a symbolic link's target or attributes is for. The user that asks for it is not
-    /// known, but those that may: the reserved blocks are for inodes that only the user changes for which they are
-    /// reserved, and users whom nothing holds to permissions.
+    /// The purpose of a block for a directory, a symbolic link's target or attributes. The calling user is not known
+    /// here, so the inode's permissions decide: the reserved blocks are for inodes that only the reserving user, and
+    /// users who bypass permissions, can change.
     pub(crate) fn purpose_for(&self, inode: &Inode) -> Purpose {
         const WRITE_BY_OTHERS: u16 = 0o022;
         let others = inode.kind != FileType::Symlink && inode.permissions & WRITE_BY_OTHERS != 0;
@@ -382,7 +383,7 @@ impl Allocator {
         }
     }
 
-    /// A damaged group is not asked again, and what it says is free does not count.
+    /// Excludes a damaged group from searches and from the free counts.
     fn note_damage(&self, cell: &GroupCell, error: &Error) {
         if matches!(error, Error::Corrupt(_)) {
             let _blocks = cell.relock_blocks();
@@ -393,7 +394,7 @@ impl Allocator {
         }
     }
 
-    /// Gives set-aside blocks back.
+    /// Frees reserved blocks.
     pub(super) fn give_back(&self, first: FsBlock, count: u64) {
         if count > 0 {
             let (cell, range) = self.place(first, count);

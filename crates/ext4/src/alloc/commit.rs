@@ -1,4 +1,4 @@
-//! How the disk learns what is free: descriptors and counts, once for each transaction.
+//! Free counts on the disk: descriptors and the superblock, written once for each transaction.
 
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::Result;
@@ -23,7 +23,8 @@ impl Allocator {
                 groups &= groups - 1;
             }
         }
-        let damage = self.damaged.load(Ordering::Relaxed) && !self.damage_told.swap(true, Ordering::Relaxed);
+        let damage =
+            self.damaged.load(Ordering::Relaxed) && !self.damage_recorded.swap(true, Ordering::Relaxed);
         if changed || damage {
             let (blocks, inodes) =
                 (self.blocks_on_disk.load(Ordering::Relaxed), self.inodes_on_disk.load(Ordering::Relaxed));

@@ -4,13 +4,13 @@
 use undercroft_sync::atomic::{AtomicI64, Ordering};
 use undercroft_sync::thread_number;
 
-/// More than this a shard hands on.
+/// A shard whose change reaches this adds it to the total.
 const BATCH: i64 = 512;
 
 /// Shards; a power of two.
 pub(super) const SHARDS: usize = 16;
 
-/// Alone on its cache lines.
+/// Padded to its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicI64);
@@ -42,12 +42,12 @@ impl Counter {
         (self.total.0.load(Ordering::Relaxed) + gathered).max(0) as u64
     }
 
-    /// About the count: a line that is seldom written.
+    /// The approximate count, from a cache line that is seldom written.
     pub(super) fn about(&self) -> u64 {
         self.total.0.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// Whether the count is at least `least`. Only where that is close are all shards looked at.
+    /// Whether the count is at least `least`. Reads all shards unless the approximate count is well above `least`.
     pub(super) fn is_at_least(&self, least: u64) -> bool {
         self.about() >= least.saturating_add(SHARDS as u64 * BATCH as u64) || self.sum() >= least
     }

@@ -4,7 +4,7 @@
 //! transaction; the map in memory shows what may be given out. They differ by what is reserved and by what the running
 //! transaction has freed: both are clear on disk and not free in memory.
 //!
-//! A group whose bitmap is wrong gives nothing and takes nothing back; e2fsck is asked for by the superblock's state.
+//! In a group whose bitmap is wrong nothing is allocated and nothing freed; the superblock's state asks for e2fsck.
 //!
 //! Locks, class `group`: one for a group's blocks, one for its inodes; a thread holds one at a time.
 
@@ -22,7 +22,7 @@ use crate::group::{GroupDescriptor, GroupDetails, GroupFlags, bitmap_checksum};
 use crate::numbers::{FsBlock, Group};
 use crate::superblock::Geometry;
 use crate::transaction::{Block, Tid};
-use crate::volume::{Judged, Volume};
+use crate::volume::{Validated, Volume};
 
 /// One block group.
 #[derive(Debug)]
@@ -323,15 +323,15 @@ impl GroupCell {
         Ok(map)
     }
 
-    /// The block of the bitmap, judged.
+    /// The block of the bitmap, validated.
     pub(super) fn block_bitmap(&self, volume: &Volume, blocks: &Blocks) -> Result<Block> {
         let bits = volume.superblock().geometry().blocks_per_group();
-        judged_bitmap(
+        validated_bitmap(
             volume,
             self.number,
             "block bitmap",
             self.block_bitmap,
-            Judged::BlockBitmap,
+            Validated::BlockBitmap,
             blocks.checksum,
             bits,
         )
@@ -339,19 +339,19 @@ impl GroupCell {
 
     pub(super) fn inode_bitmap(&self, volume: &Volume, inodes: &Inodes) -> Result<Block> {
         let bits = volume.superblock().geometry().inodes_per_group();
-        judged_bitmap(
+        validated_bitmap(
             volume,
             self.number,
             "inode bitmap",
             self.inode_bitmap,
-            Judged::InodeBitmap,
+            Validated::InodeBitmap,
             inodes.checksum,
             bits,
         )
     }
 
-    /// States what is free in a group that had been entered with nothing free, and does `then` before anything of it is
-    /// given out.
+    /// Releases the free blocks of a group that was entered with nothing free; `then` runs before any of them is
+    /// allocated.
     pub(super) fn open(&self, descriptor: &GroupDescriptor, then: impl FnOnce()) {
         let _blocks = self.blocks.lock();
         self.free.store(descriptor.free_clusters, Ordering::Relaxed);
@@ -372,7 +372,7 @@ impl GroupCell {
         self.with_map(volume, self.inodes.lock())
     }
 
-    /// The same, unless another thread has them.
+    /// The same; `None` if another thread holds the lock.
     pub(super) fn try_lock_inodes(&self, volume: &Volume) -> Option<Result<InodesGuard<'_>>> {
         self.inodes.try_lock().map(|inodes| self.with_map(volume, inodes))
     }
@@ -422,12 +422,12 @@ impl GroupCell {
 }
 
 /// A bitmap's block, whose checksum holds if it has one.
-fn judged_bitmap(
+fn validated_bitmap(
     volume: &Volume,
     group: Group,
     name: &'static str,
     home: FsBlock,
-    kind: Judged,
+    kind: Validated,
     stored: u32,
     bits: u32,
 ) -> Result<Block> {

@@ -1,8 +1,8 @@
 //! The allocator of a filesystem that grows.
 //!
-//! New groups come in two steps, and what gives out blocks and inodes meanwhile notices neither: first they are entered
-//! with nothing free, so that they are passed over; then, when the volume's superblock counts them, what is free in them
-//! is stated. The last old group becomes longer in the same handle.
+//! New groups are added in two steps, neither of which disturbs concurrent allocations: first they are entered with
+//! nothing free, so that searches pass them over; then, when the volume's superblock counts them, their free blocks and
+//! inodes are released. The last old group becomes longer in the same handle.
 
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::Result;
@@ -25,7 +25,7 @@ impl Allocator {
         self.cells.last().lock_blocks(volume).map(drop)
     }
 
-    /// Enters new groups, of which nothing is given out yet. One thread at a time does so.
+    /// Enters new groups, of which nothing is given out yet. The caller must serialize calls.
     pub(crate) fn add_closed(&self, superblock: &Superblock, details: &[GroupDetails]) {
         let geometry = superblock.geometry();
         let first = self.cells.len() as u32;

@@ -5,7 +5,7 @@
 
 use super::bits::FreeMap;
 
-/// Threads that a group tells apart.
+/// Threads that a group distinguishes.
 pub(super) const SLOTS: usize = 8;
 
 /// A group's free inodes.

@@ -1,4 +1,4 @@
-//! Allocation: which blocks and inodes are free, which are given out, and how the disk learns of it.
+//! Allocation: which blocks and inodes are free, which are allocated, and how that is recorded on the disk.
 //!
 //! What changes on disk with each allocation is one bitmap block. Counts, flags and checksums are kept in memory and
 //! go into the group descriptors and the superblock once for each transaction, when it is committed. What is freed
@@ -49,6 +49,6 @@ pub(crate) enum Purpose {
     /// As `Data`, by the user whom the superblock reserves blocks for: stops where the blocks begin that Linux keeps
     /// for maps.
     Reserved,
-    /// A node of a map: what is written where blocks are allocated already must not fail for want of one.
+    /// A node of a map: a write to blocks that are allocated already must not fail for lack of one.
     Metadata,
 }

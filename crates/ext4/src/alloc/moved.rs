@@ -1,11 +1,11 @@
-//! Which group each thread makes files in since another thread was at the inodes of its own.
+//! For each thread, the group that it creates files in after it found its directory's group in use by another thread.
 
 use std::ops::Range;
 
 use undercroft_sync::atomic::{AtomicU32, Ordering};
 use undercroft_sync::thread_number;
 
-/// Threads that are told apart: about as many as a large machine runs at once.
+/// Threads that are distinguished: about as many as a large machine runs at once.
 const THREADS: usize = 64;
 /// No group has this number.
 const NOWHERE: u32 = u32::MAX;
@@ -14,7 +14,7 @@ const NOWHERE: u32 = u32::MAX;
 #[derive(Debug)]
 pub(super) struct Moved(Box<[Thread]>);
 
-/// Alone on its cache lines.
+/// Padded to its own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Thread(AtomicU32);

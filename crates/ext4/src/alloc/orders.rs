@@ -1,9 +1,9 @@
-//! Which groups may have a long run of free blocks, asked without a group's lock.
+//! Which groups may have a long run of free blocks, answered without a group's lock.
 //!
 //! For each power of two there is a bit for each group: set if the group may have a run as long as that. A bit may be
 //! set wrongly, never clear wrongly: a search in vain under the group's lock clears it, giving blocks back sets it
-//! before they can be had. So a full group costs nothing, and a single block is found if there is one. With
-//! one order only, the same tells which groups have free inodes.
+//! before they can be had. So a full group costs nothing, and a single block is found if there is one. A second
+//! instance, with one order only, says which groups have free inodes.
 
 use undercroft_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ impl Orders {
         Self { groups: AtomicU32::new(groups), bits: (0..orders).map(|_| one()).collect() }
     }
 
-    /// There are `groups` from now on, more than before. One thread at a time says so.
+    /// Grows to `groups`, which is more than before. The caller must serialize calls.
     pub(super) fn lengthen(&self, groups: u32) {
         for bits in &self.bits {
             while bits.len() < groups.div_ceil(64) as usize {

@@ -276,7 +276,7 @@ fn what_is_no_files_is_not_freed() {
 
 /// A group with a damaged bitmap is passed over, takes nothing back, and the superblock asks for e2fsck.
 #[test]
-fn a_damaged_group_is_left_alone() {
+fn a_damaged_group_is_passed_over() {
     let writable = Writable::make(&Mke2fs::new("ext4", 64).block_bytes(1024).features("^has_journal"));
     let bitmap = allocator(&writable).cells[0].block_bitmap.0;
     let image = writable.close();
@@ -321,9 +321,9 @@ fn damage_that_shows_late_costs_the_group_and_no_more() {
     }
 }
 
-/// What is told to the device is free, and stays readable as such.
+/// Free blocks are discarded and stay free; blocks in use keep their content.
 #[test]
-fn trimming_tells_the_device_what_is_free_and_nothing_else() {
+fn trimming_discards_free_blocks_only() {
     let writable = Writable::make(&Mke2fs::new("ext4", 64).block_bytes(1024));
     let (volume, allocator) = (&writable.volume, allocator(&writable));
     let handle = volume.start(100).unwrap();

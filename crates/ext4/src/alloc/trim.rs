@@ -9,15 +9,15 @@ use super::Allocator;
 use super::group::GroupCell;
 use crate::volume::Volume;
 
-/// Discards free blocks. A device that cannot is none the worse for it.
+/// Discards free blocks. Returns whether the device did so; one that cannot discard loses nothing.
 pub(super) fn discard(volume: &Volume, blocks: Range<u64>) -> bool {
     let block_bytes = u64::from(volume.block_bytes());
     volume.device().discard(blocks.start * block_bytes, (blocks.end - blocks.start) * block_bytes).is_ok()
 }
 
 impl Allocator {
-    /// Discards what is free of a range of the filesystem's bytes, in pieces of at least `min_len` bytes; answers with
-    /// how many bytes that was (`FITRIM`). What was freed a moment ago is left for after the next commit.
+    /// Discards what is free of a range of the filesystem's bytes, in pieces of at least `min_len` bytes; returns how
+    /// many bytes that was (`FITRIM`). What was freed a moment ago is left for after the next commit.
     ///
     /// # Errors
     /// I/O failure while bitmaps are read.

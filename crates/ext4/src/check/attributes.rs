@@ -103,7 +103,7 @@ impl Checker<'_> {
 
     fn check_list(&mut self, inode: u32, block: Option<u64>, bytes: &[u8], first: usize, found: &mut Found) {
         let at = block.map_or(At::inode(inode), |block| At::inode(inode).block(block));
-        let attributes = match Attributes::judge(bytes, first) {
+        let attributes = match Attributes::validate(bytes, first) {
             Ok(attributes) => attributes,
             Err(detail) => return self.findings.add("xattr", at, detail),
         };
@@ -119,7 +119,7 @@ impl Checker<'_> {
             match entry.value {
                 Value::Here(value) => {
                     if entry.index == INDEX_ENCRYPTION && entry.name == b"c" {
-                        found.policy = Some(self.policies.judge(value));
+                        found.policy = Some(self.policies.parse(value));
                     }
                     if is_inline_data {
                         found.inline_bytes = Some(value.len() as u64);

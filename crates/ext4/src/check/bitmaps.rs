@@ -8,7 +8,7 @@ use crate::features::{Incompat, RoCompat};
 use crate::group::{GroupFlags, bitmap_checksum};
 use crate::numbers::{FsBlock, Group};
 
-/// A difference is told as runs; so many of them for each bitmap.
+/// Differences are reported as runs, at most this many for each bitmap.
 const RUNS_SHOWN: usize = 4;
 
 /// A kind of bitmap.

@@ -117,7 +117,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Judges the checksum of a block of entries; answers with where the entries end.
+    /// Validates the checksum of a block of entries; returns where the entries end.
     fn check_tail(&mut self, inode: &Inode<'_>, home: u64, bytes: &[u8]) -> usize {
         let superblock = self.volume.superblock();
         if !superblock.has_metadata_checksums() {
@@ -298,7 +298,7 @@ impl Checker<'_> {
     fn check_kind(&mut self, at: At, entry: Entry<'_>) {
         let has_kinds = self.volume.superblock().features().incompat.contains(Incompat::FILETYPE);
         let expected = if has_kinds { self.kinds.get(entry.ino) } else { 0 };
-        // An inode of no kind has been told of.
+        // An inode of no kind has been reported already.
         if expected != entry.kind && !(has_kinds && expected == 0) {
             let shown = String::from_utf8_lossy(entry.name);
             let detail =
@@ -314,7 +314,7 @@ fn inline_attribute(inode: &Inode<'_>) -> Vec<u8> {
     const SYSTEM: u8 = 7;
     let area = inode.attribute_area();
     let entries = area.get(4..).unwrap_or(&[]);
-    let value = Attributes::judge(entries, 0).ok().and_then(|attributes| attributes.find(SYSTEM, b"data"));
+    let value = Attributes::validate(entries, 0).ok().and_then(|attributes| attributes.find(SYSTEM, b"data"));
     match value.map(|entry| entry.value) {
         Some(Value::Here(value)) => value.to_vec(),
         _ => Vec::new(),

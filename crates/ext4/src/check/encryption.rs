@@ -18,7 +18,7 @@ const NONCE_BYTES: usize = 16;
 /// What an attribute says of how its inode is encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Policy {
-    /// By number in the order of their coming.
+    /// Numbered in the order in which they were found.
     Known(u32),
     /// Of a version that has another length.
     Wrong,
@@ -35,7 +35,7 @@ pub(super) struct Policies {
 
 impl Policies {
     /// The policy of an encryption context.
-    pub(super) fn judge(&mut self, context: &[u8]) -> Policy {
+    pub(super) fn parse(&mut self, context: &[u8]) -> Policy {
         let expected_bytes = match context.first() {
             Some(1) => 28,
             Some(2) => 40,

@@ -1,5 +1,4 @@
-//! What the journal holds, brought to where it belongs in memory, so that everything else is checked as a mount would
-//! find it.
+//! Replays the journal in memory, so that everything else is checked as a mount would find it.
 //!
 //! Transactions are blocks and are replayed as they are. Fast commits are operations: they are carried out as for a
 //! mount that writes ([`redo`]), over the copy-on-write layer that the transactions lie in. Where they cannot be, that
@@ -29,7 +28,7 @@ const CODE: &str = "fast-commit";
 const ROOM: u32 = 1 << 24;
 
 /// A filesystem as its journal leaves it.
-pub(super) struct Settled {
+pub(super) struct Replayed {
     pub(super) volume: Volume,
     pub(super) recovery: Option<RecoveryReport>,
     /// Why fast commits were not looked at, where nothing is wrong with them.
@@ -40,11 +39,11 @@ pub(super) struct Settled {
 ///
 /// # Errors
 /// Corruption of a transaction, or of what leads to the journal; an unknown feature; I/O failure.
-pub(super) fn settle(probed: &Probed, buffer_bytes: usize, findings: &Findings) -> Result<Settled> {
+pub(super) fn replay(probed: &Probed, buffer_bytes: usize, findings: &Findings) -> Result<Replayed> {
     if let Err(error) = probed.check_clean_log() {
         match error {
             Error::Corrupt(corruption) => {
-                tell(findings, "journal", corruption.detail.to_string(), &corruption);
+                report(findings, "journal", corruption.detail.to_string(), &corruption);
             }
             Error::Unsupported(what) => findings.add("journal", At::filesystem(), what.into_owned()),
             error => return Err(error),
@@ -55,8 +54,8 @@ pub(super) fn settle(probed: &Probed, buffer_bytes: usize, findings: &Findings) 
         Err(Error::Corrupt(corruption)) => {
             // If it is a transaction that is wrong, it is so here too.
             let Ready { volume, recovery } = probed.recover_in_memory_without_fast_commits()?;
-            tell_fast_commits(findings, &corruption);
-            return Ok(Settled { volume, recovery, left_out: None });
+            report_fast_commits(findings, &corruption);
+            return Ok(Replayed { volume, recovery, left_out: None });
         }
         Err(error) => return Err(error),
     };
@@ -71,13 +70,13 @@ pub(super) fn settle(probed: &Probed, buffer_bytes: usize, findings: &Findings) 
         findings.add(CODE, At::filesystem().block(block), detail);
     }
     if shown.fast_commits().is_empty() {
-        return Ok(Settled { volume: shown, recovery, left_out: None });
+        return Ok(Replayed { volume: shown, recovery, left_out: None });
     }
     let left_out = match redone(&shown, buffer_bytes) {
         Ok(()) => None,
         Err(Error::Io(error)) => return Err(Error::Io(error)),
         Err(Error::Corrupt(corruption)) => {
-            tell_fast_commits(findings, &corruption);
+            report_fast_commits(findings, &corruption);
             None
         }
         Err(Error::Stale) => {
@@ -86,15 +85,15 @@ pub(super) fn settle(probed: &Probed, buffer_bytes: usize, findings: &Findings) 
         }
         Err(error) => Some(error.to_string()),
     };
-    // Its superblock may be the head of another list of orphans now, and nothing that is cached is known to be current.
+    // The list of orphans in its superblock may have changed, and cached blocks may be out of date.
     let volume = on(shown.device(), buffer_bytes)?;
-    Ok(Settled { volume, recovery, left_out })
+    Ok(Replayed { volume, recovery, left_out })
 }
 
-/// Carries fast commits out; all of them, or nothing has changed.
+/// Carries out all fast commits. After an error nothing has changed.
 fn redone(shown: &Volume, buffer_bytes: usize) -> Result<()> {
     let features = shown.superblock().features();
-    // Only a mount keeps the number that tells other hosts of it.
+    // Multiple-mount protection does not matter here: only a mount has to update its number.
     Features { incompat: features.incompat.difference(Incompat::MMP), ..*features }.check_writable()?;
     let volume = Arc::new(Mounted::new(on(shown.device(), buffer_bytes)?));
     let transactions = Transactions::unlogged(Tid(1), ROOM, Arc::default());
@@ -106,12 +105,12 @@ fn on(device: &Device, buffer_bytes: usize) -> Result<Volume> {
     Ok(Volume::new(Arc::clone(device), Superblock::read(&**device)?, buffer_bytes))
 }
 
-fn tell_fast_commits(findings: &Findings, corruption: &Corruption) {
+fn report_fast_commits(findings: &Findings, corruption: &Corruption) {
     let detail = format!("cannot be carried out: {}: {}", corruption.structure, corruption.detail);
-    tell(findings, CODE, detail, corruption);
+    report(findings, CODE, detail, corruption);
 }
 
-fn tell(findings: &Findings, code: &'static str, detail: String, corruption: &Corruption) {
+fn report(findings: &Findings, code: &'static str, detail: String, corruption: &Corruption) {
     let inode = corruption.ino.and_then(|ino| u32::try_from(ino.0).ok());
     let at = inode.map_or(At::filesystem(), At::inode);
     let at = corruption.block.map_or(at, |block| at.block(block));

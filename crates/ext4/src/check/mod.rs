@@ -10,9 +10,9 @@
 //!
 //! A journal that holds changes is replayed in memory first, fast commits included (`fast_commits`).
 //!
-//! The disk is believed in nothing but what a superblock vouches for once it has been judged. Every loop is bounded by
-//! the blocks or inodes that there are, and nothing recurses. Memory: a bit for a cluster, a bit and some bytes for an
-//! inode, where a part of them is in use; some words for a directory, an attribute block, and a run of one file.
+//! Nothing on the disk is trusted except a validated superblock. Every loop is bounded by the number of blocks or
+//! inodes, and nothing recurses. Memory: a bit for a cluster, a bit and some bytes for an inode, where a part of them
+//! is in use; some words for a directory, an attribute block, and a run of one file.
 //!
 //! Uses no locks of its own. Left out: what quota files say of usage, and times in the future.
 
@@ -41,7 +41,7 @@ use crate::mmp::MmpWait;
 use crate::open::{OpenOptions, Probed};
 use crate::superblock::Superblock;
 use checker::Checker;
-use fast_commits::Settled;
+use fast_commits::Replayed;
 pub use report::CheckReport;
 
 /// How to check.
@@ -51,7 +51,7 @@ pub struct CheckOptions {
     pub buffer_bytes: usize,
     /// How many findings are kept; the others are counted.
     pub findings_max: usize,
-    /// Told before a wait to see whether another host is using the filesystem.
+    /// Called before a wait to see whether another host is using the filesystem.
     pub on_mmp_wait: fn(&MmpWait),
 }
 
@@ -74,10 +74,10 @@ pub fn check(device: Device, options: &CheckOptions) -> Result<CheckReport> {
     };
     let is_present = Superblock::is_present(&*device)?;
     let findings = Findings::new(options.findings_max);
-    let settled = Probed::probe(device, open)
-        .and_then(|probed| fast_commits::settle(&probed, options.buffer_bytes, &findings));
-    let Settled { volume, recovery, left_out } = match settled {
-        Ok(settled) => settled,
+    let replayed = Probed::probe(device, open)
+        .and_then(|probed| fast_commits::replay(&probed, options.buffer_bytes, &findings));
+    let Replayed { volume, recovery, left_out } = match replayed {
+        Ok(replayed) => replayed,
         // A superblock or a journal so wrong that nothing else can be looked at is a finding too.
         Err(Error::Corrupt(corruption)) if is_present => {
             findings.add("unusable", At::filesystem(), corruption.to_string());
@@ -112,7 +112,7 @@ impl Checker<'_> {
         self.check_bitmaps()
     }
 
-    /// What a reader does not care about.
+    /// Fields that readers ignore.
     fn check_superblock(&mut self) {
         let superblock = self.volume.superblock();
         let (raw, geometry) = (superblock.raw(), superblock.geometry());
@@ -161,7 +161,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Gives the list of bad blocks what is on it. The place of a group's structure cannot be changed, so blocks of
+    /// Assigns bad blocks to the list of bad blocks. The place of a group's structure cannot be changed, so blocks of
     /// copies of the superblock and descriptors, of inode tables and reserved ones may be bad; bitmaps may not.
     fn claim_bad(&mut self, inode: u32, first: u64, count: u64) {
         for block in first..first + count {
@@ -188,16 +188,16 @@ impl Checker<'_> {
             let is_free = self.clusters.insert(cluster);
             all_free &= is_free;
             match &mut taken {
-                _ if is_free => self.tell_taken(inode, taken.take()),
+                _ if is_free => self.report_taken(inode, taken.take()),
                 Some((_, last)) => *last = cluster,
                 None => taken = Some((cluster, cluster)),
             }
         }
-        self.tell_taken(inode, taken);
+        self.report_taken(inode, taken);
         all_free
     }
 
-    fn tell_taken(&mut self, inode: u32, taken: Option<(u64, u64)>) {
+    fn report_taken(&mut self, inode: u32, taken: Option<(u64, u64)>) {
         let Some((first, last)) = taken else { return };
         let start = u64::from(self.volume.superblock().geometry().first_data_block());
         let (first, count) = (start + first * self.per_cluster, (last - first + 1) * self.per_cluster);

@@ -1,4 +1,4 @@
-//! An inode as it lies in its table, believed in nothing.
+//! An inode's bytes as they lie in its table, not validated.
 
 use undercroft_vfs::FileType;
 use zerocopy::FromBytes;
@@ -30,7 +30,7 @@ pub(super) struct Inode<'a> {
 }
 
 impl<'a> Inode<'a> {
-    /// `None` for too few bytes, of which a judged superblock has none.
+    /// `None` for too few bytes, which cannot happen with a validated superblock.
     pub(super) fn new(number: u32, bytes: &'a [u8]) -> Option<Self> {
         let (raw, _) = RawInode::read_from_prefix(bytes).ok()?;
         Some(Self { number, bytes, raw })

@@ -17,7 +17,7 @@ const DIRECT: u64 = 12;
 const DOUBLE_INDIRECT: usize = 13;
 
 impl Checker<'_> {
-    /// Learns which inodes wait to be released, before inodes are looked at.
+    /// Collects the orphans, before inodes are checked.
     pub(super) fn collect_orphans(&mut self) -> Result<()> {
         match orphan::collect(self.volume) {
             Ok(orphans) => self.orphans = orphans.into_iter().collect(),
@@ -39,7 +39,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Every block of a log is there; what they hold is judged when it is replayed.
+    /// Every block of a log is there; what they hold is validated when it is replayed.
     pub(super) fn check_journal(&mut self, inode: &Inode<'_>, kind: FileType, walked: &Walked) -> Result<()> {
         const MAGIC: u32 = 0xC03B_3998;
         let at = At::inode(inode.number);

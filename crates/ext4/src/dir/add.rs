@@ -1,8 +1,8 @@
 //! Putting names into a directory, and what a directory does to have room for them.
 //!
 //! Most names go into a leaf that has room for them: the directory's `index` is held shared, and the leaf's lock, so
-//! that adding to two leaves goes on at once. Where there is no room, `index` is held alone and the directory changes
-//! its shape, one step after the other until a leaf has room:
+//! that two leaves can be added to at the same time. Where there is no room, `index` is held exclusively and the
+//! directory changes its shape, one step after the other until a leaf has room:
 //!
 //! | the directory | the step |
 //! | --- | --- |
@@ -12,8 +12,8 @@
 //! | has an index that is full | a block of it gives half of its entries to a new one, or a level is added below the root |
 //! | has an index with room | the leaf gives half of its entries, by their hashes, to a new one |
 //!
-//! After each step the directory is whole, so a full disk ends an addition without harm. Source: kernel documentation,
-//! section "Hash Tree Directories", and e2fsck's and debugfs's reading of what is made here.
+//! After each step the directory is consistent, so a full disk ends an addition without harm. Source: kernel
+//! documentation, section "Hash Tree Directories", and e2fsck's and debugfs's reading of what is made here.
 
 use undercroft_vfs::{Error, FileType, Result};
 
@@ -52,7 +52,7 @@ const MOST_STEPS: u32 = 12;
 /// # Errors
 /// [`Exists`](Error::Exists) if it is there; [`NoSpace`](Error::NoSpace); [`NoKey`](Error::NoKey),
 /// [`Unsupported`](Error::Unsupported); corruption, I/O failure. The name has not been added then, and the directory is
-/// whole.
+/// consistent.
 pub(crate) fn add(
     handle: &Handle<'_>,
     dir: &InodeState,
@@ -134,8 +134,8 @@ impl Changing<'_> {
             }
             // Positions in this directory are hashes, so that entries may move within a block.
             Look::Scattered if by_hash::is_ordered(&self.directory) => {
-                let mut compacted = block.judge(|bytes| edit::compact(bytes, format))?;
-                let Look::Room(room) = block.judge(|_| edit::look(&compacted, format, new.name))? else {
+                let mut compacted = block.validate(|bytes| edit::compact(bytes, format))?;
+                let Look::Room(room) = block.validate(|_| edit::look(&compacted, format, new.name))? else {
                     return Ok(false);
                 };
                 edit::insert(&mut compacted, format, room, new);
@@ -153,7 +153,7 @@ impl Changing<'_> {
         })
     }
 
-    /// A filesystem that has lost the feature has entries put where an index would not find them.
+    /// Without the feature `dir_index` entries are added where an index would not find them.
     fn drop_index_flag(&self) -> Result<()> {
         if !self.directory.inode.flags.contains(InodeFlags::INDEXED) {
             return Ok(());
@@ -201,13 +201,13 @@ impl Changing<'_> {
         let home = map::grow(self.handle, &mut fields, at)?;
         fields.size_bytes += u64::from(self.directory.volume.block_bytes());
         fields.flags |= flags;
-        self.must(self.handle.make(home, self.seal(shape), fill))?;
-        self.must(fields.store(self.handle, self.state.location))?;
+        self.or_abort(self.handle.make(home, self.seal(shape), fill))?;
+        self.or_abort(fields.store(self.handle, self.state.location))?;
         Ok(at)
     }
 
-    /// After the first change there is no way back.
-    fn must<R>(&self, result: Result<R>) -> Result<R> {
+    /// For errors after the first change, which cannot be undone: aborts the transaction.
+    fn or_abort<R>(&self, result: Result<R>) -> Result<R> {
         if let Err(error) = &result {
             let cause = format!("directory {} could not be changed to the end: {error}", self.state.number);
             self.handle.writer().transactions.abort_with(&cause, error);
@@ -222,7 +222,7 @@ impl Changing<'_> {
             return Err(self.corrupt("has a hole in place of its first block"));
         };
         let (dots, mut records) = first
-            .judge(|bytes| Ok((node::read_dots(bytes, format)?, edit::records(bytes, format, |_| 0)?)))?;
+            .validate(|bytes| Ok((node::read_dots(bytes, format)?, edit::records(bytes, format, |_| 0)?)))?;
         if dots.itself != self.state.number {
             return Err(first.corrupt(format!("entry . leads to inode {}", dots.itself)));
         }
@@ -234,7 +234,7 @@ impl Changing<'_> {
         let (version, has_checksums) =
             (directory.volume.superblock().hash_defaults().version, self.has_checksums());
         drop(first);
-        self.must(self.handle.make(home, self.seal(Shape::IndexRoot), |bytes| {
+        self.or_abort(self.handle.make(home, self.seal(Shape::IndexRoot), |bytes| {
             node::make_root(bytes, format, has_checksums, dots, version, leaf);
         }))
     }
@@ -300,14 +300,14 @@ impl Changing<'_> {
         })
     }
 
-    /// Gives the names with the higher hashes to a new leaf, which the index comes to know by `parent`.
+    /// Gives the names with the higher hashes to a new leaf, which is entered into the index by `parent`.
     fn split_leaf(&self, leaves: &Leaves<'_>, at: FileBlock, parent: &Node, slot: usize) -> Result<()> {
         let (format, end) = (self.directory.format, self.directory.leaf_bytes());
         let Some(hasher) = leaves.hasher() else {
             return Err(self.corrupt("has an index with an unknown hash function"));
         };
         let leaf = self.lock_leaf(at)?;
-        let halves = leaf.judge(|bytes| Halves::new(bytes, format, |name| hasher.hash(name).major))?;
+        let halves = leaf.validate(|bytes| Halves::new(bytes, format, |name| hasher.hash(name).major))?;
         let ((lowest, highest), (key, next)) = (halves.range(), leaves.bounds());
         if lowest < key & !1 || next.is_some_and(|next| highest >= next) {
             return Err(leaf.corrupt(format!(
@@ -325,12 +325,12 @@ impl Changing<'_> {
         })
     }
 
-    /// Changes a block of the index, after something else has been changed. It is as it was judged, unless a bitmap
-    /// that calls it free has let it become something else meanwhile.
+    /// Changes a block of the index, after something else has been changed. It has not changed since it was validated,
+    /// unless a damaged bitmap had it free and it was allocated for something else.
     fn change_node(&self, node: &Node, held: &Block, change: impl FnOnce(&mut [u8])) -> Result<()> {
-        let judged = &node.block.buffer[..];
+        let validated = &node.block.buffer[..];
         let is_same = self.handle.change_block(held, self.seal(node.block.shape), |bytes| {
-            let is_same = *bytes == *judged;
+            let is_same = *bytes == *validated;
             if is_same {
                 change(bytes);
             }
@@ -338,7 +338,7 @@ impl Changing<'_> {
         });
         let detail = "is in use for something else as well";
         let outcome = if is_same { Ok(()) } else { Err(node.block.corrupt(&self.directory, detail)) };
-        self.must(outcome)
+        self.or_abort(outcome)
     }
 
     fn held(&self, node: &Node) -> Result<Block> {

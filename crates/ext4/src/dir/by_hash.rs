@@ -2,10 +2,10 @@
 //!
 //! Where names move from block to block, a position in bytes would give some of them twice. Names keep their hashes, so
 //! in a filesystem that takes changes a directory that has an index, or will get one when it grows, is read by hash,
-//! and every name that stands all along comes once. Directories that never get an index do not move names, and are read
-//! block by block as those of a filesystem that is only read.
+//! and every name that exists throughout is returned exactly once. Directories that never get an index do not move
+//! names, and are read block by block as those of a filesystem that is only read.
 //!
-//! A position is what an index says of a name, and then what tells names apart that are alike to it:
+//! A position is the hash that the index uses, followed by what distinguishes names with the same hash:
 //!
 //! | bits | |
 //! | --- | --- |
@@ -13,8 +13,8 @@
 //! | 8 to 31 | another checksum of the name |
 //! | 0 to 7 | the rank by name among those that have the same of both, from 2 on |
 //!
-//! `.` and `..` are at 0 and 1. Only among more than 254 names that were made to be alike some may be passed over when
-//! a listing is resumed between them.
+//! `.` and `..` are at 0 and 1. Only if more than 254 names were made to have both alike, a listing that is resumed
+//! between them may skip some.
 //!
 //! Locks: a leaf's names are copied with the directory's `index` shared, and given without a lock.
 
@@ -78,8 +78,8 @@ pub(super) fn read(
         match batch.collect(state, from) {
             Ok(true) => {}
             Ok(false) => return Ok(None),
-            // Read without its index, as for a look-up. Positions below the hashes are those of blocks then; a
-            // listing that got further by hashes cannot go on.
+            // The index is not used, as in a lookup. Positions below the hashes are positions in blocks then; a listing
+            // that has got to a hash cannot go on.
             Err(Error::Corrupt(_))
                 if from == begin
                     && begin >> HASH_SHIFT == 0

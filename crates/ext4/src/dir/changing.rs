@@ -1,6 +1,6 @@
 //! A directory that is being changed under a handle, and its leaves under their locks.
 //!
-//! Locks: the caller holds the directory's `index`, shared or alone. A thread holds one leaf's lock at a time
+//! Locks: the caller holds the directory's `index`, shared or exclusively. A thread holds one leaf's lock at a time
 //! (`locks`).
 
 use std::borrow::Cow;
@@ -35,7 +35,7 @@ pub(crate) fn check_changeable(volume: &Volume, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// A directory, no inline one, as it is while its `index` is held.
+/// A directory that is not inline, as it is while its `index` is held.
 #[derive(Clone, Copy)]
 pub(super) struct Changing<'a> {
     pub(super) handle: &'a Handle<'a>,
@@ -74,7 +74,7 @@ impl<'a> Changing<'a> {
     pub(super) fn lock_leaf(&self, at: FileBlock) -> Result<LockedBlock<'a>> {
         let leaf = self.lock_home(at, self.directory.home(at)?)?;
         // Without checksums an inner node and an empty leaf look the same.
-        let is_leaf = match leaf.judged.shape {
+        let is_leaf = match leaf.validated.shape {
             Shape::Leaf => true,
             Shape::IndexRoot => false,
             Shape::IndexNode => !self.has_checksums(),
@@ -87,9 +87,9 @@ impl<'a> Changing<'a> {
         let leaf = self.handle.writer().directory_leaves.lock(volume, home)?;
         let newest = leaf.block().buffer();
         leaf.lines.note(leaf.block(), &newest);
-        let judged = Block::judge(&self.directory, at, home, newest)?;
-        let end = judged.region(&self.directory).bytes.len();
-        Ok(LockedBlock { changing: *self, judged, end, leaf })
+        let validated = Block::validate(&self.directory, at, home, newest)?;
+        let end = validated.region(&self.directory).bytes.len();
+        Ok(LockedBlock { changing: *self, validated, end, leaf })
     }
 
     pub(super) fn corrupt(&self, detail: &'static str) -> Error {
@@ -124,8 +124,8 @@ impl<'a> Changing<'a> {
         Ok(None)
     }
 
-    /// What the index has led to; `None` where it is damaged and the directory, which has no checksums, is read without
-    /// it, as for a look-up.
+    /// What the index led to. `None` if the index is damaged and the directory has no checksums: it is read without the
+    /// index then, as in a lookup.
     fn unless_damaged<T>(&self, led_to: Result<Option<T>>) -> Result<Option<T>> {
         match led_to {
             Err(Error::Corrupt(_)) if !self.has_checksums() => Ok(None),
@@ -137,7 +137,7 @@ impl<'a> Changing<'a> {
 /// A block of entries whose lock is held.
 pub(super) struct LockedBlock<'a> {
     changing: Changing<'a>,
-    judged: Block,
+    validated: Block,
     /// Where the entries end.
     end: usize,
     /// Last, since fields are dropped in this order.
@@ -146,32 +146,32 @@ pub(super) struct LockedBlock<'a> {
 
 impl LockedBlock<'_> {
     pub(super) fn look(&self, name: &[u8]) -> Result<Look> {
-        self.judge(|bytes| edit::look(bytes, self.changing.directory.format, name))
+        self.validate(|bytes| edit::look(bytes, self.changing.directory.format, name))
     }
 
     /// Looks at the entries.
-    pub(super) fn judge<R>(&self, judge: impl FnOnce(&[u8]) -> Verdict<R>) -> Result<R> {
-        judge(&self.judged.buffer[..self.end]).map_err(|detail| self.corrupt(detail))
+    pub(super) fn validate<R>(&self, validate: impl FnOnce(&[u8]) -> Verdict<R>) -> Result<R> {
+        validate(&self.validated.buffer[..self.end]).map_err(|detail| self.corrupt(detail))
     }
 
     pub(super) fn home(&self) -> FsBlock {
-        self.judged.home
+        self.validated.home
     }
 
     /// The block as it is now.
     pub(super) fn version(&self) -> &Buffer {
-        &self.judged.buffer
+        &self.validated.buffer
     }
 
     /// Changes the entries.
     pub(super) fn change<R>(self, change: impl FnOnce(&mut [u8]) -> R) -> R {
-        let seal = self.changing.seal(self.judged.shape);
+        let seal = self.changing.seal(self.validated.shape);
         // A version without another holder is changed where it lies.
-        drop(self.judged);
+        drop(self.validated);
         self.changing.handle.change_block(self.leaf.block(), seal, |bytes| change(&mut bytes[..self.end]))
     }
 
     pub(super) fn corrupt(&self, detail: impl Into<Cow<'static, str>>) -> Error {
-        self.judged.corrupt(&self.changing.directory, detail)
+        self.validated.corrupt(&self.changing.directory, detail)
     }
 }

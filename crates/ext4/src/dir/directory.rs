@@ -1,4 +1,4 @@
-//! One directory, judged: how large it is, how its names are kept, and its blocks by number.
+//! One directory, validated: how large it is, how its names are kept, and its blocks by number.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::features::{Compat, Incompat};
 use crate::inode::{Inode, InodeFlags, ROOT_INODE};
 use crate::map::{self, RunState};
 use crate::numbers::{FileBlock, FsBlock};
-use crate::volume::{Judged, Volume};
+use crate::volume::{Validated, Volume};
 
 const STRUCTURE: &str = "directory";
 const BLOCK_STRUCTURE: &str = "directory block";
@@ -116,7 +116,7 @@ impl<'a> Directory<'a> {
         })
     }
 
-    /// Judges an entry that is in use: whether a file can have this name and number.
+    /// Validates an entry that is in use: whether a file can have this name and number.
     pub(super) fn check_entry(&self, entry: &Entry<'_>) -> Verdict<()> {
         let at = entry.at;
         self.check_inode_number(entry.ino).map_err(|wrong| format!("entry at byte {at} {wrong}"))?;
@@ -151,7 +151,7 @@ pub(super) enum Shape {
     IndexNode,
 }
 
-/// A block of a directory whose checksum has been judged. Its entries have not.
+/// A block of a directory whose checksum has been validated. Its entries have not.
 #[derive(Clone, Debug)]
 pub(super) struct Block {
     pub(super) buffer: Buffer,
@@ -162,11 +162,11 @@ pub(super) struct Block {
 
 impl Block {
     pub(super) fn read(directory: &Directory<'_>, at: FileBlock, home: FsBlock) -> Result<Self> {
-        Self::judge(directory, at, home, directory.volume.read_block(home)?)
+        Self::validate(directory, at, home, directory.volume.read_block(home)?)
     }
 
-    /// Judges a version of a block that the caller has.
-    pub(super) fn judge(
+    /// Validates a version of a block that the caller has.
+    pub(super) fn validate(
         directory: &Directory<'_>,
         at: FileBlock,
         home: FsBlock,
@@ -187,16 +187,16 @@ impl Block {
 
     fn check(&self, directory: &Directory<'_>) -> Result<()> {
         let kind = match self.shape {
-            Shape::Leaf => Judged::DirectoryBlock,
-            Shape::IndexRoot | Shape::IndexNode => Judged::IndexNode,
+            Shape::Leaf => Validated::DirectoryBlock,
+            Shape::IndexRoot | Shape::IndexNode => Validated::IndexNode,
         };
         self.buffer.verify_once(kind as u32, || {
             let seed = directory.inode.checksum_seed(directory.volume);
-            let judgement = match self.shape {
+            let validation = match self.shape {
                 Shape::Leaf => tail::check_leaf(seed, &self.buffer),
                 Shape::IndexRoot | Shape::IndexNode => index::check_checksum(seed, self),
             };
-            judgement.map_err(|detail| self.corrupt(directory, detail))
+            validation.map_err(|detail| self.corrupt(directory, detail))
         })
     }
 
@@ -226,8 +226,8 @@ pub(super) struct Region<'a> {
 }
 
 impl<'a> Region<'a> {
-    /// The entries in use, each judged when the iteration comes to it; nothing follows a failure that tells
-    /// where the next entry begins.
+    /// The entries in use, each validated when the iteration comes to it; none follows a failure after which it is
+    /// unknown where the next entry begins.
     pub(super) fn entries<'d>(
         self,
         directory: &'d Directory<'d>,

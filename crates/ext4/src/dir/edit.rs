@@ -1,7 +1,7 @@
 //! Changing the entries in a stretch of bytes: a block, or a part of an inode.
 //!
-//! Everything is judged by a look first, which goes through all entries, so that what is changed afterwards is known
-//! to be whole and is whole again. Source: kernel documentation, section "Linear (Classic) Directories".
+//! A look goes through all entries first and validates them, so that a change begins and ends with a valid chain.
+//! Source: kernel documentation, section "Linear (Classic) Directories".
 
 use undercroft_vfs::FileType;
 
@@ -26,7 +26,7 @@ pub(super) struct Place {
     before: Option<usize>,
 }
 
-/// Where an entry can be put: behind what an entry needs itself.
+/// Where an entry can be put: behind the bytes that the entry there needs itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     at: usize,
@@ -73,7 +73,7 @@ pub(super) fn look(bytes: &[u8], format: EntryFormat, name: &[u8]) -> Verdict<Lo
 }
 
 fn kept_bytes(entry: &Entry<'_>) -> usize {
-    // Of a name without bytes, which is corrupt, the shortest entry is kept.
+    // A name without bytes is corrupt; the shortest entry is kept for it.
     if entry.ino == 0 { 0 } else { entry_bytes(entry.name.len().max(1)) }
 }
 
@@ -119,8 +119,8 @@ pub(super) fn insert_and_remove(
     remove(bytes, format, old);
 }
 
-/// Makes all bytes zero, and writes hardly more than are not: most of a record is room, and threads that work in one
-/// block would take all of its cache lines from each other.
+/// Makes all bytes zero, and writes hardly more than those that are not. Most of a record is unused; writing all of it
+/// would take the block's cache lines from other threads that work in the same block.
 fn clear(bytes: &mut [u8]) {
     const ZEROES: [u8; 512] = [0; 512];
     let name_bytes = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());

@@ -1,8 +1,8 @@
 //! Directory entries: an inode number and a name, in a chain that fills a block.
 //!
-//! Source: kernel documentation, section "Linear (Classic) Directories". `rec_len` leads from one entry to the
-//! next, the last one reaches the end, and an entry without inode is unused space. [`Entries`] believes no
-//! length: each entry is judged when the iteration comes to it, so what lies before damage stays readable.
+//! Source: kernel documentation, section "Linear (Classic) Directories". `rec_len` leads from one entry to the next,
+//! the last one reaches the end, and an entry without inode is unused space. [`Entries`] checks every length: each
+//! entry is validated when the iteration reaches it, so entries before damage stay readable.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -148,7 +148,7 @@ impl<'a> Entries<'a> {
 
     /// Part of each loop over entries, which then makes no more of one than it looks at.
     #[inline(always)]
-    fn judge(&self) -> Verdict<Entry<'a>> {
+    fn validate(&self) -> Verdict<Entry<'a>> {
         let at = self.at;
         let rest = &self.bytes[at..];
         let Ok((raw, after_header)) = RawEntry::ref_from_prefix(rest) else {
@@ -188,8 +188,8 @@ impl<'a> Iterator for Entries<'a> {
         if self.at >= self.bytes.len() {
             return None;
         }
-        let entry = self.judge();
-        // Past a wrong length nothing tells where the next entry begins.
+        let entry = self.validate();
+        // After a wrong length it is unknown where the next entry begins.
         self.at = entry.as_ref().map_or(self.bytes.len(), |entry| entry.next);
         Some(entry)
     }

@@ -1,9 +1,9 @@
 //! Hashes of names, by which an indexed directory finds the block that holds one.
 //!
-//! Source: kernel documentation, section "Hash Tree Directories"; details settled against `debugfs dx_hash`,
-//! whose answers the tests repeat. There are three functions. Each takes the name's bytes as signed or unsigned
-//! numbers, depending on the machine that made the filesystem; the superblock remembers which. The fourth,
-//! SipHash, needs an encryption key and is not here.
+//! Source: kernel documentation, section "Hash Tree Directories"; details checked against `debugfs dx_hash`, whose
+//! output the tests contain. There are three functions. Each takes the name's bytes as signed or unsigned numbers,
+//! depending on the machine that made the filesystem; the superblock remembers which. The fourth, SipHash, needs an
+//! encryption key and is not here.
 
 use crate::superblock::HashDefaults;
 

@@ -1,8 +1,8 @@
 //! The index of a directory: a tree over hashes of names, whose leaves are ordinary blocks of entries.
 //!
-//! Source: kernel documentation, section "Hash Tree Directories". The root lies in the directory's first block,
-//! in the space of its entry `..`; inner nodes lie behind an unused entry that takes the whole block. To a
-//! reader that knows nothing of indexes they all look empty, so a directory can always be read from end to end.
+//! Source: kernel documentation, section "Hash Tree Directories". The root lies in the directory's first block, in the
+//! space of its entry `..`; inner nodes lie behind an unused entry that takes the whole block. A reader without support
+//! for indexes takes all of them for empty blocks, so a directory can always be read from end to end.
 //!
 //! Names with one hash may fill more than a block: the next entry then has that hash plus one, and the search
 //! goes on there. How far is bounded by the number of the directory's blocks, how deep by the format.
@@ -55,7 +55,7 @@ const _: () = assert!(ENTRY_BYTES == 8 && ROOT_ENTRIES_AT == 32);
 /// The upper four bits of a block number are reserved.
 pub(super) const BLOCK_MASK: u32 = 0x0fff_ffff;
 
-/// Judges the checksum of an index block.
+/// Validates the checksum of an index block.
 pub(super) fn check_checksum(seed: u32, block: &Block) -> Verdict<()> {
     let entries_at = entries_at(block.shape);
     let (limit, count) = limit_and_count(block, entries_at)?;
@@ -78,7 +78,7 @@ fn limit_and_count(block: &Block, entries_at: usize) -> Verdict<(usize, usize)> 
     Ok((limit, count))
 }
 
-/// An index block whose numbers have been judged.
+/// An index block whose numbers have been validated.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) block: Block,
@@ -88,7 +88,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    fn judge(directory: &Directory<'_>, block: Block) -> Result<Self> {
+    fn validate(directory: &Directory<'_>, block: Block) -> Result<Self> {
         let entries_at = entries_at(block.shape);
         match limit_and_count(&block, entries_at) {
             Ok((limit, count)) => Ok(Self { block, entries_at, limit, count }),
@@ -101,10 +101,10 @@ impl Node {
         if block.shape != Shape::IndexNode {
             return Err(block.corrupt(directory, "index leads here, but this is no index node"));
         }
-        Self::judge(directory, block)
+        Self::validate(directory, block)
     }
 
-    /// The entries in use. The first one's hash is none.
+    /// The entries in use. The first one has no hash.
     pub(super) fn entries(&self) -> &[RawIndexEntry] {
         let entries = self.block.buffer.get(self.entries_at..);
         let entries = entries.and_then(|e| <[RawIndexEntry]>::ref_from_prefix_with_elems(e, self.count).ok());
@@ -143,7 +143,7 @@ pub(super) fn most_levels(directory: &Directory<'_>) -> usize {
 impl RootInfo {
     /// `None` for an index of a kind that came later than this program: the directory is then read as if it had
     /// none.
-    fn judge(directory: &Directory<'_>, root: &Block) -> Result<Option<Self>> {
+    fn validate(directory: &Directory<'_>, root: &Block) -> Result<Option<Self>> {
         let info = root.buffer.get(ROOT_INFO_AT..).and_then(|rest| RawRootInfo::ref_from_prefix(rest).ok());
         let Some((info, _)) = info else { return Err(root.corrupt(directory, "too short for an index")) };
         let is_known = info.reserved_zero.get() == 0
@@ -170,7 +170,7 @@ impl RootInfo {
 /// The hash function of an indexed directory; `None` when it is SipHash or unknown.
 pub(super) fn read_hasher(directory: &Directory<'_>) -> Result<Option<NameHasher>> {
     let root = directory.read_block(FileBlock(0))?;
-    let info = RootInfo::judge(directory, &root)?;
+    let info = RootInfo::validate(directory, &root)?;
     Ok(info.and_then(|info| info.hasher(directory)))
 }
 
@@ -191,7 +191,7 @@ impl<'a> Leaves<'a> {
     /// `None` where the index is of no use for this query: its kind or its hash function is not known.
     pub(super) fn find(directory: Directory<'a>, query: &Query<'_>) -> Result<Option<Self>> {
         let root = directory.read_block(FileBlock(0))?;
-        let Some(info) = RootInfo::judge(&directory, &root)? else { return Ok(None) };
+        let Some(info) = RootInfo::validate(&directory, &root)? else { return Ok(None) };
         let hasher = info.hasher(&directory);
         if hasher.is_none() && info.hash_version != VERSION_SIPHASH {
             return Ok(None);
@@ -203,12 +203,12 @@ impl<'a> Leaves<'a> {
     /// The leaves of a hash; `None` for an index of an unknown kind.
     pub(super) fn of_hash(directory: Directory<'a>, hash: u32) -> Result<Option<Self>> {
         let root = directory.read_block(FileBlock(0))?;
-        let Some(info) = RootInfo::judge(&directory, &root)? else { return Ok(None) };
+        let Some(info) = RootInfo::validate(&directory, &root)? else { return Ok(None) };
         Self::descend(directory, root, info, hash).map(Some)
     }
 
     fn descend(directory: Directory<'a>, root: Block, info: RootInfo, hash: u32) -> Result<Self> {
-        let mut node = Node::judge(&directory, root)?;
+        let mut node = Node::validate(&directory, root)?;
         let mut path = Vec::with_capacity(1 + info.indirect_levels);
         for _ in 0..info.indirect_levels {
             let slot = node.slot_of(hash);
@@ -251,19 +251,19 @@ impl<'a> Leaves<'a> {
         self.next_place()?.map(|at| self.directory.read_block(at)).transpose()
     }
 
-    /// From the root to the lowest inner node, each with the slot that leads to the leaf that was told last.
+    /// From the root to the lowest inner node, each with the slot that leads to the leaf that was returned last.
     pub(super) fn path(&self) -> &[(Node, usize)] {
         &self.path
     }
 
-    /// The key of the leaf that was told last, and that of the leaf behind it, if there is one.
+    /// The key of the leaf that was returned last, and that of the leaf behind it, if there is one.
     pub(super) fn bounds(&self) -> (u32, Option<u32>) {
         let key = |distance: usize| self.path.iter().rev().find_map(|(node, slot)| node.key(slot + distance));
         let own = self.path.iter().rev().find(|(_, slot)| *slot > 0).and_then(|(node, slot)| node.key(*slot));
         (own.unwrap_or(0), key(1))
     }
 
-    /// Steps to the leaf behind the one that was told last, whatever its hashes are, and tells its place.
+    /// Steps to the leaf behind the one that was returned last, whatever its hashes are, and returns its place.
     pub(super) fn step(&mut self) -> Result<Option<FileBlock>> {
         let depth = self.path.len();
         let Some(level) = self.path.iter().rposition(|(node, slot)| slot + 1 < node.count) else {

@@ -1,9 +1,9 @@
-//! Directories that live in their inode.
+//! Directories that are stored in their inode.
 //!
 //! Source: kernel documentation, section "Inline Data". The first four bytes of `i_block` are the parent's
-//! number; the remaining 56, and then the value of the attribute `system.data`, are filled with entries, each
-//! stretch on its own. There are no entries for `.` and `..`: they are made up here, at the positions where a
-//! directory's first block would have them, and the others follow.
+//! number; the remaining 56, and then the value of the attribute `system.data`, are filled with entries, each stretch
+//! on its own. There are no entries for `.` and `..`: they are synthesized here, at the positions that they have in a
+//! directory's first block, and the others follow.
 
 use undercroft_vfs::Result;
 

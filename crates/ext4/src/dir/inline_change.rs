@@ -1,10 +1,10 @@
 //! Changing directories that lie in their inode, and moving them out of it.
 //!
-//! Names come in the inode's own bytes, and go from there and from the attribute that goes on where they end. When
-//! there is no room for one the entries move to a block, just as they lie, behind entries for `.` and `..`: their
-//! positions stay what they were. Source: kernel documentation, section "Inline Data".
+//! Names are added to the inode's own bytes only, and removed from there and from the attribute that continues them.
+//! When there is no room for a name the entries move to a block unchanged, behind entries for `.` and `..`, so their
+//! positions stay the same. Source: kernel documentation, section "Inline Data".
 //!
-//! The caller holds the directory's `index` alone.
+//! The caller holds the directory's `index` exclusively.
 
 use undercroft_vfs::{Error, Result};
 
@@ -33,8 +33,8 @@ struct Changing<'a> {
     in_attribute: Vec<u8>,
 }
 
-/// Finds `name`, asks whether its entry is the right one, and changes the bytes around it. That takes no space: names
-/// go from a full disk too.
+/// Finds `name`, lets `check` refuse its entry, and changes the bytes around it. That takes no space, so names can be
+/// removed on a full disk too.
 pub(super) fn change(
     handle: &Handle<'_>,
     dir: &InodeState,
@@ -93,11 +93,11 @@ impl<'a> Changing<'a> {
 
     /// Looks through the inode's own bytes, and through the attribute.
     fn look(&self, name: &[u8]) -> Result<(Look, Look)> {
-        let look = |bytes| self.judged(edit::look(bytes, self.format, name));
+        let look = |bytes| self.validated(edit::look(bytes, self.format, name));
         Ok((look(self.in_inode())?, look(&self.in_attribute)?))
     }
 
-    fn judged<R>(&self, verdict: Verdict<R>) -> Result<R> {
+    fn validated<R>(&self, verdict: Verdict<R>) -> Result<R> {
         verdict.map_err(|detail| corrupt_inode("inline directory", self.inode.number, None, detail))
     }
 
@@ -131,7 +131,7 @@ impl<'a> Changing<'a> {
         let entries = [self.in_inode(), &self.in_attribute].concat();
         let start = ENTRIES_POSITION as usize;
         if start + entries.len() > end {
-            return self.judged(Err(format!("{} bytes of entries fit no block", entries.len()).into()));
+            return self.validated(Err(format!("{} bytes of entries fit no block", entries.len()).into()));
         }
         let last = self.last_entry(&entries)?;
         // A full disk shows here, and nothing has changed then.
@@ -155,6 +155,6 @@ impl<'a> Changing<'a> {
     fn last_entry(&self, entries: &[u8]) -> Result<usize> {
         let last = Entries::new(entries, self.format).last();
         let last = last.unwrap_or_else(|| Err("it is empty".into()));
-        self.judged(last.map(|entry| entry.at))
+        self.validated(last.map(|entry| entry.at))
     }
 }

@@ -6,7 +6,7 @@ use super::lookup_on_disk;
 use crate::inode::{self, Inode};
 use crate::volume::Volume;
 
-/// The links of an inode: those that it counts, but for a directory that fast commits have changed.
+/// The links of an inode: its own count, corrected for a directory that fast commits have changed.
 ///
 /// # Errors
 /// Corruption; I/O failure.

@@ -1,10 +1,10 @@
 //! Reading a directory from end to end.
 //!
 //! The stream's positions are byte positions in the directory, whatever its index says: the order in which
-//! names come is that of the blocks. A position need not be the beginning of an entry: the block that it lies in
-//! is read from its start and what is before the position left out, so a made-up position cannot make an entry
-//! of what is none. `.` and `..` that the directory does not have as entries stand where a block has them.
-//! Names that only fast commits know come last, at positions beyond any directory's end.
+//! names come is that of the blocks. A position need not be the beginning of an entry: the block that it lies in is
+//! read from its start and what is before the position left out, so an arbitrary position never yields a false entry.
+//! `.` and `..` that are not stored as entries have the positions that they have in a block. Names that only fast
+//! commits have come last, at positions beyond any directory's end.
 
 use std::ops::ControlFlow;
 
@@ -26,7 +26,7 @@ type Sink<'s> = dyn FnMut(DirEntry<'_>) -> ControlFlow<()> + 's;
 const DOT_POSITION: u64 = 0;
 const DOT_DOT_POSITION: u64 = 12;
 const AFTER_DOTS: u64 = 24;
-/// Where the names begin that are known from fast commits alone. The largest directory ends at 2^48.
+/// Where the names begin that only fast commits have. The largest directory ends at 2^48.
 const ADDED_POSITION: u64 = 1 << 60;
 
 /// Gives `sink` the entries from `from` on.
@@ -45,7 +45,7 @@ pub(super) fn read(
         listing.give_blocks()?
     };
     if flow.is_continue() {
-        // Whether the sink is content no longer matters: nothing follows.
+        // The sink's answer does not matter any more: nothing follows.
         let _ = listing.give_added();
     }
     Ok(())
@@ -144,8 +144,8 @@ impl Listing<'_, '_, '_> {
         ControlFlow::Continue(())
     }
 
-    /// What the entry would say once it is on disk. A fast commit names an inode and leaves its type to it; an
-    /// inode that cannot be read leaves the type unknown, and a look-up of the name returns why.
+    /// The type that the entry will have on the disk. A fast commit names the inode only, so the type is read from it.
+    /// If the inode cannot be read the type is unknown, and a lookup of the name returns the error.
     fn kind_of_added(&self, ino: u32) -> Option<FileType> {
         let volume = self.directory.volume;
         let tells_types = volume.superblock().features().incompat.contains(Incompat::FILETYPE);

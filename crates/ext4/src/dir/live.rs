@@ -38,7 +38,7 @@ pub(crate) fn read_dir_live(
         drop(index);
         return read_dir(&dir.volume, &inode, from, sink);
     }
-    // In one moment: the inode's own bytes and its attribute may become a block.
+    // Under one lock: otherwise the entries in the inode's own bytes and its attribute may move to a block in between.
     let mut entries = Vec::new();
     let outcome = read_dir(&dir.volume, &inode, from, &mut |entry| {
         entries.push((entry.name.to_vec(), DirEntry { name: b"", ..entry }));

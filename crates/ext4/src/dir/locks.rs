@@ -1,11 +1,12 @@
 //! The locks of directories: of the shape of each, and of all leaves.
 //!
 //! Locks: `index` (class `directory_index`) guards the shape of the directory: which leaf holds which names. Leaves are
-//! changed under one of the locks of class `directory_leaf`, with `index` shared. A leaf's lock is one of a few that
-//! all leaves of the filesystem are dealt out to; a thread holds one at a time. Each keeps a handle of the leaf that
-//! was last changed under it, so that the next thread need not ask the cache, where all threads that change that leaf
-//! would meet as well, and knows where it lies, so that all its cache lines are on their way while the lock is waited
-//! for. Lookups and listings take none of the leaves' locks: they look at a version of a block, which is always whole.
+//! changed under one of the locks of class `directory_leaf`, with `index` shared. All leaves of the filesystem share a
+//! fixed number of these locks, by a hash of their block; a thread holds one at a time. Each lock keeps a handle of the
+//! leaf that was last changed under it, so that the next thread need not look it up in the cache, where all threads
+//! that change that leaf would contend again. It also notes where that leaf's bytes lie, so that a waiting thread
+//! prefetches their cache lines. Lookups and listings take no leaf lock: they read a version of a block, which is
+//! always consistent.
 
 use undercroft_cache::Lines;
 use undercroft_sync::{Mutex, MutexGuard, StripedRwLock, order, prefetch_for_write};
@@ -34,7 +35,7 @@ const LEAF_LOCKS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct LeafLocks(Box<[LeafLock]>);
 
-/// Alone on its cache lines.
+/// Padded to its own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct LeafLock {

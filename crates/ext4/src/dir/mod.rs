@@ -1,18 +1,17 @@
 //! Directories: finding a name, and listing all of them.
 //!
-//! | module | what it knows |
+//! | module | what it has |
 //! | --- | --- |
-//! | `directory` | one directory and its blocks, judged |
+//! | `directory` | one directory and its blocks, validated |
 //! | `entry`, `tail` | entries in a block, and the checksum after them |
 //! | `index`, `hash` | the tree over hashes of names |
 //! | `walk`, `list` | the blocks in order, the entries in order |
 //! | `query`, `casefold`, `nokey` | which names are the same |
 //! | `inline` | directories in their inode |
 //!
-//! A name is found through the index where there is one, and else by reading all blocks. An index that is
-//! damaged is an error where checksums should have kept it whole; without checksums, and for an index of an
-//! unknown kind, the directory is read as if it had none. Damage is reported when the search comes to it, so
-//! names before it are found.
+//! A name is found through the index where there is one, and else by reading all blocks. With checksums a damaged index
+//! is an error; without checksums, and for an index of an unknown kind, the directory is read as if it had none. Damage
+//! is reported when the search comes to it, so names before it are found.
 //!
 //! What fast commits changed ([`DirectoryChange`]) is laid over both operations here and in `list`, nowhere
 //! else. Left out: names in encrypted directories are never decrypted, and SipHash, which takes their key, is not
@@ -142,7 +141,7 @@ impl Search<'_> {
         if self.directory.inode.has_inline_data() {
             return self.run_inline(name);
         }
-        // An index knows nothing of `.` and `..`, which are the first entries of the first block.
+        // An index does not contain `.` and `..`, which are the first entries of the first block.
         let is_first = matches!(name, b"." | b"..");
         // Without the blocks after it, which the walk below would fetch along with it.
         if is_first && let Some(home) = self.directory.home_or_hole(FileBlock(0))? {
@@ -185,7 +184,7 @@ impl Search<'_> {
         Ok(self.folded)
     }
 
-    /// The index's answer; `None` when it has none, or one that only reading everything can confirm.
+    /// The result of the index; `None` when it has none, or when only reading the whole directory can confirm it.
     fn run_indexed(&mut self) -> Result<Option<Option<u32>>> {
         let Some(mut leaves) = Leaves::find(self.directory, &self.query)? else { return Ok(None) };
         while let Some(block) = leaves.next()? {

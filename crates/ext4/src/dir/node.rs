@@ -1,4 +1,4 @@
-//! Changing the blocks of a directory's index: pure work on bytes that [`Node`](super::index::Node) has judged.
+//! Changing the blocks of a directory's index: pure work on bytes that [`Node`](super::index::Node) has validated.
 //!
 //! Source: kernel documentation, section "Hash Tree Directories". The first entry of a block has no hash, its place
 //! is taken by the limit and the count; names below the second entry's hash are found through it.

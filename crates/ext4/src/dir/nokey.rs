@@ -23,7 +23,7 @@ pub(crate) const ENCRYPTED_MIN_BYTES: usize = 16;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// What a disguise tells of the name behind it.
+/// What a disguise contains of the encrypted name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NokeyName {
     pub(super) hash: NameHash,

@@ -29,7 +29,7 @@ pub(crate) fn make_first(handle: &Handle<'_>, inode: &mut Inode, parent: u32) ->
     })
 }
 
-/// Refuses a directory whose `..` cannot be changed. One that is to be moved is asked before anything is.
+/// Refuses a directory whose `..` cannot be changed. Called before a move changes anything.
 ///
 /// # Errors
 /// Corruption; [`NoKey`](Error::NoKey), [`Unsupported`](Error::Unsupported); I/O failure.

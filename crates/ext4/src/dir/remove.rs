@@ -48,8 +48,8 @@ pub(crate) fn replace(
     change(handle, dir, name, |_| Ok(()), replace)
 }
 
-/// Puts `new_name` into a directory of one block in place of `name`, in one step, if there is room for it beside that;
-/// `false` if it is not so simple, and nothing has changed. Changes [`REMOVE_CREDITS`] blocks.
+/// Puts `new_name` into a directory of one block in place of `name`, in one step, if there is room for both. Returns
+/// `false` where that is not possible; nothing has changed then. Changes [`REMOVE_CREDITS`] blocks.
 ///
 /// # Errors
 /// [`Exists`](Error::Exists); otherwise as for [`remove`].
@@ -90,7 +90,7 @@ pub(crate) fn move_in_block(
     }
 }
 
-/// Finds `name`, asks whether its entry is the right one, and changes the bytes around it.
+/// Finds `name`, checks that its entry is the right one, and changes the bytes around it.
 fn change(
     handle: &Handle<'_>,
     dir: &InodeState,

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::checksum::crc32c;
 use crate::error::Verdict;
 
-/// Looks like an unused entry to a reader that does not know it.
+/// Looks like an unused entry to a reader without support for it.
 #[derive(Clone, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct RawLeafTail {
@@ -40,7 +40,7 @@ const _: () = assert!(INDEX_TAIL_BYTES == 8);
 const ROOT_ENTRIES_AT: usize = 0x20;
 const NODE_ENTRIES_AT: usize = 8;
 
-/// Judges the checksum of a block of entries.
+/// Validates the checksum of a block of entries.
 pub(super) fn check_leaf(seed: u32, bytes: &[u8]) -> Verdict<()> {
     let Ok((entries, tail)) = RawLeafTail::ref_from_suffix(bytes) else {
         return Err("too short".into());
@@ -55,7 +55,7 @@ pub(super) fn check_leaf(seed: u32, bytes: &[u8]) -> Verdict<()> {
     compare(tail.det_checksum.get(), crc32c(seed, entries))
 }
 
-/// Judges the checksum of an index block, whose entries begin at byte `entries_at` and are `count` of at most
+/// Validates the checksum of an index block, whose entries begin at byte `entries_at` and are `count` of at most
 /// `limit`, 8 bytes each.
 pub(super) fn check_index(
     seed: u32,

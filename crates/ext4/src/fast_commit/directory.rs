@@ -61,7 +61,7 @@ impl DirectoryChange {
         self.names.iter().filter_map(|(name, change)| Some((&**name, change.added?)))
     }
 
-    /// Every name to which something happened. What came of it is [`lookup`](Self::lookup)'s to say.
+    /// Every name to which something happened. [`lookup`](Self::lookup) returns the result.
     pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.names.keys().map(|name| &**name)
     }

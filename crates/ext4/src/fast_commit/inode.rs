@@ -33,7 +33,7 @@ const LAYOUT_FLAGS: u32 = INDEXED_FLAG | HUGE_FILE_FLAG | EXTENTS_FLAG | INLINE_
 /// Root of an extent tree without extents: magic, 0 entries, room for 4, depth 0.
 const EMPTY_EXTENT_ROOT: [u8; 8] = [0x0A, 0xF3, 0, 0, 4, 0, 0, 0];
 
-/// What tells one use of an inode's number from the next: every new inode draws a generation.
+/// Distinguishes one use of an inode's number from the next: every new inode draws a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Incarnation {
     generation: u32,
@@ -111,8 +111,8 @@ impl InodeChange {
     /// extents and for indirect blocks alike. An inode without a mapping (inline data, a symbolic link within
     /// the inode, a device) takes it from the log. The inode's checksum does not match the result.
     ///
-    /// A directory's blocks and names are logged by no field and no range. One that the disk has already keeps
-    /// whatever tells where its names lie, and the count of its links, which goes with them.
+    /// A directory's blocks and names are logged by no field and no range. One that is on the disk already keeps the
+    /// fields that locate its names, and the count of its links, which belongs to them.
     ///
     /// `inode` has the length of an inode on disk, which is that of logged fields or more.
     pub(crate) fn apply(&self, inode: &mut [u8]) {

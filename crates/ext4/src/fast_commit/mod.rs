@@ -2,7 +2,8 @@
 //!
 //! Reading them ([`scan`]) yields an ordered list of [`FastCommitOp`]. A filesystem opened for reading folds them into a
 //! [`FastCommitView`], which answers what each inode, mapping and directory looks like with them. A filesystem opened
-//! for writing makes them one transaction ([`redo`]). They lie at the end of the log, of which `jbd2` knows the rest.
+//! for writing makes them one transaction ([`redo`]). They lie at the end of the log, the rest of which is read by
+//! `jbd2`.
 //!
 //! Source: kernel documentation, section "Fast commits", and observation of logs that Linux 6.18 wrote, with
 //! what it made of them at the next mount.

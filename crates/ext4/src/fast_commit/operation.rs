@@ -1,4 +1,4 @@
-//! One operation of a fast commit, believed.
+//! One operation of a fast commit, validated.
 
 use zerocopy::FromBytes;
 
@@ -75,29 +75,29 @@ pub(crate) enum FastCommitOp {
 }
 
 impl FastCommitOp {
-    /// Judges an element of a commit whose checksum is right; `None` for one that changes nothing.
+    /// Validates an element of a commit whose checksum is right; `None` for one that changes nothing.
     ///
     /// # Errors
     /// It names an inode, block or name that cannot be.
-    pub(super) fn judge(tag: Tag, value: &[u8], volume: &Volume) -> Verdict<Option<Self>> {
+    pub(super) fn validate(tag: Tag, value: &[u8], volume: &Volume) -> Verdict<Option<Self>> {
         Ok(match tag {
             Tag::ADD_RANGE => Self::add_range(value, volume)?,
             Tag::DEL_RANGE => Self::del_range(value, volume)?,
             Tag::CREAT => {
-                let (parent, ino, name) = judge_name(value, volume)?;
+                let (parent, ino, name) = validate_name(value, volume)?;
                 Some(Self::Create { parent, ino, name })
             }
             Tag::LINK => {
-                let (parent, ino, name) = judge_name(value, volume)?;
+                let (parent, ino, name) = validate_name(value, volume)?;
                 Some(Self::Link { parent, ino, name })
             }
             Tag::UNLINK => {
-                let (parent, ino, name) = judge_name(value, volume)?;
+                let (parent, ino, name) = validate_name(value, volume)?;
                 Some(Self::Unlink { parent, ino, name })
             }
             Tag::INODE => {
                 let Some((ino, raw)) = value.split_first_chunk::<4>() else { return Err("too short".into()) };
-                let ino = judge_ino(u32::from_le_bytes(*ino), volume)?;
+                let ino = validate_ino(u32::from_le_bytes(*ino), volume)?;
                 if !(SHORTEST_INODE_BYTES..=usize::from(volume.inode_bytes)).contains(&raw.len()) {
                     return Err(format!("an inode of {} bytes", raw.len()).into());
                 }
@@ -125,7 +125,7 @@ impl FastCommitOp {
 
     fn add_range(value: &[u8], volume: &Volume) -> Verdict<Option<Self>> {
         let raw = RawAddRange::read_from_bytes(value).map_err(|_| "a range of the wrong size")?;
-        let ino = judge_ino(raw.fc_ino.get(), volume)?;
+        let ino = validate_ino(raw.fc_ino.get(), volume)?;
         let (len, unwritten) = match raw.ee_len.get() {
             len if len > LONGEST_WRITTEN => (len - LONGEST_WRITTEN, true),
             len => (len, false),
@@ -151,7 +151,7 @@ impl FastCommitOp {
 
     fn del_range(value: &[u8], volume: &Volume) -> Verdict<Option<Self>> {
         let raw = RawDelRange::read_from_bytes(value).map_err(|_| "a range of the wrong size")?;
-        let ino = judge_ino(raw.fc_ino.get(), volume)?;
+        let ino = validate_ino(raw.fc_ino.get(), volume)?;
         let (lblk, len) = (raw.fc_lblk.get(), raw.fc_len.get());
         if lblk.checked_add(len).is_none() {
             return Err(format!("inode {ino}: {len} file blocks from {lblk} on").into());
@@ -160,10 +160,10 @@ impl FastCommitOp {
     }
 }
 
-fn judge_name(value: &[u8], volume: &Volume) -> Verdict<(u32, u32, Box<[u8]>)> {
+fn validate_name(value: &[u8], volume: &Volume) -> Verdict<(u32, u32, Box<[u8]>)> {
     let (raw, name) = RawName::read_from_prefix(value).map_err(|_| "a name that is too short")?;
-    let parent = judge_ino(raw.fc_parent_ino.get(), volume)?;
-    let ino = judge_ino(raw.fc_ino.get(), volume)?;
+    let parent = validate_ino(raw.fc_parent_ino.get(), volume)?;
+    let ino = validate_ino(raw.fc_ino.get(), volume)?;
     let bad = name.is_empty() || name.len() > 255 || name.contains(&b'/') || name.contains(&0);
     if bad || name == b"." || name == b".." {
         let name = String::from_utf8_lossy(name);
@@ -172,7 +172,7 @@ fn judge_name(value: &[u8], volume: &Volume) -> Verdict<(u32, u32, Box<[u8]>)> {
     Ok((parent, ino, name.into()))
 }
 
-fn judge_ino(ino: u32, volume: &Volume) -> Verdict<u32> {
+fn validate_ino(ino: u32, volume: &Volume) -> Verdict<u32> {
     if (1..=volume.inodes).contains(&ino) {
         return Ok(ino);
     }

@@ -1,9 +1,9 @@
 //! Reads the fast-commit area: every complete fast commit after the last transaction.
 //!
 //! The area counts only when its head names the transaction that was running at the crash, which is the one
-//! after the log's last. A commit counts when its tail names that transaction too and has the right checksum.
-//! The first commit that does not ends the list: no caller was told that it had happened. The kernel refuses to
-//! mount when that is the very first commit; here it is an empty list, and the report says so.
+//! after the log's last. A commit counts when its tail names that transaction too and has the right checksum. The first
+//! commit that does not ends the list: its durability was never reported to a caller. The kernel refuses to mount when
+//! that is the very first commit; here it is an empty list, and the report says so.
 
 use std::ops::Range;
 
@@ -56,8 +56,8 @@ pub(crate) fn read(
             break;
         }
     }
-    // Nothing tells the beginning of a later commit from what an earlier round left behind. The first one's is
-    // told by the head, and was begun if anything follows that.
+    // The beginning of a later commit cannot be distinguished from what an earlier round left there. The first commit
+    // begins with the head, and was begun if anything follows that.
     let begun = !reader.pending.is_empty();
     let mut found = reader.found;
     if found.commits == 0 && begun {
@@ -77,7 +77,7 @@ struct Reader<'a> {
     volume: &'a Volume,
     running: Sequence,
     found: FastCommits,
-    /// Elements of the commit that is being read. They are judged once its checksum is known to be right.
+    /// Elements of the commit that is being read. They are validated once its checksum is known to be right.
     pending: Vec<Pending>,
     crc: u32,
     /// Where the block lies that is being read.
@@ -145,10 +145,10 @@ impl Reader<'_> {
         self.crc = 0;
         self.found.commits += 1;
         for Pending { tag, value, home } in self.pending.drain(..) {
-            let judged = FastCommitOp::judge(tag, &value, self.volume);
+            let validated = FastCommitOp::validate(tag, &value, self.volume);
             self.found
                 .operations
-                .extend(judged.map_err(|detail| corrupt_block("fast commit", home, detail))?);
+                .extend(validated.map_err(|detail| corrupt_block("fast commit", home, detail))?);
         }
         Ok(())
     }

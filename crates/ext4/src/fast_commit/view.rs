@@ -17,8 +17,8 @@
 //! which inodes are free. An inode whose last name is gone can still be read by number. Names are compared byte
 //! by byte, so the writer must have used the spelling of the entry (with case folding it may not have).
 //!
-//! The measure is the tree that was there when the log was written. Linux 6.18 itself does not always come to
-//! it: `docs/TESTING.md` lists where its replay goes wrong.
+//! Correct is the tree that was there when the log was written. Linux 6.18 itself does not always restore it:
+//! `docs/TESTING.md` lists where its replay goes wrong.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -46,11 +46,11 @@ pub(crate) struct FastCommitView {
 }
 
 impl FastCommitView {
-    /// Folds a list of operations, in their order. `on_disk` tells which inode has a number on disk.
+    /// Folds a list of operations, in their order. `on_disk` returns which inode has a number on disk.
     ///
-    /// An operation may have happened on disk already: what is done while a full transaction commits is both in
-    /// that transaction and in the next fast commit. So a `Create` alone does not tell a new inode; its
-    /// incarnation does.
+    /// An operation may have happened on disk already: what is done while a full transaction commits is both in that
+    /// transaction and in the next fast commit. So a `Create` alone does not mean a new inode; another incarnation
+    /// does.
     ///
     /// # Errors
     /// Those of `on_disk`.
@@ -145,9 +145,9 @@ impl FastCommitView {
     /// The link count of a directory, whose inode on disk says `on_disk`.
     ///
     /// Fast commits do not log a directory when subdirectories come and go, so they are counted: for each name
-    /// that something happened to, whether it leads to a directory now, and whether it did on disk. An
-    /// operation alone does not tell, because it may have happened on disk already, and because a number that
-    /// belonged to a directory may have gone to a file.
+    /// that something happened to, whether it leads to a directory now, and whether it did on disk. An operation by
+    /// itself does not show that, because it may have happened on disk already, and because a number that belonged to a
+    /// directory may have gone to a file.
     ///
     /// `entry_on_disk` says where the directory's own entry on disk leads, `is_directory_on_disk` whether an inode
     /// is one there.

@@ -3,7 +3,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | `size` | decides how large the filesystem becomes, and what the superblock says then |
-//! | `resize_inode` | judges and changes the inode that holds the blocks reserved for descriptors |
+//! | `resize_inode` | validates and changes the inode that holds the blocks reserved for descriptors |
 //! | `switch` | the transaction |
 //! | `copies` | copies of the superblock and the descriptors |
 //!
@@ -22,13 +22,14 @@
 //! gets the feature `meta_bg`, as Linux does it: the reserved blocks become descriptors, further ones lie in their own
 //! groups, and the resize inode is emptied.
 //!
-//! With `sparse_super2` the two copies stay where they are, also the one in what was the last group: the superblock names
-//! their groups.
+//! With `sparse_super2` the two copies stay where they are, also the one in what was the last group: the superblock
+//! names their groups.
 //!
 //! Inode tables are zeroed, unless descriptors have checksums: Linux zeroes them later then.
 //!
-//! Without a journal the blocks of step 3 reach the disk in any order. A crash between leaves what `e2fsck -y` mends with
-//! every file as it was; `e2fsck -p` asks for a person where the resize inode names blocks past the old end.
+//! Without a journal the blocks of step 3 reach the disk in any order. A crash in between leaves damage that `e2fsck
+//! -y` repairs without loss of files; `e2fsck -p` stops for manual repair where the resize inode names blocks past the
+//! old end.
 //!
 //! Locks: class `resize`, while a filesystem grows. No operation waits for it. Left out: making a filesystem smaller,
 //! and bigalloc, with which none is opened for writing.
@@ -52,7 +53,7 @@ use crate::volume::Volume;
 use crate::writer::Mounted;
 use resize_inode::ResizeInode;
 
-/// So many groups are described and written at once.
+/// Groups that are described and written at once.
 const GROUPS_AT_ONCE: usize = 256;
 
 /// How a filesystem has grown.
@@ -84,9 +85,10 @@ impl Grown {
 }
 
 impl Ext4 {
-    /// Makes the filesystem as large as `size_bytes`, or as its device. It may be in use meanwhile, and is durably larger
-    /// when this returns. A last group that would have no room for more than its own structures is left out, as by
-    /// resize2fs. `progress` is called with the blocks that have been dealt with and how many there are to deal with.
+    /// Makes the filesystem as large as `size_bytes`, or as its device. It may be in use meanwhile, and is durably
+    /// larger when this returns. A last group that would have no room for more than its own structures is left out, as
+    /// by resize2fs. `progress` is called with the blocks that have been dealt with and how many there are to deal
+    /// with.
     ///
     /// # Errors
     /// [`Error::Unsupported`] says what cannot be done: making it smaller, for one. [`Error::ReadOnly`];
@@ -135,7 +137,7 @@ fn make_groups(
     const READ_AHEAD_BLOCKS: u64 = 1024;
     let (before, now) = (old.geometry(), new.geometry());
     let first = before.groups();
-    // What was read ahead past the old end is not what will lie there.
+    // Blocks that were read ahead past the old end are out of date now.
     let end = now.blocks().min(before.blocks() + READ_AHEAD_BLOCKS);
     (before.blocks()..end).for_each(|block| volume.buffers().forget(block));
     if first == now.groups() {

@@ -1,6 +1,6 @@
 //! The resize inode: it holds the blocks that are reserved for group descriptors, so that no file gets them.
 //!
-//! It is mapped as a file of ext2 is, by its double-indirect block alone. The reserved blocks behind the primary
+//! It is mapped like a file of ext2, by its double-indirect block only. The reserved blocks behind the primary
 //! descriptors are the indirect blocks, and name the blocks at the same place in each group that has a copy of the
 //! superblock. When a reserved block becomes one of descriptors, its entry is cleared; when a group gets a copy of the
 //! superblock, all reserved blocks name one block more.
@@ -22,7 +22,7 @@ const NUMBER: u32 = 7;
 /// The slot of the double-indirect block.
 const DOUBLE_INDIRECT: usize = 13;
 
-/// The resize inode, judged: it says what the superblock says.
+/// The resize inode, validated: it says what the superblock says.
 pub(super) struct ResizeInode {
     inode: Inode,
     location: Location,
@@ -53,7 +53,7 @@ fn primary(geometry: &Geometry, index: u32) -> FsBlock {
     FsBlock(geometry.descriptor_location(Group(0)).0.0 + u64::from(index))
 }
 
-/// Judges a block of block numbers.
+/// Validates a block of block numbers.
 fn check_names(bytes: &[u8], home: FsBlock, expected: &[u64]) -> Result<()> {
     for (at, &expected) in expected.iter().enumerate() {
         let found = entry(bytes, at);
@@ -65,7 +65,7 @@ fn check_names(bytes: &[u8], home: FsBlock, expected: &[u64]) -> Result<()> {
 }
 
 impl ResizeInode {
-    /// Reads and judges it; `None` in a filesystem without one.
+    /// Reads and validates it; `None` in a filesystem without one.
     ///
     /// # Errors
     /// Corruption: it does not hold the blocks that the superblock says are reserved. I/O failure.

@@ -1,7 +1,8 @@
-//! An inode in use, for callers that know only that there is one.
+//! The trait of an inode in use, for code below the type itself.
 //!
-//! Inodes with late times and files with space ahead are listed, so that they are found when something is due. The
-//! lists belong to the filesystem's state, below the inodes in use: they know them by this trait.
+//! Inodes with late times and files with reservation windows are listed, so that they are found when times are to be
+//! stored or space runs short. The lists belong to the filesystem's state, which lies below the inodes in use, so they
+//! hold them by this trait.
 
 use undercroft_vfs::Result;
 
@@ -19,6 +20,6 @@ pub(crate) trait InUse: Send + Sync {
     /// As for [`store_late_times`](Self::store_late_times).
     fn store_late_times_if_room(&self) -> Result<bool>;
 
-    /// Takes back the space that a file has ahead. `false` if there was nothing.
-    fn give_back_ahead(&self) -> bool;
+    /// Frees a file's reservation window. `false` if there was none.
+    fn free_window(&self) -> bool;
 }

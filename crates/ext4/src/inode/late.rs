@@ -1,13 +1,13 @@
 //! Times that are newer in memory than on the disk.
 //!
 //! A write over what is there changes nothing but times, and starts no handle for them. They reach the disk with the
-//! next change of the inode, when a caller wants it durable, when its last user goes, and with every commit that the
-//! clock brings: an inode with late times is listed, so that it is found then.
+//! next change of the inode, with a sync, when its last user goes, and with the next timed commit: an inode with late
+//! times is listed, so that it is found then.
 //!
-//! The handle of an inode may live longer in the hands of a thread that stores late times than in the inode cache, and
-//! the inode may be loaded anew meanwhile. So a thread stores times only while it holds the fields and the inode has
-//! not been released; the release takes the fields exclusively, which waits for a store that is under way, and stores
-//! what is still late itself. Times count as late until they are stored: an inode whose store fails stays in its list.
+//! A thread that stores late times may hold an inode longer than the inode cache does, and the inode may be loaded anew
+//! meanwhile. So a thread stores times only while it holds the fields and the inode has not been released; the release
+//! takes the fields exclusively, which waits for a store that is under way, and stores what is still late itself. Times
+//! count as late until they are stored: an inode whose store fails stays in its list.
 //!
 //! Locks: one of class `late_times` for each list; entries are stored without it. The inode's fields, shared, for a
 //! store, under a handle; exclusive for a release.
@@ -30,12 +30,12 @@ pub(crate) struct LateTimes {
     next: AtomicUsize,
 }
 
-/// What an inode knows of its being late.
+/// Whether an inode's times are late.
 #[derive(Debug, Default)]
 pub(crate) struct Late(AtomicBool);
 
 impl Late {
-    /// The times are stored. Called with the fields held that were stored.
+    /// Notes that the times are stored. Called with the fields that were stored still locked.
     pub(crate) fn clear(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -44,7 +44,7 @@ impl Late {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// `true` for the first caller that says so.
+    /// `true` for the first caller.
     pub(crate) fn set(&self) -> bool {
         !self.is_set() && !self.0.swap(true, Ordering::Relaxed)
     }
@@ -56,7 +56,7 @@ impl LateTimes {
         Self { lists, next: AtomicUsize::new(0) }
     }
 
-    /// Stores all of them. Under no handle. An inode that cannot be stored does not keep others from it.
+    /// Stores all of them. Under no handle. If one cannot be stored, the others are stored all the same.
     ///
     /// # Errors
     /// The first failure; what was not stored is late still.
@@ -76,7 +76,7 @@ impl LateTimes {
     }
 
     /// Stores as many as the running transaction has room for, and waits for nothing: for the thread that commits.
-    /// Whether that were all.
+    /// Returns whether that was all of them.
     ///
     /// # Errors
     /// The first failure; what was not stored is late still.

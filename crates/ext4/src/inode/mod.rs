@@ -1,10 +1,9 @@
-//! Inodes: found by number, judged, and put into plain numbers.
+//! Inodes: found by number, validated, and decoded.
 //!
 //! An [`Inode`] holds what the 128 to 256 bytes say and the 60 bytes of `i_block` as they are; extended
 //! attributes inside the inode are read again from the (cached) inode table when they are asked for, so
 //! that a handle stays small however many are in use.
 
-mod ahead;
 mod flags;
 mod fresh;
 mod in_use;
@@ -15,6 +14,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod time;
+mod windows;
 
 use std::ops::Range;
 
@@ -29,7 +29,6 @@ use crate::features::{Incompat, RoCompat};
 use crate::group::GroupDescriptor;
 use crate::numbers::{FsBlock, Group};
 use crate::volume::Volume;
-pub(crate) use ahead::Growing;
 pub(crate) use flags::InodeFlags;
 pub(crate) use fresh::{Inheritance, possible_flags};
 pub(crate) use in_use::InUse;
@@ -38,13 +37,14 @@ pub(crate) use raw::RawInode;
 use raw::{BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, GENERATION, RawInodeExtra};
 pub(crate) use state::InodeState;
 pub(crate) use store::{add_uses, mark_deleted, set_deletion_time};
+pub(crate) use windows::WindowList;
 
 /// The root directory.
 pub(crate) const ROOT_INODE: u32 = 2;
 
 const STRUCTURE: &str = "inode";
 
-/// An inode that has been judged: its kind exists, its checksum holds, its extra fields fit its size.
+/// An inode that has been validated: its kind exists, its checksum holds, its extra fields fit its size.
 #[derive(Clone, Debug)]
 pub(crate) struct Inode {
     pub(crate) number: u32,
@@ -73,8 +73,8 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
-    /// Reads an inode in use by number. Its links are those of the disk: [`crate::dir::links`] adds what fast commits do to
-    /// those of a directory.
+    /// Reads an inode in use by number. Its links are those of the disk: [`crate::dir::links`] adds what fast commits
+    /// do to those of a directory.
     ///
     /// # Errors
     /// [`Error::Stale`] for a number that is unused, [`Error::Corrupt`] for one that cannot exist.
@@ -118,10 +118,10 @@ impl Inode {
     /// # Errors
     /// As for [`read`](Self::read), but that an inode without a name is found too.
     pub(crate) fn read_linked_or_not(volume: &Volume, number: u32, location: Location) -> Result<Self> {
-        Self::judge(volume, number, &InodeBytes::read_at(volume, number, location)?)
+        Self::validate(volume, number, &InodeBytes::read_at(volume, number, location)?)
     }
 
-    fn judge(volume: &Volume, number: u32, bytes: &InodeBytes) -> Result<Self> {
+    fn validate(volume: &Volume, number: u32, bytes: &InodeBytes) -> Result<Self> {
         let superblock = volume.superblock();
         let wrong = |detail: String| Err(corrupt_inode(STRUCTURE, number, None, detail));
         let Ok((raw, rest)) = RawInode::read_from_prefix(bytes) else {
@@ -317,7 +317,7 @@ impl InodeBytes {
     /// The bytes without what fast commits say; `None` in the part of the table that was never used, which may hold
     /// anything.
     fn read_used_on_disk(volume: &Volume, number: u32) -> Result<Option<Self>> {
-        let (location, used) = locate_and_judge(volume, number)?;
+        let (location, used) = locate_and_validate(volume, number)?;
         if used { Self::read_on_disk_at(volume, location).map(Some) } else { Ok(None) }
     }
 
@@ -325,7 +325,7 @@ impl InodeBytes {
         Ok(Self { home: Home::Table(volume.read_block(location.block)?), range: location.range(volume) })
     }
 
-    /// Whether the bytes are as they were written, with a checksum. The log has vouched for the others.
+    /// Whether the bytes are as they were written, with a checksum. The others were verified in the log.
     fn carry_checksum(&self) -> bool {
         matches!(self.home, Home::Table(_))
     }
@@ -394,9 +394,9 @@ pub(crate) enum NamedBy {
     SuperblockAsOrphanFile,
 }
 
-/// Finds an inode's place by its number, which takes its group's descriptor. How much of the table the descriptor says
-/// was never used is left out of account, as Linux does: it saves work where inodes are given out, and when it is wrong
-/// the inodes behind it can still be read.
+/// Finds an inode's place by its number, which takes its group's descriptor. The descriptor's count of inodes that were
+/// never used is ignored, as in Linux: only allocation uses it, and if it is wrong the inodes behind it can still be
+/// read.
 ///
 /// # Errors
 /// Corruption: the number cannot exist, or the descriptor is wrong; I/O failure.
@@ -410,7 +410,7 @@ pub(crate) fn locate(volume: &Volume, number: u32) -> Result<Location> {
 }
 
 /// Finds an inode's place, and whether it lies in the part of the table that the descriptor says was used.
-fn locate_and_judge(volume: &Volume, number: u32) -> Result<(Location, bool)> {
+fn locate_and_validate(volume: &Volume, number: u32) -> Result<(Location, bool)> {
     let (group, slot) = place_in_tables(volume, number)?;
     let descriptor = GroupDescriptor::read(volume, group)?;
     let used = slot < volume.superblock().geometry().inodes_per_group() - descriptor.unused_inodes;

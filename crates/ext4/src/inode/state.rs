@@ -29,7 +29,7 @@ pub(crate) struct InodeState {
     pub(crate) orphan: Membership,
     /// The times are newer than those on the disk.
     pub(crate) late: Late,
-    /// Its last user is gone, or its last name went and it with it: what is in memory is not the truth any more.
+    /// The inode was released, or deleted with its last name: the state in memory is out of date.
     pub(crate) released: AtomicBool,
 }
 
@@ -89,7 +89,7 @@ impl InodeState {
 
     fn store_late_times_under(&self, handle: &Handle<'_>) -> Result<()> {
         let fields = self.fields.read();
-        // A release has stored the times, and the number may be another inode's by now.
+        // The release has stored the times, and the number may have been reused since.
         if self.late.is_set() && !self.released.load(Ordering::Acquire) {
             fields.store(handle, self.location)?;
             self.late.clear();
@@ -103,7 +103,7 @@ impl InodeState {
     /// # Errors
     /// As for [`store_late_times`](Self::store_late_times).
     pub(crate) fn retire(&self) -> Result<()> {
-        // No user makes the times late any more; a store that is under way may end it.
+        // Nothing makes the times late any more; a store that is under way may still clear that.
         let handle = if self.late.is_set() { Some(self.volume.start(1)?) } else { None };
         let fields = self.fields.write();
         if let Some(handle) = &handle

@@ -174,12 +174,12 @@ impl Inode {
         self.note_version();
     }
 
-    /// Notes a change whose time another caller brings.
+    /// Notes a change whose time is set by another caller.
     pub(crate) fn note_version(&mut self) {
         self.version = self.version.wrapping_add(1);
     }
 
-    /// Says how many entries use the value that the inode holds.
+    /// Sets how many entries use the value that the inode holds.
     pub(crate) fn set_uses(&mut self, uses: u64) {
         self.changed = Timestamp { seconds: (uses >> 32) as i64, nanoseconds: 0 };
         self.version = uses & u64::from(u32::MAX);
@@ -192,9 +192,9 @@ impl Inode {
     }
 }
 
-/// Writes an inode off whose content and attributes are gone: it keeps its kind and its owner, and nothing else that
-/// matters. It is no orphan any more, since the list of orphans has its links where the deletion time stands. The
-/// caller frees its number.
+/// Marks an inode as deleted; its content and attributes have been removed. It keeps its kind and its owner, and
+/// nothing else that matters. It must not be on the list of orphans any more, which keeps its links in the field of the
+/// deletion time. The caller frees its number.
 ///
 /// # Errors
 /// I/O failure.
@@ -234,8 +234,8 @@ pub(crate) fn set_deletion_time(
     })
 }
 
-/// Counts `by` more uses of the value that an inode holds, and answers with how many there are now; `None` if there
-/// were fewer than go. An `only` use counts as one, whatever the inode says.
+/// Adds `by` to the number of uses of the value that an inode holds, and returns the new number; `None` if it would be
+/// negative. With `only` the old number counts as one, whatever the inode says.
 ///
 /// # Errors
 /// I/O failure.

@@ -19,7 +19,7 @@ fn images() -> Vec<Mke2fs> {
     ]
 }
 
-/// One of them gets projects, once the kernel, which may not know them, has let go of it.
+/// Enables projects on one of them after the kernel, which may not support them, has unmounted it.
 #[cfg(feature = "oracle")]
 fn with_projects(image: &Image) -> undercroft_oracle::Result<()> {
     if image.features()?.has("ea_inode") { image.tune2fs(&["-O", "project"]) } else { Ok(()) }

@@ -16,11 +16,10 @@ pub(crate) fn decode(seconds: u32, extra: Option<u32>) -> Timestamp {
     Timestamp { seconds: signed + epoch, nanoseconds: (extra >> 2).min(999_999_999) }
 }
 
-/// The latest time that a timestamp with an extra word tells.
+/// The latest time that a timestamp with an extra word can hold.
 const LATEST_WIDE: i64 = 0x3_7fff_ffff;
 
-/// The time that an inode keeps when it is given `time`: the nearest one that it can tell, `wide` with an extra word
-/// and otherwise in whole seconds.
+/// The nearest time to `time` that an inode can hold: `wide` with an extra word, otherwise in whole seconds.
 pub(crate) fn nearest(time: Timestamp, wide: bool) -> Timestamp {
     let latest = if wide { LATEST_WIDE } else { i64::from(i32::MAX) };
     let seconds = time.seconds.clamp(i64::from(i32::MIN), latest);
@@ -63,7 +62,7 @@ mod tests {
         assert_eq!(decode(0xffff_ffff, None), Timestamp { seconds: -1, nanoseconds: 0 });
     }
     #[test]
-    fn what_cannot_be_told_becomes_the_nearest_time() {
+    fn a_time_out_of_range_becomes_the_nearest_one() {
         let at = |seconds| Timestamp { seconds, nanoseconds: 7 };
         let whole = |seconds| Timestamp { seconds, nanoseconds: 0 };
         for wide in [false, true] {

@@ -18,7 +18,7 @@ pub(super) struct Commit {
 
 impl Commit {
     /// Reads a commit block; `crc32` is the checksum of version 1 over its transaction.
-    pub(super) fn judge(superblock: &Superblock, block: &[u8], crc32: u32) -> Self {
+    pub(super) fn validate(superblock: &Superblock, block: &[u8], crc32: u32) -> Self {
         let (raw, _) = RawCommit::read_from_prefix(block).expect("a block holds a commit header");
         let found = raw.h_chksum[0].get();
         let checksum_is_right = match superblock.checksums {

@@ -1,8 +1,8 @@
 //! Where the log's blocks lie on the device.
 //!
-//! The log is a file: the journal inode's extents, found by the caller, map its blocks to the filesystem's.
-//! A [`LogLocation`] is believed: it has no hole, lies within the filesystem and names no block twice, so
-//! nothing that follows the log can be longer than the filesystem is large.
+//! The log is a file: the journal inode's extents, found by the caller, map its blocks to the filesystem's. A
+//! [`LogLocation`] is validated: it has no hole, lies within the filesystem and names no block twice, so a walk along
+//! the log is never longer than the filesystem is large.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ impl fmt::Display for LogBlock {
     }
 }
 
-/// What recovery must know of the filesystem around the log.
+/// What recovery needs of the filesystem around the log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Volume {
     /// Size of a block in bytes; the log has the same.
@@ -62,7 +62,7 @@ pub(crate) struct LogLocation {
 }
 
 impl LogLocation {
-    /// Judges the journal inode's mapping; `runs` may come in any order.
+    /// Validates the journal inode's mapping; `runs` may come in any order.
     ///
     /// # Errors
     /// `Corrupt` when the runs leave a hole, overlap, or reach outside the filesystem.
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_that_lies_is_refused() {
+    fn an_invalid_mapping_is_refused() {
         for runs in [
             vec![run(1, 5, 5)],
             vec![run(0, 5, 5), run(6, 20, 1)],

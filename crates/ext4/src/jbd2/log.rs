@@ -6,21 +6,21 @@
 //!          └──► Dirty(DirtyLog) ──── recover ──► ReplayedLog ── go_on ──► LogWriter, LogTail
 //! ```
 //!
-//! A filesystem stands on a [`CleanLog`], and there is no way to one past a dirty log but this. What a crash may
-//! leave behind:
+//! A filesystem is opened with a [`CleanLog`], and a dirty log becomes one in these ways only. What a crash may leave
+//! behind:
 //!
-//! 1. before `recover`, or within it: the dirty log, some of its blocks already at home. Recovering again
+//! 1. before `recover`, or within it: the dirty log, with some of its blocks already written home. Recovering again
 //!    ends in the same state as recovering once;
-//! 2. after `recover`, before `finish`: every block at home, durably, and the log still dirty. As above;
+//! 2. after `recover`, before `finish`: every block durably written home, and the log still dirty. As above;
 //! 3. after `finish`: an empty log;
 //! 4. after [`begin`](CleanLog::begin): a dirty log of transactions that were made durable since;
-//! 5. after [`go_on`](ReplayedLog::go_on), for a log that ends in fast commits: first a log without transactions and with
-//!    the same fast commits, whose next transaction has the number that they name. With that transaction, which says
-//!    what they say and nothing else, they are history: they name a transaction that is in the log. So they take effect
-//!    all at once, and as often as it takes.
+//! 5. after [`go_on`](ReplayedLog::go_on), for a log that ends in fast commits: first a log without transactions and
+//!    with the same fast commits, whose next transaction has the number that they name. That transaction makes the same
+//!    changes and no others. Once it is durable the fast commits no longer count, because they name a transaction that
+//!    is in the log. So they take effect exactly once, all together, however often recovery is interrupted.
 //!
-//! The log and the blocks it protects are on one device. For a read-only open that device is a copy-on-write
-//! overlay, so nothing here needs to know. Called once by the opener, alone: there are no locks.
+//! The log and the blocks it protects are on one device. For a read-only open that device is a copy-on-write overlay,
+//! so the two cases do not differ here. No locks: one thread calls this while the filesystem is opened.
 
 use undercroft_block::BlockDevice;
 use undercroft_vfs::Result;
@@ -44,7 +44,7 @@ pub(crate) enum Log {
     Dirty(DirtyLog),
 }
 
-/// What the states before an empty log know.
+/// What the states before an empty log have in common.
 #[derive(Debug)]
 struct Found {
     location: LogLocation,
@@ -66,7 +66,7 @@ pub(crate) struct DirtyLog {
     start: LogBlock,
 }
 
-/// A log whose blocks are at home, durably, but which still calls itself dirty.
+/// A log whose blocks are durably written home, but which is still marked as dirty.
 #[derive(Debug)]
 pub(crate) struct ReplayedLog {
     found: Found,
@@ -78,7 +78,7 @@ pub(crate) struct ReplayedLog {
 }
 
 impl Log {
-    /// Reads and judges the journal superblock.
+    /// Reads and validates the journal superblock.
     ///
     /// # Errors
     /// `Corrupt`; `Unsupported` with the name of an unknown feature; `Io`.
@@ -95,12 +95,12 @@ impl Log {
 }
 
 impl DirtyLog {
-    /// Brings every block of a committed transaction home.
+    /// Writes every block of a committed transaction to its home.
     ///
-    /// The whole log is judged before the first write, so an error other than `Io` leaves the device as it
-    /// was. Of [`ReplayedLog::fast_commits`] the caller makes a view and then calls [`ReplayedLog::finish`], or makes
-    /// them the first transaction after [`ReplayedLog::go_on`]. The filesystem's own superblock may be among the
-    /// blocks that were brought home: read it again.
+    /// The whole log is validated before the first write, so an error other than `Io` leaves the device as it was. The
+    /// caller makes a view of [`ReplayedLog::fast_commits`] and then calls [`ReplayedLog::finish`], or makes them the
+    /// first transaction after [`ReplayedLog::go_on`]. The filesystem's own superblock may be among the blocks that
+    /// were written: read it again.
     ///
     /// # Errors
     /// `Corrupt` when the log contradicts itself or would write outside the filesystem; `Unsupported` with the
@@ -169,8 +169,8 @@ impl ReplayedLog {
         self.found.finish(self.end.next(), device)
     }
 
-    /// Begins to write the log behind its last transaction, with the one that its fast commits are a part of. They
-    /// count until that is durable: it has to say what they say.
+    /// Begins to write the log behind its last transaction. The first transaction must make the changes of the fast
+    /// commits, which count until it is durable.
     ///
     /// It begins where the log ends, because no transaction of that number begins there now; elsewhere a crash may
     /// have left one.
@@ -185,7 +185,7 @@ impl ReplayedLog {
         self.found.begin(device, form, self.end_at, self.end, true)
     }
 
-    /// The error that made the last writer give up, as a negative errno; 0 when there was none.
+    /// The error for which the last writer aborted, as a negative errno; 0 when there was none.
     pub(crate) fn recorded_error(&self) -> i32 {
         self.found.superblock.recorded_error()
     }
@@ -233,7 +233,7 @@ impl CleanLog {
         self.found.begin(device, form, first, self.next, false)
     }
 
-    /// The error that made the last writer give up, as a negative errno; 0 when there was none.
+    /// The error for which the last writer aborted, as a negative errno; 0 when there was none.
     pub(crate) fn recorded_error(&self) -> i32 {
         self.found.superblock.recorded_error()
     }

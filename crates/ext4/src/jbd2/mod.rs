@@ -2,9 +2,9 @@
 //!
 //! Recovery turns a dirty log into a clean filesystem before the first operation on it. Three passes over the log:
 //! find its end ([`scan`]), collect revocations ([`revoke`]), replay ([`replay`]); then the fast commits that follow
-//! the last transaction (`crate::fast_commit`). Called by the opener of a filesystem, alone, so it takes no locks. A log
-//! that waits for recovery and one that is empty are different types ([`log`]), so a mount without replay cannot be
-//! written down. A log that is empty may then be written ([`ring`]).
+//! the last transaction (`crate::fast_commit`). A single thread calls it while the filesystem is opened, so it takes no
+//! locks. A log that waits for recovery and one that is empty are different types ([`log`]), so a mount without replay
+//! does not compile. A log that is empty may then be written ([`ring`]).
 //!
 //! All passes are loops bounded by the length of the log, and what they remember is bounded by it too. Every
 //! number is checked before it is used; an unknown feature is refused by name.

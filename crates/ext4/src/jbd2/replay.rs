@@ -1,6 +1,6 @@
 //! Pass 3: copies what the log holds to where it belongs.
 //!
-//! Everything is judged before the first write: each place lies within the filesystem and outside the log,
+//! Everything is validated before the first write: each place lies within the filesystem and outside the log,
 //! and each copy that would count has the checksum its tag promises, also one that a later copy supersedes.
 //! So a log that is refused leaves the device as it was. Then each block is written once, with its latest
 //! copy.
@@ -22,7 +22,7 @@ use crate::numbers::FsBlock;
 /// Copies in flight at once.
 const BATCH_BLOCKS: usize = 64;
 
-/// What will be written, judged.
+/// What will be written, validated.
 #[derive(Debug)]
 pub(super) struct Replay<'a> {
     location: &'a LogLocation,

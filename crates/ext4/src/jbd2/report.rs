@@ -1,4 +1,4 @@
-//! What a recovery did, for people.
+//! What a recovery did, for reports to users.
 
 /// The outcome of a journal recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct RecoveryReport {
     /// The block in which a fast commit is known to be incomplete or damaged, as a crash in the middle of it leaves it.
     /// It and what follows it do not count.
     pub fast_commits_cut_short: Option<u64>,
-    /// The error that made the last writer give up, as a negative errno; 0 when there was none. The filesystem
+    /// The error for which the last writer aborted, as a negative errno; 0 when there was none. The filesystem
     /// should be checked.
     pub recorded_error: i32,
 }

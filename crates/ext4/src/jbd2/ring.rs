@@ -1,4 +1,4 @@
-//! Writing the log: transactions at its head, and word of where it begins.
+//! Writing the log: transactions at its head, and the record of its tail.
 //!
 //! The log is a ring between the journal superblock and the log's end. [`LogWriter`] appends a transaction as blocks
 //! that revoke, descriptors with the copies they announce, and, when all of that is durable, a commit block. What a
@@ -13,9 +13,9 @@
 //! a place that was overwritten would find an empty log. All that changes in the superblock lies in its first sector,
 //! so that it is old or new after a crash, never both.
 //!
-//! The thread that appends and the one that moves the tail are two, with nothing in common but the room in the ring,
-//! which they keep (see `transaction::journal`). Written are logs without checksums and logs with those of version 3:
-//! Linux makes every log one of these when it begins to write it, and so does [`CleanLog::begin`].
+//! One thread appends, another moves the tail; they share nothing but the free space of the ring, which the engine
+//! keeps (`undercroft_journal`). Logs are written without checksums or with those of version 3: Linux converts every
+//! log to one of these when it begins to write it, and so does [`CleanLog::begin`].
 //!
 //! [`CleanLog::begin`]: super::log::CleanLog::begin
 
@@ -90,10 +90,10 @@ impl LogWriter {
         self.superblock.ring_blocks()
     }
 
-    /// Writes a transaction and makes it durable, and with it whatever was written to the device before.
-    /// `fill` puts copy by copy, in order, into the block it is given, and answers where the copy belongs.
+    /// Writes a transaction and makes it durable, and with it whatever was written to the device before. `fill` puts
+    /// one copy after the other into the block that it gets, in order, and returns where the copy belongs.
     ///
-    /// The caller knows that the ring has room for it.
+    /// The ring must have room for it.
     ///
     /// # Errors
     /// `Io`. The transaction is then in the log or not, and nothing may be written after it.
@@ -167,7 +167,7 @@ impl LogWriter {
         self.seal(descriptor, block_bytes - TAIL_BYTES);
     }
 
-    /// Puts a tag where `bytes` begin; answers with its length.
+    /// Puts a tag at the beginning of `bytes`; returns its length.
     fn put_tag(&self, bytes: &mut [u8], home: FsBlock, flags: u32, checksum: impl Fn() -> u32) -> usize {
         let (low, high) = (home.0 as u32, (home.0 >> 32) as u32);
         let length = tag_bytes(&self.superblock);
@@ -294,7 +294,7 @@ impl LogTail {
         self.write(device)
     }
 
-    /// Says that the writer gave up.
+    /// Records that the writer aborted.
     ///
     /// # Errors
     /// `Io`.

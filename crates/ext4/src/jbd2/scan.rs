@@ -1,8 +1,8 @@
 //! Pass 1: where the log ends, and what its committed transactions copied.
 //!
 //! A transaction is descriptors with the copies they announce, and revoke blocks, closed by a commit block;
-//! all carry its number. The log ends before the first block that is not the expected next one: stale bytes,
-//! an older number, or a transaction whose commit block never came. That is how a log ends in good health.
+//! all carry its number. The log ends before the first block that is not the expected next one: stale bytes, an older
+//! number, or a transaction whose commit block never came. That is how an intact log ends.
 //!
 //! A checksum that is wrong inside a transaction that *has* a commit block is another matter. Where commit
 //! blocks wait for what they commit, the disk has lost something it had confirmed, and the log is corrupt;
@@ -142,8 +142,8 @@ impl Walk<'_> {
             match BlockType(header.h_blocktype.get()) {
                 BlockType::DESCRIPTOR => {
                     if !tail_is_right(self.superblock, &self.block) {
-                        // Its tags are not to be trusted, but they have to be followed: a relic that ends the
-                        // log in good health is known by the commit block behind them.
+                        // Its tags are not to be trusted, but must be followed: the commit block behind them shows
+                        // whether this is only a relic, at which an intact log ends.
                         damage = damage.or(Some(Damage { what: "descriptor block", at }));
                     }
                     if !self.copies(scan, sequence)? {
@@ -157,7 +157,7 @@ impl Walk<'_> {
                     scan.revokes.push(RevokeBlock { log: at, sequence });
                 }
                 BlockType::COMMIT => {
-                    let commit = Commit::judge(self.superblock, &self.block, self.crc32);
+                    let commit = Commit::validate(self.superblock, &self.block, self.crc32);
                     if !commit.checksum_is_right {
                         damage = damage.or(Some(Damage { what: "commit block", at }));
                     }

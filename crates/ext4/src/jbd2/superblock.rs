@@ -1,8 +1,8 @@
-//! The journal superblock, believed.
+//! The journal superblock, validated.
 //!
-//! The first block of the log says how long the log is, where its oldest transaction begins and what the
-//! writer used. One conversion judges all of it against the place the log was found in; past it nothing
-//! doubts these numbers. A start of 0 means that the log is empty.
+//! The first block of the log says how long the log is, where its oldest transaction begins and what the writer used.
+//! One conversion validates all of it against the place the log was found in; later code relies on these numbers. A
+//! start of 0 means that the log is empty.
 
 use undercroft_block::BlockDevice;
 use undercroft_vfs::{Error, Result};
@@ -48,17 +48,17 @@ pub(super) struct Superblock {
 }
 
 impl Superblock {
-    /// Reads and judges it.
+    /// Reads and validates it.
     ///
     /// # Errors
     /// `Corrupt`, `Unsupported` by the feature's name, `Io`.
     pub(super) fn read(device: &dyn BlockDevice, location: &LogLocation, volume: &Volume) -> Result<Self> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         device.read_at(location.offset_bytes(LogBlock(0))?, &mut bytes)?;
-        Self::judge(&bytes, location.blocks(), volume)
+        Self::validate(&bytes, location.blocks(), volume)
     }
 
-    fn judge(bytes: &[u8; SUPERBLOCK_BYTES], log_blocks: u32, volume: &Volume) -> Result<Self> {
+    fn validate(bytes: &[u8; SUPERBLOCK_BYTES], log_blocks: u32, volume: &Volume) -> Result<Self> {
         let raw = RawSuperblock::read_from_bytes(bytes).expect("the size is the structure's");
         let wrong = |detail: String| Err(corrupt(STRUCTURE, detail));
         if raw.s_header.h_magic.get() != MAGIC {
@@ -86,7 +86,7 @@ impl Superblock {
                 format!("journal read-only-compatible feature bits {bits:#x}").into(),
             ));
         }
-        let checksums = judge_checksums(&raw, compat, incompat)?;
+        let checksums = validate_checksums(&raw, compat, incompat)?;
         if checksums.per_block() {
             let computed = crc32c_around(!0, bytes, checksum_field());
             if computed != raw.s_checksum.get() {
@@ -134,7 +134,7 @@ impl Superblock {
         Sequence(self.raw.s_sequence.get())
     }
 
-    /// The error that made the last writer give up, as a negative errno; 0 when there was none.
+    /// The error for which the last writer aborted, as a negative errno; 0 when there was none.
     pub(super) fn recorded_error(&self) -> i32 {
         self.raw.s_errno.get().cast_signed()
     }
@@ -184,7 +184,7 @@ impl Superblock {
     }
 
     /// Gives a log that is about to be written the features that Linux would write it with. With `fast_commits` it
-    /// keeps the area that holds some. What the last writer recorded as its error has been told by now.
+    /// keeps the area that holds some. The error that the last writer recorded is cleared; it has been reported by now.
     ///
     /// # Errors
     /// `Unsupported` for version 1 of the superblock, which has no features; `Corrupt` for a log that is too short.
@@ -229,7 +229,7 @@ impl Superblock {
         }
     }
 
-    /// Whose log it is, as tags repeat it.
+    /// The UUID of the log's filesystem, as tags repeat it.
     pub(super) fn uuid(&self) -> &[u8; 16] {
         &self.raw.s_uuid
     }
@@ -247,7 +247,7 @@ fn checksum_field() -> std::ops::Range<usize> {
     SUPERBLOCK_CHECKSUM_OFFSET..SUPERBLOCK_CHECKSUM_OFFSET + 4
 }
 
-fn judge_checksums(raw: &RawSuperblock, compat: Compat, incompat: Incompat) -> Result<Checksums> {
+fn validate_checksums(raw: &RawSuperblock, compat: Compat, incompat: Incompat) -> Result<Checksums> {
     let found = (
         compat.contains(Compat::CHECKSUM),
         incompat.contains(Incompat::CSUM_V2),

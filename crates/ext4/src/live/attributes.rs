@@ -1,7 +1,7 @@
 //! Attributes changed: what `chmod`, `chown`, `utimensat` and `chattr` ask for, and extended attributes.
 //!
-//! Each change is one handle. The fields are changed in a copy, which takes the place of the truth once it is stored,
-//! so what is refused has changed nothing. Locks: the inode's fields, under the handle.
+//! Each change is one handle. The fields are changed in a copy, which replaces them once it is stored, so a refused
+//! change has no effect. Locks: the inode's fields, under the handle.
 
 use undercroft_vfs::{AttrChange, Error, NewTime, Result, XattrMode};
 
@@ -43,7 +43,7 @@ pub(super) fn set_attr(live: &Live, change: &AttrChange) -> Result<()> {
     apply(live, &mut changed, change)?;
     changed.store(&handle, live.location)?;
     *fields = changed;
-    live.shown.show(&fields);
+    live.permissions_cache.update(&fields);
     live.content.forget_time();
     live.late.clear();
     Ok(())
@@ -66,7 +66,7 @@ pub(super) fn set_xattr(
     apply(live, &mut changed, attributes)?;
     xattr::set(&handle, &mut changed, live.location, name, value, mode)?;
     *fields = changed;
-    live.shown.show(&fields);
+    live.permissions_cache.update(&fields);
     live.content.forget_time();
     live.late.clear();
     Ok(())
@@ -76,7 +76,7 @@ fn apply(live: &Live, fields: &mut Inode, change: &AttrChange) -> Result<()> {
     let now = live.now();
     let AttrChange { permissions, uid, gid, accessed, modified, changed, flags, project } = *change;
     if let Some(flags) = flags {
-        fields.flags = settle_flags(fields, flags)?;
+        fields.flags = resolve_flags(fields, flags)?;
     }
     if let Some(project) = project {
         set_project(&live.volume, fields, project)?;
@@ -102,8 +102,8 @@ fn apply(live: &Live, fields: &mut Inode, change: &AttrChange) -> Result<()> {
     Ok(())
 }
 
-/// The flags that come of asking for `asked`.
-fn settle_flags(fields: &Inode, asked: undercroft_vfs::InodeFlags) -> Result<InodeFlags> {
+/// The flags that a request for `asked` results in.
+fn resolve_flags(fields: &Inode, asked: undercroft_vfs::InodeFlags) -> Result<InodeFlags> {
     let refuse = |what: &'static str| Err(Error::Unsupported(what.into()));
     const NOT_KEPT: &str = "a flag that ext4 does not keep for such a file";
     let Some(asked) = InodeFlags::from_shown(asked) else { return refuse(NOT_KEPT) };
@@ -113,7 +113,7 @@ fn settle_flags(fields: &Inode, asked: undercroft_vfs::InodeFlags) -> Result<Ino
     if inode::possible_flags(fields.kind, turned) != turned {
         return refuse(NOT_KEPT);
     }
-    // Each would mean to write what is there in another form.
+    // Each of these would require rewriting existing content in another form.
     if turned.contains(InodeFlags::EXTENTS) {
         return refuse("turning a block map into extents, or back");
     }

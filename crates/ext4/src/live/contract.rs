@@ -13,9 +13,9 @@ use super::{Live, attributes, content, names, release};
 use crate::{dir, symlink, xattr};
 
 impl Live {
-    /// The outcome of a change, which is durable by now if every change is to be.
+    /// Passes on the outcome of a change, after a commit if the filesystem is mounted with `sync`.
     #[inline]
-    fn settled<T>(&self, outcome: Result<T>) -> Result<T> {
+    fn synced<T>(&self, outcome: Result<T>) -> Result<T> {
         if outcome.is_ok()
             && let Ok(writer) = self.volume.writer()
             && writer.options.synchronous
@@ -25,9 +25,9 @@ impl Live {
         outcome
     }
 
-    /// The outcome of a change of names, which may need blocks, as for [`settled`](Self::settled).
-    fn settled_with_space<T>(&self, change: impl FnMut() -> Result<T>) -> Result<T> {
-        self.settled(content::with_last_resorts(self, change))
+    /// The outcome of a change of names, which may need blocks, as for [`synced`](Self::synced).
+    fn synced_with_space<T>(&self, change: impl FnMut() -> Result<T>) -> Result<T> {
+        self.synced(content::retry_when_full(self, change))
     }
 
     fn require_directory(&self) -> Result<()> {
@@ -71,7 +71,7 @@ impl VfsInode for Live {
     }
 
     fn ownership(&self) -> Ownership {
-        self.shown.ownership(self.kind)
+        self.permissions_cache.ownership(self.kind)
     }
 
     fn size_bytes(&self) -> u64 {
@@ -128,23 +128,23 @@ impl VfsInode for Live {
     }
 
     fn create(&self, name: &HashedName<'_>, new: &NewInode<'_>, _: Option<Arc<Node>>) -> Result<Found> {
-        self.settled_with_space(|| names::create(self, name, new))
+        self.synced_with_space(|| names::create(self, name, new))
     }
 
     fn tmpfile(&self, new: &NewInode<'_>) -> Result<Found> {
-        self.settled_with_space(|| names::tmpfile(self, new))
+        self.synced_with_space(|| names::tmpfile(self, new))
     }
 
     fn link(&self, name: &HashedName<'_>, node: &Arc<Node>) -> Result<()> {
-        self.settled_with_space(|| names::link(self, name, node))
+        self.synced_with_space(|| names::link(self, name, node))
     }
 
     fn unlink(&self, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
-        self.settled(names::unlink(self, name, victim))
+        self.synced(names::unlink(self, name, victim))
     }
 
     fn unlink_unused(&self, name: &HashedName<'_>, victim: &Arc<Node>) -> Result<()> {
-        self.settled(names::unlink_unused(self, name, victim))
+        self.synced(names::unlink_unused(self, name, victim))
     }
 
     fn rename(
@@ -156,7 +156,7 @@ impl VfsInode for Live {
         replaced: Option<&Arc<Node>>,
         whiteout: Option<&NewInode<'_>>,
     ) -> Result<()> {
-        self.settled_with_space(|| names::rename(self, name, moved, to, to_name, replaced, whiteout))
+        self.synced_with_space(|| names::rename(self, name, moved, to, to_name, replaced, whiteout))
     }
 
     fn exchange(
@@ -167,11 +167,11 @@ impl VfsInode for Live {
         to_name: &HashedName<'_>,
         other: &Arc<Node>,
     ) -> Result<()> {
-        self.settled(names::exchange(self, name, one, to, to_name, other))
+        self.synced(names::exchange(self, name, one, to, to_name, other))
     }
 
     fn set_attr(&self, change: &AttrChange) -> Result<()> {
-        self.settled(attributes::set_attr(self, change))
+        self.synced(attributes::set_attr(self, change))
     }
 
     fn set_xattr(
@@ -181,7 +181,7 @@ impl VfsInode for Live {
         mode: XattrMode,
         attributes: &AttrChange,
     ) -> Result<()> {
-        self.settled(attributes::set_xattr(self, name, value, mode, attributes))
+        self.synced(attributes::set_xattr(self, name, value, mode, attributes))
     }
 
     fn prepare_write(&self, offset: u64, len: u64) -> Result<Extent> {
@@ -193,17 +193,17 @@ impl VfsInode for Live {
     }
 
     fn finish_write(&self, offset: u64, len: u64, size: u64, written: Written) -> Result<()> {
-        // A write over what is there starts no handle, which would tell.
+        // An overwrite starts no handle, so an abort has to be checked for here.
         self.check_changes()?;
-        self.settled(content::finish_write(self, offset, len, size, written))
+        self.synced(content::finish_write(self, offset, len, size, written))
     }
 
     fn set_size(&self, size: u64) -> Result<()> {
-        self.settled(content::set_size(self, size))
+        self.synced(content::set_size(self, size))
     }
 
     fn fallocate(&self, mode: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
-        self.settled(content::fallocate(self, mode, offset, len, size))
+        self.synced(content::fallocate(self, mode, offset, len, size))
     }
 
     fn sync(&self, what: Durable) -> Result<()> {

@@ -1,5 +1,5 @@
-//! An inode in use: its state ([`InodeState`]) and content, what is shown of it, and the vfs contract in terms of this
-//! crate (`contract`).
+//! An inode in use: its state ([`InodeState`]), its content, its cached permissions, and the vfs contract for it
+//! (`contract`).
 //!
 //! Locks: those of its state and of its content.
 
@@ -31,9 +31,9 @@ pub(crate) struct Live {
     seen: AtomicBool,
     /// A cache above sets the times of changes, and nothing else moves them.
     cache_keeps_times: AtomicBool,
-    /// Made without a name, and may get one.
+    /// Made by `O_TMPFILE`: it has no name, and may get one.
     linkable: AtomicBool,
-    shown: owner::Shown,
+    permissions_cache: owner::CachedPermissions,
     this: Weak<Self>,
 }
 
@@ -49,7 +49,7 @@ impl Live {
     pub(crate) fn new(volume: Arc<Mounted>, inode: Inode, location: Location) -> Self {
         Self {
             content: ContentState::new(&inode),
-            shown: owner::Shown::new(&inode),
+            permissions_cache: owner::CachedPermissions::new(&inode),
             state: InodeState::new(volume, inode, location),
             seen: AtomicBool::new(false),
             cache_keeps_times: AtomicBool::new(false),
@@ -104,10 +104,15 @@ impl Live {
         }
     }
 
-    /// Whether a write brings no time. What is immutable or append-only is not written through a cache.
+    /// Whether a write sets no times, because the cache above does. Immutable and append-only files are not written
+    /// through a cache.
     fn cache_keeps_times_of_content(&self) -> bool {
         self.cache_keeps_times.load(Ordering::Relaxed)
-            && !self.shown.ownership(self.kind).flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+            && !self
+                .permissions_cache
+                .ownership(self.kind)
+                .flags
+                .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
     }
 }
 
@@ -120,7 +125,7 @@ impl InUse for Live {
         self.state.store_late_times_if_room()
     }
 
-    fn give_back_ahead(&self) -> bool {
-        self.content.give_back_ahead()
+    fn free_window(&self) -> bool {
+        self.content.free_window()
     }
 }

@@ -1,7 +1,8 @@
-//! Names given, taken and moved: the part of the contract that changes directories.
+//! Adding, removing and moving names: the part of the contract that changes directories.
 //!
-//! Each operation is one handle, so a crash shows all of it or nothing. What can be refused is refused before the
-//! first change; only a full disk shows later, while a directory grows, and then what was made is taken back.
+//! Each operation is one handle, so a crash shows all of it or nothing. Everything that can be refused is refused
+//! before the first change, except that a directory may find the disk full while it grows; the new inode is deleted
+//! again then.
 //!
 //! Locks: the caller holds the names. Fields of two inodes are never held at once: each is changed in a step of its own
 //! under the handle.
@@ -25,7 +26,7 @@ const LINKS_MAX: u16 = 65_000;
 /// the table, a block for a directory or a link and its group's bitmap, attributes with theirs, the orphan file, and
 /// the parent's place in the table.
 const MAKE_CREDITS: u32 = 14;
-/// Taking a name away: both places in the table, an orphan's two blocks.
+/// Removing a name: the table blocks of both inodes, an orphan's two blocks.
 const REMOVE_CREDITS: u32 = 6;
 
 /// The directory's place in the table.
@@ -43,7 +44,7 @@ pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Foun
         take_back(&handle, &made)?;
         return Err(error);
     }
-    whole(&handle, touch_directory(&handle, dir, dir.now(), i32::from(is_directory)))?;
+    or_abort(&handle, touch_directory(&handle, dir, dir.now(), i32::from(is_directory)))?;
     Ok(found(made))
 }
 
@@ -82,7 +83,7 @@ pub(super) fn link(dir: &Live, name: &[u8], node: &Arc<Node>) -> Result<()> {
             target.note_change(fields, now);
         })
     };
-    whole(&handle, rest())
+    or_abort(&handle, rest())
 }
 
 pub(super) fn unlink(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Result<()> {
@@ -98,7 +99,7 @@ pub(super) fn unlink(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Result<()> 
         touch_directory(&handle, dir, now, -i32::from(is_directory))?;
         lose_name(&handle, victim, now)
     };
-    whole(&handle, rest())
+    or_abort(&handle, rest())
 }
 
 /// As [`unlink`], for the last name of a file that is not in use: if all of it goes in one step, it is deleted under
@@ -112,7 +113,7 @@ pub(super) fn unlink_unused(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Resu
         touch_directory(&handle, dir, dir.now(), 0)?;
         release::delete_now(&handle, live)
     };
-    whole(&handle, rest())
+    or_abort(&handle, rest())
 }
 
 pub(super) fn rename(
@@ -139,13 +140,13 @@ pub(super) fn rename(
         check_names_can_be_written(changed)?;
     }
     let whiteout_credits = whiteout.map_or(0, |whiteout| make_credits(&dir.volume, whiteout));
-    // The old name goes, and a directory that is moved learns of its parent.
+    // The old name is removed, and `..` of a directory that is moved is changed to its new parent.
     let credits = dir::ADD_CREDITS + 2 * dir::REMOVE_CREDITS + 2 * REMOVE_CREDITS + whiteout_credits;
     let handle = dir.volume.start(credits)?;
     if moves_up {
         dir::check_parent(&handle, moved)?;
     }
-    // A name for another in one directory, where that is all there is to it.
+    // Replaces one name by another in the same directory in one step, where nothing else changes.
     let is_in_place = dir.number == to.number
         && replaced.is_none()
         && whiteout.is_none()
@@ -154,7 +155,7 @@ pub(super) fn rename(
     match replaced {
         Some(_) => {
             let replaced = dir::replace(&handle, to, to_name, moved.number, moved.kind);
-            if whiteout.is_some() { whole(&handle, replaced)? } else { replaced? }
+            if whiteout.is_some() { or_abort(&handle, replaced)? } else { replaced? }
         }
         None if is_in_place => {}
         None => {
@@ -187,7 +188,7 @@ pub(super) fn rename(
         moved.change_fields(&handle, |fields| moved.note_change(fields, now))?;
         replaced.map_or(Ok(()), |replaced| lose_name(&handle, replaced, now))
     };
-    whole(&handle, rest())
+    or_abort(&handle, rest())
 }
 
 pub(super) fn exchange(
@@ -201,7 +202,7 @@ pub(super) fn exchange(
     let (one, to, other): (&Live, &Live, &Live) = (one.inode_as()?, to.inode_as()?, other.inode_as()?);
     let is_directory = |live: &Live| live.kind == FileType::Directory;
     let between = dir.number != to.number;
-    // What one directory gains the other loses, unless both are directories or neither is.
+    // One parent gains a subdirectory and the other loses one, unless both or neither of the inodes are directories.
     let gained = if between { i32::from(is_directory(other)) - i32::from(is_directory(one)) } else { 0 };
     if gained != 0 {
         check_room_for_directory(if gained > 0 { dir } else { to })?;
@@ -231,7 +232,7 @@ pub(super) fn exchange(
         }
         Ok(())
     };
-    whole(&handle, rest())
+    or_abort(&handle, rest())
 }
 
 /// Refuses a directory whose names mean more than their bytes, before anything is made that would inherit that.
@@ -243,7 +244,7 @@ fn check_names_can_be_written(dir: &Live) -> Result<()> {
     Ok(())
 }
 
-/// That a name exists already is the first thing to say, whatever else is in the way.
+/// Returns `Exists` for a name that exists before any other error.
 fn unless_there(dir: &Live, name: &[u8], refusal: Error) -> Error {
     match dir::lookup_live(dir, name) {
         Ok(Some(_)) => Error::Exists,
@@ -264,16 +265,16 @@ fn make(handle: &Handle<'_>, parent: &Live, new: &NewInode<'_>, links: u16) -> R
     let kind = new.kind.file_type();
     let number = writer.allocator.new_inode(handle, parent.number, kind)?;
     let links = if kind == FileType::Directory { 2 } else { links };
-    let inode = Inode::fresh(volume, parent.shown.inheritance(), number.number, new, links);
+    let inode = Inode::fresh(volume, parent.permissions_cache.inheritance(), number.number, new, links);
     let made = Live::shared(Arc::clone(volume), inode, number.location);
     if let Err(error) = fill(handle, &made, parent, new) {
-        // What its place held before is not to be taken for a part of it.
-        whole(handle, made.fields.read().store_new(handle, made.location))?;
+        // Bytes that its slot held before must not be taken for a part of it.
+        or_abort(handle, made.fields.read().store_new(handle, made.location))?;
         take_back(handle, &made)?;
         return Err(error);
     }
     if let Err(error) = give_attributes(handle, &made, new) {
-        // From the first attributes it has, which are given up with it.
+        // The inode is deleted again, with the attributes that it has by now.
         take_back(handle, &made)?;
         return Err(error);
     }
@@ -301,12 +302,12 @@ fn give_attributes(handle: &Handle<'_>, made: &Live, new: &NewInode<'_>) -> Resu
 
 /// Undoes [`make`].
 fn take_back(handle: &Handle<'_>, made: &Live) -> Result<()> {
-    whole(handle, release::delete_now(handle, made))
+    or_abort(handle, release::delete_now(handle, made))
 }
 
-/// The outcome of the rest of an operation that has begun to change blocks. There is no way back from there, so a
-/// failure ends all changes, and nothing of the transaction reaches the disk.
-fn whole<T>(handle: &Handle<'_>, rest: Result<T>) -> Result<T> {
+/// Passes on the outcome of the rest of an operation that has begun to change blocks. That cannot be undone, so a
+/// failure aborts the changes, and nothing of the transaction reaches the disk.
+fn or_abort<T>(handle: &Handle<'_>, rest: Result<T>) -> Result<T> {
     if let Err(error) = &rest {
         handle.writer().transactions.abort_because(error);
     }
@@ -317,7 +318,7 @@ fn found(made: Arc<Live>) -> Found {
     Found::Made(Ino(u64::from(made.number)), made)
 }
 
-/// A name of `victim` is gone.
+/// Counts one name of `victim` less.
 fn lose_name(handle: &Handle<'_>, victim: &Live, now: Timestamp) -> Result<()> {
     let last = {
         let mut fields = victim.fields.write();
@@ -331,10 +332,10 @@ fn lose_name(handle: &Handle<'_>, victim: &Live, now: Timestamp) -> Result<()> {
     victim.change_fields(handle, |_| ())
 }
 
-/// A directory's names have changed, and it has `gained` directories.
+/// Notes a change of a directory's names, and `gained` more subdirectories.
 ///
-/// Of many changes within one step of the coarse clock the first is stored: those after it would store the same.
-/// A reader of the times since then has made the clock precise.
+/// Of the changes within one tick of the coarse clock only the first is stored: the others would store the same time.
+/// If the times were read since, the clock is precise and the next change is stored.
 fn touch_directory(handle: &Handle<'_>, dir: &Live, now: Timestamp, gained: i32) -> Result<()> {
     if gained == 0 && !dir.late.is_set() {
         if dir.content.has_time(now) {
@@ -352,7 +353,7 @@ fn touch_directory(handle: &Handle<'_>, dir: &Live, now: Timestamp, gained: i32)
         dir.content.note_time(now);
         match gained {
             1.. => count_directory(&dir.volume, fields),
-            // One that counts no longer goes on not counting.
+            // A directory whose count overflowed once stays uncounted.
             ..=-1 if fields.links > 2 => fields.links -= 1,
             _ => {}
         }
@@ -364,7 +365,7 @@ fn count_directory(volume: &Volume, fields: &mut Inode) {
     if fields.links == 1 {
         return;
     }
-    // What the disk had may be any number.
+    // The number on the disk is arbitrary.
     fields.links = fields.links.saturating_add(1);
     if fields.links > LINKS_MAX && may_stop_counting(volume, fields) {
         fields.links = 1;
@@ -508,7 +509,7 @@ mod tests {
     /// Making it a node must not look at its times: the next change would take the precise clock, and all changes after
     /// that a time of their own.
     #[test]
-    fn nobody_has_seen_the_times_of_a_new_file() {
+    fn creating_a_file_does_not_mark_its_times_as_read() {
         let image = Mke2fs::new("ext4", 8).make().unwrap();
         let device = MemoryDevice::from_bytes(std::fs::read(image.path()).unwrap(), Access::ReadWrite);
         let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
@@ -524,7 +525,7 @@ mod tests {
 
     /// By one handle, which is never an orphan's.
     #[test]
-    fn a_file_that_nobody_uses_goes_with_its_name_and_one_in_use_with_its_user() {
+    fn an_unused_file_is_deleted_with_its_name_and_one_in_use_with_its_last_user() {
         for features in ["orphan_file", "^orphan_file", "inline_data", "^has_journal"] {
             let image = Mke2fs::new("ext4", 8).features(features).make().unwrap();
             let device = MemoryDevice::from_bytes(std::fs::read(image.path()).unwrap(), Access::ReadWrite);
@@ -579,7 +580,7 @@ mod tests {
 
     /// Nothing is known of the names that files are moved to, so the filesystem is asked first and then it is looked.
     #[test]
-    fn a_file_moves_to_names_that_nobody_has_looked_up() {
+    fn a_file_moves_to_names_that_are_not_cached() {
         let source = Scratch::new("tree").unwrap();
         for file in ["one", "two", "three", "four"] {
             std::fs::write(source.path().join(file), file).unwrap();
@@ -639,7 +640,7 @@ mod tests {
 
     #[cfg(feature = "oracle")]
     #[test]
-    fn a_damaged_directory_stays_where_it_is_and_harms_nobody() {
+    fn moving_a_damaged_directory_is_refused_without_a_change() {
         let vfs = with_damaged(&["from/damaged", "to/good"], "/from/damaged");
         let who = Credentials::root();
         let root = vfs.root().unwrap();
@@ -725,7 +726,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_too_many_counts_no_longer_whatever_the_disk_said() {
+    fn a_directory_with_too_many_links_stops_counting_whatever_the_disk_has() {
         let writable = Writable::make(&Mke2fs::new("ext4", 8).features("^has_journal"));
         for (links, after) in [(1, 1), (2, 3), (LINKS_MAX - 1, LINKS_MAX), (LINKS_MAX, 1), (u16::MAX, 1)] {
             let mut fields = writable.live(ROOT_INODE).fields.read().clone();

@@ -1,8 +1,9 @@
-//! What permission checks ask of an inode, and what new ones in a directory have from it, answered without a lock.
+//! Cached permissions: what permission checks need of an inode and what a directory passes on to new inodes, read
+//! without a lock.
 //!
-//! A directory is asked several times in each operation on a name in it, by every thread that works there. Three words
-//! say it all; each is whole, and a thread that reads them while an owner and permissions change together may see one
-//! of the two, as on Linux.
+//! Each operation on a name reads them several times for the directory, on every thread that works there. They are
+//! three atomic words. A thread that reads them while owner and permissions change together may see one of the two old
+//! and the other new, as on Linux.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,9 +11,9 @@ use undercroft_vfs::{FileType, Ownership};
 
 use crate::inode::{Inheritance, Inode, InodeFlags};
 
-/// Owner, permissions and flags as they were shown last.
+/// Owner, permissions and flags, as of the last change.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct CachedPermissions {
     /// Owner, and above it the group.
     owner: AtomicU64,
     /// Permissions, and above them the flags.
@@ -20,22 +21,22 @@ pub(crate) struct Shown {
     project: AtomicU32,
 }
 
-impl Shown {
+impl CachedPermissions {
     pub(super) fn new(inode: &Inode) -> Self {
-        let shown = Self { owner: AtomicU64::new(0), access: AtomicU64::new(0), project: AtomicU32::new(0) };
-        shown.show(inode);
-        shown
+        let cached = Self { owner: AtomicU64::new(0), access: AtomicU64::new(0), project: AtomicU32::new(0) };
+        cached.update(inode);
+        cached
     }
 
-    /// Shows what `inode` has by now. Called after a change, with its fields locked.
-    pub(super) fn show(&self, inode: &Inode) {
+    /// Takes over the values of `inode`. Called after a change, with its fields locked.
+    pub(super) fn update(&self, inode: &Inode) {
         self.owner.store(u64::from(inode.uid) | u64::from(inode.gid) << 32, Ordering::Relaxed);
         let access = u64::from(inode.permissions) | u64::from(inode.flags.bits()) << 32;
         self.access.store(access, Ordering::Relaxed);
         self.project.store(inode.project, Ordering::Relaxed);
     }
 
-    /// What new inodes in the directory have from it.
+    /// What new inodes inherit from the directory.
     pub(super) fn inheritance(&self) -> Inheritance {
         let flags = (self.access.load(Ordering::Relaxed) >> 32) as u32;
         Inheritance {
@@ -44,7 +45,7 @@ impl Shown {
         }
     }
 
-    /// What was shown. The flags are those that were set; how the inode keeps its content may have changed since.
+    /// The cached values. Flags that describe how content is stored may have changed since.
     pub(super) fn ownership(&self, kind: FileType) -> Ownership {
         let (owner, access) = (self.owner.load(Ordering::Relaxed), self.access.load(Ordering::Relaxed));
         Ownership {

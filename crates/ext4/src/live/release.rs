@@ -1,7 +1,7 @@
 //! The end of an inode in use.
 //!
-//! An inode whose last name went while it was in use is deleted when its last user goes. Until that is durable the
-//! orphan list or file names it, so a crash in between is made good when the filesystem is opened again.
+//! An inode whose last name went while it was in use is deleted when its last user goes. Until that is durable it is in
+//! the orphan list or file, so after a crash in between it is deleted when the filesystem is opened again.
 //!
 //! Other threads may still hold the handle, to store late times: nothing is stored through it once it is released, see
 //! `inode::late`.
@@ -25,20 +25,20 @@ pub(super) fn release(live: &Arc<Live>) {
     if live.volume.writer().is_err() || live.released.load(Ordering::Acquire) {
         return;
     }
-    let unnamed = live.fields.read().links == 0;
-    let result = if unnamed { delete(live) } else { settle(live) };
+    let has_no_name = live.fields.read().links == 0;
+    let result = if has_no_name { delete(live) } else { store_and_free_window(live) };
     if let Err(error) = result
         && let Ok(writer) = live.volume.writer()
         && !writer.transactions.has_stopped()
     {
-        // No caller is there to be told; the orphan, if it is one, stays for the next opening.
+        // There is no caller to return the error to; an orphan stays for the next opening.
         let cause = format!("inode {} could not be let go of: {error}", live.number);
         writer.transactions.abort_with(&cause, &error);
     }
 }
 
-/// Gives back what a file kept for growing, and stores times that were kept in memory.
-fn settle(live: &Live) -> Result<()> {
+/// Frees a file's reservation window, and stores times that are newer in memory.
+fn store_and_free_window(live: &Live) -> Result<()> {
     content::give_back_reserved(live);
     live.retire()
 }
@@ -100,7 +100,7 @@ mod tests {
     /// The first file that mke2fs makes behind `lost+found`.
     const FILE: u32 = 12;
 
-    /// Holds the next read of one block up: says that it has begun, and goes on when it is told to.
+    /// Delays the next read of one block: signals that it has begun, and continues when released.
     #[derive(Debug)]
     struct HoldsUp {
         base: Device,
@@ -153,8 +153,8 @@ mod tests {
         stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
     }
 
-    /// The committing thread has taken the inode for one whose times are to be stored, and is about to store it, when
-    /// the last user goes. The inode that is loaded next is changed; that change must stay.
+    /// The commit thread has taken the inode from the list of late times and is about to store it when the last user
+    /// goes. The inode that is loaded next is changed; that change must not be lost.
     #[test]
     fn a_store_of_times_that_is_under_way_comes_before_the_inode_is_loaded_anew() {
         let source = Scratch::new("tree").unwrap();
@@ -187,7 +187,7 @@ mod tests {
                 new.release();
             });
             let user_thread = numbered.recv().unwrap();
-            // Either the user is done, in spite of the store, or it waits for it.
+            // Either the release has returned in spite of the store, or it waits for it.
             while !user.is_finished() && !sleeps(user_thread) {
                 std::thread::yield_now();
             }

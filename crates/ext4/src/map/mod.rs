@@ -1,8 +1,8 @@
 //! From a block of a file to a block of the filesystem, whichever way the inode keeps its map.
 //!
-//! What changes the map gets a handle and the inode's fields, held alone, and keeps the count of the file's blocks; the
-//! caller stores the inode, also after an error, since what was changed before it stays changed. Long changes stop
-//! where the handle has no room left, with the map good, and say [where](Progress) they go on.
+//! Functions that change the map get a handle and the inode's fields, held exclusively, and keep the count of the
+//! file's blocks. The caller stores the inode, also after an error, since changes made before it stay. Long changes
+//! stop where the handle has no room left, with the map good, and say [where](Progress) they go on.
 
 mod extent;
 mod indirect;
@@ -39,7 +39,7 @@ pub(crate) fn remove_credits(inode: &Inode) -> u32 {
 /// Blocks that taking everything out of the file changes at most, if that is certain to be one step: few pieces, of which
 /// the inode itself knows. `None` where it may be more.
 pub(crate) fn remove_all_credits(volume: &Volume, inode: &Inode) -> Option<u32> {
-    (has_extents(inode) && extent::goes_at_once(volume, inode)).then(|| remove_credits(inode))
+    (has_extents(inode) && extent::is_removed_in_one_step(volume, inode)).then(|| remove_credits(inode))
 }
 
 /// Inserts `count` blocks from `first` on, which are the caller's, where the file has a hole.
@@ -122,8 +122,8 @@ pub(crate) fn shift_down(handle: &Handle<'_>, inode: &mut Inode, from: u64, by: 
     extent::shift_down(handle, inode, from, by)
 }
 
-/// Moves what lies from `from` on and before `to` up by `by` blocks. If it is not done, the rest lies between `from`
-/// and the block that it says. No extent may [straddle](split_at) `from`.
+/// Moves what lies from `from` on and before `to` up by `by` blocks. If it returns unfinished, the rest lies between
+/// `from` and the block that it returns. No extent may [straddle](split_at) `from`.
 ///
 /// # Errors
 /// Corruption; I/O failure.

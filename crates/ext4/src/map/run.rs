@@ -7,7 +7,7 @@ use crate::numbers::{FileBlock, FsBlock};
 /// One more than the largest number that a file block can have.
 pub(super) const FILE_BLOCKS: u64 = 1 << 32;
 
-/// Runs of blocks that are removed between two questions for room, and groups that they lie in.
+/// Runs of blocks that are removed between two checks for room, and groups that they lie in.
 pub(super) const BATCH: usize = 8;
 
 /// How far a change has come that may take more than one handle.
@@ -26,7 +26,7 @@ pub(crate) enum Removed {
     Data,
     /// They are freed, and may be in the log.
     Metadata,
-    /// They stay in use: the caller knows whose they are.
+    /// They stay in use: the caller has another owner for them.
     Kept,
 }
 

@@ -25,7 +25,7 @@ pub(super) fn unallocate_metadata(handle: &Handle<'_>, inode: &mut Inode, block:
     take_out(handle, inode, block, 1, Removed::Data)
 }
 
-/// Gives back a block of metadata.
+/// Frees a block of metadata.
 pub(super) fn free_metadata(handle: &Handle<'_>, inode: &mut Inode, block: FsBlock) -> Result<()> {
     take_out(handle, inode, block, 1, Removed::Metadata)
 }

@@ -72,7 +72,7 @@ impl Chosen {
                 chosen.asked = chosen.asked.with(feature);
             }
         }
-        chosen.settle()?;
+        chosen.drop_unmet()?;
         Ok(chosen)
     }
 
@@ -112,7 +112,7 @@ impl Chosen {
     }
 
     /// Gives up features that lack what they depend on.
-    fn settle(&mut self) -> Result<(), MkfsError> {
+    fn drop_unmet(&mut self) -> Result<(), MkfsError> {
         if self.ro_compat(RoCompat::METADATA_CSUM) {
             // The newer checksum takes the older one's place in the group descriptors.
             self.drop(Features::from(RoCompat::GDT_CSUM));

@@ -223,7 +223,7 @@ impl Files<'_> {
         Ok(home)
     }
 
-    /// In the middle of the filesystem, where it is nowhere far.
+    /// In the middle of the filesystem, to keep seeks short.
     fn journal(&mut self, shape: &Shape, raw: &mut RawSuperblock) -> Result<(), MkfsError> {
         let geometry = self.superblock.geometry();
         let together = 1 << self.superblock.raw().s_log_groups_per_flex;

@@ -1,9 +1,9 @@
 //! Group descriptors and bitmaps of the new filesystem.
 //!
 //! Source: kernel documentation, sections "Block Group Descriptors", "Block and inode Bitmaps" and "Checksums".
-//! Where descriptors have checksums, a group that holds nothing but its own superblock, descriptors, bitmaps and
-//! inode table says so, and its bitmaps are not written: Linux knows what would stand in them. The last group's is
-//! always written, because it ends in blocks that do not exist.
+//! Where descriptors have checksums, a group that holds nothing but its own superblock, descriptors, bitmaps and inode
+//! table says so, and its bitmaps are not written: Linux computes their content. The last group's is always written,
+//! because it ends in blocks that do not exist.
 
 use undercroft_vfs::FileType;
 

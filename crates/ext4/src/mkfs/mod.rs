@@ -9,9 +9,9 @@
 //! | `groups` | descriptors and bitmaps |
 //! | `present`, `writer` | what is overwritten, and writing |
 //!
-//! Everything is decided on paper before the first byte is written. Then what was on the device is made
-//! unrecognisable, then everything but the primary superblock is written, and that last, with a flush between: a
-//! crash leaves nothing that can be recognised, or the whole filesystem.
+//! Everything is decided in memory before the first byte is written. Then the marks of what was on the device are
+//! erased, everything but the primary superblock is written and flushed, and the primary superblock is written last: a
+//! crash leaves no recognizable filesystem, or the complete one.
 //!
 //! Uses no locks; the device must not be in use otherwise. Left out: quota files, external journals, and lists of
 //! bad blocks.
@@ -89,7 +89,7 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<NewFilesy
 }
 
 /// What is on a device already and might be missed: a filesystem, a volume, a partition table, a common kind of file,
-/// or anything but zeroes. Of a device that does not know where it holds data, such as a disk, the first and the last
+/// or anything but zeroes. On a device that does not report where it holds data, such as a disk, the first and the last
 /// MiB are looked at.
 ///
 /// A large file of written zeroes takes as long as it takes to read it: `progress` is called with the bytes that it has
@@ -111,7 +111,7 @@ fn now(options: &MkfsOptions) -> Timestamp {
     })
 }
 
-/// A filesystem on paper.
+/// A filesystem that is decided and not written yet.
 struct Draft {
     superblock: Superblock,
     planned: Planned,
@@ -124,7 +124,7 @@ impl Draft {
         let shape = Shape::decide(options, device)?;
         let time = now(options);
         let mut raw = shape.superblock.clone();
-        let superblock = judge(&mut raw, device)?;
+        let superblock = validate(&mut raw, device)?;
         let geometry = superblock.geometry();
         let mut space = Space::new(geometry.blocks(), u64::from(geometry.blocks_per_cluster()));
         let mut planned = Planned::default();
@@ -149,7 +149,7 @@ impl Draft {
         raw.s_free_inodes_count.set(free_inodes);
         // A count that does not fit its 32 bits is left for Linux to work out.
         raw.s_overhead_clusters.set(u32::try_from(overhead).unwrap_or(0));
-        let superblock = judge(&mut raw, device)?;
+        let superblock = validate(&mut raw, device)?;
         Ok(Self { superblock, planned, descriptors, journal_blocks: shape.journal_blocks })
     }
 
@@ -178,8 +178,8 @@ impl Draft {
     }
 }
 
-/// Completes a superblock's checksum and has it judged as a reader would.
-fn judge(raw: &mut RawSuperblock, device: &dyn BlockDevice) -> Result<Superblock, MkfsError> {
+/// Completes a superblock's checksum and has it validated as a reader would.
+fn validate(raw: &mut RawSuperblock, device: &dyn BlockDevice) -> Result<Superblock, MkfsError> {
     let checked = raw.s_feature_ro_compat.get() & crate::features::RoCompat::METADATA_CSUM.bits() != 0;
     seal(raw, checked);
     Superblock::from_raw(raw.clone(), device.size_bytes())
@@ -193,7 +193,7 @@ fn seal(raw: &mut RawSuperblock, checked: bool) {
     }
 }
 
-/// Makes what was on the device unrecognisable, so that no old filesystem shows through a crash.
+/// Erases the marks of what was on the device, so that a crash does not leave an old filesystem that is recognized.
 fn erase(device: &dyn BlockDevice, size: u64, discard: bool) -> Result<(), MkfsError> {
     if discard {
         device.discard(0, size)?;

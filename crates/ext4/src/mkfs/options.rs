@@ -59,7 +59,7 @@ pub struct MkfsOptions {
     pub lazy_inode_tables: bool,
     /// Whether the device reads as zeroes everywhere, so that nothing need be zeroed.
     pub device_is_zeroed: bool,
-    /// Whether to tell the device that nothing on it matters any more.
+    /// Whether to discard the whole device first.
     pub discard: bool,
     /// Whether to overwrite what is on the device, as [`what_is_on`](crate::what_is_on) finds it.
     pub overwrite: bool,

@@ -1,8 +1,7 @@
 //! What is on a device already and might be missed.
 //!
-//! First what `undercroft_block::probe` has a name for; then any byte that is not zero. A
-//! device that knows where it holds data, as an image file does, is looked at as a whole, up to the first such byte;
-//! any other at its ends.
+//! First what `undercroft_block::probe` has a name for; then any byte that is not zero. A device that reports where it
+//! holds data, as an image file does, is searched as a whole, up to the first such byte; any other at its ends.
 
 use std::fmt;
 use std::ops::Range;
@@ -32,7 +31,7 @@ impl fmt::Display for Present {
     }
 }
 
-/// So much of each end is looked at where a device does not know where it holds data.
+/// How much of each end is searched on a device that does not report where it holds data.
 const ENDS_BYTES: u64 = 1 << 20;
 /// So much is read at once.
 const CHUNK_BYTES: usize = 1 << 20;

@@ -29,7 +29,7 @@ const JOURNAL_BLOCKS_PER_FAST_COMMIT_BLOCK: u64 = 64;
 /// A filesystem's sizes, and what follows from them.
 #[derive(Debug)]
 pub(super) struct Shape {
-    /// Without free counts, journal and orphan file, which only the layout knows.
+    /// Without free counts, journal and orphan file, which the layout adds.
     pub(super) superblock: RawSuperblock,
     pub(super) chosen: Chosen,
     /// Blocks of the log, its area of fast commits included; 0 without a journal.

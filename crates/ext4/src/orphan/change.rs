@@ -1,4 +1,4 @@
-//! Entering orphans and letting them go, under a handle.
+//! Entering and removing orphans, under a handle.
 
 use undercroft_sync::atomic::Ordering;
 use undercroft_sync::thread_number;
@@ -25,7 +25,7 @@ pub(crate) fn is_member(inode: &InodeState) -> bool {
 /// I/O failure; nothing has changed then.
 pub(crate) fn add(handle: &Handle<'_>, inode: &InodeState) -> Result<()> {
     let orphans = &handle.writer().orphans;
-    orphans.ask_locked();
+    orphans.lock_as_plain_form();
     let state = &inode.orphan.0;
     if state.compare_exchange(NONE, BEING_ENTERED, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return Ok(());
@@ -35,14 +35,14 @@ pub(crate) fn add(handle: &Handle<'_>, inode: &InodeState) -> Result<()> {
     entered.map(drop)
 }
 
-/// Lets an inode go, if it is there. Changes [`CREDITS`](super::CREDITS) blocks. On the list its deletion time is in
-/// use until then.
+/// Removes an inode, if it is there. Changes [`CREDITS`](super::CREDITS) blocks. While an inode is on the list, its
+/// deletion time holds the link to the next one.
 ///
 /// # Errors
 /// I/O failure.
 pub(crate) fn remove(handle: &Handle<'_>, inode: &InodeState) -> Result<()> {
     let orphans = &handle.writer().orphans;
-    orphans.ask_locked();
+    orphans.lock_as_plain_form();
     let membership = inode.orphan.0.load(Ordering::Acquire);
     if membership == NONE {
         return Ok(());
@@ -76,7 +76,7 @@ impl Orphans {
 }
 
 impl OrphanFile {
-    /// Writes a number into a free slot and answers with that; `None` when all are taken.
+    /// Writes a number into a free slot and returns the slot; `None` when all are taken.
     pub(super) fn enter(&self, handle: &Handle<'_>, number: u32) -> Result<Option<u64>> {
         if !self.announced.load(Ordering::Acquire) {
             superblock::change(handle, |raw| {

@@ -6,7 +6,7 @@
 use undercroft_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use undercroft_vfs::Result;
 
-use super::read::{TAIL_BYTES, blocks_of, judge_block};
+use super::read::{TAIL_BYTES, blocks_of, validate_block};
 use crate::features::RoCompat;
 use crate::inode::{Inode, NamedBy};
 use crate::numbers::FsBlock;
@@ -70,7 +70,8 @@ impl FileBlock {
         let block = volume.block(home)?;
         let taken: Box<[AtomicU64]> = (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let mut free = slots;
-        for (slot, _) in (0..).zip(judge_block(volume, file, home, &block.buffer())?).filter(|(_, n)| *n != 0)
+        for (slot, _) in
+            (0..).zip(validate_block(volume, file, home, &block.buffer())?).filter(|(_, n)| *n != 0)
         {
             let slot: usize = slot;
             taken[slot / 64].fetch_or(1 << (slot % 64), Ordering::Relaxed);

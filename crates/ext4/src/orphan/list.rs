@@ -40,7 +40,7 @@ impl OrphanList {
         self.0.lock().head
     }
 
-    /// Takes the lock for a question, as the plain form does.
+    /// Takes and releases the lock, as a query does in the plain form.
     pub(super) fn ask(&self) {
         drop(self.0.lock());
     }

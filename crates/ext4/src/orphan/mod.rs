@@ -5,10 +5,10 @@
 //! is entered under the handle that takes its last name or makes its truncation visible, and leaves under the handle
 //! that frees it or ends the truncation, so whatever a crash leaves is found by [recovery](recover).
 //!
-//! Whether an inode is an orphan it knows itself, so that question takes no lock. In the file no thread waits for
-//! another: threads are dealt out to its blocks. When the file is full, the list takes over.
+//! Each inode in use records whether it is an orphan, so that query takes no lock. In the file no thread waits for
+//! another: threads are distributed over its blocks. When the file is full, the list is used.
 //!
-//! The end of a truncation leaves an inode that has lost its last name meanwhile where it is.
+//! If an inode has lost its last name during its truncation, it stays an orphan when the truncation ends.
 //!
 //! Locks: `list` (class `orphan`) for the list's links.
 
@@ -30,8 +30,8 @@ pub(crate) use orphans::{Membership, Orphans};
 pub(crate) use read::collect;
 pub(crate) use recover::recover;
 
-/// Blocks that entering an orphan, or letting one go, changes: a block of the file, and the superblock for the first;
-/// or a neighbour in the list and the inode's own place in its table.
+/// Blocks that entering or removing an orphan changes: a block of the file, and the superblock for the first; or a
+/// neighbour in the list and the inode's own place in its table.
 pub(crate) const CREDITS: u32 = 3;
 
 /// Puts the checksum of a block of the orphan file, which lies at `home`, into its end.

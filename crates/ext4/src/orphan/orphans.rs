@@ -1,4 +1,4 @@
-//! The orphans of a filesystem as they are kept in memory, and what an inode in use knows of its own place among them.
+//! The orphans of a filesystem as they are kept in memory, and the place among them that each inode in use records.
 
 use undercroft_sync::atomic::AtomicU64;
 use undercroft_vfs::Result;
@@ -8,7 +8,7 @@ use super::list::OrphanList;
 use crate::options::{OrphanForm, WriteOptions};
 use crate::volume::Volume;
 
-/// What an inode in use knows of its own place among the orphans.
+/// The place of an inode in use among the orphans.
 ///
 /// | value | meaning |
 /// | --- | --- |
@@ -47,8 +47,8 @@ impl Orphans {
         self.file.as_ref().is_none_or(OrphanFile::is_empty)
     }
 
-    /// In the plain form every question takes the list's lock.
-    pub(super) fn ask_locked(&self) {
+    /// In the plain form every query takes the list's lock.
+    pub(super) fn lock_as_plain_form(&self) {
         if self.form == OrphanForm::Locked {
             self.list.ask();
         }

@@ -1,6 +1,6 @@
 //! Reading the list and the file as they lie on the disk.
 //!
-//! A reader needs neither to show the right tree; they are counted for people and for the checker.
+//! A read-only open does not need them for a correct tree; they are counted for reports and for the checker.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::error::{corrupt, corrupt_inode};
 use crate::inode::{Inode, InodeBytes, NamedBy, RawInode};
 use crate::map;
 use crate::numbers::FsBlock;
-use crate::volume::{Judged, Volume};
+use crate::volume::{Validated, Volume};
 
 const FILE: &str = "orphan file";
 const TAIL_MAGIC: u32 = 0x0B10_CA04;
@@ -70,7 +70,7 @@ fn collect_block(
     seen: &mut HashSet<u32>,
 ) -> Result<()> {
     let buffer = volume.read_block(block)?;
-    for number in judge_block(volume, file, block, &buffer)?.filter(|number| *number != 0) {
+    for number in validate_block(volume, file, block, &buffer)?.filter(|number| *number != 0) {
         if seen.insert(number) {
             found.push(number);
         }
@@ -82,7 +82,7 @@ fn collect_block(
 ///
 /// # Errors
 /// Corruption.
-pub(super) fn judge_block<'b>(
+pub(super) fn validate_block<'b>(
     volume: &Volume,
     file: &Inode,
     block: FsBlock,
@@ -91,7 +91,7 @@ pub(super) fn judge_block<'b>(
     let (numbers, tail) = buffer.split_at(buffer.len() - TAIL_BYTES);
     let word = |bytes: &[u8], at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
     let wrong = |detail: String| corrupt_inode(FILE, file.number, Some(block), detail);
-    buffer.verify_once(Judged::OrphanBlock as u32, || {
+    buffer.verify_once(Validated::OrphanBlock as u32, || {
         let (magic, stored) = (word(tail, 0), word(tail, 4));
         if magic != TAIL_MAGIC {
             return Err(wrong(format!("magic number is {magic:#010x}, not {TAIL_MAGIC:#010x}")));

@@ -1,8 +1,9 @@
-//! What a crash left is finished when the filesystem is opened for writing: inodes without a name are deleted, others
-//! are truncated to their size.
+//! Orphans that a crash left are finished when the filesystem is opened for writing: inodes without a name are deleted,
+//! others are truncated to their size.
 //!
-//! One after the other, each in as many handles as it takes; the last of them takes it off the list or out of the file,
-//! so a crash in between is recovered from in the same way. Nothing grows with the number of orphans.
+//! They are finished one after the other, each in as many handles as it takes. The last handle removes the orphan from
+//! the list or the file, so a crash in between is recovered from in the same way. Memory does not grow with the number
+//! of orphans.
 
 use undercroft_vfs::{FileType, Result, clock};
 
@@ -78,12 +79,12 @@ fn check_number(volume: &Mounted, number: u32) -> Result<()> {
 fn finish(volume: &Mounted, number: u32, entry: &Entry<'_>, recovered: &mut Recovered) -> Result<()> {
     let location = inode::locate(volume, number)?;
     let mut inode = Inode::read_linked_or_not(volume, number, location)?;
-    let unnamed = inode.links == 0;
+    let has_no_name = inode.links == 0;
     if map::is_mapped(volume, &inode) {
-        let kept = if unnamed { 0 } else { inode.size_bytes.div_ceil(u64::from(volume.block_bytes())) };
+        let kept = if has_no_name { 0 } else { inode.size_bytes.div_ceil(u64::from(volume.block_bytes())) };
         remove_blocks(volume, &mut inode, location, kept)?;
     }
-    if unnamed {
+    if has_no_name {
         delete(volume, &mut inode, location, entry)?;
         recovered.deleted += 1;
     } else {

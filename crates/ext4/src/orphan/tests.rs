@@ -1,4 +1,4 @@
-//! Entering and leaving, on images that e2fsck judges.
+//! Entering and leaving, on images that e2fsck checks.
 
 #[cfg(feature = "oracle")]
 use undercroft_oracle::{MountMode, Tool};
@@ -49,14 +49,14 @@ fn on_disk(writable: &Writable) -> Vec<u32> {
 
 /// Lets e2fsck make the image good, which must be no more than what it does with orphans.
 #[cfg(feature = "oracle")]
-fn judge(image: &Image) {
+fn verify(image: &Image) {
     Tool::new("e2fsck").args(["-f", "-p"]).arg(image.path()).accept(&[0, 1]).run().unwrap();
     image.check().unwrap();
 }
 
 /// Finishes with the orphans, and checks the image.
 #[cfg(not(feature = "oracle"))]
-fn judge(image: &Image) {
+fn verify(image: &Image) {
     use undercroft_block::{FileDevice, FileOptions};
     // The caller's inodes still hold the image open.
     let image = image.copy().unwrap();
@@ -99,7 +99,7 @@ fn orphans_are_found_by_readers_and_leave_in_any_order() {
             assert_eq!(on_disk(&writable), expected, "{features} {form:?}");
         }
         assert!(volume.writer().unwrap().orphans.file_is_empty());
-        judge(&writable.close());
+        verify(&writable.close());
     }
 }
 
@@ -111,7 +111,7 @@ fn e2fsck_deletes_what_lost_its_name() {
         unlink_all(&writable);
         assert_eq!(on_disk(&writable).len(), FILES as usize);
         let image = writable.close();
-        judge(&image);
+        verify(&image);
         let free = image.debugfs("stats -h").unwrap();
         assert!(!free.contains("Last orphan inode"), "{free}");
         assert!(image.debugfs("ls /").unwrap().contains("lost+found"));
@@ -137,7 +137,7 @@ fn a_full_file_overflows_into_the_list() {
     slots.iter().for_each(|slot| file.leave(&handle, *slot));
     drop(handle);
     assert_eq!(on_disk(&writable), [live.number]);
-    judge(&writable.close());
+    verify(&writable.close());
 }
 
 /// Threads enter and leave at once; each slot has one owner, and in the end none.
@@ -165,7 +165,7 @@ fn threads_share_the_file_without_losing_a_slot() {
     });
     assert!(writable.volume.writer().unwrap().orphans.file_is_empty());
     assert_eq!(on_disk(&writable), [0; 0]);
-    judge(&writable.close());
+    verify(&writable.close());
 }
 
 /// Takes the name of each file away, as if a program had it open.
@@ -254,7 +254,7 @@ fn we_finish_what_the_kernel_left() {
         let writable = Writable::open(copy, WriteOptions::default());
         assert_eq!(recover(&writable.volume).unwrap(), Recovered { deleted: 3, truncated: 0 });
         assert_eq!(on_disk(&writable), [0; 0]);
-        judge(&writable.close());
+        verify(&writable.close());
     }
 }
 

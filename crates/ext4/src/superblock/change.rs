@@ -8,8 +8,8 @@ use crate::numbers::FsBlock;
 use crate::transaction::{Handle, Seal};
 use crate::volume::Volume;
 
-/// Changes the primary superblock. What [`Superblock`](super::Superblock) tells stays what was found when the filesystem
-/// was opened, but for what changes when it grows.
+/// Changes the primary superblock. [`Superblock`](super::Superblock) keeps the values found when the filesystem was
+/// opened, except those that change when it grows.
 ///
 /// # Errors
 /// I/O failure.

@@ -1,4 +1,4 @@
-//! Sizes and counts, judged against each other and against the device.
+//! Sizes and counts, validated against each other and against the device.
 
 use undercroft_vfs::Result;
 
@@ -40,7 +40,7 @@ enum Backups {
 }
 
 impl Geometry {
-    pub(super) fn judge(raw: &RawSuperblock, features: &Features, device_bytes: u64) -> Result<Self> {
+    pub(super) fn validate(raw: &RawSuperblock, features: &Features, device_bytes: u64) -> Result<Self> {
         let wrong = |detail: String| Err(corrupt(STRUCTURE, detail));
         let original = raw.s_rev_level.get() == REVISION_ORIGINAL;
 

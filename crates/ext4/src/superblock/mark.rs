@@ -1,13 +1,13 @@
-//! What is said in the superblock outside of any transaction: that the filesystem is in use, that it was left clean,
-//! that something went wrong.
+//! Marks that the superblock gets outside of any transaction: that the filesystem is in use, that it was left clean,
+//! that an error was found.
 //!
 //! Source: kernel documentation, "Super Block"; the fields as Linux leaves them after a mount, an unmount and an error,
-//! and its order: the word that the journal must be looked at is durable before the first transaction, and goes
-//! when the log is empty.
+//! and its order: the flag that the journal needs recovery is durable before the first transaction, and is cleared when
+//! the log is empty.
 //!
 //! The superblock is read from the device, changed and written back, at once and durably. No other thread writes its
-//! block at the same time: the filesystem is not open yet, or closed already, or has failed and the log's threads stand
-//! still.
+//! block at the same time: the filesystem is not open yet, or closed already, or has failed and the log's threads write
+//! nothing more.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ use crate::checksum::crc32c;
 use crate::error::corrupt;
 use crate::features::{Incompat, RoCompat};
 
-/// What is named as the function in which an error was found.
+/// The function name that is recorded with an error.
 const FUNCTION: &[u8] = b"undercroft";
 
 /// What the superblock keeps of an error.
@@ -78,7 +78,7 @@ impl Recorded {
     }
 }
 
-/// The filesystem is open for writing from now on. `journal_failed`: the journal says that its last writer gave up.
+/// The filesystem is open for writing from now on. `journal_failed`: the journal records that its last writer aborted.
 ///
 /// # Errors
 /// I/O failure.
@@ -99,8 +99,9 @@ pub(crate) fn mark_in_use(device: &dyn BlockDevice, recorded: &Recorded, journal
     })
 }
 
-/// Everything is at home, and the log is empty. `without_orphans`: the orphan file is empty as well. `was_clean`: how
-/// the filesystem was found, for one that has no log to tell.
+/// Marks the filesystem as clean: everything is written back, and the log is empty. `without_orphans`: the orphan file
+/// is empty as well. `was_clean`: the filesystem was clean when it was opened; without a log it must not become clean
+/// otherwise.
 ///
 /// # Errors
 /// I/O failure.
@@ -116,7 +117,7 @@ pub(crate) fn mark_clean(device: &dyn BlockDevice, without_orphans: bool, was_cl
     })
 }
 
-/// Something went wrong: the next opening of the filesystem, and a check, tell it.
+/// Records an error, which the next opening of the filesystem and a check report.
 ///
 /// # Errors
 /// I/O failure.

@@ -1,8 +1,8 @@
 //! The superblock: what the filesystem is, where its parts lie, and what state it was left in.
 //!
-//! [`Superblock::read`] is the only way to a [`Superblock`], and judges everything that later code relies on:
-//! magic, checksum, features, sizes, and that all block groups lie within the device. Past it no code doubts a
-//! size. Free counts are hints, as they are for Linux: the group descriptors' are better.
+//! [`Superblock::read`] is the only way to a [`Superblock`], and validates everything that later code relies on: magic,
+//! checksum, features, sizes, and that all block groups lie within the device. Later code relies on all sizes. Free
+//! counts are hints, as they are for Linux: the group descriptors' are more accurate.
 
 mod change;
 mod geometry;
@@ -38,7 +38,7 @@ pub(crate) struct HashDefaults {
     pub(crate) unsigned: bool,
 }
 
-/// A superblock that has been judged.
+/// A superblock that has been validated.
 #[derive(Clone)]
 pub struct Superblock {
     raw: Box<RawSuperblock>,
@@ -59,7 +59,7 @@ impl fmt::Debug for Superblock {
 }
 
 impl Superblock {
-    /// Reads and judges the primary superblock.
+    /// Reads and validates the primary superblock.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when it is not an ext superblock or contradicts itself or the device's size,
@@ -73,7 +73,7 @@ impl Superblock {
             ));
         }
         device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-        Self::judge(&bytes, device.size_bytes())
+        Self::validate(&bytes, device.size_bytes())
     }
 
     /// Whether the device carries the magic number of the ext family, whatever else may be wrong with it.
@@ -100,18 +100,18 @@ impl Superblock {
             return Err(corrupt("superblock", "the device is too short for one"));
         }
         device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
-        let superblock = Self::judge(&bytes, u64::MAX)?;
+        let superblock = Self::validate(&bytes, u64::MAX)?;
         Ok(superblock.geometry.size_bytes())
     }
 
-    fn judge(bytes: &[u8; size_of::<RawSuperblock>()], device_bytes: u64) -> Result<Self> {
+    fn validate(bytes: &[u8; size_of::<RawSuperblock>()], device_bytes: u64) -> Result<Self> {
         let Ok(raw) = RawSuperblock::read_from_bytes(bytes) else {
             return Err(corrupt("superblock", "too short"));
         };
         Self::from_raw(raw, device_bytes)
     }
 
-    /// Judges a superblock that need not be on a device.
+    /// Validates a superblock that need not be on a device.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -135,7 +135,7 @@ impl Superblock {
         if features.ro_compat.contains(RoCompat::METADATA_CSUM) {
             Self::verify_checksum(&raw)?;
         }
-        let geometry = Geometry::judge(&raw, &features, device_bytes)?;
+        let geometry = Geometry::validate(&raw, &features, device_bytes)?;
         let checksum_seed = if features.incompat.contains(Incompat::CSUM_SEED) {
             raw.s_checksum_seed.get()
         } else {
@@ -205,7 +205,7 @@ impl Superblock {
         }
     }
 
-    /// Whether the journal must be replayed before anything else is believed.
+    /// Whether the journal must be replayed before anything else is read.
     #[must_use]
     pub fn needs_recovery(&self) -> bool {
         self.features.incompat.contains(Incompat::RECOVER)
@@ -404,17 +404,17 @@ mod tests {
         raw
     }
 
-    fn judge(mut raw: RawSuperblock) -> Result<Superblock> {
+    fn validate(mut raw: RawSuperblock) -> Result<Superblock> {
         let sum = crc32c(!0, &raw.as_bytes()[..1020]);
         raw.s_checksum.set(sum);
         let mut bytes = [0; 1024];
         bytes.copy_from_slice(raw.as_bytes());
-        Superblock::judge(&bytes, 64 << 20)
+        Superblock::validate(&bytes, 64 << 20)
     }
 
     #[test]
-    fn a_good_one_is_believed() {
-        let superblock = judge(good()).unwrap();
+    fn a_good_superblock_is_accepted() {
+        let superblock = validate(good()).unwrap();
         let geometry = superblock.geometry();
         assert_eq!(
             (geometry.groups(), geometry.block_bytes(), geometry.inode_table_blocks()),
@@ -425,9 +425,9 @@ mod tests {
         assert_eq!(with_copies, [0, 1, 3, 5, 7]);
     }
 
-    /// Each lie, and a word of the answer.
+    /// Each wrong field, and a word of the error.
     #[test]
-    fn each_lie_is_found_out() {
+    fn each_wrong_field_is_rejected() {
         type Lie = fn(&mut RawSuperblock);
         let lies: [(Lie, &str); 19] = [
             (|raw| raw.s_magic.set(0), "magic"),
@@ -453,7 +453,7 @@ mod tests {
         for (lie, word) in lies {
             let mut raw = good();
             lie(&mut raw);
-            let answer = judge(raw).unwrap_err().to_string();
+            let answer = validate(raw).unwrap_err().to_string();
             assert!(answer.contains(word), "{word}: {answer}");
         }
     }
@@ -462,7 +462,7 @@ mod tests {
     fn a_broken_checksum_is_found() {
         let mut bytes = [0; 1024];
         bytes.copy_from_slice(good().as_bytes());
-        let answer = Superblock::judge(&bytes, 64 << 20).unwrap_err().to_string();
+        let answer = Superblock::validate(&bytes, 64 << 20).unwrap_err().to_string();
         assert!(answer.contains("checksum"), "{answer}");
     }
 }

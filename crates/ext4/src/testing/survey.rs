@@ -17,7 +17,7 @@ use crate::volume::Volume;
 /// directory blocks and attribute blocks of all files that have a name.
 ///
 /// # Errors
-/// The image is not as good as it was thought to be.
+/// Corruption of the image; I/O failure.
 pub fn sites(fs: &Ext4) -> Result<Vec<Site>> {
     let mut survey = Survey { volume: fs.volume(), sites: Vec::new() };
     survey.add_superblock();

@@ -1,7 +1,7 @@
-//! For unit tests: an image that is open for changes, and what judges the outcome; see `images`.
+//! For unit tests: an image that is open for changes, and what checks the outcome; see `images`.
 //!
 //! The volume works on the image file itself. Nothing commits by itself: a test commits when it wants the disk to
-//! have what it did, and [`Writable::finish`] does so a last time and hands the image to its judges.
+//! have what it did, and [`Writable::finish`] does so a last time and hands the image to its checkers.
 
 use std::sync::Arc;
 
@@ -54,12 +54,12 @@ impl Writable {
         Arc::new(Live::new(Arc::clone(&self.volume), inode, location))
     }
 
-    /// Brings everything that was done to the disk.
+    /// Commits and writes everything to the disk.
     pub(crate) fn commit(&self) {
         self.volume.writer().unwrap().transactions.commit_running(&self.volume).unwrap();
     }
 
-    /// Commits, leaves the image clean but for orphans, and lets go of it without closing it.
+    /// Commits, leaves the image clean but for orphans, and releases it without closing it.
     pub(crate) fn close(self) -> Image {
         self.commit();
         let without_orphans = self.volume.writer().unwrap().orphans.file_is_empty();
@@ -76,7 +76,7 @@ impl Writable {
 }
 
 #[test]
-fn an_image_that_nobody_changed_is_as_it_was() {
+fn an_unchanged_image_stays_as_it_was() {
     let writable = Writable::make(&Mke2fs::new("ext4", 8).features("^has_journal"));
     assert_eq!(writable.live(inode::ROOT_INODE).number, inode::ROOT_INODE);
     writable.finish();

@@ -38,8 +38,8 @@ impl Client for Mounted {
         self.writer()?.allocator.prepare_commit(&Handle::new(handle))
     }
 
-    /// Times that are kept in memory are stored with what the clock commits. An error that keeps one from being stored
-    /// is returned by the next change of its inode.
+    /// Late times are stored with a timed commit. An error that keeps one from being stored is returned by the next
+    /// change of its inode.
     fn prepare_timed_commit(&self) -> bool {
         self.writer().and_then(|writer| writer.late_times.store_what_fits()).unwrap_or(true)
     }
@@ -50,8 +50,8 @@ impl Client for Mounted {
         write_home(self, versions)
     }
 
-    /// Data first, since it was written first; then what names lead to, then names: after a crash e2fsck finds no name
-    /// of an inode that is not there.
+    /// File data has been written before; then come inodes and maps, then directories. So after a crash e2fsck finds no
+    /// name of an inode that does not exist.
     fn write_unlogged(&self, items: &[Frozen<Block>]) -> Result<()> {
         self.flush()?;
         let (mut names, mut others): (Vec<_>, Vec<_>) = items

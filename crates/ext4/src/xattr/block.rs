@@ -17,7 +17,7 @@ use crate::error::{Verdict, corrupt_inode};
 use crate::inode::Inode;
 use crate::numbers::FsBlock;
 use crate::transaction::Block;
-use crate::volume::{Judged, Volume};
+use crate::volume::{Validated, Volume};
 
 pub(super) const STRUCTURE: &str = "extended attribute block";
 const MAGIC: u32 = 0xEA02_0000;
@@ -41,14 +41,14 @@ const CHECKSUM_AT: usize = offset_of!(RawHeader, h_checksum);
 pub(super) const HEADER_BYTES: usize = size_of::<RawHeader>();
 const _: () = assert!(HEADER_BYTES == 32 && CHECKSUM_AT == 0x10);
 
-/// A block that passed [`judge`] once.
+/// A block that passed [`validate`] once.
 #[derive(Debug)]
 pub(super) struct AttributeBlock(Buffer);
 
 impl AttributeBlock {
     /// The inode's block; `None` when it has none.
     pub(super) fn read(volume: &Volume, inode: &Inode) -> Result<Option<Self>> {
-        Ok(Self::hold(volume, inode)?.map(|(_, judged)| judged))
+        Ok(Self::hold(volume, inode)?.map(|(_, validated)| validated))
     }
 
     /// The inode's block, to be changed, and what is in it now; `None` when it has none. The caller that changes a
@@ -64,14 +64,14 @@ impl AttributeBlock {
             return Err(corrupt("lies outside the filesystem".into()));
         }
         let block = volume.block(home)?;
-        let judged = Self::judge(volume, home, &block).map_err(corrupt)?;
-        Ok(Some((block, judged)))
+        let validated = Self::validate(volume, home, &block).map_err(corrupt)?;
+        Ok(Some((block, validated)))
     }
 
     /// What is in a block.
-    pub(super) fn judge(volume: &Volume, home: FsBlock, block: &Block) -> Verdict<Self> {
+    pub(super) fn validate(volume: &Volume, home: FsBlock, block: &Block) -> Verdict<Self> {
         let buffer = block.buffer();
-        buffer.verify_once(Judged::XattrBlock as u32, || judge(volume, home, &buffer))?;
+        buffer.verify_once(Validated::XattrBlock as u32, || validate(volume, home, &buffer))?;
         Ok(Self(buffer))
     }
 
@@ -93,7 +93,7 @@ impl AttributeBlock {
     }
 
     pub(super) fn attributes(&self) -> Verdict<Attributes<'_>> {
-        Attributes::judge(&self.0, HEADER_BYTES)
+        Attributes::validate(&self.0, HEADER_BYTES)
     }
 }
 
@@ -150,7 +150,7 @@ pub(crate) fn seal_block(volume: &Volume, home: FsBlock, bytes: &mut [u8]) {
     bytes[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&sum.to_le_bytes());
 }
 
-fn judge(volume: &Volume, home: FsBlock, bytes: &[u8]) -> Verdict<()> {
+fn validate(volume: &Volume, home: FsBlock, bytes: &[u8]) -> Verdict<()> {
     let Ok((header, _)) = RawHeader::ref_from_prefix(bytes) else {
         return Err("too short".into());
     };
@@ -169,5 +169,5 @@ fn judge(volume: &Volume, home: FsBlock, bytes: &[u8]) -> Verdict<()> {
             return Err(format!("checksum is {stored:#010x}, its content gives {computed:#010x}").into());
         }
     }
-    Attributes::judge(bytes, HEADER_BYTES).map(drop)
+    Attributes::validate(bytes, HEADER_BYTES).map(drop)
 }

@@ -86,7 +86,7 @@ fn acl(user: u32) -> Vec<u8> {
     .concat()
 }
 
-/// Sets and removes at random and compares with the model, then lets e2fsck and the kernel judge.
+/// Sets and removes at random and compares with the model, then lets e2fsck and the kernel check.
 fn random_changes(mke2fs: &Mke2fs, longest: usize, seed: u64) {
     const FILES: usize = 6;
     const NAMES: [&str; 8] = [
@@ -206,7 +206,7 @@ fn equal_attributes_share_a_block_until_one_changes() {
     writable.finish();
 }
 
-/// Its checksum is not in the cached bytes, so a block that was read again must be judged before it is changed.
+/// Its checksum is not in the cached bytes, so a block that was read again must be validated before it is changed.
 #[test]
 fn a_block_that_left_the_cache_is_shared_given_up_and_still_right() {
     let mke2fs = Mke2fs::new("ext4", 8).block_bytes(1024).features("^has_journal");
@@ -335,7 +335,7 @@ fn links_have_their_targets_where_linux_looks_for_them() {
     }
 }
 
-/// Whatever stands in the lists: an answer, and no panic.
+/// Whatever the lists contain: a result or an error, and no panic.
 #[test]
 fn changes_of_damaged_attributes_end_in_an_answer() {
     let mke2fs = Mke2fs::new("ext4", 8).block_bytes(1024).features("^has_journal,^metadata_csum,^uninit_bg");

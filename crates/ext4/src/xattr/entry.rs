@@ -1,8 +1,8 @@
 //! Attribute entries: a name, and where its value lies.
 //!
-//! Source: kernel documentation, section "Extended Attributes". Entries grow upwards and end in four zero bytes,
-//! values grow downwards from the end. [`Attributes::judge`] is the only way to a list, and vouches for every
-//! name and every value in it.
+//! Source: kernel documentation, section "Extended Attributes". Entries grow upwards and end in four zero bytes, values
+//! grow downwards from the end. [`Attributes::validate`] is the only way to a list, and validates every name and every
+//! value in it.
 
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -49,7 +49,7 @@ pub(crate) enum Value<'a> {
     Inode { number: u32, size_bytes: u32 },
 }
 
-/// A list of attributes that has been judged.
+/// A list of attributes that has been validated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes<'a> {
     bytes: &'a [u8],
@@ -57,8 +57,8 @@ pub(crate) struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// Judges the list that begins at byte `first`. Values lie after it, at offsets into `bytes`.
-    pub(crate) fn judge(bytes: &'a [u8], first: usize) -> Verdict<Self> {
+    /// Validates the list that begins at byte `first`. Values lie after it, at offsets into `bytes`.
+    pub(crate) fn validate(bytes: &'a [u8], first: usize) -> Verdict<Self> {
         // Values must not reach into the list, so its end comes first.
         let mut end = first;
         while let Some((raw, after)) = raw_entry(bytes, end)? {
@@ -193,10 +193,10 @@ mod tests {
         // Three entries of 20 bytes: the list ends at byte 60, values may begin at 64.
         let entries =
             |value_at| [entry(1, b"note", value_at, 0, 4), entry(6, b"x", 0, 0, 0), entry(4, b"y", 0, 77, 9)];
-        assert!(Attributes::judge(&list(&entries(60), 72), 0).is_err());
+        assert!(Attributes::validate(&list(&entries(60), 72), 0).is_err());
         let mut bytes = list(&entries(64), 72);
         bytes[64..68].copy_from_slice(b"text");
-        let attributes = Attributes::judge(&bytes, 0).unwrap();
+        let attributes = Attributes::validate(&bytes, 0).unwrap();
         assert_eq!(attributes.find(1, b"note").unwrap().value, Value::Here(b"text"));
         assert_eq!(attributes.find(6, b"x").unwrap().value, Value::Here(b""));
         assert_eq!(attributes.find(4, b"y").unwrap().value, Value::Inode { number: 77, size_bytes: 9 });
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_lies_outside_is_refused() {
-        let failure = |bytes: &[u8]| Attributes::judge(bytes, 0).unwrap_err().into_owned();
+        let failure = |bytes: &[u8]| Attributes::validate(bytes, 0).unwrap_err().into_owned();
         assert!(failure(&[0; 3]).contains("no end"));
         assert!(failure(&entry(1, b"name", 0, 0, 0)).contains("no end"));
         assert!(failure(&[9; 12]).contains("no room for the entry"));

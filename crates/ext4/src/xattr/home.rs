@@ -1,8 +1,8 @@
 //! The block that an inode keeps attributes in: taken, shared, changed and given up.
 //!
-//! A block that several inodes use is changed by none of them: an inode that gets other attributes uses another one.
-//! Its count of users is asked and changed under the block's own lock, so an inode that is its only user there stays
-//! so: others come to a block only through its content, which they compare under the same lock.
+//! A block that several inodes use is never changed: an inode whose attributes change gets another block. The count of
+//! users is read and changed under the block's own lock. Other inodes join a block only after they compared its content
+//! under the same lock, so the only user of a block stays its only user while it changes it.
 
 use undercroft_vfs::Result;
 
@@ -14,7 +14,7 @@ use crate::numbers::FsBlock;
 use crate::transaction::{Block, Handle, Seal};
 use crate::volume::Volume;
 
-/// What becomes of an inode's attributes outside of it.
+/// A change of the attributes that an inode keeps in a block.
 pub(super) enum Outside {
     Stays,
     /// There are none any more.
@@ -40,7 +40,7 @@ impl Outside {
         Self::Becomes { content, made, changed }
     }
 
-    /// Makes it so; what it means for inodes that hold values is added to `uses`.
+    /// Carries this out, and adds the changes for inodes that hold values to `uses`.
     ///
     /// # Errors
     /// [`NoSpace`](undercroft_vfs::Error::NoSpace): nothing has changed then. Corruption; I/O failure.
@@ -62,7 +62,7 @@ impl Outside {
     }
 }
 
-/// Gives the inode's block up, if it has one. The last user's goodbye frees it.
+/// Releases the inode's block, if it has one. The last user frees it.
 ///
 /// # Errors
 /// Corruption; I/O failure.
@@ -100,10 +100,10 @@ fn share(handle: &Handle<'_>, inode: &mut Inode, content: &[u8], uses: &mut Uses
         return Ok(false);
     }
     let block = volume.block(home)?;
-    // Looked at first, so that a block that does not fit is not entered into the transaction. A damaged one is its
-    // users' to meet.
-    let fits = AttributeBlock::judge(volume, home, &block)
-        .is_ok_and(|judged| block::may_share(judged.bytes(), content));
+    // Checked first, so that a block that does not fit is not added to the transaction. Damage is reported when its
+    // users read the block.
+    let fits = AttributeBlock::validate(volume, home, &block)
+        .is_ok_and(|validated| block::may_share(validated.bytes(), content));
     if !fits || !join(handle, &block, content) {
         return Ok(false);
     }
@@ -132,21 +132,21 @@ fn rewrite(handle: &Handle<'_>, inode: &Inode, content: &[u8]) -> Result<bool> {
     }
     shared.leave(before.hash(), home);
     drop(before);
-    let alone = handle.change_block(&block, Seal::Xattrs, |bytes| {
-        let alone = block::users(bytes) == 1;
-        if alone {
+    let is_only_user = handle.change_block(&block, Seal::Xattrs, |bytes| {
+        let is_only_user = block::users(bytes) == 1;
+        if is_only_user {
             bytes.copy_from_slice(content);
         }
-        alone
+        is_only_user
     });
-    if alone {
+    if is_only_user {
         shared.enter(block::hash(content), home);
     }
-    Ok(alone)
+    Ok(is_only_user)
 }
 
-/// Gives the inode a new block. What it `made` of uses is counted before the old block is given up: another user of
-/// that may come to be the last one, and a value of both would go with it.
+/// Gives the inode a new block. The uses of the new block, `made`, are counted before the old block is released:
+/// otherwise its last user could release that one in between, and a value that both blocks use would be deleted.
 fn make_block(
     handle: &Handle<'_>,
     inode: &mut Inode,
@@ -159,7 +159,7 @@ fn make_block(
     let goal = writer.allocator.goal_for(volume, inode.number, inode.kind);
     let (home, _) = writer.allocator.allocate(handle, goal, 1, writer.allocator.purpose_for(inode))?;
     handle.make(home, Seal::Xattrs, |bytes| bytes.copy_from_slice(content))?;
-    made.settle(handle, inode)?;
+    made.store(handle, inode)?;
     replace(handle, inode, home, uses)?;
     writer.shared_attributes.enter(block::hash(content), home);
     Ok(())

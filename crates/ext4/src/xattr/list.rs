@@ -29,7 +29,7 @@ pub(super) fn value_bytes(entries: &[Entry<'_>]) -> usize {
     entries.iter().map(of_one).sum()
 }
 
-/// Writes the entries into `bytes` from byte `first` on; values are told by where they lie in `bytes`. All of `bytes`
+/// Writes the entries into `bytes` from byte `first` on; values are given by where they lie in `bytes`. All of `bytes`
 /// from there on is zero, and they are as many as are needed.
 pub(super) fn write(entries: &[Entry<'_>], bytes: &mut [u8], first: usize) {
     let (mut at, mut values_from) = (first, bytes.len());
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_judged_and_found() {
+    fn what_is_written_is_validated_and_found() {
         let here = |index, name, value| Entry { index, name, value: Value::Here(value), hash: 0 };
         let entries = [
             here(1, &b"note"[..], &b"12345"[..]),
@@ -106,10 +106,10 @@ mod tests {
         for first in [0, 32] {
             let mut bytes = vec![0; first + needed];
             write(&entries, &mut bytes, first);
-            let read = Attributes::judge(&bytes, first).unwrap();
+            let read = Attributes::validate(&bytes, first).unwrap();
             assert_eq!(read.iter().collect::<Vec<_>>(), entries);
             // One byte less is no list, since the values then reach into the entries.
-            assert!(Attributes::judge(&bytes[..bytes.len() - 4], first).is_err());
+            assert!(Attributes::validate(&bytes[..bytes.len() - 4], first).is_err());
         }
         let left = without(entries.into_iter(), 6, b"x");
         assert_eq!(left.len(), 3);

@@ -1,8 +1,8 @@
 //! Extended attributes: in the inode's unused bytes, then in a block.
 //!
 //! Attributes in the inode come first, as Linux has them. Names are stored as a number for the beginning
-//! (`name`) and the rest; access control lists are stored in a compact form (`acl`); large values may have an
-//! inode of their own (`value_inode`). Each list is judged as a whole before anything in it is believed.
+//! (`name`) and the rest; access control lists are stored in a compact form (`acl`); large values may have an inode of
+//! their own (`value_inode`). Each list is validated as a whole before anything in it is used.
 //!
 //! A change (`set`) writes the lists that it touches anew (`list`), and sees to the block (`home`, `shared`) and to the
 //! inodes that hold values (`uses`).
@@ -111,7 +111,7 @@ fn each_list(
 /// The attributes in the bytes that the inode's fields leave; `None` where there are none.
 fn in_inode<'a>(inode: &Inode, bytes: &'a [u8]) -> Result<Option<Attributes<'a>>> {
     let Some(list) = bytes.strip_prefix(&MAGIC) else { return Ok(None) };
-    Attributes::judge(list, 0).map(Some).map_err(|detail| corrupt(inode, None, detail))
+    Attributes::validate(list, 0).map(Some).map_err(|detail| corrupt(inode, None, detail))
 }
 
 fn read_value(volume: &Volume, inode: &Inode, entry: &Entry<'_>, home: Option<FsBlock>) -> Result<Vec<u8>> {

@@ -1,8 +1,8 @@
 //! Changing attributes: in the inode while there is room, then in its block, then with the value in an inode of its
 //! own.
 //!
-//! A change is worked out first, as the new bytes of the lists that it touches, and made then. What can be refused is
-//! refused before anything has changed, want of space included. The caller holds the inode's fields.
+//! A change is worked out first, as the new bytes of the lists that it touches, and then made. Everything that can be
+//! refused, for lack of space too, is refused before anything has changed. The caller holds the inode's fields.
 
 use std::borrow::Cow;
 
@@ -123,7 +123,7 @@ pub(crate) fn release(handle: &Handle<'_>, inode: &mut Inode, location: Location
         inode.sectors = inode.sectors.saturating_sub(sectors);
     }
     home::drop_block(handle, inode, &mut uses)?;
-    uses.settle(handle, inode)
+    uses.store(handle, inode)
 }
 
 /// A change that has been worked out.
@@ -170,7 +170,7 @@ impl Change {
             Some(area) => inode.store_with(handle, location, |bytes| bytes.copy_from_slice(&area)),
             None => inode.store(handle, location),
         });
-        let done = stored.and_then(|()| uses.settle(handle, inode)).and_then(|()| note_feature(handle));
+        let done = stored.and_then(|()| uses.store(handle, inode)).and_then(|()| note_feature(handle));
         if let Err(error) = &done {
             let cause = format!("the attributes of inode {} could not be changed: {error}", inode.number);
             handle.writer().transactions.abort_with(&cause, error);

@@ -1,9 +1,9 @@
-//! Where blocks of attributes lie that another inode with equal attributes might use too.
+//! A table of attribute blocks that another inode with equal attributes may share.
 //!
 //! A bounded table of hints: the hash of a block's attributes leads to the block that had it last. A caller that wants
-//! to share looks at the block itself, under its lock; what keeps the look harmless is that a block leaves the table
-//! before it is freed, and that its space is not used again before the transaction ends in which a caller still sees it
-//! here. A block is entered only by a user of it.
+//! to share reads the block itself, under its lock. That is safe because a block leaves the table before it is freed,
+//! and its space is not reused before the transaction ends in which a caller can still find it here. Only a user of a
+//! block enters it.
 
 use undercroft_sync::atomic::{AtomicU64, Ordering};
 

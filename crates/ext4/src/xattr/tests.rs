@@ -1,6 +1,6 @@
 //! Extended attributes of images that the kernel filled, whole and damaged.
 //!
-//! That every value is what Linux shows is for the comparison of whole trees to find; this is about damage.
+//! These are tests of damage; that every value is what Linux shows is tested by comparing whole trees.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ fn attributes() -> Vec<(&'static str, String)> {
 fn scribble_and_look(
     features: &str,
     rounds: u64,
-    mut judge: impl FnMut(&[u8], &str, Result<Option<Vec<u8>>>),
+    mut check: impl FnMut(&[u8], &str, Result<Option<Vec<u8>>>),
 ) {
     let image = image(features, &attributes());
     let base = load(&image);
@@ -88,7 +88,7 @@ fn scribble_and_look(
         });
         let Ok(inode) = inode else { continue };
         for (name, value) in attributes() {
-            judge(name.as_bytes(), &value, get(&volume, &inode, name.as_bytes()));
+            check(name.as_bytes(), &value, get(&volume, &inode, name.as_bytes()));
         }
         if let Err(error) = list(&volume, &inode) {
             assert!(matches!(error, Error::Corrupt(_)), "{error}");

@@ -1,4 +1,4 @@
-//! How often the inodes that hold values are used, before and after a change.
+//! Changes of the numbers of uses of inodes that hold values.
 //!
 //! An entry in an inode counts as one use, and so does one in a block, however many inodes share that. What a change
 //! takes and gives is added up first: an entry that stays costs nothing.
@@ -17,12 +17,12 @@ pub(super) struct Uses(Vec<(u32, i64)>);
 impl Uses {
     pub(super) const NONE: Self = Self(Vec::new());
 
-    /// These entries come to be.
+    /// Adds a use for each of these entries.
     pub(super) fn gain<'a>(&mut self, entries: impl Iterator<Item = Entry<'a>>) {
         numbers(entries).for_each(|number| self.add(number, 1));
     }
 
-    /// These entries are no more.
+    /// Takes away a use for each of these entries.
     pub(super) fn lose<'a>(&mut self, entries: impl Iterator<Item = Entry<'a>>) {
         numbers(entries).for_each(|number| self.add(number, -1));
     }
@@ -38,8 +38,8 @@ impl Uses {
         other.0.into_iter().for_each(|(number, by)| self.add(number, by));
     }
 
-    /// Counts them where they are counted on disk. A value without uses is deleted.
-    pub(super) fn settle(self, handle: &Handle<'_>, owner: &Inode) -> Result<()> {
+    /// Stores the new numbers on the disk. A value without uses is deleted.
+    pub(super) fn store(self, handle: &Handle<'_>, owner: &Inode) -> Result<()> {
         for (number, by) in self.0 {
             if by != 0 {
                 value_inode::change_uses(handle, owner, number, by)?;

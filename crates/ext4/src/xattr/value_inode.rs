@@ -66,7 +66,7 @@ impl<'a> Planned<'a> {
         Value::Inode { number, size_bytes: self.value.len() as u32 }
     }
 
-    /// Makes the inode, with one use, and answers with its number.
+    /// Makes the inode, with one use, and returns its number.
     ///
     /// # Errors
     /// [`NoSpace`](Error::NoSpace): nothing has changed then. Corruption; I/O failure.
@@ -152,7 +152,7 @@ fn delete(handle: &Handle<'_>, inode: &mut Inode, location: Location) -> Result<
     handle.writer().allocator.free_inode(handle, inode.number, false)
 }
 
-/// Whether Lustre made the inode for this owner alone.
+/// Whether Lustre made the inode for this owner only.
 fn is_lustre(inode: &Inode, owner: &Inode) -> bool {
     inode.modified.seconds as u32 == owner.number && inode.generation == owner.generation
 }

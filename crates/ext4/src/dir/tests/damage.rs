@@ -127,7 +127,7 @@ fn useless_indexes(loaded: &Loaded, blocks: &[u64]) -> [(&'static str, u64, u64,
 }
 
 #[test]
-fn an_index_that_is_of_no_use_is_done_without() {
+fn an_unusable_index_is_ignored_by_lookups() {
     let (loaded, blocks) = indexed("^metadata_csum,^uninit_bg");
     let good = loaded.open();
     let truth = names(&good, &inode(&good, "d"));
@@ -145,7 +145,7 @@ fn an_index_that_is_of_no_use_is_done_without() {
 
 /// What a look-up finds is listed, and can be removed.
 #[test]
-fn an_index_that_is_of_no_use_is_done_without_by_who_changes_names() {
+fn an_unusable_index_is_ignored_by_changes() {
     let (loaded, blocks) = indexed("^metadata_csum,^uninit_bg");
     let good = loaded.open();
     let truth: Vec<_> = names(&good, &inode(&good, "d")).into_keys().collect();
@@ -194,7 +194,7 @@ fn an_index_that_is_of_no_use_is_done_without_by_who_changes_names() {
 /// A bitmap that calls the root of a directory's index free, and nothing else.
 #[cfg(feature = "oracle")]
 #[test]
-fn an_index_that_is_given_out_again_ends_in_an_answer() {
+fn an_index_whose_root_is_allocated_again_is_an_error_or_correct() {
     let name = |number: usize| format!("{number:0>200}").replace('0', "x").into_bytes();
     let mke2fs =
         Mke2fs::new("ext2", 4).block_bytes(1024).features("dir_index").inodes(1024).args(["-m", "0"]);

@@ -50,7 +50,7 @@ impl<'a> Apply<'a> {
         }
         for fate in plan.fates.values() {
             match fate {
-                Fate::Goes { old } => self.let_go(plan, old.clone())?,
+                Fate::Goes { old } => self.make_orphan(plan, old.clone())?,
                 Fate::Made { old, new } => {
                     if let Some(old) = old {
                         self.delete(plan, old.clone())?;
@@ -72,11 +72,11 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    /// An inode without a name is an orphan, which is deleted with all others. Blocks that another file has now are not
-    /// its own any more.
-    fn let_go(&mut self, plan: &Plan, mut old: Inode) -> Result<()> {
+    /// Makes an inode without a name an orphan, which is deleted with all others. Blocks that another file owns now are
+    /// removed from it.
+    fn make_orphan(&mut self, plan: &Plan, mut old: Inode) -> Result<()> {
         let location = inode::locate(self.volume, old.number)?;
-        self.give_over(plan, &mut old)?;
+        self.remove_gained_blocks(plan, &mut old)?;
         self.room(1 + orphan::CREDITS)?;
         old.links = 0;
         old.note_change(clock::now());
@@ -90,7 +90,7 @@ impl<'a> Apply<'a> {
     /// Deletes an inode whose number another one has now.
     fn delete(&mut self, plan: &Plan, mut old: Inode) -> Result<()> {
         let location = inode::locate(self.volume, old.number)?;
-        self.give_over(plan, &mut old)?;
+        self.remove_gained_blocks(plan, &mut old)?;
         if map::is_mapped(self.volume, &old) {
             let removed = match old.flags.contains(InodeFlags::JOURNAL_DATA) {
                 true => Removed::Metadata,
@@ -104,8 +104,8 @@ impl<'a> Apply<'a> {
         self.volume.writer()?.allocator.free_inode(&self.handle, old.number, was_directory)
     }
 
-    /// Takes the blocks out of a file that is going which other files have come to own.
-    fn give_over(&self, plan: &Plan, old: &mut Inode) -> Result<()> {
+    /// Removes from a file that is being deleted the blocks that other files own now.
+    fn remove_gained_blocks(&self, plan: &Plan, old: &mut Inode) -> Result<()> {
         if plan.wanted.is_empty() || old.kind != FileType::Regular || !map::is_mapped(self.volume, old) {
             return Ok(());
         }
@@ -210,7 +210,7 @@ impl<'a> Apply<'a> {
         for name in names {
             let Some(directory) = self.directories.get(&name.dir) else { continue };
             let Some(after) = leads_to(name) else { continue };
-            // Of a name that stays as it is nothing need be known.
+            // A name that does not change is skipped.
             let Some(kind) = plan.kind(after) else { continue };
             match name.before {
                 None => {

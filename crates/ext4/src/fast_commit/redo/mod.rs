@@ -1,21 +1,22 @@
-//! Fast commits, made a transaction: what the log says in operations is said in blocks.
+//! Redo: turns fast commits, which log operations, into one transaction of blocks.
 //!
 //! A read-only open lays fast commits over what the disk has ([`FastCommitView`]). A filesystem that is opened for
-//! writing has to have them on the disk, and in one transaction: the first one behind them in the log, which has the
-//! number that they name and so ends them (`jbd2::log` tells what a crash leaves). Until that is durable nothing of
-//! it has come home, so a redo that is cut short begins again with the same disk and the same fast commits.
+//! writing has to have them on the disk, and in one transaction: the first one behind them in the log. It has the
+//! number that they name, so they stop counting with it (see `jbd2::log` for what a crash leaves). Until it is durable
+//! none of its blocks is written back, so a redo that a crash interrupts begins again with the same disk and the same
+//! fast commits.
 //!
-//! The reader says what must come of it, and this makes the disk agree: every name that fast commits touch
-//! ([`names`]), the number of names that each inode has then, and so which of them are new, changed or gone, and the
-//! blocks that files gain and lose ([`plan`]). All that is worked out before the first change. Then blocks that files
-//! have come to own are claimed, inodes written, names put and taken, and blocks given back. What is gone becomes an
-//! orphan, and is deleted as such.
+//! The view has the result, and redo makes the disk match it. Before the first change it determines every name that
+//! fast commits touch ([`names`]); the number of names that each inode then has, and so which inodes are new, changed
+//! or deleted; and the blocks that files gain and lose ([`plan`]). Then it claims the blocks that files have gained,
+//! writes inodes, adds and removes names, and frees blocks. An inode without a name left becomes an orphan, and is
+//! deleted as one.
 //!
 //! Links are counted, not copied from the log: names and counts agree where the disk was good.
 //!
-//! Called once by the opener of a filesystem, alone, before the threads that commit. Left out: fast commits that are
-//! more than fits a transaction, and names in encrypted directories and those that ignore case: these are refused by
-//! name.
+//! Called once while a filesystem is opened, by a single thread, before the commit thread starts. Left out: fast
+//! commits that are more than fits a transaction, and names in encrypted directories and those that ignore case: these
+//! are refused by name.
 
 mod apply;
 mod names;
@@ -33,8 +34,8 @@ use self::plan::Plan;
 use crate::volume::Volume;
 use crate::writer::Mounted;
 
-/// Makes what `shown` shows the state of `volume`, durably. Both are of one device, and `shown` has fast commits laid
-/// over it.
+/// Makes the state that `shown` has the state of `volume`, durably. Both are of one device, and `shown` has fast
+/// commits laid over it.
 ///
 /// # Errors
 /// [`Unsupported`](Error::Unsupported) and [`NoKey`](Error::NoKey), naming what cannot be written; corruption of

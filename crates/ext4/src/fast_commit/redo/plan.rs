@@ -1,4 +1,4 @@
-//! What becomes of each inode, and whose each block is in the end.
+//! The plan: what happens to each inode, and which inode owns each block in the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
@@ -41,7 +41,7 @@ pub(super) enum Fate {
     Stays { new: Inode, sectors: u64 },
     /// It has no name any more.
     Goes { old: Inode },
-    /// There is none. What leads there is no name.
+    /// It does not exist in the end, and no name leads to it.
     Nothing,
 }
 
@@ -80,7 +80,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Names that are there in the end are in directories that are, and the root is one of these.
+    /// Checks that in the end every name is in a directory that exists, and that the root is a directory.
     fn check_directories(&self, volume: &Volume, names: &[Name<'_>]) -> Result<()> {
         for name in names.iter().filter(|name| name.after.is_some()) {
             if self.kind(name.dir) != Some(FileType::Directory) {

@@ -1,8 +1,8 @@
 //! Logs made by hand, in every form the format allows.
 //!
-//! The filesystem around them is a row of numbered blocks: the log lies in two runs, everything else is free
-//! for transactions to write to. What the builder knows of checksums it shares with the code under test; that
-//! they are the right ones is for the kernel's own logs to show (see `real.rs`).
+//! The filesystem around them is a row of numbered blocks: the log lies in two runs, everything else is free for
+//! transactions to write to. The builder computes checksums with the code under test; that they are right is tested
+//! with the kernel's own logs (see `real.rs`).
 
 use undercroft_block::{BlockDevice, MemoryDevice};
 use undercroft_vfs::Result;
@@ -157,7 +157,7 @@ impl LogBuilder {
         self.form.blocks - self.form.fast_commit.unwrap_or(0)
     }
 
-    /// Appends a block and answers where it lies.
+    /// Appends a block and returns where it lies.
     pub(super) fn push(&mut self, content: &[u8]) -> u32 {
         let at = self.at;
         self.block(at).copy_from_slice(content);
@@ -165,7 +165,7 @@ impl LogBuilder {
         at
     }
 
-    /// Appends a whole transaction, committed unless the parts say how; answers where its blocks lie.
+    /// Appends a whole transaction, with a commit block unless the parts have one; returns where its blocks lie.
     pub(super) fn transaction(&mut self, parts: &[Part]) -> Vec<u32> {
         let mut at = Vec::new();
         for part in parts {

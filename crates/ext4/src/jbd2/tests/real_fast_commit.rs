@@ -1,8 +1,8 @@
 //! Fast commits that the kernel wrote: the list of operations is what debugfs reads in the log, and the tree
 //! that a reader sees through the view is the tree that was there at the crash.
 //!
-//! The kernel's own replay is asked as well. It miscounts the links of directories (see `docs/TESTING.md`), so
-//! there only names, files and their content have to agree.
+//! The kernel's own replay is compared too. It miscounts the links of directories (see `docs/TESTING.md`), so there
+//! only names, files and their content have to agree.
 //!
 //! The reader here is as small as the images allow: extents within the inode, linear directories. Needs root
 //! and the e2fsprogs.
@@ -34,7 +34,7 @@ struct Entry {
 
 type Tree = BTreeMap<Vec<u8>, Entry>;
 
-/// What a person sees below a mount point.
+/// The tree below a mount point.
 fn tree_of(dir: &Path, prefix: &[u8], tree: &mut Tree) {
     for entry in fs::read_dir(dir).unwrap() {
         let entry = entry.unwrap();

@@ -217,7 +217,7 @@ fn damage_in_a_superseded_copy_does_matter() {
     assert_corrupt(&log, "the copy of block 10 that transaction 7 left in log block 2");
 }
 
-/// A commit block that got to the disk only in its first sector is whole as far as anything in it counts.
+/// A commit block of which only the first sector reached the disk is valid: the rest is not used.
 #[test]
 fn a_commit_block_whose_first_sector_was_written_counts() {
     let mut log = LogBuilder::new(Form::default());
@@ -228,7 +228,7 @@ fn a_commit_block_whose_first_sector_was_written_counts() {
 
 /// Blocks of a filesystem that was here before: right number, wrong checksum, and a commit time in the past.
 #[test]
-fn a_relic_of_an_earlier_log_ends_it_in_good_health() {
+fn a_relic_of_an_earlier_log_ends_an_intact_log() {
     for checksums in [Checksums::V1, Checksums::V2, Checksums::V3] {
         let mut log = LogBuilder::new(Form { checksums, ..Form::default() });
         log.transaction(&[copies(&[(10, 1)]), Part::Commit(5000)]);
@@ -361,7 +361,7 @@ fn a_superblock_that_contradicts_itself_is_corruption() {
     }
 }
 
-/// The writer's complaint stays on disk for the checker, and reaches the report.
+/// The error that the writer recorded stays on the disk for the checker, and is in the report.
 #[test]
 fn a_recorded_error_is_reported() {
     let mut log = LogBuilder::new(Form::default());

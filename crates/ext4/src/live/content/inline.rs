@@ -5,7 +5,7 @@
 
 use undercroft_vfs::Result;
 
-use super::write::{INODE_CREDITS, with_last_resorts};
+use super::write::{INODE_CREDITS, retry_when_full};
 use super::{Live, block_bits, store_unchanged};
 use crate::features::Incompat;
 use crate::inline;
@@ -13,8 +13,8 @@ use crate::inode::InodeFlags;
 use crate::map;
 use crate::numbers::FileBlock;
 
-/// Puts the first `keep` bytes into a block. The size stays. The caller has the inode's state alone, or is one of
-/// several of whom the others do the same.
+/// Puts the first `keep` bytes into a block. The size stays. The caller holds the inode's state exclusively, or shared
+/// with threads that all call this.
 ///
 /// # Errors
 /// [`NoSpace`](undercroft_vfs::Error::NoSpace); corruption of the attributes; I/O failure. Nothing has changed then.
@@ -31,7 +31,7 @@ pub(super) fn to_blocks(live: &Live, keep: u64) -> Result<()> {
     let kept = &bytes[..bytes.len().min(usize::try_from(keep).unwrap_or(usize::MAX))];
     let mut reserved = None;
     if !kept.is_empty() {
-        let blocks = with_last_resorts(live, || allocator.reserve(volume, goal, 1, 1))?;
+        let blocks = retry_when_full(live, || allocator.reserve(volume, goal, 1, 1))?;
         let mut block = vec![0; volume.block_bytes() as usize];
         block[..kept.len()].copy_from_slice(kept);
         volume.device().write_at(blocks.first().0 << block_bits(live), &block)?;
@@ -54,7 +54,7 @@ pub(super) fn to_blocks(live: &Live, keep: u64) -> Result<()> {
         map::insert(&handle, &mut moved, FileBlock(0), first, 1, true)?;
         home = Some(first);
     }
-    // What the inode says is changed last: damage among the attributes shows here, and the file stays as it was.
+    // The inode is changed last: damage in the attributes is found here, and then the file stays as it was.
     if let Err(error) = inline::clear(&handle, &moved, live.location) {
         if let Some(home) = home {
             allocator.free(&handle, home, 1)?;

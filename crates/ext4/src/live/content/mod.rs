@@ -1,24 +1,24 @@
 //! A file's content: what lies under its bytes, and changing it.
 //!
-//! | module   | does                                                                      |
-//! | -------- | ------------------------------------------------------------------------- |
-//! | `known`  | remembers extents, so that reads and overwrites take no lock              |
-//! | `state`  | what a file in use keeps in memory about its content                      |
-//! | `window` | the blocks that are reserved for a file and not in its map yet            |
-//! | `write`  | prepares and finishes writes                                              |
-//! | `size`   | sets the size, and removes everything                                     |
-//! | `space`  | allocates, punches, zeroes, collapses and inserts                         |
-//! | `inline` | moves what lies in the inode to a block                                   |
-//! | `sync`   | makes a file durable                                                      |
+//! | module         | does                                                           |
+//! | -------------- | -------------------------------------------------------------- |
+//! | `extent_cache` | caches extents, so that reads and overwrites take no lock      |
+//! | `state`        | what a file in use keeps in memory about its content           |
+//! | `window`       | the blocks that are reserved for a file and not in its map yet |
+//! | `write`        | prepares and finishes writes                                   |
+//! | `size`         | sets the size, and removes everything                          |
+//! | `space`        | allocates, punches, zeroes, collapses and inserts              |
+//! | `inline`       | moves what lies in the inode to a block                        |
+//! | `sync`         | makes a file durable                                           |
 //!
 //! Blocks for what is written are reserved in memory and written to; a handle then takes them and puts them into the
 //! map. So a file never shows what another file had left in a block, also after a crash.
 //!
-//! Locks: the map is changed with the inode's fields held alone, under a handle. With them held the window's may be
-//! taken (class `file_space`).
+//! Locks: the map is changed with the inode's fields held exclusively, under a handle. With them held the window's lock
+//! may be taken (class `file_space`).
 
+mod extent_cache;
 mod inline;
-mod known;
 mod size;
 mod space;
 mod state;
@@ -43,26 +43,26 @@ pub(crate) use self::size::{remove_all_credits, set_size, truncate_all, truncate
 pub(crate) use self::space::fallocate;
 pub(crate) use self::state::ContentState;
 pub(crate) use self::sync::sync;
-pub(crate) use self::write::{finish_write, prepare_write, with_last_resorts};
+pub(crate) use self::write::{finish_write, prepare_write, retry_when_full};
 
 /// The size of a regular file, without a lock.
 pub(crate) fn size(live: &Live) -> u64 {
     live.content.size.load(Ordering::Acquire)
 }
 
-/// Gives back what was reserved for a file without a write under way.
+/// Frees what is reserved for a file without a write under way.
 pub(crate) fn give_back_reserved(live: &Live) {
     live.content.window.lock().clear();
 }
 
-/// What lies under `offset`, and how far the same holds.
+/// What lies under `offset`, and how far that extends.
 ///
 /// # Errors
 /// As for [`Inode::map`](undercroft_vfs::Inode::map).
 pub(crate) fn map(live: &Live, offset: u64) -> Result<Extent> {
     let bits = block_bits(live);
     if let Ok(block) = u32::try_from(offset >> bits)
-        && let Some(run) = live.content.known.find(block, size(live) >> bits)
+        && let Some(run) = live.content.extents.find(block, size(live) >> bits)
     {
         return Ok(in_bytes(&run, bits));
     }
@@ -80,14 +80,14 @@ pub(crate) fn map(live: &Live, offset: u64) -> Result<Extent> {
     Ok(in_bytes(&lookup(live, inode, block)?, bits))
 }
 
-/// Looks a block up with the fields held, and remembers what was found.
+/// Looks a block up with the fields held, and caches what was found.
 fn lookup(live: &Live, inode: &Inode, block: u32) -> Result<Run> {
     let run = map::lookup(&live.volume, inode, FileBlock(block))?;
-    live.content.known.keep(&run, inode.size_bytes >> block_bits(live));
+    live.content.extents.keep(&run, inode.size_bytes >> block_bits(live));
     Ok(run)
 }
 
-/// Refuses what has no bytes of its own, or none that can be read.
+/// Refuses an inode without content of its own, or whose content cannot be read.
 fn check_kind(inode: &Inode) -> Result<()> {
     match inode.kind {
         FileType::Regular => {}
@@ -116,7 +116,7 @@ fn in_bytes(run: &Run, bits: u32) -> Extent {
     }
 }
 
-/// The content changes now: times, and the fields go to the disk under a handle, with a new size perhaps.
+/// Notes a change of content: sets times, and stores the fields under a handle, with a new size perhaps.
 fn store(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Option<u64>) -> Result<()> {
     let now = live.now();
     live.note_modification(inode, now);

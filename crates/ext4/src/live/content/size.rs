@@ -1,7 +1,8 @@
-//! Sizes: what is cut off goes in steps, and an orphan until the last of them.
+//! Changing sizes: blocks are removed in steps, and the inode is an orphan until the last of them.
 //!
-//! A crash between two steps leaves a file of the new size with blocks behind its end, and an orphan: opening it again
-//! takes them away. Only the caller writes meanwhile, so what is reserved for the file is given back first.
+//! A crash between two steps leaves an orphan: a file of the new size with blocks behind its end, which the next
+//! opening of the filesystem removes. The caller excludes other writers, so the file's reservation window is freed
+//! first.
 
 use undercroft_vfs::{Error, Extent, Mapping, Result};
 
@@ -37,7 +38,7 @@ pub(crate) fn set_size(live: &Live, size: u64) -> Result<()> {
     shrink(live, size)
 }
 
-/// The inode, and the superblock's word that there are large files.
+/// The inode, and the superblock's feature `large_file`.
 const SIZE_CREDITS: u32 = INODE_CREDITS + 1;
 
 /// Clears bytes of one block, if they lie anywhere.
@@ -70,7 +71,7 @@ fn shrink(live: &Live, size: u64) -> Result<()> {
             store_unchanged(live, &handle, &mut fields, None)?;
         }
         match progress? {
-            // With the fields held: a file that loses its last name meanwhile stays one.
+            // With the fields held: a file that loses its last name meanwhile stays an orphan.
             Progress::Done if fields.links > 0 => return orphan::remove(&handle, live),
             Progress::Done => return Ok(()),
             Progress::From(next) => (from, is_first) = (next, false),
@@ -78,7 +79,7 @@ fn shrink(live: &Live, size: u64) -> Result<()> {
     }
 }
 
-/// Takes blocks out of the map with all that is remembered of them.
+/// Removes blocks from the map and from the extent cache.
 pub(super) fn remove(
     live: &Live,
     handle: &Handle<'_>,
@@ -86,7 +87,7 @@ pub(super) fn remove(
     from: u64,
     to: u64,
 ) -> Result<Progress> {
-    live.content.known.forget();
+    live.content.extents.invalidate();
     blocks::remove(handle, inode, from, to, Removed::of(inode.kind))
 }
 
@@ -118,7 +119,7 @@ pub(crate) fn remove_all_credits(live: &Live, inode: &Inode) -> Option<u32> {
     if inode.sectors == 0 {
         return Some(0);
     }
-    // There are values of attributes among the sectors, and those may be many.
+    // The count of sectors includes attribute values, which may be many.
     if xattr::has_value_inodes(&live.volume) {
         return None;
     }
@@ -151,7 +152,7 @@ fn truncate_some(live: &Live, handle: &Handle<'_>, from: u64) -> Result<Progress
     progress
 }
 
-/// Whether there are blocks to give back: an inode that occupies none has none.
+/// Whether there are blocks to free: an inode that occupies none has none.
 fn has_blocks(live: &Live, inode: &Inode) -> bool {
     inode.sectors != 0 && blocks::is_mapped(&live.volume, inode)
 }

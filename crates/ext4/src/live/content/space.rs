@@ -4,12 +4,12 @@
 //! not fill, are cleared where they lie. Collapsing and inserting move extents a leaf at a time; a crash on the way
 //! leaves a file of which a part has moved, as it does with Linux.
 //!
-//! Only the caller writes meanwhile, so what is reserved for the file is given back first.
+//! The caller excludes other writers, so the file's reservation window is freed first.
 
 use undercroft_vfs::{Error, FallocateMode, Result};
 
 use super::size::{clear, remove};
-use super::write::{INODE_CREDITS, goal, with_last_resorts};
+use super::write::{INODE_CREDITS, goal, retry_when_full};
 use super::{Live, block_bits, check_kind, inline, store, store_unchanged};
 use crate::alloc::Purpose;
 use crate::inode::Inode;
@@ -50,7 +50,7 @@ pub(crate) fn fallocate(live: &Live, mode: FallocateMode, offset: u64, len: u64,
         FallocateMode::Zero => {
             let (first, last) = clear_edges(live, offset, end)?;
             in_steps(live, first, |handle, inode, from| {
-                live.content.known.forget();
+                live.content.extents.invalidate();
                 map::mark(handle, inode, from, last, false)
             })?;
             let bits = block_bits(live);
@@ -60,14 +60,14 @@ pub(crate) fn fallocate(live: &Live, mode: FallocateMode, offset: u64, len: u64,
             let (first, by) = aligned(live, offset, len)?;
             in_steps(live, first, |handle, inode, from| remove(live, handle, inode, from, first + by))?;
             in_steps(live, first + by, |handle, inode, from| {
-                live.content.known.forget();
+                live.content.extents.invalidate();
                 map::shift_down(handle, inode, from, by)
             })?;
         }
         FallocateMode::Insert => {
             let (first, by) = aligned(live, offset, len)?;
             in_steps(live, u64::MAX, |handle, inode, to| {
-                live.content.known.forget();
+                live.content.extents.invalidate();
                 if to == u64::MAX {
                     map::split_at(handle, inode, first)?;
                 }
@@ -101,7 +101,7 @@ fn in_steps(
     }
 }
 
-/// Clears what a range has of blocks that it does not fill, and tells the blocks that it does.
+/// Clears the parts of a range in blocks that it does not fill, and returns the blocks that it fills.
 fn clear_edges(live: &Live, offset: u64, end: u64) -> Result<(u64, u64)> {
     let bits = block_bits(live);
     let block = 1 << bits;
@@ -128,12 +128,12 @@ fn aligned(live: &Live, offset: u64, len: u64) -> Result<(u64, u64)> {
 fn allocate(live: &Live, first: u64, end: u64) -> Result<()> {
     let mut at = first;
     while at < end {
-        at = with_last_resorts(live, || allocate_some(live, at, end))?;
+        at = retry_when_full(live, || allocate_some(live, at, end))?;
     }
     Ok(())
 }
 
-/// Fills one hole, or a part of it, and tells where to go on.
+/// Fills one hole, or a part of it, and returns where to go on.
 fn allocate_some(live: &Live, at: u64, end: u64) -> Result<u64> {
     let (run, goal, credits) = {
         let inode = live.fields.read();

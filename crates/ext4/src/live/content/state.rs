@@ -4,7 +4,7 @@ use undercroft_sync::atomic::{AtomicU64, Ordering};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Timestamp;
 
-use super::known::Known;
+use super::extent_cache::ExtentCache;
 use super::window::Window;
 use crate::inode::Inode;
 
@@ -13,7 +13,7 @@ use crate::inode::Inode;
 pub(crate) struct ContentState {
     /// The fields' size, to be read without their lock.
     pub(super) size: AtomicU64,
-    pub(super) known: Known,
+    pub(super) extents: ExtentCache,
     pub(super) window: Mutex<Window>,
     /// The time of the last write, or of the last change of a directory's names, that the fields have, in nanoseconds;
     /// 0 if they may have another. Written with the fields locked.
@@ -26,7 +26,7 @@ impl ContentState {
     pub(crate) fn new(inode: &Inode) -> Self {
         Self {
             size: AtomicU64::new(inode.size_bytes),
-            known: Known::default(),
+            extents: ExtentCache::default(),
             window: Mutex::new(&order::FILE_SPACE, Window::default()),
             written_at: AtomicU64::new(0),
             changed_in: AtomicU64::new(0),
@@ -49,11 +49,11 @@ impl ContentState {
         self.written_at.store(0, Ordering::Relaxed);
     }
 
-    /// Takes back the space ahead of what was written. `false` if there was nothing.
-    pub(crate) fn give_back_ahead(&self) -> bool {
+    /// Frees the reservation window. `false` if it was empty.
+    pub(crate) fn free_window(&self) -> bool {
         let mut window = self.window.lock();
         window.is_listed = false;
-        window.give_back()
+        window.free_unused()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Changes of a file's content against a vector of bytes, with e2fsck and the kernel as judges of the disk.
+//! Changes of a file's content against a vector of bytes, checked on the disk by e2fsck and the kernel.
 
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ impl Subject {
         Ok(())
     }
 
-    /// As the vfs does before the end moves.
+    /// As the vfs does before it moves the end.
     fn clear_tail(&self, until: u64) {
         let (size, block) = (size(&self.live), self.block());
         let len = (block - size % block) % block;
@@ -196,7 +196,7 @@ impl Subject {
 
     /// Asks e2fsck and the kernel.
     #[cfg(feature = "oracle")]
-    fn judge(self) {
+    fn verify(self) {
         give_back_reserved(&self.live);
         drop(self.live);
         let image = self.writable.finish();
@@ -208,7 +208,7 @@ impl Subject {
 
     /// Checks the image, and opens it anew.
     #[cfg(not(feature = "oracle"))]
-    fn judge(self) {
+    fn verify(self) {
         give_back_reserved(&self.live);
         drop(self.live);
         let image = self.writable.finish();
@@ -230,7 +230,7 @@ fn bytes_are_what_was_written() {
         for seed in 1..4 {
             let mut subject = Subject::new(mke2fs.clone(), b"", seed);
             subject.work(400, extents);
-            subject.judge();
+            subject.verify();
         }
     }
 }
@@ -244,12 +244,12 @@ fn what_lay_in_the_inode_moves_to_a_block() {
         assert!(subject.live.fields.read().has_inline_data());
         subject.write(3, b"abc").unwrap();
         assert!(subject.read() == subject.model);
-        subject.judge();
+        subject.verify();
         for size in [0, 2, 99, 5000] {
             let mut subject = Subject::new(inline(), content, 1);
             subject.set_size(size);
             assert!(subject.read() == subject.model);
-            subject.judge();
+            subject.verify();
         }
     }
 }
@@ -276,7 +276,7 @@ fn small_writes_at_the_end_lie_together() {
         pieces += 1;
     }
     assert!(pieces < 20, "a file of {other} blocks is in {pieces} pieces");
-    subject.judge();
+    subject.verify();
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn a_write_over_what_is_there_starts_no_handle() {
     assert!(subject.live.fields.read().modified > old);
     subject.live.store_late_times().unwrap();
     assert_eq!(started(), before + 1);
-    subject.judge();
+    subject.verify();
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn what_is_durable_costs_a_flush() {
     subject.live.store_late_times().unwrap();
     subject.writable.commit();
     sync(&subject.live, Durable::Everything).unwrap();
-    subject.judge();
+    subject.verify();
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn a_full_filesystem_is_full_to_the_last_block() {
     subject.set_size(block);
     subject.writable.commit();
     subject.write(10 * block, &[2; 100]).unwrap();
-    subject.judge();
+    subject.verify();
 }
 
 #[test]
@@ -391,5 +391,5 @@ fn threads_fill_the_holes_of_one_file_at_once() {
     });
     subject.model = (0..BLOCKS).flat_map(|block| [block as u8 | 1; 1024]).collect();
     assert!(subject.read() == subject.model);
-    subject.judge();
+    subject.verify();
 }

@@ -1,11 +1,11 @@
 //! The blocks that are reserved for a file and not in its map yet.
 //!
-//! They are a file's from the moment a write is prepared until the write is finished. Nothing on the disk says so:
-//! after a crash they are free. A file that grows has more than it has asked for, so that what is written to it in
-//! small pieces, beside others that do the same, lies in large ones. That is given back when no user is left of the
-//! file any more, when its size is set, and when space runs short.
+//! They are reserved from the moment a write is prepared until the write is finished, in memory only: after a crash
+//! they are free. A growing file gets more than was asked for (speculative preallocation), so that small writes to it
+//! lie in large extents even while other files grow too. The surplus is freed when the last user of the file goes, when
+//! its size is set, and when space runs short.
 //!
-//! What is in flight, prepared and not finished, is never given back while a write to it may be under way. A write that
+//! Blocks in flight (prepared and not finished) are never freed while a write to them may be under way. A write that
 //! fails is never finished; its blocks stay reserved until a thread holds the inode's state exclusively and clears the
 //! window.
 
@@ -19,9 +19,9 @@ use crate::numbers::FsBlock;
 use crate::transaction::Handle;
 use crate::volume::Volume;
 
-/// Most pieces that are kept of those without a write under way.
+/// Pieces without a write under way that are kept at most.
 const PIECES_MAX: usize = 64;
-/// A growing file has at most so many blocks ahead, as a part of what is free.
+/// A growing file reserves at most this part of the free blocks ahead.
 const PART_OF_FREE: u64 = 64;
 
 #[derive(Debug, Default)]
@@ -29,9 +29,9 @@ pub(super) struct Window {
     /// By rising file block; they do not overlap.
     pieces: Vec<Piece>,
     in_flight: Vec<Range<u64>>,
-    /// Where the last write ended that was prepared.
+    /// The end of the last write that was prepared.
     next: u64,
-    /// Whether the file is among those that [grow](crate::inode::Growing).
+    /// Whether the file is in the [list](crate::inode::WindowList).
     pub(super) is_listed: bool,
 }
 
@@ -87,7 +87,7 @@ impl Window {
         self.next = wanted.start + answer.1;
         self.in_flight.push(wanted.start..self.next);
         if self.pieces.len() > PIECES_MAX {
-            self.give_back();
+            self.free_unused();
         }
         Ok(answer)
     }
@@ -120,20 +120,20 @@ impl Window {
         Ok((first, count))
     }
 
-    /// Whether there is more than was asked for.
-    pub(super) fn is_ahead(&self) -> bool {
+    /// Whether there is a surplus.
+    pub(super) fn has_surplus(&self) -> bool {
         self.pieces.last().is_some_and(|last| last.end() > self.next)
     }
 
     /// A write that was prepared from `at` on is finished.
-    pub(super) fn land(&mut self, at: u64) {
+    pub(super) fn finish(&mut self, at: u64) {
         if let Some(place) = self.in_flight.iter().position(|range| range.start == at) {
             self.in_flight.swap_remove(place);
         }
     }
 
-    /// Gives back what has no write under way. `false` if there was nothing.
-    pub(super) fn give_back(&mut self) -> bool {
+    /// Frees what has no write under way. `false` if there was nothing.
+    pub(super) fn free_unused(&mut self) -> bool {
         let Self { pieces, in_flight, .. } = self;
         let before = pieces.len();
         pieces
@@ -141,7 +141,7 @@ impl Window {
         pieces.len() < before
     }
 
-    /// Gives back everything: no write is under way.
+    /// Frees everything: no write is under way.
     pub(super) fn clear(&mut self) {
         *self = Self { is_listed: self.is_listed, ..Self::default() };
     }

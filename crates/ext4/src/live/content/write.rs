@@ -1,4 +1,4 @@
-//! Writing: room before, the map after.
+//! Writing: reserves blocks before the data is written, and enters them into the map afterwards.
 
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, Extent, Mapping, Result, Written, clock::Coarse};
@@ -17,12 +17,12 @@ const AHEAD_MAX_BYTES: u64 = 8 << 20;
 /// Commits that an operation waits for at most for the sake of what they free.
 const COMMITS_MAX: u32 = 8;
 
-/// Finds room for a write from `offset` on.
+/// Reserves space for a write from `offset` on.
 ///
 /// # Errors
 /// As for [`Inode::prepare_write`](undercroft_vfs::Inode::prepare_write).
 pub(crate) fn prepare_write(live: &Live, offset: u64, len: u64) -> Result<Extent> {
-    with_last_resorts(live, || {
+    retry_when_full(live, || {
         if live.fields.read().has_inline_data() {
             inline::to_blocks(live, u64::MAX)?;
         }
@@ -30,20 +30,20 @@ pub(crate) fn prepare_write(live: &Live, offset: u64, len: u64) -> Result<Extent
     })
 }
 
-/// Tries something again that finds no space, as long as some can be had. Under no handle.
+/// Repeats `attempt` while it fails for lack of space and some can be freed. The caller has no handle.
 ///
 /// # Errors
 /// Those of the last attempt.
-pub(crate) fn with_last_resorts<T>(live: &Live, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-    let (mut may_give_back, mut commits) = (true, 0);
+pub(crate) fn retry_when_full<T>(live: &Live, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    let (mut may_free_windows, mut commits) = (true, 0);
     loop {
         match attempt() {
             Err(Error::NoSpace) => {
-                if may_give_back && give_back_ahead(live) {
-                    may_give_back = false;
+                if may_free_windows && free_windows(live) {
+                    may_free_windows = false;
                 } else if commits < COMMITS_MAX && wait_for_freed(live) {
-                    // Others may have taken what that brought, and freed more.
-                    (may_give_back, commits) = (true, commits + 1);
+                    // Other threads may have taken what was freed, and freed more.
+                    (may_free_windows, commits) = (true, commits + 1);
                 } else {
                     return Err(Error::NoSpace);
                 }
@@ -75,11 +75,11 @@ fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
         let hole_end = (block + run.len).min(limit);
         let ahead_max = AHEAD_MAX_BYTES >> bits;
         let prepared = window.prepare(volume, allocator, block..end, hole_end, goal, ahead_max)?;
-        let is_new = !window.is_listed && window.is_ahead();
+        let is_new = !window.is_listed && window.has_surplus();
         window.is_listed |= is_new;
         drop(window);
         if is_new {
-            volume.writer()?.growing.add(live.listed());
+            volume.writer()?.windows.add(live.listed());
         }
         prepared
     };
@@ -98,13 +98,13 @@ pub(super) fn goal(live: &Live, inode: &Inode, block: u64) -> Result<FsBlock> {
     Ok(live.volume.writer()?.allocator.goal_for(&live.volume, inode.number, inode.kind))
 }
 
-/// What is reserved for files and not in use, this one before the others.
-fn give_back_ahead(live: &Live) -> bool {
-    let here = live.content.window.lock().give_back();
-    here | live.volume.writer().is_ok_and(|writer| writer.growing.give_back())
+/// Frees the reservation windows of files, this one's before the others'.
+fn free_windows(live: &Live) -> bool {
+    let here = live.content.window.lock().free_unused();
+    here | live.volume.writer().is_ok_and(|writer| writer.windows.free_all())
 }
 
-/// What was freed and can be used when that is durable.
+/// Waits for a commit that makes freed blocks usable, if there are any.
 fn wait_for_freed(live: &Live) -> bool {
     let Ok(writer) = live.volume.writer() else { return false };
     writer.allocator.freed_pending() > 0 && writer.transactions.commit(writer.transactions.running()).is_ok()
@@ -135,11 +135,11 @@ pub(crate) fn finish_write(
             Err(error) => break Err(error),
         }
     };
-    live.content.window.lock().land(first);
+    live.content.window.lock().finish(first);
     result
 }
 
-/// Content changed in place: the times go forward in memory, once in a tick of the coarse clock.
+/// Notes an overwrite: the times move forward in memory, once in a tick of the coarse clock.
 fn touch(live: &Live) -> Result<()> {
     if live.cache_keeps_times_of_content() {
         return live.volume.writer()?.transactions.check();
@@ -157,7 +157,7 @@ fn touch(live: &Live) -> Result<()> {
     Ok(())
 }
 
-/// As much as one handle has room for.
+/// Finishes as much as one handle has room for.
 fn finish_some(live: &Live, from: u64, end: u64, new_size: u64) -> Result<Progress> {
     let credits = map::credits(&live.fields.read()) + INODE_CREDITS;
     let handle = live.volume.start(credits)?;
@@ -184,7 +184,7 @@ fn finish_some(live: &Live, from: u64, end: u64, new_size: u64) -> Result<Progre
     result
 }
 
-/// Puts one run into the map, and tells where the next begins.
+/// Puts one run into the map, and returns where the next begins.
 fn finish_run(live: &Live, handle: &Handle<'_>, inode: &mut Inode, at: u64, end: u64) -> Result<u64> {
     let run = map::lookup(handle.volume(), inode, FileBlock(at as u32))?;
     let len = run.len.min(end - at);

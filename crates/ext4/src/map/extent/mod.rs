@@ -3,7 +3,7 @@
 //! | module   | does                                                              |
 //! | -------- | ----------------------------------------------------------------- |
 //! | `raw`    | a node's bytes, and plain edits of them                           |
-//! | `node`   | judges a node before it is believed                               |
+//! | `node`   | validates a node before it is used                                   |
 //! | `path`   | finds the way from the root to a leaf                             |
 //! | `tree`   | puts extents in the place of others: splits, grows, shrinks       |
 //! | `change` | inserts, removes, and marks runs of blocks written or unwritten   |
@@ -12,8 +12,8 @@
 //! What always holds: a leaf's entries rise and do not overlap; an entry of an inner node names the first file block of
 //! its child's first entry; but for the root no node is empty.
 //!
-//! Locks: the caller holds the inode's fields, shared to look up and alone to change. A change reads every node that it
-//! needs before it changes the first, and holds them meanwhile.
+//! Locks: the caller holds the inode's fields, shared to look up and exclusively to change. A change reads every node
+//! that it needs before it changes the first, and holds them meanwhile.
 
 mod change;
 mod node;
@@ -48,9 +48,9 @@ pub(super) fn depth(inode: &Inode) -> u32 {
     u32::from(raw::depth(&inode.i_block).min(MAX_DEPTH))
 }
 
-/// Whether all there is can be removed in one step: the root is a leaf, and its pieces lie in few groups. The root need
-/// not have been judged: removing judges it.
-pub(super) fn goes_at_once(volume: &Volume, inode: &Inode) -> bool {
+/// Whether all blocks can be removed in one step: the root is a leaf, and its pieces lie in few groups. The root need
+/// not have been validated; the removal does that.
+pub(super) fn is_removed_in_one_step(volume: &Volume, inode: &Inode) -> bool {
     let per_group = u64::from(volume.superblock().geometry().blocks_per_group());
     // A piece begins and ends somewhere in a group.
     let groups = |extent: &RawExtent| extent.get().len / per_group + 2;

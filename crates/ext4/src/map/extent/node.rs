@@ -1,4 +1,4 @@
-//! Judging a node: once for as long as its block stays cached, before anything in it is believed.
+//! Validating a node before it is used, once for as long as its block stays cached.
 
 use undercroft_vfs::{Error, Result};
 use zerocopy::FromBytes;
@@ -20,7 +20,7 @@ pub(super) struct Node<'a> {
 }
 
 impl Node<'_> {
-    /// Judges the header and answers with the node's depth.
+    /// Validates the header and returns the node's depth.
     pub(super) fn check_header(&self, expected_depth: Option<u16>) -> Result<u16> {
         let Ok((header, _)) = RawHeader::ref_from_prefix(self.bytes) else {
             return Err(self.corrupt("no room for a header"));
@@ -60,7 +60,7 @@ impl Node<'_> {
         Ok(())
     }
 
-    /// Judges that entries rise, do not overlap, and point into the filesystem.
+    /// Validates that entries rise, do not overlap, and point into the filesystem.
     pub(super) fn check_entries(&self, volume: &Volume, depth: u16) -> Result<()> {
         let geometry = volume.superblock().geometry();
         let mut free_from = 0;

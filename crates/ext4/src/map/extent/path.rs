@@ -12,12 +12,12 @@ use crate::inode::Inode;
 use crate::map::run::FILE_BLOCKS;
 use crate::numbers::FsBlock;
 use crate::transaction::Block;
-use crate::volume::{Judged, Volume};
+use crate::volume::{Validated, Volume};
 
 /// The root's level on a [`Path`].
 pub(super) const ROOT: usize = 0;
 
-/// The nodes on the way to a leaf, all of them judged and held.
+/// The nodes on the way to a leaf, all of them validated and held.
 pub(super) struct Path {
     /// The number of nodes below the root; the leaf's level.
     pub(super) depth: usize,
@@ -25,13 +25,13 @@ pub(super) struct Path {
     blocks: [Option<Block>; MAX_DEPTH as usize],
     /// For each inner level the entry that the way goes through.
     at: [usize; MAX_DEPTH as usize],
-    /// The file blocks that the leaf answers for.
+    /// The file blocks that the leaf covers.
     pub(super) low: u64,
     pub(super) high: u64,
 }
 
 impl Path {
-    /// The way to the leaf that answers for `wanted`; before the first entry of the tree that is the first leaf.
+    /// The path to the leaf that covers `wanted`; before the first entry of the tree that is the first leaf.
     pub(super) fn find(volume: &Volume, inode: &Inode, wanted: u64) -> Result<Self> {
         let root = Node { inode, home: None, bytes: &inode.i_block };
         let depth = root.check_header(None)?;
@@ -50,7 +50,7 @@ impl Path {
             let node = Node { inode, home: Some(home), bytes: &buffer };
             let expected = depth - level as u16 - 1;
             node.check_header(Some(expected))?;
-            buffer.verify_once(Judged::ExtentNode as u32, || {
+            buffer.verify_once(Validated::ExtentNode as u32, || {
                 node.check_checksum(volume)?;
                 node.check_entries(volume, expected)
             })?;
@@ -61,7 +61,7 @@ impl Path {
         Ok(path)
     }
 
-    /// Chooses the entry of an inner node, and answers with the child's home.
+    /// Chooses the entry of an inner node, and returns the child's home.
     fn descend(&mut self, inode: &Inode, level: usize, wanted: u64) -> Result<FsBlock> {
         let chosen = self.with(inode, level, |bytes| {
             let indexes = raw::entries::<RawIndex>(bytes);

@@ -1,8 +1,8 @@
 //! An extent tree's bytes: headers and entries, and the plain edits of one node.
 //!
 //! Source: kernel documentation, section "Extent Tree". Each node is a header of 12 bytes and entries of 12; with
-//! `metadata_csum` a node in a block of its own ends in a checksum. The edits keep the count; that entries rise and
-//! fit is the caller's to see to.
+//! `metadata_csum` a node in a block of its own ends in a checksum. The edits keep the count; the caller ensures that
+//! entries rise and fit.
 
 use std::mem::size_of;
 use std::ops::Range;
@@ -169,19 +169,19 @@ pub(super) fn init(bytes: &mut [u8], depth: u16) {
     }
 }
 
-/// How many entries a judged node has, and at most.
+/// How many entries a validated node has, and at most.
 pub(super) fn counts(bytes: &[u8]) -> (usize, usize) {
     RawHeader::ref_from_prefix(bytes).map_or((0, 0), |(header, _)| {
         (usize::from(header.eh_entries.get()), usize::from(header.eh_max.get()))
     })
 }
 
-/// A judged node's distance from the leaves.
+/// A validated node's distance from the leaves.
 pub(super) fn depth(bytes: &[u8]) -> u16 {
     RawHeader::ref_from_prefix(bytes).map_or(0, |(header, _)| header.eh_depth.get())
 }
 
-/// The entries of a judged node.
+/// The entries of a validated node.
 pub(super) fn entries<T: Entry>(bytes: &[u8]) -> &[T] {
     let (count, _) = counts(bytes);
     bytes
@@ -190,7 +190,7 @@ pub(super) fn entries<T: Entry>(bytes: &[u8]) -> &[T] {
         .map_or(&[], |(entries, _)| entries)
 }
 
-/// The entries of a judged node, to be changed.
+/// The entries of a validated node, to be changed.
 pub(super) fn entries_mut<T: Entry>(bytes: &mut [u8]) -> &mut [T] {
     let (count, _) = counts(bytes);
     bytes
@@ -245,7 +245,7 @@ pub(super) fn move_extent(entry: &mut RawExtent, first: u64) {
     entry.ee_block.set(first as u32);
 }
 
-/// The first file block that a node answers for by its own entries.
+/// The first file block that a node covers by its own entries.
 pub(super) fn first_key(bytes: &[u8]) -> Option<u64> {
     // Both kinds of entry begin with it.
     entries::<RawIndex>(bytes).first().map(RawIndex::first)

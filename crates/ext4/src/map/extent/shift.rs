@@ -1,7 +1,7 @@
 //! Moving what follows a block to another place in the file, a leaf at a time.
 //!
-//! Down, the leaves move from the first to the last, and up from the last to the first: so what has moved and what has
-//! not never overlap, and a crash in between leaves a good tree.
+//! A move down goes from the first leaf to the last, a move up from the last to the first. So extents that have moved
+//! never overlap those that have not, and a crash in between leaves a good tree.
 
 use undercroft_vfs::Result;
 

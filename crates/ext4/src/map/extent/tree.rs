@@ -26,7 +26,7 @@ pub(super) struct Tree<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// Nothing but room was made: the way to the leaf is another now.
+    /// Only room was made: the path to the leaf has changed, and the caller tries again.
     LookAgain,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Lets the entries above a node whose first entry has changed name that.
+    /// Updates the entries above a node whose first entry has changed.
     fn mend_keys(&mut self, path: &Path, level: usize) {
         let Some(key) = path.with(self.inode, level, raw::first_key) else { return };
         for above in (ROOT..level).rev() {
@@ -162,7 +162,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Takes a node out of the tree that has nothing left, with those above it of which the same is true then.
+    /// Removes an empty node from the tree, and the nodes above it that become empty by that.
     fn drop_node(&mut self, path: &Path, level: usize) -> Result<()> {
         let mut level = level;
         while let Some(home) = path.home(level) {
@@ -193,7 +193,7 @@ impl<'a> Tree<'a> {
             let depth = raw::depth(&self.inode.i_block);
             let ([only], 1..) = (root, depth) else { return Ok(()) };
             let home = only.child();
-            // A glance before it is judged: mostly it is too large.
+            // A cheap look before it is validated: mostly it is too large.
             if raw::counts(&self.handle.volume().read_block(home)?).0 > max {
                 return Ok(());
             }

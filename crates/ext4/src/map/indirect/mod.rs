@@ -4,7 +4,7 @@
 //! level. Indirect blocks carry no checksum, so every number is checked when it is used. There is no mark for a block
 //! that was never written.
 //!
-//! Locks: the caller holds the inode's fields, shared to look up and alone to change.
+//! Locks: the caller holds the inode's fields, shared to look up and exclusively to change.
 
 mod change;
 

@@ -1,4 +1,4 @@
-//! Changes of a file's map against a model of it, with e2fsck as the judge of what is left on the disk.
+//! Changes of a file's map against a model of it, and e2fsck checks what is left on the disk.
 
 mod hostile;
 

@@ -1,4 +1,4 @@
-//! Images for unit tests, with two makers and judges. With the feature `oracle` mke2fs makes them and e2fsck judges
+//! Images for unit tests, with two makers and checkers. With the feature `oracle` mke2fs makes them and e2fsck checks
 //! them; without it this crate's own mkfs and check do, so that the tests run on a machine without those tools.
 
 #[cfg(not(feature = "oracle"))]

@@ -1,5 +1,5 @@
 //! Images by this crate's own mkfs, which takes the arguments that the tests give mke2fs, filled by its own writer and
-//! judged by its own check.
+//! checked by its own check.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -143,7 +143,8 @@ impl Model {
                     let Some(durable) = writes().rfind(|write| write.durable <= cut) else {
                         continue;
                     };
-                    // It may be metadata again in a transaction that was lost; then nothing of that is at home.
+                    // It may be metadata again in a transaction that was lost; nothing of that transaction was written
+                    // back then.
                     let possible =
                         writes().filter(|write| write.version >= durable.version && write.before <= cut);
                     let is_there =

@@ -1,4 +1,4 @@
-//! Devices that fail: what is durable stays, nothing later reaches the disk, and every caller is told.
+//! Devices that fail: what is durable stays, nothing later reaches the disk, and every caller gets the error.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use undercroft_vfs::{Error, Result};
 use super::*;
 use crate::superblock::{State, Superblock};
 
-/// Works until something fails; answers with the last version that was durable.
+/// Works until something fails; returns the last version that was durable.
 fn work_until_failure(open: &Open) -> (u32, Result<()>) {
     for version in 1..=300_u32 {
         let changed = open.volume.start(40).map(|handle| {
@@ -25,7 +25,7 @@ fn work_until_failure(open: &Open) -> (u32, Result<()>) {
 }
 
 #[test]
-fn a_write_or_flush_that_fails_is_the_last_and_every_caller_is_told() {
+fn after_a_failed_write_or_flush_nothing_is_written_and_every_caller_gets_the_error() {
     let image = image("has_journal");
     for (operation, left) in [
         (Operation::Write, Left::Old),
@@ -78,7 +78,7 @@ fn a_write_or_flush_that_fails_is_the_last_and_every_caller_is_told() {
 }
 
 #[test]
-fn what_an_operation_reports_ends_the_changes() {
+fn an_abort_by_an_operation_ends_the_changes() {
     let device = in_memory(&image("has_journal"));
     let open = Open::new(Arc::clone(&device)).unwrap();
     let handle = open.volume.start(1).unwrap();
@@ -164,7 +164,7 @@ fn a_panic_in_a_commit_is_recorded_and_memory_shows_what_was_changed() {
     assert!(superblock.state().contains(State::ERRORS));
 }
 
-/// What a checkpoint had begun to bring home was durable in the log only, and the log still has it.
+/// What a checkpoint had begun to write back was durable in the log only, and the log still has it.
 #[test]
 fn a_shutdown_in_the_middle_of_a_checkpoint_loses_nothing() {
     // Blocks that the image does not use; so many of them in each transaction that a checkpoint takes several batches.

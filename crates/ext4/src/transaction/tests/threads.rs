@@ -1,7 +1,7 @@
 //! Threads that change their own blocks in common transactions, and crashes in the middle of that.
 //!
 //! Each operation writes one version to several blocks of its thread and notes the transaction. After a crash the log
-//! tells which transaction was the last, and every thread's blocks must have the version of its last operation up to
+//! has the number of the last transaction, and every thread's blocks must have the version of its last operation up to
 //! then: an operation belongs to one transaction as a whole, however the threads and the commits met.
 
 use undercroft_block::testing::Recorder;
@@ -43,7 +43,7 @@ fn work(open: &Open, recorder: &Recorder, thread: u64, operations: u32) -> Histo
 }
 
 #[test]
-fn an_operation_is_in_one_transaction_whoever_else_is_at_work() {
+fn each_operation_is_in_one_transaction() {
     let recorder = Arc::new(Recorder::new(in_memory(&image("has_journal"))));
     let open = Open::new(recorder.clone()).unwrap();
     let histories: Vec<History> = std::thread::scope(|scope| {
@@ -88,7 +88,7 @@ fn an_operation_is_in_one_transaction_whoever_else_is_at_work() {
 }
 
 #[test]
-fn what_a_transaction_frees_is_handed_out_before_anybody_is_told_that_it_is_durable() {
+fn freed_space_is_usable_before_waiters_return() {
     let open = Open::new(in_memory(&image("has_journal"))).unwrap();
     let handed_out = Arc::new(undercroft_sync::atomic::AtomicU32::new(0));
     for round in 1..=50 {
@@ -105,9 +105,9 @@ fn what_a_transaction_frees_is_handed_out_before_anybody_is_told_that_it_is_dura
     }
 }
 
-/// Threads that wait for the next transaction, or for room in this one, are told when there will be none.
+/// Threads that wait for the next transaction, or for room in this one, get an error when there will be none.
 #[test]
-fn nobody_waits_for_ever_when_a_filesystem_is_closed() {
+fn closing_wakes_all_waiters() {
     for round in 0..20 {
         let open = Open::new(in_memory(&image("has_journal"))).unwrap();
         std::thread::scope(|scope| {

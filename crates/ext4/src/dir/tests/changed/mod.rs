@@ -1,4 +1,4 @@
-//! Directories that are changed, judged by e2fsck, by debugfs, by Linux and by reading them.
+//! Directories that are changed, checked by e2fsck, by debugfs, by Linux and by reading them.
 
 mod hostile;
 mod shapes;
@@ -86,7 +86,7 @@ impl Changed {
         }
     }
 
-    /// Lets e2fsck judge the image.
+    /// Lets e2fsck check the image.
     fn finish(self) -> Image {
         self.check();
         {

@@ -8,7 +8,7 @@ use super::*;
 /// Names that stand all along are listed once and always found, while others come and go around them and the
 /// directory's leaves are split.
 #[test]
-fn what_stands_is_seen_once_by_every_reader() {
+fn names_that_stay_are_listed_exactly_once() {
     for features in ["metadata_csum", "^dir_index"] {
         let mut changed = Changed::new(ext4(1024, features));
         let standing: Vec<Vec<u8>> = (0..150).map(|n| format!("standing-{n:0>40}").into_bytes()).collect();

@@ -1,4 +1,4 @@
-//! Files that have space ahead of what was written to them, so that it is found when there is no other.
+//! The list of files whose reservation window has a surplus, so that it can be freed when space runs short.
 //!
 //! Locks: one of class `file_space`, with no other of the class held.
 
@@ -8,23 +8,23 @@ use undercroft_sync::{Mutex, order};
 
 use super::InUse;
 
-/// Files that grow.
+/// Files whose reservation window has a surplus.
 #[derive(Debug)]
-pub(crate) struct Growing(Mutex<List>);
+pub(crate) struct WindowList(Mutex<List>);
 
 #[derive(Debug, Default)]
 struct List {
     files: Vec<Weak<dyn InUse>>,
-    /// How long the list was after those had been taken out that are not in use any more.
+    /// Length of the list after inodes that are no longer in use were removed from it.
     in_use: usize,
 }
 
-impl Growing {
+impl WindowList {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(&order::FILE_SPACE, List::default()))
     }
 
-    /// A file begins to have space ahead.
+    /// Lists a file whose reservation window has got a surplus.
     pub(crate) fn add(&self, file: Weak<dyn InUse>) {
         const FEW: usize = 64;
         let mut list = self.0.lock();
@@ -35,12 +35,12 @@ impl Growing {
         }
     }
 
-    /// Takes back what all files have ahead. `false` if there was nothing.
-    pub(crate) fn give_back(&self) -> bool {
+    /// Frees the reservation windows of all files. `false` if there were none.
+    pub(crate) fn free_all(&self) -> bool {
         let files = std::mem::take(&mut *self.0.lock()).files;
         let mut found = false;
         for file in files.iter().filter_map(Weak::upgrade) {
-            found |= file.give_back_ahead();
+            found |= file.free_window();
         }
         found
     }

@@ -1,12 +1,12 @@
-//! Extents that were looked up lately, found again without a lock.
+//! The extent cache of a file: extents that were looked up lately, found again without a lock.
 //!
-//! Only what was written is remembered: that stays true whatever is added to the map, and what takes it away says so
-//! ([`Known::forget`]) before it does. A file is divided into stretches, and each remembers the extent of one of its
-//! blocks. A file of one stretch, as most are, needs no memory for more.
+//! Only written extents are cached: additions to the map leave them valid, and a change that removes or moves blocks
+//! invalidates the cache ([`ExtentCache::invalidate`]) first. A file is divided into stretches, each with a slot that
+//! holds the extent of one of its blocks. A file of one stretch, as most are, needs no memory for more.
 //!
-//! A slot is written by the thread that holds the inode's fields, so that nothing is forgotten meanwhile, and marked it
-//! as being written; a thread that finds another at it lets it be. A reader takes no lock: it looks at the mark before
-//! and after.
+//! A slot is filled by a thread that holds the inode's fields, so that no invalidation happens meanwhile, and that has
+//! marked the slot as being written; a thread that finds it marked does not fill it. A reader takes no lock: it
+//! compares the mark before and after.
 //!
 //! | bits of the mark | meaning                                                       |
 //! | ---------------- | ------------------------------------------------------------- |
@@ -27,8 +27,8 @@ const STRETCH_BITS: u32 = 11;
 const SLOTS: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Known {
-    /// What was filled in another generation counts no more. Begins at 1: a slot that was never filled is of none.
+pub(super) struct ExtentCache {
+    /// Slots filled in another generation are invalid. Begins at 1, so that a slot that was never filled is invalid.
     generation: AtomicU32,
     /// For a file of one stretch.
     only: Slot,
@@ -43,14 +43,14 @@ struct Slot {
     home: AtomicU64,
 }
 
-impl Default for Known {
+impl Default for ExtentCache {
     fn default() -> Self {
         Self { generation: AtomicU32::new(1), only: Slot::default(), many: OnceLock::new() }
     }
 }
 
-impl Known {
-    /// Where a block of a file with so many blocks lies, if that is known.
+impl ExtentCache {
+    /// Where a block lies, of a file with so many blocks, if it is cached.
     pub(super) fn find(&self, block: u32, blocks: u64) -> Option<Run> {
         let slot = self.slot(block, blocks)?;
         let mark = slot.mark.load(Ordering::Acquire);
@@ -72,7 +72,7 @@ impl Known {
         })
     }
 
-    /// Remembers what was found with the inode's fields held.
+    /// Caches what was found with the inode's fields held.
     pub(super) fn keep(&self, run: &Run, blocks: u64) {
         let RunState::Mapped(home) = run.state else { return };
         if blocks >> STRETCH_BITS != 0 {
@@ -95,8 +95,8 @@ impl Known {
         slot.mark.store(generation << 32 | u64::from(count), Ordering::Release);
     }
 
-    /// What is known is about to become wrong. The inode's fields are held alone.
-    pub(super) fn forget(&self) {
+    /// Invalidates all slots, before the map changes. The inode's fields are held exclusively.
+    pub(super) fn invalidate(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
