@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_inside_while_it_is_quiet() {
+    fn no_writer_is_inside_while_the_gate_is_closed() {
         let (gate, inside) = (Gate::new(), AtomicU32::new(0));
         thread::scope(|scope| {
             for _ in 0..4 {

@@ -1,4 +1,4 @@
-//! The members that take part in an array, and how far each may be believed.
+//! The members that take part in an array, and how much of each is valid.
 //!
 //! A [`Lineup`] is a snapshot that never changes: a request loads it once and works with it to its end. A change of the
 //! array publishes a new one. What a request may do with an old lineup is safe by these rules: a member that has

@@ -104,7 +104,7 @@ pub(crate) struct LeftOut {
     pub(crate) reason: LeftOutReason,
 }
 
-/// What has to be done before the redundancy can be believed.
+/// What has to be done before the redundancy is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consistency {
     /// Nothing.

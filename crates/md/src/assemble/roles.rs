@@ -32,7 +32,7 @@ enum Verdict {
     LeaveOut(LeftOutReason),
 }
 
-fn judge(superblock: &Superblock, freshest: &Superblock) -> Verdict {
+fn compare(superblock: &Superblock, freshest: &Superblock) -> Verdict {
     if freshest.member_bytes > superblock.data.bytes {
         return Verdict::LeaveOut(LeftOutReason::TooSmall);
     }
@@ -76,7 +76,7 @@ pub(super) fn sort(
     let mut places = vec![PlannedPlace::default(); freshest.raid_disks as usize];
     let (mut spares, mut left_out) = (Vec::new(), Vec::new());
     for candidate in candidates {
-        match judge(&candidate.superblock, freshest) {
+        match compare(&candidate.superblock, freshest) {
             Verdict::Spare => spares.push(join(candidate)),
             Verdict::LeaveOut(reason) => left_out.push(LeftOut { candidate, reason }),
             Verdict::Join(role) => {

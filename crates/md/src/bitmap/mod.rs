@@ -1,6 +1,7 @@
 //! The write-intent bitmap: which parts of the members may differ.
 //!
-//! `raw` has the bytes and judges them, `chunk` the state of one chunk in memory, `live` the bitmap of a running array.
+//! `raw` has the bytes and validates them, `chunk` the state of one chunk in memory, `live` the bitmap of a running
+//! array.
 
 mod chunk;
 mod live;

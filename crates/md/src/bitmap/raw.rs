@@ -22,7 +22,7 @@ const VERSION_HOST_ENDIAN: u32 = 3;
 const VERSION_CLUSTERED: u32 = 5;
 const VERSION_LOCKLESS: u32 = 6;
 
-/// Bit of `state`: the bits cannot be believed.
+/// Bit of `state`: the bits are not valid.
 pub(crate) const STALE: u32 = 1 << 1;
 
 /// No bitmap has more chunks: its bits then fill the space that mdadm gives it at most, many times over.
@@ -52,14 +52,14 @@ pub(crate) struct RawBitmapSuperblock {
 }
 const _: () = assert!(size_of::<RawBitmapSuperblock>() == 256);
 
-/// What a bitmap says of itself, judged.
+/// What a bitmap says of itself, validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BitmapHeader {
     pub(crate) array_uuid: Uuid,
     /// The array's event count when it was last written.
     pub(crate) events: u64,
-    /// The array's event count when a bit was last cleared: a member that left the array after that lacks nothing but what the
-    /// bits say.
+    /// The array's event count when a bit was last cleared: a member that left the array after that lacks nothing but
+    /// what the bits say.
     pub(crate) events_cleared: u64,
     /// Bytes that the bits stand for.
     pub(crate) sync_bytes: u64,
@@ -70,7 +70,7 @@ pub(crate) struct BitmapHeader {
 }
 
 impl BitmapHeader {
-    /// Judges the bytes that a bitmap begins with; `room` is how far it may reach.
+    /// Validates the bytes that a bitmap begins with; `room` is how far it may reach.
     pub(crate) fn decode(bytes: &[u8], room: u64, source: Source<'_>) -> Result<Self> {
         let (raw, _) =
             RawBitmapSuperblock::read_from_prefix(bytes).map_err(|_| source.corrupt("it is cut off"))?;

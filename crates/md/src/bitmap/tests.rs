@@ -137,7 +137,7 @@ fn pages_are_written_where_they_belong() {
 }
 
 #[test]
-fn bits_are_cleared_late_and_only_if_nobody_needs_them() {
+fn bits_are_cleared_late_and_only_if_unused() {
     let (bitmap, store) = fresh(100);
     write(&bitmap, &store, 0..1, true);
     write(&bitmap, &store, 2 * CHUNK..2 * CHUNK + 1, false);

@@ -206,7 +206,7 @@ fn resynced(options: &CreateOptions, geometry: &Geometry) -> Result<u64> {
         return Ok(IN_SYNC);
     }
     if geometry.level == Level::Raid6 && missing > 0 {
-        // It would be started unclean and degraded, which is what its parity cannot be believed after.
+        // It would be started unclean and degraded, and then its parity is not valid.
         return Err(Error::Invalid(
             "one parity of a new RAID6 that lacks one member would have to be made right without it, which is not done: \
              give all members, or two as missing, or say that they are consistent if they are all zero"

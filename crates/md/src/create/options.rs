@@ -73,7 +73,7 @@ impl CreateOptions {
         }
     }
 
-    /// The level, layout and chunk, judged as if they came from a superblock.
+    /// The level, layout and chunk, validated as if they came from a superblock.
     pub(super) fn shape(&self, disks: u32, members: &[String]) -> Result<Shape> {
         let invalid = |sentence: String| Err(Error::Invalid(sentence));
         if self.version == Version::V0_90 {

@@ -128,8 +128,8 @@ pub struct ExaminedBadBlocks {
 pub fn examine(device: &dyn BlockDevice) -> Result<Examined> {
     let member = device.name();
     let Some(probed) = superblock::probe(device)? else { return Err(Error::NoSuperblock { member }) };
-    let judged = probed.judge(&member, device.size_bytes());
-    match (judged, probed.version) {
+    let validated = probed.validate(&member, device.size_bytes());
+    match (validated, probed.version) {
         (Ok(superblock), Version::V0_90) => Ok(believed(member, &superblock)),
         (Err(error), Version::V0_90) => Err(error),
         (Ok(superblock), _) => {

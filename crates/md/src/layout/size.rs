@@ -35,10 +35,10 @@ impl Geometry {
     /// # Errors
     /// [`Error::Invalid`] with the number that is wrong.
     pub fn check(&self) -> Result<()> {
-        self.judge().map_err(Error::Invalid)
+        self.validate().map_err(Error::Invalid)
     }
 
-    fn judge(&self) -> std::result::Result<(), String> {
+    fn validate(&self) -> std::result::Result<(), String> {
         let members = self.members;
         if !(1..=MOST_MEMBERS).contains(&members) {
             return Err(format!("an array of {members} members: it has 1 to {MOST_MEMBERS}"));
@@ -58,12 +58,12 @@ impl Geometry {
         if self.level == Level::Raid6 && members > 257 {
             return Err(format!("RAID6 has 257 members at most, not {members}"));
         }
-        self.judge_chunk()?;
-        self.judge_layout()?;
-        self.judge_sizes()
+        self.validate_chunk()?;
+        self.validate_layout()?;
+        self.validate_sizes()
     }
 
-    fn judge_chunk(&self) -> std::result::Result<(), String> {
+    fn validate_chunk(&self) -> std::result::Result<(), String> {
         let chunk = self.chunk_bytes;
         let fits = match self.level {
             Level::Raid1 => chunk == 0,
@@ -76,17 +76,17 @@ impl Geometry {
         if fits { Ok(()) } else { Err(format!("chunks of {chunk} bytes do not do for {:?}", self.level)) }
     }
 
-    fn judge_layout(&self) -> std::result::Result<(), String> {
+    fn validate_layout(&self) -> std::result::Result<(), String> {
         match (self.level, self.layout) {
             (Level::Linear | Level::Raid0 | Level::Raid1 | Level::Raid4, Layout::None)
             | (Level::Raid0, Layout::Zones(1 | 2))
             | (Level::Raid4 | Level::Raid5 | Level::Raid6, Layout::Parity(_)) => Ok(()),
-            (Level::Raid10, Layout::Copies(copies)) => self.judge_copies(copies),
+            (Level::Raid10, Layout::Copies(copies)) => self.validate_copies(copies),
             (level, layout) => Err(format!("layout {layout:?} does not do for {level:?}")),
         }
     }
 
-    fn judge_copies(&self, copies: Raid10Copies) -> std::result::Result<(), String> {
+    fn validate_copies(&self, copies: Raid10Copies) -> std::result::Result<(), String> {
         let Raid10Copies { near, far, offset } = copies;
         if copies.total() < 2 || copies.total() > self.members {
             return Err(format!("{near} near and {far} far copies on {} members", self.members));
@@ -97,7 +97,7 @@ impl Geometry {
         Ok(())
     }
 
-    fn judge_sizes(&self) -> std::result::Result<(), String> {
+    fn validate_sizes(&self) -> std::result::Result<(), String> {
         if let Some(&size) = self.member_bytes.iter().find(|&&size| size > MOST_BYTES) {
             return Err(format!("a member of {size} bytes"));
         }

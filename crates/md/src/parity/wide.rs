@@ -410,14 +410,14 @@ mod x86 {
     }
 }
 
-/// Defines a method that runs one of the loops above in the form's width. The arguments have been judged.
+/// Defines a method that runs one of the loops above in the form's width. The arguments have been validated.
 macro_rules! dispatch {
     ($(fn $name:ident $(<$C:ident: $bound:ident>)? ($($argument:ident: $type:ty),*) = $kernel:ident;)*) => {$(
         fn $name $(<$C: $bound>)? (self, $($argument: $type),*) {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2")]
             fn avx2 $(<$C: $bound>)? ($($argument: $type),*) {
-                // SAFETY: the function's own features, and lengths that its caller has judged.
+                // SAFETY: the function's own features, and lengths that its caller has validated.
                 unsafe { $kernel::<std::arch::x86_64::__m256i $(, $C)?>($($argument),*) }
             }
             #[cfg(target_arch = "x86_64")]

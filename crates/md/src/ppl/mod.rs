@@ -5,8 +5,8 @@
 //! it as arrived, give a parity that matches, so that what was not written can be reconstructed even if a member is
 //! lost. The data itself is not protected: a block that was being written is old, new, or torn.
 //!
-//! `raw` has the bytes and judges them, `log` writes records while the array runs, `replay` makes parity right when an
-//! unclean array is opened. The log of each member lies in its own place, outside the data area.
+//! `raw` has the bytes and validates them, `log` writes records while the array runs, `replay` makes parity right when
+//! an unclean array is opened. The log of each member lies in its own place, outside the data area.
 
 mod log;
 mod raw;

@@ -65,7 +65,7 @@ pub(crate) fn encode(signature: u32, generation: u64, entries: &[RawEntry]) -> R
     header
 }
 
-/// One write, judged as far as it can be without knowing the array.
+/// One write, validated as far as it can be without knowing the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// First byte of the array that was written.
@@ -84,7 +84,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Judges 4 KiB; `None` if they are no header of this array's logs.
+    /// Validates 4 KiB; `None` if they are no header of this array's logs.
     pub(crate) fn decode(bytes: &[u8], signature: u32) -> Option<Self> {
         let (mut raw, _) = RawHeader::read_from_prefix(bytes).ok()?;
         let stored = raw.checksum.get();

@@ -278,7 +278,7 @@ fn writes_that_come_together_go_together() {
 }
 
 #[test]
-fn who_waits_goes_with_the_next_record() {
+fn waiters_share_the_next_record() {
     let (_, log, reader) = fresh(area(1 << 20, true));
     let flushed = AtomicBool::new(false);
     let first = log.write(&[entry(0, &[1; 4096], 1)], NO_FLUSH).unwrap();

@@ -148,17 +148,17 @@ fn strangers_and_friends(slots: usize, wake: StripeWake) {
 }
 
 #[test]
-fn one_slot_serves_everybody() {
+fn one_slot_serves_all_threads() {
     explore(|| strangers_and_friends(1, StripeWake::One));
 }
 
 #[test]
-fn two_slots_serve_everybody() {
+fn two_slots_serve_all_threads() {
     explore(|| strangers_and_friends(2, StripeWake::One));
 }
 
 #[test]
-fn the_plain_form_serves_everybody() {
+fn the_plain_form_serves_all_threads() {
     explore(|| strangers_and_friends(2, StripeWake::All));
     explore(|| strangers_and_friends(2, StripeWake::AllSpinning));
 }
@@ -180,7 +180,7 @@ fn a_woken_thread_that_joins_a_stripe_wakes_the_next() {
 }
 
 #[test]
-fn slots_that_move_from_stripe_to_stripe_serve_everybody() {
+fn slots_that_move_between_stripes_serve_all_threads() {
     explore(|| {
         let world = World::new(2, StripeWake::One);
         let seen = Arc::clone(&world);

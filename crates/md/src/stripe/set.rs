@@ -1,7 +1,7 @@
 //! The slots of the stripe cache, in sets: which stripe is in memory, which thread owns it, which ones wait.
 //!
 //! A stripe belongs to the set that its number hashes to. Each set has a lock, slots, and a queue of its own; two
-//! threads meet only when their stripes are in the same set. This module knows nothing of what a slot holds.
+//! threads meet only when their stripes are in the same set. This module does not depend on what a slot holds.
 //!
 //! States of a slot:
 //!
@@ -11,32 +11,32 @@
 //! | idle | yes | in the slot, holds what the stripe's owner left | yes, the oldest is taken for another stripe |
 //! | owned | yes | with the [`Owner`]; or in the slot, on its way to the next owner | no |
 //!
-//! That there is one owner at a time is a matter of moving the content out of the slot. A thread that wants a stripe that is
-//! owned stands in line on its slot ([`Ticket`]); an owner that finds a line when it is done carries out the work that
-//! was handed over by those in it, or gives the stripe to the first.
+//! There is one owner at a time, because the owner moves the content out of the slot. A thread that wants an owned
+//! stripe queues on its slot ([`Ticket`]); an owner that finds a queue when it is done carries out the work that the
+//! queued threads have handed over, or passes the stripe to the first of them.
 //!
-//! A thread that finds nothing available waits in the set's queue. How they are woken says [`StripeWake`]. `One`: each
-//! waiter in the queue is exclusive, and under the lock three numbers are kept: slots available, threads asleep, and
-//! wake-ups on their way (`woken`: sent and not yet arrived). Whenever the lock is given up,
+//! A thread that finds no slot available waits in the set's queue; [`StripeWake`] selects how waiters are woken. With
+//! `One`, each wait is exclusive, and three numbers are kept under the lock: slots available, threads asleep, and
+//! wake-ups that were sent and have not arrived yet (`woken`). Whenever the lock is released,
 //!
 //! > available ≤ woken, or asleep = woken,
 //!
-//! so no slot lies idle while a thread sleeps for it, and never are more wake-ups on their way than there are slots. A
-//! woken thread that joins a stripe already in memory leaves the slot over; then the same rule wakes the next.
-//! Newcomers need not queue behind sleepers. Where stripes are owned for microseconds only, a slot is taken and given
-//! back many times before a woken thread arrives, which finds one all the same; keeping it idle so long would turn each
-//! release into a switch of threads. Where stripes are owned for longer, the newcomer still has the slot when the woken
-//! thread arrives, and that was woken in vain. So a wake-up in vain makes the set *orderly* for some wake-ups to come:
-//! newcomers leave a slot to each thread on its way. A thread whose wake-up was vain is the first to be woken then, so
-//! none is woken in vain twice running.
+//! so no slot is idle while a thread sleeps for it, and there are never more wake-ups on their way than slots. If a
+//! woken thread joins a stripe that is in memory already, its slot stays available and the same rule wakes the next
+//! thread. Newcomers need not queue behind sleepers. Where stripes are owned for microseconds only, a slot is taken and
+//! released many times before a woken thread arrives, and that thread finds one all the same; keeping the slot idle
+//! meanwhile would make each release a thread switch. Where stripes are owned for longer, a newcomer still has the slot
+//! when the woken thread arrives, and the wake-up was in vain. So a wake-up in vain makes the set *orderly* for some
+//! wake-ups to come: newcomers leave a slot to each woken thread. The thread that was woken in vain is woken first
+//! then, so no thread is woken in vain twice in a row.
 //!
-//! A request of several stripes takes its slot along from one to the next while others wait for slots: a hand-off, and
-//! the going to sleep that follows it, once for some stripes instead of each time. Runs of neighbours are in one set
-//! for that. A slot that moves has never been available, so no thread was to be woken for it; after some moves it is left
-//! to the threads that wait.
+//! While other threads wait for slots, a request of several stripes keeps its slot from one stripe to the next, so that
+//! it hands the slot off and goes to sleep once for several stripes instead of for each. For this, runs of neighbouring
+//! stripes are in one set. A slot that is kept does not become available in between, so no thread must be woken for it;
+//! after some stripes it is released to the waiting threads.
 //!
-//! `All` and `AllSpinning` are the plain forms: one set, in which no slot moves, and whose waiters all sleep until a
-//! quarter of the slots is available, are then woken together, and fight.
+//! `All` and `AllSpinning` are the plain forms: one set, in which no request keeps a slot. Its waiters all sleep until
+//! a quarter of the slots is available; then all are woken and contend for them.
 //!
 //! Locks: a set's `STRIPE`; under it none. All wake-ups are sent after it is given up.
 

@@ -1,8 +1,8 @@
 //! Superblocks: what each member says of the array, of itself and of the others.
 //!
-//! [`Superblock`] is validated: code that has one need not doubt its places and sizes, which lie within the device and do
-//! not overlap, nor its numbers. `v1` judges and writes versions 1.0, 1.1 and 1.2, `v0` reads version 0.90, which is
-//! assembled and never written. What is not understood is refused by name; bytes that mean nothing to us survive a
+//! [`Superblock`] is validated: code that has one need not doubt its places and sizes, which lie within the device and
+//! do not overlap, nor its numbers. `v1` validates and writes versions 1.0, 1.1 and 1.2, `v0` reads version 0.90, which
+//! is assembled and never written. What is not understood is refused by name; bytes that mean nothing to us survive a
 //! round trip. Called by assembly, by creation, and by the array, which keeps one per member and changes the fields
 //! that change while it runs.
 
@@ -85,7 +85,7 @@ pub enum DeviceRole {
     Active(u32),
     /// It has no role: a spare, or no member has this number.
     Spare,
-    /// It failed, and what it holds is not to be believed.
+    /// It failed, and its content must not be used.
     Faulty,
     /// It is a write journal.
     Journal,

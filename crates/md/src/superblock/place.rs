@@ -18,11 +18,11 @@ pub(crate) struct Probed {
 }
 
 impl Probed {
-    /// Judges it.
+    /// Validates it.
     ///
     /// # Errors
     /// When it is corrupt, or of an array that is not supported.
-    pub(crate) fn judge(&self, member: &str, device_bytes: u64) -> Result<Superblock> {
+    pub(crate) fn validate(&self, member: &str, device_bytes: u64) -> Result<Superblock> {
         let source = Source { member, structure: STRUCTURE, offset: self.offset };
         match self.version {
             Version::V0_90 => Superblock::decode_v0(&self.block, source),
@@ -60,7 +60,7 @@ pub(crate) fn found_at(device: &dyn BlockDevice, version: Version) -> Result<Opt
     Ok(looks_right.then_some(offset))
 }
 
-/// Finds the superblock, without judging it: the first that says it lies where it was found, or else the first.
+/// Finds the superblock, without validating it: the first that says it lies where it was found, or else the first.
 ///
 /// # Errors
 /// When the device fails.
@@ -90,7 +90,7 @@ pub(crate) fn probe(device: &dyn BlockDevice) -> Result<Option<Probed>> {
 pub(crate) fn read(device: &dyn BlockDevice) -> Result<Superblock> {
     let member = device.name();
     match probe(device)? {
-        Some(probed) => probed.judge(&member, device.size_bytes()),
+        Some(probed) => probed.validate(&member, device.size_bytes()),
         None => Err(Error::NoSuperblock { member }),
     }
 }

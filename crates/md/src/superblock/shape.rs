@@ -49,7 +49,7 @@ pub(crate) fn layout_number(layout: Layout) -> u32 {
     }
 }
 
-/// Judges the numbers of a superblock. `has_raid0_layout`: the number of the layout counts on RAID0.
+/// Validates the numbers of a superblock. `has_raid0_layout`: the number of the layout counts on RAID0.
 pub(crate) fn shape(
     level: i32,
     layout: u32,

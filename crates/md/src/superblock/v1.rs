@@ -1,4 +1,4 @@
-//! Version 1 superblocks: judged once when read, and written back.
+//! Version 1 superblocks: validated once when read, and written back.
 //!
 //! Source of the rules: `drivers/md/md.c` (`super_1_load`, `super_1_validate`, `super_1_sync`), read for facts.
 
@@ -29,7 +29,7 @@ pub(super) fn is_one(bytes: &[u8]) -> bool {
 }
 
 impl Superblock {
-    /// Judges the block of 4096 bytes that lies at `source.offset` of a device of `device_bytes`.
+    /// Validates the block of 4096 bytes that lies at `source.offset` of a device of `device_bytes`.
     pub(crate) fn decode_v1(
         block: &[u8],
         version: Version,
@@ -435,7 +435,7 @@ fn role_number(role: DeviceRole) -> u16 {
     }
 }
 
-/// A superblock that was put together field by field, with its table of roles: judged like one that was read.
+/// A superblock that was put together field by field, with its table of roles: validated like one that was read.
 ///
 /// # Errors
 /// When it does not make sense.

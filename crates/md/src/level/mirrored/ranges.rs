@@ -139,7 +139,7 @@ mod tests {
     use undercroft_block::testing::Rng;
 
     #[test]
-    fn nobody_overlaps_and_everybody_gets_through() {
+    fn ranges_never_overlap_and_every_waiter_gets_one() {
         const CELLS: usize = 96;
         const CELL_BYTES: u64 = REGION_BYTES / 4;
         let ranges = Ranges::new();

@@ -482,7 +482,7 @@ fn writers_of_the_same_bytes_leave_the_same_copies() {
 }
 
 #[test]
-fn what_nobody_can_read_is_recorded_on_the_member_that_is_rebuilt() {
+fn unreadable_blocks_are_recorded_on_the_rebuilt_member() {
     let (mut ground, model) = Ground::filled(raid1(2, 150_016), 8);
     ground.lose(1);
     let spare = ground.members.spare(Role(1), 0);

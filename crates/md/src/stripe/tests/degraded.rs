@@ -137,7 +137,7 @@ fn a_replacement_is_written_beside_the_member_and_copied() {
 }
 
 #[test]
-fn parity_that_nobody_keeps_is_not_remembered() {
+fn parity_without_a_member_is_not_cached() {
     let mut rig = Rig::new(Plan::new(Level::Raid5, 4, 4096));
     let parity = rig.map.p_role(0);
     rig.lose(parity.0);

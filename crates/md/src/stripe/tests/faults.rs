@@ -296,7 +296,7 @@ fn a_page_too_many_is_an_error_to_its_writer_and_the_array_goes_on() {
 }
 
 #[test]
-fn rows_that_nobody_can_tell_any_more_do_not_end_a_check() {
+fn unreadable_rows_do_not_end_a_check() {
     let (mut rig, _) = scratched(Level::Raid5, 1, 2, false, true);
     let data = Rng::new(5).bytes(rig.model.len());
     rig.write(0, &data);

@@ -1,7 +1,7 @@
 //! An array on devices in memory, and what it should hold.
 //!
-//! The model is written differently from what it judges: it takes where a byte lies from the map of the layout (which
-//! has its own tests against Linux), and computes parity by the definition, byte after byte.
+//! The model is written differently from what it validates: it takes where a byte lies from the map of the layout
+//! (which has its own tests against Linux), and computes parity by the definition, byte after byte.
 
 use std::ops::Range;
 use std::sync::Arc;

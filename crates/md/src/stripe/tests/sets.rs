@@ -198,7 +198,7 @@ fn what_is_not_kept_or_dropped_is_forgotten() {
 }
 
 #[test]
-fn the_owner_does_the_work_of_all_who_came_meanwhile() {
+fn the_owner_carries_out_handed_over_writes() {
     const FRIENDS: u64 = 5;
     let sets = sets(4, StripeWake::One);
     let owner = sets.own(3);
@@ -229,7 +229,7 @@ fn the_owner_does_the_work_of_all_who_came_meanwhile() {
 }
 
 #[test]
-fn who_wants_the_stripe_itself_gets_it_in_turn() {
+fn a_thread_that_needs_the_stripe_itself_gets_it_in_turn() {
     let sets = Arc::new(sets(4, StripeWake::One));
     let owner = own_marked(&sets, 3);
     thread::scope(|scope| {
