@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_changes_names_stops_when_told() {
+    fn a_thread_that_changes_names_stops_on_request() {
         let dir = tempfile::tempdir().unwrap();
         let mounted = MountedDirectory::open(dir.path()).unwrap();
         let looks = Cell::new(0);

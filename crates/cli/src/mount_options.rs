@@ -1,8 +1,8 @@
 //! What an option of `mount -o` means: one table for `undercroft mount`, mount(8) and /etc/fstab.
 //!
-//! Options of this program are its own. Of the others, one that describes what happens anyway, or is meant for mount(8) and
-//! systemd, is ignored; so is a hint that changes no result. One that Linux would act on and this program does not is
-//! refused by name, and one that is not known with the nearest that is.
+//! Options of this program are its own. Of the others, one that describes what happens anyway, or is meant for mount(8)
+//! and systemd, is ignored; so is a hint that changes no result. One that Linux would act on and this program does not
+//! is refused by name, and one that is not known with the nearest that is.
 
 use crate::exit::Kind;
 use crate::failure::Failure;
@@ -11,7 +11,7 @@ use crate::text::nearest::nearest;
 /// What becomes of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// It is one of this program's, whose value the filesystem or the mount judges.
+    /// It is one of this program's, whose value the filesystem or the mount checks.
     Ours,
     /// As it is anyway, or for mount(8) and systemd.
     Ignored,
@@ -106,8 +106,8 @@ pub(crate) fn meaning(option: &str) -> Meaning {
         | "noiversion" | "nolazytime" | "norelatime" | "nostrictatime" | "diratime" | "nomand"
         | "auto_unmount" | "nouuid" | "block_validity" | "auto_da_alloc" | "inode64" | "nonempty"
         | "big_writes" => Ignored,
-        // They change how blocks are chosen, when something is done or what is cached, and no result. Directories' times of
-        // access are brought forward once a day at most.
+        // They change how blocks are chosen, when something is done or what is cached, and no result. Directories'
+        // times of access are brought forward once a day at most.
         "lazytime"
         | "nodiratime"
         | "noinit_itable"

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_pipe_of_the_one_who_mounted_is_opened() {
+    fn only_a_pipe_of_the_mounting_user_is_opened() {
         let point = MountPoint::open("/".as_ref()).unwrap();
         let liveness = Liveness::begin().unwrap();
         let told = liveness.told(&point).unwrap();

@@ -35,10 +35,10 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Lets in other users than the one that mounts. For anyone but root, `/etc/fuse.conf` must agree.
     pub allow_other: bool,
-    /// The kernel checks permission bits and ACLs. Without it (`fakeroot`, as fuse2fs calls it) a user that gets in may do
-    /// what root may, and what they make belongs to them until they give it away: for one's own image, whose bytes one
-    /// could change anyhow. So it cannot be combined with [`allow_other`](Self::allow_other). The kernel then also asks
-    /// less: to check, it needs a directory's mode, which it forgets with every change in there.
+    /// The kernel checks permission bits and ACLs. Without it (`fakeroot`, as fuse2fs calls it) a user that gets in may
+    /// do what root may, and what they make belongs to them until they give it away: for one's own image, whose bytes
+    /// one could change anyhow. So it cannot be combined with [`allow_other`](Self::allow_other). The kernel then also
+    /// asks less: to check, it needs a directory's mode, which it forgets with every change in there.
     pub default_permissions: bool,
     /// Device nodes work.
     pub dev: bool,
@@ -50,8 +50,8 @@ pub struct MountOptions {
     /// `relatime` does. What the kernel's cache answers does not come here and brings nothing forward. Without meaning
     /// on a read-only mount, but shown in the mount table.
     pub atime: bool,
-    /// When changes pause for about this long, everything that came is made durable; `None` leaves that to the filesystem
-    /// and on request. The kernel does not tell a mount of `sync(2)`.
+    /// When changes pause for about this long, everything that came is made durable; `None` leaves that to the
+    /// filesystem and on request. The kernel does not tell a mount of `sync(2)`.
     pub commit_pause: Option<Duration>,
     /// The kernel keeps what programs write and writes it later, many small writes as one. It then finds no holes
     /// (`SEEK_HOLE`). Without it, each write is a request of its own.
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_judged() {
+    fn values_are_checked() {
         for option in [
             "threads",
             "threads=",
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn combinations_are_judged() {
+    fn combinations_are_checked() {
         let check = |list| MountOptions::parse(list).unwrap().check(false);
         assert_eq!(check("allow_other"), Ok(()));
         assert_eq!(check("no_default_permissions"), Ok(()));

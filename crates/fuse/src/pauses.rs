@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_woken_by_a_change_and_by_the_end() {
+    fn a_waiter_is_woken_by_a_change_and_by_the_end() {
         let pauses = Pauses::new();
         let (tell, told) = channel();
         thread::scope(|scope| {

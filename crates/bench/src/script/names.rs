@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_names_are_nobody_elses() {
+    fn random_names_belong_to_one_thread() {
         let mut seen = BTreeSet::new();
         for index in 0..8 {
             let mut names = OwnNames::new(index);

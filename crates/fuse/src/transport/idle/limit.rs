@@ -75,7 +75,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(10);
 
     #[test]
-    fn who_takes_the_last_turn_away_lets_another_one_wait() {
+    fn a_thread_may_wait_once_two_others_have_stopped() {
         let turns = Turns::new();
         let (sender, came) = mpsc::channel();
         thread::scope(|scope| {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_rests_at_the_end() {
+    fn all_threads_are_woken_at_the_end() {
         let turns = Turns::new();
         thread::scope(|scope| {
             let _two = (turns.take(), turns.take());
@@ -116,7 +116,7 @@ mod tests {
 
     /// Each request is answered before the next one comes.
     #[test]
-    fn somebody_waits_whatever_they_do() {
+    fn at_least_one_thread_waits_in_every_schedule() {
         let turns = Turns::new();
         let (client, server) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();

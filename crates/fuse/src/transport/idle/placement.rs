@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_processor_stays_as_it_was() {
+    fn a_thread_without_a_processor_is_not_moved() {
         let before = sched_getaffinity(None).unwrap();
         let mut placement = Placement::on(None);
         (0..2 * STREAK).for_each(|_| placement.note(LONG_BYTES));

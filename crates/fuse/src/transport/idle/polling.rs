@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_quick_at_the_end_does_not_keep_it_from_ending() {
+    fn polling_ends_even_after_fast_requests() {
         let latency = Latency::new();
         let (sender, told) = mpsc::channel();
         thread::scope(|scope| {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_believes_that_processors_poll_where_the_kernel_refuses() {
+    fn polling_is_off_where_the_kernel_refuses_it() {
         let latency = Latency::new();
         thread::scope(|scope| {
             let _keeping = latency.start(scope, Refuses).unwrap();

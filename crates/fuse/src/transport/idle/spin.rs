@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_stays_awake_where_others_need_the_processor() {
+    fn spinning_ends_where_others_need_the_processor() {
         let watch = Watch::with_places(1);
         let now = watch.begun + REST;
         watch.came_back(now, now + LATE);
