@@ -19,6 +19,7 @@ mod pattern;
 mod plan;
 mod text;
 mod walk;
+mod xattrs;
 
 use std::process::ExitCode;
 

@@ -71,10 +71,11 @@ impl Live {
         if self.inode.core.kind != FileType::Directory {
             return Err(Error::NotDirectory);
         }
-        let (layout, geometry) = (&Layout::of(self.volume.superblock()), self.volume.geometry());
+        let superblock = self.volume.superblock();
+        let layout = &Layout::of(superblock);
         let ino = self.inode.ino;
         self.with_content(&self.inode.data, "directory", |content| {
-            use_it(dir::Directory { ino, layout, geometry, content })
+            use_it(dir::Directory { ino, layout, superblock, content })
         })
     }
 

@@ -133,7 +133,7 @@ impl Volume {
     /// The first bytes of an allocation group: as many blocks as its four header sectors take.
     pub(crate) fn read_ag_headers(&self, ag: AgNumber) -> Result<Blocks> {
         let geometry = self.geometry();
-        let count = (4 * geometry.sector_bytes()).div_ceil(geometry.block_bytes());
+        let count = geometry.ag_header_blocks();
         let Some(first) = geometry.join(ag, crate::format::AgBlock(0)) else {
             return Err(crate::error::corrupt("allocation group", format!("there is no group {ag}")));
         };

@@ -16,6 +16,7 @@ use crate::text::human;
 use crate::text::names::{Name, Path, Value, safe};
 use crate::text::out::{JsonArray, Out};
 use crate::text::style;
+use crate::xattrs::listed_xattr;
 
 /// As many data ranges as are shown; a badly fragmented file has too many to read.
 const RANGES_MAX: usize = 1000;
@@ -64,8 +65,9 @@ pub(crate) fn run(
     let mut complaints = Complaints::default();
     let mut array = (paths.len() > 1 && format == Format::Json).then(JsonArray::default);
     for path in paths {
+        let mut damage = Vec::new();
         let report = image::resolve(&vfs, path, follow).and_then(|node| {
-            report(&vfs, &filesystem, path, &node).map_err(|error| Failure::inside(path, &error))
+            report(&vfs, &filesystem, path, &node, &mut damage).map_err(|error| Failure::inside(path, &error))
         });
         let report = match report {
             Ok(report) => report,
@@ -80,6 +82,9 @@ pub(crate) fn run(
             (Format::Json, None) => out.json(&report)?,
             (Format::Text, _) => text(&mut out, &report)?,
         }
+        for error in damage {
+            complaints.add(Failure::inside(path, &error))?;
+        }
     }
     if let Some(array) = array {
         array.end(&mut out)?;
@@ -88,17 +93,20 @@ pub(crate) fn run(
     Ok(complaints.outcome())
 }
 
+/// All about a file but the attributes that cannot be read, which are `damage`.
 fn report(
     vfs: &Vfs,
     filesystem: &Filesystem,
     path: &[u8],
     node: &std::sync::Arc<Node>,
+    damage: &mut Vec<Error>,
 ) -> Result<Report, Error> {
     let facts = Facts::read(node)?;
     let mut xattrs = Vec::new();
     for name in node.list_xattrs()? {
-        if let Some(value) = node.xattr(&name)? {
-            xattrs.push(Xattr { name: name.into(), value: value.into() });
+        match listed_xattr(node, &name) {
+            Ok(value) => xattrs.push(Xattr { name: name.into(), value: value.into() }),
+            Err(error) => damage.push(error),
         }
     }
     let data = match facts.attr.kind {

@@ -155,14 +155,14 @@ fn fill(
     if copied.is_err() {
         to.is_incomplete();
     }
-    let lost = metadata::apply(&Subject::Open(to.file.as_fd()), from.node(), path, keep)?;
+    let applied = metadata::apply(&Subject::Open(to.file.as_fd()), from.node(), path, keep)?;
     match (to.publish(), copied) {
         // What is there is more than what could be read.
         (Err(Errno::EXIST), Err(failure)) => Err(failure.noting("what has its name stays".to_owned())),
         (Err(error), _) => {
             Err(Failure::host(format!("cannot name the copy of {}", safe(path)), &error.into()))
         }
-        (Ok(()), copied) => Ok((copied?, lost)),
+        (Ok(()), copied) => Ok((copied?, applied.into_result()?)),
     }
 }
 

@@ -44,7 +44,7 @@ impl Directory {
     pub(crate) fn release(self: Arc<Self>, keep: Keep) -> Result<Lost, Failure> {
         match Arc::into_inner(self) {
             Some(Self { fd, of: Some((node, path)) }) => {
-                metadata::apply(&Subject::Open(fd.as_fd()), &node, &path, keep)
+                metadata::apply(&Subject::Open(fd.as_fd()), &node, &path, keep)?.into_result()
             }
             _ => Ok(Lost::default()),
         }

@@ -103,7 +103,8 @@ impl Earlier {
         keep: Keep,
     ) -> Result<Lost, Failure> {
         if node.kind() != FileType::Regular {
-            return metadata::apply(&Subject::Named { dir: dir.as_fd(), name }, node, path, keep);
+            return metadata::apply(&Subject::Named { dir: dir.as_fd(), name }, node, path, keep)?
+                .into_result();
         }
         // Its mode may keep its owner out.
         let handle = metadata::magic_path(self.handle.as_fd());
@@ -112,6 +113,6 @@ impl Earlier {
             .map_err(|error| {
                 Failure::host(format!("cannot complete the copy of {}", safe(path)), &error.into())
             })?;
-        metadata::apply(&Subject::Open(file.as_fd()), node, path, keep)
+        metadata::apply(&Subject::Open(file.as_fd()), node, path, keep)?.into_result()
     }
 }

@@ -395,7 +395,7 @@ impl Extraction<'_> {
         self.summary.count(node.kind());
         self.complaints.done_some();
         let subject = Subject::Named { dir: self.directory().fd.as_fd(), name };
-        let lost = metadata::apply(&subject, node, path, self.keep)?;
+        let lost = metadata::apply(&subject, node, path, self.keep)?.into_result()?;
         self.summary.not_kept.add(lost);
         Ok(())
     }

@@ -14,11 +14,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use serde::Serialize;
-use undercroft_vfs::{Attr, FileType, Node, Timestamp};
+use undercroft_vfs::{self as vfs, Attr, FileType, Node, Timestamp};
 
 use crate::failure::Failure;
 use crate::text::human::counted;
 use crate::text::names::safe;
+use crate::xattrs::listed_xattr;
 
 /// What this process may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,8 +140,26 @@ pub(crate) enum Subject<'a> {
     },
 }
 
+/// What became of a copy's metadata.
+#[derive(Debug)]
+pub(crate) struct Applied {
+    lost: Lost,
+    /// Why attributes are missing that the image lists.
+    damage: Option<Failure>,
+}
+
+impl Applied {
+    /// What could not be kept.
+    ///
+    /// # Errors
+    /// The image's damage. The copy is complete but for that, and stays.
+    pub(crate) fn into_result(self) -> Result<Lost, Failure> {
+        self.damage.map_or(Ok(self.lost), Err)
+    }
+}
+
 /// Puts everything on.
-pub(crate) fn apply(subject: &Subject<'_>, node: &Node, path: &[u8], keep: Keep) -> Result<Lost, Failure> {
+pub(crate) fn apply(subject: &Subject<'_>, node: &Node, path: &[u8], keep: Keep) -> Result<Applied, Failure> {
     let attr = node.attr();
     let mut lost = Lost::default();
     let refuse = |what: &'static str| {
@@ -165,7 +184,8 @@ pub(crate) fn apply(subject: &Subject<'_>, node: &Node, path: &[u8], keep: Keep)
         .partition(|name| name.starts_with(b"system.") || lends_rights(name));
     let without_acl = |acl: &&[u8]| with_mode.iter().all(|name| name[..] != **acl);
     let foreign_acls: Vec<_> = ACLS.into_iter().filter(without_acl).collect();
-    set_xattrs(subject, node, path, before_mode, keep, &mut lost)?;
+    let mut damage = None;
+    set_xattrs(subject, node, path, before_mode, keep, &mut lost, &mut damage)?;
     // A symbolic link's mode means nothing and cannot be set.
     if attr.kind != FileType::Symlink {
         let mode = attr.permissions & keep.mode_mask();
@@ -174,7 +194,7 @@ pub(crate) fn apply(subject: &Subject<'_>, node: &Node, path: &[u8], keep: Keep)
         }
         subject.set_mode(Mode::from_raw_mode(u32::from(mode))).map_err(refuse("mode"))?;
     }
-    set_xattrs(subject, node, path, with_mode, keep, &mut lost)?;
+    set_xattrs(subject, node, path, with_mode, keep, &mut lost, &mut damage)?;
     if keep.strip && attr.kind != FileType::Symlink {
         // After the mode: without an ACL, the group's bits are the mode's.
         for acl in foreign_acls {
@@ -182,9 +202,10 @@ pub(crate) fn apply(subject: &Subject<'_>, node: &Node, path: &[u8], keep: Keep)
         }
     }
     subject.set_times(&attr).map_err(refuse("times"))?;
-    Ok(lost)
+    Ok(Applied { lost, damage: damage.map(|error| Failure::inside(path, &error)) })
 }
 
+/// Puts attributes on. One that cannot be read is `damage`, and keeps no other from its place.
 fn set_xattrs<N: AsRef<[u8]>>(
     subject: &Subject<'_>,
     node: &Node,
@@ -192,6 +213,7 @@ fn set_xattrs<N: AsRef<[u8]>>(
     names: Vec<N>,
     keep: Keep,
     lost: &mut Lost,
+    damage: &mut Option<vfs::Error>,
 ) -> Result<(), Failure> {
     for name in names {
         let name = name.as_ref();
@@ -202,7 +224,13 @@ fn set_xattrs<N: AsRef<[u8]>>(
             }
             continue;
         }
-        let Some(value) = node.xattr(name).map_err(|error| Failure::inside(path, &error))? else { continue };
+        let value = match listed_xattr(node, name) {
+            Ok(value) => value,
+            Err(error) => {
+                damage.get_or_insert(error);
+                continue;
+            }
+        };
         match subject.set_xattr(name, &value) {
             Ok(()) => {}
             Err(Errno::PERM | Errno::ACCESS) if keep.privilege != Privilege::Root => {

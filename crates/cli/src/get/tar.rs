@@ -24,6 +24,7 @@ use crate::plan::GetPlan;
 use crate::text::acl;
 use crate::text::names::{join, safe};
 use crate::walk::{Event, Order, Walk};
+use crate::xattrs::listed_xattr;
 
 /// Bytes read or written at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -149,7 +150,9 @@ impl Archive<'_> {
             self.members.insert(attr.ino, name.clone());
         }
         set_attributes(&mut header, &mut records, &attr);
-        self.not_kept.privileged_xattrs += set_xattrs(&mut records, node, self.keep).map_err(inside)?;
+        let (left_out, damage) = set_xattrs(&mut records, node, self.keep).map_err(inside)?;
+        self.not_kept.privileged_xattrs += left_out;
+        let outcome = |damage: Option<vfs::Error>| damage.map_or(Ok(()), |error| Err(inside(error)));
         match attr.kind {
             FileType::Regular => {
                 let file = self.vfs.open_node(node).map_err(inside)?;
@@ -164,7 +167,7 @@ impl Archive<'_> {
                     progress: self.progress,
                 };
                 self.append(header, &records, &name, BufReader::with_capacity(CHUNK_BYTES, content))?;
-                return failed.map_or(Ok(()), |error| Err(inside(error)));
+                return outcome(failed.or(damage));
             }
             FileType::Directory => {
                 header.set_entry_type(EntryType::Directory);
@@ -180,14 +183,15 @@ impl Archive<'_> {
             FileType::Socket => {
                 self.progress
                     .aside(|| eprintln!("undercroft: note: {}: a tar archive holds no sockets", safe(shown)));
-                return Ok(());
+                return outcome(damage);
             }
         }
         if matches!(attr.kind, FileType::CharDevice | FileType::BlockDevice) {
             header.set_device_major(attr.rdev.major)?;
             header.set_device_minor(attr.rdev.minor)?;
         }
-        self.append(header, &records, &name, io::empty())
+        self.append(header, &records, &name, io::empty())?;
+        outcome(damage)
     }
 
     fn append(
@@ -266,15 +270,21 @@ fn set_attributes(header: &mut Header, records: &mut Records, attr: &Attr) {
     records.add_time("ctime", attr.changed);
 }
 
-/// Gives how many attributes were left out.
-fn set_xattrs(records: &mut Records, node: &Node, keep: Keep) -> vfs::Result<u64> {
-    let mut left_out = 0;
+/// Returns how many attributes were left out, and why the first could not be read of those that cannot.
+fn set_xattrs(records: &mut Records, node: &Node, keep: Keep) -> vfs::Result<(u64, Option<vfs::Error>)> {
+    let (mut left_out, mut damage) = (0, None);
     for name in node.list_xattrs()? {
         if !keep.takes_xattr(&name) {
             left_out += 1;
             continue;
         }
-        let Some(value) = node.xattr(&name)? else { continue };
+        let value = match listed_xattr(node, &name) {
+            Ok(value) => value,
+            Err(error) => {
+                damage.get_or_insert(error);
+                continue;
+            }
+        };
         let acl_key = match &name[..] {
             b"system.posix_acl_access" => Some("SCHILY.acl.access"),
             b"system.posix_acl_default" => Some("SCHILY.acl.default"),
@@ -285,7 +295,7 @@ fn set_xattrs(records: &mut Records, node: &Node, keep: Keep) -> vfs::Result<u64
             _ => records.add_xattr(&name, &value),
         }
     }
-    Ok(left_out)
+    Ok((left_out, damage))
 }
 
 /// A file's bytes, exactly as many as its size says: zeroes after a failure, which is kept.

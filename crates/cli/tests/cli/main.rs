@@ -31,3 +31,4 @@ mod tar;
 mod terminal;
 mod tour;
 mod xfs;
+mod xfs_damage;

@@ -182,9 +182,7 @@ impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
         if K::in_order(&last, &first) {
             return Ok(());
         }
-        Err(self
-            .tree
-            .corrupt(after.block, format!("begins with {first:?}, the leaf before ends with {last:?}")))
+        Err(self.tree.corrupt(after.block, "begins before the end of the leaf before it".into()))
     }
 
     /// Goes from the root to a leaf, by what `choose` says in each block.
@@ -216,23 +214,14 @@ impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
         };
         let node = Node::read(tree, block, parent.level - 1)?;
         if node.key(0, geometry) != parent.key(*n, geometry) {
-            return Err(tree.corrupt(
-                node.block,
-                format!(
-                    "begins with {:?}, its parent says {:?}",
-                    node.key(0, geometry),
-                    parent.key(*n, geometry)
-                ),
-            ));
+            return Err(tree.corrupt(node.block, format!("does not begin with key {n} of its parent")));
         }
         // The next key of any parent on the way bounds what may be below.
         let bound = self.path.iter().rev().find(|step| step.n + 1 < step.node.count);
         if let Some(step) = bound {
             let (last, next) = (node.key(node.count - 1, geometry), step.node.key(step.n + 1, geometry));
             if last >= next {
-                return Err(
-                    tree.corrupt(node.block, format!("ends with {last:?}, the next begins with {next:?}"))
-                );
+                return Err(tree.corrupt(node.block, "ends behind the key of the block after it".into()));
             }
         }
         Ok(node)

@@ -139,7 +139,7 @@ fn damage_is_reported_where_a_walk_reads_it() {
         ("lies at sector", |at, bytes| bytes[23] ^= u8::from(at == ROOT + 3)),
         ("belongs to 0", |at, bytes| bytes[51] ^= u8::from(at == ROOT + 3)),
         ("out of order", |at, bytes| bytes[58] ^= u8::from(at == ROOT + 1) << 7),
-        ("its parent says", |at, bytes| bytes[59] ^= u8::from(at == ROOT + 2)),
+        ("of its parent", |at, bytes| bytes[59] ^= u8::from(at == ROOT + 2)),
         ("leads out of the filesystem", |at, bytes| {
             if at == ROOT {
                 bytes[56 + 336 * 8] = 0xff;
@@ -156,7 +156,7 @@ fn damage_is_reported_where_a_walk_reads_it() {
             bytes[end..end + 4].copy_from_slice(&5000_u32.to_be_bytes());
         }
     });
-    assert!(overlap.contains("the next begins with"), "{overlap}");
+    assert!(overlap.contains("the key of the block after it"), "{overlap}");
     let beyond = refusal(|at, bytes| {
         if at == ROOT + 3 {
             bytes[12..16].copy_from_slice(&(ROOT + 4).to_be_bytes());
@@ -169,7 +169,7 @@ fn damage_is_reported_where_a_walk_reads_it() {
             bytes[end + 4..end + 8].copy_from_slice(&20_u32.to_be_bytes());
         }
     });
-    assert!(long.contains("the leaf before ends with"), "{long}");
+    assert!(long.contains("the end of the leaf before it"), "{long}");
     let outside = refusal(|at, bytes| {
         if at == ROOT + 3 {
             bytes[end + 4..end + 8].copy_from_slice(&0x7000_0000_u32.to_be_bytes());

@@ -366,6 +366,9 @@ impl Checker<'_> {
                 if name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
                     report("has a name that no file can have".to_owned());
                 }
+                if self.superblock.own_inodes().any(|own| own == ino) {
+                    report(format!("leads to inode {ino}, which is the filesystem's own"));
+                }
                 if code == 2 && !is_removed {
                     self.note_name(ino, directory);
                 }

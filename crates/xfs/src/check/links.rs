@@ -125,11 +125,7 @@ impl Checker<'_> {
 
     /// Inodes of the filesystem itself, which have a link and no name.
     fn own_inodes(&self) -> Vec<u64> {
-        let raw = self.superblock.raw();
-        let mut own = vec![raw.sb_rbmino.get(), raw.sb_rsumino.get()];
-        let quota = [raw.sb_uquotino.get(), raw.sb_gquotino.get(), raw.sb_pquotino.get()];
-        let quota = if self.geometry.has_crc() { &quota[..] } else { &quota[..2] };
-        own.extend(quota.iter().filter(|ino| !matches!(**ino, 0 | u64::MAX)));
+        let own: Vec<u64> = self.superblock.own_inodes().collect();
         for &ino in &own {
             let kind = self.known(ino).map(|known| known.kind.load(Ordering::Relaxed));
             if !matches!(kind, Some(1 | UNREADABLE)) {

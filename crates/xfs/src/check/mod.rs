@@ -137,6 +137,7 @@ fn check_with(
         }
         Err(error) => return Err(error),
     };
+    superblock.features().check_checkable()?;
     let mut checker = Checker::new(&**device, &superblock, options.threads, findings);
     if let Some((recovery, remapped)) = recovered {
         checker.recovered = true;

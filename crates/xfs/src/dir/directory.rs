@@ -8,11 +8,11 @@ use undercroft_vfs::{Ino, Result};
 
 use super::data::DataBlock;
 use super::leaf::Leaf;
-use super::short::ShortDirectory;
+use super::short::{ShortDirectory, dots};
 use crate::da::{Block, Content, Fork, ForkBlocks, Layout};
 use crate::error::{Verdict, corrupt_inode};
 use crate::format::block_header::HeaderKind;
-use crate::format::{FsBlock, Geometry};
+use crate::format::{FsBlock, Superblock};
 
 pub(super) const STRUCTURE: &str = "directory";
 
@@ -25,7 +25,7 @@ const FREE_BYTE: u64 = 64 << 30;
 pub(crate) struct Directory<'a> {
     pub(crate) ino: Ino,
     pub(crate) layout: &'a Layout,
-    pub(crate) geometry: &'a Geometry,
+    pub(crate) superblock: &'a Superblock,
     /// Its data fork.
     pub(crate) content: Content<'a>,
 }
@@ -53,7 +53,7 @@ impl<'a> Directory<'a> {
     /// The form of a directory in blocks.
     pub(super) fn form(&self, fork: &Fork<'a>) -> Result<Form> {
         if !self.has_index(fork)? {
-            return self.single(fork).map(Form::Single);
+            return self.first(fork).map(Form::Single);
         }
         let (block, links) = fork.read_tree_block(self.leaf_block())?;
         Ok(if Leaf::is_one(&links, self.layout) { Form::Leaf(block) } else { Form::Tree })
@@ -64,10 +64,25 @@ impl<'a> Directory<'a> {
         Ok(fork.blocks.next_present(self.leaf_block(), self.free_block())?.is_some())
     }
 
-    /// The one block of a directory without such an index.
-    pub(super) fn single(&self, fork: &Fork<'a>) -> Result<Block> {
-        let single = fork.read(0, HeaderKind::DirBlock)?;
-        single.ok_or_else(|| self.corrupt(None, "has no first block"))
+    /// The first block of entries, the only one of a directory without such an index.
+    pub(super) fn first(&self, fork: &Fork<'a>) -> Result<Block> {
+        let first = fork.read(0, HeaderKind::DirBlock)?;
+        first.ok_or_else(|| self.corrupt(None, "has no first block"))
+    }
+
+    /// The number of `..`, which is the second entry of the first block. The hash index, which leads there too, is not
+    /// read: a directory whose index is damaged still has its place and its names.
+    pub(super) fn parent(&self, fork: &Fork<'a>) -> Result<u64> {
+        let single = !self.has_index(fork)?;
+        let block = self.first(fork)?;
+        let [_, dot_dot] = dots(self.layout);
+        let (_, at) = dot_dot.split(self.layout);
+        let entry = self.validated(Some(block.home), self.data(&block, single)?.entry(at))?;
+        if entry.name != b".." {
+            let name = entry.name.escape_ascii();
+            return Err(self.corrupt(Some(block.home), format!("has \"{name}\" in the place of \"..\"")));
+        }
+        Ok(entry.ino)
     }
 
     /// Its blocks; only a directory in its inode has none.
@@ -94,10 +109,13 @@ impl<'a> Directory<'a> {
 
     /// Refuses an entry that leads to what cannot be an inode.
     pub(super) fn check_ino(&self, ino: u64) -> Verdict<()> {
-        if ino != 0 && self.geometry.split_ino(Ino(ino)).is_some() {
-            return Ok(());
+        if ino == 0 || self.superblock.geometry().split_ino(Ino(ino)).is_none() {
+            return Err(format!("leads to inode {ino}, which lies outside the filesystem").into());
         }
-        Err(format!("leads to inode {ino}, which lies outside the filesystem").into())
+        if self.superblock.own_inodes().any(|own| own == ino) {
+            return Err(format!("leads to inode {ino}, which is the filesystem's own").into());
+        }
+        Ok(())
     }
 
     /// What was found wrong, with its place.

@@ -27,7 +27,14 @@ impl<'a> Search<'a> {
     pub(super) fn run(mut self) -> Result<Option<Ino>> {
         let found = match self.directory.content {
             Content::Inline(_) => self.run_short()?,
-            Content::Blocks(blocks) => self.run_indexed(&self.directory.fork(blocks))?,
+            Content::Blocks(blocks) => {
+                let fork = self.directory.fork(blocks);
+                match self.name {
+                    b"." => Some(self.directory.ino.0),
+                    b".." => Some(self.directory.parent(&fork)?),
+                    _ => self.run_indexed(&fork)?,
+                }
+            }
         };
         let Some(ino) = found.or(self.folded) else { return Ok(None) };
         self.directory.validated(None, self.directory.check_ino(ino))?;
@@ -141,8 +148,8 @@ mod tests {
 
     fn found(memory: &Memory, name: &[u8]) -> Result<Option<Ino>> {
         let superblock = Superblock::from_sector(&testing::superblock_sector(|_| {})).unwrap();
-        let (geometry, content) = (superblock.geometry(), Content::Blocks(memory));
-        Search::new(Directory { ino: Ino(128), layout: &LAYOUT, geometry, content }, name).run()
+        let (superblock, content) = (&superblock, Content::Blocks(memory));
+        Search::new(Directory { ino: Ino(128), layout: &LAYOUT, superblock, content }, name).run()
     }
 
     #[test]
@@ -154,6 +161,18 @@ mod tests {
         memory.blocks.insert(LEAF, leaf(0x3df1, hash_name(b"x"), &positions));
         assert_eq!(found(&memory, b"x").unwrap(), None);
         assert_eq!(memory.reads.borrow()[..], [LEAF, 0, 1]);
+    }
+
+    #[test]
+    fn the_parent_is_found_without_the_index() {
+        let mut memory = Memory { unit: 1, ..Memory::default() };
+        let dots: [(&[u8], u64, u8); 2] = [(b".", 128, 2), (b"..", 140, 2)];
+        memory.blocks.insert(0, data_block(&dots));
+        memory.blocks.insert(LEAF, vec![0; 4096]);
+        assert_eq!(found(&memory, b"..").unwrap(), Some(Ino(140)));
+        assert!(!memory.was_read(LEAF));
+        memory.blocks.insert(0, data_block(&[dots[0], (b"no", 140, 2)]));
+        assert!(found(&memory, b"..").unwrap_err().to_string().contains("in the place of"));
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Listing<'_, '_> {
 
     fn give_blocks(&mut self, fork: &Fork<'_>) -> Result<ControlFlow<()>> {
         if !self.directory.has_index(fork)? {
-            let block = self.directory.single(fork)?;
+            let block = self.directory.first(fork)?;
             let data = self.directory.data(&block, true)?;
             return self.give_data(&data, block.home);
         }
@@ -145,9 +145,16 @@ fn short_entries<'a>(directory: &Directory<'a>) -> Result<impl Iterator<Item = E
     Ok(entries.into_iter().chain(short.entries()))
 }
 
-/// Refuses an entry that cannot be one of a file.
+/// Refuses an entry that cannot be one of a file, and `.` and `..` outside of their own places.
 fn check_entry(directory: &Directory<'_>, entry: &Entry<'_>) -> Verdict<()> {
     check_name(entry.name)?;
+    if matches!(entry.name, b"." | b"..") {
+        let [dot, dot_dot] = dots(directory.layout);
+        if entry.position != if entry.name == b"." { dot } else { dot_dot } {
+            let name = entry.name.escape_ascii();
+            return Err(format!("has an entry {name} among those of files, at {}", entry.position.0).into());
+        }
+    }
     directory.check_ino(entry.ino)
 }
 
@@ -156,17 +163,17 @@ mod tests {
     use super::super::testing::{LAYOUT, data_block, single_block};
     use super::*;
     use crate::da::memory::Memory;
-    use crate::format::{Geometry, Superblock, testing};
+    use crate::format::{Superblock, testing};
 
     /// Where the hash index begins.
     const LEAF: u32 = (32_u64 << 30 >> 12) as u32;
 
-    fn geometry() -> Geometry {
-        *Superblock::from_sector(&testing::superblock_sector(|_| {})).unwrap().geometry()
+    fn superblock() -> Superblock {
+        Superblock::from_sector(&testing::superblock_sector(|_| {})).unwrap()
     }
 
-    fn directory<'a>(geometry: &'a Geometry, content: Content<'a>) -> Directory<'a> {
-        Directory { ino: Ino(128), layout: &LAYOUT, geometry, content }
+    fn directory<'a>(superblock: &'a Superblock, content: Content<'a>) -> Directory<'a> {
+        Directory { ino: Ino(128), layout: &LAYOUT, superblock, content }
     }
 
     /// The names that a listing gives which goes on behind each failure, and the failures.
@@ -203,46 +210,53 @@ mod tests {
 
     #[test]
     fn a_listing_does_not_read_the_hash_index() {
-        let (geometry, memory) = (geometry(), three_blocks());
-        let (names, failures) = rescued(directory(&geometry, Content::Blocks(&memory)));
+        let (superblock, memory) = (superblock(), three_blocks());
+        let (names, failures) = rescued(directory(&superblock, Content::Blocks(&memory)));
         assert_eq!((names, failures.len()), (vec!["a".into(), "b".into(), "c".into()], 0));
         assert!(!memory.was_read(LEAF));
     }
 
     #[test]
     fn a_listing_goes_on_behind_a_bad_block() {
-        let geometry = geometry();
+        let superblock = superblock();
         for (word, zeroed) in [("begins with", 0), ("name of 0 bytes", 72)] {
             let mut memory = three_blocks();
             memory.blocks.get_mut(&1).unwrap()[zeroed] = 0;
-            let (names, failures) = rescued(directory(&geometry, Content::Blocks(&memory)));
+            let (names, failures) = rescued(directory(&superblock, Content::Blocks(&memory)));
             assert_eq!(names, ["a", "c"]);
             assert!(failures.iter().all(|failure| failure.contains(word)), "{failures:?}");
         }
         // The last place that a data block can have.
         let mut memory = three_blocks();
         memory.blocks.insert(LEAF - 1, vec![0; 4096]);
-        let (names, failures) = rescued(directory(&geometry, Content::Blocks(&memory)));
+        let (names, failures) = rescued(directory(&superblock, Content::Blocks(&memory)));
         assert_eq!((names.len(), failures.is_empty()), (3, false));
     }
 
     #[test]
     fn a_listing_goes_on_behind_an_entry_that_cannot_be_one() {
-        let geometry = geometry();
+        let superblock = superblock();
         let bytes = single_block(
             128,
             128,
-            &[(b"a", 131, 1), (b"b", u64::MAX >> 8, 1), (b"x/y", 132, 1), (b"c", 133, 1)],
+            &[
+                (b"a", 131, 1),
+                (b"b", u64::MAX >> 8, 1),
+                (b"x/y", 132, 1),
+                (b"..", 134, 2),
+                (b"own", 129, 1),
+                (b"c", 133, 1),
+            ],
         );
         let mut memory = Memory { unit: 1, ..Memory::default() };
         memory.blocks.insert(0, bytes);
-        let (names, failures) = rescued(directory(&geometry, Content::Blocks(&memory)));
+        let (names, failures) = rescued(directory(&superblock, Content::Blocks(&memory)));
         assert_eq!(names, [".", "..", "a", "c"]);
-        assert_eq!(failures.len(), 2, "{failures:?}");
+        assert_eq!(failures.len(), 4, "{failures:?}");
         // In the inode: `..` and one name lead nowhere.
         let short =
             [&[2, 0, 0, 0, 0, 0][..], b"\x01\0\x60a\x01\0\0\0\0", b"\x01\0\x70b\x01\0\0\0\x83"].concat();
-        let (names, failures) = rescued(directory(&geometry, Content::Inline(&short)));
+        let (names, failures) = rescued(directory(&superblock, Content::Inline(&short)));
         assert_eq!((names, failures.len()), (vec![".".into(), "b".into()], 2));
     }
 }

@@ -53,10 +53,17 @@ impl Extent {
                 format!("the extent at file block {file} of {count} blocks ends past any file").into()
             );
         }
-        if geometry.check_run(block, u64::from(count)).is_none() {
+        let Some((_, first)) = geometry.check_run(block, u64::from(count)) else {
             return Err(format!(
                 "the extent at file block {file} has {count} blocks from block {block} on, which lie in no allocation \
                  group"
+            )
+            .into());
+        };
+        if first.0 < geometry.ag_header_blocks() {
+            return Err(format!(
+                "the extent at file block {file} has {count} blocks from block {block} on, which lie over the headers of \
+                 their allocation group"
             )
             .into());
         }

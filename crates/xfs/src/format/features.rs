@@ -157,6 +157,20 @@ const READABLE: Incompat = Incompat::FTYPE
     .union(Incompat::EXCHANGE_RANGE)
     .union(Incompat::PARENT);
 
+/// What version 5 always has.
+const BITS_OF_V5: VersionBits = VersionBits::NLINK
+    .union(VersionBits::ALIGN)
+    .union(VersionBits::LOGV2)
+    .union(VersionBits::EXTFLG)
+    .union(VersionBits::DIRV2)
+    .union(VersionBits::MOREBITS);
+const FEATURES2_OF_V5: Features2 =
+    Features2::LAZY_COUNTERS.union(Features2::ATTR2).union(Features2::PROJID32).union(Features2::CRC);
+
+/// Features of which all structures are checked, among those that a reader may ignore.
+const RO_COMPAT_KNOWN: RoCompat =
+    RoCompat::FINOBT.union(RoCompat::RMAPBT).union(RoCompat::REFLINK).union(RoCompat::INOBTCOUNT);
+
 /// What Linux mounts of version 4.
 const READABLE_OF_V4: Features2 =
     Features2::LAZY_COUNTERS.union(Features2::ATTR2).union(Features2::PROJID32).union(Features2::FTYPE);
@@ -324,8 +338,26 @@ impl Features {
             if !unknown.is_empty() {
                 return refuse(format!("XFS features of version 4 (features2 {:#x})", unknown.bits()));
             }
+        } else if !self.version_bits.contains(BITS_OF_V5) || !self.features2.contains(FEATURES2_OF_V5) {
+            let (bits, features2) = (self.version_bits.bits(), self.features2.bits());
+            return refuse(format!(
+                "XFS of version 5 without what it always has (versionnum {bits:#x}, features2 {features2:#x})"
+            ));
         }
         Ok(())
+    }
+
+    /// Refuses features whose structures a check does not know.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`].
+    pub(crate) fn check_checkable(&self) -> Result<()> {
+        let unknown = self.ro_compat.difference(RO_COMPAT_KNOWN);
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let what = format!("checking XFS with the unknown features {:#x} (ro_compat)", unknown.bits());
+        Err(Error::Unsupported(what.into()))
     }
 }
 

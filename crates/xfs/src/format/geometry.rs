@@ -251,6 +251,11 @@ impl Geometry {
         self.blocks.saturating_sub(start).min(u64::from(self.ag_blocks)) as u32
     }
 
+    /// Blocks at the start of each group that its four headers take, of a sector each.
+    pub(crate) fn ag_header_blocks(&self) -> u32 {
+        (4_u32 << self.sector_log).div_ceil(1 << self.block_log)
+    }
+
     /// The allocation group of a number, if there is such a one.
     pub(crate) fn ag(&self, ag: u32) -> Option<AgNumber> {
         (ag < self.ag_count).then_some(AgNumber(ag))

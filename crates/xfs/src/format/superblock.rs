@@ -163,6 +163,15 @@ impl Superblock {
         Ok(superblock)
     }
 
+    /// Inodes of the filesystem itself, to which no name leads: of the real-time section and of quotas.
+    pub(crate) fn own_inodes(&self) -> impl Iterator<Item = u64> + use<> {
+        let raw = &self.raw;
+        let project = if self.features.has_crc() { raw.sb_pquotino.get() } else { 0 };
+        let quota = [raw.sb_uquotino.get(), raw.sb_gquotino.get(), project];
+        let quota = quota.into_iter().filter(|ino| !matches!(*ino, 0 | u64::MAX));
+        [raw.sb_rbmino.get(), raw.sb_rsumino.get()].into_iter().chain(quota)
+    }
+
     fn validate_rest(&self) -> Verdict<()> {
         let Self { raw, geometry, .. } = self;
         if raw.sb_imax_pct > 100 {

@@ -1,8 +1,9 @@
 //! The forks of an inode: its content and its extended attributes, as the inode's bytes have them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use undercroft_vfs::DeviceNumber;
+use undercroft_vfs::{DeviceNumber, Result};
 use zerocopy::FromBytes;
 
 use crate::error::Verdict;
@@ -26,8 +27,44 @@ pub(crate) enum Fork {
     Local(Arc<[u8]>),
     /// Extents, validated and in order.
     Extents(Arc<[Extent]>),
-    /// The fork's bytes: the root of a B+tree of extents, validated where it is read.
-    Btree(Arc<[u8]>),
+    /// A B+tree of extents.
+    Btree(Arc<ExtentTree>),
+}
+
+/// A B+tree of extents whose root is in the inode.
+#[derive(Debug)]
+pub(crate) struct ExtentTree {
+    /// The fork's bytes, validated where they are read.
+    pub(crate) root: Arc<[u8]>,
+    /// As many extents as the inode counts.
+    extents: u64,
+    /// Whether the tree was found to have them. Without looking at all of it, a leaf that lost records reads as a hole.
+    complete: AtomicBool,
+}
+
+impl ExtentTree {
+    pub(crate) fn new(root: &[u8], extents: u64) -> Self {
+        Self { root: root.into(), extents, complete: AtomicBool::new(false) }
+    }
+
+    /// Takes the number of extents in the tree from `count` the first time, and compares it with what the inode says.
+    /// `count` may stop behind the number that it is given.
+    ///
+    /// # Errors
+    /// What `count` answers; the number that was found, where it differs.
+    pub(crate) fn count_once(&self, count: impl FnOnce(u64) -> Result<u64>) -> Result<Verdict<()>> {
+        if self.complete.load(Ordering::Relaxed) {
+            return Ok(Ok(()));
+        }
+        let found = count(self.extents)?;
+        if found != self.extents {
+            let more = if found > self.extents { " or more" } else { "" };
+            let detail = format!("has {found}{more} extents, and the inode counts {}", self.extents);
+            return Ok(Err(detail.into()));
+        }
+        self.complete.store(true, Ordering::Relaxed);
+        Ok(Ok(()))
+    }
 }
 
 impl Fork {
@@ -46,14 +83,15 @@ impl Fork {
                 let records = &bytes[..bytes.len().min(extents as usize * EXTENT_BYTES)];
                 Self::Extents(read_extents(records, geometry)?.into())
             }
-            ForkFormat::Btree => Self::Btree(bytes.into()),
+            ForkFormat::Btree => Self::Btree(Arc::new(ExtentTree::new(bytes, extents))),
         })
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
         match self {
             Self::Device(_) => 0,
-            Self::Local(bytes) | Self::Btree(bytes) => bytes.len(),
+            Self::Local(bytes) => bytes.len(),
+            Self::Btree(tree) => size_of::<ExtentTree>() + tree.root.len(),
             Self::Extents(extents) => size_of_val(&extents[..]),
         }
     }

@@ -20,7 +20,7 @@ use crate::error::corrupt_inode;
 use crate::format::dinode::{self, Dinode};
 use crate::format::{AgBlock, FsBlock};
 use crate::volume::Volume;
-pub(crate) use fork::{Fork, ForkKind};
+pub(crate) use fork::{ExtentTree, Fork, ForkKind};
 pub(crate) use remapped::{Remap, Remapped};
 
 const STRUCTURE: &str = "inode";

@@ -45,8 +45,8 @@ impl LogEnds {
         if head == 0 && super::format::cycle_of(&area.read_block(0)?) == 0 {
             return Ok(Self { tail: 0, head: 0, torn_at: None, next: Lsn(0), unmounted: false });
         }
-        let last = last_record(area, head, head, 1)?
-            .ok_or_else(|| corrupt(STRUCTURE, "holds no record at all; use xfs_repair"))?;
+        let last =
+            last_record(area, head, head, 1)?.ok_or_else(|| corrupt(STRUCTURE, "holds no record at all"))?;
         let unmounted = last.is_unmount(area, head)?;
         let mut ends = Self { tail: head, head, torn_at: None, next: last.next(head), unmounted };
         if unmounted {
@@ -57,10 +57,7 @@ impl LogEnds {
         let torn_at = first_torn(area, head, tail)?;
         if let Some(block) = torn_at {
             newest = last_record(area, block, tail, 1)?.ok_or_else(|| {
-                corrupt(
-                    STRUCTURE,
-                    format!("the record in block {block} is damaged, and none precedes it; use xfs_repair"),
-                )
+                corrupt(STRUCTURE, format!("the record in block {block} is damaged, and none precedes it"))
             })?;
             head = block;
             tail = newest.header.tail_lsn().block();
@@ -71,7 +68,7 @@ impl LogEnds {
             if head == tail {
                 return Err(corrupt(
                     STRUCTURE,
-                    format!("the first of its records, in block {block}, is damaged; use xfs_repair"),
+                    format!("the first of its records, in block {block}, is damaged"),
                 ));
             }
         }

@@ -118,10 +118,7 @@ fn leave_cut_off_record(area: &LogArea, head: u32) -> Result<u32> {
 }
 
 fn no_record(start: u32, end: u32) -> undercroft_vfs::Error {
-    corrupt(
-        STRUCTURE,
-        format!("no record begins in blocks {start} to {end}, before its head; use xfs_repair"),
-    )
+    corrupt(STRUCTURE, format!("no record begins in blocks {start} to {end}, before its head"))
 }
 
 enum Search {

@@ -109,7 +109,7 @@ impl Target {
         if self.unsealed.len() > MAX_UNSEALED {
             return Err(corrupt(
                 "log",
-                format!("changes more than {MAX_UNSEALED} buffers at {}; use xfs_repair", self.position),
+                format!("changes more than {MAX_UNSEALED} buffers at {}", self.position),
             ));
         }
         Ok(())
@@ -129,10 +129,7 @@ impl Target {
         superblock.check_size(&*self.device)?;
         let [before, after] = [&*self.superblock, &superblock].map(|one| one.geometry().ag_count());
         if after < before {
-            return Err(corrupt(
-                "log",
-                format!("takes allocation groups away: from {before} to {after}; use xfs_repair"),
-            ));
+            return Err(corrupt("log", format!("takes allocation groups away: from {before} to {after}")));
         }
         self.superblock = Arc::new(superblock);
         Ok(())

@@ -11,7 +11,7 @@ use crate::btree::{Bmbt, Btree};
 use crate::error::corrupt_inode;
 use crate::format::FileBlock;
 use crate::format::extent::{Extent, FILE_BLOCK_END};
-use crate::inode::Fork;
+use crate::inode::{ExtentTree, Fork};
 use crate::volume::Volume;
 pub(crate) use shared::sharing;
 
@@ -37,8 +37,8 @@ pub(crate) fn lookup(volume: &Volume, ino: Ino, fork: &Fork, at: FileBlock) -> R
             let n = extents.partition_point(|extent| extent.file <= at);
             (n.checked_sub(1).map(|n| extents[n]), extents.get(n).copied())
         }
-        Fork::Btree(root) => {
-            let tree = Btree::<Bmbt>::in_fork(volume, ino, root)?;
+        Fork::Btree(tree) => {
+            let tree = complete_tree(volume, ino, tree)?;
             let mut cursor = tree.cursor();
             match cursor.lookup_le(&at)? {
                 Some(extent) if extent.end() > at.0 => (Some(extent), None),
@@ -70,6 +70,22 @@ pub(crate) fn for_each_extent(
     match fork {
         Fork::Device(_) | Fork::Local(_) => Ok(()),
         Fork::Extents(extents) => extents.iter().try_for_each(visit),
-        Fork::Btree(root) => Btree::<Bmbt>::in_fork(volume, ino, root)?.for_each(|extent| visit(&extent)),
+        Fork::Btree(tree) => complete_tree(volume, ino, tree)?.for_each(|extent| visit(&extent)),
     }
+}
+
+/// A fork's tree, which has as many extents as the inode counts. All of it is read the first time.
+fn complete_tree<'a>(volume: &'a Volume, ino: Ino, fork: &ExtentTree) -> Result<Btree<'a, Bmbt>> {
+    let tree = Btree::<Bmbt>::in_fork(volume, ino, &fork.root)?;
+    let verdict = fork.count_once(|most| {
+        let mut cursor = tree.cursor();
+        let (mut found, mut next) = (0, cursor.first()?);
+        while next.is_some() && found <= most {
+            found += 1;
+            next = cursor.increment()?;
+        }
+        Ok(found)
+    })?;
+    verdict.map_err(|detail| corrupt_inode("map", ino, None, detail))?;
+    Ok(tree)
 }

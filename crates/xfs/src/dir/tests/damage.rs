@@ -118,7 +118,7 @@ fn leaves_in_a_ring_are_corruption() {
     let directory = Directory {
         ino: Ino(128),
         layout: &image.layout,
-        geometry: image.volume.geometry(),
+        superblock: image.volume.superblock(),
         content: Content::Blocks(&memory),
     };
     let error = lookup(directory, b"a").unwrap_err();

@@ -49,8 +49,8 @@ pub(super) fn prototype(sizes: &[usize]) -> String {
 
 pub(super) fn with_directory<T>(inode: &Opening<'_>, look: impl FnOnce(Directory<'_>) -> T) -> T {
     inode.with_data(|content| {
-        let (layout, geometry) = (&inode.layout, inode.volume.geometry());
-        look(Directory { ino: inode.ino, layout, geometry, content })
+        let (layout, superblock) = (&inode.layout, inode.volume.superblock());
+        look(Directory { ino: inode.ino, layout, superblock, content })
     })
 }
 
