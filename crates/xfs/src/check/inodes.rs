@@ -50,6 +50,8 @@ impl Checker<'_> {
     /// Checks the inodes of one chunk.
     pub(super) fn check_chunk(&self, group: usize, at: usize) -> Result<()> {
         let chunk = self.groups[group].chunks.chunks[at];
+        // Added up here: a count of all threads for each inode is a cache line that they take from each other.
+        self.inodes.fetch_add(u64::from(chunk.inodes() - chunk.free_inodes()), Ordering::Relaxed);
         let ag = AgNumber(group as u32);
         let per_block = self.geometry.inodes_per_block();
         let size = self.geometry.inode_bytes() as usize;
@@ -59,6 +61,7 @@ impl Checker<'_> {
             let skip = (first % per_block) as usize;
             let blocks = (skip as u32 + run.len() as u32).div_ceil(per_block);
             let bytes = self.read(block, blocks)?;
+            self.announce_forks(&bytes[skip * size..]);
             for (n, bytes) in run.zip(bytes.chunks_exact(size).skip(skip)) {
                 let Some(ino) = self.geometry.join_ino(ag, AgIno(chunk.start + n)) else { continue };
                 self.check_inode(ino, bytes, chunk.is_free(n), group, at, n)?;
@@ -88,7 +91,6 @@ impl Checker<'_> {
             }
             return Ok(());
         }
-        self.inodes.fetch_add(1, Ordering::Relaxed);
         let known = self.groups[group].chunks.known(chunk, n);
         let core = match dinode::validate(bytes, self.superblock, ino) {
             Ok(Some(core)) => core,

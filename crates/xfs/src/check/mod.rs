@@ -20,6 +20,7 @@
 //! and other attributes' values; parent pointers against names; positions in the log (LSN) that blocks have, against the
 //! log's end; high keys of the rmapbt against what lies below them.
 
+mod announce;
 mod attributes;
 mod chunks;
 mod directories;
@@ -48,6 +49,7 @@ use crate::format::superblock::MAGIC;
 use crate::format::{FsBlock, Geometry, Superblock};
 use crate::inode::Remapped;
 use crate::log::{self, Recovered, Recovery};
+use announce::CHUNKS_AHEAD;
 use chunks::{Chunks, Known};
 use groups::Group;
 use interrupted::Interrupted;
@@ -260,14 +262,21 @@ impl Checker<'_> {
                 unlinked,
             })
             .collect();
-        let work: Vec<(usize, usize)> = self
-            .groups
-            .iter()
-            .enumerate()
-            .flat_map(|(group, state)| (0..state.chunks.chunks.len()).map(move |chunk| (group, chunk)))
-            .collect();
+        // The groups take turns, so that threads seldom meet at the lock of one.
+        let most = self.groups.iter().map(|state| state.chunks.chunks.len()).max().unwrap_or(0);
+        let has = |&(group, chunk): &(usize, usize)| chunk < self.groups[group].chunks.chunks.len();
+        let in_turn = |chunk| (0..self.groups.len()).map(move |group| (group, chunk)).filter(has);
+        let work: Vec<(usize, usize)> = (0..most).flat_map(in_turn).collect();
         self.share_out(work.len(), &|checker, number| {
             let (group, chunk) = work[number];
+            let soon = if number == 0 {
+                1..CHUNKS_AHEAD + 1
+            } else {
+                number + CHUNKS_AHEAD..number + CHUNKS_AHEAD + 1
+            };
+            for &(group, chunk) in work.get(soon.start..soon.end.min(work.len())).unwrap_or(&[]) {
+                checker.announce_chunk(group, &checker.groups[group].chunks.chunks[chunk]);
+            }
             checker.check_chunk(group, chunk)
         })
     }
