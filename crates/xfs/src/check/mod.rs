@@ -3,11 +3,11 @@
 //! | pass | module | what it looks at |
 //! | --- | --- | --- |
 //! | 1 | `groups`, `trees`, `chunks`, `interrupted` | headers of groups, their trees and free lists, copies of the superblock |
-//! | 2 | `inodes`, `forks`, `directories`, `hash_index`, `attributes` | every inode in every chunk, and every block of its forks |
+//! | 2 | `announce`, `inodes`, `forks`, `directories`, `hash_index`, `attributes` | every inode in every chunk, and every block of its forks |
 //! | 3 | `links` | names against inodes, the inodes without a name, the way to the root, counts, and blocks without an owner |
 //!
-//! Threads share the groups in the first pass and the chunks of inodes in the second. Each group's `space` has a lock
-//! of its own, held for one run of blocks; the state of an inode is atomic.
+//! Threads share the groups in the first pass and the chunks of inodes in the second, where the groups take turns. Each
+//! group's `space` has a lock of its own, held for one run of blocks; the state of an inode is atomic.
 //!
 //! Nothing on the disk is trusted except a validated superblock. A block is followed once, by the first walk that
 //! claims it, so every walk ends. Memory: a bit for a block, where a part of the blocks around it is in use or free,
