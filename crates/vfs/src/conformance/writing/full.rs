@@ -185,8 +185,13 @@ fn compare(on: &mut Ground<'_>, dir: &Arc<Node>, model: &BTreeMap<Vec<u8>, Vec<u
 fn together(on: &mut Ground<'_>) -> Checked {
     const THREADS: usize = 4;
     let (vfs, top) = (on.vfs, &on.top);
+    let name_of = |thread: usize| format!("by {thread}").into_bytes();
+    // Before the first thread runs: one that starts late may find no space for a directory.
+    for thread in 0..THREADS {
+        vfs.create(&ROOT, top, &name_of(thread), &NewObject::directory(0o755))?;
+    }
     let fill = |thread: usize| -> Result<()> {
-        let dir = vfs.create(&ROOT, top, format!("by {thread}").as_bytes(), &NewObject::directory(0o755))?;
+        let dir = vfs.lookup(top, &name_of(thread))?;
         for round in 0..200 {
             let name = format!("{}", round % 7).into_bytes();
             let filled = vfs.create(&ROOT, &dir, &name, &NewObject::file(0o644)).and_then(|node| {
@@ -206,7 +211,7 @@ fn together(on: &mut Ground<'_>) -> Checked {
             }
         }
         drop(dir);
-        remove_all(vfs, top, format!("by {thread}").as_bytes())
+        remove_all(vfs, top, &name_of(thread))
     };
     let done: Vec<Result<()>> = thread::scope(|scope| {
         let fill = &fill;
