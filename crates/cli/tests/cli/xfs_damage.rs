@@ -12,6 +12,7 @@ use crate::support::{Run, undercroft};
 
 const ATTRIBUTES: usize = 300;
 const NAMES: usize = 150;
+const LONG: &str = "a_name_that_takes_some_space_";
 
 /// An image with a file whose map is a B+tree, a file with many attributes, and a directory of each form; made once and
 /// changed by no test.
@@ -22,19 +23,11 @@ fn sound() -> &'static Image {
         let mount = image.mount(MountMode::ReadWrite, "noatime").unwrap();
         let root = mount.path();
         fs::write(root.join("base"), "b").unwrap();
-        for (dir, files) in [("leaf", NAMES), ("block", 40), ("short", 5)] {
+        for (dir, name, files) in [("leaf", LONG, NAMES), ("block", LONG, 40), ("short", "f", 5)] {
             fs::create_dir(root.join(dir)).unwrap();
             for number in 0..files {
-                let name = root.join(dir).join(format!("a_name_that_takes_some_space_{number:04}"));
-                fs::hard_link(root.join("base"), name).unwrap();
+                fs::hard_link(root.join("base"), root.join(format!("{dir}/{name}{number}"))).unwrap();
             }
-        }
-        for number in 0..5 {
-            fs::rename(
-                root.join(format!("short/a_name_that_takes_some_space_{number:04}")),
-                root.join(format!("short/f{number}")),
-            )
-            .unwrap();
         }
         fs::write(root.join("plain"), [b'p'; 300_000]).unwrap();
         let file = File::create(root.join("fragmented")).unwrap();
@@ -120,7 +113,7 @@ fn a_damaged_hash_index_hides_no_directory() {
     on(&image, "get", &["/leaf", to.to_str().unwrap()]).succeeded();
     assert_eq!(fs::read_dir(&to).unwrap().count(), NAMES);
     // A look-up needs the index.
-    let run = on(&image, "cat", &["/leaf/a_name_that_takes_some_space_0001"]);
+    let run = on(&image, "cat", &[&format!("/leaf/{LONG}1")]);
     assert!(run.code != 0 && run.stderr.contains("directory"), "{}", run.stderr);
     assert_eq!(on(&image, "check", &[]).code, 4);
 }

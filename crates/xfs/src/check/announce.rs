@@ -6,68 +6,72 @@
 use zerocopy::FromBytes;
 
 use super::Checker;
-use super::chunks::Chunk;
-use crate::format::dinode::{CORE_V2_BYTES, CORE_V3_BYTES, RawDinode};
+use crate::format::dinode::{ForkFormat, RawDinode, core_bytes};
 use crate::format::extent::{EXTENT_BYTES, RawExtent};
-use crate::format::{AgBlock, AgNumber};
+use crate::format::{AgBlock, AgNumber, FsBlock};
 
 /// How many chunks ahead one is announced: 2 MiB of inodes of 512 bytes.
 pub(super) const CHUNKS_AHEAD: usize = 64;
 
-/// Of an extent, as many blocks are announced.
-const BLOCKS_MAX: u32 = 64;
+/// As many extents are announced of what the inodes of a chunk lead to, and of each as many bytes. Many inodes of a
+/// damaged disk may lead to the same blocks, so these bound what announcing costs beside reading the inodes.
+const EXTENTS_MAX: usize = 256;
+const EXTENT_BYTES_MAX: u64 = 64 << 10;
 
-/// The formats of a fork that lists extents, and of a directory's mode.
-const EXTENTS: u8 = 2;
+/// A directory, in the top four bits of the mode.
 const DIRECTORY: u16 = 0o04;
 
 impl Checker<'_> {
     /// Announces the inodes of a chunk.
-    pub(super) fn announce_chunk(&self, group: usize, chunk: &Chunk) {
+    pub(super) fn announce_chunk(&self, group: usize, chunk: usize) {
+        let chunk = &self.groups[group].chunks.chunks[chunk];
         let per_block = self.geometry.inodes_per_block();
         for run in chunk.runs() {
             let first = (chunk.start + run.start) / per_block;
             let end = (chunk.start + run.end).div_ceil(per_block);
-            self.announce(AgNumber(group as u32), AgBlock(first), end - first);
+            if let Some(block) = self.geometry.join(AgNumber(group as u32), AgBlock(first)) {
+                self.announce(block, u64::from(end - first), u64::MAX);
+            }
         }
     }
 
     /// Announces the first blocks of directories and attributes among inodes, whose bytes are not validated yet.
     pub(super) fn announce_forks(&self, inodes: &[u8]) {
+        let mut left = EXTENTS_MAX;
         for inode in inodes.chunks_exact(self.geometry.inode_bytes() as usize) {
-            let Ok((raw, _)) = RawDinode::read_from_prefix(inode) else { continue };
-            let core = if raw.di_version == 3 { CORE_V3_BYTES } else { CORE_V2_BYTES };
+            let Ok((raw, _)) = RawDinode::ref_from_prefix(inode) else { continue };
+            let core = core_bytes(raw.di_version);
             let split = core + usize::from(raw.di_forkoff) * 8;
             let (data_end, attributes) = match inode.get(split..) {
                 Some(attributes) if raw.di_forkoff > 0 => (split, attributes),
                 _ => (inode.len(), &[][..]),
             };
-            if raw.di_mode.get() >> 12 == DIRECTORY && raw.di_format == EXTENTS {
-                self.announce_extents(&inode[core..data_end]);
+            let lists = |format| ForkFormat::from_raw(format) == Some(ForkFormat::Extents);
+            if raw.di_mode.get() >> 12 == DIRECTORY && lists(raw.di_format) {
+                self.announce_extents(&inode[core..data_end], &mut left);
             }
-            if raw.di_mode.get() != 0 && raw.di_aformat == EXTENTS {
-                self.announce_extents(attributes);
+            if raw.di_mode.get() != 0 && lists(raw.di_aformat) {
+                self.announce_extents(attributes, &mut left);
             }
         }
     }
 
-    fn announce_extents(&self, records: &[u8]) {
+    /// Announces extents as long as some are `left`.
+    fn announce_extents(&self, records: &[u8], left: &mut usize) {
         for record in records.chunks_exact(EXTENT_BYTES) {
             let Ok(extent) = RawExtent::read_from_bytes(record).map(|raw| raw.unpack()) else { return };
             // Behind the last extent there is anything.
-            if extent.validate(&self.geometry).is_err() {
+            if *left == 0 || extent.validate(&self.geometry).is_err() {
                 return;
             }
-            if let Some((ag, block)) = self.geometry.split(extent.block) {
-                self.announce(ag, block, extent.count.min(BLOCKS_MAX));
-            }
+            *left -= 1;
+            self.announce(extent.block, u64::from(extent.count), EXTENT_BYTES_MAX);
         }
     }
 
-    fn announce(&self, ag: AgNumber, block: AgBlock, blocks: u32) {
-        let byte = self.geometry.join(ag, block).and_then(|block| self.geometry.byte(block));
-        if let Some(byte) = byte {
-            self.device.prefetch(byte, u64::from(blocks) * u64::from(self.geometry.block_bytes()));
+    fn announce(&self, block: FsBlock, blocks: u64, bytes_max: u64) {
+        if let Some(byte) = self.geometry.byte(block) {
+            self.device.prefetch(byte, (blocks * u64::from(self.geometry.block_bytes())).min(bytes_max));
         }
     }
 }

@@ -267,15 +267,11 @@ impl Checker<'_> {
         let has = |&(group, chunk): &(usize, usize)| chunk < self.groups[group].chunks.chunks.len();
         let in_turn = |chunk| (0..self.groups.len()).map(move |group| (group, chunk)).filter(has);
         let work: Vec<(usize, usize)> = (0..most).flat_map(in_turn).collect();
+        work.iter().take(CHUNKS_AHEAD).for_each(|&(group, chunk)| self.announce_chunk(group, chunk));
         self.share_out(work.len(), &|checker, number| {
             let (group, chunk) = work[number];
-            let soon = if number == 0 {
-                1..CHUNKS_AHEAD + 1
-            } else {
-                number + CHUNKS_AHEAD..number + CHUNKS_AHEAD + 1
-            };
-            for &(group, chunk) in work.get(soon.start..soon.end.min(work.len())).unwrap_or(&[]) {
-                checker.announce_chunk(group, &checker.groups[group].chunks.chunks[chunk]);
+            if let Some(&(group, chunk)) = work.get(number + CHUNKS_AHEAD) {
+                checker.announce_chunk(group, chunk);
             }
             checker.check_chunk(group, chunk)
         })

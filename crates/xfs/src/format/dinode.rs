@@ -127,7 +127,7 @@ pub(crate) enum ForkFormat {
 }
 
 impl ForkFormat {
-    fn from_raw(raw: u8) -> Option<Self> {
+    pub(crate) fn from_raw(raw: u8) -> Option<Self> {
         Some(match raw {
             0 => Self::Device,
             1 => Self::Local,

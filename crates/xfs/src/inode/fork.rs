@@ -1,9 +1,8 @@
 //! The forks of an inode: its content and its extended attributes, as the inode's bytes have them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use undercroft_vfs::{DeviceNumber, Result};
+use undercroft_vfs::DeviceNumber;
 use zerocopy::FromBytes;
 
 use crate::error::Verdict;
@@ -37,34 +36,10 @@ pub(crate) struct ExtentTree {
     /// The fork's bytes, validated where they are read.
     pub(crate) root: Arc<[u8]>,
     /// As many extents as the inode counts.
-    extents: u64,
-    /// Whether the tree was found to have them. Without looking at all of it, a leaf that lost records reads as a hole.
-    complete: AtomicBool,
-}
-
-impl ExtentTree {
-    pub(crate) fn new(root: &[u8], extents: u64) -> Self {
-        Self { root: root.into(), extents, complete: AtomicBool::new(false) }
-    }
-
-    /// Takes the number of extents in the tree from `count` the first time, and compares it with what the inode says.
-    /// `count` may stop behind the number that it is given.
-    ///
-    /// # Errors
-    /// What `count` answers; the number that was found, where it differs.
-    pub(crate) fn count_once(&self, count: impl FnOnce(u64) -> Result<u64>) -> Result<Verdict<()>> {
-        if self.complete.load(Ordering::Relaxed) {
-            return Ok(Ok(()));
-        }
-        let found = count(self.extents)?;
-        if found != self.extents {
-            let more = if found > self.extents { " or more" } else { "" };
-            let detail = format!("has {found}{more} extents, and the inode counts {}", self.extents);
-            return Ok(Err(detail.into()));
-        }
-        self.complete.store(true, Ordering::Relaxed);
-        Ok(Ok(()))
-    }
+    pub(crate) extents: u64,
+    /// As many as the tree has, once all of it has been read; at most one more than the inode counts. A leaf that lost
+    /// records reads as a hole, and only this number shows it.
+    pub(crate) found: OnceLock<u64>,
 }
 
 impl Fork {
@@ -83,7 +58,9 @@ impl Fork {
                 let records = &bytes[..bytes.len().min(extents as usize * EXTENT_BYTES)];
                 Self::Extents(read_extents(records, geometry)?.into())
             }
-            ForkFormat::Btree => Self::Btree(Arc::new(ExtentTree::new(bytes, extents))),
+            ForkFormat::Btree => {
+                Self::Btree(Arc::new(ExtentTree { root: bytes.into(), extents, found: OnceLock::new() }))
+            }
         })
     }
 

@@ -37,8 +37,9 @@ pub(crate) fn lookup(volume: &Volume, ino: Ino, fork: &Fork, at: FileBlock) -> R
             let n = extents.partition_point(|extent| extent.file <= at);
             (n.checked_sub(1).map(|n| extents[n]), extents.get(n).copied())
         }
-        Fork::Btree(tree) => {
-            let tree = complete_tree(volume, ino, tree)?;
+        Fork::Btree(fork) => {
+            let tree = Btree::<Bmbt>::in_fork(volume, ino, &fork.root)?;
+            check_complete(ino, fork, &tree)?;
             let mut cursor = tree.cursor();
             match cursor.lookup_le(&at)? {
                 Some(extent) if extent.end() > at.0 => (Some(extent), None),
@@ -70,22 +71,41 @@ pub(crate) fn for_each_extent(
     match fork {
         Fork::Device(_) | Fork::Local(_) => Ok(()),
         Fork::Extents(extents) => extents.iter().try_for_each(visit),
-        Fork::Btree(tree) => complete_tree(volume, ino, tree)?.for_each(|extent| visit(&extent)),
+        Fork::Btree(fork) => {
+            let mut found = 0;
+            Btree::<Bmbt>::in_fork(volume, ino, &fork.root)?.for_each(|extent| {
+                found += 1;
+                if found > fork.extents {
+                    check_count(ino, found, fork.extents)?;
+                }
+                visit(&extent)
+            })?;
+            check_count(ino, found, fork.extents)
+        }
     }
 }
 
-/// A fork's tree, which has as many extents as the inode counts. All of it is read the first time.
-fn complete_tree<'a>(volume: &'a Volume, ino: Ino, fork: &ExtentTree) -> Result<Btree<'a, Bmbt>> {
-    let tree = Btree::<Bmbt>::in_fork(volume, ino, &fork.root)?;
-    let verdict = fork.count_once(|most| {
-        let mut cursor = tree.cursor();
-        let (mut found, mut next) = (0, cursor.first()?);
-        while next.is_some() && found <= most {
-            found += 1;
-            next = cursor.increment()?;
+/// Refuses a tree that has another number of extents than its inode counts. All of it is read the first time.
+fn check_complete(ino: Ino, fork: &ExtentTree, tree: &Btree<'_, Bmbt>) -> Result<()> {
+    let found = match fork.found.get() {
+        Some(found) => *found,
+        None => {
+            let mut cursor = tree.cursor();
+            let (mut found, mut next) = (0, cursor.first()?);
+            while next.is_some() && found <= fork.extents {
+                found += 1;
+                next = cursor.increment()?;
+            }
+            *fork.found.get_or_init(|| found)
         }
-        Ok(found)
-    })?;
-    verdict.map_err(|detail| corrupt_inode("map", ino, None, detail))?;
-    Ok(tree)
+    };
+    check_count(ino, found, fork.extents)
+}
+
+fn check_count(ino: Ino, found: u64, counted: u64) -> Result<()> {
+    if found == counted {
+        return Ok(());
+    }
+    let more = if found > counted { " or more" } else { "" };
+    Err(corrupt_inode("map", ino, None, format!("has {found}{more} extents, and the inode counts {counted}")))
 }
