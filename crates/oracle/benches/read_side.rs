@@ -2,8 +2,7 @@
 //! and a file of 2 GiB read cold and warm.
 //!
 //! `cargo xtask bench` builds the program and runs this. Needs root, loop devices and FUSE. How it is measured stands
-//! in
-//! `reading/mod.rs`.
+//! in `reading/mod.rs`.
 
 mod reading;
 

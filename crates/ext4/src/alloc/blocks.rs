@@ -226,7 +226,7 @@ impl Allocator {
 
     /// The purpose of a block for a directory, a symbolic link's target or attributes. The calling user is not known
     /// here, so the inode's permissions decide: the reserved blocks are for inodes that only the reserving user, and
-    /// users who bypass permissions, can change.
+    /// users exempt from permissions, can change.
     pub(crate) fn purpose_for(&self, inode: &Inode) -> Purpose {
         const WRITE_BY_OTHERS: u16 = 0o022;
         let others = inode.kind != FileType::Symlink && inode.permissions & WRITE_BY_OTHERS != 0;

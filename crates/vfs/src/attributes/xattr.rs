@@ -1,4 +1,4 @@
-//! Extended attributes: who may read and change each namespace.
+//! Extended attributes: the right to read and to change each namespace.
 //!
 //! | namespace | reading | changing |
 //! | --- | --- | --- |
