@@ -16,10 +16,11 @@ use crate::log::{LogPosition, Recovery};
 use crate::open::{OpenOptions, Probed, Ready};
 use crate::statfs;
 use crate::volume::Volume;
+use crate::writer::Mounted;
 
 /// An opened XFS filesystem.
 pub struct Xfs {
-    volume: Arc<Volume>,
+    volume: Arc<Mounted>,
     recovery: Option<Recovery>,
     log: Option<LogPosition>,
     /// What `statfs` counts from, after its first call.
@@ -93,7 +94,7 @@ impl Xfs {
         let Ready { volume, recovery, log } = Probed::probe(device, options)?.recover()?;
         // A filesystem without a root directory is no filesystem: say so now, not at the first path.
         Inode::read_root(&volume)?;
-        Ok(Arc::new(Self { volume: Arc::new(volume), recovery, log, counts: OnceLock::new() }))
+        Ok(Arc::new(Self { volume: Arc::new(Mounted::new(volume)), recovery, log, counts: OnceLock::new() }))
     }
 
     pub(crate) fn volume(&self) -> &Volume {
@@ -184,7 +185,7 @@ impl Xfs {
         tree: InodeTree,
         mut visit: impl FnMut(InodeChunk),
     ) -> Result<()> {
-        let (volume, geometry) = (&*self.volume, self.volume.geometry());
+        let (volume, geometry): (&Volume, _) = (&self.volume, self.volume.geometry());
         let Some(ag) = geometry.ag(group) else { return Ok(()) };
         let agi = Agi::read(volume, ag)?;
         let mut tell = |chunk: btree::InodeChunk| {
@@ -228,7 +229,7 @@ impl FileSystem for Xfs {
         if inode.core.links == 0 {
             return Err(Error::Stale);
         }
-        Ok(Arc::new(Live::new(Arc::clone(&self.volume), inode)))
+        Ok(Live::shared(Arc::clone(&self.volume), inode))
     }
 
     fn check_handle(&self, ino: Ino) -> Result<()> {

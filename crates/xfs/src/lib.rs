@@ -17,6 +17,7 @@
 )]
 
 mod ag;
+mod alloc;
 mod attr;
 mod btree;
 mod check;
@@ -31,11 +32,14 @@ mod live;
 mod log;
 mod map;
 mod open;
+mod options;
 mod statfs;
 mod symlink;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod transaction;
 mod volume;
+mod writer;
 
 pub use check::{CheckOptions, CheckReport, check, check_with_log};
 pub use describe::{ExtentDescription, ForkDescription, InodeDescription};
@@ -43,4 +47,5 @@ pub use format::{Features, Geometry, Incompat, LogIncompat, QuotaFlags, RoCompat
 pub use fs::{AgUsage, FreeExtents, InodeChunk, InodeTree, Xfs};
 pub use log::{LogPosition, Recovery};
 pub use open::OpenOptions;
+pub use options::WriteOptions;
 pub use undercroft_diskfs::Finding;

@@ -8,18 +8,22 @@ use std::sync::Arc;
 
 use undercroft_block::Device;
 use undercroft_cache::{Buffer, BufferCache};
+use undercroft_journal::{Stop, StoppableDevice};
 use undercroft_vfs::Result;
 
 use crate::error::{Verdict, corrupt_block};
 use crate::format::block_header::{self, HeaderKind};
 use crate::format::{AgNumber, FsBlock, Geometry, Superblock};
 use crate::inode::Remapped;
+use crate::transaction::{Block, LoggedState};
 
 /// Superblock, device and metadata cache of one filesystem.
 #[derive(Debug)]
 pub(crate) struct Volume {
     superblock: Superblock,
-    buffers: BufferCache,
+    /// The device below the one that refuses writes once the changes have ended.
+    below: Device,
+    buffers: BufferCache<LoggedState>,
     remapped: Remapped,
 }
 
@@ -75,8 +79,20 @@ impl Blocks {
 
 impl Volume {
     pub(crate) fn new(device: Device, superblock: Superblock, buffer_bytes: usize) -> Self {
+        let below = Arc::clone(&device);
         let buffers = BufferCache::new(device, superblock.geometry().block_bytes(), buffer_bytes);
-        Self { superblock, buffers, remapped: Remapped::default() }
+        Self { superblock, below, buffers, remapped: Remapped::default() }
+    }
+
+    /// A volume that takes changes until they end with `stop`.
+    pub(crate) fn for_changes(
+        device: Device,
+        superblock: Superblock,
+        buffer_bytes: usize,
+        stop: Arc<Stop>,
+    ) -> Self {
+        let below = Arc::clone(&device);
+        Self { below, ..Self::new(Arc::new(StoppableDevice::new(device, stop)), superblock, buffer_bytes) }
     }
 
     /// From here on inodes have these maps instead of those on the device.
@@ -105,12 +121,34 @@ impl Volume {
         self.buffers.device()
     }
 
+    /// The device for what is written although the changes have ended.
+    pub(crate) fn device_below(&self) -> &Device {
+        &self.below
+    }
+
+    pub(crate) fn buffers(&self) -> &BufferCache<LoggedState> {
+        &self.buffers
+    }
+
+    /// A metadata block, to be changed under a handle. Its content is not validated.
+    pub(crate) fn block(&self, block: FsBlock) -> Result<Block> {
+        Ok(self.buffers.block(self.linear(block)?)?)
+    }
+
+    /// A block that is about to become metadata; it is not read.
+    pub(crate) fn make_block(&self, block: FsBlock) -> Result<Block> {
+        Ok(self.buffers.make(self.linear(block)?))
+    }
+
+    fn linear(&self, block: FsBlock) -> Result<u64> {
+        self.geometry()
+            .linear(block)
+            .ok_or_else(|| corrupt_block("block number", block, "lies in no allocation group"))
+    }
+
     /// One block. Its content is not validated.
     pub(crate) fn read_block(&self, block: FsBlock) -> Result<Buffer> {
-        let Some(linear) = self.geometry().linear(block) else {
-            return Err(corrupt_block("block number", block, "lies in no allocation group"));
-        };
-        Ok(self.buffers.read(linear)?)
+        Ok(self.buffers.read(self.linear(block)?)?)
     }
 
     /// `count` blocks that lie together in one group; at most 64 KiB are asked for. Their content is not validated.

@@ -16,6 +16,7 @@
 //! | [`node`] | one block of a tree, or the root within an inode |
 //! | [`cursor`] | looking up, and stepping |
 
+mod change;
 mod cursor;
 mod kinds;
 mod node;
@@ -30,6 +31,7 @@ use undercroft_vfs::{Error, Ino, Result};
 use crate::error::{Verdict, corrupt_block, corrupt_inode};
 use crate::format::{AgBlock, AgNumber, FsBlock, Geometry};
 use crate::volume::Volume;
+pub(crate) use change::{ChangeKind, TreeSpace};
 pub(crate) use cursor::Cursor;
 pub(crate) use kinds::{
     Bmbt, BySize, BySpace, Finobt, Inobt, InodeChunk, RefcountBt, RefcountRecord, RmapBt,

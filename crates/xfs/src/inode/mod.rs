@@ -9,7 +9,12 @@
 //! are read like others.
 
 mod fork;
+mod in_use;
+mod late;
 mod remapped;
+mod state;
+mod store;
+mod windows;
 
 use std::sync::Arc;
 
@@ -21,7 +26,11 @@ use crate::format::dinode::{self, Dinode};
 use crate::format::{AgBlock, FsBlock};
 use crate::volume::Volume;
 pub(crate) use fork::{ExtentTree, Fork, ForkKind};
+pub(crate) use in_use::InUse;
+pub(crate) use late::{Late, LateTimes};
 pub(crate) use remapped::{Remap, Remapped};
+pub(crate) use state::{InodeState, STORE_CREDITS};
+pub(crate) use windows::WindowList;
 
 const STRUCTURE: &str = "inode";
 

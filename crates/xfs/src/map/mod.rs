@@ -3,6 +3,7 @@
 //! Holes are bounded by the extents around them; where there is none after a block the hole reaches to the end of what
 //! a file can be.
 
+pub(crate) mod change;
 mod shared;
 
 use undercroft_vfs::{Ino, Result};

@@ -1,62 +1,26 @@
-//! An inode in use: the vfs contract in terms of this crate. Nothing changes, so there is nothing to lock.
+//! Reading an inode in use: its forks' content, and what lies under a byte of a file.
 
-use std::ops::ControlFlow;
-use std::sync::Arc;
+use undercroft_vfs::{Error, Extent, FileType, Ino, Mapping, Result};
 
-use undercroft_vfs::{
-    Attr, DirEntry, DirOffset, Error, Extent, FileType, Found, HashedName, Ino, Inode as VfsInode,
-    InodeFlags, Mapping, Ownership, Result,
-};
-
+use super::Live;
 use crate::da::mapped::{MappedFork, Piece};
 use crate::da::{Content, Layout};
 use crate::error::{Verdict, corrupt_inode};
 use crate::format::FileBlock;
-use crate::format::dinode::{DiFlags, DiFlags2};
 use crate::inode::{Fork, Inode};
 use crate::map::{self, Run};
 use crate::volume::Volume;
-use crate::{attr, dir, symlink};
-
-/// The least preferred size of I/O that Linux reports: a page.
-const PAGE_BYTES: u32 = 4096;
-
-/// An inode in use.
-#[derive(Debug)]
-pub(crate) struct Live {
-    volume: Arc<Volume>,
-    inode: Inode,
-}
+use crate::{attr, dir};
 
 impl Live {
-    pub(crate) const fn new(volume: Arc<Volume>, inode: Inode) -> Self {
-        Self { volume, inode }
-    }
-
-    fn flags(&self) -> InodeFlags {
-        let mut shown = InodeFlags::empty();
-        for (flag, means) in [
-            (DiFlags::IMMUTABLE, InodeFlags::IMMUTABLE),
-            (DiFlags::APPEND, InodeFlags::APPEND),
-            (DiFlags::SYNC, InodeFlags::SYNC),
-            (DiFlags::NOATIME, InodeFlags::NOATIME),
-            (DiFlags::NODUMP, InodeFlags::NODUMP),
-            (DiFlags::PROJECT_INHERIT, InodeFlags::PROJECT_INHERIT),
-        ] {
-            shown.set(means, self.inode.core.flags.contains(flag));
-        }
-        shown.set(InodeFlags::DAX, self.inode.core.flags2.contains(DiFlags2::DAX));
-        shown
-    }
-
     /// Calls `use_it` with the content of a fork.
-    fn with_content<T>(
+    pub(super) fn with_content<T>(
         &self,
         fork: &Fork,
         structure: &'static str,
         use_it: impl FnOnce(Content<'_>) -> Result<T>,
     ) -> Result<T> {
-        let (volume, ino) = (&*self.volume, self.inode.ino);
+        let (volume, ino): (&Volume, _) = (&self.volume, self.ino);
         let map = |at| {
             piece(&map::lookup(volume, ino, fork, at)?, at)
                 .map_err(|detail| corrupt_inode(structure, ino, None, detail))
@@ -67,28 +31,31 @@ impl Live {
         }
     }
 
-    fn with_directory<T>(&self, use_it: impl FnOnce(dir::Directory<'_>) -> Result<T>) -> Result<T> {
-        if self.inode.core.kind != FileType::Directory {
+    pub(super) fn with_directory<T>(
+        &self,
+        use_it: impl FnOnce(dir::Directory<'_>) -> Result<T>,
+    ) -> Result<T> {
+        if self.kind != FileType::Directory {
             return Err(Error::NotDirectory);
         }
         let superblock = self.volume.superblock();
         let layout = &Layout::of(superblock);
-        let ino = self.inode.ino;
-        self.with_content(&self.inode.data, "directory", |content| {
+        let (ino, data) = (self.ino, self.fields.read().data.clone());
+        self.with_content(&data, "directory", |content| {
             use_it(dir::Directory { ino, layout, superblock, content })
         })
     }
 
-    fn with_attributes<T>(
+    pub(super) fn with_attributes<T>(
         &self,
         use_it: impl FnOnce(attr::Attributes<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
-        let Some(fork) = &self.inode.attr else { return Ok(None) };
+        let Some(fork) = &self.fields.read().attr.clone() else { return Ok(None) };
         if matches!(fork, Fork::Extents(extents) if extents.is_empty()) {
             return Ok(None);
         }
         let layout = &Layout::of(self.volume.superblock());
-        let ino = self.inode.ino;
+        let ino = self.ino;
         self.with_content(fork, "attribute fork", |content| {
             use_it(attr::Attributes { ino, layout, content }).map(Some)
         })
@@ -107,97 +74,8 @@ fn piece(run: &Run, at: FileBlock) -> Verdict<Piece> {
     }
 }
 
-impl VfsInode for Live {
-    fn attr(&self) -> Attr {
-        let Inode { ino, core, .. } = &self.inode;
-        let block_bytes = self.volume.geometry().block_bytes();
-        Attr {
-            ino: *ino,
-            generation: core.generation,
-            kind: core.kind,
-            permissions: core.permissions,
-            links: core.links,
-            uid: core.uid,
-            gid: core.gid,
-            rdev: self.inode.device_number(),
-            size_bytes: core.size_bytes,
-            sectors: core.blocks.saturating_mul(u64::from(block_bytes / 512)),
-            block_bytes: match core.kind {
-                FileType::CharDevice | FileType::BlockDevice => PAGE_BYTES,
-                _ => block_bytes.max(PAGE_BYTES),
-            },
-            accessed: core.accessed,
-            modified: core.modified,
-            changed: core.changed,
-            created: core.created,
-            flags: self.flags(),
-            project: core.project,
-        }
-    }
-
-    fn ownership(&self) -> Ownership {
-        let core = &self.inode.core;
-        let (kind, permissions, uid, gid) = (core.kind, core.permissions, core.uid, core.gid);
-        let mut flags = self.flags();
-        // Linux shows no flag for it: it applies to the whole volume.
-        let folds_case = kind == FileType::Directory && self.volume.superblock().features().has_ascii_ci();
-        flags.set(InodeFlags::CASEFOLD, folds_case);
-        Ownership { kind, permissions, uid, gid, flags }
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.inode.core.size_bytes
-    }
-
-    fn links(&self) -> u32 {
-        self.inode.core.links
-    }
-
-    fn memory_bytes(&self) -> usize {
-        size_of::<Self>() - size_of::<Inode>() + self.inode.memory_bytes()
-    }
-
-    fn lookup(&self, name: &HashedName<'_>) -> Result<Option<Found>> {
-        self.with_directory(|directory| Ok(dir::lookup(directory, name.bytes())?.map(Found::Ino)))
-    }
-
-    fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()> {
-        self.with_directory(|directory| dir::read_dir(directory, from, sink))
-    }
-
-    fn read_dir_behind(&self, from: DirOffset) -> Option<DirOffset> {
-        self.with_directory(|directory| Ok(dir::read_dir_behind(directory, from))).ok().flatten()
-    }
-
-    fn read_link(&self) -> Result<Vec<u8>> {
-        if self.inode.core.kind != FileType::Symlink {
-            return Err(Error::InvalidArgument("not a symbolic link"));
-        }
-        let layout = &Layout::of(self.volume.superblock());
-        self.with_content(&self.inode.data, "symbolic link", |content| {
-            symlink::read(self.inode.ino, layout, content, self.inode.core.size_bytes)
-        })
-    }
-
-    fn map(&self, offset: u64) -> Result<Extent> {
-        match self.inode.core.kind {
-            FileType::Regular => map_bytes(&self.volume, &self.inode, offset),
-            FileType::Directory => Err(Error::IsDirectory),
-            _ => Err(Error::InvalidArgument("not a regular file")),
-        }
-    }
-
-    fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        Ok(self.with_attributes(|attributes| attr::get(attributes, name))?.flatten())
-    }
-
-    fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
-        Ok(self.with_attributes(attr::list)?.unwrap_or_default())
-    }
-}
-
 /// What lies under a byte of a regular file.
-fn map_bytes(volume: &Volume, inode: &Inode, offset: u64) -> Result<Extent> {
+pub(super) fn map_bytes(volume: &Volume, inode: &Inode, offset: u64) -> Result<Extent> {
     let shift = volume.geometry().block_log();
     let in_bytes = |start: u64, end: u64, mapping| {
         // Past what 64 bits count there is nothing.
@@ -247,6 +125,9 @@ mod tests {
     use crate::format::dinode::{self, RawDinode};
     use crate::format::extent::{Extent as Mapped, RawExtent};
     use crate::format::{FsBlock, Superblock, crc, testing};
+    use crate::writer::Mounted;
+    use std::sync::Arc;
+    use undercroft_vfs::{Inode as VfsInode, InodeFlags};
 
     const INO: Ino = Ino(131);
 
@@ -262,7 +143,7 @@ mod tests {
         device.write_at(INO.0 * 512, &bytes).unwrap();
         let volume = Volume::new(device, superblock, 1 << 20);
         let inode = Inode::read(&volume, INO).unwrap();
-        Live::new(Arc::new(volume), inode)
+        Live::new(Arc::new(Mounted::new(volume)), inode)
     }
 
     /// A name that differs by case leads to a directory too, so that its place must not depend on the spelling.

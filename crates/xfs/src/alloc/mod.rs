@@ -1,0 +1,37 @@
+//! Space and inodes of the allocation groups, as they change.
+//!
+//! TODO(header): modules, accounting, locks.
+
+mod inodes;
+mod refcount;
+mod rmap;
+mod space;
+mod unlinked;
+
+use std::sync::Arc;
+
+use undercroft_vfs::{Ino, Result};
+
+use crate::format::{FileBlock, FsBlock};
+use crate::options::WriteOptions;
+use crate::transaction::Handle;
+use crate::volume::Volume;
+
+pub(crate) use self::space::{Allocator, Held};
+
+/// What a run of blocks belongs to, as the reverse map has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Blocks of a fork of an inode, from `at` on.
+    Fork { ino: Ino, attr: bool, at: FileBlock, unwritten: bool },
+    /// A B+tree block of a fork of an inode.
+    ForkTree { ino: Ino, attr: bool },
+    /// Blocks of the trees of free space and of reverse mappings, and of the free list.
+    FreeSpace,
+    /// Blocks of the trees of inode chunks.
+    InodeTrees,
+    /// Blocks of the tree of reference counts.
+    RefcountTree,
+    /// Inode chunks.
+    Inodes,
+}

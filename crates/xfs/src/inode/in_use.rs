@@ -1,0 +1,25 @@
+//! The trait of an inode in use, for code below the type itself.
+//!
+//! Inodes with late times and files with reservation windows are listed, so that they are found when times are to be
+//! stored or space runs short. The lists belong to the filesystem's state, which lies below the inodes in use, so they
+//! hold them by this trait.
+
+use undercroft_vfs::Result;
+
+/// An inode in use, as the lists of such inodes have it.
+pub(crate) trait InUse: Send + Sync {
+    /// Stores times that are late. Under no handle.
+    ///
+    /// # Errors
+    /// Why the filesystem takes no changes any more.
+    fn store_late_times(&self) -> Result<()>;
+
+    /// The same, unless the running transaction has no room: `false` then.
+    ///
+    /// # Errors
+    /// As for [`store_late_times`](Self::store_late_times).
+    fn store_late_times_if_room(&self) -> Result<bool>;
+
+    /// Frees a file's reservation window. `false` if there was none.
+    fn free_window(&self) -> bool;
+}

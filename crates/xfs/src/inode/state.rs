@@ -1,0 +1,115 @@
+//! An inode in use, as far as directories, unlinked lists and the store of its fields need it.
+//!
+//! Locks: `fields` (class `inode_fields`) guards the core and the forks. Changing them takes the lock exclusively, under
+//! a handle; reading them takes it shared, and no handle. A thread that holds the lock starts no handle. `names` (class
+//! `directory_index`) guards the blocks of a directory: shared to look names up, exclusive to change them; it is taken
+//! before `fields`.
+
+use std::sync::Arc;
+
+use undercroft_sync::atomic::{AtomicBool, Ordering};
+use undercroft_sync::{RwLock, order};
+use undercroft_vfs::{FileType, Ino, Result};
+
+use super::{Inode, Late};
+use crate::transaction::Handle;
+use crate::writer::Mounted;
+
+/// Blocks that storing an inode's fields changes.
+pub(crate) const STORE_CREDITS: u32 = 1;
+
+/// The state of an inode in use.
+#[derive(Debug)]
+pub(crate) struct InodeState {
+    pub(crate) volume: Arc<Mounted>,
+    pub(crate) ino: Ino,
+    pub(crate) kind: FileType,
+    pub(crate) fields: RwLock<Inode>,
+    pub(crate) names: RwLock<()>,
+    /// The times are newer than those on the disk.
+    pub(crate) late: Late,
+    /// The inode was released, or deleted with its last name: the state in memory is out of date.
+    pub(crate) released: AtomicBool,
+}
+
+impl InodeState {
+    pub(crate) fn new(volume: Arc<Mounted>, inode: Inode) -> Self {
+        Self {
+            volume,
+            ino: inode.ino,
+            kind: inode.core.kind,
+            fields: RwLock::new(&order::INODE_FIELDS, inode),
+            names: RwLock::new(&order::DIRECTORY_INDEX, ()),
+            late: Late::default(),
+            released: AtomicBool::new(false),
+        }
+    }
+
+    /// Changes the fields and writes them under a handle.
+    ///
+    /// # Errors
+    /// I/O failure.
+    pub(crate) fn change_fields<R>(
+        &self,
+        handle: &Handle<'_>,
+        change: impl FnOnce(&mut Inode) -> R,
+    ) -> Result<R> {
+        let mut fields = self.fields.write();
+        let result = change(&mut fields);
+        fields.store(handle)?;
+        self.late.clear();
+        Ok(result)
+    }
+
+    /// Stores times that are late. Under no handle.
+    ///
+    /// # Errors
+    /// Why the filesystem takes no changes any more.
+    pub(crate) fn store_late_times(&self) -> Result<()> {
+        if !self.late.is_set() {
+            return Ok(());
+        }
+        self.store_late_times_under(&self.volume.start(STORE_CREDITS)?)
+    }
+
+    /// The same, unless the running transaction has no room: `false` then.
+    ///
+    /// # Errors
+    /// As for [`store_late_times`](Self::store_late_times).
+    pub(crate) fn store_late_times_if_room(&self) -> Result<bool> {
+        if !self.late.is_set() {
+            return Ok(true);
+        }
+        let Some(handle) = self.volume.start_if_room(STORE_CREDITS)? else { return Ok(false) };
+        self.store_late_times_under(&handle).map(|()| true)
+    }
+
+    fn store_late_times_under(&self, handle: &Handle<'_>) -> Result<()> {
+        let fields = self.fields.read();
+        // The release has stored the times, and the number may have been reused since.
+        if self.late.is_set() && !self.released.load(Ordering::Acquire) {
+            fields.store(handle)?;
+            self.late.clear();
+        }
+        Ok(())
+    }
+
+    /// The last user of an inode with names is gone: stores times that are late. When this returns no store through
+    /// this handle is under way, and none follows.
+    ///
+    /// # Errors
+    /// As for [`store_late_times`](Self::store_late_times).
+    pub(crate) fn retire(&self) -> Result<()> {
+        // Nothing makes the times late any more; a store that is under way may still clear that.
+        let handle = if self.late.is_set() { Some(self.volume.start(STORE_CREDITS)?) } else { None };
+        let fields = self.fields.write();
+        if let Some(handle) = &handle
+            && self.late.is_set()
+        {
+            fields.store(handle)?;
+            self.late.clear();
+        }
+        self.released.store(true, Ordering::Release);
+        Ok(())
+    }
+}

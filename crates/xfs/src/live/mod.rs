@@ -1,0 +1,101 @@
+//! An inode in use: its state ([`InodeState`]), its content, and the vfs contract for it (`contract`).
+//!
+//! Locks: those of its state and of its content.
+
+mod attributes;
+mod content;
+mod contract;
+mod names;
+mod reading;
+mod release;
+
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+
+use undercroft_sync::atomic::{AtomicBool, Ordering};
+use undercroft_vfs::{Result, Timestamp, clock};
+
+use crate::inode::{InUse, Inode, InodeState};
+use crate::writer::Mounted;
+pub(crate) use reading::prefetch;
+
+/// An inode in use.
+#[derive(Debug)]
+pub(crate) struct Live {
+    state: InodeState,
+    pub(crate) content: content::ContentState,
+    /// The times were read since they changed last: the next change must show.
+    seen: AtomicBool,
+    /// A cache above sets the times of changes, and nothing else moves them.
+    cache_keeps_times: AtomicBool,
+    /// Made by `O_TMPFILE`: it has no name, and may get one.
+    linkable: AtomicBool,
+    this: Weak<Self>,
+}
+
+impl Deref for Live {
+    type Target = InodeState;
+    #[inline]
+    fn deref(&self) -> &InodeState {
+        &self.state
+    }
+}
+
+impl Live {
+    pub(crate) fn new(volume: Arc<Mounted>, inode: Inode) -> Self {
+        Self {
+            content: content::ContentState::new(&inode),
+            state: InodeState::new(volume, inode),
+            seen: AtomicBool::new(false),
+            cache_keeps_times: AtomicBool::new(false),
+            linkable: AtomicBool::new(false),
+            this: Weak::new(),
+        }
+    }
+
+    /// An inode in the hands of the vfs.
+    pub(crate) fn shared(volume: Arc<Mounted>, inode: Inode) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self { this: Weak::clone(this), ..Self::new(volume, inode) })
+    }
+
+    /// This inode, for a list of inodes in use.
+    fn listed(&self) -> Weak<dyn InUse> {
+        Weak::<Self>::clone(&self.this)
+    }
+
+    /// The times in memory are newer than those on the disk.
+    pub(crate) fn times_are_late(&self) {
+        if self.late.set()
+            && let Ok(writer) = self.volume.writer()
+        {
+            writer.late_times.add(self.listed());
+        }
+    }
+
+    /// The time for a change that is made now: coarse, unless the times were read since the last change.
+    pub(crate) fn now(&self) -> Timestamp {
+        if self.seen.load(Ordering::Relaxed) && self.seen.swap(false, Ordering::Relaxed) {
+            return clock::now();
+        }
+        clock::Coarse::now().timestamp()
+    }
+
+    /// The fields as they are now.
+    fn snapshot(&self) -> Inode {
+        self.fields.read().clone()
+    }
+}
+
+impl InUse for Live {
+    fn store_late_times(&self) -> Result<()> {
+        self.state.store_late_times()
+    }
+
+    fn store_late_times_if_room(&self) -> Result<bool> {
+        self.state.store_late_times_if_room()
+    }
+
+    fn free_window(&self) -> bool {
+        self.content.free_window()
+    }
+}

@@ -1,0 +1,112 @@
+//! A filesystem in use: its volume, and what a filesystem that takes changes has beside it.
+//!
+//! A [`Handle`](crate::transaction::Handle) carries the [`Writer`]. The types below it are state only; the operations on
+//! them, which take a handle, lie above.
+
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+
+use undercroft_vfs::{Error, Result};
+
+use crate::alloc::Allocator;
+use crate::inode::{LateTimes, WindowList};
+use crate::options::WriteOptions;
+use crate::volume::Volume;
+
+/// The transactions of a filesystem.
+pub(crate) type Transactions = undercroft_journal::Transactions<Mounted>;
+
+/// The threads that commit them and write them back.
+pub(crate) type Service = undercroft_journal::Service<Mounted>;
+
+/// A volume, and what changes it, if anything does.
+#[derive(Debug)]
+pub(crate) struct Mounted {
+    volume: Volume,
+    /// What only a filesystem that is opened for writing has.
+    writer: OnceLock<Writer>,
+}
+
+impl Mounted {
+    /// A volume that is only read until it gets a writer.
+    pub(crate) fn new(volume: Volume) -> Self {
+        Self { volume, writer: OnceLock::new() }
+    }
+
+    /// What makes changes.
+    ///
+    /// # Errors
+    /// [`ReadOnly`](Error::ReadOnly) for a filesystem that was opened for reading.
+    #[inline]
+    pub(crate) fn writer(&self) -> Result<&Writer> {
+        // No `ok_or`: on the path of each write, an error would be made and dropped.
+        match self.writer.get() {
+            Some(writer) => Ok(writer),
+            None => Err(Error::ReadOnly),
+        }
+    }
+
+    /// Lets the filesystem take changes from now on.
+    pub(crate) fn set_writer(&self, writer: Writer) {
+        let _ = self.writer.set(writer);
+    }
+
+    /// Units of the log, of 512 bytes, that a changed block takes there at most.
+    pub(crate) fn credit_units(&self) -> u32 {
+        self.geometry().block_bytes() / 512 + 2
+    }
+
+    /// Makes durable what was written before. A failure ends the changes, because what was lost is unknown.
+    ///
+    /// # Errors
+    /// I/O failure.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let flushed = self.device().flush().map_err(Error::from);
+        if let (Err(error), Some(writer)) = (&flushed, self.writer.get()) {
+            writer.transactions.abort_because(error);
+        }
+        flushed
+    }
+}
+
+impl Deref for Mounted {
+    type Target = Volume;
+    #[inline]
+    fn deref(&self) -> &Volume {
+        &self.volume
+    }
+}
+
+/// The parts that make changes.
+pub(crate) struct Writer {
+    pub(crate) transactions: Transactions,
+    pub(crate) options: WriteOptions,
+    /// Free blocks and inodes.
+    pub(crate) allocator: Arc<Allocator>,
+    pub(crate) late_times: LateTimes,
+    /// Files with a reservation window.
+    pub(crate) windows: WindowList,
+}
+
+impl Writer {
+    /// What `volume` is written with.
+    ///
+    /// # Errors
+    /// Corruption of the groups' headers; I/O failure.
+    pub(crate) fn new(volume: &Volume, transactions: Transactions, options: WriteOptions) -> Result<Self> {
+        let allocator = Arc::new(Allocator::new(volume, &options)?);
+        Ok(Self {
+            transactions,
+            options,
+            allocator,
+            late_times: LateTimes::new(),
+            windows: WindowList::new(),
+        })
+    }
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("options", &self.options).finish_non_exhaustive()
+    }
+}
