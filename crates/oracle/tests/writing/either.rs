@@ -50,7 +50,9 @@ impl How {
 
     pub(crate) fn open(self, device: Device) -> Result<Arc<dyn FileSystem>> {
         Ok(match self {
-            Self::Ext4(how) => undercroft_ext4::Ext4::open(device, undercroft_ext4::OpenOptions::default(), how)?,
+            Self::Ext4(how) => {
+                undercroft_ext4::Ext4::open(device, undercroft_ext4::OpenOptions::default(), how)?
+            }
             Self::Xfs(how) => Xfs::open(device, undercroft_xfs::OpenOptions::default(), how)?,
         })
     }

@@ -197,12 +197,8 @@ fn ext2_with_small_blocks_and_inodes() {
 
 /// An XFS of so many MiB that these arguments of mkfs.xfs make.
 fn both_agree_on_xfs(size_mib: u64, args: &str) {
-    let abilities = Abilities {
-        extents: true,
-        block_bytes: 4096,
-        value_max_bytes: 3000,
-        reach_bytes: 300_000,
-    };
+    let abilities =
+        Abilities { extents: true, block_bytes: 4096, value_max_bytes: 3000, reach_bytes: 300_000 };
     both_agree_mounted(&Make::Xfs(MkfsXfs::new(size_mib, args)), abilities, "noatime");
 }
 

@@ -110,8 +110,8 @@ fn only(seed: u64, number: u64, of: fn(&Operation) -> bool) -> Operations {
 
 /// Those of a worker's changes that are of one kind, with files for them.
 fn among(worker: Worker, of: fn(&Operation) -> bool) -> Operations {
-    let mut worker = worker
-        .filter(move |operation| matches!(operation, Operation::Create { .. }) || of(operation));
+    let mut worker =
+        worker.filter(move |operation| matches!(operation, Operation::Create { .. }) || of(operation));
     let mut newest = None;
     Box::new((1_u64..).map_while(move |n| match newest.take_if(|_| n.is_multiple_of(SYNC_EVERY)) {
         Some(path) => Some(Operation::Sync { path }),
@@ -193,7 +193,8 @@ fn survives(workload: &Workload, crashes: u64) {
             let scratch = Scratch::new("crash").unwrap();
             for (crash, &cut) in cuts.iter().enumerate().skip(offset).step_by(AT_ONCE) {
                 let fate = seed << 20 | crash as u64;
-                let (device, _) = history.recording.crash_in_sectors(cut, fate, workload.whole_bytes).unwrap();
+                let (device, _) =
+                    history.recording.crash_in_sectors(cut, fate, workload.whole_bytes).unwrap();
                 let trial = Trial { history: &history, workload, cut, device, scratch: scratch.path() };
                 let outcome = if workload.journal { trial.recover() } else { trial.mend() };
                 if let Err(why) = outcome {
