@@ -10,10 +10,12 @@
 
 mod fork;
 mod in_use;
+mod inheritance;
 mod late;
 mod remapped;
 mod state;
 mod store;
+mod times;
 mod windows;
 
 use std::sync::Arc;
@@ -27,6 +29,7 @@ use crate::format::{AgBlock, FsBlock};
 use crate::volume::Volume;
 pub(crate) use fork::{ExtentTree, Fork, ForkKind};
 pub(crate) use in_use::InUse;
+pub(crate) use inheritance::Inheritance;
 pub(crate) use late::{Late, LateTimes};
 pub(crate) use remapped::{Remap, Remapped};
 pub(crate) use state::{InodeState, STORE_CREDITS};
