@@ -100,6 +100,10 @@ impl Agi {
         Ok(Self { ag, raw })
     }
 
+    pub(crate) const fn raw(&self) -> &RawAgi {
+        &self.raw
+    }
+
     /// Inodes in all chunks.
     pub(crate) const fn inodes(&self) -> u32 {
         self.raw.agi_count.get()

@@ -180,6 +180,15 @@ impl<'a, K: Kind> Btree<'a, K> {
         }
     }
 
+    /// The root and the levels of a tree in a group.
+    pub(crate) fn place_in_ag(&self) -> (FsBlock, u32) {
+        let root = match &self.root {
+            Root::Block(block) => *block,
+            Root::Fork(_) => FsBlock::NULL,
+        };
+        (root, u32::from(self.levels))
+    }
+
     /// What a block of the tree says that it belongs to.
     fn owner(&self) -> u64 {
         self.ino.map_or(u64::from(self.ag.0), |ino| ino.0)
