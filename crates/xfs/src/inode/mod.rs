@@ -9,9 +9,11 @@
 //! are read like others.
 
 mod fork;
+mod fresh;
 mod in_use;
 mod late;
 mod remapped;
+mod room;
 mod state;
 mod store;
 mod windows;
@@ -26,10 +28,12 @@ use crate::format::dinode::{self, Dinode};
 use crate::format::{AgBlock, FsBlock};
 use crate::volume::Volume;
 pub(crate) use fork::{ExtentTree, Fork, ForkKind};
+pub(crate) use fresh::Inheritance;
 pub(crate) use in_use::InUse;
 pub(crate) use late::{Late, LateTimes};
 pub(crate) use remapped::{Remap, Remapped};
 pub(crate) use state::{InodeState, STORE_CREDITS};
+pub(crate) use store::write_identity;
 pub(crate) use windows::WindowList;
 
 const STRUCTURE: &str = "inode";
