@@ -136,6 +136,14 @@ impl<'a, K: Kind> Btree<'a, K> {
         })
     }
 
+    /// The root of a tree in a fork, as it is after the changes so far: as many bytes as the fork has.
+    pub(crate) fn fork_root(&self) -> Option<&Arc<[u8]>> {
+        match &self.root {
+            Root::Block(_) => None,
+            Root::Fork(bytes) => Some(bytes),
+        }
+    }
+
     /// A cursor that stands nowhere.
     pub(crate) fn cursor(&self) -> Cursor<'_, 'a, K> {
         Cursor::new(self)

@@ -27,6 +27,9 @@ const DEVICE_BYTES: usize = 8;
 /// Offset of the checksum, in version 3.
 pub(crate) const CRC_OFFSET: usize = 100;
 
+/// Offset of the position of the last change.
+pub(crate) const LSN_OFFSET: usize = core::mem::offset_of!(RawDinode, di_lsn);
+
 /// The core as it lies on the disk. The fields from `di_crc` on exist in version 3.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

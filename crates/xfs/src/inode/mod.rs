@@ -11,11 +11,13 @@
 mod fork;
 mod fresh;
 mod in_use;
+mod inheritance;
 mod late;
 mod remapped;
 mod room;
 mod state;
 mod store;
+mod times;
 mod windows;
 
 use std::sync::Arc;
@@ -30,6 +32,7 @@ use crate::volume::Volume;
 pub(crate) use fork::{ExtentTree, Fork, ForkKind};
 pub(crate) use fresh::Inheritance;
 pub(crate) use in_use::InUse;
+pub(crate) use inheritance::Inheritance;
 pub(crate) use late::{Late, LateTimes};
 pub(crate) use remapped::{Remap, Remapped};
 pub(crate) use state::{InodeState, STORE_CREDITS};
