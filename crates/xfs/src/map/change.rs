@@ -17,6 +17,7 @@ use crate::format::extent::{Extent, FILE_BLOCK_END};
 use crate::format::{FileBlock, FsBlock};
 use crate::inode::{Fork, ForkKind, Inode, STORE_CREDITS};
 use crate::transaction::Handle;
+use crate::volume::Volume;
 
 /// Blocks that taking or freeing one run of a group changes, with the group's headers, its trees of free space, of
 /// reverse mappings and of reference counts, and its free list.
@@ -58,8 +59,8 @@ fn levels(inode: &Inode, kind: ForkKind) -> u32 {
 ///
 /// # Errors
 /// [`FileTooLarge`](Error::FileTooLarge).
-pub(crate) fn check_count(inode: &Inode, kind: ForkKind) -> Result<()> {
-    if records::can_count_more(inode, kind) { Ok(()) } else { Err(Error::FileTooLarge) }
+pub(crate) fn check_count(volume: &Volume, inode: &Inode, kind: ForkKind) -> Result<()> {
+    if records::can_count_more(volume, inode, kind) { Ok(()) } else { Err(Error::FileTooLarge) }
 }
 
 /// Enters blocks that belong to nothing yet into a hole of the fork.
@@ -264,7 +265,7 @@ pub(crate) fn add_block(
     kind: ForkKind,
     at: FileBlock,
 ) -> Result<FsBlock> {
-    check_count(inode, kind)?;
+    check_count(handle.volume(), inode, kind)?;
     if handle.space() < 1 + needed_space(inode, kind) {
         return Err(Error::NoSpace);
     }
