@@ -8,7 +8,7 @@
 
 use undercroft_vfs::{DeviceNumber, Error, FileType, Ino, NewInode, NewKind, Result, clock};
 
-use super::{Fork, Inode, STRUCTURE};
+use super::{Fork, Inheritance, Inode, STRUCTURE};
 use crate::error::corrupt_inode;
 use crate::format::dinode::{self, CORE_V3_BYTES, DiFlags, DiFlags2, Dinode, ForkFormat};
 use crate::format::{AgIno, Incompat, time};
@@ -28,16 +28,6 @@ const INHERITED_BY_DIRECTORIES: DiFlags =
 /// The longest extent that a record of the map holds, in blocks.
 const EXTENT_MAX_BLOCKS: u32 = (1 << 21) - 1;
 
-/// What a new inode may have from the directory for whose sake it is made.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Inheritance {
-    flags: DiFlags,
-    flags2: DiFlags2,
-    extent_size: u32,
-    cow_extent_size: u32,
-    project: u32,
-}
-
 impl Inheritance {
     /// Nothing: for an inode that no directory is there for.
     pub(crate) const fn none() -> Self {
@@ -52,12 +42,6 @@ impl Inheritance {
 }
 
 impl Inode {
-    /// What the directory hands on.
-    pub(crate) fn inheritance(&self) -> Inheritance {
-        let Dinode { flags, flags2, extent_size, cow_extent_size, project, .. } = self.core;
-        Inheritance { flags, flags2, extent_size, cow_extent_size, project }
-    }
-
     /// The generation for a new inode in the place of `ino`: the one that the place has, which rose when the last inode
     /// there was freed, and is random in a new chunk.
     ///

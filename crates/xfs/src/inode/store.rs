@@ -6,14 +6,14 @@
 //! the inode cache has let it go, and that may be before the block is written. The position in the log is put in with
 //! the next checksum when the block is written.
 
-use undercroft_vfs::{Result, Timestamp};
+use undercroft_vfs::Result;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Fork, Inode, STRUCTURE};
 use crate::error::{Verdict, corrupt_inode};
 use crate::format::dinode::{self, DiFlags2, Dinode, ForkFormat, RawDinode};
 use crate::format::extent::{EXTENT_BYTES, RawExtent};
-use crate::format::{AgIno, FsBlock, Incompat, crc, time};
+use crate::format::{AgIno, FsBlock, Incompat, crc};
 use crate::transaction::{Handle, Seal};
 use crate::volume::Volume;
 
@@ -125,28 +125,6 @@ impl Inode {
             self.core.flags2 |= DiFlags2::BIGTIME;
         }
     }
-
-    /// The time nearest to `time` that the inode can hold.
-    pub(crate) fn nearest_time(&self, time: Timestamp) -> Timestamp {
-        time::nearest(time, self.core.flags2.contains(DiFlags2::BIGTIME))
-    }
-
-    /// Notes that the inode has changed: its owner, names, attributes.
-    pub(crate) fn note_change(&mut self, now: Timestamp) {
-        self.core.changed = self.nearest_time(now);
-        self.core.change_count = self.core.change_count.wrapping_add(1);
-    }
-
-    /// Notes that the content has changed.
-    pub(crate) fn note_modification(&mut self, now: Timestamp) {
-        self.note_change(now);
-        self.core.modified = self.core.changed;
-    }
-
-    /// Notes that the content was read.
-    pub(crate) fn note_access(&mut self, now: Timestamp) {
-        self.core.accessed = self.nearest_time(now);
-    }
 }
 
 /// A slot with nothing in it but what says which inode it is of.
@@ -222,7 +200,7 @@ mod tests {
     use std::sync::{Arc, OnceLock};
 
     use undercroft_block::MemoryDevice;
-    use undercroft_vfs::{DeviceNumber, FileType, Ino, NewInode, NewKind};
+    use undercroft_vfs::{DeviceNumber, FileType, Ino, NewInode, NewKind, Timestamp};
 
     use super::*;
     use crate::format::extent::Extent;
