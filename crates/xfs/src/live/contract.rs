@@ -185,7 +185,7 @@ impl VfsInode for Live {
         mode: XattrMode,
         attributes: &AttrChange,
     ) -> Result<()> {
-        self.synced(attributes::set_xattr(self, name, value, mode, attributes))
+        self.synced_with_space(|| attributes::set_xattr(self, name, value, mode, attributes))
     }
 
     fn prepare_write(&self, offset: u64, len: u64) -> Result<Extent> {

@@ -50,7 +50,9 @@ impl Live {
         &self,
         use_it: impl FnOnce(attr::Attributes<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
-        let Some(fork) = &self.fields.read().attr.clone() else { return Ok(None) };
+        // Held until the end: a change may free blocks that this reads, and another file use them.
+        let fields = self.fields.read();
+        let Some(fork) = &fields.attr else { return Ok(None) };
         if matches!(fork, Fork::Extents(extents) if extents.is_empty()) {
             return Ok(None);
         }
