@@ -60,6 +60,11 @@ impl HeaderKind {
     pub(crate) const fn crc_offset(self) -> usize {
         self.layout().crc
     }
+
+    /// Where the position of the last change lies.
+    pub(crate) const fn lsn_offset(self) -> usize {
+        self.layout().lsn
+    }
 }
 
 /// Validates the header of a block that was read from `at` and belongs to `owner`: a group's number or an inode's.
