@@ -1,7 +1,7 @@
 //! Changing a tree: records inserted, deleted and updated; blocks split and joined; roots that grow and shrink.
 //!
-//! After a change the tree's [root](Btree::root_block) and [levels](Btree::levels) may be others: the caller stores them
-//! where the tree begins.
+//! After a change the tree's root may be another, and the tree may have more or fewer levels: the caller stores both
+//! where the tree begins ([`Btree::place_in_ag`], [`Btree::fork_root`]).
 //!
 //! A change has two parts. The first one descends to the place of the record and reads all blocks that will change: those
 //! on the way, and from the leaf up, as long as a block is too full or becomes too empty, those next to it. All of them
@@ -18,7 +18,6 @@
 //! lock, or the inode's fields exclusively.
 
 mod delete;
-mod fork;
 mod insert;
 mod pack;
 #[cfg(test)]
@@ -103,22 +102,6 @@ struct Neighbour {
 }
 
 impl<K: ChangeKind> Btree<'_, K> {
-    /// The root of a tree of a group.
-    pub(crate) const fn root_block(&self) -> Option<FsBlock> {
-        match &self.root {
-            Root::Block(block) => Some(*block),
-            Root::Fork(_) => None,
-        }
-    }
-
-    /// The bytes of the fork that the root is in.
-    pub(crate) const fn root_fork(&self) -> Option<&std::sync::Arc<[u8]>> {
-        match &self.root {
-            Root::Block(_) => None,
-            Root::Fork(fork) => Some(fork),
-        }
-    }
-
     /// Levels, with that of the root.
     pub(crate) const fn levels(&self) -> u8 {
         self.levels
