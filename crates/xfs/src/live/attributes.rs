@@ -6,8 +6,8 @@
 use undercroft_vfs::{AttrChange, Error, FileType, InodeFlags, NewTime, Result, XattrMode};
 
 use super::Live;
-use crate::attr::change::Attempt;
 use crate::attr;
+use crate::attr::change::Attempt;
 use crate::format::dinode::{DiFlags, DiFlags2};
 use crate::inode::{Inode, STORE_CREDITS};
 use crate::volume::Volume;

@@ -51,7 +51,11 @@ impl Limits {
 /// Where the attribute fork begins, in words; 0 without one.
 pub(super) fn words(inode: &Inode) -> u8 {
     let core = &inode.core;
-    if core.attr_fork.is_empty() { 0 } else { ((core.attr_fork.start - core.data_fork.start) / WORD_BYTES) as u8 }
+    if core.attr_fork.is_empty() {
+        0
+    } else {
+        ((core.attr_fork.start - core.data_fork.start) / WORD_BYTES) as u8
+    }
 }
 
 /// Where the attribute fork is to begin that keeps `bytes` in the inode; `None` if the data fork leaves no such room.

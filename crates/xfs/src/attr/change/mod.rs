@@ -23,6 +23,8 @@ mod leaf;
 mod plan;
 mod remote;
 mod short;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use std::borrow::Cow;

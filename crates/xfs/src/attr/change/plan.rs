@@ -130,7 +130,8 @@ impl Plan {
         })?;
         let map = |at| piece(volume, ino, fork, at);
         let blocks = MappedFork { volume, owner: ino, structure: STRUCTURE, map };
-        let fork_blocks = da::Fork { blocks: &blocks, layout: &layout, owner: ino, structure: STRUCTURE, unit: 1 };
+        let fork_blocks =
+            da::Fork { blocks: &blocks, layout: &layout, owner: ino, structure: STRUCTURE, unit: 1 };
         let mut draft = Draft::of(fork_blocks, numbers);
         let (place, is_there) = draft.find(hash_name(request.name), request.space, request.name)?;
         let old = if is_there { Some(draft.get(&place)?) } else { None };
@@ -154,7 +155,8 @@ impl Plan {
                         if is_remote(&item) && count == remote::blocks(&layout, new.len()) =>
                     {
                         item.value = ItemValue::Remote { block: first, bytes: new.len() as u32 };
-                        let homes = freed.iter().flat_map(|run| (run.file.0..run.end()).map(|at| run.block_of(at)));
+                        let homes =
+                            freed.iter().flat_map(|run| (run.file.0..run.end()).map(|at| run.block_of(at)));
                         let homes = Some(homes.collect());
                         value = Some(NewValue { bytes: new.to_vec(), first, blocks: count, homes });
                         freed.clear();
@@ -274,7 +276,12 @@ impl Plan {
             Form::None => {
                 remove_blocks(handle, inode)?;
                 if !inode.set_forkoff(0) {
-                    return Err(corrupt_inode(STRUCTURE, ino, None, "cannot go, for what the data fork holds"));
+                    return Err(corrupt_inode(
+                        STRUCTURE,
+                        ino,
+                        None,
+                        "cannot go, for what the data fork holds",
+                    ));
                 }
             }
         }
@@ -388,9 +395,12 @@ fn remove(handle: &Handle<'_>, inode: &mut Inode, from: FileBlock, to: FileBlock
     match map::change::remove(handle, inode, ForkKind::Attr, from, to)? {
         Progress::Done => Ok(()),
         // There was room for all of it.
-        Progress::From(at) => {
-            Err(corrupt_inode(STRUCTURE, inode.ino, None, format!("has more extents than counted, from {at} on")))
-        }
+        Progress::From(at) => Err(corrupt_inode(
+            STRUCTURE,
+            inode.ino,
+            None,
+            format!("has more extents than counted, from {at} on"),
+        )),
     }
 }
 

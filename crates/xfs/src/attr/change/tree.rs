@@ -49,14 +49,14 @@ pub(super) enum Content {
 }
 
 impl Content {
-    fn last_hash(&self) -> Option<u32> {
+    pub(super) fn last_hash(&self) -> Option<u32> {
         match self {
             Self::Leaf(items) => items.last().map(|item| item.hash),
             Self::Node { entries, .. } => entries.last().map(|&(hash, _)| hash),
         }
     }
 
-    fn level(&self) -> u16 {
+    pub(super) fn level(&self) -> u16 {
         match self {
             Self::Leaf(_) => 0,
             Self::Node { level, .. } => *level,
@@ -297,7 +297,12 @@ impl<'a> Draft<'a> {
     }
 
     /// Replaces `count` entries, of which the path leads to the first, and lets the blocks above follow.
-    fn replace_children(&mut self, mut path: Path, mut count: usize, mut list: Vec<(u32, u32)>) -> Result<()> {
+    fn replace_children(
+        &mut self,
+        mut path: Path,
+        mut count: usize,
+        mut list: Vec<(u32, u32)>,
+    ) -> Result<()> {
         let room = (self.block_bytes - NODE_HEADER_BYTES) / NODE_ENTRY_BYTES;
         while let Some((mut at, index)) = path.pop() {
             let entries = self.entries(at)?;
@@ -544,6 +549,11 @@ impl<'a> Draft<'a> {
             Content::Leaf(fork.validated(block.home, leaf::decode(&block.bytes, fork.layout))?)
         };
         Ok(TreeBlock { content, forward, back, home: Some(block.home), state: State::Read })
+    }
+
+    #[cfg(test)]
+    pub(super) fn peek(&mut self, at: u32) -> &TreeBlock {
+        self.load(at).unwrap()
     }
 
     fn corrupt(&self, detail: impl Into<std::borrow::Cow<'static, str>>) -> Error {
