@@ -16,6 +16,7 @@
 //!
 //! Source: "XFS Algorithms & Data Structures", chapter "Directories".
 
+pub(crate) mod change;
 mod data;
 mod directory;
 mod entry;

@@ -1,0 +1,1 @@
+//! Random changes of directories, against a model.
