@@ -1,9 +1,10 @@
 //! What continuous integration runs: every check, then every test.
 
 use crate::step::{Outcome, Steps, command};
-use crate::{dependencies, test, tidy};
+use crate::{dependencies, limit, test, tidy};
 
 pub(crate) fn run() -> Outcome {
+    limit::end_after();
     let mut steps = Steps::default();
     steps.run("format", || command("cargo", &["fmt", "--all", "--check"], &[]));
     steps.run("tidiness", tidy::run);

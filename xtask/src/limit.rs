@@ -3,6 +3,9 @@
 //! Cargo starts every test program through a runner, and the runner is `xtask` itself: [`run`]. It starts the program,
 //! by sudo where the caller is not root, waits for it, and kills it with all its descendants when the limit has passed.
 //! The message names the target and the tests that were running.
+//!
+//! The run of all checks has a limit too ([`end_after`]): a kernel that hangs makes every program hang, and a run that is
+//! ended from outside shows nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -19,6 +22,8 @@ pub(crate) const CHORE: &str = "run-test";
 
 /// How long a test program may take.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
+/// How long a run of all checks may take.
+const LIMIT_OF_ALL: Duration = Duration::from_secs(80 * 60);
 /// How long a killed program has to end; one that hangs in the kernel does not.
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -65,6 +70,39 @@ fn wait(mut child: Child, limit: Duration, kill: impl Fn(u32) -> Outcome) -> Res
     };
     let running: Vec<String> = running.into_iter().collect();
     Err(format!("{outcome}; its threads (names are cut to 15 bytes): {}", running.join(", ")))
+}
+
+/// Ends this process when a run of all checks has taken too long, and says what was running.
+pub(crate) fn end_after() {
+    thread::spawn(|| {
+        thread::sleep(LIMIT_OF_ALL);
+        let own = std::process::id();
+        println!("\n==> the run has taken more than {} minutes; still running:", LIMIT_OF_ALL.as_secs() / 60);
+        for line in states(own) {
+            println!("  {line}");
+        }
+        // Its descendants may hang in the kernel: nothing is waited for.
+        for (child, _) in parents().into_iter().filter(|&(_, parent)| parent == own) {
+            let _ = kill_with_descendants(child, false);
+        }
+        std::process::exit(1);
+    });
+}
+
+/// A line for each thread of a process's descendants: process, state, name, and where it waits in the kernel.
+fn states(first: u32) -> Vec<String> {
+    let mut lines = Vec::new();
+    for process in descendants(first, &parents()) {
+        let Ok(tasks) = std::fs::read_dir(format!("/proc/{process}/task")) else { continue };
+        for task in tasks.flatten() {
+            let read = |name: &str| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            let stat = read("stat");
+            let state =
+                stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next()).unwrap_or("?");
+            lines.push(format!("{process} {state} {} {}", read("comm").trim(), read("wchan").trim()));
+        }
+    }
+    lines
 }
 
 /// The target's name: that of the file without the hash that cargo appends.
@@ -177,6 +215,16 @@ mod tests {
         while killed.borrow().iter().any(alive) {
             thread::yield_now();
         }
+    }
+
+    #[test]
+    fn what_runs_is_listed_with_its_state() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let lines = states(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].starts_with(&format!("{} ", child.id())), "{lines:?}");
     }
 
     #[test]

@@ -44,7 +44,9 @@ pub(crate) struct RawAgi {
 }
 
 const _: () = assert!(size_of::<RawAgi>() == 344);
-const CRC_OFFSET: usize = core::mem::offset_of!(RawAgi, agi_crc);
+/// Where the checksum lies, and the position of the last change.
+pub(crate) const CRC_OFFSET: usize = core::mem::offset_of!(RawAgi, agi_crc);
+pub(crate) const LSN_OFFSET: usize = core::mem::offset_of!(RawAgi, agi_lsn);
 const _: () = assert!(CRC_OFFSET == 312);
 
 /// A validated header of a group's inodes.
@@ -96,6 +98,10 @@ impl Agi {
             }
         }
         Ok(Self { ag, raw })
+    }
+
+    pub(crate) const fn raw(&self) -> &RawAgi {
+        &self.raw
     }
 
     /// Inodes in all chunks.

@@ -2,10 +2,15 @@
 //!
 //! TODO(header): modules, accounting, locks.
 
+mod account;
+mod free_list;
+mod free_space;
+mod group;
 mod inodes;
 mod refcount;
 mod rmap;
 mod space;
+mod trees;
 mod unlinked;
 
 use std::sync::Arc;

@@ -15,6 +15,7 @@
 //! | [`kinds`] | the trees of an allocation group and of a fork: records, keys, magic numbers |
 //! | [`node`] | one block of a tree, or the root within an inode |
 //! | [`cursor`] | looking up, and stepping |
+//! | [`change`] | records inserted, deleted and updated |
 
 mod change;
 mod cursor;
@@ -31,7 +32,7 @@ use undercroft_vfs::{Error, Ino, Result};
 use crate::error::{Verdict, corrupt_block, corrupt_inode};
 use crate::format::{AgBlock, AgNumber, FsBlock, Geometry};
 use crate::volume::Volume;
-pub(crate) use change::{ChangeKind, TreeSpace};
+pub(crate) use change::{ChangeKind, TreeSpace, credits, high_rmap_key, space};
 pub(crate) use cursor::Cursor;
 pub(crate) use kinds::{
     Bmbt, BySize, BySpace, Finobt, Inobt, InodeChunk, RefcountBt, RefcountRecord, RmapBt,
@@ -136,6 +137,14 @@ impl<'a, K: Kind> Btree<'a, K> {
         })
     }
 
+    /// The root of a tree in a fork, as it is after the changes so far: as many bytes as the fork has.
+    pub(crate) fn fork_root(&self) -> Option<&Arc<[u8]>> {
+        match &self.root {
+            Root::Block(_) => None,
+            Root::Fork(bytes) => Some(bytes),
+        }
+    }
+
     /// A cursor that stands nowhere.
     pub(crate) fn cursor(&self) -> Cursor<'_, 'a, K> {
         Cursor::new(self)
@@ -170,6 +179,15 @@ impl<'a, K: Kind> Btree<'a, K> {
             Root::Block(block) => Node::read(self, *block, level),
             Root::Fork(fork) => Node::from_fork(self, Arc::clone(fork)),
         }
+    }
+
+    /// The root and the levels of a tree in a group.
+    pub(crate) fn place_in_ag(&self) -> (FsBlock, u32) {
+        let root = match &self.root {
+            Root::Block(block) => *block,
+            Root::Fork(_) => FsBlock::NULL,
+        };
+        (root, u32::from(self.levels))
     }
 
     /// What a block of the tree says that it belongs to.

@@ -9,11 +9,15 @@
 //! are read like others.
 
 mod fork;
+mod fresh;
 mod in_use;
+mod inheritance;
 mod late;
 mod remapped;
+mod room;
 mod state;
 mod store;
+mod times;
 mod windows;
 
 use std::sync::Arc;
@@ -27,9 +31,11 @@ use crate::format::{AgBlock, FsBlock};
 use crate::volume::Volume;
 pub(crate) use fork::{ExtentTree, Fork, ForkKind};
 pub(crate) use in_use::InUse;
+pub(crate) use inheritance::Inheritance;
 pub(crate) use late::{Late, LateTimes};
 pub(crate) use remapped::{Remap, Remapped};
 pub(crate) use state::{InodeState, STORE_CREDITS};
+pub(crate) use store::write_identity;
 pub(crate) use windows::WindowList;
 
 const STRUCTURE: &str = "inode";

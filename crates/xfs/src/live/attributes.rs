@@ -1,30 +1,50 @@
 //! Attributes changed: what `chmod`, `chown`, `utimensat` and `chattr` ask for, and extended attributes.
+//!
+//! Each change is one handle. The fields are changed in a copy, which replaces them once it is stored, so a refused
+//! change has no effect. Locks: the inode's fields, under the handle.
 
-use undercroft_vfs::{AttrChange, InodeFlags, Result, XattrMode};
+use undercroft_vfs::{AttrChange, Error, FileType, InodeFlags, NewTime, Result, XattrMode};
 
 use super::Live;
-use crate::format::dinode::{DiFlags, DiFlags2, Dinode};
+use crate::format::dinode::{DiFlags, DiFlags2};
+use crate::inode::{Inode, STORE_CREDITS};
+use crate::volume::Volume;
+
+/// Flags that users set and see, but for [`InodeFlags::DAX`], which lies among the second flags.
+const FLAGS: [(DiFlags, InodeFlags); 6] = [
+    (DiFlags::IMMUTABLE, InodeFlags::IMMUTABLE),
+    (DiFlags::APPEND, InodeFlags::APPEND),
+    (DiFlags::SYNC, InodeFlags::SYNC),
+    (DiFlags::NOATIME, InodeFlags::NOATIME),
+    (DiFlags::NODUMP, InodeFlags::NODUMP),
+    (DiFlags::PROJECT_INHERIT, InodeFlags::PROJECT_INHERIT),
+];
 
 /// The flags of an inode as the contract has them.
-pub(super) fn shown_flags(core: &Dinode) -> InodeFlags {
+pub(super) fn shown_flags(flags: DiFlags, flags2: DiFlags2) -> InodeFlags {
     let mut shown = InodeFlags::empty();
-    for (flag, means) in [
-        (DiFlags::IMMUTABLE, InodeFlags::IMMUTABLE),
-        (DiFlags::APPEND, InodeFlags::APPEND),
-        (DiFlags::SYNC, InodeFlags::SYNC),
-        (DiFlags::NOATIME, InodeFlags::NOATIME),
-        (DiFlags::NODUMP, InodeFlags::NODUMP),
-        (DiFlags::PROJECT_INHERIT, InodeFlags::PROJECT_INHERIT),
-    ] {
-        shown.set(means, core.flags.contains(flag));
+    for (flag, means) in FLAGS {
+        shown.set(means, flags.contains(flag));
     }
-    shown.set(InodeFlags::DAX, core.flags2.contains(DiFlags2::DAX));
+    shown.set(InodeFlags::DAX, flags2.contains(DiFlags2::DAX));
     shown
 }
 
+/// Changes attributes, all at once.
+///
+/// # Errors
+/// [`Unsupported`](Error::Unsupported) for flags and projects that this inode cannot have; I/O failure. Nothing has
+/// changed then.
 pub(super) fn set_attr(live: &Live, change: &AttrChange) -> Result<()> {
-    let _ = (live, change);
-    todo!("attributes")
+    let handle = live.volume.start(STORE_CREDITS)?;
+    let mut fields = live.fields.write();
+    let mut changed = fields.clone();
+    apply(live, &mut changed, change)?;
+    changed.store(&handle)?;
+    *fields = changed;
+    live.permissions_cache.update(&fields);
+    live.late.clear();
+    Ok(())
 }
 
 pub(super) fn set_xattr(
@@ -36,4 +56,66 @@ pub(super) fn set_xattr(
 ) -> Result<()> {
     let _ = (live, name, value, mode, attributes);
     todo!("attributes")
+}
+
+/// Changes the fields in memory.
+fn apply(live: &Live, fields: &mut Inode, change: &AttrChange) -> Result<()> {
+    let now = live.now();
+    let AttrChange { permissions, uid, gid, accessed, modified, changed, flags, project } = *change;
+    if let Some(flags) = flags {
+        set_flags(fields, flags)?;
+    }
+    if let Some(project) = project {
+        set_project(&live.volume, fields, project)?;
+    }
+    let core = &mut fields.core;
+    core.permissions = permissions.unwrap_or(core.permissions);
+    core.uid = uid.unwrap_or(core.uid);
+    core.gid = gid.unwrap_or(core.gid);
+    let time = |asked: Option<NewTime>| match asked {
+        Some(NewTime::Now) => Some(now),
+        Some(NewTime::At(time) | NewTime::NowAs(time)) => Some(time),
+        None => None,
+    };
+    if let Some(accessed) = time(accessed) {
+        fields.core.accessed = fields.nearest_time(accessed);
+    }
+    if let Some(modified) = time(modified) {
+        fields.core.modified = fields.nearest_time(modified);
+    }
+    match changed {
+        Some(changed) => fields.note_change(changed),
+        None => live.note_change(fields, now),
+    }
+    Ok(())
+}
+
+/// Gives an inode the flags that are `asked` for; flags that users do not see stay.
+fn set_flags(fields: &mut Inode, asked: InodeFlags) -> Result<()> {
+    let kind = fields.core.kind;
+    let settable = FLAGS.iter().fold(InodeFlags::DAX, |all, (_, flag)| all | *flag);
+    if !settable.contains(asked) {
+        return Err(Error::Unsupported("a flag that XFS does not keep".into()));
+    }
+    let turned = asked ^ shown_flags(fields.core.flags, fields.core.flags2);
+    if turned.contains(InodeFlags::DAX) && !matches!(kind, FileType::Regular | FileType::Directory) {
+        return Err(Error::Unsupported("direct access to what is neither file nor directory".into()));
+    }
+    for (flag, means) in FLAGS {
+        // As on Linux: other files have nothing to hand on, and asking for it is no error.
+        let possible = flag != DiFlags::PROJECT_INHERIT || kind == FileType::Directory;
+        fields.core.flags.set(flag, asked.contains(means) && possible);
+    }
+    fields.core.flags2.set(DiFlags2::DAX, asked.contains(InodeFlags::DAX));
+    Ok(())
+}
+
+fn set_project(volume: &Volume, fields: &mut Inode, project: u32) -> Result<()> {
+    if project > u32::from(u16::MAX) && !volume.superblock().features().has_projid32() {
+        return Err(Error::Unsupported(
+            "a project above 65535, for want of the feature `projid32bit`".into(),
+        ));
+    }
+    fields.core.project = project;
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{
     Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, FallocateMode, FileType, Found,
-    HashedName, Inode as VfsInode, InodeFlags, NewInode, Node, Ownership, Result, Written, XattrMode,
+    HashedName, Inode as VfsInode, NewInode, Node, Ownership, Result, Written, XattrMode,
 };
 
 use super::{Live, attributes, content, names, reading, release};
@@ -63,19 +63,13 @@ impl VfsInode for Live {
             modified: core.modified,
             changed: core.changed,
             created: core.created,
-            flags: attributes::shown_flags(core),
+            flags: attributes::shown_flags(core.flags, core.flags2),
             project: core.project,
         }
     }
 
     fn ownership(&self) -> Ownership {
-        let core = &self.fields.read().core;
-        let (kind, permissions, uid, gid) = (core.kind, core.permissions, core.uid, core.gid);
-        let mut flags = attributes::shown_flags(core);
-        // Linux shows no flag for it: it applies to the whole volume.
-        let folds_case = kind == FileType::Directory && self.volume.superblock().features().has_ascii_ci();
-        flags.set(InodeFlags::CASEFOLD, folds_case);
-        Ownership { kind, permissions, uid, gid, flags }
+        self.permissions_cache.ownership(self.kind)
     }
 
     fn size_bytes(&self) -> u64 {

@@ -6,6 +6,7 @@ mod attributes;
 mod content;
 mod contract;
 mod names;
+mod owner;
 mod reading;
 mod release;
 
@@ -23,6 +24,7 @@ pub(crate) use reading::prefetch;
 #[derive(Debug)]
 pub(crate) struct Live {
     state: InodeState,
+    permissions_cache: owner::CachedPermissions,
     pub(crate) content: content::ContentState,
     /// The times were read since they changed last: the next change must show.
     seen: AtomicBool,
@@ -43,7 +45,9 @@ impl Deref for Live {
 
 impl Live {
     pub(crate) fn new(volume: Arc<Mounted>, inode: Inode) -> Self {
+        let folds_case = volume.superblock().features().has_ascii_ci();
         Self {
+            permissions_cache: owner::CachedPermissions::new(&inode, folds_case),
             content: content::ContentState::new(&inode),
             state: InodeState::new(volume, inode),
             seen: AtomicBool::new(false),
@@ -78,6 +82,15 @@ impl Live {
             return clock::now();
         }
         clock::Coarse::now().timestamp()
+    }
+
+    /// Notes a change at `now` that is not one of content.
+    fn note_change(&self, fields: &mut Inode, now: Timestamp) {
+        if self.cache_keeps_times.load(Ordering::Relaxed) {
+            fields.note_version();
+        } else {
+            fields.note_change(now);
+        }
     }
 
     /// The fields as they are now.

@@ -69,6 +69,7 @@ use crate::format::{LogIncompat, Superblock};
 use crate::inode::Remapped;
 use crate::volume::Volume;
 
+pub(crate) use self::counters::store_anew as store_counters;
 pub(crate) use self::intents::{OwnerChange, OwnerChangeKind, Unfinished, UsersChange};
 pub use self::report::{LogPosition, Recovery};
 

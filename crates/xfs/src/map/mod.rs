@@ -4,6 +4,7 @@
 //! a file can be.
 
 pub(crate) mod change;
+mod records;
 mod shared;
 
 use undercroft_vfs::{Ino, Result};
@@ -14,6 +15,7 @@ use crate::format::FileBlock;
 use crate::format::extent::{Extent, FILE_BLOCK_END};
 use crate::inode::{ExtentTree, Fork};
 use crate::volume::Volume;
+pub(crate) use records::EXTENT_MAX_BLOCKS;
 pub(crate) use shared::sharing;
 
 /// What lies under a block of a fork.

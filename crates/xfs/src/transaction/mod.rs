@@ -6,6 +6,7 @@
 mod block;
 mod client;
 mod handle;
+mod seal;
 
 pub(crate) use block::{Block, LoggedState, Seal};
 pub(crate) use handle::Handle;
