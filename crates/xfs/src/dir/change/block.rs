@@ -87,7 +87,8 @@ impl Change<'_> {
         let parts = || -> Verdict<_> {
             let data = DataBlock::validate(self.bytes(0), &self.layout, 0, true)?;
             let index = data.index.unwrap_or(&[]).iter();
-            let items = index.map(|item| (item.hash(), item.position().map_or(0, |position| position.0 as u32)));
+            let items =
+                index.map(|item| (item.hash(), item.position().map_or(0, |position| position.0 as u32)));
             Ok((items.collect(), spaces(&data)?, data.end()))
         };
         let parts = parts();
@@ -154,7 +155,9 @@ impl Change<'_> {
         }
         let len = self.entry_bytes(new.name.len());
         // The first of the largest.
-        let Some(place) = (0..free.len()).rev().max_by_key(|&place| free[place].len) else { return Ok(false) };
+        let Some(place) = (0..free.len()).rev().max_by_key(|&place| free[place].len) else {
+            return Ok(false);
+        };
         let Space { at, len: space } = free[place];
         if space < len {
             return Ok(false);

@@ -91,7 +91,14 @@ pub(super) fn put_entry(bytes: &mut [u8], layout: &Layout, at: usize, new: &New<
 }
 
 /// Lets the entry at `at`, whose name has `name_bytes` bytes, lead elsewhere.
-pub(super) fn put_target(bytes: &mut [u8], layout: &Layout, at: usize, name_bytes: usize, ino: u64, kind: u8) {
+pub(super) fn put_target(
+    bytes: &mut [u8],
+    layout: &Layout,
+    at: usize,
+    name_bytes: usize,
+    ino: u64,
+    kind: u8,
+) {
     bytes[at..at + 8].copy_from_slice(&ino.to_be_bytes());
     if layout.has_kinds {
         bytes[at + 9 + name_bytes] = kind;

@@ -163,7 +163,8 @@ impl Change<'_> {
         let single = self.form()? == Form::Block;
         self.load(0, HeaderKind::DirBlock)?;
         let (_, at) = dots(&self.layout)[1].split(&self.layout);
-        let entry = DataBlock::validate(self.bytes(0), &self.layout, 0, single).and_then(|data| data.entry(at));
+        let entry =
+            DataBlock::validate(self.bytes(0), &self.layout, 0, single).and_then(|data| data.entry(at));
         let entry = self.checked(0, entry)?;
         if entry.name != b".." {
             let detail = format!("has \"{}\" in the place of \"..\"", entry.name.escape_ascii());

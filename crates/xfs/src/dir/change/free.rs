@@ -60,7 +60,8 @@ impl Change<'_> {
         let verdict = if !bytes.starts_with(MAGIC_FREE) {
             Err("is no block of the free index".into())
         } else if u64::from(get32(bytes, FIRST_AT)) != first || valid > room || used > valid {
-            Err(format!("has {used} of {valid} blocks from {} on, in block {at}", get32(bytes, FIRST_AT)).into())
+            Err(format!("has {used} of {valid} blocks from {} on, in block {at}", get32(bytes, FIRST_AT))
+                .into())
         } else {
             Ok(valid)
         };

@@ -38,8 +38,8 @@ pub(crate) use plan::Change;
 
 use undercroft_vfs::{FileType, Ino};
 
-use crate::inode::{Fork, Inode};
 use crate::format::dinode::ForkFormat;
+use crate::inode::{Fork, Inode};
 
 /// Blocks that a change of a directory's names changes where neither blocks are added nor removed: of names, of the
 /// index and of the free index, and what holds the inode. A handle that has so much finds it enough for most changes;

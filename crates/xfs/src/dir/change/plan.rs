@@ -176,7 +176,8 @@ impl<'a> Change<'a> {
             at = match self.run(block)? {
                 Run::Hole { start, .. } => {
                     // A block that is added lies in what is a hole still.
-                    let added = self.slots.range(..block).rev().find(|(_, slot)| !slot.gone && slot.home.is_none());
+                    let added =
+                        self.slots.range(..block).rev().find(|(_, slot)| !slot.gone && slot.home.is_none());
                     let added = added.map_or(0, |(&added, _)| u64::from(added) + 1);
                     start.max(added).min(u64::from(block)) as u32
                 }
@@ -242,7 +243,8 @@ impl<'a> Change<'a> {
             // Removed by the same change, which uses it again.
             let header = slot.old.as_ref().map_or(&[][..], |old| &old[..]);
             let place = if seal.header() == Some(HeaderKind::DaBlock) { 16 } else { 8 };
-            let address: [u8; 8] = header.get(place..place + 8).and_then(|at| at.try_into().ok()).unwrap_or_default();
+            let address: [u8; 8] =
+                header.get(place..place + 8).and_then(|at| at.try_into().ok()).unwrap_or_default();
             (slot.gone, slot.is_validated) = (false, true);
             let mut bytes = vec![0; self.layout.dir_block_bytes];
             bytes[place..place + 8].copy_from_slice(&address);
@@ -250,7 +252,8 @@ impl<'a> Change<'a> {
         }
         let (uuid, ino) = (self.volume.superblock().meta_uuid(), self.inode.ino.0);
         let bytes = self.edit(at, seal);
-        let (uuid_at, owner_at) = if seal.header() == Some(HeaderKind::DaBlock) { (32, 48) } else { (24, 40) };
+        let (uuid_at, owner_at) =
+            if seal.header() == Some(HeaderKind::DaBlock) { (32, 48) } else { (24, 40) };
         bytes[uuid_at..uuid_at + 16].copy_from_slice(uuid.as_bytes());
         bytes[owner_at..owner_at + 8].copy_from_slice(&ino.to_be_bytes());
         Ok(bytes)

@@ -68,7 +68,9 @@ impl Short {
 
     /// Whether all of it can be in an inode with `room` bytes for it.
     pub(super) fn fits(&self, layout: &Layout, room: usize) -> bool {
-        self.entries.len() <= usize::from(u8::MAX) && self.wide() <= usize::from(u8::MAX) && self.len(layout) <= room
+        self.entries.len() <= usize::from(u8::MAX)
+            && self.wide() <= usize::from(u8::MAX)
+            && self.len(layout) <= room
     }
 
     pub(super) fn write(&self, layout: &Layout) -> Vec<u8> {

@@ -178,7 +178,8 @@ impl Change<'_> {
         for height in 0.. {
             let at = path.block(height);
             let seal = if height == 0 { Seal::DirLeafN } else { Seal::DaNode };
-            let mut items = if height == 0 { raw::live_items(self.bytes(at)) } else { raw::items(self.bytes(at)) };
+            let mut items =
+                if height == 0 { raw::live_items(self.bytes(at)) } else { raw::items(self.bytes(at)) };
             let place = match path.place_in(height) {
                 // Behind the block that was split.
                 Some(place) => place + 1,
@@ -187,13 +188,21 @@ impl Change<'_> {
             items.insert(place, new);
             if items.len() <= room {
                 let bytes = self.edit(at, seal);
-                if height == 0 { raw::set_leaf_items(bytes, &items) } else { raw::set_node_items(bytes, &items) }
+                if height == 0 {
+                    raw::set_leaf_items(bytes, &items)
+                } else {
+                    raw::set_node_items(bytes, &items)
+                }
                 return self.update_hashes(path, height);
             }
             let upper = items.split_off(items.len() / 2);
             let added = self.add_beside(at, &upper, seal)?;
             let bytes = self.edit(at, seal);
-            if height == 0 { raw::set_leaf_items(bytes, &items) } else { raw::set_node_items(bytes, &items) }
+            if height == 0 {
+                raw::set_leaf_items(bytes, &items)
+            } else {
+                raw::set_node_items(bytes, &items)
+            }
             new = (raw::last_hash(self.bytes(added)), added);
             let Some((node, place)) = path.parent(height) else {
                 return self.grow_root(height, new);
@@ -310,7 +319,9 @@ impl Change<'_> {
                     continue;
                 }
                 let blocks = [first, second].map(|place| raw::item(self.bytes(node), place).1);
-                if blocks[0] == blocks[1] || self.is_leaf(blocks[0])? != (height == 0) || self.is_leaf(blocks[1])? != (height == 0)
+                if blocks[0] == blocks[1]
+                    || self.is_leaf(blocks[0])? != (height == 0)
+                    || self.is_leaf(blocks[1])? != (height == 0)
                 {
                     return Err(self.corrupt(self.home(node), "leads to blocks that do not belong there"));
                 }
