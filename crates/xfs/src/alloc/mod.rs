@@ -11,6 +11,7 @@ mod inodes;
 mod refcount;
 mod rmap;
 mod space;
+mod step;
 mod trees;
 mod unlinked;
 
