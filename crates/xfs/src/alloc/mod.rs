@@ -3,13 +3,18 @@
 //! TODO(header): modules, accounting, locks.
 
 mod account;
+mod allocator;
 mod free_list;
 mod free_space;
 mod group;
+mod held;
 mod inodes;
 mod refcount;
 mod rmap;
+mod runs;
 mod space;
+#[cfg(test)]
+mod tests;
 mod trees;
 mod unlinked;
 
@@ -22,7 +27,8 @@ use crate::options::WriteOptions;
 use crate::transaction::Handle;
 use crate::volume::Volume;
 
-pub(crate) use self::space::{Allocator, Held};
+pub(crate) use self::allocator::Allocator;
+pub(crate) use self::held::Held;
 
 /// What a run of blocks belongs to, as the reverse map has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
