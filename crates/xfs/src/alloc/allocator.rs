@@ -43,6 +43,17 @@ impl Allocator {
         })
     }
 
+    /// One without groups, for tests of what changes blocks and allocates none.
+    #[cfg(test)]
+    pub(crate) fn without_groups() -> Self {
+        Self {
+            groups: Box::default(),
+            reservable: AtomicI64::new(0),
+            busy: AtomicU64::new(0),
+            extent_credits: 0,
+        }
+    }
+
     /// A group.
     ///
     /// # Errors
