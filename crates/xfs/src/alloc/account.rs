@@ -19,10 +19,9 @@
 
 use undercroft_sync::atomic::Ordering;
 
-use super::free_list;
 use super::group::{Group, GroupState};
 use super::*;
-use crate::btree::{BySize, BySpace, Finobt, Inobt, RefcountBt, RmapBt, most_blocks, usual_levels};
+use crate::btree::{BySize, BySpace, Finobt, RefcountBt, RmapBt, most_blocks, usual_levels};
 use crate::format::AgNumber;
 use crate::format::geometry::CHUNK_INODES;
 
@@ -147,7 +146,10 @@ impl Allocator {
     pub(crate) fn counted_free_blocks(&self) -> u64 {
         let count = |group: &Group| {
             let agf = &group.state.lock().agf;
-            [agf.agf_freeblks, agf.agf_flcount, agf.agf_btreeblks].iter().map(|n| u64::from(n.get())).sum::<u64>()
+            [agf.agf_freeblks, agf.agf_flcount, agf.agf_btreeblks]
+                .iter()
+                .map(|n| u64::from(n.get()))
+                .sum::<u64>()
         };
         self.groups.iter().map(count).sum()
     }

@@ -33,7 +33,8 @@ impl Allocator {
         if volume.geometry().ag_count() > GROUPS_MAX {
             return Err(Error::Unsupported("writing to a filesystem of so many allocation groups".into()));
         }
-        let groups = volume.geometry().ags().map(|ag| Group::new(volume, ag)).collect::<Result<Box<[_]>>>()?;
+        let groups =
+            volume.geometry().ags().map(|ag| Group::new(volume, ag)).collect::<Result<Box<[_]>>>()?;
         let reservable = groups.iter().map(|group| group.state.lock().counted).sum::<u64>();
         Ok(Self {
             groups,
@@ -59,8 +60,8 @@ impl Allocator {
     /// # Errors
     /// Corruption: there is no such group.
     pub(super) fn group(&self, number: AgNumber) -> Result<&Group> {
-        self.groups.get(number.0 as usize).ok_or_else(|| {
-            crate::error::corrupt("allocation group", format!("there is no group {number}"))
-        })
+        self.groups
+            .get(number.0 as usize)
+            .ok_or_else(|| crate::error::corrupt("allocation group", format!("there is no group {number}")))
     }
 }

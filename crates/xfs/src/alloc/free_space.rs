@@ -61,19 +61,19 @@ impl FreeSpace {
         let root = AgBlock(agf.agf_bno_root.get());
         let tree: Btree<'_, BySpace> = Btree::in_ag(volume, number, root, agf.agf_bno_level.get())?;
         let at = volume.geometry().join(number, root).unwrap_or(FsBlock::NULL);
-        let wrong = |detail: String| Err(corrupt_block(<BySpace as crate::btree::Kind>::NAME, at, detail));
+        let wrong = |detail: String| corrupt_block(<BySpace as crate::btree::Kind>::NAME, at, detail);
         let mut disk = Runs::default();
         let mut available = Runs::default();
         tree.for_each(|extent| {
             let run = Run { start: extent.start.0, count: extent.count };
             if let Some(own) = overlap(&own, run) {
-                return wrong(format!(
+                return Err(wrong(format!(
                     "has {} free blocks at {}; {} to {} are the filesystem's own",
                     run.count,
                     run.start,
                     own.start,
                     own.end() - 1
-                ));
+                )));
             }
             disk.insert(run);
             available.give(run);
@@ -81,17 +81,18 @@ impl FreeSpace {
         })?;
         let (stated, longest) = (agf.agf_freeblks.get(), agf.agf_longest.get());
         if disk.blocks() != u64::from(stated) || disk.longest() != longest {
-            return wrong(format!(
+            return Err(wrong(format!(
                 "has {} free blocks, of which {} lie together; the group's header says {stated} and {longest}",
                 disk.blocks(),
                 disk.longest()
-            ));
+            )));
         }
         let roots = [agf.agf_bno_root, agf.agf_cnt_root, agf.agf_rmap_root, agf.agf_refcount_root];
         for block in list.blocks().chain(roots.iter().map(|root| AgBlock(root.get()))) {
             if let Some(run) = disk.containing(block.0) {
-                let detail = format!("has {} free blocks at {}; block {block} is in use", run.count, run.start);
-                return wrong(detail);
+                let detail =
+                    format!("has {} free blocks at {}; block {block} is in use", run.count, run.start);
+                return Err(wrong(detail));
             }
         }
         for block in list.blocks() {

@@ -13,7 +13,7 @@ mod refcount;
 mod rmap;
 mod runs;
 mod space;
-#[cfg(test)]
+#[cfg(all(test, feature = "oracle"))]
 mod tests;
 mod trees;
 mod unlinked;

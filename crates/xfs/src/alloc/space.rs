@@ -72,7 +72,11 @@ impl Allocator {
 
     fn free_run(&self, handle: &Handle<'_>, first: FsBlock, count: u64, was_data: bool) -> Result<()> {
         let Some((ag, within)) = handle.volume().geometry().check_run(first, count) else {
-            return Err(corrupt_block("free space", first, format!("{count} blocks to be freed lie in no group")));
+            return Err(corrupt_block(
+                "free space",
+                first,
+                format!("{count} blocks to be freed lie in no group"),
+            ));
         };
         self.change_group(handle, ag)?.free(within, count as u32, was_data)
     }
@@ -84,7 +88,8 @@ impl Allocator {
         mut search_group: impl FnMut(Reach, usize) -> Result<Option<T>>,
     ) -> Result<T> {
         let groups = self.groups.len();
-        let mut search_all = |reach| (0..groups).find_map(|at| search_group(reach, at).transpose()).transpose();
+        let mut search_all =
+            |reach| (0..groups).find_map(|at| search_group(reach, at).transpose()).transpose();
         let long = [most, most / 8].into_iter().filter(|&count| count > 1).map(Reach::Long);
         for reach in long {
             if let Some(found) = search_all(reach)? {
@@ -162,6 +167,9 @@ impl ChangingGroup<'_> {
         align: u32,
         within: std::ops::Range<u32>,
     ) -> Result<Option<AgBlock>> {
+        if self.handle.space() < u64::from(count) {
+            return Ok(None);
+        }
         self.fill_list()?;
         let state = self.loaded()?;
         if state.spare() < u64::from(count) || count == 0 {
@@ -182,6 +190,11 @@ impl ChangingGroup<'_> {
     pub(super) fn free(&mut self, first: AgBlock, count: u32, was_data: bool) -> Result<()> {
         let run = Run::new(first.0, count);
         self.fill_list()?;
+        self.check_no_root(run)?;
+        self.free_checked(run, was_data)
+    }
+
+    fn free_checked(&mut self, run: Run, was_data: bool) -> Result<()> {
         self.check_in_use(run)?;
         self.insert_extent(run)?;
         self.add_freed(run, was_data);
@@ -213,7 +226,9 @@ impl ChangingGroup<'_> {
     /// Corruption; I/O failure.
     pub(super) fn free_of_tree(&mut self, block: AgBlock, owner: Owner) -> Result<()> {
         self.note_no_owner(block, 1, owner)?;
-        self.free(block, 1, false)
+        self.fill_list()?;
+        // It may still be the root in the header, which the change of the tree stores at its end.
+        self.free_checked(Run::new(block.0, 1), false)
     }
 
     /// Takes available blocks.
@@ -235,34 +250,49 @@ impl ChangingGroup<'_> {
 
     /// Checks that blocks may be freed: none of them is free, or on the free list, or part of the filesystem itself.
     fn check_in_use(&mut self, run: Run) -> Result<()> {
-        let (agf, agi) = (*self.agf(), *self.agi());
         let blocks = self.loaded()?.blocks();
+        let mut on_list = blocks.list.blocks().filter(|block| (run.start..run.end()).contains(&block.0));
         let what = if let Some(free) = blocks.space.disk.overlapping(run) {
             format!("blocks {} to {} are free", free.start, free.end() - 1)
         } else if let Some(own) = blocks.space.own(run) {
             format!("blocks {} to {} are the filesystem's own", own.start, own.end() - 1)
-        } else if let Some(block) = blocks.list.blocks().find(|block| (run.start..run.end()).contains(&block.0)) {
+        } else if let Some(block) = on_list.next() {
             format!("block {block} is on the free list")
         } else {
-            let features = self.volume().superblock().features();
-            let roots = [
-                Some(agf.agf_bno_root),
-                Some(agf.agf_cnt_root),
-                features.has_rmapbt().then_some(agf.agf_rmap_root),
-                features.has_reflink().then_some(agf.agf_refcount_root),
-                Some(agi.agi_root),
-                features.has_finobt().then_some(agi.agi_free_root),
-            ];
-            let root = roots.into_iter().flatten().map(|root| root.get());
-            match root.into_iter().find(|root| (run.start..run.end()).contains(root)) {
-                // A root that the tree itself gives back has been replaced in the header when it is freed.
-                Some(root) => format!("block {root} is the root of a tree"),
-                None => return Ok(()),
-            }
+            return Ok(());
         };
-        let first = self.block(AgBlock(run.start))?;
-        let detail = format!("group {}: freed: {} blocks from {} on; {what}", self.number(), run.count, run.start);
-        Err(corrupt_block("free space", first, detail))
+        drop(on_list);
+        Err(self.wrongly_freed(run, &what))
+    }
+
+    /// Checks that no root of a tree is among blocks that are to be freed.
+    fn check_no_root(&self, run: Run) -> Result<()> {
+        let (agf, agi) = (self.agf(), self.agi());
+        let features = self.volume().superblock().features();
+        let roots = [
+            Some(agf.agf_bno_root),
+            Some(agf.agf_cnt_root),
+            features.has_rmapbt().then_some(agf.agf_rmap_root),
+            features.has_reflink().then_some(agf.agf_refcount_root),
+            Some(agi.agi_root),
+            features.has_finobt().then_some(agi.agi_free_root),
+        ];
+        let mut roots = roots.into_iter().flatten().map(zerocopy::byteorder::big_endian::U32::get);
+        match roots.find(|root| (run.start..run.end()).contains(root)) {
+            Some(root) => Err(self.wrongly_freed(run, &format!("block {root} is the root of a tree"))),
+            None => Ok(()),
+        }
+    }
+
+    fn wrongly_freed(&self, run: Run, what: &str) -> Error {
+        let first = self.block(AgBlock(run.start)).unwrap_or(FsBlock::NULL);
+        let detail = format!(
+            "{} blocks of group {} from {} on are to be freed, but {what}",
+            run.count,
+            self.number(),
+            run.start
+        );
+        corrupt_block("free space", first, detail)
     }
 
     /// Notes that blocks were freed by the running transaction.

@@ -12,7 +12,7 @@ use super::group::ChangingGroup;
 use super::*;
 use crate::ag::agf::RawAgf;
 use crate::ag::agi::RawAgi;
-use crate::btree::{Btree, BySize, BySpace, ChangeKind, Finobt, Inobt, Kind, RefcountBt, RmapBt, TreeSpace};
+use crate::btree::{Btree, BySize, BySpace, ChangeKind, Finobt, Inobt, RefcountBt, RmapBt, TreeSpace};
 use crate::format::AgBlock;
 
 /// A tree of a group.
@@ -152,11 +152,7 @@ impl<'g> ChangingGroup<'g> {
     ///
     /// # Errors
     /// Those of [`Btree::update`].
-    pub(super) fn update<K: GroupTree>(
-        &mut self,
-        key: &K::Key,
-        record: &K::Record,
-    ) -> Result<()> {
+    pub(super) fn update<K: GroupTree>(&mut self, key: &K::Key, record: &K::Record) -> Result<()> {
         let handle = self.handle;
         self.change::<K, _>(|tree, _| tree.update(handle, key, record))
     }
