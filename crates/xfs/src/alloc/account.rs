@@ -154,14 +154,6 @@ impl Allocator {
         self.groups.iter().map(count).sum()
     }
 
-    /// Inodes in all chunks, and how many of them are free.
-    pub(crate) fn inode_counts(&self) -> (u64, u64) {
-        self.groups.iter().fold((0, 0), |(inodes, free), group| {
-            let more = u64::from(group.inodes.load(Ordering::Relaxed));
-            (inodes + more, free + u64::from(group.free_inodes.load(Ordering::Relaxed)))
-        })
-    }
-
     /// Blocks that one change of one extent in a group changes at most, the trees that go with it included: to be taken,
     /// freed, or given an owner or a user.
     pub(crate) fn extent_credits(&self) -> u32 {

@@ -1,6 +1,6 @@
 //! The allocation groups of a filesystem that takes changes.
 
-use undercroft_sync::atomic::{AtomicI64, AtomicU64};
+use undercroft_sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use undercroft_vfs::{Error, Result};
 
 use super::account::extent_credits;
@@ -21,6 +21,8 @@ pub(crate) struct Allocator {
     /// Blocks that can be reserved after a commit.
     pub(super) busy: AtomicU64,
     pub(super) extent_credits: u32,
+    /// Directories are spread over the groups: the one that the next directory is tried in.
+    pub(super) directory_rotor: AtomicU32,
 }
 
 impl Allocator {
@@ -41,6 +43,7 @@ impl Allocator {
             reservable: AtomicI64::new(i64::try_from(reservable).unwrap_or(i64::MAX)),
             busy: AtomicU64::new(0),
             extent_credits: extent_credits(volume),
+            directory_rotor: AtomicU32::new(0),
         })
     }
 
@@ -52,6 +55,7 @@ impl Allocator {
             reservable: AtomicI64::new(0),
             busy: AtomicU64::new(0),
             extent_credits: 0,
+            directory_rotor: AtomicU32::new(0),
         }
     }
 

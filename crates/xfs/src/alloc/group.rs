@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 use super::account::SetAside;
 use super::free_list::FreeList;
 use super::free_space::FreeSpace;
+use super::unlinked::Predecessors;
 use super::*;
 use crate::ag::agf::RawAgf;
 use crate::ag::agi::RawAgi;
@@ -60,6 +61,8 @@ pub(super) struct GroupState {
     pub(super) aside: SetAside,
     /// The last transaction after which the blocks that it freed are released.
     pub(super) release_asked: Option<Tid>,
+    /// What is known of the lists of unlinked inodes.
+    pub(super) predecessors: Predecessors,
 }
 
 /// A group's free blocks.
@@ -87,6 +90,7 @@ impl Group {
             counted_busy: 0,
             aside: SetAside::new(volume, number, agi.raw()),
             release_asked: None,
+            predecessors: Predecessors::default(),
         };
         let group = Self {
             number,

@@ -4,6 +4,7 @@
 
 mod account;
 mod allocator;
+mod chunk;
 mod free_list;
 mod free_space;
 mod group;
@@ -13,6 +14,7 @@ mod refcount;
 mod rmap;
 mod runs;
 mod space;
+mod step;
 #[cfg(all(test, feature = "oracle"))]
 mod tests;
 mod trees;
@@ -29,6 +31,8 @@ use crate::volume::Volume;
 
 pub(crate) use self::allocator::Allocator;
 pub(crate) use self::held::Held;
+pub(crate) use self::inodes::{FREE_INODE_CREDITS, chunk_space, new_inode_credits};
+pub(crate) use self::unlinked::LeftUnlinked;
 
 /// What a run of blocks belongs to, as the reverse map has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

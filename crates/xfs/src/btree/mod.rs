@@ -32,10 +32,13 @@ use undercroft_vfs::{Error, Ino, Result};
 use crate::error::{Verdict, corrupt_block, corrupt_inode};
 use crate::format::{AgBlock, AgNumber, FsBlock, Geometry};
 use crate::volume::Volume;
+#[cfg(test)]
+pub(crate) use change::testing;
 pub(crate) use change::{ChangeKind, TreeSpace, credits, high_rmap_key, space};
 pub(crate) use cursor::Cursor;
 pub(crate) use kinds::{
-    Bmbt, BySize, BySpace, Finobt, FreeExtent, Inobt, InodeChunk, RefcountBt, RefcountRecord, RmapBt,
+    Bmbt, BySize, BySpace, Finobt, FreeExtent, Inobt, InodeChunk, Owner as MappedTo, RefcountBt,
+    RefcountRecord, RmapBt, RmapKey, RmapRecord,
 };
 use node::Node;
 
@@ -202,6 +205,20 @@ impl<'a, K: Kind> Btree<'a, K> {
             (None, Some(block)) => corrupt_block(K::NAME, block, detail),
             (None, None) => crate::error::corrupt(K::NAME, detail),
         }
+    }
+}
+
+impl Btree<'_, RmapBt> {
+    /// The first mapping with `block` in it that `accept` takes.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn find_overlapping(
+        &self,
+        block: AgBlock,
+        accept: impl Fn(&RmapRecord) -> bool,
+    ) -> Result<Option<RmapRecord>> {
+        self.cursor().find_overlapping(block, accept)
     }
 }
 

@@ -94,15 +94,15 @@ impl VfsInode for Live {
     }
 
     fn lookup(&self, name: &HashedName<'_>) -> Result<Option<Found>> {
-        self.with_directory(|directory| Ok(dir::lookup(directory, name.bytes())?.map(Found::Ino)))
+        Ok(dir::lookup_live(self, name.bytes())?.map(Found::Ino))
     }
 
     fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()> {
-        self.with_directory(|directory| dir::read_dir(directory, from, sink))
+        dir::read_dir_live(self, from, sink)
     }
 
     fn read_dir_behind(&self, from: DirOffset) -> Option<DirOffset> {
-        self.with_directory(|directory| Ok(dir::read_dir_behind(directory, from))).ok().flatten()
+        dir::behind_live(self, from)
     }
 
     fn read_link(&self) -> Result<Vec<u8>> {
@@ -185,7 +185,7 @@ impl VfsInode for Live {
         mode: XattrMode,
         attributes: &AttrChange,
     ) -> Result<()> {
-        self.synced(attributes::set_xattr(self, name, value, mode, attributes))
+        self.synced_with_space(|| attributes::set_xattr(self, name, value, mode, attributes))
     }
 
     fn prepare_write(&self, offset: u64, len: u64) -> Result<Extent> {

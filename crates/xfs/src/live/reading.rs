@@ -3,6 +3,7 @@
 use undercroft_vfs::{Error, Extent, FileType, Ino, Mapping, Result};
 
 use super::Live;
+use crate::attr;
 use crate::da::mapped::{MappedFork, Piece};
 use crate::da::{Content, Layout};
 use crate::error::{Verdict, corrupt_inode};
@@ -10,7 +11,6 @@ use crate::format::FileBlock;
 use crate::inode::{Fork, Inode};
 use crate::map::{self, Run};
 use crate::volume::Volume;
-use crate::{attr, dir};
 
 impl Live {
     /// Calls `use_it` with the content of a fork.
@@ -31,26 +31,13 @@ impl Live {
         }
     }
 
-    pub(super) fn with_directory<T>(
-        &self,
-        use_it: impl FnOnce(dir::Directory<'_>) -> Result<T>,
-    ) -> Result<T> {
-        if self.kind != FileType::Directory {
-            return Err(Error::NotDirectory);
-        }
-        let superblock = self.volume.superblock();
-        let layout = &Layout::of(superblock);
-        let (ino, data) = (self.ino, self.fields.read().data.clone());
-        self.with_content(&data, "directory", |content| {
-            use_it(dir::Directory { ino, layout, superblock, content })
-        })
-    }
-
     pub(super) fn with_attributes<T>(
         &self,
         use_it: impl FnOnce(attr::Attributes<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
-        let Some(fork) = &self.fields.read().attr.clone() else { return Ok(None) };
+        // Held until the end: a change may free blocks that this reads, and another file use them.
+        let fields = self.fields.read();
+        let Some(fork) = &fields.attr else { return Ok(None) };
         if matches!(fork, Fork::Extents(extents) if extents.is_empty()) {
             return Ok(None);
         }

@@ -24,7 +24,7 @@ use crate::volume::Volume;
 const GROUP_CREDITS: u32 = 28;
 
 /// Blocks of metadata that one step removes: each of them is cancelled in the log.
-const METADATA_STEP: u64 = 64;
+pub(crate) const METADATA_STEP: u64 = 64;
 
 /// How far a change of many extents came under one handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
