@@ -9,6 +9,7 @@ mod group;
 mod inodes;
 mod refcount;
 mod rmap;
+mod sharing;
 mod space;
 mod trees;
 mod unlinked;

@@ -93,6 +93,27 @@ impl Live {
         }
     }
 
+    /// Notes a change of content at `now`.
+    fn note_modification(&self, fields: &mut Inode, now: Timestamp) {
+        if self.cache_keeps_times_of_content() {
+            fields.note_version();
+        } else {
+            fields.note_modification(now);
+            self.content.note_time(now);
+        }
+    }
+
+    /// Whether a write sets no times, because the cache above does. Immutable and append-only files are not written
+    /// through a cache.
+    fn cache_keeps_times_of_content(&self) -> bool {
+        self.cache_keeps_times.load(Ordering::Relaxed)
+            && !self
+                .permissions_cache
+                .ownership(self.kind)
+                .flags
+                .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+    }
+
     /// The fields as they are now.
     fn snapshot(&self) -> Inode {
         self.fields.read().clone()
