@@ -15,6 +15,7 @@ use zerocopy::IntoBytes;
 use super::account::SetAside;
 use super::free_list::FreeList;
 use super::free_space::FreeSpace;
+use super::unlinked::Predecessors;
 use super::*;
 use crate::ag::agf::RawAgf;
 use crate::ag::agi::RawAgi;
@@ -57,6 +58,8 @@ pub(super) struct GroupState {
     /// Blocks of this group that count as reservable in the sum over all groups.
     pub(super) counted: u64,
     pub(super) aside: SetAside,
+    /// What is known of the lists of unlinked inodes.
+    pub(super) predecessors: Predecessors,
 }
 
 /// A group's free blocks.
@@ -82,6 +85,7 @@ impl Group {
             is_corrupt: false,
             counted: 0,
             aside: SetAside::new(volume, number),
+            predecessors: Predecessors::default(),
         };
         let group = Self {
             number,

@@ -3,6 +3,7 @@
 //! TODO(header): modules, accounting, locks.
 
 mod account;
+mod chunk;
 mod free_list;
 mod free_space;
 mod group;
@@ -23,7 +24,9 @@ use crate::options::WriteOptions;
 use crate::transaction::Handle;
 use crate::volume::Volume;
 
+pub(crate) use self::inodes::{FREE_INODE_CREDITS, chunk_space, new_inode_credits};
 pub(crate) use self::space::{Allocator, Held};
+pub(crate) use self::unlinked::LeftUnlinked;
 
 /// What a run of blocks belongs to, as the reverse map has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Free blocks: reserved, held, taken and freed.
 
+use undercroft_sync::atomic::AtomicU32;
+
 use super::group::{ChangingGroup, Group};
 use super::*;
 use crate::format::{AgBlock, AgNumber};
@@ -8,6 +10,8 @@ use crate::format::{AgBlock, AgNumber};
 #[derive(Debug)]
 pub(crate) struct Allocator {
     pub(super) groups: Box<[Group]>,
+    /// Directories are spread over the groups: the one that the next directory is tried in.
+    pub(super) directory_rotor: AtomicU32,
 }
 
 /// Free blocks that lie together, held in memory for data that is about to be written to them; free on the disk until
@@ -41,7 +45,13 @@ impl Allocator {
     pub(crate) fn new(volume: &Volume, options: &WriteOptions) -> Result<Self> {
         let _ = options;
         let groups = volume.geometry().ags().map(|ag| Group::new(volume, ag)).collect::<Result<_>>()?;
-        Ok(Self { groups })
+        Ok(Self { groups, directory_rotor: AtomicU32::new(0) })
+    }
+
+    /// One without groups, for tests of what changes blocks and allocates none.
+    #[cfg(test)]
+    pub(crate) fn without_groups() -> Self {
+        Self { groups: Box::default(), directory_rotor: AtomicU32::new(0) }
     }
 
     /// A group.
