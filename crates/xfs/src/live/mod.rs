@@ -14,7 +14,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use undercroft_sync::atomic::{AtomicBool, Ordering};
-use undercroft_vfs::{Result, Timestamp, clock};
+use undercroft_vfs::{InodeFlags, Result, Timestamp, clock};
 
 use crate::inode::{InUse, Inode, InodeState};
 use crate::writer::Mounted;

@@ -7,7 +7,7 @@ use crate::da::mapped::{MappedFork, Piece};
 use crate::da::{Content, Layout};
 use crate::error::{Verdict, corrupt_inode};
 use crate::format::FileBlock;
-use crate::inode::{Fork, Inode};
+use crate::inode::Fork;
 use crate::map::{self, Run};
 use crate::volume::Volume;
 use crate::{attr, dir};
@@ -89,6 +89,7 @@ mod tests {
     use crate::format::dinode::{self, RawDinode};
     use crate::format::extent::{Extent as Mapped, RawExtent};
     use crate::format::{FsBlock, Superblock, crc, testing};
+    use crate::inode::Inode;
     use crate::writer::Mounted;
     use std::sync::Arc;
     use undercroft_vfs::{Inode as VfsInode, InodeFlags};

@@ -12,7 +12,9 @@ use undercroft_vfs::{Error, FallocateMode, Result};
 use super::clear::clear;
 use super::size::remove;
 use super::write::{goal, retry_when_full};
-use super::{Live, behind_end, block_bits, check_kind, end_block, size as size_of_file, store, store_unchanged};
+use super::{
+    Live, behind_end, block_bits, check_kind, end_block, size as size_of_file, store, store_unchanged,
+};
 use crate::format::FileBlock;
 use crate::format::dinode::DiFlags;
 use crate::format::extent::{Extent, FILE_BLOCK_END};
@@ -104,10 +106,11 @@ fn check_movable(shares: bool) -> Result<()> {
 /// Puts a hole of `by` blocks in before the block `first` of a file, which becomes `size` bytes long.
 fn insert(live: &Live, first: u64, by: u64, size: u64) -> Result<()> {
     let old = size_of_file(live);
-    let end = match map::lookup(&live.volume, live.ino, &live.fields.read().data, FileBlock(FILE_BLOCK_END - 1))? {
-        Run::Hole { start, .. } => start,
-        Run::Extent(extent) => extent.end(),
-    };
+    let end =
+        match map::lookup(&live.volume, live.ino, &live.fields.read().data, FileBlock(FILE_BLOCK_END - 1))? {
+            Run::Hole { start, .. } => start,
+            Run::Extent(extent) => extent.end(),
+        };
     if end.checked_add(by).is_none_or(|end| end > end_block(live, FILE_MAX_BYTES)) {
         return Err(Error::FileTooLarge);
     }
@@ -161,7 +164,13 @@ fn in_steps(
 }
 
 /// Marks what was written in a range as never written.
-fn mark_unwritten(live: &Live, handle: &Handle<'_>, inode: &mut Inode, from: u64, to: u64) -> Result<Progress> {
+fn mark_unwritten(
+    live: &Live,
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    from: u64,
+    to: u64,
+) -> Result<Progress> {
     live.content.extents.invalidate();
     let (mut at, mut is_first) = (from, true);
     while at < to {

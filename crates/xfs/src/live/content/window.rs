@@ -84,7 +84,11 @@ impl Spare {
         if blocks == 0 {
             return Ok(Self(None));
         }
-        if allocator.reserve(blocks) { Ok(Self(Some((Arc::clone(allocator), blocks)))) } else { Err(Error::NoSpace) }
+        if allocator.reserve(blocks) {
+            Ok(Self(Some((Arc::clone(allocator), blocks))))
+        } else {
+            Err(Error::NoSpace)
+        }
     }
 
     /// Gives them to a handle.
@@ -164,7 +168,8 @@ impl Window {
     /// [ends](Self::end).
     pub(super) fn take_reserve(&mut self, at: u64) -> Option<(Range<u64>, Reserve)> {
         let thread = undercroft_sync::thread_number();
-        let flight = self.flights.iter_mut().find(|flight| flight.thread == thread && flight.blocks.start == at)?;
+        let flight =
+            self.flights.iter_mut().find(|flight| flight.thread == thread && flight.blocks.start == at)?;
         Some((flight.blocks.clone(), std::mem::take(&mut flight.reserve)))
     }
 
@@ -222,9 +227,7 @@ impl Window {
         let Self { pieces, flights, .. } = self;
         let before = pieces.len();
         pieces.retain(|piece| {
-            flights
-                .iter()
-                .any(|Flight { blocks, .. }| blocks.start < piece.end() && piece.at < blocks.end)
+            flights.iter().any(|Flight { blocks, .. }| blocks.start < piece.end() && piece.at < blocks.end)
         });
         pieces.len() < before
     }

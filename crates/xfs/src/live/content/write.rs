@@ -8,7 +8,7 @@
 //! other writer uses the old blocks while they lose this user and perhaps are freed.
 
 use undercroft_sync::atomic::Ordering;
-use undercroft_vfs::{Error, Extent, Mapping, Result, Written, clock::Coarse};
+use undercroft_vfs::{Error, Extent, Result, Written, clock::Coarse};
 
 use super::stretch::{State, Stretch, lookup};
 use super::window::{Reserve, Spare, Window};
@@ -85,8 +85,7 @@ fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
     }
     let goal = goal(live, inode, block)?;
     let mut window = live.content.window.lock();
-    let mut reserve =
-        Reserve { spare: Spare::new(allocator, spare_blocks(inode, &window))?, copies: None };
+    let mut reserve = Reserve { spare: Spare::new(allocator, spare_blocks(inode, &window))?, copies: None };
     let prepared = match here.state {
         State::Written | State::Stale => {
             let detail = format!("block {block} is behind the end and was written");
@@ -148,7 +147,7 @@ fn free_windows(live: &Live) -> bool {
 /// Waits for a commit that makes freed blocks usable, if there are any.
 fn wait_for_freed(live: &Live) -> bool {
     let Ok(writer) = live.volume.writer() else { return false };
-    writer.allocator.busy_blocks() > 0 && writer.transactions.commit(writer.transactions.running()).is_ok()
+    writer.transactions.commit(writer.transactions.running()).is_ok()
 }
 
 /// The write that this thread prepared is not made.
@@ -264,7 +263,8 @@ fn finish_run(
                     return Err(Error::InvalidArgument("the end of a write that was not prepared"));
                 }
                 ensure_space(handle, inode)?;
-                let count = allocator.sharing(handle.volume(), extent.block_of(at), most)?.count.clamp(1, most);
+                let count =
+                    allocator.sharing(handle.volume(), extent.block_of(at), most)?.count.clamp(1, most);
                 live.content.extents.invalidate();
                 let block = handle.or_abort(allocator.take_held(handle, copies, count.into()))?;
                 let new = Mapped { file: FileBlock(at), block, count, unwritten: false };
@@ -300,10 +300,4 @@ fn ensure_space(handle: &Handle<'_>, inode: &Inode) -> Result<()> {
         handle.add_space(more);
     }
     Ok(())
-}
-
-/// Whether the vfs writes to where the mapping says, as a new write.
-#[cfg(test)]
-pub(super) fn is_prepared(extent: &Extent) -> bool {
-    matches!(extent.mapping, Mapping::Unwritten { .. })
 }
