@@ -10,6 +10,7 @@ mod group;
 mod inodes;
 mod refcount;
 mod rmap;
+mod sharing;
 mod space;
 mod step;
 mod trees;
