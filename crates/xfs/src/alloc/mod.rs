@@ -13,6 +13,7 @@ mod inodes;
 mod refcount;
 mod rmap;
 mod runs;
+mod sharing;
 mod space;
 mod step;
 #[cfg(all(test, feature = "oracle"))]
