@@ -9,7 +9,7 @@ use undercroft_vfs::{
     HashedName, Inode as VfsInode, NewInode, Node, Ownership, Result, Written, XattrMode,
 };
 
-use super::{Live, attributes, content, names, reading, release};
+use super::{Live, attributes, content, names, release};
 use crate::da::Layout;
 use crate::inode::Inode;
 use crate::{attr, dir, symlink};
@@ -200,6 +200,10 @@ impl VfsInode for Live {
         // An overwrite starts no handle, so an abort has to be checked for here.
         self.check_changes()?;
         self.synced(content::finish_write(self, offset, len, size, written))
+    }
+
+    fn cancel_write(&self, _: u64, _: u64) {
+        content::cancel_write(self);
     }
 
     fn set_size(&self, size: u64) -> Result<()> {
