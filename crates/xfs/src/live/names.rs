@@ -478,6 +478,8 @@ impl Making {
             let wanted = match set {
                 Ok(attributes::Attempt::Done) => continue,
                 Ok(attributes::Attempt::Wants(more)) => Ok(Attempt::Wants(self.credits + more)),
+                // What a new inode has leaves room, unless the attributes are larger than any inode has room for.
+                Ok(attributes::Attempt::DataInTheWay) => Err(Error::NoSpace),
                 Err(error) => Err(error),
             };
             // The inode is deleted again, with the attributes that it has by now.
