@@ -44,6 +44,12 @@ impl Allocator {
         Ok(Self { groups })
     }
 
+    /// One without groups, for tests of what changes blocks and allocates none.
+    #[cfg(test)]
+    pub(crate) fn without_groups() -> Self {
+        Self { groups: Box::default() }
+    }
+
     /// A group.
     ///
     /// # Errors

@@ -15,6 +15,7 @@
 //! | [`kinds`] | the trees of an allocation group and of a fork: records, keys, magic numbers |
 //! | [`node`] | one block of a tree, or the root within an inode |
 //! | [`cursor`] | looking up, and stepping |
+//! | [`change`] | records inserted, deleted and updated |
 
 mod change;
 mod cursor;
@@ -31,7 +32,7 @@ use undercroft_vfs::{Error, Ino, Result};
 use crate::error::{Verdict, corrupt_block, corrupt_inode};
 use crate::format::{AgBlock, AgNumber, FsBlock, Geometry};
 use crate::volume::Volume;
-pub(crate) use change::{ChangeKind, TreeSpace};
+pub(crate) use change::{ChangeKind, TreeSpace, credits, high_rmap_key, space};
 pub(crate) use cursor::Cursor;
 pub(crate) use kinds::{
     Bmbt, BySize, BySpace, Finobt, Inobt, InodeChunk, RefcountBt, RefcountRecord, RmapBt,
