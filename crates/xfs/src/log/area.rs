@@ -128,12 +128,7 @@ impl LogArea {
     }
 
     /// Adds what writes `bytes`, whole blocks and not more than the ring, from `block` on, which lies in the ring.
-    pub(super) fn write_requests<'a>(
-        &self,
-        block: u32,
-        bytes: &'a [u8],
-        requests: &mut Vec<Request<'a>>,
-    ) {
+    pub(super) fn write_requests<'a>(&self, block: u32, bytes: &'a [u8], requests: &mut Vec<Request<'a>>) {
         let before_end = (self.blocks - block) as usize * BASIC_BLOCK;
         let (here, wrapped) = bytes.split_at(before_end.min(bytes.len()));
         let offset = self.start_byte + u64::from(block) * BASIC_BLOCK as u64;

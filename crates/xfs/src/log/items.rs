@@ -41,7 +41,13 @@ impl Checkpoint<'_> {
                 _ => u32::MAX,
             })
             .collect();
-        self.region(&buffer_description(2, kind << flags::KIND_SHIFT, (bytes.len() / 512) as u16, daddr, &map))?;
+        self.region(&buffer_description(
+            2,
+            kind << flags::KIND_SHIFT,
+            (bytes.len() / 512) as u16,
+            daddr,
+            &map,
+        ))?;
         self.region(bytes)
     }
 

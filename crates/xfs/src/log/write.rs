@@ -25,7 +25,7 @@
 use undercroft_block::Request;
 use undercroft_vfs::Result;
 use zerocopy::IntoBytes;
-use zerocopy::byteorder::{BE, LE, U16, U32, U64};
+use zerocopy::byteorder::{LE, U16, U32, U64};
 
 use super::area::LogArea;
 use super::ends::LogEnds;
@@ -151,7 +151,9 @@ impl LogWriter {
         let bytes = FRAME_BYTES + bytes + regions * OPERATION_HEADER as u64;
         let per_record = self.form.data_bytes() as u64 - SPLIT_BYTES;
         let full = bytes / per_record;
-        full * u64::from(self.form.record) + self.form.blocks_with(bytes % per_record + SPLIT_BYTES) + self.cover_blocks()
+        full * u64::from(self.form.record)
+            + self.form.blocks_with(bytes % per_record + SPLIT_BYTES)
+            + self.cover_blocks()
     }
 
     /// Where the next record goes.

@@ -8,6 +8,8 @@ mod client;
 mod handle;
 mod log;
 mod seal;
+#[cfg(all(test, feature = "oracle"))]
+mod tests;
 
 pub(crate) use block::{Block, LoggedState, Seal};
 pub(crate) use handle::Handle;
