@@ -8,6 +8,9 @@
 //! are not empty; their checksums are not mended. [`log_records`] has the records that a recovery replays, whose
 //! checksums are.
 
+#[cfg(all(test, feature = "oracle"))]
+pub(crate) mod writable;
+
 use std::ops::Range;
 
 use undercroft_block::BlockDevice;

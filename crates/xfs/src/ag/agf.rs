@@ -47,7 +47,9 @@ pub(crate) struct RawAgf {
 }
 
 const _: () = assert!(size_of::<RawAgf>() == 224);
-const CRC_OFFSET: usize = core::mem::offset_of!(RawAgf, agf_crc);
+/// Where the checksum lies, and the position of the last change.
+pub(crate) const CRC_OFFSET: usize = core::mem::offset_of!(RawAgf, agf_crc);
+pub(crate) const LSN_OFFSET: usize = core::mem::offset_of!(RawAgf, agf_lsn);
 const _: () = assert!(CRC_OFFSET == 216);
 
 /// A validated header of a group's free space.

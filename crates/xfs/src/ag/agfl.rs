@@ -26,7 +26,9 @@ pub(crate) struct RawAgfl {
 }
 
 const _: () = assert!(size_of::<RawAgfl>() == 36);
-const CRC_OFFSET: usize = core::mem::offset_of!(RawAgfl, agfl_crc);
+/// Where the checksum lies, and the position of the last change.
+pub(crate) const CRC_OFFSET: usize = core::mem::offset_of!(RawAgfl, agfl_crc);
+pub(crate) const LSN_OFFSET: usize = core::mem::offset_of!(RawAgfl, agfl_lsn);
 
 /// The blocks of a group's free list, validated.
 #[derive(Clone, Debug)]

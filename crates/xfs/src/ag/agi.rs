@@ -14,7 +14,7 @@ use crate::volume::Volume;
 pub(crate) const MAGIC: u32 = 0x5841_4749;
 
 /// Lists of unlinked inodes that are still open, or were when the system stopped.
-const UNLINKED_BUCKETS: usize = 64;
+pub(crate) const UNLINKED_BUCKETS: usize = 64;
 
 const STRUCTURE: &str = "header of inodes (AGI)";
 
@@ -44,7 +44,9 @@ pub(crate) struct RawAgi {
 }
 
 const _: () = assert!(size_of::<RawAgi>() == 344);
-const CRC_OFFSET: usize = core::mem::offset_of!(RawAgi, agi_crc);
+/// Where the checksum lies, and the position of the last change.
+pub(crate) const CRC_OFFSET: usize = core::mem::offset_of!(RawAgi, agi_crc);
+pub(crate) const LSN_OFFSET: usize = core::mem::offset_of!(RawAgi, agi_lsn);
 const _: () = assert!(CRC_OFFSET == 312);
 
 /// A validated header of a group's inodes.
@@ -96,6 +98,10 @@ impl Agi {
             }
         }
         Ok(Self { ag, raw })
+    }
+
+    pub(crate) const fn raw(&self) -> &RawAgi {
+        &self.raw
     }
 
     /// Inodes in all chunks.

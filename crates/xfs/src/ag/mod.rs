@@ -4,9 +4,9 @@
 //! Each is validated when it is read: magic number, version, group, checksum, UUID, and every number that leads
 //! somewhere. They are read through the cache, so reading one again costs a checksum of one sector.
 
-mod agf;
-mod agfl;
-mod agi;
+pub(crate) mod agf;
+pub(crate) mod agfl;
+pub(crate) mod agi;
 
 use undercroft_vfs::{Error, Result};
 use uuid::Uuid;

@@ -3,13 +3,13 @@
 use undercroft_vfs::Result;
 
 use super::node::Node;
-use super::{Btree, Kind};
-use crate::format::FsBlock;
+use super::{Btree, Kind, RmapBt, RmapRecord};
+use crate::format::{AgBlock, FsBlock};
 
 /// A block on the way from the root, and which of its records or pointers the way takes.
-struct Step<K> {
-    node: Node<K>,
-    n: usize,
+pub(super) struct Step<K> {
+    pub(super) node: Node<K>,
+    pub(super) n: usize,
 }
 
 /// A place in a tree. It holds the blocks on the way to it, from the root to a leaf.
@@ -86,6 +86,24 @@ impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
                 Ok(None)
             }
         }
+    }
+
+    /// The way to where `key` is in the order, root first, for a change: in the leaf the first record that is not below
+    /// `key`, or the end of the leaf. Whether that record has the key.
+    pub(super) fn way_to(mut self, key: &K::Key) -> Result<(Vec<Step<K>>, bool)> {
+        let geometry = self.tree.volume.geometry();
+        self.descend(|node| {
+            if node.level == 0 {
+                node.partition(key, false, geometry)
+            } else {
+                node.partition(key, true, geometry).saturating_sub(1)
+            }
+        })?;
+        let found = self
+            .path
+            .last()
+            .is_some_and(|leaf| leaf.n < leaf.node.count && leaf.node.key(leaf.n, geometry) == *key);
+        Ok((self.path, found))
     }
 
     /// The record of `key`.
@@ -246,5 +264,42 @@ impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
             fresh = depth + 1;
             self.step(true)?;
         }
+    }
+}
+
+impl Cursor<'_, '_, RmapBt> {
+    /// The first mapping with `block` in it that `accept` takes. Blocks of the tree are read that have keys from before
+    /// `block` to behind it: not more than there are overlapping mappings, and those with their parents.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(super) fn find_overlapping(
+        mut self,
+        block: AgBlock,
+        accept: impl Fn(&RmapRecord) -> bool,
+    ) -> Result<Option<RmapRecord>> {
+        let geometry = self.tree.volume.geometry();
+        self.path.push(Step { node: self.tree.read_root()?, n: 0 });
+        while let Some(Step { node, n }) = self.path.last() {
+            let is_behind = *n >= node.count || node.key(*n, geometry).start > block;
+            if is_behind {
+                self.path.pop();
+            } else if node.level > 0 {
+                if node.high_key(*n).start >= block {
+                    let child = self.read_child()?;
+                    self.path.push(Step { node: child, n: 0 });
+                    continue;
+                }
+            } else if let Some(record) = self.record()?
+                && record.start.0.saturating_add(record.count) > block.0
+                && accept(&record)
+            {
+                return Ok(Some(record));
+            }
+            if let Some(step) = self.path.last_mut() {
+                step.n += 1;
+            }
+        }
+        Ok(None)
     }
 }

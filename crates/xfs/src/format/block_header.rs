@@ -60,6 +60,11 @@ impl HeaderKind {
     pub(crate) const fn crc_offset(self) -> usize {
         self.layout().crc
     }
+
+    /// Where the position of the last change lies.
+    pub(crate) const fn lsn_offset(self) -> usize {
+        self.layout().lsn
+    }
 }
 
 /// Validates the header of a block that was read from `at` and belongs to `owner`: a group's number or an inode's.
@@ -102,6 +107,19 @@ pub(crate) fn owner(bytes: &[u8], kind: HeaderKind) -> u64 {
 /// The log sequence number of the last change of a block, which the header of version 5 has.
 pub(crate) fn lsn(bytes: &[u8], kind: HeaderKind) -> u64 {
     number(bytes, kind.layout().lsn, 8)
+}
+
+/// Fills in the header of a new block at `at`, but for the checksum and the position of its last change, which it gets
+/// when it is written. Version 4 has none.
+pub(crate) fn fill(bytes: &mut [u8], kind: HeaderKind, superblock: &Superblock, at: Daddr, owner: u64) {
+    if !superblock.features().has_crc() {
+        return;
+    }
+    let layout = kind.layout();
+    bytes[layout.blkno..layout.blkno + 8].copy_from_slice(&at.0.to_be_bytes());
+    bytes[layout.uuid..layout.uuid + 16].copy_from_slice(superblock.meta_uuid().as_bytes());
+    let owner = &owner.to_be_bytes()[8 - layout.owner_bytes..];
+    bytes[layout.owner..layout.owner + layout.owner_bytes].copy_from_slice(owner);
 }
 
 /// A big-endian number; what lies past the end counts as zeroes.

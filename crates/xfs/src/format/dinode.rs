@@ -27,6 +27,9 @@ const DEVICE_BYTES: usize = 8;
 /// Offset of the checksum, in version 3.
 pub(crate) const CRC_OFFSET: usize = 100;
 
+/// Offset of the position of the last change.
+pub(crate) const LSN_OFFSET: usize = core::mem::offset_of!(RawDinode, di_lsn);
+
 /// The core as it lies on the disk. The fields from `di_crc` on exist in version 3.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -135,6 +138,15 @@ impl ForkFormat {
             3 => Self::Btree,
             _ => return None,
         })
+    }
+
+    pub(crate) const fn raw(self) -> u8 {
+        match self {
+            Self::Device => 0,
+            Self::Local => 1,
+            Self::Extents => 2,
+            Self::Btree => 3,
+        }
     }
 }
 
@@ -331,6 +343,51 @@ impl Dinode {
             attr_extents,
             attr_fork,
         })
+    }
+
+    /// Writes the fields into a core of version 3 that belongs to the inode already. Fields that this type lacks stay as
+    /// they are, and so does the link of the unlinked list.
+    pub(crate) fn write(&self, raw: &mut RawDinode) {
+        debug_assert_eq!(self.version, 3, "only inodes of version 3 are written");
+        let bigtime = self.flags2.contains(DiFlags2::BIGTIME);
+        let encode = |time| time::encode(time, bigtime);
+        raw.di_version = 3;
+        raw.di_mode.set((self.kind.mode_bits() | u32::from(self.permissions)) as u16);
+        raw.di_onlink.set(0);
+        raw.di_uid.set(self.uid);
+        raw.di_gid.set(self.gid);
+        raw.di_nlink.set(self.links);
+        raw.di_projid_lo.set(self.project as u16);
+        raw.di_projid_hi.set((self.project >> 16) as u16);
+        if self.flags2.contains(DiFlags2::NREXT64) {
+            raw.di_big_nextents.set(self.data_extents);
+            raw.di_nextents.set(self.attr_extents);
+            raw.di_anextents.set(0);
+        } else {
+            raw.di_big_nextents.set(0);
+            raw.di_nextents.set(self.data_extents as u32);
+            raw.di_anextents.set(self.attr_extents as u16);
+        }
+        raw.di_atime.set(encode(self.accessed));
+        raw.di_mtime.set(encode(self.modified));
+        raw.di_ctime.set(encode(self.changed));
+        raw.di_crtime.set(encode(self.created.unwrap_or_default()));
+        raw.di_size.set(self.size_bytes);
+        raw.di_nblocks.set(self.blocks);
+        raw.di_extsize.set(self.extent_size);
+        raw.di_cowextsize.set(self.cow_extent_size);
+        raw.di_forkoff = self.forkoff();
+        raw.di_format = self.data_format.raw();
+        raw.di_aformat = self.attr_format.raw();
+        raw.di_flags.set(self.flags.bits());
+        raw.di_flags2.set(self.flags2.bits());
+        raw.di_gen.set(self.generation);
+        raw.di_changecount.set(self.change_count);
+    }
+
+    /// Where the attribute fork begins, in words of eight bytes behind the core; 0 without one.
+    pub(crate) fn forkoff(&self) -> u8 {
+        if self.attr_fork.is_empty() { 0 } else { (self.data_fork.len() / 8) as u8 }
     }
 
     /// Whether it may share blocks with other files.

@@ -9,10 +9,12 @@
 //! are read like others.
 
 mod fork;
+mod fresh;
 mod in_use;
 mod inheritance;
 mod late;
 mod remapped;
+mod room;
 mod state;
 mod store;
 mod times;
@@ -33,6 +35,7 @@ pub(crate) use inheritance::Inheritance;
 pub(crate) use late::{Late, LateTimes};
 pub(crate) use remapped::{Remap, Remapped};
 pub(crate) use state::{InodeState, STORE_CREDITS};
+pub(crate) use store::write_identity;
 pub(crate) use windows::WindowList;
 
 const STRUCTURE: &str = "inode";

@@ -33,7 +33,10 @@ pub(crate) struct InodeState {
 }
 
 impl InodeState {
-    pub(crate) fn new(volume: Arc<Mounted>, inode: Inode) -> Self {
+    pub(crate) fn new(volume: Arc<Mounted>, mut inode: Inode) -> Self {
+        if volume.writer().is_ok() {
+            inode.use_form_of_times(&volume);
+        }
         Self {
             volume,
             ino: inode.ino,

@@ -4,23 +4,12 @@ use undercroft_vfs::Timestamp;
 
 use super::Inode;
 use crate::format::dinode::DiFlags2;
+use crate::format::time;
 
 impl Inode {
     /// The time that the inode keeps when it is given `time`: the nearest of those that its form of times has.
     pub(crate) fn nearest_time(&self, time: Timestamp) -> Timestamp {
-        // The last moment of bigtime is 2^64 nanoseconds after the first.
-        const BIGTIME_LAST: Timestamp = Timestamp { seconds: 16_299_260_425, nanoseconds: 709_551_615 };
-        const LAST: Timestamp = Timestamp { seconds: i32::MAX as i64, nanoseconds: 999_999_999 };
-        const FIRST: Timestamp = Timestamp { seconds: i32::MIN as i64, nanoseconds: 0 };
-        let last = if self.core.flags2.contains(DiFlags2::BIGTIME) { BIGTIME_LAST } else { LAST };
-        let order = |time: &Timestamp| (time.seconds, time.nanoseconds);
-        if order(&time) < order(&FIRST) {
-            FIRST
-        } else if order(&time) > order(&last) {
-            last
-        } else {
-            time
-        }
+        time::nearest(time, self.core.flags2.contains(DiFlags2::BIGTIME))
     }
 
     /// Notes a change at `now` that is not one of content.

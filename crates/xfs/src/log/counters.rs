@@ -4,7 +4,9 @@
 //! the headers of the allocation groups, as Linux does it.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use undercroft_block::Device;
 use undercroft_vfs::{Error, Ino, Result};
 
 use super::buffer::{INODE_MAGIC, NEXT_UNLINKED};
@@ -28,7 +30,7 @@ const COUNTERS: usize = 128;
 ///
 /// # Errors
 /// `Io`.
-pub(super) fn unlinked(volume: &Volume) -> Result<(Vec<Ino>, u64)> {
+pub(crate) fn unlinked(volume: &Volume) -> Result<(Vec<Ino>, u64)> {
     let geometry = volume.geometry();
     let (mut found, mut broken) = (Vec::new(), 0);
     for ag in geometry.ags() {
@@ -95,12 +97,27 @@ pub(super) fn count(volume: &Volume, given: GivenBack) -> Result<Superblock> {
     ];
     // The freed space is an estimate: damaged inodes may claim more than there is.
     let counters = if possible(&sums) { sums } else { counters };
-    let mut sector = vec![0; geometry.sector_bytes() as usize];
+    store(volume, counters)
+}
+
+/// Counts free space and inodes anew, from the headers of groups as the device has them, and stores them in the
+/// superblock: for a filesystem that is being closed. Not durable on return.
+///
+/// # Errors
+/// Corruption of a group's header; I/O failure.
+pub(crate) fn store_anew(device: &Device, superblock: &Superblock) -> Result<()> {
+    // Blocks in the cache of the filesystem in use are not sealed.
+    let volume = Volume::new(Arc::clone(device), superblock.clone(), super::CACHE_BYTES);
+    store(&volume, counters_of_groups(&volume)?).map(drop)
+}
+
+fn store(volume: &Volume, counters: [u64; 3]) -> Result<Superblock> {
+    let mut sector = vec![0; volume.geometry().sector_bytes() as usize];
     volume.device().read_at(0, &mut sector)?;
     for (index, counter) in counters.into_iter().enumerate() {
         sector[COUNTERS + index * 8..][..8].copy_from_slice(&counter.to_be_bytes());
     }
-    if superblock.features().has_crc() {
+    if volume.superblock().features().has_crc() {
         crc::seal(&mut sector, crate::format::superblock::CRC_OFFSET);
     }
     volume.device().write_at(0, &sector)?;

@@ -1,10 +1,23 @@
 //! The filesystem's own part in commits and checkpoints.
 
+use undercroft_block::Request;
 use undercroft_journal::{Cause, Client, Frozen, WriteBack};
 use undercroft_vfs::Result;
 
-use super::Block;
+use super::{Block, Seal};
+use crate::volume::Volume;
 use crate::writer::{Mounted, Transactions};
+
+/// The first position that a log has: for changes that no log knows.
+const FIRST_POSITION: u64 = 1 << 32;
+
+/// A version on its way home.
+struct Home<'a> {
+    number: u64,
+    bytes: &'a [u8],
+    seal: Seal,
+    position: u64,
+}
 
 impl Client for Mounted {
     type Item = Block;
@@ -40,20 +53,74 @@ impl Client for Mounted {
     }
 
     fn write_back(&self, batch: &[WriteBack<'_, Block>]) -> Result<()> {
-        let _ = batch;
-        todo!("transactions")
+        let versions = batch.iter().map(|write| Home {
+            number: write.item.number(),
+            bytes: &write.version.buffer,
+            seal: write.version.seal,
+            position: write.position.0,
+        });
+        write_home(self, versions)
     }
 
+    /// For unit tests: every XFS filesystem has a log.
     fn write_unlogged(&self, items: &[Frozen<Block>]) -> Result<()> {
-        let _ = items;
-        todo!("transactions: for unit tests, which work without a log")
+        self.flush()?;
+        let mut blocks: Vec<_> = items
+            .iter()
+            .map(|frozen| Home {
+                number: frozen.item.number(),
+                bytes: &frozen.version.buffer,
+                seal: frozen.version.seal,
+                position: FIRST_POSITION,
+            })
+            .collect();
+        blocks.sort_unstable_by_key(|block| block.number);
+        write_home(self, blocks.into_iter())?;
+        self.flush()
     }
 
+    /// The superblock's counters are stored before the log says that the filesystem was unmounted, so nothing is left.
     fn mark_clean(&self) -> Result<()> {
-        todo!("transactions")
+        Ok(())
     }
 
     fn record_abort(&self, cause: &Cause) {
         let _ = cause;
     }
+}
+
+/// Seals blocks, in the order of their homes, and writes them there; neighbours together. The superblock in a block of
+/// group headers is left out: it is no part of any transaction.
+fn write_home<'a>(volume: &Volume, blocks: impl Iterator<Item = Home<'a>>) -> Result<()> {
+    let geometry = volume.geometry();
+    let block_bytes = u64::from(geometry.block_bytes());
+    let mut bytes = Vec::new();
+    // Offset and length of what lies together.
+    let mut runs: Vec<(u64, usize)> = Vec::new();
+    for block in blocks {
+        let begin = bytes.len();
+        bytes.extend_from_slice(block.bytes);
+        let block_of_group = (block.number % u64::from(geometry.ag_blocks())) as u32;
+        block.seal.apply(geometry, block_of_group, block.position, &mut bytes[begin..]);
+        let mut offset = block.number * block_bytes;
+        if block.seal == Seal::GroupHeaders && block_of_group == 0 {
+            let superblock = geometry.sector_bytes() as usize;
+            bytes.drain(begin..begin + superblock);
+            offset += superblock as u64;
+        }
+        let len = bytes.len() - begin;
+        match runs.last_mut() {
+            _ if len == 0 => {}
+            Some((first, run)) if *first + *run as u64 == offset => *run += len,
+            _ => runs.push((offset, len)),
+        }
+    }
+    let mut requests = Vec::with_capacity(runs.len());
+    let mut rest = &bytes[..];
+    for (offset, len) in runs {
+        let (data, after) = rest.split_at(len);
+        requests.push(Request::Write { offset, data });
+        rest = after;
+    }
+    Ok(volume.device().run_batch(&mut requests)?)
 }

@@ -1,0 +1,94 @@
+//! The position of a block's last change and its checksum, made when the block is written and not each time it changes.
+//!
+//! The copy in the log is sealed as the one that goes home: Linux replays it and, for inodes, does not seal it again.
+
+use super::block::Seal;
+use crate::ag::{agf, agfl, agi};
+use crate::format::block_header::HeaderKind;
+use crate::format::{Geometry, crc, dinode};
+
+/// The position of blocks that are not ordered by the log (`NULLCOMMITLSN`).
+const NO_POSITION: u64 = u64::MAX;
+
+/// A kind of group header: its sector, its magic number, and where its position and its checksum lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GroupHeader {
+    sector: u32,
+    magic: u32,
+    lsn: usize,
+    crc: usize,
+    /// What the log calls it.
+    pub(super) kind: u16,
+}
+
+/// The headers of a group behind its superblock.
+const GROUP_HEADERS: [GroupHeader; 3] = [
+    GroupHeader { sector: 1, magic: agf::MAGIC, lsn: agf::LSN_OFFSET, crc: agf::CRC_OFFSET, kind: 5 },
+    GroupHeader { sector: 2, magic: agi::MAGIC, lsn: agi::LSN_OFFSET, crc: agi::CRC_OFFSET, kind: 7 },
+    GroupHeader { sector: 3, magic: agfl::MAGIC, lsn: agfl::LSN_OFFSET, crc: agfl::CRC_OFFSET, kind: 6 },
+];
+
+/// The headers that lie in a block of a group, the superblock left out, with the place of each in the block.
+pub(super) fn headers_in(
+    geometry: &Geometry,
+    block_of_group: u32,
+) -> impl Iterator<Item = (GroupHeader, std::ops::Range<usize>)> + use<> {
+    let (sector, block) = (u64::from(geometry.sector_bytes()), u64::from(geometry.block_bytes()));
+    let first = u64::from(block_of_group) * block;
+    GROUP_HEADERS.into_iter().filter_map(move |header| {
+        let at = (u64::from(header.sector) * sector).checked_sub(first)?;
+        (at + sector <= block).then_some((header, at as usize..(at + sector) as usize))
+    })
+}
+
+impl Seal {
+    /// What the log calls a block, in the upper five bits of a buffer's flags. Blocks of headers are several buffers.
+    pub(super) const fn log_kind(self) -> u16 {
+        match self {
+            Self::GroupHeaders => 0,
+            Self::ShortBtree | Self::LongBtree => 4,
+            Self::Inodes => 8,
+            Self::Symlink => 9,
+            Self::DirBlock => 10,
+            Self::DirData => 11,
+            Self::DirFree => 12,
+            Self::DirLeaf1 => 13,
+            Self::DirLeafN => 14,
+            Self::DaNode => 15,
+            Self::AttrLeaf => 16,
+            Self::AttrRemote => 17,
+        }
+    }
+
+    /// Puts the position of the last change and the checksum into `bytes`, a block of which `block_of_group` is the
+    /// number within its group.
+    pub(super) fn apply(self, geometry: &Geometry, block_of_group: u32, position: u64, bytes: &mut [u8]) {
+        match self {
+            Self::GroupHeaders => {
+                for (header, range) in headers_in(geometry, block_of_group) {
+                    let sector = &mut bytes[range];
+                    if sector[..4] == header.magic.to_be_bytes() {
+                        sector[header.lsn..header.lsn + 8].copy_from_slice(&position.to_be_bytes());
+                        crc::seal(sector, header.crc);
+                    }
+                }
+            }
+            Self::Inodes => {
+                for inode in bytes.chunks_exact_mut(geometry.inode_bytes() as usize) {
+                    if inode[..2] == dinode::MAGIC.to_be_bytes() {
+                        inode[dinode::LSN_OFFSET..dinode::LSN_OFFSET + 8]
+                            .copy_from_slice(&position.to_be_bytes());
+                        crc::seal(inode, dinode::CRC_OFFSET);
+                    }
+                }
+            }
+            _ => {
+                let Some(kind) = self.header() else { return };
+                let position = if kind == HeaderKind::Remote { NO_POSITION } else { position };
+                let at = kind.lsn_offset();
+                bytes[at..at + 8].copy_from_slice(&position.to_be_bytes());
+                crc::seal(bytes, kind.crc_offset());
+            }
+        }
+    }
+}
