@@ -6,6 +6,8 @@
 use undercroft_vfs::{AttrChange, Error, FileType, InodeFlags, NewTime, Result, XattrMode};
 
 use super::Live;
+use crate::attr;
+use crate::attr::change::Attempt;
 use crate::format::dinode::{DiFlags, DiFlags2};
 use crate::inode::{Inode, STORE_CREDITS};
 use crate::volume::Volume;
@@ -47,6 +49,10 @@ pub(super) fn set_attr(live: &Live, change: &AttrChange) -> Result<()> {
     Ok(())
 }
 
+/// Sets an extended attribute, or with `None` removes it, together with `attributes`.
+///
+/// # Errors
+/// As for [`attr::change::set`] and [`set_attr`]. Nothing has changed then.
 pub(super) fn set_xattr(
     live: &Live,
     name: &[u8],
@@ -54,8 +60,22 @@ pub(super) fn set_xattr(
     mode: XattrMode,
     attributes: &AttrChange,
 ) -> Result<()> {
-    let _ = (live, name, value, mode, attributes);
-    todo!("attributes")
+    let mut credits = attr::change::credits(&live.volume, &live.fields.read(), value);
+    loop {
+        let handle = live.volume.start(credits)?;
+        let mut fields = live.fields.write();
+        let mut changed = fields.clone();
+        apply(live, &mut changed, attributes)?;
+        match attr::change::try_set(&handle, &mut changed, name, value, mode)? {
+            Attempt::Done => {
+                *fields = changed;
+                live.permissions_cache.update(&fields);
+                live.late.clear();
+                return Ok(());
+            }
+            Attempt::Wants(more) => credits = more.max(credits + 1),
+        }
+    }
 }
 
 /// Changes the fields in memory.

@@ -114,9 +114,7 @@ impl Records<'_, '_> {
         if count(self.inode, self.kind) + more > most_extents(self.volume(), self.inode, self.kind) {
             return Err(Error::FileTooLarge);
         }
-        let fits = matches!(self.fork()?, Fork::Extents(list)
-            if list.len() as u64 + more <= capacity(self.inode, self.kind) as u64);
-        if more > 0 && !fits && self.handle.space() < super::change::space(self.inode, self.kind) {
+        if more > 0 && self.handle.space() < super::change::needed_space(self.inode, self.kind, more) {
             return Err(Error::NoSpace);
         }
         Ok(())
@@ -305,7 +303,7 @@ pub(super) fn capacity(inode: &Inode, kind: ForkKind) -> usize {
 }
 
 /// The block that an inode lies in.
-pub(super) fn near_inode(volume: &Volume, ino: Ino) -> FsBlock {
+pub(crate) fn near_inode(volume: &Volume, ino: Ino) -> FsBlock {
     volume.geometry().inode_place(ino).map_or(FsBlock(0), |(block, _)| block)
 }
 
