@@ -235,3 +235,25 @@ fn max_levels<K: Kind>(geometry: &Geometry, blocks: u64) -> u8 {
     }
     levels
 }
+
+/// How many levels a tree of so many records has whose blocks are half full.
+pub(crate) fn usual_levels<K: Kind>(geometry: &Geometry, records: u64) -> u8 {
+    half_full::<K>(geometry, records).1
+}
+
+/// How many blocks a tree of so many records has whose blocks are half full.
+pub(crate) fn most_blocks<K: Kind>(geometry: &Geometry, records: u64) -> u64 {
+    half_full::<K>(geometry, records).0
+}
+
+fn half_full<K: Kind>(geometry: &Geometry, records: u64) -> (u64, u8) {
+    let (in_leaf, in_node) = node::capacities::<K>(geometry);
+    let mut on_level = records.div_ceil((in_leaf as u64 / 2).max(2)).max(1);
+    let (mut blocks, mut levels) = (on_level, 1);
+    while on_level > 1 {
+        on_level = on_level.div_ceil((in_node as u64 / 2).max(2));
+        blocks += on_level;
+        levels += 1;
+    }
+    (blocks, levels)
+}
