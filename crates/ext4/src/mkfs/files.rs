@@ -11,7 +11,7 @@ use undercroft_vfs::{FileType, Timestamp};
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::little_endian::U32;
 
-use super::error::{MkfsError, refuse};
+use undercroft_diskfs::making::{MkfsError, refuse};
 use super::inode::{Map, NewInode, checksum_seed};
 use super::shape::Shape;
 use super::space::Space;

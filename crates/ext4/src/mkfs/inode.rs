@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use undercroft_vfs::{FileType, Timestamp};
 
-use super::error::{MkfsError, refuse};
+use undercroft_diskfs::making::{MkfsError, refuse};
 use super::space::Space;
 use super::writer::Planned;
 use crate::checksum::{crc32c, crc32c_around};
