@@ -33,8 +33,7 @@ impl Side {
         let root = u64::from_be_bytes(*sector[56..].first_chunk().expect("eight bytes"));
         let inode_log = sector[122];
         let inodes = (root..root + TIMED).map(|ino| ino << inode_log);
-        let masked =
-            inodes.flat_map(|at| MASKED.map(|range| at + range.start..at + range.end)).collect();
+        let masked = inodes.flat_map(|at| MASKED.map(|range| at + range.start..at + range.end)).collect();
         let data = data_segments(&file, len).expect("its data");
         let data = data.into_iter().map(|(start, end)| start..end).collect();
         Self { file, data, masked }

@@ -35,10 +35,11 @@ fn shapes(size_mib: u64) -> Vec<Shape> {
     ] {
         let pairs = inodes.iter().flat_map(|inode| directories.iter().map(move |dir| (inode, dir)));
         for (inode, directory) in pairs {
-            for features in ["reflink=1", "reflink=0", "rmapbt=1", "rmapbt=1,reflink=0", "finobt=0,reflink=0"] {
+            for features in ["reflink=1", "reflink=0", "rmapbt=1", "rmapbt=1,reflink=0", "finobt=0,reflink=0"]
+            {
                 for (counts, stripe) in [("", ""), (",nrext64=1", ""), ("", ",su=64k")] {
                     let args = format!(
-                        "-b size={block} -i size={inode}{counts} -n size={directory} -m {features} -l size=512b{stripe}"
+                        "-b size={block} -i size={inode}{counts} -n size={directory} -m {features} -l size=2m{stripe}"
                     );
                     shapes.push(Shape::new(size_mib, &args));
                 }

@@ -64,7 +64,11 @@ impl Shape {
         match (self.ours(), self.theirs()) {
             (Ok(ours), Ok(theirs)) => compare::difference(ours.path(), theirs.path()),
             (Err(_), Err(_)) => None,
-            (Ok(_), Err(theirs)) => Some(format!("made, but mkfs.xfs refuses it: {theirs}")),
+            (Ok(_), Err(theirs)) => {
+                let why = theirs.to_string();
+                let why = why.split("Usage:").next().unwrap_or_default().trim();
+                Some(format!("made, but mkfs.xfs refuses it: {why}"))
+            }
             (Err(ours), Ok(_)) => Some(format!("refused, but mkfs.xfs makes it: {ours}")),
         }
     }

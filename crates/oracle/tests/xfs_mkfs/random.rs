@@ -70,7 +70,8 @@ fn shape(seed: u64) -> Shape {
     let mut data = Vec::new();
     match random.below(5) {
         0 => data.push(format!("agcount={}", 1 + random.below(20))),
-        1 => data.push(format!("agsize={}b", (random.of(&[16, 17, 20, 64, 100]) << 20) / block + random.below(9))),
+        1 => data
+            .push(format!("agsize={}b", (random.of(&[16, 17, 20, 64, 100]) << 20) / block + random.below(9))),
         2 => data.push(format!("size={}", (size_mib << 20) - 512 * random.below(9000))),
         _ => {}
     }

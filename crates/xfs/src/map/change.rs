@@ -189,7 +189,8 @@ pub(crate) fn shift_down(
         if !is_first && !handle.has_room(credits(records.inode, ForkKind::Data) + STORE_CREDITS) {
             return Ok(Progress::From(here.file.0));
         }
-        let before = if here.file.0 == from { records.around(from.wrapping_sub(1))?.before } else { around.before };
+        let before =
+            if here.file.0 == from { records.around(from.wrapping_sub(1))?.before } else { around.before };
         let to = here.file.0.checked_sub(by);
         let Some(to) = to.filter(|&to| from > 0 && before.is_none_or(|before| before.end() <= to)) else {
             return Err(records.corrupt(format!("the extent at {} cannot move down by {by}", here.file)));
@@ -270,7 +271,8 @@ pub(crate) fn add_block(
         return Err(Error::NoSpace);
     }
     let volume = handle.volume();
-    let fork = inode.fork(kind).ok_or_else(|| crate::error::corrupt_inode("fork", inode.ino, None, "is missing"))?;
+    let fork =
+        inode.fork(kind).ok_or_else(|| crate::error::corrupt_inode("fork", inode.ino, None, "is missing"))?;
     let around = records::around(volume, inode.ino, fork, at.0)?;
     let goal = around.before.map_or_else(
         || records::near_inode(volume, inode.ino),

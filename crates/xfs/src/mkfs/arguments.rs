@@ -154,7 +154,9 @@ impl MkfsOptions {
             "su" => self.log_stripe_bytes = Some(one.size(units)?),
             "sunit" => self.log_stripe_bytes = one.count()?.checked_mul(BASIC_BLOCK),
             "sectsize" if Some(one.small(units)?) != self.sector_bytes => {
-                return refuse("-l sectsize: an internal log has the sectors of the data, as -s size has them");
+                return refuse(
+                    "-l sectsize: an internal log has the sectors of the data, as -s size has them",
+                );
             }
             "sectsize" => {}
             "logdev" => return one.not_made("an external log"),

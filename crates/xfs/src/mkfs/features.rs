@@ -26,7 +26,9 @@ impl Chosen {
     pub(super) fn decide(options: &MkfsOptions) -> Result<Self, MkfsError> {
         let &MkfsOptions { finobt, inobtcount, rmapbt, reflink, bigtime, sparse, nrext64, .. } = options;
         if inobtcount == Some(true) && !finobt {
-            return refuse("counters of the inodes' B+trees (inobtcount) need a B+tree of free inodes (finobt)");
+            return refuse(
+                "counters of the inodes' B+trees (inobtcount) need a B+tree of free inodes (finobt)",
+            );
         }
         let inobtcount = inobtcount.unwrap_or(finobt);
         Ok(Self { finobt, inobtcount, rmapbt, reflink, bigtime, sparse, nrext64 })

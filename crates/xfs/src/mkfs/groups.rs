@@ -147,7 +147,8 @@ impl Group {
             let used = if n == 0 { INODES_IN_USE } else { 0 };
             let free_count = CHUNK_INODES as u32 - used;
             // Where chunks may have holes, the upper bytes say that this one has none.
-            let counts = if shape.chosen.sparse { (CHUNK_INODES as u32) << 8 | free_count } else { free_count };
+            let counts =
+                if shape.chosen.sparse { (CHUNK_INODES as u32) << 8 | free_count } else { free_count };
             let free = u64::MAX << used;
             words(&[first + n * CHUNK_INODES as u32, counts, (free >> 32) as u32, free as u32])
         };

@@ -15,12 +15,12 @@ const BLOCKS_MIN: u64 = 512;
 const BASIC_BLOCK: u64 = 512;
 /// Bytes of the log that describe a buffer, beside its content.
 const BUFFER_OVERHEAD: u64 = 128;
-/// The same of an inode: four operation headers and its description.
-const INODE_OVERHEAD: u64 = 4 * OPERATION_HEADER + 56;
+/// The same of an inode: four operation headers, its description, and the headers of its two maps' blocks.
+const INODE_OVERHEAD: u64 = 4 * OPERATION_HEADER + 56 + 2 * LONG_HEADER;
 const OPERATION_HEADER: u64 = 12;
 const TRANSACTION_HEADER: u64 = 16;
-/// Three quotas' changes.
-const QUOTA: u64 = 3 * (24 + 104);
+/// Changes of three quotas of each of two owners.
+const QUOTA: u64 = 6 * (24 + 104);
 /// Levels of a hash tree at most.
 const HASH_TREE_LEVELS: u64 = 5;
 /// The longest name.
@@ -171,10 +171,8 @@ impl Sizes {
         let truncate = QUOTA
             + (self.inodes(1) + self.blocks(self.data_levels() + 1))
                 .max(self.sectors(9) + self.blocks(self.allocations(4)) + shared(4));
-        let rename = QUOTA
-            + (self.inodes(5)
-                + 2 * directory)
-                .max(self.sectors(7) + self.blocks(self.allocations(3)));
+        let rename =
+            QUOTA + (self.inodes(5) + 2 * directory).max(self.sectors(7) + self.blocks(self.allocations(3)));
         let unlinked_add = self.sectors(2) + self.cluster_bytes();
         let unlinked_remove = self.sectors(1) + 2 * self.cluster_bytes();
         let link = QUOTA

@@ -94,11 +94,15 @@ impl Draft {
         let no_room = "the first allocation group has no room for the root directory";
         let Some(first_group) = Group::plan(&shape, 0) else { return refuse(no_room) };
         let Some(inodes) = &first_group.inodes else { return refuse(no_room) };
+        if inodes.start != shape.first_inodes_expected() {
+            return refuse(
+                "the log's stripe unit leaves a gap where xfs_repair would not look for the root directory",
+            );
+        }
         let root = inodes.start << (shape.block_log - shape.inode_log);
         let raw = superblock::primary(&shape, uuid, &options.label, root);
-        let superblock = Superblock::from_sector(&superblock::sector(&shape, &raw)).map_err(|error| {
-            MkfsError::Refused(format!("what was asked for cannot be made: {error}"))
-        })?;
+        let superblock = Superblock::from_sector(&superblock::sector(&shape, &raw))
+            .map_err(|error| MkfsError::Refused(format!("what was asked for cannot be made: {error}")))?;
         Ok(Self { shape, uuid, first_group, root, superblock })
     }
 

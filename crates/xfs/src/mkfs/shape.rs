@@ -36,6 +36,8 @@ const LOG_STRIPE_BYTES: u64 = 32 << 10;
 const STRIPE_FROM_BYTES: u64 = GIB;
 /// Blocks that a group's free list has room for before there are trees of free space of more than a level.
 const FREE_LIST_RESERVE: u64 = 4;
+/// So many times the room that the first inodes need is left for them where the log lies in their group.
+const FIRST_INODES_ROOM: u64 = 4;
 /// Inodes of a chunk, which its B+tree has a record for.
 pub(super) const CHUNK_INODES: u64 = 64;
 /// Inodes are written in clusters of so many.
@@ -165,6 +167,12 @@ impl Shape {
         self.first_inodes() >> (self.block_log - self.inode_log)
     }
 
+    /// Where xfs_repair expects the first inodes, in the first group: behind everything that it begins with.
+    pub(super) fn first_inodes_expected(&self) -> u32 {
+        let log = if self.log_group == 0 { self.log_blocks } else { 0 };
+        (self.taken_blocks() + self.free_list + log).next_multiple_of(self.first_inode_alignment())
+    }
+
     /// The first inodes begin at a multiple of so many blocks.
     pub(super) fn first_inode_alignment(&self) -> u32 {
         let alignment = self.inode_alignment;
@@ -178,44 +186,52 @@ impl Shape {
     fn place_log(&mut self, options: &MkfsOptions, sizes: &Sizes, stripe: u64) -> Result<(), MkfsError> {
         let group_blocks = u64::from(self.group_blocks);
         let taken = u64::from(self.taken_blocks());
-        // All of a group but what is always taken, the free list, and a block.
-        let most = (group_blocks - taken).saturating_sub(FREE_LIST_RESERVE + 1);
-        let least = sizes.least_log_blocks();
-        if most < least {
-            return refuse(format!(
-                "the log needs {least} blocks and an allocation group has room for {most}: larger groups are needed"
-            ));
-        }
-        let mut blocks = match options.log_bytes {
-            Some(bytes) => {
-                let blocks = bytes >> self.block_log;
-                if blocks > most {
-                    return refuse(format!(
-                        "a log of {blocks} blocks does not fit into an allocation group, which has room for {most}"
-                    ));
-                }
-                blocks
-            }
-            None => self.usual_log_blocks(least).min(most),
-        };
-        if blocks < least {
-            return refuse(format!("a log of {blocks} blocks is too small, {least} are needed"));
-        }
-        if blocks > LOG_MAX_BLOCKS || blocks << self.block_log > LOG_MAX_BYTES {
-            return refuse(format!(
-                "a log of {blocks} blocks is too large, {LOG_MAX_BLOCKS} blocks or {LOG_MAX_BYTES} bytes are possible"
-            ));
-        }
         if let Some(group) = options.log_group {
             if group >= self.groups.into() {
                 return refuse(format!("the log cannot lie in group {group} of {} groups", self.groups));
             }
             self.log_group = group as u32;
         }
+        // All of a group but what is always taken, the free list, and a block.
+        let mut most = (group_blocks - taken).saturating_sub(FREE_LIST_RESERVE + 1);
+        let least = sizes.least_log_blocks();
+        if most < least {
+            return refuse(format!(
+                "the log needs {least} blocks and an allocation group has room for {most}: larger groups are needed"
+            ));
+        }
+        let asked = options.log_bytes.map(|bytes| bytes >> self.block_log);
+        if asked.is_some_and(|blocks| blocks < least) {
+            return refuse(format!(
+                "a log of {} blocks is too small, {least} are needed",
+                asked.unwrap_or(0)
+            ));
+        }
+        if self.log_group == 0 {
+            // The first inodes need room beside it, aligned.
+            let chunk = (CHUNK_INODES << self.inode_log) >> self.block_log;
+            most = most.saturating_sub((FIRST_INODES_ROOM * chunk).max(2 * u64::from(self.stripe_unit)));
+        }
+        let mut blocks = match asked {
+            Some(blocks) if blocks > most => {
+                return refuse(format!(
+                    "a log of {blocks} blocks does not fit into an allocation group, which has room for {most}"
+                ));
+            }
+            Some(blocks) if blocks > LOG_MAX_BLOCKS || blocks << self.block_log > LOG_MAX_BYTES => {
+                return refuse(format!(
+                    "a log of {blocks} blocks is too large, {LOG_MAX_BLOCKS} blocks or {LOG_MAX_BYTES} bytes are possible"
+                ));
+            }
+            Some(blocks) => blocks,
+            None => self.usual_log_blocks(least).min(most),
+        };
         let mut start = taken;
         let unit = if stripe > 0 { stripe } else { self.stripe_unit.into() };
         if unit > 0 {
-            start = start.next_multiple_of(unit);
+            // The block's number in the filesystem is aligned, which is its place on the device only where groups are.
+            let group = u64::from(self.log_group) << self.group_block_log();
+            start = (group + start).next_multiple_of(unit) - group;
             if start >= self.group_len(self.log_group).into() {
                 return refuse("no allocation group has room for a log that begins at a stripe unit");
             }
@@ -287,7 +303,9 @@ impl Units {
         let sector = options.sector_bytes.unwrap_or(of_device);
         let sector_log = power("sector", sector, 512, 32_768)?;
         if sector < logical {
-            return refuse(format!("sectors of {sector} bytes are smaller than those of the device, {logical} bytes"));
+            return refuse(format!(
+                "sectors of {sector} bytes are smaller than those of the device, {logical} bytes"
+            ));
         }
         if block < sector {
             return refuse(format!("blocks of {block} bytes are smaller than sectors of {sector}"));
@@ -305,7 +323,9 @@ impl Units {
 
 fn power(what: &str, bytes: u32, least: u32, most: u32) -> Result<u8, MkfsError> {
     if !bytes.is_power_of_two() || bytes < least || bytes > most {
-        return refuse(format!("the {what} size is a power of two from {least} to {most} bytes, not {bytes}"));
+        return refuse(format!(
+            "the {what} size is a power of two from {least} to {most} bytes, not {bytes}"
+        ));
     }
     Ok(bytes.trailing_zeros() as u8)
 }
@@ -319,6 +339,9 @@ fn blocks_of(
 ) -> Result<u64, MkfsError> {
     let room = device.size_bytes();
     let bytes = options.size_bytes.unwrap_or(room);
+    if options.size_bytes.is_some_and(|bytes| !bytes.is_multiple_of(512)) {
+        return refuse(format!("a size of {bytes} bytes is no multiple of 512 bytes"));
+    }
     if bytes > room {
         return refuse(format!("{} has {room} bytes, too few for {bytes}", device.name()));
     }
@@ -348,8 +371,12 @@ impl Stripes {
             Stripe::None | Stripe::Bytes { unit: 0, width: 0 } => (0, 0),
             Stripe::Bytes { unit, width } => Self::given(unit, width, units)?,
         };
-        let asked = options.log_stripe_bytes.filter(|&bytes| bytes > 0);
-        let mut log = match asked {
+        let mut log = match options.log_stripe_bytes {
+            Some(bytes) if bytes == 0 || bytes > LOG_STRIPE_MAX_BYTES => {
+                return refuse(format!(
+                    "the log's stripe unit has up to {LOG_STRIPE_MAX_BYTES} bytes, and not {bytes}"
+                ));
+            }
             Some(bytes) if !bytes.is_multiple_of(units.block_bytes()) => {
                 let block = units.block_bytes();
                 return refuse(format!(
@@ -358,7 +385,7 @@ impl Stripes {
             }
             Some(bytes) => bytes >> units.block_log,
             // Records fill whole sectors; blocks do.
-            None if units.sector_log > 9 && options.log_stripe_bytes.is_none() => 1,
+            None if units.sector_log > 9 => 1,
             None => unit,
         };
         if log << units.block_log > LOG_STRIPE_MAX_BYTES {
@@ -482,7 +509,9 @@ impl Division {
             ));
         }
         if group_blocks > blocks {
-            return refuse(format!("an allocation group of {group_blocks} blocks does not fit into {blocks}"));
+            return refuse(format!(
+                "an allocation group of {group_blocks} blocks does not fit into {blocks}"
+            ));
         }
         if groups != blocks.div_ceil(group_blocks) || groups > GROUPS_END {
             return refuse(format!(

@@ -37,8 +37,7 @@ fn copy(shape: &Shape, uuid: Uuid, label: &[u8]) -> RawSuperblock {
     raw.sb_blocksize.set(block_bytes);
     raw.sb_dblocks.set(shape.blocks);
     raw.sb_uuid = uuid.into_bytes();
-    raw.sb_logstart
-        .set(u64::from(shape.log_group) << shape.group_block_log() | u64::from(shape.log_start));
+    raw.sb_logstart.set(u64::from(shape.log_group) << shape.group_block_log() | u64::from(shape.log_start));
     raw.sb_rootino.set(NO_INODE);
     raw.sb_rbmino.set(NO_INODE);
     raw.sb_rsumino.set(NO_INODE);

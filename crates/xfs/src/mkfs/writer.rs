@@ -27,11 +27,8 @@ impl<'a> Writer<'a> {
     }
 
     fn write_batch(&mut self) -> Result<(), MkfsError> {
-        let mut batch: Vec<_> = self
-            .waiting
-            .iter()
-            .map(|(offset, data)| Request::Write { offset: *offset, data })
-            .collect();
+        let mut batch: Vec<_> =
+            self.waiting.iter().map(|(offset, data)| Request::Write { offset: *offset, data }).collect();
         if !batch.is_empty() {
             self.device.run_batch(&mut batch)?;
         }
