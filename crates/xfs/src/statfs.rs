@@ -115,7 +115,7 @@ pub(crate) fn statfs(volume: &Volume, counts: &Counts) -> StatFs {
 }
 
 /// As many inodes as the part of the space that inodes may take holds, in whole chunks; `None` without such a bound.
-fn most_inodes(volume: &Volume) -> Option<u64> {
+pub(crate) fn most_inodes(volume: &Volume) -> Option<u64> {
     let geometry = volume.geometry();
     let percent = volume.superblock().raw().sb_imax_pct;
     if percent == 0 {

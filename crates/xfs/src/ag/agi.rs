@@ -14,7 +14,7 @@ use crate::volume::Volume;
 pub(crate) const MAGIC: u32 = 0x5841_4749;
 
 /// Lists of unlinked inodes that are still open, or were when the system stopped.
-const UNLINKED_BUCKETS: usize = 64;
+pub(crate) const UNLINKED_BUCKETS: usize = 64;
 
 const STRUCTURE: &str = "header of inodes (AGI)";
 
@@ -98,6 +98,10 @@ impl Agi {
             }
         }
         Ok(Self { ag, raw })
+    }
+
+    pub(crate) const fn raw(&self) -> &RawAgi {
+        &self.raw
     }
 
     /// Inodes in all chunks.

@@ -1,25 +1,403 @@
-//! Inodes: allocated near their directory, by the free inode B+tree where there is one; chunks made and freed.
+//! Inodes: allocated near their directory, by the free inode B+tree where there is one; and freed.
+//!
+//! A file goes to the group of its directory, to the chunk with a free inode that is nearest to the directory itself. A
+//! directory goes to another group each time, as in Linux: groups that have more free space than half of the average
+//! come first. A chunk is made where no inode is free in the group; see `chunk`.
+//!
+//! The free inode tree (finobt) has the chunks with free inodes, as the tree of all chunks (inobt) has them. Both are
+//! kept wherever a volume has both; which of them is searched is an option. An inode that the trees call free must be
+//! free in its own place too, because two files in one inode would be the end of both.
+//!
+//! The inode's place keeps what was there; a freed inode has no mode, no links and the next generation.
+//!
+//! Locks: one group at a time (class `group`), with the handle's space and credits reserved before.
 
+use undercroft_sync::atomic::Ordering;
+use undercroft_vfs::Error;
+use zerocopy::FromBytes;
+
+use super::group::{ChangingGroup, Group};
 use super::*;
+use crate::btree::{self, Btree, Finobt, Inobt, InodeChunk, Kind};
+use crate::error::{corrupt, corrupt_inode};
+use crate::format::dinode::{self, DiFlags2, ForkFormat, RawDinode};
+use crate::format::geometry::CHUNK_INODES;
+use crate::format::{AgIno, AgNumber, Geometry, Incompat, crc};
+use crate::statfs;
+use crate::transaction::Seal;
+
+const STRUCTURE: &str = "inode";
+
+/// Which groups are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    /// Those with space for the inode's content as well.
+    WithSpace,
+    /// Each one that may have a free inode or space for a chunk.
+    Any,
+}
 
 impl Allocator {
-    /// Takes a free inode near `parent`, or for a directory in a group with room; makes a chunk where none is free. The
-    /// inode's place still holds what was there before; the caller stores a new inode there.
+    /// Takes a free inode near `parent`, or for a directory in a group with room; makes a chunk where none is free, if
+    /// `may_make_chunk`: the handle has [`chunk_space`] reserved beyond what the caller needs for itself. The inode's place still holds what was there before; the caller stores a new
+    /// inode there ([`Inode::store_new`](crate::inode::Inode::store_new)), and puts it on an unlinked list after that.
     ///
     /// # Errors
-    /// [`NoSpace`](undercroft_vfs::Error::NoSpace), when nothing has changed; corruption; I/O failure.
-    pub(crate) fn new_inode(&self, handle: &Handle<'_>, parent: Ino, is_directory: bool) -> Result<Ino> {
-        let _ = (handle, parent, is_directory);
-        todo!("inodes")
+    /// [`NoSpace`](Error::NoSpace), when nothing has changed: no inode is free, and no chunk can be made, or not with the
+    /// space that the handle has; corruption; I/O failure.
+    pub(crate) fn new_inode(
+        &self,
+        handle: &Handle<'_>,
+        parent: Ino,
+        is_directory: bool,
+        may_make_chunk: bool,
+    ) -> Result<Ino> {
+        let volume = handle.volume();
+        let geometry = volume.geometry();
+        let Some((parent_ag, near)) = geometry.split_ino(parent) else {
+            return Err(corrupt_inode(STRUCTURE, parent, None, "lies in no allocation group"));
+        };
+        let count = geometry.ag_count();
+        let first = if is_directory {
+            self.directory_rotor.fetch_add(1, Ordering::Relaxed) % count
+        } else {
+            parent_ag.0
+        };
+        let may_make =
+            may_make_chunk && handle.space() >= chunk_space(geometry) && self.has_room_for_chunk(volume);
+        let wanted_space = if is_directory { self.average_space() / 2 } else { 1 };
+        for pass in [Pass::WithSpace, Pass::Any] {
+            for number in (first..count).chain(0..first).map(AgNumber) {
+                let group = self.group(number)?;
+                if !may_serve(group, pass, may_make, wanted_space, geometry) {
+                    continue;
+                }
+                let near = (number == parent_ag).then_some(near);
+                if let Some(ino) = self.new_inode_in(handle, number, near, may_make)? {
+                    return Ok(ino);
+                }
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Whether a new inode with this directory as its parent most likely needs a chunk, so that the caller reserves
+    /// [`chunk_space`] beside its own. Where it cannot be reserved, the caller goes on without it: another group may have a
+    /// free inode. When [`new_inode`](Self::new_inode) finds none, another thread has taken the last one meanwhile, or the
+    /// filesystem is full: the caller starts once more with the space reserved, and gives up when it cannot reserve it.
+    pub(crate) fn needs_chunk(&self, volume: &Volume, parent: Ino, is_directory: bool) -> bool {
+        let geometry = volume.geometry();
+        let number = if is_directory {
+            AgNumber(self.directory_rotor.load(Ordering::Relaxed) % geometry.ag_count())
+        } else {
+            match geometry.split_ino(parent) {
+                Some((ag, _)) => ag,
+                None => return false,
+            }
+        };
+        self.group(number).is_ok_and(|group| group.free_inodes.load(Ordering::Relaxed) == 0)
+            && self.has_room_for_chunk(volume)
     }
 
     /// Frees an inode whose content is gone and which is on no list; marks its place as free. A chunk of which no inode
     /// is in use is freed.
     ///
     /// # Errors
-    /// Corruption; I/O failure.
+    /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
     pub(crate) fn free_inode(&self, handle: &Handle<'_>, ino: Ino) -> Result<()> {
-        let _ = (handle, ino);
-        todo!("inodes")
+        let Some((ag, within)) = handle.volume().geometry().split_ino(ino) else {
+            return Err(corrupt_inode(STRUCTURE, ino, None, "lies in no allocation group"));
+        };
+        self.change_group(handle, ag)?.free_inode(ino, within)
+    }
+
+    /// All inodes, and the free ones among them.
+    pub(crate) fn inode_counts(&self) -> (u64, u64) {
+        self.groups.iter().fold((0, 0), |(inodes, free), group| {
+            let load = |count: &undercroft_sync::atomic::AtomicU32| u64::from(count.load(Ordering::Relaxed));
+            (inodes + load(&group.inodes), free + load(&group.free_inodes))
+        })
+    }
+
+    /// Whether one chunk more is within the part of the space that inodes may take.
+    fn has_room_for_chunk(&self, volume: &Volume) -> bool {
+        let geometry = volume.geometry();
+        let more = u64::from(geometry.chunk_blocks()) << geometry.inodes_per_block_log();
+        statfs::most_inodes(volume).is_none_or(|most| self.inode_counts().0 + more <= most)
+    }
+
+    /// Free blocks of a group on average.
+    fn average_space(&self) -> u32 {
+        let sum: u64 =
+            self.groups.iter().map(|group| u64::from(group.available.load(Ordering::Relaxed))).sum();
+        (sum / self.groups.len().max(1) as u64) as u32
+    }
+
+    /// Takes an inode in one group; `None` if it has none.
+    fn new_inode_in(
+        &self,
+        handle: &Handle<'_>,
+        number: AgNumber,
+        near: Option<AgIno>,
+        may_make: bool,
+    ) -> Result<Option<Ino>> {
+        let mut group = self.change_group(handle, number)?;
+        if let Some(chunk) = group.nearest_free_chunk(near)? {
+            return group.take_inode(&chunk).map(Some);
+        }
+        if !may_make {
+            return Ok(None);
+        }
+        let Some(chunk) = group.make_chunk(near)? else { return Ok(None) };
+        let taken = group.take_inode(&chunk);
+        handle.or_abort(taken).map(Some)
+    }
+}
+
+/// Space that a new chunk takes. The trees grow into what is set aside for them.
+pub(crate) fn chunk_space(geometry: &Geometry) -> u64 {
+    u64::from(geometry.chunk_blocks())
+}
+
+/// Blocks that [`Allocator::new_inode`] changes at most, with the trees of space and all headers; `with_chunk` if the
+/// handle has the space for a chunk.
+pub(crate) fn new_inode_credits(geometry: &Geometry, with_chunk: bool) -> u32 {
+    let made = if with_chunk { geometry.chunk_blocks() + SPACE_CREDITS } else { 0 };
+    RECORD_CREDITS + made
+}
+
+/// Blocks that [`Allocator::free_inode`] changes at most.
+pub(crate) const FREE_INODE_CREDITS: u32 = RECORD_CREDITS + RUNS_OF_CHUNK as u32 * SPACE_CREDITS;
+
+/// Runs of blocks that a chunk consists of at most: as it is made, it has two parts.
+const RUNS_OF_CHUNK: usize = 2;
+
+/// Levels of the trees of a group that credits are reserved for: more than the largest group needs.
+const TREE_LEVELS: u8 = 5;
+
+/// A record of both trees, the inode, and the header.
+const RECORD_CREDITS: u32 = 2 * btree::credits(TREE_LEVELS) + 2;
+
+/// One run of blocks taken or freed: the trees of free space by place and by size, the reverse map, and the headers.
+const SPACE_CREDITS: u32 = 3 * btree::credits(TREE_LEVELS) + 3;
+
+/// Whether a group is worth being locked, by what can be seen without its lock.
+fn may_serve(group: &Group, pass: Pass, may_make: bool, wanted_space: u32, geometry: &Geometry) -> bool {
+    let has_free = group.free_inodes.load(Ordering::Relaxed) > 0;
+    let space = group.available.load(Ordering::Relaxed);
+    match pass {
+        Pass::Any => has_free || may_make && space > 0,
+        Pass::WithSpace => {
+            let least = match geometry.sparse_alignment() {
+                0 => geometry.chunk_blocks(),
+                blocks => blocks.min(geometry.chunk_blocks()),
+            };
+            let for_chunk = may_make && group.longest.load(Ordering::Relaxed) >= least && space > least;
+            space >= wanted_space.max(1) && (has_free || for_chunk)
+        }
+    }
+}
+
+impl ChangingGroup<'_> {
+    /// The chunk with a free inode that is nearest to `near`, or to the chunk that was made last.
+    fn nearest_free_chunk(&self, near: Option<AgIno>) -> Result<Option<InodeChunk>> {
+        let free = self.agi().agi_freecount.get();
+        if free == 0 {
+            return Ok(None);
+        }
+        let newest = AgIno(self.agi().agi_newino.get());
+        let near = near.unwrap_or(if newest == AgIno::NULL { AgIno(0) } else { newest });
+        let by_free_tree = self.has_finobt() && self.handle.writer().options.search_free_inode_tree;
+        let found = if by_free_tree {
+            nearest_free(&self.tree::<Finobt>()?, near)?
+        } else {
+            nearest_free(&self.tree::<Inobt>()?, near)?
+        };
+        if found.is_none() {
+            let detail = format!("group {} counts {free} free inodes, and no chunk has one", self.number());
+            return Err(corrupt("inode chunks", detail));
+        }
+        Ok(found)
+    }
+
+    pub(super) fn has_finobt(&self) -> bool {
+        self.volume().superblock().features().has_finobt()
+    }
+
+    /// Takes the first free inode of a chunk that was found in a tree.
+    fn take_inode(&mut self, chunk: &InodeChunk) -> Result<Ino> {
+        let free = chunk.existing() & chunk.free;
+        let bit = free.trailing_zeros();
+        let ino = self.geometry().join_ino(self.number(), AgIno(chunk.start.0.saturating_add(bit)));
+        let (Some(ino), true) = (ino, free != 0) else {
+            let detail = format!("the chunk at {} of group {} has no free inode", chunk.start, self.number());
+            return Err(corrupt("inode chunks", detail));
+        };
+        self.check_trees_agree(chunk)?;
+        let raw = read_slot(self.volume(), ino)?;
+        if raw.di_mode.get() != 0 {
+            return Err(corrupt_inode(
+                STRUCTURE,
+                ino,
+                None,
+                "is free in the tree of inode chunks, and in use",
+            ));
+        }
+        let after = InodeChunk { free: chunk.free & !(1 << bit), free_count: chunk.free_count - 1, ..*chunk };
+        let taken = self.replace_chunk(chunk, &after);
+        self.handle.or_abort(taken)?;
+        Ok(ino)
+    }
+
+    fn free_inode(&mut self, ino: Ino, within: AgIno) -> Result<()> {
+        let chunk = self.tree::<Inobt>()?.cursor().lookup_le(&within)?;
+        let used = |chunk: &InodeChunk| {
+            let used = chunk.used().checked_shr(within.0 - chunk.start.0);
+            used.is_some_and(|used| used & 1 == 1)
+        };
+        let Some(chunk) = chunk.filter(used) else {
+            return Err(corrupt_inode(STRUCTURE, ino, None, "is to be freed, and no chunk has it in use"));
+        };
+        self.check_trees_agree(&chunk)?;
+        read_slot(self.volume(), ino)?;
+        let bit = within.0 - chunk.start.0;
+        let after = InodeChunk { free: chunk.free | 1 << bit, free_count: chunk.free_count + 1, ..chunk };
+        // A block with more inodes than a chunk has stays, and so does a chunk in more pieces than were ever made.
+        let goes = after.used() == 0
+            && self.geometry().inodes_per_block() <= CHUNK_INODES
+            && self.runs_of(&chunk).len() <= RUNS_OF_CHUNK;
+        let freed = if goes {
+            self.free_chunk(&chunk)
+        } else {
+            self.replace_chunk(&chunk, &after).and_then(|()| self.mark_free(ino))
+        };
+        self.handle.or_abort(freed)
+    }
+
+    /// Checks that a chunk that was found in one tree is the same in both.
+    fn check_trees_agree(&self, chunk: &InodeChunk) -> Result<()> {
+        let of_all = self.tree::<Inobt>()?.cursor().lookup_eq(&chunk.start)?;
+        let wrong = |tree, found: Option<InodeChunk>| {
+            let (start, ag) = (chunk.start, self.number());
+            let detail = format!("the chunk at {start} of group {ag} is {chunk:?}, in the {tree} {found:?}");
+            Err(corrupt("inode chunks", detail))
+        };
+        if of_all != Some(*chunk) {
+            return wrong(Inobt::NAME, of_all);
+        }
+        if self.has_finobt() {
+            let of_free = self.tree::<Finobt>()?.cursor().lookup_eq(&chunk.start)?;
+            if of_free != (chunk.free_count > 0).then_some(*chunk) {
+                return wrong(Finobt::NAME, of_free);
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces a chunk's record, of which free inodes have become used or the other way round, in both trees, and counts
+    /// them.
+    fn replace_chunk(&mut self, before: &InodeChunk, after: &InodeChunk) -> Result<()> {
+        self.update::<Inobt>(&before.start, after)?;
+        if self.has_finobt() {
+            match (before.free_count > 0, after.free_count > 0) {
+                (true, true) => self.update::<Finobt>(&before.start, after)?,
+                (true, false) => self.delete::<Finobt>(&before.start)?,
+                (false, true) => self.insert::<Finobt>(after)?,
+                (false, false) => {}
+            }
+        }
+        let (more, less) = (after.free_count, before.free_count);
+        let free = &mut self.agi_mut().agi_freecount;
+        free.set(free.get().saturating_add(more).saturating_sub(less));
+        Ok(())
+    }
+
+    /// Changes the core in an inode's place, which has been validated.
+    pub(super) fn change_slot(&self, ino: Ino, change: impl FnOnce(&mut RawDinode, &mut [u8])) -> Result<()> {
+        let geometry = self.geometry();
+        let Some((block, byte)) = geometry.inode_place(ino) else {
+            return Err(corrupt_inode(STRUCTURE, ino, None, "lies in no allocation group"));
+        };
+        self.handle.change(block, Seal::Inodes, |bytes| {
+            let slot = &mut bytes[byte..byte + geometry.inode_bytes() as usize];
+            if let Ok((raw, forks)) = RawDinode::mut_from_prefix(slot) {
+                change(raw, forks);
+            }
+            crc::seal(slot, dinode::CRC_OFFSET);
+        })
+    }
+
+    /// Marks an inode's place as free. What Linux leaves of the last inode there stays too: owner, times, count of changes.
+    fn mark_free(&mut self, ino: Ino) -> Result<()> {
+        let flags2 = fresh_flags2(self.volume());
+        self.change_slot(ino, |raw, forks| {
+            raw.di_mode.set(0);
+            raw.di_nlink.set(0);
+            raw.di_big_nextents.set(0);
+            raw.di_nextents.set(0);
+            raw.di_anextents.set(0);
+            raw.di_size.set(0);
+            raw.di_nblocks.set(0);
+            raw.di_extsize.set(0);
+            raw.di_cowextsize.set(0);
+            raw.di_forkoff = 0;
+            raw.di_format = ForkFormat::Extents.raw();
+            raw.di_aformat = ForkFormat::Extents.raw();
+            raw.di_dmevmask.set(0);
+            raw.di_flags.set(0);
+            raw.di_flags2.set(flags2.bits());
+            raw.di_gen.set(raw.di_gen.get().wrapping_add(1));
+            forks.fill(0);
+        })
+    }
+}
+
+/// The core in an inode's place, in whatever state it is.
+///
+/// # Errors
+/// Corruption: the place holds something else; I/O failure.
+pub(super) fn read_slot(volume: &Volume, ino: Ino) -> Result<RawDinode> {
+    let Some((block, byte)) = volume.geometry().inode_place(ino) else {
+        return Err(corrupt_inode(STRUCTURE, ino, None, "lies in no allocation group"));
+    };
+    let buffer = volume.read_block(block)?;
+    let slot = &buffer[byte..byte + volume.geometry().inode_bytes() as usize];
+    dinode::validate_identity(slot, volume.superblock(), ino)
+        .map_err(|detail| corrupt_inode(STRUCTURE, ino, Some(block), detail))
+}
+
+/// The flags that an inode has from the beginning: in which form it keeps times and counts.
+fn fresh_flags2(volume: &Volume) -> DiFlags2 {
+    let incompat = volume.superblock().features().incompat();
+    let mut flags2 = DiFlags2::empty();
+    flags2.set(DiFlags2::BIGTIME, incompat.contains(Incompat::BIGTIME));
+    flags2.set(DiFlags2::NREXT64, incompat.contains(Incompat::NREXT64));
+    flags2
+}
+
+/// The chunk with a free inode that is nearest to `near`, by where chunks begin. In the tree of chunks with free inodes
+/// it is one of two; in the tree of all chunks, those between are passed.
+fn nearest_free<K>(tree: &Btree<'_, K>, near: AgIno) -> Result<Option<InodeChunk>>
+where
+    K: Kind<Record = InodeChunk, Key = AgIno>,
+{
+    let (mut below, mut above) = (tree.cursor(), tree.cursor());
+    let mut before = below.lookup_le(&near)?;
+    let mut after = above.lookup_ge(&AgIno(near.0.saturating_add(1)))?;
+    loop {
+        let nearer_before = match (&before, &after) {
+            (None, None) => return Ok(None),
+            (Some(before), Some(after)) => near.0 - before.start.0 <= after.start.0 - near.0,
+            (before, _) => before.is_some(),
+        };
+        let candidate = if nearer_before { &before } else { &after };
+        if candidate.is_some_and(|chunk| chunk.free_count > 0) {
+            return Ok(*candidate);
+        }
+        if nearer_before {
+            before = below.decrement()?;
+        } else {
+            after = above.increment()?;
+        }
     }
 }

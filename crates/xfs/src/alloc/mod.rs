@@ -2,10 +2,16 @@
 //!
 //! TODO(header): modules, accounting, locks.
 
+mod account;
+mod chunk;
+mod free_list;
+mod free_space;
+mod group;
 mod inodes;
 mod refcount;
 mod rmap;
 mod space;
+mod trees;
 mod unlinked;
 
 use std::sync::Arc;
@@ -17,7 +23,9 @@ use crate::options::WriteOptions;
 use crate::transaction::Handle;
 use crate::volume::Volume;
 
+pub(crate) use self::inodes::{FREE_INODE_CREDITS, chunk_space, new_inode_credits};
 pub(crate) use self::space::{Allocator, Held};
+pub(crate) use self::unlinked::LeftUnlinked;
 
 /// What a run of blocks belongs to, as the reverse map has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

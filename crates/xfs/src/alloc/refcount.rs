@@ -8,7 +8,9 @@ impl Allocator {
     /// # Errors
     /// Corruption; I/O failure.
     pub(crate) fn remove_user(&self, handle: &Handle<'_>, first: FsBlock, count: u64) -> Result<()> {
-        let _ = (handle, first, count);
+        if !handle.volume().superblock().features().has_reflink() {
+            return self.free_data(handle, first, count);
+        }
         todo!("refcount")
     }
 

@@ -1,24 +1,224 @@
 //! Inodes without names that are in use: lists that begin in the header of each group, from which a crash leaves them to
 //! be deleted at the next opening.
+//!
+//! A group has 64 lists; an inode is on that of its number within the group, modulo 64. Each inode on a list has the
+//! number of the next one (`di_next_unlinked`), and the header has the first. To take an inode off in bounded time, each
+//! group has in memory, for each inode on a list but the first, the one before it. A list that an earlier mount left is
+//! walked once for that: when it is collected, or when an inode on it is first taken off.
+//!
+//! Locks: that of the group (class `group`) guards the lists and what is known of them. The links lie in the inodes'
+//! places, whose other fields belong to other threads: a change of the link leaves them as they are.
 
+use std::collections::{HashMap, HashSet};
+
+use undercroft_vfs::Error;
+
+use super::group::ChangingGroup;
+use super::inodes::read_slot;
 use super::*;
+use crate::ag::agi::{RawAgi, UNLINKED_BUCKETS};
+use crate::error::{corrupt, corrupt_inode};
+use crate::format::dinode::RawDinode;
+use crate::format::{AgIno, AgNumber};
+
+const STRUCTURE: &str = "list of unlinked inodes";
+
+/// Of inodes on the lists of a group: the one before it, if it is known.
+#[derive(Debug, Default)]
+pub(super) struct Predecessors(HashMap<AgIno, AgIno>);
+
+/// What an earlier mount left on the lists.
+#[derive(Debug, Default)]
+pub(crate) struct LeftUnlinked {
+    /// In use, without links. To be deleted, each by itself.
+    pub(crate) inos: Vec<Ino>,
+    /// The first list that is broken: what lies behind the break is not known, and stays.
+    pub(crate) broken: Option<Error>,
+}
+
+/// The list that an inode belongs on.
+const fn bucket_of(within: AgIno) -> usize {
+    within.0 as usize % UNLINKED_BUCKETS
+}
+
+fn head(agi: &RawAgi, within: AgIno) -> AgIno {
+    AgIno(agi.agi_unlinked[bucket_of(within)].get())
+}
+
+fn wrong<T>(ino: Ino, detail: impl Into<std::borrow::Cow<'static, str>>) -> Result<T> {
+    Err(corrupt_inode(STRUCTURE, ino, None, detail))
+}
 
 impl Allocator {
-    /// Puts an inode that has lost its last name on its group's list.
+    /// Puts an inode that has lost its last name, or was made without one and has been stored, on its group's list.
     ///
     /// # Errors
-    /// Corruption; I/O failure.
+    /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
     pub(crate) fn add_unlinked(&self, handle: &Handle<'_>, ino: Ino) -> Result<()> {
-        let _ = (handle, ino);
-        todo!("inodes")
+        let (ag, within) = place(handle.volume(), ino)?;
+        self.change_group(handle, ag)?.add_unlinked(ino, within)
     }
 
     /// Takes it off the list.
     ///
     /// # Errors
-    /// Corruption; I/O failure.
+    /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
     pub(crate) fn remove_unlinked(&self, handle: &Handle<'_>, ino: Ino) -> Result<()> {
-        let _ = (handle, ino);
-        todo!("inodes")
+        let (ag, within) = place(handle.volume(), ino)?;
+        self.change_group(handle, ag)?.remove_unlinked(ino, within)
+    }
+
+    /// All inodes on the lists, as a filesystem that is being opened has them. A list that is broken is followed to the
+    /// break. The memory that it takes is that of inodes that are there.
+    ///
+    /// # Errors
+    /// I/O failure.
+    pub(crate) fn collect_unlinked(&self, volume: &Volume) -> Result<LeftUnlinked> {
+        let mut left = LeftUnlinked::default();
+        for group in &*self.groups {
+            let mut state = group.state.lock();
+            let agi = state.agi;
+            for (bucket, head) in agi.agi_unlinked.iter().enumerate() {
+                let mut walk = Walk::new(volume, group.number, bucket, AgIno(head.get()));
+                let broken = loop {
+                    match walk.next(&mut state.predecessors) {
+                        Ok(None) => break None,
+                        Ok(Some((ino, raw))) if raw.di_nlink.get() == 0 => left.inos.push(ino),
+                        Ok(Some((ino, raw))) => {
+                            let detail = format!("has {} links", raw.di_nlink);
+                            break Some(corrupt_inode(STRUCTURE, ino, None, detail));
+                        }
+                        Err(error @ Error::Corrupt(_)) => break Some(error),
+                        Err(error) => return Err(error),
+                    }
+                };
+                left.broken = left.broken.take().or(broken);
+            }
+        }
+        Ok(left)
+    }
+}
+
+fn place(volume: &Volume, ino: Ino) -> Result<(AgNumber, AgIno)> {
+    volume
+        .geometry()
+        .split_ino(ino)
+        .ok_or_else(|| corrupt_inode(STRUCTURE, ino, None, "lies in no allocation group"))
+}
+
+/// A walk along a list: each inode on it must be in use, belong on it, and come once.
+struct Walk<'a> {
+    volume: &'a Volume,
+    ag: AgNumber,
+    bucket: usize,
+    next: AgIno,
+    before: Option<AgIno>,
+    seen: HashSet<AgIno>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(volume: &'a Volume, ag: AgNumber, bucket: usize, head: AgIno) -> Self {
+        Self { volume, ag, bucket, next: head, before: None, seen: HashSet::new() }
+    }
+
+    /// The next inode, which is noted in `predecessors`; `None` at the end.
+    fn next(&mut self, predecessors: &mut Predecessors) -> Result<Option<(Ino, RawDinode)>> {
+        let within = self.next;
+        if within == AgIno::NULL {
+            return Ok(None);
+        }
+        let Some(ino) = self.volume.geometry().join_ino(self.ag, within) else {
+            let (bucket, ag) = (self.bucket, self.ag);
+            let detail = format!("list {bucket} of group {ag} leads to inode {within}, which does not exist");
+            return Err(corrupt(STRUCTURE, detail));
+        };
+        if bucket_of(within) != self.bucket {
+            return wrong(ino, format!("is on list {}", self.bucket));
+        }
+        if !self.seen.insert(within) {
+            return wrong(ino, "is on its list twice");
+        }
+        let raw = read_slot(self.volume, ino)?;
+        if raw.di_mode.get() == 0 {
+            return wrong(ino, "is free");
+        }
+        if let Some(before) = self.before.replace(within) {
+            predecessors.0.insert(within, before);
+        }
+        self.next = AgIno(raw.di_next_unlinked.get());
+        Ok(Some((ino, raw)))
+    }
+}
+
+impl ChangingGroup<'_> {
+    fn add_unlinked(&mut self, ino: Ino, within: AgIno) -> Result<()> {
+        let raw = read_slot(self.volume(), ino)?;
+        let head = head(self.agi(), within);
+        let is_on_list = head == within
+            || raw.di_next_unlinked.get() != AgIno::NULL.0
+            || self.state().predecessors.0.contains_key(&within);
+        if is_on_list || raw.di_mode.get() == 0 {
+            return wrong(ino, "is to be put on its list, and is on it or free");
+        }
+        if head != AgIno::NULL {
+            self.set_next(ino, head)?;
+            self.state().predecessors.0.insert(head, within);
+        }
+        self.agi_mut().agi_unlinked[bucket_of(within)].set(within.0);
+        Ok(())
+    }
+
+    fn remove_unlinked(&mut self, ino: Ino, within: AgIno) -> Result<()> {
+        let geometry = self.geometry();
+        let next = AgIno(read_slot(self.volume(), ino)?.di_next_unlinked.get());
+        if next != AgIno::NULL && (next == within || geometry.join_ino(self.number(), next).is_none()) {
+            return wrong(ino, format!("is followed by inode {next}"));
+        }
+        let before = match head(self.agi(), within) {
+            head if head == within => None,
+            _ => Some(self.predecessor(ino, within)?),
+        };
+        let Some(before) = before else {
+            if next != AgIno::NULL {
+                self.set_next(ino, AgIno::NULL)?;
+                self.state().predecessors.0.remove(&next);
+            }
+            self.agi_mut().agi_unlinked[bucket_of(within)].set(next.0);
+            return Ok(());
+        };
+        let Some(before_ino) = geometry.join_ino(self.number(), before) else {
+            return wrong(ino, format!("follows inode {before}"));
+        };
+        let followed = read_slot(self.volume(), before_ino)?.di_next_unlinked.get();
+        if followed != within.0 {
+            return wrong(ino, format!("follows inode {before}, which is followed by {followed}"));
+        }
+        self.set_next(before_ino, next)?;
+        if next != AgIno::NULL {
+            let cut = self.set_next(ino, AgIno::NULL);
+            self.handle.or_abort(cut)?;
+            self.state().predecessors.0.insert(next, before);
+        }
+        self.state().predecessors.0.remove(&within);
+        Ok(())
+    }
+
+    /// The inode before one that is not the first on its list.
+    fn predecessor(&mut self, ino: Ino, within: AgIno) -> Result<AgIno> {
+        if let Some(before) = self.state().predecessors.0.get(&within) {
+            return Ok(*before);
+        }
+        let head = head(self.agi(), within);
+        let mut walk = Walk::new(self.volume(), self.number(), bucket_of(within), head);
+        while walk.next(&mut self.state().predecessors)?.is_some() {
+            if let Some(before) = self.state().predecessors.0.get(&within) {
+                return Ok(*before);
+            }
+        }
+        wrong(ino, "is not on its list")
+    }
+
+    fn set_next(&self, ino: Ino, next: AgIno) -> Result<()> {
+        self.change_slot(ino, |raw, _| raw.di_next_unlinked.set(next.0))
     }
 }

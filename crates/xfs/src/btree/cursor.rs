@@ -7,9 +7,9 @@ use super::{Btree, Kind};
 use crate::format::FsBlock;
 
 /// A block on the way from the root, and which of its records or pointers the way takes.
-struct Step<K> {
-    node: Node<K>,
-    n: usize,
+pub(super) struct Step<K> {
+    pub(super) node: Node<K>,
+    pub(super) n: usize,
 }
 
 /// A place in a tree. It holds the blocks on the way to it, from the root to a leaf.
@@ -86,6 +86,24 @@ impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
                 Ok(None)
             }
         }
+    }
+
+    /// The way to where `key` is in the order, root first, for a change: in the leaf the first record that is not below
+    /// `key`, or the end of the leaf. Whether that record has the key.
+    pub(super) fn way_to(mut self, key: &K::Key) -> Result<(Vec<Step<K>>, bool)> {
+        let geometry = self.tree.volume.geometry();
+        self.descend(|node| {
+            if node.level == 0 {
+                node.partition(key, false, geometry)
+            } else {
+                node.partition(key, true, geometry).saturating_sub(1)
+            }
+        })?;
+        let found = self
+            .path
+            .last()
+            .is_some_and(|leaf| leaf.n < leaf.node.count && leaf.node.key(leaf.n, geometry) == *key);
+        Ok((self.path, found))
     }
 
     /// The record of `key`.

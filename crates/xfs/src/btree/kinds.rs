@@ -257,7 +257,7 @@ impl Owner {
         if raw >> 63 == 0 { Self::Inode(Ino(raw)) } else { Self::Own(raw) }
     }
 
-    fn raw(self) -> u64 {
+    pub(crate) fn raw(self) -> u64 {
         match self {
             Self::Inode(ino) => ino.0,
             Self::Own(raw) => raw,
@@ -287,9 +287,9 @@ pub(crate) struct RmapKey {
     pub(crate) offset: u64,
 }
 
-const RMAP_ATTR_FORK: u64 = 1 << 63;
-const RMAP_BMBT: u64 = 1 << 62;
-const RMAP_UNWRITTEN: u64 = 1 << 61;
+pub(super) const RMAP_ATTR_FORK: u64 = 1 << 63;
+pub(super) const RMAP_BMBT: u64 = 1 << 62;
+pub(super) const RMAP_UNWRITTEN: u64 = 1 << 61;
 const RMAP_OFFSET: u64 = (1 << 54) - 1;
 
 /// Reverse mappings.
@@ -356,7 +356,7 @@ pub(crate) struct RefcountRecord {
     pub(crate) cow: bool,
 }
 
-const REFCOUNT_COW: u32 = 1 << 31;
+pub(super) const REFCOUNT_COW: u32 = 1 << 31;
 
 /// Reference counts of shared blocks. Copies that are being written come after all others.
 #[derive(Debug)]

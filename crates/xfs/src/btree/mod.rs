@@ -15,6 +15,7 @@
 //! | [`kinds`] | the trees of an allocation group and of a fork: records, keys, magic numbers |
 //! | [`node`] | one block of a tree, or the root within an inode |
 //! | [`cursor`] | looking up, and stepping |
+//! | [`change`] | records inserted, deleted and updated |
 
 mod change;
 mod cursor;
@@ -31,7 +32,7 @@ use undercroft_vfs::{Error, Ino, Result};
 use crate::error::{Verdict, corrupt_block, corrupt_inode};
 use crate::format::{AgBlock, AgNumber, FsBlock, Geometry};
 use crate::volume::Volume;
-pub(crate) use change::{ChangeKind, TreeSpace};
+pub(crate) use change::{ChangeKind, TreeSpace, credits, high_rmap_key, space};
 pub(crate) use cursor::Cursor;
 pub(crate) use kinds::{
     Bmbt, BySize, BySpace, Finobt, Inobt, InodeChunk, RefcountBt, RefcountRecord, RmapBt,
@@ -178,6 +179,15 @@ impl<'a, K: Kind> Btree<'a, K> {
             Root::Block(block) => Node::read(self, *block, level),
             Root::Fork(fork) => Node::from_fork(self, Arc::clone(fork)),
         }
+    }
+
+    /// The root and the levels of a tree in a group.
+    pub(crate) fn place_in_ag(&self) -> (FsBlock, u32) {
+        let root = match &self.root {
+            Root::Block(block) => *block,
+            Root::Fork(_) => FsBlock::NULL,
+        };
+        (root, u32::from(self.levels))
     }
 
     /// What a block of the tree says that it belongs to.

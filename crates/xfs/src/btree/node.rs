@@ -12,16 +12,17 @@ use super::{Btree, Kind};
 use crate::error::Verdict;
 use crate::format::block_header::{self, HeaderKind};
 use crate::format::{AgBlock, FsBlock, Geometry};
-use crate::volume::Validated;
+use crate::transaction::Block;
+use crate::volume::{Validated, Volume};
 
 /// Level and count, before the keys of a root in an inode.
-const FORK_HEADER_BYTES: usize = 4;
+pub(super) const FORK_HEADER_BYTES: usize = 4;
 
-const fn header_kind<K: Kind>() -> HeaderKind {
+pub(super) const fn header_kind<K: Kind>() -> HeaderKind {
     if K::LONG { HeaderKind::LongBtree } else { HeaderKind::ShortBtree }
 }
 
-const fn header_bytes<K: Kind>(has_crc: bool) -> usize {
+pub(super) const fn header_bytes<K: Kind>(has_crc: bool) -> usize {
     match (K::LONG, has_crc) {
         (false, false) => 16,
         (false, true) => 56,
@@ -30,7 +31,7 @@ const fn header_bytes<K: Kind>(has_crc: bool) -> usize {
     }
 }
 
-const fn pointer_bytes<K: Kind>() -> usize {
+pub(super) const fn pointer_bytes<K: Kind>() -> usize {
     if K::LONG { 8 } else { 4 }
 }
 
@@ -208,6 +209,18 @@ impl<K: Kind> Node<K> {
             // A pointer to outside is no end of the level; the comparison with the true sibling fails.
             if null { None } else { Some(self.resolve(at, tree).unwrap_or(FsBlock::NULL)) }
         })
+    }
+
+    /// The block that this one is the newest version of, to be changed; `None` in an inode. The block stays in the cache
+    /// as long as the answer, and its version is validated: so the checksum that a change makes wrong is not looked at.
+    pub(super) fn hold(&self, volume: &Volume) -> Result<Option<Block>> {
+        let (Some(at), Bytes::Block(buffer)) = (self.block, &self.bytes) else { return Ok(None) };
+        let block = volume.block(at)?;
+        debug_assert!(
+            block.buffer().same_as(buffer),
+            "a block of a tree changed while the tree was being changed"
+        );
+        Ok(Some(block))
     }
 
     fn resolve(&self, at: usize, tree: &Btree<'_, K>) -> Option<FsBlock> {

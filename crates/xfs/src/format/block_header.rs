@@ -109,6 +109,19 @@ pub(crate) fn lsn(bytes: &[u8], kind: HeaderKind) -> u64 {
     number(bytes, kind.layout().lsn, 8)
 }
 
+/// Fills in the header of a new block at `at`, but for the checksum and the position of its last change, which it gets
+/// when it is written. Version 4 has none.
+pub(crate) fn fill(bytes: &mut [u8], kind: HeaderKind, superblock: &Superblock, at: Daddr, owner: u64) {
+    if !superblock.features().has_crc() {
+        return;
+    }
+    let layout = kind.layout();
+    bytes[layout.blkno..layout.blkno + 8].copy_from_slice(&at.0.to_be_bytes());
+    bytes[layout.uuid..layout.uuid + 16].copy_from_slice(superblock.meta_uuid().as_bytes());
+    let owner = &owner.to_be_bytes()[8 - layout.owner_bytes..];
+    bytes[layout.owner..layout.owner + layout.owner_bytes].copy_from_slice(owner);
+}
+
 /// A big-endian number; what lies past the end counts as zeroes.
 fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     bytes.get(at..at + len).map_or(0, |bytes| bytes.iter().fold(0, |n, &byte| n << 8 | u64::from(byte)))

@@ -300,6 +300,12 @@ impl Features {
         self.ro_compat.contains(RoCompat::REFLINK)
     }
 
+    /// Whether the headers of inodes count the blocks of their trees.
+    #[must_use]
+    pub const fn has_inode_tree_counts(&self) -> bool {
+        self.ro_compat.contains(RoCompat::INOBTCOUNT)
+    }
+
     /// Whether inode chunks may have holes.
     #[must_use]
     pub const fn has_sparse_inodes(&self) -> bool {

@@ -415,9 +415,3 @@ impl TreeSpace for ForkSpace {
         Ok(())
     }
 }
-
-// Until the trees bring it.
-impl crate::btree::ChangeKind for Bmbt {
-    fn pack(_: &Extent, _: &mut [u8], _: bool) {}
-    fn pack_low_key(_: &Extent, _: &mut [u8]) {}
-}
