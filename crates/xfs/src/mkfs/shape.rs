@@ -246,7 +246,11 @@ impl Shape {
                 blocks = if fits { up } else { up - unit };
             }
         }
-        if start + blocks > self.group_len(self.log_group).into() {
+        let room = u64::from(self.group_len(self.log_group)) - start;
+        if blocks > room && unit > 0 {
+            blocks = blocks.saturating_sub(unit);
+        }
+        if blocks == 0 || blocks > room {
             return refuse(format!(
                 "a log of {blocks} blocks from block {start} of its group on does not fit into the group"
             ));
