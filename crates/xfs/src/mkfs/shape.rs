@@ -273,15 +273,16 @@ impl Shape {
 
     /// Refuses what mkfs.xfs does not support, though it can be made.
     fn refuse_small(&self) -> Result<(), MkfsError> {
-        let advice = "it can be made small on demand";
         if self.blocks < SMALL_BYTES >> self.block_log {
-            return refuse(format!("an XFS of less than 300 MiB is not supported; {advice}"));
+            return refuse("an XFS of less than 300 MiB is not supported");
         }
         if u64::from(self.log_blocks) < LOG_USUAL_BYTES >> self.block_log {
-            return refuse(format!("a log of less than 64 MiB is not supported; {advice}"));
+            return refuse("a log of less than 64 MiB is not supported");
         }
         if self.groups < 2 {
-            return refuse(format!("an XFS of one group has no copy of its superblock; {advice}"));
+            return refuse(
+                "an XFS of one allocation group, which has no copy of its superblock, is not supported",
+            );
         }
         Ok(())
     }
