@@ -273,17 +273,17 @@ fn run(mib: u64, args: &str, buffer_bytes: usize, most: u64, steps: u64, seed: u
 fn random_changes_leave_what_linux_finds_right() {
     for (args, most, seed) in [
         ("", 2000, 1),
-        ("-b size=1024 -m rmapbt=1,reflink=1", 2000, 2),
-        ("-b size=1024 -i size=2048 -m finobt=0", 300, 3),
-        ("-m rmapbt=0,reflink=0 -i size=1024 -n ftype=1 -s size=4096", 400, 4),
-        ("-b size=4096 -d agcount=8", 100, 5),
+        ("-m rmapbt=1,reflink=1 -i size=2048", 500, 2),
+        ("-m finobt=0,rmapbt=0,reflink=0 -i size=1024 -s size=4096", 300, 3),
+        ("-b size=8192 -d agcount=8", 1000, 4),
     ] {
         println!("mkfs.xfs {args}");
-        run(300, args, 8 << 20, most, 6000, seed);
+        run(300, args, 8 << 20, most, 5000, seed);
     }
 }
 
+/// Hundreds of blocks in each of a few directories, with 64 blocks in the cache.
 #[test]
 fn a_small_cache_is_enough() {
-    run(300, "-b size=1024", 1, 3000, 4000, 9);
+    run(300, "", 1, 6000, 10_000, 9);
 }
