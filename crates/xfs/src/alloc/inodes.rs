@@ -20,9 +20,10 @@ use super::group::{ChangingGroup, Group};
 use super::*;
 use crate::btree::{self, Btree, Finobt, Inobt, InodeChunk, Kind};
 use crate::error::{corrupt, corrupt_inode};
-use crate::format::dinode::{self, DiFlags2, ForkFormat, RawDinode};
+use crate::format::dinode::{self, ForkFormat, RawDinode};
 use crate::format::geometry::CHUNK_INODES;
-use crate::format::{AgIno, AgNumber, Geometry, Incompat, crc};
+use crate::format::{AgIno, AgNumber, Geometry, crc};
+use crate::inode::new_flags2;
 use crate::statfs;
 use crate::transaction::Seal;
 
@@ -329,7 +330,7 @@ impl ChangingGroup<'_> {
 
     /// Marks an inode's place as free. What Linux leaves of the last inode there stays too: owner, times, count of changes.
     fn mark_free(&mut self, ino: Ino) -> Result<()> {
-        let flags2 = fresh_flags2(self.volume());
+        let flags2 = new_flags2(self.volume());
         self.change_slot(ino, |raw, forks| {
             raw.di_mode.set(0);
             raw.di_nlink.set(0);
@@ -364,15 +365,6 @@ pub(super) fn read_slot(volume: &Volume, ino: Ino) -> Result<RawDinode> {
     let slot = &buffer[byte..byte + volume.geometry().inode_bytes() as usize];
     dinode::validate_identity(slot, volume.superblock(), ino)
         .map_err(|detail| corrupt_inode(STRUCTURE, ino, Some(block), detail))
-}
-
-/// The flags that an inode has from the beginning: in which form it keeps times and counts.
-fn fresh_flags2(volume: &Volume) -> DiFlags2 {
-    let incompat = volume.superblock().features().incompat();
-    let mut flags2 = DiFlags2::empty();
-    flags2.set(DiFlags2::BIGTIME, incompat.contains(Incompat::BIGTIME));
-    flags2.set(DiFlags2::NREXT64, incompat.contains(Incompat::NREXT64));
-    flags2
 }
 
 /// The chunk with a free inode that is nearest to `near`, by where chunks begin. In the tree of chunks with free inodes

@@ -7,6 +7,8 @@ mod chunk;
 mod free_list;
 mod free_space;
 mod group;
+#[cfg(all(test, feature = "oracle"))]
+mod inode_tests;
 mod inodes;
 mod refcount;
 mod rmap;

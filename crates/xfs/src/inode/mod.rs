@@ -30,6 +30,7 @@ use crate::format::dinode::{self, Dinode};
 use crate::format::{AgBlock, FsBlock};
 use crate::volume::Volume;
 pub(crate) use fork::{ExtentTree, Fork, ForkKind};
+pub(crate) use fresh::new_flags2;
 pub(crate) use in_use::InUse;
 pub(crate) use inheritance::Inheritance;
 pub(crate) use late::{Late, LateTimes};
