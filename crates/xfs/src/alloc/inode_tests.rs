@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 
+use undercroft_oracle::MkfsXfs;
 use undercroft_vfs::{Error, NewInode, NewKind};
 
 use super::*;
 use crate::ag::agi::RawAgi;
 use crate::btree::{Btree, Finobt, Inobt, InodeChunk, Kind};
-use crate::check::{CheckOptions, check};
 use crate::format::{AgBlock, AgIno, AgNumber};
 use crate::inode::{Inheritance, Inode};
 use crate::testing::writable::Writable;
@@ -51,7 +51,12 @@ fn delete(image: &Writable, ino: Ino) -> Result<()> {
     allocator.free_inode(&handle, ino)
 }
 
-fn records<K: Kind<Record = InodeChunk>>(image: &Writable, ag: AgNumber, root: u32, levels: u32) -> Vec<InodeChunk> {
+fn records<K: Kind<Record = InodeChunk>>(
+    image: &Writable,
+    ag: AgNumber,
+    root: u32,
+    levels: u32,
+) -> Vec<InodeChunk> {
     let mut chunks = Vec::new();
     let tree = Btree::<K>::in_ag(&image.volume, ag, AgBlock(root), levels).unwrap();
     tree.for_each(|chunk| {
@@ -116,15 +121,13 @@ fn own_inodes(image: &Writable) -> BTreeSet<Ino> {
 
 /// Commits and has this crate's check look: the only thing to say is that these inodes have no names.
 fn check_with_unlinked(image: &Writable, unlinked: usize) {
-    image.check_by(|device| {
-        let report = check(device, &CheckOptions { threads: 1, ..CheckOptions::default() }).unwrap();
-        assert!(report.is_clean(), "{:?}", report.findings);
-        assert_eq!(report.unlinked, unlinked as u64);
-    });
+    let report = image.own_check();
+    assert!(report.is_clean(), "{:?}", report.findings);
+    assert_eq!(report.orphans, unlinked as u64);
 }
 
 fn random_work(args: &str, options: WriteOptions, steps: usize) {
-    let image = Writable::make_with(64, args, options);
+    let image = Writable::open(MkfsXfs::new(64, args).make().unwrap(), options);
     let own = own_inodes(&image);
     let mut numbers = Numbers(args.len() as u64);
     let mut model = BTreeSet::new();
@@ -256,7 +259,9 @@ fn no_more_inodes_are_made_than_may_be() {
 
 #[test]
 fn where_no_whole_chunk_fits_parts_are_made_and_join() {
-    for args in ["-d agcount=2", "-d agcount=2 -m rmapbt=1", "-d agcount=2 -m finobt=0,reflink=0 -b size=1024"] {
+    for args in
+        ["-d agcount=2", "-d agcount=2 -m rmapbt=1", "-d agcount=2 -m finobt=0,reflink=0 -b size=1024"]
+    {
         let image = Writable::make(64, args);
         let geometry = *image.volume.geometry();
         let (chunk, part) = (geometry.chunk_blocks(), geometry.sparse_alignment());
@@ -276,7 +281,8 @@ fn where_no_whole_chunk_fits_parts_are_made_and_join() {
             while block < first.0 + count {
                 let within = geometry.split(FsBlock(block)).unwrap().1.0 % chunk;
                 let piece = u64::from(part - within % part).min(first.0 + count - block);
-                let piece_of = if piece < u64::from(part) { &mut rest } else { &mut parts[(within / part) as usize] };
+                let piece_of =
+                    if piece < u64::from(part) { &mut rest } else { &mut parts[(within / part) as usize] };
                 piece_of.push((FsBlock(block), piece));
                 block += piece;
             }
@@ -292,7 +298,8 @@ fn where_no_whole_chunk_fits_parts_are_made_and_join() {
             }
         };
         make(&mut model);
-        let sparse = || geometry.ags().flat_map(|ag| chunks(&image, ag)).filter(|chunk| chunk.holes != 0).count();
+        let sparse =
+            || geometry.ags().flat_map(|ag| chunks(&image, ag)).filter(|chunk| chunk.holes != 0).count();
         let parts_made = sparse();
         assert!(parts_made > 0, "mkfs.xfs {args}");
         verify(&image, &model, &own);
@@ -364,11 +371,7 @@ fn unlinked_lists_are_as_in_a_model_whether_their_links_are_known_or_not() {
         for _ in 0..1000 {
             assert!(model.insert(create(&image, root, numbers.next(100) == 0, true).unwrap()));
         }
-        let image = if knows {
-            image
-        } else {
-            Writable::open(image.close(), WriteOptions::default())
-        };
+        let image = if knows { image } else { Writable::open(image.close(), WriteOptions::default()) };
         while !model.is_empty() {
             let ino = *model.iter().nth(numbers.next(model.len())).unwrap();
             model.remove(&ino);

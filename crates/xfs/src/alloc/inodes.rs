@@ -22,7 +22,7 @@ use crate::btree::{self, Btree, Finobt, Inobt, InodeChunk, Kind};
 use crate::error::{corrupt, corrupt_inode};
 use crate::format::dinode::{self, ForkFormat, RawDinode};
 use crate::format::geometry::CHUNK_INODES;
-use crate::format::{AgIno, AgNumber, Geometry, crc};
+use crate::format::{AgBlock, AgIno, AgNumber, Geometry, crc};
 use crate::inode::new_flags2;
 use crate::statfs;
 use crate::transaction::Seal;
@@ -110,6 +110,18 @@ impl Allocator {
             return Err(corrupt_inode(STRUCTURE, ino, None, "lies in no allocation group"));
         };
         self.change_group(handle, ag)?.free_inode(ino, within)
+    }
+
+    /// As [`Inode::check_in_use`](crate::inode::Inode::check_in_use), on a filesystem that takes changes. Under no handle.
+    ///
+    /// # Errors
+    /// [`Stale`](Error::Stale) when it is not in use; corruption of the inode tree; I/O failure.
+    pub(crate) fn check_in_use(&self, volume: &Volume, ino: Ino) -> Result<()> {
+        let Some((ag, within)) = volume.geometry().split_ino(ino) else { return Err(Error::Stale) };
+        let state = self.group(ag)?.state.lock();
+        let (root, levels) = (AgBlock(state.agi.agi_root.get()), state.agi.agi_level.get());
+        let chunk = Btree::<Inobt>::in_ag(volume, ag, root, levels)?.cursor().lookup_le(&within)?;
+        if chunk.is_some_and(|chunk| chunk.has_in_use(within)) { Ok(()) } else { Err(Error::Stale) }
     }
 
     /// All inodes, and the free ones among them.
@@ -252,11 +264,7 @@ impl ChangingGroup<'_> {
 
     fn free_inode(&mut self, ino: Ino, within: AgIno) -> Result<()> {
         let chunk = self.tree::<Inobt>()?.cursor().lookup_le(&within)?;
-        let used = |chunk: &InodeChunk| {
-            let used = chunk.used().checked_shr(within.0 - chunk.start.0);
-            used.is_some_and(|used| used & 1 == 1)
-        };
-        let Some(chunk) = chunk.filter(used) else {
+        let Some(chunk) = chunk.filter(|chunk| chunk.has_in_use(within)) else {
             return Err(corrupt_inode(STRUCTURE, ino, None, "is to be freed, and no chunk has it in use"));
         };
         self.check_trees_agree(&chunk)?;
