@@ -11,7 +11,7 @@
 //!
 //! **Changing content.** The caller holds the inode's state: exclusively in [`set_size`](Inode::set_size),
 //! [`fallocate`](Inode::fallocate) and a write past the end, otherwise shared with writers of whole blocks and
-//! overwrites. So the size changes under one caller at a time, and no part of a block is written while another thread
+//! overwrites; a write to [shared](Mapping::Shared) space holds it exclusively too, because it replaces blocks. So the size changes under one caller at a time, and no part of a block is written while another thread
 //! writes the block for the first time. Reads share the state, except in a filesystem without a data device: there
 //! they may run at any time.
 //!
@@ -512,6 +512,11 @@ pub trait Inode: Any + Send + Sync {
     fn finish_write(&self, _offset: u64, _len: u64, _size: u64, _written: Written) -> Result<()> {
         Err(Error::ReadOnly)
     }
+
+    /// A write that was prepared from `offset` on fails: its bytes were not written, or not all of them, and it will not
+    /// be finished. What was held for it may be freed. The thread that prepared a write finishes or cancels it before it
+    /// prepares another in the same file.
+    fn cancel_write(&self, _offset: u64, _len: u64) {}
 
     /// Copies bytes out of [kept](Mapping::Kept) space; holes within it read as zeroes.
     ///

@@ -16,7 +16,7 @@
 use undercroft_block::Request;
 
 use super::{BATCH, Backing, Run, Source};
-use crate::{Error, Result, Written};
+use crate::{Error, Extent, Result, Written};
 
 /// Most bytes that are copied to be written in one request with the zeroes around them.
 const PADDED_MAX: u64 = 1 << 20;
@@ -120,14 +120,32 @@ pub(super) fn write_first(
         let block = backing.block_bytes();
         offset.is_multiple_of(block) && (data.len() as u64).is_multiple_of(block)
     };
-    if hold == Hold::Shared && backing.device.is_some() && !whole_blocks() {
+    // The blocks that a shared one is replaced by take its place when the write is finished: no other thread may use the
+    // old one then.
+    let is_shared = matches!(old.source, Source::Shared(_));
+    if hold == Hold::Shared && backing.device.is_some() && (is_shared || !whole_blocks()) {
         return Err(Stop::NeedsExclusive);
     }
     let extent = backing.inode.prepare_write(offset, data.len() as u64)?;
+    let written = write_prepared(backing, offset, data, extent, old);
+    if written.is_err() {
+        backing.inode.cancel_write(offset, data.len() as u64);
+    }
+    Ok(written?)
+}
+
+/// Writes as much of `data` as `extent` holds, which was prepared for it.
+fn write_prepared(
+    backing: Backing<'_>,
+    offset: u64,
+    data: &[u8],
+    extent: Extent,
+    old: &Run,
+) -> Result<usize> {
     let run = backing.run_in(offset, extent)?;
     let data = &data[..run.len.min(data.len() as u64) as usize];
     match run.source {
-        Source::Unwritten(to) => Ok(write_padded(backing, offset, data, to, &run, old)?),
+        Source::Unwritten(to) => write_padded(backing, offset, data, to, &run, old),
         // Another thread wrote the same whole blocks at the same time, or they came out of the inode.
         Source::Device(to) => {
             backing.device()?.write_at(to, data)?;
@@ -137,13 +155,9 @@ pub(super) fn write_first(
             backing.inode.write_kept(offset, data)?;
             Ok(data.len())
         }
-        Source::Hole => Err(backing.corrupt(format!("byte {offset} is a hole after it was prepared")).into()),
-        Source::Shared(_) => {
-            Err(backing.corrupt(format!("byte {offset} is shared after it was prepared")).into())
-        }
-        Source::Inline { .. } => {
-            Err(Error::Unsupported("writing into an inode's inline bytes".into()).into())
-        }
+        Source::Hole => Err(backing.corrupt(format!("byte {offset} is a hole after it was prepared"))),
+        Source::Shared(_) => Err(backing.corrupt(format!("byte {offset} is shared after it was prepared"))),
+        Source::Inline { .. } => Err(Error::Unsupported("writing into an inode's inline bytes".into())),
     }
 }
 

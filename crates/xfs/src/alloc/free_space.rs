@@ -1,19 +1,222 @@
-//! A group's free space in memory.
+//! A group's free space in memory: what the trees have, and what of it may be given out.
+//!
+//! The trees on the disk have every free block. Of these, some may not be given out:
+//!
+//! - blocks that a transaction freed that is not durable yet. A crash would bring their old owner back;
+//! - blocks that are [held](super::Held) for data that is about to be written to them.
+//!
+//! The rest is *available*: a second set of runs, so that a search never meets what it cannot take. Both sets are loaded
+//! from the tree by place when the group's blocks are first used, which also validates it: runs rise and do not
+//! overlap, their sum and the longest are what the header says, and no block of the filesystem itself is among them.
+
+use std::collections::VecDeque;
 
 use undercroft_vfs::Result;
 
 use super::free_list::FreeList;
+use super::runs::{Run, Runs};
 use super::*;
 use crate::ag::agf::RawAgf;
-use crate::format::AgNumber;
+use crate::btree::{Btree, BySpace};
+use crate::error::corrupt_block;
+use crate::format::{AgBlock, AgNumber};
+use crate::transaction::Tid;
+
+/// Runs behind the goal, and before it, among which a search looks for one that is long enough.
+const NEAR_RUNS: usize = 32;
 
 /// A group's free space in memory.
 #[derive(Debug)]
-pub(super) struct FreeSpace {}
+pub(super) struct FreeSpace {
+    /// The extents of the trees.
+    pub(super) disk: Runs,
+    /// Blocks of them that may be given out.
+    pub(super) available: Runs,
+    /// Blocks of them that transactions freed that are not durable yet, the oldest transaction first.
+    freed: VecDeque<Freed>,
+    /// Blocks in `freed`.
+    pub(super) busy: u64,
+    /// Blocks of them that are held.
+    pub(super) held: u64,
+    /// Blocks of the filesystem itself, which are never free: ranges that rise and do not touch.
+    own: Vec<Run>,
+}
+
+/// What a transaction freed.
+#[derive(Debug)]
+struct Freed {
+    tid: Tid,
+    /// Blocks that were data, and those that may have been metadata, which the log cancels.
+    data: Vec<Run>,
+    metadata: Vec<Run>,
+}
 
 impl FreeSpace {
+    /// Loads the free space of a group.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
     pub(super) fn load(volume: &Volume, number: AgNumber, agf: &RawAgf, list: &FreeList) -> Result<Self> {
-        let _ = (volume, number, agf, list);
-        todo!("space")
+        let own = own_blocks(volume, number);
+        let root = AgBlock(agf.agf_bno_root.get());
+        let tree: Btree<'_, BySpace> = Btree::in_ag(volume, number, root, agf.agf_bno_level.get())?;
+        let at = volume.geometry().join(number, root).unwrap_or(FsBlock::NULL);
+        let wrong = |detail: String| corrupt_block(<BySpace as crate::btree::Kind>::NAME, at, detail);
+        let mut disk = Runs::default();
+        let mut available = Runs::default();
+        tree.for_each(|extent| {
+            let run = Run { start: extent.start.0, count: extent.count };
+            if let Some(own) = overlap(&own, run) {
+                return Err(wrong(format!(
+                    "has {} free blocks at {}; {} to {} are the filesystem's own",
+                    run.count,
+                    run.start,
+                    own.start,
+                    own.end() - 1
+                )));
+            }
+            disk.insert(run);
+            available.give(run);
+            Ok(())
+        })?;
+        let (stated, longest) = (agf.agf_freeblks.get(), agf.agf_longest.get());
+        if disk.blocks() != u64::from(stated) || disk.longest() != longest {
+            return Err(wrong(format!(
+                "has {} free blocks, of which {} lie together; the group's header says {stated} and {longest}",
+                disk.blocks(),
+                disk.longest()
+            )));
+        }
+        let roots = [agf.agf_bno_root, agf.agf_cnt_root, agf.agf_rmap_root, agf.agf_refcount_root];
+        for block in list.blocks().chain(roots.iter().map(|root| AgBlock(root.get()))) {
+            if let Some(run) = disk.containing(block.0) {
+                let detail =
+                    format!("has {} free blocks at {}; block {block} is in use", run.count, run.start);
+                return Err(wrong(detail));
+            }
+        }
+        for block in list.blocks() {
+            if overlap(&own, Run::new(block.0, 1)).is_some() {
+                let detail = format!("block {block} of the free list is one of the filesystem's own");
+                return Err(crate::error::corrupt("free list (AGFL)", detail));
+            }
+        }
+        Ok(Self { disk, available, freed: VecDeque::new(), busy: 0, held: 0, own })
     }
+
+    /// Whether any of these blocks is one of the filesystem's own, which nothing may free.
+    pub(super) fn own(&self, run: Run) -> Option<Run> {
+        overlap(&self.own, run)
+    }
+
+    /// Blocks that the running transaction freed; whether these are the first of it.
+    pub(super) fn add_freed(&mut self, tid: Tid, run: Run, was_data: bool) -> bool {
+        let is_first = self.freed.back().is_none_or(|last| last.tid != tid);
+        if is_first {
+            self.freed.push_back(Freed { tid, data: Vec::new(), metadata: Vec::new() });
+        }
+        let Some(freed) = self.freed.back_mut() else { unreachable!("it was just added") };
+        let runs = if was_data { &mut freed.data } else { &mut freed.metadata };
+        match runs.last_mut() {
+            Some(last) if last.end() == run.start => last.count += run.count,
+            Some(last) if run.end() == last.start => {
+                *last = Run { start: run.start, count: run.count + last.count }
+            }
+            _ => runs.push(run),
+        }
+        self.busy += u64::from(run.count);
+        is_first
+    }
+
+    /// A transaction and all before it are durable: what they freed may be given out.
+    pub(super) fn release(&mut self, tid: Tid) {
+        while self.freed.front().is_some_and(|freed| freed.tid <= tid) {
+            let Some(freed) = self.freed.pop_front() else { break };
+            for run in freed.data.into_iter().chain(freed.metadata) {
+                self.busy -= u64::from(run.count);
+                self.available.give(run);
+            }
+        }
+    }
+
+    /// A block that was data when a transaction freed it that is not durable yet. It becomes metadata, which goes home
+    /// only after that transaction is durable.
+    pub(super) fn take_freed_data(&mut self) -> Option<u32> {
+        for freed in self.freed.iter_mut().rev() {
+            let Some(last) = freed.data.last_mut() else { continue };
+            last.count -= 1;
+            let block = last.end();
+            if last.count == 0 {
+                freed.data.pop();
+            }
+            self.busy -= 1;
+            return Some(block);
+        }
+        None
+    }
+
+    /// Up to `most` available blocks that lie together, and how good a choice that is.
+    ///
+    /// At the goal itself whatever is there; else a run of `most` blocks near the goal; else the shortest run that has
+    /// them; else the longest.
+    pub(super) fn find(&self, goal: u32, most: u32) -> Option<Run> {
+        let cut = |run: Run| Run { start: run.start, count: run.count.min(most) };
+        if let Some(run) = self.available.containing(goal) {
+            let rest = Run { start: goal, count: run.end() - goal };
+            return Some(cut(rest));
+        }
+        let behind = self.available.from(goal).take(NEAR_RUNS).find(|run| run.count >= most);
+        let before = || self.available.before(goal).take(NEAR_RUNS).find(|run| run.count >= most);
+        let by_size = || self.available.at_least(most).next();
+        let longest = || self.available.by_falling_size().next();
+        behind.or_else(before).or_else(by_size).or_else(longest).map(cut)
+    }
+
+    /// `count` available blocks whose first is a multiple of `align` and lies in `within`, near `goal`.
+    pub(super) fn find_aligned(
+        &self,
+        goal: u32,
+        count: u32,
+        align: u32,
+        within: &std::ops::Range<u32>,
+    ) -> Option<Run> {
+        let align = align.max(1);
+        let fit = |run: Run| {
+            let start = run.start.max(within.start).checked_next_multiple_of(align)?;
+            let end = start.checked_add(count)?;
+            (start < within.end && end <= run.end()).then_some(Run { start, count })
+        };
+        let at_goal = || {
+            let run = self.available.containing(goal)?;
+            fit(Run { start: goal, count: run.end() - goal }).or_else(|| fit(run))
+        };
+        let behind = || self.available.from(goal).take(NEAR_RUNS).find_map(fit);
+        let before = || self.available.before(goal).take(NEAR_RUNS).find_map(fit);
+        // First runs that are long enough wherever they begin, then all others.
+        let roomy = || {
+            let room = count.saturating_add(align - 1);
+            self.available.at_least(room).find_map(fit)
+        };
+        let any = || self.available.at_least(count).find_map(fit);
+        at_goal().or_else(behind).or_else(before).or_else(roomy).or_else(any)
+    }
+}
+
+/// The part of the filesystem itself that lies in a group and never moves: the headers and the log.
+fn own_blocks(volume: &Volume, number: AgNumber) -> Vec<Run> {
+    let (superblock, geometry) = (volume.superblock(), volume.geometry());
+    let mut own = vec![Run::new(0, geometry.ag_header_blocks())];
+    if let Some(start) = superblock.log_start()
+        && !superblock.has_external_log()
+        && let Some((ag, within)) = geometry.split(start)
+        && ag == number
+    {
+        let count = superblock.log_blocks().min(geometry.ag_len(ag) - within.0);
+        own.push(Run::new(within.0, count));
+    }
+    own
+}
+
+fn overlap(own: &[Run], run: Run) -> Option<Run> {
+    own.iter().copied().find(|own| own.start < run.end() && run.start < own.end())
 }

@@ -1,8 +1,7 @@
 //! A group in memory: its headers, its free list and its free space; and the guard under which it changes.
 //!
-//! The headers' fields are kept here, decoded, and are the truth while the filesystem takes changes: the sectors in the
-//! cache have no checksums that hold until they are written. A change of a group is made through [`ChangingGroup`]: it
-//! holds the group's lock, and stores the headers that have changed, once, when it is dropped.
+//! The headers' fields are kept here. A change of a group is made through [`ChangingGroup`]: it holds the group's lock,
+//! and stores the headers that have changed, once, when it is dropped.
 //!
 //! Lock: one of class `group` for each group. A thread holds one at a time, under a handle, during one change of a
 //! structure. The locks of blocks and of the cache are taken inside it.
@@ -19,8 +18,8 @@ use super::unlinked::Predecessors;
 use super::*;
 use crate::ag::agf::RawAgf;
 use crate::ag::agi::RawAgi;
-use crate::ag::{Agf, Agi};
-use crate::format::{AgBlock, AgNumber, Geometry};
+use crate::ag::{Agf, Agi, agf, agfl, agi};
+use crate::format::{AgBlock, AgNumber, Geometry, crc};
 use crate::transaction::{Block, Seal, Tid};
 
 /// The sectors of a group that hold its headers.
@@ -57,7 +56,11 @@ pub(super) struct GroupState {
     is_corrupt: bool,
     /// Blocks of this group that count as reservable in the sum over all groups.
     pub(super) counted: u64,
+    /// And those that do after a commit.
+    pub(super) counted_busy: u64,
     pub(super) aside: SetAside,
+    /// The last transaction after which the blocks that it freed are released.
+    pub(super) release_asked: Option<Tid>,
     /// What is known of the lists of unlinked inodes.
     pub(super) predecessors: Predecessors,
 }
@@ -84,7 +87,9 @@ impl Group {
             blocks: None,
             is_corrupt: false,
             counted: 0,
-            aside: SetAside::new(volume, number),
+            counted_busy: 0,
+            aside: SetAside::new(volume, number, agi.raw()),
+            release_asked: None,
             predecessors: Predecessors::default(),
         };
         let group = Self {
@@ -97,10 +102,22 @@ impl Group {
         };
         {
             let mut state = group.state.lock();
-            state.counted = state.reservable(0);
-            group.available.store(state.counted as u32, Ordering::Relaxed);
+            state.counted = state.reservable();
+            group.publish(&state);
         }
         Ok(group)
+    }
+
+    /// Notes for readers without the lock what may be given out.
+    pub(super) fn publish(&self, state: &GroupState) {
+        self.available.store(state.spare() as u32, Ordering::Relaxed);
+        let longest = match &state.blocks {
+            Some(blocks) => blocks.space.available.longest(),
+            None => state.agf.agf_longest.get(),
+        };
+        self.longest.store(longest, Ordering::Relaxed);
+        self.inodes.store(state.agi.agi_count.get(), Ordering::Relaxed);
+        self.free_inodes.store(state.agi.agi_freecount.get(), Ordering::Relaxed);
     }
 
     /// Locks a group's blocks outside of a handle: nothing on the disk changes. Loads them if they are not here.
@@ -132,7 +149,7 @@ impl GroupState {
         if self.blocks.is_some() {
             return Ok(());
         }
-        let loaded = FreeList::load(volume, number, &self.agf).and_then(|list| {
+        let loaded = FreeList::load(volume, number).and_then(|list| {
             let space = FreeSpace::load(volume, number, &self.agf, &list)?;
             Ok(Box::new(GroupBlocks { list, space }))
         });
@@ -145,6 +162,14 @@ impl GroupState {
                 self.is_corrupt |= matches!(error, Error::Corrupt(_));
                 Err(error)
             }
+        }
+    }
+
+    /// The header of free space, and the free list, which has been loaded.
+    pub(super) fn agf_and_list(&mut self) -> (&mut RawAgf, &mut FreeList) {
+        match &mut self.blocks {
+            Some(blocks) => (&mut self.agf, &mut blocks.list),
+            None => unreachable!("the blocks were loaded before they are changed"),
         }
     }
 
@@ -296,28 +321,37 @@ impl<'g> ChangingGroup<'g> {
     }
 
     fn store_headers(&mut self) {
-        let state = &mut *self.state;
-        let sector_bytes = self.handle.volume().geometry().sector_bytes();
-        let block_bytes = self.handle.volume().geometry().block_bytes();
+        let geometry = self.handle.volume().geometry();
+        let (sector_bytes, block_bytes) = (geometry.sector_bytes(), geometry.block_bytes());
         let handle = self.handle;
-        let store = |header: u32, block: &Block, from: usize, bytes: &[u8]| {
-            let at = (header * sector_bytes % block_bytes) as usize + from;
-            handle.change_block(block, Seal::GroupHeaders, |sector| {
-                sector[at..at + bytes.len()].copy_from_slice(bytes);
+        // Readers of the headers validate their checksums each time, so they are made here and not only when the
+        // blocks are written.
+        let store = |sector: u32, block: &Block, crc_at: usize, change: &dyn Fn(&mut [u8])| {
+            let at = (sector * sector_bytes % block_bytes) as usize;
+            handle.change_block(block, Seal::GroupHeaders, |bytes| {
+                let bytes = &mut bytes[at..at + sector_bytes as usize];
+                change(bytes);
+                crc::seal(bytes, crc_at);
             });
         };
+        let state = &mut *self.state;
         if std::mem::take(&mut state.agf_changed) {
-            store(AGF_SECTOR, &self.headers[0], 0, state.agf.as_bytes());
+            let fields = state.agf.as_bytes();
+            store(AGF_SECTOR, &self.headers[0], agf::CRC_OFFSET, &|sector| {
+                sector[..fields.len()].copy_from_slice(fields);
+            });
         }
         if std::mem::take(&mut state.agi_changed) {
-            store(AGI_SECTOR, &self.headers[1], 0, state.agi.as_bytes());
+            let fields = state.agi.as_bytes();
+            store(AGI_SECTOR, &self.headers[1], agi::CRC_OFFSET, &|sector| {
+                sector[..fields.len()].copy_from_slice(fields);
+            });
         }
         if let Some(blocks) = &mut state.blocks
             && blocks.list.take_changed()
         {
-            for (place, block) in blocks.list.places() {
-                store(AGFL_SECTOR, &self.headers[2], place, &block.0.to_be_bytes());
-            }
+            let list = &blocks.list;
+            store(AGFL_SECTOR, &self.headers[2], agfl::CRC_OFFSET, &|sector| list.store(sector));
         }
     }
 }
@@ -327,9 +361,6 @@ impl Drop for ChangingGroup<'_> {
         self.store_headers();
         let taken = self.taken_from_reservations;
         self.allocator.recount(self.group, &mut self.state, taken);
-        let agi = &self.state.agi;
-        self.group.inodes.store(agi.agi_count.get(), Ordering::Relaxed);
-        self.group.free_inodes.store(agi.agi_freecount.get(), Ordering::Relaxed);
     }
 }
 

@@ -126,8 +126,8 @@ fn check_with_unlinked(image: &Writable, unlinked: usize) {
     assert_eq!(report.orphans, unlinked as u64);
 }
 
-fn random_work(args: &str, options: WriteOptions, steps: usize) {
-    let image = Writable::open(MkfsXfs::new(64, args).make().unwrap(), options);
+fn random_work(size_mib: u64, args: &str, options: WriteOptions, steps: usize) {
+    let image = Writable::open(MkfsXfs::new(size_mib, args).make().unwrap(), options);
     let own = own_inodes(&image);
     let mut numbers = Numbers(args.len() as u64);
     let mut model = BTreeSet::new();
@@ -168,14 +168,25 @@ fn inodes_come_and_go_as_in_a_model() {
     for args in [
         "-d agcount=4",
         "-d agcount=4 -m finobt=0,reflink=0,bigtime=0,inobtcount=0 -i sparse=0",
-        "-d agcount=3 -m rmapbt=1 -b size=1024 -i size=1024",
+        "-d agcount=3 -b size=1024 -i size=512",
         "-d agcount=2 -b size=16384",
-        "-d agcount=2 -i size=2048,nrext64=1 -m rmapbt=1",
     ] {
-        random_work(args, WriteOptions::default(), 600);
+        random_work(64, args, WriteOptions::default(), 600);
     }
     let plain = WriteOptions { search_free_inode_tree: false, ..WriteOptions::default() };
-    random_work("-d agcount=4", plain, 600);
+    random_work(64, "-d agcount=4", plain, 600);
+}
+
+#[test]
+fn inodes_come_and_go_as_in_a_model_with_a_reverse_map() {
+    for args in ["-d agcount=3 -m rmapbt=1 -b size=1024", "-d agcount=2 -i size=2048,nrext64=1 -m rmapbt=1"] {
+        random_work(64, args, WriteOptions::default(), 600);
+    }
+}
+
+#[test]
+fn blocks_of_more_inodes_than_a_chunk_has_are_made_and_stay() {
+    random_work(256, "-d agcount=2 -b size=65536", WriteOptions::default(), 600);
 }
 
 #[test]
@@ -257,70 +268,79 @@ fn no_more_inodes_are_made_than_may_be() {
     check_with_unlinked(&image, made as usize);
 }
 
+/// Parts of chunks that become free: more than what is set aside in a group holds as whole chunks.
+const PARTS: usize = 150;
+
 #[test]
 fn where_no_whole_chunk_fits_parts_are_made_and_join() {
-    for args in
-        ["-d agcount=2", "-d agcount=2 -m rmapbt=1", "-d agcount=2 -m finobt=0,reflink=0 -b size=1024"]
-    {
-        let image = Writable::make(64, args);
-        let geometry = *image.volume.geometry();
-        let (chunk, part) = (geometry.chunk_blocks(), geometry.sparse_alignment());
-        assert!(part > 0 && part < chunk);
-        let own = own_inodes(&image);
-        let root = image.volume.superblock().root();
-        let taken = fill(&image);
-        let free = |first: FsBlock, count: u64| {
-            let handle = image.volume.start(200).unwrap();
-            image.writer().allocator.free(&handle, first, count).unwrap();
-        };
-        // The first part of every chunk becomes free, then the second.
-        let mut parts = [Vec::new(), Vec::new()];
-        let mut rest = Vec::new();
-        for &(first, count) in &taken {
-            let mut block = first.0;
-            while block < first.0 + count {
-                let within = geometry.split(FsBlock(block)).unwrap().1.0 % chunk;
-                let piece = u64::from(part - within % part).min(first.0 + count - block);
-                let piece_of =
-                    if piece < u64::from(part) { &mut rest } else { &mut parts[(within / part) as usize] };
-                piece_of.push((FsBlock(block), piece));
-                block += piece;
-            }
-        }
-        for &(first, count) in parts[0].iter().take(12) {
-            free(first, count);
-        }
-        image.commit();
-        let mut model = BTreeSet::new();
-        let make = |model: &mut BTreeSet<Ino>| {
-            while let Ok(ino) = create(&image, root, false, true) {
-                assert!(model.insert(ino));
-            }
-        };
-        make(&mut model);
-        let sparse =
-            || geometry.ags().flat_map(|ag| chunks(&image, ag)).filter(|chunk| chunk.holes != 0).count();
-        let parts_made = sparse();
-        assert!(parts_made > 0, "mkfs.xfs {args}");
-        verify(&image, &model, &own);
-        for &(first, count) in parts[1].iter().take(12) {
-            free(first, count);
-        }
-        image.commit();
-        make(&mut model);
-        assert!(sparse() < parts_made, "no parts joined");
-        verify(&image, &model, &own);
-        // A chunk with holes is freed as far as it is there.
-        for ino in model {
-            delete(&image, ino).unwrap();
-        }
-        image.commit();
-        verify(&image, &BTreeSet::new(), &own);
-        for (first, count) in parts.iter().flat_map(|parts| parts.iter().skip(12)).chain(&rest) {
-            free(*first, *count);
-        }
-        image.finish();
+    for args in ["-d agcount=2", "-d agcount=2 -m finobt=0,reflink=0 -b size=1024"] {
+        make_parts(args);
     }
+}
+
+#[test]
+fn parts_of_chunks_are_in_the_reverse_map() {
+    make_parts("-d agcount=2 -m rmapbt=1");
+}
+
+fn make_parts(args: &str) {
+    let image = Writable::make(64, args);
+    let geometry = *image.volume.geometry();
+    let (chunk, part) = (geometry.chunk_blocks(), geometry.sparse_alignment());
+    assert!(part > 0 && part < chunk);
+    let own = own_inodes(&image);
+    let root = image.volume.superblock().root();
+    let taken = fill(&image);
+    let free = |first: FsBlock, count: u64| {
+        let handle = image.volume.start(200).unwrap();
+        image.writer().allocator.free(&handle, first, count).unwrap();
+    };
+    // The first part of every chunk becomes free, then the second.
+    let mut parts = [Vec::new(), Vec::new()];
+    let mut rest = Vec::new();
+    for &(first, count) in &taken {
+        let mut block = first.0;
+        while block < first.0 + count {
+            let within = geometry.split(FsBlock(block)).unwrap().1.0 % chunk;
+            let piece = u64::from(part - within % part).min(first.0 + count - block);
+            let piece_of =
+                if piece < u64::from(part) { &mut rest } else { &mut parts[(within / part) as usize] };
+            piece_of.push((FsBlock(block), piece));
+            block += piece;
+        }
+    }
+    for &(first, count) in parts[0].iter().take(PARTS) {
+        free(first, count);
+    }
+    image.commit();
+    let mut model = BTreeSet::new();
+    let make = |model: &mut BTreeSet<Ino>| {
+        while let Ok(ino) = create(&image, root, false, true) {
+            assert!(model.insert(ino));
+        }
+    };
+    make(&mut model);
+    let sparse = || geometry.ags().flat_map(|ag| chunks(&image, ag)).filter(|chunk| chunk.holes != 0).count();
+    let parts_made = sparse();
+    assert!(parts_made > 0, "mkfs.xfs {args}");
+    verify(&image, &model, &own);
+    for &(first, count) in parts[1].iter().take(PARTS) {
+        free(first, count);
+    }
+    image.commit();
+    make(&mut model);
+    assert!(sparse() < parts_made, "no parts joined");
+    verify(&image, &model, &own);
+    // A chunk with holes is freed as far as it is there.
+    for ino in model {
+        delete(&image, ino).unwrap();
+    }
+    image.commit();
+    verify(&image, &BTreeSet::new(), &own);
+    for (first, count) in parts.iter().flat_map(|parts| parts.iter().skip(PARTS)).chain(&rest) {
+        free(*first, *count);
+    }
+    image.finish();
 }
 
 #[test]

@@ -127,8 +127,8 @@ impl Allocator {
     /// All inodes, and the free ones among them.
     pub(crate) fn inode_counts(&self) -> (u64, u64) {
         self.groups.iter().fold((0, 0), |(inodes, free), group| {
-            let load = |count: &undercroft_sync::atomic::AtomicU32| u64::from(count.load(Ordering::Relaxed));
-            (inodes + load(&group.inodes), free + load(&group.free_inodes))
+            let more = u64::from(group.inodes.load(Ordering::Relaxed));
+            (inodes + more, free + u64::from(group.free_inodes.load(Ordering::Relaxed)))
         })
     }
 
@@ -167,9 +167,10 @@ impl Allocator {
     }
 }
 
-/// Space that a new chunk takes. The trees grow into what is set aside for them.
+/// Space that a new chunk takes, with that for the tree of all chunks to grow. The tree of free ones grows into what is set
+/// aside for it.
 pub(crate) fn chunk_space(geometry: &Geometry) -> u64 {
-    u64::from(geometry.chunk_blocks())
+    u64::from(geometry.chunk_blocks()) + u64::from(TREE_LEVELS)
 }
 
 /// Blocks that [`Allocator::new_inode`] changes at most, with the trees of space and all headers; `with_chunk` if the
@@ -275,6 +276,10 @@ impl ChangingGroup<'_> {
         let goes = after.used() == 0
             && self.geometry().inodes_per_block() <= CHUNK_INODES
             && self.runs_of(&chunk).len() <= RUNS_OF_CHUNK;
+        if goes || chunk.free_count == 0 {
+            // Blocks are freed, or a tree may grow: what can be refused comes first.
+            self.loaded()?;
+        }
         let freed = if goes {
             self.free_chunk(&chunk)
         } else {

@@ -3,16 +3,23 @@
 //! TODO(header): modules, accounting, locks.
 
 mod account;
+mod allocator;
 mod chunk;
 mod free_list;
 mod free_space;
 mod group;
+mod held;
 #[cfg(all(test, feature = "oracle"))]
 mod inode_tests;
 mod inodes;
 mod refcount;
 mod rmap;
+mod runs;
+mod sharing;
 mod space;
+mod step;
+#[cfg(all(test, feature = "oracle"))]
+mod tests;
 mod trees;
 mod unlinked;
 
@@ -25,8 +32,9 @@ use crate::options::WriteOptions;
 use crate::transaction::Handle;
 use crate::volume::Volume;
 
+pub(crate) use self::allocator::Allocator;
+pub(crate) use self::held::Held;
 pub(crate) use self::inodes::{FREE_INODE_CREDITS, chunk_space, new_inode_credits};
-pub(crate) use self::space::{Allocator, Held};
 pub(crate) use self::unlinked::LeftUnlinked;
 
 /// What a run of blocks belongs to, as the reverse map has it.

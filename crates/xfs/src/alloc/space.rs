@@ -1,113 +1,55 @@
-//! Free blocks: reserved, held, taken and freed.
+//! Blocks are taken and freed: the trees of free space are kept in step with each other and with the group in memory.
 
-use undercroft_sync::atomic::AtomicU32;
+use undercroft_vfs::{Error, Result};
 
-use super::group::{ChangingGroup, Group};
+use super::group::{ChangingGroup, GroupState};
+use super::runs::Run;
 use super::*;
+use crate::btree::{BySize, BySpace, FreeExtent};
+use crate::error::corrupt_block;
 use crate::format::{AgBlock, AgNumber};
 
-/// The allocation groups of a filesystem that takes changes.
-#[derive(Debug)]
-pub(crate) struct Allocator {
-    pub(super) groups: Box<[Group]>,
-    /// Directories are spread over the groups: the one that the next directory is tried in.
-    pub(super) directory_rotor: AtomicU32,
-}
+/// How often all groups are searched for blocks that a reservation promises. Between two searches other threads may move
+/// blocks from a group that is still to be searched to one that has been.
+const SEARCHES: u32 = 10_000;
 
-/// Free blocks that lie together, held in memory for data that is about to be written to them; free on the disk until
-/// they are [taken](Allocator::take_held). Dropping it lets go of what is left.
-#[derive(Debug)]
-pub(crate) struct Held {}
-
-impl Held {
-    /// The first block.
-    pub(crate) fn first(&self) -> FsBlock {
-        todo!("space")
-    }
-
-    /// How many are left.
-    pub(crate) fn len(&self) -> u64 {
-        todo!("space")
-    }
-
-    /// Splits off the blocks from number `at` on.
-    pub(crate) fn split_off(&mut self, at: u64) -> Self {
-        let _ = at;
-        todo!("space")
-    }
+/// What a search may use of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// What the group has to spare, if a run of so many blocks lies together.
+    Long(u32),
+    /// What it has to spare.
+    Spare,
+    /// Also what is set aside: for a reservation that finds nothing else.
+    All,
 }
 
 impl Allocator {
-    /// The groups of `volume`, as their headers have them.
-    ///
-    /// # Errors
-    /// Corruption of the groups' headers; I/O failure.
-    pub(crate) fn new(volume: &Volume, options: &WriteOptions) -> Result<Self> {
-        let _ = options;
-        let groups = volume.geometry().ags().map(|ag| Group::new(volume, ag)).collect::<Result<_>>()?;
-        Ok(Self { groups, directory_rotor: AtomicU32::new(0) })
-    }
-
-    /// One without groups, for tests of what changes blocks and allocates none.
-    #[cfg(test)]
-    pub(crate) fn without_groups() -> Self {
-        Self { groups: Box::default(), directory_rotor: AtomicU32::new(0) }
-    }
-
-    /// A group.
-    ///
-    /// # Errors
-    /// Corruption: there is no such group.
-    pub(super) fn group(&self, number: AgNumber) -> Result<&Group> {
-        self.groups
-            .get(number.0 as usize)
-            .ok_or_else(|| crate::error::corrupt("allocation group", format!("there is no group {number}")))
-    }
-
-    /// Blocks that can be reserved.
-    pub(crate) fn free_blocks(&self) -> u64 {
-        todo!("space")
-    }
-
-    /// Reserves free blocks, wherever they lie: a handle that has them reserved finds them. `false` if there are too few.
-    pub(crate) fn reserve(&self, blocks: u64) -> bool {
-        let _ = blocks;
-        todo!("space")
-    }
-
-    /// Lets go of reserved blocks.
-    pub(crate) fn unreserve(&self, blocks: u64) {
-        let _ = blocks;
-        todo!("space")
-    }
-
-    /// Holds up to `most` blocks that lie together, as near behind `goal` as there are any. Reserves them. No handle is
-    /// needed.
-    ///
-    /// # Errors
-    /// [`NoSpace`](undercroft_vfs::Error::NoSpace); corruption; I/O failure.
-    pub(crate) fn hold(self: &Arc<Self>, volume: &Volume, goal: FsBlock, most: u64) -> Result<Held> {
-        let _ = (volume, goal, most);
-        todo!("space")
-    }
-
-    /// Takes the first `count` held blocks for good. They belong to nothing yet: the caller enters them into a map.
-    ///
-    /// # Errors
-    /// Corruption; I/O failure.
-    pub(crate) fn take_held(&self, handle: &Handle<'_>, held: &mut Held, count: u64) -> Result<FsBlock> {
-        let _ = (handle, held, count);
-        todo!("space")
-    }
-
     /// Takes up to `most` free blocks that lie together, near `goal`, out of the space that the handle has reserved.
     /// Returns the first and how many. At least one, while the handle has one reserved.
     ///
     /// # Errors
     /// [`NoSpace`](undercroft_vfs::Error::NoSpace) if the handle has none reserved; corruption; I/O failure.
     pub(crate) fn take(&self, handle: &Handle<'_>, goal: FsBlock, most: u64) -> Result<(FsBlock, u64)> {
-        let _ = (handle, goal, most);
-        todo!("space")
+        let most = most.min(handle.space()).min(u64::from(u32::MAX)) as u32;
+        if most == 0 {
+            return Err(Error::NoSpace);
+        }
+        let (first, within) = self.goal(handle.volume(), goal);
+        self.search(most, |reach, at| {
+            let number = self.number_after(first, at);
+            let group = self.group(number)?;
+            if !group.may_have(reach, at == 0) {
+                return Ok(None);
+            }
+            let mut group = self.change_group(handle, number)?;
+            group.fill_list()?;
+            let goal = if at == 0 { within.0 } else { 0 };
+            let Some(run) = group.state().choose(reach, goal, most) else { return Ok(None) };
+            group.take_available(run)?;
+            group.take_reserved(run.count)?;
+            Ok(Some((group.block(AgBlock(run.start))?, u64::from(run.count))))
+        })
     }
 
     /// Frees blocks that lie in one group and belong to nothing any more, and that may have been metadata. They are not
@@ -116,8 +58,7 @@ impl Allocator {
     /// # Errors
     /// Corruption (blocks that are free already); I/O failure.
     pub(crate) fn free(&self, handle: &Handle<'_>, first: FsBlock, count: u64) -> Result<()> {
-        let _ = (handle, first, count);
-        todo!("space")
+        self.free_run(handle, first, count, false)
     }
 
     /// The same for blocks that were a file's content and nothing else. On a full group its own trees may grow into them
@@ -126,15 +67,96 @@ impl Allocator {
     /// # Errors
     /// As for [`free`](Self::free).
     pub(crate) fn free_data(&self, handle: &Handle<'_>, first: FsBlock, count: u64) -> Result<()> {
-        let _ = (handle, first, count);
-        todo!("space")
+        self.free_run(handle, first, count, true)
+    }
+
+    fn free_run(&self, handle: &Handle<'_>, first: FsBlock, count: u64, was_data: bool) -> Result<()> {
+        let Some((ag, within)) = handle.volume().geometry().check_run(first, count) else {
+            return Err(corrupt_block(
+                "free space",
+                first,
+                format!("{count} blocks to be freed lie in no group"),
+            ));
+        };
+        self.change_group(handle, ag)?.free(within, count as u32, was_data)
+    }
+
+    /// Searches all groups for blocks that are reserved, until it finds some.
+    pub(super) fn search<T>(
+        &self,
+        most: u32,
+        mut search_group: impl FnMut(Reach, usize) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let groups = self.groups.len();
+        let mut search_all =
+            |reach| (0..groups).find_map(|at| search_group(reach, at).transpose()).transpose();
+        let long = [most, most / 8].into_iter().filter(|&count| count > 1).map(Reach::Long);
+        for reach in long {
+            if let Some(found) = search_all(reach)? {
+                return Ok(found);
+            }
+        }
+        for n in 0..SEARCHES {
+            for reach in [Reach::Spare, Reach::All] {
+                if let Some(found) = search_all(reach)? {
+                    return Ok(found);
+                }
+            }
+            if n > 10 {
+                std::thread::yield_now();
+            }
+        }
+        Err(crate::error::corrupt("free space", "the groups have fewer free blocks than they count"))
+    }
+
+    /// Where a search begins: the goal's group and place, the first group for a goal that lies nowhere.
+    pub(super) fn goal(&self, volume: &Volume, goal: FsBlock) -> (AgNumber, AgBlock) {
+        volume.geometry().split(goal).unwrap_or((AgNumber(0), AgBlock(0)))
+    }
+
+    /// The group that comes `at` groups after `first`.
+    pub(super) fn number_after(&self, first: AgNumber, at: usize) -> AgNumber {
+        AgNumber(((first.0 as usize + at) % self.groups.len().max(1)) as u32)
+    }
+}
+
+impl super::group::Group {
+    /// Whether a search may find something in the group, for all that can be known without its lock.
+    pub(super) fn may_have(&self, reach: Reach, has_goal: bool) -> bool {
+        use undercroft_sync::atomic::Ordering::Relaxed;
+        match reach {
+            Reach::Long(count) if !has_goal => {
+                self.longest.load(Relaxed) >= count && self.available.load(Relaxed) >= count
+            }
+            Reach::Long(_) | Reach::Spare => self.available.load(Relaxed) > 0,
+            Reach::All => self.longest.load(Relaxed) > 0,
+        }
+    }
+}
+
+impl GroupState {
+    /// Available blocks, up to `most`.
+    pub(super) fn choose(&mut self, reach: Reach, goal: u32, most: u32) -> Option<Run> {
+        let spare = u32::try_from(self.spare()).unwrap_or(u32::MAX);
+        let least = match reach {
+            Reach::Long(count) => count,
+            Reach::Spare | Reach::All => 1,
+        };
+        let most = if reach == Reach::All { most } else { most.min(spare) };
+        if most < least {
+            return None;
+        }
+        let space = &self.blocks().space;
+        // Blocks that go on where the goal is make no extent more, unless they are few.
+        let goes_on = space.available.containing(goal).is_some_and(|run| run.end() - goal >= most / 8);
+        (goes_on || space.available.longest() >= least).then(|| space.find(goal, most))?
     }
 }
 
 impl ChangingGroup<'_> {
-    /// Takes `count` blocks that lie together, the first at a multiple of `align` counted from the group's start and at or
-    /// after `from` and before `to`, as near `goal` as there are any, out of the space that the handle has reserved. `None`
-    /// if there are no such blocks.
+    /// Takes `count` blocks that lie together, the first at a multiple of `align` counted from the group's start and in
+    /// `within`, as near `goal` as there are any, out of the space that the handle has reserved. `None` if the group has no
+    /// such blocks to spare.
     ///
     /// # Errors
     /// Corruption; I/O failure.
@@ -145,8 +167,20 @@ impl ChangingGroup<'_> {
         align: u32,
         within: std::ops::Range<u32>,
     ) -> Result<Option<AgBlock>> {
-        let _ = (goal, count, align, within);
-        todo!("space")
+        if self.handle.space() < u64::from(count) {
+            return Ok(None);
+        }
+        self.fill_list()?;
+        let state = self.loaded()?;
+        if state.spare() < u64::from(count) || count == 0 {
+            return Ok(None);
+        }
+        let Some(run) = state.blocks().space.find_aligned(goal.0, count, align, &within) else {
+            return Ok(None);
+        };
+        self.take_available(run)?;
+        self.take_reserved(count)?;
+        Ok(Some(AgBlock(run.start)))
     }
 
     /// Frees blocks of the group; `was_data` as for [`Allocator::free_data`].
@@ -154,19 +188,232 @@ impl ChangingGroup<'_> {
     /// # Errors
     /// Corruption (blocks that are free already); I/O failure.
     pub(super) fn free(&mut self, first: AgBlock, count: u32, was_data: bool) -> Result<()> {
-        let _ = (first, count, was_data);
-        todo!("space")
+        let run = Run::new(first.0, count);
+        self.fill_list()?;
+        self.check_no_root(run)?;
+        self.free_checked(run, was_data)
     }
 
-    /// Takes a block for a tree of the group that is not on the free list, and notes its owner.
+    fn free_checked(&mut self, run: Run, was_data: bool) -> Result<()> {
+        self.check_in_use(run)?;
+        self.insert_extent(run)?;
+        self.add_freed(run, was_data);
+        Ok(())
+    }
+
+    /// Takes a block for a tree of the group that is not on the free list, out of what is set aside, and notes its owner.
+    ///
+    /// # Errors
+    /// [`NoSpace`](Error::NoSpace) if the group has no block at all; corruption; I/O failure.
     pub(super) fn take_for_tree(&mut self, goal: AgBlock, owner: Owner) -> Result<AgBlock> {
-        let _ = (goal, owner);
-        todo!("space")
+        self.fill_list()?;
+        let space = &mut self.loaded()?.blocks().space;
+        let run = match space.find(goal.0, 1) {
+            Some(run) => {
+                space.available.take(run);
+                run
+            }
+            None => Run::new(space.take_freed_data().ok_or(Error::NoSpace)?, 1),
+        };
+        self.remove_extent(run)?;
+        self.note_owner(AgBlock(run.start), 1, owner)?;
+        Ok(AgBlock(run.start))
     }
 
     /// Frees a block of such a tree, which has been forgotten.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
     pub(super) fn free_of_tree(&mut self, block: AgBlock, owner: Owner) -> Result<()> {
-        let _ = (block, owner);
-        todo!("space")
+        self.note_no_owner(block, 1, owner)?;
+        self.fill_list()?;
+        // It may still be the root in the header, which the change of the tree stores at its end.
+        self.free_checked(Run::new(block.0, 1), false)
     }
+
+    /// Takes available blocks.
+    fn take_available(&mut self, run: Run) -> Result<()> {
+        if !self.state().blocks().space.available.take(run) {
+            unreachable!("the search found it under the same lock");
+        }
+        self.remove_extent(run)
+    }
+
+    /// Takes as many blocks out of what the handle has reserved.
+    fn take_reserved(&mut self, count: u32) -> Result<()> {
+        if !self.handle.use_space(u64::from(count)) {
+            return Err(Error::NoSpace);
+        }
+        self.taken_from_reservations += u64::from(count);
+        Ok(())
+    }
+
+    /// Checks that blocks may be freed: none of them is free, or on the free list, or part of the filesystem itself.
+    fn check_in_use(&mut self, run: Run) -> Result<()> {
+        let blocks = self.loaded()?.blocks();
+        let mut on_list = blocks.list.blocks().filter(|block| (run.start..run.end()).contains(&block.0));
+        let what = if let Some(free) = blocks.space.disk.overlapping(run) {
+            format!("blocks {} to {} are free", free.start, free.end() - 1)
+        } else if let Some(own) = blocks.space.own(run) {
+            format!("blocks {} to {} are the filesystem's own", own.start, own.end() - 1)
+        } else if let Some(block) = on_list.next() {
+            format!("block {block} is on the free list")
+        } else {
+            return Ok(());
+        };
+        drop(on_list);
+        Err(self.wrongly_freed(run, &what))
+    }
+
+    /// Checks that no root of a tree is among blocks that are to be freed.
+    fn check_no_root(&self, run: Run) -> Result<()> {
+        let (agf, agi) = (self.agf(), self.agi());
+        let features = self.volume().superblock().features();
+        let roots = [
+            Some(agf.agf_bno_root),
+            Some(agf.agf_cnt_root),
+            features.has_rmapbt().then_some(agf.agf_rmap_root),
+            features.has_reflink().then_some(agf.agf_refcount_root),
+            Some(agi.agi_root),
+            features.has_finobt().then_some(agi.agi_free_root),
+        ];
+        let mut roots = roots.into_iter().flatten().map(zerocopy::byteorder::big_endian::U32::get);
+        match roots.find(|root| (run.start..run.end()).contains(root)) {
+            Some(root) => Err(self.wrongly_freed(run, &format!("block {root} is the root of a tree"))),
+            None => Ok(()),
+        }
+    }
+
+    fn wrongly_freed(&self, run: Run, what: &str) -> Error {
+        let first = self.block(AgBlock(run.start)).unwrap_or(FsBlock::NULL);
+        let detail = format!(
+            "{} blocks of group {} from {} on are to be freed, but {what}",
+            run.count,
+            self.number(),
+            run.start
+        );
+        corrupt_block("free space", first, detail)
+    }
+
+    /// Notes that blocks were freed by the running transaction.
+    pub(super) fn add_freed(&mut self, run: Run, was_data: bool) {
+        let tid = self.tid();
+        self.state().blocks().space.add_freed(tid, run, was_data);
+        self.release_when_durable();
+    }
+
+    /// Has the blocks that the transaction freed released once it is durable.
+    pub(super) fn release_when_durable(&mut self) {
+        let (tid, number) = (self.tid(), self.number());
+        if self.state().release_asked.replace(tid) != Some(tid) {
+            self.handle.after_commit(move |mounted| {
+                if let Ok(writer) = mounted.writer() {
+                    writer.allocator.release(number, tid);
+                }
+            });
+        }
+    }
+
+    /// Takes blocks out of the trees of free space. Of what is available they have been taken already.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(super) fn remove_extent(&mut self, run: Run) -> Result<()> {
+        let whole = self.state().blocks().space.disk.containing(run.start);
+        let Some(whole) = whole.filter(|whole| run.end() <= whole.end()) else {
+            unreachable!("what is available is part of an extent of the trees");
+        };
+        let left = (whole.start < run.start).then(|| Run::new(whole.start, run.start - whole.start));
+        let right = (run.end() < whole.end()).then(|| Run::new(run.end(), whole.end() - run.end()));
+        match (left, right) {
+            (None, None) => {
+                self.delete::<BySpace>(&AgBlock(whole.start))?;
+                self.delete_size(whole)?;
+            }
+            (Some(rest), None) | (None, Some(rest)) => {
+                self.update::<BySpace>(&AgBlock(whole.start), &extent(rest))?;
+                self.change_size(whole, rest)?;
+            }
+            (Some(left), Some(right)) => {
+                self.update::<BySpace>(&AgBlock(whole.start), &extent(left))?;
+                self.insert::<BySpace>(&extent(right))?;
+                self.change_size(whole, left)?;
+                self.insert_size(right)?;
+            }
+        }
+        self.note_free_blocks();
+        Ok(())
+    }
+
+    /// Adds blocks, none of which is free, to the trees of free space, and joins them with their neighbours.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(super) fn insert_extent(&mut self, run: Run) -> Result<()> {
+        match self.state().blocks().space.disk.neighbours(run) {
+            (None, None) => {
+                self.insert::<BySpace>(&extent(run))?;
+                self.insert_size(run)?;
+            }
+            (Some(left), None) => {
+                let joined = Run::new(left.start, left.count + run.count);
+                self.update::<BySpace>(&AgBlock(left.start), &extent(joined))?;
+                self.change_size(left, joined)?;
+            }
+            (None, Some(right)) => {
+                let joined = Run::new(run.start, run.count + right.count);
+                self.update::<BySpace>(&AgBlock(right.start), &extent(joined))?;
+                self.change_size(right, joined)?;
+            }
+            (Some(left), Some(right)) => {
+                let joined = Run::new(left.start, left.count + run.count + right.count);
+                self.delete::<BySpace>(&AgBlock(right.start))?;
+                self.update::<BySpace>(&AgBlock(left.start), &extent(joined))?;
+                self.delete_size(right)?;
+                self.change_size(left, joined)?;
+            }
+        }
+        self.note_free_blocks();
+        Ok(())
+    }
+
+    /// Inserts an extent into the tree by size, and into the group in memory.
+    fn insert_size(&mut self, run: Run) -> Result<()> {
+        self.insert::<BySize>(&extent(run))?;
+        self.state().blocks().space.disk.insert(run);
+        Ok(())
+    }
+
+    /// Deletes one from there.
+    fn delete_size(&mut self, run: Run) -> Result<()> {
+        self.delete::<BySize>(&(run.count, AgBlock(run.start)))?;
+        self.state().blocks().space.disk.remove(run);
+        Ok(())
+    }
+
+    /// Replaces one there: in its place, if the order allows it, which spares a descent and the blocks beside it.
+    fn change_size(&mut self, old: Run, new: Run) -> Result<()> {
+        if self.state().blocks().space.disk.keeps_rank(old, new) {
+            self.update::<BySize>(&(old.count, AgBlock(old.start)), &extent(new))?;
+            let disk = &mut self.state().blocks().space.disk;
+            disk.remove(old);
+            disk.insert(new);
+            return Ok(());
+        }
+        self.delete_size(old)?;
+        self.insert_size(new)
+    }
+
+    /// Brings the header's counts up to date with the trees.
+    fn note_free_blocks(&mut self) {
+        let disk = &self.state().blocks().space.disk;
+        let (blocks, longest) = (disk.blocks() as u32, disk.longest());
+        let agf = self.agf_mut();
+        agf.agf_freeblks.set(blocks);
+        agf.agf_longest.set(longest);
+    }
+}
+
+fn extent(run: Run) -> FreeExtent {
+    FreeExtent { start: AgBlock(run.start), count: run.count }
 }

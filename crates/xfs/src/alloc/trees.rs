@@ -12,11 +12,11 @@ use super::group::ChangingGroup;
 use super::*;
 use crate::ag::agf::RawAgf;
 use crate::ag::agi::RawAgi;
-use crate::btree::{Btree, BySize, BySpace, ChangeKind, Finobt, Inobt, Kind, RefcountBt, RmapBt, TreeSpace};
+use crate::btree::{Btree, BySize, BySpace, ChangeKind, Finobt, Inobt, RefcountBt, RmapBt, TreeSpace};
 use crate::format::AgBlock;
 
 /// A tree of a group.
-pub(super) trait GroupTree: Kind {
+pub(super) trait GroupTree: ChangeKind {
     /// Whether it takes its blocks from the free list.
     const IS_ON_LIST: bool;
     /// What its blocks belong to.
@@ -134,7 +134,7 @@ impl<'g> ChangingGroup<'g> {
     ///
     /// # Errors
     /// Those of [`Btree::insert`].
-    pub(super) fn insert<K: GroupTree + ChangeKind>(&mut self, record: &K::Record) -> Result<()> {
+    pub(super) fn insert<K: GroupTree>(&mut self, record: &K::Record) -> Result<()> {
         let handle = self.handle;
         self.change::<K, _>(|tree, space| tree.insert(handle, space, record))
     }
@@ -143,7 +143,7 @@ impl<'g> ChangingGroup<'g> {
     ///
     /// # Errors
     /// Those of [`Btree::delete`].
-    pub(super) fn delete<K: GroupTree + ChangeKind>(&mut self, key: &K::Key) -> Result<()> {
+    pub(super) fn delete<K: GroupTree>(&mut self, key: &K::Key) -> Result<()> {
         let handle = self.handle;
         self.change::<K, _>(|tree, space| tree.delete(handle, space, key))
     }
@@ -152,11 +152,7 @@ impl<'g> ChangingGroup<'g> {
     ///
     /// # Errors
     /// Those of [`Btree::update`].
-    pub(super) fn update<K: GroupTree + ChangeKind>(
-        &mut self,
-        key: &K::Key,
-        record: &K::Record,
-    ) -> Result<()> {
+    pub(super) fn update<K: GroupTree>(&mut self, key: &K::Key, record: &K::Record) -> Result<()> {
         let handle = self.handle;
         self.change::<K, _>(|tree, _| tree.update(handle, key, record))
     }

@@ -1,4 +1,4 @@
-//! Access control lists: from the form on disk to the one that `getxattr` gives.
+//! Access control lists: between the form on disk and the one that `getxattr` gives and `setxattr` takes.
 //!
 //! On disk a count comes first, then twelve bytes for each entry, big-endian. Outside, version 2: eight bytes for each,
 //! little-endian. Tags and permission bits mean the same.
@@ -56,6 +56,34 @@ pub(super) fn to_xattr(disk: &[u8]) -> Verdict<Vec<u8>> {
     Ok(xattr)
 }
 
+/// What is stored for a value of `system.posix_acl_access` or `system.posix_acl_default`.
+pub(super) fn from_xattr(xattr: &[u8]) -> Verdict<Vec<u8>> {
+    let Some((version, entries)) = xattr.split_first_chunk() else {
+        return Err("access control list is too short for its version".into());
+    };
+    let version = u32::from_le_bytes(*version);
+    if version != XATTR_VERSION {
+        return Err(format!("access control list has version {version}, not {XATTR_VERSION}").into());
+    }
+    let (entries, rest) = entries.as_chunks::<8>();
+    if !rest.is_empty() {
+        return Err("access control list ends within an entry".into());
+    }
+    let mut disk = (entries.len() as u32).to_be_bytes().to_vec();
+    for &[tag_low, tag_high, permissions_low, permissions_high, id @ ..] in entries {
+        let tag = u32::from(u16::from_le_bytes([tag_low, tag_high]));
+        let id = match tag {
+            USER | GROUP => u32::from_le_bytes(id),
+            USER_OBJ | GROUP_OBJ | MASK | OTHER => NO_ID,
+            _ => return Err(format!("access control list has an entry with tag {tag:#x}").into()),
+        };
+        disk.extend(tag.to_be_bytes());
+        disk.extend(id.to_be_bytes());
+        disk.extend([permissions_high, permissions_low, 0, 0]);
+    }
+    Ok(disk)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +106,9 @@ mod tests {
         .concat();
         assert_eq!(to_xattr(&disk).unwrap(), xattr);
         assert_eq!(to_xattr(&[0; 4]).unwrap(), [2, 0, 0, 0]);
+        let mut stored = disk;
+        stored[32..36].fill(0xff);
+        assert_eq!(from_xattr(&xattr).unwrap(), stored);
     }
 
     #[test]
@@ -87,5 +118,9 @@ mod tests {
         assert!(to_xattr(&[0, 0, 0, 0, 0]).unwrap_err().contains("0 entries has 5 bytes"));
         let wrong = [&[0, 0, 0, 1][..], &[0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
         assert!(to_xattr(&wrong).unwrap_err().contains("tag 0x3"));
+        assert!(from_xattr(&[2, 0]).unwrap_err().contains("too short"));
+        assert!(from_xattr(&[1, 0, 0, 0]).unwrap_err().contains("version 1"));
+        assert!(from_xattr(&[2, 0, 0, 0, 1, 0, 7, 0]).unwrap_err().contains("ends"));
+        assert!(from_xattr(&[2, 0, 0, 0, 3, 0, 7, 0, 0, 0, 0, 0]).unwrap_err().contains("tag 0x3"));
     }
 }

@@ -44,6 +44,16 @@ impl Flags {
         };
         Ok(Self { space, local: bits & LOCAL != 0, incomplete: bits & INCOMPLETE != 0 })
     }
+
+    pub(super) const fn bits(self) -> u8 {
+        let space = match self.space {
+            Space::User => 0,
+            Space::Root => ROOT,
+            Space::Secure => SECURE,
+            Space::Parent => PARENT,
+        };
+        space | if self.local { LOCAL } else { 0 } | if self.incomplete { INCOMPLETE } else { 0 }
+    }
 }
 
 /// Refuses a name that no attribute can have. A list of names has NUL between them.
@@ -88,6 +98,9 @@ mod tests {
         assert_eq!(space(0x03), Ok((Space::Root, true, false)));
         assert_eq!(space(0x84), Ok((Space::Secure, false, true)));
         assert_eq!(space(0x09), Ok((Space::Parent, true, false)));
+        for bits in [0x00, 0x03, 0x84, 0x09, 0x81] {
+            assert_eq!(Flags::of(bits).unwrap().bits(), bits);
+        }
         for bits in [0x06, 0x0a, 0x10, 0x41] {
             assert!(space(bits).unwrap_err().contains("no name space"), "{bits:#x}");
         }

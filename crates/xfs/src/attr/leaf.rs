@@ -8,7 +8,7 @@ use crate::da::{Layout, Links};
 use crate::error::Verdict;
 
 /// Magic numbers in versions 4 and 5.
-const MAGIC: [u16; 2] = [0xfbee, 0x3bee];
+pub(super) const MAGIC: [u16; 2] = [0xfbee, 0x3bee];
 
 /// How many free spaces the header names.
 const FREE_COUNT: usize = 3;
@@ -120,6 +120,13 @@ impl<'a> AttributeLeaf<'a> {
         };
         // All of them have been parsed before.
         entries.iter().filter_map(move |entry| leaf.parse(entry).ok().map(|(attribute, _)| attribute))
+    }
+
+    /// All attributes in order, each with the hash that it is found by.
+    pub(crate) fn hashed(&self) -> impl Iterator<Item = (u32, Attribute<'a>)> + use<'a> {
+        let leaf = *self;
+        let parsed = move |entry| leaf.parse(entry).ok().map(|(attribute, _)| attribute);
+        self.entries.iter().filter_map(move |entry| Some((entry.hashval.get(), parsed(entry)?)))
     }
 
     /// The largest hash.

@@ -9,6 +9,7 @@
 //! | `remote` | values in blocks of their own |
 //! | `name` | full names, as `getxattr` takes them |
 //! | `acl` | access control lists |
+//! | `change` | changing attributes |
 //!
 //! Attributes that were being written when the system stopped ("incomplete") count as not there, and parent pointers
 //! have no name that a user could ask for.
@@ -16,6 +17,7 @@
 //! Source: "XFS Algorithms & Data Structures", chapter "Extended Attributes".
 
 mod acl;
+pub(crate) mod change;
 mod entry;
 mod leaf;
 mod name;

@@ -3,8 +3,8 @@
 use undercroft_vfs::Result;
 
 use super::node::Node;
-use super::{Btree, Kind};
-use crate::format::FsBlock;
+use super::{Btree, Kind, RmapBt, RmapRecord};
+use crate::format::{AgBlock, FsBlock};
 
 /// A block on the way from the root, and which of its records or pointers the way takes.
 pub(super) struct Step<K> {
@@ -264,5 +264,42 @@ impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
             fresh = depth + 1;
             self.step(true)?;
         }
+    }
+}
+
+impl Cursor<'_, '_, RmapBt> {
+    /// The first mapping with `block` in it that `accept` takes. Blocks of the tree are read that have keys from before
+    /// `block` to behind it: not more than there are overlapping mappings, and those with their parents.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(super) fn find_overlapping(
+        mut self,
+        block: AgBlock,
+        accept: impl Fn(&RmapRecord) -> bool,
+    ) -> Result<Option<RmapRecord>> {
+        let geometry = self.tree.volume.geometry();
+        self.path.push(Step { node: self.tree.read_root()?, n: 0 });
+        while let Some(Step { node, n }) = self.path.last() {
+            let is_behind = *n >= node.count || node.key(*n, geometry).start > block;
+            if is_behind {
+                self.path.pop();
+            } else if node.level > 0 {
+                if node.high_key(*n).start >= block {
+                    let child = self.read_child()?;
+                    self.path.push(Step { node: child, n: 0 });
+                    continue;
+                }
+            } else if let Some(record) = self.record()?
+                && record.start.0.saturating_add(record.count) > block.0
+                && accept(&record)
+            {
+                return Ok(Some(record));
+            }
+            if let Some(step) = self.path.last_mut() {
+                step.n += 1;
+            }
+        }
+        Ok(None)
     }
 }

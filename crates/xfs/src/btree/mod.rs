@@ -32,10 +32,13 @@ use undercroft_vfs::{Error, Ino, Result};
 use crate::error::{Verdict, corrupt_block, corrupt_inode};
 use crate::format::{AgBlock, AgNumber, FsBlock, Geometry};
 use crate::volume::Volume;
+#[cfg(test)]
+pub(crate) use change::testing;
 pub(crate) use change::{ChangeKind, TreeSpace, credits, high_rmap_key, space};
 pub(crate) use cursor::Cursor;
 pub(crate) use kinds::{
-    Bmbt, BySize, BySpace, Finobt, Inobt, InodeChunk, RefcountBt, RefcountRecord, RmapBt,
+    Bmbt, BySize, BySpace, Finobt, FreeExtent, Inobt, InodeChunk, Owner as MappedTo, RefcountBt,
+    RefcountRecord, RmapBt, RmapKey, RmapRecord,
 };
 use node::Node;
 
@@ -205,6 +208,20 @@ impl<'a, K: Kind> Btree<'a, K> {
     }
 }
 
+impl Btree<'_, RmapBt> {
+    /// The first mapping with `block` in it that `accept` takes.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn find_overlapping(
+        &self,
+        block: AgBlock,
+        accept: impl Fn(&RmapRecord) -> bool,
+    ) -> Result<Option<RmapRecord>> {
+        self.cursor().find_overlapping(block, accept)
+    }
+}
+
 /// How many levels a tree can have whose blocks are at least half full, but for the root, and of which there are at most
 /// `blocks`; two more for trees that were made sparser.
 fn max_levels<K: Kind>(geometry: &Geometry, blocks: u64) -> u8 {
@@ -217,4 +234,26 @@ fn max_levels<K: Kind>(geometry: &Geometry, blocks: u64) -> u8 {
         levels += 1;
     }
     levels
+}
+
+/// How many levels a tree of so many records has whose blocks are half full.
+pub(crate) fn usual_levels<K: Kind>(geometry: &Geometry, records: u64) -> u8 {
+    half_full::<K>(geometry, records).1
+}
+
+/// How many blocks a tree of so many records has whose blocks are half full.
+pub(crate) fn most_blocks<K: Kind>(geometry: &Geometry, records: u64) -> u64 {
+    half_full::<K>(geometry, records).0
+}
+
+fn half_full<K: Kind>(geometry: &Geometry, records: u64) -> (u64, u8) {
+    let (in_leaf, in_node) = node::capacities::<K>(geometry);
+    let mut on_level = records.div_ceil((in_leaf as u64 / 2).max(2)).max(1);
+    let (mut blocks, mut levels) = (on_level, 1);
+    while on_level > 1 {
+        on_level = on_level.div_ceil((in_node as u64 / 2).max(2));
+        blocks += on_level;
+        levels += 1;
+    }
+    (blocks, levels)
 }

@@ -173,6 +173,12 @@ impl<K: Kind> Node<K> {
         K::unpack_key(&self.bytes[at..at + K::KEY_BYTES])
     }
 
+    /// The highest key below a pointer, of a kind of tree whose records overlap.
+    pub(super) fn high_key(&self, n: usize) -> K::Key {
+        let at = self.first + n * K::KEY_BYTES;
+        K::unpack_key(&self.bytes[at + K::KEY_BYTES / 2..at + K::KEY_BYTES])
+    }
+
     /// What the record or the pointer of this number is ordered by.
     pub(super) fn key(&self, n: usize, geometry: &Geometry) -> K::Key {
         if self.level == 0 { K::key(&self.record(n, geometry)) } else { self.stored_key(n) }

@@ -34,7 +34,7 @@ mod raw;
 mod report;
 mod space;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod trees;
 
 use std::collections::HashMap;

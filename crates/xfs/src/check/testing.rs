@@ -117,3 +117,27 @@ impl Checker<'_> {
         self.known(ino).map_or(0, |known| known.found.load(Ordering::Relaxed))
     }
 }
+
+/// What is found in a directory whose blocks lie on a device, as [`Bench`] makes it: all but what its names lead to.
+pub(crate) fn directory_findings(
+    device: Arc<MemoryDevice>,
+    superblock: &Superblock,
+    ino: Ino,
+    bytes: &[u8],
+    extents: Vec<Extent>,
+) -> Vec<String> {
+    let bench = Bench { device, superblock: superblock.clone() };
+    let mut core = dinode::validate(bytes, superblock, ino);
+    if core.is_err() {
+        // Its content was put in after it was sealed.
+        let mut sealed = bytes.to_vec();
+        crc::seal(&mut sealed, dinode::CRC_OFFSET);
+        core = dinode::validate(&sealed, superblock, ino);
+    }
+    let core = core.unwrap().unwrap();
+    let inode = OwnInode { number: ino.0, core, bytes: bytes.to_vec() };
+    let blocks = extents.iter().map(|extent| u64::from(extent.count)).sum();
+    let checker = bench.checker();
+    checker.check_directory(&inode.get(), &Fork { extents, blocks, complete: true }).unwrap();
+    checker.reported().into_iter().filter(|finding| !finding.contains("directory-entry")).collect()
+}

@@ -22,7 +22,7 @@ mod layout;
 pub(crate) mod mapped;
 #[cfg(test)]
 pub(crate) mod memory;
-mod node;
+pub(crate) mod node;
 pub(crate) mod remote;
 #[cfg(all(test, feature = "oracle"))]
 pub(crate) mod testing;

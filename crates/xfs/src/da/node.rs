@@ -9,10 +9,10 @@ use super::Layout;
 use crate::error::Verdict;
 
 /// Magic numbers of an inner block, in versions 4 and 5.
-const MAGIC: [u16; 2] = [0xfebe, 0x3ebe];
+pub(crate) const MAGIC: [u16; 2] = [0xfebe, 0x3ebe];
 
 /// Inner blocks lie at levels from 1 to this one; leaves are level 0.
-pub(super) const LEVEL_MAX: u16 = 4;
+pub(crate) const LEVEL_MAX: u16 = 4;
 
 #[derive(Clone, Debug, FromBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

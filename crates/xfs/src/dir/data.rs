@@ -105,6 +105,22 @@ impl<'a> DataBlock<'a> {
         })
     }
 
+    /// The length of the unused space that begins at byte `at`; 0 where an entry does.
+    pub(super) fn unused_at(&self, at: usize) -> Verdict<usize> {
+        if at < header_bytes(&self.layout) || !at.is_multiple_of(ALIGN) {
+            return Err(format!("its header leads to byte {at}, where no unused space can be").into());
+        }
+        match self.item(at)? {
+            Item::Unused { bytes, .. } => Ok(bytes),
+            Item::Entry(_) => Ok(0),
+        }
+    }
+
+    /// Where the entries end.
+    pub(super) fn end(&self) -> usize {
+        self.end
+    }
+
     fn item(&self, at: usize) -> Verdict<Item<'a>> {
         let rest = self.bytes.get(at..self.end).unwrap_or(&[]);
         let Some((head, after_head)) = rest.split_first_chunk::<8>() else {

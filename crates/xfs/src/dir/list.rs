@@ -29,16 +29,20 @@ const WINDOW_BYTES: usize = 256 << 10;
 pub(super) struct Listing<'a, 's> {
     pub(super) directory: Directory<'a>,
     pub(super) from: Position,
+    /// Blocks before this one have been announced to the cache.
+    pub(super) announced: u32,
     pub(super) sink: &'s mut Sink<'s>,
 }
 
 impl Listing<'_, '_> {
-    pub(super) fn run(mut self) -> Result<()> {
+    /// Returns before which block all have been announced.
+    pub(super) fn run(mut self) -> Result<u32> {
         // Whether the sink broke off no longer matters: nothing follows.
-        match self.directory.content {
-            Content::Inline(_) => self.give_short().map(drop),
-            Content::Blocks(blocks) => self.give_blocks(&self.directory.fork(blocks)).map(drop),
-        }
+        let _ = match self.directory.content {
+            Content::Inline(_) => self.give_short()?,
+            Content::Blocks(blocks) => self.give_blocks(&self.directory.fork(blocks))?,
+        };
+        Ok(self.announced)
     }
 
     fn give_short(&mut self) -> Result<ControlFlow<()>> {
@@ -58,14 +62,13 @@ impl Listing<'_, '_> {
         }
         let end = self.directory.leaf_block();
         let window = (WINDOW_BYTES / self.directory.layout.block_bytes) as u32;
-        let mut announced = 0;
         let (first, _) = self.from.split(self.directory.layout);
         let mut at = u32::try_from(first * u64::from(fork.unit)).unwrap_or(end).min(end);
         while let Some(present) = fork.blocks.next_present(at, end)? {
             at = present - present % fork.unit;
-            if at >= announced {
-                announced = at.saturating_add(window).min(end);
-                fork.blocks.prefetch(at, announced);
+            if at >= self.announced {
+                self.announced = at.saturating_add(window).min(end);
+                fork.blocks.prefetch(at, self.announced);
             }
             let Some(block) = fork.read(at, HeaderKind::DirBlock)? else {
                 return Err(fork.corrupt(None, format!("a part of its block {at} is not there")));
@@ -187,8 +190,8 @@ mod tests {
                 from = Position(entry.next.0);
                 ControlFlow::Continue(())
             };
-            match (Listing { directory, from: start, sink: &mut sink }).run() {
-                Ok(()) => return (names, failures),
+            match (Listing { directory, from: start, announced: 0, sink: &mut sink }).run() {
+                Ok(_) => return (names, failures),
                 Err(error) => failures.push(error.to_string()),
             }
             match behind(directory, from) {

@@ -1,4 +1,4 @@
-//! Directories: finding a name, and listing all of them.
+//! Directories: finding a name, listing all of them, and changing them.
 //!
 //! | module | what it has |
 //! | --- | --- |
@@ -8,20 +8,24 @@
 //! | `data` | a block of entries |
 //! | `leaf` | the hash index |
 //! | `find`, `list` | one name, all names |
+//! | `live` | both for a directory that others change |
+//! | `change` | names added, removed and led elsewhere |
 //!
 //! A small directory lies in its inode. Then it is one block of entries that ends with its hash index, then data blocks
 //! and a leaf, and at last data blocks, a tree of leaves and blocks of the free index. A directory block is as large as
 //! the volume says, one filesystem block or more, and need not lie in one piece. Names are found by their hash; a
-//! listing reads only the entries. Neither uses the free index.
+//! listing reads only the entries. Neither uses the free index, which a change does.
 //!
 //! Source: "XFS Algorithms & Data Structures", chapter "Directories".
 
+pub(crate) mod change;
 mod data;
 mod directory;
 mod entry;
 mod find;
 mod leaf;
 mod list;
+mod live;
 mod short;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -31,6 +35,7 @@ mod tests;
 use std::ops::ControlFlow;
 
 pub(crate) use directory::Directory;
+pub(crate) use live::{behind_live, is_empty, lookup_live, read_dir_live};
 use undercroft_vfs::{DirEntry, DirOffset, Ino, Result};
 
 /// The longest name, in bytes.
@@ -56,11 +61,5 @@ pub(crate) fn read_dir(
     from: DirOffset,
     sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
 ) -> Result<()> {
-    list::Listing { directory, from: entry::Position(from.0), sink }.run()
-}
-
-/// Where [`read_dir`] goes on behind what it could not read after the entries before `from`; `None` where that is
-/// unknown.
-pub(crate) fn read_dir_behind(directory: Directory<'_>, from: DirOffset) -> Option<DirOffset> {
-    Some(DirOffset(list::behind(directory, entry::Position(from.0))?.0))
+    list::Listing { directory, from: entry::Position(from.0), announced: 0, sink }.run().map(drop)
 }

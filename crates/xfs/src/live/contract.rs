@@ -9,7 +9,7 @@ use undercroft_vfs::{
     HashedName, Inode as VfsInode, NewInode, Node, Ownership, Result, Written, XattrMode,
 };
 
-use super::{Live, attributes, content, names, reading, release};
+use super::{Live, attributes, content, names, release};
 use crate::da::Layout;
 use crate::inode::Inode;
 use crate::{attr, dir, symlink};
@@ -94,15 +94,15 @@ impl VfsInode for Live {
     }
 
     fn lookup(&self, name: &HashedName<'_>) -> Result<Option<Found>> {
-        self.with_directory(|directory| Ok(dir::lookup(directory, name.bytes())?.map(Found::Ino)))
+        Ok(dir::lookup_live(self, name.bytes())?.map(Found::Ino))
     }
 
     fn read_dir(&self, from: DirOffset, sink: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>) -> Result<()> {
-        self.with_directory(|directory| dir::read_dir(directory, from, sink))
+        dir::read_dir_live(self, from, sink)
     }
 
     fn read_dir_behind(&self, from: DirOffset) -> Option<DirOffset> {
-        self.with_directory(|directory| Ok(dir::read_dir_behind(directory, from))).ok().flatten()
+        dir::behind_live(self, from)
     }
 
     fn read_link(&self) -> Result<Vec<u8>> {
@@ -185,7 +185,7 @@ impl VfsInode for Live {
         mode: XattrMode,
         attributes: &AttrChange,
     ) -> Result<()> {
-        self.synced(attributes::set_xattr(self, name, value, mode, attributes))
+        self.synced_with_space(|| attributes::set_xattr(self, name, value, mode, attributes))
     }
 
     fn prepare_write(&self, offset: u64, len: u64) -> Result<Extent> {
@@ -200,6 +200,10 @@ impl VfsInode for Live {
         // An overwrite starts no handle, so an abort has to be checked for here.
         self.check_changes()?;
         self.synced(content::finish_write(self, offset, len, size, written))
+    }
+
+    fn cancel_write(&self, _: u64, _: u64) {
+        content::cancel_write(self);
     }
 
     fn set_size(&self, size: u64) -> Result<()> {

@@ -14,7 +14,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use undercroft_sync::atomic::{AtomicBool, Ordering};
-use undercroft_vfs::{Result, Timestamp, clock};
+use undercroft_vfs::{InodeFlags, Result, Timestamp, clock};
 
 use crate::inode::{InUse, Inode, InodeState};
 use crate::writer::Mounted;
@@ -91,6 +91,27 @@ impl Live {
         } else {
             fields.note_change(now);
         }
+    }
+
+    /// Notes a change of content at `now`.
+    fn note_modification(&self, fields: &mut Inode, now: Timestamp) {
+        if self.cache_keeps_times_of_content() {
+            fields.note_version();
+        } else {
+            fields.note_modification(now);
+            self.content.note_time(now);
+        }
+    }
+
+    /// Whether a write sets no times, because the cache above does. Immutable and append-only files are not written
+    /// through a cache.
+    fn cache_keeps_times_of_content(&self) -> bool {
+        self.cache_keeps_times.load(Ordering::Relaxed)
+            && !self
+                .permissions_cache
+                .ownership(self.kind)
+                .flags
+                .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
     }
 
     /// The fields as they are now.

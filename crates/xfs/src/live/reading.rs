@@ -1,16 +1,16 @@
 //! Reading an inode in use: its forks' content, and what lies under a byte of a file.
 
-use undercroft_vfs::{Error, Extent, FileType, Ino, Mapping, Result};
+use undercroft_vfs::{Error, FileType, Ino, Result};
 
 use super::Live;
+use crate::attr;
 use crate::da::mapped::{MappedFork, Piece};
 use crate::da::{Content, Layout};
 use crate::error::{Verdict, corrupt_inode};
 use crate::format::FileBlock;
-use crate::inode::{Fork, Inode};
+use crate::inode::Fork;
 use crate::map::{self, Run};
 use crate::volume::Volume;
-use crate::{attr, dir};
 
 impl Live {
     /// Calls `use_it` with the content of a fork.
@@ -31,26 +31,13 @@ impl Live {
         }
     }
 
-    pub(super) fn with_directory<T>(
-        &self,
-        use_it: impl FnOnce(dir::Directory<'_>) -> Result<T>,
-    ) -> Result<T> {
-        if self.kind != FileType::Directory {
-            return Err(Error::NotDirectory);
-        }
-        let superblock = self.volume.superblock();
-        let layout = &Layout::of(superblock);
-        let (ino, data) = (self.ino, self.fields.read().data.clone());
-        self.with_content(&data, "directory", |content| {
-            use_it(dir::Directory { ino, layout, superblock, content })
-        })
-    }
-
     pub(super) fn with_attributes<T>(
         &self,
         use_it: impl FnOnce(attr::Attributes<'_>) -> Result<T>,
     ) -> Result<Option<T>> {
-        let Some(fork) = &self.fields.read().attr.clone() else { return Ok(None) };
+        // Held until the end: a change may free blocks that this reads, and another file use them.
+        let fields = self.fields.read();
+        let Some(fork) = &fields.attr else { return Ok(None) };
         if matches!(fork, Fork::Extents(extents) if extents.is_empty()) {
             return Ok(None);
         }
@@ -74,42 +61,6 @@ fn piece(run: &Run, at: FileBlock) -> Verdict<Piece> {
     }
 }
 
-/// What lies under a byte of a regular file.
-pub(super) fn map_bytes(volume: &Volume, inode: &Inode, offset: u64) -> Result<Extent> {
-    let shift = volume.geometry().block_log();
-    let in_bytes = |start: u64, end: u64, mapping| {
-        // Past what 64 bits count there is nothing.
-        let bytes = |block: u64| block.saturating_mul(1 << shift);
-        Extent { start: bytes(start), len: bytes(end) - bytes(start), mapping }
-    };
-    let at = offset >> shift;
-    let extent = match map::lookup(volume, inode.ino, &inode.data, FileBlock(at))? {
-        Run::Hole { start, end } => return Ok(in_bytes(start, end, Mapping::Hole)),
-        Run::Extent(extent) => extent,
-    };
-    let byte_of = |at: u64| {
-        volume.geometry().byte(extent.block_of(at)).ok_or_else(|| {
-            corrupt_inode("data fork", inode.ino, Some(extent.block), "lies outside the filesystem")
-        })
-    };
-    if extent.unwritten {
-        let mapping = Mapping::Unwritten { offset: byte_of(extent.file.0)? };
-        return Ok(in_bytes(extent.file.0, extent.end(), mapping));
-    }
-    if !inode.core.may_share_blocks() {
-        let mapping = Mapping::Device { offset: byte_of(extent.file.0)? };
-        return Ok(in_bytes(extent.file.0, extent.end(), mapping));
-    }
-    let left = (extent.end() - at) as u32;
-    // Reading a file does not depend on the tree of reference counts: where that cannot be read, blocks count as
-    // shared.
-    let sharing = map::sharing(volume, extent.block_of(at), left);
-    let (shared, count) = sharing.map_or((true, left), |sharing| (sharing.shared, sharing.count));
-    let offset = byte_of(at)?;
-    let mapping = if shared { Mapping::Shared { offset } } else { Mapping::Device { offset } };
-    Ok(in_bytes(at, at + u64::from(count), mapping))
-}
-
 /// The inode numbers of directory entries that can be read ahead.
 pub(crate) fn prefetch(volume: &Volume, entries: &[Ino]) {
     let geometry = volume.geometry();
@@ -125,6 +76,7 @@ mod tests {
     use crate::format::dinode::{self, RawDinode};
     use crate::format::extent::{Extent as Mapped, RawExtent};
     use crate::format::{FsBlock, Superblock, crc, testing};
+    use crate::inode::Inode;
     use crate::writer::Mounted;
     use std::sync::Arc;
     use undercroft_vfs::{Inode as VfsInode, InodeFlags};

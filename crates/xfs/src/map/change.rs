@@ -11,7 +11,6 @@
 use undercroft_vfs::{Error, Result};
 
 use super::records::{self, EXTENT_MAX_BLOCKS, Records};
-use super::sharing;
 use crate::alloc::Owner;
 use crate::format::extent::{Extent, FILE_BLOCK_END};
 use crate::format::{FileBlock, FsBlock};
@@ -21,10 +20,10 @@ use crate::volume::Volume;
 
 /// Blocks that taking or freeing one run of a group changes, with the group's headers, its trees of free space, of
 /// reverse mappings and of reference counts, and its free list.
-const GROUP_CREDITS: u32 = 28;
+pub(crate) const GROUP_CREDITS: u32 = 28;
 
 /// Blocks of metadata that one step removes: each of them is cancelled in the log.
-const METADATA_STEP: u64 = 64;
+pub(crate) const METADATA_STEP: u64 = 64;
 
 /// How far a change of many extents came under one handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +120,8 @@ fn piece_to_remove(records: &Records<'_, '_>, here: &Extent, start: u64, to: u64
     let most = if is_metadata(records) {
         METADATA_STEP
     } else if may_share(records) && !here.unwritten {
-        u64::from(sharing(records.volume(), whole.block, whole.count)?.count)
+        let allocator = &records.handle.writer().allocator;
+        u64::from(allocator.sharing(records.volume(), whole.block, whole.count)?.count)
     } else {
         return Ok(whole);
     };
@@ -267,7 +267,7 @@ pub(crate) fn add_block(
     at: FileBlock,
 ) -> Result<FsBlock> {
     check_count(handle.volume(), inode, kind)?;
-    if handle.space() < 1 + needed_space(inode, kind) {
+    if handle.space() < 1 + needed_space(inode, kind, 1) {
         return Err(Error::NoSpace);
     }
     let volume = handle.volume();
@@ -302,10 +302,10 @@ pub(crate) fn remove_block(
     remove(handle, inode, kind, at, FileBlock(at.0 + 1)).map(|_| ())
 }
 
-/// Blocks of space that one more extent needs for the fork's tree at most.
-pub(crate) fn needed_space(inode: &Inode, kind: ForkKind) -> u64 {
+/// Blocks of space that `more` extents, entered near each other, need for the fork's tree at most.
+pub(crate) fn needed_space(inode: &Inode, kind: ForkKind, more: u64) -> u64 {
     match inode.fork(kind) {
-        Some(Fork::Extents(list)) if list.len() < records::capacity(inode, kind) => 0,
+        Some(Fork::Extents(list)) if list.len() as u64 + more <= records::capacity(inode, kind) as u64 => 0,
         _ => space(inode, kind),
     }
 }
@@ -382,7 +382,9 @@ fn disown(records: &mut Records<'_, '_>, extent: &Extent) -> Result<()> {
     allocator.note_no_owner(handle, extent.block, count, owner(records, extent))?;
     if may_share(records) {
         allocator.remove_user(handle, extent.block, count)
-    } else {
+    } else if is_metadata(records) {
         allocator.free(handle, extent.block, count)
+    } else {
+        allocator.free_data(handle, extent.block, count)
     }
 }

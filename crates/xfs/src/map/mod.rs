@@ -4,6 +4,7 @@
 //! a file can be.
 
 pub(crate) mod change;
+pub(crate) mod narrow;
 mod records;
 mod shared;
 
@@ -15,8 +16,8 @@ use crate::format::FileBlock;
 use crate::format::extent::{Extent, FILE_BLOCK_END};
 use crate::inode::{ExtentTree, Fork};
 use crate::volume::Volume;
-pub(crate) use records::EXTENT_MAX_BLOCKS;
-pub(crate) use shared::sharing;
+pub(crate) use records::{EXTENT_MAX_BLOCKS, near_inode};
+pub(crate) use shared::{Sharing, sharing, sharing_in};
 
 /// What lies under a block of a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,10 +27,10 @@ use zerocopy::IntoBytes;
 pub(crate) const EXTENT_MAX_BLOCKS: u32 = (1 << 21) - 1;
 
 /// Length of the header of a tree's block.
-const HEADER_BYTES: usize = 72;
+pub(super) const HEADER_BYTES: usize = 72;
 
 /// Level and count, before the keys of a root in an inode.
-const ROOT_HEADER_BYTES: usize = 4;
+pub(super) const ROOT_HEADER_BYTES: usize = 4;
 
 /// A fork of an inode whose records are changed under a handle.
 pub(super) struct Records<'a, 'h> {
@@ -114,9 +114,7 @@ impl Records<'_, '_> {
         if count(self.inode, self.kind) + more > most_extents(self.volume(), self.inode, self.kind) {
             return Err(Error::FileTooLarge);
         }
-        let fits = matches!(self.fork()?, Fork::Extents(list)
-            if list.len() as u64 + more <= capacity(self.inode, self.kind) as u64);
-        if more > 0 && !fits && self.handle.space() < super::change::space(self.inode, self.kind) {
+        if more > 0 && self.handle.space() < super::change::needed_space(self.inode, self.kind, more) {
             return Err(Error::NoSpace);
         }
         Ok(())
@@ -187,7 +185,7 @@ impl Records<'_, '_> {
     }
 
     /// Gives the fork these records: in the inode, or in a tree of one leaf where they do not fit.
-    fn set_list(&mut self, list: Vec<Extent>) -> Result<()> {
+    pub(super) fn set_list(&mut self, list: Vec<Extent>) -> Result<()> {
         if list.len() <= capacity(self.inode, self.kind) {
             self.set_fork(Fork::Extents(list.into()), ForkFormat::Extents);
             return Ok(());
@@ -226,7 +224,7 @@ impl Records<'_, '_> {
         Ok(())
     }
 
-    fn set_tree(&mut self, root: Arc<[u8]>, extents: u64) {
+    pub(super) fn set_tree(&mut self, root: Arc<[u8]>, extents: u64) {
         // All of the tree was read before it was changed, and the change is counted.
         let found = OnceLock::from(extents);
         self.set_fork(Fork::Btree(Arc::new(ExtentTree { root, extents, found })), ForkFormat::Btree);
@@ -251,7 +249,7 @@ impl Records<'_, '_> {
         }
     }
 
-    fn space(&self) -> ForkSpace {
+    pub(super) fn space(&self) -> ForkSpace {
         ForkSpace {
             owner: Owner::ForkTree { ino: self.inode.ino, attr: self.kind == ForkKind::Attr },
             goal: near_inode(self.volume(), self.inode.ino),
@@ -305,7 +303,7 @@ pub(super) fn capacity(inode: &Inode, kind: ForkKind) -> usize {
 }
 
 /// The block that an inode lies in.
-pub(super) fn near_inode(volume: &Volume, ino: Ino) -> FsBlock {
+pub(crate) fn near_inode(volume: &Volume, ino: Ino) -> FsBlock {
     volume.geometry().inode_place(ino).map_or(FsBlock(0), |(block, _)| block)
 }
 
@@ -391,11 +389,11 @@ fn make_tree(
 }
 
 /// The space of a fork's tree: blocks near the inode out of the handle's space.
-struct ForkSpace {
+pub(super) struct ForkSpace {
     owner: Owner,
     goal: FsBlock,
     /// Blocks that were taken, less those that were freed.
-    taken: i64,
+    pub(super) taken: i64,
 }
 
 impl TreeSpace for ForkSpace {

@@ -3,9 +3,9 @@
 use undercroft_vfs::Result;
 
 use crate::ag::Agf;
-use crate::btree::RefcountRecord;
+use crate::btree::{Btree, RefcountBt, RefcountRecord};
 use crate::format::{AgBlock, FsBlock};
-use crate::volume::Volume;
+use crate::writer::Mounted;
 
 /// How the first blocks of a run are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +20,20 @@ pub(crate) struct Sharing {
 ///
 /// # Errors
 /// Corruption; I/O failure.
-pub(crate) fn sharing(volume: &Volume, block: FsBlock, count: u32) -> Result<Sharing> {
+pub(crate) fn sharing(volume: &Mounted, block: FsBlock, count: u32) -> Result<Sharing> {
+    // While the filesystem takes changes, the allocator knows where the tree begins.
+    if let Ok(writer) = volume.writer() {
+        return writer.allocator.sharing(volume, block, count);
+    }
     let alone = Sharing { shared: false, count };
     let Some((ag, start)) = volume.geometry().split(block) else { return Ok(alone) };
     let Some(tree) = Agf::read(volume, ag)?.reference_counts(volume)? else { return Ok(alone) };
+    sharing_in(&tree, start, count)
+}
+
+/// The same by the tree of the group.
+pub(crate) fn sharing_in(tree: &Btree<'_, RefcountBt>, start: AgBlock, count: u32) -> Result<Sharing> {
+    let alone = Sharing { shared: false, count };
     let mut cursor = tree.cursor();
     let from = start.0;
     let end_of = |record: &RefcountRecord| record.start.0.saturating_add(record.count);

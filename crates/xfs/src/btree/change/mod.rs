@@ -21,6 +21,8 @@ mod delete;
 mod insert;
 mod pack;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 mod view;
 

@@ -1,32 +1,19 @@
 //! Random changes of each kind of tree, in memory and with small blocks, against a model. After every few changes the
 //! tree is walked as any other tree, and its keys, its fill and its blocks are compared with what they have to be.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use undercroft_block::testing::Rng;
-use undercroft_block::{BlockDevice, MemoryDevice};
 use undercroft_vfs::Ino;
 
 use super::super::kinds::{
     Bmbt, BySize, BySpace, Finobt, FreeExtent, Inobt, InodeChunk, Owner, RefcountBt, RefcountRecord, RmapBt,
     RmapRecord,
 };
+use super::testing::{Space, TestTree};
 use super::*;
-use crate::alloc::Allocator;
 use crate::format::extent::Extent;
-use crate::format::{AgBlock, AgIno, AgNumber, FileBlock, Superblock, testing};
-use crate::inode::{LateTimes, WindowList};
-use crate::options::WriteOptions;
-use crate::transaction::{Stop, Tid};
-use crate::volume::Volume;
-use crate::writer::{Mounted, Transactions, Writer};
-
-const GROUP: AgNumber = AgNumber(1);
-const GROUP_BLOCKS: u32 = 65_536;
-const INO: Ino = Ino(131);
-/// Blocks of the group that a tree may have, from this one on.
-const FIRST: u32 = 60_000;
+use crate::format::{AgBlock, AgIno, FileBlock};
 
 /// What a test makes records of: a place in the order, and a number that varies the rest.
 trait Sample: ChangeKind {
@@ -98,208 +85,43 @@ impl Sample for Bmbt {
     }
 }
 
-/// A device with a filesystem whose blocks have 1 KiB, and no groups but in name.
-fn device() -> Arc<MemoryDevice> {
-    let device = Arc::new(MemoryDevice::new(256 << 20));
-    let sector = testing::superblock_sector(|raw| {
-        raw.sb_blocksize.set(1024);
-        raw.sb_blocklog = 10;
-        raw.sb_inopblock.set(2);
-        raw.sb_inopblog = 1;
-        raw.sb_dblocks.set(4 * u64::from(GROUP_BLOCKS));
-        raw.sb_agblocks.set(GROUP_BLOCKS);
-        raw.sb_agblklog = 16;
-        raw.sb_logstart.set(131_080);
-        raw.sb_fdblocks.set(200_000);
-        raw.sb_features_ro_compat.set(0xf);
-    });
-    device.write_at(0, &sector).unwrap();
-    device
-}
-
-fn mounted(device: &Arc<MemoryDevice>, cache_bytes: usize) -> Mounted {
-    let superblock = Superblock::read(&**device).unwrap();
-    let stop = Arc::<Stop>::default();
-    let volume = Volume::for_changes(Arc::clone(device) as _, superblock, cache_bytes, Arc::clone(&stop));
-    let mounted = Mounted::new(volume);
-    mounted.set_writer(Writer {
-        transactions: Transactions::unlogged(Tid(1), 1 << 24, stop),
-        options: WriteOptions::default(),
-        allocator: Arc::new(Allocator::without_groups()),
-        late_times: LateTimes::new(),
-        windows: WindowList::new(),
-    });
-    mounted
-}
-
-/// Blocks for a tree; each that is taken or put back is noted.
-struct Space {
-    free: Vec<u32>,
-    used: BTreeSet<u32>,
-}
-
-impl Space {
-    fn new() -> Self {
-        Self { free: (FIRST..GROUP_BLOCKS).rev().collect(), used: BTreeSet::new() }
-    }
-}
-
-impl TreeSpace for Space {
-    fn take(&mut self, handle: &Handle<'_>) -> Result<FsBlock> {
-        let at = self.free.pop().unwrap();
-        assert!(self.used.insert(at));
-        Ok(handle.volume().geometry().join(GROUP, AgBlock(at)).unwrap())
-    }
-
-    fn put(&mut self, handle: &Handle<'_>, block: FsBlock) -> Result<()> {
-        let (_, at) = handle.volume().geometry().split(block).unwrap();
-        assert!(self.used.remove(&at.0), "{at} was put back twice");
-        // Used again in another order.
-        self.free.insert(self.free.len() / 2, at.0);
-        Ok(())
-    }
-}
-
-/// A tree under test, with its model.
+/// A tree and its model.
 struct Model<K: Kind> {
-    device: Arc<MemoryDevice>,
-    mounted: Mounted,
-    cache_bytes: usize,
-    space: Space,
-    root: Root,
-    levels: u8,
+    tree: TestTree<K>,
     records: BTreeMap<u32, K::Record>,
 }
 
 impl<K: Sample<Record: PartialEq>> Model<K> {
     /// A tree without records; in a fork, of one record.
     fn new(cache_bytes: usize, fork_bytes: usize) -> Self {
-        let device = device();
-        let mounted = mounted(&device, cache_bytes);
-        let mut space = Space::new();
-        let mut records = BTreeMap::new();
-        let handle = mounted.start(10).unwrap();
-        let at = space.take(&handle).unwrap();
-        let mut tree = Btree::<K> {
-            volume: &mounted,
-            root: Root::Block(at),
-            levels: 1,
-            ag: if K::LONG { AgNumber(0) } else { GROUP },
-            ino: K::LONG.then_some(INO),
-            kind: std::marker::PhantomData,
-        };
-        let leaf = tree.make_block(&handle, at, 0).unwrap();
-        if K::LONG {
-            let record = K::record(40, 0);
-            records.insert(40, record);
-            let mut bytes = vec![0; K::RECORD_BYTES];
-            K::pack(&record, &mut bytes, mounted.geometry());
-            tree.edit(&handle, &leaf, |mut view| view.insert(0, &Entries::one(&bytes, &[])));
-            let mut fork = vec![0; fork_bytes];
-            let layout = Layout::of_fork::<K>(fork_bytes);
-            let entry = Entries::one(&tree.pointer_key(&leaf)[..K::KEY_BYTES], &tree.pointer_to(at));
-            let mut view = View::new(&mut fork[..], layout);
-            view.set_level(1);
-            view.insert(0, &entry);
-            tree.root = Root::Fork(fork.into());
-            tree.levels = 2;
-        }
-        let (root, levels) = (tree.root.clone(), tree.levels);
-        drop(handle);
-        Self { device, mounted, cache_bytes, space, root, levels, records }
-    }
-
-    fn open(&self) -> Btree<'_, K> {
-        match &self.root {
-            Root::Block(at) => {
-                let at = self.mounted.geometry().split(*at).unwrap().1;
-                Btree::in_ag(&self.mounted, GROUP, at, u32::from(self.levels)).unwrap()
-            }
-            Root::Fork(fork) => Btree::in_fork(&self.mounted, INO, fork).unwrap(),
-        }
-    }
-
-    fn change(&mut self, change: impl FnOnce(&mut Btree<'_, K>, &Handle<'_>, &mut Space) -> Result<()>) {
-        let mut tree = match &self.root {
-            Root::Block(at) => {
-                let at = self.mounted.geometry().split(*at).unwrap().1;
-                Btree::in_ag(&self.mounted, GROUP, at, u32::from(self.levels)).unwrap()
-            }
-            Root::Fork(fork) => Btree::in_fork(&self.mounted, INO, fork).unwrap(),
-        };
-        let levels = tree.levels();
-        let handle = self.mounted.start(credits(levels)).unwrap();
-        let before = self.space.used.len();
-        change(&mut tree, &handle, &mut self.space).unwrap();
-        assert!(self.space.used.len() <= before + space(levels) as usize);
-        let (root, levels) = (tree.root.clone(), tree.levels);
-        drop(handle);
-        (self.root, self.levels) = (root, levels);
+        let first = K::LONG.then(|| K::record(40, 0));
+        let tree = TestTree::new(cache_bytes, first.map(|first| (fork_bytes, first)));
+        Self { tree, records: first.map(|first| (40, first)).into_iter().collect() }
     }
 
     fn insert(&mut self, slot: u32, vary: u32) {
         let record = K::record(slot, vary);
-        self.change(|tree, handle, space| tree.insert(handle, space, &record));
+        self.tree.change(|tree, handle, space| tree.insert(handle, space, &record));
         self.records.insert(slot, record);
     }
 
     fn delete(&mut self, slot: u32) {
         let record = self.records.remove(&slot).unwrap();
-        self.change(|tree, handle, space| tree.delete(handle, space, &K::key(&record)));
+        self.tree.change(|tree, handle, space| tree.delete(handle, space, &K::key(&record)));
     }
 
     fn update(&mut self, slot: u32, vary: u32) {
         let (old, new) = (self.records[&slot], K::record(slot, vary));
-        self.change(|tree, handle, _| tree.update(handle, &K::key(&old), &new));
+        self.tree.change(|tree, handle, _| tree.update(handle, &K::key(&old), &new));
         self.records.insert(slot, new);
     }
 
     /// Walks the tree and compares it with the model.
     #[track_caller]
     fn check(&self) {
-        let tree = self.open();
-        let mut found = Vec::new();
-        tree.for_each(|record| {
-            found.push(record);
-            Ok(())
-        })
-        .unwrap();
+        let found = self.tree.all();
         assert!(found.iter().eq(self.records.values()), "{} of {} records", found.len(), self.records.len());
-        let mut blocks = BTreeSet::new();
-        tree.for_each_block(|block, _| {
-            assert!(blocks.insert(self.mounted.geometry().split(block).unwrap().1.0));
-            Ok(())
-        })
-        .unwrap();
-        assert_eq!(blocks, self.space.used, "the tree's blocks");
-        let root = tree.read_root().unwrap();
-        self.check_below(&tree, &root, true);
-    }
-
-    /// Checks keys and fill below a block.
-    fn check_below(&self, tree: &Btree<'_, K>, node: &Node<K>, alone: bool) {
-        assert!(alone || node.count >= tree.room(node) / 2, "{} entries in {:?}", node.count, node.block);
-        if node.level == 0 {
-            return;
-        }
-        let held = Held::new(node, tree).unwrap();
-        for n in 0..node.count {
-            let child = Node::read(tree, node.child(n, tree).unwrap(), node.level - 1).unwrap();
-            let key = tree.pointer_key(&Held::new(&child, tree).unwrap());
-            tree.look(&held, |view| assert_eq!(view.key(n), &key[..K::KEY_BYTES], "key {n}"));
-            self.check_below(tree, &child, node.block.is_none() && node.count == 1);
-        }
-    }
-
-    /// Makes everything durable, and begins again with an empty cache.
-    fn reopen(&mut self) {
-        self.mounted.writer().unwrap().transactions.commit_running(&self.mounted).unwrap();
-        self.mounted = mounted(&self.device, self.cache_bytes);
-    }
-
-    /// Makes everything durable and goes on with what the cache has.
-    fn commit(&self) {
-        self.mounted.writer().unwrap().transactions.commit_running(&self.mounted).unwrap();
+        self.tree.check_shape();
     }
 }
 
@@ -327,14 +149,14 @@ fn random<K: Sample<Record: PartialEq>>(
             (Some(slot), false) if model.records.len() > least => model.delete(slot),
             _ => {}
         }
-        deepest = deepest.max(model.levels);
+        deepest = deepest.max(model.tree.levels);
         if n % 2000 == 0 {
             model.check();
         }
         if n % 2500 == 0 {
-            model.reopen();
+            model.tree.reopen();
         } else if cache_bytes < 1 << 20 && n % 5 == 0 {
-            model.commit();
+            model.tree.commit();
         }
     }
     model.check();
@@ -347,8 +169,13 @@ fn random<K: Sample<Record: PartialEq>>(
     // A chunk of inodes has 32 blocks, so that a group has no room for many.
     let expected = if K::RECORD_BYTES == 16 && !K::LONG { 2 } else { 3 };
     assert!(deepest >= expected, "{deepest} levels");
-    assert_eq!(model.levels, 1 + u8::from(K::LONG), "{} levels are left of {deepest}", model.levels);
-    assert_eq!(model.space.used.len(), 1);
+    assert_eq!(
+        model.tree.levels,
+        1 + u8::from(K::LONG),
+        "{} levels are left of {deepest}",
+        model.tree.levels
+    );
+    assert_eq!(model.tree.space.used.len(), 1);
 }
 
 const LARGE: usize = 64 << 20;
@@ -406,14 +233,14 @@ fn records_that_come_and_go_in_order() {
         model.check();
         // Rising, blocks are left nearly full.
         let fewest = 3000_usize.div_ceil(40);
-        assert!(model.space.used.len() < fewest * 3 / 2, "{} blocks", model.space.used.len());
+        assert!(model.tree.space.used.len() < fewest * 3 / 2, "{} blocks", model.tree.space.used.len());
         for n in 0..3000 {
             model.delete(order(n));
             if n % 100 == 0 {
                 model.check();
             }
         }
-        assert_eq!((model.levels, model.space.used.len()), (1, 1));
+        assert_eq!((model.tree.levels, model.tree.space.used.len()), (1, 1));
     }
 }
 
@@ -423,8 +250,8 @@ fn what_cannot_be_is_refused_before_anything_changes() {
     for slot in 0..1000 {
         model.insert(slot, 1);
     }
-    let handle = model.mounted.start(20).unwrap();
-    let mut tree = model.open();
+    let handle = model.tree.mounted.start(20).unwrap();
+    let mut tree = model.tree.open();
     let mut space = Space::new();
     let there = BySpace::record(5, 1);
     let overlapping = FreeExtent { start: AgBlock(there.start.0 - 1), count: 3 };

@@ -1,94 +1,113 @@
 //! A file's content: what lies under its bytes, and changing it.
+//!
+//! | module         | does                                                            |
+//! | -------------- | --------------------------------------------------------------- |
+//! | `extent_cache` | caches extents, so that reads and overwrites take no lock       |
+//! | `stretch`      | what lies under a block, as a reader or a writer sees it        |
+//! | `state`        | what a file in use keeps in memory about its content            |
+//! | `window`       | the blocks that are reserved for a file and not in its map yet  |
+//! | `write`        | prepares and finishes writes                                    |
+//! | `size`         | sets the size, and removes everything                           |
+//! | `behind_end`   | removes written blocks behind the end before the file grows     |
+//! | `space`        | allocates, punches, zeroes, collapses and inserts               |
+//! | `clear`        | writes zeroes over a part of a block                            |
+//! | `sync`         | makes a file durable                                            |
+//!
+//! Blocks for what is written are held in memory and written to; a handle then takes them and puts them into the map. So
+//! a file never shows what another file had left in a block, also after a crash. A block that other files have too is
+//! never written: a write to it goes to another block, which takes its place in the map when the write is finished.
+//!
+//! Behind the end of a file there may be blocks: never written ones that a program reserved, and written ones that a crash
+//! in the middle of a truncation left, or that Linux had allocated ahead. No byte of the latter is read or written where
+//! it lies: for readers and writers they are a hole, and before the file grows over them they are removed.
+//!
+//! Locks: the map is changed with the inode's fields held exclusively, under a handle. With them held the window's lock
+//! may be taken (class `file_space`).
 
-use undercroft_sync::atomic::{AtomicU64, Ordering};
-use undercroft_vfs::{Durable, Error, Extent, FallocateMode, FileType, Result, Written};
+mod behind_end;
+mod clear;
+mod extent_cache;
+mod size;
+mod space;
+mod state;
+mod stretch;
+mod sync;
+mod window;
+mod write;
 
-use super::{Live, reading};
+use undercroft_sync::atomic::Ordering;
+use undercroft_vfs::{Error, Extent, FileType, Result};
+
+use super::Live;
 use crate::inode::Inode;
 use crate::transaction::Handle;
 
-/// What a file in use keeps in memory about its content.
-#[derive(Debug)]
-pub(crate) struct ContentState {
-    /// The fields' size, to be read without their lock.
-    size: AtomicU64,
-}
-
-impl ContentState {
-    pub(crate) fn new(inode: &Inode) -> Self {
-        Self { size: AtomicU64::new(inode.core.size_bytes) }
-    }
-
-    /// Frees the reservation window. `false` if it was empty.
-    pub(crate) fn free_window(&self) -> bool {
-        todo!("content")
-    }
-}
+pub(super) use self::size::{remove_all_credits, set_size, truncate_all, truncate_now};
+pub(super) use self::space::fallocate;
+pub(crate) use self::state::ContentState;
+pub(super) use self::sync::sync;
+pub(super) use self::write::{cancel_write, finish_write, prepare_write, retry_when_full};
 
 /// The size of a regular file, without a lock.
 pub(super) fn size(live: &Live) -> u64 {
     live.content.size.load(Ordering::Acquire)
 }
 
+/// Frees what is reserved for a file without a write under way.
+pub(super) fn give_back_reserved(live: &Live) {
+    live.content.window.lock().clear();
+}
+
+/// What lies under `offset`, and how far that extends.
+///
+/// # Errors
+/// As for [`Inode::map`](undercroft_vfs::Inode::map).
 pub(super) fn map(live: &Live, offset: u64) -> Result<Extent> {
-    match live.kind {
-        FileType::Regular => reading::map_bytes(&live.volume, &live.snapshot(), offset),
+    let bits = block_bits(live);
+    let block = offset >> bits;
+    if let Some(stretch) = live.content.extents.find(block, end_block(live, size(live))) {
+        return stretch.in_bytes(live);
+    }
+    let inode = &*live.fields.read();
+    check_kind(inode)?;
+    stretch::lookup(live, inode, block)?.in_bytes(live)
+}
+
+/// Refuses an inode without content of its own.
+fn check_kind(inode: &Inode) -> Result<()> {
+    match inode.core.kind {
+        FileType::Regular => Ok(()),
         FileType::Directory => Err(Error::IsDirectory),
         _ => Err(Error::InvalidArgument("not a regular file")),
     }
 }
 
-/// Runs `change`; where it finds no space, commits what freed some and frees windows of files, and runs it again.
-pub(super) fn retry_when_full<T>(live: &Live, mut change: impl FnMut() -> Result<T>) -> Result<T> {
-    let _ = live;
-    change()
+/// Size of a block as a power of two.
+fn block_bits(live: &Live) -> u32 {
+    u32::from(live.volume.geometry().block_log())
 }
 
-pub(super) fn prepare_write(live: &Live, offset: u64, len: u64) -> Result<Extent> {
-    let _ = (live, offset, len);
-    todo!("content")
+/// The first block behind a size.
+fn end_block(live: &Live, size: u64) -> u64 {
+    let bits = block_bits(live);
+    (size >> bits) + u64::from(size & ((1 << bits) - 1) != 0)
 }
 
-pub(super) fn finish_write(live: &Live, offset: u64, len: u64, size: u64, written: Written) -> Result<()> {
-    let _ = (live, offset, len, size, written);
-    todo!("content")
+/// Notes a change of content: sets times, and stores the fields under a handle, with a new size perhaps.
+fn store(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Option<u64>) -> Result<()> {
+    let now = live.now();
+    live.note_modification(inode, now);
+    store_unchanged(live, handle, inode, size)
 }
 
-pub(super) fn set_size(live: &Live, size: u64) -> Result<()> {
-    let _ = (live, size);
-    todo!("content")
-}
-
-pub(super) fn fallocate(live: &Live, mode: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
-    let _ = (live, mode, offset, len, size);
-    todo!("content")
-}
-
-pub(super) fn sync(live: &Live, what: Durable) -> Result<()> {
-    let _ = (live, what);
-    todo!("content")
-}
-
-/// Frees what is reserved for a file without a write under way.
-pub(super) fn give_back_reserved(live: &Live) {
-    let _ = live;
-    todo!("content")
-}
-
-/// Removes all blocks of an inode that is being deleted, which is on an unlinked list, in as many steps as it takes.
-pub(super) fn truncate_all(live: &Live) -> Result<()> {
-    let _ = live;
-    todo!("content")
-}
-
-/// Blocks that [`truncate_now`] changes at most, where it is certain to be one step.
-pub(super) fn remove_all_credits(live: &Live, inode: &Inode) -> Option<u32> {
-    let _ = (live, inode);
-    todo!("content")
-}
-
-/// The same as [`truncate_all`] under a handle that has room for all of it.
-pub(super) fn truncate_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
-    let _ = (handle, live);
-    todo!("content")
+/// The same without new times. The map may have changed before, so a failure aborts the changes.
+fn store_unchanged(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Option<u64>) -> Result<()> {
+    if let Some(size) = size {
+        inode.core.size_bytes = size;
+        live.content.size.store(size, Ordering::Release);
+    }
+    live.content.changed_in.store(handle.tid().0, Ordering::Relaxed);
+    handle.or_abort(inode.store(handle))?;
+    live.late.clear();
+    Ok(())
 }

@@ -1,0 +1,71 @@
+//! The allocation groups of a filesystem that takes changes.
+
+use undercroft_sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+use undercroft_vfs::{Error, Result};
+
+use super::account::extent_credits;
+use super::group::Group;
+use super::*;
+use crate::format::AgNumber;
+
+/// More groups than this are kept in memory for no filesystem: mkfs.xfs makes them of 16 MiB at least, and larger in
+/// large filesystems.
+const GROUPS_MAX: u32 = 1 << 20;
+
+/// The allocation groups of a filesystem that takes changes.
+#[derive(Debug)]
+pub(crate) struct Allocator {
+    pub(super) groups: Box<[Group]>,
+    /// Blocks that can be reserved.
+    pub(super) reservable: AtomicI64,
+    /// Blocks that can be reserved after a commit.
+    pub(super) busy: AtomicU64,
+    pub(super) extent_credits: u32,
+    /// Directories are spread over the groups: the one that the next directory is tried in.
+    pub(super) directory_rotor: AtomicU32,
+}
+
+impl Allocator {
+    /// The groups of `volume`, as their headers have them.
+    ///
+    /// # Errors
+    /// Corruption of the groups' headers; I/O failure.
+    pub(crate) fn new(volume: &Volume, options: &WriteOptions) -> Result<Self> {
+        let _ = options;
+        if volume.geometry().ag_count() > GROUPS_MAX {
+            return Err(Error::Unsupported("writing to a filesystem of so many allocation groups".into()));
+        }
+        let groups =
+            volume.geometry().ags().map(|ag| Group::new(volume, ag)).collect::<Result<Box<[_]>>>()?;
+        let reservable = groups.iter().map(|group| group.state.lock().counted).sum::<u64>();
+        Ok(Self {
+            groups,
+            reservable: AtomicI64::new(i64::try_from(reservable).unwrap_or(i64::MAX)),
+            busy: AtomicU64::new(0),
+            extent_credits: extent_credits(volume),
+            directory_rotor: AtomicU32::new(0),
+        })
+    }
+
+    /// One without groups, for tests of what changes blocks and allocates none.
+    #[cfg(test)]
+    pub(crate) fn without_groups() -> Self {
+        Self {
+            groups: Box::default(),
+            reservable: AtomicI64::new(0),
+            busy: AtomicU64::new(0),
+            extent_credits: 0,
+            directory_rotor: AtomicU32::new(0),
+        }
+    }
+
+    /// A group.
+    ///
+    /// # Errors
+    /// Corruption: there is no such group.
+    pub(super) fn group(&self, number: AgNumber) -> Result<&Group> {
+        self.groups
+            .get(number.0 as usize)
+            .ok_or_else(|| crate::error::corrupt("allocation group", format!("there is no group {number}")))
+    }
+}

@@ -1,0 +1,155 @@
+//! Blocks that are held in memory for data that is about to be written to them.
+//!
+//! They are free on the disk until they are taken, so a crash, or a write that fails, needs no undo. In memory they are
+//! reserved, and no longer available to others.
+
+use undercroft_vfs::{Error, Result};
+
+use super::group::{Group, GroupState};
+use super::runs::Run;
+use super::space::Reach;
+use super::*;
+use crate::format::{AgBlock, AgNumber};
+use crate::transaction::Tid;
+
+/// Free blocks that lie together, held in memory for data that is about to be written to them; free on the disk until
+/// they are [taken](Allocator::take_held). Dropping it lets go of what is left.
+#[derive(Debug)]
+pub(crate) struct Held {
+    allocator: Arc<Allocator>,
+    number: AgNumber,
+    /// The blocks in the group, and the first of them as the filesystem names it.
+    run: Run,
+    first: FsBlock,
+}
+
+impl Held {
+    /// The first block.
+    pub(crate) fn first(&self) -> FsBlock {
+        self.first
+    }
+
+    /// How many are left.
+    pub(crate) fn len(&self) -> u64 {
+        u64::from(self.run.count)
+    }
+
+    /// Splits off the blocks from number `at` on.
+    pub(crate) fn split_off(&mut self, at: u64) -> Self {
+        let kept = u32::try_from(at).unwrap_or(u32::MAX).min(self.run.count);
+        let run = Run::new(self.run.start + kept, self.run.count - kept);
+        self.run.count = kept;
+        let first = FsBlock(self.first.0 + u64::from(kept));
+        Self { allocator: Arc::clone(&self.allocator), number: self.number, run, first }
+    }
+
+    fn cut_front(&mut self, count: u32) {
+        self.run = Run::new(self.run.start + count, self.run.count - count);
+        self.first.0 += u64::from(count);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.run.count > 0
+            && let Some(group) = self.allocator.groups.get(self.number.0 as usize)
+        {
+            let mut state = group.state.lock();
+            let space = &mut state.blocks().space;
+            space.held -= u64::from(self.run.count);
+            space.available.give(self.run);
+            self.allocator.unreserve(u64::from(self.run.count));
+            group.publish(&state);
+        }
+    }
+}
+
+impl Allocator {
+    /// Holds up to `most` blocks that lie together, as near behind `goal` as there are any. Reserves them. No handle is
+    /// needed.
+    ///
+    /// # Errors
+    /// [`NoSpace`](undercroft_vfs::Error::NoSpace); corruption; I/O failure.
+    pub(crate) fn hold(self: &Arc<Self>, volume: &Volume, goal: FsBlock, most: u64) -> Result<Held> {
+        let reserved = self.reserve_some(1, most.clamp(1, u64::from(u32::MAX)));
+        if reserved == 0 {
+            return Err(Error::NoSpace);
+        }
+        let (first, within) = self.goal(volume, goal);
+        let most = reserved as u32;
+        let found = self.search(most, |reach, at| {
+            let number = self.number_after(first, at);
+            let group = self.group(number)?;
+            if !group.may_have(reach, at == 0) {
+                return Ok(None);
+            }
+            let mut state = if at == 0 || !matches!(reach, Reach::Long(_)) {
+                group.lock_blocks(volume)?
+            } else {
+                // Another group is as good as this one, and perhaps no thread works in it.
+                let Some(locked) = group.try_lock_blocks(volume) else { return Ok(None) };
+                locked?
+            };
+            let goal = if at == 0 { within.0 } else { 0 };
+            Ok(self.hold_in(group, &mut state, reach, goal, most).map(|run| (number, run)))
+        });
+        let (number, run) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                self.unreserve(reserved);
+                return Err(error);
+            }
+        };
+        self.unreserve(reserved - u64::from(run.count));
+        let first = volume.geometry().join(number, AgBlock(run.start)).unwrap_or(FsBlock::NULL);
+        Ok(Held { allocator: Arc::clone(self), number, run, first })
+    }
+
+    fn hold_in(
+        &self,
+        group: &Group,
+        state: &mut GroupState,
+        reach: Reach,
+        goal: u32,
+        most: u32,
+    ) -> Option<Run> {
+        let run = state.choose(reach, goal, most)?;
+        let space = &mut state.blocks().space;
+        space.available.take(run);
+        space.held += u64::from(run.count);
+        group.publish(state);
+        Some(run)
+    }
+
+    /// Takes the first `count` held blocks for good. They belong to nothing yet: the caller enters them into a map.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn take_held(&self, handle: &Handle<'_>, held: &mut Held, count: u64) -> Result<FsBlock> {
+        let first = held.first;
+        let count = u32::try_from(count).unwrap_or(u32::MAX).min(held.run.count);
+        if count == 0 {
+            return Err(Error::NoSpace);
+        }
+        let mut group = self.change_group(handle, held.number)?;
+        group.fill_list()?;
+        let run = Run::new(held.run.start, count);
+        // From here on they are not held, whatever comes of it: a failure aborts all changes.
+        held.cut_front(count);
+        group.state().blocks().space.held -= u64::from(count);
+        group.taken_from_reservations += u64::from(count);
+        group.remove_extent(run)?;
+        Ok(first)
+    }
+
+    /// A transaction is durable: what it freed in a group may be given out.
+    pub(super) fn release(&self, number: AgNumber, tid: Tid) {
+        let Some(group) = self.groups.get(number.0 as usize) else { return };
+        let mut state = group.state.lock();
+        if let Some(blocks) = &mut state.blocks {
+            blocks.list.release(tid);
+            blocks.space.release(tid);
+        }
+        self.recount(group, &mut state, 0);
+    }
+}

@@ -1,0 +1,372 @@
+//! Blocks taken, held and freed against a model; full filesystems; damaged ones.
+
+use undercroft_vfs::{Error, Result};
+
+use super::*;
+use crate::ag::Agf;
+use crate::btree::FreeExtent;
+use crate::format::{AgBlock, AgNumber, FileBlock};
+use crate::testing::writable::Writable;
+
+/// A generator of numbers that is the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % below.max(1)
+    }
+}
+
+/// The volumes that tests work on: arguments of mkfs.xfs.
+const VOLUMES: [&str; 4] = [
+    "-m rmapbt=0,reflink=0 -d agcount=4",
+    "-m rmapbt=0,reflink=1,finobt=1 -d agcount=3 -b size=1024",
+    "-m rmapbt=1,reflink=1,finobt=1 -d agcount=4",
+    "-m rmapbt=1,reflink=1,finobt=1 -d agcount=2 -b size=1024 -s size=4096",
+];
+
+/// A volume, and the blocks that a test has taken from it.
+struct Bench {
+    writable: Writable,
+    /// By linear number.
+    taken: Vec<(FsBlock, u64)>,
+    is_taken: Vec<bool>,
+    random: Random,
+}
+
+impl Bench {
+    fn new(mib: u64, args: &str) -> Self {
+        let writable = Writable::make(mib, args);
+        let is_taken = vec![false; writable.volume.geometry().blocks() as usize];
+        Self { writable, taken: Vec::new(), is_taken, random: Random(0x1234_5678_9abc) }
+    }
+
+    fn allocator(&self) -> &Arc<Allocator> {
+        &self.writable.writer().allocator
+    }
+
+    fn credits(&self) -> u32 {
+        2 * self.allocator().extent_credits()
+    }
+
+    fn goal(&mut self) -> FsBlock {
+        let blocks = self.writable.volume.geometry().blocks();
+        let linear = self.random.next(blocks);
+        self.writable.volume.geometry().block_at_linear(linear).unwrap()
+    }
+
+    fn mark(&mut self, first: FsBlock, count: u64, taken: bool) {
+        assert!(count > 0);
+        self.writable.volume.geometry().check_run(first, count).expect("in one group");
+        let linear = self.writable.volume.geometry().linear(first).unwrap();
+        for n in linear..linear + count {
+            let is_taken = &mut self.is_taken[n as usize];
+            assert_ne!(*is_taken, taken, "block {n}");
+            *is_taken = taken;
+        }
+    }
+
+    /// What a test takes belongs to some inode.
+    fn owner(&self) -> Owner {
+        Owner::Fork {
+            ino: self.writable.volume.superblock().root(),
+            attr: false,
+            at: FileBlock(1 << 20),
+            unwritten: false,
+        }
+    }
+
+    fn take(&mut self, most: u64) -> Result<(FsBlock, u64)> {
+        let goal = self.goal();
+        let (first, count) = {
+            let handle = self.writable.volume.start_with_space(self.credits(), most)?;
+            let (first, count) = self.allocator().take(&handle, goal, most)?;
+            self.allocator().note_owner(&handle, first, count, self.owner())?;
+            (first, count)
+        };
+        assert!(count <= most);
+        self.mark(first, count, true);
+        self.taken.push((first, count));
+        Ok((first, count))
+    }
+
+    fn hold(&mut self, most: u64) -> Result<Held> {
+        let goal = self.goal();
+        let held = self.allocator().hold(&self.writable.volume, goal, most)?;
+        self.mark(held.first(), held.len(), true);
+        Ok(held)
+    }
+
+    fn let_go(&mut self, held: Held) {
+        self.mark(held.first(), held.len(), false);
+        drop(held);
+    }
+
+    fn take_held(&mut self, held: &mut Held, count: u64) {
+        let handle = self.writable.volume.start(self.credits()).unwrap();
+        let first = self.allocator().take_held(&handle, held, count).unwrap();
+        self.allocator().note_owner(&handle, first, count, self.owner()).unwrap();
+        drop(handle);
+        self.taken.push((first, count));
+    }
+
+    /// Frees a part of a run that was taken.
+    fn free_some(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        let n = self.random.next(self.taken.len() as u64) as usize;
+        let (first, count) = self.taken.swap_remove(n);
+        let at = self.random.next(count);
+        let len = 1 + self.random.next(count - at);
+        if at > 0 {
+            self.taken.push((first, at));
+        }
+        if at + len < count {
+            self.taken.push((FsBlock(first.0 + at + len), count - at - len));
+        }
+        let was_data = self.random.next(2) == 0;
+        self.free(FsBlock(first.0 + at), len, was_data);
+    }
+
+    fn free(&mut self, first: FsBlock, count: u64, was_data: bool) {
+        let handle = self.writable.volume.start(self.credits()).unwrap();
+        self.allocator().note_no_owner(&handle, first, count, self.owner()).unwrap();
+        if was_data {
+            self.allocator().free_data(&handle, first, count).unwrap();
+        } else {
+            self.allocator().free(&handle, first, count).unwrap();
+        }
+        drop(handle);
+        self.mark(first, count, false);
+    }
+
+    fn free_all(&mut self) {
+        for (first, count) in std::mem::take(&mut self.taken) {
+            self.free(first, count, true);
+        }
+    }
+
+    /// The trees, the headers and what is in memory agree, and have nothing that is taken.
+    fn check(&self) {
+        let volume = &self.writable.volume;
+        let mut reservable = 0;
+        for group in &self.allocator().groups {
+            let agf = Agf::read(volume, group.number).unwrap();
+            let mut by_space = Vec::new();
+            agf.by_space(volume)
+                .unwrap()
+                .for_each(|extent| {
+                    by_space.push(extent);
+                    Ok(())
+                })
+                .unwrap();
+            let mut by_size = Vec::new();
+            agf.by_size(volume)
+                .unwrap()
+                .for_each(|extent| {
+                    by_size.push(extent);
+                    Ok(())
+                })
+                .unwrap();
+            let sum: u32 = by_space.iter().map(|extent| extent.count).sum();
+            assert_eq!((sum, agf.longest()), (agf.free_blocks(), by_size.last().map_or(0, |e| e.count)));
+            for extent in &by_space {
+                let first = volume.geometry().join(group.number, extent.start).unwrap();
+                let linear = volume.geometry().linear(first).unwrap() as usize;
+                let of_extent = &self.is_taken[linear..linear + extent.count as usize];
+                let is_held = group.state.lock().blocks.as_ref().is_some_and(|blocks| blocks.space.held > 0);
+                assert!(is_held || !of_extent.contains(&true), "{extent:?} of group {}", group.number);
+            }
+            by_size.sort_by_key(|extent| extent.start);
+            assert_eq!(by_size, by_space);
+            let mut state = group.state.lock();
+            reservable += state.reservable();
+            assert_eq!(state.counted, state.reservable());
+            if state.blocks.is_some() {
+                let space = &state.blocks().space;
+                let in_memory: Vec<_> = space
+                    .disk
+                    .from(0)
+                    .map(|run| FreeExtent { start: AgBlock(run.start), count: run.count })
+                    .collect();
+                assert_eq!(in_memory, by_space);
+                let available = space.available.blocks();
+                assert_eq!(available + space.busy + space.held, u64::from(sum));
+            }
+        }
+        let held: u64 = self
+            .allocator()
+            .groups
+            .iter()
+            .map(|group| group.state.lock().blocks.as_ref().map_or(0, |blocks| blocks.space.held))
+            .sum();
+        assert_eq!(self.allocator().free_blocks() + held, reservable);
+    }
+}
+
+#[test]
+fn blocks_are_taken_held_and_freed_as_in_a_model() {
+    for args in VOLUMES {
+        let mut bench = Bench::new(64, args);
+        let mut held: Vec<Held> = Vec::new();
+        for round in 0..3000 {
+            match bench.random.next(12) {
+                0..4 => {
+                    let most = 1 + bench.random.next(30);
+                    match bench.take(most) {
+                        Ok(_) | Err(Error::NoSpace) => {}
+                        Err(error) => panic!("{args}: {error}"),
+                    }
+                }
+                4..6 => {
+                    let most = 1 + bench.random.next(200);
+                    if let Ok(more) = bench.hold(most) {
+                        held.push(more);
+                    }
+                }
+                6..8 if !held.is_empty() => {
+                    let n = bench.random.next(held.len() as u64) as usize;
+                    let mut some = held.swap_remove(n);
+                    let at = bench.random.next(some.len() + 1);
+                    let rest = some.split_off(at);
+                    if some.len() > 0 {
+                        let count = some.len();
+                        bench.take_held(&mut some, count);
+                    }
+                    if bench.random.next(2) == 0 {
+                        held.push(rest);
+                    } else if rest.len() > 0 {
+                        bench.let_go(rest);
+                    }
+                    held.retain(|held| held.len() > 0);
+                }
+                8..11 => bench.free_some(),
+                _ if bench.random.next(8) == 0 => bench.writable.commit(),
+                _ => {}
+            }
+            if round % 500 == 0 {
+                bench.check();
+            }
+        }
+        bench.check();
+        for some in held {
+            bench.let_go(some);
+        }
+        bench.free_all();
+        bench.writable.commit();
+        bench.check();
+        bench.writable.finish();
+    }
+}
+
+#[test]
+fn a_full_filesystem_gives_all_it_promised_and_gets_it_back() {
+    for args in VOLUMES {
+        let mut bench = Bench::new(64, args);
+        let before = bench.allocator().free_blocks();
+        // Fragments first.
+        for _ in 0..400 {
+            bench.take(7).unwrap();
+        }
+        for _ in 0..300 {
+            bench.free_some();
+        }
+        bench.writable.commit();
+        let mut taken: u64 = bench.taken.iter().map(|&(_, count)| count).sum();
+        loop {
+            match bench.take(50) {
+                Ok((_, count)) => taken += count,
+                Err(Error::NoSpace) => match bench.take(1) {
+                    Ok((_, count)) => taken += count,
+                    Err(Error::NoSpace) => break,
+                    Err(error) => panic!("{args}: {error}"),
+                },
+                Err(error) => panic!("{args}: {error}"),
+            }
+        }
+        assert_eq!(bench.allocator().free_blocks(), 0);
+        assert!(taken <= before && taken + before / 50 >= before, "{args}: {taken} of {before}");
+        bench.check();
+        // Nothing is reserved for what is freed now.
+        while !bench.taken.is_empty() {
+            bench.free_some();
+        }
+        assert!(bench.allocator().busy_blocks() > 0);
+        bench.writable.commit();
+        assert_eq!(bench.allocator().busy_blocks(), 0);
+        bench.check();
+        let after = bench.allocator().free_blocks();
+        assert!(after.abs_diff(before) < 30, "{args}: {before} before, {after} after");
+        bench.writable.finish();
+    }
+}
+
+#[test]
+fn freed_blocks_are_given_out_after_the_commit() {
+    let mut bench = Bench::new(64, VOLUMES[0]);
+    let all = bench.allocator().free_blocks();
+    while bench.take(1000).is_ok() {}
+    while bench.take(1).is_ok() {}
+    assert!(!bench.allocator().reserve(1));
+    bench.free_all();
+    assert!(bench.allocator().busy_blocks() + 30 > all);
+    assert!(bench.allocator().free_blocks() < 10);
+    bench.writable.commit();
+    assert!(bench.allocator().free_blocks() + 30 > all);
+    bench.take(10).unwrap();
+    bench.free_all();
+    bench.writable.finish();
+}
+
+#[test]
+fn what_is_not_in_use_is_not_freed() {
+    let mut bench = Bench::new(64, VOLUMES[0]);
+    let (first, count) = bench.take(10).unwrap();
+    let geometry = *bench.writable.volume.geometry();
+    let handle = bench.writable.volume.start(100).unwrap();
+    let refused = |first: FsBlock, count: u64, word: &str| {
+        let error = bench.allocator().free(&handle, first, count).unwrap_err().to_string();
+        assert!(error.contains(word), "{error}");
+    };
+    let at = |block: u32| geometry.join(AgNumber(0), AgBlock(block)).unwrap();
+    refused(at(0), 1, "the filesystem's own");
+    let log = bench.writable.volume.superblock().log_start().unwrap();
+    refused(FsBlock(log.0 + 3), 2, "the filesystem's own");
+    let agf = Agf::read(&bench.writable.volume, AgNumber(1)).unwrap();
+    let root = geometry.join(AgNumber(1), AgBlock(agf.raw().agf_cnt_root.get())).unwrap();
+    refused(root, 1, "the root of a tree");
+    refused(FsBlock(first.0 - 1), count + 2, "are free");
+    refused(at(geometry.ag_blocks() - 1), 2, "lie in no group");
+    bench.allocator().free(&handle, first, count).unwrap();
+    refused(first, count, "are free");
+    drop(handle);
+    bench.taken.clear();
+    bench.writable.finish();
+}
+
+#[test]
+fn blocks_are_taken_near_the_goal() {
+    let mut bench = Bench::new(64, VOLUMES[0]);
+    let geometry = *bench.writable.volume.geometry();
+    let goal = geometry.join(AgNumber(2), AgBlock(2000)).unwrap();
+    let held = bench.allocator().hold(&bench.writable.volume, goal, 100).unwrap();
+    assert_eq!((held.first(), held.len()), (goal, 100));
+    let next = bench.allocator().hold(&bench.writable.volume, goal, 10).unwrap();
+    assert_eq!(next.first(), FsBlock(goal.0 + 100));
+    drop(held);
+    drop(next);
+    let handle = bench.writable.volume.start_with_space(bench.credits(), 8).unwrap();
+    let mut group = bench.allocator().change_group(&handle, AgNumber(1)).unwrap();
+    let first = group.take_aligned(AgBlock(1001), 8, 8, 0..4000).unwrap().unwrap();
+    assert_eq!(first, AgBlock(1008));
+    assert_eq!(group.take_aligned(AgBlock(1001), 8, 8, 0..4000).unwrap(), None, "none is reserved");
+    group.free(first, 8, false).unwrap();
+    drop(group);
+    drop(handle);
+    bench.taken.clear();
+    bench.writable.finish();
+}

@@ -1,0 +1,85 @@
+//! Making a plan true under a handle.
+
+use std::sync::Arc;
+
+use undercroft_vfs::{Error, Result};
+
+use super::plan::Change;
+use crate::format::FileBlock;
+use crate::format::block_header::HeaderKind;
+use crate::format::dinode::ForkFormat;
+use crate::inode::{Fork, ForkKind, Inode};
+use crate::map;
+use crate::transaction::Handle;
+
+impl Change<'_> {
+    /// Applies the plan. `touch` changes the inode's times and links, and returns whether it is to be stored for them.
+    /// The handle has room for what the plan [needs](Change::credits).
+    ///
+    /// # Errors
+    /// I/O failure, which aborts the changes.
+    pub(crate) fn apply(self, handle: &Handle<'_>, touch: impl FnOnce(&mut Inode) -> bool) -> Result<()> {
+        let rest = self.apply_all(handle, touch);
+        handle.or_abort(rest)
+    }
+
+    fn apply_all(mut self, handle: &Handle<'_>, touch: impl FnOnce(&mut Inode) -> bool) -> Result<()> {
+        let dir = self.dir;
+        let mut fields = dir.fields.write();
+        let inode = &mut *fields;
+        let mut must_store = self.inode_changes || inode.core.size_bytes != self.inode.core.size_bytes;
+        if !self.is_short() && matches!(inode.data, Fork::Local(_)) {
+            inode.data = Fork::Extents(Arc::from([]));
+            inode.core.data_format = ForkFormat::Extents;
+            inode.core.data_extents = 0;
+            must_store = true;
+        }
+        for (&at, slot) in &mut self.slots {
+            let file = FileBlock(u64::from(at));
+            if slot.gone {
+                slot.old = None;
+                map::change::remove_block(handle, inode, ForkKind::Data, file)?;
+                must_store = true;
+                continue;
+            }
+            let Some(new) = slot.new.take() else { continue };
+            if let Some(home) = slot.home {
+                let block = handle.volume().block(home)?;
+                // So that the newest version has one holder, and is changed in place.
+                slot.old = None;
+                handle.change_block(&block, slot.seal, |bytes| bytes.copy_from_slice(&new));
+            } else {
+                let home = map::change::add_block(handle, inode, ForkKind::Data, file)?;
+                let Some(address) = handle.volume().geometry().daddr(home) else {
+                    return Err(self.missing_home(at));
+                };
+                let place = if slot.seal.header() == Some(HeaderKind::DaBlock) { 16 } else { 8 };
+                handle.make(home, slot.seal, |bytes| {
+                    bytes.copy_from_slice(&new);
+                    bytes[place..place + 8].copy_from_slice(&address.0.to_be_bytes());
+                })?;
+                must_store = true;
+            }
+        }
+        inode.core.size_bytes = self.inode.core.size_bytes;
+        if let Fork::Local(content) = &self.inode.data
+            && self.inode_changes
+        {
+            if content.len() > inode.core.data_fork.len() {
+                return Err(Error::NoSpace);
+            }
+            inode.data = Fork::Local(Arc::clone(content));
+            inode.core.data_format = ForkFormat::Local;
+            inode.core.data_extents = 0;
+        }
+        if touch(inode) || must_store {
+            inode.store(handle)?;
+            dir.late.clear();
+        }
+        Ok(())
+    }
+
+    fn missing_home(&self, at: u32) -> Error {
+        self.corrupt(None, format!("its block {at} was given a place outside the filesystem"))
+    }
+}

@@ -1,0 +1,70 @@
+//! Changing the names of a directory, in all of its forms.
+//!
+//! | module | what it has |
+//! | --- | --- |
+//! | `plan` | the directory as it will be: its blocks, read and changed in memory |
+//! | `apply` | making the plan true under a handle |
+//! | `edit` | names added, removed and led elsewhere, in whichever form |
+//! | `short`, `block`, `leaf`, `tree`, `free` | the forms, and how one becomes another |
+//! | `raw`, `data` | the bytes of the hash index and of blocks of names |
+//!
+//! A change has two steps. First a [`Change`] takes the directory's lock and plans: it reads and validates every block
+//! that the change needs and changes copies of them, so that corruption and a full disk are found while nothing has
+//! changed. A plan knows how many blocks it changes, adds and removes: its caller makes sure that the handle has room
+//! for all of that. Then the plan is applied, which is not refused for any reason but failing I/O.
+//!
+//! Only directories of version 5 whose directory block is one filesystem block are changed.
+//!
+//! Locks: the directory's `names`, exclusive, from the plan's beginning until it is applied or dropped; under a handle. Its
+//! `fields`, exclusive, while it is applied. Several directories: in the order of their numbers.
+//!
+//! Source: "XFS Algorithms & Data Structures", chapter "Directories"; the limits at which Linux changes the form were
+//! observed.
+
+mod apply;
+mod block;
+mod data;
+mod edit;
+mod free;
+mod leaf;
+mod plan;
+mod raw;
+mod short;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub(crate) use plan::Change;
+
+use undercroft_vfs::{FileType, Ino};
+
+use crate::format::dinode::ForkFormat;
+use crate::inode::{Fork, Inode};
+
+/// Blocks that a change of a directory's names changes where neither blocks are added nor removed: of names, of the
+/// index and of the free index, and what holds the inode. A handle that has so much finds it enough for most changes;
+/// others [ask for more](Change::credits).
+pub(crate) const USUAL_CREDITS: u32 = 4;
+
+/// The code of a kind of file in an entry.
+pub(crate) fn code_of(kind: FileType) -> u8 {
+    match kind {
+        FileType::Regular => 1,
+        FileType::Directory => 2,
+        FileType::CharDevice => 3,
+        FileType::BlockDevice => 4,
+        FileType::Fifo => 5,
+        FileType::Socket => 6,
+        FileType::Symlink => 7,
+    }
+}
+
+/// Makes a new inode a directory without names.
+pub(crate) fn make_first(inode: &mut Inode, parent: Ino) {
+    let wide = parent.0 > u64::from(u32::MAX);
+    let mut bytes = vec![0, u8::from(wide)];
+    bytes.extend_from_slice(&parent.0.to_be_bytes()[if wide { 0 } else { 4 }..]);
+    inode.core.size_bytes = bytes.len() as u64;
+    inode.core.data_format = ForkFormat::Local;
+    inode.data = Fork::Local(bytes.into());
+}

@@ -1,0 +1,339 @@
+//! A directory as it will be: its blocks, read and changed in memory.
+
+use std::collections::BTreeMap;
+
+use undercroft_sync::RwLockWriteGuard;
+use undercroft_vfs::{Error, Result};
+
+use super::super::directory::STRUCTURE;
+use super::raw;
+use crate::da::mapped::{MappedFork, Piece};
+use crate::da::{ForkBlocks, Layout, Links, Node};
+use crate::dir::leaf::Leaf;
+use crate::error::{Verdict, corrupt_inode};
+use crate::format::block_header::HeaderKind;
+use crate::format::{FileBlock, FsBlock};
+use crate::inode::{Fork, ForkKind, Inode, InodeState, STORE_CREDITS};
+use crate::map::{self, Run};
+use crate::transaction::{Handle, Seal};
+use crate::volume::{Blocks, Volume};
+
+/// A planned change of one directory's names.
+pub(crate) struct Change<'a> {
+    pub(super) dir: &'a InodeState,
+    pub(super) volume: &'a Volume,
+    pub(super) layout: Layout,
+    /// The inode as it will be, but for blocks that are added or removed.
+    pub(super) inode: Inode,
+    pub(super) slots: BTreeMap<u32, Slot>,
+    /// The content in the inode differs.
+    pub(super) inode_changes: bool,
+    pub(super) names: RwLockWriteGuard<'a, ()>,
+}
+
+/// One block of the directory.
+pub(super) struct Slot {
+    /// Where it lies; `None` for one that is added.
+    pub(super) home: Option<FsBlock>,
+    pub(super) seal: Seal,
+    /// As it was read. Holds it in the cache until the plan is applied, so that it stays validated.
+    pub(super) old: Option<Blocks>,
+    /// As it will be, where that differs.
+    pub(super) new: Option<Vec<u8>>,
+    /// It is removed.
+    pub(super) gone: bool,
+    /// A block of the tree has been validated. Planned changes leave it valid.
+    is_validated: bool,
+}
+
+impl Slot {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match (&self.new, &self.old) {
+            (Some(new), _) => new,
+            (None, Some(old)) => old,
+            (None, None) => &[],
+        }
+    }
+}
+
+impl<'a> Change<'a> {
+    /// Locks the directory's names. `number` is how many directories with a smaller number the thread has locked.
+    ///
+    /// # Errors
+    /// [`Unsupported`](Error::Unsupported) for what is not written.
+    pub(crate) fn begin(dir: &'a InodeState, number: u32) -> Result<Self> {
+        let volume: &Volume = &dir.volume;
+        let layout = Layout::of(volume.superblock());
+        if !layout.self_describing || layout.dir_block_count() != 1 {
+            return Err(Error::Unsupported("changing directories of this layout".into()));
+        }
+        let names = if number == 0 { dir.names.write() } else { dir.names.write_nested(number) };
+        let inode = dir.fields.read().clone();
+        Ok(Self { dir, volume, layout, inode, slots: BTreeMap::new(), inode_changes: false, names })
+    }
+
+    /// Blocks that applying the plan changes at most.
+    pub(crate) fn credits(&self) -> u32 {
+        let (mut changed, mut mapped) = (STORE_CREDITS, 0);
+        for slot in self.slots.values() {
+            changed += u32::from(slot.new.is_some() && !slot.gone);
+            mapped += u32::from(slot.gone || slot.home.is_none());
+        }
+        let each = if mapped > 0 { map::change::credits(&self.inode, ForkKind::Data) } else { 0 };
+        changed.saturating_add(mapped.saturating_mul(each))
+    }
+
+    /// Blocks of free space that applying the plan takes at most.
+    pub(crate) fn space(&self) -> u64 {
+        let added = self.slots.values().filter(|slot| slot.home.is_none() && !slot.gone).count() as u64;
+        if added == 0 { 0 } else { added + added * map::change::space(&self.inode, ForkKind::Data) }
+    }
+
+    /// Reserves for the handle the space that the plan needs beyond `used` blocks, which the rest of the operation takes.
+    ///
+    /// # Errors
+    /// [`NoSpace`](Error::NoSpace). Nothing has changed.
+    pub(crate) fn reserve(&self, handle: &Handle<'_>, used: u64) -> Result<()> {
+        let missing = (used + self.space()).saturating_sub(handle.space());
+        if missing > 0 {
+            if !handle.writer().allocator.reserve(missing) {
+                return Err(Error::NoSpace);
+            }
+            handle.add_space(missing);
+        }
+        Ok(())
+    }
+
+    /// Whether the directory is in its inode.
+    pub(super) fn is_short(&self) -> bool {
+        matches!(self.inode.data, Fork::Local(_))
+    }
+
+    /// The block of the fork at which the hash index begins: the root of its tree.
+    pub(super) fn root(&self) -> u32 {
+        ((32_u64 << 30) / self.layout.block_bytes as u64) as u32
+    }
+
+    /// The block of the fork at which the free index begins.
+    pub(super) fn free_start(&self) -> u32 {
+        self.root() * 2
+    }
+
+    pub(super) fn block_bytes(&self) -> usize {
+        self.layout.dir_block_bytes
+    }
+
+    /// How many blocks the directory's entries have, with holes.
+    pub(super) fn data_blocks(&self) -> u32 {
+        let blocks = self.inode.core.size_bytes / self.block_bytes() as u64;
+        u32::try_from(blocks).unwrap_or(u32::MAX).min(self.root())
+    }
+
+    pub(super) fn set_data_blocks(&mut self, blocks: u32) {
+        self.inode.core.size_bytes = u64::from(blocks) * self.block_bytes() as u64;
+    }
+
+    fn run(&self, at: u32) -> Result<Run> {
+        let run = map::lookup(self.volume, self.inode.ino, &self.inode.data, FileBlock(u64::from(at)))?;
+        if matches!(&run, Run::Extent(extent) if extent.unwritten) {
+            return Err(self.corrupt(None, format!("its block {at} was never written")));
+        }
+        Ok(run)
+    }
+
+    /// Whether a block is there.
+    pub(super) fn is_present(&self, at: u32) -> Result<bool> {
+        if let Some(slot) = self.slots.get(&at) {
+            return Ok(!slot.gone);
+        }
+        Ok(!self.is_short() && matches!(self.run(at)?, Run::Extent(_)))
+    }
+
+    /// The first block from `from` on, and before `end`, that is not there and was not.
+    pub(super) fn first_unused(&self, from: u32, end: u32) -> Result<u32> {
+        let mut at = u64::from(from);
+        while at < u64::from(end) {
+            let block = at as u32;
+            if self.slots.contains_key(&block) {
+                at += 1;
+                continue;
+            }
+            match self.run(block)? {
+                Run::Extent(extent) => at = extent.end().max(at + 1),
+                Run::Hole { .. } => return Ok(block),
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Where the last of the blocks before `before` ends that are there.
+    pub(super) fn end_before(&self, before: u32) -> Result<u32> {
+        let mut at = before;
+        while let Some(block) = at.checked_sub(1) {
+            if self.is_present(block)? {
+                return Ok(at);
+            }
+            at = match self.run(block)? {
+                Run::Hole { start, .. } => {
+                    // A block that is added lies in what is a hole still.
+                    let added =
+                        self.slots.range(..block).rev().find(|(_, slot)| !slot.gone && slot.home.is_none());
+                    let added = added.map_or(0, |(&added, _)| u64::from(added) + 1);
+                    start.max(added).min(u64::from(block)) as u32
+                }
+                Run::Extent(_) => block,
+            };
+        }
+        Ok(0)
+    }
+
+    /// Reads a block that must be there, and verifies its header.
+    pub(super) fn load(&mut self, at: u32, kind: HeaderKind) -> Result<()> {
+        if let Some(slot) = self.slots.get(&at) {
+            return if slot.gone { Err(self.missing(at)) } else { Ok(()) };
+        }
+        let Run::Extent(extent) = self.run(at)? else { return Err(self.missing(at)) };
+        let home = extent.block_of(u64::from(at));
+        let map = |_| Ok(Piece { len: 1, home: Some(home) });
+        let fork = MappedFork { volume: self.volume, owner: self.inode.ino, structure: STRUCTURE, map };
+        let Some(block) = fork.read(at, 1, kind)? else { return Err(self.missing(at)) };
+        let slot = Slot {
+            home: Some(block.home),
+            seal: Seal::DirData,
+            old: Some(block.bytes),
+            new: None,
+            gone: false,
+            is_validated: false,
+        };
+        self.slots.insert(at, slot);
+        Ok(())
+    }
+
+    fn missing(&self, at: u32) -> Error {
+        self.corrupt(None, format!("its index leads to block {at}, which is not there"))
+    }
+
+    /// The bytes of a block that has been loaded.
+    pub(super) fn bytes(&self, at: u32) -> &[u8] {
+        self.slots.get(&at).map_or(&[], Slot::bytes)
+    }
+
+    /// The bytes of a block that has been loaded, to be changed.
+    pub(super) fn edit(&mut self, at: u32, seal: Seal) -> &mut Vec<u8> {
+        let block_bytes = self.layout.dir_block_bytes;
+        let slot = self.slots.entry(at).or_insert_with(|| Slot {
+            home: None,
+            seal,
+            old: None,
+            new: None,
+            gone: false,
+            is_validated: true,
+        });
+        slot.seal = seal;
+        let old = &slot.old;
+        slot.new.get_or_insert_with(|| old.as_ref().map_or_else(|| vec![0; block_bytes], |old| old.to_vec()))
+    }
+
+    /// Adds a block, which is zeroes but for its header of version 5.
+    pub(super) fn add_block(&mut self, at: u32, seal: Seal) -> Result<&mut Vec<u8>> {
+        if self.is_present(at)? {
+            return Err(self.corrupt(None, format!("has a block {at} that none of its indexes knows of")));
+        }
+        if let Some(slot) = self.slots.get_mut(&at) {
+            // Removed by the same change, which uses it again.
+            let header = slot.old.as_ref().map_or(&[][..], |old| &old[..]);
+            let place = if seal.header() == Some(HeaderKind::DaBlock) { 16 } else { 8 };
+            let address: [u8; 8] =
+                header.get(place..place + 8).and_then(|at| at.try_into().ok()).unwrap_or_default();
+            (slot.gone, slot.is_validated) = (false, true);
+            let mut bytes = vec![0; self.layout.dir_block_bytes];
+            bytes[place..place + 8].copy_from_slice(&address);
+            slot.new = Some(bytes);
+        }
+        let (uuid, ino) = (self.volume.superblock().meta_uuid(), self.inode.ino.0);
+        let bytes = self.edit(at, seal);
+        let (uuid_at, owner_at) =
+            if seal.header() == Some(HeaderKind::DaBlock) { (32, 48) } else { (24, 40) };
+        bytes[uuid_at..uuid_at + 16].copy_from_slice(uuid.as_bytes());
+        bytes[owner_at..owner_at + 8].copy_from_slice(&ino.to_be_bytes());
+        Ok(bytes)
+    }
+
+    /// Removes a block that has been loaded.
+    pub(super) fn remove_block(&mut self, at: u32) {
+        if self.slots.get(&at).is_some_and(|slot| slot.home.is_none()) {
+            self.slots.remove(&at);
+        } else if let Some(slot) = self.slots.get_mut(&at) {
+            slot.gone = true;
+        }
+    }
+
+    /// Reads a block of the tree: a leaf, or a node, which is validated once.
+    pub(super) fn load_tree(&mut self, at: u32) -> Result<TreeBlock> {
+        self.load(at, HeaderKind::DaBlock)?;
+        let (bytes, home) = (self.bytes(at), self.home(at));
+        if self.slots.get(&at).is_some_and(|slot| slot.is_validated) {
+            return Ok(match raw::get16(bytes, 8) {
+                raw::MAGIC_NODE => TreeBlock::Node(raw::get16(bytes, 58)),
+                raw::MAGIC_LEAF_ONE => TreeBlock::OnlyLeaf,
+                _ => TreeBlock::Leaf,
+            });
+        }
+        let links = self.validated(home, Links::of(bytes))?;
+        let block = if links.is_node(&self.layout) {
+            TreeBlock::Node(self.validated(home, Node::validate(bytes, &self.layout))?.level)
+        } else {
+            let leaf = self.validated(home, Leaf::validate(bytes, &self.layout))?;
+            if leaf.best.is_some() { TreeBlock::OnlyLeaf } else { TreeBlock::Leaf }
+        };
+        if let Some(slot) = self.slots.get_mut(&at) {
+            slot.is_validated = true;
+        }
+        Ok(block)
+    }
+
+    pub(super) fn home(&self, at: u32) -> Option<FsBlock> {
+        self.slots.get(&at).and_then(|slot| slot.home)
+    }
+
+    pub(super) fn corrupt(
+        &self,
+        home: Option<FsBlock>,
+        detail: impl Into<std::borrow::Cow<'static, str>>,
+    ) -> Error {
+        corrupt_inode(STRUCTURE, self.inode.ino, home, detail)
+    }
+
+    pub(super) fn validated<T>(&self, home: Option<FsBlock>, verdict: Verdict<T>) -> Result<T> {
+        verdict.map_err(|detail| self.corrupt(home, detail))
+    }
+
+    /// A verdict on a block of the directory.
+    pub(super) fn checked<T>(&self, at: u32, verdict: Verdict<T>) -> Result<T> {
+        self.validated(self.home(at), verdict)
+    }
+
+    /// Sets the links of a block of the tree.
+    pub(super) fn link(&mut self, at: u32, forward: Option<u32>, back: Option<u32>) -> Result<()> {
+        let seal = match self.load_tree(at)? {
+            TreeBlock::Node(_) => Seal::DaNode,
+            _ => Seal::DirLeafN,
+        };
+        let bytes = self.edit(at, seal);
+        if let Some(forward) = forward {
+            raw::set_forward(bytes, forward);
+        }
+        if let Some(back) = back {
+            raw::set_back(bytes, back);
+        }
+        Ok(())
+    }
+}
+
+/// What a block of the hash tree is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TreeBlock {
+    Node(u16),
+    Leaf,
+    OnlyLeaf,
+}

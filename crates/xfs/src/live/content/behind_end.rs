@@ -1,0 +1,57 @@
+//! Written blocks behind the end of a file: removed before the file grows over them.
+//!
+//! Whole extents go, so the map never needs space for it. Blocks that were never written stay.
+
+use undercroft_vfs::Result;
+
+use super::size::remove;
+use super::{Live, end_block, store_unchanged};
+use crate::format::FileBlock;
+use crate::format::extent::Extent;
+use crate::inode::{ForkKind, Inode, STORE_CREDITS};
+use crate::map::change::{self, Progress};
+use crate::map::{self, Run};
+
+/// Removes what was written between the end of the file and the block `to`. The inode's state is held exclusively.
+///
+/// # Errors
+/// Corruption; I/O failure; why the filesystem takes no changes any more.
+pub(super) fn remove_written(live: &Live, to: u64) -> Result<()> {
+    loop {
+        {
+            let fields = live.fields.read();
+            if find(live, &fields, end_block(live, fields.core.size_bytes), to)?.is_none() {
+                return Ok(());
+            }
+        }
+        let credits = change::credits(&live.fields.read(), ForkKind::Data) + STORE_CREDITS;
+        let handle = live.volume.start(credits)?;
+        let mut fields = live.fields.write();
+        let mut from = end_block(live, fields.core.size_bytes);
+        let mut result = Ok(Progress::Done);
+        while let Some(extent) = find(live, &fields, from, to)? {
+            result = remove(live, &handle, &mut fields, extent.file.0.max(from), extent.end());
+            if !matches!(result, Ok(Progress::Done))
+                || !handle.has_room(change::credits(&fields, ForkKind::Data) + STORE_CREDITS)
+            {
+                break;
+            }
+            from = extent.end();
+        }
+        store_unchanged(live, &handle, &mut fields, None)?;
+        result?;
+    }
+}
+
+/// The first extent with written blocks in a range.
+fn find(live: &Live, inode: &Inode, from: u64, to: u64) -> Result<Option<Extent>> {
+    let mut at = from;
+    while at < to {
+        match map::lookup(&live.volume, live.ino, &inode.data, FileBlock(at))? {
+            Run::Extent(extent) if extent.unwritten => at = extent.end(),
+            Run::Extent(extent) => return Ok(Some(extent)),
+            Run::Hole { end, .. } => at = end,
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,152 @@
+//! Changing sizes, and removing everything.
+//!
+//! The size is set first; then the blocks behind it are removed, in steps. A crash between two steps leaves a file of the
+//! new size with blocks behind its end, which show never (see the module above). The caller excludes other writers, so
+//! the file's reservation window is freed first.
+
+use undercroft_vfs::{Error, Result};
+
+use super::{Live, behind_end, check_kind, end_block, store, store_unchanged};
+use crate::format::FileBlock;
+use crate::format::extent::FILE_BLOCK_END;
+use crate::inode::{Fork, ForkKind, Inode, STORE_CREDITS};
+use crate::map::change::{self, Progress};
+use crate::statfs::FILE_MAX_BYTES;
+use crate::transaction::Handle;
+
+/// Extents that are removed at once, at most.
+const AT_ONCE_MAX: usize = 4;
+
+/// Sets the size.
+///
+/// # Errors
+/// As for [`Inode::set_size`](undercroft_vfs::Inode::set_size).
+pub(in super::super) fn set_size(live: &Live, size: u64) -> Result<()> {
+    live.content.window.lock().clear();
+    let old = {
+        let inode = live.fields.read();
+        check_kind(&inode)?;
+        inode.core.size_bytes
+    };
+    if size > FILE_MAX_BYTES {
+        return Err(Error::FileTooLarge);
+    }
+    if size > old {
+        behind_end::remove_written(live, end_block(live, size))?;
+        let handle = live.volume.start(STORE_CREDITS)?;
+        return store(live, &handle, &mut live.fields.write(), Some(size));
+    }
+    shrink(live, size)
+}
+
+fn shrink(live: &Live, size: u64) -> Result<()> {
+    let mut from = end_block(live, size);
+    let mut is_first = true;
+    loop {
+        let credits = change::credits(&live.fields.read(), ForkKind::Data) + STORE_CREDITS;
+        let handle = live.volume.start(credits)?;
+        let mut fields = live.fields.write();
+        // In a transaction that is durable the size is, too.
+        let progress = remove(live, &handle, &mut fields, from, FILE_BLOCK_END);
+        // What was removed before an error stays removed.
+        if is_first {
+            store(live, &handle, &mut fields, Some(size))?;
+        } else {
+            store_unchanged(live, &handle, &mut fields, None)?;
+        }
+        match progress? {
+            Progress::Done => return Ok(()),
+            Progress::From(next) => (from, is_first) = (next, false),
+        }
+    }
+}
+
+/// Removes blocks from the map and from the extent cache.
+pub(super) fn remove(
+    live: &Live,
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    from: u64,
+    to: u64,
+) -> Result<Progress> {
+    live.content.extents.invalidate();
+    change::remove(handle, inode, ForkKind::Data, FileBlock(from), FileBlock(to))
+}
+
+/// Removes all blocks of an inode that is being deleted, which is on an unlinked list, in as many steps as it takes: those
+/// of its content and those of its attributes.
+///
+/// # Errors
+/// Corruption; I/O failure; why the filesystem takes no changes any more.
+pub(in super::super) fn truncate_all(live: &Live) -> Result<()> {
+    live.content.window.lock().clear();
+    loop {
+        let credits = {
+            let inode = live.fields.read();
+            let Some(kind) = fork_with_blocks(&inode) else { return Ok(()) };
+            change::credits(&inode, kind) + STORE_CREDITS
+        };
+        let handle = live.volume.start(credits)?;
+        truncate_some(live, &handle)?;
+    }
+}
+
+/// Blocks that [`truncate_now`] changes at most, where it is certain to be one step: few extents, of which the inode itself
+/// knows, and no other file has them.
+pub(in super::super) fn remove_all_credits(live: &Live, inode: &Inode) -> Option<u32> {
+    let (mut extents, mut most) = (0, STORE_CREDITS);
+    for kind in [ForkKind::Data, ForkKind::Attr] {
+        match inode.fork(kind) {
+            None | Some(Fork::Device(_) | Fork::Local(_)) => {}
+            Some(Fork::Extents(list)) => {
+                let is_metadata = kind == ForkKind::Attr || live.kind != undercroft_vfs::FileType::Regular;
+                if is_metadata && list.iter().any(|extent| u64::from(extent.count) > change::METADATA_STEP) {
+                    return None;
+                }
+                extents += list.len();
+                most = most.max(change::credits(inode, kind) + STORE_CREDITS);
+            }
+            Some(Fork::Btree(_)) => return None,
+        }
+    }
+    if extents > AT_ONCE_MAX || inode.core.may_share_blocks() && extents > 0 {
+        return None;
+    }
+    Some(extents as u32 * change::GROUP_CREDITS + most)
+}
+
+/// The same as [`truncate_all`] under a handle that must have room for all of it: of an inode that was made under it, or
+/// that [takes one step](remove_all_credits).
+///
+/// # Errors
+/// As for [`truncate_all`].
+pub(in super::super) fn truncate_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
+    live.content.window.lock().clear();
+    while fork_with_blocks(&live.fields.read()).is_some() {
+        match truncate_some(live, handle)? {
+            Progress::Done => {}
+            Progress::From(_) => return Err(Error::NoSpace),
+        }
+    }
+    Ok(())
+}
+
+/// Removes what one handle has room for.
+fn truncate_some(live: &Live, handle: &Handle<'_>) -> Result<Progress> {
+    let mut fields = live.fields.write();
+    let Some(kind) = fork_with_blocks(&fields) else { return Ok(Progress::Done) };
+    live.content.extents.invalidate();
+    let progress = change::remove(handle, &mut fields, kind, FileBlock(0), FileBlock(FILE_BLOCK_END));
+    let size = (kind == ForkKind::Data).then_some(0);
+    store_unchanged(live, handle, &mut fields, size)?;
+    progress
+}
+
+/// A fork that has blocks to free.
+fn fork_with_blocks(inode: &Inode) -> Option<ForkKind> {
+    [ForkKind::Data, ForkKind::Attr].into_iter().find(|&kind| match inode.fork(kind) {
+        None | Some(Fork::Device(_) | Fork::Local(_)) => false,
+        Some(Fork::Extents(list)) => !list.is_empty(),
+        Some(Fork::Btree(_)) => true,
+    })
+}
