@@ -238,9 +238,9 @@ pub(super) fn rename(
         let now = dir.now();
         plans.apply(handle, |changed| {
             if changed == moved.ino {
-                return (moved, now, 0);
+                return (moved, now, None);
             }
-            if changed == to.ino { (to, now, gained) } else { (dir, now, -i64::from(moves_up)) }
+            if changed == to.ino { (to, now, Some(gained)) } else { (dir, now, Some(-i64::from(moves_up))) }
         })?;
         let rest = || {
             moved.change_fields(handle, |fields| moved.note_change(fields, now))?;
@@ -302,9 +302,9 @@ pub(super) fn exchange(
         plans.apply(handle, |changed| {
             let live = [one, other].into_iter().find(|live| live.ino == changed);
             match live {
-                Some(live) => (live, now, 0),
-                None if changed == dir.ino => (dir, now, gained),
-                None => (to, now, -gained),
+                Some(live) => (live, now, None),
+                None if changed == dir.ino => (dir, now, Some(gained)),
+                None => (to, now, Some(-gained)),
             }
         })?;
         let rest = || {
@@ -341,14 +341,19 @@ impl<'a> Plans<'a> {
 
     /// Applies all of them. `touched` says which directory has the number, when it is changed, and how many directories
     /// it gains.
+    /// Changes them. `touched` says of each directory when, and how many subdirectories it gains; `None` for one whose
+    /// own names stay: it is moved, and leads to another parent.
     fn apply<'l>(
         self,
         handle: &Handle<'_>,
-        touched: impl Fn(Ino) -> (&'l Live, Timestamp, i64),
+        touched: impl Fn(Ino) -> (&'l Live, Timestamp, Option<i64>),
     ) -> Result<()> {
         for (ino, change) in self.0 {
             let (live, now, gained) = touched(ino);
-            change.apply(handle, touch(live, now, gained))?;
+            match gained {
+                Some(gained) => change.apply(handle, touch(live, now, gained))?,
+                None => change.apply(handle, |_: &mut Inode| true)?,
+            }
         }
         Ok(())
     }
