@@ -162,7 +162,7 @@ impl Xfs {
         }
     }
 
-    pub(crate) fn volume(&self) -> &Volume {
+    pub(crate) fn volume(&self) -> &Mounted {
         &self.volume
     }
 
@@ -306,6 +306,9 @@ impl FileSystem for Xfs {
     }
 
     fn statfs(&self) -> Result<StatFs> {
+        if let Ok(writer) = self.volume.writer() {
+            return Ok(statfs::statfs(&self.volume, &statfs::Counts::of_groups(&writer.allocator)));
+        }
         let counts = match self.counts.get() {
             Some(counts) => counts,
             // Several callers may count at the same time; none waits for another's reads.

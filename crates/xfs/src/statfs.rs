@@ -5,11 +5,12 @@
 //! trees that space is reserved for: of free inodes, of reference counts, of the reverse map. Counters of the
 //! superblock that cannot be are counted anew, from the headers of the groups.
 //!
-//! The filesystem does not change, so the groups are read once. One whose headers cannot be read counts as empty.
+//! A filesystem that is opened for reading does not change, so its groups are read once. One whose headers cannot be read counts as empty.
 
 use undercroft_vfs::{Error, Result, StatFs};
 
 use crate::ag::{Agf, Agi};
+use crate::alloc::Allocator;
 use crate::format::{AgNumber, Superblock};
 use crate::volume::Volume;
 
@@ -61,6 +62,14 @@ impl Counts {
             }
         }
         Ok(counts)
+    }
+
+    /// What a filesystem that takes changes has now. Linux counts as free what is freed and not durable yet, and not what
+    /// it holds back for the trees of the groups.
+    pub(crate) fn of_groups(allocator: &Allocator) -> Self {
+        let (inodes, free_inodes) = allocator.counted_inodes();
+        let free_blocks = allocator.free_blocks().saturating_add(allocator.busy_blocks());
+        Self { inodes, free_inodes, free_blocks, held_back: 0 }
     }
 
     fn can_be(&self, superblock: &Superblock) -> bool {
