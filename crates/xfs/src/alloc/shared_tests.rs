@@ -123,8 +123,7 @@ fn change(image: &Image, content: &mut Content, rng: &mut Rng, work: &[Work], ro
                 bytes[at..at + len].copy_from_slice(&fresh);
             }
             Work::Punch | Work::Zero => {
-                let mode =
-                    if what == Work::Punch { FallocateMode::PunchHole } else { FallocateMode::Zero };
+                let mode = if what == Work::Punch { FallocateMode::PunchHole } else { FallocateMode::Zero };
                 file.fallocate(mode, at as u64, len as u64, true).unwrap();
                 bytes[at..at + len].fill(0);
             }
