@@ -315,11 +315,6 @@ impl<'g> ChangingGroup<'g> {
         &mut self.state
     }
 
-    /// The group's blocks are damaged: they are no longer touched.
-    pub(super) fn mark_corrupt(&mut self) {
-        self.state.is_corrupt = true;
-    }
-
     fn store_headers(&mut self) {
         let geometry = self.handle.volume().geometry();
         let (sector_bytes, block_bytes) = (geometry.sector_bytes(), geometry.block_bytes());

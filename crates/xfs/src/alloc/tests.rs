@@ -69,14 +69,11 @@ impl Bench {
         }
     }
 
-    /// What a test takes belongs to some inode.
-    fn owner(&self) -> Owner {
-        Owner::Fork {
-            ino: self.writable.volume.superblock().root(),
-            attr: false,
-            at: FileBlock(1 << 20),
-            unwritten: false,
-        }
+    /// What a test takes belongs to the root, each block at a place of its own in the file.
+    fn owner(&self, first: FsBlock) -> Owner {
+        let linear = self.writable.volume.geometry().linear(first).unwrap();
+        let ino = self.writable.volume.superblock().root();
+        Owner::Fork { ino, attr: false, at: FileBlock(1 << 20 | linear), unwritten: false }
     }
 
     fn take(&mut self, most: u64) -> Result<(FsBlock, u64)> {
@@ -84,7 +81,7 @@ impl Bench {
         let (first, count) = {
             let handle = self.writable.volume.start_with_space(self.credits(), most)?;
             let (first, count) = self.allocator().take(&handle, goal, most)?;
-            self.allocator().note_owner(&handle, first, count, self.owner())?;
+            self.allocator().note_owner(&handle, first, count, self.owner(first))?;
             (first, count)
         };
         assert!(count <= most);
@@ -108,7 +105,7 @@ impl Bench {
     fn take_held(&mut self, held: &mut Held, count: u64) {
         let handle = self.writable.volume.start(self.credits()).unwrap();
         let first = self.allocator().take_held(&handle, held, count).unwrap();
-        self.allocator().note_owner(&handle, first, count, self.owner()).unwrap();
+        self.allocator().note_owner(&handle, first, count, self.owner(first)).unwrap();
         drop(handle);
         self.taken.push((first, count));
     }
@@ -134,7 +131,7 @@ impl Bench {
 
     fn free(&mut self, first: FsBlock, count: u64, was_data: bool) {
         let handle = self.writable.volume.start(self.credits()).unwrap();
-        self.allocator().note_no_owner(&handle, first, count, self.owner()).unwrap();
+        self.allocator().note_no_owner(&handle, first, count, self.owner(first)).unwrap();
         if was_data {
             self.allocator().free_data(&handle, first, count).unwrap();
         } else {
