@@ -44,7 +44,7 @@ mod writer;
 pub use check::{CheckOptions, CheckReport, check, check_with_log};
 pub use describe::{ExtentDescription, ForkDescription, InodeDescription};
 pub use format::{Features, Geometry, Incompat, LogIncompat, QuotaFlags, RoCompat, Superblock};
-pub use fs::{AgUsage, FreeExtents, InodeChunk, InodeTree, Xfs};
+pub use fs::{AgUsage, FreeExtents, InodeChunk, InodeTree, WriteStats, Xfs};
 pub use log::{LogPosition, Recovery};
 pub use open::OpenOptions;
 pub use options::WriteOptions;

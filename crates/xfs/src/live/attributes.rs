@@ -6,11 +6,11 @@
 use undercroft_vfs::{AttrChange, Error, FileType, InodeFlags, NewTime, Result, XattrMode};
 
 use super::Live;
-use crate::attr;
 use crate::attr::change::Attempt;
 use crate::format::dinode::{DiFlags, DiFlags2};
 use crate::inode::{Inode, STORE_CREDITS};
 use crate::volume::Volume;
+use crate::{attr, dir};
 
 /// Flags that users set and see, but for [`InodeFlags::DAX`], which lies among the second flags.
 const FLAGS: [(DiFlags, InodeFlags); 6] = [
@@ -61,21 +61,56 @@ pub(super) fn set_xattr(
     attributes: &AttrChange,
 ) -> Result<()> {
     let mut credits = attr::change::credits(&live.volume, &live.fields.read(), value);
+    let mut made_way = false;
     loop {
-        let handle = live.volume.start(credits)?;
-        let mut fields = live.fields.write();
-        let mut changed = fields.clone();
-        apply(live, &mut changed, attributes)?;
-        match attr::change::try_set(&handle, &mut changed, name, value, mode)? {
-            Attempt::Done => {
-                *fields = changed;
-                live.permissions_cache.update(&fields);
-                live.late.clear();
-                return Ok(());
+        {
+            let handle = live.volume.start(credits)?;
+            // The room for names that lie in the inode does not change while a thread counts on it.
+            let _names = (live.kind == FileType::Directory).then(|| live.names.write());
+            let mut fields = live.fields.write();
+            let mut changed = fields.clone();
+            apply(live, &mut changed, attributes)?;
+            match attr::change::try_set(&handle, &mut changed, name, value, mode)? {
+                Attempt::Done => {
+                    *fields = changed;
+                    live.permissions_cache.update(&fields);
+                    live.late.clear();
+                    return Ok(());
+                }
+                Attempt::Wants(more) => {
+                    credits = more.max(credits.saturating_add(1));
+                    continue;
+                }
+                Attempt::DataInTheWay if made_way => return Err(Error::NoSpace),
+                Attempt::DataInTheWay => made_way = true,
             }
-            Attempt::Wants(more) => credits = more.max(credits + 1),
+        }
+        make_way(live)?;
+    }
+}
+
+/// Moves what the data fork keeps in the inode out of it. A change of its own: it shows only in the space that it takes.
+fn make_way(live: &Live) -> Result<()> {
+    if live.kind == FileType::Directory {
+        let mut credits = dir::change::USUAL_CREDITS;
+        loop {
+            let handle = live.volume.start(credits)?;
+            let mut change = dir::change::Change::begin(live, 0)?;
+            change.leave_inode()?;
+            if handle.has_room(change.credits()) {
+                change.reserve(&handle, 0)?;
+                return change.apply(&handle, |_| false);
+            }
+            credits = change.credits().max(credits.saturating_add(1));
         }
     }
+    let (credits, space) = attr::change::make_way_needs(&live.fields.read());
+    let handle = live.volume.start_with_space(credits, space)?;
+    let mut fields = live.fields.write();
+    let mut changed = fields.clone();
+    attr::change::make_way(&handle, &mut changed)?;
+    *fields = changed;
+    Ok(())
 }
 
 /// Changes the fields in memory.

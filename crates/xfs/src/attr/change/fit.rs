@@ -12,7 +12,7 @@ const DATA_LEAST: usize = 4 + 3 * 16;
 const ATTR_LEAST: usize = 4 + 2 * 16;
 
 /// Where Linux lets the attribute fork of an inode begin whose attributes lie in blocks: in words.
-const DEFAULT_WORDS: u8 = 24;
+pub(super) const DEFAULT_WORDS: u8 = 24;
 
 /// A word: the unit in which the boundary moves, in bytes.
 const WORD_BYTES: usize = 8;
