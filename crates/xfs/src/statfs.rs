@@ -5,7 +5,8 @@
 //! trees that space is reserved for: of free inodes, of reference counts, of the reverse map. Counters of the
 //! superblock that cannot be are counted anew, from the headers of the groups.
 //!
-//! A filesystem that is opened for reading does not change, so its groups are read once. One whose headers cannot be read counts as empty.
+//! A filesystem that is opened for reading does not change, so the groups are read once. One whose headers cannot be read
+//! counts as empty. One that takes changes counts for itself: what Linux holds back for the trees is set aside there.
 
 use undercroft_vfs::{Error, Result, StatFs};
 
@@ -64,11 +65,11 @@ impl Counts {
         Ok(counts)
     }
 
-    /// What a filesystem that takes changes has now. Linux counts as free what is freed and not durable yet, and not what
-    /// it holds back for the trees of the groups.
+    /// As the groups have them now, in a filesystem that takes changes. What waits for a commit counts as free: the next
+    /// caller that needs it commits.
     pub(crate) fn of_groups(allocator: &Allocator) -> Self {
-        let (inodes, free_inodes) = allocator.counted_inodes();
-        let free_blocks = allocator.free_blocks().saturating_add(allocator.busy_blocks());
+        let (inodes, free_inodes) = allocator.inode_counts();
+        let free_blocks = allocator.free_blocks() + allocator.busy_blocks();
         Self { inodes, free_inodes, free_blocks, held_back: 0 }
     }
 

@@ -154,13 +154,6 @@ impl Allocator {
         self.groups.iter().map(count).sum()
     }
 
-    /// Inodes in all chunks, and how many of them are free.
-    pub(crate) fn counted_inodes(&self) -> (u64, u64) {
-        let of = |count: &undercroft_sync::atomic::AtomicU32| u64::from(count.load(Ordering::Relaxed));
-        let counts = self.groups.iter().map(|group| (of(&group.inodes), of(&group.free_inodes)));
-        counts.fold((0, 0), |(all, free), (inodes, free_inodes)| (all + inodes, free + free_inodes))
-    }
-
     /// Blocks that one change of one extent in a group changes at most, the trees that go with it included: to be taken,
     /// freed, or given an owner or a user.
     pub(crate) fn extent_credits(&self) -> u32 {
