@@ -65,6 +65,14 @@ impl How {
         }
     }
 
+    /// Options with which the kernel mounts several copies of one image at once.
+    pub(crate) const fn mounted(self) -> &'static str {
+        match self {
+            Self::Ext4(_) => "noatime",
+            Self::Xfs(_) => "noatime,nouuid",
+        }
+    }
+
     /// What Linux's own checker finds wrong.
     pub(crate) fn check(self, image: &Path) -> std::result::Result<(), String> {
         let tool = match self {

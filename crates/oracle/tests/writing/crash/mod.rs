@@ -155,7 +155,7 @@ impl Trial<'_> {
         let how = self.workload.how;
         how.check(&ours).map_err(|why| format!("after our recovery: {why}"))?;
 
-        LoopMount::new(&kernels, how.kind(), MountMode::ReadWrite, "noatime")
+        LoopMount::new(&kernels, how.kind(), MountMode::ReadWrite, how.mounted())
             .and_then(LoopMount::unmount)
             .map_err(|error| format!("the kernel's recovery: {error}"))?;
         how.check(&kernels).map_err(|why| format!("after the kernel's recovery: {why}"))?;
