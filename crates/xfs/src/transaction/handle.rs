@@ -129,7 +129,6 @@ impl<'a> Handle<'a> {
     /// failure aborts the changes, and nothing of the transaction reaches the disk.
     pub(crate) fn or_abort<T>(&self, rest: Result<T>) -> Result<T> {
         if let Err(error) = &rest {
-            eprintln!("ABORT {error}: {}", std::backtrace::Backtrace::force_capture());
             self.writer().transactions.abort_because(error);
         }
         rest
