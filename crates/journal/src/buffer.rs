@@ -39,9 +39,11 @@ impl<S: Seal> LoggedState<S> {
         self.state.changed_in()
     }
 
-    /// The block becomes metadata again, after it was cancelled.
-    pub fn reuse(&mut self) {
-        self.state.reuse();
+    /// The block becomes metadata again, after it was cancelled. `false` if it is leaving the cache; see
+    /// [`ItemState::reuse`].
+    #[must_use]
+    pub fn reuse(&mut self) -> bool {
+        self.state.reuse()
     }
 }
 

@@ -10,6 +10,7 @@
 //!
 //! Without a log, step 3 writes the items to their homes instead, and step 4 does not apply.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use undercroft_vfs::Result;
@@ -58,7 +59,9 @@ impl<C: Client> Transactions<C> {
             return written.unwrap_or_else(|panic| resume_unwind(panic));
         }
         for home in &transaction.cancelled {
-            client.evict(*home);
+            if client.cached(*home).is_none_or(|item| item.lock().state_mut().evict()) {
+                client.evict(*home);
+            }
         }
         for then in after_commit {
             then(client);
@@ -83,7 +86,7 @@ impl<C: Client> Transactions<C> {
         let tid = handle.tid();
         let prepared = client.prepare_commit(handle);
         let Changes { items, cancelled, after_commit } = self.slots().take_changes();
-        let items = items
+        let items: Vec<_> = items
             .into_iter()
             .filter_map(|item| {
                 let mut guard = item.lock();
@@ -95,6 +98,7 @@ impl<C: Client> Transactions<C> {
                 Some(Frozen { item, version })
             })
             .collect();
+        let cancelled = without_reused(cancelled, &items);
         if then == Then::OpenNext {
             self.open_next();
         }
@@ -107,4 +111,17 @@ impl<C: Client> Transactions<C> {
             }
         }
     }
+}
+
+/// The cancelled homes without those that became metadata again in the same transaction: their items are logged.
+fn without_reused<I: Item>(mut cancelled: Vec<I::Home>, items: &[Frozen<I>]) -> Vec<I::Home> {
+    if !cancelled.is_empty() {
+        cancelled.sort_unstable();
+        let is_cancelled = |home: &I::Home| cancelled.binary_search(home).is_ok();
+        let reused: BTreeSet<_> =
+            items.iter().map(|frozen| frozen.item.home()).filter(is_cancelled).collect();
+        cancelled.dedup();
+        cancelled.retain(|home| !reused.contains(home));
+    }
+    cancelled
 }

@@ -63,6 +63,10 @@ pub struct ItemState<V> {
     pub(crate) changed_in: Tid,
     /// The transaction in which its home stopped being metadata.
     pub(crate) cancelled_in: Option<Tid>,
+    /// Its home has become metadata again, or for the first time, since it was cancelled.
+    is_reused: bool,
+    /// It is leaving the memory, or has left.
+    is_evicted: bool,
     /// The newest version that is durable in the log and not yet written back.
     pub(crate) committed: Option<Committed<V>>,
 }
@@ -90,9 +94,31 @@ impl<V> ItemState<V> {
         self.committed.as_ref().map(|committed| &committed.version)
     }
 
-    /// The item's home is metadata again: it was cancelled and has been allocated anew.
-    pub fn reuse(&mut self) {
+    /// The item's home is metadata again: it was cancelled and has been allocated anew. A client in which a home that
+    /// stops being metadata serves as nothing else before that is durable may do this while the transaction that cancelled
+    /// it is running or being committed.
+    ///
+    /// Returns `false` if the item is leaving the memory for that reason: the caller gets it anew.
+    #[must_use]
+    pub fn reuse(&mut self) -> bool {
+        if self.is_evicted {
+            return false;
+        }
         self.cancelled_in = None;
+        self.is_reused = true;
+        true
+    }
+
+    /// The item's home stops being metadata.
+    pub(crate) fn cancel(&mut self, tid: Tid) {
+        self.cancelled_in = Some(tid);
+        self.is_reused = false;
+    }
+
+    /// The transaction that cancelled the item is durable. Returns whether it leaves the memory.
+    pub(crate) fn evict(&mut self) -> bool {
+        self.is_evicted = !self.is_reused;
+        self.is_evicted
     }
 
     /// The version that transaction `tid` logged, while no younger transaction has logged one and it is not written back.
@@ -103,6 +129,12 @@ impl<V> ItemState<V> {
 
 impl<V> Default for ItemState<V> {
     fn default() -> Self {
-        Self { changed_in: Tid::default(), cancelled_in: None, committed: None }
+        Self {
+            changed_in: Tid::default(),
+            cancelled_in: None,
+            is_reused: false,
+            is_evicted: false,
+            committed: None,
+        }
     }
 }

@@ -350,7 +350,7 @@ impl<C: Client> Transactions<C> {
     pub(crate) fn cancel(&self, client: &C, slot: SlotId, tid: Tid, home: HomeOf<C>) {
         // An item that is not in memory may be in the log all the same, so its home is listed in any case.
         if let Some(item) = client.cached(home) {
-            item.lock().state_mut().cancelled_in = Some(tid);
+            item.lock().state_mut().cancel(tid);
         }
         if self.slots.add_cancelled(slot, home).is_multiple_of(self.cancelled_per_unit) {
             self.room.use_one();

@@ -1,4 +1,4 @@
-//! The vfs adapter: the filesystem contract in terms of this crate. Read-only.
+//! The vfs adapter: the filesystem contract in terms of this crate.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -13,10 +13,11 @@ use crate::format::Superblock;
 use crate::inode::Inode;
 use crate::live::{self, Live};
 use crate::log::{LogPosition, Recovery};
-use crate::open::{OpenOptions, Probed, Ready};
+use crate::open::{OpenOptions, Probed, Ready, Writable};
+use crate::options::WriteOptions;
 use crate::statfs;
 use crate::volume::Volume;
-use crate::writer::Mounted;
+use crate::writer::{Mounted, Service, Writer};
 
 /// An opened XFS filesystem.
 pub struct Xfs {
@@ -25,6 +26,21 @@ pub struct Xfs {
     log: Option<LogPosition>,
     /// What `statfs` counts from, after its first call.
     counts: OnceLock<statfs::Counts>,
+    /// The threads that write changes to the disk; `None` if it was opened for reading.
+    service: Option<Service>,
+}
+
+/// How changes have gone to the disk since the filesystem was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteStats {
+    /// Parts of transactions that operations have joined.
+    pub handles_started: u64,
+    /// Transactions that are durable.
+    pub commits: u64,
+    /// Blocks that were written to the log.
+    pub blocks_logged: u64,
+    /// Checkpoints that made room in the log.
+    pub checkpoints: u64,
 }
 
 /// What an allocation group holds, as its headers have it.
@@ -80,6 +96,7 @@ impl fmt::Debug for Xfs {
         f.debug_struct("Xfs")
             .field("superblock", self.superblock())
             .field("device", &self.volume.device().name())
+            .field("read_only", &self.service.is_none())
             .finish_non_exhaustive()
     }
 }
@@ -94,7 +111,55 @@ impl Xfs {
         let Ready { volume, recovery, log } = Probed::probe(device, options)?.recover()?;
         // A filesystem without a root directory is no filesystem: say so now, not at the first path.
         Inode::read_root(&volume)?;
-        Ok(Arc::new(Self { volume: Arc::new(Mounted::new(volume)), recovery, log, counts: OnceLock::new() }))
+        let volume = Arc::new(Mounted::new(volume));
+        Ok(Arc::new(Self { volume, recovery, log, counts: OnceLock::new(), service: None }))
+    }
+
+    /// Opens a filesystem for reading and writing. A log that holds changes is replayed onto the device, and inodes
+    /// without names that a crash left are deleted. The caller must close the filesystem; a drop without a close tries the
+    /// same and reports nothing.
+    ///
+    /// # Errors
+    /// As for [`open_read_only`](Self::open_read_only); [`Error::Unsupported`] naming what cannot be written, and
+    /// [`Error::ReadOnly`] for a device that takes no writes.
+    pub fn open(device: Device, options: OpenOptions, write_options: WriteOptions) -> Result<Arc<Self>> {
+        let Writable { volume, transactions, recovery, log } =
+            Probed::probe(device, options)?.recover_onto_device()?;
+        Inode::read_root(&volume)?;
+        let volume = Arc::new(Mounted::new(volume));
+        volume.set_writer(Writer::new(&volume, transactions, write_options)?);
+        let service = Service::start(Arc::clone(&volume), write_options.commit_interval());
+        let (counts, log) = (OnceLock::new(), Some(log));
+        let fs = Self { volume, recovery, log, counts, service: Some(service) };
+        live::delete_unlinked(&fs.volume)?;
+        Ok(Arc::new(fs))
+    }
+
+    /// Ends the changes: what was done before is durable afterwards, and the filesystem is as Linux unmounts it. Remaining
+    /// users can still read; every change is refused. Nothing happens to a filesystem that was opened for reading.
+    ///
+    /// # Errors
+    /// The first failure since the filesystem was opened; its log holds changes then.
+    pub fn close(&self) -> Result<()> {
+        let Some(service) = &self.service else { return Ok(()) };
+        if let Ok(writer) = self.volume.writer() {
+            // A failure here has ended the changes, and `close` returns its cause.
+            let _ = writer.late_times.store_all();
+        }
+        service.close()
+    }
+
+    /// How changes have gone to the disk; all zero for a filesystem that was opened for reading.
+    #[must_use]
+    pub fn write_stats(&self) -> WriteStats {
+        let Ok(writer) = self.volume.writer() else { return WriteStats::default() };
+        let stats = writer.transactions.stats();
+        WriteStats {
+            handles_started: stats.handles_started,
+            commits: stats.commits,
+            blocks_logged: stats.items_logged,
+            checkpoints: stats.checkpoints,
+        }
     }
 
     pub(crate) fn volume(&self) -> &Volume {
@@ -233,7 +298,10 @@ impl FileSystem for Xfs {
     }
 
     fn check_handle(&self, ino: Ino) -> Result<()> {
-        Inode::check_in_use(&self.volume, ino)
+        match self.volume.writer() {
+            Ok(writer) => writer.allocator.check_in_use(&self.volume, ino),
+            Err(_) => Inode::check_in_use(&self.volume, ino),
+        }
     }
 
     fn data_device(&self) -> Option<&Device> {
@@ -250,6 +318,43 @@ impl FileSystem for Xfs {
             }
         };
         Ok(statfs::statfs(&self.volume, counts))
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.service.is_none()
+    }
+
+    fn sync(&self) -> Result<()> {
+        match self.volume.writer() {
+            Ok(writer) => {
+                writer.late_times.store_all()?;
+                writer.transactions.commit_everything(&self.volume)
+            }
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn close(&self) -> Result<()> {
+        Self::close(self)
+    }
+
+    fn when_failed(&self, listener: Box<dyn Fn(&Error) + Send + Sync>) {
+        if let Ok(writer) = self.volume.writer() {
+            writer.transactions.when_aborted(listener);
+        }
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.volume.writer().ok()?.transactions.first_failure().err()
+    }
+
+    fn shut_down(&self, flush_log: bool) -> Result<()> {
+        let Ok(writer) = self.volume.writer() else {
+            return Err(Error::Unsupported("shutting down a filesystem that takes no changes".into()));
+        };
+        let flushed = if flush_log { self.sync() } else { Ok(()) };
+        writer.transactions.shut_down();
+        flushed
     }
 
     fn limits(&self) -> Limits {

@@ -1,14 +1,20 @@
 //! From a device to a filesystem whose log has been recovered.
 //!
 //! A [`Probed`] volume may have changes in its log that its blocks do not show yet; only [`Probed::recover`] leads to a
-//! [`Ready`] one, so "mounted without replay" cannot be written by mistake.
+//! [`Ready`] one, and [`Probed::recover_onto_device`] to a [`Writable`] one, so "mounted without replay" cannot be
+//! written by mistake.
 
-use undercroft_block::Device;
-use undercroft_vfs::Result;
+use std::sync::Arc;
 
-use crate::format::Superblock;
-use crate::log::{self, LogPosition, Recovery};
+use undercroft_block::{Access, Device, LatchedDevice};
+use undercroft_vfs::{Error, Result};
+
+use crate::error::corrupt;
+use crate::format::{Superblock, superblock};
+use crate::log::{self, LogPosition, Recovered, Recovery};
+use crate::transaction::{self, Stop};
 use crate::volume::Volume;
+use crate::writer::Transactions;
 
 /// How to open.
 #[derive(Clone, Debug)]
@@ -61,4 +67,73 @@ impl Probed {
         volume.remap(recovered.remapped);
         Ok(Ready { volume, recovery: recovered.recovery, log: Some(recovered.position) })
     }
+}
+
+/// A volume that shows what its log held, and that takes changes.
+pub(crate) struct Writable {
+    pub(crate) volume: Volume,
+    pub(crate) transactions: Transactions,
+    pub(crate) recovery: Option<Recovery>,
+    pub(crate) log: LogPosition,
+}
+
+impl Probed {
+    /// Replays the log, if it holds changes, onto the device, and begins to write the log.
+    ///
+    /// # Errors
+    /// [`Unsupported`](Error::Unsupported) naming what cannot be written: nothing has been written then.
+    /// [`ReadOnly`](Error::ReadOnly) for a device that is. Corruption; I/O failure.
+    pub(crate) fn recover_onto_device(self) -> Result<Writable> {
+        let Self { device, superblock, options } = self;
+        // From the first change on: a flush that fails in here fails the opening, and later ones end the changes.
+        let device: Device = Arc::new(LatchedDevice::new(device));
+        if device.access() == Access::ReadOnly {
+            return Err(Error::ReadOnly);
+        }
+        if options.log_device.is_some() {
+            return Err(Error::Unsupported("writing to XFS with its log on another device".into()));
+        }
+        superblock.check_writable()?;
+        let replayed = log::recover_onto_device(&device, &superblock, |recovered| {
+            // The log may have brought features that the superblock on the disk does not have yet.
+            recovered.superblock.check_writable()?;
+            check_finished(recovered)
+        })?;
+        superblock::prepare_for_changes(&*device, &replayed.superblock)?;
+        let stop = Arc::<Stop>::default();
+        let volume =
+            Volume::for_changes(device, replayed.superblock.clone(), options.buffer_bytes, Arc::clone(&stop));
+        let (recovery, position) = (replayed.recovery.clone(), replayed.position);
+        let writer = replayed.begin(volume.device())?;
+        let transactions = transaction::logged(writer, volume.geometry().block_bytes(), stop);
+        Ok(Writable { volume, transactions, recovery, log: position })
+    }
+}
+
+/// Refuses a log that ends in the middle of work that goes over several transactions. Inodes without names are deleted
+/// once the filesystem is open.
+fn check_finished(recovered: &Recovered) -> Result<()> {
+    let Some(recovery) = &recovered.recovery else { return Ok(()) };
+    let refuse = |what: String| Err(Error::Unsupported(what.into()));
+    let steps = recovery.unfinished_steps();
+    if steps > 0 {
+        return refuse(format!(
+            "writing to XFS whose log ends in the middle of work ({steps} steps are left): let Linux mount it once"
+        ));
+    }
+    if recovery.broken_lists > 0 {
+        let lists = recovery.broken_lists;
+        return Err(corrupt(
+            "unlinked inodes",
+            format!("{lists} lists are broken: run xfs_repair on the filesystem"),
+        ));
+    }
+    let volume = Volume::new(Arc::clone(&recovered.device), recovered.superblock.clone(), 4 << 20);
+    let copies = log::copies(&volume)?;
+    if copies > 0 {
+        return refuse(format!(
+            "writing to XFS in which copies of shared blocks were being made ({copies} blocks): let Linux mount it once"
+        ));
+    }
+    Ok(())
 }

@@ -95,6 +95,22 @@ impl Overlay {
         self.store.chunks() * CHUNK_BYTES as u64
     }
 
+    /// Where it has been written to: ranges of bytes in order, of whole chunks of 4096 bytes as far as the device has
+    /// them.
+    #[must_use]
+    pub fn changed_ranges(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for chunk in self.store.numbers() {
+            let start = chunk * CHUNK_BYTES as u64;
+            let end = (start + CHUNK_BYTES as u64).min(self.size_bytes);
+            match ranges.last_mut() {
+                Some(last) if last.end == start => last.end = end,
+                _ => ranges.push(start..end),
+            }
+        }
+        ranges
+    }
+
     /// Reads a range that may have been written to in part. What lies together in the base or in the file is read
     /// in one request.
     fn read_mixed(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

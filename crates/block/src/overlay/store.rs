@@ -72,6 +72,14 @@ impl Store {
         self.shards.iter().map(|shard| shard.read().len() as u64).sum()
     }
 
+    /// All chunks that have been written to, in order.
+    pub(super) fn numbers(&self) -> Vec<u64> {
+        let mut numbers: Vec<u64> =
+            self.shards.iter().flat_map(|shard| shard.read().keys().copied().collect::<Vec<_>>()).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
     /// Copies a part of a chunk if it lies in memory; otherwise says where it lies.
     pub(super) fn read_in_memory(&self, chunk: u64, start: usize, buf: &mut [u8]) -> Place {
         match self.shard(chunk).read().get(&chunk) {

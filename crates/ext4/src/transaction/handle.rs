@@ -77,7 +77,8 @@ impl<'a> Handle<'a> {
             let mut guard = block.lock();
             guard.mark_all_validated();
             guard.bytes_mut().fill(0);
-            guard.beside_mut().reuse();
+            // Its space is not used again before the transaction that freed it is durable, and its buffer gone.
+            let _ = guard.beside_mut().reuse();
         }
         Ok(self.change_block(&block, seal, fill))
     }

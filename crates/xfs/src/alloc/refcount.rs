@@ -6,7 +6,6 @@
 //!
 //! Source: the kernel's documentation of reference counts; a count that is as high as it can be is never changed again.
 
-use super::group::ChangingGroup;
 use super::step::Step;
 use super::*;
 use crate::btree::{Btree, Kind, RefcountBt, RefcountRecord};
@@ -212,12 +211,12 @@ mod tests {
             let change = if adds { Change::Add } else { Change::Remove };
             let plan = plan(&model.open(), AgBlock(from as u32), (to - from) as u32, change).unwrap();
             let mut freed = Vec::new();
-            for at in from..to {
-                users[at] = if adds { users[at] + 1 } else { users[at] - 1 };
-                if users[at] == 0 {
+            for (at, users) in users.iter_mut().enumerate().take(to).skip(from) {
+                *users = if adds { *users + 1 } else { *users - 1 };
+                if *users == 0 {
                     freed.push(at as u32);
                     // Another file has got it.
-                    users[at] = 1;
+                    *users = 1;
                 }
             }
             let found: Vec<_> = plan.freed.iter().flat_map(|(start, len)| start.0..start.0 + len).collect();

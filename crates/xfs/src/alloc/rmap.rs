@@ -278,14 +278,14 @@ mod tests {
         fn records(&self) -> BTreeSet<RmapKey> {
             let mut starts = BTreeSet::new();
             for one in &self.0 {
-                let rises = one.1 >> 63 == 0 && !one.3;
+                let rises = (one.1 >> 63 == 0) && !one.3;
                 let before = (one.0.wrapping_sub(1), one.1, one.2, one.3, one.4);
                 let offset = if rises { one.5.checked_sub(1) } else { Some(one.5) };
                 let goes_on = offset.is_some_and(|offset| {
                     self.0.contains(&(before.0, before.1, before.2, before.3, before.4, offset))
                 });
                 if !goes_on {
-                    let offset = one.5 | u64::from(one.2) << 63 | u64::from(one.3) << 62;
+                    let offset = one.5 | (u64::from(one.2) << 63) | (u64::from(one.3) << 62);
                     starts.insert(RmapKey { start: AgBlock(one.0), owner: one.1, offset });
                 }
             }

@@ -34,7 +34,7 @@ use crate::format::{AgBlock, AgNumber, FsBlock, Geometry};
 use crate::volume::Volume;
 #[cfg(test)]
 pub(crate) use change::testing;
-pub(crate) use change::{ChangeKind, TreeSpace, credits, high_rmap_key, space};
+pub(crate) use change::{ChangeKind, TreeSpace, credits};
 pub(crate) use cursor::Cursor;
 pub(crate) use kinds::{
     Bmbt, BySize, BySpace, Finobt, FreeExtent, Inobt, InodeChunk, Owner as MappedTo, RefcountBt,

@@ -353,6 +353,31 @@ impl Features {
         Ok(())
     }
 
+    /// What keeps a filesystem from being written to, in words.
+    pub(crate) fn not_writable(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        if !self.has_crc() {
+            names.push(format!("version {}", self.version));
+        }
+        if self.has_ascii_ci() {
+            names.push("names without regard to case (ascii-ci)".into());
+        }
+        if self.incompat.contains(Incompat::PARENT) {
+            names.push("parent pointers".into());
+        }
+        if self.incompat.contains(Incompat::EXCHANGE_RANGE) {
+            names.push("exchanges of ranges (exchange)".into());
+        }
+        let unknown = self.ro_compat.difference(RO_COMPAT_KNOWN);
+        if !unknown.is_empty() {
+            names.push(format!("the unknown features {:#x} (ro_compat)", unknown.bits()));
+        }
+        if !self.log_incompat.is_empty() {
+            names.push(format!("the features {:#x} of the log", self.log_incompat.bits()));
+        }
+        names
+    }
+
     /// Refuses features whose structures a check does not know.
     ///
     /// # Errors

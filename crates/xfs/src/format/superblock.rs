@@ -314,6 +314,61 @@ impl Superblock {
     }
 }
 
+impl Superblock {
+    /// Refuses what this program only reads, by name.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`].
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        let mut names = self.features.not_writable();
+        if self.geometry.dir_block_fsblocks() > 1 {
+            names.push(format!("directory blocks of {} bytes", self.geometry.dir_block_bytes()));
+        }
+        if self.has_external_log() {
+            names.push("a log on another device".into());
+        } else if !crate::log::can_write(self) {
+            names.push(format!("a stripe unit of {} bytes in the log", self.log_stripe_bytes()));
+        }
+        if names.is_empty() {
+            return Ok(());
+        }
+        let what = format!(
+            "the filesystem has {}, with which this program can only read it; open it read-only",
+            names.join(", ")
+        );
+        Err(Error::Unsupported(what.into()))
+    }
+}
+
+/// Stores in the first superblock, durably, what holds once a filesystem takes changes: inodes may have attributes, and
+/// quotas must be counted anew.
+///
+/// # Errors
+/// Corruption; I/O failure.
+pub(crate) fn prepare_for_changes<D: BlockDevice + ?Sized>(
+    device: &D,
+    superblock: &Superblock,
+) -> Result<()> {
+    let checked = QuotaFlags::USER_CHECKED | QuotaFlags::GROUP_CHECKED | QuotaFlags::PROJECT_CHECKED;
+    let (raw, quota) = (superblock.raw(), superblock.quota_flags());
+    let attributes = superblock.features().version_bits().contains(VersionBits::ATTR);
+    if attributes && !quota.intersects(checked) {
+        return Ok(());
+    }
+    let mut sector = vec![0; superblock.geometry().sector_bytes() as usize];
+    device.read_at(0, &mut sector)?;
+    let versionnum = raw.sb_versionnum.get() | VersionBits::ATTR.bits();
+    for (at, value) in [
+        (core::mem::offset_of!(RawSuperblock, sb_versionnum), versionnum),
+        (core::mem::offset_of!(RawSuperblock, sb_qflags), quota.difference(checked).bits()),
+    ] {
+        sector[at..at + 2].copy_from_slice(&value.to_be_bytes());
+    }
+    crc::seal(&mut sector, CRC_OFFSET);
+    device.write_at(0, &sector)?;
+    Ok(device.flush()?)
+}
+
 fn validate_sector_size(raw: &RawSuperblock) -> Verdict<()> {
     let bytes = u32::from(raw.sb_sectsize.get());
     let is_power = raw.sb_sectlog < 16 && bytes == 1 << raw.sb_sectlog;

@@ -120,6 +120,18 @@ impl Live {
     }
 }
 
+/// Deletes inodes without names that a crash left: those on the lists of unlinked inodes, which nobody uses now.
+///
+/// # Errors
+/// Corruption; I/O failure; why the filesystem takes no changes any more.
+pub(crate) fn delete_unlinked(volume: &Arc<Mounted>) -> Result<()> {
+    let (unlinked, _) = crate::log::unlinked_inodes(volume)?;
+    for ino in unlinked {
+        release::release(&Live::shared(Arc::clone(volume), Inode::read(volume, ino)?));
+    }
+    volume.writer()?.transactions.first_failure()
+}
+
 impl InUse for Live {
     fn store_late_times(&self) -> Result<()> {
         self.state.store_late_times()

@@ -1,34 +1,181 @@
 //! Adding, removing and moving names: the part of the contract that changes directories.
+//!
+//! Each operation is one handle, so a crash shows all of it or nothing. It [plans](crate::dir::change) the changes of
+//! directories, makes sure that its handle has room and space for all that follows, and makes the changes. What the plans
+//! need is known only once the directories are locked: where the handle cannot be given as much, everything is dropped
+//! and a new handle starts with it. So everything that can be refused is refused before the first change, except that a
+//! new inode may find no room for its attributes; it is deleted again then.
+//!
+//! Locks: the caller holds the names. Directories are locked in the order of their numbers, under the handle. Fields of two
+//! inodes are never held at once: each is changed in a step of its own.
 
 use std::sync::Arc;
 
-use undercroft_vfs::{Found, NewInode, Node, Result};
+use undercroft_sync::atomic::Ordering;
+use undercroft_vfs::{Error, FileType, Found, Ino, NewInode, NewKind, Node, Result, Timestamp, XattrMode};
 
-use super::Live;
+use super::{Live, release};
+use crate::alloc;
+use crate::attr::change as attributes;
+use crate::dir;
+use crate::dir::change::{Change, USUAL_CREDITS, make_first};
+use crate::format::dinode::DiFlags;
+use crate::inode::{Inode, STORE_CREDITS};
+use crate::symlink;
+use crate::transaction::Handle;
+use release::UNLINKED_CREDITS;
+
+/// Most names of a file, and of a directory one more than this many directories, as Linux has it.
+const LINKS_MAX: u32 = i32::MAX as u32;
+
+/// Losing a name: the inode and its unlinked list.
+const LOSE_CREDITS: u32 = STORE_CREDITS + UNLINKED_CREDITS;
+
+/// What came of an attempt under one handle.
+enum Attempt<T> {
+    Done(T),
+    /// Nothing has changed: the handle must have room for so many blocks.
+    Wants(u32),
+}
+
+/// Runs `attempt` with handles with room for more blocks, until one has enough.
+fn with_room<T>(
+    dir: &Live,
+    mut credits: u32,
+    mut attempt: impl FnMut(&Handle<'_>) -> Result<Attempt<T>>,
+) -> Result<T> {
+    loop {
+        let handle = dir.volume.start(credits)?;
+        match attempt(&handle)? {
+            Attempt::Done(done) => return Ok(done),
+            Attempt::Wants(more) => credits = more.max(credits + 1),
+        }
+    }
+}
+
+/// What the handle lacks for these plans and for `rest` blocks that are changed beside them: `None`, with the space
+/// reserved, when it lacks nothing.
+fn lacks(handle: &Handle<'_>, plans: &[&Change<'_>], rest: u32, used: u64) -> Result<Option<u32>> {
+    let credits = plans.iter().fold(rest, |sum, plan| sum.saturating_add(plan.credits()));
+    if !handle.has_room(credits) {
+        return Ok(Some(credits));
+    }
+    let mut used = used;
+    for plan in plans {
+        plan.reserve(handle, used)?;
+        used += plan.space();
+    }
+    Ok(None)
+}
 
 pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Found> {
-    let _ = (dir, name, new);
-    todo!("names")
+    let kind = new.kind.file_type();
+    let is_directory = kind == FileType::Directory;
+    let made = making(dir, new, USUAL_CREDITS, |handle, making| {
+        let mut change = Change::begin(dir, 0)?;
+        change.add(name, None, kind)?;
+        if is_directory {
+            check_room_for_directory(dir)?;
+        }
+        if let Some(wanted) = lacks(handle, &[&change], making.credits, making.space)? {
+            return Ok(Attempt::Wants(wanted));
+        }
+        let made = match making.make(handle, dir, new, 1)? {
+            Attempt::Done(made) => made,
+            Attempt::Wants(more) => return Ok(Attempt::Wants(more)),
+        };
+        let led = change.lead_to(name, made.ino, kind);
+        handle.or_abort(led)?;
+        change.apply(handle, touch(dir, dir.now(), i64::from(is_directory)))?;
+        Ok(Attempt::Done(made))
+    });
+    Ok(found(made.map_err(|error| unless_there(dir, name, error))?))
 }
 
 pub(super) fn tmpfile(dir: &Live, new: &NewInode<'_>) -> Result<Found> {
-    let _ = (dir, new);
-    todo!("names")
+    let made = making(dir, new, UNLINKED_CREDITS, |handle, making| {
+        if !handle.has_room(making.credits + UNLINKED_CREDITS) {
+            return Ok(Attempt::Wants(making.credits + UNLINKED_CREDITS));
+        }
+        let made = match making.make(handle, dir, new, 0)? {
+            Attempt::Done(made) => made,
+            Attempt::Wants(more) => return Ok(Attempt::Wants(more)),
+        };
+        made.linkable.store(true, Ordering::Relaxed);
+        let listed = handle.writer().allocator.add_unlinked(handle, made.ino);
+        handle.or_abort(listed)?;
+        Ok(Attempt::Done(made))
+    })?;
+    Ok(found(made))
 }
 
 pub(super) fn link(dir: &Live, name: &[u8], node: &Arc<Node>) -> Result<()> {
-    let _ = (dir, name, node);
-    todo!("names")
+    let target: &Live = node.inode_as()?;
+    let (links, project) = {
+        let fields = target.fields.read();
+        (fields.core.links, fields.core.project)
+    };
+    if links == 0 && !target.linkable.load(Ordering::Relaxed) {
+        return Err(unless_there(dir, name, Error::NotFound));
+    }
+    if links >= LINKS_MAX {
+        return Err(unless_there(dir, name, Error::TooManyLinks));
+    }
+    check_project(dir, target.kind, project).map_err(|error| unless_there(dir, name, error))?;
+    with_room(dir, USUAL_CREDITS + LOSE_CREDITS, |handle| {
+        let mut change = Change::begin(dir, 0)?;
+        change.add(name, Some(target.ino), target.kind)?;
+        if let Some(wanted) = lacks(handle, &[&change], LOSE_CREDITS, 0)? {
+            return Ok(Attempt::Wants(wanted));
+        }
+        let now = dir.now();
+        change.apply(handle, touch(dir, now, 0))?;
+        let rest = || {
+            if links == 0 {
+                target.linkable.store(false, Ordering::Relaxed);
+                handle.writer().allocator.remove_unlinked(handle, target.ino)?;
+            }
+            target.change_fields(handle, |fields| {
+                fields.core.links += 1;
+                target.note_change(fields, now);
+            })
+        };
+        handle.or_abort(rest()).map(Attempt::Done)
+    })
 }
 
 pub(super) fn unlink(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Result<()> {
-    let _ = (dir, name, victim);
-    todo!("names")
+    let victim: &Live = victim.inode_as()?;
+    let is_directory = victim.kind == FileType::Directory;
+    if is_directory && !dir::is_empty(victim)? {
+        return Err(Error::NotEmpty);
+    }
+    with_room(dir, USUAL_CREDITS + LOSE_CREDITS, |handle| {
+        let mut change = Change::begin(dir, 0)?;
+        change.remove(name, victim.ino)?;
+        if let Some(wanted) = lacks(handle, &[&change], LOSE_CREDITS, 0)? {
+            return Ok(Attempt::Wants(wanted));
+        }
+        let now = dir.now();
+        change.apply(handle, touch(dir, now, -i64::from(is_directory)))?;
+        handle.or_abort(lose_name(handle, victim, now)).map(Attempt::Done)
+    })
 }
 
+/// As [`unlink`], for the last name of a file that is not in use: if all of it goes in one step, it is deleted under
+/// the same handle, and is never on an unlinked list.
 pub(super) fn unlink_unused(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Result<()> {
-    let _ = (dir, name, victim);
-    todo!("names")
+    let live: &Live = victim.inode_as()?;
+    let Some(credits) = release::credits_at_once(live) else { return unlink(dir, name, victim) };
+    with_room(dir, USUAL_CREDITS + credits, |handle| {
+        let mut change = Change::begin(dir, 0)?;
+        change.remove(name, live.ino)?;
+        if let Some(wanted) = lacks(handle, &[&change], credits, 0)? {
+            return Ok(Attempt::Wants(wanted));
+        }
+        change.apply(handle, touch(dir, dir.now(), 0))?;
+        handle.or_abort(release::delete_now(handle, live)).map(Attempt::Done)
+    })
 }
 
 pub(super) fn rename(
@@ -40,8 +187,79 @@ pub(super) fn rename(
     replaced: Option<&Arc<Node>>,
     whiteout: Option<&NewInode<'_>>,
 ) -> Result<()> {
-    let _ = (dir, name, moved, to, to_name, replaced, whiteout);
-    todo!("names")
+    let (moved, to): (&Live, &Live) = (moved.inode_as()?, to.inode_as()?);
+    let replaced: Option<&Live> = replaced.map(|replaced| replaced.inode_as()).transpose()?;
+    let between = dir.ino != to.ino;
+    let moves_up = moved.kind == FileType::Directory && between;
+    if let Some(replaced) = replaced {
+        if replaced.kind == FileType::Directory && !dir::is_empty(replaced)? {
+            return Err(Error::NotEmpty);
+        }
+    } else if moves_up {
+        check_room_for_directory(to)?;
+    }
+    let project = moved.fields.read().core.project;
+    check_project(to, moved.kind, project)?;
+    let replaced_directory = replaced.is_some_and(|replaced| replaced.kind == FileType::Directory);
+    let gained = i64::from(moves_up) - i64::from(replaced_directory);
+    let rest_credits = STORE_CREDITS + replaced.map_or(0, |_| LOSE_CREDITS);
+    let attempt = |handle: &Handle<'_>, making: Option<&Making>| -> Result<Attempt<Option<Arc<Live>>>> {
+        let mut plans = Plans::begin(&[Some(dir), between.then_some(to), moves_up.then_some(moved)])?;
+        let target = plans.of(to);
+        match replaced {
+            Some(replaced) => target.replace(to_name, replaced.ino, Some(moved.ino), moved.kind)?,
+            None => target.add(to_name, Some(moved.ino), moved.kind)?,
+        }
+        let source = plans.of(dir);
+        match whiteout {
+            Some(whiteout) => source.replace(name, moved.ino, None, whiteout.kind.file_type())?,
+            None => source.remove(name, moved.ino)?,
+        }
+        if moves_up {
+            let parent = plans.of(moved);
+            check_parent(parent, dir)?;
+            parent.set_parent(to.ino)?;
+        }
+        let (credits, space) = making.map_or((0, 0), |making| (making.credits, making.space));
+        if let Some(wanted) = lacks(handle, &plans.all(), credits + rest_credits, space)? {
+            return Ok(Attempt::Wants(wanted));
+        }
+        let mut made = None;
+        if let (Some(whiteout), Some(making)) = (whiteout, making) {
+            match making.make(handle, dir, whiteout, 1)? {
+                Attempt::Done(new) => {
+                    let led = plans.of(dir).lead_to(name, new.ino, new.kind);
+                    handle.or_abort(led)?;
+                    made = Some(new);
+                }
+                Attempt::Wants(more) => return Ok(Attempt::Wants(more)),
+            }
+        }
+        let now = dir.now();
+        plans.apply(handle, |changed| {
+            if changed == moved.ino {
+                return (moved, now, 0);
+            }
+            if changed == to.ino { (to, now, gained) } else { (dir, now, -i64::from(moves_up)) }
+        })?;
+        let rest = || {
+            moved.change_fields(handle, |fields| moved.note_change(fields, now))?;
+            replaced.map_or(Ok(()), |replaced| lose_name(handle, replaced, now))
+        };
+        handle.or_abort(rest()).map(|()| Attempt::Done(made))
+    };
+    let credits = 2 * USUAL_CREDITS + rest_credits;
+    match whiteout {
+        Some(new) => making(dir, new, credits, |handle, making| {
+            Ok(match attempt(handle, Some(making))? {
+                Attempt::Done(Some(made)) => Attempt::Done(made),
+                Attempt::Done(None) => unreachable!("a whiteout is made"),
+                Attempt::Wants(more) => Attempt::Wants(more),
+            })
+        })
+        .map(drop),
+        None => with_room(dir, credits, |handle| attempt(handle, None)).map(drop),
+    }
 }
 
 pub(super) fn exchange(
@@ -52,6 +270,281 @@ pub(super) fn exchange(
     to_name: &[u8],
     other: &Arc<Node>,
 ) -> Result<()> {
-    let _ = (dir, name, one, to, to_name, other);
-    todo!("names")
+    let (one, to, other): (&Live, &Live, &Live) = (one.inode_as()?, to.inode_as()?, other.inode_as()?);
+    let is_directory = |live: &Live| live.kind == FileType::Directory;
+    let between = dir.ino != to.ino;
+    // One parent gains a subdirectory and the other loses one, unless both or neither of the inodes are directories.
+    let gained = if between { i64::from(is_directory(other)) - i64::from(is_directory(one)) } else { 0 };
+    if gained != 0 {
+        check_room_for_directory(if gained > 0 { dir } else { to })?;
+    }
+    let project = one.fields.read().core.project;
+    check_project(to, one.kind, project)?;
+    let moves = |live: &Live| between && is_directory(live);
+    let rest_credits = 2 * STORE_CREDITS;
+    with_room(dir, 2 * USUAL_CREDITS + rest_credits, |handle| {
+        let changed =
+            [Some(dir), between.then_some(to), moves(one).then_some(one), moves(other).then_some(other)];
+        let mut plans = Plans::begin(&changed)?;
+        plans.of(dir).replace(name, one.ino, Some(other.ino), other.kind)?;
+        plans.of(to).replace(to_name, other.ino, Some(one.ino), one.kind)?;
+        for (live, old, new) in [(one, dir, to), (other, to, dir)] {
+            if moves(live) {
+                let parent = plans.of(live);
+                check_parent(parent, old)?;
+                parent.set_parent(new.ino)?;
+            }
+        }
+        if let Some(wanted) = lacks(handle, &plans.all(), rest_credits, 0)? {
+            return Ok(Attempt::Wants(wanted));
+        }
+        let now = dir.now();
+        plans.apply(handle, |changed| {
+            let live = [one, other].into_iter().find(|live| live.ino == changed);
+            match live {
+                Some(live) => (live, now, 0),
+                None if changed == dir.ino => (dir, now, gained),
+                None => (to, now, -gained),
+            }
+        })?;
+        let rest = || {
+            for live in [one, other] {
+                live.change_fields(handle, |fields| live.note_change(fields, now))?;
+            }
+            Ok(())
+        };
+        handle.or_abort(rest()).map(Attempt::Done)
+    })
+}
+
+/// Plans for several directories, which are locked in the order of their numbers.
+struct Plans<'a>(Vec<(Ino, Change<'a>)>);
+
+impl<'a> Plans<'a> {
+    fn begin(dirs: &[Option<&'a Live>]) -> Result<Self> {
+        let mut dirs: Vec<&Live> = dirs.iter().flatten().copied().collect();
+        dirs.sort_unstable_by_key(|dir| dir.ino);
+        let begun = (0..).zip(dirs).map(|(number, dir)| Ok((dir.ino, Change::begin(dir, number)?)));
+        Ok(Self(begun.collect::<Result<_>>()?))
+    }
+
+    fn of(&mut self, dir: &Live) -> &mut Change<'a> {
+        match self.0.iter_mut().find(|(ino, _)| *ino == dir.ino) {
+            Some((_, change)) => change,
+            None => unreachable!("every directory that is changed has a plan"),
+        }
+    }
+
+    fn all(&self) -> Vec<&Change<'a>> {
+        self.0.iter().map(|(_, change)| change).collect()
+    }
+
+    /// Applies all of them. `touched` says which directory has the number, when it is changed, and how many directories
+    /// it gains.
+    fn apply<'l>(
+        self,
+        handle: &Handle<'_>,
+        touched: impl Fn(Ino) -> (&'l Live, Timestamp, i64),
+    ) -> Result<()> {
+        for (ino, change) in self.0 {
+            let (live, now, gained) = touched(ino);
+            change.apply(handle, touch(live, now, gained))?;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a directory that has another parent than the one in which it was found.
+fn check_parent(change: &mut Change<'_>, parent: &Live) -> Result<()> {
+    let found = change.parent()?;
+    if found != parent.ino {
+        return Err(crate::error::corrupt_inode(
+            "directory",
+            parent.ino,
+            None,
+            format!("has a directory whose parent is {found}"),
+        ));
+    }
+    Ok(())
+}
+
+/// Returns `Exists` for a name that exists before any other error.
+fn unless_there(dir: &Live, name: &[u8], refusal: Error) -> Error {
+    match dir::lookup_live(dir, name) {
+        Ok(Some(_)) => Error::Exists,
+        _ => refusal,
+    }
+}
+
+/// What making an inode needs.
+struct Making {
+    /// Blocks that it changes at most.
+    credits: u32,
+    /// Blocks of space that it takes at most.
+    space: u64,
+    /// The handle has the space for a chunk of inodes.
+    with_chunk: bool,
+}
+
+/// Runs `attempt` with handles that have room and space for a new inode and `credits` blocks beside it.
+fn making(
+    dir: &Live,
+    new: &NewInode<'_>,
+    credits: u32,
+    mut attempt: impl FnMut(&Handle<'_>, &Making) -> Result<Attempt<Arc<Live>>>,
+) -> Result<Arc<Live>> {
+    let volume = &dir.volume;
+    let allocator = &volume.writer()?.allocator;
+    if matches!(new.kind, NewKind::Symlink(target) if target.len() as u64 > symlink::TARGET_MAX_BYTES) {
+        return Err(Error::NameTooLong);
+    }
+    let is_directory = new.kind == NewKind::Directory;
+    let mut with_chunk = allocator.needs_chunk(volume, dir.ino, is_directory);
+    let mut may_want_chunk = true;
+    let mut beside = credits;
+    loop {
+        let making = Making::new(dir, new, with_chunk);
+        let started = volume.start_with_space(beside.max(making.credits + credits), making.space);
+        let handle = match started {
+            // There may be a free inode in another group.
+            Err(Error::NoSpace) if with_chunk && may_want_chunk => {
+                (with_chunk, may_want_chunk) = (false, false);
+                continue;
+            }
+            started => started?,
+        };
+        match attempt(&handle, &making) {
+            Ok(Attempt::Done(made)) => return Ok(made),
+            Ok(Attempt::Wants(more)) => beside = more.max(beside + 1),
+            Err(Error::NoSpace) if !with_chunk && may_want_chunk => {
+                (with_chunk, may_want_chunk) = (true, false);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+impl Making {
+    fn new(dir: &Live, new: &NewInode<'_>, with_chunk: bool) -> Self {
+        let volume = &dir.volume;
+        let geometry = volume.geometry();
+        let mut credits = alloc::new_inode_credits(geometry, with_chunk) + STORE_CREDITS;
+        let mut space = if with_chunk { alloc::chunk_space(geometry) } else { 0 };
+        let like = Inode::fresh(volume, &dir.permissions_cache.inheritance(), dir.ino, 0, new, 1);
+        if let NewKind::Symlink(target) = new.kind {
+            let (more, blocks) = symlink::needs(volume, &like, target);
+            credits += more;
+            space += blocks;
+        }
+        for (_, value) in new.xattrs {
+            credits += attributes::credits(volume, &like, Some(value));
+            space += attributes::space(volume, &like, Some(value));
+        }
+        if !new.xattrs.is_empty() {
+            credits += release::TAKE_BACK_CREDITS;
+        }
+        Self { credits, space, with_chunk }
+    }
+
+    /// Makes an inode with everything that belongs to it, but no name.
+    fn make(
+        &self,
+        handle: &Handle<'_>,
+        parent: &Live,
+        new: &NewInode<'_>,
+        links: u32,
+    ) -> Result<Attempt<Arc<Live>>> {
+        let volume = &parent.volume;
+        let is_directory = new.kind == NewKind::Directory;
+        let links = if is_directory { 2 } else { links };
+        let ino = handle.writer().allocator.new_inode(handle, parent.ino, is_directory, self.with_chunk)?;
+        let fill = || -> Result<Arc<Live>> {
+            let generation = Inode::next_generation(volume, ino)?;
+            let inheritance = parent.permissions_cache.inheritance();
+            let mut inode = Inode::fresh(volume, &inheritance, ino, generation, new, links);
+            match new.kind {
+                NewKind::Directory => make_first(&mut inode, parent.ino),
+                NewKind::Symlink(target) => symlink::fill(handle, &mut inode, target)?,
+                _ => {}
+            }
+            inode.store_new(handle)?;
+            Ok(Live::shared(Arc::clone(volume), inode))
+        };
+        // All that it needs is reserved.
+        let made = handle.or_abort(fill())?;
+        let mut fields = made.fields.write();
+        for (name, value) in new.xattrs {
+            let set = attributes::try_set(handle, &mut fields, name, Some(value), XattrMode::Set);
+            let wanted = match set {
+                Ok(attributes::Attempt::Done) => continue,
+                Ok(attributes::Attempt::Wants(more)) => Ok(Attempt::Wants(self.credits + more)),
+                // What a new inode has leaves room, unless the attributes are larger than any inode has room for.
+                Ok(attributes::Attempt::DataInTheWay) => Err(Error::NoSpace),
+                Err(error) => Err(error),
+            };
+            // The inode is deleted again, with the attributes that it has by now.
+            drop(fields);
+            handle.or_abort(release::delete_now(handle, &made))?;
+            return wanted;
+        }
+        drop(fields);
+        Ok(Attempt::Done(made))
+    }
+}
+
+fn found(made: Arc<Live>) -> Found {
+    Found::Made(made.ino, made)
+}
+
+/// Counts one name of `victim` less.
+fn lose_name(handle: &Handle<'_>, victim: &Live, now: Timestamp) -> Result<()> {
+    let last = victim.change_fields(handle, |fields| {
+        let core = &mut fields.core;
+        core.links = if victim.kind == FileType::Directory { 0 } else { core.links.saturating_sub(1) };
+        victim.note_change(fields, now);
+        fields.core.links == 0
+    })?;
+    if last {
+        handle.writer().allocator.add_unlinked(handle, victim.ino)?;
+    }
+    Ok(())
+}
+
+/// Notes a change of a directory's names, and `gained` more subdirectories. Returns whether the inode is to be stored.
+///
+/// Of the changes within one tick of the coarse clock only the first is stored: the others would store the same time.
+/// If the times were read since, the clock is precise and the next change is stored.
+fn touch(dir: &Live, now: Timestamp, gained: i64) -> impl FnOnce(&mut Inode) -> bool {
+    move |inode| {
+        let nearest = inode.nearest_time(now);
+        if gained == 0
+            && !dir.late.is_set()
+            && inode.core.modified == nearest
+            && inode.core.changed == nearest
+        {
+            return false;
+        }
+        inode.note_modification(now);
+        let links = i64::from(inode.core.links).saturating_add(gained);
+        inode.core.links = u32::try_from(links).unwrap_or(0).max(u32::from(inode.core.links > 0));
+        true
+    }
+}
+
+/// Refuses one more directory where the count is full.
+fn check_room_for_directory(dir: &Live) -> Result<()> {
+    if dir.fields.read().core.links >= LINKS_MAX { Err(Error::TooManyLinks) } else { Ok(()) }
+}
+
+/// Refuses a file of another project in a directory that hands its project on. Device nodes and the like may have none.
+fn check_project(dir: &Live, kind: FileType, project: u32) -> Result<()> {
+    let inheritance = dir.permissions_cache.inheritance();
+    let is_special = !matches!(kind, FileType::Regular | FileType::Directory | FileType::Symlink);
+    if inheritance.flags.contains(DiFlags::PROJECT_INHERIT)
+        && inheritance.project != project
+        && !(is_special && project == 0)
+    {
+        return Err(Error::CrossDevice);
+    }
+    Ok(())
 }

@@ -2,24 +2,79 @@
 //!
 //! An inode whose last name went while it was in use is deleted when its last user goes. Until that is durable it is on
 //! an unlinked list, so after a crash in between it is deleted when the filesystem is opened again.
+//!
+//! Other threads may still hold the handle, to store late times: nothing is stored through it once it is released, see
+//! `inode::late`.
 
 use std::sync::Arc;
 
-use undercroft_vfs::Result;
+use undercroft_sync::atomic::Ordering;
+use undercroft_vfs::{FileType, Result};
 
-use super::Live;
+use super::{Live, content};
+use crate::alloc::FREE_INODE_CREDITS;
+use crate::inode::STORE_CREDITS;
 use crate::transaction::Handle;
+
+/// Blocks that putting an inode on an unlinked list changes, or taking it off: the group's header, the inode's place, and
+/// that of the one before it.
+pub(super) const UNLINKED_CREDITS: u32 = 3;
+
+/// Deleting what is left when the content is gone.
+const DELETE_CREDITS: u32 = FREE_INODE_CREDITS + UNLINKED_CREDITS + STORE_CREDITS;
 
 /// The last user is gone.
 pub(super) fn release(live: &Arc<Live>) {
-    if live.volume.writer().is_err() {
+    // Deleted with its last name.
+    if live.volume.writer().is_err() || live.released.load(Ordering::Acquire) {
         return;
     }
-    todo!("names")
+    let has_no_name = live.fields.read().core.links == 0;
+    let result = if has_no_name { delete(live) } else { store_and_free_window(live) };
+    if let Err(error) = result
+        && let Ok(writer) = live.volume.writer()
+        && !writer.transactions.has_stopped()
+    {
+        // There is no caller to return the error to; the inode stays on its list for the next opening.
+        let cause = format!("inode {} could not be let go of: {error}", live.ino);
+        writer.transactions.abort_with(&cause, &error);
+    }
 }
 
-/// Deletes an inode under a handle that has room for all of it, content and all.
+/// Frees a file's reservation window, and stores times that are newer in memory.
+fn store_and_free_window(live: &Live) -> Result<()> {
+    content::give_back_reserved(live);
+    live.retire()
+}
+
+/// Deletes an inode that is on an unlinked list.
+fn delete(live: &Live) -> Result<()> {
+    live.released.store(true, Ordering::Release);
+    content::truncate_all(live)?;
+    let handle = live.volume.start(DELETE_CREDITS)?;
+    let allocator = &handle.writer().allocator;
+    allocator.remove_unlinked(&handle, live.ino)?;
+    let freed = allocator.free_inode(&handle, live.ino);
+    handle.or_abort(freed)
+}
+
+/// Blocks that [`delete_now`] changes for a file with one name that is not in use; `None` where it may take more than
+/// one step.
+pub(super) fn credits_at_once(live: &Live) -> Option<u32> {
+    let fields = live.fields.read();
+    if live.kind == FileType::Directory || fields.core.links != 1 {
+        return None;
+    }
+    Some(content::remove_all_credits(live, &fields)? + DELETE_CREDITS)
+}
+
+/// Blocks that [`delete_now`] changes at most for an inode that was made under the same handle and has got no blocks.
+pub(super) const TAKE_BACK_CREDITS: u32 = DELETE_CREDITS;
+
+/// Deletes an inode under a handle that has room for all of it, content and all: one that was made under it, or one
+/// whose content [goes in one step](credits_at_once). It is on no unlinked list.
 pub(super) fn delete_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
-    let _ = (handle, live);
-    todo!("names")
+    live.released.store(true, Ordering::Release);
+    content::truncate_now(handle, live)?;
+    handle.writer().allocator.free_inode(handle, live.ino)
 }

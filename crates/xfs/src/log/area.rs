@@ -3,7 +3,9 @@
 //! A [`LogArea`] is validated: it lies within its device. The log is a ring of basic blocks; a read that passes its end
 //! goes on at its start.
 
-use undercroft_block::Device;
+use std::sync::Arc;
+
+use undercroft_block::{Device, Request};
 use undercroft_vfs::{Error, Result};
 use uuid::Uuid;
 
@@ -123,6 +125,27 @@ impl LogArea {
             self.device.read_at(self.start_byte, wrapped)?;
         }
         Ok(())
+    }
+
+    /// Adds what writes `bytes`, whole blocks and not more than the ring, from `block` on, which lies in the ring.
+    pub(super) fn write_requests<'a>(&self, block: u32, bytes: &'a [u8], requests: &mut Vec<Request<'a>>) {
+        let before_end = (self.blocks - block) as usize * BASIC_BLOCK;
+        let (here, wrapped) = bytes.split_at(before_end.min(bytes.len()));
+        let offset = self.start_byte + u64::from(block) * BASIC_BLOCK as u64;
+        requests.push(Request::Write { offset, data: here });
+        if !wrapped.is_empty() {
+            requests.push(Request::Write { offset: self.start_byte, data: wrapped });
+        }
+    }
+
+    /// Where the log lies.
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The same log, written and read through another device over the same bytes.
+    pub(super) fn on(self, device: &Device) -> Self {
+        Self { device: Arc::clone(device), ..self }
     }
 
     /// Reads one block.

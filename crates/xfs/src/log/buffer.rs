@@ -18,7 +18,10 @@ use crate::format::{Daddr, crc};
 const STRUCTURE: &str = "logged buffer";
 
 /// Bytes in a part.
-const PART: usize = 128;
+pub(super) const PART: usize = 128;
+
+/// What a description of a buffer begins with (`XFS_LI_BUF`).
+pub(super) const KIND: u16 = 0x123C;
 
 /// Where the map of changed parts begins in the description.
 const MAP: usize = 20;
@@ -35,10 +38,12 @@ pub(super) const NEXT_UNLINKED: usize = 96;
 /// Where an inode has its checksum.
 pub(super) const INODE_CRC: usize = 100;
 
-mod flags {
-    pub(super) const INODES: u16 = 1 << 0;
-    pub(super) const CANCELLED: u16 = 1 << 1;
-    pub(super) const QUOTA: u16 = 1 << 2 | 1 << 3 | 1 << 4;
+pub(super) mod flags {
+    pub(in super::super) const INODES: u16 = 1 << 0;
+    pub(in super::super) const CANCELLED: u16 = 1 << 1;
+    pub(in super::super) const QUOTA: u16 = 1 << 2 | 1 << 3 | 1 << 4;
+    /// Above it lies the kind of the buffer's content.
+    pub(in super::super) const KIND_SHIFT: u32 = 11;
 }
 
 /// A buffer's description.

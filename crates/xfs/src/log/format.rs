@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-use zerocopy::{BE, FromBytes, Immutable, KnownLayout, LE, U16, U32, U64, Unaligned};
+use zerocopy::{BE, FromBytes, Immutable, IntoBytes, KnownLayout, LE, U16, U32, U64, Unaligned};
 
 /// The log's unit in bytes.
 pub(super) const BASIC_BLOCK: usize = 512;
@@ -60,6 +60,11 @@ impl Lsn {
     /// Not known: structures that are not ordered by the log carry it, and 0.
     pub(super) const NULL: Self = Self(u64::MAX);
 
+    /// A block in a cycle.
+    pub(super) const fn new(cycle: u32, block: u32) -> Self {
+        Self((cycle as u64) << 32 | block as u64)
+    }
+
     /// How often the log had been filled.
     pub(super) const fn cycle(self) -> u32 {
         (self.0 >> 32) as u32
@@ -78,7 +83,7 @@ impl fmt::Display for Lsn {
 }
 
 /// The first block of a record (`xlog_rec_header`).
-#[derive(Clone, Copy, FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct RawRecordHeader {
     pub(super) h_magicno: U32<BE>,
@@ -102,7 +107,7 @@ const _: () = assert!(std::mem::offset_of!(RawRecordHeader, h_crc) == RECORD_CRC
 const CYCLE_DATA: [usize; 2] = [std::mem::offset_of!(RawRecordHeader, h_cycle_data), 4];
 
 /// What precedes the bytes of each operation (`xlog_op_header`).
-#[derive(Clone, Copy, FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct RawOperationHeader {
     pub(super) oh_tid: U32<BE>,
@@ -114,7 +119,7 @@ pub(super) struct RawOperationHeader {
 const _: () = assert!(size_of::<RawOperationHeader>() == 12);
 
 /// What a transaction begins with (`xfs_trans_header`).
-#[derive(Clone, Copy, FromBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(super) struct RawTransactionHeader {
     pub(super) th_magic: U32<LE>,
@@ -164,6 +169,33 @@ pub(super) fn unpack(headers: &[u8], data: &mut [u8]) -> bool {
         block[..4].copy_from_slice(displaced);
     }
     true
+}
+
+/// Stamps the blocks of a record, from its second header block on, with its cycle, and puts the words that this displaces
+/// from the data into the header blocks. `record` is the record's header blocks and its data in whole basic blocks;
+/// `before_end` says how many of its blocks lie before the ring's end: the others belong to the next cycle.
+pub(super) fn pack(record: &mut [u8], header_blocks: usize, cycle: u32, before_end: usize) {
+    let (headers, data) = record.split_at_mut(header_blocks * BASIC_BLOCK);
+    let stamp = |block: usize| if block < before_end { cycle } else { next_cycle(cycle) }.to_be_bytes();
+    for (index, header) in headers.chunks_exact_mut(BASIC_BLOCK).enumerate().skip(1) {
+        header[..4].copy_from_slice(&stamp(index));
+    }
+    for (index, block) in data.chunks_exact_mut(BASIC_BLOCK).enumerate() {
+        let (header, word) = (index / CYCLE_WORDS, index % CYCLE_WORDS);
+        let at = header * BASIC_BLOCK + CYCLE_DATA[usize::from(header > 0)] + word * 4;
+        headers[at..at + 4].copy_from_slice(&block[..4]);
+        block[..4].copy_from_slice(&stamp(header_blocks + index));
+    }
+}
+
+/// The cycle after this one: a record's first word is none.
+pub(super) const fn next_cycle(cycle: u32) -> u32 {
+    match cycle.wrapping_add(1) {
+        RECORD_MAGIC => RECORD_MAGIC + 1,
+        // 0 stands for blocks that were never written.
+        0 => 1,
+        next => next,
+    }
 }
 
 /// A big-endian number of 32 bits; 0 past the end.

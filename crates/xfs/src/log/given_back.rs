@@ -176,6 +176,14 @@ impl Leaving {
     }
 }
 
+/// Blocks of copies that were being made when the log ended, which no file has.
+///
+/// # Errors
+/// Corruption; I/O failure.
+pub(crate) fn unfinished_copies(volume: &Volume) -> Result<u64> {
+    copies(volume, &mut Steps(MAX_STEPS))
+}
+
 /// Blocks of copies that were being made, which no file has.
 fn copies(volume: &Volume, steps: &mut Steps) -> Result<u64> {
     let mut blocks = 0;

@@ -16,6 +16,7 @@
 //! | [`counters`] | free space and inodes, counted anew |
 //! | [`given_back`] | space that Linux gives back after the replay |
 //! | [`report`] | what was done |
+//! | [`write`](self::write), [`items`] | writing it: records, and the items of checkpoints |
 //! | `survey` | for tests: where the records that count lie |
 //!
 //! The device is only read; its changes lie in an [`Overlay`] over it. One thread recovers, before the
@@ -43,6 +44,7 @@ mod head;
 mod icreate;
 mod inode;
 mod intents;
+mod items;
 mod record;
 mod remap;
 mod replay;
@@ -55,10 +57,11 @@ mod target;
 mod tests;
 mod transactions;
 mod walk;
+mod write;
 
 use std::sync::Arc;
 
-use undercroft_block::Device;
+use undercroft_block::{BlockDevice, Device, Overlay};
 use undercroft_vfs::{Error, Result};
 
 use self::area::LogArea;
@@ -70,14 +73,22 @@ use crate::inode::Remapped;
 use crate::volume::Volume;
 
 pub(crate) use self::counters::store_anew as store_counters;
+pub(crate) use self::counters::unlinked as unlinked_inodes;
+pub(crate) use self::format::Lsn;
+pub(crate) use self::given_back::unfinished_copies as copies;
 pub(crate) use self::intents::{OwnerChange, OwnerChangeKind, Unfinished, UsersChange};
+pub(crate) use self::items::{size_of_buffer, size_of_cancelled};
 pub use self::report::{LogPosition, Recovery};
+pub(crate) use self::write::{LogWriter, can_write};
 
 /// Changes that are kept in memory, in bytes; more of them lie in a temporary file.
 const IN_MEMORY_BYTES: u64 = 64 << 20;
 
 /// Metadata in memory while what becomes free is counted, in bytes.
 const CACHE_BYTES: usize = 4 << 20;
+
+/// Bytes that are written at once when a replay goes to the device.
+const WRITE_BYTES: u64 = 1 << 20;
 
 /// A device whose content is that of the filesystem with all of its log replayed.
 pub(crate) struct Recovered {
@@ -91,6 +102,75 @@ pub(crate) struct Recovered {
     pub(crate) recovery: Option<Recovery>,
     /// Which part of the log was replayed.
     pub(crate) position: LogPosition,
+    /// The layers that hold what was replayed, the lower first; none where the device itself shows it.
+    layers: Vec<Arc<Overlay>>,
+}
+
+/// A log whose changes are all in place, durably, on the device.
+pub(crate) struct Replayed {
+    area: LogArea,
+    ends: LogEnds,
+    /// As it is after the replay.
+    pub(crate) superblock: Superblock,
+    /// `None` where the log was clean.
+    pub(crate) recovery: Option<Recovery>,
+    /// Which part of the log was replayed.
+    pub(crate) position: LogPosition,
+}
+
+impl Replayed {
+    /// Begins to write the log, on another device over the same bytes.
+    ///
+    /// # Errors
+    /// `Unsupported` for a log that cannot be written; `Io`.
+    pub(crate) fn begin(self, device: &Device) -> Result<LogWriter> {
+        LogWriter::begin(self.area.on(device), &self.ends, &self.superblock)
+    }
+}
+
+/// Replays the log of a filesystem onto its device, where `accept` agrees with what the recovery found; nothing has been
+/// written otherwise. The log itself stays as it is: a crash before it goes on leads to the same replay.
+///
+/// # Errors
+/// As for [`recover`], and what `accept` returns.
+pub(crate) fn recover_onto_device(
+    device: &Device,
+    superblock: &Superblock,
+    accept: impl FnOnce(&Recovered) -> Result<()>,
+) -> Result<Replayed> {
+    let area = LogArea::locate(device, None, superblock)?;
+    let ends = LogEnds::find(&area)?;
+    let recovered = recover(device, None, superblock)?;
+    accept(&recovered)?;
+    let Recovered { recovery, position, layers, .. } = recovered;
+    for layer in &layers {
+        write_through(layer, device)?;
+    }
+    if !layers.is_empty() {
+        device.flush()?;
+        // Not as they will be when what was interrupted is finished, but as they are.
+        let superblock = Superblock::read(&**device)?;
+        counters::store_anew(device, &superblock)?;
+        device.flush()?;
+    }
+    let superblock = Superblock::read(&**device)?;
+    Ok(Replayed { area, ends, superblock, recovery, position })
+}
+
+/// Writes to a device what a layer over it has of it.
+fn write_through(layer: &Overlay, device: &Device) -> Result<()> {
+    let mut bytes = Vec::new();
+    for range in layer.changed_ranges() {
+        let mut at = range.start;
+        while at < range.end {
+            let now = (range.end - at).min(WRITE_BYTES);
+            bytes.resize(now as usize, 0);
+            layer.read_at(at, &mut bytes)?;
+            device.write_at(at, &bytes)?;
+            at += now;
+        }
+    }
+    Ok(())
 }
 
 /// Replays the log of a filesystem into a layer in memory over its device. `log_device` is where the log lies when the
@@ -110,15 +190,16 @@ pub(crate) fn recover(
     if ends.is_clean() {
         if !ends.unmounted && superblock.features().has_lazy_counters() {
             // A log of zeroes does not say that the counters were brought up to date.
-            let overlay = Target::new(device, superblock, IN_MEMORY_BYTES).into_device();
+            let (overlay, layers) = Target::new(device, superblock, IN_MEMORY_BYTES).into_device();
             let volume = Volume::new(Arc::clone(&overlay), superblock.clone(), CACHE_BYTES);
             let superblock = counters::count(&volume, GivenBack::default())?;
             let remapped = Remapped::default();
-            return Ok(Recovered { device: overlay, superblock, remapped, recovery: None, position });
+            return Ok(Recovered { device: overlay, superblock, remapped, recovery: None, position, layers });
         }
         let (device, superblock) = (Arc::clone(device), superblock.clone());
         let remapped = Remapped::default();
-        return Ok(Recovered { device, superblock, remapped, recovery: None, position });
+        let layers = Vec::new();
+        return Ok(Recovered { device, superblock, remapped, recovery: None, position, layers });
     }
     let known = LogIncompat::XATTRS;
     let unknown = superblock.features().log_incompat().difference(known);
@@ -129,7 +210,7 @@ pub(crate) fn recover(
     let mut target = Target::new(device, superblock, IN_MEMORY_BYTES);
     let mut recovery = replay::replay(&area, ends, &mut target)?;
     recovery.torn_at = ends.torn_at;
-    let overlay = target.into_device();
+    let (overlay, layers) = target.into_device();
     // A log may make the filesystem grow.
     let superblock = Superblock::read(&*overlay)?;
     let mut volume = Volume::new(Arc::clone(&overlay), superblock, CACHE_BYTES);
@@ -143,5 +224,5 @@ pub(crate) fn recover(
     };
     let superblock = counters::count(&volume, given)?;
     let remapped = volume.into_remapped();
-    Ok(Recovered { device: overlay, superblock, remapped, recovery: Some(recovery), position })
+    Ok(Recovered { device: overlay, superblock, remapped, recovery: Some(recovery), position, layers })
 }

@@ -116,7 +116,6 @@ impl RecordHeader {
     }
 
     /// The checksum that a record with these header blocks and this data should have.
-    #[cfg(any(test, feature = "testing"))]
     pub(super) fn right_checksum(&self, headers: &[u8], data: &[u8]) -> u32 {
         self.checksum_of(headers, data, CHECKED_HEADER_BYTES)
     }

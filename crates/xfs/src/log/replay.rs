@@ -42,7 +42,9 @@ impl<'a> Change<'a> {
             0x1236 => Self::Intent(IntentKind::Free, item),
             0x1237 => Self::Done(IntentKind::Free, item),
             0x123B => Self::Inode(item),
-            0x123C => Self::Buffer(BufferItem::of(item).map_err(|what| corrupt("logged buffer", what))?),
+            buffer::KIND => {
+                Self::Buffer(BufferItem::of(item).map_err(|what| corrupt("logged buffer", what))?)
+            }
             0x123D | 0x123E => Self::Quota,
             0x123F => Self::NewInodes(item),
             0x1240 => Self::Intent(IntentKind::Owner, item),

@@ -56,7 +56,7 @@ impl BufferKind {
 
     /// From the flags of a buffer's description: the upper five bits.
     pub(super) const fn of_flags(flags: u16) -> Self {
-        Self((flags >> 11) as u8)
+        Self((flags >> super::buffer::flags::KIND_SHIFT) as u8)
     }
 }
 

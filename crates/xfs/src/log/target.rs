@@ -35,6 +35,8 @@ pub(super) struct Target {
     device: Device,
     /// The layer that is written to now.
     layer: Arc<Overlay>,
+    /// The first layer, when the second is there.
+    below: Option<Arc<Overlay>>,
     /// Bytes that the first layer may hold; `None` when the second is there.
     memory_bytes: Option<u64>,
     /// As the changes so far have left it.
@@ -51,6 +53,7 @@ impl Target {
         Self {
             device: Arc::clone(&layer) as Device,
             layer,
+            below: None,
             memory_bytes: Some(memory_bytes),
             superblock: Arc::new(superblock.clone()),
             unsealed: BTreeMap::new(),
@@ -58,9 +61,9 @@ impl Target {
         }
     }
 
-    /// The device with all that was written.
-    pub(super) fn into_device(self) -> Device {
-        self.device
+    /// The device with all that was written, and its layers, the lower first.
+    pub(super) fn into_device(self) -> (Device, Vec<Arc<Overlay>>) {
+        (self.device, self.below.into_iter().chain([self.layer]).collect())
     }
 
     /// Bytes in the layer that is written to now, in whole chunks of 4096.
@@ -206,7 +209,7 @@ impl Target {
                     format!("a log that changes {changed} bytes, which need a temporary file: {error}");
                 Error::Unsupported(what.into())
             })?;
-            self.layer = Arc::new(layer);
+            self.below = Some(std::mem::replace(&mut self.layer, Arc::new(layer)));
             self.device = Arc::clone(&self.layer) as Device;
         }
         Ok(())

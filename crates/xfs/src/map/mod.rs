@@ -4,6 +4,7 @@
 //! a file can be.
 
 pub(crate) mod change;
+pub(crate) mod narrow;
 mod records;
 mod shared;
 

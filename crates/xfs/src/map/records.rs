@@ -27,10 +27,10 @@ use zerocopy::IntoBytes;
 pub(crate) const EXTENT_MAX_BLOCKS: u32 = (1 << 21) - 1;
 
 /// Length of the header of a tree's block.
-const HEADER_BYTES: usize = 72;
+pub(super) const HEADER_BYTES: usize = 72;
 
 /// Level and count, before the keys of a root in an inode.
-const ROOT_HEADER_BYTES: usize = 4;
+pub(super) const ROOT_HEADER_BYTES: usize = 4;
 
 /// A fork of an inode whose records are changed under a handle.
 pub(super) struct Records<'a, 'h> {
@@ -185,7 +185,7 @@ impl Records<'_, '_> {
     }
 
     /// Gives the fork these records: in the inode, or in a tree of one leaf where they do not fit.
-    fn set_list(&mut self, list: Vec<Extent>) -> Result<()> {
+    pub(super) fn set_list(&mut self, list: Vec<Extent>) -> Result<()> {
         if list.len() <= capacity(self.inode, self.kind) {
             self.set_fork(Fork::Extents(list.into()), ForkFormat::Extents);
             return Ok(());
@@ -224,7 +224,7 @@ impl Records<'_, '_> {
         Ok(())
     }
 
-    fn set_tree(&mut self, root: Arc<[u8]>, extents: u64) {
+    pub(super) fn set_tree(&mut self, root: Arc<[u8]>, extents: u64) {
         // All of the tree was read before it was changed, and the change is counted.
         let found = OnceLock::from(extents);
         self.set_fork(Fork::Btree(Arc::new(ExtentTree { root, extents, found })), ForkFormat::Btree);
@@ -249,7 +249,7 @@ impl Records<'_, '_> {
         }
     }
 
-    fn space(&self) -> ForkSpace {
+    pub(super) fn space(&self) -> ForkSpace {
         ForkSpace {
             owner: Owner::ForkTree { ino: self.inode.ino, attr: self.kind == ForkKind::Attr },
             goal: near_inode(self.volume(), self.inode.ino),
@@ -389,11 +389,11 @@ fn make_tree(
 }
 
 /// The space of a fork's tree: blocks near the inode out of the handle's space.
-struct ForkSpace {
+pub(super) struct ForkSpace {
     owner: Owner,
     goal: FsBlock,
     /// Blocks that were taken, less those that were freed.
-    taken: i64,
+    pub(super) taken: i64,
 }
 
 impl TreeSpace for ForkSpace {

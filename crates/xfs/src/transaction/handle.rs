@@ -96,13 +96,19 @@ impl<'a> Handle<'a> {
     /// # Errors
     /// Corruption when there is no such block.
     pub(crate) fn make<R>(&self, block: FsBlock, seal: Seal, fill: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
-        let block = self.volume().make_block(block)?;
-        {
+        let block = loop {
+            let block = self.volume().make_block(block)?;
             let mut guard = block.lock();
-            guard.mark_all_validated();
-            guard.bytes_mut().fill(0);
-            guard.beside_mut().reuse();
-        }
+            if guard.beside_mut().reuse() {
+                guard.mark_all_validated();
+                guard.bytes_mut().fill(0);
+                drop(guard);
+                break block;
+            }
+            drop(guard);
+            // The commit of the transaction in which the block stopped being metadata is taking it out of the cache.
+            undercroft_sync::thread::yield_now();
+        };
         Ok(self.change_block(&block, seal, fill))
     }
 

@@ -6,8 +6,12 @@
 mod block;
 mod client;
 mod handle;
+mod log;
 mod seal;
+#[cfg(all(test, feature = "oracle"))]
+mod tests;
 
 pub(crate) use block::{Block, LoggedState, Seal};
 pub(crate) use handle::Handle;
+pub(crate) use log::logged;
 pub(crate) use undercroft_journal::{Stop, Tid};

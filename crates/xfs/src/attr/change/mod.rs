@@ -19,6 +19,8 @@
 
 mod fit;
 mod header;
+#[cfg(all(test, feature = "oracle"))]
+mod image_tests;
 mod leaf;
 mod plan;
 mod remote;
@@ -29,12 +31,12 @@ mod tree;
 
 use std::borrow::Cow;
 
-use undercroft_vfs::{Error, Result, XattrMode};
+use undercroft_vfs::{Error, FileType, Result, XattrMode};
 
 use super::entry::{Space, VALUE_MAX_BYTES};
 use super::{acl, name};
 use crate::da::Layout;
-use crate::inode::{ForkKind, Inode, STORE_CREDITS};
+use crate::inode::{Fork, ForkKind, Inode, STORE_CREDITS};
 use crate::map;
 use crate::map::change::Progress;
 use crate::transaction::Handle;
@@ -52,13 +54,21 @@ pub(crate) enum Attempt {
     Done,
     /// Nothing has changed: the handle must have this many credits.
     Wants(u32),
+    /// Nothing has changed: the data fork leaves no room for attributes, and must [make way](make_way).
+    DataInTheWay,
 }
 
 /// Blocks that setting this value, or removing one, changes as a rule, with the inode.
 pub(crate) fn credits(volume: &Volume, inode: &Inode, value: Option<&[u8]>) -> u32 {
-    let in_inode = matches!(&inode.attr, None | Some(crate::inode::Fork::Local(_)));
     let len = value.map_or(0, <[u8]>::len);
-    if in_inode && len < inode.core.attr_fork.len() / 2 {
+    // A guess is enough: a change that does not fit says so.
+    const USUAL_NAME_BYTES: usize = 32;
+    let used = match &inode.attr {
+        None => Some(0),
+        Some(Fork::Local(bytes)) => bytes.first_chunk().map(|total| usize::from(u16::from_be_bytes(*total))),
+        Some(_) => None,
+    };
+    if used.is_some_and(|used| fit::for_bytes(inode, used + USUAL_NAME_BYTES + len).is_some()) {
         return STORE_CREDITS;
     }
     let step = map::change::credits(inode, ForkKind::Attr);
@@ -96,7 +106,7 @@ pub(crate) fn set(
 ) -> Result<()> {
     match try_set(handle, inode, full_name, value, mode)? {
         Attempt::Done => Ok(()),
-        Attempt::Wants(_) => Err(Error::NoSpace),
+        Attempt::Wants(_) | Attempt::DataInTheWay => Err(Error::NoSpace),
     }
 }
 
@@ -112,7 +122,48 @@ pub(crate) fn try_set(
     mode: XattrMode,
 ) -> Result<Attempt> {
     let request = Request::new(full_name, value, mode)?;
-    plan::Plan::new(handle.volume(), inode, &request)?.make(handle, inode)
+    match plan::Plan::new(handle.volume(), inode, &request)? {
+        Some(plan) => plan.make(handle, inode),
+        None => Ok(Attempt::DataInTheWay),
+    }
+}
+
+/// Blocks that [`make_way`] changes, with the inode, and those of space that it takes.
+pub(crate) fn make_way_needs(inode: &Inode) -> (u32, u64) {
+    let step = map::change::credits(inode, ForkKind::Data);
+    (STORE_CREDITS + 1 + step, 1 + map::change::space(inode, ForkKind::Data))
+}
+
+/// Moves what the data fork holds out of the inode, so that there is room for attributes, and stores the inode: extents
+/// go into a tree, the entries of a tree's root into a block below it, the target of a symbolic link into a block. A
+/// directory's names are moved by the directory.
+///
+/// # Errors
+/// [`NoSpace`](Error::NoSpace); I/O failure.
+pub(crate) fn make_way(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
+    if fit::for_blocks(inode).is_some() {
+        return Ok(());
+    }
+    match (&inode.data, inode.core.kind) {
+        (Fork::Local(target), FileType::Symlink) => {
+            let target = std::sync::Arc::clone(target);
+            remote::move_target(handle, inode, &target)?;
+        }
+        (Fork::Extents(_) | Fork::Btree(_), _) => {
+            map::narrow::narrow(handle, inode, fit::DEFAULT_WORDS)?;
+        }
+        _ => return Err(Error::NoSpace),
+    }
+    handle.or_abort(inode.store(handle))
+}
+
+/// Blocks that a handle for [`remove_all`] must have at least, with the inode.
+pub(crate) fn remove_credits(inode: &Inode) -> u32 {
+    match &inode.attr {
+        None | Some(Fork::Local(_)) => STORE_CREDITS,
+        Some(Fork::Extents(extents)) if extents.is_empty() => STORE_CREDITS,
+        Some(_) => STORE_CREDITS + 1 + map::change::credits(inode, ForkKind::Attr),
+    }
 }
 
 /// Removes all attributes of an inode that is being deleted, which is on an unlinked list, and stores it. As much as the

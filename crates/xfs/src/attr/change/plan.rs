@@ -16,12 +16,15 @@ use crate::error::corrupt_inode;
 use crate::format::block_header::HeaderKind;
 use crate::format::dinode::ForkFormat;
 use crate::format::extent::{Extent, FILE_BLOCK_END};
-use crate::format::{FileBlock, FsBlock};
+use crate::format::{FileBlock, FsBlock, Incompat};
 use crate::inode::{Fork, ForkKind, Inode, STORE_CREDITS};
 use crate::map::change::Progress;
 use crate::map::{self, Run};
 use crate::transaction::{Handle, Seal};
 use crate::volume::Volume;
+
+/// Blocks that a change of one extent changes for one level more of the fork's tree.
+const LEVEL_CREDITS: u32 = 3;
 
 /// What the attribute fork becomes.
 #[derive(Debug)]
@@ -61,7 +64,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(volume: &Volume, inode: &Inode, request: &Request<'_>) -> Result<Self> {
+    /// `None` if the data fork leaves no room for one of attributes.
+    pub(super) fn new(volume: &Volume, inode: &Inode, request: &Request<'_>) -> Result<Option<Self>> {
         let layout = Layout::of(volume.superblock());
         match &inode.attr {
             None => Self::from_inode(layout, inode, request, Vec::new()),
@@ -73,7 +77,7 @@ impl Plan {
             Some(Fork::Extents(extents)) if extents.is_empty() => {
                 Self::from_inode(layout, inode, request, Vec::new())
             }
-            Some(fork) => Self::from_blocks(volume, layout, inode, fork, request),
+            Some(fork) => Self::from_blocks(volume, layout, inode, fork, request).map(Some),
         }
     }
 
@@ -83,12 +87,12 @@ impl Plan {
         inode: &Inode,
         request: &Request<'_>,
         mut items: Vec<Item>,
-    ) -> Result<Self> {
+    ) -> Result<Option<Self>> {
         refuse_parents(inode.ino, &items)?;
         let at = items.iter().position(|item| item.space == request.space && *item.name == *request.name);
         let old = at.map(|at| items[at].clone());
         if request.is_there_already(old.as_ref())? {
-            return Ok(Self::nothing(layout, inode));
+            return Ok(Some(Self::nothing(layout, inode)));
         }
         let mut numbers = Numbers::default();
         let mut value = None;
@@ -105,11 +109,11 @@ impl Plan {
         let (form, words) = match in_inode(inode, &items) {
             Some(small) => small,
             None => {
-                let words = fit::for_blocks(inode).ok_or(Error::NoSpace)?;
+                let Some(words) = fit::for_blocks(inode) else { return Ok(None) };
                 (Form::Blocks(Draft::new(layout.block_bytes, numbers, items)?.finish()), words)
             }
         };
-        Ok(Self { layout, form, words, value, freed: Vec::new(), steps: 0 })
+        Ok(Some(Self { layout, form, words, value, freed: Vec::new(), steps: 0 }))
     }
 
     /// For attributes that lie in blocks.
@@ -190,7 +194,8 @@ impl Plan {
         // The boundary moves in memory only, and shows whether the forks fit.
         let mut changed = inode.clone();
         self.move_boundary(&mut changed)?;
-        let step = map::change::credits(&changed, ForkKind::Attr);
+        // The fork's tree may get a level on the way.
+        let step = map::change::credits(&changed, ForkKind::Attr) + LEVEL_CREDITS;
         let (new, tree_steps, rewritten) = self.tree_blocks();
         let held = self.hold(handle, &changed)?;
         let new_value_blocks = self.value.as_ref().map_or(0, |value| value.blocks);
@@ -199,10 +204,11 @@ impl Plan {
         let credits = STORE_CREDITS
             .saturating_add(rewritten + new + new_value_blocks)
             .saturating_add(steps.saturating_mul(step));
+        check_count(handle.volume(), &changed, steps)?;
         if !handle.has_room(credits) {
             return Ok(Attempt::Wants(credits));
         }
-        let map_space = map::change::space(&changed, ForkKind::Attr);
+        let map_space = if steps > 0 { 1 + map::change::space(&changed, ForkKind::Attr) } else { 0 };
         reserve(handle, u64::from(new) + u64::from(steps) * map_space)?;
         handle.or_abort(self.change(handle, &mut changed, held))?;
         *inode = changed;
@@ -457,6 +463,16 @@ fn set_fork(inode: &mut Inode, fork: Fork) {
 
 fn is_remote(item: &Item) -> bool {
     matches!(item.value, ItemValue::Remote { .. })
+}
+
+/// Refuses a change by which the fork may get more extents than an inode can count.
+fn check_count(volume: &Volume, inode: &Inode, steps: u32) -> Result<()> {
+    let is_large = volume.superblock().features().incompat().contains(Incompat::NREXT64);
+    let most = if is_large { u32::MAX } else { i16::MAX as u32 };
+    if inode.core.attr_extents.saturating_add(steps.saturating_mul(2)) > most {
+        return Err(Error::NoSpace);
+    }
+    Ok(())
 }
 
 /// Reserves space for a handle.

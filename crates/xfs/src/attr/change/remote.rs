@@ -1,17 +1,23 @@
-//! Values in blocks of their own, written.
+//! Values in blocks of their own, written, and the target of a symbolic link that leaves its inode to attributes.
 //!
 //! Such a block is logged like other metadata. It has no position of a change in its header, so that a log that is
 //! recovered always writes it.
 
-use undercroft_vfs::{Ino, Result};
+use undercroft_vfs::{Error, Ino, Result};
 
 use super::header;
 use crate::da::{Layout, remote};
-use crate::format::FsBlock;
 use crate::format::block_header::HeaderKind;
+use crate::format::dinode::ForkFormat;
+use crate::format::{FileBlock, FsBlock};
+use crate::inode::{Fork, ForkKind, Inode};
+use crate::map;
 use crate::transaction::{Handle, Seal};
 
 const MAGIC: &[u8; 4] = b"XARM";
+
+/// Begins the target of a symbolic link.
+const TARGET_MAGIC: &[u8; 4] = b"XSLM";
 
 /// Length of the header.
 const HEADER_BYTES: usize = 56;
@@ -35,15 +41,52 @@ pub(super) fn write(
     let parts = value.chunks(remote::room(layout, layout.block_bytes));
     let mut offset = 0;
     for (home, part) in homes.zip(parts) {
-        let identity = header::Identity::new(handle.volume(), ino, home)?;
-        handle.make(home, Seal::AttrRemote, |bytes| {
-            bytes[..4].copy_from_slice(MAGIC);
-            bytes[4..8].copy_from_slice(&(offset as u32).to_be_bytes());
-            bytes[8..12].copy_from_slice(&(part.len() as u32).to_be_bytes());
-            identity.write(bytes, HeaderKind::Remote);
-            bytes[HEADER_BYTES..][..part.len()].copy_from_slice(part);
-        })?;
+        write_block(handle, ino, home, Seal::AttrRemote, MAGIC, offset, part)?;
         offset += part.len();
     }
     Ok(())
+}
+
+/// Moves the target of a symbolic link from its inode to a block. A target that an inode has room for fits one block.
+///
+/// # Errors
+/// [`NoSpace`](Error::NoSpace); I/O failure, which aborts the changes.
+pub(super) fn move_target(handle: &Handle<'_>, inode: &mut Inode, target: &[u8]) -> Result<()> {
+    let layout = Layout::of(handle.volume().superblock());
+    if target.len() > remote::room(&layout, layout.block_bytes) {
+        return Err(Error::NoSpace);
+    }
+    let old = inode.data.clone();
+    inode.data = Fork::Extents(std::sync::Arc::new([]));
+    (inode.core.data_format, inode.core.data_extents) = (ForkFormat::Extents, 0);
+    match map::change::add_block(handle, inode, ForkKind::Data, FileBlock(0)) {
+        Ok(home) => {
+            let ino = inode.ino;
+            handle.or_abort(write_block(handle, ino, home, Seal::Symlink, TARGET_MAGIC, 0, target))
+        }
+        Err(error) => {
+            inode.data = old;
+            inode.core.data_format = ForkFormat::Local;
+            Err(error)
+        }
+    }
+}
+
+fn write_block(
+    handle: &Handle<'_>,
+    ino: Ino,
+    home: FsBlock,
+    seal: Seal,
+    magic: &[u8; 4],
+    offset: usize,
+    part: &[u8],
+) -> Result<()> {
+    let identity = header::Identity::new(handle.volume(), ino, home)?;
+    handle.make(home, seal, |bytes| {
+        bytes[..4].copy_from_slice(magic);
+        bytes[4..8].copy_from_slice(&(offset as u32).to_be_bytes());
+        bytes[8..12].copy_from_slice(&(part.len() as u32).to_be_bytes());
+        identity.write(bytes, HeaderKind::Remote);
+        bytes[HEADER_BYTES..][..part.len()].copy_from_slice(part);
+    })
 }

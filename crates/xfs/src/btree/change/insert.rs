@@ -39,7 +39,8 @@ impl<K: ChangeKind> Btree<'_, K> {
         let places = self.hold(path)?;
         let mut bytes = vec![0; K::RECORD_BYTES];
         K::pack(record, &mut bytes, self.volume.geometry());
-        let inserted = self.gain(handle, space, &places, gains, Entries::one(&bytes, &[]));
+        let taken = self.take_blocks(handle, space, &places, &gains)?;
+        let inserted = self.gain(handle, &places, gains, taken, Entries::one(&bytes, &[]));
         handle.or_abort(inserted)
     }
 
@@ -98,29 +99,41 @@ impl<K: ChangeKind> Btree<'_, K> {
         Ok(())
     }
 
-    fn gain(
-        &mut self,
+    /// Takes the blocks that the tree grows by.
+    fn take_blocks(
+        &self,
         handle: &Handle<'_>,
         space: &mut dyn TreeSpace,
         places: &[Place],
-        gains: Vec<Gain>,
-        record: Entries,
-    ) -> Result<()> {
+        gains: &[Gain],
+    ) -> Result<Vec<FsBlock>> {
         let splits = gains.iter().filter(|gain| matches!(gain, Gain::Split(_))).count();
         // The root of a group's tree gets a block for its half and one for the new root.
-        let above = gains.len() == places.len()
-            && matches!(self.root, Root::Block(_))
-            && matches!(gains.last(), Some(Gain::Split(_)));
-        let mut taken = Vec::with_capacity(splits + 1);
-        for _ in 0..splits + usize::from(above) {
-            let block = space.take(handle)?;
-            if taken.contains(&block) || places.iter().any(|place| place.held.at() == Some(block)) {
-                return Err(
-                    self.corrupt(Some(block), "was given to the tree and belongs to it already".into())
-                );
-            }
-            taken.push(block);
+        let root_splits = splits == places.len() && matches!(self.root, Root::Block(_));
+        let mut taken: Vec<FsBlock> = Vec::with_capacity(splits + 1);
+        for n in 0..splits + usize::from(root_splits) {
+            let block = space.take(handle).and_then(|block| {
+                if taken.contains(&block) || places.iter().any(|place| place.held.at() == Some(block)) {
+                    return Err(
+                        self.corrupt(Some(block), "was given to the tree and belongs to it already".into())
+                    );
+                }
+                Ok(block)
+            });
+            // The first one that there is not leaves everything as it was.
+            taken.push(if n == 0 { block? } else { handle.or_abort(block)? });
         }
+        Ok(taken)
+    }
+
+    fn gain(
+        &mut self,
+        handle: &Handle<'_>,
+        places: &[Place],
+        gains: Vec<Gain>,
+        mut taken: Vec<FsBlock>,
+        record: Entries,
+    ) -> Result<()> {
         let mut entry = record;
         let mut at = places.last().map_or(0, |leaf| leaf.n);
         for (depth, gain) in (0..places.len()).rev().zip(gains) {

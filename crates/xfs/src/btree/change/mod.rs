@@ -34,7 +34,6 @@ use super::node::{self, Node};
 use super::{Btree, Kind, Root};
 use crate::format::{FsBlock, Geometry, block_header};
 use crate::transaction::{Block, Handle, Seal};
-pub(crate) use pack::high_rmap_key;
 
 /// Where a tree gets its blocks from.
 pub(crate) trait TreeSpace {
@@ -69,7 +68,8 @@ pub(crate) const fn credits(levels: u8) -> u32 {
 }
 
 /// Blocks that an insertion into a tree of `levels` takes at most.
-pub(crate) const fn space(levels: u8) -> u64 {
+#[cfg(test)]
+const fn space(levels: u8) -> u64 {
     levels as u64 + 1
 }
 

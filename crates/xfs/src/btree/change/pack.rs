@@ -70,7 +70,7 @@ fn rmap_flags(record: &RmapRecord) -> u64 {
 
 /// The last block of a reverse mapping as a key. Blocks of the filesystem itself and of a fork's tree have no offset
 /// that rises with the block.
-pub(crate) fn high_rmap_key(record: &RmapRecord) -> RmapKey {
+fn high_rmap_key(record: &RmapRecord) -> RmapKey {
     let more = record.count.saturating_sub(1);
     let start = AgBlock(record.start.0.saturating_add(more));
     let rises = matches!(record.owner, Owner::Inode(_)) && !record.bmbt;

@@ -211,6 +211,16 @@ impl<K: ChangeKind> TestTree<K> {
         self.mounted = mounted(&self.device, self.cache_bytes);
     }
 
+    /// Changes a block on the device, and begins again with an empty cache.
+    pub(super) fn damage(&mut self, block: FsBlock, change: impl FnOnce(&mut [u8])) {
+        let at = self.mounted.geometry().byte(block).unwrap();
+        let mut bytes = vec![0; 1024];
+        self.device.read_at(at, &mut bytes).unwrap();
+        change(&mut bytes);
+        self.device.write_at(at, &bytes).unwrap();
+        self.mounted = mounted(&self.device, self.cache_bytes);
+    }
+
     /// Makes everything durable and goes on with what the cache has.
     pub(crate) fn commit(&self) {
         self.mounted.writer().unwrap().transactions.commit_running(&self.mounted).unwrap();

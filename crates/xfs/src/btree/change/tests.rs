@@ -263,3 +263,84 @@ fn what_cannot_be_is_refused_before_anything_changes() {
     drop(handle);
     model.check();
 }
+
+/// A space that has no blocks.
+struct NoBlocks;
+
+impl TreeSpace for NoBlocks {
+    fn take(&mut self, _: &Handle<'_>) -> Result<FsBlock> {
+        Err(undercroft_vfs::Error::NoSpace)
+    }
+
+    fn put(&mut self, _: &Handle<'_>, _: FsBlock) -> Result<()> {
+        unreachable!("no block was taken")
+    }
+}
+
+#[test]
+fn without_a_block_to_grow_by_nothing_changes() {
+    let mut model = Model::<BySpace>::new(LARGE, 0);
+    let mut slot = 0;
+    // Until all leaves are full.
+    while !(model.tree.space.used.len() > 3 && model.tree.all().len().is_multiple_of(121)) {
+        model.insert(slot, 1);
+        slot += 1;
+    }
+    let mut refused = 0;
+    for slot in 0..slot {
+        // Between two others.
+        let start = BySpace::record(slot, 1).start.0 + 2;
+        let record = FreeExtent { start: AgBlock(start), count: 1 };
+        let handle = model.tree.mounted.start(20).unwrap();
+        match model.tree.open().insert(&handle, &mut NoBlocks, &record) {
+            Err(undercroft_vfs::Error::NoSpace) => refused += 1,
+            result => {
+                result.unwrap();
+                model.tree.open().delete(&handle, &mut NoBlocks, &record.start).unwrap();
+            }
+        }
+        drop(handle);
+    }
+    assert!(refused > 0);
+    model.check();
+}
+
+/// Damages a leaf next to one that is to be joined or to share; nothing has changed when that is found.
+#[test]
+fn a_damaged_neighbour_is_reported_before_anything_changes() {
+    for (at, word) in [(20, "checksum"), (12, "checksum"), (6, "room for")] {
+        let mut model = Model::<BySpace>::new(LARGE, 0);
+        (0..1000).for_each(|slot| model.insert(slot, 1));
+        model.tree.reopen();
+        let mut leaves = Vec::new();
+        model
+            .tree
+            .open()
+            .for_each_block(|block, level| {
+                leaves.extend((level == 0).then_some(block));
+                Ok(())
+            })
+            .unwrap();
+        model.tree.damage(leaves[2], |bytes| bytes[at] ^= 0x40);
+        // The leaf after it loses records until it needs its neighbour.
+        let (mut is_behind, mut found) = (false, false);
+        for slot in 0..1000 {
+            let record = model.records[&slot];
+            let handle = model.tree.mounted.start(20).unwrap();
+            let mut tree = model.tree.open();
+            if tree.cursor().lookup_eq(&record.start).is_err() {
+                is_behind = true;
+            } else if is_behind {
+                let deleted = tree.delete(&handle, &mut NoBlocks, &record.start);
+                if let Err(error) = deleted {
+                    assert!(error.to_string().contains(word), "{error}");
+                    assert_eq!(tree.cursor().lookup_eq(&record.start).unwrap(), Some(record));
+                    found = true;
+                    break;
+                }
+            }
+        }
+        assert!(found, "the damage was not found");
+        assert!(model.tree.mounted.start(1).is_ok(), "the changes were aborted");
+    }
+}

@@ -77,6 +77,18 @@ impl Change<'_> {
         self.tree_add(&new, hash)
     }
 
+    /// Moves names that lie in the inode to a block: the inode's room is needed for something else.
+    ///
+    /// # Errors
+    /// Corruption.
+    pub(crate) fn leave_inode(&mut self) -> Result<()> {
+        if self.form()? == Form::Short {
+            let short = self.short()?;
+            self.short_to_block(&short)?;
+        }
+        Ok(())
+    }
+
     /// Removes a name that leads to `ino`.
     ///
     /// # Errors

@@ -231,7 +231,7 @@ fn changes_beyond_the_bound_of_memory_lie_in_a_file() {
     // The third chunk is the one too many.
     assert_eq!(changed, [4096, 8192, 0, 4096, 8192, 3 * 4096]);
     target.write(1 << 20, &[9; 256]).unwrap();
-    let device = target.into_device();
+    let (device, _) = target.into_device();
     for (n, expected) in [9, 2, 3, 4, 5, 6].into_iter().enumerate() {
         let mut bytes = [0; 512];
         device.read_at(n as u64 * 4096 + (1 << 20), &mut bytes).unwrap();

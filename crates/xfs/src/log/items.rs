@@ -1,0 +1,61 @@
+//! The items of a checkpoint that is written: whole buffers, and buffers that were freed.
+//!
+//! A buffer is logged with all of its parts of 128 bytes, as one region behind its description. Inodes are logged as
+//! buffers too: without the flag that has a recovery take nothing from a buffer but the pointers between unlinked inodes,
+//! it replays the whole buffer, and does not seal it.
+//!
+//! Source: Linux, `xfs_buf_log_format` and its use at recovery.
+
+use undercroft_vfs::Result;
+
+use super::buffer::{PART, flags};
+use super::write::{Checkpoint, buffer_description};
+
+/// Bytes of a description, before the map of the changed parts.
+const DESCRIPTION_BYTES: usize = 20;
+
+/// Parts that a word of the map stands for.
+const PARTS_IN_WORD: usize = 32;
+
+/// Regions of a logged buffer, and their bytes.
+pub(crate) fn size_of_buffer(buffer_bytes: usize) -> (u64, u64) {
+    let words = buffer_bytes.div_ceil(PART * PARTS_IN_WORD);
+    (2, (DESCRIPTION_BYTES + 4 * words + buffer_bytes) as u64)
+}
+
+/// Regions of a freed buffer, and their bytes.
+pub(crate) const fn size_of_cancelled() -> (u64, u64) {
+    (1, DESCRIPTION_BYTES as u64 + 4)
+}
+
+impl Checkpoint<'_> {
+    /// Adds a buffer that begins at sector `daddr` and is of a kind, in the log's numbering.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn buffer(&mut self, daddr: u64, kind: u16, bytes: &[u8]) -> Result<()> {
+        let parts = bytes.len() / PART;
+        let map: Vec<u32> = (0..parts.div_ceil(PARTS_IN_WORD))
+            .map(|word| match parts - word * PARTS_IN_WORD {
+                part if part < PARTS_IN_WORD => (1 << part) - 1,
+                _ => u32::MAX,
+            })
+            .collect();
+        self.region(&buffer_description(
+            2,
+            kind << flags::KIND_SHIFT,
+            (bytes.len() / 512) as u16,
+            daddr,
+            &map,
+        ))?;
+        self.region(bytes)
+    }
+
+    /// Adds a buffer that was freed: what the log has of it from before is not replayed.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn cancelled(&mut self, daddr: u64, buffer_bytes: u32) -> Result<()> {
+        self.region(&buffer_description(1, flags::CANCELLED, (buffer_bytes / 512) as u16, daddr, &[0]))
+    }
+}
