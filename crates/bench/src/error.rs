@@ -84,12 +84,9 @@ pub enum BenchError {
     /// The device refuses that is measured by itself.
     #[error("the device under test: {0}")]
     Device(block::Error),
-    /// The ext4 to measure could not be made.
+    /// The filesystem to measure could not be made.
     #[error("cannot make the filesystem under test: {0}")]
-    Mkfs(undercroft_ext4::MkfsError),
-    /// The XFS to measure could not be made.
-    #[error("cannot make the filesystem under test: {0}")]
-    MkfsXfs(undercroft_xfs::MkfsError),
+    Mkfs(undercroft_xfs::MkfsError),
     /// More files are created than a population can have room for.
     #[error(
         "{created} files with those that warm up, in a population of {inodes} inodes: give `--inodes` of at least {}, or \

@@ -75,7 +75,7 @@ impl XfsForm {
             device_is_zeroed: true,
             ..MkfsOptions::default()
         };
-        mkfs(&**device, &made).map(drop).map_err(BenchError::MkfsXfs)
+        mkfs(&**device, &made).map(drop).map_err(BenchError::Mkfs)
     }
 
     /// Opens what is on a device.
