@@ -238,9 +238,9 @@ pub(super) fn rename(
         let now = dir.now();
         plans.apply(handle, |changed| {
             if changed == moved.ino {
-                return (moved, now, 0);
+                return None;
             }
-            if changed == to.ino { (to, now, gained) } else { (dir, now, -i64::from(moves_up)) }
+            Some(if changed == to.ino { (to, now, gained) } else { (dir, now, -i64::from(moves_up)) })
         })?;
         let rest = || {
             moved.change_fields(handle, |fields| moved.note_change(fields, now))?;
@@ -300,16 +300,22 @@ pub(super) fn exchange(
         }
         let now = dir.now();
         plans.apply(handle, |changed| {
-            let live = [one, other].into_iter().find(|live| live.ino == changed);
-            match live {
-                Some(live) => (live, now, 0),
-                None if changed == dir.ino => (dir, now, gained),
-                None => (to, now, -gained),
+            if changed == dir.ino {
+                return Some((dir, now, gained));
             }
+            (changed == to.ino).then_some((to, now, -gained))
         })?;
+        // As Linux does: files that change places keep their times.
+        let shows = moves(one) || moves(other);
         let rest = || {
-            for live in [one, other] {
-                live.change_fields(handle, |fields| live.note_change(fields, now))?;
+            for live in [one, other].into_iter().filter(|_| shows) {
+                live.change_fields(handle, |fields| {
+                    if is_directory(live) {
+                        fields.note_modification(now)
+                    } else {
+                        live.note_change(fields, now)
+                    }
+                })?;
             }
             Ok(())
         };
@@ -339,16 +345,18 @@ impl<'a> Plans<'a> {
         self.0.iter().map(|(_, change)| change).collect()
     }
 
-    /// Applies all of them. `touched` says which directory has the number, when it is changed, and how many directories
-    /// it gains.
+    /// Applies all of them. `touched` says which directory's names have changed by the plan of this number, when, and how
+    /// many directories it gains; `None` where nothing but its parent has changed.
     fn apply<'l>(
         self,
         handle: &Handle<'_>,
-        touched: impl Fn(Ino) -> (&'l Live, Timestamp, i64),
+        touched: impl Fn(Ino) -> Option<(&'l Live, Timestamp, i64)>,
     ) -> Result<()> {
         for (ino, change) in self.0 {
-            let (live, now, gained) = touched(ino);
-            change.apply(handle, touch(live, now, gained))?;
+            match touched(ino) {
+                Some((live, now, gained)) => change.apply(handle, touch(live, now, gained))?,
+                None => change.apply(handle, |_| false)?,
+            }
         }
         Ok(())
     }

@@ -305,9 +305,9 @@ fn crashed(world: &World) -> Image {
 #[test]
 fn what_a_crash_leaves_is_recovered_by_linux_and_by_us() {
     let mut world = World::new(300, "", 8 << 20);
-    for round in 0..6 {
+    for round in 0..3 {
         for step in 0..400 {
-            world.step(200, round < 4);
+            world.step(200, round < 2);
             if step == 200 {
                 world.fs.sync().unwrap();
             }
@@ -444,6 +444,114 @@ fn a_directory_that_hands_its_project_on_takes_no_file_of_another() {
     world.vfs.link(&who, &fifo, &dir, b"fifo").unwrap();
     world.vfs.rename(&who, (&dir, b"own"), (&root, b"own"), RenameFlags::empty()).unwrap();
     drop((file, own, fifo, root, dir));
+    world.fs.close().unwrap();
+    check_image(&crashed(&world));
+}
+
+/// Threads that make, move, remove and list names in the same few directories.
+#[test]
+fn threads_change_the_same_directories() {
+    const THREADS: u64 = 4;
+    let world = World::new(300, "", 1 << 20);
+    let (who, root) = (Credentials::root(), world.vfs.root().unwrap());
+    let dirs: Vec<_> = (0..3)
+        .map(|number| {
+            world
+                .vfs
+                .create(&who, &root, format!("dir{number}").as_bytes(), &object(NewKind::Directory))
+                .unwrap()
+        })
+        .collect();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (vfs, dirs) = (&world.vfs, &dirs);
+            scope.spawn(move || {
+                let who = Credentials::root();
+                let mut random = thread + 1;
+                for step in 0..1500 {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    let dir = &dirs[(random % 3) as usize];
+                    let other = &dirs[(random / 3 % 3) as usize];
+                    let name = format!("{:0>20}", random / 9 % 150).into_bytes();
+                    let to = format!("{:0>20}", random / 5000 % 150).into_bytes();
+                    let outcome = match step % 7 {
+                        0..3 => vfs.create(&who, dir, &name, &object(NewKind::Regular)).map(drop),
+                        3 => vfs.rename(&who, (dir, &name), (other, &to), RenameFlags::empty()),
+                        4 => vfs.create(&who, dir, &name, &object(NewKind::Directory)).map(drop),
+                        5 => vfs.unlink(&who, dir, &name).or_else(|_| vfs.rmdir(&who, dir, &name)),
+                        _ => vfs.rename(&who, (dir, &name), (other, &to), RenameFlags::EXCHANGE),
+                    };
+                    match outcome {
+                        Ok(())
+                        | Err(
+                            Error::Exists
+                            | Error::NotFound
+                            | Error::NotEmpty
+                            | Error::IsDirectory
+                            | Error::NotDirectory
+                            | Error::InvalidArgument(_),
+                        ) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                    if step % 50 == 0 {
+                        dir.read_dir(DirOffset(0), &mut |_| ControlFlow::Continue(())).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    drop((dirs, root));
+    let World { image, device, fs, vfs, .. } = world;
+    drop(vfs);
+    fs.close().unwrap();
+    undercroft_oracle::save_device(&*device, image.path()).unwrap();
+    check_image(&image);
+}
+
+/// Which times change is what Linux was seen to do.
+#[test]
+fn files_that_change_places_keep_their_times_and_directories_that_get_another_parent_do_not() {
+    let world = World::new(300, "", 1 << 20);
+    let (who, root) = (Credentials::root(), world.vfs.root().unwrap());
+    let make = |dir: &Arc<Node>, name: &[u8], kind| world.vfs.create(&who, dir, name, &object(kind)).unwrap();
+    let [p, q] = [b"p", b"q"].map(|name| make(&root, name, NewKind::Directory));
+    let (d, e) = (make(&p, b"d", NewKind::Directory), make(&q, b"e", NewKind::Directory));
+    let (f, g) = (make(&p, b"f", NewKind::Regular), make(&q, b"g", NewKind::Regular));
+    let times = |node: &Arc<Node>| {
+        let attr = node.attr();
+        (attr.modified, attr.changed)
+    };
+    let changed = |nodes: &[&Arc<Node>], change: &dyn Fn()| {
+        let before: Vec<_> = nodes.iter().map(|node| times(node)).collect();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        change();
+        let after = nodes.iter().map(|node| times(node));
+        let changed = before.iter().zip(after).map(|(before, after)| {
+            match (before.0 != after.0, before.1 != after.1) {
+                (true, true) => "mc",
+                (false, true) => "-c",
+                (true, false) => "m-",
+                (false, false) => "--",
+            }
+        });
+        changed.collect::<Vec<_>>().join(" ")
+    };
+    let rename = |from: (&Arc<Node>, &[u8]), to: (&Arc<Node>, &[u8]), flags| {
+        world.vfs.rename(&who, from, to, flags).unwrap();
+    };
+    let exchange = RenameFlags::EXCHANGE;
+    assert_eq!(changed(&[&p, &q, &f, &g], &|| rename((&p, b"f"), (&q, b"g"), exchange)), "mc mc -- --");
+    assert_eq!(changed(&[&p, &q, &d, &e], &|| rename((&p, b"d"), (&q, b"e"), exchange)), "mc mc mc mc");
+    assert_eq!(changed(&[&p, &q, &e, &f], &|| rename((&p, b"d"), (&q, b"g"), exchange)), "mc mc mc -c");
+    assert_eq!(changed(&[&q, &d, &e], &|| rename((&q, b"e"), (&q, b"g"), exchange)), "mc -- --");
+    assert_eq!(
+        changed(&[&q, &p, &d], &|| rename((&q, b"g"), (&p, b"moved"), RenameFlags::empty())),
+        "mc mc -c"
+    );
+    assert_eq!(changed(&[&p, &f], &|| rename((&p, b"d"), (&p, b"f"), RenameFlags::empty())), "mc -c");
+    drop((p, q, d, e, f, g, root));
     world.fs.close().unwrap();
     check_image(&crashed(&world));
 }

@@ -10,7 +10,7 @@ use undercroft_vfs::{Error, Result};
 use super::super::data::{DataBlock, Item as DataItem, header_bytes};
 use super::super::entry::entry_bytes;
 use super::super::short::dots;
-use super::data::{New, Space, note_best, put_entry, put_space, release, spaces};
+use super::data::{New, Space, note_best, put_entry, put_space, release, spaces, spaces_beside};
 use super::edit::Hit;
 use super::plan::Change;
 use super::raw::{self, ENTRY_BYTES, Item, put32};
@@ -175,7 +175,9 @@ impl Change<'_> {
 
     /// Removes a name from the only block. The directory returns to its inode if it fits.
     pub(super) fn block_remove(&mut self, hit: &Hit) -> Result<()> {
-        let (mut items, mut free, _) = self.block_parts()?;
+        let (mut items, ..) = self.block_parts()?;
+        let free = DataBlock::validate(self.bytes(0), &self.layout, 0, true);
+        let mut free = self.checked(0, free.and_then(|data| spaces_beside(&data, hit.at)))?;
         let len = self.entry_bytes(hit.name_bytes);
         let Some(item) = items.get_mut(hit.item) else { return Err(Error::NotFound) };
         item.1 = 0;

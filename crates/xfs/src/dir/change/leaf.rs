@@ -4,7 +4,7 @@
 use undercroft_vfs::{Error, Result};
 
 use super::super::data::{DataBlock, header_bytes};
-use super::data::{self, New, enter, make_empty, release, spaces};
+use super::data::{self, New, enter, make_empty, release, spaces, spaces_beside};
 use super::edit::Hit;
 use super::plan::Change;
 use super::raw::{self, ENTRIES_AT, ENTRY_BYTES, Item, MAGIC_LEAF, MAGIC_LEAF_ONE, put16, put32};
@@ -112,7 +112,7 @@ impl Change<'_> {
         let (block, layout) = (hit.block, self.layout);
         self.load(block, HeaderKind::DirBlock)?;
         let found = DataBlock::validate(self.bytes(block), &layout, u64::from(block), false);
-        let mut found = self.checked(block, found.and_then(|data| spaces(&data)))?;
+        let mut found = self.checked(block, found.and_then(|data| spaces_beside(&data, hit.at)))?;
         let len = self.entry_bytes(hit.name_bytes);
         let bytes = self.edit(block, Seal::DirData);
         release(bytes, &mut found, hit.at, len);

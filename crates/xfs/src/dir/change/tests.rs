@@ -344,3 +344,65 @@ fn a_tree_grows_to_two_levels_of_nodes_and_back() {
     world.check();
     assert_eq!(world.blocks.len(), 0);
 }
+
+/// Whatever a block has in it, a plan ends, and says what is wrong if it finds that.
+#[test]
+fn damaged_blocks_are_answered() {
+    let mut refused = 0;
+    for (names, rounds) in [(60_u64, 300_u64), (300, 1000), (1500, 1500)] {
+        let mut world = World::new(12, 1 << 20);
+        for number in 0..names {
+            world.add(&format!("{number:0>width$}", width = 5 + number as usize % 60).into_bytes());
+        }
+        let superblock = world.dir.volume.superblock().clone();
+        let homes: Vec<_> = world.blocks.iter().map(|(&at, &home)| (at, home)).collect();
+        for round in 0..rounds {
+            let (at, home) = homes[(round % homes.len() as u64) as usize];
+            let byte = superblock.geometry().byte(home).unwrap();
+            let kind =
+                if (8 << 20..16 << 20).contains(&at) { HeaderKind::DaBlock } else { HeaderKind::DirBlock };
+            let mut good = vec![0; 4096];
+            world.device.read_at(byte, &mut good).unwrap();
+            let mut bad = good.clone();
+            for _ in 0..=world.random(4) {
+                // The header and the end are where most depends on each byte.
+                let place = match world.random(3) {
+                    0 => 48 + world.random(32),
+                    1 => 4095 - world.random(40),
+                    _ => world.random(4096),
+                };
+                bad[place as usize] = match world.random(3) {
+                    0 => 0xff,
+                    1 => 0,
+                    _ => world.random(256) as u8,
+                };
+            }
+            // What says whose block it is is validated with the checksum.
+            bad[12..48].copy_from_slice(&good[12..48]);
+            crc::seal(&mut bad, kind.crc_offset());
+            let put = |bytes: &[u8]| {
+                world.device.write_at(byte, bytes).unwrap();
+                world.dir.volume.buffers().forget(superblock.geometry().linear(home).unwrap());
+            };
+            put(&bad);
+            let name = world.model.keys().nth(round as usize % world.model.len()).unwrap();
+            let ino = Ino(world.model[name]);
+            for outcome in [
+                Change::begin(&world.dir, 0).unwrap().add(b"another", Some(ino), FileType::Regular),
+                Change::begin(&world.dir, 0).unwrap().add(&[b'x'; 200], Some(ino), FileType::Regular),
+                Change::begin(&world.dir, 0).unwrap().remove(name, ino),
+                Change::begin(&world.dir, 0).unwrap().replace(name, ino, Some(Ino(140)), FileType::Regular),
+                Change::begin(&world.dir, 0).unwrap().set_parent(Ino(140)),
+            ] {
+                match outcome {
+                    Ok(()) | Err(Error::NotFound | Error::Exists | Error::NoSpace) => {}
+                    Err(Error::Corrupt(_)) => refused += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            put(&good);
+        }
+        world.check();
+    }
+    assert!(refused > 300, "{refused}");
+}
