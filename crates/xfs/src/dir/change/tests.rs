@@ -387,13 +387,15 @@ fn damaged_blocks_are_answered() {
             put(&bad);
             let name = world.model.keys().nth(round as usize % world.model.len()).unwrap();
             let ino = Ino(world.model[name]);
-            for outcome in [
-                Change::begin(&world.dir, 0).unwrap().add(b"another", Some(ino), FileType::Regular),
-                Change::begin(&world.dir, 0).unwrap().add(&[b'x'; 200], Some(ino), FileType::Regular),
-                Change::begin(&world.dir, 0).unwrap().remove(name, ino),
-                Change::begin(&world.dir, 0).unwrap().replace(name, ino, Some(Ino(140)), FileType::Regular),
-                Change::begin(&world.dir, 0).unwrap().set_parent(Ino(140)),
-            ] {
+            let plans: [&dyn Fn(&mut Change<'_>) -> Result<(), Error>; 5] = [
+                &|change| change.add(b"another", Some(ino), FileType::Regular),
+                &|change| change.add(&[b'x'; 200], Some(ino), FileType::Regular),
+                &|change| change.remove(name, ino),
+                &|change| change.replace(name, ino, Some(Ino(140)), FileType::Regular),
+                &|change| change.set_parent(Ino(140)),
+            ];
+            for plan in plans {
+                let outcome = plan(&mut Change::begin(&world.dir, 0).unwrap());
                 match outcome {
                     Ok(()) | Err(Error::NotFound | Error::Exists | Error::NoSpace) => {}
                     Err(Error::Corrupt(_)) => refused += 1,
