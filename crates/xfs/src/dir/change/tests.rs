@@ -26,6 +26,9 @@ const INO: Ino = Ino(131);
 /// Its parent.
 const PARENT: u64 = 128;
 
+/// A change that is planned.
+type Plan<'p> = dyn Fn(&mut Change<'_>) -> Result<(), Error> + 'p;
+
 /// A directory on a device, and what should be in it.
 struct World {
     device: Arc<MemoryDevice>,
@@ -34,6 +37,8 @@ struct World {
     next: u64,
     model: BTreeMap<Vec<u8>, u64>,
     random: u64,
+    /// One change in so many keeps the directory's blocks.
+    keeps_one_in: u64,
     forms: [u32; 4],
 }
 
@@ -61,7 +66,7 @@ impl World {
         let volume = Volume::new(device.clone(), superblock, cache_bytes);
         let dir = InodeState::new(Arc::new(Mounted::new(volume)), inode);
         let (blocks, model) = (BTreeMap::new(), BTreeMap::new());
-        Self { device, dir, blocks, next: 1000, model, random: 1, forms: [0; 4] }
+        Self { device, dir, blocks, next: 1000, model, random: 1, keeps_one_in: u64::MAX, forms: [0; 4] }
     }
 
     fn random(&mut self, below: u64) -> u64 {
@@ -74,7 +79,11 @@ impl World {
     /// Makes a plan true.
     fn apply(&mut self, plan: impl FnOnce(&mut Change<'_>) -> Result<(), Error>) -> Result<(), Error> {
         let mut change = Change::begin(&self.dir, 0).unwrap();
+        if self.random.is_multiple_of(self.keeps_one_in) {
+            change.keep_blocks();
+        }
         plan(&mut change)?;
+        assert!(!change.keeps_blocks || change.slots.values().all(|slot| !slot.gone));
         let superblock = self.dir.volume.superblock();
         for (&at, slot) in &mut change.slots {
             if slot.gone {
@@ -324,6 +333,28 @@ fn a_cache_that_holds_less_than_the_directory_is_enough() {
     grow_and_shrink(10, 1, 3000, 3000, 5);
 }
 
+/// Blocks without a name in them stay, and get names again or are removed later.
+#[test]
+fn directories_that_keep_their_blocks_are_right_too() {
+    for (one_in, seed) in [(1, 3), (2, 4)] {
+        let mut world = World::new(10, 1 << 20);
+        (world.random, world.keeps_one_in) = (seed, one_in);
+        for step in 0..6000 {
+            let name = name(&mut world, 2000);
+            if world.random(10) < if step / 1500 % 2 == 0 { 7 } else { 2 } {
+                world.add(&name);
+            } else if let Some((name, _)) = world.model.range(name..).next() {
+                let name = name.clone();
+                world.remove(&name);
+            }
+            if step % 200 == 0 {
+                world.check();
+            }
+        }
+        world.check();
+    }
+}
+
 /// So many that nodes are split, and joined again.
 #[test]
 fn a_tree_grows_to_two_levels_of_nodes_and_back() {
@@ -387,7 +418,7 @@ fn damaged_blocks_are_answered() {
             put(&bad);
             let name = world.model.keys().nth(round as usize % world.model.len()).unwrap();
             let ino = Ino(world.model[name]);
-            let plans: [&dyn Fn(&mut Change<'_>) -> Result<(), Error>; 5] = [
+            let plans: [&Plan<'_>; 5] = [
                 &|change| change.add(b"another", Some(ino), FileType::Regular),
                 &|change| change.add(&[b'x'; 200], Some(ino), FileType::Regular),
                 &|change| change.remove(name, ino),
