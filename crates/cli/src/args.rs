@@ -249,15 +249,20 @@ pub(crate) struct BenchArgs {
 
 /// What to make, and on what.
 #[derive(Debug, Args)]
+#[command(subcommand_negates_reqs = true, disable_help_subcommand = true)]
 pub(crate) struct MkfsArgs {
-    /// What to make
-    #[arg(value_name = "TYPE")]
-    pub(crate) family: MkfsFamily,
+    /// XFS has options of its own.
+    #[command(subcommand)]
+    pub(crate) other: Option<MkfsOther>,
+
+    /// What to make; `xfs` has options of its own, which `mkfs xfs --help` lists
+    #[arg(value_name = "TYPE", required = true)]
+    pub(crate) family: Option<MkfsFamily>,
 
     /// Disk image or block device; `IMAGE?part=N` for a partition, `md:MEMBER,...` for an array. A file that is not
     /// there is made
-    #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
-    pub(crate) image: OsString,
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath, required = true)]
+    pub(crate) image: Option<OsString>,
 
     /// Size of the filesystem as mke2fs has it here: 10G, 512M, or a number of blocks (of 1 KiB without -b)
     #[arg(value_name = "FS-SIZE")]
@@ -342,6 +347,116 @@ pub(crate) struct MkfsArgs {
     /// Other options: stride=N, stripe_width=N, root_owner=UID:GID, lazy_itable_init=0|1, hash_seed=UUID, nodiscard
     #[arg(short = 'E', value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) extended: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) json: JsonArg,
+}
+
+/// What `mkfs` makes beside the family of ext4.
+#[derive(Debug, Subcommand)]
+pub(crate) enum MkfsOther {
+    /// Make an XFS filesystem
+    #[command(
+        after_help = "Options are those of mkfs.xfs 6.1, and what is not said is as mkfs.xfs has it: the same options and UUID make \
+the same bytes. Several options behind a letter are separated by commas; sizes are in bytes, or with a unit of k, m, g, t, b \
+(blocks) or s (sectors). Not made: version 4 (-m crc=0), real-time sections (-r), external logs (-l logdev=), names in which case \
+does not count (-n version=ci), prototype files (-p). An image that is not all zeroes is overwritten with --force only. The \
+superblock is written last.
+
+Examples:
+  undercroft mkfs xfs disk.img --size 10G
+  undercroft mkfs xfs disk.qcow2 --size 10G -L data -m rmapbt=1
+  undercroft mkfs xfs /dev/sdb1 --force -d su=64k,sw=4 -l size=256m
+  undercroft mkfs xfs disk.img --size 1T -N    # what would be made
+  undercroft mkfs xfs small.img --size 64M --small"
+    )]
+    Xfs(MkfsXfsArgs),
+}
+
+/// An XFS to be made, with the options of mkfs.xfs.
+#[derive(Debug, Args)]
+pub(crate) struct MkfsXfsArgs {
+    /// Disk image or block device; `IMAGE?part=N` for a partition, `md:MEMBER,...` for an array. A file that is not
+    /// there is made
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
+    pub(crate) image: OsString,
+
+    /// Size of the filesystem: 10G, 512M, or a number of bytes; all of an image that is there unless said. A raw image that
+    /// is smaller is made larger
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) size: Option<String>,
+
+    /// Format of an image file that is made; qcow2 if its name ends in .qcow2, otherwise raw
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<NewImageFormat>,
+
+    /// Blocks: size=BYTES, 1024 to 65536
+    #[arg(short = 'b', value_name = "OPTIONS")]
+    pub(crate) block: Vec<String>,
+
+    /// Data and groups: agcount=N, agsize=SIZE, size=SIZE, su=SIZE,sw=N, sunit=N,swidth=N (in units of 512 bytes), noalign,
+    /// sectsize=BYTES
+    #[arg(short = 'd', value_name = "OPTIONS")]
+    pub(crate) data: Vec<String>,
+
+    /// Inodes: size=BYTES, perblock=N, maxpct=PERCENT, sparse=0|1, nrext64=0|1
+    #[arg(short = 'i', value_name = "OPTIONS")]
+    pub(crate) inodes: Vec<String>,
+
+    /// Log: size=SIZE, agnum=N, su=SIZE, sunit=N (in units of 512 bytes)
+    #[arg(short = 'l', value_name = "OPTIONS")]
+    pub(crate) log: Vec<String>,
+
+    /// Metadata: finobt=0|1, inobtcount=0|1, rmapbt=0|1, reflink=0|1, bigtime=0|1, uuid=UUID
+    #[arg(short = 'm', value_name = "OPTIONS")]
+    pub(crate) metadata: Vec<String>,
+
+    /// Directories: size=BYTES
+    #[arg(short = 'n', value_name = "OPTIONS")]
+    pub(crate) names: Vec<String>,
+
+    /// Sectors: size=BYTES, 512 to 32768
+    #[arg(short = 's', value_name = "OPTIONS")]
+    pub(crate) sector: Vec<String>,
+
+    /// Label, at most 12 bytes
+    #[arg(short = 'L', value_name = "LABEL")]
+    pub(crate) label: Option<OsString>,
+
+    /// Refused by name.
+    #[arg(short = 'r', hide = true)]
+    pub(crate) realtime: Vec<String>,
+
+    /// Refused by name.
+    #[arg(short = 'p', hide = true)]
+    pub(crate) prototype: Option<String>,
+
+    /// Refused by name.
+    #[arg(short = 'c', hide = true)]
+    pub(crate) configuration: Option<String>,
+
+    /// Make what is not supported too: less than 300 MiB, a log of less than 64 MiB, a single group
+    #[arg(long, alias = "unsupported")]
+    pub(crate) small: bool,
+
+    /// Overwrite what is on the image; not what is in use
+    #[arg(short = 'f', long)]
+    pub(crate) force: bool,
+
+    /// Do not discard what is on the image before
+    #[arg(short = 'K')]
+    pub(crate) keep: bool,
+
+    /// Make nothing, and print what would be made
+    #[arg(short = 'N', conflicts_with = "quiet")]
+    pub(crate) dry_run: bool,
+
+    /// Print nothing but failures
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
+
+    #[command(flatten)]
+    pub(crate) danger: DangerArgs,
 
     #[command(flatten)]
     pub(crate) json: JsonArg,
@@ -736,15 +851,16 @@ Examples:
 
     /// Make a filesystem
     #[command(
-        after_help = "Options are those of mke2fs, and what is not said is as mke2fs has it. An image that \
-is not all zeroes is overwritten with --force only; of a disk the first and the last MiB are looked at. An image that is \
+        after_help = "Options are those of mke2fs, and what is not said is as mke2fs has it; `undercroft mkfs xfs --help` tells \
+about XFS. An image that is not all zeroes is overwritten with --force only; of a disk the first and the last MiB are looked at. An image that is \
 mounted or otherwise in use is refused, also with --force. The superblock is written last.
 
 Examples:
   undercroft mkfs ext4 disk.img --size 10G
   undercroft mkfs ext4 disk.qcow2 --size 10G
   undercroft mkfs ext4 disk.img --size 1T -L data -O ^has_journal,inline_data -m 0
-  undercroft mkfs ext2 'disk.img?part=2' --force -b 1024 -N 5000"
+  undercroft mkfs ext2 'disk.img?part=2' --force -b 1024 -N 5000
+  undercroft mkfs xfs disk.img --size 10G"
     )]
     Mkfs(Box<MkfsArgs>),
 

@@ -21,7 +21,7 @@ pub(crate) use bench::BenchPlan;
 pub(crate) use get::{Destination, Existing, GetPlan};
 pub(crate) use image::ImageSpec;
 pub(crate) use md::{Change, MdPlan, NewArrayPlan, NewMembers, Waiting};
-pub(crate) use mkfs::MkfsPlan;
+pub(crate) use mkfs::{MkfsPlan, NewFormat};
 
 use crate::args::{Command, When};
 use crate::exit::{Kind, Verdict};
@@ -272,10 +272,10 @@ impl Plan {
                 style: DfStyle { human_readable, inodes },
                 format: Format::of(json.json),
             },
-            Command::Mkfs(typed) => Self::Mkfs {
-                format: Format::of(typed.json.json),
-                what: Box::new(MkfsPlan::from_typed(*typed)?),
-            },
+            Command::Mkfs(typed) => {
+                let (what, json) = MkfsPlan::from_typed(*typed)?;
+                Self::Mkfs { what: Box::new(what), format: Format::of(json) }
+            }
             Command::Grow { image, size, danger, json } => Self::Grow {
                 image: ImageSpec {
                     write_while_in_use: danger.write_while_in_use,

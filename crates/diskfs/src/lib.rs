@@ -1,5 +1,6 @@
 //! What filesystems on a block device have in common beside their log. Nothing here knows an on-disk format.
 
 mod findings;
+pub mod making;
 
 pub use findings::{At, Finding, Findings};

@@ -298,7 +298,10 @@ impl FileSystem for Xfs {
     }
 
     fn check_handle(&self, ino: Ino) -> Result<()> {
-        Inode::check_in_use(&self.volume, ino)
+        match self.volume.writer() {
+            Ok(writer) => writer.allocator.check_in_use(&self.volume, ino),
+            Err(_) => Inode::check_in_use(&self.volume, ino),
+        }
     }
 
     fn data_device(&self) -> Option<&Device> {
@@ -306,6 +309,10 @@ impl FileSystem for Xfs {
     }
 
     fn statfs(&self) -> Result<StatFs> {
+        if let Ok(writer) = self.volume.writer() {
+            let counts = statfs::Counts::of_groups(&writer.allocator);
+            return Ok(statfs::statfs(&self.volume, &counts));
+        }
         let counts = match self.counts.get() {
             Some(counts) => counts,
             // Several callers may count at the same time; none waits for another's reads.

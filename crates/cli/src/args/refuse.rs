@@ -40,9 +40,9 @@ fn unknown_type(error: &clap::Error) -> Option<Failure> {
     }
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidValue) else { return None };
     let shown = safe(typed.as_bytes());
-    let what = format!("`mkfs` makes ext2, ext3 and ext4, and no \"{shown}\"");
+    let what = format!("`mkfs` makes ext2, ext3, ext4 and xfs, and no \"{shown}\"");
     let advice = match typed.to_ascii_lowercase().as_str() {
-        "xfs" => "XFS cannot be made yet: use `mkfs.xfs`".to_owned(),
+        "xfs" | "ext2" | "ext3" | "ext4" => "it is written in small letters".to_owned(),
         "tmpfs" => "a tmpfs needs none: `undercroft mount tmpfs: DIR` makes it".to_owned(),
         "ext" => "the successor of ext is ext2".to_owned(),
         "swap" => "use `mkswap`".to_owned(),

@@ -1,6 +1,6 @@
 //! `info`: what a filesystem is, what state it was left in, and how full it is.
 
-mod xfs;
+pub(crate) mod xfs;
 
 use std::borrow::Cow;
 use std::io::Write;

@@ -4,19 +4,30 @@ use std::fs;
 use std::io::Write;
 
 use serde::Serialize;
-use undercroft_block::ImageFormat;
-use undercroft_ext4::{MkfsError, MkfsOptions, NewFilesystem, mkfs};
+use undercroft_block::{BlockDevice, ImageFormat, MemoryDevice};
+use undercroft_diskfs::making::MkfsError;
+use undercroft_ext4 as ext4;
+use undercroft_xfs as xfs;
 
+use crate::commands::info::xfs::Geometry;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::{self, ToOverwrite, new_file};
-use crate::plan::{Format, ImageSpec, MkfsPlan};
+use crate::plan::{Format, ImageSpec, MkfsPlan, NewFormat};
 use crate::text::human;
 use crate::text::out::Out;
 
 /// What was made.
 #[derive(Debug, Serialize)]
-struct Report {
+#[serde(untagged)]
+enum Report {
+    Ext(ExtReport),
+    Xfs(XfsReport),
+}
+
+/// An ext2, ext3 or ext4.
+#[derive(Debug, Serialize)]
+struct ExtReport {
     filesystem: &'static str,
     uuid: String,
     size_bytes: u64,
@@ -30,6 +41,21 @@ struct Report {
     /// Where copies of the superblock lie.
     superblock_backups: Vec<u64>,
     features: Vec<String>,
+}
+
+/// An XFS, with its geometry by the names that xfs_info has for its parts.
+#[derive(Debug, Serialize)]
+struct XfsReport {
+    filesystem: &'static str,
+    uuid: String,
+    size_bytes: u64,
+    geometry: Geometry,
+}
+
+/// A filesystem that was made.
+enum Made {
+    Ext(ext4::NewFilesystem),
+    Xfs(xfs::NewFilesystem),
 }
 
 /// What the file of an image was before it was made or made larger.
@@ -55,6 +81,9 @@ impl Before {
 /// Makes it and tells what it became.
 pub(crate) fn run(plan: &MkfsPlan, format: Format) -> Result<(), Failure> {
     image::refuse_copies(&plan.image)?;
+    if plan.dry_run {
+        return report(plan, format, &would_make(plan)?);
+    }
     let before = make_image(plan)?;
     let (before, made) = match before {
         Some(before) => (Some(before), open_and_make(plan, true)),
@@ -63,16 +92,57 @@ pub(crate) fn run(plan: &MkfsPlan, format: Format) -> Result<(), Failure> {
     if let (Err(_), Some(before)) = (&made, before) {
         before.restore(&plan.image);
     }
-    let report = Report::of(&made?);
-    if plan.quiet {
-        return Ok(());
-    }
+    let made = made?;
+    if plan.quiet { Ok(()) } else { report(plan, format, &made) }
+}
+
+fn report(plan: &MkfsPlan, format: Format, made: &Made) -> Result<(), Failure> {
+    let report = Report::of(made);
     let mut out = Out::stdout();
-    match format {
-        Format::Json => out.json(&report)?,
-        Format::Text => report.print(&mut out, &plan.image.shown())?,
+    match (format, &report) {
+        (Format::Json, report) => out.json(report)?,
+        (Format::Text, Report::Ext(report)) => report.print(&mut out, &plan.image.shown())?,
+        (Format::Text, Report::Xfs(report)) => report.print(&mut out, &plan.image.shown())?,
     }
     out.finish()
+}
+
+/// What would be made; an image that is not there, or not as large as is asked for, is thought of.
+fn would_make(plan: &MkfsPlan) -> Result<Made, Failure> {
+    let found = fs::metadata(&plan.image.path).ok().filter(|_| plan.image.array.is_none());
+    let is_blank = found.is_none_or(|found| found.is_file() && found.len() == 0);
+    if let Some(size) = plan.size_bytes.filter(|_| is_blank && plan.image.array.is_none()) {
+        return decide(plan, &MemoryDevice::new(size));
+    }
+    let target = image::open_to_overwrite(&plan.image)?;
+    let room = target.device.size_bytes();
+    let made = match plan.size_bytes.filter(|&size| size > room && plan.image.partition.is_none()) {
+        Some(size) if fs::metadata(&plan.image.path).is_ok_and(|found| found.is_file()) => {
+            decide(plan, &MemoryDevice::new(size))
+        }
+        _ => decide(plan, &*target.device),
+    };
+    target.close()?;
+    made
+}
+
+fn decide(plan: &MkfsPlan, device: &dyn BlockDevice) -> Result<Made, Failure> {
+    match &plan.options {
+        NewFormat::Ext(_) => Err(Failure::new(Kind::Usage, "ext2, ext3 and ext4 are made at once")),
+        NewFormat::Xfs(options) => {
+            let made = xfs::plan_mkfs(device, options);
+            made.map(Made::Xfs).map_err(|error| xfs_failure(device, options, &error))
+        }
+    }
+}
+
+/// Tells how to have what is not supported, where it is nothing else that is refused.
+fn xfs_failure(device: &dyn BlockDevice, options: &xfs::MkfsOptions, error: &MkfsError) -> Failure {
+    let failure = Failure::of(Kind::of_mkfs(error), error);
+    let small = xfs::MkfsOptions { small: true, ..options.clone() };
+    let is_small =
+        matches!(error, MkfsError::Refused(_)) && !options.small && xfs::plan_mkfs(device, &small).is_ok();
+    if is_small { failure.advise("`--small` makes it all the same") } else { failure }
 }
 
 /// Makes the image of a file that is not there or is empty, and tells which of these it was.
@@ -110,7 +180,7 @@ fn make_image(plan: &MkfsPlan) -> Result<Option<Before>, Failure> {
 
 /// Makes it on what is there, after a look at that. A raw image that is smaller than what is asked for is made larger, as
 /// by mke2fs.
-fn in_place(plan: &MkfsPlan) -> Result<(Option<Before>, Result<NewFilesystem, Failure>), Failure> {
+fn in_place(plan: &MkfsPlan) -> Result<(Option<Before>, Result<Made, Failure>), Failure> {
     let image = &plan.image;
     let target = image::open_to_overwrite(image)?;
     let room = target.device.size_bytes();
@@ -122,7 +192,7 @@ fn in_place(plan: &MkfsPlan) -> Result<(Option<Before>, Result<NewFilesystem, Fa
         return Err(Failure::new(Kind::Usage, format!("{} is {is} already", image.shown()))
             .advise("leave `--format` off, or remove the file"));
     }
-    if !plan.options.overwrite
+    if !plan.overwrite
         && let Some(what) = image::what_is_on(&target.device)?
     {
         let present = MkfsError::Present { device: target.device.name(), what };
@@ -142,19 +212,57 @@ fn in_place(plan: &MkfsPlan) -> Result<(Option<Before>, Result<NewFilesystem, Fa
     Ok((Some(Before::Bytes(room)), open_and_make(plan, false)))
 }
 
-fn open_and_make(plan: &MkfsPlan, is_zeroed: bool) -> Result<NewFilesystem, Failure> {
+fn open_and_make(plan: &MkfsPlan, is_zeroed: bool) -> Result<Made, Failure> {
     make(plan, image::open_to_overwrite(&plan.image)?, is_zeroed)
 }
 
-fn make(plan: &MkfsPlan, target: ToOverwrite, is_zeroed: bool) -> Result<NewFilesystem, Failure> {
-    let options = MkfsOptions { device_is_zeroed: is_zeroed, overwrite: true, ..plan.options.clone() };
-    let made = mkfs(&*target.device, &options).map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))?;
+fn make(plan: &MkfsPlan, target: ToOverwrite, is_zeroed: bool) -> Result<Made, Failure> {
+    let device = &*target.device;
+    let made = match plan.options.clone() {
+        NewFormat::Ext(options) => {
+            let options = ext4::MkfsOptions { device_is_zeroed: is_zeroed, overwrite: true, ..options };
+            let made = ext4::mkfs(device, &options);
+            Made::Ext(made.map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))?)
+        }
+        NewFormat::Xfs(options) => {
+            let options = xfs::MkfsOptions { device_is_zeroed: is_zeroed, overwrite: true, ..options };
+            let made = xfs::mkfs(device, &options);
+            Made::Xfs(made.map_err(|error| xfs_failure(device, &options, &error))?)
+        }
+    };
     target.close()?;
     Ok(made)
 }
 
 impl Report {
-    fn of(made: &NewFilesystem) -> Self {
+    fn of(made: &Made) -> Self {
+        match made {
+            Made::Ext(made) => Self::Ext(ExtReport::of(made)),
+            Made::Xfs(made) => Self::Xfs(XfsReport::of(made)),
+        }
+    }
+}
+
+impl XfsReport {
+    fn of(made: &xfs::NewFilesystem) -> Self {
+        let superblock = &made.superblock;
+        Self {
+            filesystem: "xfs",
+            uuid: superblock.uuid().to_string(),
+            size_bytes: superblock.geometry().data_bytes(),
+            geometry: Geometry::of(superblock),
+        }
+    }
+
+    fn print(&self, out: &mut Out, shown: &str) -> Result<(), Failure> {
+        writeln!(out, "xfs of {} on {shown}, UUID {}", human::size(self.size_bytes), self.uuid)?;
+        writeln!(out, "{}", self.geometry)?;
+        Ok(())
+    }
+}
+
+impl ExtReport {
+    fn of(made: &ext4::NewFilesystem) -> Self {
         let superblock = &made.superblock;
         let geometry = superblock.geometry();
         Self {

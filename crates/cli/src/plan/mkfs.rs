@@ -1,14 +1,15 @@
-//! What `mkfs` means: options as mke2fs takes them, in the library's terms.
+//! What `mkfs` means: options as mke2fs and mkfs.xfs take them, in the libraries' terms.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 
 use undercroft_block::ImageFormat;
 use undercroft_ext4::{Family, MkfsOptions};
+use undercroft_xfs as xfs;
 use uuid::Uuid;
 
 use super::ImageSpec;
-use crate::args::{MkfsArgs, MkfsFamily, NewImageFormat};
+use crate::args::{MkfsArgs, MkfsFamily, MkfsOther, MkfsXfsArgs, NewImageFormat};
 use crate::exit::Kind;
 use crate::failure::Failure;
 
@@ -19,19 +20,43 @@ pub(crate) struct MkfsPlan {
     pub(crate) size_bytes: Option<u64>,
     /// Of a file that is made; otherwise its name decides.
     pub(crate) format: Option<ImageFormat>,
-    pub(crate) options: MkfsOptions,
+    pub(crate) options: NewFormat,
+    /// Whether what is on the image may be overwritten.
+    pub(crate) overwrite: bool,
+    /// Nothing is made, and what would be made is printed.
+    pub(crate) dry_run: bool,
     /// Only failures are reported.
     pub(crate) quiet: bool,
 }
 
+/// The filesystem's format, and how it is to be.
+#[derive(Clone, Debug)]
+pub(crate) enum NewFormat {
+    /// ext2, ext3 or ext4.
+    Ext(MkfsOptions),
+    /// XFS.
+    Xfs(xfs::MkfsOptions),
+}
+
 impl MkfsPlan {
-    pub(super) fn from_typed(typed: MkfsArgs) -> Result<Self, Failure> {
-        let write_while_in_use = typed.danger.write_while_in_use;
-        let image = ImageSpec { write_while_in_use, ..ImageSpec::parse(&typed.image)? };
-        if typed.image == "tmpfs:" && !image.path.exists() {
-            return Err(Failure::new(Kind::Usage, "tmpfs: is no image, but a filesystem in memory")
-                .advise("`undercroft mount tmpfs: DIR` makes it; a file of this name is ./tmpfs:"));
+    /// What is made, and whether it is told as JSON.
+    pub(super) fn from_typed(mut typed: MkfsArgs) -> Result<(Self, bool), Failure> {
+        let json = typed.json.json;
+        match typed.other.take() {
+            Some(MkfsOther::Xfs(own)) => {
+                let json = json || own.json.json;
+                Self::xfs(own, &typed).map(|plan| (plan, json))
+            }
+            None => Self::ext(typed).map(|plan| (plan, json)),
         }
+    }
+
+    fn ext(typed: MkfsArgs) -> Result<Self, Failure> {
+        // The parser has asked for both.
+        let (Some(family), Some(image)) = (typed.family, &typed.image) else {
+            return Err(Failure::new(Kind::Usage, "a type and an image are missing"));
+        };
+        let image = image_of(image, typed.danger.write_while_in_use)?;
         let size_bytes = match (&typed.size, &typed.fs_size) {
             (Some(_), Some(_)) => {
                 return Err(Failure::new(Kind::Usage, "the size is given twice")
@@ -41,15 +66,8 @@ impl MkfsPlan {
             (None, Some(counted)) => Some(fs_size(counted, typed.block_bytes)?),
             (None, None) => None,
         };
-        let format = typed.format.map(|format| match format {
-            NewImageFormat::Raw => ImageFormat::Raw,
-            NewImageFormat::Qcow2 => ImageFormat::Qcow2,
-        });
-        if format.is_some() && (image.array.is_some() || image.partition.is_some()) {
-            return Err(Failure::new(Kind::Usage, "`--format` is for an image file that is made")
-                .advise("leave it off"));
-        }
-        let family = match typed.family {
+        let format = format_of(typed.format, &image)?;
+        let family = match family {
             MkfsFamily::Ext2 => Family::Ext2,
             MkfsFamily::Ext3 => Family::Ext3,
             MkfsFamily::Ext4 => Family::Ext4,
@@ -68,7 +86,6 @@ impl MkfsPlan {
             reserved_percent: typed.reserved_percent.unwrap_or(usual.reserved_percent),
             label: typed.label.map(OsString::into_vec).unwrap_or_default(),
             uuid: typed.uuid.as_deref().map(own_uuid).transpose()?.flatten(),
-            overwrite: typed.force,
             ..usual
         };
         if typed.with_journal {
@@ -88,8 +105,83 @@ impl MkfsPlan {
         for option in &typed.extended {
             extended(&mut options, option)?;
         }
-        Ok(Self { image, size_bytes, format, options, quiet: typed.quiet })
+        Ok(Self {
+            image,
+            size_bytes,
+            format,
+            options: NewFormat::Ext(options),
+            overwrite: typed.force,
+            dry_run: false,
+            quiet: typed.quiet,
+        })
     }
+
+    /// `before` is what stood before the type.
+    fn xfs(typed: MkfsXfsArgs, before: &MkfsArgs) -> Result<Self, Failure> {
+        if before.family.is_some() || before.image.is_some() {
+            return Err(Failure::new(Kind::Usage, "there are two types")
+                .advise("an image of the name `xfs` is ./xfs"));
+        }
+        let in_use = typed.danger.write_while_in_use || before.danger.write_while_in_use;
+        let image = image_of(&typed.image, in_use)?;
+        let format = format_of(typed.format, &image)?;
+        let letters = [
+            ('b', &typed.block),
+            ('d', &typed.data),
+            ('i', &typed.inodes),
+            ('l', &typed.log),
+            ('m', &typed.metadata),
+            ('n', &typed.names),
+            ('s', &typed.sector),
+            ('r', &typed.realtime),
+        ];
+        let pairs = letters.into_iter().flat_map(|(letter, all)| all.iter().map(move |one| (letter, &**one)));
+        let single = [('p', &typed.prototype), ('c', &typed.configuration)];
+        let single = single.into_iter().filter_map(|(letter, one)| Some((letter, one.as_deref()?)));
+        let mut options = xfs::MkfsOptions::from_arguments(pairs.chain(single))
+            .map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))?;
+        if let Some(typed) = &typed.size {
+            if options.size_bytes.is_some() {
+                return Err(Failure::new(Kind::Usage, "the size is given twice")
+                    .advise("leave one out: `--size` or `-d size=`"));
+            }
+            options.size_bytes = Some(size(typed)?);
+        }
+        options.label = typed.label.map(OsString::into_vec).unwrap_or_default();
+        options.small = typed.small;
+        options.discard = !typed.keep;
+        Ok(Self {
+            image,
+            size_bytes: options.size_bytes,
+            format,
+            options: NewFormat::Xfs(options),
+            overwrite: typed.force || before.force,
+            dry_run: typed.dry_run,
+            quiet: typed.quiet || before.quiet,
+        })
+    }
+}
+
+fn image_of(typed: &OsStr, write_while_in_use: bool) -> Result<ImageSpec, Failure> {
+    let image = ImageSpec { write_while_in_use, ..ImageSpec::parse(typed)? };
+    if typed == "tmpfs:" && !image.path.exists() {
+        return Err(Failure::new(Kind::Usage, "tmpfs: is no image, but a filesystem in memory")
+            .advise("`undercroft mount tmpfs: DIR` makes it; a file of this name is ./tmpfs:"));
+    }
+    Ok(image)
+}
+
+fn format_of(typed: Option<NewImageFormat>, image: &ImageSpec) -> Result<Option<ImageFormat>, Failure> {
+    let format = typed.map(|format| match format {
+        NewImageFormat::Raw => ImageFormat::Raw,
+        NewImageFormat::Qcow2 => ImageFormat::Qcow2,
+    });
+    if format.is_some() && (image.array.is_some() || image.partition.is_some()) {
+        return Err(
+            Failure::new(Kind::Usage, "`--format` is for an image file that is made").advise("leave it off")
+        );
+    }
+    Ok(format)
 }
 
 fn extended(options: &mut MkfsOptions, option: &str) -> Result<(), Failure> {

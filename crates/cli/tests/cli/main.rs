@@ -18,6 +18,7 @@ mod in_use;
 mod look;
 mod md;
 mod mkfs;
+mod mkfs_xfs;
 mod mount;
 mod mount_helper;
 mod mount_refused;

@@ -42,11 +42,12 @@ mod resize_inode;
 mod size;
 mod switch;
 
+use undercroft_diskfs::making::MkfsError;
 use undercroft_vfs::{Error, Result};
 
 use crate::Ext4;
 use crate::group::{GroupDetails, are_checked};
-use crate::mkfs::{self, MkfsError, Planned, Space, Tables};
+use crate::mkfs::{self, Planned, Space, Tables};
 use crate::numbers::Group;
 use crate::superblock::Superblock;
 use crate::volume::Volume;

@@ -3,9 +3,9 @@
 //! The families' features are those of e2fsprogs 1.47's own `mke2fs.conf`. A feature that came with the family
 //! and has lost what it depends on goes too; one that was asked for by name is refused.
 
-use super::error::{MkfsError, refuse};
 use super::options::Family;
 use crate::features::{Compat, Features, Incompat, RoCompat};
+use undercroft_diskfs::making::{MkfsError, refuse};
 
 /// Features that can be made.
 const MAKEABLE: Features = Features {

@@ -11,7 +11,6 @@ use undercroft_vfs::{FileType, Timestamp};
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::little_endian::U32;
 
-use super::error::{MkfsError, refuse};
 use super::inode::{Map, NewInode, checksum_seed};
 use super::shape::Shape;
 use super::space::Space;
@@ -24,6 +23,7 @@ use crate::jbd2;
 use crate::mmp;
 use crate::numbers::Group;
 use crate::superblock::{RawSuperblock, Superblock};
+use undercroft_diskfs::making::{MkfsError, refuse};
 
 const RESIZE_INODE: u32 = 7;
 const JOURNAL_INODE: u32 = 8;

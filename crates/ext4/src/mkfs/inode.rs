@@ -7,13 +7,13 @@ use std::ops::Range;
 
 use undercroft_vfs::{FileType, Timestamp};
 
-use super::error::{MkfsError, refuse};
 use super::space::Space;
 use super::writer::Planned;
 use crate::checksum::{crc32c, crc32c_around};
 use crate::features::Incompat;
 use crate::inode::InodeFlags;
 use crate::superblock::Superblock;
+use undercroft_diskfs::making::{MkfsError, refuse};
 
 const EXTENT_MAGIC: u16 = 0xF30A;
 /// Entries are 12 bytes long, and so is the header before them.

@@ -7,7 +7,7 @@
 //! | `tables`, `space` | where each group's bitmaps and inode tables lie, and what is left |
 //! | `files`, `inode` | the root directory and the filesystem's own files |
 //! | `groups` | descriptors and bitmaps |
-//! | `present`, `writer` | what is overwritten, and writing |
+//! | `writer` | what is written, and writing it |
 //!
 //! Everything is decided in memory before the first byte is written. Then the marks of what was on the device are
 //! erased, everything but the primary superblock is written and flushed, and the primary superblock is written last: a
@@ -16,14 +16,11 @@
 //! Uses no locks; the device must not be in use otherwise. Left out: quota files, external journals, and lists of
 //! bad blocks.
 
-mod error;
 mod features;
 mod files;
 mod groups;
 mod inode;
 mod options;
-mod present;
-mod random;
 mod shape;
 mod space;
 mod tables;
@@ -34,16 +31,15 @@ mod writer;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use undercroft_block::BlockDevice;
+use undercroft_diskfs::making::{MkfsError, what_is_on};
 use undercroft_vfs::Timestamp;
 use zerocopy::IntoBytes;
 
-pub use error::MkfsError;
 use files::Files;
 use groups::{InodeUse, Totals};
 pub(crate) use groups::{describe_unused, encode};
 use inode::NewInode;
 pub use options::{Family, MkfsOptions};
-pub use present::Present;
 use shape::Shape;
 pub(crate) use space::Space;
 pub(crate) use tables::{Tables, base_blocks, place};
@@ -86,22 +82,6 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<NewFilesy
     }
     let draft = Draft::make(device, options)?;
     draft.write(device, options)
-}
-
-/// What is on a device already and might be missed: a filesystem, a volume, a partition table, a common kind of file,
-/// or anything but zeroes. On a device that does not report where it holds data, such as a disk, the first and the last
-/// MiB are looked at.
-///
-/// A large file of written zeroes takes as long as it takes to read it: `progress` is called with the bytes that it has
-/// come to.
-///
-/// # Errors
-/// When the device cannot be read.
-pub fn what_is_on(
-    device: &dyn BlockDevice,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Option<Present>, MkfsError> {
-    present::find(device, progress)
 }
 
 fn now(options: &MkfsOptions) -> Timestamp {

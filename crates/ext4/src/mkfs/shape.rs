@@ -6,13 +6,12 @@
 use undercroft_block::BlockDevice;
 use zerocopy::FromZeros;
 
-use super::error::{MkfsError, refuse};
 use super::features::Chosen;
 use super::options::MkfsOptions;
-use super::random;
 use crate::checksum::crc32c;
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::superblock::RawSuperblock;
+use undercroft_diskfs::making::{MkfsError, random_uuid, refuse};
 
 const MIB: u64 = 1 << 20;
 /// The least inodes with which reserved ones, `lost+found` and the orphan file have one each.
@@ -406,8 +405,8 @@ fn encode_identity(raw: &mut RawSuperblock, options: &MkfsOptions, chosen: &Chos
     raw.s_feature_compat.set(chosen.features.compat.bits());
     raw.s_feature_incompat.set(chosen.features.incompat.bits());
     raw.s_feature_ro_compat.set(chosen.features.ro_compat.bits());
-    raw.s_uuid = options.uuid.map_or_else(random::uuid, Ok)?.into_bytes();
-    let seed = options.hash_seed.map_or_else(random::uuid, Ok)?.into_bytes();
+    raw.s_uuid = options.uuid.map_or_else(random_uuid, Ok)?.into_bytes();
+    let seed = options.hash_seed.map_or_else(random_uuid, Ok)?.into_bytes();
     for (word, bytes) in raw.s_hash_seed.iter_mut().zip(seed.chunks_exact(4)) {
         word.set(bytes.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte)));
     }

@@ -4,11 +4,11 @@
 //! block bitmaps of a set of groups lie together in its first group, then their inode bitmaps, then their inode
 //! tables; without, each group has its own. What finds no room where it belongs goes wherever there is some.
 
-use super::error::{MkfsError, refuse};
 use super::space::Space;
 use crate::features::Incompat;
 use crate::numbers::Group;
 use crate::superblock::{Geometry, Superblock};
+use undercroft_diskfs::making::{MkfsError, refuse};
 
 /// The first block of each structure.
 #[derive(Clone, Copy, Debug)]

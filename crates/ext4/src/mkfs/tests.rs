@@ -6,7 +6,7 @@ use undercroft_block::{Device, MemoryDevice};
 use undercroft_vfs::{Vfs, VfsOptions};
 
 use super::*;
-use crate::{Ext4, OpenOptions};
+use crate::{Ext4, OpenOptions, Present};
 
 fn options(features: &str) -> MkfsOptions {
     MkfsOptions { features: features.into(), ..MkfsOptions::new(Family::Ext4) }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use undercroft_block::{BlockDevice, Request};
 
-use super::error::MkfsError;
+use undercroft_diskfs::making::MkfsError;
 
 /// So many bytes are handed to the device at once.
 const BATCH_BYTES: usize = 4 << 20;

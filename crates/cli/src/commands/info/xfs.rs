@@ -62,7 +62,7 @@ pub(crate) struct Report {
 
 /// The geometry, by the names that xfs_info has for its parts.
 #[derive(Debug, Serialize, Deserialize)]
-struct Geometry {
+pub(crate) struct Geometry {
     isize: u32,
     agcount: u32,
     agsize: u32,
@@ -266,7 +266,7 @@ impl Report {
 }
 
 impl Geometry {
-    fn of(superblock: &Superblock) -> Self {
+    pub(crate) fn of(superblock: &Superblock) -> Self {
         let (features, geometry) = (superblock.features(), superblock.geometry());
         let log_sunit = match superblock.log_stripe_bytes() {
             0 | 1 => 0,

@@ -36,8 +36,16 @@ const ENDS_BYTES: u64 = 1 << 20;
 /// So much is read at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What is found first. `progress` is called with how far it has been looked.
-pub(super) fn find(
+/// What is on a device already and might be missed: a filesystem, a volume, a partition table, a common kind of file,
+/// or anything but zeroes. On a device that does not report where it holds data, such as a disk, the first and the last
+/// MiB are looked at.
+///
+/// A large file of written zeroes takes as long as it takes to read it: `progress` is called with the bytes that it has
+/// come to.
+///
+/// # Errors
+/// When the device cannot be read.
+pub fn what_is_on(
     device: &dyn BlockDevice,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Option<Present>, MkfsError> {

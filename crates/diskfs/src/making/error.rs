@@ -21,7 +21,10 @@ pub enum MkfsError {
 }
 
 /// Refuses with a sentence.
-pub(super) fn refuse<T>(sentence: impl Into<String>) -> Result<T, MkfsError> {
+///
+/// # Errors
+/// Always.
+pub fn refuse<T>(sentence: impl Into<String>) -> Result<T, MkfsError> {
     Err(MkfsError::Refused(sentence.into()))
 }
 

@@ -5,7 +5,10 @@ use uuid::{Builder, Uuid};
 use super::error::{MkfsError, refuse};
 
 /// A random UUID.
-pub(super) fn uuid() -> Result<Uuid, MkfsError> {
+///
+/// # Errors
+/// When the system has no random bytes yet.
+pub fn random_uuid() -> Result<Uuid, MkfsError> {
     let mut bytes = [0; 16];
     match getrandom::fill(&mut bytes) {
         Ok(()) => Ok(Builder::from_random_bytes(bytes).into_uuid()),
