@@ -475,7 +475,7 @@ fn threads_share_the_groups() {
 #[test]
 fn damaged_free_space_is_refused_before_it_is_used() {
     let cases: [(&str, &[&str], &str); 6] = [
-        ("count", &["agf 0", "write freeblks 7000"], "the group's header says 7000"),
+        ("count", &["agf 0", "write freeblks 8170"], "the group's header says 8170"),
         ("headers", &["agf 0", "addr bnoroot", "write recs[1].startblock 0"], "the filesystem's own"),
         ("longest", &["agf 0", "write longest 5"], "and 5"),
         ("list of headers", &["agfl 0", "write bno[1] 0"], "one of the filesystem's own"),
