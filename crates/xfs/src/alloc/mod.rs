@@ -61,6 +61,8 @@ mod inodes;
 mod refcount;
 mod rmap;
 mod runs;
+#[cfg(all(test, feature = "oracle"))]
+mod shared_tests;
 mod sharing;
 mod space;
 mod step;
