@@ -122,16 +122,18 @@ impl Live {
     }
 }
 
-/// Deletes inodes without names that a crash left: those on the lists of unlinked inodes, which nobody uses now.
+/// Deletes inodes without names that a crash left: those on the lists of unlinked inodes, which no caller uses now. What
+/// lies behind the break of a broken list stays, as in Linux; xfs_repair finds it.
 ///
 /// # Errors
 /// Corruption; I/O failure; why the filesystem takes no changes any more.
 pub(crate) fn delete_unlinked(volume: &Arc<Mounted>) -> Result<()> {
-    let (unlinked, _) = crate::log::unlinked_inodes(volume)?;
-    for ino in unlinked {
+    let writer = volume.writer()?;
+    for ino in writer.allocator.collect_unlinked(volume)?.inos {
         release::release(&Live::shared(Arc::clone(volume), Inode::read(volume, ino)?));
+        writer.transactions.first_failure()?;
     }
-    volume.writer()?.transactions.first_failure()
+    Ok(())
 }
 
 impl InUse for Live {
