@@ -1,6 +1,7 @@
 //! Blocks taken, held and freed against a model; full filesystems; damaged ones.
 
 use undercroft_oracle::MkfsXfs;
+use undercroft_sync::atomic::{AtomicU32, Ordering};
 use undercroft_vfs::{Error, Result};
 
 use super::*;
@@ -420,6 +421,7 @@ fn threads_share_the_groups() {
         Owner::Fork { ino, attr: false, at, unwritten: false }
     };
     let before = allocator.free_blocks();
+    let running = &AtomicU32::new(4);
     std::thread::scope(|scope| {
         for thread in 0..4 {
             scope.spawn(move || {
@@ -430,13 +432,15 @@ fn threads_share_the_groups() {
                     match random.next(5) {
                         0 => {
                             let most = 1 + random.next(64);
-                            let handle = volume.start_with_space(credits, most).unwrap();
+                            // What other threads freed may wait for a commit.
+                            let Ok(handle) = volume.start_with_space(credits, most) else { continue };
                             let (first, count) = allocator.take(&handle, goal, most).unwrap();
                             allocator.note_owner(&handle, first, count, owner(first)).unwrap();
                             mine.push((first, count));
                         }
                         1 | 2 => {
-                            let mut held = allocator.hold(volume, goal, 1 + random.next(64)).unwrap();
+                            let most = 1 + random.next(64);
+                            let Ok(mut held) = allocator.hold(volume, goal, most) else { continue };
                             if random.next(4) > 0 {
                                 let handle = volume.start(credits).unwrap();
                                 let count = held.len().div_ceil(2);
@@ -460,9 +464,10 @@ fn threads_share_the_groups() {
                     allocator.note_no_owner(&handle, first, count, owner(first)).unwrap();
                     allocator.free_data(&handle, first, count).unwrap();
                 }
+                running.fetch_sub(1, Ordering::Relaxed);
             });
         }
-        for _ in 0..50 {
+        while running.load(Ordering::Relaxed) > 0 {
             std::thread::sleep(std::time::Duration::from_millis(5));
             writable.commit();
         }
