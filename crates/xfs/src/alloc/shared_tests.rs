@@ -12,8 +12,11 @@ use undercroft_block::{FileDevice, FileOptions};
 use undercroft_oracle::{Image, MkfsXfs, MountMode};
 use undercroft_vfs::{Credentials, FallocateMode, FileSystem, Vfs, VfsOptions};
 
+use crate::ag::Agf;
+use crate::format::Superblock;
 use crate::options::WriteOptions;
 use crate::testing::writable::check_image;
+use crate::volume::Volume;
 use crate::{OpenOptions, Xfs};
 
 /// Size of a file.
@@ -88,6 +91,8 @@ fn compare(image: &Image, content: &Content) {
 enum Work {
     Write,
     Punch,
+    /// Every second block.
+    Comb,
     Zero,
     Truncate,
     Remove,
@@ -127,6 +132,13 @@ fn change(image: &Image, content: &mut Content, rng: &mut Rng, work: &[Work], ro
                 file.fallocate(mode, at as u64, len as u64, true).unwrap();
                 bytes[at..at + len].fill(0);
             }
+            Work::Comb => {
+                for (n, block) in bytes.chunks_mut(4096).enumerate().filter(|(n, _)| n % 2 == 0) {
+                    file.fallocate(FallocateMode::PunchHole, n as u64 * 4096, block.len() as u64, true)
+                        .unwrap();
+                    block.fill(0);
+                }
+            }
             Work::Truncate => {
                 let size = bytes.len() - len / 4;
                 file.truncate(size as u64).unwrap();
@@ -140,11 +152,25 @@ fn change(image: &Image, content: &mut Content, rng: &mut Rng, work: &[Work], ro
     drop(xfs);
 }
 
+/// Levels of the deepest of the groups' trees of reverse mappings, or of free space where there are none.
+fn levels(image: &Image) -> u32 {
+    let device = FileDevice::open(image.path(), FileOptions::read_only()).unwrap();
+    let superblock = Superblock::read(&device).unwrap();
+    let volume = Volume::new(Arc::new(device), superblock, 1 << 20);
+    let of = |ag| {
+        let agf = *Agf::read(&volume, ag).unwrap().raw();
+        agf.agf_rmap_level.get().max(agf.agf_bno_level.get())
+    };
+    volume.geometry().ags().map(of).max().unwrap()
+}
+
 fn changed_in_rounds(args: &str, seed: u64) {
     let (image, mut content) = image(args, seed);
     let mut rng = Rng::new(seed + 100);
+    let mut deepest = 0;
     for work in [
         &[Work::Punch][..],
+        &[Work::Comb],
         &[Work::Write],
         &[Work::Write, Work::Punch, Work::Zero, Work::Truncate],
         &[Work::Remove, Work::Write],
@@ -152,10 +178,13 @@ fn changed_in_rounds(args: &str, seed: u64) {
         change(&image, &mut content, &mut rng, work, 40);
         check_image(&image);
         compare(&image, &content);
+        deepest = deepest.max(levels(&image));
     }
     change(&image, &mut content, &mut rng, &[Work::Remove], 40);
     check_image(&image);
     compare(&image, &content);
+    assert!(levels(&image) <= deepest);
+    assert!(deepest > 1 || !args.contains("rmapbt=1"), "{args}: no tree became deep");
 }
 
 #[test]
