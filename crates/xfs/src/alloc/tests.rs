@@ -1,7 +1,6 @@
 //! Blocks taken, held and freed against a model; full filesystems; damaged ones.
 
 use undercroft_oracle::MkfsXfs;
-use undercroft_sync::atomic::{AtomicU32, Ordering};
 use undercroft_vfs::{Error, Result};
 
 use super::*;
@@ -421,9 +420,8 @@ fn threads_share_the_groups() {
         Owner::Fork { ino, attr: false, at, unwritten: false }
     };
     let before = allocator.free_blocks();
-    let running = &AtomicU32::new(4);
     std::thread::scope(|scope| {
-        for thread in 0..4 {
+        let start = |thread: u64| {
             scope.spawn(move || {
                 let mut random = Random(0x9876_5432 + thread * 7919);
                 let mut mine = Vec::new();
@@ -464,10 +462,10 @@ fn threads_share_the_groups() {
                     allocator.note_no_owner(&handle, first, count, owner(first)).unwrap();
                     allocator.free_data(&handle, first, count).unwrap();
                 }
-                running.fetch_sub(1, Ordering::Relaxed);
-            });
-        }
-        while running.load(Ordering::Relaxed) > 0 {
+            })
+        };
+        let threads: Vec<_> = (0..4).map(start).collect();
+        while threads.iter().any(|thread| !thread.is_finished()) {
             std::thread::sleep(std::time::Duration::from_millis(5));
             writable.commit();
         }
