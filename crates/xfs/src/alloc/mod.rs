@@ -83,7 +83,6 @@ use crate::volume::Volume;
 pub(crate) use self::allocator::Allocator;
 pub(crate) use self::held::Held;
 pub(crate) use self::inodes::{FREE_INODE_CREDITS, chunk_space, new_inode_credits};
-pub(crate) use self::unlinked::LeftUnlinked;
 
 /// What a run of blocks belongs to, as the reverse map has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
