@@ -12,7 +12,7 @@ use crate::testing::writable::check_image;
 use crate::{OpenOptions, WriteOptions, Xfs};
 
 const KINDS: [&str; 3] =
-    ["-m reflink=1,rmapbt=1", "-m reflink=0", "-m reflink=1,rmapbt=1 -b size=1024 -n size=1024"];
+    ["-m reflink=1,rmapbt=1", "-m reflink=0", "-m reflink=1,rmapbt=1 -i nrext64=1,size=1024 -d agcount=3"];
 
 /// The largest offset of a change.
 const REACH: u64 = 400_000;
