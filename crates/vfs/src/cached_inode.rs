@@ -165,10 +165,6 @@ impl Inode for CachedInode {
         self.inode.check_changes()
     }
 
-    fn cancel_write(&self, offset: u64, len: u64) {
-        self.inode.cancel_write(offset, len);
-    }
-
     fn finish_write(&self, offset: u64, len: u64, size: u64, written: Written) -> Result<()> {
         self.inode.finish_write(offset, len, size, written)
     }
