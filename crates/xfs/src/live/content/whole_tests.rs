@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use undercroft_block::testing::Rng;
-use undercroft_block::{Access, BlockDevice, Device, MemoryDevice};
+use undercroft_block::{Access, Device, MemoryDevice};
 use undercroft_oracle::{Image, MkfsXfs, MountMode};
 use undercroft_vfs::{Credentials, Durable, Error, FallocateMode, File, FileSystem, Vfs, VfsOptions};
 
@@ -100,7 +100,7 @@ fn change(file: &File, other: &File, model: &mut Vec<u8>, other_content: &[u8], 
     };
     let keep_size = random.below(2) == 0;
     let size = model.len() as u64;
-    let mut space = |mode, model: &mut Vec<u8>, offset: u64, len: u64| {
+    let space = |mode, model: &mut Vec<u8>, offset: u64, len: u64| {
         match file.fallocate(mode, offset, len, keep_size) {
             Ok(()) => {}
             Err(Error::Unsupported(_)) => return false,
