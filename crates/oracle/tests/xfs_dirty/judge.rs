@@ -11,6 +11,7 @@ use undercroft_vfs::{FileSystem, Mapping, Node, Vfs, VfsOptions};
 use undercroft_xfs::{CheckOptions, OpenOptions, Recovery, Xfs};
 
 use crate::setup::{Dirty, LoopDevice};
+use crate::writing::{self, Written};
 
 /// Files of an image whose extents are compared.
 const MAPPED_FILES: usize = 24;
@@ -18,7 +19,7 @@ const MAPPED_FILES: usize = 24;
 /// What we made of an image.
 pub(crate) enum Seen {
     Refused(String),
-    Shown { recovery: Option<Recovery> },
+    Shown { recovery: Option<Recovery>, written: Option<Written> },
 }
 
 /// Opens an image as a user would.
@@ -30,7 +31,7 @@ pub(crate) fn open(dirty: &Dirty) -> undercroft_vfs::Result<Arc<Xfs>> {
     Xfs::open_read_only(device(&dirty.image), options)
 }
 
-/// Compares what we show with what the kernel shows.
+/// Compares what we show with what the kernel shows; then a copy is written to.
 pub(crate) fn judge(dirty: &Dirty, name: &str) -> Seen {
     let sums = || {
         let of = |image: &Image| image.sha256().unwrap();
@@ -77,7 +78,8 @@ pub(crate) fn judge(dirty: &Dirty, name: &str) -> Seen {
     assert!(found.is_clean(), "{name}: our check, {recovery:?}:\n{}", told.join("\n"));
     drop((vfs, fs));
     assert_eq!(before, sums(), "{name}: reading changed the image");
-    Seen::Shown { recovery }
+    let written = Some(writing::judge(dirty, &ours, recovery.as_ref(), name));
+    Seen::Shown { recovery, written }
 }
 
 /// Compares as far as the kernel takes an image with a torn log: what it refuses we refuse, and otherwise both trees are
@@ -107,7 +109,7 @@ pub(crate) fn judge_torn(dirty: &Dirty, name: &str) -> Option<Seen> {
     let recovery = fs.recovery().cloned();
     Differences::between(&expected, &ours)
         .assert_none(&format!("{name}: ours against the kernel's, {recovery:?}"));
-    Some(Seen::Shown { recovery })
+    Some(Seen::Shown { recovery, written: None })
 }
 
 fn is_mapped(entry: &Entry) -> bool {
@@ -155,16 +157,21 @@ fn recovered_by_kernel(dirty: &Dirty, maps: &[(Vec<u8>, Vec<Piece>)], name: &str
     if let Some(space) = &mut tree.space {
         space.fsid = 0;
     }
-    let mut repair = Tool::new("xfs_repair").args(["-n", "-o", "force_geometry"]);
-    if let Some(device) = &log_device {
-        repair = repair.args(["-l", device.path()]);
-    }
-    match repair.arg(copy.path()).run() {
-        // An attribute that a crash found half written stays so for ever; xfs_repair would take the fork away.
-        Err(Error::ToolFailed { said, .. }) if said.contains("is INCOMPLETE") => {}
-        outcome => drop(outcome?),
-    }
+    repair_finds_nothing(copy.path(), log_device.as_ref().map(LoopDevice::path))?;
     Ok(tree)
+}
+
+/// Whether xfs_repair finds anything in an image.
+pub(crate) fn repair_finds_nothing(image: &Path, log_device: Option<&str>) -> Result<()> {
+    let mut repair = Tool::new("xfs_repair").args(["-n", "-o", "force_geometry"]);
+    if let Some(device) = log_device {
+        repair = repair.args(["-l", device]);
+    }
+    match repair.arg(image).run() {
+        // An attribute that a crash found half written stays so for ever; xfs_repair would take the fork away.
+        Err(Error::ToolFailed { said, .. }) if said.contains("is INCOMPLETE") => Ok(()),
+        outcome => outcome.map(drop),
+    }
 }
 
 /// A piece of a file: first byte, length and first byte on the device.

@@ -1,6 +1,7 @@
 //! XFS images that Linux left dirty: copied at one moment while programs write, and after a forced shutdown, with and
 //! without the log's memory written out. What we show of them, opened read-only, must be what the kernel shows after
-//! its own recovery of another copy, and not one byte of the image may change.
+//! its own recovery of another copy, and not one byte of the image may change. Then a copy is opened for writing and
+//! written to (see `writing`).
 //!
 //! Fault model: the image is what had reached the device at one moment between two requests. In `torn` the last
 //! records of the log are cut or damaged. Out of scope: requests that reach the device in another order than they were
@@ -16,12 +17,15 @@
 mod judge;
 mod setup;
 mod torn;
+mod writing;
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use judge::{Seen, judge};
 use setup::{Bay, SETUPS, make_dirty, make_grown};
+use writing::Written;
 
 /// How many images of what kind there were.
 #[derive(Debug, Default)]
@@ -32,18 +36,32 @@ struct Tally {
     unfinished: u64,
     unlinked: u64,
     refused: Vec<String>,
+    written: u64,
+    /// What is not written to, and how often, numbers left out.
+    refused_to_write: BTreeMap<String, u64>,
 }
 
 impl Tally {
     fn add(&mut self, seen: Seen) {
         self.images += 1;
-        match seen {
-            Seen::Refused(said) => self.refused.push(said),
-            Seen::Shown { recovery: None } => self.clean += 1,
-            Seen::Shown { recovery: Some(recovery) } => {
+        let (recovery, written) = match seen {
+            Seen::Refused(said) => return self.refused.push(said),
+            Seen::Shown { recovery, written } => (recovery, written),
+        };
+        match recovery {
+            None => self.clean += 1,
+            Some(recovery) => {
                 self.with_unfinished += u64::from(recovery.unfinished_steps() > 0);
                 self.unfinished += recovery.unfinished_steps() as u64;
                 self.unlinked += recovery.unlinked_inodes() as u64;
+            }
+        }
+        match written {
+            None => {}
+            Some(Written::Done) => self.written += 1,
+            Some(Written::Refused(what)) => {
+                let what = what.replace(|c: char| c.is_ascii_digit(), "");
+                *self.refused_to_write.entry(what).or_default() += 1;
             }
         }
     }
@@ -97,12 +115,15 @@ fn what_is_shown_is_what_the_kernel_recovers() {
     assert!(tally.clean * 4 < tally.images, "too few images needed any recovery: {tally:?}");
     assert!(tally.unlinked > 0, "no image has unlinked inodes: {tally:?}");
     assert!(tally.refused.is_empty(), "{tally:?}");
+    assert!(tally.written * 2 > tally.images, "too few images could be written to: {tally:?}");
 }
 
 #[test]
 fn groups_that_only_the_log_has_are_shown() {
     let bay = Bay::new().unwrap();
     let seen = judge(&make_grown(&bay).unwrap(), "a filesystem that was growing");
-    let Seen::Shown { recovery: Some(recovery) } = seen else { panic!("it is refused, or clean") };
+    let Seen::Shown { recovery: Some(recovery), written: Some(Written::Done) } = seen else {
+        panic!("it is refused, or clean, or not written to")
+    };
     assert!(recovery.chunks > 0, "{recovery:?}");
 }

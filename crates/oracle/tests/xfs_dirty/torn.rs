@@ -134,7 +134,7 @@ fn torn_logs_end_where_the_kernel_ends_them() {
             let seen =
                 judge_torn(&dirty, &format!("seed {seed}, torn in way {way} at {record:?} ({})", setup.mkfs));
             match seen {
-                Some(Seen::Shown { recovery }) => {
+                Some(Seen::Shown { recovery, .. }) => {
                     tally[0] += 1;
                     tally[1] += u32::from(recovery.is_some_and(|recovery| recovery.torn_at.is_some()));
                 }
