@@ -298,7 +298,10 @@ impl FileSystem for Xfs {
     }
 
     fn check_handle(&self, ino: Ino) -> Result<()> {
-        Inode::check_in_use(&self.volume, ino)
+        match self.volume.writer() {
+            Ok(writer) => writer.allocator.check_in_use(&self.volume, ino),
+            Err(_) => Inode::check_in_use(&self.volume, ino),
+        }
     }
 
     fn data_device(&self) -> Option<&Device> {

@@ -32,13 +32,17 @@ impl ChangingGroup<'_> {
     /// # Errors
     /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
     pub(super) fn make_chunk(&mut self, near: Option<AgIno>) -> Result<Option<InodeChunk>> {
+        self.loaded()?;
+        let made = self.make_chunk_loaded(near);
+        self.handle.or_abort(made)
+    }
+
+    fn make_chunk_loaded(&mut self, near: Option<AgIno>) -> Result<Option<InodeChunk>> {
         if let Some(first) = self.take_whole_run(near)? {
-            let made = self.fill_whole_chunks(first);
-            return self.handle.or_abort(made).map(Some);
+            return self.fill_whole_chunks(first).map(Some);
         }
         let Some((first, count)) = self.take_sparse_run()? else { return Ok(None) };
-        let made = self.fill_part(first, count);
-        self.handle.or_abort(made).map(Some)
+        self.fill_part(first, count).map(Some)
     }
 
     /// Takes blocks for a whole chunk.

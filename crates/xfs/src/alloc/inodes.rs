@@ -20,9 +20,10 @@ use super::group::{ChangingGroup, Group};
 use super::*;
 use crate::btree::{self, Btree, Finobt, Inobt, InodeChunk, Kind};
 use crate::error::{corrupt, corrupt_inode};
-use crate::format::dinode::{self, DiFlags2, ForkFormat, RawDinode};
+use crate::format::dinode::{self, ForkFormat, RawDinode};
 use crate::format::geometry::CHUNK_INODES;
-use crate::format::{AgIno, AgNumber, Geometry, Incompat, crc};
+use crate::format::{AgBlock, AgIno, AgNumber, Geometry, crc};
+use crate::inode::new_flags2;
 use crate::statfs;
 use crate::transaction::Seal;
 
@@ -111,11 +112,23 @@ impl Allocator {
         self.change_group(handle, ag)?.free_inode(ino, within)
     }
 
+    /// As [`Inode::check_in_use`](crate::inode::Inode::check_in_use), on a filesystem that takes changes. Under no handle.
+    ///
+    /// # Errors
+    /// [`Stale`](Error::Stale) when it is not in use; corruption of the inode tree; I/O failure.
+    pub(crate) fn check_in_use(&self, volume: &Volume, ino: Ino) -> Result<()> {
+        let Some((ag, within)) = volume.geometry().split_ino(ino) else { return Err(Error::Stale) };
+        let state = self.group(ag)?.state.lock();
+        let (root, levels) = (AgBlock(state.agi.agi_root.get()), state.agi.agi_level.get());
+        let chunk = Btree::<Inobt>::in_ag(volume, ag, root, levels)?.cursor().lookup_le(&within)?;
+        if chunk.is_some_and(|chunk| chunk.has_in_use(within)) { Ok(()) } else { Err(Error::Stale) }
+    }
+
     /// All inodes, and the free ones among them.
     pub(crate) fn inode_counts(&self) -> (u64, u64) {
         self.groups.iter().fold((0, 0), |(inodes, free), group| {
-            let load = |count: &undercroft_sync::atomic::AtomicU32| u64::from(count.load(Ordering::Relaxed));
-            (inodes + load(&group.inodes), free + load(&group.free_inodes))
+            let more = u64::from(group.inodes.load(Ordering::Relaxed));
+            (inodes + more, free + u64::from(group.free_inodes.load(Ordering::Relaxed)))
         })
     }
 
@@ -154,9 +167,10 @@ impl Allocator {
     }
 }
 
-/// Space that a new chunk takes. The trees grow into what is set aside for them.
+/// Space that a new chunk takes, with that for the tree of all chunks to grow. The tree of free ones grows into what is set
+/// aside for it.
 pub(crate) fn chunk_space(geometry: &Geometry) -> u64 {
-    u64::from(geometry.chunk_blocks())
+    u64::from(geometry.chunk_blocks()) + u64::from(TREE_LEVELS)
 }
 
 /// Blocks that [`Allocator::new_inode`] changes at most, with the trees of space and all headers; `with_chunk` if the
@@ -251,11 +265,7 @@ impl ChangingGroup<'_> {
 
     fn free_inode(&mut self, ino: Ino, within: AgIno) -> Result<()> {
         let chunk = self.tree::<Inobt>()?.cursor().lookup_le(&within)?;
-        let used = |chunk: &InodeChunk| {
-            let used = chunk.used().checked_shr(within.0 - chunk.start.0);
-            used.is_some_and(|used| used & 1 == 1)
-        };
-        let Some(chunk) = chunk.filter(used) else {
+        let Some(chunk) = chunk.filter(|chunk| chunk.has_in_use(within)) else {
             return Err(corrupt_inode(STRUCTURE, ino, None, "is to be freed, and no chunk has it in use"));
         };
         self.check_trees_agree(&chunk)?;
@@ -266,6 +276,10 @@ impl ChangingGroup<'_> {
         let goes = after.used() == 0
             && self.geometry().inodes_per_block() <= CHUNK_INODES
             && self.runs_of(&chunk).len() <= RUNS_OF_CHUNK;
+        if goes || chunk.free_count == 0 {
+            // Blocks are freed, or a tree may grow: what can be refused comes first.
+            self.loaded()?;
+        }
         let freed = if goes {
             self.free_chunk(&chunk)
         } else {
@@ -329,7 +343,7 @@ impl ChangingGroup<'_> {
 
     /// Marks an inode's place as free. What Linux leaves of the last inode there stays too: owner, times, count of changes.
     fn mark_free(&mut self, ino: Ino) -> Result<()> {
-        let flags2 = fresh_flags2(self.volume());
+        let flags2 = new_flags2(self.volume());
         self.change_slot(ino, |raw, forks| {
             raw.di_mode.set(0);
             raw.di_nlink.set(0);
@@ -364,15 +378,6 @@ pub(super) fn read_slot(volume: &Volume, ino: Ino) -> Result<RawDinode> {
     let slot = &buffer[byte..byte + volume.geometry().inode_bytes() as usize];
     dinode::validate_identity(slot, volume.superblock(), ino)
         .map_err(|detail| corrupt_inode(STRUCTURE, ino, Some(block), detail))
-}
-
-/// The flags that an inode has from the beginning: in which form it keeps times and counts.
-fn fresh_flags2(volume: &Volume) -> DiFlags2 {
-    let incompat = volume.superblock().features().incompat();
-    let mut flags2 = DiFlags2::empty();
-    flags2.set(DiFlags2::BIGTIME, incompat.contains(Incompat::BIGTIME));
-    flags2.set(DiFlags2::NREXT64, incompat.contains(Incompat::NREXT64));
-    flags2
 }
 
 /// The chunk with a free inode that is nearest to `near`, by where chunks begin. In the tree of chunks with free inodes

@@ -9,6 +9,8 @@ mod free_list;
 mod free_space;
 mod group;
 mod held;
+#[cfg(all(test, feature = "oracle"))]
+mod inode_tests;
 mod inodes;
 mod refcount;
 mod rmap;

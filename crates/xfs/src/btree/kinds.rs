@@ -130,6 +130,12 @@ impl InodeChunk {
         self.existing() & !self.free
     }
 
+    /// Whether an inode of the group lies in the chunk and is in use.
+    pub(crate) fn has_in_use(&self, ino: AgIno) -> bool {
+        let used = ino.0.checked_sub(self.start.0).and_then(|n| self.used().checked_shr(n));
+        used.is_some_and(|used| used & 1 == 1)
+    }
+
     fn unpack(bytes: &[u8], geometry: &Geometry) -> Self {
         let (start, free) = (AgIno(word(bytes, 0)), long_word(bytes, 8));
         if !geometry.has_sparse_inodes() {

@@ -67,10 +67,7 @@ impl Inode {
         links: u32,
     ) -> Self {
         let kind = new.kind.file_type();
-        let incompat = volume.superblock().features().incompat();
-        let mut flags2 = DiFlags2::empty();
-        flags2.set(DiFlags2::BIGTIME, incompat.contains(Incompat::BIGTIME));
-        flags2.set(DiFlags2::NREXT64, incompat.contains(Incompat::NREXT64));
+        let flags2 = new_flags2(volume);
         let now = time::nearest(clock::Coarse::now().timestamp(), flags2.contains(DiFlags2::BIGTIME));
         let device = match new.kind {
             NewKind::CharDevice(device) | NewKind::BlockDevice(device) => device,
@@ -116,6 +113,15 @@ impl Inode {
         inherit_flags(volume, parent, &mut core);
         Self { ino, core, data, attr: None }
     }
+}
+
+/// The flags that an inode has from the beginning: in which form it keeps times and counts.
+pub(crate) fn new_flags2(volume: &Volume) -> DiFlags2 {
+    let incompat = volume.superblock().features().incompat();
+    let mut flags2 = DiFlags2::empty();
+    flags2.set(DiFlags2::BIGTIME, incompat.contains(Incompat::BIGTIME));
+    flags2.set(DiFlags2::NREXT64, incompat.contains(Incompat::NREXT64));
+    flags2
 }
 
 /// Gives a file or a directory what its directory hands on.

@@ -30,6 +30,7 @@ use crate::format::dinode::{self, Dinode};
 use crate::format::{AgBlock, FsBlock};
 use crate::volume::Volume;
 pub(crate) use fork::{ExtentTree, Fork, ForkKind};
+pub(crate) use fresh::new_flags2;
 pub(crate) use in_use::InUse;
 pub(crate) use inheritance::Inheritance;
 pub(crate) use late::{Late, LateTimes};
@@ -105,11 +106,7 @@ impl Inode {
         let Some((ag, within)) = volume.geometry().split_ino(ino) else { return Err(Error::Stale) };
         let chunks = Agi::read(volume, ag)?.chunks(volume)?;
         let chunk = chunks.cursor().lookup_le(&within)?;
-        let in_use = chunk.is_some_and(|chunk| {
-            let used = chunk.used().checked_shr(within.0 - chunk.start.0);
-            used.is_some_and(|used| used & 1 == 1)
-        });
-        if in_use { Ok(()) } else { Err(Error::Stale) }
+        if chunk.is_some_and(|chunk| chunk.has_in_use(within)) { Ok(()) } else { Err(Error::Stale) }
     }
 
     /// Reads the root directory: that it is not in use is corruption.

@@ -45,6 +45,7 @@ pub(super) fn set_attr(live: &Live, change: &AttrChange) -> Result<()> {
     changed.store(&handle)?;
     *fields = changed;
     live.permissions_cache.update(&fields);
+    live.content.forget_time();
     live.late.clear();
     Ok(())
 }
@@ -74,6 +75,7 @@ pub(super) fn set_xattr(
                 Attempt::Done => {
                     *fields = changed;
                     live.permissions_cache.update(&fields);
+                    live.content.forget_time();
                     live.late.clear();
                     return Ok(());
                 }
@@ -173,4 +175,82 @@ fn set_project(volume: &Volume, fields: &mut Inode, project: u32) -> Result<()> 
     }
     fields.core.project = project;
     Ok(())
+}
+
+#[cfg(all(test, feature = "oracle"))]
+mod tests {
+    use undercroft_oracle::{MkfsXfs, MountMode, kernel_manifest};
+    use undercroft_vfs::{Inode as _, Timestamp};
+
+    use super::*;
+    use crate::options::WriteOptions;
+    use crate::testing::writable::Writable;
+
+    #[test]
+    fn the_kernel_shows_what_was_set() {
+        let image = MkfsXfs::new(64, "").make().unwrap();
+        let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+        std::fs::write(mount.path().join("file"), "content").unwrap();
+        std::fs::create_dir(mount.path().join("directory")).unwrap();
+        mount.unmount().unwrap();
+        let writable = Writable::open(image, WriteOptions::default());
+        let named = |name: &str| {
+            let ino = dir::lookup_live(&writable.root(), name.as_bytes()).unwrap().unwrap();
+            writable.live(ino)
+        };
+        let (file, directory) = (named("file"), named("directory"));
+        let at = |seconds| Timestamp { seconds, nanoseconds: 5 };
+        let all = InodeFlags::APPEND | InodeFlags::SYNC | InodeFlags::NOATIME | InodeFlags::NODUMP;
+        let change = AttrChange {
+            permissions: Some(0o4751),
+            uid: Some(70_000),
+            gid: Some(5),
+            accessed: Some(NewTime::At(at(-1000))),
+            modified: Some(NewTime::At(at(1 << 33))),
+            changed: Some(at(77)),
+            flags: Some(all | InodeFlags::PROJECT_INHERIT),
+            project: Some(1 << 20),
+        };
+        for live in [&file, &directory] {
+            let before = live.attr();
+            live.set_attr(&change).unwrap();
+            let after = live.attr();
+            assert_eq!(after.ownership(), live.ownership());
+            assert_eq!((after.permissions, after.uid, after.gid), (0o4751, 70_000, 5));
+            let count = live.fields.read().core.change_count;
+            // What is refused changes nothing.
+            for flag in [InodeFlags::COMPRESSED, InodeFlags::NOCOW, InodeFlags::DIRSYNC] {
+                let refused = AttrChange { permissions: Some(0), flags: Some(flag), ..AttrChange::default() };
+                assert!(matches!(live.set_attr(&refused), Err(Error::Unsupported(_))));
+            }
+            assert_eq!(live.attr(), after);
+            assert_eq!(live.fields.read().core.change_count, count);
+            assert_eq!(after.created, before.created);
+        }
+        let inherited = directory.permissions_cache.inheritance();
+        assert_eq!(inherited.project, 1 << 20);
+        // Now, and to the end of what a time can be.
+        let change = AttrChange {
+            accessed: Some(NewTime::Now),
+            modified: Some(NewTime::At(at(i64::MAX))),
+            ..AttrChange::default()
+        };
+        writable.root().set_attr(&change).unwrap();
+        let root = writable.root().attr();
+        assert_eq!(root.accessed, root.changed);
+        assert_eq!(root.modified.seconds, 16_299_260_425);
+        drop((file, directory));
+        let image = writable.finish();
+        let mount = image.mount(MountMode::ReadOnly, "").unwrap();
+        let manifest = kernel_manifest(mount.path()).unwrap();
+        for (name, flags) in [("file", all), ("directory", all | InodeFlags::PROJECT_INHERIT)] {
+            let entry = &manifest.entries[name.as_bytes()];
+            assert_eq!((entry.mode & 0o7777, entry.uid, entry.gid), (0o4751, 70_000, 5));
+            let seconds = [entry.accessed.0, entry.modified.0, entry.changed.0];
+            assert_eq!(seconds, [-1000, 1 << 33, 77]);
+            assert_eq!(entry.flags, Some(flags.bits()), "{name}");
+            assert_eq!(entry.identity.unwrap().project, 1 << 20);
+        }
+        mount.unmount().unwrap();
+    }
 }

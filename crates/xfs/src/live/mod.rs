@@ -6,6 +6,8 @@ mod attributes;
 mod content;
 mod contract;
 mod names;
+#[cfg(all(test, feature = "oracle"))]
+mod names_tests;
 mod owner;
 mod reading;
 mod release;

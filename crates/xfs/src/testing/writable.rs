@@ -10,7 +10,7 @@ use undercroft_block::{Device, FileDevice, FileOptions, Locking};
 use undercroft_oracle::{Image, MkfsXfs};
 use undercroft_vfs::Ino;
 
-use crate::check::{CheckOptions, check};
+use crate::check::{CheckOptions, CheckReport, check};
 use crate::format::Superblock;
 use crate::inode::Inode;
 use crate::live::Live;
@@ -90,6 +90,13 @@ impl Writable {
         image
     }
 
+    /// Commits, stores the counters and has this crate's own check look; the image stays open.
+    pub(crate) fn own_check(&self) -> CheckReport {
+        self.commit();
+        log::store_counters(self.volume.device(), self.volume.superblock()).unwrap();
+        own_check(&self.image)
+    }
+
     /// Commits, stores the counters and checks; the image stays open.
     pub(crate) fn check(&self) {
         self.commit();
@@ -98,13 +105,16 @@ impl Writable {
     }
 }
 
+/// This crate's own check of an image that was left clean.
+fn own_check(image: &Image) -> CheckReport {
+    let file = FileOptions { locking: Locking::None, ..FileOptions::read_only() };
+    let device: Device = Arc::new(FileDevice::open(image.path(), file).unwrap());
+    check(&device, &CheckOptions { threads: 1, ..CheckOptions::default() }).unwrap()
+}
+
 /// Has xfs_repair and this crate's own check look at an image that was left clean.
 pub(crate) fn check_image(image: &Image) {
-    let ours = {
-        let file = FileOptions { locking: Locking::None, ..FileOptions::read_only() };
-        let device: Device = Arc::new(FileDevice::open(image.path(), file).unwrap());
-        check(&device, &CheckOptions { threads: 1, ..CheckOptions::default() }).unwrap()
-    };
+    let ours = own_check(image);
     if let Err(error) = image.xfs_repair_check() {
         panic!("xfs_repair: {error}; our check: {:?}", ours.findings);
     }

@@ -3,6 +3,8 @@
 //! An inode's attribute fork is as large as its attributes once needed, and the data fork has the rest. The boundary
 //! moves towards the data fork while the content there allows it, and back only when the last attribute goes.
 
+use undercroft_vfs::FileType;
+
 use crate::inode::{Fork, Inode};
 
 /// The least room of a data fork in bytes: a root with three pointers.
@@ -83,7 +85,13 @@ pub(super) fn for_blocks(inode: &Inode) -> Option<u8> {
 }
 
 /// Whether the attribute fork can go when the last attribute does. The root of a tree in the data fork stays as large
-/// as it is.
-pub(super) const fn can_drop(inode: &Inode) -> bool {
-    !matches!(inode.data, Fork::Btree(_))
+/// as it is, and the target of a symbolic link in a block must not fit the inode.
+pub(super) fn can_drop(inode: &Inode) -> bool {
+    match &inode.data {
+        Fork::Btree(_) => false,
+        Fork::Extents(_) if inode.core.kind == FileType::Symlink => {
+            inode.core.size_bytes > Limits::of(inode).room as u64
+        }
+        _ => true,
+    }
 }

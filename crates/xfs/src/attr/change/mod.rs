@@ -19,6 +19,8 @@
 
 mod fit;
 mod header;
+#[cfg(all(test, feature = "oracle"))]
+mod image_tests;
 mod leaf;
 mod plan;
 mod remote;
@@ -153,6 +155,15 @@ pub(crate) fn make_way(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
         _ => return Err(Error::NoSpace),
     }
     handle.or_abort(inode.store(handle))
+}
+
+/// Blocks that a handle for [`remove_all`] must have at least, with the inode.
+pub(crate) fn remove_credits(inode: &Inode) -> u32 {
+    match &inode.attr {
+        None | Some(Fork::Local(_)) => STORE_CREDITS,
+        Some(Fork::Extents(extents)) if extents.is_empty() => STORE_CREDITS,
+        Some(_) => STORE_CREDITS + 1 + map::change::credits(inode, ForkKind::Attr),
+    }
 }
 
 /// Removes all attributes of an inode that is being deleted, which is on an unlinked list, and stores it. As much as the

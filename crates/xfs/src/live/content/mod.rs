@@ -32,6 +32,8 @@ mod space;
 mod state;
 mod stretch;
 mod sync;
+#[cfg(test)]
+mod tests;
 mod window;
 mod write;
 

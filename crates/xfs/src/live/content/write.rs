@@ -147,7 +147,7 @@ fn free_windows(live: &Live) -> bool {
 /// Waits for a commit that makes freed blocks usable, if there are any.
 fn wait_for_freed(live: &Live) -> bool {
     let Ok(writer) = live.volume.writer() else { return false };
-    writer.transactions.commit(writer.transactions.running()).is_ok()
+    writer.allocator.busy_blocks() > 0 && writer.transactions.commit(writer.transactions.running()).is_ok()
 }
 
 /// The write that this thread prepared is not made.
