@@ -169,6 +169,10 @@ impl Inode for CachedInode {
         self.inode.finish_write(offset, len, size, written)
     }
 
+    fn cancel_write(&self, offset: u64, len: u64) {
+        self.inode.cancel_write(offset, len);
+    }
+
     fn read_kept(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.inode.read_kept(offset, buf)
     }

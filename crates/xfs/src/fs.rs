@@ -309,6 +309,10 @@ impl FileSystem for Xfs {
     }
 
     fn statfs(&self) -> Result<StatFs> {
+        if let Ok(writer) = self.volume.writer() {
+            let counts = statfs::Counts::of_groups(&writer.allocator);
+            return Ok(statfs::statfs(&self.volume, &counts));
+        }
         let counts = match self.counts.get() {
             Some(counts) => counts,
             // Several callers may count at the same time; none waits for another's reads.

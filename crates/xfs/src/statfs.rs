@@ -5,11 +5,13 @@
 //! trees that space is reserved for: of free inodes, of reference counts, of the reverse map. Counters of the
 //! superblock that cannot be are counted anew, from the headers of the groups.
 //!
-//! The filesystem does not change, so the groups are read once. One whose headers cannot be read counts as empty.
+//! A filesystem that is opened for reading does not change, so the groups are read once. One whose headers cannot be read
+//! counts as empty. One that takes changes counts for itself: what Linux holds back for the trees is set aside there.
 
 use undercroft_vfs::{Error, Result, StatFs};
 
 use crate::ag::{Agf, Agi};
+use crate::alloc::Allocator;
 use crate::format::{AgNumber, Superblock};
 use crate::volume::Volume;
 
@@ -61,6 +63,14 @@ impl Counts {
             }
         }
         Ok(counts)
+    }
+
+    /// As the groups have them now, in a filesystem that takes changes. What waits for a commit counts as free: the next
+    /// caller that needs it commits.
+    pub(crate) fn of_groups(allocator: &Allocator) -> Self {
+        let (inodes, free_inodes) = allocator.inode_counts();
+        let free_blocks = allocator.free_blocks() + allocator.busy_blocks();
+        Self { inodes, free_inodes, free_blocks, held_back: 0 }
     }
 
     fn can_be(&self, superblock: &Superblock) -> bool {

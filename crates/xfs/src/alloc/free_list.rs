@@ -173,7 +173,8 @@ impl ChangingGroup<'_> {
         list.is_adjusting = true;
         let adjusted = if usable < needed { self.lengthen_list(needed) } else { self.shorten_list(needed) };
         self.state().blocks().list.is_adjusting = false;
-        adjusted
+        // What it has changed by then is consistent only together.
+        self.handle.or_abort(adjusted)
     }
 
     /// Fills the list from the shortest runs, which are often taken whole. Ends early where nothing is left.

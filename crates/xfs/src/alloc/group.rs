@@ -50,6 +50,8 @@ pub(super) struct GroupState {
     /// Whether they are newer than the sectors in the cache.
     agf_changed: bool,
     agi_changed: bool,
+    /// The blocks of the headers, once something of the group has been changed: storing the headers cannot fail.
+    headers: Option<[Block; 3]>,
     /// The free list and the free space: loaded when the group's blocks are first used.
     pub(super) blocks: Option<Box<GroupBlocks>>,
     /// A corruption was found: the group's blocks are no longer touched.
@@ -84,6 +86,7 @@ impl Group {
             agi: *agi.raw(),
             agf_changed: false,
             agi_changed: false,
+            headers: None,
             blocks: None,
             is_corrupt: false,
             counted: 0,
@@ -188,8 +191,6 @@ pub(super) struct ChangingGroup<'g> {
     pub(super) handle: &'g Handle<'g>,
     pub(super) group: &'g Group,
     state: MutexGuard<'g, GroupState>,
-    /// The blocks of the headers: all that can fail about storing them has been done.
-    headers: [Block; 3],
     /// Blocks that were taken out of reservations during this change.
     pub(super) taken_from_reservations: u64,
 }
@@ -205,15 +206,7 @@ impl Allocator {
         number: AgNumber,
     ) -> Result<ChangingGroup<'g>> {
         let group = self.group(number)?;
-        let headers = header_blocks(handle.volume(), number)?;
-        Ok(ChangingGroup {
-            allocator: self,
-            handle,
-            group,
-            state: group.state.lock(),
-            headers,
-            taken_from_reservations: 0,
-        })
+        ChangingGroup::new(self, handle, group, group.state.lock())
     }
 
     /// The same unless another thread has the lock.
@@ -223,19 +216,24 @@ impl Allocator {
         number: AgNumber,
     ) -> Result<Option<ChangingGroup<'g>>> {
         let group = self.group(number)?;
-        let headers = header_blocks(handle.volume(), number)?;
-        Ok(group.state.try_lock().map(|state| ChangingGroup {
-            allocator: self,
-            handle,
-            group,
-            state,
-            headers,
-            taken_from_reservations: 0,
-        }))
+        let state = group.state.try_lock();
+        state.map(|state| ChangingGroup::new(self, handle, group, state)).transpose()
     }
 }
 
 impl<'g> ChangingGroup<'g> {
+    fn new(
+        allocator: &'g Allocator,
+        handle: &'g Handle<'g>,
+        group: &'g Group,
+        mut state: MutexGuard<'g, GroupState>,
+    ) -> Result<Self> {
+        if state.headers.is_none() {
+            state.headers = Some(header_blocks(handle.volume(), group.number)?);
+        }
+        Ok(Self { allocator, handle, group, state, taken_from_reservations: 0 })
+    }
+
     pub(super) fn number(&self) -> AgNumber {
         self.group.number
     }
@@ -315,11 +313,6 @@ impl<'g> ChangingGroup<'g> {
         &mut self.state
     }
 
-    /// The group's blocks are damaged: they are no longer touched.
-    pub(super) fn mark_corrupt(&mut self) {
-        self.state.is_corrupt = true;
-    }
-
     fn store_headers(&mut self) {
         let geometry = self.handle.volume().geometry();
         let (sector_bytes, block_bytes) = (geometry.sector_bytes(), geometry.block_bytes());
@@ -335,15 +328,16 @@ impl<'g> ChangingGroup<'g> {
             });
         };
         let state = &mut *self.state;
+        let Some(headers) = &state.headers else { return };
         if std::mem::take(&mut state.agf_changed) {
             let fields = state.agf.as_bytes();
-            store(AGF_SECTOR, &self.headers[0], agf::CRC_OFFSET, &|sector| {
+            store(AGF_SECTOR, &headers[0], agf::CRC_OFFSET, &|sector| {
                 sector[..fields.len()].copy_from_slice(fields);
             });
         }
         if std::mem::take(&mut state.agi_changed) {
             let fields = state.agi.as_bytes();
-            store(AGI_SECTOR, &self.headers[1], agi::CRC_OFFSET, &|sector| {
+            store(AGI_SECTOR, &headers[1], agi::CRC_OFFSET, &|sector| {
                 sector[..fields.len()].copy_from_slice(fields);
             });
         }
@@ -351,7 +345,7 @@ impl<'g> ChangingGroup<'g> {
             && blocks.list.take_changed()
         {
             let list = &blocks.list;
-            store(AGFL_SECTOR, &self.headers[2], agfl::CRC_OFFSET, &|sector| list.store(sector));
+            store(AGFL_SECTOR, &headers[2], agfl::CRC_OFFSET, &|sector| list.store(sector));
         }
     }
 }

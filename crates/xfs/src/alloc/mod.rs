@@ -1,6 +1,52 @@
 //! Space and inodes of the allocation groups, as they change.
 //!
-//! TODO(header): modules, accounting, locks.
+//! | module | what |
+//! | --- | --- |
+//! | `allocator` | all groups |
+//! | `group` | a group: its headers' fields, its lock, and the guard under which it changes |
+//! | `trees` | the group's trees: where they begin, where they get blocks from |
+//! | `step` | changes of a tree that are planned before the first is made |
+//! | `free_list` | the blocks that the trees of free space and of reverse mappings grow into |
+//! | `free_space`, `runs` | free blocks in memory: those in the trees, and those of them that may be given out |
+//! | `space` | blocks taken and freed |
+//! | `held` | blocks held in memory for data |
+//! | `account` | what can be reserved, what is set aside |
+//! | `rmap` | what each block belongs to |
+//! | `refcount`, `sharing` | how many files share blocks |
+//! | `inodes`, `chunk` | inodes allocated and freed, in chunks |
+//! | `unlinked` | inodes in use without a name |
+//!
+//! # Space
+//!
+//! A free block goes one of two ways. Data is written to blocks that are *held*: reserved and chosen in memory, while the
+//! disk still has them free. They are *taken* under a handle, in the transaction that enters them into a map. Metadata is
+//! *taken* at once, out of what its handle has reserved. A block that is freed is free on the disk, in the transaction
+//! that freed it, and *busy* in memory: not given out before that transaction is durable, because a crash would bring its
+//! old owner back, and because the log cancels what was metadata. One use is earlier: on a full group its own trees may
+//! grow into blocks that were data, since metadata goes home only after the transaction in which it became metadata.
+//!
+//! A reservation finds its blocks, wherever they lie; `account` says how, and what is set aside so that a deletion, which
+//! reserves nothing, finds blocks for trees that grow. [`Allocator::reserve`] answers `false` although blocks are busy:
+//! [`Allocator::busy_blocks`] says whether a commit and a second try are of use.
+//!
+//! Searches read no tree: a group's free space is loaded when the group's blocks are first used, and validated then.
+//!
+//! # Order
+//!
+//! - Everything that is done to blocks of a group under one handle is one change for a crash. Callers say what blocks
+//!   belong to ([`Allocator::note_owner`], [`Allocator::note_no_owner`]) under the handle under which they take or free
+//!   them: freed are blocks that belong to nothing any more.
+//! - A block that was metadata is [forgotten](Handle::forget) before it is freed.
+//! - One extent taken, freed, noted or counted changes at most [`Allocator::extent_credits`] blocks.
+//! - What is wrongly freed (free already, on the free list, a header, the log, a root) is corruption, before anything
+//!   changes.
+//!
+//! # Locks
+//!
+//! Each group has one lock, of class `group`. A thread holds one at a time, and only while it makes one change or one
+//! search: between two calls it has none, and other threads come in. Inside it are the locks of the cache and of its
+//! blocks. A change is made under a handle; holding blocks and letting go of them is not. The sums over all groups are
+//! atomic numbers, and so is what a search looks at before it locks a group.
 
 mod account;
 mod allocator;
@@ -15,6 +61,8 @@ mod inodes;
 mod refcount;
 mod rmap;
 mod runs;
+#[cfg(all(test, feature = "oracle"))]
+mod shared_tests;
 mod sharing;
 mod space;
 mod step;
@@ -35,7 +83,6 @@ use crate::volume::Volume;
 pub(crate) use self::allocator::Allocator;
 pub(crate) use self::held::Held;
 pub(crate) use self::inodes::{FREE_INODE_CREDITS, chunk_space, new_inode_credits};
-pub(crate) use self::unlinked::LeftUnlinked;
 
 /// What a run of blocks belongs to, as the reverse map has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -215,8 +215,9 @@ impl ChangingGroup<'_> {
             }
             None => Run::new(space.take_freed_data().ok_or(Error::NoSpace)?, 1),
         };
-        self.remove_extent(run)?;
-        self.note_owner(AgBlock(run.start), 1, owner)?;
+        // It is part of a change of another tree, which has begun.
+        let taken = self.remove_extent(run).and_then(|()| self.note_owner(AgBlock(run.start), 1, owner));
+        self.handle.or_abort(taken)?;
         Ok(AgBlock(run.start))
     }
 
@@ -226,9 +227,11 @@ impl ChangingGroup<'_> {
     /// Corruption; I/O failure.
     pub(super) fn free_of_tree(&mut self, block: AgBlock, owner: Owner) -> Result<()> {
         self.note_no_owner(block, 1, owner)?;
-        self.fill_list()?;
+        let filled = self.fill_list();
+        self.handle.or_abort(filled)?;
         // It may still be the root in the header, which the change of the tree stores at its end.
-        self.free_checked(Run::new(block.0, 1), false)
+        let freed = self.free_checked(Run::new(block.0, 1), false);
+        self.handle.or_abort(freed)
     }
 
     /// Takes available blocks.
@@ -236,7 +239,7 @@ impl ChangingGroup<'_> {
         if !self.state().blocks().space.available.take(run) {
             unreachable!("the search found it under the same lock");
         }
-        self.remove_extent(run)
+        self.remove_extent(run).inspect_err(|_| self.state().blocks().space.available.give(run))
     }
 
     /// Takes as many blocks out of what the handle has reserved.
@@ -317,7 +320,7 @@ impl ChangingGroup<'_> {
     /// Takes blocks out of the trees of free space. Of what is available they have been taken already.
     ///
     /// # Errors
-    /// Corruption; I/O failure.
+    /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
     pub(super) fn remove_extent(&mut self, run: Run) -> Result<()> {
         let whole = self.state().blocks().space.disk.containing(run.start);
         let Some(whole) = whole.filter(|whole| run.end() <= whole.end()) else {
@@ -328,17 +331,21 @@ impl ChangingGroup<'_> {
         match (left, right) {
             (None, None) => {
                 self.delete::<BySpace>(&AgBlock(whole.start))?;
-                self.delete_size(whole)?;
+                let rest = self.delete_size(whole);
+                self.handle.or_abort(rest)?;
             }
-            (Some(rest), None) | (None, Some(rest)) => {
-                self.update::<BySpace>(&AgBlock(whole.start), &extent(rest))?;
-                self.change_size(whole, rest)?;
+            (Some(left), None) | (None, Some(left)) => {
+                self.update::<BySpace>(&AgBlock(whole.start), &extent(left))?;
+                let rest = self.change_size(whole, left);
+                self.handle.or_abort(rest)?;
             }
             (Some(left), Some(right)) => {
                 self.update::<BySpace>(&AgBlock(whole.start), &extent(left))?;
-                self.insert::<BySpace>(&extent(right))?;
-                self.change_size(whole, left)?;
-                self.insert_size(right)?;
+                let rest = self
+                    .insert::<BySpace>(&extent(right))
+                    .and_then(|()| self.change_size(whole, left))
+                    .and_then(|()| self.insert_size(right));
+                self.handle.or_abort(rest)?;
             }
         }
         self.note_free_blocks();
@@ -348,29 +355,34 @@ impl ChangingGroup<'_> {
     /// Adds blocks, none of which is free, to the trees of free space, and joins them with their neighbours.
     ///
     /// # Errors
-    /// Corruption; I/O failure.
+    /// As for [`remove_extent`](Self::remove_extent).
     pub(super) fn insert_extent(&mut self, run: Run) -> Result<()> {
         match self.state().blocks().space.disk.neighbours(run) {
             (None, None) => {
                 self.insert::<BySpace>(&extent(run))?;
-                self.insert_size(run)?;
+                let rest = self.insert_size(run);
+                self.handle.or_abort(rest)?;
             }
             (Some(left), None) => {
                 let joined = Run::new(left.start, left.count + run.count);
                 self.update::<BySpace>(&AgBlock(left.start), &extent(joined))?;
-                self.change_size(left, joined)?;
+                let rest = self.change_size(left, joined);
+                self.handle.or_abort(rest)?;
             }
             (None, Some(right)) => {
                 let joined = Run::new(run.start, run.count + right.count);
                 self.update::<BySpace>(&AgBlock(right.start), &extent(joined))?;
-                self.change_size(right, joined)?;
+                let rest = self.change_size(right, joined);
+                self.handle.or_abort(rest)?;
             }
             (Some(left), Some(right)) => {
                 let joined = Run::new(left.start, left.count + run.count + right.count);
                 self.delete::<BySpace>(&AgBlock(right.start))?;
-                self.update::<BySpace>(&AgBlock(left.start), &extent(joined))?;
-                self.delete_size(right)?;
-                self.change_size(left, joined)?;
+                let rest = self
+                    .update::<BySpace>(&AgBlock(left.start), &extent(joined))
+                    .and_then(|()| self.delete_size(right))
+                    .and_then(|()| self.change_size(left, joined));
+                self.handle.or_abort(rest)?;
             }
         }
         self.note_free_blocks();

@@ -1,5 +1,6 @@
 //! Blocks taken, held and freed against a model; full filesystems; damaged ones.
 
+use undercroft_oracle::MkfsXfs;
 use undercroft_vfs::{Error, Result};
 
 use super::*;
@@ -25,7 +26,7 @@ const VOLUMES: [&str; 4] = [
     "-m rmapbt=0,reflink=0 -d agcount=4",
     "-m rmapbt=0,reflink=1,finobt=1 -d agcount=3 -b size=1024",
     "-m rmapbt=1,reflink=1,finobt=1 -d agcount=4",
-    "-m rmapbt=1,reflink=1,finobt=1 -d agcount=2 -b size=1024 -s size=4096",
+    "-m rmapbt=1,reflink=1,finobt=1 -d agcount=2 -s size=4096",
 ];
 
 /// A volume, and the blocks that a test has taken from it.
@@ -69,14 +70,11 @@ impl Bench {
         }
     }
 
-    /// What a test takes belongs to some inode.
-    fn owner(&self) -> Owner {
-        Owner::Fork {
-            ino: self.writable.volume.superblock().root(),
-            attr: false,
-            at: FileBlock(1 << 20),
-            unwritten: false,
-        }
+    /// What a test takes belongs to the root, each block at a place of its own in the file.
+    fn owner(&self, first: FsBlock) -> Owner {
+        let linear = self.writable.volume.geometry().linear(first).unwrap();
+        let ino = self.writable.volume.superblock().root();
+        Owner::Fork { ino, attr: false, at: FileBlock(1 << 20 | linear), unwritten: false }
     }
 
     fn take(&mut self, most: u64) -> Result<(FsBlock, u64)> {
@@ -84,7 +82,7 @@ impl Bench {
         let (first, count) = {
             let handle = self.writable.volume.start_with_space(self.credits(), most)?;
             let (first, count) = self.allocator().take(&handle, goal, most)?;
-            self.allocator().note_owner(&handle, first, count, self.owner())?;
+            self.allocator().note_owner(&handle, first, count, self.owner(first))?;
             (first, count)
         };
         assert!(count <= most);
@@ -108,7 +106,7 @@ impl Bench {
     fn take_held(&mut self, held: &mut Held, count: u64) {
         let handle = self.writable.volume.start(self.credits()).unwrap();
         let first = self.allocator().take_held(&handle, held, count).unwrap();
-        self.allocator().note_owner(&handle, first, count, self.owner()).unwrap();
+        self.allocator().note_owner(&handle, first, count, self.owner(first)).unwrap();
         drop(handle);
         self.taken.push((first, count));
     }
@@ -134,7 +132,7 @@ impl Bench {
 
     fn free(&mut self, first: FsBlock, count: u64, was_data: bool) {
         let handle = self.writable.volume.start(self.credits()).unwrap();
-        self.allocator().note_no_owner(&handle, first, count, self.owner()).unwrap();
+        self.allocator().note_no_owner(&handle, first, count, self.owner(first)).unwrap();
         if was_data {
             self.allocator().free_data(&handle, first, count).unwrap();
         } else {
@@ -369,4 +367,139 @@ fn blocks_are_taken_near_the_goal() {
     drop(handle);
     bench.taken.clear();
     bench.writable.finish();
+}
+
+/// Every second block is free: each tree of free space has more than two levels, and the free list has been emptied into
+/// them and filled again many times.
+#[test]
+fn trees_grow_and_shrink_with_the_fragments() {
+    for args in
+        ["-m rmapbt=0,reflink=0 -d agcount=1 -b size=1024", "-m rmapbt=1,reflink=1 -d agcount=1 -b size=1024"]
+    {
+        let mut bench = Bench::new(32, args);
+        let before = bench.allocator().free_blocks();
+        let mut singles = Vec::new();
+        loop {
+            match bench.take(2) {
+                Ok((first, count)) => {
+                    bench.taken.pop();
+                    bench.taken.push((first, 1));
+                    if count == 2 {
+                        singles.push(FsBlock(first.0 + 1));
+                    }
+                }
+                Err(Error::NoSpace) => break,
+                Err(error) => panic!("{args}: {error}"),
+            }
+        }
+        // On a full filesystem, without a reservation.
+        for block in singles {
+            bench.free(block, 1, true);
+        }
+        bench.writable.commit();
+        bench.check();
+        let agf = Agf::read(&bench.writable.volume, AgNumber(0)).unwrap();
+        assert!(agf.raw().agf_bno_level.get() >= 2 && agf.raw().agf_cnt_level.get() >= 2);
+        bench.free_all();
+        bench.writable.commit();
+        bench.check();
+        let after = bench.allocator().free_blocks();
+        assert!(after.abs_diff(before) < 30, "{args}: {before} before, {after} after");
+        bench.writable.finish();
+    }
+}
+
+#[test]
+fn threads_share_the_groups() {
+    let writable = Writable::make(64, "-m rmapbt=1,reflink=0 -d agcount=3");
+    let credits = 2 * writable.writer().allocator.extent_credits();
+    let (volume, allocator) = (&writable.volume, &writable.writer().allocator);
+    let ino = volume.superblock().root();
+    let owner = |first: FsBlock| {
+        let at = FileBlock(1 << 20 | volume.geometry().linear(first).unwrap());
+        Owner::Fork { ino, attr: false, at, unwritten: false }
+    };
+    let before = allocator.free_blocks();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            scope.spawn(move || {
+                let mut random = Random(0x9876_5432 + thread * 7919);
+                let mut mine = Vec::new();
+                for _ in 0..1500 {
+                    let goal = volume.geometry().block_at_linear(random.next(12_000)).unwrap();
+                    match random.next(5) {
+                        0 => {
+                            let most = 1 + random.next(64);
+                            let handle = volume.start_with_space(credits, most).unwrap();
+                            let (first, count) = allocator.take(&handle, goal, most).unwrap();
+                            allocator.note_owner(&handle, first, count, owner(first)).unwrap();
+                            mine.push((first, count));
+                        }
+                        1 | 2 => {
+                            let mut held = allocator.hold(volume, goal, 1 + random.next(64)).unwrap();
+                            if random.next(4) > 0 {
+                                let handle = volume.start(credits).unwrap();
+                                let count = held.len().div_ceil(2);
+                                let first = allocator.take_held(&handle, &mut held, count).unwrap();
+                                allocator.note_owner(&handle, first, count, owner(first)).unwrap();
+                                mine.push((first, count));
+                            }
+                        }
+                        _ if mine.len() > 20 => {
+                            let n = random.next(mine.len() as u64) as usize;
+                            let (first, count) = mine.swap_remove(n);
+                            let handle = volume.start(credits).unwrap();
+                            allocator.note_no_owner(&handle, first, count, owner(first)).unwrap();
+                            allocator.free_data(&handle, first, count).unwrap();
+                        }
+                        _ => {}
+                    }
+                }
+                for (first, count) in mine {
+                    let handle = volume.start(credits).unwrap();
+                    allocator.note_no_owner(&handle, first, count, owner(first)).unwrap();
+                    allocator.free_data(&handle, first, count).unwrap();
+                }
+            });
+        }
+        for _ in 0..50 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            writable.commit();
+        }
+    });
+    writable.commit();
+    assert!(allocator.free_blocks().abs_diff(before) < 60);
+    writable.finish();
+}
+
+#[test]
+fn damaged_free_space_is_refused_before_it_is_used() {
+    let cases: [(&str, &[&str], &str); 6] = [
+        ("count", &["agf 0", "write freeblks 7000"], "the group's header says 7000"),
+        ("headers", &["agf 0", "addr bnoroot", "write recs[1].startblock 0"], "the filesystem's own"),
+        ("longest", &["agf 0", "write longest 5"], "and 5"),
+        ("list of headers", &["agfl 0", "write bno[1] 0"], "one of the filesystem's own"),
+        ("list twice", &["agfl 0", "write bno[1] 7"], "twice"),
+        ("list of free blocks", &["agfl 0", "write bno[1] 1000"], "in use"),
+    ];
+    for (what, commands, word) in cases {
+        let image = MkfsXfs::new(64, "-m rmapbt=0,reflink=0 -d agcount=2").make().unwrap();
+        image.xfs_db_write(commands).unwrap();
+        let writable = Writable::open(image, WriteOptions::default());
+        let volume = &writable.volume;
+        let goal = volume.geometry().join(AgNumber(0), AgBlock(3000)).unwrap();
+        let allocator = &writable.writer().allocator;
+        // The second time too.
+        for _ in 0..2 {
+            match allocator.hold(volume, goal, 10) {
+                Err(Error::Corrupt(corruption)) => {
+                    let said = corruption.to_string();
+                    assert!(said.contains(word) || said.contains("run xfs_repair"), "{what}: {said}");
+                }
+                other => panic!("{what}: {other:?}"),
+            }
+        }
+        let other = volume.geometry().join(AgNumber(1), AgBlock(3000)).unwrap();
+        assert_eq!(allocator.hold(volume, other, 10).unwrap().first(), other);
+    }
 }

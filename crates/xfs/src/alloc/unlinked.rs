@@ -32,7 +32,7 @@ pub(super) struct Predecessors(HashMap<AgIno, AgIno>);
 pub(crate) struct LeftUnlinked {
     /// In use, without links. To be deleted, each by itself.
     pub(crate) inos: Vec<Ino>,
-    /// The first list that is broken: what lies behind the break is not known, and stays.
+    /// What is wrong with the first list that is broken.
     pub(crate) broken: Option<Error>,
 }
 
@@ -68,8 +68,9 @@ impl Allocator {
         self.change_group(handle, ag)?.remove_unlinked(ino, within)
     }
 
-    /// All inodes on the lists, as a filesystem that is being opened has them. A list that is broken is followed to the
-    /// break. The memory that it takes is that of inodes that are there.
+    /// All inodes on the lists, as a filesystem that is being opened has them. A list that is broken is left out as a whole:
+    /// its inodes keep their places, as in Linux, and xfs_repair deletes them. New inodes may come before them. The memory
+    /// that it takes is that of inodes that are there.
     ///
     /// # Errors
     /// I/O failure.
@@ -80,6 +81,7 @@ impl Allocator {
             let agi = state.agi;
             for (bucket, head) in agi.agi_unlinked.iter().enumerate() {
                 let mut walk = Walk::new(volume, group.number, bucket, AgIno(head.get()));
+                let whole = left.inos.len();
                 let broken = loop {
                     match walk.next(&mut state.predecessors) {
                         Ok(None) => break None,
@@ -92,6 +94,9 @@ impl Allocator {
                         Err(error) => return Err(error),
                     }
                 };
+                if broken.is_some() {
+                    left.inos.truncate(whole);
+                }
                 left.broken = left.broken.take().or(broken);
             }
         }

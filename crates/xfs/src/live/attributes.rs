@@ -238,7 +238,7 @@ mod tests {
         writable.root().set_attr(&change).unwrap();
         let root = writable.root().attr();
         assert_eq!(root.accessed, root.changed);
-        assert_eq!(root.modified.seconds, 16_299_260_425);
+        assert_eq!(root.modified.seconds, 16_299_260_424);
         drop((file, directory));
         let image = writable.finish();
         let mount = image.mount(MountMode::ReadOnly, "").unwrap();

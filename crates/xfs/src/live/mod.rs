@@ -16,7 +16,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use undercroft_sync::atomic::{AtomicBool, Ordering};
-use undercroft_vfs::{InodeFlags, Result, Timestamp, clock};
+use undercroft_vfs::{Error, InodeFlags, Result, Timestamp, clock};
 
 use crate::inode::{InUse, Inode, InodeState};
 use crate::writer::Mounted;
@@ -122,16 +122,22 @@ impl Live {
     }
 }
 
-/// Deletes inodes without names that a crash left: those on the lists of unlinked inodes, which nobody uses now.
+/// Deletes inodes without names that a crash left: those on the lists of unlinked inodes, which no caller uses now. A list
+/// that is broken stays, and so does an inode that cannot be read: xfs_repair finds them.
 ///
 /// # Errors
-/// Corruption; I/O failure; why the filesystem takes no changes any more.
+/// I/O failure; why the filesystem takes no changes any more.
 pub(crate) fn delete_unlinked(volume: &Arc<Mounted>) -> Result<()> {
-    let (unlinked, _) = crate::log::unlinked_inodes(volume)?;
-    for ino in unlinked {
-        release::release(&Live::shared(Arc::clone(volume), Inode::read(volume, ino)?));
+    let writer = volume.writer()?;
+    for ino in writer.allocator.collect_unlinked(volume)?.inos {
+        match Inode::read(volume, ino) {
+            Ok(inode) => release::release(&Live::shared(Arc::clone(volume), inode)),
+            Err(Error::Corrupt(_)) => {}
+            Err(error) => return Err(error),
+        }
+        writer.transactions.first_failure()?;
     }
-    volume.writer()?.transactions.first_failure()
+    Ok(())
 }
 
 impl InUse for Live {

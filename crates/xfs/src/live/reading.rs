@@ -1,6 +1,6 @@
 //! Reading an inode in use: its forks' content, and what lies under a byte of a file.
 
-use undercroft_vfs::{Error, FileType, Ino, Result};
+use undercroft_vfs::{Ino, Result};
 
 use super::Live;
 use crate::attr;

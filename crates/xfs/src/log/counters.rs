@@ -30,7 +30,7 @@ const COUNTERS: usize = 128;
 ///
 /// # Errors
 /// `Io`.
-pub(crate) fn unlinked(volume: &Volume) -> Result<(Vec<Ino>, u64)> {
+pub(super) fn unlinked(volume: &Volume) -> Result<(Vec<Ino>, u64)> {
     let geometry = volume.geometry();
     let (mut found, mut broken) = (Vec::new(), 0);
     for ag in geometry.ags() {

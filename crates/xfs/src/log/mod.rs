@@ -73,7 +73,6 @@ use crate::inode::Remapped;
 use crate::volume::Volume;
 
 pub(crate) use self::counters::store_anew as store_counters;
-pub(crate) use self::counters::unlinked as unlinked_inodes;
 pub(crate) use self::format::Lsn;
 pub(crate) use self::given_back::unfinished_copies as copies;
 pub(crate) use self::intents::{OwnerChange, OwnerChangeKind, Unfinished, UsersChange};

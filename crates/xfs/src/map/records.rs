@@ -413,3 +413,56 @@ impl TreeSpace for ForkSpace {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use undercroft_block::MemoryDevice;
+
+    use super::*;
+    use crate::format::{Superblock, testing};
+
+    /// Groups of 2^22 blocks.
+    fn volume() -> Volume {
+        let sector = testing::superblock_sector(|raw| {
+            raw.sb_agblocks.set(1 << 22);
+            raw.sb_agblklog = 22;
+            raw.sb_dblocks.set(4 << 22);
+        });
+        let superblock = Superblock::from_sector(&sector).unwrap();
+        Volume::new(Arc::new(MemoryDevice::new(1 << 20)), superblock, 1 << 20)
+    }
+
+    #[test]
+    fn neighbours_join_up_to_the_longest_extent_and_within_a_group() {
+        let volume = volume();
+        let extent = |file, block, count| Extent {
+            file: FileBlock(file),
+            block: FsBlock(block),
+            count,
+            unwritten: false,
+        };
+        let (one, next) = (extent(5, 100, 10), extent(15, 110, 4));
+        assert_eq!(joined(&volume, &one, &next), Some(extent(5, 100, 14)));
+        assert_eq!(joined(&volume, &next, &one), None);
+        assert_eq!(joined(&volume, &one, &extent(16, 110, 4)), None, "a hole between");
+        assert_eq!(joined(&volume, &one, &extent(15, 111, 4)), None, "apart on the disk");
+        assert_eq!(joined(&volume, &one, &Extent { unwritten: true, ..next }), None);
+        let most = extent(0, 100, EXTENT_MAX_BLOCKS - 1);
+        let after = |count| extent(most.end(), 100 + u64::from(most.count), count);
+        assert_eq!(joined(&volume, &most, &after(1)).map(|both| both.count), Some(EXTENT_MAX_BLOCKS));
+        assert_eq!(joined(&volume, &most, &after(2)), None);
+        let last = extent(0, (1 << 22) - 10, 10);
+        assert_eq!(joined(&volume, &last, &extent(10, 1 << 22, 4)), None, "the next group");
+    }
+
+    #[test]
+    fn a_list_changes_where_the_old_records_were() {
+        let extent =
+            |file| Extent { file: FileBlock(file), block: FsBlock(100 + file), count: 1, unwritten: false };
+        let list: Vec<_> = [1, 3, 5, 7].map(extent).into();
+        assert_eq!(spliced(&list, &[extent(3), extent(5)], &[extent(4)]), [1, 4, 7].map(extent));
+        assert_eq!(spliced(&list, &[], &[extent(4)]), [1, 3, 4, 5, 7].map(extent));
+        assert_eq!(spliced(&list, &[extent(7)], &[]), [1, 3, 5].map(extent));
+        assert_eq!(spliced(&[], &[], &[extent(4)]), [4].map(extent));
+    }
+}

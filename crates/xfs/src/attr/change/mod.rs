@@ -78,7 +78,7 @@ pub(crate) fn credits(volume: &Volume, inode: &Inode, value: Option<&[u8]>) -> u
 /// Blocks of space that setting this value takes as a rule. A change reserves what it takes itself.
 pub(crate) fn space(volume: &Volume, inode: &Inode, value: Option<&[u8]>) -> u64 {
     let each = 1 + map::change::space(inode, ForkKind::Attr);
-    each * u64::from(TREE_STEPS) + u64::from(value_blocks(volume, value.map_or(0, <[u8]>::len)))
+    each * u64::from(TREE_STEPS + value_blocks(volume, value.map_or(0, <[u8]>::len)))
 }
 
 fn value_blocks(volume: &Volume, len: usize) -> u32 {

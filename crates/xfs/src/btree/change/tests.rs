@@ -217,9 +217,8 @@ fn random_changes_of_extents_under_roots_of_different_sizes() {
 /// must not be validated by a checksum that is made when it is written.
 #[test]
 fn trees_that_are_larger_than_the_cache() {
-    random::<BySpace>(10, 15_000, 100_000, 1, 0);
-    random::<RmapBt>(11, 6000, 10_000, 1, 0);
-    random::<Bmbt>(12, 6000, 10_000, 1, 200);
+    random::<RmapBt>(11, 3000, 6000, 1, 0);
+    random::<Bmbt>(12, 6000, 8000, 1, 36);
 }
 
 #[test]

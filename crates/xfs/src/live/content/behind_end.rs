@@ -1,27 +1,30 @@
 //! Written blocks behind the end of a file: removed before the file grows over them.
 //!
-//! Whole extents go, so the map never needs space for it. Blocks that were never written stay.
+//! Whole extents go, so the map never needs space for it. Blocks that were never written stay. Only an inode that was read
+//! can have some, or one of which a truncation failed: a file is looked through once.
 
+use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::Result;
 
 use super::size::remove;
 use super::{Live, end_block, store_unchanged};
 use crate::format::FileBlock;
-use crate::format::extent::Extent;
+use crate::format::extent::{Extent, FILE_BLOCK_END};
 use crate::inode::{ForkKind, Inode, STORE_CREDITS};
 use crate::map::change::{self, Progress};
 use crate::map::{self, Run};
 
-/// Removes what was written between the end of the file and the block `to`. The inode's state is held exclusively.
+/// Removes all that was written behind the end of the file. The inode's state is held exclusively.
 ///
 /// # Errors
 /// Corruption; I/O failure; why the filesystem takes no changes any more.
-pub(super) fn remove_written(live: &Live, to: u64) -> Result<()> {
-    loop {
+pub(super) fn remove_written(live: &Live) -> Result<()> {
+    while !live.content.end_is_clean.load(Ordering::Relaxed) {
         {
             let fields = live.fields.read();
-            if find(live, &fields, end_block(live, fields.core.size_bytes), to)?.is_none() {
-                return Ok(());
+            if find(live, &fields, end_block(live, fields.core.size_bytes))?.is_none() {
+                live.content.end_is_clean.store(true, Ordering::Relaxed);
+                break;
             }
         }
         let credits = change::credits(&live.fields.read(), ForkKind::Data) + STORE_CREDITS;
@@ -29,7 +32,7 @@ pub(super) fn remove_written(live: &Live, to: u64) -> Result<()> {
         let mut fields = live.fields.write();
         let mut from = end_block(live, fields.core.size_bytes);
         let mut result = Ok(Progress::Done);
-        while let Some(extent) = find(live, &fields, from, to)? {
+        while let Some(extent) = handle.or_abort(find(live, &fields, from))? {
             result = remove(live, &handle, &mut fields, extent.file.0.max(from), extent.end());
             if !matches!(result, Ok(Progress::Done))
                 || !handle.has_room(change::credits(&fields, ForkKind::Data) + STORE_CREDITS)
@@ -41,12 +44,13 @@ pub(super) fn remove_written(live: &Live, to: u64) -> Result<()> {
         store_unchanged(live, &handle, &mut fields, None)?;
         result?;
     }
+    Ok(())
 }
 
-/// The first extent with written blocks in a range.
-fn find(live: &Live, inode: &Inode, from: u64, to: u64) -> Result<Option<Extent>> {
+/// The first extent with written blocks from a block on.
+fn find(live: &Live, inode: &Inode, from: u64) -> Result<Option<Extent>> {
     let mut at = from;
-    while at < to {
+    while at < FILE_BLOCK_END {
         match map::lookup(&live.volume, live.ino, &inode.data, FileBlock(at))? {
             Run::Extent(extent) if extent.unwritten => at = extent.end(),
             Run::Extent(extent) => return Ok(Some(extent)),

@@ -4,6 +4,7 @@
 //! new size with blocks behind its end, which show never (see the module above). The caller excludes other writers, so
 //! the file's reservation window is freed first.
 
+use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, Result};
 
 use super::{Live, behind_end, check_kind, end_block, store, store_unchanged};
@@ -32,7 +33,7 @@ pub(in super::super) fn set_size(live: &Live, size: u64) -> Result<()> {
         return Err(Error::FileTooLarge);
     }
     if size > old {
-        behind_end::remove_written(live, end_block(live, size))?;
+        behind_end::remove_written(live)?;
         let handle = live.volume.start(STORE_CREDITS)?;
         return store(live, &handle, &mut live.fields.write(), Some(size));
     }
@@ -42,6 +43,7 @@ pub(in super::super) fn set_size(live: &Live, size: u64) -> Result<()> {
 fn shrink(live: &Live, size: u64) -> Result<()> {
     let mut from = end_block(live, size);
     let mut is_first = true;
+    live.content.end_is_clean.store(false, Ordering::Relaxed);
     loop {
         let credits = change::credits(&live.fields.read(), ForkKind::Data) + STORE_CREDITS;
         let handle = live.volume.start(credits)?;
@@ -55,7 +57,10 @@ fn shrink(live: &Live, size: u64) -> Result<()> {
             store_unchanged(live, &handle, &mut fields, None)?;
         }
         match progress? {
-            Progress::Done => return Ok(()),
+            Progress::Done => {
+                live.content.end_is_clean.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
             Progress::From(next) => (from, is_first) = (next, false),
         }
     }

@@ -46,12 +46,9 @@ pub(in super::super) fn fallocate(
     }
     live.content.window.lock().clear();
     let (first_touched, end_touched) = (offset >> block_bits(live), end_block(live, end));
-    if size > size_of_file(live) {
-        behind_end::remove_written(live, end_block(live, size))?;
-    }
+    behind_end::remove_written(live)?;
     match mode {
         FallocateMode::Allocate => {
-            behind_end::remove_written(live, end_touched)?;
             allocate(live, first_touched, end_touched)?;
         }
         FallocateMode::PunchHole => {
@@ -59,7 +56,6 @@ pub(in super::super) fn fallocate(
             in_steps(live, first, |handle, inode, from| remove(live, handle, inode, from, last))?;
         }
         FallocateMode::Zero => {
-            behind_end::remove_written(live, end_touched)?;
             let (first, last) = clear_edges(live, offset, end)?;
             in_steps(live, first, |handle, inode, from| {
                 // Blocks that other files have too stay written for those.
@@ -114,10 +110,9 @@ fn insert(live: &Live, first: u64, by: u64, size: u64) -> Result<()> {
     if end.checked_add(by).is_none_or(|end| end > end_block(live, FILE_MAX_BYTES)) {
         return Err(Error::FileTooLarge);
     }
-    // What is behind the end comes to lie within the new size until it has moved.
+    // What is behind the end, in its last block, comes to lie within the new size until it has moved.
     let block = 1 << block_bits(live);
     clear(live, old, old.next_multiple_of(block))?;
-    behind_end::remove_written(live, FILE_BLOCK_END)?;
     retry_when_full(live, || {
         let (credits, space) = needs(live);
         let handle = live.volume.start_with_space(credits, space)?;

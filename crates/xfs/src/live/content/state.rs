@@ -1,6 +1,6 @@
 //! What a file in use keeps in memory about its content.
 
-use undercroft_sync::atomic::{AtomicU64, Ordering};
+use undercroft_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Timestamp;
 
@@ -15,6 +15,8 @@ pub(crate) struct ContentState {
     pub(super) size: AtomicU64,
     pub(super) extents: ExtentCache,
     pub(super) window: Mutex<Window>,
+    /// No written blocks are known to lie behind the end. Changed with the inode's state held exclusively.
+    pub(super) end_is_clean: AtomicBool,
     /// The time of the last write, or of the last change of a directory's names, that the fields have, in nanoseconds;
     /// 0 if they may have another. Written with the fields locked.
     pub(super) written_at: AtomicU64,
@@ -28,6 +30,7 @@ impl ContentState {
             size: AtomicU64::new(inode.core.size_bytes),
             extents: ExtentCache::default(),
             window: Mutex::new(&order::FILE_SPACE, Window::default()),
+            end_is_clean: AtomicBool::new(false),
             written_at: AtomicU64::new(0),
             changed_in: AtomicU64::new(0),
         }

@@ -231,6 +231,40 @@ impl Subject {
         }
     }
 
+    /// Works while another thread commits, as the commit thread does in use.
+    fn with_commits<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        let volume = Arc::clone(&self.writable.volume);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    volume.writer().unwrap().transactions.commit_running(&volume).unwrap();
+                    std::thread::sleep(std::time::Duration::from_micros(200));
+                }
+            });
+            // Also when `work` panics.
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(self)));
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    fn allocator(&self) -> &Arc<crate::alloc::Allocator> {
+        &self.live.volume.writer().unwrap().allocator
+    }
+
+    /// Everything that is free, held.
+    fn hold_everything(&self) -> (Vec<crate::alloc::Held>, u64) {
+        let (mut held, mut reserved) = (Vec::new(), 0);
+        while let Ok(more) = self.allocator().hold(&self.live.volume, crate::format::FsBlock(0), 1 << 20) {
+            held.push(more);
+        }
+        while self.allocator().reserve(1) {
+            reserved += 1;
+        }
+        (held, reserved)
+    }
+
     /// Asks xfs_repair, our own check and the kernel.
     fn verify(self) {
         give_back_reserved(&self.live);
@@ -365,6 +399,8 @@ fn old_bytes_behind_the_end_never_show() {
             store_unchanged(&subject.live, &handle, &mut fields, Some(5000)).unwrap();
             subject.model.truncate(5000);
         }
+        // As after a crash the inode is read anew.
+        subject.live = subject.writable.live(subject.live.ino);
         subject.writable.check();
         change(&mut subject);
         assert!(subject.read() == subject.model);
@@ -419,19 +455,22 @@ fn a_full_filesystem_refuses_and_goes_on() {
     for args in KINDS {
         let mut subject = Subject::new(args, 1);
         let block = subject.block();
-        let mut at = 0;
-        // Large pieces first, then single blocks with holes between.
-        while subject.write(at * block, &vec![1; 64 * block as usize]).is_ok() {
-            at += 64;
-        }
-        at = subject.model.len() as u64 / block + 1;
-        while subject.write(at * block, &vec![2; block as usize]).is_ok() {
-            at += 2;
-        }
-        assert!(subject.read() == subject.model);
-        subject.set_size(3 * block);
-        subject.write(10 * block, &[2; 100]).unwrap();
-        assert!(subject.read() == subject.model);
+        subject.with_commits(|subject| {
+            let mut at = 0;
+            // Large pieces first, then single blocks with holes between.
+            while subject.write(at * block, &vec![1; 64 * block as usize]).is_ok() {
+                at += 64;
+            }
+            at = subject.model.len() as u64 / block + 1;
+            while subject.write(at * block, &vec![2; block as usize]).is_ok() {
+                at += 2;
+            }
+            assert!(subject.allocator().free_blocks() < 8, "{} are left", subject.allocator().free_blocks());
+            assert!(subject.read() == subject.model);
+            subject.set_size(3 * block);
+            subject.write(10 * block, &[2; 100]).unwrap();
+            assert!(subject.read() == subject.model);
+        });
         subject.verify();
     }
 }
@@ -528,5 +567,99 @@ fn threads_fill_the_holes_of_one_file_at_once() {
     });
     subject.model = (0..BLOCKS).flat_map(|block| [block as u8 | 1; 1024]).collect();
     assert!(subject.read() == subject.model);
+    subject.verify();
+}
+
+/// The leaf of the file's tree is full, so that one more extent takes a block for the tree.
+#[test]
+fn a_prepared_write_is_finished_although_space_ran_out() {
+    for unwritten in [false, true] {
+        let mut subject = Subject::new(KINDS[2], 1);
+        let data = [1; 1024];
+        subject.set_size(1 << 20);
+        let mut last = 0;
+        while subject.live.fields.read().core.data_extents < 59 {
+            last += 2;
+            subject.write(last * 1024, &data).unwrap();
+        }
+        if unwritten {
+            // In the place of the last extent: a write to the middle of it makes three.
+            subject.fallocate(FallocateMode::PunchHole, last * 1024, 1024, true);
+            subject.fallocate(FallocateMode::Allocate, (last + 2) * 1024, 20 * 1024, true);
+        }
+        let at = (last + 10) * 1024;
+        let extent = prepare_write(&subject.live, at, 1024).unwrap();
+        let (held, reserved) = subject.hold_everything();
+        let Mapping::Unwritten { offset } = extent.mapping else { panic!("{extent:?}") };
+        subject.live.volume.device().write_at(offset + (at - extent.start), &[9; 1024]).unwrap();
+        finish_write(&subject.live, at, 1024, at + 1024, Written::First).unwrap();
+        subject.model[at as usize..][..1024].fill(9);
+        drop(held);
+        subject.allocator().unreserve(reserved);
+        assert!(subject.read() == subject.model);
+        subject.verify();
+    }
+}
+
+#[test]
+fn space_ahead_of_one_file_is_given_to_another() {
+    let mut other = Ino(0);
+    let (image, ino) = image(64, KINDS[0], |root| {
+        std::fs::write(root.join("g"), b"").unwrap();
+        other = Ino(std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(root.join("g")).unwrap()));
+    });
+    let mut subject = Subject::open(image, ino, Vec::new(), 1);
+    for n in 0..20 {
+        subject.write(n * 4096, &[1; 4096]).unwrap();
+    }
+    assert!(subject.live.content.window.lock().has_surplus());
+    let other = subject.writable.live(other);
+    let (held, reserved) = subject.hold_everything();
+    prepare_write(&other, 0, 4096).unwrap();
+    assert!(!subject.live.content.window.lock().has_surplus());
+    cancel_write(&other);
+    give_back_reserved(&other);
+    drop((held, other));
+    subject.allocator().unreserve(reserved);
+    subject.write(20 * 4096, &[1; 4096]).unwrap();
+    subject.others.push(("g", Vec::new()));
+    subject.verify();
+}
+
+#[test]
+fn a_sync_commits_what_made_or_changed_a_file_before_it_was_read() {
+    let mut subject = Subject::new(KINDS[0], 1);
+    let handle = subject.live.volume.start(1).unwrap();
+    let tid = handle.tid();
+    subject.live.change_fields(&handle, |fields| fields.core.permissions = 0o600).unwrap();
+    drop(handle);
+    let again = subject.writable.live(subject.live.ino);
+    let is_durable = |subject: &Subject| subject.live.volume.writer().unwrap().transactions.is_durable(tid);
+    assert!(!is_durable(&subject));
+    let volume = Arc::clone(&subject.writable.volume);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let syncer = scope.spawn(|| {
+            sync(&again, Durable::Data).unwrap();
+            assert!(is_durable(&subject));
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!done.load(std::sync::atomic::Ordering::Relaxed), "before any commit");
+        volume.writer().unwrap().transactions.commit_running(&volume).unwrap();
+        syncer.join().unwrap();
+    });
+    drop(again);
+    subject.write(0, &[1; 10]).unwrap();
+    subject.verify();
+}
+
+#[test]
+fn the_content_of_a_file_that_may_share_blocks_does_not_move() {
+    let subject = Subject::sharing(KINDS[0], 8, 1);
+    for (mode, size) in [(FallocateMode::Collapse, 7 * 4096), (FallocateMode::Insert, 9 * 4096)] {
+        let refused = fallocate(&subject.live, mode, 4096, 4096, size);
+        assert!(matches!(refused, Err(Error::Unsupported(_))), "{refused:?}");
+    }
     subject.verify();
 }

@@ -73,7 +73,7 @@ fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
     let end = end_block(live, offset.saturating_add(len.max(1))).min(limit);
     check_kind(&live.fields.read())?;
     if end > end_block(live, size(live)) {
-        behind_end::remove_written(live, end)?;
+        behind_end::remove_written(live)?;
     }
     // With the fields locked no other write comes into the map between the look at it and the reservation.
     let inode = &*live.fields.read();

@@ -110,20 +110,20 @@ fn a_filesystem_that_is_closed_is_clean() {
     }
 }
 
-/// The log goes round several times, and each time a crash leaves another part of it.
+/// The log goes round several times, and each time a crash leaves another part of it. In between the kernel goes on
+/// behind our log, and we behind the kernel's.
 #[test]
 fn a_log_that_goes_round_is_recovered_by_the_kernel() {
-    for image in forms() {
-        let device = in_memory(&image);
+    for image in forms().take(4) {
+        let mut device = in_memory(&image);
         let mut open = Open::new(Arc::clone(&device)).unwrap();
         let mut random = Rng::new(3);
         let most = 300.min(u64::from(open.transactions().room() / open.volume.credit_units()) / 2);
         let mut versions = vec![0; BLOCKS as usize];
-        let mut blocks_logged = 0;
-        let ring = u64::from(open.volume.superblock().log_blocks());
-        let mut version = 1;
-        while blocks_logged < 3 * ring.min(3000) {
-            for _ in 0..60 {
+        let mut version = 0;
+        for round in 0..4 {
+            for _ in 0..30 {
+                version += 1;
                 let count = 1 + random.below(most);
                 let handle = open.volume.start(count as u32).unwrap();
                 for number in 0..count {
@@ -133,8 +133,6 @@ fn a_log_that_goes_round_is_recovered_by_the_kernel() {
                 let tid = handle.tid();
                 drop(handle);
                 open.commit(tid);
-                version += 1;
-                blocks_logged += count;
             }
             fs::write(image.path(), bytes_of(&device)).unwrap();
             let kernels = image.copy().unwrap();
@@ -142,21 +140,17 @@ fn a_log_that_goes_round_is_recovered_by_the_kernel() {
             kernels.xfs_repair_check().unwrap();
             let recovered = in_memory(&kernels);
             for (number, &version) in versions.iter().enumerate().filter(|(_, version)| **version > 0) {
-                assert!(open.has(&recovered, number as u64, version), "block {number}");
+                assert!(open.has(&recovered, number as u64, version), "round {round}, block {number}");
             }
-            // The kernel's log goes on behind ours, and ours behind the kernel's.
-            if random.below(2) == 0 {
-                drop(open);
-                std::fs::copy(kernels.path(), image.path()).unwrap();
-                let mount = image.mount(MountMode::ReadWrite, "").unwrap();
-                fs::write(mount.path().join("file"), version.to_string()).unwrap();
+            if round % 2 == 1 {
+                let mount = kernels.mount(MountMode::ReadWrite, "").unwrap();
+                fs::write(mount.path().join("file"), round.to_string()).unwrap();
                 mount.unmount().unwrap();
-                open = Open::new(in_memory(&image)).unwrap();
-                let device = Arc::clone(open.volume.device_below());
-                fs::write(image.path(), bytes_of(&device)).unwrap();
+                device = in_memory(&kernels);
+                open = Open::new(Arc::clone(&device)).unwrap();
+                // The kernel may have taken some for its file.
+                versions.fill(0);
             }
-            let _ = &device;
         }
-        break;
     }
 }

@@ -1,0 +1,222 @@
+//! A whole filesystem, opened for writing, changed through the vfs, and closed or left by a crash.
+
+use std::fs;
+
+use undercroft_block::testing::Recorder;
+use undercroft_oracle::operations::{Abilities, Hand, OurHand, Worker};
+use undercroft_oracle::{MountMode, Tool};
+use undercroft_vfs::{Credentials, FileSystem, Vfs, VfsOptions};
+
+use super::*;
+use crate::fs::Xfs;
+
+fn open(device: Device) -> (Arc<Xfs>, Arc<Vfs>) {
+    let options = WriteOptions { commit_seconds: 3600, ..WriteOptions::default() };
+    let fs = Xfs::open(device, OpenOptions::default(), options).unwrap();
+    let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
+    (fs, vfs)
+}
+
+/// Makes files and directories, and deletes some.
+fn work(vfs: &Vfs, name: &str) {
+    let root = Credentials::root();
+    let dir = format!("/{name}");
+    vfs.create_dir(&root, dir.as_bytes()).unwrap();
+    for n in 0..300 {
+        let path = format!("{dir}/file-with-a-name-{n}");
+        vfs.write(&root, path.as_bytes(), vec![n as u8; n * 100]).unwrap();
+    }
+    for n in (0..300).step_by(3) {
+        vfs.remove_file(&root, format!("{dir}/file-with-a-name-{n}").as_bytes()).unwrap();
+    }
+}
+
+/// Compares what the kernel shows.
+fn check(image: &Image, name: &str) {
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    let dir = mount.path().join(name);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 200);
+    for n in (0..300).filter(|n| n % 3 > 0) {
+        let content = fs::read(dir.join(format!("file-with-a-name-{n}"))).unwrap();
+        assert!(content == vec![n as u8; n * 100], "{name}, file {n}");
+    }
+    mount.unmount().unwrap();
+    image.xfs_repair_check().unwrap();
+}
+
+#[test]
+fn what_is_written_is_there_after_a_close_and_after_a_crash() {
+    for args in ["", "-s size=4096", "-m rmapbt=1,reflink=1", "-m finobt=0,reflink=0,inobtcount=0"] {
+        let image = image(64, args);
+        let device = in_memory(&image);
+        let (fs, vfs) = open(Arc::clone(&device));
+        work(&vfs, "closed");
+        let counted = fs.statfs().unwrap();
+        drop(vfs);
+        fs.close().unwrap();
+        fs::write(image.path(), bytes_of(&device)).unwrap();
+        image.xfs_repair_check().unwrap_or_else(|error| panic!("{args}: {error}"));
+        check(&image, "closed");
+
+        let device = in_memory(&image);
+        let (fs, vfs) = open(Arc::clone(&device));
+        assert_eq!(fs.statfs().unwrap().blocks_free, counted.blocks_free, "{args}");
+        work(&vfs, "synced");
+        fs.sync().unwrap();
+        let crashed = bytes_of(&device);
+        fs::write(image.path(), &crashed).unwrap();
+        check(&image, "synced");
+        drop(vfs);
+        drop(fs);
+
+        let device: Device = Arc::new(MemoryDevice::from_bytes(crashed, Access::ReadWrite));
+        let (fs, vfs) = open(Arc::clone(&device));
+        assert!(fs.recovery().unwrap().transactions > 0);
+        work(&vfs, "recovered");
+        drop(vfs);
+        fs.close().unwrap();
+        fs::write(image.path(), bytes_of(&device)).unwrap();
+        image.xfs_repair_check().unwrap_or_else(|error| panic!("{args}: {error}"));
+        for name in ["closed", "synced", "recovered"] {
+            check(&image, name);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_named() {
+    for (args, word) in [
+        ("-m crc=0", "version 4"),
+        ("-n version=ci", "ascii-ci"),
+        ("-n size=8192", "directory blocks of 8192 bytes"),
+        ("-b size=1024", "directory blocks of 4096 bytes"),
+    ] {
+        let image = image(64, args);
+        let before = image.sha256().unwrap();
+        let device =
+            undercroft_block::FileDevice::open(image.path(), undercroft_block::FileOptions::read_write())
+                .unwrap();
+        let refused = Xfs::open(Arc::new(device), OpenOptions::default(), WriteOptions::default());
+        let error = refused.err().unwrap().to_string();
+        assert!(error.contains(word), "{error}");
+        assert_eq!(image.sha256().unwrap(), before);
+    }
+}
+
+/// Everything that programs do, with a power cut at any moment, while deleted files are still open. Two threads of
+/// programs, so that transactions have handles of both.
+#[test]
+fn a_crash_at_any_moment_leaves_a_filesystem_in_order() {
+    for (args, seed) in [("", 1), ("-m rmapbt=1,reflink=1", 2)] {
+        crash(args, seed, 24);
+    }
+}
+
+fn crash(args: &str, seed: u64, crashes: u64) {
+    let image = image(32, args);
+    let recorder = Arc::new(Recorder::new(in_memory(&image)));
+    let (fs, vfs) = open(recorder.clone());
+    let root = Credentials::root();
+    vfs.create_dir(&root, b"/shared").unwrap();
+    let abilities =
+        Abilities { extents: true, block_bytes: 4096, value_max_bytes: 3000, reach_bytes: 100_000 };
+    let hand = OurHand::new(&vfs);
+    let mut workers: Vec<Worker> = (0..2).map(|number| Worker::new(seed, number, abilities)).collect();
+    for number in 0..2 {
+        hand.act(&Worker::ground(number)).unwrap();
+    }
+    let mut open_files = Vec::new();
+    // Events that had been recorded when each marker was durable.
+    let mut durable = Vec::new();
+    for round in 0..25 {
+        std::thread::scope(|scope| {
+            for worker in &mut workers {
+                let hand = hand.clone();
+                scope.spawn(move || {
+                    for operation in worker.by_ref().take(12) {
+                        hand.act(&operation).unwrap();
+                    }
+                });
+            }
+        });
+        let path = format!("/shared/kept-{round}");
+        vfs.write(&root, path.as_bytes(), vec![7; 30_000]).unwrap();
+        open_files.push(vfs.open(&root, path.as_bytes()).unwrap());
+        vfs.remove_file(&root, path.as_bytes()).unwrap();
+        vfs.write(&root, format!("/marker-{round}").as_bytes(), round.to_string()).unwrap();
+        fs.sync().unwrap();
+        durable.push(recorder.recording().events().len());
+        if round % 5 == 4 {
+            open_files.clear();
+        }
+    }
+    drop(hand);
+    drop(open_files);
+    drop(vfs);
+    fs.close().unwrap();
+
+    let recording = recorder.recording();
+    let events = recording.events().len();
+    let mut random = Rng::new(seed);
+    for crash in 0..crashes {
+        let cut = durable[0] + random.below((events - durable[0]) as u64 + 1) as usize;
+        let (device, outcome) = recording.crash_in_sectors(cut, seed ^ crash, 512).unwrap();
+        let what = format!("{args}, crash {crash}, cut {cut} of {events}, {outcome}");
+        let markers = durable.partition_point(|&events| events <= cut);
+        fs::write(image.path(), bytes_of(&device)).unwrap();
+        let kernels = image.copy().unwrap();
+        let mount = kernels.mount(MountMode::ReadWrite, "").unwrap_or_else(|error| panic!("{what}: {error}"));
+        for n in 0..markers {
+            let content = fs::read_to_string(mount.path().join(format!("marker-{n}"))).unwrap();
+            assert_eq!(content, n.to_string(), "{what}");
+        }
+        mount.unmount().unwrap();
+        kernels.xfs_repair_check().unwrap_or_else(|error| panic!("the kernel, {what}: {error}"));
+
+        let fs = Xfs::open(Arc::clone(&device), OpenOptions::default(), WriteOptions::default());
+        let fs = fs.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
+        for n in 0..markers {
+            let content = vfs.read(&root, format!("/marker-{n}").as_bytes()).unwrap();
+            assert_eq!(content, n.to_string().as_bytes(), "{what}");
+        }
+        drop(vfs);
+        fs.close().unwrap();
+        fs::write(image.path(), bytes_of(&device)).unwrap();
+        image.xfs_repair_check().unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+}
+
+#[test]
+fn a_log_left_by_the_kernel_is_replayed_onto_the_device() {
+    let image = image(64, "");
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    for n in 0..500 {
+        fs::write(mount.path().join(format!("file-{n}")), vec![n as u8; 5000]).unwrap();
+    }
+    for n in (0..500).step_by(2) {
+        fs::remove_file(mount.path().join(format!("file-{n}"))).unwrap();
+    }
+    // Without names and in use when it ends.
+    let kept = fs::File::create(mount.path().join("kept")).unwrap();
+    fs::remove_file(mount.path().join("kept")).unwrap();
+    Tool::new("sync").arg("-f").arg(mount.path()).run().unwrap();
+    let crashed = image.copy_between_writes(&mount).unwrap();
+    drop(kept);
+    mount.unmount().unwrap();
+    let device = in_memory(&crashed);
+    let (fs, vfs) = open(Arc::clone(&device));
+    let recovery = fs.recovery().unwrap();
+    assert_eq!((recovery.unlinked_inodes(), recovery.transactions > 0), (1, true));
+    work(&vfs, "behind");
+    drop(vfs);
+    fs.close().unwrap();
+    fs::write(crashed.path(), bytes_of(&device)).unwrap();
+    crashed.xfs_repair_check().unwrap();
+    check(&crashed, "behind");
+    let mount = crashed.mount(MountMode::ReadOnly, "").unwrap();
+    for n in (1..500).step_by(2) {
+        assert!(fs::read(mount.path().join(format!("file-{n}"))).unwrap() == vec![n as u8; 5000], "{n}");
+    }
+    mount.unmount().unwrap();
+}
