@@ -13,11 +13,11 @@ use crate::format::Superblock;
 use crate::inode::Inode;
 use crate::live::{self, Live};
 use crate::log::{LogPosition, Recovery};
-use crate::open::{OpenOptions, Probed, Ready, Writable};
+use crate::open::{OpenOptions, Probed, Ready};
 use crate::options::WriteOptions;
 use crate::statfs;
 use crate::volume::Volume;
-use crate::writer::{Mounted, Service, Writer};
+use crate::writer::{Mounted, Service};
 
 /// An opened XFS filesystem.
 pub struct Xfs {
@@ -115,19 +115,17 @@ impl Xfs {
         Ok(Arc::new(Self { volume, recovery, log, counts: OnceLock::new(), service: None }))
     }
 
-    /// Opens a filesystem for reading and writing. A log that holds changes is replayed onto the device, and inodes
-    /// without names that a crash left are deleted. The caller must close the filesystem; a drop without a close tries the
+    /// Opens a filesystem for reading and writing. A log that holds changes is replayed onto the device, work
+    /// that it ends in is finished, and inodes without names that a crash left are deleted. The caller must close the filesystem; a drop without a close tries the
     /// same and reports nothing.
     ///
     /// # Errors
     /// As for [`open_read_only`](Self::open_read_only); [`Error::Unsupported`] naming what cannot be written, and
     /// [`Error::ReadOnly`] for a device that takes no writes.
     pub fn open(device: Device, options: OpenOptions, write_options: WriteOptions) -> Result<Arc<Self>> {
-        let Writable { volume, transactions, recovery, log } =
-            Probed::probe(device, options)?.recover_onto_device()?;
-        Inode::read_root(&volume)?;
-        let volume = Arc::new(Mounted::new(volume));
-        volume.set_writer(Writer::new(&volume, transactions, write_options)?);
+        let writable = Probed::probe(device, options)?.recover_onto_device()?;
+        Inode::read_root(&writable.volume)?;
+        let (volume, recovery, log) = writable.mount(write_options)?;
         let service = Service::start(Arc::clone(&volume), write_options.commit_interval());
         let (counts, log) = (OnceLock::new(), Some(log));
         let fs = Self { volume, recovery, log, counts, service: Some(service) };
@@ -162,7 +160,7 @@ impl Xfs {
         }
     }
 
-    pub(crate) fn volume(&self) -> &Volume {
+    pub(crate) fn volume(&self) -> &Mounted {
         &self.volume
     }
 

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use undercroft_block::{Access, Device, LatchedDevice};
 use undercroft_vfs::{Error, Result};
 
+use crate::alloc;
 use crate::error::corrupt;
 use crate::format::{Superblock, superblock};
 use crate::log::{self, LogPosition, Recovered, Recovery};
+use crate::options::WriteOptions;
 use crate::transaction::{self, Stop};
 use crate::volume::Volume;
-use crate::writer::Transactions;
+use crate::writer::{Mounted, Transactions, Writer};
 
 /// How to open.
 #[derive(Clone, Debug)]
@@ -77,6 +79,30 @@ pub(crate) struct Writable {
     pub(crate) log: LogPosition,
 }
 
+impl Writable {
+    /// The filesystem in use. What its log left in the middle of work is finished; inodes without names are still there.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure; more interrupted work than is finished at once.
+    pub(crate) fn mount(
+        self,
+        options: WriteOptions,
+    ) -> Result<(Arc<Mounted>, Option<Recovery>, LogPosition)> {
+        let Self { volume, transactions, recovery, log } = self;
+        let volume = Arc::new(Mounted::new(volume));
+        volume.set_writer(Writer::new(&volume, transactions, options)?);
+        if let Some(recovery) = &recovery {
+            let Writer { transactions, allocator, .. } = volume.writer()?;
+            if !recovery.unfinished.is_empty() {
+                allocator.finish_interrupted(&volume, &recovery.unfinished)?;
+                transactions.commit_running(&volume)?;
+            }
+            allocator.free_copies(&volume)?;
+        }
+        Ok((volume, recovery, log))
+    }
+}
+
 impl Probed {
     /// Replays the log, if it holds changes, onto the device, and begins to write the log.
     ///
@@ -110,13 +136,14 @@ impl Probed {
     }
 }
 
-/// Refuses a log that ends in the middle of work that goes over several transactions. Inodes without names are deleted
-/// once the filesystem is open.
+/// Refuses a log that ends in the middle of work which is not finished here. Inodes without names are deleted once the
+/// filesystem is open.
 fn check_finished(recovered: &Recovered) -> Result<()> {
     let Some(recovery) = &recovered.recovery else { return Ok(()) };
     let refuse = |what: String| Err(Error::Unsupported(what.into()));
-    let steps = recovery.unfinished_steps();
-    if steps > 0 {
+    let superblock = &recovered.superblock;
+    if !recovery.unfinished.iter().all(|step| alloc::can_finish(superblock, step)) {
+        let steps = recovery.unfinished_steps();
         return refuse(format!(
             "writing to XFS whose log ends in the middle of work ({steps} steps are left): let Linux mount it once"
         ));
@@ -128,12 +155,15 @@ fn check_finished(recovered: &Recovered) -> Result<()> {
             format!("{lists} lists are broken: run xfs_repair on the filesystem"),
         ));
     }
-    let volume = Volume::new(Arc::clone(&recovered.device), recovered.superblock.clone(), 4 << 20);
-    let copies = log::copies(&volume)?;
-    if copies > 0 {
-        return refuse(format!(
-            "writing to XFS in which copies of shared blocks were being made ({copies} blocks): let Linux mount it once"
-        ));
+    if superblock.features().has_rmapbt() {
+        let volume = Volume::new(Arc::clone(&recovered.device), superblock.clone(), 4 << 20);
+        let copies = log::copies(&volume)?;
+        if copies > 0 {
+            return refuse(format!(
+                "writing to XFS with reverse mappings in which copies of shared blocks were being made ({copies} \
+                 blocks): let Linux mount it once"
+            ));
+        }
     }
     Ok(())
 }

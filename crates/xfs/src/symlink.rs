@@ -1,24 +1,21 @@
 //! Targets of symbolic links: in the inode when short, else in blocks.
 //!
-//! In version 5 each extent of a target begins with a header, whose checksum is over the extent. Blocks are changed and
-//! sealed one by one, so a target that is written has an extent for each of its blocks. Only a volume of blocks of 1 KiB
-//! has targets of more than one.
+//! In version 5 each extent of a target begins with a header, whose checksum is over the extent. A target that is written
+//! takes one block: the volumes that are written have blocks of 4 KiB or more.
 //!
 //! Source: "XFS Algorithms & Data Structures", chapter "Symbolic Links".
 
 use std::sync::Arc;
 
-use undercroft_vfs::{Ino, Result};
+use undercroft_vfs::{Error, Ino, Result};
 
 use crate::da::{Content, Fork, Layout, remote};
 use crate::error::corrupt_inode;
 use crate::format::FileBlock;
 use crate::format::block_header::HeaderKind;
-use crate::format::extent::Extent;
 use crate::inode::{self, ForkKind, Inode};
 use crate::map;
 use crate::transaction::{Handle, Seal};
-use crate::volume::Volume;
 
 const STRUCTURE: &str = "symbolic link";
 
@@ -72,19 +69,11 @@ fn read_blocks(fork: &Fork<'_>, len: usize) -> Result<Vec<u8>> {
 }
 
 /// Blocks that [`fill`] changes at most, and blocks of space that it takes at most.
-pub(crate) fn needs(volume: &Volume, inode: &Inode, target: &[u8]) -> (u32, u64) {
+pub(crate) fn needs(inode: &Inode, target: &[u8]) -> (u32, u64) {
     if target.len() <= inode.core.data_fork.len() {
         return (0, 0);
     }
-    let blocks = blocks_of(&Layout::of(volume.superblock()), target);
-    // A block that lies behind the one before it goes back, and another is taken.
-    let steps = 3 * blocks;
-    let credits = steps as u32 * (map::change::credits(inode, ForkKind::Data) + 1);
-    (credits, steps as u64 * (1 + map::change::space(inode, ForkKind::Data)))
-}
-
-fn blocks_of(layout: &Layout, target: &[u8]) -> usize {
-    target.len().div_ceil(remote::room(layout, layout.block_bytes).max(1))
+    (map::change::credits(inode, ForkKind::Data) + 1, 1 + map::change::space(inode, ForkKind::Data))
 }
 
 /// Gives a new link its target, which is not too long. The handle has room and space for what it [needs]; the caller stores
@@ -99,43 +88,26 @@ pub(crate) fn fill(handle: &Handle<'_>, inode: &mut Inode, target: &[u8]) -> Res
         return Ok(());
     }
     inode.data = inode::Fork::Extents(Arc::from([]));
-    let (volume, allocator) = (handle.volume(), &handle.writer().allocator);
-    let geometry = volume.geometry();
+    let volume = handle.volume();
     let layout = Layout::of(volume.superblock());
-    let Some((goal, _)) = geometry.inode_place(inode.ino) else {
-        return Err(corrupt_inode(STRUCTURE, inode.ino, None, "lies outside the filesystem"));
-    };
-    let room = remote::room(&layout, layout.block_bytes).max(1);
-    let mut before = None;
-    for (number, part) in target.chunks(room).enumerate() {
-        let (mut home, _) = allocator.take(handle, goal, 1)?;
-        if before.is_some_and(|before: u64| before + 1 == home.0) {
-            let (other, _) = allocator.take(handle, goal, 1)?;
-            allocator.free(handle, home, 1)?;
-            home = other;
-        }
-        before = Some(home.0);
-        let extent = Extent { file: FileBlock(number as u64), block: home, count: 1, unwritten: false };
-        map::change::insert(handle, inode, ForkKind::Data, extent)?;
-        let address = geometry.daddr(home).map_or(0, |address| address.0);
-        let (uuid, ino) = (volume.superblock().meta_uuid(), inode.ino.0);
-        handle.make(home, Seal::Symlink, |bytes| {
-            bytes[..4].copy_from_slice(MAGIC);
-            bytes[4..8].copy_from_slice(&((number * room) as u32).to_be_bytes());
-            bytes[8..12].copy_from_slice(&(part.len() as u32).to_be_bytes());
-            bytes[16..32].copy_from_slice(uuid.as_bytes());
-            bytes[32..40].copy_from_slice(&ino.to_be_bytes());
-            bytes[40..48].copy_from_slice(&address.to_be_bytes());
-            bytes[56..56 + part.len()].copy_from_slice(part);
-        })?;
+    if target.len() > remote::room(&layout, layout.block_bytes) {
+        return Err(Error::Unsupported("a target that takes several blocks".into()));
     }
-    Ok(())
+    let home = map::change::add_block(handle, inode, ForkKind::Data, FileBlock(0))?;
+    let address = volume.geometry().daddr(home).map_or(0, |address| address.0);
+    let (uuid, ino) = (volume.superblock().meta_uuid(), inode.ino.0);
+    handle.make(home, Seal::Symlink, |bytes| {
+        bytes[..4].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&(target.len() as u32).to_be_bytes());
+        bytes[16..32].copy_from_slice(uuid.as_bytes());
+        bytes[32..40].copy_from_slice(&ino.to_be_bytes());
+        bytes[40..48].copy_from_slice(&address.to_be_bytes());
+        bytes[56..56 + target.len()].copy_from_slice(target);
+    })
 }
 
 #[cfg(all(test, feature = "oracle"))]
 mod tests {
-    use undercroft_vfs::Error;
-
     use super::*;
     use crate::da::testing::Image;
 

@@ -24,7 +24,7 @@ use crate::transaction::Tid;
 /// Blocks more than needed that the list may have before it is shortened.
 const SLACK: u32 = 12;
 
-/// Blocks that the list is shortened by at a time.
+/// Blocks that the list is shortened by at a time, unless it is nearly full.
 const SHORTEN_BY: u32 = 4;
 
 /// The blocks on a group's free list.
@@ -213,11 +213,11 @@ impl ChangingGroup<'_> {
 
     /// Frees blocks that the list has too many of: first those that are not usable.
     fn shorten_list(&mut self, needed: u32) -> Result<()> {
-        for _ in 0..SHORTEN_BY {
-            let state = self.state_and_agf_changed();
-            let (agf, list) = state.agf_and_list();
+        for n in 0.. {
+            let (agf, list) = self.state_and_agf_changed().agf_and_list();
             let is_busy = |entry: &Entry| entry.cancelled_in.is_some();
-            if list.entries.len() as u32 <= needed {
+            let len = list.entries.len() as u32;
+            if len <= needed || n >= SHORTEN_BY && len < list.capacity / 4 * 3 {
                 return Ok(());
             }
             let any_busy = list.busy > 0;

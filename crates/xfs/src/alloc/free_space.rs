@@ -25,6 +25,9 @@ use crate::transaction::Tid;
 /// Runs behind the goal, and before it, among which a search looks for one that is long enough.
 const NEAR_RUNS: usize = 32;
 
+/// Runs that are released while other threads wait for the group's lock.
+const RELEASED_AT_ONCE: usize = 2048;
+
 /// A group's free space in memory.
 #[derive(Debug)]
 pub(super) struct FreeSpace {
@@ -128,15 +131,20 @@ impl FreeSpace {
         is_first
     }
 
-    /// A transaction and all before it are durable: what they freed may be given out.
-    pub(super) fn release(&mut self, tid: Tid) {
-        while self.freed.front().is_some_and(|freed| freed.tid <= tid) {
-            let Some(freed) = self.freed.pop_front() else { break };
-            for run in freed.data.into_iter().chain(freed.metadata) {
-                self.busy -= u64::from(run.count);
-                self.available.give(run);
+    /// A transaction and all before it are durable: what they freed may be given out. Stops after a number of runs;
+    /// whether that was all.
+    pub(super) fn release(&mut self, tid: Tid) -> bool {
+        for _ in 0..RELEASED_AT_ONCE {
+            let Some(freed) = self.freed.front_mut().filter(|freed| freed.tid <= tid) else { return true };
+            match freed.data.pop().or_else(|| freed.metadata.pop()) {
+                Some(run) => {
+                    self.busy -= u64::from(run.count);
+                    self.available.give(run);
+                }
+                None => drop(self.freed.pop_front()),
             }
         }
+        false
     }
 
     /// A block that was data when a transaction freed it that is not durable yet. It becomes metadata, which goes home

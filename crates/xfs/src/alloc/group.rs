@@ -362,7 +362,7 @@ impl Drop for ChangingGroup<'_> {
 fn header_blocks(volume: &Volume, number: AgNumber) -> Result<[Block; 3]> {
     let geometry = volume.geometry();
     let block = |sector: u32| {
-        let within = AgBlock(sector * geometry.sector_bytes() >> geometry.block_log());
+        let within = AgBlock((sector * geometry.sector_bytes()) >> geometry.block_log());
         match geometry.join(number, within) {
             Some(block) => volume.block(block),
             None => Err(crate::error::corrupt("allocation group", format!("there is no group {number}"))),

@@ -145,11 +145,14 @@ impl Allocator {
     /// A transaction is durable: what it freed in a group may be given out.
     pub(super) fn release(&self, number: AgNumber, tid: Tid) {
         let Some(group) = self.groups.get(number.0 as usize) else { return };
-        let mut state = group.state.lock();
-        if let Some(blocks) = &mut state.blocks {
-            blocks.list.release(tid);
-            blocks.space.release(tid);
+        let mut is_done = false;
+        while !is_done {
+            let mut state = group.state.lock();
+            is_done = state.blocks.as_mut().is_none_or(|blocks| {
+                blocks.list.release(tid);
+                blocks.space.release(tid)
+            });
+            self.recount(group, &mut state, 0);
         }
-        self.recount(group, &mut state, 0);
     }
 }

@@ -190,6 +190,46 @@ fn blocks_of_more_inodes_than_a_chunk_has_are_made_and_stay() {
 }
 
 #[test]
+fn threads_make_and_delete_inodes_together() {
+    let image = Writable::make(64, "-d agcount=3 -m rmapbt=1");
+    let own = own_inodes(&image);
+    let root = image.volume.superblock().root();
+    let models: Vec<BTreeSet<Ino>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let image = &image;
+                scope.spawn(move || {
+                    let mut numbers = Numbers(thread);
+                    let mut model: Vec<Ino> = Vec::new();
+                    for step in 0..1500 {
+                        if model.is_empty() || numbers.next(10) < 6 {
+                            model.push(create(image, root, numbers.next(4) == 0, true).unwrap());
+                        } else {
+                            delete(image, model.swap_remove(numbers.next(model.len()))).unwrap();
+                        }
+                        // One thread commits, as the filesystem's own does.
+                        if thread == 0 && step % 50 == 49 {
+                            image.commit();
+                        }
+                    }
+                    model.into_iter().collect()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let all: BTreeSet<Ino> = models.iter().flatten().copied().collect();
+    assert_eq!(all.len(), models.iter().map(BTreeSet::len).sum::<usize>(), "an inode was given out twice");
+    verify(&image, &all, &own);
+    check_with_unlinked(&image, all.len());
+    for ino in all {
+        delete(&image, ino).unwrap();
+    }
+    verify(&image, &BTreeSet::new(), &own);
+    image.finish();
+}
+
+#[test]
 fn files_stay_near_their_directory_and_directories_spread() {
     let image = Writable::make(64, "-d agcount=4");
     let geometry = *image.volume.geometry();

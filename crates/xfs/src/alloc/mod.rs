@@ -58,6 +58,7 @@ mod held;
 #[cfg(all(test, feature = "oracle"))]
 mod inode_tests;
 mod inodes;
+mod interrupted;
 mod refcount;
 mod rmap;
 mod runs;
@@ -83,6 +84,7 @@ use crate::volume::Volume;
 pub(crate) use self::allocator::Allocator;
 pub(crate) use self::held::Held;
 pub(crate) use self::inodes::{FREE_INODE_CREDITS, chunk_space, new_inode_credits};
+pub(crate) use self::interrupted::can_finish;
 
 /// What a run of blocks belongs to, as the reverse map has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

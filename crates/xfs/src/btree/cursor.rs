@@ -17,11 +17,18 @@ pub(crate) struct Cursor<'t, 'a, K> {
     tree: &'t Btree<'a, K>,
     /// Root first; empty until the cursor is placed.
     path: Vec<Step<K>>,
+    /// The children of a block are brought into the cache together when its first is read: for a walk through all.
+    reads_ahead: bool,
 }
 
 impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
     pub(super) fn new(tree: &'t Btree<'a, K>) -> Self {
-        Self { tree, path: Vec::new() }
+        Self { tree, path: Vec::new(), reads_ahead: false }
+    }
+
+    /// A cursor for a walk through the whole tree from its first record on.
+    pub(super) fn reading_ahead(tree: &'t Btree<'a, K>) -> Self {
+        Self { reads_ahead: true, ..Self::new(tree) }
     }
 
     /// The first record.
@@ -230,6 +237,9 @@ impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
         let Some(block) = parent.child(*n, tree) else {
             return Err(tree.corrupt(parent.block, format!("pointer {n} leads out of the filesystem")));
         };
+        if self.reads_ahead && *n == 0 && parent.count > 1 {
+            tree.volume.prefetch_scattered((0..parent.count).filter_map(|n| parent.child(n, tree)));
+        }
         let node = Node::read(tree, block, parent.level - 1)?;
         if node.key(0, geometry) != parent.key(*n, geometry) {
             return Err(tree.corrupt(node.block, format!("does not begin with key {n} of its parent")));

@@ -158,7 +158,7 @@ impl<'a, K: Kind> Btree<'a, K> {
     /// # Errors
     /// Corruption; I/O failure; what `visit` answers.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(K::Record) -> Result<()>) -> Result<()> {
-        let mut cursor = self.cursor();
+        let mut cursor = Cursor::reading_ahead(self);
         let mut record = cursor.first()?;
         while let Some(found) = record {
             visit(found)?;

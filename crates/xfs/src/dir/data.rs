@@ -116,6 +116,11 @@ impl<'a> DataBlock<'a> {
         }
     }
 
+    /// The layout of its volume.
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     /// Where the entries end.
     pub(super) fn end(&self) -> usize {
         self.end

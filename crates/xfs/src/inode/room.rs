@@ -133,10 +133,8 @@ mod tests {
         root[..4].copy_from_slice(&[0, 1, 0, 2]);
         root[4..20].fill(1);
         root[4 + 20 * 8..4 + 22 * 8].fill(2);
-        let tree = |root: Vec<u8>| {
-            Fork::Btree(Arc::new(ExtentTree { root: root.into(), extents: 21, found: OnceLock::new() }))
-        };
-        inode.data = tree(root.clone());
+        let tree = ExtentTree { root: root.clone().into(), extents: 21, found: OnceLock::new() };
+        inode.data = Fork::Btree(Arc::new(tree));
         assert!(inode.set_forkoff(6));
         let Fork::Btree(small) = &inode.data else { panic!() };
         assert_eq!(small.root[..4], [0, 1, 0, 2]);

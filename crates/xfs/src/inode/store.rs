@@ -272,9 +272,10 @@ mod tests {
                 assert_eq!((raw.di_lsn.get(), raw.di_dmevmask.get(), raw.di_pad2), (0, 0, [0; 12]));
                 let content = if kind == NewKind::BlockDevice(device) { 4 } else { 0 };
                 assert!(forks[content..].iter().all(|&byte| byte == 0));
-                let flags2 = DiFlags2::BIGTIME.bits() * u64::from(incompat >> 3 & 1)
-                    | DiFlags2::NREXT64.bits() * u64::from(incompat >> 5 & 1);
-                assert_eq!(raw.di_flags2.get(), flags2);
+                let mut flags2 = DiFlags2::empty();
+                flags2.set(DiFlags2::BIGTIME, incompat & 0x8 != 0);
+                flags2.set(DiFlags2::NREXT64, incompat & 0x20 != 0);
+                assert_eq!(raw.di_flags2.get(), flags2.bits());
             }
         }
     }

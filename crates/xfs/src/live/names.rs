@@ -144,14 +144,27 @@ pub(super) fn link(dir: &Live, name: &[u8], node: &Arc<Node>) -> Result<()> {
     })
 }
 
+/// Runs `attempt`, and where it finds no space once more with directories that keep their blocks, for which removing names
+/// takes none.
+pub(super) fn or_keep_blocks<T>(mut attempt: impl FnMut(bool) -> Result<T>) -> Result<T> {
+    match attempt(false) {
+        Err(Error::NoSpace) => attempt(true),
+        outcome => outcome,
+    }
+}
+
 pub(super) fn unlink(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Result<()> {
-    let victim: &Live = victim.inode_as()?;
+    or_keep_blocks(|keep| unlink_once(dir, name, victim.inode_as()?, keep))
+}
+
+/// With `keep` the directory keeps its blocks.
+pub(super) fn unlink_once(dir: &Live, name: &[u8], victim: &Live, keep: bool) -> Result<()> {
     let is_directory = victim.kind == FileType::Directory;
     if is_directory && !dir::is_empty(victim)? {
         return Err(Error::NotEmpty);
     }
     with_room(dir, USUAL_CREDITS + LOSE_CREDITS, |handle| {
-        let mut change = Change::begin(dir, 0)?;
+        let mut change = begin(dir, 0, keep)?;
         change.remove(name, victim.ino)?;
         if let Some(wanted) = lacks(handle, &[&change], LOSE_CREDITS, 0)? {
             return Ok(Attempt::Wants(wanted));
@@ -167,15 +180,26 @@ pub(super) fn unlink(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Result<()> 
 pub(super) fn unlink_unused(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Result<()> {
     let live: &Live = victim.inode_as()?;
     let Some(credits) = release::credits_at_once(live) else { return unlink(dir, name, victim) };
-    with_room(dir, USUAL_CREDITS + credits, |handle| {
-        let mut change = Change::begin(dir, 0)?;
-        change.remove(name, live.ino)?;
-        if let Some(wanted) = lacks(handle, &[&change], credits, 0)? {
-            return Ok(Attempt::Wants(wanted));
-        }
-        change.apply(handle, touch(dir, dir.now(), 0))?;
-        handle.or_abort(release::delete_now(handle, live)).map(Attempt::Done)
+    or_keep_blocks(|keep| {
+        with_room(dir, USUAL_CREDITS + credits, |handle| {
+            let mut change = begin(dir, 0, keep)?;
+            change.remove(name, live.ino)?;
+            if let Some(wanted) = lacks(handle, &[&change], credits, 0)? {
+                return Ok(Attempt::Wants(wanted));
+            }
+            change.apply(handle, touch(dir, dir.now(), 0))?;
+            handle.or_abort(release::delete_now(handle, live)).map(Attempt::Done)
+        })
     })
+}
+
+/// Begins the plan for a directory, which with `keep` keeps its blocks.
+fn begin(dir: &Live, number: u32, keep: bool) -> Result<Change<'_>> {
+    let mut change = Change::begin(dir, number)?;
+    if keep {
+        change.keep_blocks();
+    }
+    Ok(change)
 }
 
 pub(super) fn rename(
@@ -203,63 +227,65 @@ pub(super) fn rename(
     let replaced_directory = replaced.is_some_and(|replaced| replaced.kind == FileType::Directory);
     let gained = i64::from(moves_up) - i64::from(replaced_directory);
     let rest_credits = STORE_CREDITS + replaced.map_or(0, |_| LOSE_CREDITS);
-    let attempt = |handle: &Handle<'_>, making: Option<&Making>| -> Result<Attempt<Option<Arc<Live>>>> {
-        let mut plans = Plans::begin(&[Some(dir), between.then_some(to), moves_up.then_some(moved)])?;
-        let target = plans.of(to);
-        match replaced {
-            Some(replaced) => target.replace(to_name, replaced.ino, Some(moved.ino), moved.kind)?,
-            None => target.add(to_name, Some(moved.ino), moved.kind)?,
-        }
-        let source = plans.of(dir);
-        match whiteout {
-            Some(whiteout) => source.replace(name, moved.ino, None, whiteout.kind.file_type())?,
-            None => source.remove(name, moved.ino)?,
-        }
-        if moves_up {
-            let parent = plans.of(moved);
-            check_parent(parent, dir)?;
-            parent.set_parent(to.ino)?;
-        }
-        let (credits, space) = making.map_or((0, 0), |making| (making.credits, making.space));
-        if let Some(wanted) = lacks(handle, &plans.all(), credits + rest_credits, space)? {
-            return Ok(Attempt::Wants(wanted));
-        }
-        let mut made = None;
-        if let (Some(whiteout), Some(making)) = (whiteout, making) {
-            match making.make(handle, dir, whiteout, 1)? {
-                Attempt::Done(new) => {
-                    let led = plans.of(dir).lead_to(name, new.ino, new.kind);
-                    handle.or_abort(led)?;
-                    made = Some(new);
+    let attempt =
+        |handle: &Handle<'_>, making: Option<&Making>, keep: bool| -> Result<Attempt<Option<Arc<Live>>>> {
+            let changed = [Some(dir), between.then_some(to), moves_up.then_some(moved)];
+            let mut plans = Plans::begin(&changed, keep)?;
+            let target = plans.of(to);
+            match replaced {
+                Some(replaced) => target.replace(to_name, replaced.ino, Some(moved.ino), moved.kind)?,
+                None => target.add(to_name, Some(moved.ino), moved.kind)?,
+            }
+            let source = plans.of(dir);
+            match whiteout {
+                Some(whiteout) => source.replace(name, moved.ino, None, whiteout.kind.file_type())?,
+                None => source.remove(name, moved.ino)?,
+            }
+            if moves_up {
+                let parent = plans.of(moved);
+                check_parent(parent, dir)?;
+                parent.set_parent(to.ino)?;
+            }
+            let (credits, space) = making.map_or((0, 0), |making| (making.credits, making.space));
+            if let Some(wanted) = lacks(handle, &plans.all(), credits + rest_credits, space)? {
+                return Ok(Attempt::Wants(wanted));
+            }
+            let mut made = None;
+            if let (Some(whiteout), Some(making)) = (whiteout, making) {
+                match making.make(handle, dir, whiteout, 1)? {
+                    Attempt::Done(new) => {
+                        let led = plans.of(dir).lead_to(name, new.ino, new.kind);
+                        handle.or_abort(led)?;
+                        made = Some(new);
+                    }
+                    Attempt::Wants(more) => return Ok(Attempt::Wants(more)),
                 }
-                Attempt::Wants(more) => return Ok(Attempt::Wants(more)),
             }
-        }
-        let now = dir.now();
-        plans.apply(handle, |changed| {
-            if changed == moved.ino {
-                return (moved, now, 0);
-            }
-            if changed == to.ino { (to, now, gained) } else { (dir, now, -i64::from(moves_up)) }
-        })?;
-        let rest = || {
-            moved.change_fields(handle, |fields| moved.note_change(fields, now))?;
-            replaced.map_or(Ok(()), |replaced| lose_name(handle, replaced, now))
+            let now = dir.now();
+            plans.apply(handle, |changed| {
+                if changed == moved.ino {
+                    return None;
+                }
+                Some(if changed == to.ino { (to, now, gained) } else { (dir, now, -i64::from(moves_up)) })
+            })?;
+            let rest = || {
+                moved.change_fields(handle, |fields| moved.note_change(fields, now))?;
+                replaced.map_or(Ok(()), |replaced| lose_name(handle, replaced, now))
+            };
+            handle.or_abort(rest()).map(|()| Attempt::Done(made))
         };
-        handle.or_abort(rest()).map(|()| Attempt::Done(made))
-    };
     let credits = 2 * USUAL_CREDITS + rest_credits;
-    match whiteout {
+    or_keep_blocks(|keep| match whiteout {
         Some(new) => making(dir, new, credits, |handle, making| {
-            Ok(match attempt(handle, Some(making))? {
+            Ok(match attempt(handle, Some(making), keep)? {
                 Attempt::Done(Some(made)) => Attempt::Done(made),
                 Attempt::Done(None) => unreachable!("a whiteout is made"),
                 Attempt::Wants(more) => Attempt::Wants(more),
             })
         })
         .map(drop),
-        None => with_room(dir, credits, |handle| attempt(handle, None)).map(drop),
-    }
+        None => with_room(dir, credits, |handle| attempt(handle, None, keep)).map(drop),
+    })
 }
 
 pub(super) fn exchange(
@@ -285,7 +311,7 @@ pub(super) fn exchange(
     with_room(dir, 2 * USUAL_CREDITS + rest_credits, |handle| {
         let changed =
             [Some(dir), between.then_some(to), moves(one).then_some(one), moves(other).then_some(other)];
-        let mut plans = Plans::begin(&changed)?;
+        let mut plans = Plans::begin(&changed, false)?;
         plans.of(dir).replace(name, one.ino, Some(other.ino), other.kind)?;
         plans.of(to).replace(to_name, other.ino, Some(one.ino), one.kind)?;
         for (live, old, new) in [(one, dir, to), (other, to, dir)] {
@@ -300,16 +326,22 @@ pub(super) fn exchange(
         }
         let now = dir.now();
         plans.apply(handle, |changed| {
-            let live = [one, other].into_iter().find(|live| live.ino == changed);
-            match live {
-                Some(live) => (live, now, 0),
-                None if changed == dir.ino => (dir, now, gained),
-                None => (to, now, -gained),
+            if changed == dir.ino {
+                return Some((dir, now, gained));
             }
+            (changed == to.ino).then_some((to, now, -gained))
         })?;
+        // As Linux does: files that change places keep their times.
+        let shows = moves(one) || moves(other);
         let rest = || {
-            for live in [one, other] {
-                live.change_fields(handle, |fields| live.note_change(fields, now))?;
+            for live in [one, other].into_iter().filter(|_| shows) {
+                live.change_fields(handle, |fields| {
+                    if is_directory(live) {
+                        fields.note_modification(now);
+                    } else {
+                        live.note_change(fields, now);
+                    }
+                })?;
             }
             Ok(())
         };
@@ -321,10 +353,10 @@ pub(super) fn exchange(
 struct Plans<'a>(Vec<(Ino, Change<'a>)>);
 
 impl<'a> Plans<'a> {
-    fn begin(dirs: &[Option<&'a Live>]) -> Result<Self> {
+    fn begin(dirs: &[Option<&'a Live>], keep: bool) -> Result<Self> {
         let mut dirs: Vec<&Live> = dirs.iter().flatten().copied().collect();
         dirs.sort_unstable_by_key(|dir| dir.ino);
-        let begun = (0..).zip(dirs).map(|(number, dir)| Ok((dir.ino, Change::begin(dir, number)?)));
+        let begun = (0..).zip(dirs).map(|(number, dir)| Ok((dir.ino, begin(dir, number, keep)?)));
         Ok(Self(begun.collect::<Result<_>>()?))
     }
 
@@ -339,16 +371,18 @@ impl<'a> Plans<'a> {
         self.0.iter().map(|(_, change)| change).collect()
     }
 
-    /// Applies all of them. `touched` says which directory has the number, when it is changed, and how many directories
-    /// it gains.
+    /// Applies all of them. `touched` says which directory's names have changed by the plan of this number, when, and how
+    /// many directories it gains; `None` where nothing but its parent has changed.
     fn apply<'l>(
         self,
         handle: &Handle<'_>,
-        touched: impl Fn(Ino) -> (&'l Live, Timestamp, i64),
+        touched: impl Fn(Ino) -> Option<(&'l Live, Timestamp, i64)>,
     ) -> Result<()> {
         for (ino, change) in self.0 {
-            let (live, now, gained) = touched(ino);
-            change.apply(handle, touch(live, now, gained))?;
+            match touched(ino) {
+                Some((live, now, gained)) => change.apply(handle, touch(live, now, gained))?,
+                None => change.apply(handle, |_| false)?,
+            }
         }
         Ok(())
     }
@@ -432,7 +466,7 @@ impl Making {
         let mut space = if with_chunk { alloc::chunk_space(geometry) } else { 0 };
         let like = Inode::fresh(volume, &dir.permissions_cache.inheritance(), dir.ino, 0, new, 1);
         if let NewKind::Symlink(target) = new.kind {
-            let (more, blocks) = symlink::needs(volume, &like, target);
+            let (more, blocks) = symlink::needs(&like, target);
             credits += more;
             space += blocks;
         }

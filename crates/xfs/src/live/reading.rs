@@ -1,4 +1,4 @@
-//! Reading an inode in use: its forks' content, and what lies under a byte of a file.
+//! Reading an inode in use: its forks' content.
 
 use undercroft_vfs::{Ino, Result};
 

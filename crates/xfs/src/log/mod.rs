@@ -118,12 +118,13 @@ pub(crate) struct Replayed {
 }
 
 impl Replayed {
-    /// Begins to write the log, on another device over the same bytes.
+    /// Begins to write the log, on another device over the same bytes. If work is left, the first transaction finishes it.
     ///
     /// # Errors
     /// `Unsupported` for a log that cannot be written; `Io`.
     pub(crate) fn begin(self, device: &Device) -> Result<LogWriter> {
-        LogWriter::begin(self.area.on(device), &self.ends, &self.superblock)
+        let is_finished = self.recovery.as_ref().is_none_or(|recovery| recovery.unfinished.is_empty());
+        LogWriter::begin(self.area.on(device), &self.ends, &self.superblock, is_finished)
     }
 }
 

@@ -113,14 +113,22 @@ pub(crate) struct LogWriter {
     previous: u32,
     /// The first block that must stay: a recovery may begin there. The head's where the log is empty.
     durable_tail: u32,
+    /// The tail stays until the next checkpoint is durable: the log announces work that this one finishes.
+    keeps_tail: bool,
 }
 
 impl LogWriter {
-    /// Begins to write behind the end of a log whose changes are all in place. The first record follows it.
+    /// Begins to write behind the end of a log whose changes are all in place. Where it ends in the middle of work, the
+    /// first checkpoint is the one that finishes it, and until that is durable a recovery finds the log as it was.
     ///
     /// # Errors
     /// `Unsupported` for records that cannot be written; `Io`.
-    pub(super) fn begin(area: LogArea, ends: &LogEnds, superblock: &Superblock) -> Result<Self> {
+    pub(super) fn begin(
+        area: LogArea,
+        ends: &LogEnds,
+        superblock: &Superblock,
+        is_finished: bool,
+    ) -> Result<Self> {
         let Some(form) = Form::of(superblock) else {
             let bytes = superblock.log_stripe_bytes();
             let what = format!("writing to XFS with a log whose stripe unit is {bytes} bytes");
@@ -128,13 +136,16 @@ impl LogWriter {
         };
         let head = if ends.next.cycle() == 0 { Lsn::new(1, ends.next.block()) } else { ends.next };
         let durable_tail = if ends.is_clean() { head.block() } else { ends.tail };
-        let mut writer = Self { area, form, head, previous: NO_BLOCK, durable_tail };
+        let keeps_tail = !is_finished;
+        let mut writer = Self { area, form, head, previous: NO_BLOCK, durable_tail, keeps_tail };
         writer.stamp_stale_blocks()?;
         if !ends.is_clean() {
             if writer.free_blocks() <= writer.cover_blocks() {
                 return Err(corrupt("log", "is full to its last blocks; mount the filesystem once"));
             }
-            writer.cover(None)?;
+            if is_finished {
+                writer.cover(None)?;
+            }
         }
         Ok(writer)
     }
@@ -168,6 +179,11 @@ impl LogWriter {
     /// `Io`.
     pub(crate) fn make_room(&mut self, blocks: u64, tail: Option<Lsn>) -> Result<()> {
         if self.free_blocks() <= blocks + self.cover_blocks() {
+            if self.keeps_tail {
+                let what = "an XFS log that ends in the middle of work and has no room to finish it: let Linux mount \
+                            the filesystem once";
+                return Err(undercroft_vfs::Error::Unsupported(what.into()));
+            }
             self.cover(tail)?;
         }
         Ok(())
@@ -200,6 +216,7 @@ impl LogWriter {
         regions(&mut checkpoint)?;
         checkpoint.operation(flags::COMMIT, &[])?;
         checkpoint.finish()?;
+        self.keeps_tail = false;
         Ok(begin)
     }
 
@@ -331,7 +348,7 @@ impl<'a> Checkpoint<'a> {
     ///
     /// # Errors
     /// `Io`.
-    pub(super) fn region(&mut self, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn region(&mut self, bytes: &[u8]) -> Result<()> {
         self.operation(0, bytes)
     }
 

@@ -18,8 +18,8 @@ use crate::inode::{Fork, ForkKind, Inode, STORE_CREDITS};
 use crate::transaction::Handle;
 use crate::volume::Volume;
 
-/// Blocks that taking or freeing one run of a group changes, with the group's headers, its trees of free space, of
-/// reverse mappings and of reference counts, and its free list.
+/// Blocks that taking or freeing one run of a group changes, with the group's headers and free list and its four trees: two
+/// for each of three levels, and a new root.
 pub(crate) const GROUP_CREDITS: u32 = 28;
 
 /// Blocks of metadata that one step removes: each of them is cancelled in the log.

@@ -10,7 +10,7 @@ use undercroft_vfs::{Error, Result};
 use super::super::data::{DataBlock, Item as DataItem, header_bytes};
 use super::super::entry::entry_bytes;
 use super::super::short::dots;
-use super::data::{New, Space, note_best, put_entry, put_space, release, spaces};
+use super::data::{New, Space, note_best, put_entry, put_space, release, spaces, spaces_beside};
 use super::edit::Hit;
 use super::plan::Change;
 use super::raw::{self, ENTRY_BYTES, Item, put32};
@@ -104,7 +104,7 @@ impl Change<'_> {
         self.set_data_blocks(1);
         let (layout, ino) = (self.layout, self.inode.ino.0);
         let mut items: Vec<Item> = Vec::with_capacity(short.entries.len() + 2);
-        let block_bytes = self.block_bytes();
+        let block_bytes = self.dir_block_bytes();
         let end = block_bytes - TAIL_BYTES - (short.entries.len() + 2) * ENTRY_BYTES;
         let [dot, dot_dot] = dots(&layout).map(|position| position.split(&layout).1);
         let own = [
@@ -146,7 +146,7 @@ impl Change<'_> {
     pub(super) fn block_add(&mut self, new: &New<'_>, hash: u32) -> Result<bool> {
         let (mut items, mut free, end) = self.block_parts()?;
         items.retain(|item| item.1 != 0);
-        let tail = self.block_bytes() - TAIL_BYTES;
+        let tail = self.dir_block_bytes() - TAIL_BYTES;
         if tail < (items.len() + 1) * ENTRY_BYTES {
             return Ok(false);
         }
@@ -175,7 +175,9 @@ impl Change<'_> {
 
     /// Removes a name from the only block. The directory returns to its inode if it fits.
     pub(super) fn block_remove(&mut self, hit: &Hit) -> Result<()> {
-        let (mut items, mut free, _) = self.block_parts()?;
+        let (mut items, ..) = self.block_parts()?;
+        let free = DataBlock::validate(self.bytes(0), &self.layout, 0, true);
+        let mut free = self.checked(0, free.and_then(|data| spaces_beside(&data, hit.at)))?;
         let len = self.entry_bytes(hit.name_bytes);
         let Some(item) = items.get_mut(hit.item) else { return Err(Error::NotFound) };
         item.1 = 0;
@@ -187,6 +189,9 @@ impl Change<'_> {
 
     /// Moves the names of the only block into the inode, if they fit.
     pub(super) fn block_to_short(&mut self) -> Result<()> {
+        if self.keeps_blocks {
+            return Ok(());
+        }
         self.load(0, HeaderKind::DirBlock)?;
         let room = self.inode.core.data_fork.len();
         let layout = self.layout;
@@ -228,7 +233,7 @@ impl Change<'_> {
     pub(super) fn block_to_leaf(&mut self) -> Result<()> {
         let (items, mut free, end) = self.block_parts()?;
         let items: Vec<Item> = items.into_iter().filter(|item| item.1 != 0).collect();
-        move_end(&mut free, end, self.block_bytes());
+        move_end(&mut free, end, self.dir_block_bytes());
         let bytes = self.edit(0, Seal::DirData);
         bytes[..4].copy_from_slice(raw::MAGIC_DATA);
         for &space in &free {

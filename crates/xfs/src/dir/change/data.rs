@@ -3,7 +3,7 @@
 //! The block is a sequence of entries and unused spaces without gaps; its header names the three largest spaces. A block
 //! is scanned before its spaces are joined, so a space is never found by what a neighbour says of itself.
 
-use super::super::data::{BEST_COUNT, DataBlock, Item, header_bytes};
+use super::super::data::{BEST_COUNT, DataBlock, Item as DataItem, header_bytes};
 use super::super::entry::entry_bytes;
 use super::raw::{get16, put16};
 use crate::da::Layout;
@@ -31,11 +31,28 @@ pub(super) struct New<'a> {
 pub(super) fn spaces(data: &DataBlock<'_>) -> Verdict<Vec<Space>> {
     let mut spaces = Vec::new();
     for item in data.items() {
-        if let Item::Unused { at, bytes } = item? {
+        if let DataItem::Unused { at, bytes } = item? {
             spaces.push(Space { at, len: bytes });
         }
     }
     Ok(spaces)
+}
+
+/// The same of a block with an entry at `at`, to which an index led.
+pub(super) fn spaces_beside(data: &DataBlock<'_>, at: usize) -> Verdict<Vec<Space>> {
+    let (mut spaces, mut is_there) = (Vec::new(), false);
+    let layout = data.layout();
+    for item in data.items() {
+        match item? {
+            DataItem::Unused { at, bytes } => spaces.push(Space { at, len: bytes }),
+            DataItem::Entry(entry) => is_there |= entry.position.split(layout).1 == at,
+        }
+    }
+    if is_there {
+        Ok(spaces)
+    } else {
+        Err(format!("an index leads to byte {at}, where no entry begins").into())
+    }
 }
 
 /// Makes an empty block of names, all of it unused but for the header.

@@ -26,7 +26,7 @@ fn best_at(place: usize) -> usize {
 impl Change<'_> {
     /// How many blocks of names one block of the index knows.
     fn free_room(&self) -> usize {
-        (self.block_bytes() - HEADER_BYTES) / 2
+        (self.dir_block_bytes() - HEADER_BYTES) / 2
     }
 
     /// The block of the index that knows a block of names.

@@ -4,7 +4,7 @@
 use undercroft_vfs::{Error, Result};
 
 use super::super::data::{DataBlock, header_bytes};
-use super::data::{self, New, enter, make_empty, release, spaces};
+use super::data::{self, New, enter, make_empty, release, spaces, spaces_beside};
 use super::edit::Hit;
 use super::plan::Change;
 use super::raw::{self, ENTRIES_AT, ENTRY_BYTES, Item, MAGIC_LEAF, MAGIC_LEAF_ONE, put16, put32};
@@ -51,7 +51,8 @@ impl Change<'_> {
 
     /// Adds a name. `false`, with nothing changed, when the leaf has no room.
     pub(super) fn leaf_add(&mut self, new: &New<'_>, hash: u32) -> Result<bool> {
-        let (root, len, block_bytes) = (self.root(), self.entry_bytes(new.name.len()), self.block_bytes());
+        let (root, len, block_bytes) =
+            (self.root(), self.entry_bytes(new.name.len()), self.dir_block_bytes());
         let mut bests = bests(self.bytes(root));
         let place = bests.iter().position(|&best| best != NO_BLOCK && usize::from(best) >= len);
         let hole = || bests.iter().position(|&best| best == NO_BLOCK).unwrap_or(bests.len());
@@ -112,12 +113,15 @@ impl Change<'_> {
         let (block, layout) = (hit.block, self.layout);
         self.load(block, HeaderKind::DirBlock)?;
         let found = DataBlock::validate(self.bytes(block), &layout, u64::from(block), false);
-        let mut found = self.checked(block, found.and_then(|data| spaces(&data)))?;
+        let mut found = self.checked(block, found.and_then(|data| spaces_beside(&data, hit.at)))?;
         let len = self.entry_bytes(hit.name_bytes);
         let bytes = self.edit(block, Seal::DirData);
         release(bytes, &mut found, hit.at, len);
         let best = data::best(bytes);
-        if block == 0 || usize::from(best) != self.block_bytes() - header_bytes(&layout) {
+        if block == 0
+            || self.keeps_blocks
+            || usize::from(best) != self.dir_block_bytes() - header_bytes(&layout)
+        {
             return Ok(best);
         }
         self.remove_block(block);
@@ -148,7 +152,7 @@ impl Change<'_> {
 
     /// Moves the index to the end of the first block of names, if that is the only one and has room for it.
     pub(super) fn leaf_to_block(&mut self) -> Result<()> {
-        if self.data_blocks() != 1 {
+        if self.keeps_blocks || self.data_blocks() != 1 {
             return Ok(());
         }
         let (root, layout) = (self.root(), self.layout);
@@ -156,7 +160,7 @@ impl Change<'_> {
         self.load(0, HeaderKind::DirBlock)?;
         let free = DataBlock::validate(self.bytes(0), &layout, 0, false).and_then(|data| spaces(&data));
         let mut free = self.checked(0, free)?;
-        if !super::block::put_index_into(self.block_bytes(), &mut free, items.len()) {
+        if !super::block::put_index_into(self.dir_block_bytes(), &mut free, items.len()) {
             return Ok(());
         }
         self.remove_block(root);
@@ -168,7 +172,7 @@ impl Change<'_> {
 
     /// Makes the leaf one of a tree, and moves what it has at its end to the free index.
     pub(super) fn leaf_to_tree(&mut self) -> Result<()> {
-        let (root, block_bytes) = (self.root(), self.block_bytes());
+        let (root, block_bytes) = (self.root(), self.dir_block_bytes());
         let bests = bests(self.bytes(root));
         let bytes = self.edit(root, Seal::DirLeafN);
         put16(bytes, 8, usize::from(MAGIC_LEAF));
@@ -178,7 +182,7 @@ impl Change<'_> {
 
     /// Makes the only leaf of a tree the one leaf again, if it has room for the free index, which is one block.
     pub(super) fn tree_to_leaf(&mut self, bests: &[u16], free_block: u32) -> Result<()> {
-        let (root, block_bytes) = (self.root(), self.block_bytes());
+        let (root, block_bytes) = (self.root(), self.dir_block_bytes());
         let items = raw::live_items(self.bytes(root));
         if items.len() > room(block_bytes, bests.len()) {
             return Ok(());

@@ -28,6 +28,8 @@ pub(crate) struct Change<'a> {
     pub(super) slots: BTreeMap<u32, Slot>,
     /// The content in the inode differs.
     pub(super) inode_changes: bool,
+    /// No block is removed.
+    pub(super) keeps_blocks: bool,
     pub(super) names: RwLockWriteGuard<'a, ()>,
 }
 
@@ -69,7 +71,16 @@ impl<'a> Change<'a> {
         }
         let names = if number == 0 { dir.names.write() } else { dir.names.write_nested(number) };
         let inode = dir.fields.read().clone();
-        Ok(Self { dir, volume, layout, inode, slots: BTreeMap::new(), inode_changes: false, names })
+        Ok(Self {
+            dir,
+            volume,
+            layout,
+            inode,
+            slots: BTreeMap::new(),
+            inode_changes: false,
+            keeps_blocks: false,
+            names,
+        })
     }
 
     /// Blocks that applying the plan changes at most.
@@ -83,17 +94,32 @@ impl<'a> Change<'a> {
         changed.saturating_add(mapped.saturating_mul(each))
     }
 
+    /// The plan removes no block of the directory, however empty: to remove a block takes space where that cuts an extent in
+    /// two and the fork has no room for both. Linux leaves blocks where they are then, too, although xfs_repair
+    /// removes those without names.
+    pub(crate) fn keep_blocks(&mut self) {
+        self.keeps_blocks = true;
+    }
+
     /// Blocks of free space that applying the plan takes at most.
     pub(crate) fn space(&self) -> u64 {
-        let added = self.slots.values().filter(|slot| slot.home.is_none() && !slot.gone).count() as u64;
-        if added == 0 { 0 } else { added + added * map::change::space(&self.inode, ForkKind::Data) }
+        let count = |is: fn(&Slot) -> bool| self.slots.values().filter(|slot| is(slot)).count() as u64;
+        let (added, gone) = (count(|slot| slot.home.is_none() && !slot.gone), count(|slot| slot.gone));
+        if added + gone == 0 {
+            return 0;
+        }
+        added + (added + gone) * map::change::needed_space(&self.inode, ForkKind::Data, added + gone)
     }
 
     /// Reserves for the handle the space that the plan needs beyond `used` blocks, which the rest of the operation takes.
     ///
     /// # Errors
-    /// [`NoSpace`](Error::NoSpace). Nothing has changed.
+    /// [`NoSpace`](Error::NoSpace); [`FileTooLarge`](Error::FileTooLarge) for a directory of too many extents. Nothing has
+    /// changed.
     pub(crate) fn reserve(&self, handle: &Handle<'_>, used: u64) -> Result<()> {
+        if self.slots.values().any(|slot| slot.gone || slot.home.is_none()) {
+            map::change::check_count(self.volume, &self.inode, ForkKind::Data)?;
+        }
         let missing = (used + self.space()).saturating_sub(handle.space());
         if missing > 0 {
             if !handle.writer().allocator.reserve(missing) {
@@ -119,18 +145,18 @@ impl<'a> Change<'a> {
         self.root() * 2
     }
 
-    pub(super) fn block_bytes(&self) -> usize {
+    pub(super) fn dir_block_bytes(&self) -> usize {
         self.layout.dir_block_bytes
     }
 
     /// How many blocks the directory's entries have, with holes.
     pub(super) fn data_blocks(&self) -> u32 {
-        let blocks = self.inode.core.size_bytes / self.block_bytes() as u64;
+        let blocks = self.inode.core.size_bytes / self.dir_block_bytes() as u64;
         u32::try_from(blocks).unwrap_or(u32::MAX).min(self.root())
     }
 
     pub(super) fn set_data_blocks(&mut self, blocks: u32) {
-        self.inode.core.size_bytes = u64::from(blocks) * self.block_bytes() as u64;
+        self.inode.core.size_bytes = u64::from(blocks) * self.dir_block_bytes() as u64;
     }
 
     fn run(&self, at: u32) -> Result<Run> {

@@ -26,6 +26,9 @@ const INO: Ino = Ino(131);
 /// Its parent.
 const PARENT: u64 = 128;
 
+/// A change that is planned.
+type Plan<'p> = dyn Fn(&mut Change<'_>) -> Result<(), Error> + 'p;
+
 /// A directory on a device, and what should be in it.
 struct World {
     device: Arc<MemoryDevice>,
@@ -34,6 +37,8 @@ struct World {
     next: u64,
     model: BTreeMap<Vec<u8>, u64>,
     random: u64,
+    /// One change in so many keeps the directory's blocks.
+    keeps_one_in: u64,
     forms: [u32; 4],
 }
 
@@ -61,7 +66,7 @@ impl World {
         let volume = Volume::new(device.clone(), superblock, cache_bytes);
         let dir = InodeState::new(Arc::new(Mounted::new(volume)), inode);
         let (blocks, model) = (BTreeMap::new(), BTreeMap::new());
-        Self { device, dir, blocks, next: 1000, model, random: 1, forms: [0; 4] }
+        Self { device, dir, blocks, next: 1000, model, random: 1, keeps_one_in: u64::MAX, forms: [0; 4] }
     }
 
     fn random(&mut self, below: u64) -> u64 {
@@ -74,7 +79,11 @@ impl World {
     /// Makes a plan true.
     fn apply(&mut self, plan: impl FnOnce(&mut Change<'_>) -> Result<(), Error>) -> Result<(), Error> {
         let mut change = Change::begin(&self.dir, 0).unwrap();
+        if self.random.is_multiple_of(self.keeps_one_in) {
+            change.keep_blocks();
+        }
         plan(&mut change)?;
+        assert!(!change.keeps_blocks || change.slots.values().all(|slot| !slot.gone));
         let superblock = self.dir.volume.superblock();
         for (&at, slot) in &mut change.slots {
             if slot.gone {
@@ -324,6 +333,28 @@ fn a_cache_that_holds_less_than_the_directory_is_enough() {
     grow_and_shrink(10, 1, 3000, 3000, 5);
 }
 
+/// Blocks without a name in them stay, and get names again or are removed later.
+#[test]
+fn directories_that_keep_their_blocks_are_right_too() {
+    for (one_in, seed) in [(1, 3), (2, 4)] {
+        let mut world = World::new(10, 1 << 20);
+        (world.random, world.keeps_one_in) = (seed, one_in);
+        for step in 0..6000 {
+            let name = name(&mut world, 2000);
+            if world.random(10) < if step / 1500 % 2 == 0 { 7 } else { 2 } {
+                world.add(&name);
+            } else if let Some((name, _)) = world.model.range(name..).next() {
+                let name = name.clone();
+                world.remove(&name);
+            }
+            if step % 200 == 0 {
+                world.check();
+            }
+        }
+        world.check();
+    }
+}
+
 /// So many that nodes are split, and joined again.
 #[test]
 fn a_tree_grows_to_two_levels_of_nodes_and_back() {
@@ -343,4 +374,68 @@ fn a_tree_grows_to_two_levels_of_nodes_and_back() {
     rest.iter().step_by(2).chain(rest.iter().skip(1).step_by(2)).for_each(|name| world.remove(name));
     world.check();
     assert_eq!(world.blocks.len(), 0);
+}
+
+/// Whatever a block has in it, a plan ends, and says what is wrong if it finds that.
+#[test]
+fn damaged_blocks_are_answered() {
+    let mut refused = 0;
+    for (names, rounds) in [(60_u64, 300_u64), (300, 1000), (1500, 1500)] {
+        let mut world = World::new(12, 1 << 20);
+        for number in 0..names {
+            world.add(&format!("{number:0>width$}", width = 5 + number as usize % 60).into_bytes());
+        }
+        let superblock = world.dir.volume.superblock().clone();
+        let homes: Vec<_> = world.blocks.iter().map(|(&at, &home)| (at, home)).collect();
+        for round in 0..rounds {
+            let (at, home) = homes[(round % homes.len() as u64) as usize];
+            let byte = superblock.geometry().byte(home).unwrap();
+            let kind =
+                if (8 << 20..16 << 20).contains(&at) { HeaderKind::DaBlock } else { HeaderKind::DirBlock };
+            let mut good = vec![0; 4096];
+            world.device.read_at(byte, &mut good).unwrap();
+            let mut bad = good.clone();
+            for _ in 0..=world.random(4) {
+                // The header and the end are where most depends on each byte.
+                let place = match world.random(3) {
+                    0 => 48 + world.random(32),
+                    1 => 4095 - world.random(40),
+                    _ => world.random(4096),
+                };
+                bad[place as usize] = match world.random(3) {
+                    0 => 0xff,
+                    1 => 0,
+                    _ => world.random(256) as u8,
+                };
+            }
+            // What says whose block it is is validated with the checksum.
+            bad[12..48].copy_from_slice(&good[12..48]);
+            crc::seal(&mut bad, kind.crc_offset());
+            let put = |bytes: &[u8]| {
+                world.device.write_at(byte, bytes).unwrap();
+                world.dir.volume.buffers().forget(superblock.geometry().linear(home).unwrap());
+            };
+            put(&bad);
+            let name = world.model.keys().nth(round as usize % world.model.len()).unwrap();
+            let ino = Ino(world.model[name]);
+            let plans: [&Plan<'_>; 5] = [
+                &|change| change.add(b"another", Some(ino), FileType::Regular),
+                &|change| change.add(&[b'x'; 200], Some(ino), FileType::Regular),
+                &|change| change.remove(name, ino),
+                &|change| change.replace(name, ino, Some(Ino(140)), FileType::Regular),
+                &|change| change.set_parent(Ino(140)),
+            ];
+            for plan in plans {
+                let outcome = plan(&mut Change::begin(&world.dir, 0).unwrap());
+                match outcome {
+                    Ok(()) | Err(Error::NotFound | Error::Exists | Error::NoSpace) => {}
+                    Err(Error::Corrupt(_)) => refused += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            put(&good);
+        }
+        world.check();
+    }
+    assert!(refused > 300, "{refused}");
 }

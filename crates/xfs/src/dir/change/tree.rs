@@ -48,7 +48,7 @@ impl Path {
 impl Change<'_> {
     /// How many entries a leaf of the tree has room for, and a node.
     fn tree_room(&self) -> usize {
-        (self.block_bytes() - ENTRIES_AT) / ENTRY_BYTES
+        (self.dir_block_bytes() - ENTRIES_AT) / ENTRY_BYTES
     }
 
     /// The leaf in which a hash comes first, if it is anywhere.
@@ -189,9 +189,9 @@ impl Change<'_> {
             if items.len() <= room {
                 let bytes = self.edit(at, seal);
                 if height == 0 {
-                    raw::set_leaf_items(bytes, &items)
+                    raw::set_leaf_items(bytes, &items);
                 } else {
-                    raw::set_node_items(bytes, &items)
+                    raw::set_node_items(bytes, &items);
                 }
                 return self.update_hashes(path, height);
             }
@@ -199,9 +199,9 @@ impl Change<'_> {
             let added = self.add_beside(at, &upper, seal)?;
             let bytes = self.edit(at, seal);
             if height == 0 {
-                raw::set_leaf_items(bytes, &items)
+                raw::set_leaf_items(bytes, &items);
             } else {
-                raw::set_node_items(bytes, &items)
+                raw::set_node_items(bytes, &items);
             }
             new = (raw::last_hash(self.bytes(added)), added);
             let Some((node, place)) = path.parent(height) else {
@@ -274,7 +274,10 @@ impl Change<'_> {
         self.set_best(hit.block, best)?;
         let Some(path) = hit.path else { return Err(Error::NotFound) };
         raw::make_stale(self.edit(path.leaf, Seal::DirLeafN), hit.item);
-        self.shrink(path)?;
+        if self.keeps_blocks {
+            return self.update_hashes(&path, 0);
+        }
+        self.shrink(&path)?;
         if self.load_tree(self.root())? == TreeBlock::Leaf
             && let Some((bests, free_block)) = self.only_free_block()?
         {
@@ -289,14 +292,14 @@ impl Change<'_> {
     }
 
     /// Joins blocks of the tree from a leaf up that have become less than half full.
-    fn shrink(&mut self, path: Path) -> Result<()> {
+    fn shrink(&mut self, path: &Path) -> Result<()> {
         let room = self.tree_room();
         for height in 0.. {
             let at = path.block(height);
             let count = self.live_count(at, height);
             let Some((node, place)) = path.parent(height) else { break };
             if count > room / 2 {
-                return self.update_hashes(&path, height);
+                return self.update_hashes(path, height);
             }
             let siblings = raw::count(self.bytes(node));
             if siblings == 1 {
@@ -310,7 +313,7 @@ impl Change<'_> {
             if count == 0 {
                 self.unlink(at)?;
                 self.remove_item(node, place);
-                self.update_hashes(&path, height + 1)?;
+                self.update_hashes(path, height + 1)?;
                 continue;
             }
             let mut joined = None;
@@ -331,12 +334,12 @@ impl Change<'_> {
                     break;
                 }
             }
-            let Some((first, blocks)) = joined else { return self.update_hashes(&path, height) };
+            let Some((first, blocks)) = joined else { return self.update_hashes(path, height) };
             self.join(height, blocks)?;
             self.remove_item(node, first + 1);
             let last = raw::last_hash(self.bytes(blocks[0]));
             raw::put_item(self.edit(node, Seal::DaNode), first, (last, blocks[0]));
-            self.update_hashes(&path, height + 1)?;
+            self.update_hashes(path, height + 1)?;
         }
         self.shrink_root()
     }

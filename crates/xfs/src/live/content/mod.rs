@@ -34,6 +34,8 @@ mod stretch;
 mod sync;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod whole_tests;
 mod window;
 mod write;
 

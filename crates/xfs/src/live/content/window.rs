@@ -212,11 +212,6 @@ impl Window {
         Ok((first, count))
     }
 
-    /// Whether blocks are held for a file block.
-    pub(super) fn has(&self, at: u64) -> bool {
-        self.find(at).is_ok()
-    }
-
     /// Whether there is a surplus.
     pub(super) fn has_surplus(&self) -> bool {
         self.pieces.last().is_some_and(|last| last.end() > self.next)

@@ -220,3 +220,93 @@ fn a_log_left_by_the_kernel_is_replayed_onto_the_device() {
     }
     mount.unmount().unwrap();
 }
+
+/// An intent as Linux logs it, to do something with one run of blocks: its kind, and what follows the length.
+fn intent(kind: u16, (first, count): (FsBlock, u64), flags: u32) -> Vec<u8> {
+    let mut bytes = [kind, 1].map(u16::to_le_bytes).concat();
+    bytes.extend(1_u32.to_le_bytes());
+    bytes.extend(u64::from(kind).to_le_bytes());
+    bytes.extend(first.0.to_le_bytes());
+    bytes.extend((count as u32).to_le_bytes());
+    bytes.extend(flags.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn work_that_the_log_announces_is_finished() {
+    const FREE: (u16, u32) = (0x1236, 0);
+    const DECREASE: (u16, u32) = (0x1242, 2);
+    let image = image(64, "");
+    let device = in_memory(&image);
+    let (fs, _vfs) = open(Arc::clone(&device));
+    let before = fs.statfs().unwrap().blocks_free;
+    let runs = {
+        let volume = fs.volume();
+        let allocator = &volume.writer().unwrap().allocator;
+        let handle = volume.start_with_space(100, 50).unwrap();
+        let goal = volume.geometry().block_at_linear(100).unwrap();
+        [allocator.take(&handle, goal, 20).unwrap(), allocator.take(&handle, goal, 30).unwrap()]
+    };
+    fs.sync().unwrap();
+    let crashed: Device = Arc::new(MemoryDevice::from_bytes(bytes_of(&device), Access::ReadWrite));
+    let replayed = crate::log::recover_onto_device(&crashed, fs.superblock(), |_| Ok(())).unwrap();
+    let mut log = replayed.begin(&crashed).unwrap();
+    log.checkpoint(None, 2, |checkpoint| {
+        checkpoint.region(&intent(FREE.0, runs[0], FREE.1))?;
+        checkpoint.region(&intent(DECREASE.0, runs[1], DECREASE.1))
+    })
+    .unwrap();
+
+    fs::write(image.path(), bytes_of(&crashed)).unwrap();
+    let kernels = image.copy().unwrap();
+    kernels.mount(MountMode::ReadWrite, "").unwrap().unmount().unwrap();
+    kernels.xfs_repair_check().unwrap();
+
+    // A crash before the work is durable, and at the end.
+    let recorder = Arc::new(Recorder::new(crashed));
+    let (fs, vfs) = open(recorder.clone());
+    assert_eq!(fs.recovery().unwrap().unfinished_steps(), 2);
+    assert_eq!(fs.statfs().unwrap().blocks_free, before);
+    drop(vfs);
+    fs.close().unwrap();
+    let recording = recorder.recording();
+    let events = recording.events().len();
+    for cut in 0..=events {
+        let (device, outcome) = recording.crash_in_sectors(cut, cut as u64, 512).unwrap();
+        let what = format!("cut {cut} of {events}, {outcome}");
+        let (fs, vfs) = open(Arc::clone(&device));
+        assert_eq!(fs.statfs().unwrap().blocks_free, before, "{what}");
+        drop(vfs);
+        fs.close().unwrap();
+        fs::write(image.path(), bytes_of(&device)).unwrap();
+        image.xfs_repair_check().unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+}
+
+#[test]
+fn copies_that_were_being_made_are_freed() {
+    let image = image(64, "-m reflink=1");
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    let path = mount.path().join("file");
+    fs::write(&path, vec![1; 2 << 20]).unwrap();
+    Tool::new("cp").args(["--reflink=always"]).arg(&path).arg(mount.path().join("copy")).run().unwrap();
+    Tool::new("xfs_io")
+        .args(["-c", "cowextsize 512k", "-c", "pwrite 100k 4k", "-c", "pwrite 1m 4k", "-c", "fsync"])
+        .arg(&path)
+        .run()
+        .unwrap();
+    let crashed = image.copy_between_writes(&mount).unwrap();
+    mount.unmount().unwrap();
+    let device = in_memory(&crashed);
+    let superblock = crate::format::Superblock::read(&*device).unwrap();
+    let recovered = crate::log::recover(&device, None, &superblock).unwrap();
+    let volume = crate::volume::Volume::new(recovered.device, recovered.superblock, 1 << 20);
+    assert!(crate::log::copies(&volume).unwrap() > 0);
+    let (fs, vfs) = open(Arc::clone(&device));
+    work(&vfs, "behind");
+    drop(vfs);
+    fs.close().unwrap();
+    fs::write(crashed.path(), bytes_of(&device)).unwrap();
+    crashed.xfs_repair_check().unwrap();
+    check(&crashed, "behind");
+}
