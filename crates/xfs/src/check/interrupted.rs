@@ -15,7 +15,7 @@ use super::Checker;
 use super::space::{Owner, Space};
 use crate::format::Geometry;
 use crate::inode::{ForkKind, Remap, Remapped};
-use crate::log::{OwnerChange, OwnerChangeKind, Unfinished, UsersChange};
+use crate::log::{MapChange, OwnerChange, OwnerChangeKind, Unfinished, UsersChange};
 
 /// Steps of a group that are taken into account, records of its reverse map that they concern, and pieces that become
 /// free by them.
@@ -51,7 +51,7 @@ impl<'a> Interrupted<'a> {
             let start = match step {
                 Unfinished::Free { start, .. } | Unfinished::Users { start, .. } => start,
                 Unfinished::Owner(change) => &change.start,
-                Unfinished::Map(_) => return None,
+                Unfinished::Map(change) => &change.start,
             };
             let (ag, within) = geometry.split(*start)?;
             Some((ag.0, within.0, step))
@@ -139,7 +139,8 @@ impl Checker<'_> {
                     // The copy is made, and belongs to a file or becomes free.
                     UsersChange::Release => space.unclaim(start, blocks, Owner::COPIES),
                 },
-                Unfinished::Map(_) => {}
+                // The reverse map follows what is mapped only then.
+                Unfinished::Map(ref change) => change_owner(space, &mut watched, start, &owner_of(change)),
             }
         }
         watched.truncate(MOST);
@@ -166,6 +167,20 @@ impl Checker<'_> {
 /// The owner of a later block of a run.
 fn moved(owner: Owner, by: u32) -> Owner {
     Owner { offset: owner.offset.wrapping_add(u64::from(by)), ..owner }
+}
+
+/// The change of an owner that a change of a file's map leads to.
+fn owner_of(change: &MapChange) -> OwnerChange {
+    OwnerChange {
+        start: change.start,
+        blocks: change.blocks,
+        kind: if change.map { OwnerChangeKind::Add } else { OwnerChangeKind::Remove },
+        owner: change.ino.0,
+        at: change.at,
+        attribute_fork: change.attribute_fork,
+        map_block: false,
+        unwritten: change.unwritten,
+    }
 }
 
 fn change_owner(space: &mut Space, watched: &mut Vec<(u32, u32, Owner)>, start: u32, change: &OwnerChange) {
@@ -291,6 +306,33 @@ mod tests {
         let differing = |steps: &[Unfinished]| finished(steps, |_| {}).0.differing_owners().count();
         assert_eq!(differing(&[owner(OwnerChangeKind::Add)]), 1);
         assert_eq!(differing(&[owner(OwnerChangeKind::Add), owner(OwnerChangeKind::Remove)]), 0);
+    }
+
+    #[test]
+    fn a_piece_that_is_to_be_mapped_gets_its_owner_then() {
+        const FILE: Owner = Owner { number: 131, offset: 7, flags: 0 };
+        let map = |map| {
+            Unfinished::Map(MapChange {
+                ino: Ino(131),
+                attribute_fork: false,
+                map,
+                unwritten: false,
+                at: FileBlock(7),
+                start: FsBlock(100),
+                blocks: 4,
+            })
+        };
+        let differing = |steps: &[Unfinished], change: fn(&mut Space)| {
+            finished(steps, change).0.differing_owners().count()
+        };
+        // The file is seen to have the blocks, and the reverse map has no record of it yet.
+        let claimed: fn(&mut Space) = |space| {
+            let _ = space.claim_shared(100, 4, FILE);
+        };
+        assert_eq!(differing(&[map(true)], claimed), 0);
+        assert_eq!(differing(&[], claimed), 1);
+        // It is seen without them, and the record is still there.
+        assert_eq!(differing(&[map(false)], |space| space.expect(100, 4, FILE)), 0);
     }
 
     #[test]
