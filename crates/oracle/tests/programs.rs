@@ -1,4 +1,4 @@
-//! Ordinary programs at work on read-write mounts: of a filesystem in memory, and of ext4.
+//! Ordinary programs at work on read-write mounts: of a filesystem in memory, of ext4 and of XFS.
 //!
 //! Small samples; `docs/TESTING.md` tells what was run at full length.
 
@@ -9,11 +9,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use undercroft_block::{FileDevice, FileOptions};
-use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
+use undercroft_ext4::Ext4;
 use undercroft_fuse::{MountOptions, Mounted, mount};
-use undercroft_oracle::{Image, Mke2fs, Scratch};
+use undercroft_oracle::{Image, Mke2fs, MkfsXfs, Scratch};
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
+use undercroft_xfs::Xfs;
 
 /// A mounted filesystem, and what is looked at when it has been unmounted.
 struct Mount {
@@ -25,6 +26,7 @@ struct Mount {
 enum Below {
     Memory(Arc<Tmpfs>),
     Ext4(Image),
+    Xfs(Image),
 }
 
 impl Mount {
@@ -69,8 +71,10 @@ impl Mount {
         }
         self.ours.unmount().unwrap();
         self.ours.wait().unwrap();
-        if let Below::Ext4(image) = &self.below {
-            image.check().unwrap();
+        match &self.below {
+            Below::Memory(_) => {}
+            Below::Ext4(image) => image.check().unwrap(),
+            Below::Xfs(image) => drop(image.xfs_repair_check().unwrap()),
         }
     }
 }
@@ -84,13 +88,29 @@ fn tmpfs() -> Mount {
 fn ext4() -> Mount {
     let image = Mke2fs::new("ext4", 2048).make().unwrap();
     let device = FileDevice::open(image.path(), FileOptions::read_write()).unwrap();
-    let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
+    let fs = Ext4::open(
+        Arc::new(device),
+        undercroft_ext4::OpenOptions::default(),
+        undercroft_ext4::WriteOptions::default(),
+    )
+    .unwrap();
     Mount::new(fs, Below::Ext4(image))
+}
+
+fn xfs() -> Mount {
+    let image = MkfsXfs::new(2048, "-m rmapbt=1").make().unwrap();
+    let device = FileDevice::open(image.path(), FileOptions::read_write()).unwrap();
+    let fs = Xfs::open(
+        Arc::new(device),
+        undercroft_xfs::OpenOptions::default(),
+        undercroft_xfs::WriteOptions::default(),
+    );
+    Mount::new(fs.unwrap(), Below::Xfs(image))
 }
 
 /// The same on every filesystem that takes writes.
 fn on_each(work: impl Fn(&Mount)) {
-    for mount in [tmpfs(), ext4()] {
+    for mount in [tmpfs(), ext4(), xfs()] {
         work(&mount);
         mount.finish();
     }
