@@ -3,12 +3,15 @@
 use crate::BenchError;
 
 /// One directory, used by all workers at once.
-pub(crate) trait Directory: Sync {
+pub(crate) trait Directory: Sync + Sized {
     /// A file that is open for writing.
     type File: Resizable;
 
     /// Makes an empty file, which must not be there.
     fn create(&self, name: &[u8]) -> Result<(), BenchError>;
+
+    /// A directory in it, which is made if it is not there.
+    fn inside(&self, name: &[u8]) -> Result<Self, BenchError>;
 
     /// Removes a name.
     fn unlink(&self, name: &[u8]) -> Result<(), BenchError>;

@@ -4,7 +4,6 @@ use std::io;
 use std::path::PathBuf;
 
 use undercroft_block as block;
-use undercroft_ext4::MkfsError;
 use undercroft_vfs as vfs;
 
 use crate::Workload;
@@ -14,12 +13,15 @@ use crate::Workload;
 pub enum BenchError {
     /// The target is none.
     #[error(
-        "{0}: not a target; there are `tmpfs:`, `mem:ext4`, `mem:md5`, `mem:raw` and `mem:xor` in process, forms \
+        "{0}: not a target; there are `tmpfs:`, `mem:ext4`, `mem:xfs`, `mem:md5`, `mem:raw` and `mem:xor` in process, forms \
              of them that `undercroft bench --help` names, and `dir:PATH`"
     )]
     UnknownTarget(String),
     /// A target that is not there yet.
-    #[error("{0} cannot be measured yet: it takes no changes; there are `tmpfs:`, `mem:ext4` and `dir:PATH`")]
+    #[error(
+        "{0} cannot be measured: images are not; there are `tmpfs:`, `mem:ext4`, `mem:xfs` and `dir:PATH`, where an \
+         image can be mounted"
+    )]
     NotYet(String),
     /// A way to measure that only our own filesystems have.
     #[error("{target}: {what} is known only of a filesystem in process; leave it out, or measure `tmpfs:`")]
@@ -84,7 +86,18 @@ pub enum BenchError {
     Device(block::Error),
     /// The filesystem to measure could not be made.
     #[error("cannot make the filesystem under test: {0}")]
-    Mkfs(MkfsError),
+    Mkfs(undercroft_xfs::MkfsError),
+    /// More files are created than a population can have room for.
+    #[error(
+        "{created} files with those that warm up, in a population of {inodes} inodes: give `--inodes` of at least {}, or \
+         fewer `--ops`", created.saturating_mul(2)
+    )]
+    TooFewInodes {
+        /// Inodes of the population.
+        inodes: u64,
+        /// Files that are created.
+        created: u64,
+    },
     /// A listing that lacks names which were there all the time.
     #[error("a listing gave {found} names, where at least {expected} were there all the time")]
     LostNames {

@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use undercroft_block::{Device, MemoryDevice};
+use undercroft_block::Device;
 use undercroft_ext4::{Ext4, Family, MkfsOptions, OpenOptions, OrphanForm, WriteOptions, mkfs};
 
 use crate::BenchError;
-
-/// Room for every measurement; memory is taken for what is written only.
-const DEVICE_BYTES: u64 = 64 << 30;
 
 /// What is chosen when the filesystem is made and opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,20 +47,19 @@ impl Ext4Form {
         [orphans, overwrites, journal].into_iter().flatten()
     }
 
-    /// A new, empty one in memory.
-    pub(crate) fn open(self) -> Result<Arc<Ext4>, BenchError> {
-        self.open_on(Arc::new(MemoryDevice::new(DEVICE_BYTES)))
-    }
-
-    /// A new, empty one on a device that is all zero.
-    pub(crate) fn open_on(self, device: Device) -> Result<Arc<Ext4>, BenchError> {
+    /// Makes a new, empty one on a device that is all zero.
+    pub(crate) fn make_on(self, device: &Device) -> Result<(), BenchError> {
         let mut made = MkfsOptions::new(Family::Ext4);
         made.device_is_zeroed = true;
         if !self.journal {
             // The orphan file is part of what a journal protects.
             "^has_journal,^orphan_file".clone_into(&mut made.features);
         }
-        mkfs(&*device, &made).map_err(BenchError::Mkfs)?;
+        mkfs(&**device, &made).map(drop).map_err(BenchError::Mkfs)
+    }
+
+    /// Opens what is on a device.
+    pub(crate) fn open_on(self, device: Device) -> Result<Arc<Ext4>, BenchError> {
         let written = WriteOptions {
             orphans: self.orphans,
             journaled_overwrites: self.journaled_overwrites,

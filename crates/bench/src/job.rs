@@ -2,6 +2,8 @@
 
 use std::num::{NonZeroU32, NonZeroU64};
 
+use crate::script::Sizes;
+use crate::worker::warm_up;
 use crate::workload::Needs;
 use crate::{BenchError, Target, Workload};
 
@@ -18,15 +20,30 @@ pub struct Job {
     pub ops: NonZeroU64,
     /// The size of the file that all share, where the workload has one; at least 4 KiB.
     pub file_bytes: NonZeroU64,
+    /// Inodes of the population of [`InodeAlloc`](Workload::InodeAlloc).
+    pub inodes: NonZeroU64,
     /// Count what happens at locks; costs time.
     pub locks: bool,
 }
 
 impl Job {
+    /// Files that all workers create together where they stay, with those that warm them up.
+    pub(crate) fn created(&self) -> u64 {
+        let ops = self.ops.get();
+        ops.saturating_add(warm_up(ops)).saturating_mul(self.threads.get().into())
+    }
+
+    /// What there must be before anything starts.
+    pub(crate) fn sizes(&self) -> Sizes {
+        let Self { file_bytes, inodes, .. } = self;
+        Sizes { file_bytes: file_bytes.get(), inodes: inodes.get(), removed: self.created() }
+    }
+
     /// Refuses what cannot be measured together.
     ///
     /// # Errors
-    /// [`OnlyInProcess`](BenchError::OnlyInProcess), [`NoFiles`](BenchError::NoFiles), [`Unfit`](BenchError::Unfit).
+    /// [`OnlyInProcess`](BenchError::OnlyInProcess), [`NoFiles`](BenchError::NoFiles), [`Unfit`](BenchError::Unfit),
+    /// [`TooFewInodes`](BenchError::TooFewInodes).
     pub fn check(&self) -> Result<(), BenchError> {
         let workload = self.workload;
         let fits = match (&self.target, workload.needs()) {
@@ -45,13 +62,16 @@ impl Job {
                 Workload::RaidSequential => "`mem:md5`, `mem:raw` and `mem:xor`",
                 Workload::RaidRebuild => "`mem:md5` and `mem:xor`",
                 _ if workload.needs() == Needs::Device => "`mem:md5` and `mem:raw`",
-                _ => "`mem:md5`, `mem:ext4` and `dir:PATH`",
+                _ => "`mem:md5`, `mem:ext4`, `mem:xfs` and `dir:PATH`",
             };
             return Err(BenchError::Unfit { workload, target: self.target.to_string(), fitting });
         }
         if workload.has_one_worker() && self.threads.get() > 1 {
             let target = format!("{} with more than one worker", self.target);
             return Err(BenchError::Unfit { workload, target, fitting: "one: say --threads 1" });
+        }
+        if workload == Workload::InodeAlloc && self.created().saturating_mul(2) > self.inodes.get() {
+            return Err(BenchError::TooFewInodes { inodes: self.inodes.get(), created: self.created() });
         }
         if self.locks { self.target.check_in_process("the lock report") } else { Ok(()) }
     }

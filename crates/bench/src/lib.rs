@@ -16,6 +16,7 @@
 //!     threads: NonZeroU32::MIN,
 //!     ops: NonZeroU64::new(1000).unwrap(),
 //!     file_bytes: NonZeroU64::new(4096).unwrap(),
+//!     inodes: NonZeroU64::MIN,
 //!     locks: false,
 //! };
 //! let outcome = measure(&job, &|_| unreachable!("workers in this process are threads"))?;
@@ -59,6 +60,7 @@ mod usage;
 mod vfs_directory;
 mod worker;
 mod workload;
+mod xfs;
 
 pub use array_form::ArrayForm;
 pub use error::BenchError;
@@ -76,3 +78,4 @@ pub use sweep::{Point, Series, sweep};
 pub use target::Target;
 pub use undercroft_sync::stats::ClassStats;
 pub use workload::Workload;
+pub use xfs::{FreeInodeTree, XfsForm};

@@ -13,7 +13,7 @@ use crate::{BenchError, Job, Outcome, Part, Target, processes, threads};
 pub fn measure(job: &Job, worker: &dyn Fn(&Part) -> io::Result<Command>) -> Result<Outcome, BenchError> {
     job.check()?;
     let measured = match &job.target {
-        Target::InProcess { filesystem, plain } => threads::run(job, filesystem.open()?, *plain)?,
+        Target::InProcess { filesystem, plain } => threads::run(job, *filesystem, *plain)?,
         Target::Device => threads::run_raw(job)?,
         Target::Array(form) => threads::run_array(job, *form)?,
         Target::Xor { files } => threads::run_xor(job, *files)?,

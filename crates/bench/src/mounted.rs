@@ -1,13 +1,15 @@
 //! A directory of a mounted filesystem and files in it, by the system calls that programs make.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, RawDir, StatxFlags, fsync, ftruncate, openat, renameat, statx, unlinkat,
+    AtFlags, Mode, OFlags, RawDir, StatxFlags, fsync, ftruncate, mkdirat, openat, renameat, statx, unlinkat,
 };
 use rustix::io::{Errno, pwrite, retry_on_intr};
 
@@ -63,6 +65,14 @@ impl Directory for MountedDirectory {
         openat(&self.fd, name, flags, Mode::from_raw_mode(0o644))
             .map(drop)
             .map_err(|error| self.refused("create a file", error))
+    }
+
+    fn inside(&self, name: &[u8]) -> Result<Self, BenchError> {
+        match mkdirat(&self.fd, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(self.refused("make a directory", error)),
+        }
+        Self::open(&self.path.join(OsStr::from_bytes(name)))
     }
 
     fn unlink(&self, name: &[u8]) -> Result<(), BenchError> {

@@ -3,12 +3,12 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use serde::Serialize;
-use undercroft_ext4::WriteStats;
 use undercroft_md::Status;
 use undercroft_sync::stats::{ClassStats, Report};
 
 use crate::sheet::Sheet;
 use crate::usage::Usage;
+use crate::worker::tenth_of;
 use crate::{Histogram, Job, Workload};
 
 /// What the workers brought home.
@@ -116,6 +116,8 @@ pub struct Growth {
     pub first_tenth_ops_per_second: Option<f64>,
     /// Throughput while every worker created its last tenth.
     pub last_tenth_ops_per_second: Option<f64>,
+    /// Throughput in each tenth.
+    pub tenths_ops_per_second: Option<[f64; 10]>,
     /// By how much the process grew for each file, the first time it measures.
     pub bytes_per_file: Option<f64>,
 }
@@ -132,10 +134,16 @@ impl Outcome {
         let begun_ns = sheets.iter().map(|sheet| sheet.begun_ns).min().unwrap_or(0);
         let ended_ns = sheets.iter().map(|sheet| sheet.ended_ns).max().unwrap_or(0);
         let microseconds = |ns: u64| ns as f64 / 1e3;
-        let growth = (job.workload == Workload::CreateMany).then(|| Growth {
-            first_tenth_ops_per_second: tenth(job, sheets, |sheet| sheet.first_tenth_ns),
-            last_tenth_ops_per_second: tenth(job, sheets, |sheet| sheet.last_tenth_ns),
-            bytes_per_file: grown_bytes.map(|bytes| bytes as f64 / latency.count() as f64),
+        let growth = job.workload.keeps_files().then(|| {
+            let tenths = tenths(job, sheets);
+            // What the population took is no part of what the files take.
+            let grown_bytes = grown_bytes.filter(|_| job.workload == Workload::CreateMany);
+            Growth {
+                first_tenth_ops_per_second: tenths.map(|tenths| tenths[0]),
+                last_tenth_ops_per_second: tenths.map(|tenths| tenths[9]),
+                tenths_ops_per_second: tenths,
+                bytes_per_file: grown_bytes.map(|bytes| bytes as f64 / latency.count() as f64),
+            }
         });
         let ops_per_second = per_second(latency.count(), ended_ns - begun_ns);
         Self {
@@ -224,26 +232,35 @@ impl From<&Status> for StripeUse {
     }
 }
 
-impl From<WriteStats> for JournalUse {
-    fn from(stats: WriteStats) -> Self {
-        Self {
-            handles: stats.handles_started,
-            commits: stats.commits,
-            blocks_logged: stats.blocks_logged,
-            checkpoints: stats.checkpoints,
+macro_rules! journal_use_from {
+    ($($stats:ty),*) => {$(
+        impl From<$stats> for JournalUse {
+            fn from(stats: $stats) -> Self {
+                Self {
+                    handles: stats.handles_started,
+                    commits: stats.commits,
+                    blocks_logged: stats.blocks_logged,
+                    checkpoints: stats.checkpoints,
+                }
+            }
         }
-    }
+    )*};
 }
+
+journal_use_from!(undercroft_ext4::WriteStats, undercroft_xfs::WriteStats);
 
 fn per_second(ops: u64, ns: u64) -> f64 {
     // What the clock cannot tell from nothing is taken for its smallest step.
     ops as f64 * 1e9 / ns.max(1) as f64
 }
 
-/// The workers' throughput in a tenth of their operations, added up.
-fn tenth(job: &Job, sheets: &[Sheet], ns: impl Fn(&Sheet) -> u64) -> Option<f64> {
-    let ops = job.ops.get() / 10;
-    (ops > 0).then(|| sheets.iter().map(|sheet| per_second(ops, ns(sheet))).sum())
+/// The workers' throughput in each tenth of their operations, added up.
+fn tenths(job: &Job, sheets: &[Sheet]) -> Option<[f64; 10]> {
+    let ops = job.ops.get();
+    let of_worker =
+        |sheet: &Sheet, number: usize| per_second(tenth_of(ops, number as u64), sheet.tenths_ns[number]);
+    (ops >= 10)
+        .then(|| std::array::from_fn(|number| sheets.iter().map(|sheet| of_worker(sheet, number)).sum()))
 }
 
 #[cfg(test)]
@@ -260,6 +277,7 @@ pub(crate) mod tests {
             threads: NonZeroU32::new(2).unwrap(),
             ops: NonZeroU64::new(20).unwrap(),
             file_bytes: NonZeroU64::new(1 << 20).unwrap(),
+            inodes: NonZeroU64::new(1000).unwrap(),
             locks: false,
         }
     }
@@ -275,7 +293,9 @@ pub(crate) mod tests {
             involuntary_switches: 4,
         };
         let ended_ns = begun_ns + 20 * op_ns;
-        Sheet { begun_ns, ended_ns, first_tenth_ns: 2 * op_ns, last_tenth_ns: 4 * op_ns, usage, latency }
+        let mut tenths_ns = [2 * op_ns; 10];
+        tenths_ns[9] = 4 * op_ns;
+        Sheet { begun_ns, ended_ns, tenths_ns, usage, latency }
     }
 
     /// Two workers, the second later by half its work.
@@ -327,6 +347,7 @@ pub(crate) mod tests {
         let growth = outcome(Workload::CreateMany, 1_000).growth.unwrap();
         assert_eq!(growth.first_tenth_ops_per_second, Some(2e6));
         assert_eq!(growth.last_tenth_ops_per_second, Some(1e6));
+        assert_eq!(growth.tenths_ops_per_second.unwrap()[8], 2e6);
         assert_eq!(growth.bytes_per_file, Some(100.0));
     }
 

@@ -64,7 +64,7 @@ pub(crate) fn run(
     worker: &dyn Fn(&Part) -> io::Result<Command>,
 ) -> Result<Measured, BenchError> {
     let scratch = Scratch::new(parent)?;
-    script::prepare(job.workload, &MountedDirectory::open(scratch.path())?, job.file_bytes.get())?;
+    script::prepare(job.workload, &MountedDirectory::open(scratch.path())?, job.sizes())?;
     let count = job.threads.get() + u32::from(job.workload.has_changer());
     let mut crew = Crew::start((0..count).map(|index| Part::new(job, scratch.path(), index)), worker)?;
     for worker in &mut crew.workers {

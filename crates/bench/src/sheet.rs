@@ -10,9 +10,8 @@ use crate::usage::Usage;
 pub(crate) struct Sheet {
     pub(crate) begun_ns: u64,
     pub(crate) ended_ns: u64,
-    /// How long the first and the last tenth of the operations took.
-    pub(crate) first_tenth_ns: u64,
-    pub(crate) last_tenth_ns: u64,
+    /// How long each tenth of the operations took.
+    pub(crate) tenths_ns: [u64; 10],
     pub(crate) usage: Usage,
     pub(crate) latency: Histogram,
 }

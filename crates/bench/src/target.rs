@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::{ArrayForm, BenchError, Ext4Form, InProcess};
+use crate::{ArrayForm, BenchError, Ext4Form, InProcess, XfsForm};
 
 /// A filesystem to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +36,6 @@ const DEVICE: &str = "mem:raw";
 /// What follows the colon to ask for one lock for each directory.
 const PLAIN: &str = "plain";
 
-/// Targets that are to come: they take no changes yet.
-const NOT_YET: [&str; 1] = ["mem:xfs"];
-
 /// An array of devices in memory, as users type it; more may follow.
 const ARRAY: &str = "mem:md5";
 /// The least that an array does, as users type it.
@@ -50,13 +47,15 @@ const XOR_FILES: &str = "mem:xor:files";
 const TMPFS: &str = "tmpfs:";
 /// ext4 on a device in memory, as users type it; more may follow.
 const EXT4: &str = "mem:ext4";
+/// XFS on a device in memory, as users type it; more may follow.
+const XFS: &str = "mem:xfs";
 
 impl Target {
-    /// Reads a target as users type it: `tmpfs:`, `tmpfs:plain`, `mem:ext4`, `mem:ext4:plain,orphan=list`, `mem:raw`,
-    /// `mem:md5`, `mem:md5:stripes=16,stripe_wake=all`, `mem:xor`, `dir:PATH`.
+    /// Reads a target as users type it: `tmpfs:`, `tmpfs:plain`, `mem:ext4`, `mem:ext4:plain,orphan=list`, `mem:xfs`,
+    /// `mem:xfs:finobt=0,agcount=1`, `mem:raw`, `mem:md5`, `mem:md5:stripes=16,stripe_wake=all`, `mem:xor`, `dir:PATH`.
     ///
     /// # Errors
-    /// [`NotYet`](BenchError::NotYet) for what is to come, an image among it;
+    /// [`NotYet`](BenchError::NotYet) for an image;
     /// [`UnknownTarget`](BenchError::UnknownTarget).
     pub fn parse(typed: &OsStr) -> Result<Self, BenchError> {
         let shown = || typed.to_string_lossy().into_owned();
@@ -81,7 +80,7 @@ impl Target {
             let path = typed.as_bytes().split(|&byte| byte == b'?').next().unwrap_or_default();
             Path::new(OsStr::from_bytes(path)).exists()
         };
-        if NOT_YET.iter().any(|name| typed == OsStr::new(name)) || is_image() {
+        if is_image() {
             return Err(BenchError::NotYet(shown()));
         }
         Err(BenchError::UnknownTarget(shown()))
@@ -93,17 +92,11 @@ impl Target {
             return (plain || how.is_empty())
                 .then_some(Self::InProcess { filesystem: InProcess::Tmpfs, plain });
         }
-        let (mut form, mut plain) = (Ext4Form::default(), false);
-        let how = typed.strip_prefix(EXT4)?;
-        if !how.is_empty() {
-            for word in how.strip_prefix(':')?.split(',') {
-                if word == PLAIN {
-                    plain = true;
-                } else {
-                    form = form.with(word)?;
-                }
-            }
+        if let Some(how) = typed.strip_prefix(XFS) {
+            let (form, plain) = parse_form(how, XfsForm::default(), XfsForm::with)?;
+            return Some(Self::InProcess { filesystem: InProcess::Xfs(form), plain });
         }
+        let (form, plain) = parse_form(typed.strip_prefix(EXT4)?, Ext4Form::default(), Ext4Form::with)?;
         Some(Self::InProcess { filesystem: InProcess::Ext4(form), plain })
     }
 
@@ -152,6 +145,21 @@ impl Target {
     }
 }
 
+/// A form by its words, each of which `with` adds, and whether the plain form of directory locks is among them.
+fn parse_form<F>(how: &str, mut form: F, with: impl Fn(F, &str) -> Option<F>) -> Option<(F, bool)> {
+    let mut plain = false;
+    if !how.is_empty() {
+        for word in how.strip_prefix(':')?.split(',') {
+            if word == PLAIN {
+                plain = true;
+            } else {
+                form = with(form, word)?;
+            }
+        }
+    }
+    Some((form, plain))
+}
+
 fn parse_array(typed: &str) -> Option<ArrayForm> {
     match typed.strip_prefix(ARRAY)? {
         "" => Some(ArrayForm::default()),
@@ -176,6 +184,11 @@ impl fmt::Display for Target {
             Self::InProcess { filesystem: InProcess::Ext4(form), plain } => {
                 f.write_str(EXT4)?;
                 write_words(f, plain.then_some(PLAIN).into_iter().chain(form.words()))
+            }
+            Self::InProcess { filesystem: InProcess::Xfs(form), plain } => {
+                f.write_str(XFS)?;
+                let plain = plain.then(|| PLAIN.to_owned());
+                write_words(f, plain.into_iter().chain(form.words().map(|word| word.to_string())))
             }
             Self::Device => f.write_str(DEVICE),
             Self::Array(form) => {
@@ -205,6 +218,9 @@ mod tests {
             "mem:ext4:plain",
             "mem:ext4:plain,orphan=locked,overwrite=journaled,no-journal",
             "mem:ext4:orphan=list",
+            "mem:xfs",
+            "mem:xfs:plain,finobt=0,overwrite=journaled,agcount=1",
+            "mem:xfs:finobt=off",
             "mem:raw",
             "mem:md5",
             "mem:md5:stripe_wake=all,stripes=16,files,member_us=100",
@@ -222,12 +238,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_come_is_refused_by_name() {
+    fn images_are_refused_by_name() {
         let image = tempfile::NamedTempFile::new().unwrap();
         let image = image.path().display();
-        let typed =
-            NOT_YET.map(str::to_owned).into_iter().chain([image.to_string(), format!("{image}?part=1")]);
-        for typed in typed {
+        for typed in [image.to_string(), format!("{image}?part=1")] {
             let error = parse(&typed).unwrap_err();
             assert!(matches!(error, BenchError::NotYet(_)), "{error}");
             assert!(error.to_string().starts_with(&typed), "{error}");
@@ -249,6 +263,9 @@ mod tests {
             "mem:ext4:",
             "mem:ext4:fast",
             "mem:ext4plain",
+            "mem:xfs:",
+            "mem:xfs:orphan=list",
+            "mem:xfs:agcount=0",
             "mem:ntfs",
             "nowhere.img",
         ] {

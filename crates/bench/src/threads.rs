@@ -14,7 +14,7 @@ use undercroft_block::Device;
 use undercroft_md::Array;
 use undercroft_sync::{WaitQueue, stats};
 
-use crate::in_process::Opened;
+use crate::in_process::{InProcess, Opened};
 use crate::members::Members;
 use crate::outcome::{JournalUse, Measured, StripeUse};
 use crate::raw::RawDevice;
@@ -67,8 +67,20 @@ impl Drop for GiveAtLast<'_> {
 }
 
 /// Measures a filesystem once; `plain` gives each of its directories one lock.
-pub(crate) fn run(job: &Job, opened: Opened, plain: bool) -> Result<Measured, BenchError> {
-    let dir = VfsDirectory::new(Arc::clone(&opened.fs), plain)?;
+pub(crate) fn run(job: &Job, filesystem: InProcess, plain: bool) -> Result<Measured, BenchError> {
+    let filesystem = filesystem.for_workload(job.workload);
+    let device = filesystem.device();
+    filesystem.make_on(&device)?;
+    let mut opened = filesystem.open_on(&device)?;
+    let mut dir = VfsDirectory::new(Arc::clone(&opened.fs), plain)?;
+    script::prepare(job.workload, &dir, job.sizes())?;
+    if job.workload == Workload::InodeAlloc && filesystem.is_on_device() {
+        // What is in memory of the population would help.
+        drop(dir);
+        opened.close()?;
+        opened = filesystem.open_on(&device)?;
+        dir = VfsDirectory::new(Arc::clone(&opened.fs), plain)?;
+    }
     let measured = run_in(job, &dir, &|| Counted { journal: opened.journal_use(), stripes: None })?;
     drop(dir);
     // What went wrong behind a worker's back is said now.
@@ -88,7 +100,6 @@ impl Counted {
 
 fn run_in(job: &Job, dir: &VfsDirectory, counted: &dyn Fn() -> Counted) -> Result<Measured, BenchError> {
     let shared_bytes = job.file_bytes.get();
-    script::prepare(job.workload, dir, shared_bytes)?;
     let changer = job.workload.has_changer().then(|| CreateUnlink::new(dir, job.threads.get()));
     let worker = |index| script::of_worker(job.workload, dir, index, shared_bytes);
     run_threads(job, &worker, changer, counted)
@@ -114,8 +125,10 @@ pub(crate) fn run_array(job: &Job, form: ArrayForm) -> Result<Measured, BenchErr
     let measured = match needs {
         Needs::Files => {
             let device: Device = Arc::<Array>::clone(&array);
+            Ext4Form::default().make_on(&device)?;
             let opened = Opened::ext4(Ext4Form::default().open_on(device)?);
             let dir = VfsDirectory::new(Arc::clone(&opened.fs), false)?;
+            script::prepare(job.workload, &dir, job.sizes())?;
             let counted = || Counted { journal: opened.journal_use(), stripes: stripes() };
             let measured = run_in(job, &dir, &counted)?;
             drop(dir);
@@ -230,6 +243,7 @@ mod tests {
             threads: NonZeroU32::new(3).unwrap(),
             ops: NonZeroU64::new(ops).unwrap(),
             file_bytes: NonZeroU64::new(4 << 20).unwrap(),
+            inodes: NonZeroU64::new(20_000).unwrap(),
             locks,
         };
         measure(&job, &|_| panic!("no process is needed")).unwrap()
@@ -237,7 +251,9 @@ mod tests {
 
     #[test]
     fn every_workload_runs_in_both_forms() {
-        for target in ["tmpfs:", "tmpfs:plain", "mem:ext4", "mem:ext4:plain", "mem:ext4:no-journal"] {
+        for target in
+            ["tmpfs:", "tmpfs:plain", "mem:ext4", "mem:ext4:plain", "mem:ext4:no-journal", "mem:xfs"]
+        {
             let on_directories =
                 |workload: &Workload| matches!(workload.needs(), Needs::Files | Needs::Bytes);
             for workload in Workload::ALL.into_iter().filter(on_directories) {
@@ -251,7 +267,7 @@ mod tests {
                 assert!(outcome.ops_per_second > 0.0 && outcome.locks.is_none(), "{outcome:?}");
                 assert!(outcome.latency_us.p50 <= outcome.latency_us.p99, "{outcome:?}");
                 assert!(outcome.latency_us.p99 <= outcome.latency_us.max, "{outcome:?}");
-                assert_eq!(outcome.growth.is_some(), workload == Workload::CreateMany);
+                assert_eq!(outcome.growth.is_some(), workload.keeps_files());
             }
         }
     }
@@ -261,6 +277,8 @@ mod tests {
         let handles = |target| measured(Workload::Overwrite, target, 2000, false).journal.unwrap().handles;
         assert!(handles("mem:ext4") < 100, "times are written now and then");
         assert!(handles("mem:ext4:overwrite=journaled") >= 3 * 2000);
+        assert!(handles("mem:xfs") < 100, "times are written now and then");
+        assert!(handles("mem:xfs:overwrite=journaled") >= 3 * 2000);
         assert_eq!(measured(Workload::Overwrite, "tmpfs:", 20, false).journal, None);
     }
 
@@ -355,6 +373,17 @@ mod tests {
             let error = Job { target, ..crate::outcome::tests::job(workload) }.check().unwrap_err();
             assert!(error.to_string().starts_with(says), "{error}");
         }
+    }
+
+    #[test]
+    fn inodes_are_allocated_with_and_without_the_free_inode_tree() {
+        for target in ["mem:xfs", "mem:xfs:finobt=off", "mem:xfs:finobt=0,agcount=2"] {
+            let outcome = measured(Workload::InodeAlloc, target, 1000, false);
+            assert!(outcome.growth.unwrap().tenths_ops_per_second.is_some(), "{outcome:?}");
+        }
+        let job =
+            Job { ops: NonZeroU64::new(1000).unwrap(), ..crate::outcome::tests::job(Workload::InodeAlloc) };
+        assert!(job.check().unwrap_err().to_string().contains("`--inodes` of at least 4400"));
     }
 
     /// One test, since the counters are the process's.

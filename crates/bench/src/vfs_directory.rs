@@ -18,15 +18,14 @@ pub(crate) struct VfsDirectory {
 }
 
 impl VfsDirectory {
-    /// A new one in a filesystem that has no other user; `plain` gives each of its directories one lock.
+    /// A new one in a filesystem that has no other user, or the one that this call has made there before; `plain` gives
+    /// each of its directories one lock.
     pub(crate) fn new(fs: Arc<dyn FileSystem>, plain: bool) -> Result<Self, BenchError> {
         let options = VfsOptions { parallel_directory_operations: !plain, ..VfsOptions::default() };
         let (vfs, who) = (Vfs::new(fs, options), Credentials::root());
-        let node = vfs
-            .root()
-            .and_then(|root| vfs.create(&who, &root, b"bench", &NewObject::directory(0o755)))
-            .map_err(|source| BenchError::Vfs { what: "make a directory", source })?;
-        Ok(Self { vfs, node, who })
+        let node =
+            vfs.root().map_err(|source| BenchError::Vfs { what: "open the root directory", source })?;
+        Self { vfs, node, who }.inside(b"bench")
     }
 }
 
@@ -36,6 +35,17 @@ impl Directory for VfsDirectory {
     fn create(&self, name: &[u8]) -> Result<(), BenchError> {
         let made = self.vfs.create(&self.who, &self.node, name, &NewObject::file(0o644));
         made.map(drop).map_err(|source| BenchError::Vfs { what: "create a file", source })
+    }
+
+    fn inside(&self, name: &[u8]) -> Result<Self, BenchError> {
+        let node = match self.vfs.lookup(&self.node, name) {
+            Err(Error::NotFound) => {
+                self.vfs.create(&self.who, &self.node, name, &NewObject::directory(0o755))
+            }
+            found => found,
+        };
+        let node = node.map_err(|source| BenchError::Vfs { what: "make a directory", source })?;
+        Ok(Self { vfs: Arc::clone(&self.vfs), node, who: self.who.clone() })
     }
 
     fn unlink(&self, name: &[u8]) -> Result<(), BenchError> {

@@ -19,7 +19,7 @@ pub(crate) fn work<S: Script>(
     start: impl FnOnce() -> bool,
 ) -> Result<Option<Sheet>, BenchError> {
     let warmed = script().and_then(|mut script| {
-        (0..(ops / 10).min(WARM_UP_MAX)).try_for_each(|_| script.step())?;
+        (0..warm_up(ops)).try_for_each(|_| script.step())?;
         Ok(script)
     });
     let mut latency = Histogram::new();
@@ -32,23 +32,31 @@ pub(crate) fn work<S: Script>(
     let usage = Usage::of_thread();
     let begun_ns = clock::now_ns();
     let mut now_ns = begun_ns;
-    let tenth = ops / 10;
-    let mut part_ns = [0; 3];
-    for (part_ns, ops) in part_ns.iter_mut().zip([tenth, ops - 2 * tenth, tenth]) {
-        let part_begun_ns = now_ns;
-        for _ in 0..ops {
+    let mut tenths_ns = [0; 10];
+    for (tenth_ns, number) in tenths_ns.iter_mut().zip(0..) {
+        let tenth_begun_ns = now_ns;
+        for _ in 0..tenth_of(ops, number) {
             script.step()?;
             let ended_ns = clock::now_ns();
             latency.record(ended_ns - now_ns);
             now_ns = ended_ns;
         }
-        *part_ns = now_ns - part_begun_ns;
+        *tenth_ns = now_ns - tenth_begun_ns;
     }
-    let [first_tenth_ns, _, last_tenth_ns] = part_ns;
     script.finish()?;
     let ended_ns = clock::now_ns();
     let usage = Usage::of_thread().since(usage);
-    Ok(Some(Sheet { begun_ns, ended_ns, first_tenth_ns, last_tenth_ns, usage, latency }))
+    Ok(Some(Sheet { begun_ns, ended_ns, tenths_ns, usage, latency }))
+}
+
+/// How many operations the tenth of this number, from 0 on, has: the last one has what is left over.
+pub(crate) const fn tenth_of(ops: u64, number: u64) -> u64 {
+    if number == 9 { ops - 9 * (ops / 10) } else { ops / 10 }
+}
+
+/// How many operations warm a worker up.
+pub(crate) const fn warm_up(ops: u64) -> u64 {
+    if ops / 10 < WARM_UP_MAX { ops / 10 } else { WARM_UP_MAX }
 }
 
 /// Does operations until told to stop, for others to be measured meanwhile.
@@ -75,10 +83,11 @@ mod tests {
     use super::*;
     use crate::Workload;
     use crate::mounted::MountedDirectory;
-    use crate::script::{CreateUnlink, of_worker, prepare};
+    use crate::script::{CreateUnlink, Sizes, of_worker, prepare};
     use crate::sizes::OVERWRITE_BYTES;
 
     const FILE_BYTES: u64 = 4 * OVERWRITE_BYTES;
+    const SIZES: Sizes = Sizes { file_bytes: FILE_BYTES, inodes: 3000, removed: 1100 };
 
     /// One worker's measurement.
     fn worked(
@@ -95,7 +104,7 @@ mod tests {
     fn left(workload: Workload, ops: u64) -> (usize, Sheet) {
         let dir = tempfile::tempdir().unwrap();
         let mounted = MountedDirectory::open(dir.path()).unwrap();
-        prepare(workload, &mounted, FILE_BYTES).unwrap();
+        prepare(workload, &mounted, SIZES).unwrap();
         let sheet = worked(&mounted, workload, 3, ops, || true).unwrap().unwrap();
         (std::fs::read_dir(dir.path()).unwrap().count(), sheet)
     }
@@ -106,6 +115,8 @@ mod tests {
             (Workload::CreateUnlink, 100, 0),
             (Workload::Rename, 100, 0),
             (Workload::CreateMany, 100, 110),
+            // The directories of the population, and the new one.
+            (Workload::InodeAlloc, 1000, 4),
             (Workload::StatMany, 100, 10_000),
             (Workload::ReaddirStorm, 3, 10_000),
             (Workload::Orphan, 5000, 1),
@@ -117,7 +128,7 @@ mod tests {
             let (found, sheet) = left(workload, ops);
             assert_eq!((found, sheet.latency.count()), (names, ops), "{workload}");
             assert!(sheet.ended_ns - sheet.begun_ns >= sheet.latency.max(), "{workload}");
-            assert!(sheet.first_tenth_ns + sheet.last_tenth_ns <= sheet.ended_ns - sheet.begun_ns);
+            assert!(sheet.tenths_ns.iter().sum::<u64>() <= sheet.ended_ns - sheet.begun_ns);
         }
     }
 

@@ -20,6 +20,9 @@ pub enum Workload {
     Rename,
     /// Each creates files under names that no other worker has; nothing is removed.
     CreateMany,
+    /// Each creates files in one new directory, in a filesystem with many inodes of which few, at random places, are
+    /// free.
+    InodeAlloc,
     /// Each asks for the attributes of random names among those that are there.
     StatMany,
     /// Each lists the directory while one more, which is not counted, creates and removes names in it.
@@ -59,10 +62,11 @@ pub(crate) enum Needs {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::CreateUnlink,
         Self::Rename,
         Self::CreateMany,
+        Self::InodeAlloc,
         Self::StatMany,
         Self::ReaddirStorm,
         Self::Orphan,
@@ -83,6 +87,7 @@ impl Workload {
             Self::CreateUnlink => "create-unlink",
             Self::Rename => "rename",
             Self::CreateMany => "create-many",
+            Self::InodeAlloc => "inode-alloc",
             Self::StatMany => "stat-many",
             Self::ReaddirStorm => "readdir-storm",
             Self::Orphan => "orphan",
@@ -105,6 +110,9 @@ impl Workload {
             Self::CreateUnlink => "one operation creates an empty file and unlinks it",
             Self::Rename => "one operation creates a file, renames it once and unlinks it",
             Self::CreateMany => "one operation creates an empty file, which stays",
+            Self::InodeAlloc => {
+                "one operation creates an empty file where few of many inodes (--inodes) are free"
+            }
             Self::StatMany => "one operation looks up one of 10,000 names and its attributes",
             Self::ReaddirStorm => "one operation lists 10,000 names while one more worker changes others",
             Self::Orphan => {
@@ -134,6 +142,7 @@ impl Workload {
             (Self::CreateUnlink | Self::Rename, true) => 1_000_000,
             (Self::CreateUnlink | Self::Rename | Self::CreateMany, false) => 100_000,
             (Self::CreateMany, true) => 500_000,
+            (Self::InodeAlloc, _) => 10_000,
             (Self::StatMany, true) => 5_000_000,
             (Self::StatMany, false) => 1_000_000,
             (Self::ReaddirStorm, _) => 500,
@@ -156,9 +165,12 @@ impl Workload {
     #[must_use]
     pub const fn is_about_names(self) -> bool {
         match self {
-            Self::CreateUnlink | Self::Rename | Self::CreateMany | Self::StatMany | Self::ReaddirStorm => {
-                true
-            }
+            Self::CreateUnlink
+            | Self::Rename
+            | Self::CreateMany
+            | Self::InodeAlloc
+            | Self::StatMany
+            | Self::ReaddirStorm => true,
             Self::Orphan
             | Self::Overwrite
             | Self::Write
@@ -169,6 +181,11 @@ impl Workload {
             | Self::RaidRead
             | Self::RaidRebuild => false,
         }
+    }
+
+    /// Whether the files that it makes stay.
+    pub(crate) const fn keeps_files(self) -> bool {
+        matches!(self, Self::CreateMany | Self::InodeAlloc)
     }
 
     /// Whether there is but one worker.
@@ -183,6 +200,7 @@ impl Workload {
             Self::CreateUnlink
             | Self::Rename
             | Self::CreateMany
+            | Self::InodeAlloc
             | Self::StatMany
             | Self::ReaddirStorm
             | Self::Orphan
@@ -199,6 +217,7 @@ impl Workload {
             Self::CreateUnlink
             | Self::Rename
             | Self::CreateMany
+            | Self::InodeAlloc
             | Self::StatMany
             | Self::ReaddirStorm
             | Self::Orphan

@@ -219,6 +219,10 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value = "256")]
     pub(crate) file_mib: NonZeroU32,
 
+    /// Files of the population of `inode-alloc`
+    #[arg(long, value_name = "N", default_value = "1000000")]
+    pub(crate) inodes: NonZeroU64,
+
     /// Give each directory of the --on target one lock, as Linux does: the same as `tmpfs:plain` or `mem:ext4:plain`
     #[arg(long)]
     pub(crate) plain: bool,
@@ -495,6 +499,12 @@ TARGET is one of
                  orphan=locked        the same, with the list's lock for every question
                  overwrite=journaled  each overwrite starts a handle
                  no-journal           no journal, and so no orphan file
+  mem:xfs      XFS on a device in memory of this process; after a colon, separated by commas:
+                 plain                one lock for each directory
+                 finobt=0             without the B+tree of free inodes
+                 finobt=off           the same tree kept and not searched
+                 overwrite=journaled  overwriting starts a handle
+                 agcount=N            so many allocation groups; inode-alloc has one unless said
   mem:raw      a device in memory without a filesystem, for overwrite, write and raid5-...: the limit
   mem:md5      RAID5 of four devices in memory, chunks of 64 KiB, with an ext4 on it where files are needed;
                after a colon, separated by commas:
@@ -523,6 +533,7 @@ Examples:
   undercroft bench create-many --on dir:/mnt --ops 200000 --json
   undercroft bench orphan --on mem:ext4 --compare mem:ext4:orphan=locked --threads 10
   undercroft bench overwrite --on mem:ext4 --compare mem:raw --threads 8
+  undercroft bench inode-alloc --on mem:xfs --compare mem:xfs:finobt=0 --inodes 10000000 --threads 1
   undercroft bench raid5-write --on mem:md5:stripes=16 --compare mem:md5:stripes=16,stripe_wake=all --threads 64
   undercroft bench raid5-sequential --on mem:md5 --compare mem:xor --threads 1
   undercroft bench rename --on tmpfs: --threads 16 --plot rename.svg";
@@ -673,7 +684,8 @@ QEMU has it open, or another program has locked it.
 Options of an image: rw, ro, norecovery (read-only, without what its journal holds), commit=SECONDS (changes \
 reach the disk after so long at the latest; 5), commit_pause=MILLISECONDS (and once there has been no change for about so \
 long; 30, 0 for never), sync (each change is on the disk when the call returns), discard (the image is told of space that \
-is free again; `fstrim DIR` does it once), pdirops=off (a lock for each directory), orphan=list|locked and overwrite=journaled (older ways, to measure against).
+is free again; `fstrim DIR` does it once; not on XFS), pdirops=off (a lock for each directory), orphan=list|locked (ext4), \
+finobt=off (XFS) and overwrite=journaled (older ways, to measure against).
 
 With `tmpfs:` in the image's place, an empty filesystem in memory is mounted, which goes when it is unmounted. It takes \
 the options of Linux's tmpfs (size, nr_blocks, nr_inodes, mode, uid, gid) and pdirops=off, which gives each directory \

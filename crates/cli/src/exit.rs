@@ -99,7 +99,8 @@ impl Kind {
             BenchError::UnknownTarget(_)
             | BenchError::OnlyInProcess { .. }
             | BenchError::NoFiles { .. }
-            | BenchError::Unfit { .. } => Self::Usage,
+            | BenchError::Unfit { .. }
+            | BenchError::TooFewInodes { .. } => Self::Usage,
             BenchError::NotYet(_) => Self::Unsupported,
             BenchError::LostNames { .. } => Self::Corrupt,
             BenchError::Directory { .. }

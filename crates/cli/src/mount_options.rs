@@ -26,7 +26,7 @@ pub(crate) enum Meaning {
 }
 
 /// Options of images.
-const OF_IMAGES: [&str; 10] = [
+const OF_IMAGES: [&str; 11] = [
     "norecovery",
     "noload",
     "sync",
@@ -36,6 +36,7 @@ const OF_IMAGES: [&str; 10] = [
     "commit",
     "orphan",
     "overwrite",
+    "finobt",
     "pdirops",
 ];
 

@@ -7,6 +7,7 @@ mod device;
 mod files;
 mod name;
 mod names;
+mod population;
 mod rebuild;
 
 use crate::directory::{Caching, Directory};
@@ -19,6 +20,8 @@ use files::WriteFiles;
 use name::{Name, STANDING};
 pub(crate) use names::CreateUnlink;
 use names::{CreateMany, ReaddirStorm, Rename, StatMany};
+pub(crate) use population::Sizes;
+use population::{InodeAlloc, populate};
 pub(crate) use rebuild::{PlainRebuild, Rebuild};
 
 /// Names that the workloads about existing names find in their directory.
@@ -57,6 +60,7 @@ pub(crate) fn of_worker<'d, D: Directory>(
         Workload::CreateUnlink => Box::new(CreateUnlink::new(dir, index)),
         Workload::Rename => Box::new(Rename::new(dir, index)),
         Workload::CreateMany => Box::new(CreateMany::new(dir, index)),
+        Workload::InodeAlloc => Box::new(InodeAlloc::new(dir, index)?),
         Workload::StatMany => Box::new(StatMany::new(dir, index)),
         Workload::ReaddirStorm => Box::new(ReaddirStorm::new(dir)),
         Workload::Orphan => Box::new(Orphan::new(dir.open(&own.0, Caching::Any)?)?),
@@ -76,7 +80,7 @@ pub(crate) fn of_worker<'d, D: Directory>(
 }
 
 /// Makes what must be there before anything starts.
-pub(crate) fn prepare<D: Directory>(workload: Workload, dir: &D, file_bytes: u64) -> Result<(), BenchError> {
+pub(crate) fn prepare<D: Directory>(workload: Workload, dir: &D, sizes: Sizes) -> Result<(), BenchError> {
     match workload {
         Workload::CreateUnlink
         | Workload::Rename
@@ -92,6 +96,7 @@ pub(crate) fn prepare<D: Directory>(workload: Workload, dir: &D, file_bytes: u64
         Workload::StatMany | Workload::ReaddirStorm => {
             (0..STANDING_NAMES).try_for_each(|number| dir.create(&Name::new(STANDING, number).0))
         }
-        Workload::Overwrite => fill(&dir.open(&Name::new(STANDING, 0).0, Caching::None)?, file_bytes),
+        Workload::InodeAlloc => populate(dir, sizes),
+        Workload::Overwrite => fill(&dir.open(&Name::new(STANDING, 0).0, Caching::None)?, sizes.file_bytes),
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use serde::{Deserialize, Serialize};
-use undercroft_ext4::{Ext4, Grown, WriteOptions};
+use undercroft_ext4::{Ext4, Grown};
 use undercroft_vfs::{Error, VfsOptions};
 
 use crate::control::client;
@@ -11,6 +11,7 @@ use crate::control::protocol::{Answer, Request, no_answer};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::file_id::FileId;
+use crate::image::writing::Writing;
 use crate::image::{self, Filesystem, Use};
 use crate::plan::{Format, ImageSpec};
 use crate::text::bar::Bar;
@@ -79,7 +80,7 @@ fn grow_unmounted(
     size_bytes: Option<u64>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<GrowReport, Failure> {
-    let opened = image::open_for(spec, Use::Write(WriteOptions::default()), VfsOptions::default())?;
+    let opened = image::open_for(spec, Use::Write(Writing::default()), VfsOptions::default())?;
     let shown = spec.shown();
     let whole = opened.partition.is_none().then_some(spec);
     let below = Below { whole, open: None, shown: &shown };

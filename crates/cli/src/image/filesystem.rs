@@ -98,19 +98,18 @@ impl FilesystemKind {
                 match what_for {
                     Use::Read => rescue::open_what_is_there(device, options, shown),
                     Use::ReadAsIs => Ext4::open_read_only(device, options),
-                    Use::Write(how) | Use::Try(how) => Ext4::open(device, options, how),
+                    Use::Write(how) | Use::Try(how) => Ext4::open(device, options, how.of_ext4()?),
                 }
                 .map(Filesystem::Ext4)
             }
-            Self::Xfs => match what_for {
-                Use::Read | Use::ReadAsIs => {
-                    let options = xfs::OpenOptions { log_device, recover, ..xfs::OpenOptions::default() };
-                    Xfs::open_read_only(device, options).map(Filesystem::Xfs)
+            Self::Xfs => {
+                let options = xfs::OpenOptions { log_device, recover, ..xfs::OpenOptions::default() };
+                match what_for {
+                    Use::Read | Use::ReadAsIs => Xfs::open_read_only(device, options),
+                    Use::Write(how) | Use::Try(how) => Xfs::open(device, options, how.of_xfs()?),
                 }
-                Use::Write(_) | Use::Try(_) => {
-                    Err(Error::Unsupported("writing to XFS, which this version only reads".into()))
-                }
-            },
+                .map(Filesystem::Xfs)
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod new_file;
 mod partition;
 pub(crate) mod recovery;
 mod rescue;
+pub(crate) mod writing;
 
 use std::env;
 use std::ffi::OsStr;
@@ -28,7 +29,7 @@ use undercroft_block::{
     Access, Device, FileOptions, GatedDevice, ImageOptions, InUse, Locking, OpenError, Overlay, OverlayStore,
     open_image,
 };
-use undercroft_ext4::{MmpWait, Present, WriteOptions};
+use undercroft_ext4::{MmpWait, Present};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{self as vfs, Credentials, Follow, Node, Vfs, VfsOptions};
 
@@ -39,6 +40,7 @@ pub(crate) use rescue::refuse_copies;
 pub(crate) use array::{OpenArray, failure as md_failure, identity, open_array, open_member};
 
 use filesystem::{FilesystemKind, KINDS};
+use writing::Writing;
 
 use crate::exit::Kind;
 use crate::failure::Failure;
@@ -70,9 +72,9 @@ pub(crate) enum Use {
     /// Nothing, and its journal is not looked at.
     ReadAsIs,
     /// Changes are written to it.
-    Write(WriteOptions),
+    Write(Writing),
     /// Changes are kept beside it, and gone when it is closed.
-    Try(WriteOptions),
+    Try(Writing),
 }
 
 /// Opens what the user named, for reading.

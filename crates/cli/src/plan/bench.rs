@@ -46,7 +46,7 @@ impl BenchPlan {
         let file_bytes = NonZeroU64::from(typed.file_mib).saturating_mul(MIB);
         let job = |target: Target, locks| {
             let ops = typed.ops.unwrap_or_else(|| workload.default_ops(target.is_in_process()));
-            Job { workload, target, threads, ops, file_bytes, locks }
+            Job { workload, target, threads, ops, file_bytes, inodes: typed.inodes, locks }
         };
         let mut on = Target::parse(&typed.on)?;
         if let Some(index) = typed.worker {
@@ -172,7 +172,6 @@ mod tests {
     fn what_makes_no_sense_is_refused() {
         for (words, kind, says) in [
             ("--on nowhere.img", Kind::Usage, "nowhere.img: not a target"),
-            ("--on mem:xfs", Kind::Unsupported, "mem:xfs cannot be measured yet"),
             ("--on tmpfs: --compare mem:xor", Kind::Usage, "rename cannot be measured on mem:xor"),
             ("--on mem:md5 --plain", Kind::Usage, "mem:md5: the plain form"),
             ("--on dir:/x --plain", Kind::Usage, "dir:/x: the plain form"),

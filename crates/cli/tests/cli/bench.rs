@@ -202,7 +202,7 @@ fn a_plot_is_drawn_over_the_number_of_workers() {
 #[test]
 fn what_cannot_be_measured_is_refused() {
     for (on, code, says) in [
-        ("mem:xfs", 4, "mem:xfs cannot be measured yet"),
+        ("mem:xfs:fast", 2, "mem:xfs:fast: not a target"),
         ("nowhere.img", 2, "nowhere.img: not a target"),
         ("dir:/nowhere", 8, "cannot make a directory to measure in /nowhere: No such file or directory"),
     ] {

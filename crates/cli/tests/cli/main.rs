@@ -33,3 +33,4 @@ mod terminal;
 mod tour;
 mod xfs;
 mod xfs_damage;
+mod xfs_mount;

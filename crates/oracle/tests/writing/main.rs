@@ -1,9 +1,10 @@
-//! ext2, ext3 and ext4 written by us, checked by Linux's kernel and tools.
+//! ext2, ext3, ext4 and XFS written by us, checked by Linux's kernel and tools.
 //!
 //! `UNDERCROFT_SEED` replays a seed; `UNDERCROFT_OPERATIONS` says how many changes each worker makes.
 
 mod conformance;
 mod crash;
+mod either;
 mod flush;
 mod qcow2;
 mod random;
@@ -13,25 +14,26 @@ use std::path::Path;
 use std::sync::Arc;
 
 use undercroft_block::{FileDevice, FileOptions};
-use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_oracle::{Entry, Manifest, Reading};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
+
+use self::either::How;
 
 /// Flags that say how an inode keeps its content, which is its filesystem's own business: index, extents, inline data.
 const HOW_IT_IS_KEPT: u32 = 0x1000 | 0x8_0000 | 0x1000_0000;
 
 /// A filesystem of ours, open for writing.
 struct Opened {
-    fs: Arc<Ext4>,
+    fs: Arc<dyn FileSystem>,
     vfs: Arc<Vfs>,
 }
 
 impl Opened {
-    fn new(image: &Path, how: WriteOptions, parallel: bool) -> Self {
+    fn new(image: &Path, how: How, parallel: bool) -> Self {
         let device = FileDevice::open(image, FileOptions::read_write()).unwrap();
-        let fs = Ext4::open(Arc::new(device), OpenOptions::default(), how).unwrap();
+        let fs = how.open(Arc::new(device)).unwrap();
         let options = VfsOptions { parallel_directory_operations: parallel, ..VfsOptions::default() };
-        let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, options);
+        let vfs = Vfs::new(Arc::clone(&fs), options);
         Self { fs, vfs }
     }
 

@@ -1,12 +1,12 @@
 //! Random work by several threads on ours, and by one after the other on the kernel's: both end with the same tree,
-//! e2fsck finds nothing, and each goes on where the other has stopped.
+//! Linux's checkers find nothing, and each goes on where the other has stopped.
 
 use std::thread;
 
-use undercroft_ext4::WriteOptions;
 use undercroft_oracle::operations::{Abilities, Done, Hand, KernelHand, Operation, OurHand, Worker};
-use undercroft_oracle::{Differences, Image, Mke2fs, MountMode, kernel_manifest, our_manifest};
+use undercroft_oracle::{Differences, Image, Mke2fs, MkfsXfs, MountMode, kernel_manifest, our_manifest};
 
+use crate::either::{How, Make};
 use crate::{Opened, comparable, number};
 
 const WORKERS: u64 = 3;
@@ -28,7 +28,7 @@ fn work(hand: &dyn Hand, worker: &mut Worker, count: usize) -> Vec<Done> {
 }
 
 /// All workers at once, above our vfs.
-fn work_on_ours(image: &Image, workers: &mut [Worker], first: bool, how: WriteOptions) -> Vec<Vec<Done>> {
+fn work_on_ours(image: &Image, workers: &mut [Worker], first: bool, how: How) -> Vec<Vec<Done>> {
     let opened = Opened::new(image.path(), how, true);
     let hand = OurHand::new(&opened.vfs);
     if first {
@@ -48,12 +48,18 @@ fn work_on_ours(image: &Image, workers: &mut [Worker], first: bool, how: WriteOp
     });
     drop(hand);
     opened.close();
-    image.check().unwrap();
+    how.check(image.path()).unwrap();
     done
 }
 
 /// One worker after the other, below a mount of the kernel's.
-fn work_on_the_kernels(image: &Image, workers: &mut [Worker], first: bool, mounted: &str) -> Vec<Vec<Done>> {
+fn work_on_the_kernels(
+    image: &Image,
+    workers: &mut [Worker],
+    first: bool,
+    how: How,
+    mounted: &str,
+) -> Vec<Vec<Done>> {
     let mount = image.mount(MountMode::ReadWrite, mounted).unwrap();
     let hand = KernelHand::new(mount.path());
     if first {
@@ -63,11 +69,11 @@ fn work_on_the_kernels(image: &Image, workers: &mut [Worker], first: bool, mount
     }
     let done = workers.iter_mut().map(|worker| work(&hand, worker, operations())).collect();
     mount.unmount().unwrap();
-    image.check().unwrap();
+    how.check(image.path()).unwrap();
     done
 }
 
-fn assert_alike(ours: &Image, kernels: &Image, what: &str) {
+fn assert_alike(ours: &Image, kernels: &Image, how: How, what: &str) {
     let tree = |image: &Image| {
         let mount = image.mount(MountMode::ReadOnly, "noatime").unwrap();
         let manifest = kernel_manifest(mount.path()).unwrap();
@@ -77,8 +83,11 @@ fn assert_alike(ours: &Image, kernels: &Image, what: &str) {
     let (by_us, by_kernel) = (tree(ours), tree(kernels));
     Differences::between(&comparable(by_kernel), &comparable(by_us.clone())).assert_none(what);
     // What the kernel sees in our image we see as well, to the last time and number.
-    let opened = undercroft_oracle::open_ext4(ours.path()).unwrap();
-    let seen = our_manifest(&opened.1).unwrap();
+    let mut seen = our_manifest(&how.read(ours.path())).unwrap();
+    if let (Some(space), Some(of_kernel), How::Xfs(_)) = (&mut seen.space, &by_us.space, how) {
+        // The kernel makes it from the device's number, which says nothing of the image.
+        space.fsid = of_kernel.fsid;
+    }
     Differences::between(&by_us, &seen).assert_none("our image, seen by the kernel and by us");
 }
 
@@ -95,33 +104,34 @@ fn assert_same_refused(by_us: &[Vec<Done>], by_kernel: &[Vec<Done>], of_number: 
     }
 }
 
-fn both_agree(mke2fs: &Mke2fs, abilities: Abilities, how: WriteOptions) {
-    both_agree_mounted(mke2fs, abilities, how, "noatime");
+fn both_agree(mke2fs: Mke2fs, abilities: Abilities) {
+    both_agree_mounted(&Make::Ext4(mke2fs), abilities, "noatime");
 }
 
 /// As [`both_agree`], with the kernel's mount of these options.
-fn both_agree_mounted(mke2fs: &Mke2fs, abilities: Abilities, how: WriteOptions, mounted: &str) {
+fn both_agree_mounted(make: &Make, abilities: Abilities, mounted: &str) {
+    let how = How::usual(make);
     let seed = number("UNDERCROFT_SEED").unwrap_or(1);
     eprintln!("UNDERCROFT_SEED={seed} UNDERCROFT_OPERATIONS={}", operations());
-    let ours = mke2fs.make().unwrap();
+    let ours = make.make().unwrap();
     let kernels = ours.copy().unwrap();
     let crew = || (0..WORKERS).map(|number| Worker::new(seed, number, abilities)).collect::<Vec<_>>();
     let (mut our_crew, mut kernels_crew) = (crew(), crew());
 
     let by_us = work_on_ours(&ours, &mut our_crew, true, how);
-    let by_kernel = work_on_the_kernels(&kernels, &mut kernels_crew, true, mounted);
+    let by_kernel = work_on_the_kernels(&kernels, &mut kernels_crew, true, how, mounted);
     assert_same_refused(&by_us, &by_kernel, |number| Worker::new(seed, number, abilities));
-    assert_alike(&ours, &kernels, "the same changes on ours and on the kernel's");
+    assert_alike(&ours, &kernels, how, "the same changes on ours and on the kernel's");
 
     // Each goes on with what the other has left.
     let by_us = work_on_ours(&kernels, &mut kernels_crew, false, how);
-    let by_kernel = work_on_the_kernels(&ours, &mut our_crew, false, mounted);
+    let by_kernel = work_on_the_kernels(&ours, &mut our_crew, false, how, mounted);
     assert_same_refused(&by_us, &by_kernel, |number| {
         let mut worker = Worker::new(seed, number, abilities);
         worker.by_ref().take(operations()).for_each(drop);
         worker
     });
-    assert_alike(&ours, &kernels, "each has gone on with the other's image");
+    assert_alike(&ours, &kernels, how, "each has gone on with the other's image");
 }
 
 fn mke2fs(kind: &'static str, block_bytes: u32) -> Mke2fs {
@@ -139,31 +149,31 @@ fn extents(block_bytes: u32) -> Abilities {
 
 #[test]
 fn ext4_as_it_is_made_today() {
-    both_agree(&mke2fs("ext4", 4096), extents(4096), WriteOptions::default());
+    both_agree(mke2fs("ext4", 4096), extents(4096));
 }
 
 #[test]
 fn ext4_with_small_blocks() {
     let abilities = Abilities { value_max_bytes: 700, ..extents(1024) };
-    both_agree(&mke2fs("ext4", 1024), abilities, WriteOptions::default());
+    both_agree(mke2fs("ext4", 1024), abilities);
 }
 
 #[test]
 fn ext4_without_a_journal() {
-    both_agree(&mke2fs("ext4", 4096).features("^has_journal"), extents(4096), WriteOptions::default());
+    both_agree(mke2fs("ext4", 4096).features("^has_journal"), extents(4096));
 }
 
 #[test]
 fn ext4_without_checksums_and_groups_of_groups() {
     let features = "^metadata_csum,uninit_bg,^flex_bg,^64bit,^orphan_file,^dir_index";
-    both_agree(&mke2fs("ext4", 4096).features(features), extents(4096), WriteOptions::default());
+    both_agree(mke2fs("ext4", 4096).features(features), extents(4096));
 }
 
 #[test]
 fn ext4_with_meta_groups() {
     let abilities = Abilities { value_max_bytes: 1500, ..extents(2048) };
     let mke2fs = mke2fs("ext4", 2048).features("meta_bg,^resize_inode,sparse_super2,large_dir");
-    both_agree(&mke2fs, abilities, WriteOptions::default());
+    both_agree(mke2fs, abilities);
 }
 
 #[test]
@@ -174,17 +184,49 @@ fn ext4_with_inline_data() {
     // With ordered data and a small journal Linux waits for itself for ever. Where it does not log all data, a block
     // to which bytes of an inode had moved was seen to come home over what another file had there by then.
     let mke2fs = mke2fs("ext4", 1024).features("inline_data").args(["-J", "size=32"]);
-    both_agree_mounted(&mke2fs, abilities, WriteOptions::default(), "noatime,data=journal");
+    both_agree_mounted(&Make::Ext4(mke2fs), abilities, "noatime,data=journal");
 }
 
 #[test]
 fn ext3() {
     let abilities = Abilities { extents: false, ..extents(4096) };
-    both_agree(&mke2fs("ext3", 4096), abilities, WriteOptions::default());
+    both_agree(mke2fs("ext3", 4096), abilities);
 }
 
 #[test]
 fn ext2_with_small_blocks_and_inodes() {
     let abilities = Abilities { extents: false, value_max_bytes: 700, ..extents(1024) };
-    both_agree(&mke2fs("ext2", 1024).inode_bytes(128), abilities, WriteOptions::default());
+    both_agree(mke2fs("ext2", 1024).inode_bytes(128), abilities);
+}
+
+/// An XFS of so many MiB that these arguments of mkfs.xfs make.
+fn both_agree_on_xfs(size_mib: u64, args: &str) {
+    let abilities =
+        Abilities { extents: true, block_bytes: 4096, value_max_bytes: 3000, reach_bytes: 300_000 };
+    both_agree_mounted(&Make::Xfs(MkfsXfs::new(size_mib, args)), abilities, "noatime");
+}
+
+#[test]
+fn xfs_as_it_is_made_today() {
+    both_agree_on_xfs(512, "");
+}
+
+#[test]
+fn xfs_with_a_reverse_map() {
+    both_agree_on_xfs(512, "-m rmapbt=1 -i nrext64=1");
+}
+
+#[test]
+fn xfs_without_a_tree_of_free_inodes() {
+    both_agree_on_xfs(512, "-m finobt=0,reflink=0,bigtime=0,inobtcount=0 -i sparse=0");
+}
+
+#[test]
+fn xfs_with_one_group_and_large_inodes() {
+    both_agree_on_xfs(400, "-d agcount=1 -i size=2048");
+}
+
+#[test]
+fn xfs_with_many_groups_and_large_sectors() {
+    both_agree_on_xfs(512, "-d agcount=16 -s size=4096 -i size=1024");
 }

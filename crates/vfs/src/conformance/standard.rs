@@ -9,6 +9,8 @@ use crate::{DeviceNumber, Timestamp};
 pub struct Profile {
     /// The unit of allocation in bytes: sizes around it are tried.
     pub block_bytes: u64,
+    /// The longest target of a symbolic link in bytes.
+    pub link_max_bytes: usize,
     /// It keeps nanoseconds and years from 1901 to 2446; otherwise whole seconds until 2038.
     pub wide_times: bool,
     /// It keeps extended attributes.
@@ -21,7 +23,14 @@ pub struct Profile {
 
 impl Default for Profile {
     fn default() -> Self {
-        Self { block_bytes: 4096, wide_times: true, xattrs: true, acls: true, many: 3000 }
+        Self {
+            block_bytes: 4096,
+            link_max_bytes: 4095,
+            wide_times: true,
+            xattrs: true,
+            acls: true,
+            many: 3000,
+        }
     }
 }
 

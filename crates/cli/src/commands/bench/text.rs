@@ -114,12 +114,13 @@ fn figures(outcome: &Outcome) -> Vec<(&'static str, String)> {
         ),
     ]);
     if let Some(growth) = outcome.growth {
-        let Growth { first_tenth_ops_per_second, last_tenth_ops_per_second, bytes_per_file } = growth;
+        let Growth { first_tenth_ops_per_second, last_tenth_ops_per_second, bytes_per_file, .. } = growth;
         for (label, ops) in
             [("first tenth", first_tenth_ops_per_second), ("last tenth", last_tenth_ops_per_second)]
         {
             figures.extend(ops.map(|ops| (label, format!("{} a second", rate(ops)))));
         }
+        figures.extend(growth.tenths_ops_per_second.map(|tenths| ("tenths", tenths.map(rate).join(", "))));
         figures.extend(bytes_per_file.map(|bytes| ("memory", format!("{bytes:.0} bytes a file"))));
     }
     if let Some(journal) = outcome.journal {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use undercroft_ext4::{OrphanForm, WriteOptions};
+use undercroft_ext4::OrphanForm;
 use undercroft_fuse::MountOptions;
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
 use undercroft_vfs::{Vfs, VfsOptions};
@@ -14,6 +14,7 @@ use crate::control::protocol::Mode;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::file_id::FileId;
+use crate::image::writing::Writing;
 use crate::image::{self, Filesystem, OpenArray, Opened, Use};
 use crate::mount_helper::is_write_protected;
 use crate::mount_options;
@@ -32,7 +33,7 @@ pub(super) enum MountSource<'a> {
 /// What the options of an image say, in whatever order.
 #[derive(Debug, Default)]
 struct ImageOptions {
-    write: WriteOptions,
+    write: Writing,
     no_recovery: bool,
 }
 
@@ -176,18 +177,29 @@ impl ImageOptions {
             "async" => write.synchronous = false,
             "discard" => write.discard = true,
             "nodiscard" => write.discard = false,
-            "orphan=file" => write.orphans = OrphanForm::Best,
-            "orphan=list" => write.orphans = OrphanForm::List,
-            "orphan=locked" => write.orphans = OrphanForm::Locked,
+            "orphan=file" => write.orphans = Some(OrphanForm::Best),
+            "orphan=list" => write.orphans = Some(OrphanForm::List),
+            "orphan=locked" => write.orphans = Some(OrphanForm::Locked),
             "overwrite=direct" => write.journaled_overwrites = false,
             "overwrite=journaled" => write.journaled_overwrites = true,
+            "finobt=on" => write.search_free_inode_tree = Some(true),
+            "finobt=off" => write.search_free_inode_tree = Some(false),
             _ => {
-                let Some(seconds) = option.strip_prefix("commit=") else { return Ok(false) };
-                write.commit_seconds =
-                    seconds.parse().ok().filter(|&seconds| seconds > 0).ok_or_else(|| {
-                        let message = format!("mount option \"{option}\" takes a number of seconds from 1");
-                        Failure::new(Kind::Usage, message)
-                    })?;
+                let (name, value) = option.split_once('=').unwrap_or((option, ""));
+                let takes = match name {
+                    "commit" => match value.parse() {
+                        Ok(seconds @ 1..) => {
+                            write.commit_seconds = Some(seconds);
+                            return Ok(true);
+                        }
+                        _ => "a number of seconds from 1",
+                    },
+                    "orphan" => "\"file\", \"list\" or \"locked\"",
+                    "overwrite" => "\"direct\" or \"journaled\"",
+                    "finobt" => "\"on\" or \"off\"",
+                    _ => return Ok(false),
+                };
+                return Err(Failure::new(Kind::Usage, format!("mount option \"{option}\" takes {takes}")));
             }
         }
         Ok(true)
@@ -267,24 +279,27 @@ mod tests {
             let MountSource::Image { what_for, .. } = source else { panic!("not an image") };
             Ok::<_, Failure>((what_for, settings.read_only))
         };
-        let plain = WriteOptions::default();
+        let plain = Writing::default();
         assert_eq!(what_for("suid", false).unwrap(), (Use::Read, true));
         assert_eq!(what_for("norecovery", false).unwrap(), (Use::ReadAsIs, true));
         assert_eq!(what_for("rw", false).unwrap(), (Use::Write(plain), false));
         assert_eq!(what_for("", true).unwrap(), (Use::Try(plain), false));
         assert_eq!(what_for("ro", true).unwrap(), (Use::Read, true));
         let (how, _) = what_for("commit=9,rw,sync,discard,orphan=locked,overwrite=journaled", false).unwrap();
-        let expected = WriteOptions {
-            commit_seconds: 9,
-            orphans: OrphanForm::Locked,
+        let expected = Writing {
+            commit_seconds: Some(9),
+            orphans: Some(OrphanForm::Locked),
             journaled_overwrites: true,
             synchronous: true,
             discard: true,
+            search_free_inode_tree: None,
         };
         assert_eq!(how, Use::Write(expected));
-        for wrong in ["rw,norecovery", "commit=0", "commit=x", "orphan=perhaps"] {
+        for wrong in ["rw,norecovery", "commit=0", "commit=x", "orphan=perhaps", "finobt=of", "finobt"] {
             assert_eq!(what_for(wrong, false).unwrap_err().kind(), Kind::Usage, "{wrong}");
         }
+        let refusal = what_for("finobt=of", false).unwrap_err().to_string();
+        assert_eq!(refusal, "mount option \"finobt=of\" takes \"on\" or \"off\"");
         assert!(what_for("norecovery", true).is_err());
     }
 

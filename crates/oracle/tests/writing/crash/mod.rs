@@ -6,7 +6,7 @@
 //! comes in the middle of changes, the change of a file's bytes may be there in part, and nothing but that.
 //!
 //! The power goes at random requests, and just before and just after flushes. Each crash is recovered from twice, by us
-//! and by Linux, both find the same, and e2fsck looks at both. Without a journal e2fsck mends, once, and nothing that
+//! and by Linux, both find the same, and Linux's checker looks at both. Without a journal e2fsck mends, once, and nothing that
 //! was durable is lost.
 //!
 //! `UNDERCROFT_CRASHES` says how many crashes at random are tried for each workload, beside which each flush is tried;
@@ -14,6 +14,7 @@
 
 mod history;
 mod tree;
+mod xfs;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,13 +22,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use undercroft_block::Device;
-use undercroft_ext4::{Ext4, OpenOptions, OrphanForm, WriteOptions};
+use undercroft_ext4::{OrphanForm, WriteOptions};
 use undercroft_oracle::operations::{Abilities, Operation, Worker};
 use undercroft_oracle::{LoopMount, Mke2fs, MountMode, Scratch, Tool, save_device};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
 
 use self::history::{History, work};
 use self::tree::{differences, look};
+use crate::either::{How, Make};
 use crate::number;
 
 /// What a disk writes at once: a superblock is written in place and has no copy that Linux would turn to by itself, so
@@ -47,10 +49,12 @@ type Operations = Box<dyn Iterator<Item = Operation> + Send>;
 
 /// What is done to a filesystem before the power goes.
 struct Workload {
-    mke2fs: Mke2fs,
+    make: Make,
     /// Whether that makes a journal.
     journal: bool,
-    how: WriteOptions,
+    how: How,
+    /// What a disk writes at once.
+    whole_bytes: u32,
     /// Which threads work at once.
     workers: u64,
     /// Another thread commits while changes are made, at random moments.
@@ -68,10 +72,10 @@ struct Workload {
 impl Workload {
     fn new(features: &str, operations: fn(u64, u64) -> Operations) -> Self {
         Self {
-            mke2fs: small().args(["-J", "size=1"]).features(features),
+            make: Make::Ext4(small().args(["-J", "size=1"]).features(features)),
             journal: true,
-            // Commits come only when a thread asks for them, so that a seed leads to the same requests.
-            how: WriteOptions { commit_seconds: 3600, ..WriteOptions::default() },
+            how: How::Ext4(how()),
+            whole_bytes: WHOLE_BYTES,
             workers: 1,
             interrupted: false,
             holds: false,
@@ -86,6 +90,11 @@ fn small() -> Mke2fs {
     Mke2fs::new("ext4", 16).block_bytes(1024).inodes(4096)
 }
 
+/// How ext4 is written to: commits come only when a thread asks for them, so that a seed leads to the same requests.
+fn how() -> WriteOptions {
+    WriteOptions { commit_seconds: 3600, ..WriteOptions::default() }
+}
+
 const fn abilities() -> Abilities {
     Abilities { extents: true, block_bytes: 1024, value_max_bytes: 700, reach_bytes: 40_000 }
 }
@@ -96,8 +105,13 @@ fn everything(seed: u64, number: u64) -> Operations {
 
 /// Changes of one kind, with files for them, of which one is made durable now and then.
 fn only(seed: u64, number: u64, of: fn(&Operation) -> bool) -> Operations {
-    let mut worker = Worker::new(seed, number, abilities())
-        .filter(move |operation| matches!(operation, Operation::Create { .. }) || of(operation));
+    among(Worker::new(seed, number, abilities()), of)
+}
+
+/// Those of a worker's changes that are of one kind, with files for them.
+fn among(worker: Worker, of: fn(&Operation) -> bool) -> Operations {
+    let mut worker =
+        worker.filter(move |operation| matches!(operation, Operation::Create { .. }) || of(operation));
     let mut newest = None;
     Box::new((1_u64..).map_while(move |n| match newest.take_if(|_| n.is_multiple_of(SYNC_EVERY)) {
         Some(path) => Some(Operation::Sync { path }),
@@ -109,14 +123,10 @@ fn only(seed: u64, number: u64, of: fn(&Operation) -> bool) -> Operations {
     }))
 }
 
-fn mount(device: Device, how: WriteOptions) -> (Arc<Ext4>, Arc<Vfs>) {
-    let fs = Ext4::open(device, OpenOptions::default(), how).unwrap();
-    let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
+fn mount(device: Device, how: How) -> (Arc<dyn FileSystem>, Arc<Vfs>) {
+    let fs = how.open(device).unwrap();
+    let vfs = Vfs::new(Arc::clone(&fs), VfsOptions::default());
     (fs, vfs)
-}
-
-fn e2fsck(image: &Path) -> Result<(), String> {
-    Tool::new("e2fsck").args(["-f", "-n"]).arg(image).run().map(drop).map_err(|error| error.to_string())
 }
 
 /// One crash.
@@ -142,14 +152,14 @@ impl Trial<'_> {
         fs.close().unwrap();
         let ours = self.scratch.join("ours");
         save_device(&*self.device, &ours).unwrap();
-        e2fsck(&ours).map_err(|why| format!("after our recovery: {why}"))?;
+        let how = self.workload.how;
+        how.check(&ours).map_err(|why| format!("after our recovery: {why}"))?;
 
-        LoopMount::new(&kernels, "ext4", MountMode::ReadWrite, "noatime")
+        LoopMount::new(&kernels, how.kind(), MountMode::ReadWrite, how.mounted())
             .and_then(LoopMount::unmount)
             .map_err(|error| format!("the kernel's recovery: {error}"))?;
-        e2fsck(&kernels).map_err(|why| format!("after the kernel's recovery: {why}"))?;
-        let (_, vfs) = undercroft_oracle::open_ext4(&kernels).unwrap();
-        let by_kernel = look(&vfs, None);
+        how.check(&kernels).map_err(|why| format!("after the kernel's recovery: {why}"))?;
+        let by_kernel = look(&how.read(&kernels), None);
         if by_kernel != found {
             let differ = differences(&by_kernel.names, &found.names);
             return Err(format!("the kernel recovers something else: {differ:#?}"));
@@ -163,9 +173,8 @@ impl Trial<'_> {
         save_device(&*self.device, &mended).unwrap();
         let run = Tool::new("e2fsck").args(["-f", "-y"]).arg(&mended).accept(&[0, 1]).run();
         run.map_err(|error| error.to_string())?;
-        e2fsck(&mended).map_err(|why| format!("e2fsck a second time: {why}"))?;
-        let (_, vfs) = undercroft_oracle::open_ext4(&mended).unwrap();
-        self.history.check_what_was_durable(self.cut, &vfs)
+        self.workload.how.check(&mended).map_err(|why| format!("e2fsck a second time: {why}"))?;
+        self.history.check_what_was_durable(self.cut, &self.workload.how.read(&mended))
     }
 }
 
@@ -173,7 +182,7 @@ fn survives(workload: &Workload, crashes: u64) {
     let first = number("UNDERCROFT_SEED").unwrap_or(1);
     let wanted = number("UNDERCROFT_CRASHES");
     let crashes = wanted.unwrap_or(crashes);
-    let image = workload.mke2fs.make().unwrap();
+    let image = workload.make.make().unwrap();
     let seeds = if number("UNDERCROFT_SEED").is_some() { 1 } else { crashes.div_ceil(CRASHES_A_SEED) };
     let tried = AtomicU64::new(0);
     for seed in first..first + seeds {
@@ -184,7 +193,8 @@ fn survives(workload: &Workload, crashes: u64) {
             let scratch = Scratch::new("crash").unwrap();
             for (crash, &cut) in cuts.iter().enumerate().skip(offset).step_by(AT_ONCE) {
                 let fate = seed << 20 | crash as u64;
-                let (device, _) = history.recording.crash_in_sectors(cut, fate, WHOLE_BYTES).unwrap();
+                let (device, _) =
+                    history.recording.crash_in_sectors(cut, fate, workload.whole_bytes).unwrap();
                 let trial = Trial { history: &history, workload, cut, device, scratch: scratch.path() };
                 let outcome = if workload.journal { trial.recover() } else { trial.mend() };
                 if let Err(why) = outcome {
@@ -215,7 +225,7 @@ fn with_an_orphan_list_and_no_checksums() {
 #[test]
 fn with_an_orphan_list_beside_an_orphan_file() {
     let workload = Workload::new("orphan_file", everything);
-    let how = WriteOptions { orphans: OrphanForm::List, ..workload.how };
+    let how = How::Ext4(WriteOptions { orphans: OrphanForm::List, ..how() });
     survives(&Workload { how, holds: true, ..workload }, 15);
 }
 
@@ -260,7 +270,7 @@ fn overwrites_by_way_of_the_journal() {
     let operations =
         |seed, number| only(seed, number, |operation| matches!(operation, Operation::Write { .. }));
     let workload = Workload::new("orphan_file", operations);
-    let how = WriteOptions { journaled_overwrites: true, ..workload.how };
+    let how = How::Ext4(WriteOptions { journaled_overwrites: true, ..how() });
     survives(&Workload { how, ..workload }, 15);
 }
 
@@ -275,7 +285,7 @@ fn truncation_with_discards() {
         })
     };
     let workload = Workload::new("orphan_file", operations);
-    let how = WriteOptions { discard: true, ..workload.how };
+    let how = How::Ext4(WriteOptions { discard: true, ..how() });
     survives(&Workload { how, ..workload }, 15);
 }
 
@@ -352,6 +362,6 @@ fn several_threads() {
 
 #[test]
 fn without_a_journal() {
-    let mke2fs = small().features("^has_journal");
-    survives(&Workload { mke2fs, journal: false, ..Workload::new("", everything) }, 40);
+    let make = Make::Ext4(small().features("^has_journal"));
+    survives(&Workload { make, journal: false, ..Workload::new("", everything) }, 40);
 }

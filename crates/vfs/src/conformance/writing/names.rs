@@ -200,7 +200,7 @@ fn lengths(on: &mut Ground<'_>) -> Checked {
     }
     for len in [1, 59, 60, 61, 1000, 4095] {
         // A filesystem may hold less than a block of 4096 bytes takes.
-        if len as u64 >= on.profile.holds.block_bytes {
+        if len > on.profile.holds.link_max_bytes || len as u64 >= on.profile.holds.block_bytes {
             continue;
         }
         let target = vec![b't'; len];

@@ -1,0 +1,105 @@
+//! The same of XFS.
+
+use undercroft_oracle::MkfsXfs;
+use undercroft_oracle::operations::{Abilities, Operation, Worker};
+use undercroft_xfs::WriteOptions;
+
+use super::{Operations, Workload, survives};
+use crate::either::{How, Make};
+
+/// A sector is written whole, and each structure that has no copy elsewhere is one.
+const WHOLE_BYTES: u32 = 512;
+
+const fn abilities() -> Abilities {
+    Abilities { extents: true, block_bytes: 4096, value_max_bytes: 3000, reach_bytes: 60_000 }
+}
+
+fn everything(seed: u64, number: u64) -> Operations {
+    Box::new(Worker::new(seed, number, abilities()))
+}
+
+fn workload(args: &str, operations: fn(u64, u64) -> Operations) -> Workload {
+    let make = Make::Xfs(MkfsXfs::new(32, args));
+    let how = How::Xfs(WriteOptions::default()).without_clock();
+    Workload { make, how, whole_bytes: WHOLE_BYTES, ..Workload::new("", operations) }
+}
+
+/// Changes of one kind, with files for them, of which one is made durable now and then.
+fn only(seed: u64, number: u64, of: fn(&Operation) -> bool) -> Operations {
+    super::among(Worker::new(seed, number, abilities()), of)
+}
+
+#[test]
+fn with_everything_that_mkfs_makes_today() {
+    survives(&workload("", everything), 30);
+}
+
+#[test]
+fn with_a_reverse_map() {
+    survives(&workload("-m rmapbt=1", everything), 20);
+}
+
+#[test]
+fn without_a_tree_of_free_inodes() {
+    survives(&workload("-m finobt=0,reflink=0 -i sparse=0", everything), 15);
+}
+
+#[test]
+fn names_that_come_and_go() {
+    let operations = |seed, number| {
+        only(seed, number, |operation| {
+            use Operation::{Link, Mkdir, Rename, Rmdir, Symlink, Unlink};
+            matches!(
+                operation,
+                Mkdir { .. } | Rmdir { .. } | Link { .. } | Unlink { .. } | Rename { .. } | Symlink { .. }
+            )
+        })
+    };
+    survives(&workload("", operations), 15);
+}
+
+#[test]
+fn changes_of_content_and_space() {
+    let operations = |seed, number| {
+        only(seed, number, |operation| {
+            use Operation::{Append, Space, Truncate, Write};
+            matches!(operation, Append { .. } | Space { .. } | Truncate { .. } | Write { .. })
+        })
+    };
+    survives(&workload("-m rmapbt=1", operations), 15);
+}
+
+#[test]
+fn attributes() {
+    let operations = |seed, number| {
+        only(seed, number, |operation| {
+            use Operation::{Chmod, Chown, RemoveXattr, SetXattr, Unlink};
+            matches!(
+                operation,
+                SetXattr { .. } | RemoveXattr { .. } | Chmod { .. } | Chown { .. } | Unlink { .. }
+            )
+        })
+    };
+    survives(&workload("", operations), 15);
+}
+
+#[test]
+fn files_that_are_open_without_a_name() {
+    let operations = |seed, number| {
+        only(seed, number, |operation| {
+            use Operation::{Append, Rename, SetXattr, Unlink};
+            matches!(operation, Unlink { .. } | Rename { .. } | Append { .. } | SetXattr { .. })
+        })
+    };
+    survives(&Workload { holds: true, ..workload("", operations) }, 15);
+}
+
+#[test]
+fn commits_in_the_middle_of_changes() {
+    survives(&Workload { interrupted: true, holds: true, ..workload("-m rmapbt=1", everything) }, 15);
+}
+
+#[test]
+fn several_threads() {
+    survives(&Workload { workers: 3, holds: true, ..workload("", everything) }, 15);
+}
