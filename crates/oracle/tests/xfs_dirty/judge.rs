@@ -47,11 +47,17 @@ pub(crate) fn judge(dirty: &Dirty, name: &str) -> Seen {
     };
     let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
     let mut ours = our_manifest(&vfs).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let files: Vec<&Vec<u8>> =
-        ours.entries.iter().filter(|(_, entry)| is_mapped(entry)).map(|(path, _)| path).collect();
+    let files: Vec<(&Vec<u8>, &Entry)> = ours.entries.iter().filter(|(_, entry)| is_mapped(entry)).collect();
     let step = files.len().div_ceil(MAPPED_FILES).max(1);
-    let maps: Vec<(Vec<u8>, Vec<Piece>)> =
-        files.into_iter().step_by(step).map(|path| (path.clone(), our_map(&vfs, path))).collect();
+    let maps: Vec<Mapped> = files
+        .into_iter()
+        .step_by(step)
+        .map(|(path, entry)| Mapped {
+            path: path.clone(),
+            size: entry.size,
+            pieces: before_end(our_map(&vfs, path), entry.size),
+        })
+        .collect();
     let recovery = fs.recovery().cloned();
     let expected = match &dirty.live {
         Some(live) => {
@@ -141,7 +147,7 @@ fn grant_tree_blocks(theirs: &mut Space, ours: &Space, given_back: u64) {
 }
 
 /// The kernel's tree of a copy that it recovers, and its map of the same files; xfs_repair finds nothing in the copy.
-fn recovered_by_kernel(dirty: &Dirty, maps: &[(Vec<u8>, Vec<Piece>)], name: &str) -> Result<Manifest> {
+fn recovered_by_kernel(dirty: &Dirty, maps: &[Mapped], name: &str) -> Result<Manifest> {
     assert!(!dirty.small_blocks, "the kernel must not recover this image");
     let copy = dirty.image.reflink()?;
     let log = dirty.log.as_ref().map(Image::reflink).transpose()?;
@@ -149,9 +155,10 @@ fn recovered_by_kernel(dirty: &Dirty, maps: &[(Vec<u8>, Vec<Piece>)], name: &str
     let options = log_device.as_ref().map_or_else(String::new, |device| format!("logdev={}", device.path()));
     let mount = copy.mount(MountMode::Recovering, &options)?;
     let mut tree = kernel_manifest(mount.path())?;
-    for (path, ours) in maps {
+    for Mapped { path, size, pieces } in maps {
         let path = mount.path().join(std::str::from_utf8(path).expect("the load's names are text"));
-        assert_eq!(&kernel_map(&path)?, ours, "{name}: extents of {}", path.display());
+        let theirs = before_end(kernel_map(&path)?, *size);
+        assert_eq!(&theirs, pieces, "{name}: extents of {}", path.display());
     }
     mount.unmount()?;
     if let Some(space) = &mut tree.space {
@@ -176,6 +183,20 @@ pub(crate) fn repair_finds_nothing(image: &Path, log_device: Option<&str>) -> Re
 
 /// A piece of a file: first byte, length and first byte on the device.
 type Piece = (u64, u64, u64);
+
+/// A file, its size, and where the blocks before its end lie.
+struct Mapped {
+    path: Vec<u8>,
+    size: u64,
+    pieces: Vec<Piece>,
+}
+
+/// The pieces before a file's end. Behind it an interrupted truncation leaves written blocks, which we show as a hole.
+fn before_end(map: Vec<Piece>, size: u64) -> Vec<Piece> {
+    let end = size.next_multiple_of(4096);
+    let pieces = map.into_iter().filter(|piece| piece.0 < end);
+    pieces.map(|(at, len, on_device)| (at, len.min(end - at), on_device)).collect()
+}
 
 fn push(map: &mut Vec<Piece>, piece: Piece) {
     match map.last_mut() {

@@ -115,7 +115,8 @@ fn what_is_shown_is_what_the_kernel_recovers() {
     assert!(tally.clean * 4 < tally.images, "too few images needed any recovery: {tally:?}");
     assert!(tally.unlinked > 0, "no image has unlinked inodes: {tally:?}");
     assert!(tally.refused.is_empty(), "{tally:?}");
-    assert!(tally.written * 2 > tally.images, "too few images could be written to: {tally:?}");
+    // Some kinds are only read, and a log with a reverse map that ends in the middle of work is not finished.
+    assert!(tally.written * 5 > tally.images * 2, "too few images could be written to: {tally:?}");
 }
 
 #[test]
