@@ -227,3 +227,13 @@ fn the_base_is_neither_written_nor_flushed() {
         assert_eq!((writes.seen(), flushes.seen()), (0, 0), "{store:?}");
     }
 }
+
+#[test]
+fn what_has_changed_is_told_in_order() {
+    let overlay = Overlay::new(Arc::new(MemoryDevice::new(100_000)));
+    assert!(overlay.changed_ranges().is_empty());
+    for offset in [99_999, 50_000, 4096, 8191, 12_288] {
+        overlay.write_at(offset, b"x").unwrap();
+    }
+    assert_eq!(overlay.changed_ranges(), [4096..8192, 12_288..16_384, 49_152..53_248, 98_304..100_000]);
+}

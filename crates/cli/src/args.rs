@@ -254,6 +254,9 @@ pub(crate) struct BenchArgs {
 /// What to make, and on what.
 #[derive(Debug, Args)]
 #[command(subcommand_negates_reqs = true, disable_help_subcommand = true)]
+#[command(
+    override_usage = "undercroft mkfs [OPTIONS] <TYPE> <IMAGE> [FS-SIZE]\n       undercroft mkfs xfs [OPTIONS] <IMAGE>"
+)]
 pub(crate) struct MkfsArgs {
     /// XFS has options of its own.
     #[command(subcommand)]

@@ -1,4 +1,5 @@
-//! What filesystems on a block device have in common beside their log. Nothing here knows an on-disk format.
+//! What filesystems on a block device have in common beside their log: what a check finds, and what making one asks of
+//! the device. Nothing here knows an on-disk format.
 
 mod findings;
 pub mod making;

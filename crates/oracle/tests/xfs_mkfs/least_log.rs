@@ -13,7 +13,7 @@ fn number(text: &str, before: &str) -> Option<u64> {
 fn theirs(shape: &Shape, image: &Image) -> Option<u64> {
     let args = shape.args.split_whitespace();
     let tool = Tool::new("mkfs.xfs").args(["-N", "-f", "--unsupported"]).args(args).arg(image.path());
-    let said = tool.run_text().map_or_else(|error| error.to_string(), |said| said);
+    let said = tool.run_text().unwrap_or_else(|error| error.to_string());
     number(&said, "minimum size is ").or_else(|| number(&said, "smaller than min log size "))
 }
 

@@ -249,8 +249,11 @@ mod tests {
             let seconds = [entry.accessed.0, entry.modified.0, entry.changed.0];
             assert_eq!(seconds, [-1000, 1 << 33, 77]);
             assert_eq!(entry.flags, Some(flags.bits()), "{name}");
-            assert_eq!(entry.identity.unwrap().project, 1 << 20);
         }
         mount.unmount().unwrap();
+        for name in ["file", "directory"] {
+            let found = image.xfs_db(&[&format!("path /{name}"), "print core.projid_hi"]).unwrap();
+            assert_eq!(found.trim(), "core.projid_hi = 16", "{name}");
+        }
     }
 }

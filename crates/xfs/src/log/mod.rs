@@ -1,4 +1,5 @@
-//! The log: what it holds is replayed in memory, so that a filesystem that was not unmounted can be read.
+//! The log: what it holds is replayed, in memory for reading and onto the device for writing, and transactions are
+//! written to it.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -19,7 +20,8 @@
 //! | [`write`](self::write), [`items`] | writing it: records, and the items of checkpoints |
 //! | `survey` | for tests: where the records that count lie |
 //!
-//! The device is only read; its changes lie in an [`Overlay`] over it. One thread recovers, before the
+//! A recovery only reads the device; its changes lie in an [`Overlay`] over it, which opening for writing copies to the
+//! device when all of it is there. One thread recovers, before the
 //! filesystem is used, so it takes no locks. All passes are loops bounded by the log's length. What they remember is bounded by
 //! constants, whatever the log says: transactions without a commit (256 MiB with all that describes them), one committed
 //! transaction while it is replayed (part of those), interrupted work (64 MiB), freed buffers (4 million, 256 MiB), the

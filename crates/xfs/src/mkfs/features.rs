@@ -10,7 +10,6 @@ use crate::format::{Incompat, RoCompat};
 pub(super) const FEATURES2: u32 = 0x18a;
 
 /// Features that can be chosen.
-#[expect(clippy::struct_excessive_bools, reason = "each is a bit of the superblock")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
     pub(super) finobt: bool,

@@ -61,7 +61,7 @@ impl Group {
     pub(super) fn plan(shape: &Shape, number: u32) -> Option<Self> {
         let len = shape.group_len(number);
         let log = (number == shape.log_group).then(|| shape.log_start..shape.log_start + shape.log_blocks);
-        let mut free = vec![shape.taken_blocks()..len];
+        let mut free = Vec::from([Range { start: shape.taken_blocks(), end: len }]);
         if let Some(log) = &log {
             take(&mut free, log);
         }

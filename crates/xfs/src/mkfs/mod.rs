@@ -3,7 +3,7 @@
 //! | module | what it decides |
 //! | --- | --- |
 //! | `options`, `arguments`, `features` | what was asked for, and whether it can be made |
-//! | `shape`, `log_size` | sizes and counts |
+//! | `units`, `stripes`, `division`, `log_size`, `shape` | sizes and counts |
 //! | `groups` | each allocation group: its headers, the roots of its trees, what is free |
 //! | `superblock`, `inodes`, `log` | the bytes of everything else |
 //! | `writer` | writing |
@@ -19,6 +19,7 @@
 //! names in which case does not count, and prototype files.
 
 mod arguments;
+mod division;
 mod features;
 mod groups;
 mod inodes;
@@ -26,9 +27,11 @@ mod log;
 mod log_size;
 mod options;
 mod shape;
+mod stripes;
 mod superblock;
 #[cfg(test)]
 mod tests;
+mod units;
 mod writer;
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -38,7 +41,8 @@ use undercroft_diskfs::making::{MkfsError, random_uuid, refuse, what_is_on};
 use undercroft_vfs::Timestamp;
 use uuid::Uuid;
 
-use crate::format::Superblock;
+use crate::format::{Geometry, Superblock};
+use division::GROUP_MIN_BYTES;
 use groups::Group;
 pub use options::{Groups, MkfsOptions, Stripe};
 use shape::Shape;
@@ -151,8 +155,11 @@ fn erase(device: &dyn BlockDevice, shape: &Shape, discard: bool) -> Result<(), M
     if discard {
         device.discard(0, shape.blocks << shape.block_log)?;
     }
-    if let Some(geometry) = old.as_ref().map(Superblock::geometry) {
-        let group_bytes = u64::from(geometry.ag_blocks()) << geometry.block_log();
+    let group_bytes = |geometry: &&Geometry| u64::from(geometry.ag_blocks()) << geometry.block_log();
+    // No tool makes smaller groups; a superblock that says so is not worth a write for each.
+    let old = old.as_ref().map(Superblock::geometry).filter(|old| group_bytes(old) >= GROUP_MIN_BYTES);
+    if let Some(geometry) = old {
+        let group_bytes = group_bytes(&geometry);
         for group in 1..geometry.ag_count() {
             device.write_zeroes(u64::from(group) * group_bytes, geometry.sector_bytes().into())?;
         }

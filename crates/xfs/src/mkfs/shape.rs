@@ -6,20 +6,17 @@
 use undercroft_block::BlockDevice;
 use undercroft_diskfs::making::{MkfsError, refuse};
 
+use super::division::{Division, GROUP_MIN_BYTES};
 use super::features::Chosen;
 use super::log_size::Sizes;
-use super::options::{Groups, MkfsOptions, Stripe};
+use super::options::MkfsOptions;
+use super::stripes::Stripes;
+use super::units::Units;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
 
-/// An allocation group has no fewer bytes.
-const GROUP_MIN_BYTES: u64 = 16 * MIB;
-/// An allocation group has fewer bytes.
-const GROUP_END_BYTES: u64 = TIB;
-/// Group numbers end before this one.
-const GROUPS_END: u64 = 0xffff_fffe;
 /// A smaller filesystem is small: its log is as small as can be, and it is made on demand only.
 const SMALL_BYTES: u64 = 300 * MIB;
 /// A smaller log is made on demand only.
@@ -29,11 +26,6 @@ const LOG_MAX_BYTES: u64 = 2 * GIB - 10 * MIB;
 /// From this size on the log is a fixed part of the filesystem.
 const LARGE_BYTES: u64 = 16 * GIB;
 const LARGE_PART_OF_LOG: u64 = 2048;
-/// A larger stripe unit of the log is replaced.
-const LOG_STRIPE_MAX_BYTES: u64 = 256 << 10;
-const LOG_STRIPE_BYTES: u64 = 32 << 10;
-/// A smaller filesystem does not follow the device's stripe.
-const STRIPE_FROM_BYTES: u64 = GIB;
 /// Blocks that a group's free list has room for before there are trees of free space of more than a level.
 const FREE_LIST_RESERVE: u64 = 4;
 /// So many times the room that the first inodes need is left for them where the log lies in their group.
@@ -288,53 +280,6 @@ impl Shape {
     }
 }
 
-/// Sizes of blocks, sectors, inodes and directory blocks, as powers of two.
-struct Units {
-    block_log: u8,
-    sector_log: u8,
-    inode_log: u8,
-    dir_block_log: u8,
-}
-
-impl Units {
-    fn decide(options: &MkfsOptions, device: &dyn BlockDevice) -> Result<Self, MkfsError> {
-        let block = options.block_bytes.unwrap_or(4096);
-        let block_log = power("block", block, 1024, 65_536)?;
-        let topology = device.topology();
-        let (logical, physical) = (topology.logical_block_bytes, topology.physical_block_bytes);
-        // A device without any preference is an image, which mkfs.xfs gives the smallest sectors.
-        let knows = topology.minimum_io_bytes > 0 || logical > 512;
-        let of_device = if knows && physical <= block { physical } else { logical };
-        let sector = options.sector_bytes.unwrap_or(of_device);
-        let sector_log = power("sector", sector, 512, 32_768)?;
-        if sector < logical {
-            return refuse(format!(
-                "sectors of {sector} bytes are smaller than those of the device, {logical} bytes"
-            ));
-        }
-        if block < sector {
-            return refuse(format!("blocks of {block} bytes are smaller than sectors of {sector}"));
-        }
-        let inode_log = power("inode", options.inode_bytes.unwrap_or(512), 512, 2048.min(block / 2))?;
-        let dir_block = options.dir_block_bytes.unwrap_or(block.max(4096));
-        let dir_block_log = power("directory block", dir_block, block, 65_536)?;
-        Ok(Self { block_log, sector_log, inode_log, dir_block_log })
-    }
-
-    const fn block_bytes(&self) -> u64 {
-        1 << self.block_log
-    }
-}
-
-fn power(what: &str, bytes: u32, least: u32, most: u32) -> Result<u8, MkfsError> {
-    if !bytes.is_power_of_two() || bytes < least || bytes > most {
-        return refuse(format!(
-            "the {what} size is a power of two from {least} to {most} bytes, not {bytes}"
-        ));
-    }
-    Ok(bytes.trailing_zeros() as u8)
-}
-
 /// Blocks of the filesystem, before its division.
 fn blocks_of(
     options: &MkfsOptions,
@@ -355,197 +300,4 @@ fn blocks_of(
         return refuse(format!("{bytes} bytes are too few: an XFS has 16 MiB at least"));
     }
     Ok(blocks)
-}
-
-/// Stripe unit and width, and the log's stripe unit, in blocks; 0 without.
-struct Stripes {
-    unit: u64,
-    width: u64,
-    log: u64,
-}
-
-impl Stripes {
-    fn decide(
-        options: &MkfsOptions,
-        device: &dyn BlockDevice,
-        units: &Units,
-        blocks: u64,
-    ) -> Result<Self, MkfsError> {
-        let (unit, width) = match options.stripe {
-            Stripe::OfDevice => Self::of_device(device, units, blocks),
-            Stripe::None | Stripe::Bytes { unit: 0, width: 0 } => (0, 0),
-            Stripe::Bytes { unit, width } => Self::given(unit, width, units)?,
-        };
-        let mut log = match options.log_stripe_bytes {
-            Some(bytes) if bytes == 0 || bytes > LOG_STRIPE_MAX_BYTES => {
-                return refuse(format!(
-                    "the log's stripe unit has up to {LOG_STRIPE_MAX_BYTES} bytes, and not {bytes}"
-                ));
-            }
-            Some(bytes) if !bytes.is_multiple_of(units.block_bytes()) => {
-                let block = units.block_bytes();
-                return refuse(format!(
-                    "the log's stripe unit of {bytes} bytes is no multiple of the block size, {block} bytes"
-                ));
-            }
-            Some(bytes) => bytes >> units.block_log,
-            // Records fill whole sectors; blocks do.
-            None if units.sector_log > 9 => 1,
-            None => unit,
-        };
-        if log << units.block_log > LOG_STRIPE_MAX_BYTES {
-            log = LOG_STRIPE_BYTES >> units.block_log;
-        }
-        Ok(Self { unit, width, log })
-    }
-
-    /// What the device reports, where it makes sense.
-    fn of_device(device: &dyn BlockDevice, units: &Units, blocks: u64) -> (u64, u64) {
-        let topology = device.topology();
-        let physical = topology.physical_block_bytes;
-        let reported = |bytes: u32| if bytes > physical { u64::from(bytes) } else { 0 };
-        let (unit, width) = (reported(topology.minimum_io_bytes), reported(topology.optimal_io_bytes));
-        let makes_sense = unit > 0
-            && width >= unit
-            && width.is_multiple_of(unit)
-            && unit.is_multiple_of(units.block_bytes())
-            && width.is_multiple_of(units.block_bytes())
-            && blocks >= STRIPE_FROM_BYTES >> units.block_log;
-        if makes_sense { (unit >> units.block_log, width >> units.block_log) } else { (0, 0) }
-    }
-
-    fn given(unit: u64, width: u64, units: &Units) -> Result<(u64, u64), MkfsError> {
-        if unit == 0 || width == 0 || !width.is_multiple_of(unit) {
-            return refuse(format!(
-                "the stripe width of {width} bytes is no multiple of the stripe unit of {unit} bytes"
-            ));
-        }
-        let block = units.block_bytes();
-        if !unit.is_multiple_of(block) {
-            return refuse(format!(
-                "the stripe unit of {unit} bytes is no multiple of the block size, {block} bytes"
-            ));
-        }
-        if width >> 9 > i32::MAX as u64 {
-            return refuse(format!("the stripe width of {width} bytes is too large"));
-        }
-        Ok((unit >> units.block_log, width >> units.block_log))
-    }
-}
-
-/// How the blocks are divided into groups.
-#[derive(Clone, Copy)]
-struct Division {
-    blocks: u64,
-    group_blocks: u64,
-    groups: u64,
-}
-
-impl Division {
-    fn decide(wanted: Groups, units: &Units, stripes: &Stripes, blocks: u64) -> Result<Self, MkfsError> {
-        let group_blocks = match wanted {
-            Groups::Usual => usual_group(blocks, units.block_log, stripes.unit > 0),
-            Groups::Count(0) => return refuse("a filesystem has at least one group"),
-            Groups::Count(count) => blocks.div_ceil(count),
-            Groups::Bytes(bytes) if bytes == 0 || !bytes.is_multiple_of(units.block_bytes()) => {
-                let block = units.block_bytes();
-                return refuse(format!(
-                    "groups of {bytes} bytes are no multiple of the block size, {block} bytes"
-                ));
-            }
-            Groups::Bytes(bytes) => bytes >> units.block_log,
-        };
-        let groups = match wanted {
-            Groups::Count(count) => count,
-            Groups::Usual | Groups::Bytes(_) => blocks.div_ceil(group_blocks),
-        };
-        let mut division = Self { blocks, group_blocks, groups };
-        if stripes.unit > 0 {
-            division.align(wanted, units, stripes)?;
-        }
-        division.end(units)
-    }
-
-    /// Lets groups begin at stripe units, and on different members of an array.
-    fn align(&mut self, wanted: Groups, units: &Units, stripes: &Stripes) -> Result<(), MkfsError> {
-        let (least, most) = (GROUP_MIN_BYTES >> units.block_log, (GROUP_END_BYTES - 1) >> units.block_log);
-        let unit = stripes.unit;
-        if !self.group_blocks.is_multiple_of(unit) {
-            let up = self.group_blocks.next_multiple_of(unit);
-            let aligned = if up > most { up - unit } else { up };
-            if !(least..=most).contains(&aligned) {
-                return refuse(format!(
-                    "allocation groups of {} blocks cannot be aligned to a stripe unit of {unit} blocks",
-                    self.group_blocks
-                ));
-            }
-            self.group_blocks = aligned;
-            if !matches!(wanted, Groups::Count(_)) {
-                self.groups = self.blocks.div_ceil(aligned);
-            }
-        }
-        let on_one_member = self.group_blocks.is_multiple_of(stripes.width) && stripes.width != unit;
-        if on_one_member && self.groups > 1 && wanted == Groups::Usual {
-            let mut shifted = self.group_blocks - unit;
-            if shifted < least {
-                shifted = self.group_blocks + unit;
-                if self.blocks < self.group_blocks {
-                    shifted = self.group_blocks;
-                }
-            }
-            self.group_blocks = shifted;
-            self.groups = self.blocks.div_ceil(shifted);
-        }
-        Ok(())
-    }
-
-    /// Leaves out a last group that is too small, and refuses what Linux does not mount.
-    fn end(mut self, units: &Units) -> Result<Self, MkfsError> {
-        let (least, most) = (GROUP_MIN_BYTES >> units.block_log, (GROUP_END_BYTES - 1) >> units.block_log);
-        let last = self.blocks % self.group_blocks;
-        if last != 0 && last < least {
-            self.blocks = (self.groups - 1) * self.group_blocks;
-            self.groups -= 1;
-        }
-        let Self { blocks, group_blocks, groups } = self;
-        if group_blocks < least || group_blocks > most {
-            return refuse(format!(
-                "an allocation group has {least} to {most} blocks, and not {group_blocks}"
-            ));
-        }
-        if group_blocks > blocks {
-            return refuse(format!(
-                "an allocation group of {group_blocks} blocks does not fit into {blocks}"
-            ));
-        }
-        if groups != blocks.div_ceil(group_blocks) || groups > GROUPS_END {
-            return refuse(format!(
-                "{blocks} blocks do not make {groups} allocation groups of {group_blocks} blocks"
-            ));
-        }
-        Ok(self)
-    }
-}
-
-/// Blocks of a group where nothing else is asked for: four groups on a single disk up to 4 TiB, more on an array.
-fn usual_group(blocks: u64, block_log: u8, is_array: bool) -> u64 {
-    let most = (GROUP_END_BYTES - 1) >> block_log;
-    let bytes = |bytes: u64| bytes >> block_log;
-    let largest = if is_array { 32 * TIB } else { 4 * TIB };
-    if blocks >= bytes(largest) {
-        return most;
-    }
-    let shift = if !is_array && blocks >= bytes(128 * MIB) {
-        2
-    } else {
-        let fewer = [
-            blocks <= bytes(512 * GIB),
-            blocks <= bytes(8 * GIB),
-            blocks < bytes(128 * MIB),
-            blocks < bytes(64 * MIB),
-            blocks < bytes(32 * MIB),
-        ];
-        5 - fewer.iter().filter(|&&is| is).count()
-    };
-    blocks.div_ceil(1 << shift).min(most)
 }

@@ -146,6 +146,10 @@ impl Plan {
         let mut old_range = None;
         if let Some(Item { value: ItemValue::Remote { block, bytes }, .. }) = old {
             let count = remote::blocks(&layout, bytes as usize);
+            if draft.has_any_of(block..block.saturating_add(count)) {
+                let detail = format!("a value is said to lie in block {block}, where its tree is");
+                return Err(corrupt_inode(STRUCTURE, ino, None, detail));
+            }
             freed = runs(volume, ino, fork, block, count)?;
             old_range = Some((block, count));
         }

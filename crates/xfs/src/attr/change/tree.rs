@@ -231,6 +231,11 @@ impl<'a> Draft<'a> {
         self.settle(place)
     }
 
+    /// Whether one of these blocks was found to be of the tree.
+    pub(super) fn has_any_of(&self, mut numbers: Range<u32>) -> bool {
+        numbers.any(|number| self.blocks.contains_key(&number))
+    }
+
     /// All attributes, if one leaf holds them.
     pub(super) fn single_leaf(&mut self) -> Result<Option<&[Item]>> {
         match &self.load(ROOT)?.content {

@@ -5,6 +5,7 @@
 mod crash;
 mod failing;
 mod linux;
+mod reuse;
 mod whole;
 
 use std::sync::Arc;
