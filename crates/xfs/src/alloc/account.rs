@@ -97,18 +97,6 @@ impl Allocator {
         group.publish(state);
     }
 
-    /// Blocks that are free as the superblock counts them: on the free lists and in the trees of free space too.
-    pub(crate) fn counted_free_blocks(&self) -> u64 {
-        let count = |group: &Group| {
-            let agf = &group.state.lock().agf;
-            [agf.agf_freeblks, agf.agf_flcount, agf.agf_btreeblks]
-                .iter()
-                .map(|n| u64::from(n.get()))
-                .sum::<u64>()
-        };
-        self.groups.iter().map(count).sum()
-    }
-
     /// Blocks that one change of one extent in a group changes at most, the trees that go with it included: to be taken,
     /// freed, or given an owner or a user.
     pub(crate) fn extent_credits(&self) -> u32 {

@@ -42,17 +42,6 @@ impl Allocator {
         let group = self.group(number)?;
         ChangingGroup::new(self, handle, group, group.state.lock())
     }
-
-    /// The same unless another thread has the lock.
-    pub(super) fn try_change_group<'g>(
-        &'g self,
-        handle: &'g Handle<'_>,
-        number: AgNumber,
-    ) -> Result<Option<ChangingGroup<'g>>> {
-        let group = self.group(number)?;
-        let state = group.state.try_lock();
-        state.map(|state| ChangingGroup::new(self, handle, group, state)).transpose()
-    }
 }
 
 impl<'g> ChangingGroup<'g> {
