@@ -40,12 +40,22 @@ pub(crate) fn each_of(
     try_one: impl Fn(u64) -> Outcome + Sync,
     judge: impl FnOnce((u64, u64, u64)),
 ) {
+    let tally = Tally::default();
+    if each_seed(images, |seed| tally.add(&try_one(seed))) {
+        tally.report(images);
+        judge(tally.get());
+    }
+}
+
+/// Calls `work` with so many seeds, by all threads, or with the one that the environment says; whether with all of them.
+/// Fails if that takes much memory.
+pub(crate) fn each_seed(images: u64, work: impl Fn(u64) + Sync) -> bool {
     // From here on the peak is counted anew: making the images does not belong to it.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before_kib = peak_memory_kib();
-    let tally = Tally::default();
-    if let Some(seed) = number_from_environment("UNDERCROFT_SEED") {
-        tally.add(&try_one(seed));
+    let only = number_from_environment("UNDERCROFT_SEED");
+    if let Some(seed) = only {
+        work(seed);
     } else {
         let next = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -53,16 +63,15 @@ pub(crate) fn each_of(
                 scope.spawn(|| {
                     while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&n| n < images)
                     {
-                        tally.add(&try_one(seed));
+                        work(seed);
                     }
                 });
             }
         });
-        tally.report(images);
-        judge(tally.get());
     }
     let grown_kib = peak_memory_kib() - before_kib;
-    assert!(grown_kib < MEMORY_LIMIT_KIB, "walking damaged images took {grown_kib} KiB of memory");
+    assert!(grown_kib < MEMORY_LIMIT_KIB, "work on damaged images took {grown_kib} KiB of memory");
+    only.is_none()
 }
 
 #[derive(Default)]

@@ -1,7 +1,8 @@
 //! Damaged images that are written to: every change is made, refused or answered with a clear error, and soon. What is
 //! half done when damage turns up ends the changes, the superblock says so, and what is left can be looked at.
 //!
-//! What is damaged, and how, stands in `damage`. Out of scope here: a device that fails.
+//! What is damaged, and how, stands in `damage`; images of XFS are in `xfs_writing`. Out of scope here: a device that
+//! fails.
 //!
 //! `UNDERCROFT_SEED` replays one damage and what is done to it, `UNDERCROFT_DAMAGED_WRITES` sets how many damaged images
 //! are written to (400).
@@ -9,17 +10,16 @@
 use crate::damage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
-use undercroft_block::testing::Rng;
 use undercroft_block::{Device, Overlay};
 use undercroft_ext4::{Ext4, OpenOptions, State, Superblock, WriteOptions};
 use undercroft_oracle::operations::{Done, Hand, Operation, OurHand};
-use undercroft_vfs::{Error, FileSystem, Vfs, VfsOptions};
+use undercroft_vfs::{Error, FileSystem, Result, Vfs, VfsOptions};
 
 use crate::damage::changes::operations;
 use crate::damage::walk::{Outcome, walk};
-use crate::damage::{Extent, Victim, check_sentence, number_from_environment};
+use crate::damage::{Extent, check_sentence, number_from_environment};
+use crate::reading::each_seed;
 
 const IMAGES: u64 = 400;
 /// More than the changes can miss, and seldom what keeps an image from being opened.
@@ -29,7 +29,7 @@ const OPERATIONS: usize = 60;
 
 /// What became of damaged images.
 #[derive(Debug, Default)]
-struct Tally {
+pub(crate) struct Tally {
     refused: AtomicU64,
     /// Changes failed, and later ones could be made.
     hurt: AtomicU64,
@@ -42,24 +42,30 @@ struct Tally {
 
 pub(crate) fn damaged_images_are_written_to_or_end_with_a_clear_error() {
     let victims = damage::victims();
+    every_seed(IMAGES, |seed, tally| {
+        damage::one(&victims, seed, DAMAGE, |victim, device, random| {
+            let device: Device = Arc::new(Overlay::new(device));
+            let options = OpenOptions { buffer_bytes: 4 << 20, ..OpenOptions::default() };
+            let opened = Ext4::open(Arc::clone(&device), options, WriteOptions::default());
+            let judge = |ended: bool| {
+                if ended {
+                    let state = Superblock::read(&*device).unwrap().state();
+                    assert!(state.contains(State::ERRORS), "{}: the superblock says nothing", victim.name);
+                }
+                walk(Arc::clone(&device))
+            };
+            write(victim.name, opened, &operations(&victim.paths, random, OPERATIONS), tally, judge);
+        });
+    });
+}
+
+/// Has each seed's damaged image written to, `images` of them unless said, and judges what became of all.
+pub(crate) fn every_seed(images: u64, work: impl Fn(u64, &Tally) + Sync) {
+    let images = number_from_environment("UNDERCROFT_DAMAGED_WRITES").unwrap_or(images);
     let tally = Tally::default();
-    if let Some(seed) = number_from_environment("UNDERCROFT_SEED") {
-        damage::one(&victims, seed, DAMAGE, |victim, device, random| write(victim, device, random, &tally));
+    if !each_seed(images, |seed| work(seed, &tally)) {
         return;
     }
-    let images = number_from_environment("UNDERCROFT_DAMAGED_WRITES").unwrap_or(IMAGES);
-    let next = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&n| n < images) {
-                    damage::one(&victims, seed, DAMAGE, |victim, device, random| {
-                        write(victim, device, random, &tally);
-                    });
-                }
-            });
-        }
-    });
     eprintln!("{images} damaged images: {tally:?}");
     // The damage must have got through to something, or this test shows nothing.
     for (what, count) in
@@ -69,11 +75,16 @@ pub(crate) fn damaged_images_are_written_to_or_end_with_a_clear_error() {
     }
 }
 
-/// Opens a damaged image, changes all it can, closes it and looks at what is left.
-fn write(victim: &Victim, damaged: Device, random: &mut Rng, tally: &Tally) {
-    let device: Device = Arc::new(Overlay::new(damaged));
-    let options = OpenOptions { buffer_bytes: 4 << 20, ..OpenOptions::default() };
-    let fs = match Ext4::open(Arc::clone(&device), options, WriteOptions::default()) {
+/// Changes all it can of a damaged image that was opened, and closes it. `judge` looks at what is left, and is told whether
+/// the changes ended.
+pub(crate) fn write<F: FileSystem>(
+    name: &str,
+    opened: Result<Arc<F>>,
+    operations: &[Operation],
+    tally: &Tally,
+    judge: impl FnOnce(bool) -> Outcome,
+) {
+    let fs = match opened {
         Ok(fs) => fs,
         Err(error) => {
             check_sentence(&error.to_string());
@@ -84,8 +95,8 @@ fn write(victim: &Victim, damaged: Device, random: &mut Rng, tally: &Tally) {
     let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
     let hand = OurHand::new(&vfs);
     let mut hurt = false;
-    for operation in operations(victim, random, OPERATIONS) {
-        if let Err(error) = hand.act(&operation) {
+    for operation in operations {
+        if let Err(error) = hand.act(operation) {
             check_sentence(error.strip_prefix(&format!("{operation}: ")).unwrap());
             hurt = true;
         }
@@ -94,9 +105,9 @@ fn write(victim: &Victim, damaged: Device, random: &mut Rng, tally: &Tally) {
     let ended = match &synced {
         Ok(()) => false,
         Err(error) => {
-            assert!(matches!(error, Error::TurnedReadOnly(_)), "{}: {error}", victim.name);
+            assert!(matches!(error, Error::TurnedReadOnly(_)), "{name}: {error}");
             let late = hand.act(&Operation::Mkdir { path: "late".to_owned() });
-            assert_ne!(late, Ok(Done::Yes), "{}: changes have ended: {error}", victim.name);
+            assert_ne!(late, Ok(Done::Yes), "{name}: changes have ended: {error}");
             true
         }
     };
@@ -106,13 +117,9 @@ fn write(victim: &Victim, damaged: Device, random: &mut Rng, tally: &Tally) {
     if let Err(error) = &closed {
         check_sentence(&error.to_string());
     }
-    if ended {
-        assert!(closed.is_err(), "{}: the failure was forgotten: {synced:?}", victim.name);
-        let state = Superblock::read(&*device).unwrap().state();
-        assert!(state.contains(State::ERRORS), "{}: the superblock says nothing of {synced:?}", victim.name);
-    }
-    match walk(device) {
-        Outcome::Refused => assert!(closed.is_err(), "{}: what was closed well is refused", victim.name),
+    assert!(!ended || closed.is_err(), "{name}: the failure was forgotten: {synced:?}");
+    match judge(ended) {
+        Outcome::Refused => assert!(closed.is_err(), "{name}: what was closed well is refused"),
         Outcome::Walked { errors } => drop(tally.found_later.fetch_add(errors, Ordering::Relaxed)),
     }
     let outcome = if ended {

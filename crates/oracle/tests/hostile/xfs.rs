@@ -12,23 +12,29 @@ use undercroft_xfs::testing::{Site, sites};
 use undercroft_xfs::{CheckOptions, OpenOptions, Xfs, check};
 
 use crate::damage::walk::{Outcome, walk_all};
-use crate::damage::{Damaged, change, check_sentence, watched};
+use crate::damage::{Damaged, change, check_sentence, paths, watched};
 use crate::reading::every_seed;
 
-/// So many structures are damaged, or fewer.
-const STRUCTURES: u64 = 4;
+/// How much is damaged.
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    /// So many structures, or fewer.
+    pub(crate) structures: u64,
+    /// One structure of so many is a group's header: there are few of them, and everything hangs on them.
+    pub(crate) one_in_is_header: u64,
+    /// One structure of so many is a block of the log, where that matters.
+    pub(crate) one_in_is_log: u64,
+}
 
-/// One structure of so many is a group's header: there are few of them, and everything hangs on them.
-const ONE_IN_IS_HEADER: u64 = 6;
-
-/// One structure of so many is a block of the log, where that matters.
-const ONE_IN_IS_LOG: u64 = 4;
+const DAMAGE: Extent = Extent { structures: 4, one_in_is_header: 6, one_in_is_log: 4 };
 
 /// One image of so many is checked, too.
 const ONE_IN_IS_CHECKED: u64 = 8;
 
-struct Victim {
-    name: &'static str,
+pub(crate) struct Victim {
+    pub(crate) name: &'static str,
+    /// What the good tree has, as far as the paths are text and not overlong.
+    pub(crate) paths: Vec<String>,
     bytes: Arc<[u8]>,
     headers: Vec<Site>,
     sites: Vec<Site>,
@@ -37,13 +43,9 @@ struct Victim {
     block_bytes: usize,
 }
 
-pub(crate) fn damaged_images_are_answered_with_data_or_a_clear_error() {
-    let victims = victims();
+pub(crate) fn damaged_images_are_answered_with_data_or_a_clear_error(victims: &[Victim]) {
     every_seed(|seed| {
-        let mut random = Rng::new(seed);
-        let victim = &victims[random.below(victims.len() as u64) as usize];
-        let damaged: Device = Arc::new(victim.damage(&mut random));
-        watched(victim.name, seed, || {
+        one(victims, seed, DAMAGE, |_, damaged, random| {
             if random.below(ONE_IN_IS_CHECKED) == 0
                 && let Err(error) = check(&damaged, &CheckOptions::default())
             {
@@ -61,8 +63,21 @@ pub(crate) fn damaged_images_are_answered_with_data_or_a_clear_error() {
     });
 }
 
+/// Damages the image that belongs to a seed and works with it; fails with the seed if that panics or never ends.
+pub(crate) fn one<T>(
+    victims: &[Victim],
+    seed: u64,
+    extent: Extent,
+    work: impl FnOnce(&Victim, Device, &mut Rng) -> T,
+) -> T {
+    let mut random = Rng::new(seed);
+    let victim = &victims[random.index(victims.len())];
+    let damaged: Device = Arc::new(victim.damage(extent, &mut random));
+    watched(victim.name, seed, || work(victim, damaged, &mut random))
+}
+
 /// Images that between them have every structure.
-fn victims() -> Vec<Victim> {
+pub(crate) fn victims() -> Vec<Victim> {
     let filled = |size_mib, args| {
         let recipe = XfsRecipe::new(MkfsXfs::new(size_mib, args)).plan(|plan| {
             plan.many = 600;
@@ -110,17 +125,18 @@ impl Victim {
             log.clear();
         }
         let block_bytes = u32::from_be_bytes(bytes[4..8].try_into().unwrap()) as usize;
-        Self { name, bytes: bytes.into(), headers, sites, log, block_bytes }
+        let paths = paths(Xfs::open_read_only(Arc::new(device), OpenOptions::default()).unwrap());
+        Self { name, paths, bytes: bytes.into(), headers, sites, log, block_bytes }
     }
 
     /// One structure changed, or more; in half of the images with their checksums mended.
-    fn damage(&self, random: &mut Rng) -> Damaged {
+    fn damage(&self, extent: Extent, random: &mut Rng) -> Damaged {
         let mend = random.below(2) == 0;
         let mut patches = Vec::new();
-        for _ in 0..=random.below(STRUCTURES) {
-            let among = if random.below(ONE_IN_IS_HEADER) == 0 {
+        for _ in 0..=random.below(extent.structures) {
+            let among = if random.below(extent.one_in_is_header) == 0 {
                 &self.headers
-            } else if !self.log.is_empty() && random.below(ONE_IN_IS_LOG) == 0 {
+            } else if !self.log.is_empty() && random.below(extent.one_in_is_log) == 0 {
                 &self.log
             } else {
                 &self.sites

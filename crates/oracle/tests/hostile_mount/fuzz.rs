@@ -183,13 +183,13 @@ fn serve(
 /// Changes to what the damaged tree has, between changes that make and use something new.
 fn change(victim: &Victim, dir: &Path, random: &mut Rng, tally: &Tally) {
     let hand = KernelHand::new(dir);
-    for operation in operations(victim, random, OPERATIONS) {
+    for operation in operations(&victim.paths, random, OPERATIONS) {
         if let Ok(Done::Yes) = hand.act(&operation) {
             tally.changed.fetch_add(1, Ordering::Relaxed);
         }
     }
     for _ in 0..OPERATIONS {
-        let _ = hand.act(&change_of_old(victim, random));
+        let _ = hand.act(&change_of_old(&victim.paths, random));
     }
 }
 

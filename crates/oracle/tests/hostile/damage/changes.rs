@@ -4,26 +4,24 @@ use undercroft_block::testing::Rng;
 use undercroft_oracle::operations::{Abilities, Operation, Worker};
 use undercroft_vfs::FallocateMode;
 
-use super::Victim;
-
 /// Changes to what the image came with, for each change to what is new.
 const OLD_TO_NEW: usize = 6;
 
-/// Changes to what the damaged tree has, between changes that make and use something new.
-pub(crate) fn operations(victim: &Victim, random: &mut Rng, count: usize) -> Vec<Operation> {
+/// Changes to what the damaged tree has, by its `paths` when it was good, between changes that make and use something new.
+pub(crate) fn operations(paths: &[String], random: &mut Rng, count: usize) -> Vec<Operation> {
     let abilities =
         Abilities { extents: true, block_bytes: 1024, value_max_bytes: 3000, reach_bytes: 300_000 };
     let mut worker = Worker::new(random.below(1 << 40), 0, abilities);
     let mut operations = vec![Operation::Mkdir { path: "shared".to_owned() }, Worker::ground(0)];
     for _ in 0..count {
         operations.extend(worker.next());
-        operations.extend((0..OLD_TO_NEW).map(|_| change_of_old(victim, random)));
+        operations.extend((0..OLD_TO_NEW).map(|_| change_of_old(paths, random)));
     }
     operations
 }
 
-pub(crate) fn change_of_old(victim: &Victim, random: &mut Rng) -> Operation {
-    let mut any = || victim.paths[random.below(victim.paths.len() as u64) as usize].clone();
+pub(crate) fn change_of_old(paths: &[String], random: &mut Rng) -> Operation {
+    let mut any = || paths[random.index(paths.len())].clone();
     let (path, other) = (any(), any());
     let beside = format!("{other}-{}", random.below(100));
     let (offset, len) = (random.below(300_000), 1 + random.below(30_000));

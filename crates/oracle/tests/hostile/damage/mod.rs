@@ -148,7 +148,7 @@ impl Victim {
         let device = Arc::new(Damaged { base: Arc::clone(&bytes), patches: Vec::new() });
         let fs = Ext4::open_read_only(device, OpenOptions::default()).unwrap();
         let sites = sites(&fs).unwrap();
-        let paths = paths(&fs);
+        let paths = paths(Arc::clone(&fs) as Arc<dyn FileSystem>);
         assert!(sites.len() > 500, "{name}: only {} structures found", sites.len());
         let block_bytes = fs.superblock().geometry().block_bytes() as usize;
         Self { name, paths, bytes, sites, block_bytes }
@@ -218,8 +218,9 @@ pub(crate) fn change(bytes: &mut [u8], whole: &[u8], block_bytes: usize, random:
     }
 }
 
-fn paths(fs: &Arc<Ext4>) -> Vec<String> {
-    let vfs = Vfs::new(Arc::clone(fs) as Arc<dyn FileSystem>, VfsOptions::default());
+/// What a good tree has, as far as the paths are text and not overlong.
+pub(crate) fn paths(fs: Arc<dyn FileSystem>) -> Vec<String> {
+    let vfs = Vfs::new(fs, VfsOptions::default());
     let mut paths = Vec::new();
     let options = WalkOptions { inodes: false, ..WalkOptions::default() };
     vfs.walk_sorted(&vfs.root().unwrap(), options, &mut |event| {
