@@ -28,6 +28,7 @@ impl Default for Profile {
         Self {
             block_bytes: 4096,
             link_max_bytes: 4095,
+            exchanged_directories_are_modified: false,
             wide_times: true,
             xattrs: true,
             acls: true,
