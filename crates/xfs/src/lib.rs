@@ -1,20 +1,21 @@
-//! XFS, on Linux's own on-disk format: version 5 in full and version 4, read-only.
+//! XFS, on Linux's own on-disk format: version 5, read, written, checked and made; version 4, read and checked.
 //!
 //! Four layers: raw bytes (`RawX`, zerocopy structs) and checked types (`X`) in `format`, structures (`btree`, `ag`,
 //! `map`, `dir`, `attr`), inodes, and a thin adapter to the vfs contract (`fs`). A structure is validated once, where
 //! its bytes become a checked type: magic, checksum, UUID, block number and owner of the blocks that describe
 //! themselves, and every number against the geometry.
 //!
-//! A filesystem that is opened for reading takes no locks but the metadata cache's.
+//! A filesystem that is opened for reading takes no locks but the metadata cache's, and those of inodes in use, which are
+//! only ever shared then.
+//!
+//! One that takes changes has a [`Writer`](writer::Writer): an operation starts a `transaction::Handle`, under which it
+//! changes blocks of the cache; the engine of `undercroft_journal` gathers them, and each of its transactions is one
+//! checkpoint of XFS's log (`log::write`). What each operation does in one handle is there whole after a crash, or not at
+//! all. `alloc` has the allocation groups, `live` the inodes in use.
 //!
 //! Every loop is bounded by a count that was checked against the geometry, every walk by a depth.
 //!
 //! Sources of each format fact are named in the module that uses it.
-
-#![expect(
-    dead_code,
-    reason = "writing will use the rest: free lists, reverse mappings, cursors that step back, counters of changes"
-)]
 
 mod ag;
 mod alloc;

@@ -119,10 +119,10 @@ impl Probed {
         if options.log_device.is_some() {
             return Err(Error::Unsupported("writing to XFS with its log on another device".into()));
         }
-        superblock.check_writable()?;
+        superblock.check_writable(log::can_write(&superblock))?;
         let replayed = log::recover_onto_device(&device, &superblock, |recovered| {
             // The log may have brought features that the superblock on the disk does not have yet.
-            recovered.superblock.check_writable()?;
+            recovered.superblock.check_writable(log::can_write(&recovered.superblock))?;
             check_finished(recovered)
         })?;
         superblock::prepare_for_changes(&*device, &replayed.superblock)?;

@@ -21,8 +21,6 @@ use crate::transaction::{Block, LoggedState};
 #[derive(Debug)]
 pub(crate) struct Volume {
     superblock: Superblock,
-    /// The device below the one that refuses writes once the changes have ended.
-    below: Device,
     buffers: BufferCache<LoggedState>,
     remapped: Remapped,
 }
@@ -79,9 +77,8 @@ impl Blocks {
 
 impl Volume {
     pub(crate) fn new(device: Device, superblock: Superblock, buffer_bytes: usize) -> Self {
-        let below = Arc::clone(&device);
         let buffers = BufferCache::new(device, superblock.geometry().block_bytes(), buffer_bytes);
-        Self { superblock, below, buffers, remapped: Remapped::default() }
+        Self { superblock, buffers, remapped: Remapped::default() }
     }
 
     /// A volume that takes changes until they end with `stop`.
@@ -91,8 +88,7 @@ impl Volume {
         buffer_bytes: usize,
         stop: Arc<Stop>,
     ) -> Self {
-        let below = Arc::clone(&device);
-        Self { below, ..Self::new(Arc::new(StoppableDevice::new(device, stop)), superblock, buffer_bytes) }
+        Self::new(Arc::new(StoppableDevice::new(device, stop)), superblock, buffer_bytes)
     }
 
     /// From here on inodes have these maps instead of those on the device.
@@ -119,11 +115,6 @@ impl Volume {
 
     pub(crate) fn device(&self) -> &Device {
         self.buffers.device()
-    }
-
-    /// The device for what is written although the changes have ended.
-    pub(crate) fn device_below(&self) -> &Device {
-        &self.below
     }
 
     pub(crate) fn buffers(&self) -> &BufferCache<LoggedState> {

@@ -94,7 +94,7 @@ impl Writer {
     /// # Errors
     /// Corruption of the groups' headers; I/O failure.
     pub(crate) fn new(volume: &Volume, transactions: Transactions, options: WriteOptions) -> Result<Self> {
-        let allocator = Arc::new(Allocator::new(volume, &options)?);
+        let allocator = Arc::new(Allocator::new(volume)?);
         Ok(Self {
             transactions,
             options,

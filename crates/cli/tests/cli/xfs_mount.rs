@@ -44,7 +44,10 @@ fn an_image_is_changed_through_a_mount() {
     let shown = undercroft([OsStr::new("cat"), image.path().as_os_str(), OsStr::new("/d/e/link")]).text();
     assert_eq!(shown, "new\nnew\nnew\n");
     let kernels = image.mount(MountMode::ReadWrite, "noatime").unwrap();
-    let told = shell("cat file; stat -c %a file; ls d | wc -l; getfattr --only-values -n user.note file", kernels.path());
+    let told = shell(
+        "cat file; stat -c %a file; ls d | wc -l; getfattr --only-values -n user.note file",
+        kernels.path(),
+    );
     assert_eq!(told, "new\nnew\nnew\n640\n203\ntold");
     kernels.unmount().unwrap();
 }

@@ -47,9 +47,10 @@ fn xfs(size_mib: u64, args: &str) -> Make {
     Make::Xfs(MkfsXfs::new(size_mib, args))
 }
 
-/// XFS has no longer targets of links, as Linux has it.
+/// XFS as Linux has it.
 fn of_xfs() -> WritingProfile<'static> {
-    let holds = Profile { link_max_bytes: 1023, ..Profile::default() };
+    let holds =
+        Profile { link_max_bytes: 1023, exchanged_directories_are_modified: true, ..Profile::default() };
     WritingProfile { holds, ..WritingProfile::default() }
 }
 

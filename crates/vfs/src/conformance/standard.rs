@@ -11,6 +11,8 @@ pub struct Profile {
     pub block_bytes: u64,
     /// The longest target of a symbolic link in bytes.
     pub link_max_bytes: usize,
+    /// A directory that an exchange moves to another directory counts as modified, not only as changed.
+    pub exchanged_directories_are_modified: bool,
     /// It keeps nanoseconds and years from 1901 to 2446; otherwise whole seconds until 2038.
     pub wide_times: bool,
     /// It keeps extended attributes.
@@ -26,6 +28,7 @@ impl Default for Profile {
         Self {
             block_bytes: 4096,
             link_max_bytes: 4095,
+            exchanged_directories_are_modified: false,
             wide_times: true,
             xattrs: true,
             acls: true,

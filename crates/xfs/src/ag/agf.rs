@@ -5,7 +5,7 @@ use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Agfl, HeaderSector, corrupt_header, validate_crc_and_uuid, validate_length};
-use crate::btree::{Btree, BySize, BySpace, RefcountBt, RmapBt};
+use crate::btree::{Btree, BySize, BySpace, RefcountBt};
 use crate::error::Verdict;
 use crate::format::{AgBlock, AgNumber, Superblock};
 use crate::volume::Volume;
@@ -144,15 +144,6 @@ impl Agf {
     /// The tree of free space by size.
     pub(crate) fn by_size<'a>(&self, volume: &'a Volume) -> Result<Btree<'a, BySize>> {
         Btree::in_ag(volume, self.ag, AgBlock(self.raw.agf_cnt_root.get()), self.raw.agf_cnt_level.get())
-    }
-
-    /// The tree of reverse mappings, in a filesystem that has it.
-    pub(crate) fn reverse_mappings<'a>(&self, volume: &'a Volume) -> Result<Option<Btree<'a, RmapBt>>> {
-        if !volume.superblock().features().has_rmapbt() {
-            return Ok(None);
-        }
-        Btree::in_ag(volume, self.ag, AgBlock(self.raw.agf_rmap_root.get()), self.raw.agf_rmap_level.get())
-            .map(Some)
     }
 
     /// The tree of reference counts, in a filesystem that has it.

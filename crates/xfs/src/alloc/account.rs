@@ -21,51 +21,6 @@ use undercroft_sync::atomic::Ordering;
 
 use super::group::{Group, GroupState};
 use super::*;
-use crate::btree::{BySize, BySpace, Finobt, RefcountBt, RmapBt, most_blocks, usual_levels};
-use crate::format::AgNumber;
-use crate::format::geometry::CHUNK_INODES;
-
-/// Blocks that are set aside in each group for trees of free space that grow while others are taken.
-const SPARE_BLOCKS: u32 = 8;
-
-/// What is set aside in a group.
-#[derive(Debug)]
-pub(super) struct SetAside {
-    /// Blocks that the free list may have to have.
-    list: u32,
-    /// Blocks that trees may have; zero for those that the filesystem lacks.
-    refcount: u32,
-    rmap: u32,
-    finobt: u32,
-    /// Blocks of the trees of inodes. Counted here, because not each filesystem counts them in its headers; then from the
-    /// fewest that they can be.
-    pub(super) agi_iblocks: u32,
-    pub(super) agi_fblocks: u32,
-}
-
-impl SetAside {
-    pub(super) fn new(volume: &Volume, number: AgNumber, agi: &crate::ag::agi::RawAgi) -> Self {
-        let (features, geometry) = (volume.superblock().features(), volume.geometry());
-        let blocks = u64::from(geometry.ag_len(number));
-        let narrow = |blocks: u64| u32::try_from(blocks).unwrap_or(u32::MAX);
-        let when = |has: bool, blocks: u64| if has { narrow(blocks) } else { 0 };
-        let rmap = most_blocks::<RmapBt>(geometry, blocks).max(blocks / 100);
-        let chunks = (blocks << geometry.inodes_per_block_log()) / u64::from(CHUNK_INODES);
-        let levels = |levels: u8| 2 * u32::from(levels);
-        let list = levels(usual_levels::<BySpace>(geometry, blocks))
-            + levels(usual_levels::<BySize>(geometry, blocks))
-            + if features.has_rmapbt() { levels(usual_levels::<RmapBt>(geometry, blocks)) } else { 0 };
-        let counted = features.has_inode_tree_counts();
-        Self {
-            list: list + SPARE_BLOCKS,
-            refcount: when(features.has_reflink(), most_blocks::<RefcountBt>(geometry, blocks)),
-            rmap: when(features.has_rmapbt(), rmap),
-            finobt: when(features.has_finobt(), most_blocks::<Finobt>(geometry, chunks)),
-            agi_iblocks: if counted { agi.agi_iblocks.get() } else { agi.agi_level.get() },
-            agi_fblocks: if counted { agi.agi_fblocks.get() } else { agi.agi_free_level.get() },
-        }
-    }
-}
 
 impl GroupState {
     /// Blocks that others than the group's own trees may have, those that are held included.
@@ -142,34 +97,9 @@ impl Allocator {
         group.publish(state);
     }
 
-    /// Blocks that are free as the superblock counts them: on the free lists and in the trees of free space too.
-    pub(crate) fn counted_free_blocks(&self) -> u64 {
-        let count = |group: &Group| {
-            let agf = &group.state.lock().agf;
-            [agf.agf_freeblks, agf.agf_flcount, agf.agf_btreeblks]
-                .iter()
-                .map(|n| u64::from(n.get()))
-                .sum::<u64>()
-        };
-        self.groups.iter().map(count).sum()
-    }
-
     /// Blocks that one change of one extent in a group changes at most, the trees that go with it included: to be taken,
     /// freed, or given an owner or a user.
     pub(crate) fn extent_credits(&self) -> u32 {
         self.extent_credits
     }
-}
-
-/// What [`Allocator::extent_credits`] says for a volume: three headers, and for each tree the way down, a block beside each
-/// one on it, and a new root.
-pub(super) fn extent_credits(volume: &Volume) -> u32 {
-    let (features, geometry) = (volume.superblock().features(), volume.geometry());
-    let blocks = u64::from(geometry.ag_blocks());
-    let tree = |levels: u8| 2 * u32::from(levels) + 1;
-    let when = |has: bool, levels: u8| if has { tree(levels) } else { 0 };
-    3 + tree(usual_levels::<BySpace>(geometry, blocks))
-        + tree(usual_levels::<BySize>(geometry, blocks))
-        + when(features.has_rmapbt(), usual_levels::<RmapBt>(geometry, blocks))
-        + when(features.has_reflink(), usual_levels::<RefcountBt>(geometry, blocks))
 }

@@ -3,10 +3,10 @@
 use undercroft_sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use undercroft_vfs::{Error, Result};
 
-use super::account::extent_credits;
 use super::group::Group;
-use super::*;
+use super::set_aside::extent_credits;
 use crate::format::AgNumber;
+use crate::volume::Volume;
 
 /// More groups than this are kept in memory for no filesystem: mkfs.xfs makes them of 16 MiB at least, and larger in
 /// large filesystems.
@@ -30,8 +30,7 @@ impl Allocator {
     ///
     /// # Errors
     /// Corruption of the groups' headers; I/O failure.
-    pub(crate) fn new(volume: &Volume, options: &WriteOptions) -> Result<Self> {
-        let _ = options;
+    pub(crate) fn new(volume: &Volume) -> Result<Self> {
         if volume.geometry().ag_count() > GROUPS_MAX {
             return Err(Error::Unsupported("writing to a filesystem of so many allocation groups".into()));
         }

@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use zerocopy::FromBytes;
 
-use super::group::ChangingGroup;
+use super::changing::ChangingGroup;
 use super::*;
 use crate::btree::{Finobt, Inobt, InodeChunk};
 use crate::error::corrupt;

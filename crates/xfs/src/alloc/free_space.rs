@@ -15,12 +15,12 @@ use undercroft_vfs::Result;
 
 use super::free_list::FreeList;
 use super::runs::{Run, Runs};
-use super::*;
 use crate::ag::agf::RawAgf;
 use crate::btree::{Btree, BySpace};
 use crate::error::corrupt_block;
-use crate::format::{AgBlock, AgNumber};
+use crate::format::{AgBlock, AgNumber, FsBlock};
 use crate::transaction::Tid;
+use crate::volume::Volume;
 
 /// Runs behind the goal, and before it, among which a search looks for one that is long enough.
 const NEAR_RUNS: usize = 32;

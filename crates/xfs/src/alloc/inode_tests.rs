@@ -9,6 +9,7 @@ use undercroft_oracle::MkfsXfs;
 use undercroft_vfs::{Error, NewInode, NewKind};
 
 use super::*;
+use crate::WriteOptions;
 use crate::ag::agi::RawAgi;
 use crate::btree::{Btree, Finobt, Inobt, InodeChunk, Kind};
 use crate::format::{AgBlock, AgIno, AgNumber};

@@ -16,7 +16,8 @@ use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::Error;
 use zerocopy::FromBytes;
 
-use super::group::{ChangingGroup, Group};
+use super::changing::ChangingGroup;
+use super::group::Group;
 use super::*;
 use crate::btree::{self, Btree, Finobt, Inobt, InodeChunk, Kind};
 use crate::error::{corrupt, corrupt_inode};

@@ -50,6 +50,7 @@
 
 mod account;
 mod allocator;
+mod changing;
 mod chunk;
 mod free_list;
 mod free_space;
@@ -59,9 +60,11 @@ mod held;
 mod inode_tests;
 mod inodes;
 mod interrupted;
+mod list_change;
 mod refcount;
 mod rmap;
 mod runs;
+mod set_aside;
 #[cfg(all(test, feature = "oracle"))]
 mod shared_tests;
 mod sharing;
@@ -77,7 +80,6 @@ use std::sync::Arc;
 use undercroft_vfs::{Ino, Result};
 
 use crate::format::{FileBlock, FsBlock};
-use crate::options::WriteOptions;
 use crate::transaction::Handle;
 use crate::volume::Volume;
 

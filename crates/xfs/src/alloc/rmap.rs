@@ -9,7 +9,7 @@
 //!
 //! Source: the rules of joining are those of the kernel's documentation of the reverse map, as xfs_repair checks them.
 
-use super::group::ChangingGroup;
+use super::changing::ChangingGroup;
 use super::step::Step;
 use super::*;
 use crate::btree::{Btree, Kind, MappedTo, RmapBt, RmapKey, RmapRecord};

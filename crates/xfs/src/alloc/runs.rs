@@ -35,11 +35,6 @@ impl Runs {
         self.blocks
     }
 
-    /// How many runs there are.
-    pub(super) fn len(&self) -> usize {
-        self.by_place.len()
-    }
-
     /// Blocks of the longest run.
     pub(super) fn longest(&self) -> u32 {
         self.by_size.last().map_or(0, |&(count, _)| count)

@@ -2,7 +2,8 @@
 
 use undercroft_vfs::{Error, Result};
 
-use super::group::{ChangingGroup, GroupState};
+use super::changing::ChangingGroup;
+use super::group::GroupState;
 use super::runs::Run;
 use super::*;
 use crate::btree::{BySize, BySpace, FreeExtent};

@@ -2,7 +2,7 @@
 
 use undercroft_vfs::Result;
 
-use super::group::ChangingGroup;
+use super::changing::ChangingGroup;
 use super::trees::GroupTree;
 use crate::btree::ChangeKind;
 

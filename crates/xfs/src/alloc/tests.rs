@@ -4,6 +4,7 @@ use undercroft_oracle::MkfsXfs;
 use undercroft_vfs::{Error, Result};
 
 use super::*;
+use crate::WriteOptions;
 use crate::ag::Agf;
 use crate::btree::FreeExtent;
 use crate::format::{AgBlock, AgNumber, FileBlock};

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use undercroft_vfs::Result;
 
-use super::group::ChangingGroup;
+use super::changing::ChangingGroup;
 use super::*;
 use crate::ag::agf::RawAgf;
 use crate::ag::agi::RawAgi;

@@ -9,11 +9,12 @@
 //! Locks: that of the group (class `group`) guards the lists and what is known of them. The links lie in the inodes'
 //! places, whose other fields belong to other threads: a change of the link leaves them as they are.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use undercroft_vfs::Error;
 
-use super::group::ChangingGroup;
+use super::changing::ChangingGroup;
+use super::group::Predecessors;
 use super::inodes::read_slot;
 use super::*;
 use crate::ag::agi::{RawAgi, UNLINKED_BUCKETS};
@@ -22,10 +23,6 @@ use crate::format::dinode::RawDinode;
 use crate::format::{AgIno, AgNumber};
 
 const STRUCTURE: &str = "list of unlinked inodes";
-
-/// Of inodes on the lists of a group: the one before it, if it is known.
-#[derive(Debug, Default)]
-pub(super) struct Predecessors(HashMap<AgIno, AgIno>);
 
 /// What an earlier mount left on the lists.
 #[derive(Debug, Default)]

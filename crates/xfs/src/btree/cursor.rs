@@ -44,6 +44,7 @@ impl<'t, 'a, K: Kind> Cursor<'t, 'a, K> {
     ///
     /// # Errors
     /// Corruption; I/O failure.
+    #[cfg(test)]
     pub(crate) fn last(&mut self) -> Result<Option<K::Record>> {
         self.descend(|node| node.count.saturating_sub(1))?;
         self.record()

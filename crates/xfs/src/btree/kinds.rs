@@ -242,12 +242,6 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    /// Blocks whose owner is not known.
-    pub(crate) const UNKNOWN: Self = Self::Own(0_u64.wrapping_sub(2));
-    /// The headers of an allocation group.
-    pub(crate) const HEADERS: Self = Self::Own(0_u64.wrapping_sub(3));
-    /// The log.
-    pub(crate) const LOG: Self = Self::Own(0_u64.wrapping_sub(4));
     /// The B+trees of free space and of reverse mappings, and the free list.
     pub(crate) const AG_BTREES: Self = Self::Own(0_u64.wrapping_sub(5));
     /// The B+trees of inodes.
@@ -256,8 +250,6 @@ impl Owner {
     pub(crate) const INODES: Self = Self::Own(0_u64.wrapping_sub(7));
     /// The B+tree of reference counts.
     pub(crate) const REFCOUNT: Self = Self::Own(0_u64.wrapping_sub(8));
-    /// Copies of shared blocks that are being written.
-    pub(crate) const COW: Self = Self::Own(0_u64.wrapping_sub(9));
 
     fn from_raw(raw: u64) -> Self {
         if raw >> 63 == 0 { Self::Inode(Ino(raw)) } else { Self::Own(raw) }

@@ -30,10 +30,7 @@ pub(crate) struct Daddr(pub(crate) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct FileBlock(pub(crate) u64);
 
-impl AgBlock {
-    /// No block: the end of a chain.
-    pub(crate) const NULL: Self = Self(u32::MAX);
-}
+impl AgBlock {}
 
 impl AgIno {
     /// No inode: the end of a chain.

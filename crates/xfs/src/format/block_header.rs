@@ -105,6 +105,7 @@ pub(crate) fn owner(bytes: &[u8], kind: HeaderKind) -> u64 {
 }
 
 /// The log sequence number of the last change of a block, which the header of version 5 has.
+#[cfg(test)]
 pub(crate) fn lsn(bytes: &[u8], kind: HeaderKind) -> u64 {
     number(bytes, kind.layout().lsn, 8)
 }

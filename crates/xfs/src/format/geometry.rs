@@ -289,6 +289,7 @@ impl Geometry {
     }
 
     /// The block of a linear number.
+    #[cfg(test)]
     pub(crate) fn block_at_linear(&self, linear: u64) -> Option<FsBlock> {
         let ag = AgNumber(u32::try_from(linear / u64::from(self.ag_blocks)).ok()?);
         self.join(ag, AgBlock((linear % u64::from(self.ag_blocks)) as u32))
@@ -305,6 +306,7 @@ impl Geometry {
     }
 
     /// The block that begins at a disk address.
+    #[cfg(test)]
     pub(crate) fn block_at(&self, daddr: Daddr) -> Option<FsBlock> {
         let shift = self.block_log - 9;
         (daddr.0.trailing_zeros() >= u32::from(shift)).then(|| self.block_at_linear(daddr.0 >> shift))?

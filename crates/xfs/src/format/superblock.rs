@@ -315,18 +315,19 @@ impl Superblock {
 }
 
 impl Superblock {
-    /// Refuses what this program only reads, by name.
+    /// Refuses what this program only reads, by name. The caller says whether records of the log's stripe unit can be
+    /// written.
     ///
     /// # Errors
     /// [`Error::Unsupported`].
-    pub(crate) fn check_writable(&self) -> Result<()> {
+    pub(crate) fn check_writable(&self, log_can_be_written: bool) -> Result<()> {
         let mut names = self.features.not_writable();
         if self.geometry.dir_block_fsblocks() > 1 {
             names.push(format!("directory blocks of {} bytes", self.geometry.dir_block_bytes()));
         }
         if self.has_external_log() {
             names.push("a log on another device".into());
-        } else if !crate::log::can_write(self) {
+        } else if !log_can_be_written {
             names.push(format!("a stripe unit of {} bytes in the log", self.log_stripe_bytes()));
         }
         if names.is_empty() {

@@ -30,6 +30,7 @@ const EXTENT_MAX_BLOCKS: u32 = (1 << 21) - 1;
 
 impl Inheritance {
     /// Nothing: for an inode that no directory is there for.
+    #[cfg(test)]
     pub(crate) const fn none() -> Self {
         Self {
             flags: DiFlags::empty(),

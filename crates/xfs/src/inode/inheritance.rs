@@ -15,6 +15,7 @@ pub(crate) struct Inheritance {
 
 impl Inode {
     /// What the directory passes on.
+    #[cfg(test)]
     pub(crate) fn inheritance(&self) -> Inheritance {
         let core = &self.core;
         Inheritance {

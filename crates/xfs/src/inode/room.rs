@@ -15,11 +15,13 @@ const WORD_BYTES: usize = 8;
 
 impl Inode {
     /// Bytes of the data fork.
+    #[cfg(test)]
     pub(crate) fn data_fork_room(&self) -> usize {
         self.core.data_fork.len()
     }
 
     /// Bytes of the attribute fork; 0 without one.
+    #[cfg(test)]
     pub(crate) fn attr_fork_room(&self) -> usize {
         self.core.attr_fork.len()
     }

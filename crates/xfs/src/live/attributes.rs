@@ -6,31 +6,12 @@
 use undercroft_vfs::{AttrChange, Error, FileType, InodeFlags, NewTime, Result, XattrMode};
 
 use super::Live;
+use super::owner::{FLAGS, shown_flags};
 use crate::attr::change::Attempt;
 use crate::format::dinode::{DiFlags, DiFlags2};
 use crate::inode::{Inode, STORE_CREDITS};
 use crate::volume::Volume;
 use crate::{attr, dir};
-
-/// Flags that users set and see, but for [`InodeFlags::DAX`], which lies among the second flags.
-const FLAGS: [(DiFlags, InodeFlags); 6] = [
-    (DiFlags::IMMUTABLE, InodeFlags::IMMUTABLE),
-    (DiFlags::APPEND, InodeFlags::APPEND),
-    (DiFlags::SYNC, InodeFlags::SYNC),
-    (DiFlags::NOATIME, InodeFlags::NOATIME),
-    (DiFlags::NODUMP, InodeFlags::NODUMP),
-    (DiFlags::PROJECT_INHERIT, InodeFlags::PROJECT_INHERIT),
-];
-
-/// The flags of an inode as the contract has them.
-pub(super) fn shown_flags(flags: DiFlags, flags2: DiFlags2) -> InodeFlags {
-    let mut shown = InodeFlags::empty();
-    for (flag, means) in FLAGS {
-        shown.set(means, flags.contains(flag));
-    }
-    shown.set(InodeFlags::DAX, flags2.contains(DiFlags2::DAX));
-    shown
-}
 
 /// Changes attributes, all at once.
 ///

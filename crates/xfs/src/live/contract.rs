@@ -9,7 +9,7 @@ use undercroft_vfs::{
     HashedName, Inode as VfsInode, NewInode, Node, Ownership, Result, Written, XattrMode,
 };
 
-use super::{Live, attributes, content, names, release};
+use super::{Live, attributes, content, names, owner, release};
 use crate::da::Layout;
 use crate::inode::Inode;
 use crate::{attr, dir, symlink};
@@ -63,7 +63,7 @@ impl VfsInode for Live {
             modified: core.modified,
             changed: core.changed,
             created: core.created,
-            flags: attributes::shown_flags(core.flags, core.flags2),
+            flags: owner::shown_flags(core.flags, core.flags2),
             project: core.project,
         }
     }

@@ -115,11 +115,6 @@ impl Live {
                 .flags
                 .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
     }
-
-    /// The fields as they are now.
-    fn snapshot(&self) -> Inode {
-        self.fields.read().clone()
-    }
 }
 
 /// Deletes inodes without names that a crash left: those on the lists of unlinked inodes, which no caller uses now. A list

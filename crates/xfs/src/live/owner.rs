@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use undercroft_vfs::{FileType, InodeFlags, Ownership};
 
-use super::attributes;
 use crate::format::dinode::{DiFlags, DiFlags2};
 use crate::inode::{Inheritance, Inode};
 
@@ -69,7 +68,7 @@ impl CachedPermissions {
     pub(super) fn ownership(&self, kind: FileType) -> Ownership {
         let (owner, access) = (self.owner.load(Ordering::Relaxed), self.access.load(Ordering::Relaxed));
         let (flags, flags2) = split_flags(access);
-        let mut flags = attributes::shown_flags(flags, flags2);
+        let mut flags = shown_flags(flags, flags2);
         // Linux shows no flag for it: it applies to the whole volume.
         flags.set(InodeFlags::CASEFOLD, self.folds_case);
         Ownership { kind, permissions: access as u16, uid: owner as u32, gid: (owner >> 32) as u32, flags }
@@ -83,4 +82,24 @@ impl CachedPermissions {
 fn split_flags(access: u64) -> (DiFlags, DiFlags2) {
     let flags = DiFlags::from_bits_retain((access >> 16) as u16);
     (flags, DiFlags2::from_bits_retain(access >> 32))
+}
+
+/// Flags that users set and see, but for [`InodeFlags::DAX`], which lies among the second flags.
+pub(super) const FLAGS: [(DiFlags, InodeFlags); 6] = [
+    (DiFlags::IMMUTABLE, InodeFlags::IMMUTABLE),
+    (DiFlags::APPEND, InodeFlags::APPEND),
+    (DiFlags::SYNC, InodeFlags::SYNC),
+    (DiFlags::NOATIME, InodeFlags::NOATIME),
+    (DiFlags::NODUMP, InodeFlags::NODUMP),
+    (DiFlags::PROJECT_INHERIT, InodeFlags::PROJECT_INHERIT),
+];
+
+/// The flags of an inode as the contract has them.
+pub(super) fn shown_flags(flags: DiFlags, flags2: DiFlags2) -> InodeFlags {
+    let mut shown = InodeFlags::empty();
+    for (flag, means) in FLAGS {
+        shown.set(means, flags.contains(flag));
+    }
+    shown.set(InodeFlags::DAX, flags2.contains(DiFlags2::DAX));
+    shown
 }

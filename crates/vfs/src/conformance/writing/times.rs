@@ -77,7 +77,8 @@ fn names(on: &mut Ground<'_>, p: &Arc<Node>, q: &Arc<Node>, file: &Arc<Node>, ot
     on.vfs.link(&ROOT, other, p, b"twin")?;
     let replacement = [(file, Changed), (other, Changed), (p, Modified), (q, Modified)];
     after(on, "a replacement", &replacement, |on| on.vfs.rename(&ROOT, (q, b"file"), (p, b"twin"), plain))?;
-    after(on, "an exchange", &[(&sub, Changed), (other, Changed), (p, Modified), (q, Modified)], |on| {
+    let of_sub = if on.profile.holds.exchanged_directories_are_modified { Modified } else { Changed };
+    after(on, "an exchange", &[(&sub, of_sub), (other, Changed), (p, Modified), (q, Modified)], |on| {
         on.vfs.rename(&ROOT, (p, b"sub"), (q, b"other"), RenameFlags::EXCHANGE)
     })?;
     after(on, "a move of a name to another of the same file", &[(file, Stay), (p, Stay)], |on| {

@@ -89,27 +89,6 @@ fn value_blocks(volume: &Volume, len: usize) -> u32 {
     remote::blocks(&layout, len)
 }
 
-/// Sets the attribute of this full name, or with `None` removes it, and stores the inode with all its fields.
-///
-/// # Errors
-/// [`Exists`](Error::Exists), [`NoAttribute`](Error::NoAttribute) by `mode` and for a removal;
-/// [`NoSpace`](Error::NoSpace), also where the handle has no room for what it takes;
-/// [`ValueTooLarge`](Error::ValueTooLarge); [`NameTooLong`](Error::NameTooLong); [`Unsupported`](Error::Unsupported) for
-/// a name that Linux does not keep; corruption; I/O failure. Nothing has changed then, or the filesystem takes no
-/// changes any more.
-pub(crate) fn set(
-    handle: &Handle<'_>,
-    inode: &mut Inode,
-    full_name: &[u8],
-    value: Option<&[u8]>,
-    mode: XattrMode,
-) -> Result<()> {
-    match try_set(handle, inode, full_name, value, mode)? {
-        Attempt::Done => Ok(()),
-        Attempt::Wants(_) | Attempt::DataInTheWay => Err(Error::NoSpace),
-    }
-}
-
 /// The same, and says how many credits it takes where the handle has fewer.
 ///
 /// # Errors

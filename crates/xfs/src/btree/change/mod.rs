@@ -105,6 +105,7 @@ struct Neighbour {
 
 impl<K: ChangeKind> Btree<'_, K> {
     /// Levels, with that of the root.
+    #[cfg(test)]
     pub(crate) const fn levels(&self) -> u8 {
         self.levels
     }

@@ -30,7 +30,8 @@ pub(crate) struct Change<'a> {
     pub(super) inode_changes: bool,
     /// No block is removed.
     pub(super) keeps_blocks: bool,
-    pub(super) names: RwLockWriteGuard<'a, ()>,
+    /// Held for as long as the plan is.
+    pub(super) _names: RwLockWriteGuard<'a, ()>,
 }
 
 /// One block of the directory.
@@ -79,7 +80,7 @@ impl<'a> Change<'a> {
             slots: BTreeMap::new(),
             inode_changes: false,
             keeps_blocks: false,
-            names,
+            _names: names,
         })
     }
 

@@ -3,7 +3,8 @@
 //! | module         | does                                                            |
 //! | -------------- | --------------------------------------------------------------- |
 //! | `extent_cache` | caches extents, so that reads and overwrites take no lock       |
-//! | `stretch`      | what lies under a block, as a reader or a writer sees it        |
+//! | `stretch`      | blocks of one kind that lie together, as a reader or a writer sees them |
+//! | `look`         | looks up what lies under a block                                |
 //! | `state`        | what a file in use keeps in memory about its content            |
 //! | `window`       | the blocks that are reserved for a file and not in its map yet  |
 //! | `write`        | prepares and finishes writes                                    |
@@ -27,6 +28,7 @@
 mod behind_end;
 mod clear;
 mod extent_cache;
+mod look;
 mod size;
 mod space;
 mod state;
@@ -70,11 +72,11 @@ pub(super) fn map(live: &Live, offset: u64) -> Result<Extent> {
     let bits = block_bits(live);
     let block = offset >> bits;
     if let Some(stretch) = live.content.extents.find(block, end_block(live, size(live))) {
-        return stretch.in_bytes(live);
+        return look::in_bytes(&stretch, live);
     }
     let inode = &*live.fields.read();
     check_kind(inode)?;
-    stretch::lookup(live, inode, block)?.in_bytes(live)
+    look::in_bytes(&look::lookup(live, inode, block)?, live)
 }
 
 /// Refuses an inode without content of its own.

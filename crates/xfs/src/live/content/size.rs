@@ -5,9 +5,10 @@
 //! the file's reservation window is freed first.
 
 use undercroft_sync::atomic::Ordering;
-use undercroft_vfs::{Error, Result};
+use undercroft_vfs::{Error, FileType, Result};
 
 use super::{Live, behind_end, check_kind, end_block, store, store_unchanged};
+use crate::attr;
 use crate::format::FileBlock;
 use crate::format::extent::FILE_BLOCK_END;
 use crate::inode::{Fork, ForkKind, Inode, STORE_CREDITS};
@@ -89,7 +90,10 @@ pub(in super::super) fn truncate_all(live: &Live) -> Result<()> {
         let credits = {
             let inode = live.fields.read();
             let Some(kind) = fork_with_blocks(&inode) else { return Ok(()) };
-            change::credits(&inode, kind) + STORE_CREDITS
+            match kind {
+                ForkKind::Data => change::credits(&inode, kind) + STORE_CREDITS,
+                ForkKind::Attr => attr::change::remove_credits(&inode),
+            }
         };
         let handle = live.volume.start(credits)?;
         truncate_some(live, &handle)?;
@@ -104,8 +108,14 @@ pub(in super::super) fn remove_all_credits(live: &Live, inode: &Inode) -> Option
         match inode.fork(kind) {
             None | Some(Fork::Device(_) | Fork::Local(_)) => {}
             Some(Fork::Extents(list)) => {
-                let is_metadata = kind == ForkKind::Attr || live.kind != undercroft_vfs::FileType::Regular;
-                if is_metadata && list.iter().any(|extent| u64::from(extent.count) > change::METADATA_STEP) {
+                // Attributes in several blocks go in steps, the tree first.
+                let blocks: u64 = list.iter().map(|extent| u64::from(extent.count)).sum();
+                let most_blocks = match kind {
+                    ForkKind::Attr => 1,
+                    ForkKind::Data if live.kind == FileType::Regular => u64::MAX,
+                    ForkKind::Data => change::METADATA_STEP,
+                };
+                if blocks > most_blocks {
                     return None;
                 }
                 extents += list.len();
@@ -136,14 +146,17 @@ pub(in super::super) fn truncate_now(handle: &Handle<'_>, live: &Live) -> Result
     Ok(())
 }
 
-/// Removes what one handle has room for.
+/// Removes what one handle has room for. After a crash between two steps Linux reads what is left of the attributes, so
+/// their tree is emptied before its blocks go.
 fn truncate_some(live: &Live, handle: &Handle<'_>) -> Result<Progress> {
     let mut fields = live.fields.write();
     let Some(kind) = fork_with_blocks(&fields) else { return Ok(Progress::Done) };
+    if kind == ForkKind::Attr {
+        return attr::change::remove_all(handle, &mut fields);
+    }
     live.content.extents.invalidate();
     let progress = change::remove(handle, &mut fields, kind, FileBlock(0), FileBlock(FILE_BLOCK_END));
-    let size = (kind == ForkKind::Data).then_some(0);
-    store_unchanged(live, handle, &mut fields, size)?;
+    store_unchanged(live, handle, &mut fields, Some(0))?;
     progress
 }
 

@@ -41,12 +41,6 @@ impl ContentState {
         self.written_at.store(nanoseconds(now), Ordering::Relaxed);
     }
 
-    /// Whether the fields are known to have this time already.
-    pub(crate) fn has_time(&self, now: Timestamp) -> bool {
-        let now = nanoseconds(now);
-        now != 0 && self.written_at.load(Ordering::Relaxed) == now
-    }
-
     /// The fields' times were set by something else than a write.
     pub(crate) fn forget_time(&self) {
         self.written_at.store(0, Ordering::Relaxed);

@@ -10,7 +10,8 @@
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, Extent, Result, Written, clock::Coarse};
 
-use super::stretch::{State, Stretch, lookup};
+use super::look::{in_bytes, lookup};
+use super::stretch::{State, Stretch};
 use super::window::{Reserve, Spare, Window};
 use super::{Live, behind_end, block_bits, check_kind, end_block, size, store};
 use crate::error::corrupt_inode;
@@ -81,7 +82,7 @@ fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
     let here = lookup(live, inode, block)?;
     let end = end.min(here.end);
     if here.state == State::Written {
-        return here.in_bytes(live);
+        return in_bytes(&here, live);
     }
     let goal = goal(live, inode, block)?;
     let mut window = live.content.window.lock();
@@ -93,7 +94,7 @@ fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
         }
         State::Unwritten => {
             window.begin(block..end, reserve);
-            return here.in_bytes(live);
+            return in_bytes(&here, live);
         }
         State::Shared => {
             let held = allocator.hold(volume, goal, end - block)?;
@@ -115,7 +116,7 @@ fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
     if is_new {
         volume.writer()?.windows.add(live.listed());
     }
-    Stretch { start: block, end: block + count, state: State::Unwritten, home }.in_bytes(live)
+    in_bytes(&Stretch { start: block, end: block + count, state: State::Unwritten, home }, live)
 }
 
 /// Blocks that the end of a write may need for the map: none, where the records of all writes in flight fit the inode.
