@@ -73,6 +73,22 @@ impl World {
     }
 }
 
+/// Waits until the kernel has freed what was removed, which it does in the background.
+fn wait_for_space(root: &Path) {
+    for _ in 0..600 {
+        let synced = std::process::Command::new("sync").arg("-f").arg(root).status();
+        assert!(synced.unwrap().success());
+        let probe = root.join("probe");
+        let has_room = std::fs::write(&probe, [1; 1 << 20]).is_ok();
+        let _ = std::fs::remove_file(&probe);
+        if has_room {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("what was removed is not free after half a minute");
+}
+
 /// `f`, which shares its blocks with `g` where the filesystem can do that; their content.
 fn two_files(root: &Path, shared: bool) -> Vec<u8> {
     let content: Vec<u8> = (0..300_000_u32).map(|n| (n / 512) as u8 & 0x7f).collect();
@@ -201,6 +217,7 @@ fn a_crash_shows_no_old_bytes_and_all_that_was_synced() {
             let _ = fill.sync_all();
             drop(fill);
             std::fs::remove_file(root.join("old")).unwrap();
+            wait_for_space(root);
             content = two_files(root, args.contains("reflink=1"));
         });
         let (file, other) = (world.file("/f"), world.file("/g"));
