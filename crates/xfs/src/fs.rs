@@ -115,9 +115,9 @@ impl Xfs {
         Ok(Arc::new(Self { volume, recovery, log, counts: OnceLock::new(), service: None }))
     }
 
-    /// Opens a filesystem for reading and writing. A log that holds changes is replayed onto the device, work
-    /// that it ends in is finished, and inodes without names that a crash left are deleted. The caller must close the filesystem; a drop without a close tries the
-    /// same and reports nothing.
+    /// Opens a filesystem for reading and writing. A log that holds changes is replayed onto the device, work that it ends
+    /// in is finished, and inodes without names that a crash left are deleted. The caller must close the filesystem; a
+    /// drop without a close tries the same and reports nothing.
     ///
     /// # Errors
     /// As for [`open_read_only`](Self::open_read_only); [`Error::Unsupported`] naming what cannot be written, and

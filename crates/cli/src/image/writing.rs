@@ -1,6 +1,7 @@
 //! How an image is written to, whatever kind of filesystem it holds.
 //!
-//! Options are given before the image is looked at. One that the kind has not is refused by name when it is opened.
+//! Options are given before the image is looked at. An option that the kind does not have is refused by name
+//! when it is opened.
 
 use undercroft_ext4::{self as ext4, OrphanForm};
 use undercroft_vfs::{Error, Result};
@@ -27,7 +28,7 @@ impl Writing {
     /// In terms of ext4.
     ///
     /// # Errors
-    /// [`Unsupported`](Error::Unsupported) naming the option that ext4 has not.
+    /// [`Unsupported`](Error::Unsupported) naming the option that ext4 does not have.
     pub(super) fn of_ext4(self) -> Result<ext4::WriteOptions> {
         if self.search_free_inode_tree.is_some() {
             return Err(refusal("finobt", "XFS", "ext4"));
@@ -45,7 +46,7 @@ impl Writing {
     /// In terms of XFS.
     ///
     /// # Errors
-    /// [`Unsupported`](Error::Unsupported) naming the option that XFS has not.
+    /// [`Unsupported`](Error::Unsupported) naming the option that XFS does not have.
     pub(super) fn of_xfs(self) -> Result<xfs::WriteOptions> {
         if self.orphans.is_some() {
             return Err(refusal("orphan", "ext4", "XFS"));

@@ -1,4 +1,4 @@
-//! ext2, ext3, ext4 and XFS written by us, checked by Linux's kernel and tools.
+//! ext2, ext3, ext4 and XFS written by us, checked by Linux's kernel and tools; failing flushes and qcow2 with ext4 only.
 //!
 //! `UNDERCROFT_SEED` replays a seed; `UNDERCROFT_OPERATIONS` says how many changes each worker makes.
 

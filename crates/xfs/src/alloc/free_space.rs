@@ -163,7 +163,7 @@ impl FreeSpace {
         None
     }
 
-    /// Up to `most` available blocks that lie together, and how good a choice that is.
+    /// Up to `most` available blocks that lie together.
     ///
     /// At the goal itself whatever is there; else a run of `most` blocks near the goal; else the shortest run that has
     /// them; else the longest.

@@ -41,8 +41,9 @@ enum Pass {
 
 impl Allocator {
     /// Takes a free inode near `parent`, or for a directory in a group with room; makes a chunk where none is free, if
-    /// `may_make_chunk`: the handle has [`chunk_space`] reserved beyond what the caller needs for itself. The inode's place still holds what was there before; the caller stores a new
-    /// inode there ([`Inode::store_new`](crate::inode::Inode::store_new)), and puts it on an unlinked list after that.
+    /// `may_make_chunk`: the handle has [`chunk_space`] reserved beyond what the caller needs for itself. The inode's place
+    /// still holds what was there before; the caller stores a new inode there
+    /// ([`Inode::store_new`](crate::inode::Inode::store_new)), and puts it on an unlinked list after that.
     ///
     /// # Errors
     /// [`NoSpace`](Error::NoSpace), when nothing has changed: no inode is free, and no chunk can be made, or not with the

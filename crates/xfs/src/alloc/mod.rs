@@ -3,18 +3,20 @@
 //! | module | what |
 //! | --- | --- |
 //! | `allocator` | all groups |
-//! | `group` | a group: its headers' fields, its lock, and the guard under which it changes |
+//! | `group` | a group: its headers' fields and its lock |
+//! | `changing` | the guard under which a group changes; it stores the headers |
 //! | `trees` | the group's trees: where they begin, where they get blocks from |
 //! | `step` | changes of a tree that are planned before the first is made |
-//! | `free_list` | the blocks that the trees of free space and of reverse mappings grow into |
+//! | `free_list`, `list_change` | the blocks that the trees of free space and of reverse mappings grow into; filling and shortening that list |
 //! | `free_space`, `runs` | free blocks in memory: those in the trees, and those of them that may be given out |
 //! | `space` | blocks taken and freed |
 //! | `held` | blocks held in memory for data |
-//! | `account` | what can be reserved, what is set aside |
+//! | `account`, `set_aside` | what can be reserved; what each group keeps for its own trees |
 //! | `rmap` | what each block belongs to |
 //! | `refcount`, `sharing` | how many files share blocks |
 //! | `inodes`, `chunk` | inodes allocated and freed, in chunks |
 //! | `unlinked` | inodes in use without a name |
+//! | `interrupted` | work that a crash interrupted, finished at opening |
 //!
 //! # Space
 //!
@@ -23,7 +25,7 @@
 //! *taken* at once, out of what its handle has reserved. A block that is freed is free on the disk, in the transaction
 //! that freed it, and *busy* in memory: not given out before that transaction is durable, because a crash would bring its
 //! old owner back, and because the log cancels what was metadata. One use is earlier: on a full group its own trees may
-//! grow into blocks that were data, since metadata goes home only after the transaction in which it became metadata.
+//! grow into blocks that were data, since metadata is written back only after the transaction in which it became metadata.
 //!
 //! A reservation finds its blocks, wherever they lie; `account` says how, and what is set aside so that a deletion, which
 //! reserves nothing, finds blocks for trees that grow. [`Allocator::reserve`] answers `false` although blocks are busy:

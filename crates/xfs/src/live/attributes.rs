@@ -34,7 +34,7 @@ pub(super) fn set_attr(live: &Live, change: &AttrChange) -> Result<()> {
 /// Sets an extended attribute, or with `None` removes it, together with `attributes`.
 ///
 /// # Errors
-/// As for [`attr::change::set`] and [`set_attr`]. Nothing has changed then.
+/// As for [`attr::change::try_set`] and [`set_attr`]. Nothing has changed then.
 pub(super) fn set_xattr(
     live: &Live,
     name: &[u8],

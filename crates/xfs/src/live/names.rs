@@ -34,7 +34,7 @@ const LOSE_CREDITS: u32 = STORE_CREDITS + UNLINKED_CREDITS;
 /// What came of an attempt under one handle.
 enum Attempt<T> {
     Done(T),
-    /// Nothing has changed: the handle must have room for so many blocks.
+    /// Nothing that lasts has changed: the handle must have room for so many blocks.
     Wants(u32),
 }
 

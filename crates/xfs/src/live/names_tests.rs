@@ -357,7 +357,7 @@ fn an_unused_file_is_deleted_with_its_name_and_one_in_use_with_its_last_user() {
     assert_eq!(unlink(b"other"), 1);
     assert_eq!((file.attr().links, used()), (0, before + 1));
     let unnamed = world.vfs.tmpfile(&who, &root, 0o600, 0).unwrap();
-    // Both are deleted by whoever recovers from a crash now.
+    // Both are deleted by the next recovery now.
     world.fs.sync().unwrap();
     let image = crashed(&world);
     image.mount(MountMode::ReadWrite, "").unwrap().unmount().unwrap();
@@ -582,6 +582,6 @@ fn directories_that_keep_their_blocks_are_right_for_linux() {
     let ino = dir.ino().0;
     world.dirs = BTreeMap::from([(root.ino().0, BTreeMap::from([(b"dir".to_vec(), ino)])), (ino, names)]);
     drop((dir, root));
-    // The names that went are known to the cache still: what is in the filesystem is listed by Linux.
+    // The names that went are still in the cache: what is in the filesystem is listed by Linux.
     world.finish();
 }

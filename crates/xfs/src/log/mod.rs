@@ -20,10 +20,9 @@
 //! | [`write`](self::write), [`items`] | writing it: records, and the items of checkpoints |
 //! | `survey` | for tests: where the records that count lie |
 //!
-//! A recovery only reads the device; its changes lie in an [`Overlay`] over it, which opening for writing copies to the
-//! device when all of it is there. One thread recovers, before the
-//! filesystem is used, so it takes no locks. All passes are loops bounded by the log's length. What they remember is bounded by
-//! constants, whatever the log says: transactions without a commit (256 MiB with all that describes them), one committed
+//! A recovery reads the device and changes an [`Overlay`] over it. Opening for writing copies the overlay to the device
+//! when all of it is there. One thread recovers, before the filesystem is used, so it takes no locks. All passes are loops
+//! bounded by the log's length. What they remember is bounded by constants, whatever the log says: transactions without a commit (256 MiB with all that describes them), one committed
 //! transaction while it is replayed (part of those), interrupted work (64 MiB), freed buffers (4 million, 256 MiB), the
 //! buffers of one position (1 million, 64 MiB), changes in memory (64 MiB) and the index of those in a temporary file
 //! (256 MiB), inodes without names (1 million, 16 MiB), extents of files whose maps change (1 million, 64 MiB). A log that

@@ -84,9 +84,8 @@ impl Client for Mounted {
         Ok(())
     }
 
-    fn record_abort(&self, cause: &Cause) {
-        let _ = cause;
-    }
+    /// The format has no place for it.
+    fn record_abort(&self, _: &Cause) {}
 }
 
 /// Seals blocks, in the order of their homes, and writes them there; neighbours together. The superblock in a block of

@@ -55,7 +55,7 @@ struct Workload {
     how: How,
     /// What a disk writes at once.
     whole_bytes: u32,
-    /// Which threads work at once.
+    /// How many threads work at once.
     workers: u64,
     /// Another thread commits while changes are made, at random moments.
     interrupted: bool,

@@ -1,4 +1,4 @@
-//! The same of XFS.
+//! Crashes of XFS: the workloads of this module's parent, on images by mkfs.xfs.
 
 use undercroft_oracle::MkfsXfs;
 use undercroft_oracle::operations::{Abilities, Operation, Worker};

@@ -89,10 +89,14 @@ fn value_blocks(volume: &Volume, len: usize) -> u32 {
     remote::blocks(&layout, len)
 }
 
-/// The same, and says how many credits it takes where the handle has fewer.
+/// Sets an extended attribute, or with `None` removes it, and stores the inode. Returns how many credits it takes where
+/// the handle has fewer; nothing has changed then.
 ///
 /// # Errors
-/// As for [`set`].
+/// [`Exists`](Error::Exists) and [`NoAttribute`](Error::NoAttribute) as `mode` asks;
+/// [`ValueTooLarge`](Error::ValueTooLarge); [`NameTooLong`](Error::NameTooLong);
+/// [`InvalidArgument`](Error::InvalidArgument) for a damaged access control list; [`NoSpace`](Error::NoSpace);
+/// [`Unsupported`](Error::Unsupported); corruption; I/O failure.
 pub(crate) fn try_set(
     handle: &Handle<'_>,
     inode: &mut Inode,

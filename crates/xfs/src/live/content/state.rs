@@ -17,8 +17,8 @@ pub(crate) struct ContentState {
     pub(super) window: Mutex<Window>,
     /// No written blocks are known to lie behind the end. Changed with the inode's state held exclusively.
     pub(super) end_is_clean: AtomicBool,
-    /// The time of the last write, or of the last change of a directory's names, that the fields have, in nanoseconds;
-    /// 0 if they may have another. Written with the fields locked.
+    /// The time of the last write that the fields have, in nanoseconds; 0 if they may have another. Written with the
+    /// fields locked.
     pub(super) written_at: AtomicU64,
     /// The transaction that changed the content last; 0 if it was before the inode was read or made.
     pub(super) changed_in: AtomicU64,

@@ -6,10 +6,10 @@ use crate::format::FsBlock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Hole,
-    /// Written before, but behind the end of the file: the bytes are nobody's. Reads as a hole.
+    /// Written before, but behind the end of the file: no file owns the bytes. Reads as a hole.
     Stale,
     Unwritten,
-    /// This file's alone.
+    /// Written, and not shared.
     Written,
     /// Other files have them too.
     Shared,
