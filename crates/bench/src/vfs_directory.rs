@@ -38,11 +38,10 @@ impl Directory for VfsDirectory {
     }
 
     fn inside(&self, name: &[u8]) -> Result<Self, BenchError> {
-        let node = match self.vfs.lookup(&self.node, name) {
-            Err(Error::NotFound) => {
-                self.vfs.create(&self.who, &self.node, name, &NewObject::directory(0o755))
-            }
-            found => found,
+        // Several workers may ask for it at once.
+        let node = match self.vfs.create(&self.who, &self.node, name, &NewObject::directory(0o755)) {
+            Err(Error::Exists) => self.vfs.lookup(&self.node, name),
+            made => made,
         };
         let node = node.map_err(|source| BenchError::Vfs { what: "make a directory", source })?;
         Ok(Self { vfs: Arc::clone(&self.vfs), node, who: self.who.clone() })

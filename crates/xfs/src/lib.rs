@@ -8,7 +8,7 @@
 //! A filesystem that is opened for reading takes no locks but the metadata cache's, and those of inodes in use, which are
 //! only ever shared then.
 //!
-//! One that takes changes has a [`Writer`](writer::Writer): an operation starts a `transaction::Handle`, under which it
+//! One that takes changes has a `writer::Writer`: an operation starts a `transaction::Handle`, under which it
 //! changes blocks of the cache; the engine of `undercroft_journal` gathers them, and each of its transactions is one
 //! checkpoint of XFS's log (`log::write`). What each operation does in one handle is there whole after a crash, or not at
 //! all. `alloc` has the allocation groups, `live` the inodes in use.

@@ -19,8 +19,11 @@ use crate::transaction::{Handle, Seal};
 
 const STRUCTURE: &str = "symbolic link";
 
-/// The longest target, in bytes.
-pub(crate) const TARGET_MAX_BYTES: u64 = 1024;
+/// The longest target that is read, in bytes.
+const TARGET_MAX_BYTES: u64 = 1024;
+
+/// The longest target that is made. Linux makes and reads none of 1024 bytes.
+pub(crate) const NEW_TARGET_MAX_BYTES: u64 = TARGET_MAX_BYTES - 1;
 
 const MAGIC: &[u8; 4] = b"XSLM";
 

@@ -12,7 +12,7 @@ use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::file_id::FileId;
 use crate::image::writing::Writing;
-use crate::image::{self, Filesystem, Use};
+use crate::image::{self, Filesystem, FilesystemKind, Use};
 use crate::plan::{Format, ImageSpec};
 use crate::text::bar::Bar;
 use crate::text::human;
@@ -80,8 +80,14 @@ fn grow_unmounted(
     size_bytes: Option<u64>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<GrowReport, Failure> {
-    let opened = image::open_for(spec, Use::Write(Writing::default()), VfsOptions::default())?;
     let shown = spec.shown();
+    // One that cannot grow is not opened for writing, which may change it.
+    let located = image::locate(spec)?;
+    if image::require_filesystem(&located.device, &located.shown)? != FilesystemKind::Ext4 {
+        return Err(cannot_grow(&shown));
+    }
+    drop(located);
+    let opened = image::open_for(spec, Use::Write(Writing::default()), VfsOptions::default())?;
     let whole = opened.partition.is_none().then_some(spec);
     let below = Below { whole, open: None, shown: &shown };
     let Filesystem::Ext4(ext4) = &opened.filesystem else { return Err(cannot_grow(&shown)) };

@@ -33,13 +33,13 @@ use undercroft_ext4::{MmpWait, Present};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{self as vfs, Credentials, Follow, Node, Vfs, VfsOptions};
 
-pub(crate) use filesystem::Filesystem;
+pub(crate) use filesystem::{Filesystem, FilesystemKind};
 pub(crate) use partition::Partitioned;
 pub(crate) use rescue::refuse_copies;
 
 pub(crate) use array::{OpenArray, failure as md_failure, identity, open_array, open_member};
 
-use filesystem::{FilesystemKind, KINDS};
+use filesystem::KINDS;
 use writing::Writing;
 
 use crate::exit::Kind;

@@ -67,6 +67,10 @@ impl ChangingGroup<'_> {
         if align == 0 || align >= count || geometry.inode_alignment() != count {
             return Ok(None);
         }
+        // Parts of another size do not fit the bits of a chunk's record, which stand for four inodes each.
+        if !align.is_power_of_two() || !(align << geometry.inodes_per_block_log()).is_multiple_of(4) {
+            return Ok(None);
+        }
         let len = geometry.ag_len(self.number());
         let Some(last) = (len - len % count).checked_sub(count) else { return Ok(None) };
         let taken = self.take_aligned(AgBlock(0), align, align, count..last + 1)?;

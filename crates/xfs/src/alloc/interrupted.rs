@@ -77,7 +77,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Frees the blocks of copies that were being made: no file has them.
+    /// Frees the blocks of copies that were being made: no file has them. The threads of the log do not run yet, so a
+    /// transaction that is full is committed here.
     ///
     /// # Errors
     /// Corruption; I/O failure.
@@ -87,7 +88,10 @@ impl Allocator {
         }
         for ag in volume.geometry().ags() {
             loop {
-                let handle = volume.start(2 * self.extent_credits())?;
+                let Some(handle) = volume.start_if_room(2 * self.extent_credits())? else {
+                    volume.writer()?.transactions.commit_running(volume)?;
+                    continue;
+                };
                 let mut group = self.change_group(&handle, ag)?;
                 let copy = group.tree::<RefcountBt>()?.cursor().lookup_ge(&(true, AgBlock(0)))?;
                 let Some(copy) = copy.filter(|copy| copy.cow) else { break };

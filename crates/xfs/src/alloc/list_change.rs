@@ -33,7 +33,11 @@ impl ChangingGroup<'_> {
             return Ok(());
         }
         list.is_adjusting = true;
-        let adjusted = if usable < needed { self.lengthen_list(needed) } else { self.shorten_list(needed) };
+        let mut adjusted = if usable < needed { Ok(()) } else { self.shorten_list(needed) };
+        if adjusted.is_ok() {
+            // Also after it was shortened: what was freed may have made the trees grow into it.
+            adjusted = self.lengthen_list(needed);
+        }
         self.state().blocks().list.is_adjusting = false;
         // What it has changed by then is consistent only together.
         self.handle.or_abort(adjusted)

@@ -2,7 +2,7 @@
 //! fork and, `di_forkoff` eight-byte words later, the attribute fork.
 
 use bitflags::bitflags;
-use undercroft_vfs::{FileType, Ino, Timestamp};
+use undercroft_vfs::{DeviceNumber, FileType, Ino, Timestamp};
 use uuid::Uuid;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -186,6 +186,12 @@ pub(crate) struct Dinode {
     pub(crate) attr_extents: u32,
     /// The attribute fork within the inode's bytes; empty if there is none.
     pub(crate) attr_fork: std::ops::Range<usize>,
+}
+
+/// Whether a device's number has no more bits than are kept of it: Linux keeps 14 of the driver, of which it makes no more
+/// than 9, above 18 of the device.
+pub(crate) const fn holds_device(number: DeviceNumber) -> bool {
+    number.major <= 511 && number.minor < 1 << 18
 }
 
 /// Length of the core of an inode, by its version.

@@ -333,10 +333,8 @@ impl Superblock {
         if names.is_empty() {
             return Ok(());
         }
-        let what = format!(
-            "the filesystem has {}, with which this program can only read it; open it read-only",
-            names.join(", ")
-        );
+        let what =
+            format!("writing to a filesystem with {}, which this program can only read", names.join(", "));
         Err(Error::Unsupported(what.into()))
     }
 }

@@ -172,7 +172,7 @@ pub(super) fn check_fits(fork: &Fork, room: usize) -> Verdict<()> {
 fn write_fork(fork: &Fork, bytes: &mut [u8]) {
     let used = match fork {
         Fork::Device(number) => {
-            // Linux keeps 14 bits of the driver above 18 bits of the device.
+            // A new inode with a number that does not fit is refused before it is made.
             let raw = (number.major & 0x3fff) << 18 | number.minor & 0x3_ffff;
             bytes[..4].copy_from_slice(&raw.to_be_bytes());
             4

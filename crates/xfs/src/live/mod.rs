@@ -118,16 +118,16 @@ impl Live {
 }
 
 /// Deletes inodes without names that a crash left: those on the lists of unlinked inodes, which no caller uses now. A list
-/// that is broken stays, and so does an inode that cannot be read: xfs_repair finds them.
+/// that is broken stays, and so does an inode that cannot be read or that no chunk has in use: xfs_repair finds them.
 ///
 /// # Errors
 /// I/O failure; why the filesystem takes no changes any more.
 pub(crate) fn delete_unlinked(volume: &Arc<Mounted>) -> Result<()> {
     let writer = volume.writer()?;
     for ino in writer.allocator.collect_unlinked(volume)?.inos {
-        match Inode::read(volume, ino) {
+        match writer.allocator.check_in_use(volume, ino).and_then(|()| Inode::read(volume, ino)) {
             Ok(inode) => release::release(&Live::shared(Arc::clone(volume), inode)),
-            Err(Error::Corrupt(_)) => {}
+            Err(Error::Corrupt(_) | Error::Stale) => {}
             Err(error) => return Err(error),
         }
         writer.transactions.first_failure()?;

@@ -19,7 +19,7 @@ use crate::alloc;
 use crate::attr::change as attributes;
 use crate::dir;
 use crate::dir::change::{Change, USUAL_CREDITS, make_first};
-use crate::format::dinode::DiFlags;
+use crate::format::dinode::{self, DiFlags};
 use crate::inode::{Inode, STORE_CREDITS};
 use crate::symlink;
 use crate::transaction::Handle;
@@ -420,6 +420,19 @@ struct Making {
     with_chunk: bool,
 }
 
+/// Refuses what XFS cannot hold of a new inode: long targets, and device numbers of more bits than it keeps.
+fn check_kind(kind: &NewKind<'_>) -> Result<()> {
+    match kind {
+        NewKind::Symlink(target) if target.len() as u64 > symlink::NEW_TARGET_MAX_BYTES => {
+            Err(Error::NameTooLong)
+        }
+        NewKind::CharDevice(number) | NewKind::BlockDevice(number) if !dinode::holds_device(*number) => {
+            Err(Error::InvalidArgument("XFS does not keep such a device number"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Runs `attempt` with handles that have room and space for a new inode and `credits` blocks beside it.
 fn making(
     dir: &Live,
@@ -429,9 +442,7 @@ fn making(
 ) -> Result<Arc<Live>> {
     let volume = &dir.volume;
     let allocator = &volume.writer()?.allocator;
-    if matches!(new.kind, NewKind::Symlink(target) if target.len() as u64 > symlink::TARGET_MAX_BYTES) {
-        return Err(Error::NameTooLong);
-    }
+    check_kind(&new.kind)?;
     let is_directory = new.kind == NewKind::Directory;
     let mut with_chunk = allocator.needs_chunk(volume, dir.ino, is_directory);
     let mut may_want_chunk = true;

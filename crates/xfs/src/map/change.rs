@@ -105,16 +105,21 @@ pub(crate) fn remove(
             return Ok(Progress::From(start));
         }
         let piece = piece_to_remove(&records, &here, start, to)?;
-        let cuts = start > here.file.0 && piece.end() < here.end();
+        let cuts = piece.file > here.file && piece.end() < here.end();
         records.check_room(u64::from(cuts))?;
-        records.substitute(Some(here), &rest(&here, start, piece.end()))?;
+        records.substitute(Some(here), &rest(&here, piece.file.0, piece.end()))?;
         handle.or_abort(disown(&mut records, &piece))?;
-        (from, is_first) = (piece.end(), false);
+        is_first = false;
+        // Otherwise what is before it is still there.
+        if piece.file.0 == start {
+            from = piece.end();
+        }
     }
     Ok(Progress::Done)
 }
 
-/// The first blocks of an extent from `start` to before `to` that are removed in one step.
+/// Blocks of an extent from `start` to before `to` that are removed in one step: the first of them, or those of metadata
+/// before which blocks of the same extent stay, the last, so that the extent is not cut in two.
 fn piece_to_remove(records: &Records<'_, '_>, here: &Extent, start: u64, to: u64) -> Result<Extent> {
     let whole = cut(here, start, here.end().min(to));
     let most = if is_metadata(records) {
@@ -125,7 +130,11 @@ fn piece_to_remove(records: &Records<'_, '_>, here: &Extent, start: u64, to: u64
     } else {
         return Ok(whole);
     };
-    Ok(cut(&whole, start, whole.end().min(start + most.max(1))))
+    let most = most.clamp(1, whole.count.into());
+    if is_metadata(records) && start > here.file.0 && whole.end() == here.end() {
+        return Ok(cut(&whole, whole.end() - most, whole.end()));
+    }
+    Ok(cut(&whole, start, start + most))
 }
 
 /// Marks the blocks from `from` to before `to`, which lie in one extent, as written or as never written.

@@ -31,6 +31,8 @@ pub(super) const HEADER_BYTES: usize = 72;
 
 /// Level and count, before the keys of a root in an inode.
 pub(super) const ROOT_HEADER_BYTES: usize = 4;
+/// A key and a pointer in such a root.
+const ROOT_ENTRY_BYTES: usize = 16;
 
 /// A fork of an inode whose records are changed under a handle.
 pub(super) struct Records<'a, 'h> {
@@ -113,6 +115,10 @@ impl Records<'_, '_> {
     pub(super) fn check_room(&self, more: u64) -> Result<()> {
         if count(self.inode, self.kind) + more > most_extents(self.volume(), self.inode, self.kind) {
             return Err(Error::FileTooLarge);
+        }
+        if more > 0 && fork_bytes(self.inode, self.kind) < ROOT_HEADER_BYTES + ROOT_ENTRY_BYTES {
+            // Linux makes no such fork; the next extent could not be entered.
+            return Err(self.corrupt("has no room for the root of a tree"));
         }
         if more > 0 && self.handle.space() < super::change::needed_space(self.inode, self.kind, more) {
             return Err(Error::NoSpace);
@@ -380,7 +386,7 @@ fn make_tree(
         }
     })?;
     let mut root = vec![0; fork_bytes(inode, kind)];
-    let room = (root.len() - ROOT_HEADER_BYTES) / 16;
+    let room = (root.len() - ROOT_HEADER_BYTES) / ROOT_ENTRY_BYTES;
     put(&mut root, 0, &[0, 1, 0, 1]);
     let first = list.first().map_or(0, |extent| extent.file.0);
     put(&mut root, ROOT_HEADER_BYTES, &first.to_be_bytes());

@@ -305,6 +305,35 @@ fn all_attributes_are_removed_in_steps() {
     check_image(&writable.close());
 }
 
+/// The first extent of the fork is longer than what one step removes, and no block is there for one that is cut in two.
+#[test]
+fn attributes_in_many_pieces_are_removed_without_space() {
+    let writable = Writable::open(image(200, "-m rmapbt=1"), WriteOptions::default());
+    let (node, other) = (live(&writable, "empty"), live(&writable, "fifo"));
+    set(&node, "user.short", b"x").unwrap();
+    for n in 0..60 {
+        set(&node, &format!("user.{n}"), &[b'x'; 40_000]).unwrap();
+        if n > 8 {
+            set(&other, &format!("user.{n}"), &[b'y'; 40_000]).unwrap();
+        }
+        writable.commit();
+    }
+    assert!(matches!(node.fields.read().attr, Some(Fork::Btree(_))));
+    loop {
+        let credits = super::remove_credits(&node.fields.read());
+        let handle = writable.volume.start(credits).unwrap();
+        assert_eq!(handle.space(), 0);
+        let progress = remove_all(&handle, &mut node.fields.write()).unwrap();
+        drop(handle);
+        writable.check();
+        if progress == Progress::Done {
+            break;
+        }
+    }
+    assert!(shown(&node).is_empty());
+    check_image(&writable.close());
+}
+
 /// Threads change attributes of the same files and read them: each finds its own as it left them.
 #[test]
 fn threads_change_attributes_of_the_same_files() {

@@ -40,7 +40,12 @@ impl Short {
             kind: entry.kind,
             at: entry.position.split(layout).1,
         });
-        Ok(Self { parent: short.parent, entries: entries.collect() })
+        let entries: Vec<ShortEntry> = entries.collect();
+        // Where they come to lie when the directory leaves its inode.
+        if let Some(entry) = entries.iter().find(|entry| !entry.at.is_multiple_of(8)) {
+            return Err(format!("has a name whose place is byte {}, within another's", entry.at).into());
+        }
+        Ok(Self { parent: short.parent, entries })
     }
 
     /// The number of the entry with this name: one that is equal in every byte, or the first that is but for capital letters,

@@ -408,6 +408,9 @@ impl Change<'_> {
                 raw::set_leaf_items(bytes, &items);
             } else {
                 let items = raw::items(self.bytes(child));
+                if items.is_empty() {
+                    return Err(self.corrupt(self.home(child), "is a node that leads to no block"));
+                }
                 let bytes = self.edit(root, Seal::DaNode);
                 raw::set_node_items(bytes, &items);
                 put16(bytes, 58, usize::from(below));
