@@ -25,7 +25,7 @@ const IMAGE_HELP: &str = "\
 IMAGE is a disk image (raw or qcow2) or a block device. `IMAGE?part=N` names partition N of a partitioned \
 disk; a disk with exactly one Linux partition needs no hint. Of an image that is damaged or cut short what is there is read: \
 `IMAGE?sb=BLOCK` through a copy of an ext superblock, `IMAGE?gpt=backup` by the copy of a destroyed partition table; `info` says \
-which are good. `IMAGE?log=PATH` names the device that an XFS has its log on. An image is written to by `mkfs`, by `grow`, by `mount -o rw`, \
+which are good. `IMAGE?log=PATH` names the device that an XFS has its log on, for reading. An image is written to by `mkfs`, by `grow`, by `mount -o rw`, \
 and by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
 change no byte of it: a journal that needs recovery is replayed in memory.";
 
@@ -223,7 +223,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value = "1000000")]
     pub(crate) inodes: NonZeroU64,
 
-    /// Give each directory of the --on target one lock, as Linux does: the same as `tmpfs:plain` or `mem:ext4:plain`
+    /// Give each directory of the --on target one lock, as Linux does: the same as `tmpfs:plain`, `mem:ext4:plain` or `mem:xfs:plain`
     #[arg(long)]
     pub(crate) plain: bool,
 

@@ -117,6 +117,7 @@ pub(crate) fn meaning(option: &str) -> Meaning {
         | "inode_readahead_blks"
         | "sunit"
         | "swidth"
+        | "noalign"
         | "allocsize"
         | "largeio"
         | "nolargeio"
@@ -156,7 +157,8 @@ pub(crate) fn meaning(option: &str) -> Meaning {
         "allow_root" => Refused("use \"allow_other\""),
         "sb" => Refused("name the copy of the superblock behind the image, as IMAGE?sb=BLOCK"),
         "offset" | "sizelimit" => Refused("name a partition behind the image, as IMAGE?part=N"),
-        "journal_dev" | "journal_path" | "logdev" => Refused(JOURNAL_ELSEWHERE),
+        "journal_dev" | "journal_path" => Refused(JOURNAL_ELSEWHERE),
+        "logdev" => Refused("name the log behind the image, as IMAGE?log=PATH, and mount with \"ro\""),
         "rtdev" => Refused("a real-time device cannot be used"),
         "grpid" | "bsdgroups" => Refused(CREATORS_GROUP),
         "quota" | "usrquota" | "grpquota" | "prjquota" | "uquota" | "gquota" | "pquota" | "uqnoenforce"

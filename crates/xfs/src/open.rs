@@ -9,10 +9,11 @@ use std::sync::Arc;
 use undercroft_block::{Access, Device, LatchedDevice};
 use undercroft_vfs::{Error, Result};
 
+use crate::ag::{Agf, Agi};
 use crate::alloc;
 use crate::error::corrupt;
 use crate::format::{Superblock, superblock};
-use crate::log::{self, LogPosition, Recovered, Recovery};
+use crate::log::{self, LogPosition, Lsn, Recovered, Recovery};
 use crate::options::WriteOptions;
 use crate::transaction::{self, Stop};
 use crate::volume::Volume;
@@ -125,6 +126,8 @@ impl Probed {
             recovered.superblock.check_writable(log::can_write(&recovered.superblock))?;
             check_finished(recovered)
         })?;
+        let found = Volume::new(Arc::clone(&device), replayed.superblock.clone(), HEADERS_CACHE_BYTES);
+        replayed.check_newest(newest_change(&found)?)?;
         superblock::prepare_for_changes(&*device, &replayed.superblock)?;
         let stop = Arc::<Stop>::default();
         let volume =
@@ -134,6 +137,22 @@ impl Probed {
         let transactions = transaction::logged(writer, volume.geometry().block_bytes(), stop);
         Ok(Writable { volume, transactions, recovery, log: position })
     }
+}
+
+/// Memory for blocks that are looked at once.
+const HEADERS_CACHE_BYTES: usize = 1 << 20;
+
+/// The latest position in the log that a header of a group names.
+fn newest_change(volume: &Volume) -> Result<Lsn> {
+    let mut newest = Lsn(0);
+    for ag in volume.geometry().ags() {
+        let (agf, agi) = (Agf::read(volume, ag)?, Agi::read(volume, ag)?);
+        for lsn in [agf.raw().agf_lsn, agi.raw().agi_lsn] {
+            // All ones stand for none.
+            newest = newest.max(Some(Lsn(lsn.get())).filter(|lsn| *lsn != Lsn::NULL).unwrap_or(newest));
+        }
+    }
+    Ok(newest)
 }
 
 /// Refuses a log that ends in the middle of work which is not finished here. Inodes without names are deleted once the

@@ -91,10 +91,8 @@ impl ChangingGroup<'_> {
             let run = Run::new(entry.block, 1);
             self.note_no_owner(AgBlock(entry.block), 1, Owner::FreeSpace)?;
             self.insert_extent(run)?;
-            match entry.cancelled_in {
-                Some(_) => self.add_freed(run, false),
-                None => self.state().blocks().space.available.give(run),
-            }
+            // Also one that no transaction cancelled: it may have come here as data that this transaction freed.
+            self.add_freed(run, false);
         }
         Ok(())
     }

@@ -86,7 +86,7 @@ pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Foun
         };
         let led = change.lead_to(name, made.ino, kind);
         handle.or_abort(led)?;
-        change.apply(handle, touch(dir, dir.now(), i64::from(is_directory)))?;
+        change.apply(handle, touch(handle, dir, dir.now(), i64::from(is_directory)))?;
         Ok(Attempt::Done(made))
     });
     Ok(found(made.map_err(|error| unless_there(dir, name, error))?))
@@ -129,7 +129,7 @@ pub(super) fn link(dir: &Live, name: &[u8], node: &Arc<Node>) -> Result<()> {
             return Ok(Attempt::Wants(wanted));
         }
         let now = dir.now();
-        change.apply(handle, touch(dir, now, 0))?;
+        change.apply(handle, touch(handle, dir, now, 0))?;
         let rest = || {
             if links == 0 {
                 target.linkable.store(false, Ordering::Relaxed);
@@ -170,7 +170,7 @@ pub(super) fn unlink_once(dir: &Live, name: &[u8], victim: &Live, keep: bool) ->
             return Ok(Attempt::Wants(wanted));
         }
         let now = dir.now();
-        change.apply(handle, touch(dir, now, -i64::from(is_directory)))?;
+        change.apply(handle, touch(handle, dir, now, -i64::from(is_directory)))?;
         handle.or_abort(lose_name(handle, victim, now)).map(Attempt::Done)
     })
 }
@@ -187,7 +187,7 @@ pub(super) fn unlink_unused(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Resu
             if let Some(wanted) = lacks(handle, &[&change], credits, 0)? {
                 return Ok(Attempt::Wants(wanted));
             }
-            change.apply(handle, touch(dir, dir.now(), 0))?;
+            change.apply(handle, touch(handle, dir, dir.now(), 0))?;
             handle.or_abort(release::delete_now(handle, live)).map(Attempt::Done)
         })
     })
@@ -380,7 +380,7 @@ impl<'a> Plans<'a> {
     ) -> Result<()> {
         for (ino, change) in self.0 {
             match touched(ino) {
-                Some((live, now, gained)) => change.apply(handle, touch(live, now, gained))?,
+                Some((live, now, gained)) => change.apply(handle, touch(handle, live, now, gained))?,
                 None => change.apply(handle, |_| false)?,
             }
         }
@@ -559,8 +559,10 @@ fn lose_name(handle: &Handle<'_>, victim: &Live, now: Timestamp) -> Result<()> {
 ///
 /// Of the changes within one tick of the coarse clock only the first is stored: the others would store the same time.
 /// If the times were read since, the clock is precise and the next change is stored.
-fn touch(dir: &Live, now: Timestamp, gained: i64) -> impl FnOnce(&mut Inode) -> bool {
+fn touch(handle: &Handle<'_>, dir: &Live, now: Timestamp, gained: i64) -> impl FnOnce(&mut Inode) -> bool {
+    let tid = handle.tid();
     move |inode| {
+        dir.content.note_names(tid);
         let nearest = inode.nearest_time(now);
         if gained == 0
             && !dir.late.is_set()

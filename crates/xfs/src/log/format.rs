@@ -58,7 +58,7 @@ pub(crate) struct Lsn(pub(crate) u64);
 
 impl Lsn {
     /// Not known: structures that are not ordered by the log carry it, and 0.
-    pub(super) const NULL: Self = Self(u64::MAX);
+    pub(crate) const NULL: Self = Self(u64::MAX);
 
     /// A block in a cycle.
     pub(super) const fn new(cycle: u32, block: u32) -> Self {

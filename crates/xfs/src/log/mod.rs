@@ -69,6 +69,7 @@ use self::area::LogArea;
 use self::ends::LogEnds;
 use self::given_back::GivenBack;
 use self::target::Target;
+use crate::error::corrupt;
 use crate::format::{LogIncompat, Superblock};
 use crate::inode::Remapped;
 use crate::volume::Volume;
@@ -119,6 +120,21 @@ pub(crate) struct Replayed {
 }
 
 impl Replayed {
+    /// Refuses a log that ends before `newest`, a position that metadata names: a recovery would take that metadata for
+    /// newer than what this log is going to hold, and skip its changes.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(crate) fn check_newest(&self, newest: Lsn) -> Result<()> {
+        let head = LogWriter::head_behind(&self.ends);
+        if newest <= head {
+            return Ok(());
+        }
+        let detail =
+            format!("ends at {head}, and metadata was changed at {newest}: run xfs_repair on the filesystem");
+        Err(corrupt("log", detail))
+    }
+
     /// Begins to write the log, on another device over the same bytes. If work is left, the first transaction finishes it.
     ///
     /// # Errors

@@ -23,7 +23,7 @@
 //! No locks: its owner has one.
 
 use undercroft_block::Request;
-use undercroft_vfs::Result;
+use undercroft_vfs::{Error, Result};
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::{LE, U16, U32, U64};
 
@@ -74,14 +74,17 @@ struct Form {
 
 impl Form {
     /// `None` where the log's unit is larger than a record.
-    fn of(superblock: &Superblock) -> Option<Self> {
+    /// What a log `announces`, work that its first checkpoint finishes, must be in one record: the records are as large as
+    /// they can be then.
+    fn of(superblock: &Superblock, announces: bool) -> Option<Self> {
         // A stripe unit of 1 stands for none.
         let unit = superblock.log_stripe_bytes().max(superblock.log_sector_bytes()).max(BASIC_BLOCK as u32);
         if !unit.is_multiple_of(BASIC_BLOCK as u32) || unit > MAX_RECORD_BYTES {
             return None;
         }
         let log_bytes = u64::from(superblock.log_blocks()) << superblock.geometry().block_log();
-        let wanted = u64::from(RECORD_BYTES).max(log_bytes / RECORDS_IN_LOG).min(u64::from(MAX_RECORD_BYTES));
+        let least = if announces { MAX_RECORD_BYTES } else { RECORD_BYTES };
+        let wanted = u64::from(least).max(log_bytes / RECORDS_IN_LOG).min(u64::from(MAX_RECORD_BYTES));
         let record = (1_u32 << wanted.ilog2()).max(unit) / unit * unit;
         let block = BASIC_BLOCK as u32;
         Some(Self { record: record / block, headers: record.div_ceil(CYCLE_DATA_BYTES), unit: unit / block })
@@ -100,7 +103,7 @@ impl Form {
 
 /// Whether a log can be written.
 pub(crate) fn can_write(superblock: &Superblock) -> bool {
-    Form::of(superblock).is_some()
+    Form::of(superblock, false).is_some()
 }
 
 /// A log that is being written.
@@ -129,12 +132,12 @@ impl LogWriter {
         superblock: &Superblock,
         is_finished: bool,
     ) -> Result<Self> {
-        let Some(form) = Form::of(superblock) else {
+        let Some(form) = Form::of(superblock, !is_finished) else {
             let bytes = superblock.log_stripe_bytes();
             let what = format!("writing to XFS with a log whose stripe unit is {bytes} bytes");
             return Err(undercroft_vfs::Error::Unsupported(what.into()));
         };
-        let head = if ends.next.cycle() == 0 { Lsn::new(1, ends.next.block()) } else { ends.next };
+        let head = Self::head_behind(ends);
         let durable_tail = if ends.is_clean() { head.block() } else { ends.tail };
         let keeps_tail = !is_finished;
         let mut writer = Self { area, form, head, previous: NO_BLOCK, durable_tail, keeps_tail };
@@ -148,6 +151,11 @@ impl LogWriter {
             }
         }
         Ok(writer)
+    }
+
+    /// Where the first record goes behind the end of a log. A log of zeroes has no cycle yet.
+    pub(super) fn head_behind(ends: &LogEnds) -> Lsn {
+        if ends.next.cycle() == 0 { Lsn::new(1, ends.next.block()) } else { ends.next }
     }
 
     /// Basic blocks that transactions may take: a record that names a new tail fits beside them, and then the one that
@@ -391,6 +399,14 @@ impl<'a> Checkpoint<'a> {
 
     /// Completes a record, and begins the next one.
     fn next_record(&mut self) -> Result<()> {
+        if self.log.keeps_tail {
+            // Of two records the first would hide what the log announces, and a crash before the second forget it.
+            return Err(Error::Unsupported(
+                "an XFS log that ends in the middle of more work than one of its records holds: let Linux mount the \
+                 filesystem once"
+                    .into(),
+            ));
+        }
         self.complete_record()?;
         if self.waiting.len() >= IN_FLIGHT {
             self.write()?;

@@ -1,7 +1,7 @@
 //! Making a file durable.
 
 use undercroft_sync::atomic::Ordering;
-use undercroft_vfs::{Durable, Result};
+use undercroft_vfs::{Durable, FileType, Result};
 
 use super::Live;
 use crate::transaction::Tid;
@@ -18,6 +18,10 @@ pub(in super::super) fn sync(live: &Live, what: Durable) -> Result<()> {
     transactions.check()?;
     // A file whose content has not changed since it was made or read may not be durable itself yet.
     let tid = match (what, live.content.changed_in.load(Ordering::Relaxed)) {
+        // Names of a directory change without the inode where its times stay the same.
+        (Durable::Everything | Durable::Data, changed) if live.kind != FileType::Regular => {
+            inode_changed_in(live).max(Tid(changed))
+        }
         (Durable::Everything, _) | (Durable::Data, 0) => inode_changed_in(live),
         (Durable::Data, tid) => Tid(tid),
     };

@@ -154,3 +154,19 @@ fn a_log_that_goes_round_is_recovered_by_the_kernel() {
         }
     }
 }
+
+/// A log that was zeroed, or lost its newest records: what is logged now would seem older than the blocks that it changes.
+#[test]
+fn metadata_that_is_newer_than_the_log_is_refused() {
+    let image = image(64, "");
+    image.xfs_db_write(&["agf 1", "write lsn 0x2500000000"]).unwrap();
+    let before = image.sha256().unwrap();
+    let device = Arc::new(
+        undercroft_block::FileDevice::open(image.path(), undercroft_block::FileOptions::read_write())
+            .unwrap(),
+    );
+    let refusal = crate::Xfs::open(device, crate::OpenOptions::default(), crate::WriteOptions::default());
+    let refusal = refusal.unwrap_err().to_string();
+    assert!(refusal.contains("run xfs_repair"), "{refusal}");
+    assert_eq!(image.sha256().unwrap(), before);
+}
