@@ -6,6 +6,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use undercroft_sync::atomic::AtomicU64;
 use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
@@ -84,6 +85,8 @@ pub(crate) struct Writer {
     /// Free blocks and inodes.
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) late_times: LateTimes,
+    /// Inodes without names that could not be deleted for want of space.
+    pub(crate) inodes_left: AtomicU64,
     /// Files with a reservation window.
     pub(crate) windows: WindowList,
 }
@@ -100,6 +103,7 @@ impl Writer {
             options,
             allocator,
             late_times: LateTimes::new(),
+            inodes_left: AtomicU64::new(0),
             windows: WindowList::new(),
         })
     }

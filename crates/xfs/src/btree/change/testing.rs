@@ -51,6 +51,7 @@ fn mounted(device: &Arc<MemoryDevice>, cache_bytes: usize) -> Mounted {
         options: WriteOptions::default(),
         allocator: Arc::new(Allocator::without_groups()),
         late_times: LateTimes::new(),
+        inodes_left: undercroft_sync::atomic::AtomicU64::new(0),
         windows: WindowList::new(),
     });
     mounted

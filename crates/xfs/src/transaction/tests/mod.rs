@@ -78,6 +78,7 @@ impl Open {
             options,
             allocator: Arc::new(Allocator::without_groups()),
             late_times: LateTimes::new(),
+            inodes_left: undercroft_sync::atomic::AtomicU64::new(0),
             windows: WindowList::new(),
         });
         let service = Service::start(Arc::clone(&volume), options.commit_interval());
