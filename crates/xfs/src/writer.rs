@@ -6,11 +6,11 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use undercroft_diskfs::in_use::{LateTimes, WindowList};
 use undercroft_sync::atomic::AtomicU64;
 use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
-use crate::inode::{LateTimes, WindowList};
 use crate::options::WriteOptions;
 use crate::volume::Volume;
 
@@ -102,9 +102,9 @@ impl Writer {
             transactions,
             options,
             allocator,
-            late_times: LateTimes::new(),
             inodes_left: AtomicU64::new(0),
-            windows: WindowList::new(),
+            late_times: LateTimes::default(),
+            windows: WindowList::default(),
         })
     }
 }

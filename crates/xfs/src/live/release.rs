@@ -8,7 +8,7 @@
 //! inode that still cannot be deleted stays on its list for the next opening, and is counted.
 //!
 //! Other threads may still hold the handle, to store late times: nothing is stored through it once it is released, see
-//! `inode::late`.
+//! `diskfs::in_use`.
 
 use std::sync::Arc;
 
