@@ -2,6 +2,9 @@
 //!
 //! The list is filled before each change of the trees. Where the group has no more blocks it stays shorter: the trees of
 //! a group with few free extents do not grow.
+//!
+//! To fill the list changes the trees, which may grow out of it. So a list that is short gets runs whose removal adds no
+//! record, or for which it suffices. Such a list is met in a group that was filled by others.
 
 use undercroft_vfs::{Error, Result};
 
@@ -73,8 +76,8 @@ impl ChangingGroup<'_> {
     }
 
     /// Up to `missing` free blocks for the list, which is to have `needed`: of the shortest run, or where taking them
-    /// could make the trees grow by more than the list has, others whose removal adds no record. Blocks that are not durably
-    /// free where there are no others; those that were metadata only as far as the list has nothing else.
+    /// could make the trees grow by more than the list has, another. Blocks that are not durably free only as far as the
+    /// list is too short with those that are not usable.
     pub(super) fn run_for_list(&mut self, missing: u32, needed: u32) -> Result<Option<Run>> {
         let GroupBlocks { list, space } = self.state().blocks();
         let short = needed.saturating_sub(list.entries.len() as u32);
