@@ -43,7 +43,6 @@
 struct Readme;
 
 mod alloc;
-mod append;
 mod backup;
 mod check;
 mod checksum;

@@ -6,6 +6,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
@@ -86,6 +87,8 @@ pub(crate) struct Writer {
     pub(crate) late_times: LateTimes,
     /// Files with a reservation window.
     pub(crate) windows: WindowList,
+    /// Held while the filesystem grows, and while its label changes.
+    pub(crate) resizing: Mutex<()>,
 }
 
 impl Writer {
@@ -101,6 +104,7 @@ impl Writer {
             allocator,
             late_times: LateTimes::new(),
             windows: WindowList::new(),
+            resizing: Mutex::new(&order::RESIZE, ()),
         })
     }
 }

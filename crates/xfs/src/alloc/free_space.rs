@@ -37,7 +37,9 @@ pub(super) struct FreeSpace {
     pub(super) available: Runs,
     /// Blocks of them that transactions freed that are not durable yet, the oldest transaction first.
     freed: VecDeque<Freed>,
-    /// Blocks in `freed`.
+    /// Blocks of them by which the group has become longer, until the filesystem has durably grown.
+    closed: Vec<Run>,
+    /// Blocks in `freed` and in `closed`.
     pub(super) busy: u64,
     /// Blocks of them that are held.
     pub(super) held: u64,
@@ -104,7 +106,7 @@ impl FreeSpace {
                 return Err(crate::error::corrupt("free list (AGFL)", detail));
             }
         }
-        Ok(Self { disk, available, freed: VecDeque::new(), busy: 0, held: 0, own })
+        Ok(Self { disk, available, freed: VecDeque::new(), closed: Vec::new(), busy: 0, held: 0, own })
     }
 
     /// Whether any of these blocks is one of the filesystem's own, which nothing may free.
@@ -129,6 +131,20 @@ impl FreeSpace {
         }
         self.busy += u64::from(run.count);
         is_first
+    }
+
+    /// Blocks that the trees have and that may not be given out before [`open`](Self::open): the group has become longer.
+    pub(super) fn add_closed(&mut self, run: Run) {
+        self.closed.push(run);
+        self.busy += u64::from(run.count);
+    }
+
+    /// They may be.
+    pub(super) fn open(&mut self) {
+        for run in std::mem::take(&mut self.closed) {
+            self.busy -= u64::from(run.count);
+            self.available.give(run);
+        }
     }
 
     /// A transaction and all before it are durable: what they freed may be given out. Stops after a number of runs;

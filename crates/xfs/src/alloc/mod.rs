@@ -17,6 +17,7 @@
 //! | `inodes`, `chunk` | inodes allocated and freed, in chunks |
 //! | `unlinked` | inodes in use without a name |
 //! | `interrupted` | work that a crash interrupted, finished at opening |
+//! | `grow` | the last group becomes longer, and groups are added |
 //!
 //! # Space
 //!
@@ -57,6 +58,7 @@ mod chunk;
 mod free_list;
 mod free_space;
 mod group;
+mod grow;
 mod held;
 #[cfg(all(test, feature = "oracle"))]
 mod inode_tests;
@@ -85,7 +87,7 @@ use crate::format::{FileBlock, FsBlock};
 use crate::transaction::Handle;
 use crate::volume::Volume;
 
-pub(crate) use self::allocator::Allocator;
+pub(crate) use self::allocator::{Allocator, GROUPS_MAX};
 pub(crate) use self::held::Held;
 pub(crate) use self::inodes::{FREE_INODE_CREDITS, chunk_space, new_inode_credits};
 pub(crate) use self::interrupted::can_finish;

@@ -212,15 +212,18 @@ impl LogWriter {
         let mut checkpoint = Checkpoint::new(self, tail);
         let number = checkpoint.number;
         checkpoint.operation(flags::START, &[])?;
-        checkpoint.region(
-            RawTransactionHeader {
-                th_magic: TRANSACTION_MAGIC.into(),
-                th_type: CHECKPOINT.into(),
-                th_tid: number.into(),
-                th_num_items: items.into(),
-            }
-            .as_bytes(),
-        )?;
+        // Linux takes a header without an item behind it for corruption.
+        if items > 0 {
+            checkpoint.region(
+                RawTransactionHeader {
+                    th_magic: TRANSACTION_MAGIC.into(),
+                    th_type: CHECKPOINT.into(),
+                    th_tid: number.into(),
+                    th_num_items: items.into(),
+                }
+                .as_bytes(),
+            )?;
+        }
         regions(&mut checkpoint)?;
         checkpoint.operation(flags::COMMIT, &[])?;
         checkpoint.finish()?;
