@@ -9,9 +9,10 @@
 use std::ops::Range;
 
 use undercroft_vfs::Result;
+use zerocopy::FromBytes;
 
-use crate::format::superblock::CRC_OFFSET;
-use crate::format::{AgBlock, AgNumber, FsBlock, crc};
+use crate::format::superblock::{CRC_OFFSET, RawSuperblock};
+use crate::format::{AgBlock, AgNumber, FsBlock, Superblock, crc};
 use crate::transaction::{Block, Handle, Seal};
 use crate::volume::Volume;
 use crate::writer::Mounted;
@@ -28,6 +29,15 @@ pub(crate) fn sector(volume: &Volume) -> Result<Vec<u8>> {
 /// Makes a sector's checksum right.
 pub(crate) fn seal(sector: &mut [u8]) {
     crc::seal(sector, CRC_OFFSET);
+}
+
+/// Whether a sector holds a copy of a superblock, undamaged and with the same sizes.
+pub(crate) fn is_copy(sector: &[u8], of: &Superblock) -> bool {
+    let Ok((raw, _)) = RawSuperblock::read_from_prefix(sector) else { return false };
+    let own = of.raw();
+    crc::verify(sector, CRC_OFFSET).is_ok()
+        && raw.sb_magicnum == own.sb_magicnum
+        && (raw.sb_dblocks, raw.sb_agblocks, raw.sb_agcount) == (own.sb_dblocks, own.sb_agblocks, own.sb_agcount)
 }
 
 /// The blocks in which superblocks lie: once they are here, changing them cannot fail.
