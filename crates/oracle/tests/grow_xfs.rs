@@ -95,6 +95,8 @@ fn fill(image: &Image) {
     let mut file = File::create(mount.path().join("all the rest")).unwrap();
     while std::io::Write::write_all(&mut file, &chunk).is_ok() {}
     drop(file);
+    // A child that another test forks has the file open until it becomes another program.
+    std::thread::sleep(std::time::Duration::from_millis(200));
     mount.unmount().unwrap();
 }
 

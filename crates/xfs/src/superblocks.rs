@@ -37,7 +37,8 @@ pub(crate) fn is_copy(sector: &[u8], of: &Superblock) -> bool {
     let own = of.raw();
     crc::verify(sector, CRC_OFFSET).is_ok()
         && raw.sb_magicnum == own.sb_magicnum
-        && (raw.sb_dblocks, raw.sb_agblocks, raw.sb_agcount) == (own.sb_dblocks, own.sb_agblocks, own.sb_agcount)
+        && (raw.sb_dblocks, raw.sb_agblocks, raw.sb_agcount)
+            == (own.sb_dblocks, own.sb_agblocks, own.sb_agcount)
 }
 
 /// The blocks in which superblocks lie: once they are here, changing them cannot fail.
