@@ -1,17 +1,14 @@
-//! Ioctls through the mount, made by a user that owns nothing and may only read: the kernel's own ext4 says what may
-//! come of them. Needs root.
+//! Ioctls through the mount, made by a user that owns nothing and may only read: the kernel's own ext4
+//! and XFS say what may come of them. Needs root.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
-use undercroft_block::{FileDevice, FileOptions};
-use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_fuse::{MountOptions, Mounted, mount};
-use undercroft_oracle::{LoopMount, Mke2fs, MountMode, unmount_when_idle};
+use undercroft_oracle::{How, Image, Make, Mke2fs, MkfsXfs, MountMode, unmount_when_idle};
 use undercroft_vfs::{Vfs, VfsOptions};
 
 const STRANGER: u32 = 65534;
@@ -104,32 +101,37 @@ fn ioctls(user: u32, root: &Path, paths: &[&str]) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-fn serve(image: &Path, dir: &Path, options: &str) -> Mounted {
-    let device = FileDevice::open(image, FileOptions::read_write()).unwrap();
-    let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
+fn ext4() -> Make {
+    Make::Ext4(Mke2fs::new("ext4", 32))
+}
+
+fn xfs() -> Make {
+    Make::Xfs(MkfsXfs::new(32, ""))
+}
+
+fn serve(image: &Image, dir: &Path, options: &str) -> Mounted {
+    let fs = How::of(image).open_file(image.path()).unwrap();
     let options = MountOptions::parse(&format!("rw,allow_other,{options}")).unwrap();
     mount(Vfs::new(fs, VfsOptions::default()), dir, options).unwrap()
 }
 
-/// What may come of an ioctl for which the kernel's ext4 has this answer: the same, or that there is no such ioctl.
+/// What may come of an ioctl for which the kernel's filesystem has this answer: the same, or that there is no such ioctl.
 fn agrees(theirs: &str, ours: &str) -> bool {
     theirs == ours || ours.ends_with(" ENOTTY") && !theirs.ends_with(" ok")
 }
 
-#[test]
-fn a_stranger_changes_nothing_by_ioctl() {
+fn a_stranger_changes_nothing(make: &Make) {
     const PATHS: [&str; 7] = [".", "root's", "root's-dir", "owned", "owned-dir", "fixed", "log"];
-    let make = || Mke2fs::new("ext4", 32).make().unwrap();
-    let theirs = make();
-    let kernel = LoopMount::new(theirs.path(), "ext4", MountMode::ReadWrite, "").unwrap();
+    let theirs = make.make().unwrap();
+    let kernel = theirs.mount(MountMode::ReadWrite, "").unwrap();
     fill(kernel.path());
     let before = state(kernel.path());
     let expected = ioctls(STRANGER, kernel.path(), &PATHS);
     assert_eq!(state(kernel.path()), before);
     for transport in ["", "no_io_uring"] {
-        let image = make();
+        let image = make.make().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let mounted = serve(image.path(), dir.path(), transport);
+        let mounted = serve(&image, dir.path(), transport);
         fill(dir.path());
         let before = state(dir.path());
         let answers = ioctls(STRANGER, dir.path(), &PATHS);
@@ -143,22 +145,30 @@ fn a_stranger_changes_nothing_by_ioctl() {
         chattr(dir.path(), &["-a", "log"]);
         unmount_when_idle(|| mounted.unmount()).unwrap();
         mounted.wait().unwrap();
-        image.check().unwrap();
+        How::of(&image).check(image.path()).unwrap();
     }
 }
 
-/// The owner may set what needs no capability, on files that are the owner's.
 #[test]
-fn an_owner_changes_by_ioctl_what_the_kernel_lets_an_owner_change() {
+fn a_stranger_changes_nothing_by_ioctl_on_ext4() {
+    a_stranger_changes_nothing(&ext4());
+}
+
+#[test]
+fn a_stranger_changes_nothing_by_ioctl_on_xfs() {
+    a_stranger_changes_nothing(&xfs());
+}
+
+/// The owner may set what needs no capability, on files that are the owner's.
+fn an_owner_changes_what_the_kernel_lets_an_owner_change(make: &Make) {
     const PATHS: [&str; 2] = ["owned", "owned-dir"];
-    let make = || Mke2fs::new("ext4", 32).make().unwrap();
-    let theirs = make();
-    let kernel = LoopMount::new(theirs.path(), "ext4", MountMode::ReadWrite, "").unwrap();
+    let theirs = make.make().unwrap();
+    let kernel = theirs.mount(MountMode::ReadWrite, "").unwrap();
     fill(kernel.path());
     let expected = ioctls(OWNER, kernel.path(), &PATHS);
-    let image = make();
+    let image = make.make().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let mounted = serve(image.path(), dir.path(), "");
+    let mounted = serve(&image, dir.path(), "");
     fill(dir.path());
     let answers = ioctls(OWNER, dir.path(), &PATHS);
     for (theirs, ours) in expected.iter().zip(&answers) {
@@ -173,4 +183,14 @@ fn an_owner_changes_by_ioctl_what_the_kernel_lets_an_owner_change() {
     assert!(answers.iter().any(|line| line == "owned FS_IOC_SETFLAGS +d ok"), "{answers:?}");
     unmount_when_idle(|| mounted.unmount()).unwrap();
     mounted.wait().unwrap();
+}
+
+#[test]
+fn an_owner_changes_by_ioctl_what_ext4_lets_an_owner_change() {
+    an_owner_changes_what_the_kernel_lets_an_owner_change(&ext4());
+}
+
+#[test]
+fn an_owner_changes_by_ioctl_what_xfs_lets_an_owner_change() {
+    an_owner_changes_what_the_kernel_lets_an_owner_change(&xfs());
 }
