@@ -18,17 +18,19 @@ const OWNER: u32 = 1234;
 /// begins with a word or two that would change something.
 const PROGRAM: &str = r#"
 import fcntl, os, struct, sys
+# What a filesystem shows and lets no one change.
+KEPT = int(os.environ["KEPT"])
 IOCTLS = [
     ("FS_IOC_GETFLAGS", 0x80086601, b""), ("FS_IOC32_GETFLAGS", 0x80046601, b""),
     ("FS_IOC_GETVERSION", 0x80087601, b""), ("FS_IOC32_GETVERSION", 0x80047601, b""),
     ("FS_IOC_FSGETXATTR", 0x801c581f, b""),
-    ("FS_IOC_SETFLAGS +i", 0x40086602, struct.pack("II", 0x80010, 0)),
-    ("FS_IOC_SETFLAGS +a", 0x40086602, struct.pack("II", 0x80020, 0)),
-    ("FS_IOC_SETFLAGS +d", 0x40086602, struct.pack("II", 0x80040, 0)),
+    ("FS_IOC_SETFLAGS +i", 0x40086602, struct.pack("II", KEPT | 0x10, 0)),
+    ("FS_IOC_SETFLAGS +a", 0x40086602, struct.pack("II", KEPT | 0x20, 0)),
+    ("FS_IOC_SETFLAGS +d", 0x40086602, struct.pack("II", KEPT | 0x40, 0)),
     ("FS_IOC_SETFLAGS none", 0x40086602, struct.pack("II", 0, 0)),
-    ("FS_IOC32_SETFLAGS +i", 0x40046602, struct.pack("I", 0x80010)),
-    ("FS_IOC32_SETFLAGS +a", 0x40046602, struct.pack("I", 0x80020)),
-    ("FS_IOC32_SETFLAGS +d", 0x40046602, struct.pack("I", 0x80040)),
+    ("FS_IOC32_SETFLAGS +i", 0x40046602, struct.pack("I", KEPT | 0x10)),
+    ("FS_IOC32_SETFLAGS +a", 0x40046602, struct.pack("I", KEPT | 0x20)),
+    ("FS_IOC32_SETFLAGS +d", 0x40046602, struct.pack("I", KEPT | 0x40)),
     ("FS_IOC32_SETFLAGS none", 0x40046602, struct.pack("I", 0)),
     ("FS_IOC_FSSETXATTR +i", 0x401c5820, struct.pack("I", 8)),
     ("FS_IOC_FSSETXATTR +d", 0x401c5820, struct.pack("I", 0x80)),
@@ -93,9 +95,10 @@ fn state(root: &Path) -> String {
 }
 
 /// What comes of all ioctls for a user, a line for each.
-fn ioctls(user: u32, root: &Path, paths: &[&str]) -> Vec<String> {
+fn ioctls(user: u32, root: &Path, paths: &[&str], kept: u32) -> Vec<String> {
     let mut command = Command::new("python3");
     command.args(["-c", PROGRAM]).args(paths).current_dir(root).stdin(Stdio::null());
+    command.env("KEPT", kept.to_string());
     let output = command.uid(user).gid(user).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
@@ -107,6 +110,14 @@ fn ext4() -> Make {
 
 fn xfs() -> Make {
     Make::Xfs(MkfsXfs::new(32, ""))
+}
+
+/// Flags that must be given as they are: extents.
+fn kept(make: &Make) -> u32 {
+    match make {
+        Make::Ext4(_) => 0x8_0000,
+        Make::Xfs(_) => 0,
+    }
 }
 
 fn serve(image: &Image, dir: &Path, options: &str) -> Mounted {
@@ -126,7 +137,7 @@ fn a_stranger_changes_nothing(make: &Make) {
     let kernel = theirs.mount(MountMode::ReadWrite, "").unwrap();
     fill(kernel.path());
     let before = state(kernel.path());
-    let expected = ioctls(STRANGER, kernel.path(), &PATHS);
+    let expected = ioctls(STRANGER, kernel.path(), &PATHS, kept(make));
     assert_eq!(state(kernel.path()), before);
     for transport in ["", "no_io_uring"] {
         let image = make.make().unwrap();
@@ -134,7 +145,7 @@ fn a_stranger_changes_nothing(make: &Make) {
         let mounted = serve(&image, dir.path(), transport);
         fill(dir.path());
         let before = state(dir.path());
-        let answers = ioctls(STRANGER, dir.path(), &PATHS);
+        let answers = ioctls(STRANGER, dir.path(), &PATHS, kept(make));
         assert_eq!(state(dir.path()), before);
         for (theirs, ours) in expected.iter().zip(&answers) {
             assert!(agrees(theirs, ours), "the kernel: {theirs}, we: {ours}");
@@ -165,12 +176,12 @@ fn an_owner_changes_what_the_kernel_lets_an_owner_change(make: &Make) {
     let theirs = make.make().unwrap();
     let kernel = theirs.mount(MountMode::ReadWrite, "").unwrap();
     fill(kernel.path());
-    let expected = ioctls(OWNER, kernel.path(), &PATHS);
+    let expected = ioctls(OWNER, kernel.path(), &PATHS, kept(make));
     let image = make.make().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let mounted = serve(&image, dir.path(), "");
     fill(dir.path());
-    let answers = ioctls(OWNER, dir.path(), &PATHS);
+    let answers = ioctls(OWNER, dir.path(), &PATHS, kept(make));
     for (theirs, ours) in expected.iter().zip(&answers) {
         let is_ours_to_lack = ["SETVERSION", "EXT4_IOC", "VERITY", "ENCRYPTION", "FS_IOC_SETFSLABEL"]
             .iter()
