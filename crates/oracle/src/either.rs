@@ -87,8 +87,7 @@ impl How {
     pub fn open_file(self, image: &Path) -> Result<Arc<dyn FileSystem>> {
         let device = FileDevice::open(image, FileOptions::read_write())
             .map_err(|error| Error::Unfit(format!("our side cannot open the image: {error}")))?;
-        let failed =
-            |source| Error::Undercroft { action: "open", path: image.display().to_string(), source };
+        let failed = |source| Error::Undercroft { action: "open", path: image.display().to_string(), source };
         self.open(Arc::new(device)).map_err(failed)
     }
 

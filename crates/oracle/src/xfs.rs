@@ -19,7 +19,11 @@ impl MkfsXfs {
     /// mkfs.xfs calls unsupported, are made too.
     #[must_use]
     pub fn new(size_mib: u64, args: &str) -> Self {
-        Self { size_bytes: size_mib << 20, args: args.split_whitespace().map(str::to_owned).collect(), new_uuid: false }
+        Self {
+            size_bytes: size_mib << 20,
+            args: args.split_whitespace().map(str::to_owned).collect(),
+            new_uuid: false,
+        }
     }
 
     /// One more argument.

@@ -102,7 +102,9 @@ fn sync(root: &Path) {
 fn left(image: &Image) -> u64 {
     let left = match How::of(image) {
         How::Ext4(_) => open_ext4(image.path()).unwrap().0.orphans().unwrap().len(),
-        How::Xfs(_) => open_xfs(image.path()).unwrap().0.recovery().map_or(0, |found| found.unlinked_inodes()),
+        How::Xfs(_) => {
+            open_xfs(image.path()).unwrap().0.recovery().map_or(0, |found| found.unlinked_inodes())
+        }
     };
     left as u64
 }

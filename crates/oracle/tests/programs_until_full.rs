@@ -184,7 +184,14 @@ impl Mount {
         set_mode(image.path().parent().unwrap(), 0o755);
         let before = point.path().metadata().unwrap().dev();
         let mut program = Command::new(env!("CARGO_BIN_EXE_serve_image"));
-        let server = program.arg(image.kind()).arg(image.path()).arg(point.path()).uid(NOBODY).gid(NOBODY).spawn().unwrap();
+        let server = program
+            .arg(image.kind())
+            .arg(image.path())
+            .arg(point.path())
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .spawn()
+            .unwrap();
         let server = Process(server);
         let end = Instant::now() + PATIENCE;
         // Another user may not even look at the mount's root.

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use undercroft_oracle::{Entry, How, Manifest, Reading};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
 
-
 /// Flags that say how an inode keeps its content, which is its filesystem's own business: index, extents, inline data.
 const HOW_IT_IS_KEPT: u32 = 0x1000 | 0x8_0000 | 0x1000_0000;
 

@@ -4,7 +4,9 @@
 use std::thread;
 
 use undercroft_oracle::operations::{Abilities, Done, Hand, KernelHand, Operation, OurHand, Worker};
-use undercroft_oracle::{Differences, How, Image, Make, Mke2fs, MkfsXfs, MountMode, kernel_manifest, our_manifest};
+use undercroft_oracle::{
+    Differences, How, Image, Make, Mke2fs, MkfsXfs, MountMode, kernel_manifest, our_manifest,
+};
 
 use crate::{Opened, comparable, number};
 

@@ -1,7 +1,7 @@
 //! Crashes of XFS: the workloads of this module's parent, on images by mkfs.xfs.
 
-use undercroft_oracle::{How, Make, MkfsXfs};
 use undercroft_oracle::operations::{Abilities, Operation, Worker};
+use undercroft_oracle::{How, Make, MkfsXfs};
 use undercroft_xfs::WriteOptions;
 
 use super::{Operations, Workload, survives};
@@ -52,8 +52,9 @@ fn with_a_striped_log_and_a_new_uuid() {
 
 #[test]
 fn with_large_blocks() {
-    let operations =
-        |seed, number| -> Operations { Box::new(Worker::new(seed, number, Abilities { block_bytes: 16_384, ..abilities() })) };
+    let operations = |seed, number| -> Operations {
+        Box::new(Worker::new(seed, number, Abilities { block_bytes: 16_384, ..abilities() }))
+    };
     let make = Make::Xfs(MkfsXfs::new(64, "-b size=16384 -n size=16384"));
     survives(&Workload { make, ..workload("", operations) }, 10);
 }
