@@ -19,6 +19,7 @@ use undercroft_oracle::{
     How, Image, Mke2fs, MkfsXfs, MountMode, Served, Tool, open_ext4, open_xfs, populate,
 };
 use undercroft_vfs::{Credentials, FileSystem, Follow, NewKind, NewObject, Vfs, VfsOptions};
+use undercroft_xfs::Recovery;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_serve_image");
 
@@ -102,9 +103,7 @@ fn sync(root: &Path) {
 fn left(image: &Image) -> u64 {
     let left = match How::of(image) {
         How::Ext4(_) => open_ext4(image.path()).unwrap().0.orphans().unwrap().len(),
-        How::Xfs(_) => {
-            open_xfs(image.path()).unwrap().0.recovery().map_or(0, |found| found.unlinked_inodes())
-        }
+        How::Xfs(_) => open_xfs(image.path()).unwrap().0.recovery().map_or(0, Recovery::unlinked_inodes),
     };
     left as u64
 }
