@@ -212,17 +212,15 @@ impl LogWriter {
         let mut checkpoint = Checkpoint::new(self, tail);
         let number = checkpoint.number;
         checkpoint.operation(flags::START, &[])?;
-        // Linux takes a header without an item behind it for corruption.
+        // Linux refuses a log with a header that no item follows.
         if items > 0 {
-            checkpoint.region(
-                RawTransactionHeader {
-                    th_magic: TRANSACTION_MAGIC.into(),
-                    th_type: CHECKPOINT.into(),
-                    th_tid: number.into(),
-                    th_num_items: items.into(),
-                }
-                .as_bytes(),
-            )?;
+            let header = RawTransactionHeader {
+                th_magic: TRANSACTION_MAGIC.into(),
+                th_type: CHECKPOINT.into(),
+                th_tid: number.into(),
+                th_num_items: items.into(),
+            };
+            checkpoint.region(header.as_bytes())?;
         }
         regions(&mut checkpoint)?;
         checkpoint.operation(flags::COMMIT, &[])?;
