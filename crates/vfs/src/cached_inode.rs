@@ -189,6 +189,14 @@ impl Inode for CachedInode {
         self.inode.fallocate(mode, offset, len, size)
     }
 
+    fn shares_blocks(&self) -> bool {
+        self.inode.shares_blocks()
+    }
+
+    fn clone_range(&self, source: &Node, from: u64, offset: u64, len: u64) -> Result<u64> {
+        self.inode.clone_range(source, from, offset, len)
+    }
+
     fn sync(&self, what: Durable) -> Result<()> {
         self.inode.sync(what)
     }

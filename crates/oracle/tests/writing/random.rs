@@ -141,6 +141,7 @@ fn mke2fs(kind: &'static str, block_bytes: u32) -> Mke2fs {
 fn extents(block_bytes: u32) -> Abilities {
     Abilities {
         extents: true,
+        shares: false,
         block_bytes: u64::from(block_bytes),
         value_max_bytes: 3000,
         reach_bytes: 300_000,
@@ -201,8 +202,9 @@ fn ext2_with_small_blocks_and_inodes() {
 
 /// An XFS of so many MiB that these arguments of mkfs.xfs make.
 fn both_agree_on_xfs(size_mib: u64, args: &str) {
+    let shares = !args.contains("reflink=0");
     let abilities =
-        Abilities { extents: true, block_bytes: 4096, value_max_bytes: 3000, reach_bytes: 300_000 };
+        Abilities { extents: true, shares, block_bytes: 4096, value_max_bytes: 3000, reach_bytes: 300_000 };
     both_agree_mounted(&Make::Xfs(MkfsXfs::new(size_mib, args)), abilities, "noatime");
 }
 

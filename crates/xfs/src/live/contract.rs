@@ -214,6 +214,14 @@ impl VfsInode for Live {
         self.synced(content::fallocate(self, mode, offset, len, size))
     }
 
+    fn shares_blocks(&self) -> bool {
+        content::shares_blocks(self)
+    }
+
+    fn clone_range(&self, source: &Node, from: u64, offset: u64, len: u64) -> Result<u64> {
+        self.synced(content::clone_range(self, source.inode_as()?, from, offset, len))
+    }
+
     fn sync(&self, what: Durable) -> Result<()> {
         content::sync(self, what)
     }

@@ -10,6 +10,7 @@
 //! | `write`        | prepares and finishes writes                                    |
 //! | `size`         | sets the size, and removes everything                           |
 //! | `behind_end`   | removes written blocks behind the end before the file grows     |
+//! | `share`        | shares blocks with another file                                 |
 //! | `space`        | allocates, punches, zeroes, collapses and inserts               |
 //! | `clear`        | writes zeroes over a part of a block                            |
 //! | `sync`         | makes a file durable                                            |
@@ -29,6 +30,9 @@ mod behind_end;
 mod clear;
 mod extent_cache;
 mod look;
+mod share;
+#[cfg(test)]
+mod share_tests;
 mod size;
 mod space;
 mod state;
@@ -48,6 +52,7 @@ use super::Live;
 use crate::inode::Inode;
 use crate::transaction::Handle;
 
+pub(super) use self::share::{clone_range, shares_blocks};
 pub(super) use self::size::{remove_all_credits, set_size, truncate_all, truncate_now};
 pub(super) use self::space::fallocate;
 pub(crate) use self::state::ContentState;

@@ -69,7 +69,6 @@ pub(in super::super) fn fallocate(
         }
         FallocateMode::Collapse => {
             let (first, by) = aligned(live, offset, len)?;
-            check_movable(shares)?;
             in_steps(live, first, |handle, inode, from| remove(live, handle, inode, from, first + by))?;
             in_steps(live, first + by, |handle, inode, from| {
                 live.content.extents.invalidate();
@@ -78,7 +77,6 @@ pub(in super::super) fn fallocate(
         }
         FallocateMode::Insert => {
             let (first, by) = aligned(live, offset, len)?;
-            check_movable(shares)?;
             insert(live, first, by, size)?;
         }
     }
@@ -90,13 +88,6 @@ pub(in super::super) fn fallocate(
     }
     let size = (fields.core.size_bytes != size).then_some(size);
     store(live, &handle, &mut fields, size)
-}
-
-fn check_movable(shares: bool) -> Result<()> {
-    if !shares {
-        return Ok(());
-    }
-    Err(Error::Unsupported("moving the content of a file that may share blocks with others".into()))
 }
 
 /// Puts a hole of `by` blocks in before the block `first` of a file, which becomes `size` bytes long.
