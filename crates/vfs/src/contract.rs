@@ -27,8 +27,8 @@ use std::sync::Arc;
 use undercroft_block::Device;
 
 use crate::{
-    Attr, AttrChange, Durable, Error, FallocateMode, FileType, HashedName, Ino, NewInode, Node, Ownership,
-    Result, XattrMode,
+    Attr, AttrChange, Durable, Error, ExtentHints, FallocateMode, FileType, HashedName, Ino, NewInode, Node,
+    Ownership, Result, XattrMode,
 };
 
 /// A position in a directory stream. 0 is the start; other values come from [`DirEntry::next`] of the same
@@ -291,6 +291,16 @@ pub trait FileSystem: Send + Sync + 'static {
 pub trait Inode: Any + Send + Sync {
     /// The attributes now. Cheap: no I/O.
     fn attr(&self) -> Attr;
+
+    /// The hints of how large its extents should be, where the filesystem keeps some.
+    fn extent_hints(&self) -> ExtentHints {
+        ExtentHints::default()
+    }
+
+    /// How many extents its content has, where the filesystem counts them.
+    fn extent_count(&self) -> u64 {
+        0
+    }
 
     /// The part of the attributes that permission checks need.
     fn ownership(&self) -> Ownership {

@@ -14,7 +14,7 @@ use undercroft_vfs::{Error, Result};
 use super::group::Group;
 use super::runs::Run;
 use super::*;
-use crate::format::AgBlock;
+use crate::format::{AgBlock, AgNumber};
 use crate::transaction::Tid;
 use crate::writer::Mounted;
 

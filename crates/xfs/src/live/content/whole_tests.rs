@@ -49,6 +49,11 @@ impl World {
         let mount = image.mount(MountMode::ReadWrite, "").unwrap();
         fill(mount.path());
         mount.unmount().unwrap();
+        Self::of(image)
+    }
+
+    /// An image that is unmounted.
+    pub(super) fn of(image: Image) -> Self {
         let device = in_memory(std::fs::read(image.path()).unwrap());
         let (fs, vfs) = open(&device);
         Self { image, device, fs, vfs }
