@@ -142,6 +142,7 @@ fn mke2fs(kind: &'static str, block_bytes: u32) -> Mke2fs {
 fn extents(block_bytes: u32) -> Abilities {
     Abilities {
         extents: true,
+        shares: false,
         block_bytes: u64::from(block_bytes),
         value_max_bytes: 3000,
         reach_bytes: 300_000,
@@ -202,19 +203,20 @@ fn ext2_with_small_blocks_and_inodes() {
 
 /// An XFS of so many MiB that these arguments of mkfs.xfs make.
 fn both_agree_on_xfs(size_mib: u64, args: &str) {
-    both_agree_mounted(&Make::Xfs(MkfsXfs::new(size_mib, args)), xfs_abilities(4096), "noatime");
+    both_agree_mounted(&Make::Xfs(MkfsXfs::new(size_mib, args)), xfs_abilities(4096, args), "noatime");
 }
 
 /// The same with blocks of another size than 4 KiB, each directory block one of them.
 fn both_agree_on_xfs_with_blocks(size_mib: u64, block_bytes: u64, args: &str) {
     let mkfs = MkfsXfs::new(size_mib, &format!("-b size={block_bytes} -n size={block_bytes} {args}"));
-    both_agree_mounted(&Make::Xfs(mkfs), xfs_abilities(block_bytes), "noatime");
+    both_agree_mounted(&Make::Xfs(mkfs), xfs_abilities(block_bytes, args), "noatime");
 }
 
-fn xfs_abilities(block_bytes: u64) -> Abilities {
+fn xfs_abilities(block_bytes: u64, args: &str) -> Abilities {
     // Files have several blocks, however large those are.
     let reach_bytes = 300_000.max(block_bytes * 8);
-    Abilities { extents: true, block_bytes, value_max_bytes: 3000, reach_bytes }
+    let shares = !args.contains("reflink=0");
+    Abilities { extents: true, shares, block_bytes, value_max_bytes: 3000, reach_bytes }
 }
 
 #[test]

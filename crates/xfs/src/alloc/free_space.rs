@@ -163,6 +163,27 @@ impl FreeSpace {
         false
     }
 
+    /// Up to `most` runs that a transaction and those before it freed, all of which are durable. They stay busy until they are
+    /// [given out](Self::give_durable).
+    pub(super) fn take_durable(&mut self, tid: Tid, most: usize) -> Vec<Run> {
+        let mut runs = Vec::new();
+        while runs.len() < most
+            && let Some(freed) = self.freed.front_mut().filter(|freed| freed.tid <= tid)
+        {
+            match freed.data.pop().or_else(|| freed.metadata.pop()) {
+                Some(run) => runs.push(run),
+                None => drop(self.freed.pop_front()),
+            }
+        }
+        runs
+    }
+
+    /// A run that was taken so may be given out.
+    pub(super) fn give_durable(&mut self, run: Run) {
+        self.busy -= u64::from(run.count);
+        self.available.give(run);
+    }
+
     /// A block that was data when a transaction freed it that is not durable yet. It becomes metadata, which goes home
     /// only after that transaction is durable.
     pub(super) fn take_freed_data(&mut self) -> Option<u32> {

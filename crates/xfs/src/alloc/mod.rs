@@ -15,6 +15,7 @@
 //! | `rmap` | what each block belongs to |
 //! | `refcount`, `sharing` | how many files share blocks |
 //! | `inodes`, `chunk` | inodes allocated and freed, in chunks |
+//! | `trim` | telling the device what is free |
 //! | `unlinked` | inodes in use without a name |
 //! | `interrupted` | work that a crash interrupted, finished at opening |
 //! | `grow` | the last group becomes longer, and groups are added |
@@ -77,6 +78,7 @@ mod step;
 #[cfg(all(test, feature = "oracle"))]
 mod tests;
 mod trees;
+mod trim;
 mod unlinked;
 
 use std::sync::Arc;

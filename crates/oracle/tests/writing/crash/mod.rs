@@ -100,7 +100,7 @@ fn how() -> WriteOptions {
 }
 
 const fn abilities() -> Abilities {
-    Abilities { extents: true, block_bytes: 1024, value_max_bytes: 700, reach_bytes: 40_000 }
+    Abilities { extents: true, shares: false, block_bytes: 1024, value_max_bytes: 700, reach_bytes: 40_000 }
 }
 
 fn everything(seed: u64, number: u64) -> Operations {

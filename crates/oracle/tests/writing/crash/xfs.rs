@@ -10,7 +10,8 @@ use super::{Operations, Workload, survives};
 const WHOLE_BYTES: u32 = 512;
 
 const fn abilities() -> Abilities {
-    Abilities { extents: true, block_bytes: 4096, value_max_bytes: 3000, reach_bytes: 60_000 }
+    // Where the volume cannot, it is refused.
+    Abilities { extents: true, shares: true, block_bytes: 4096, value_max_bytes: 3000, reach_bytes: 60_000 }
 }
 
 fn everything(seed: u64, number: u64) -> Operations {
@@ -101,8 +102,8 @@ fn names_that_come_and_go() {
 fn changes_of_content_and_space() {
     let operations = |seed, number| {
         only(seed, number, |operation| {
-            use Operation::{Append, Space, Truncate, Write};
-            matches!(operation, Append { .. } | Space { .. } | Truncate { .. } | Write { .. })
+            use Operation::{Append, Share, Space, Truncate, Write};
+            matches!(operation, Append { .. } | Share { .. } | Space { .. } | Truncate { .. } | Write { .. })
         })
     };
     survives(&workload("-m rmapbt=1", operations), 15);
