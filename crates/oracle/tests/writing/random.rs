@@ -287,5 +287,5 @@ fn xfs_with_the_largest_blocks() {
 #[test]
 fn xfs_whose_uuid_was_changed() {
     let mkfs = MkfsXfs::new(512, "-m rmapbt=1").new_uuid();
-    both_agree_mounted(&Make::Xfs(mkfs), xfs_abilities(4096), "noatime");
+    both_agree_mounted(&Make::Xfs(mkfs), xfs_abilities(4096, ""), "noatime");
 }

@@ -74,7 +74,7 @@ pub(in super::super) fn remove_unreserved(live: &Live) -> Result<()> {
         from
     };
     loop {
-        let credits = change::credits(&live.fields.read(), ForkKind::Data) + STORE_CREDITS;
+        let credits = change::credits(&live.volume, &live.fields.read(), ForkKind::Data) + STORE_CREDITS;
         let handle = live.volume.start(credits)?;
         let mut fields = live.fields.write();
         let progress = remove(live, &handle, &mut fields, from, FILE_BLOCK_END);
