@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use crate::error::Context;
 use crate::{Error, Image, Result, Scratch, Tool};
 
-/// A mount has to be there within this after its server was started, and gone within this after the server has ended.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A mount has to be there within this after its server was started, and gone within this after the server has ended. Far
+/// above what it takes, for a machine that is busy: a server may have 100,000 orphans to delete first.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A mount and its server, which is killed when this is dropped.
 #[derive(Debug)]
