@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use undercroft_diskfs::in_use::{LateTimes, WindowList};
 use undercroft_sync::atomic::AtomicU64;
+use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
@@ -89,6 +90,8 @@ pub(crate) struct Writer {
     pub(crate) inodes_left: AtomicU64,
     /// Files with a reservation window.
     pub(crate) windows: WindowList,
+    /// Held while the filesystem grows, and while its label changes.
+    pub(crate) resizing: Mutex<()>,
 }
 
 impl Writer {
@@ -105,6 +108,7 @@ impl Writer {
             inodes_left: AtomicU64::new(0),
             late_times: LateTimes::default(),
             windows: WindowList::default(),
+            resizing: Mutex::new(&order::RESIZE, ()),
         })
     }
 }

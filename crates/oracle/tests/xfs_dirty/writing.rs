@@ -137,8 +137,13 @@ fn change(vfs: &Arc<Vfs>, shown: &Manifest, name: &str) -> Touched {
             },
         });
     }
-    let abilities =
-        Abilities { extents: true, block_bytes: 4096, value_max_bytes: 3000, reach_bytes: 60_000 };
+    let abilities = Abilities {
+        extents: true,
+        shares: false,
+        block_bytes: 4096,
+        value_max_bytes: 3000,
+        reach_bytes: 60_000,
+    };
     let ground = [Operation::Mkdir { path: "shared".to_owned() }, Worker::ground(WORKER)];
     let work = ground.into_iter().chain(Worker::new(1, WORKER, abilities).take(OPERATIONS));
     let done = work.filter(act).count();

@@ -37,7 +37,9 @@ pub(super) struct FreeSpace {
     pub(super) available: Runs,
     /// Blocks of them that transactions freed that are not durable yet, the oldest transaction first.
     freed: VecDeque<Freed>,
-    /// Blocks in `freed`.
+    /// Blocks of them by which the group has become longer, until the filesystem has durably grown.
+    closed: Vec<Run>,
+    /// Blocks in `freed` and in `closed`.
     pub(super) busy: u64,
     /// Blocks of them that are held.
     pub(super) held: u64,
@@ -104,7 +106,7 @@ impl FreeSpace {
                 return Err(crate::error::corrupt("free list (AGFL)", detail));
             }
         }
-        Ok(Self { disk, available, freed: VecDeque::new(), busy: 0, held: 0, own })
+        Ok(Self { disk, available, freed: VecDeque::new(), closed: Vec::new(), busy: 0, held: 0, own })
     }
 
     /// Whether any of these blocks is one of the filesystem's own, which nothing may free.
@@ -129,6 +131,20 @@ impl FreeSpace {
         self.busy += u64::from(run.count);
     }
 
+    /// Blocks that the trees have and that may not be given out before [`open`](Self::open): the group has become longer.
+    pub(super) fn add_closed(&mut self, run: Run) {
+        self.closed.push(run);
+        self.busy += u64::from(run.count);
+    }
+
+    /// They may be.
+    pub(super) fn open(&mut self) {
+        for run in std::mem::take(&mut self.closed) {
+            self.busy -= u64::from(run.count);
+            self.available.give(run);
+        }
+    }
+
     /// A transaction and all before it are durable: what they freed may be given out. Stops after a number of runs;
     /// whether that was all.
     pub(super) fn release(&mut self, tid: Tid) -> bool {
@@ -143,6 +159,27 @@ impl FreeSpace {
             }
         }
         false
+    }
+
+    /// Up to `most` runs that a transaction and those before it freed, all of which are durable. They stay busy until they are
+    /// [given out](Self::give_durable).
+    pub(super) fn take_durable(&mut self, tid: Tid, most: usize) -> Vec<Run> {
+        let mut runs = Vec::new();
+        while runs.len() < most
+            && let Some(freed) = self.freed.front_mut().filter(|freed| freed.tid <= tid)
+        {
+            match freed.data.pop().or_else(|| freed.metadata.pop()) {
+                Some(run) => runs.push(run),
+                None => drop(self.freed.pop_front()),
+            }
+        }
+        runs
+    }
+
+    /// A run that was taken so may be given out.
+    pub(super) fn give_durable(&mut self, run: Run) {
+        self.busy -= u64::from(run.count);
+        self.available.give(run);
     }
 
     /// Runs that transactions freed that are not durable yet, those that were data first. The group's own trees may take

@@ -11,6 +11,7 @@ use super::space::Reach;
 use super::*;
 use crate::format::{AgBlock, AgNumber};
 use crate::transaction::Tid;
+use crate::writer::Mounted;
 
 /// Free blocks that lie together, held in memory for data that is about to be written to them; free on the disk until
 /// they are [taken](Allocator::take_held). Dropping it lets go of what is left.
@@ -24,6 +25,12 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Blocks of a group that the caller has reserved, taken out of what is available, and counted as held.
+    pub(super) fn of(allocator: &Arc<Allocator>, volume: &Volume, number: AgNumber, run: Run) -> Self {
+        let first = volume.geometry().join(number, AgBlock(run.start)).unwrap_or(FsBlock::NULL);
+        Self { allocator: Arc::clone(allocator), number, run, first }
+    }
+
     /// The first block.
     pub(crate) fn first(&self) -> FsBlock {
         self.first
@@ -101,8 +108,7 @@ impl Allocator {
             }
         };
         self.unreserve(reserved - u64::from(run.count));
-        let first = volume.geometry().join(number, AgBlock(run.start)).unwrap_or(FsBlock::NULL);
-        Ok(Held { allocator: Arc::clone(self), number, run, first })
+        Ok(Held::of(self, volume, number, run))
     }
 
     fn hold_in(
@@ -148,7 +154,10 @@ impl Allocator {
     }
 
     /// A transaction is durable: what it freed in a group may be given out.
-    pub(super) fn release(&self, number: AgNumber, tid: Tid) {
+    pub(super) fn release(&self, mounted: &Mounted, number: AgNumber, tid: Tid) {
+        if mounted.writer().is_ok_and(|writer| writer.options.discard) {
+            self.discard_freed(mounted, number, tid);
+        }
         let Some(group) = self.groups.get(number.0 as usize) else { return };
         let mut is_done = false;
         while !is_done {

@@ -71,7 +71,7 @@ impl Allocator {
         let Some((parent_ag, near)) = geometry.split_ino(parent) else {
             return Err(corrupt_inode(STRUCTURE, parent, None, "lies in no allocation group"));
         };
-        let count = geometry.ag_count();
+        let count = self.groups.len() as u32;
         let first = if is_directory {
             self.directory_rotor.fetch_add(1, Ordering::Relaxed) % count
         } else {
@@ -102,7 +102,7 @@ impl Allocator {
     pub(crate) fn needs_chunk(&self, volume: &Volume, parent: Ino, is_directory: bool) -> bool {
         let geometry = volume.geometry();
         let number = if is_directory {
-            AgNumber(self.directory_rotor.load(Ordering::Relaxed) % geometry.ag_count())
+            AgNumber(self.directory_rotor.load(Ordering::Relaxed) % self.groups.len() as u32)
         } else {
             match geometry.split_ino(parent) {
                 Some((ag, _)) => ag,

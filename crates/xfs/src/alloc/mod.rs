@@ -16,8 +16,10 @@
 //! | `room` | whether trees can grow, asked before a change |
 //! | `refcount`, `sharing` | how many files share blocks |
 //! | `inodes`, `chunk` | inodes allocated and freed, in chunks |
+//! | `trim` | telling the device what is free |
 //! | `unlinked` | inodes in use without a name |
 //! | `interrupted` | work that a crash interrupted, finished at opening |
+//! | `grow` | the last group becomes longer, and groups are added |
 //!
 //! # Space
 //!
@@ -59,6 +61,7 @@ mod chunk;
 mod free_list;
 mod free_space;
 mod group;
+mod grow;
 mod held;
 #[cfg(all(test, feature = "oracle"))]
 mod inode_tests;
@@ -78,6 +81,7 @@ mod step;
 #[cfg(all(test, feature = "oracle"))]
 mod tests;
 mod trees;
+mod trim;
 mod unlinked;
 
 use std::sync::Arc;
@@ -88,7 +92,7 @@ use crate::format::{FileBlock, FsBlock};
 use crate::transaction::Handle;
 use crate::volume::Volume;
 
-pub(crate) use self::allocator::Allocator;
+pub(crate) use self::allocator::{Allocator, GROUPS_MAX};
 pub(crate) use self::held::Held;
 pub(crate) use self::inodes::{FREE_INODE_CREDITS, chunk_space, new_inode_credits};
 pub(crate) use self::interrupted::can_finish;

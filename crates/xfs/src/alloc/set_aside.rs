@@ -45,6 +45,11 @@ impl SetAside {
             agi_fblocks: if counted { agi.agi_fblocks.get() } else { agi.agi_free_level.get() },
         }
     }
+
+    /// The same for a group whose trees have as many blocks as were counted before.
+    pub(super) fn with_trees_of(self, before: &Self) -> Self {
+        Self { agi_iblocks: before.agi_iblocks, agi_fblocks: before.agi_fblocks, ..self }
+    }
 }
 
 /// What [`Allocator::extent_credits`](super::Allocator::extent_credits) says for a volume: three headers, and for each

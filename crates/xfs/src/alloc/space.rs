@@ -327,7 +327,7 @@ impl ChangingGroup<'_> {
         if self.state().release_asked.replace(tid) != Some(tid) {
             self.handle.after_commit(move |mounted| {
                 if let Ok(writer) = mounted.writer() {
-                    writer.allocator.release(number, tid);
+                    writer.allocator.release(mounted, number, tid);
                 }
             });
         }

@@ -321,6 +321,55 @@ fn freed_blocks_are_given_out_after_the_commit() {
     bench.writable.finish();
 }
 
+/// Free blocks are discarded and stay free; blocks in use and those that a transaction freed a moment ago keep their content.
+#[test]
+fn trimming_discards_free_blocks_only() {
+    for args in [VOLUMES[0], "-d agcount=4"] {
+        let mut bench = Bench::new(64, args);
+        let (volume, allocator) = (Arc::clone(&bench.writable.volume), Arc::clone(bench.allocator()));
+        let geometry = *volume.geometry();
+        let mut used = Vec::new();
+        for _ in 0..20 {
+            used.push(bench.take(50).unwrap());
+        }
+        for block in &used {
+            let data = vec![7; (block.1 << geometry.block_log()) as usize];
+            volume.device().write_at(geometry.byte(block.0).unwrap(), &data).unwrap();
+        }
+        bench.writable.commit();
+        let free = allocator.free_blocks();
+        let available = |allocator: &Allocator| -> u64 {
+            let of = |group: &super::group::Group| {
+                u64::from(group.lock_blocks(&volume).unwrap().blocks().space.available.blocks() as u32)
+            };
+            allocator.groups.iter().map(of).sum()
+        };
+        let all = available(&allocator);
+        // What is set aside for the groups' trees is theirs at any moment, but a piece at a time it may be held.
+        let trimmed = allocator.trim(&volume, 0..u64::MAX, 0).unwrap() >> geometry.block_log();
+        assert!(trimmed <= all && trimmed >= free - 16, "{args}: {trimmed} of {all}, {free} free");
+        assert_eq!((allocator.free_blocks(), allocator.busy_blocks(), available(&allocator)), (free, 0, all));
+        let (first, count) = used[0];
+        let place = geometry.byte(first).unwrap();
+        let bytes = count << geometry.block_log();
+        assert_eq!(allocator.trim(&volume, place..place + bytes, 0).unwrap(), 0);
+        let long = allocator.trim(&volume, 0..u64::MAX, 4 << 20).unwrap() >> geometry.block_log();
+        assert!(long <= trimmed && long > 0);
+        bench.taken.retain(|taken| taken.0 != first);
+        bench.free(first, count, true);
+        assert_eq!(allocator.trim(&volume, place..place + bytes, 0).unwrap(), 0);
+        for (first, count) in used {
+            let mut found = vec![0; (count << geometry.block_log()) as usize];
+            volume.device().read_at(geometry.byte(first).unwrap(), &mut found).unwrap();
+            assert!(found.iter().all(|byte| *byte == 7));
+        }
+        bench.writable.commit();
+        assert_eq!(allocator.trim(&volume, place..place + bytes, 0).unwrap(), bytes);
+        bench.free_all();
+        bench.writable.finish();
+    }
+}
+
 #[test]
 fn what_is_not_in_use_is_not_freed() {
     let mut bench = Bench::new(64, VOLUMES[0]);

@@ -77,7 +77,7 @@ impl Allocator {
     /// I/O failure.
     pub(crate) fn collect_unlinked(&self, volume: &Volume) -> Result<Vec<Ino>> {
         let mut left = Vec::new();
-        for group in &*self.groups {
+        for group in self.groups.iter() {
             let mut state = group.state.lock();
             let agi = state.agi;
             for (bucket, head) in agi.agi_unlinked.iter().enumerate() {

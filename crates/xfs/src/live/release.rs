@@ -45,9 +45,11 @@ pub(super) fn release(live: &Arc<Live>) {
     }
 }
 
-/// Frees a file's reservation window, and stores times that are newer in memory.
+/// Frees a file's reservation window and what is left behind its end, and stores times that are newer in memory.
 fn store_and_free_window(live: &Live) -> Result<()> {
     content::give_back_reserved(live);
+    // Blocks that stay harm nothing, and the next user of the file meets what is wrong with its map.
+    let _ = content::remove_unreserved(live);
     live.retire()
 }
 

@@ -64,6 +64,7 @@ use std::sync::Arc;
 
 use undercroft_block::{BlockDevice, Device, Overlay};
 use undercroft_vfs::{Error, Result};
+use uuid::Uuid;
 
 use self::area::LogArea;
 use self::ends::LogEnds;
@@ -133,6 +134,15 @@ impl Replayed {
         let detail =
             format!("ends at {head}, and metadata was changed at {newest}: run xfs_repair on the filesystem");
         Err(corrupt("log", detail))
+    }
+
+    /// Says that the filesystem was unmounted, in a record of a filesystem with this UUID; durable on return.
+    ///
+    /// # Errors
+    /// `Unsupported` for a log that cannot be written; `Io`.
+    pub(crate) fn unmount_as(self, device: &Device, uuid: Uuid) -> Result<()> {
+        let area = self.area.on(device).with_uuid(uuid);
+        LogWriter::begin(area, &self.ends, &self.superblock, true)?.unmount()
     }
 
     /// Begins to write the log, on another device over the same bytes. If work is left, the first transaction finishes it.

@@ -211,15 +211,16 @@ impl LogWriter {
         let mut checkpoint = Checkpoint::new(self, tail);
         let number = checkpoint.number;
         checkpoint.operation(flags::START, &[])?;
-        checkpoint.region(
-            RawTransactionHeader {
+        // Linux refuses a log with a header that no item follows.
+        if items > 0 {
+            let header = RawTransactionHeader {
                 th_magic: TRANSACTION_MAGIC.into(),
                 th_type: CHECKPOINT.into(),
                 th_tid: number.into(),
                 th_num_items: items.into(),
-            }
-            .as_bytes(),
-        )?;
+            };
+            checkpoint.region(header.as_bytes())?;
+        }
         regions(&mut checkpoint)?;
         checkpoint.operation(flags::COMMIT, &[])?;
         checkpoint.finish()?;

@@ -89,7 +89,7 @@ impl Client for Mounted {
 }
 
 /// Seals blocks, in the order of their homes, and writes them there; neighbours together. The superblock in a block of
-/// group headers is left out: it is no part of any transaction.
+/// group headers is left out, unless it is part of a transaction: its counters are written past them.
 fn write_blocks_back<'a>(volume: &Volume, blocks: impl Iterator<Item = Home<'a>>) -> Result<()> {
     let geometry = volume.geometry();
     let block_bytes = u64::from(geometry.block_bytes());

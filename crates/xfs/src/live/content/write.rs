@@ -13,7 +13,7 @@ use undercroft_vfs::{Error, Extent, Result, Written, clock::Coarse};
 use super::look::{in_bytes, lookup};
 use super::stretch::{State, Stretch};
 use super::window::{Reserve, Spare, Window};
-use super::{Live, behind_end, block_bits, check_kind, end_block, size, store};
+use super::{Live, behind_end, block_bits, check_kind, end_block, hint, size, store};
 use crate::error::corrupt_inode;
 use crate::format::extent::Extent as Mapped;
 use crate::format::{FileBlock, FsBlock};
@@ -37,6 +37,7 @@ const RECORDS_PER_WRITE: u64 = 2;
 /// # Errors
 /// As for [`Inode::prepare_write`](undercroft_vfs::Inode::prepare_write).
 pub(in super::super) fn prepare_write(live: &Live, offset: u64, len: u64) -> Result<Extent> {
+    hint::fill_holes(live, offset, len)?;
     retry_when_full(live, || try_prepare(live, offset, len))
 }
 
