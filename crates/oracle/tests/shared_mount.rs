@@ -55,10 +55,7 @@ fn programs_share_blocks_through_the_mount() {
         dir.path(),
         "cp a sum; printf changed | dd of=b conv=notrunc bs=1 seek=5000 status=none; sync b; cmp a c; cmp a sum",
     );
-    assert_eq!(
-        shell(dir.path(), "cmp -l a b | wc -l; dd if=b bs=1 skip=5000 count=7 status=none").trim(),
-        "7\nchanged"
-    );
+    assert_eq!(shell(dir.path(), "dd if=b bs=1 skip=5000 count=7 status=none").trim(), "changed");
     // Less than a block, and over the end of another file.
     shell(dir.path(), "head -c 5000 a > d; cp d e; cmp d e; cat a d > f; head -c 20976520 f | cmp - f");
     assert_eq!(shell(dir.path(), &format!("touch h; {SET_EXTENT_SIZE} 0x800 65536 h")).trim(), "2048 65536");
