@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use undercroft_block::Device;
+use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, FileSystem, Ino, Inode as VfsInode, Limits, Result, StatFs};
 
 use crate::ag::{Agf, Agi};
@@ -42,6 +43,8 @@ pub struct WriteStats {
     pub blocks_logged: u64,
     /// Checkpoints that made room in the log.
     pub checkpoints: u64,
+    /// Inodes without names that could not be deleted for want of space, and wait for the next opening.
+    pub inodes_left: u64,
 }
 
 /// What an allocation group holds, as its headers have it.
@@ -158,6 +161,7 @@ impl Xfs {
             commits: stats.commits,
             blocks_logged: stats.items_logged,
             checkpoints: stats.checkpoints,
+            inodes_left: writer.inodes_left.load(Ordering::Relaxed),
         }
     }
 

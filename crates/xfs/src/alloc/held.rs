@@ -82,7 +82,7 @@ impl Allocator {
         if reserved == 0 {
             return Err(Error::NoSpace);
         }
-        let (first, within) = self.goal(volume, goal);
+        let (first, within) = Self::goal(volume, goal);
         let most = reserved as u32;
         let found = self.search(most, |reach, at| {
             let number = self.number_after(first, at);
@@ -130,7 +130,8 @@ impl Allocator {
     /// Takes the first `count` held blocks for good. They belong to nothing yet: the caller enters them into a map.
     ///
     /// # Errors
-    /// Corruption; I/O failure.
+    /// [`NoSpace`](undercroft_vfs::Error::NoSpace): the trees of free space could not grow as that may need, and nothing
+    /// has changed; corruption; I/O failure.
     pub(crate) fn take_held(&self, handle: &Handle<'_>, held: &mut Held, count: u64) -> Result<FsBlock> {
         let first = held.first;
         let count = u32::try_from(count).unwrap_or(u32::MAX).min(held.run.count);
@@ -140,11 +141,15 @@ impl Allocator {
         let mut group = self.change_group(handle, held.number)?;
         group.fill_list()?;
         let run = Run::new(held.run.start, count);
+        if !group.list_suffices_to_take(run, 0)? {
+            return Err(Error::NoSpace);
+        }
         // From here on they are not held, whatever comes of it: a failure aborts all changes.
         held.cut_front(count);
         group.state().blocks().space.held -= u64::from(count);
         group.taken_from_reservations += u64::from(count);
-        group.remove_extent(run)?;
+        let removed = group.remove_extent(run);
+        handle.or_abort(removed)?;
         Ok(first)
     }
 

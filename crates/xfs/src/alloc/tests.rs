@@ -556,3 +556,69 @@ fn damaged_free_space_is_refused_before_it_is_used() {
         assert_eq!(allocator.hold(volume, other, 10).unwrap().first(), other);
     }
 }
+
+impl Bench {
+    /// Shortens the list of the first group to `len` blocks, as another writer may have left it.
+    fn shorten_list(&self, len: usize) {
+        let handle = self.writable.volume.start(1000).unwrap();
+        let mut group = self.allocator().change_group(&handle, AgNumber(0)).unwrap();
+        group.loaded().unwrap().blocks().list.is_adjusting = true;
+        while group.state().blocks().list.entries.len() > len {
+            let (agf, list) = group.state_and_agf_changed().agf_and_list();
+            let block = list.pop(agf, |_| true).unwrap().block;
+            group.note_no_owner(AgBlock(block), 1, Owner::FreeSpace).unwrap();
+            group.insert_extent(runs::Run::new(block, 1)).unwrap();
+            group.state().blocks().space.available.give(runs::Run::new(block, 1));
+        }
+        group.state().blocks().list.is_adjusting = false;
+    }
+
+    fn free_extents(&self) -> usize {
+        let mut state = self.allocator().groups[0].state.lock();
+        state.blocks().space.disk.from(0).count()
+    }
+}
+
+#[test]
+fn a_short_free_list_is_filled_before_trees_that_are_full_grow() {
+    // Records of a leaf of 1024 bytes.
+    const ROOM: usize = (1024 - 56) / 8;
+    for (has_rmap, len, below) in
+        [false, true].into_iter().flat_map(|rmap| (0..9).map(move |n| (rmap, 1 + n / 3, n % 3)))
+    {
+        let args = format!("-m rmapbt={},reflink=0 -d agcount=1 -b size=1024", u8::from(has_rmap));
+        let mut bench = Bench::new(32, &args);
+        while bench.take(1 << 20).is_ok() {}
+        while bench.take(1).is_ok() {}
+        let (first, count) = bench.taken.swap_remove(0);
+        let list = bench.allocator().groups[0].state.lock().blocks().list.entries.len();
+        let mut at = 0;
+        while bench.free_extents() + list - len + below < ROOM {
+            bench.free(FsBlock(first.0 + at), 3, true);
+            bench.taken.push((FsBlock(first.0 + at + 3), 7));
+            at += 10;
+        }
+        bench.taken.push((FsBlock(first.0 + at), count - at));
+        bench.shorten_list(len);
+        // Nothing of what is free now is used but for the trees.
+        let Bench { writable, taken, is_taken, random } = bench;
+        let writable = Writable::open(writable.close(), WriteOptions::default());
+        let mut bench = Bench { writable, taken, is_taken, random };
+        let mut held = Vec::new();
+        while let Ok(more) = bench.hold(1000) {
+            held.push(more);
+        }
+        for _ in 0..300 {
+            bench.free_some();
+        }
+        bench.writable.writer().transactions.check().unwrap();
+        held.into_iter().for_each(|held| bench.let_go(held));
+        for _ in 0..30 {
+            bench.take(1).unwrap();
+        }
+        bench.free_all();
+        bench.writable.commit();
+        bench.check();
+        bench.writable.finish();
+    }
+}

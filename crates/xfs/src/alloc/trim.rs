@@ -37,7 +37,7 @@ impl Allocator {
         let wanted = range.start.div_ceil(1 << bits)..range.end >> bits;
         let Ok(least) = u32::try_from(min_len.div_ceil(1 << bits).max(1)) else { return Ok(0) };
         let mut blocks = 0;
-        for group in &self.groups {
+        for group in self.groups.iter() {
             let first = u64::from(group.number.0) * u64::from(geometry.ag_blocks());
             let len = u64::from(geometry.ag_len(group.number));
             let (start, end) = (wanted.start.max(first), wanted.end.min(first + len));

@@ -88,7 +88,7 @@ fn make_way(live: &Live) -> Result<()> {
             credits = change.credits().max(credits.saturating_add(1));
         }
     }
-    let (credits, space) = attr::change::make_way_needs(&live.fields.read());
+    let (credits, space) = attr::change::make_way_needs(&live.volume, &live.fields.read());
     let handle = live.volume.start_with_space(credits, space)?;
     let mut fields = live.fields.write();
     let mut changed = fields.clone();

@@ -29,7 +29,7 @@ pub(super) fn remove_written(live: &Live) -> Result<()> {
                 break;
             }
         }
-        let credits = change::credits(&live.fields.read(), ForkKind::Data) + STORE_CREDITS;
+        let credits = change::credits(&live.volume, &live.fields.read(), ForkKind::Data) + STORE_CREDITS;
         let handle = live.volume.start(credits)?;
         let mut fields = live.fields.write();
         let mut from = end_block(live, fields.core.size_bytes);
@@ -37,7 +37,7 @@ pub(super) fn remove_written(live: &Live) -> Result<()> {
         while let Some(extent) = handle.or_abort(find(live, &fields, from))? {
             result = remove(live, &handle, &mut fields, extent.file.0.max(from), extent.end());
             if !matches!(result, Ok(Progress::Done))
-                || !handle.has_room(change::credits(&fields, ForkKind::Data) + STORE_CREDITS)
+                || !handle.has_room(change::credits(&live.volume, &fields, ForkKind::Data) + STORE_CREDITS)
             {
                 break;
             }
@@ -74,7 +74,7 @@ pub(in super::super) fn remove_unreserved(live: &Live) -> Result<()> {
         from
     };
     loop {
-        let credits = change::credits(&live.fields.read(), ForkKind::Data) + STORE_CREDITS;
+        let credits = change::credits(&live.volume, &live.fields.read(), ForkKind::Data) + STORE_CREDITS;
         let handle = live.volume.start(credits)?;
         let mut fields = live.fields.write();
         let progress = remove(live, &handle, &mut fields, from, FILE_BLOCK_END);

@@ -255,5 +255,6 @@ fn finish(target: &Live, source: &Live, copy: &Copy, len: u64) -> Result<()> {
 fn needs(target: &Live) -> (u32, u64) {
     let inode = target.fields.read();
     let space = change::needed_space(&inode, ForkKind::Data, 2);
-    (change::credits(&inode, ForkKind::Data) + change::GROUP_CREDITS + STORE_CREDITS, space)
+    let volume = &target.volume;
+    (change::credits(volume, &inode, ForkKind::Data) + change::group_credits(volume) + STORE_CREDITS, space)
 }

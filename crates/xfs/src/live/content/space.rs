@@ -125,7 +125,7 @@ fn insert(live: &Live, first: u64, by: u64, size: u64) -> Result<()> {
 fn needs(live: &Live) -> (u32, u64) {
     let inode = live.fields.read();
     let space = change::needed_space(&inode, ForkKind::Data, 2);
-    (change::credits(&inode, ForkKind::Data) + STORE_CREDITS, space)
+    (change::credits(&live.volume, &inode, ForkKind::Data) + STORE_CREDITS, space)
 }
 
 /// Changes the map under as many handles as it takes.
@@ -172,7 +172,8 @@ fn mark_unwritten(
         };
         let end = extent.end().min(to);
         if !extent.unwritten {
-            let has_room = handle.has_room(change::credits(inode, ForkKind::Data) + STORE_CREDITS)
+            let has_room = handle
+                .has_room(change::credits(&live.volume, inode, ForkKind::Data) + STORE_CREDITS)
                 && handle.space() >= change::needed_space(inode, ForkKind::Data, 2);
             if !is_first && !has_room {
                 return Ok(Progress::From(at));

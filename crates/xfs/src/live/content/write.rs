@@ -182,7 +182,7 @@ pub(in super::super) fn finish_write(
     }
     let (first, end) = (offset >> bits, end_block(live, offset.saturating_add(len)));
     let prepared = live.content.window.lock().take_reserve(first);
-    let (_, mut reserve) = prepared.unwrap_or_default();
+    let mut reserve = prepared.unwrap_or_default();
     let mut at = first;
     let result = loop {
         match finish_some(live, at, end, new_size, &mut reserve) {
@@ -215,7 +215,7 @@ fn touch(live: &Live) -> Result<()> {
 
 /// Finishes as much as one handle has room for.
 fn finish_some(live: &Live, from: u64, end: u64, new_size: u64, reserve: &mut Reserve) -> Result<Progress> {
-    let credits = |inode: &Inode| change::credits(inode, ForkKind::Data) + STORE_CREDITS;
+    let credits = |inode: &Inode| change::credits(&live.volume, inode, ForkKind::Data) + STORE_CREDITS;
     let first_credits = credits(&live.fields.read());
     let handle = live.volume.start(first_credits)?;
     reserve.spare.lend(&handle);
