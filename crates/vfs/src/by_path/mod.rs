@@ -86,34 +86,31 @@ impl Vfs {
     /// [`Exists`](Error::Exists) for a symbolic link that leads nowhere, through which no file is made; otherwise as for
     /// [`open_for_writing`](Self::open_for_writing), [`create_at`](Self::create_at) and [`File::truncate`].
     pub fn create_file(&self, caller: &Credentials, path: impl AsRef<[u8]>) -> Result<File> {
-        let path = path.as_ref();
+        let (file, is_new) = self.open_or_make(caller, path.as_ref())?;
+        if !is_new {
+            empty(caller, &file)?;
+        }
+        Ok(file)
+    }
+
+    /// Opens a file that is there, or makes one; whether it is new.
+    fn open_or_make(&self, caller: &Credentials, path: &[u8]) -> Result<(File, bool)> {
         if let Some(split @ Split { slashes: true, .. }) = Split::of(path) {
             return self.directory_before(caller, path, &split).and(Err(Error::IsDirectory));
         }
-        match self.emptied(caller, path) {
+        match self.open_for_writing(caller, path) {
             Err(Error::NotFound) => {}
-            answer => return answer,
+            answer => return answer.map(|file| (file, false)),
         }
         match self.create_at(caller, path, &NewObject::file(0o644)) {
-            Ok(node) => self.open_node_for_writing(&node),
+            Ok(node) => Ok((self.open_node_for_writing(&node)?, true)),
             // Another thread has made it, or it is a link.
-            Err(Error::Exists) => self.emptied(caller, path).map_err(|error| match error {
-                Error::NotFound => Error::Exists,
-                error => error,
-            }),
+            Err(Error::Exists) => match self.open_for_writing(caller, path) {
+                Err(Error::NotFound) => Err(Error::Exists),
+                answer => answer.map(|file| (file, false)),
+            },
             Err(error) => Err(error),
         }
-    }
-
-    /// Opens a file that is there, and takes its content away.
-    fn emptied(&self, caller: &Credentials, path: &[u8]) -> Result<File> {
-        let file = self.open_for_writing(caller, path)?;
-        if !caller.override_dac {
-            file.drop_privilege_bits()?;
-        }
-        file.drop_capabilities()?;
-        file.truncate(0)?;
-        Ok(file)
     }
 
     /// Lets the file `to` have the content of `from` by sharing its blocks, at no cost of time or space; each is written to
@@ -134,12 +131,15 @@ impl Vfs {
         if !source.node().inode().shares_blocks() {
             return Err(Error::Unsupported("files with blocks in common".into()));
         }
-        if let Ok(there) = self.resolve(caller, to.as_ref(), Follow::Last)
-            && Arc::ptr_eq(&there, source.node())
-        {
+        let (target, is_new) = self.open_or_make(caller, to.as_ref())?;
+        // Of the file that was opened, before it loses anything: its name may have become another's meanwhile.
+        if Arc::ptr_eq(target.node(), source.node()) {
             return Err(Error::InvalidArgument("a file cannot be a clone of itself"));
         }
-        source.clone_range(0, &self.create_file(caller, to)?, 0, 0)
+        if !is_new {
+            empty(caller, &target)?;
+        }
+        source.clone_range(0, &target, 0, 0)
     }
 
     /// Makes an object of any kind and gives it a path.
@@ -270,4 +270,13 @@ impl Vfs {
         check_access(caller, dir, Access::EXECUTE)?;
         self.lookup(dir, name)
     }
+}
+
+/// Takes the content of a file away, and what else a change by `caller` takes from it.
+fn empty(caller: &Credentials, file: &File) -> Result<()> {
+    if !caller.override_dac {
+        file.drop_privilege_bits()?;
+    }
+    file.drop_capabilities()?;
+    file.truncate(0)
 }

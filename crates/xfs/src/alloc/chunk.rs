@@ -47,7 +47,7 @@ impl ChangingGroup<'_> {
         let finobt = if self.has_finobt() { self.agi().agi_free_level.get().saturating_add(1) } else { 0 };
         let growth = self.agi().agi_level.get().saturating_add(1).saturating_add(finobt);
         let space = &self.loaded()?.blocks().space;
-        Ok(space.available.blocks() + space.busy >= u64::from(count) + u64::from(growth))
+        Ok(space.has_for_trees(u64::from(count) + u64::from(growth)))
     }
 
     /// Takes blocks for a whole chunk.

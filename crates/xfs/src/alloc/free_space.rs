@@ -191,6 +191,18 @@ impl FreeSpace {
         data.chain(metadata).copied()
     }
 
+    /// Whether the group's own trees may take so many blocks.
+    pub(super) fn has_for_trees(&self, blocks: u64) -> bool {
+        let mut missing = blocks.saturating_sub(self.available.blocks());
+        let mut freed = self.freed_runs();
+        while missing > 0
+            && let Some(run) = freed.next()
+        {
+            missing = missing.saturating_sub(run.count.into());
+        }
+        missing == 0
+    }
+
     /// Takes blocks out of one of [those runs](Self::freed_runs). `false` if none of them has the blocks.
     pub(super) fn take_freed(&mut self, run: Run) -> bool {
         let runs = self.freed.iter_mut().rev().flat_map(|freed| [&mut freed.data, &mut freed.metadata]);

@@ -292,11 +292,9 @@ impl ChangingGroup<'_> {
         let mut chunk_goes = after.used() == 0 && self.geometry().inodes_per_block() <= CHUNK_INODES;
         if chunk_goes {
             let runs = self.runs_of(&chunk);
-            chunk_goes = runs.len() <= RUNS_OF_CHUNK;
+            let runs: Vec<_> = runs.into_iter().map(|(first, count)| Run::new(first.0, count)).collect();
             self.fill_list()?;
-            for (first, count) in runs {
-                chunk_goes = chunk_goes && self.list_suffices_to_free(Run::new(first.0, count))?;
-            }
+            chunk_goes = runs.len() <= RUNS_OF_CHUNK && self.list_suffices_to_free_all(&runs)?;
         }
         let inserts = self.has_finobt() && chunk.free_count == 0 && !chunk_goes;
         if inserts && !self.can_grow::<Finobt>(&chunk.start, 1)? {

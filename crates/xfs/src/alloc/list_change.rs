@@ -133,13 +133,27 @@ impl ChangingGroup<'_> {
 
     /// Whether the list has the blocks that the trees may need when `run`, which belongs to something, becomes free.
     pub(super) fn list_suffices_to_free(&mut self, run: Run) -> Result<bool> {
+        self.list_suffices_to_free_all(&[run])
+    }
+
+    /// The same for several runs, all of which become free.
+    pub(super) fn list_suffices_to_free_all(&mut self, runs: &[Run]) -> Result<bool> {
         let Some(len) = self.short_list()? else { return Ok(true) };
-        let by_space = self.tree::<BySpace>()?.growth_at(&AgBlock(run.start), 1)?;
+        let mut growth = 0;
+        for run in runs {
+            growth += self.growth_to_free(*run, runs.len())?;
+        }
+        Ok(len >= growth)
+    }
+
+    /// What the trees grow by at most when this run becomes free, and others near it: `records` in all.
+    fn growth_to_free(&mut self, run: Run, records: usize) -> Result<u32> {
+        let by_space = self.tree::<BySpace>()?.growth_at(&AgBlock(run.start), records)?;
         let (left, right) = self.state().blocks().space.disk.neighbours(run);
         let start = left.map_or(run.start, |left| left.start);
         let end = right.map_or(run.end(), Run::end);
-        let by_size = self.growth_by_size(Run::new(start, end - start), 1)?;
-        Ok(len >= by_space + by_size + self.growth_of_owners(run)?)
+        let by_size = self.growth_by_size(Run::new(start, end - start), records)?;
+        Ok(by_space + by_size + self.growth_of_owners(run)?)
     }
 
     /// The length of the list if that is less than the trees can need at most.

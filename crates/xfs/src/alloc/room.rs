@@ -50,6 +50,6 @@ impl ChangingGroup<'_> {
     pub(super) fn can_grow<K: GroupTree>(&mut self, key: &K::Key, records: usize) -> Result<bool> {
         let growth = self.tree::<K>()?.growth_at(key, records)?;
         let space = &self.loaded()?.blocks().space;
-        Ok(growth == 0 || u64::from(growth) <= space.available.blocks() + space.busy)
+        Ok(growth == 0 || space.has_for_trees(growth.into()))
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::btree::{Btree, RefcountBt};
 use crate::format::AgBlock;
-use crate::map::{Sharing, sharing_in};
+use crate::map::{Sharing, sharing_in, sharing_in_before};
 
 /// Blocks that a group has to have to spare when its trees have outgrown what is set aside for them.
 const FEW_BLOCKS: u64 = 1024;
@@ -33,6 +33,25 @@ impl Allocator {
     /// # Errors
     /// Corruption; I/O failure.
     pub(crate) fn sharing(&self, volume: &Volume, block: FsBlock, count: u32) -> Result<Sharing> {
+        self.by_counts(volume, block, count, sharing_in)
+    }
+
+    /// Whether the last of the `count` blocks from `block` on, which lie in one group, is shared, and for how many of the
+    /// last blocks the same holds.
+    ///
+    /// # Errors
+    /// As for [`sharing`](Self::sharing).
+    pub(crate) fn sharing_before(&self, volume: &Volume, block: FsBlock, count: u32) -> Result<Sharing> {
+        self.by_counts(volume, block, count, sharing_in_before)
+    }
+
+    fn by_counts(
+        &self,
+        volume: &Volume,
+        block: FsBlock,
+        count: u32,
+        ask: impl FnOnce(&Btree<'_, RefcountBt>, AgBlock, u32) -> Result<Sharing>,
+    ) -> Result<Sharing> {
         let alone = Sharing { shared: false, count };
         if !volume.superblock().features().has_reflink() {
             return Ok(alone);
@@ -41,6 +60,6 @@ impl Allocator {
         let state = self.group(ag)?.state.lock();
         let (root, levels) = (state.agf.agf_refcount_root.get(), state.agf.agf_refcount_level.get());
         let tree = Btree::<RefcountBt>::in_ag(volume, ag, AgBlock(root), levels)?;
-        sharing_in(&tree, start, count)
+        ask(&tree, start, count)
     }
 }

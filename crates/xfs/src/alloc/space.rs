@@ -76,6 +76,18 @@ impl Allocator {
         self.free_run(handle, first, count, true)
     }
 
+    /// Refuses blocks that a file has and that are free, on a free list, or the filesystem's own: asked before the first
+    /// change of an operation that takes them out of the file.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn check_blocks_in_use(&self, handle: &Handle<'_>, first: FsBlock, count: u64) -> Result<()> {
+        let Some((ag, within)) = handle.volume().geometry().check_run(first, count) else {
+            return Err(corrupt_block("allocation group", first, format!("{count} blocks lie in no group")));
+        };
+        self.change_group(handle, ag)?.check_in_use(Run::new(within.0, count as u32))
+    }
+
     fn free_run(&self, handle: &Handle<'_>, first: FsBlock, count: u64, was_data: bool) -> Result<()> {
         let Some((ag, within)) = handle.volume().geometry().check_run(first, count) else {
             return Err(corrupt_block(
@@ -113,7 +125,8 @@ impl Allocator {
                 std::thread::yield_now();
             }
         }
-        Err(crate::error::corrupt("free space", "the groups have fewer free blocks than they count"))
+        // A group's trees have grown into what was reserved, where nothing was set aside for them.
+        Err(Error::NoSpace)
     }
 
     /// Where a search begins: the goal's group and place, the first group for a goal that lies nowhere.

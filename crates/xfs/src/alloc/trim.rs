@@ -1,8 +1,8 @@
 //! Telling the device what is free.
 //!
 //! Only what may be given out is discarded, never what a transaction freed that is not durable: a crash would bring its old
-//! owner back. While the device forgets blocks they are held, a bounded piece at a time and never more than half of what can
-//! be reserved; they count as waiting for a commit, so that a caller that finds no space tries again.
+//! owner back. While the device forgets blocks they are held, a bounded piece at a time and never more than a small part of
+//! what can be reserved; they count as waiting for a commit, so that a caller that finds no space tries again.
 //!
 //! Locks: the group's, never while the device is called.
 
@@ -20,6 +20,8 @@ use crate::writer::Mounted;
 
 /// Blocks that are held at once while the device forgets them, at most.
 const PIECE_BLOCKS: u32 = 1 << 15;
+/// They are at most this part of what can be reserved.
+const PART_OF_FREE: u64 = 32;
 
 /// Runs that one call of [`Allocator::discard_freed`] takes under the group's lock.
 const RUNS_AT_ONCE: usize = 256;
@@ -79,9 +81,9 @@ impl Allocator {
                     continue;
                 }
                 long_until = long_until.max(run.end());
-                let half = u64::try_from(self.reservable.load(Ordering::Relaxed)).unwrap_or(0) / 2;
+                let part = self.free_blocks() / PART_OF_FREE;
                 let most = run.count.min(spare).min(PIECE_BLOCKS);
-                let most = self.reserve_some(1, half.min(u64::from(most))) as u32;
+                let most = self.reserve_some(1, part.min(u64::from(most))) as u32;
                 if most == 0 {
                     // The last blocks: they are about to be used.
                     at = run.end();

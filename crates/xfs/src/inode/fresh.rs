@@ -125,6 +125,11 @@ pub(crate) fn new_flags2(volume: &Volume) -> DiFlags2 {
     flags2
 }
 
+/// Whether Linux takes this for a hint of how large extents should be: an extent at most, and half of a group.
+pub(crate) fn is_extent_size(volume: &Volume, blocks: u32) -> bool {
+    (1..=EXTENT_MAX_BLOCKS).contains(&blocks) && blocks <= volume.geometry().ag_blocks() / 2
+}
+
 /// Gives a file or a directory what its directory hands on.
 fn inherit_flags(volume: &Volume, parent: &Inheritance, core: &mut Dinode) {
     let is_directory = core.kind == FileType::Directory;
@@ -135,9 +140,7 @@ fn inherit_flags(volume: &Volume, parent: &Inheritance, core: &mut Dinode) {
     if is_directory {
         core.flags |= parent.flags & INHERITED_BY_DIRECTORIES;
     }
-    let can_be = |blocks: u32| {
-        (1..=EXTENT_MAX_BLOCKS).contains(&blocks) && blocks <= volume.geometry().ag_blocks() / 2
-    };
+    let can_be = |blocks: u32| is_extent_size(volume, blocks);
     if parent.flags.contains(DiFlags::EXTENT_SIZE_INHERIT) && can_be(parent.extent_size) {
         core.flags |= if is_directory { DiFlags::EXTENT_SIZE_INHERIT } else { DiFlags::EXTENT_SIZE };
         core.extent_size = parent.extent_size;

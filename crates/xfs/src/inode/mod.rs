@@ -27,7 +27,7 @@ use crate::format::dinode::{self, Dinode};
 use crate::format::{AgBlock, FsBlock};
 use crate::volume::Volume;
 pub(crate) use fork::{ExtentTree, Fork, ForkKind};
-pub(crate) use fresh::new_flags2;
+pub(crate) use fresh::{is_extent_size, new_flags2};
 pub(crate) use inheritance::Inheritance;
 pub(crate) use remapped::{Remap, Remapped};
 pub(crate) use state::{InodeState, STORE_CREDITS};

@@ -113,6 +113,7 @@ pub(crate) fn remove(
         let piece = piece_to_remove(&records, &here, start, to)?;
         let cuts = piece.file > here.file && piece.end() < here.end();
         records.check_room(u64::from(cuts))?;
+        handle.writer().allocator.check_blocks_in_use(handle, piece.block, piece.count.into())?;
         check_group(&records, &piece)?;
         records.substitute(Some(here), &rest(&here, piece.file.0, piece.end()))?;
         handle.or_abort(release(&mut records, &piece))?;
@@ -125,20 +126,26 @@ pub(crate) fn remove(
     Ok(Progress::Done)
 }
 
-/// Blocks of an extent from `start` to before `to` that are removed in one step: the first of them, or those of metadata
-/// before which blocks of the same extent stay, the last, so that the extent is not cut in two.
+/// Blocks of an extent from `start` to before `to` that are removed in one step: the first of them, or the last where blocks
+/// of the same extent stay before them and none behind, so that the extent is not cut in two.
 fn piece_to_remove(records: &Records<'_, '_>, here: &Extent, start: u64, to: u64) -> Result<Extent> {
     let whole = cut(here, start, here.end().min(to));
+    let is_tail = start > here.file.0 && whole.end() == here.end();
     let most = if is_metadata(records) {
         METADATA_STEP
     } else if may_share(records) && !here.unwritten {
         let allocator = &records.handle.writer().allocator;
-        u64::from(allocator.sharing(records.volume(), whole.block, whole.count)?.count)
+        let sharing = if is_tail {
+            allocator.sharing_before(records.volume(), whole.block, whole.count)
+        } else {
+            allocator.sharing(records.volume(), whole.block, whole.count)
+        };
+        u64::from(sharing?.count)
     } else {
         return Ok(whole);
     };
     let most = most.clamp(1, whole.count.into());
-    if is_metadata(records) && start > here.file.0 && whole.end() == here.end() {
+    if is_tail {
         return Ok(cut(&whole, whole.end() - most, whole.end()));
     }
     Ok(cut(&whole, start, start + most))
@@ -170,6 +177,21 @@ pub(crate) fn mark(
     let (was, is) = (owner(&records, &old), owner(&records, &new));
     let noted = allocator.note_no_owner(handle, old.block, count, was);
     handle.or_abort(noted.and_then(|()| allocator.note_owner(handle, new.block, count, is)))
+}
+
+/// Asks whether the `count` blocks from `at` on can be [replaced](replace), before the blocks that take their place are
+/// taken or get a user more.
+///
+/// # Errors
+/// As for [`insert`].
+pub(crate) fn check_replace(handle: &Handle<'_>, inode: &mut Inode, at: FileBlock, count: u32) -> Result<()> {
+    let records = Records { handle, inode, kind: ForkKind::Data };
+    let end = at.0.saturating_add(count.into());
+    let here = extent_of(&records, at.0, end)?;
+    records.check_room(2)?;
+    let old = cut(&here, at.0, end);
+    handle.writer().allocator.check_blocks_in_use(handle, old.block, count.into())?;
+    check_group(&records, &old)
 }
 
 /// Puts blocks that belong to nothing yet in the place of others, all of which lie in one extent. Those lose a user, and

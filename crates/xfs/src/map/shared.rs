@@ -50,3 +50,16 @@ pub(crate) fn sharing_in(tree: &Btree<'_, RefcountBt>, start: AgBlock, count: u3
         _ => Ok(alone),
     }
 }
+
+/// Whether the last of `count` blocks from `start` on is shared, and for how many of the last blocks the same holds.
+pub(crate) fn sharing_in_before(tree: &Btree<'_, RefcountBt>, start: AgBlock, count: u32) -> Result<Sharing> {
+    let end = start.0.saturating_add(count);
+    let last = AgBlock(end.saturating_sub(1));
+    let record = tree.cursor().lookup_le(&(false, last))?.filter(|record| !record.cow);
+    let Some(record) = record else { return Ok(Sharing { shared: false, count }) };
+    let record_end = record.start.0.saturating_add(record.count);
+    if record_end >= end {
+        return Ok(Sharing { shared: true, count: count.min(end.saturating_sub(record.start.0)) });
+    }
+    Ok(Sharing { shared: false, count: count.min(end - record_end) })
+}

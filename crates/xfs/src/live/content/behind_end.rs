@@ -50,11 +50,15 @@ pub(super) fn remove_written(live: &Live) -> Result<()> {
 }
 
 /// Removes all blocks behind the end of a file that has no users any more, as Linux does: not those that a program has
-/// reserved, which the file says.
+/// reserved, which the file says. A file whose content was not changed while it was in use is left alone: looking at a damaged
+/// file changes nothing.
 ///
 /// # Errors
 /// As for [`remove_written`].
 pub(in super::super) fn remove_unreserved(live: &Live) -> Result<()> {
+    if live.content.changed_in.load(Ordering::Relaxed) == 0 {
+        return Ok(());
+    }
     let keeps = DiFlags::PREALLOC | DiFlags::APPEND;
     let mut from = {
         let fields = live.fields.read();

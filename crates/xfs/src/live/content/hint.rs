@@ -9,6 +9,7 @@ use undercroft_vfs::{Error, Result};
 use super::space::allocate_some;
 use super::{Live, behind_end, block_bits, end_block, size};
 use crate::format::FileBlock;
+use crate::inode::is_extent_size;
 use crate::map::{self, Run};
 use crate::statfs::FILE_MAX_BYTES;
 
@@ -18,7 +19,7 @@ use crate::statfs::FILE_MAX_BYTES;
 /// # Errors
 /// Corruption; I/O failure; why the filesystem takes no changes any more.
 pub(super) fn fill_holes(live: &Live, offset: u64, len: u64) -> Result<()> {
-    let unit = u64::from(live.permissions_cache.extent_size());
+    let unit = unit(live);
     if unit < 2 {
         return Ok(());
     }
@@ -26,6 +27,12 @@ pub(super) fn fill_holes(live: &Live, offset: u64, len: u64) -> Result<()> {
         Err(Error::NoSpace) => Ok(()),
         filled => filled,
     }
+}
+
+/// Blocks in multiples of which the file's space is allocated; 1 without a hint, or with one that no Linux gives.
+pub(super) fn unit(live: &Live) -> u64 {
+    let blocks = live.permissions_cache.extent_size();
+    if is_extent_size(&live.volume, blocks) { u64::from(blocks) } else { 1 }
 }
 
 fn fill(live: &Live, first: u64, end: u64, unit: u64) -> Result<()> {

@@ -81,6 +81,20 @@ fn space_is_allocated_in_the_multiples_of_the_hint() {
     mount.unmount().unwrap();
 }
 
+/// Linux gives no file such a hint.
+#[test]
+fn a_hint_of_more_than_a_group_is_none() {
+    let world = World::new("", |root| drop(xfs_io(&root.join("f"), &["extsize 64k"])));
+    let World { image, .. } = world;
+    let _ = image.xfs_db_write(&["path /f", "write core.extsize 0xffffffff"]);
+    let world = World::of(image);
+    let file = world.file("/f");
+    assert_eq!(file.node().extent_hints().size, u32::MAX);
+    file.write_all_at(100_000, &[1; 10]).unwrap();
+    file.fallocate(FallocateMode::Allocate, 1 << 20, 1, false).unwrap();
+    assert_eq!(file.node().attr().sectors, 16);
+}
+
 /// Threads write blocks of holes that the hint makes them fill together.
 #[test]
 fn threads_fill_the_same_multiples() {
@@ -123,6 +137,11 @@ fn what_no_program_has_reserved_behind_the_end_is_freed() {
     let world = World::of(image);
     for path in ["/left", "/reserved"] {
         assert_eq!(world.file(path).node().attr().sectors, 16 + 2048);
+    }
+    // Opened and not changed: it stays as it is.
+    assert_eq!(world.file("/left").node().attr().sectors, 16 + 2048);
+    for path in ["/left", "/reserved"] {
+        world.file(path).write_all_at(5000, &[1]).unwrap();
     }
     let image = world.verify(&[]);
     let mount = image.mount(MountMode::ReadOnly, "").unwrap();

@@ -24,7 +24,7 @@ use super::{Live, behind_end, block_bits, check_kind, end_block, store, store_un
 use crate::format::dinode::DiFlags2;
 use crate::format::extent::Extent;
 use crate::format::{FileBlock, FsBlock};
-use crate::inode::{ForkKind, STORE_CREDITS};
+use crate::inode::{ForkKind, STORE_CREDITS, is_extent_size};
 use crate::map::change::{self, Progress};
 use crate::map::{self, Run};
 use crate::statfs::FILE_MAX_BYTES;
@@ -61,7 +61,9 @@ pub(in super::super) fn clone_range(
             break Ok(());
         }
         match retry_when_full(target, || share_some(target, source, &copy, at..end)) {
-            Ok(next) => at = next,
+            Ok(Some(next)) => at = next,
+            // Commits free nothing that would change that.
+            Ok(None) => break Err(Error::NoSpace),
             Err(error) => break Err(error),
         }
     };
@@ -71,11 +73,16 @@ pub(in super::super) fn clone_range(
     }
     match result {
         Ok(()) => {
-            finish(target, source, &copy, len)?;
+            let hint = cow_hint(source).filter(|_| offset == 0 && len >= super::size(target));
+            finish(target, copy.size, hint)?;
             Ok(len)
         }
         Err(error) if at == copy.first => Err(error),
-        Err(_) => Ok((at - copy.first) << bits),
+        Err(_) => {
+            let done = (at - copy.first) << bits;
+            finish(target, offset + done, None)?;
+            Ok(done)
+        }
     }
 }
 
@@ -140,8 +147,13 @@ fn mark(live: &Live) -> Result<()> {
     Ok(())
 }
 
-/// Does some of the blocks of the source, and returns where to go on.
-fn share_some(target: &Live, source: &Live, copy: &Copy, blocks: std::ops::Range<u64>) -> Result<u64> {
+/// Does some of the blocks of the source, and returns where to go on; `None` if their group takes no more users.
+fn share_some(
+    target: &Live,
+    source: &Live,
+    copy: &Copy,
+    blocks: std::ops::Range<u64>,
+) -> Result<Option<u64>> {
     let (at, end) = (blocks.start, blocks.end);
     let from = map::lookup(&source.volume, source.ino, &source.fields.read().data, FileBlock(at))?;
     let progress = match from {
@@ -151,10 +163,10 @@ fn share_some(target: &Live, source: &Live, copy: &Copy, blocks: std::ops::Range
         Run::Extent(extent) => make_hole(target, copy, at, extent.end().min(end)),
         Run::Hole { end: hole_end, .. } => make_hole(target, copy, at, hole_end.min(end)),
     }?;
-    Ok(match progress {
+    Ok(Some(match progress {
         Progress::Done => from_end(&from).min(end),
         Progress::From(next) => at + (next - copy.place(at)),
-    })
+    }))
 }
 
 fn from_end(run: &Run) -> u64 {
@@ -171,19 +183,20 @@ fn make_hole(target: &Live, copy: &Copy, at: u64, end: u64) -> Result<Progress> 
     let handle = target.volume.start_with_space(credits, space)?;
     let mut fields = target.fields.write();
     let progress = remove(target, &handle, &mut fields, first, last);
-    // What was removed before an error stays removed.
+    // What was removed before an error stays removed, and lets the file grow by nothing.
     let reached = match progress {
         Ok(Progress::Done) => last,
         Ok(Progress::From(next)) => next,
         Err(_) => first,
     };
-    let grown = grown(target, copy, fields.core.size_bytes, reached);
+    let size = fields.core.size_bytes;
+    let grown = if reached > first { grown(target, copy, size, reached) } else { None };
     store_unchanged(target, &handle, &mut fields, grown)?;
     progress
 }
 
 /// Shares blocks of the source from `at` on, up to `most` of them, which lie from `home` on.
-fn share_run(target: &Live, copy: &Copy, at: u64, home: FsBlock, most: u64) -> Result<u64> {
+fn share_run(target: &Live, copy: &Copy, at: u64, home: FsBlock, most: u64) -> Result<Option<u64>> {
     let volume = &target.volume;
     let allocator = &volume.writer()?.allocator;
     let to = copy.place(at);
@@ -198,20 +211,23 @@ fn share_run(target: &Live, copy: &Copy, at: u64, home: FsBlock, most: u64) -> R
                 let place = there.block_of(to);
                 if place == home && !there.unwritten {
                     // It has them already.
-                    return Ok(at + count);
+                    return Ok(Some(at + count));
                 }
                 (Some(there), u64::from(allocator.sharing(volume, place, narrow(count))?.count.max(1)))
             }
         }
     };
     if !allocator.has_room_for_users(volume, home)? {
-        return Err(Error::NoSpace);
+        return Ok(None);
     }
     let count = allocator.sharing(volume, home, narrow(count))?.count.clamp(1, narrow(count));
     let (credits, space) = needs(target);
     let handle = volume.start_with_space(credits, space)?;
     let mut fields = target.fields.write();
     target.content.extents.invalidate();
+    if there.is_some() {
+        change::check_replace(&handle, &mut fields, FileBlock(to), count)?;
+    }
     allocator.add_user(&handle, home, count.into())?;
     let new = Extent { file: FileBlock(to), block: home, count, unwritten: false };
     let entered = match there {
@@ -221,7 +237,7 @@ fn share_run(target: &Live, copy: &Copy, at: u64, home: FsBlock, most: u64) -> R
     handle.or_abort(entered)?;
     let grown = grown(target, copy, fields.core.size_bytes, new.end());
     store_unchanged(target, &handle, &mut fields, grown)?;
-    Ok(at + u64::from(count))
+    Ok(Some(at + u64::from(count)))
 }
 
 /// The size of the target with all before block `reached` done, if that is more than `size`.
@@ -230,23 +246,24 @@ fn grown(target: &Live, copy: &Copy, size: u64, reached: u64) -> Option<u64> {
     (reached > size).then_some(reached)
 }
 
-/// Sets the times, and takes over the hint for the size of copied extents where all of the file is replaced, as on Linux.
-fn finish(target: &Live, source: &Live, copy: &Copy, len: u64) -> Result<()> {
-    let hint = {
-        let fields = source.fields.read();
-        fields.core.flags2.contains(DiFlags2::COW_EXTENT_SIZE).then_some(fields.core.cow_extent_size)
-    };
+/// The hint for the size of copied extents, which a file takes over that is replaced as a whole, as on Linux.
+fn cow_hint(source: &Live) -> Option<u32> {
+    let fields = source.fields.read();
+    let hint = fields.core.cow_extent_size;
+    let has_hint = fields.core.flags2.contains(DiFlags2::COW_EXTENT_SIZE);
+    (has_hint && is_extent_size(&source.volume, hint)).then_some(hint)
+}
+
+/// Sets the times, the size, if the file is shorter, and a hint.
+fn finish(target: &Live, end: u64, hint: Option<u32>) -> Result<()> {
     let handle = target.volume.start(STORE_CREDITS)?;
     let mut fields = target.fields.write();
     let size = fields.core.size_bytes;
-    if let Some(hint) = hint
-        && copy.to == 0
-        && len >= size
-    {
+    if let Some(hint) = hint {
         fields.core.flags2 |= DiFlags2::COW_EXTENT_SIZE;
         fields.core.cow_extent_size = hint;
     }
-    store(target, &handle, &mut fields, (copy.size > size).then_some(copy.size))?;
+    store(target, &handle, &mut fields, (end > size).then_some(end))?;
     target.permissions_cache.update(&fields);
     Ok(())
 }

@@ -104,6 +104,44 @@ fn what_cannot_be_shared_is_refused_and_copied() {
     let _ = world.verify(&[("f", &model), ("g", &content)]);
 }
 
+/// The cut lies in the middle of an extent, in a fork that may need a block for every extent more.
+#[test]
+fn a_file_is_cut_before_a_part_that_is_shared() {
+    const BLOCK: u64 = 4096;
+    for args in KINDS {
+        let world = World::new(args, |_| {});
+        let caller = Credentials::root();
+        let file = world.vfs.create_file(&caller, "/f").unwrap();
+        let mut model = bytes(1000 * BLOCK, 1);
+        file.write_all_at(0, &model).unwrap();
+        for n in 0..60 {
+            file.write_all_at((2000 + 2 * n) * BLOCK, &[7; 4096]).unwrap();
+        }
+        let part = world.vfs.create_file(&caller, "/part").unwrap();
+        file.clone_range(600 * BLOCK, &part, 0, 100 * BLOCK).unwrap();
+        file.truncate(500 * BLOCK).unwrap();
+        assert_eq!(file.node().attr().sectors, 500 * 8, "{args}");
+        let shared = model[600 * BLOCK as usize..700 * BLOCK as usize].to_vec();
+        model.truncate(500 * BLOCK as usize);
+        model.extend([3; 4096]);
+        file.write_all_at(500 * BLOCK, &[3; 4096]).unwrap();
+        assert!(read(&file) == model && read(&part) == shared, "{args}");
+        drop((file, part));
+        let _ = world.verify(&[("f", &model), ("part", &shared)]);
+    }
+}
+
+#[test]
+fn another_name_of_a_file_is_no_clone_of_it() {
+    let world = World::new("", |root| {
+        std::fs::write(root.join("g"), bytes(20_000, 0)).unwrap();
+        std::fs::hard_link(root.join("g"), root.join("h")).unwrap();
+    });
+    let cloned = world.vfs.clone_file(&Credentials::root(), "/g", "/h");
+    assert!(matches!(cloned, Err(Error::InvalidArgument(_))));
+    let _ = world.verify(&[("g", &bytes(20_000, 0))]);
+}
+
 /// One change of one of the files, and of what should be in them. A clone is as likely as any write.
 fn change(files: &[File], models: &mut [Vec<u8>], random: &mut Rng) {
     let (at, to) = (random.below(3) as usize, random.below(3) as usize);

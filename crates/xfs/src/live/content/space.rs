@@ -13,7 +13,7 @@ use super::clear::clear;
 use super::size::remove;
 use super::write::{goal, retry_when_full};
 use super::{
-    Live, behind_end, block_bits, check_kind, end_block, size as size_of_file, store, store_unchanged,
+    Live, behind_end, block_bits, check_kind, end_block, hint, size as size_of_file, store, store_unchanged,
 };
 use crate::format::FileBlock;
 use crate::format::dinode::DiFlags;
@@ -45,7 +45,7 @@ pub(in super::super) fn fallocate(
         return Err(Error::FileTooLarge);
     }
     live.content.window.lock().clear();
-    let unit = u64::from(live.permissions_cache.extent_size().max(1));
+    let unit = hint::unit(live);
     let limit = end_block(live, FILE_MAX_BYTES);
     let first_touched = (offset >> block_bits(live)) / unit * unit;
     let end_touched = end_block(live, end).next_multiple_of(unit).min(limit);
@@ -217,7 +217,8 @@ fn allocate(live: &Live, first: u64, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Fills one hole, or a part of it, and returns where to go on. Other writers may do the same at the same time.
+/// Fills one hole, or a part of it, and returns where to go on. Other writers may do the same at the same time. Blocks for
+/// which a write in flight has others in the file's window are left out: the end of that write enters those.
 pub(super) fn allocate_some(live: &Live, at: u64, end: u64) -> Result<u64> {
     let (hole_end, goal) = {
         let inode = live.fields.read();
@@ -240,8 +241,14 @@ pub(super) fn allocate_some(live: &Live, at: u64, end: u64) -> Result<u64> {
         return Ok(at);
     };
     change::check_count(&live.volume, &fields, ForkKind::Data)?;
-    let count = held.len().min(hole_end - at);
-    let block = handle.or_abort(allocator.take_held(&handle, &mut held, count))?;
+    // With the fields held exclusively no write is prepared before the blocks are in the map.
+    let free_end = match live.content.window.lock().before_flights(at) {
+        Ok(free_end) => free_end,
+        Err(flight_end) => return Ok(end.min(flight_end)),
+    };
+    let count = held.len().min(hole_end.min(free_end) - at);
+    // Nothing has changed if this fails.
+    let block = allocator.take_held(&handle, &mut held, count)?;
     let extent = Extent { file: FileBlock(at), block, count: count as u32, unwritten: true };
     handle.or_abort(change::insert(&handle, &mut fields, ForkKind::Data, extent))?;
     store_unchanged(live, &handle, &mut fields, None)?;

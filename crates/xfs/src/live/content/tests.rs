@@ -7,7 +7,8 @@ use undercroft_oracle::{Image, MkfsXfs, MountMode};
 use undercroft_vfs::{Durable, Extent, FallocateMode, Ino, Mapping, Written, clock};
 
 use super::*;
-use crate::inode::Fork;
+use crate::inode::{Fork, ForkKind};
+use crate::map::change;
 use crate::options::WriteOptions;
 use crate::testing::writable::Writable;
 
@@ -654,12 +655,46 @@ fn a_sync_commits_what_made_or_changed_a_file_before_it_was_read() {
     subject.verify();
 }
 
+/// Another writer fills the hole around a write in flight, as for a hint: the write keeps the blocks that it has written to.
 #[test]
-fn the_content_of_a_file_that_may_share_blocks_does_not_move() {
-    let subject = Subject::sharing(KINDS[0], 8, 1);
-    for (mode, size) in [(FallocateMode::Collapse, 7 * 4096), (FallocateMode::Insert, 9 * 4096)] {
-        let refused = fallocate(&subject.live, mode, 4096, 4096, size);
-        assert!(matches!(refused, Err(Error::Unsupported(_))), "{refused:?}");
-    }
+fn a_hole_is_filled_around_a_write_in_flight() {
+    let mut subject = Subject::new(KINDS[0], 1);
+    let block = subject.block();
+    subject.set_size(BLOCKS * block);
+    let at = 10 * block;
+    let extent = prepare_write(&subject.live, at, 2 * block).unwrap();
+    let Mapping::Unwritten { offset } = extent.mapping else { panic!("{extent:?}") };
+    let live = &subject.live;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut next = 0;
+            while next < BLOCKS {
+                next = space::allocate_some(live, next, BLOCKS).unwrap();
+            }
+        });
+    });
+    assert_eq!(live.fields.read().core.blocks, BLOCKS - 2);
+    let data = vec![9; 2 * block as usize];
+    live.volume.device().write_at(offset + (at - extent.start), &data).unwrap();
+    finish_write(live, at, 2 * block, at + 2 * block, Written::First).unwrap();
+    subject.model[at as usize..][..data.len()].copy_from_slice(&data);
+    assert!(subject.read() == subject.model);
     subject.verify();
+}
+
+/// A damaged file has blocks that are free: they are found before anything of the file changes.
+#[test]
+fn free_blocks_of_a_file_are_refused_before_the_first_change() {
+    let mut subject = Subject::new(KINDS[1], 1);
+    subject.write(0, &[1; 8192]).unwrap();
+    let live = Arc::clone(&subject.live);
+    let Fork::Extents(extents) = live.fields.read().data.clone() else { panic!("a list") };
+    let credits = change::credits(&live.volume, &live.fields.read(), ForkKind::Data);
+    let handle = live.volume.start(credits).unwrap();
+    subject.allocator().free_data(&handle, extents[0].block, extents[0].count.into()).unwrap();
+    drop(handle);
+    assert!(matches!(set_size(&live, 0), Err(Error::Corrupt(_))));
+    assert!(matches!(remove_unreserved(&live), Err(Error::Corrupt(_))));
+    live.volume.writer().unwrap().transactions.check().unwrap();
+    assert_eq!(live.fields.read().core.data_extents, extents.len() as u64);
 }

@@ -179,6 +179,18 @@ impl Window {
         self.flights.retain(|flight| flight.thread != thread);
     }
 
+    /// Where the first write in flight behind `at` begins.
+    ///
+    /// # Errors
+    /// Where one ends that writes to the block `at`.
+    pub(super) fn before_flights(&self, at: u64) -> std::result::Result<u64, u64> {
+        if let Some(over) = self.flights.iter().find(|flight| flight.blocks.contains(&at)) {
+            return Err(over.blocks.end);
+        }
+        let behind = self.flights.iter().map(|flight| flight.blocks.start).filter(|&start| start > at);
+        Ok(behind.min().unwrap_or(u64::MAX))
+    }
+
     /// How many writes are in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.flights.len()
@@ -204,7 +216,8 @@ impl Window {
         }
         let piece = &mut self.pieces[place];
         let count = most.min(piece.blocks.len());
-        let first = handle.or_abort(allocator.take_held(handle, &mut piece.blocks, count))?;
+        // Nothing has changed if this fails.
+        let first = allocator.take_held(handle, &mut piece.blocks, count)?;
         piece.at += count;
         if piece.blocks.len() == 0 {
             self.pieces.remove(place);

@@ -268,7 +268,9 @@ fn finish_run(
                 let count =
                     allocator.sharing(handle.volume(), extent.block_of(at), most)?.count.clamp(1, most);
                 live.content.extents.invalidate();
-                let block = handle.or_abort(allocator.take_held(handle, copies, count.into()))?;
+                change::check_replace(handle, inode, FileBlock(at), count)?;
+                // Nothing has changed if this fails.
+                let block = allocator.take_held(handle, copies, count.into())?;
                 let new = Mapped { file: FileBlock(at), block, count, unwritten: false };
                 handle.or_abort(change::replace(handle, inode, new))?;
                 return Ok(new.end());
