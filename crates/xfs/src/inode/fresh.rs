@@ -11,6 +11,7 @@ use undercroft_vfs::{DeviceNumber, Error, FileType, Ino, NewInode, NewKind, Resu
 use super::{Fork, Inheritance, Inode, STRUCTURE};
 use crate::error::corrupt_inode;
 use crate::format::dinode::{self, CORE_V3_BYTES, DiFlags, DiFlags2, Dinode, ForkFormat};
+use crate::format::extent::EXTENT_MAX_BLOCKS;
 use crate::format::{AgIno, Incompat, time};
 use crate::volume::Volume;
 
@@ -24,9 +25,6 @@ const INHERITED: DiFlags = DiFlags::NOATIME
 /// What it hands on to directories only.
 const INHERITED_BY_DIRECTORIES: DiFlags =
     DiFlags::RT_INHERIT.union(DiFlags::EXTENT_SIZE_INHERIT).union(DiFlags::PROJECT_INHERIT);
-
-/// The longest extent that a record of the map holds, in blocks.
-const EXTENT_MAX_BLOCKS: u32 = (1 << 21) - 1;
 
 impl Inheritance {
     /// Nothing: for an inode that no directory is there for.

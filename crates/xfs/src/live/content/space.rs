@@ -17,10 +17,10 @@ use super::{
 };
 use crate::format::FileBlock;
 use crate::format::dinode::DiFlags;
-use crate::format::extent::{Extent, FILE_BLOCK_END};
+use crate::format::extent::{EXTENT_MAX_BLOCKS, Extent, FILE_BLOCK_END};
 use crate::inode::{ForkKind, Inode, STORE_CREDITS};
 use crate::map::change::{self, Progress};
-use crate::map::{self, EXTENT_MAX_BLOCKS, Run};
+use crate::map::{self, Run};
 use crate::statfs::FILE_MAX_BYTES;
 use crate::transaction::Handle;
 

@@ -15,11 +15,12 @@ use super::stretch::{State, Stretch};
 use super::window::{Reserve, Spare, Window};
 use super::{Live, behind_end, block_bits, check_kind, end_block, size, store};
 use crate::error::corrupt_inode;
+use crate::format::extent::EXTENT_MAX_BLOCKS;
 use crate::format::extent::Extent as Mapped;
 use crate::format::{FileBlock, FsBlock};
 use crate::inode::{ForkKind, Inode, STORE_CREDITS};
 use crate::map::change::{self, Progress};
-use crate::map::{self, EXTENT_MAX_BLOCKS, Run};
+use crate::map::{self, Run};
 use crate::statfs::FILE_MAX_BYTES;
 use crate::transaction::Handle;
 
@@ -293,12 +294,5 @@ fn finish_run(
 /// is enough; if the map has grown by more since, free blocks are reserved now.
 fn ensure_space(handle: &Handle<'_>, inode: &Inode) -> Result<()> {
     let needed = change::needed_space(inode, ForkKind::Data, RECORDS_PER_WRITE);
-    let more = needed.saturating_sub(handle.space());
-    if more > 0 {
-        if !handle.writer().allocator.reserve(more) {
-            return Err(Error::NoSpace);
-        }
-        handle.add_space(more);
-    }
-    Ok(())
+    handle.ensure_space(needed)
 }
