@@ -10,6 +10,7 @@ use super::Checker;
 use super::chunks::UNREADABLE;
 use super::forks::Fork;
 use super::raw::be32;
+use crate::dir::code_of;
 use crate::format::dinode::{self, DiFlags, DiFlags2, Dinode, ForkFormat, RawDinode};
 use crate::format::extent::EXTENT_MAX_BLOCKS;
 use crate::format::{AgBlock, AgIno, AgNumber};
@@ -28,19 +29,6 @@ pub(super) struct Inode<'a> {
 impl Inode<'_> {
     pub(super) fn at(&self) -> At {
         At::inode(self.number)
-    }
-}
-
-/// The code that directory entries have for a kind of file.
-pub(super) fn code_of(kind: FileType) -> u8 {
-    match kind {
-        FileType::Regular => 1,
-        FileType::Directory => 2,
-        FileType::CharDevice => 3,
-        FileType::BlockDevice => 4,
-        FileType::Fifo => 5,
-        FileType::Socket => 6,
-        FileType::Symlink => 7,
     }
 }
 
