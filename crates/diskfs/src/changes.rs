@@ -17,6 +17,8 @@ pub struct WriteStats {
     pub blocks_logged: u64,
     /// Checkpoints that made room in the log.
     pub checkpoints: u64,
+    /// Inodes without names that could not be deleted for want of space, and wait for the next opening.
+    pub inodes_left: u64,
 }
 
 /// A volume that may have been opened for changes.
@@ -87,7 +89,8 @@ pub trait Changeable: Client {
         flushed
     }
 
-    /// How changes have gone to the disk; all zero for a filesystem that was opened for reading.
+    /// How changes have gone to the disk, as far as transactions know; all zero for a filesystem that was opened for
+    /// reading.
     fn write_stats(&self) -> WriteStats {
         let Ok((transactions, _)) = self.changes() else { return WriteStats::default() };
         let stats = transactions.stats();
@@ -96,6 +99,7 @@ pub trait Changeable: Client {
             commits: stats.commits,
             blocks_logged: stats.items_logged,
             checkpoints: stats.checkpoints,
+            inodes_left: 0,
         }
     }
 }

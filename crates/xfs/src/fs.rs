@@ -1,10 +1,12 @@
 //! The vfs adapter: the filesystem contract in terms of this crate.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use undercroft_block::Device;
 use undercroft_diskfs::{Changeable as _, WriteStats};
+use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, FileSystem, Ino, Inode as VfsInode, Limits, Result, StatFs};
 
 use crate::ag::{Agf, Agi};
@@ -133,7 +135,8 @@ impl Xfs {
     /// How changes have gone to the disk; all zero for a filesystem that was opened for reading.
     #[must_use]
     pub fn write_stats(&self) -> WriteStats {
-        self.volume.write_stats()
+        let inodes_left = self.volume.writer().map_or(0, |writer| writer.inodes_left.load(Ordering::Relaxed));
+        WriteStats { inodes_left, ..self.volume.write_stats() }
     }
 
     pub(crate) fn volume(&self) -> &Mounted {
@@ -320,6 +323,20 @@ impl FileSystem for Xfs {
 
     fn shut_down(&self, flush_log: bool) -> Result<()> {
         self.volume.shut_down(flush_log)
+    }
+
+    fn trim(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
+        let writer = self.volume.writer()?;
+        let geometry = self.volume.geometry();
+        let block_bytes = u64::from(geometry.block_bytes());
+        if range.start >= geometry.blocks().saturating_mul(block_bytes)
+            || range.end.saturating_sub(range.start) < block_bytes
+            || min_len > u64::from(geometry.ag_blocks()) * block_bytes
+        {
+            return Err(Error::InvalidArgument("no free space of the filesystem can lie in such a range"));
+        }
+        writer.transactions.commit_everything(&self.volume)?;
+        writer.allocator.trim(&self.volume, range, min_len)
     }
 
     fn limits(&self) -> Limits {

@@ -8,6 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use undercroft_diskfs::Changeable;
 use undercroft_diskfs::in_use::{LateTimes, WindowList};
+use undercroft_sync::atomic::AtomicU64;
+use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
@@ -88,8 +90,12 @@ pub(crate) struct Writer {
     /// Free blocks and inodes.
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) late_times: LateTimes,
+    /// Inodes without names that could not be deleted for want of space.
+    pub(crate) inodes_left: AtomicU64,
     /// Files with a reservation window.
     pub(crate) windows: WindowList,
+    /// Held while the filesystem grows, and while its label changes.
+    pub(crate) resizing: Mutex<()>,
 }
 
 impl Writer {
@@ -98,14 +104,20 @@ impl Writer {
     /// # Errors
     /// Corruption of the groups' headers; I/O failure.
     pub(crate) fn new(volume: &Volume, transactions: Transactions, options: WriteOptions) -> Result<Self> {
-        let allocator = Arc::new(Allocator::new(volume)?);
-        Ok(Self {
+        Ok(Self::with(Arc::new(Allocator::new(volume)?), transactions, options))
+    }
+
+    /// The same with an allocator that is there.
+    pub(crate) fn with(allocator: Arc<Allocator>, transactions: Transactions, options: WriteOptions) -> Self {
+        Self {
             transactions,
             options,
             allocator,
+            inodes_left: AtomicU64::new(0),
             late_times: LateTimes::default(),
             windows: WindowList::default(),
-        })
+            resizing: Mutex::new(&order::RESIZE, ()),
+        }
     }
 }
 

@@ -116,6 +116,11 @@ impl Late {
     pub fn set_released(&self) {
         self.released.store(true, Ordering::Release);
     }
+
+    /// The inode could not be deleted, and stays in use.
+    pub fn set_in_use(&self) {
+        self.released.store(false, Ordering::Release);
+    }
 }
 
 impl Default for LateTimes {
