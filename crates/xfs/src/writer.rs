@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use undercroft_diskfs::in_use::{LateTimes, WindowList};
+use undercroft_sync::atomic::AtomicU64;
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, Result};
 
@@ -85,6 +86,8 @@ pub(crate) struct Writer {
     /// Free blocks and inodes.
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) late_times: LateTimes,
+    /// Inodes without names that could not be deleted for want of space.
+    pub(crate) inodes_left: AtomicU64,
     /// Files with a reservation window.
     pub(crate) windows: WindowList,
     /// Held while the filesystem grows, and while its label changes.
@@ -102,6 +105,7 @@ impl Writer {
             transactions,
             options,
             allocator,
+            inodes_left: AtomicU64::new(0),
             late_times: LateTimes::default(),
             windows: WindowList::default(),
             resizing: Mutex::new(&order::RESIZE, ()),

@@ -54,7 +54,7 @@ impl SetAside {
 
 /// What [`Allocator::extent_credits`](super::Allocator::extent_credits) says for a volume: three headers, and for each
 /// tree the way down, a block beside each one on it, and a new root.
-pub(super) fn extent_credits(volume: &Volume) -> u32 {
+pub(crate) fn extent_credits(volume: &Volume) -> u32 {
     let (features, geometry) = (volume.superblock().features(), volume.geometry());
     let blocks = u64::from(geometry.ag_blocks());
     let tree = |levels: u8| 2 * u32::from(levels) + 1;

@@ -477,7 +477,7 @@ impl Making {
         let mut space = if with_chunk { alloc::chunk_space(geometry) } else { 0 };
         let like = Inode::fresh(volume, &dir.permissions_cache.inheritance(), dir.ino, 0, new, 1);
         if let NewKind::Symlink(target) = new.kind {
-            let (more, blocks) = symlink::needs(&like, target);
+            let (more, blocks) = symlink::needs(volume, &like, target);
             credits += more;
             space += blocks;
         }

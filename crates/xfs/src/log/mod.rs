@@ -184,13 +184,14 @@ pub(crate) fn recover_onto_device(
     Ok(Replayed { area, ends, superblock, recovery, position })
 }
 
-/// Writes to a device what a layer over it has of it.
+/// Writes to a device what a layer over it has of it, no block in two requests: a device that loses power may then keep
+/// each block whole.
 fn write_through(layer: &Overlay, device: &Device) -> Result<()> {
     let mut bytes = Vec::new();
     for range in layer.changed_ranges() {
         let mut at = range.start;
         while at < range.end {
-            let now = (range.end - at).min(WRITE_BYTES);
+            let now = range.end.min((at / WRITE_BYTES + 1) * WRITE_BYTES) - at;
             bytes.resize(now as usize, 0);
             layer.read_at(at, &mut bytes)?;
             device.write_at(at, &bytes)?;

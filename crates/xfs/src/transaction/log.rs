@@ -116,28 +116,26 @@ fn write(
         _ => 1,
     });
     let items = buffers.sum::<usize>() + transaction.cancelled.len();
-    writer
-        .checkpoint(tail, items as u32, |checkpoint| {
-            let mut bytes = vec![0; block_bytes as usize];
-            for frozen in &transaction.items {
-                let (home, seal) = (frozen.item.number(), frozen.version.seal);
-                bytes.copy_from_slice(&frozen.version.buffer);
-                seal.apply(geometry, block_of_group(home), position.0, &mut bytes);
-                if !is_headers(seal) {
-                    checkpoint.buffer(daddr(home), seal.log_kind(), &bytes)?;
-                    continue;
-                }
-                for (header, range) in headers_in(geometry, seal, block_of_group(home)) {
-                    let at = daddr(home) + range.start as u64 / 512;
-                    checkpoint.buffer(at, header.kind, &bytes[range])?;
-                }
+    writer.checkpoint(tail, items as u32, |checkpoint| {
+        let mut bytes = vec![0; block_bytes as usize];
+        for frozen in &transaction.items {
+            let (home, seal) = (frozen.item.number(), frozen.version.seal);
+            bytes.copy_from_slice(&frozen.version.buffer);
+            seal.apply(geometry, block_of_group(home), position.0, &mut bytes);
+            if !is_headers(seal) {
+                checkpoint.buffer(daddr(home), seal.log_kind(), &bytes)?;
+                continue;
             }
-            for home in &transaction.cancelled {
-                checkpoint.cancelled(daddr(*home), block_bytes)?;
+            for (header, range) in headers_in(geometry, seal, block_of_group(home)) {
+                let at = daddr(home) + range.start as u64 / 512;
+                checkpoint.buffer(at, header.kind, &bytes[range])?;
             }
-            Ok(())
-        })
-        .map(drop)
+        }
+        for home in &transaction.cancelled {
+            checkpoint.cancelled(daddr(*home), block_bytes)?;
+        }
+        Ok(())
+    })
 }
 
 impl LogTail<Mounted> for Tail {

@@ -52,6 +52,7 @@ fn mounted(device: &Arc<MemoryDevice>, cache_bytes: usize) -> Mounted {
         allocator: Arc::new(Allocator::without_groups()),
         late_times: LateTimes::default(),
         windows: WindowList::default(),
+        inodes_left: undercroft_sync::atomic::AtomicU64::new(0),
     });
     mounted
 }

@@ -79,6 +79,7 @@ impl Open {
             allocator: Arc::new(Allocator::without_groups()),
             late_times: LateTimes::default(),
             windows: WindowList::default(),
+            inodes_left: undercroft_sync::atomic::AtomicU64::new(0),
         });
         let service = Service::start(Arc::clone(&volume), options.commit_interval());
         Ok(Self { volume, service, recovery, free: free.unwrap() })
