@@ -103,9 +103,10 @@ fn with_directory<T>(dir: &InodeState, use_it: impl FnOnce(Directory<'_>) -> Res
     if dir.kind != FileType::Directory {
         return Err(Error::NotDirectory);
     }
+    let _names = dir.volume.writer().is_ok().then(|| dir.names.read());
+    // After the lock: names that were added before may lead past an earlier end of the filesystem.
     let superblock = dir.volume.superblock();
     let layout = &Layout::of(superblock);
-    let _names = dir.volume.writer().is_ok().then(|| dir.names.read());
     let (ino, data) = (dir.ino, dir.fields.read().data.clone());
     let volume: &Volume = &dir.volume;
     let map = |at| {
