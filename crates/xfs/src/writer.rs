@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
+use crate::dir::change::BlockLocks;
 use crate::inode::{LateTimes, WindowList};
 use crate::options::WriteOptions;
 use crate::volume::Volume;
@@ -86,6 +87,8 @@ pub(crate) struct Writer {
     pub(crate) late_times: LateTimes,
     /// Files with a reservation window.
     pub(crate) windows: WindowList,
+    /// The locks of blocks of directories.
+    pub(crate) directory_blocks: BlockLocks,
 }
 
 impl Writer {
@@ -101,6 +104,7 @@ impl Writer {
             allocator,
             late_times: LateTimes::new(),
             windows: WindowList::new(),
+            directory_blocks: BlockLocks::new(),
         })
     }
 }

@@ -110,6 +110,7 @@ impl ChangingGroup<'_> {
         let (at, inodes) = ((first.0 << log) - start.0, count << log);
         let bits = (1_u32 << (inodes / INODES_PER_HOLE)) - 1;
         let part = (bits << (at / INODES_PER_HOLE)) as u16;
+        self.close_chunk(start)?;
         let before = self.tree::<Inobt>()?.cursor().lookup_eq(&start)?;
         let chunk = match before {
             None => {
@@ -167,6 +168,7 @@ impl ChangingGroup<'_> {
     }
 
     fn count_made(&mut self, start: AgIno, inodes: u32) {
+        self.state().open.note_other_chunks();
         let agi = self.agi_mut();
         agi.agi_count.set(agi.agi_count.get().saturating_add(inodes));
         agi.agi_freecount.set(agi.agi_freecount.get().saturating_add(inodes));
@@ -175,6 +177,7 @@ impl ChangingGroup<'_> {
 
     /// Frees a chunk of which one inode is in use still in the trees, and no more afterwards.
     pub(super) fn free_chunk(&mut self, chunk: &InodeChunk) -> Result<()> {
+        self.forget_chunk(chunk.start);
         self.delete::<Inobt>(&chunk.start)?;
         if self.has_finobt() && chunk.free_count > 0 {
             self.delete::<Finobt>(&chunk.start)?;

@@ -15,6 +15,7 @@
 //! | `rmap` | what each block belongs to |
 //! | `refcount`, `sharing` | how many files share blocks |
 //! | `inodes`, `chunk` | inodes allocated and freed, in chunks |
+//! | `open_chunks`, `chunk_records` | records of chunks that are newer in memory than in the trees |
 //! | `unlinked` | inodes in use without a name |
 //! | `interrupted` | work that a crash interrupted, finished at opening |
 //!
@@ -54,6 +55,7 @@ mod account;
 mod allocator;
 mod changing;
 mod chunk;
+mod chunk_records;
 mod free_list;
 mod free_space;
 mod group;
@@ -63,6 +65,7 @@ mod inode_tests;
 mod inodes;
 mod interrupted;
 mod list_change;
+mod open_chunks;
 mod refcount;
 mod rmap;
 mod runs;
@@ -87,7 +90,7 @@ use crate::volume::Volume;
 
 pub(crate) use self::allocator::Allocator;
 pub(crate) use self::held::Held;
-pub(crate) use self::inodes::{FREE_INODE_CREDITS, chunk_space, new_inode_credits};
+pub(crate) use self::inodes::{FREE_INODE_CREDITS, NewNumber, chunk_space, new_inode_credits};
 pub(crate) use self::interrupted::can_finish;
 
 /// What a run of blocks belongs to, as the reverse map has it.

@@ -9,6 +9,8 @@ mod names;
 #[cfg(all(test, feature = "oracle"))]
 mod names_tests;
 mod owner;
+#[cfg(all(test, feature = "oracle"))]
+mod parallel_tests;
 mod reading;
 mod release;
 

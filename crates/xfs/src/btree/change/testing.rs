@@ -52,6 +52,7 @@ fn mounted(device: &Arc<MemoryDevice>, cache_bytes: usize) -> Mounted {
         allocator: Arc::new(Allocator::without_groups()),
         late_times: LateTimes::new(),
         windows: WindowList::new(),
+        directory_blocks: crate::dir::change::BlockLocks::new(),
     });
     mounted
 }

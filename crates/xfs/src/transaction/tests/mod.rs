@@ -79,6 +79,7 @@ impl Open {
             allocator: Arc::new(Allocator::without_groups()),
             late_times: LateTimes::new(),
             windows: WindowList::new(),
+            directory_blocks: crate::dir::change::BlockLocks::new(),
         });
         let service = Service::start(Arc::clone(&volume), options.commit_interval());
         Ok(Self { volume, service, recovery, free: free.unwrap() })
