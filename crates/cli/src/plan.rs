@@ -23,7 +23,7 @@ pub(crate) use image::ImageSpec;
 pub(crate) use md::{Change, MdPlan, NewArrayPlan, NewMembers, Waiting};
 pub(crate) use mkfs::{MkfsPlan, NewFormat};
 
-use crate::args::{Command, When};
+use crate::args::{Command, MountCommand, ProgramCommand, ReadCommand, When, WholeCommand};
 use crate::exit::{Kind, Verdict};
 use crate::failure::Failure;
 use crate::mount_options::normalise;
@@ -185,10 +185,35 @@ impl Plan {
     /// [`Kind::Usage`].
     pub(crate) fn from_typed(command: Command) -> Result<Self, Failure> {
         Ok(match command {
-            Command::Info { image, json } => {
+            Command::Read(command) => Self::of_reading(command)?,
+            Command::Get(typed) => {
+                let format = Format::of(typed.json);
+                Self::Get { what: Box::new(GetPlan::from_typed(*typed)?), format }
+            }
+            Command::Mount(command) => Self::of_mounts(command)?,
+            Command::Mkfs(typed) => {
+                let (what, json) = MkfsPlan::from_typed(*typed)?;
+                Self::Mkfs { what: Box::new(what), format: Format::of(json) }
+            }
+            Command::Whole(command) => Self::of_the_whole(command)?,
+            Command::Md { command, json } => {
+                let (what, format) = MdPlan::from_typed(command)?;
+                Self::Md { what: Box::new(what), format: if json { Format::Json } else { format } }
+            }
+            Command::Bench(typed) => Self::Bench {
+                format: Format::of(typed.json.json),
+                what: Box::new(BenchPlan::from_typed(typed)?),
+            },
+            Command::Program(command) => Self::of_the_program(command),
+        })
+    }
+
+    fn of_reading(command: ReadCommand) -> Result<Self, Failure> {
+        Ok(match command {
+            ReadCommand::Info { image, json } => {
                 Self::Info { image: ImageSpec::from_typed(&image)?, format: Format::of(json.json) }
             }
-            Command::Ls {
+            ReadCommand::Ls {
                 image,
                 paths,
                 long,
@@ -214,27 +239,28 @@ impl Plan {
                 },
                 format: Format::of(json.json),
             },
-            Command::Tree { image, path, level, all, json } => Self::Tree {
+            ReadCommand::Tree { image, path, level, all, json } => Self::Tree {
                 image: ImageSpec::from_typed(&image)?,
                 path: inside_path(path)?,
                 levels: level,
                 all,
                 format: Format::of(json.json),
             },
-            Command::Stat { image, paths, dereference, json } => Self::Stat {
+            ReadCommand::Stat { image, paths, dereference, json } => Self::Stat {
                 image: ImageSpec::from_typed(&image)?,
                 paths: inside_paths(paths)?,
                 follow: dereference,
                 format: Format::of(json.json),
             },
-            Command::Cat { image, paths } => {
+            ReadCommand::Cat { image, paths } => {
                 Self::Cat { image: ImageSpec::from_typed(&image)?, paths: inside_paths(paths)? }
             }
-            Command::Get(typed) => {
-                let format = Format::of(typed.json);
-                Self::Get { what: Box::new(GetPlan::from_typed(*typed)?), format }
-            }
-            Command::Mount {
+        })
+    }
+
+    fn of_mounts(command: MountCommand) -> Result<Self, Failure> {
+        Ok(match command {
+            MountCommand::Mount {
                 kind: _,
                 image,
                 dir,
@@ -261,22 +287,23 @@ impl Plan {
                     (true, true) => Serving::Announcing,
                 },
             },
-            Command::InstallHelper { prefix } => Self::InstallHelper { prefix },
-            Command::Unmount { dir } => Self::Unmount { dir },
-            Command::Freeze { image } => Self::Freeze { image: ImageSpec::parse(&image)? },
-            Command::Thaw { image } => Self::Thaw { image: ImageSpec::parse(&image)? },
-            Command::Sync { image } => Self::Sync { image: ImageSpec::parse(&image)? },
-            Command::Mounts { json } => Self::Mounts { format: Format::of(json.json) },
-            Command::Df { images, human_readable, inodes, json, .. } => Self::Df {
+            MountCommand::InstallHelper { prefix } => Self::InstallHelper { prefix },
+            MountCommand::Unmount { dir } => Self::Unmount { dir },
+            MountCommand::Freeze { image } => Self::Freeze { image: ImageSpec::parse(&image)? },
+            MountCommand::Thaw { image } => Self::Thaw { image: ImageSpec::parse(&image)? },
+            MountCommand::Sync { image } => Self::Sync { image: ImageSpec::parse(&image)? },
+            MountCommand::Mounts { json } => Self::Mounts { format: Format::of(json.json) },
+            MountCommand::Df { images, human_readable, inodes, json, .. } => Self::Df {
                 images: images.iter().map(|image| ImageSpec::parse(image)).collect::<Result<_, _>>()?,
                 style: DfStyle { human_readable, inodes },
                 format: Format::of(json.json),
             },
-            Command::Mkfs(typed) => {
-                let (what, json) = MkfsPlan::from_typed(*typed)?;
-                Self::Mkfs { what: Box::new(what), format: Format::of(json) }
-            }
-            Command::Grow { image, size, danger, json } => Self::Grow {
+        })
+    }
+
+    fn of_the_whole(command: WholeCommand) -> Result<Self, Failure> {
+        Ok(match command {
+            WholeCommand::Grow { image, size, danger, json } => Self::Grow {
                 image: ImageSpec {
                     write_while_in_use: danger.write_while_in_use,
                     ..ImageSpec::parse(&image)?
@@ -284,23 +311,20 @@ impl Plan {
                 size_bytes: size.as_deref().map(mkfs::size).transpose()?,
                 format: Format::of(json.json),
             },
-            Command::Check { image, json, force: _, no: _ } => Self::Check {
+            WholeCommand::Check { image, json, force: _, no: _ } => Self::Check {
                 image: ImageSpec::from_typed(&image)
                     .map_err(|failure| failure.counted_as(Kind::Check(Verdict::Usage)))?,
                 format: Format::of(json.json),
             },
-            Command::Md { command, json } => {
-                let (what, format) = MdPlan::from_typed(command)?;
-                Self::Md { what: Box::new(what), format: if json { Format::Json } else { format } }
-            }
-            Command::Bench(typed) => Self::Bench {
-                format: Format::of(typed.json.json),
-                what: Box::new(BenchPlan::from_typed(typed)?),
-            },
-            Command::Tour { json } => Self::Tour { format: Format::of(json.json) },
-            Command::Completions { shell } => Self::Completions { shell },
-            Command::Man { dir } => Self::Man { dir },
         })
+    }
+
+    fn of_the_program(command: ProgramCommand) -> Self {
+        match command {
+            ProgramCommand::Tour { json } => Self::Tour { format: Format::of(json.json) },
+            ProgramCommand::Completions { shell } => Self::Completions { shell },
+            ProgramCommand::Man { dir } => Self::Man { dir },
+        }
     }
 }
 

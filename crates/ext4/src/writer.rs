@@ -6,11 +6,11 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use undercroft_diskfs::in_use::{LateTimes, WindowList};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
-use crate::inode::{LateTimes, WindowList};
 use crate::options::WriteOptions;
 use crate::orphan::Orphans;
 use crate::volume::Volume;
@@ -110,8 +110,8 @@ impl Writer {
             allocator,
             orphans,
             directory_leaves: dir::LeafLocks::new(),
-            late_times: LateTimes::new(),
-            windows: WindowList::new(),
+            late_times: LateTimes::default(),
+            windows: WindowList::default(),
             shared_attributes: xattr::SharedBlocks::default(),
             resizing: Mutex::new(&order::RESIZE, ()),
         })

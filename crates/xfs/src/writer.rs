@@ -6,11 +6,11 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use undercroft_diskfs::in_use::{LateTimes, WindowList};
 use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
 use crate::dir::change::BlockLocks;
-use crate::inode::{LateTimes, WindowList};
 use crate::options::WriteOptions;
 use crate::volume::Volume;
 
@@ -102,8 +102,8 @@ impl Writer {
             transactions,
             options,
             allocator,
-            late_times: LateTimes::new(),
-            windows: WindowList::new(),
+            late_times: LateTimes::default(),
+            windows: WindowList::default(),
             directory_blocks: BlockLocks::new(),
         })
     }

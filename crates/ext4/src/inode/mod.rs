@@ -6,15 +6,14 @@
 
 mod flags;
 mod fresh;
-mod in_use;
-mod late;
+#[cfg(all(test, not(shuttle)))]
+mod late_tests;
 mod raw;
 mod state;
 mod store;
 #[cfg(test)]
 mod tests;
 mod time;
-mod windows;
 
 use std::ops::Range;
 
@@ -31,13 +30,10 @@ use crate::numbers::{FsBlock, Group};
 use crate::volume::Volume;
 pub(crate) use flags::InodeFlags;
 pub(crate) use fresh::{Inheritance, possible_flags};
-pub(crate) use in_use::InUse;
-pub(crate) use late::{Late, LateTimes};
 pub(crate) use raw::RawInode;
 use raw::{BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, GENERATION, RawInodeExtra};
 pub(crate) use state::InodeState;
 pub(crate) use store::{add_uses, mark_deleted, set_deletion_time};
-pub(crate) use windows::WindowList;
 
 /// The root directory.
 pub(crate) const ROOT_INODE: u32 = 2;

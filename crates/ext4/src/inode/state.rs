@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
+use undercroft_diskfs::in_use::Late;
 use undercroft_sync::atomic::{AtomicBool, Ordering};
 use undercroft_sync::{RwLock, order};
 use undercroft_vfs::{FileType, Result};
 
-use super::{Inode, Late, Location};
+use super::{Inode, Location};
 use crate::dir::DirectoryLocks;
 use crate::orphan::Membership;
 use crate::transaction::Handle;

@@ -15,10 +15,11 @@ mod release;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
+use undercroft_diskfs::in_use::InUse;
 use undercroft_sync::atomic::{AtomicBool, Ordering};
 use undercroft_vfs::{InodeFlags, Result, Timestamp, clock};
 
-use crate::inode::{InUse, Inode, InodeState, Location};
+use crate::inode::{Inode, InodeState, Location};
 use crate::writer::Mounted;
 use content::ContentState;
 

@@ -4,7 +4,7 @@
 //! the orphan list or file, so after a crash in between it is deleted when the filesystem is opened again.
 //!
 //! Other threads may still hold the handle, to store late times: nothing is stored through it once it is released, see
-//! `inode::late`.
+//! `diskfs::in_use`.
 
 use std::sync::Arc;
 

@@ -10,15 +10,12 @@
 
 mod fork;
 mod fresh;
-mod in_use;
 mod inheritance;
-mod late;
 mod remapped;
 mod room;
 mod state;
 mod store;
 mod times;
-mod windows;
 
 use std::sync::Arc;
 
@@ -31,13 +28,10 @@ use crate::format::{AgBlock, FsBlock};
 use crate::volume::Volume;
 pub(crate) use fork::{ExtentTree, Fork, ForkKind};
 pub(crate) use fresh::new_flags2;
-pub(crate) use in_use::InUse;
 pub(crate) use inheritance::Inheritance;
-pub(crate) use late::{Late, LateTimes};
 pub(crate) use remapped::{Remap, Remapped};
 pub(crate) use state::{InodeState, STORE_CREDITS};
 pub(crate) use store::write_identity;
-pub(crate) use windows::WindowList;
 
 const STRUCTURE: &str = "inode";
 

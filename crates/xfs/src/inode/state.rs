@@ -8,11 +8,12 @@
 
 use std::sync::Arc;
 
+use undercroft_diskfs::in_use::Late;
 use undercroft_sync::atomic::{AtomicBool, Ordering};
 use undercroft_sync::{RwLock, order};
 use undercroft_vfs::{FileType, Ino, Result};
 
-use super::{Inode, Late};
+use super::Inode;
 use crate::transaction::Handle;
 use crate::writer::Mounted;
 

@@ -5,6 +5,7 @@
 mod attributes;
 mod content;
 mod contract;
+mod making;
 mod names;
 #[cfg(all(test, feature = "oracle"))]
 mod names_tests;
@@ -17,10 +18,11 @@ mod release;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
+use undercroft_diskfs::in_use::InUse;
 use undercroft_sync::atomic::{AtomicBool, Ordering};
 use undercroft_vfs::{Error, InodeFlags, Result, Timestamp, clock};
 
-use crate::inode::{InUse, Inode, InodeState};
+use crate::inode::{Inode, InodeState};
 use crate::writer::Mounted;
 pub(crate) use reading::prefetch;
 

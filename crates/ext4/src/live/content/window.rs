@@ -31,7 +31,7 @@ pub(super) struct Window {
     in_flight: Vec<Range<u64>>,
     /// The end of the last write that was prepared.
     next: u64,
-    /// Whether the file is in the [list](crate::inode::WindowList).
+    /// Whether the file is in the [list](undercroft_diskfs::in_use::WindowList).
     pub(super) is_listed: bool,
 }
 

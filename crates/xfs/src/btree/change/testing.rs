@@ -5,12 +5,12 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use undercroft_block::{BlockDevice, MemoryDevice};
+use undercroft_diskfs::in_use::{LateTimes, WindowList};
 use undercroft_vfs::Ino;
 
 use super::*;
 use crate::alloc::Allocator;
 use crate::format::{AgBlock, AgNumber, Superblock, testing};
-use crate::inode::{LateTimes, WindowList};
 use crate::options::WriteOptions;
 use crate::transaction::{Stop, Tid};
 use crate::volume::Volume;
@@ -50,8 +50,8 @@ fn mounted(device: &Arc<MemoryDevice>, cache_bytes: usize) -> Mounted {
         transactions: Transactions::unlogged(Tid(1), 1 << 24, stop),
         options: WriteOptions::default(),
         allocator: Arc::new(Allocator::without_groups()),
-        late_times: LateTimes::new(),
-        windows: WindowList::new(),
+        late_times: LateTimes::default(),
+        windows: WindowList::default(),
         directory_blocks: crate::dir::change::BlockLocks::new(),
     });
     mounted

@@ -38,7 +38,7 @@ pub(super) struct Window {
     flights: Vec<Flight>,
     /// The end of the last write that was prepared.
     next: u64,
-    /// Whether the file is in the [list](crate::inode::WindowList).
+    /// Whether the file is in the [list](undercroft_diskfs::in_use::WindowList).
     pub(super) is_listed: bool,
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use undercroft_block::testing::Rng;
 use undercroft_block::{Access, Device, MemoryDevice};
+use undercroft_diskfs::in_use::{LateTimes, WindowList};
 use undercroft_oracle::{Image, MkfsXfs};
 
 use super::{Handle, Seal, Tid};
@@ -20,7 +21,6 @@ use crate::alloc::Allocator;
 use crate::format::FsBlock;
 use crate::format::block_header::HeaderKind;
 use crate::format::crc;
-use crate::inode::{LateTimes, WindowList};
 use crate::log::Recovery;
 use crate::open::{OpenOptions, Probed, Writable};
 use crate::options::WriteOptions;
@@ -77,8 +77,8 @@ impl Open {
             transactions,
             options,
             allocator: Arc::new(Allocator::without_groups()),
-            late_times: LateTimes::new(),
-            windows: WindowList::new(),
+            late_times: LateTimes::default(),
+            windows: WindowList::default(),
             directory_blocks: crate::dir::change::BlockLocks::new(),
         });
         let service = Service::start(Arc::clone(&volume), options.commit_interval());

@@ -1,13 +1,19 @@
-//! The trait of an inode in use, for code below the type itself.
+//! Inodes in use, for code below a filesystem's own type of them.
 //!
 //! Inodes with late times and files with reservation windows are listed, so that they are found when times are to be
 //! stored or space runs short. The lists belong to the filesystem's state, which lies below the inodes in use, so they
-//! hold them by this trait.
+//! hold them by the trait [`InUse`].
+
+mod late;
+mod windows;
 
 use undercroft_vfs::Result;
 
+pub use late::{Late, LateTimes};
+pub use windows::WindowList;
+
 /// An inode in use, as the lists of such inodes have it.
-pub(crate) trait InUse: Send + Sync {
+pub trait InUse: Send + Sync {
     /// Stores times that are late. Under no handle.
     ///
     /// # Errors

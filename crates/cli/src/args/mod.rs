@@ -1,0 +1,171 @@
+//! The command line as typed: flags, help texts and examples, nothing decided yet.
+//!
+//! [`crate::plan`] turns this into what is meant; commands see only that. Manual pages and completions are made
+//! from the same definitions.
+
+mod bench;
+mod get;
+mod md;
+mod mkfs;
+mod mkfs_xfs;
+mod mount;
+mod program;
+mod read;
+mod refuse;
+mod whole;
+
+use std::ffi::OsString;
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+
+pub(crate) use bench::BenchArgs;
+pub(crate) use get::GetArgs;
+pub(crate) use md::{ArrayArgs, MdCommand, MdCreateArgs, NewMemberArgs, WaitArgs};
+pub(crate) use mkfs::{MkfsArgs, MkfsFamily, MkfsOther, NewImageFormat};
+pub(crate) use mkfs_xfs::MkfsXfsArgs;
+pub(crate) use mount::MountCommand;
+pub(crate) use program::ProgramCommand;
+pub(crate) use read::ReadCommand;
+pub(crate) use refuse::refuse;
+pub(crate) use whole::WholeCommand;
+
+use crate::exit;
+
+const IMAGE_HELP: &str = "\
+IMAGE is a disk image (raw or qcow2) or a block device. `IMAGE?part=N` names partition N of a partitioned \
+disk; a disk with exactly one Linux partition needs no hint. Of an image that is damaged or cut short what is there is read: \
+`IMAGE?sb=BLOCK` through a copy of an ext superblock, `IMAGE?gpt=backup` by the copy of a destroyed partition table; `info` says \
+which are good. `IMAGE?log=PATH` names the device that an XFS has its log on, for reading. An image is written to by `mkfs`, by `grow`, by `mount -o rw`, \
+and by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
+change no byte of it: a journal that needs recovery is replayed in memory.";
+
+const JSON_HELP: &str = "\
+Names are bytes. With --json, a name that is not UTF-8 is shown with U+FFFD where bytes do not fit, and its \
+exact bytes stand in hexadecimal beside it: `name_bytes` beside `name`, `path_bytes` beside `path`, and so on. \
+On a terminal, control characters and such bytes are escaped (`\\n`, `\\x1b`, `\\xe9`).";
+
+fn notes() -> String {
+    format!("{IMAGE_HELP}\n\n{}\n\n{JSON_HELP}\n\n{}", md::ARRAY_HELP, exit::TABLE)
+}
+
+/// Linux filesystems and arrays without the kernel: look inside, copy out, mount, make, change, check
+#[derive(Debug, Parser)]
+#[command(name = "undercroft", version, propagate_version = true, after_long_help = notes())]
+#[command(
+    after_help = "Start with `undercroft tour`; `undercroft --help` tells about images, JSON and exit codes."
+)]
+pub(crate) struct Typed {
+    /// When to colour the output
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: When,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum When {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// What every command that opens an image takes.
+#[derive(Debug, Args)]
+pub(crate) struct ImageArgs {
+    /// Disk image or block device; `IMAGE?part=N` for a partition, `md:MEMBER,...` for an array
+    #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
+    pub(crate) image: OsString,
+
+    /// Read past the page cache of this machine (O_DIRECT)
+    #[arg(long)]
+    pub(crate) direct: bool,
+
+    /// Read an image that another program has locked, and take no lock; what is read may change meanwhile
+    #[arg(long)]
+    pub(crate) no_lock: bool,
+
+    /// Open the backing files that a qcow2 image names; only for images you trust
+    #[arg(long)]
+    pub(crate) allow_backing: bool,
+}
+
+/// For commands that write.
+#[derive(Debug, Args)]
+pub(crate) struct DangerArgs {
+    /// Write although another program or the kernel is using it, which may destroy everything on it
+    #[arg(long)]
+    pub(crate) write_while_in_use: bool,
+}
+
+/// For commands that print values.
+#[derive(Debug, Args)]
+pub(crate) struct JsonArg {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+// The groups stand in the order in which the help lists their commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    #[command(flatten)]
+    Read(ReadCommand),
+
+    /// Copy files and whole trees out of an image
+    #[command(alias = "cp", alias = "extract", override_usage = get::USAGE, after_help = get::NOTES)]
+    Get(Box<GetArgs>),
+
+    #[command(flatten)]
+    Mount(MountCommand),
+
+    /// Make a filesystem
+    #[command(
+        after_help = "Options are those of mke2fs, and what is not said is as mke2fs has it; `undercroft mkfs xfs --help` tells \
+about XFS. An image that is not all zeroes is overwritten with --force only; of a disk the first and the last MiB are looked at. An image that is \
+mounted or otherwise in use is refused, also with --force. The superblock is written last.
+
+Examples:
+  undercroft mkfs ext4 disk.img --size 10G
+  undercroft mkfs ext4 disk.qcow2 --size 10G
+  undercroft mkfs ext4 disk.img --size 1T -L data -O ^has_journal,inline_data -m 0
+  undercroft mkfs ext2 'disk.img?part=2' --force -b 1024 -N 5000
+  undercroft mkfs xfs disk.img --size 10G"
+    )]
+    Mkfs(Box<MkfsArgs>),
+
+    #[command(flatten)]
+    Whole(WholeCommand),
+
+    /// Make, look at, mend and check arrays of Linux software RAID (md)
+    #[command(after_help = md::notes())]
+    Md {
+        /// Print JSON; it may stand before the subcommand or behind it
+        #[arg(long, hide = true)]
+        json: bool,
+
+        #[command(subcommand)]
+        command: MdCommand,
+    },
+
+    /// Measure a filesystem: one of ours in memory, or whatever is mounted somewhere
+    #[command(after_help = bench::notes())]
+    Bench(BenchArgs),
+
+    #[command(flatten)]
+    Program(ProgramCommand),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_agree_with_each_other() {
+        super::Typed::command().debug_assert();
+    }
+}

@@ -1,0 +1,126 @@
+//! The commands that read an image, as typed.
+
+use std::ffi::OsString;
+
+use clap::{ArgAction, Subcommand};
+
+use super::{ImageArgs, JsonArg};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReadCommand {
+    /// Show what is in an image: geometry, state, free space, features
+    #[command(
+        after_help = "Of a disk with several partitions it lists them, with what each holds and what is free; the filesystem follows \
+if only one can be meant.
+
+Examples:
+  undercroft info disk.img
+  undercroft info '/dev/sdb?part=2'
+  undercroft info --json disk.qcow2
+  undercroft info /mnt          # a mount: the state now, as for an image that is mounted for writing"
+    )]
+    Info {
+        #[command(flatten)]
+        image: ImageArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// List directories
+    #[command(
+        disable_help_flag = true,
+        after_help = "Owners are numbers, since the names belong to the image's own /etc/passwd. Times are UTC.
+
+Examples:
+  undercroft ls disk.img
+  undercroft ls -lah disk.img /etc
+  undercroft ls -R --json disk.img /home"
+    )]
+    Ls {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Paths inside the image
+        #[arg(value_name = "PATH", default_value = "/")]
+        paths: Vec<OsString>,
+        /// Show mode, links, owner, group, size and time of modification
+        #[arg(short, long)]
+        long: bool,
+        /// With -l, show sizes as 1.5M
+        #[arg(short = 'h', long)]
+        human_readable: bool,
+        /// List directories themselves, not what is in them
+        #[arg(short, long)]
+        directory: bool,
+        /// One name a line (the default where the output is no terminal)
+        #[arg(short = '1')]
+        one: bool,
+        /// Show names that begin with a dot
+        #[arg(short, long)]
+        all: bool,
+        /// Show inode numbers
+        #[arg(short, long)]
+        inode: bool,
+        /// List subdirectories too
+        #[arg(short = 'R', long)]
+        recursive: bool,
+        #[command(flatten)]
+        json: JsonArg,
+        /// Print help
+        #[arg(long, action = ArgAction::Help)]
+        help: Option<bool>,
+    },
+
+    /// Draw a directory and everything below it
+    #[command(after_help = "Examples:
+  undercroft tree disk.img
+  undercroft tree -L 2 disk.img /usr")]
+    Tree {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Path inside the image
+        #[arg(default_value = "/")]
+        path: OsString,
+        /// Go down this many levels only
+        #[arg(short = 'L', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        level: Option<u32>,
+        /// Show names that begin with a dot
+        #[arg(short, long)]
+        all: bool,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Show everything about files
+    #[command(
+        after_help = "Shows times to the nanosecond, flags as lsattr does, extended attributes, and which parts hold data; in XFS also \
+allocation group, chunk, flags of its own, and the form and extents of both forks. JSON is one object for one path, and an array for several.
+
+Examples:
+  undercroft stat disk.img /etc/passwd
+  undercroft stat -L --json disk.img /bin/sh"
+    )]
+    Stat {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Paths inside the image
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<OsString>,
+        /// Follow a symbolic link
+        #[arg(short = 'L', long)]
+        dereference: bool,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Write files to standard output
+    #[command(after_help = "Examples:
+  undercroft cat disk.img /etc/os-release
+  undercroft cat backup.img /var/log/syslog.1 /var/log/syslog | grep error")]
+    Cat {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Paths inside the image
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<OsString>,
+    },
+}

@@ -1,0 +1,64 @@
+//! The commands about a filesystem as a whole, as typed: those that change or check it.
+
+use std::ffi::OsString;
+
+use clap::{Subcommand, ValueHint};
+
+use super::{DangerArgs, ImageArgs, JsonArg};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum WholeCommand {
+    /// Make a filesystem larger
+    #[command(
+        after_help = "Grows ext2, ext3 and ext4 to SIZE, or to all of the disk or partition. A raw image file is made larger \
+first; of a partition, its own end is the limit. The layout stays as resize2fs would have it: descriptors go into the blocks that are \
+reserved for them, then into groups of their own (feature meta_bg). A crash leaves the old size or the new one; without a journal it may leave \
+what `e2fsck -y` mends, with every file as it was. What is mounted for writing is grown by the process that has it mounted, while it is used. \
+Making a filesystem smaller is left to resize2fs.
+
+Examples:
+  undercroft grow disk.img 20G
+  undercroft grow '/dev/sdb?part=2'
+  undercroft grow --json md:a,b,c,d
+  undercroft grow /mnt 20G      # a mount"
+    )]
+    Grow {
+        /// Disk image or block device; `IMAGE?part=N` for a partition, `md:MEMBER,...` for an array
+        #[arg(value_hint = ValueHint::FilePath)]
+        image: OsString,
+        /// Size of the filesystem afterwards: 20G, 512M, or a number of bytes; all of the device unless said
+        size: Option<String>,
+        #[command(flatten)]
+        danger: DangerArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Look for damage in a filesystem, and change nothing
+    #[command(
+        alias = "fsck",
+        after_help = "Compares every structure with every other: superblock, groups, bitmaps or trees of free space and of inodes, \
+inodes, maps, directories, links, attributes, and in XFS reverse mappings and reference counts. A journal or log that holds changes is \
+replayed in memory first, fast commits too. Each finding ends in a word that stays the same \
+from version to version; --json has it as `code`.
+
+Ends as e2fsck does: 0 nothing is wrong, 4 something is, 8 it could not be checked, 16 the command line makes no sense.
+
+Examples:
+  undercroft check disk.img
+  undercroft check --json '/dev/sdb?part=2'
+  undercroft check 'xfs.img?log=/dev/sdc1'      # an XFS whose log is on another device"
+    )]
+    Check {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// As for e2fsck, and without effect: all is checked
+        #[arg(short, hide = true)]
+        force: bool,
+        /// As for e2fsck, and without effect: nothing is changed
+        #[arg(short, hide = true)]
+        no: bool,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+}

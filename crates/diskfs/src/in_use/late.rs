@@ -1,0 +1,230 @@
+//! Times that are newer in memory than on the disk.
+//!
+//! A write over what is there changes nothing but times, and starts no handle for them. They reach the disk with the
+//! next change of the inode, with a sync, when its last user goes, and with the next timed commit: an inode with late
+//! times is listed, so that it is found then.
+//!
+//! A thread that stores late times may hold an inode longer than the inode cache does, and the inode may be loaded anew
+//! meanwhile. So a thread stores times only while it holds the fields and the inode has not been released; the release
+//! takes the fields exclusively, which waits for a store that is under way, and stores what is still late itself. Times
+//! count as late until they are stored: an inode whose store fails stays in its list.
+//!
+//! Locks: one of class `late_times` for each list; entries are stored without it. The inode's fields, shared, for a
+//! store, under a handle; exclusive for a release.
+
+use std::sync::Weak;
+
+use undercroft_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use undercroft_sync::{Mutex, order};
+use undercroft_vfs::Result;
+
+use super::InUse;
+
+/// More than threads that a machine runs at once.
+const LISTS: usize = 16;
+
+/// Inodes whose times are late.
+#[derive(Debug)]
+pub struct LateTimes {
+    lists: [Mutex<Vec<Weak<dyn InUse>>>; LISTS],
+    next: AtomicUsize,
+}
+
+/// Whether an inode's times are late.
+#[derive(Debug, Default)]
+pub struct Late(AtomicBool);
+
+impl Late {
+    /// Notes that the times are stored. Called with the fields that were stored still locked.
+    #[inline]
+    pub fn clear(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether they are late.
+    #[inline]
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the times are late. `true` for the first caller since they were stored: it lists the inode.
+    #[inline]
+    #[must_use]
+    pub fn set(&self) -> bool {
+        !self.is_set() && !self.0.swap(true, Ordering::Relaxed)
+    }
+}
+
+impl Default for LateTimes {
+    fn default() -> Self {
+        let lists = std::array::from_fn(|_| Mutex::new(&order::LATE_TIMES, Vec::new()));
+        Self { lists, next: AtomicUsize::new(0) }
+    }
+}
+
+impl LateTimes {
+    /// Stores all of them. Under no handle. If one cannot be stored, the others are stored all the same.
+    ///
+    /// # Errors
+    /// The first failure; what was not stored is late still.
+    pub fn store_all(&self) -> Result<()> {
+        let mut outcome = Ok(());
+        for list in &self.lists {
+            let late = std::mem::take(&mut *list.lock());
+            for next in late {
+                let Some(inode) = next.upgrade() else { continue };
+                if let Err(error) = inode.store_late_times() {
+                    list.lock().push(next);
+                    outcome = outcome.and(Err(error));
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Stores as many as the running transaction has room for, and waits for nothing: for the thread that commits.
+    /// Returns whether that was all of them.
+    ///
+    /// # Errors
+    /// The first failure; what was not stored is late still.
+    pub fn store_what_fits(&self) -> Result<bool> {
+        let mut outcome = Ok(true);
+        for list in &self.lists {
+            let mut late = std::mem::take(&mut *list.lock());
+            while let Some(next) = late.pop() {
+                let Some(inode) = next.upgrade() else { continue };
+                let stored = match inode.store_late_times_if_room() {
+                    Ok(true) => Ok(()),
+                    Ok(false) => {
+                        late.push(next);
+                        list.lock().append(&mut late);
+                        return outcome.and(Ok(false));
+                    }
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = stored {
+                    list.lock().push(next);
+                    outcome = outcome.and(Err(error));
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Lists an inode whose times have become late.
+    pub fn add(&self, inode: Weak<dyn InUse>) {
+        let list = self.next.fetch_add(1, Ordering::Relaxed) % LISTS;
+        self.lists[list].lock().push(inode);
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::sync::Arc;
+
+    use undercroft_vfs::Error;
+
+    use super::*;
+
+    /// An inode whose store fails or finds no room while the fields say so.
+    #[derive(Default)]
+    struct Times {
+        late: Late,
+        fails: AtomicBool,
+        lacks_room: AtomicBool,
+        stores: AtomicUsize,
+    }
+
+    impl Times {
+        fn changed(self: &Arc<Self>, late_times: &LateTimes) {
+            if self.late.set() {
+                let inode: Weak<Self> = Arc::downgrade(self);
+                late_times.add(inode);
+            }
+        }
+
+        fn stores(&self) -> usize {
+            self.stores.load(Ordering::Relaxed)
+        }
+    }
+
+    impl InUse for Times {
+        fn store_late_times(&self) -> Result<()> {
+            if self.fails.load(Ordering::Relaxed) {
+                return Err(Error::ReadOnly);
+            }
+            self.late.clear();
+            self.stores.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn store_late_times_if_room(&self) -> Result<bool> {
+            if self.lacks_room.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            self.store_late_times().map(|()| true)
+        }
+
+        fn free_window(&self) -> bool {
+            false
+        }
+    }
+
+    fn late_inodes(late_times: &LateTimes, count: usize) -> Vec<Arc<Times>> {
+        let inodes: Vec<Arc<Times>> = (0..count).map(|_| Arc::default()).collect();
+        inodes.iter().for_each(|inode| inode.changed(late_times));
+        inodes
+    }
+
+    #[test]
+    fn an_inode_is_listed_once_until_its_times_are_stored() {
+        let late_times = LateTimes::default();
+        let inodes = late_inodes(&late_times, 3 * LISTS);
+        inodes.iter().for_each(|inode| inode.changed(&late_times));
+        late_times.store_all().unwrap();
+        late_times.store_all().unwrap();
+        assert!(inodes.iter().all(|inode| inode.stores() == 1 && !inode.late.is_set()));
+        inodes[0].changed(&late_times);
+        assert!(late_times.store_what_fits().unwrap());
+        assert_eq!((inodes[0].stores(), inodes[1].stores()), (2, 1));
+    }
+
+    #[test]
+    fn an_inode_whose_store_fails_stays_listed_and_the_others_are_stored() {
+        for store in
+            [|list: &LateTimes| list.store_all(), |list: &LateTimes| list.store_what_fits().map(drop)]
+        {
+            let late_times = LateTimes::default();
+            let inodes = late_inodes(&late_times, 2 * LISTS);
+            inodes[LISTS].fails.store(true, Ordering::Relaxed);
+            store(&late_times).unwrap_err();
+            let stored = inodes.iter().filter(|inode| inode.stores() == 1).count();
+            assert_eq!((stored, inodes[LISTS].late.is_set()), (2 * LISTS - 1, true));
+            inodes[LISTS].fails.store(false, Ordering::Relaxed);
+            store(&late_times).unwrap();
+            assert_eq!(inodes[LISTS].stores(), 1);
+        }
+    }
+
+    #[test]
+    fn what_has_no_room_in_a_transaction_stays_listed() {
+        let late_times = LateTimes::default();
+        let inodes = late_inodes(&late_times, 3 * LISTS);
+        inodes[LISTS].lacks_room.store(true, Ordering::Relaxed);
+        assert!(!late_times.store_what_fits().unwrap());
+        assert!(inodes[LISTS].late.is_set());
+        inodes[LISTS].lacks_room.store(false, Ordering::Relaxed);
+        assert!(late_times.store_what_fits().unwrap());
+        assert!(inodes.iter().all(|inode| inode.stores() == 1));
+    }
+
+    #[test]
+    fn an_inode_that_is_gone_is_passed_over() {
+        let late_times = LateTimes::default();
+        let mut inodes = late_inodes(&late_times, 2);
+        inodes.remove(0);
+        late_times.store_all().unwrap();
+        assert_eq!(inodes[0].stores(), 1);
+    }
+}
