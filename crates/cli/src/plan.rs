@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use clap_complete::Shell;
+use uuid::Uuid;
 
 pub(crate) use array::{ArrayMembers, ArraySpec};
 pub(crate) use bench::BenchPlan;
@@ -144,6 +145,18 @@ pub(crate) enum Plan {
         size_bytes: Option<u64>,
         format: Format,
     },
+    Label {
+        image: ImageSpec,
+        /// What it becomes; empty for none. It is shown unless said.
+        label: Option<Vec<u8>>,
+        format: Format,
+    },
+    Uuid {
+        image: ImageSpec,
+        /// It is shown unless said.
+        change: Option<UuidChange>,
+        format: Format,
+    },
     Check {
         image: ImageSpec,
         format: Format,
@@ -165,6 +178,27 @@ pub(crate) enum Plan {
     Man {
         dir: Option<PathBuf>,
     },
+}
+
+/// What a filesystem's UUID becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UuidChange {
+    To(Uuid),
+    Random,
+    /// The one that it was made with.
+    Original,
+}
+
+impl UuidChange {
+    /// With the words of tune2fs and xfs_admin.
+    fn parse(typed: &str) -> Result<Self, Failure> {
+        Ok(match typed {
+            "random" | "generate" => Self::Random,
+            "clear" | "nil" => Self::To(Uuid::nil()),
+            "restore" => Self::Original,
+            _ => Self::To(mkfs::uuid(typed)?),
+        })
+    }
 }
 
 /// Which process serves a mount.
@@ -309,6 +343,22 @@ impl Plan {
                     ..ImageSpec::parse(&image)?
                 },
                 size_bytes: size.as_deref().map(mkfs::size).transpose()?,
+                format: Format::of(json.json),
+            },
+            WholeCommand::Label { image, name, danger, json } => Self::Label {
+                image: ImageSpec {
+                    write_while_in_use: danger.write_while_in_use,
+                    ..ImageSpec::parse(&image)?
+                },
+                label: name.map(OsString::into_vec),
+                format: Format::of(json.json),
+            },
+            WholeCommand::Uuid { image, uuid, danger, json } => Self::Uuid {
+                image: ImageSpec {
+                    write_while_in_use: danger.write_while_in_use,
+                    ..ImageSpec::parse(&image)?
+                },
+                change: uuid.as_deref().map(UuidChange::parse).transpose()?,
                 format: Format::of(json.json),
             },
             WholeCommand::Check { image, json, force: _, no: _ } => Self::Check {

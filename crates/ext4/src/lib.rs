@@ -43,7 +43,6 @@
 struct Readme;
 
 mod alloc;
-mod append;
 mod backup;
 mod check;
 mod checksum;
@@ -54,6 +53,7 @@ mod features;
 mod fs;
 mod group;
 mod grow;
+mod identity;
 mod inline;
 mod inode;
 mod jbd2;
@@ -82,6 +82,7 @@ pub use check::{CheckOptions, CheckReport, check};
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use fs::{Ext4, WriteStats};
 pub use grow::Grown;
+pub use identity::LABEL_MAX_BYTES;
 pub use jbd2::RecoveryReport;
 pub use mkfs::{Family, MkfsOptions, NewFilesystem, mkfs};
 pub use mmp::MmpWait;

@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use undercroft_block::Device;
 use undercroft_cache::{Buffer, BufferCache};
+use undercroft_sync::Append;
 use undercroft_vfs::Result;
 
-use crate::append::Append;
 use crate::error::corrupt_block;
 use crate::fast_commit::FastCommitView;
 use crate::numbers::{FsBlock, Group};

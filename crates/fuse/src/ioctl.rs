@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use undercroft_vfs::{Attr, AttrChange, Error, InodeFlags, Node, Result};
+use undercroft_vfs::{Attr, AttrChange, Error, ExtentHints, FileType, InodeFlags, Node, Result};
 
 use crate::caller::{Caller, Capability};
 use crate::nodes::NodeId;
@@ -53,6 +53,12 @@ const EXTENDED_FLAGS: [(InodeFlags, u32); 8] = [
     (InodeFlags::DAX, 0x0000_8000),
     (InodeFlags::VERITY, 0x0002_0000),
 ];
+
+/// What `struct fsxattr` has besides for hints of how large extents should be: of a file, for what is made in a directory,
+/// and of copies.
+const HAS_EXTENT_SIZE: u32 = 0x0000_0800;
+const HANDS_ON_EXTENT_SIZE: u32 = 0x0000_1000;
+const HAS_COPY_SIZE: u32 = 0x0001_0000;
 
 /// Flags that tell how an inode is kept. No ioctl sets them; they stay as they are.
 const STAYING: InodeFlags = InodeFlags::ENCRYPTED
@@ -99,7 +105,10 @@ impl Server {
         Ok(Some(match ioctl.number() {
             Some(FS_IOC_GETFLAGS) => self.attr(id)?.flags.bits().to_ne_bytes().to_vec(),
             Some(FS_IOC_GETVERSION) => self.attr(id)?.generation.to_ne_bytes().to_vec(),
-            Some(FS_IOC_FSGETXATTR) => fsxattr(&self.attr(id)?).to_vec(),
+            Some(FS_IOC_FSGETXATTR) => {
+                let node = self.node(id)?;
+                fsxattr(&self.attr(id)?, node.extent_hints(), node.extent_count()).to_vec()
+            }
             Some(FS_IOC_SETFLAGS) => {
                 self.set_flags(caller, id, ioctl)?;
                 Vec::new()
@@ -141,7 +150,9 @@ impl Server {
             flags
                 .set(flag, if STAYING.contains(flag) { now.flags.contains(flag) } else { wanted & bit != 0 });
         }
+        let hints = hints(ioctl.input, now.kind)?;
         let change = AttrChange {
+            hints: (hints != node.extent_hints()).then_some(hints),
             flags: (flags != now.flags).then_some(flags),
             project: (project != now.project).then_some(project),
             ..AttrChange::default()
@@ -199,12 +210,34 @@ fn word(input: &[u8], at: usize) -> Result<u32> {
     Ok(u32::from_ne_bytes(*bytes.ok_or(TOO_SHORT)?))
 }
 
+/// The hints that `struct fsxattr` has. As with Linux a size without its flag is none, and so is a flag without a size.
+fn hints(input: &[u8], kind: FileType) -> Result<ExtentHints> {
+    let (wanted, size, copy_size) = (word(input, 0)?, word(input, 4)?, word(input, 16)?);
+    let (own, other) = match kind {
+        FileType::Directory => (HANDS_ON_EXTENT_SIZE, HAS_EXTENT_SIZE),
+        _ => (HAS_EXTENT_SIZE, HANDS_ON_EXTENT_SIZE),
+    };
+    if size != 0 && wanted & other != 0 {
+        return Err(Error::InvalidArgument("files have a size of extents, and directories hand one on"));
+    }
+    let when = |flag: u32, size: u32| if wanted & flag != 0 { size } else { 0 };
+    Ok(ExtentHints { size: when(own, size), copy_size: when(HAS_COPY_SIZE, copy_size) })
+}
+
 /// `struct fsxattr`: flags, extent size hint, number of extents, project, copy-on-write hint, padding.
-fn fsxattr(attr: &Attr) -> [u8; FSXATTR_BYTES] {
+fn fsxattr(attr: &Attr, hints: ExtentHints, extents: u64) -> [u8; FSXATTR_BYTES] {
     let flags = EXTENDED_FLAGS.iter().filter(|(flag, _)| attr.flags.contains(*flag));
-    let flags = flags.fold(0, |all, (_, bit)| all | bit);
+    let mut flags = flags.fold(0, |all, (_, bit)| all | bit);
+    let own = if attr.kind == FileType::Directory { HANDS_ON_EXTENT_SIZE } else { HAS_EXTENT_SIZE };
+    for (flag, size) in [(own, hints.size), (HAS_COPY_SIZE, hints.copy_size)] {
+        flags |= if size == 0 { 0 } else { flag };
+    }
+    let extents = u32::try_from(extents).unwrap_or(u32::MAX);
     let mut bytes = [0; FSXATTR_BYTES];
     bytes[..4].copy_from_slice(&flags.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&hints.size.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&extents.to_ne_bytes());
+    bytes[16..20].copy_from_slice(&hints.copy_size.to_ne_bytes());
     bytes[12..16].copy_from_slice(&attr.project.to_ne_bytes());
     bytes
 }

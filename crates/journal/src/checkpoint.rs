@@ -219,6 +219,14 @@ impl<C: Client> Log<C> {
         }
     }
 
+    /// Writes back what is durable by now.
+    ///
+    /// # Errors
+    /// The device's. Nothing is written back after that.
+    pub(crate) fn checkpoint_everything(&self, client: &C, has_stopped: &impl Fn() -> bool) -> Result<()> {
+        self.checkpoint(client, self.space, has_stopped)
+    }
+
     /// Ends the checkpoint thread.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);

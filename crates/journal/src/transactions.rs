@@ -262,6 +262,25 @@ impl<C: Client> Transactions<C> {
         }
     }
 
+    /// Makes everything durable that was done before, and writes it back: no recovery makes those changes again once the
+    /// next transaction is durable. Returns the last transaction of which that is true. The caller has no handle.
+    ///
+    /// # Errors
+    /// Why the filesystem takes no changes any more; the device's.
+    pub fn write_everything_back(&self, client: &C) -> Result<Tid> {
+        self.commit_everything(client)?;
+        // A transaction is on the checkpoint list before it counts as durable.
+        let last = Tid(self.durable.load(Ordering::Acquire));
+        if let Some(log) = self.log()
+            && let Err(error) = log.checkpoint_everything(client, &|| self.has_stopped())
+        {
+            self.abort_because(&error);
+            return Err(error);
+        }
+        self.check()?;
+        Ok(last)
+    }
+
     /// Aborts the changes for good: what is in memory does not reach the disk any more. The first cause is kept.
     pub fn abort(&self, text: &str) {
         self.stop(Stopped::inconsistency(text));

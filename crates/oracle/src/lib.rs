@@ -7,6 +7,7 @@
 mod content;
 mod diff;
 mod dir;
+mod either;
 mod error;
 mod idle;
 mod image;
@@ -26,6 +27,7 @@ mod xfs;
 
 pub use content::{Content, FULL_SUM_LIMIT, collect_segments, data_segments, sha256_of_file};
 pub use diff::Differences;
+pub use either::{How, Make};
 pub use error::{Error, Result, shown};
 pub use idle::unmount_when_idle;
 pub use image::{Features, Image, Mke2fs, save_device};

@@ -6,10 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::error::Context;
-use crate::{Error, Result, Scratch, Tool};
+use crate::{Error, Image, Result, Scratch, Tool};
 
-/// A mount has to be there within this after its server was started, and gone within this after the server has ended.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A mount has to be there within this after its server was started, and gone within this after the server has ended. Far
+/// above what it takes, for a machine that is busy: a server may have 100,000 orphans to delete first.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A mount and its server, which is killed when this is dropped.
 #[derive(Debug)]
@@ -20,18 +21,18 @@ pub struct Served {
 }
 
 impl Served {
-    /// The image, mounted for writing by the `serve_ext4` of this crate: only a test knows where that was built.
+    /// The image, mounted for writing by the `serve_image` of this crate: only a test knows where that was built.
     ///
     /// # Errors
     /// The program cannot be started, or does not mount: it says why on standard error.
-    pub fn ext4(program: impl AsRef<Path>, image: &Path) -> Result<Self> {
-        Self::start(&mut Command::new(program.as_ref()), image)
+    pub fn image(program: impl AsRef<Path>, image: &Image) -> Result<Self> {
+        Self::start(Command::new(program.as_ref()).arg(image.kind()), image.path())
     }
 
     /// The image, mounted by the undercroft program `program`, with these options for `-o`.
     ///
     /// # Errors
-    /// As for [`ext4`](Self::ext4).
+    /// As for [`image`](Self::image).
     pub fn undercroft(program: &Path, image: &Path, options: &str) -> Result<Self> {
         let mut command = Command::new(program);
         Self::start(command.args(["mount", "--foreground", "-o", options]), image)
@@ -41,7 +42,7 @@ impl Served {
     /// `default_permissions` the kernel checks them too, as it does for ours, and with `fakeroot` nothing is checked.
     ///
     /// # Errors
-    /// As for [`ext4`](Self::ext4).
+    /// As for [`image`](Self::image).
     pub fn fuse2fs(image: &Path, options: &str) -> Result<Self> {
         Self::start(Command::new("fuse2fs").args(["-f", "-o", options]), image)
     }

@@ -11,6 +11,7 @@ use crate::{Error, Features, Image, MountMode, Result, Scratch, Tool};
 pub struct MkfsXfs {
     size_bytes: u64,
     args: Vec<String>,
+    new_uuid: bool,
 }
 
 impl MkfsXfs {
@@ -18,13 +19,24 @@ impl MkfsXfs {
     /// mkfs.xfs calls unsupported, are made too.
     #[must_use]
     pub fn new(size_mib: u64, args: &str) -> Self {
-        Self { size_bytes: size_mib << 20, args: args.split_whitespace().map(str::to_owned).collect() }
+        Self {
+            size_bytes: size_mib << 20,
+            args: args.split_whitespace().map(str::to_owned).collect(),
+            new_uuid: false,
+        }
     }
 
     /// One more argument.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
+        self
+    }
+
+    /// Changes the UUID afterwards: metadata keeps the one that it was made with.
+    #[must_use]
+    pub fn new_uuid(mut self) -> Self {
+        self.new_uuid = true;
         self
     }
 
@@ -46,6 +58,9 @@ impl MkfsXfs {
 
     fn format(&self, image: Image) -> Result<Image> {
         Tool::new("mkfs.xfs").args(["-q", "-f", "--unsupported"]).args(&self.args).arg(image.path()).run()?;
+        if self.new_uuid {
+            Tool::new("xfs_admin").args(["-U", "generate"]).arg(image.path()).run()?;
+        }
         Ok(image)
     }
 

@@ -1,17 +1,14 @@
-//! Ioctls through the mount, made by a user that owns nothing and may only read: the kernel's own ext4 says what may
-//! come of them. Needs root.
+//! Ioctls through the mount, made by a user that owns nothing and may only read: the kernel's own ext4
+//! and XFS say what may come of them. Needs root.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
-use undercroft_block::{FileDevice, FileOptions};
-use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_fuse::{MountOptions, Mounted, mount};
-use undercroft_oracle::{LoopMount, Mke2fs, MountMode, unmount_when_idle};
+use undercroft_oracle::{How, Image, Make, Mke2fs, MkfsXfs, MountMode, unmount_when_idle};
 use undercroft_vfs::{Vfs, VfsOptions};
 
 const STRANGER: u32 = 65534;
@@ -21,17 +18,19 @@ const OWNER: u32 = 1234;
 /// begins with a word or two that would change something.
 const PROGRAM: &str = r#"
 import fcntl, os, struct, sys
+# What a filesystem shows and lets no one change.
+KEPT = int(os.environ["KEPT"])
 IOCTLS = [
     ("FS_IOC_GETFLAGS", 0x80086601, b""), ("FS_IOC32_GETFLAGS", 0x80046601, b""),
     ("FS_IOC_GETVERSION", 0x80087601, b""), ("FS_IOC32_GETVERSION", 0x80047601, b""),
     ("FS_IOC_FSGETXATTR", 0x801c581f, b""),
-    ("FS_IOC_SETFLAGS +i", 0x40086602, struct.pack("II", 0x80010, 0)),
-    ("FS_IOC_SETFLAGS +a", 0x40086602, struct.pack("II", 0x80020, 0)),
-    ("FS_IOC_SETFLAGS +d", 0x40086602, struct.pack("II", 0x80040, 0)),
+    ("FS_IOC_SETFLAGS +i", 0x40086602, struct.pack("II", KEPT | 0x10, 0)),
+    ("FS_IOC_SETFLAGS +a", 0x40086602, struct.pack("II", KEPT | 0x20, 0)),
+    ("FS_IOC_SETFLAGS +d", 0x40086602, struct.pack("II", KEPT | 0x40, 0)),
     ("FS_IOC_SETFLAGS none", 0x40086602, struct.pack("II", 0, 0)),
-    ("FS_IOC32_SETFLAGS +i", 0x40046602, struct.pack("I", 0x80010)),
-    ("FS_IOC32_SETFLAGS +a", 0x40046602, struct.pack("I", 0x80020)),
-    ("FS_IOC32_SETFLAGS +d", 0x40046602, struct.pack("I", 0x80040)),
+    ("FS_IOC32_SETFLAGS +i", 0x40046602, struct.pack("I", KEPT | 0x10)),
+    ("FS_IOC32_SETFLAGS +a", 0x40046602, struct.pack("I", KEPT | 0x20)),
+    ("FS_IOC32_SETFLAGS +d", 0x40046602, struct.pack("I", KEPT | 0x40)),
     ("FS_IOC32_SETFLAGS none", 0x40046602, struct.pack("I", 0)),
     ("FS_IOC_FSSETXATTR +i", 0x401c5820, struct.pack("I", 8)),
     ("FS_IOC_FSSETXATTR +d", 0x401c5820, struct.pack("I", 0x80)),
@@ -96,43 +95,57 @@ fn state(root: &Path) -> String {
 }
 
 /// What comes of all ioctls for a user, a line for each.
-fn ioctls(user: u32, root: &Path, paths: &[&str]) -> Vec<String> {
+fn ioctls(user: u32, root: &Path, paths: &[&str], kept: u32) -> Vec<String> {
     let mut command = Command::new("python3");
     command.args(["-c", PROGRAM]).args(paths).current_dir(root).stdin(Stdio::null());
+    command.env("KEPT", kept.to_string());
     let output = command.uid(user).gid(user).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-fn serve(image: &Path, dir: &Path, options: &str) -> Mounted {
-    let device = FileDevice::open(image, FileOptions::read_write()).unwrap();
-    let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
+fn ext4() -> Make {
+    Make::Ext4(Mke2fs::new("ext4", 32))
+}
+
+fn xfs() -> Make {
+    Make::Xfs(MkfsXfs::new(32, ""))
+}
+
+/// Flags that must be given as they are: extents.
+fn kept(make: &Make) -> u32 {
+    match make {
+        Make::Ext4(_) => 0x8_0000,
+        Make::Xfs(_) => 0,
+    }
+}
+
+fn serve(image: &Image, dir: &Path, options: &str) -> Mounted {
+    let fs = How::of(image).open_file(image.path()).unwrap();
     let options = MountOptions::parse(&format!("rw,allow_other,{options}")).unwrap();
     mount(Vfs::new(fs, VfsOptions::default()), dir, options).unwrap()
 }
 
-/// What may come of an ioctl for which the kernel's ext4 has this answer: the same, or that there is no such ioctl.
+/// What may come of an ioctl for which the kernel's filesystem has this answer: the same, or that there is no such ioctl.
 fn agrees(theirs: &str, ours: &str) -> bool {
     theirs == ours || ours.ends_with(" ENOTTY") && !theirs.ends_with(" ok")
 }
 
-#[test]
-fn a_stranger_changes_nothing_by_ioctl() {
+fn a_stranger_changes_nothing(make: &Make) {
     const PATHS: [&str; 7] = [".", "root's", "root's-dir", "owned", "owned-dir", "fixed", "log"];
-    let make = || Mke2fs::new("ext4", 32).make().unwrap();
-    let theirs = make();
-    let kernel = LoopMount::new(theirs.path(), "ext4", MountMode::ReadWrite, "").unwrap();
+    let theirs = make.make().unwrap();
+    let kernel = theirs.mount(MountMode::ReadWrite, "").unwrap();
     fill(kernel.path());
     let before = state(kernel.path());
-    let expected = ioctls(STRANGER, kernel.path(), &PATHS);
+    let expected = ioctls(STRANGER, kernel.path(), &PATHS, kept(make));
     assert_eq!(state(kernel.path()), before);
     for transport in ["", "no_io_uring"] {
-        let image = make();
+        let image = make.make().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let mounted = serve(image.path(), dir.path(), transport);
+        let mounted = serve(&image, dir.path(), transport);
         fill(dir.path());
         let before = state(dir.path());
-        let answers = ioctls(STRANGER, dir.path(), &PATHS);
+        let answers = ioctls(STRANGER, dir.path(), &PATHS, kept(make));
         assert_eq!(state(dir.path()), before);
         for (theirs, ours) in expected.iter().zip(&answers) {
             assert!(agrees(theirs, ours), "the kernel: {theirs}, we: {ours}");
@@ -143,24 +156,32 @@ fn a_stranger_changes_nothing_by_ioctl() {
         chattr(dir.path(), &["-a", "log"]);
         unmount_when_idle(|| mounted.unmount()).unwrap();
         mounted.wait().unwrap();
-        image.check().unwrap();
+        How::of(&image).check(image.path()).unwrap();
     }
 }
 
-/// The owner may set what needs no capability, on files that are the owner's.
 #[test]
-fn an_owner_changes_by_ioctl_what_the_kernel_lets_an_owner_change() {
+fn a_stranger_changes_nothing_by_ioctl_on_ext4() {
+    a_stranger_changes_nothing(&ext4());
+}
+
+#[test]
+fn a_stranger_changes_nothing_by_ioctl_on_xfs() {
+    a_stranger_changes_nothing(&xfs());
+}
+
+/// The owner may set what needs no capability, on files that are the owner's.
+fn an_owner_changes_what_the_kernel_lets_an_owner_change(make: &Make) {
     const PATHS: [&str; 2] = ["owned", "owned-dir"];
-    let make = || Mke2fs::new("ext4", 32).make().unwrap();
-    let theirs = make();
-    let kernel = LoopMount::new(theirs.path(), "ext4", MountMode::ReadWrite, "").unwrap();
+    let theirs = make.make().unwrap();
+    let kernel = theirs.mount(MountMode::ReadWrite, "").unwrap();
     fill(kernel.path());
-    let expected = ioctls(OWNER, kernel.path(), &PATHS);
-    let image = make();
+    let expected = ioctls(OWNER, kernel.path(), &PATHS, kept(make));
+    let image = make.make().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let mounted = serve(image.path(), dir.path(), "");
+    let mounted = serve(&image, dir.path(), "");
     fill(dir.path());
-    let answers = ioctls(OWNER, dir.path(), &PATHS);
+    let answers = ioctls(OWNER, dir.path(), &PATHS, kept(make));
     for (theirs, ours) in expected.iter().zip(&answers) {
         let is_ours_to_lack = ["SETVERSION", "EXT4_IOC", "VERITY", "ENCRYPTION", "FS_IOC_SETFSLABEL"]
             .iter()
@@ -173,4 +194,14 @@ fn an_owner_changes_by_ioctl_what_the_kernel_lets_an_owner_change() {
     assert!(answers.iter().any(|line| line == "owned FS_IOC_SETFLAGS +d ok"), "{answers:?}");
     unmount_when_idle(|| mounted.unmount()).unwrap();
     mounted.wait().unwrap();
+}
+
+#[test]
+fn an_owner_changes_by_ioctl_what_ext4_lets_an_owner_change() {
+    an_owner_changes_what_the_kernel_lets_an_owner_change(&ext4());
+}
+
+#[test]
+fn an_owner_changes_by_ioctl_what_xfs_lets_an_owner_change() {
+    an_owner_changes_what_the_kernel_lets_an_owner_change(&xfs());
 }

@@ -1,7 +1,7 @@
 //! Ordinary programs fill a filesystem: each fails and says that no space is left, as soon as it writes and not only when
-//! it closes its files. What is there can be read, after something was removed each program goes on, and e2fsck finds
-//! nothing afterwards. For root, whose mounts may keep the kernel's cache small, over both transports and on tmpfs; and for
-//! an ordinary user, whose mount caches as much as the kernel has it.
+//! it closes its files. What is there can be read, after something was removed each program goes on, and Linux's
+//! checker finds nothing afterwards. For root, whose mounts may keep the kernel's cache small, over both transports, on XFS
+//! and on tmpfs; and for an ordinary user, whose mount caches as much as the kernel has it.
 //!
 //! With `--nocapture` each run tells how many bytes were taken beyond what found room.
 
@@ -13,10 +13,8 @@ use std::process::{Child, Command, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use undercroft_block::{FileDevice, FileOptions};
-use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_fuse::{MountOptions, Mounted, mount};
-use undercroft_oracle::{Image, Mke2fs, Scratch, unmount_when_idle};
+use undercroft_oracle::{How, Image, Make, Mke2fs, MkfsXfs, Scratch, unmount_when_idle};
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
 
@@ -161,9 +159,16 @@ impl Mount {
     }
 
     fn ext4(options: &str) -> Self {
-        let image = Mke2fs::new("ext4", IMAGE_MIB).make().unwrap();
-        let device = FileDevice::open(image.path(), FileOptions::read_write()).unwrap();
-        let fs = Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap();
+        Self::image(&Make::Ext4(Mke2fs::new("ext4", IMAGE_MIB)), options)
+    }
+
+    fn xfs(options: &str) -> Self {
+        Self::image(&Make::Xfs(MkfsXfs::new(IMAGE_MIB, "-m rmapbt=1")), options)
+    }
+
+    fn image(make: &Make, options: &str) -> Self {
+        let image = make.make().unwrap();
+        let fs = How::usual(make).open_file(image.path()).unwrap();
         Self::here(fs, options, Some(image))
     }
 
@@ -178,8 +183,15 @@ impl Mount {
         }
         set_mode(image.path().parent().unwrap(), 0o755);
         let before = point.path().metadata().unwrap().dev();
-        let mut program = Command::new(env!("CARGO_BIN_EXE_serve_ext4"));
-        let server = program.arg(image.path()).arg(point.path()).uid(NOBODY).gid(NOBODY).spawn().unwrap();
+        let mut program = Command::new(env!("CARGO_BIN_EXE_serve_image"));
+        let server = program
+            .arg(image.kind())
+            .arg(image.path())
+            .arg(point.path())
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .spawn()
+            .unwrap();
         let server = Process(server);
         let end = Instant::now() + PATIENCE;
         // Another user may not even look at the mount's root.
@@ -237,7 +249,7 @@ impl Mount {
             }
         }
         if let Some(image) = self.image {
-            image.check().unwrap();
+            How::of(&image).check(image.path()).unwrap();
         }
     }
 }
@@ -283,6 +295,11 @@ fn on_ext4_over_io_uring() {
 #[test]
 fn on_ext4_over_the_device() {
     all_programs("ext4, no_io_uring", || Mount::ext4("no_io_uring"), 0);
+}
+
+#[test]
+fn on_xfs() {
+    all_programs("XFS", || Mount::xfs(""), 0);
 }
 
 #[test]

@@ -10,10 +10,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use undercroft_block::{FileDevice, FileOptions};
-use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
 use undercroft_fuse::{MountOptions, Mounted, mount};
-use undercroft_oracle::{Image, Mke2fs, MountMode, Scratch, unmount_when_idle};
+use undercroft_oracle::{How, Image, Make, Mke2fs, MkfsXfs, MountMode, Scratch, unmount_when_idle};
 use undercroft_tmpfs::{Tmpfs, TmpfsOptions};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
 
@@ -136,8 +134,7 @@ fn served(fs: Arc<dyn FileSystem>, point: &Path, options: &str) -> Mounted {
 }
 
 fn open(image: &Image) -> Arc<dyn FileSystem> {
-    let device = FileDevice::open(image.path(), FileOptions::read_write()).unwrap();
-    Ext4::open(Arc::new(device), OpenOptions::default(), WriteOptions::default()).unwrap()
+    How::of(image).open_file(image.path()).unwrap()
 }
 
 /// The kernel forgets all that it can of every filesystem, this one too.
@@ -165,9 +162,9 @@ fn unmounted(mounted: Mounted) {
     mounted.wait().unwrap();
 }
 
-fn times_stay_on_ext4(mke2fs: &dyn Fn() -> Mke2fs) {
+fn times_stay_on(make: &Make) {
     for way in WAYS {
-        let image = mke2fs().make().unwrap();
+        let image = make.make().unwrap();
         let point = Scratch::new("times").unwrap();
         let mounted = served(open(&image), point.path(), way);
         python(point.path(), WORK);
@@ -187,13 +184,24 @@ fn times_stay_on_ext4(mke2fs: &dyn Fn() -> Mke2fs) {
 
 #[test]
 fn times_that_were_seen_stay_on_ext4() {
-    times_stay_on_ext4(&|| Mke2fs::new("ext4", 64));
+    times_stay_on(&Make::Ext4(Mke2fs::new("ext4", 64)));
 }
 
 /// Inodes of 128 bytes have whole seconds, and nothing else is shown while a file is in the kernel's cache.
 #[test]
 fn times_that_were_seen_stay_where_inodes_have_whole_seconds() {
-    times_stay_on_ext4(&|| Mke2fs::new("ext4", 64).args(["-I", "128"]));
+    times_stay_on(&Make::Ext4(Mke2fs::new("ext4", 64).args(["-I", "128"])));
+}
+
+#[test]
+fn times_that_were_seen_stay_on_xfs() {
+    times_stay_on(&Make::Xfs(MkfsXfs::new(64, "")));
+}
+
+/// Seconds and nanoseconds in 32 bits each, instead of one number of 64.
+#[test]
+fn times_that_were_seen_stay_on_xfs_without_bigtime() {
+    times_stay_on(&Make::Xfs(MkfsXfs::new(64, "-m bigtime=0,rmapbt=1")));
 }
 
 #[test]

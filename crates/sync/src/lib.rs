@@ -6,6 +6,7 @@
 //! - [`StripedRwLock`]: a readers-writer lock whose readers share no cache line, for what many threads read at once.
 //! - [`WaitQueue`]: sleep until a condition holds, woken all together or, as exclusive waiters, one by one.
 //! - [`NameLocks`]: locks on names within directories, so that work on different names goes in parallel.
+//! - [`Append`]: a list that only grows, read without a lock: no lock, but for what would need one otherwise.
 //!
 //! ```
 //! use undercroft_sync::{Mutex, order};
@@ -33,6 +34,7 @@ macro_rules! const_unless_loom {
     };
 }
 
+mod append;
 mod class;
 mod held;
 mod mutex;
@@ -47,6 +49,7 @@ mod thread_number;
 mod wait_queue;
 mod waiter;
 
+pub use append::Append;
 pub use class::{LockClass, Rank};
 pub use held::Declared;
 pub use mutex::{Mutex, MutexGuard};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crate::inode_cache::Departure;
 use crate::{
-    Attr, AttrChange, DirEntry, DirOffset, Durable, Extent, FallocateMode, Found, HashedName, Inode,
-    NewInode, Node, Ownership, Result, Written, XattrMode,
+    Attr, AttrChange, DirEntry, DirOffset, Durable, Extent, ExtentHints, FallocateMode, Found, HashedName,
+    Inode, NewInode, Node, Ownership, Result, Written, XattrMode,
 };
 
 pub(crate) struct CachedInode {
@@ -39,6 +39,14 @@ impl Drop for CachedInode {
 impl Inode for CachedInode {
     fn attr(&self) -> Attr {
         self.inode.attr()
+    }
+
+    fn extent_hints(&self) -> ExtentHints {
+        self.inode.extent_hints()
+    }
+
+    fn extent_count(&self) -> u64 {
+        self.inode.extent_count()
     }
 
     fn ownership(&self) -> Ownership {
@@ -187,6 +195,14 @@ impl Inode for CachedInode {
 
     fn fallocate(&self, mode: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
         self.inode.fallocate(mode, offset, len, size)
+    }
+
+    fn shares_blocks(&self) -> bool {
+        self.inode.shares_blocks()
+    }
+
+    fn clone_range(&self, source: &Node, from: u64, offset: u64, len: u64) -> Result<u64> {
+        self.inode.clone_range(source, from, offset, len)
     }
 
     fn sync(&self, what: Durable) -> Result<()> {

@@ -94,6 +94,16 @@ pub enum NewTime {
     At(Timestamp),
 }
 
+/// How large a file's extents should be, in bytes, as `FS_IOC_FSSETXATTR` has it; zero for no hint. In a directory it is for
+/// what is made there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExtentHints {
+    /// Space is allocated in multiples of this.
+    pub size: u32,
+    /// Copies of shared space are made in multiples of this.
+    pub copy_size: u32,
+}
+
 /// Attributes to change; `None` stays as it is. The time of change becomes now, unless it is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttrChange {
@@ -113,6 +123,8 @@ pub struct AttrChange {
     pub flags: Option<InodeFlags>,
     /// Project.
     pub project: Option<u32>,
+    /// How large extents should be.
+    pub hints: Option<ExtentHints>,
 }
 
 /// Whether an extended attribute may or must be there when it is set.

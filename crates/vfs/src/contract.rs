@@ -27,8 +27,8 @@ use std::sync::Arc;
 use undercroft_block::Device;
 
 use crate::{
-    Attr, AttrChange, Durable, Error, FallocateMode, FileType, HashedName, Ino, NewInode, Node, Ownership,
-    Result, XattrMode,
+    Attr, AttrChange, Durable, Error, ExtentHints, FallocateMode, FileType, HashedName, Ino, NewInode, Node,
+    Ownership, Result, XattrMode,
 };
 
 /// A position in a directory stream. 0 is the start; other values come from [`DirEntry::next`] of the same
@@ -292,6 +292,16 @@ pub trait Inode: Any + Send + Sync {
     /// The attributes now. Cheap: no I/O.
     fn attr(&self) -> Attr;
 
+    /// The hints of how large its extents should be, where the filesystem keeps some.
+    fn extent_hints(&self) -> ExtentHints {
+        ExtentHints::default()
+    }
+
+    /// How many extents its content has, where the filesystem counts them.
+    fn extent_count(&self) -> u64 {
+        0
+    }
+
     /// The part of the attributes that permission checks need.
     fn ownership(&self) -> Ownership {
         self.attr().ownership()
@@ -554,6 +564,30 @@ pub trait Inode: Any + Send + Sync {
     /// aligned as a collapse or an insertion needs it.
     fn fallocate(&self, _mode: FallocateMode, _offset: u64, _len: u64, _size: u64) -> Result<()> {
         Err(Error::ReadOnly)
+    }
+
+    /// Whether [`clone_range`](Self::clone_range) may succeed with an inode of this filesystem: a copy tries it first then.
+    fn shares_blocks(&self) -> bool {
+        false
+    }
+
+    /// Lets the `len` bytes from `offset` on be those that `source` has from `from` on, in the same space: each is written to
+    /// apart from the other afterwards. The file becomes at least as long as the range reaches. Returns how many bytes were
+    /// done: fewer than all only if an error came after the first ones; what is done is a whole number of blocks.
+    ///
+    /// The caller holds the state of both inodes exclusively. The range lies within the source, does not overflow, and is not
+    /// empty. As for [`set_size`](Self::set_size), the rest of the target's last block is clear where the range begins
+    /// behind the end. A crash leaves in each block the old bytes or the new ones.
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::Error::Unsupported) from a filesystem that shares no blocks,
+    /// [`CrossDevice`](crate::Error::CrossDevice) for an inode of another one;
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) for offsets that are no multiples of the block's size, for a length
+    /// that is none unless it ends with the source and not within the target, and for ranges of one file that overlap;
+    /// [`NoSpace`](crate::Error::NoSpace), [`TooManyLinks`](crate::Error::TooManyLinks) for a block that as many files have
+    /// as can be counted.
+    fn clone_range(&self, _source: &Node, _from: u64, _offset: u64, _len: u64) -> Result<u64> {
+        Err(Error::Unsupported("files with blocks in common".into()))
     }
 
     /// Makes the inode durable as it is.

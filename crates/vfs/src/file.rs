@@ -6,8 +6,8 @@
 //! Locks: the inode's state (class `inode`). Reads hold it shared where a file can lose blocks to another file, and
 //! take none in a filesystem in memory or one that is only read. Writes within the size hold it shared, so that they
 //! run in parallel; extending writes, changes of the file's space, and partial writes to unwritten blocks hold it
-//! exclusively. Of two files the one with the lower inode number is locked first. It is held while the device
-//! transfers the bytes: a size must not be cut under them.
+//! exclusively, and so do both files of which one gets the blocks of the other. Of two files the one with the lower inode
+//! number is locked first. It is held while the device transfers the bytes: a size must not be cut under them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use undercroft_block::Device;
 use crate::attributes::drop_capabilities;
 use crate::data::{self, Backing, Hold, Stop};
 use crate::permission::without_privilege;
-use crate::{AttrChange, Durable, Error, FallocateMode, InodeFlags, Node, Result};
+use crate::{AttrChange, Durable, Error, FallocateMode, Ino, InodeFlags, Node, Result};
 
 /// An open regular file. Any number of threads may use it at the same time.
 pub struct File {
@@ -191,8 +191,38 @@ impl File {
         data::fallocate(self.backing(), mode, offset, len, keep_size, limit)
     }
 
+    /// Lets the `len` bytes from `to_offset` on in `to` be those of this file from `from` on, without a copy: both files have
+    /// the same space, until one of them is written to there (`FICLONERANGE`). A `len` of zero stands for the rest of this
+    /// file. Both may be the same file if the ranges do not overlap.
+    ///
+    /// # Errors
+    /// [`Unsupported`](Error::Unsupported) where no blocks can be shared, [`CrossDevice`](Error::CrossDevice);
+    /// [`InvalidArgument`](Error::InvalidArgument) for a range that ends behind this file, that does not begin with a block,
+    /// or does not end with one, unless this file ends there and the range ends no earlier than the target; for ranges that
+    /// overlap, and for a target that was opened for reading; [`FileTooLarge`](Error::FileTooLarge),
+    /// [`NoSpace`](Error::NoSpace); [`NotPermitted`](Error::NotPermitted) for a target that can only be appended to. After an
+    /// error a part from the range's begin on may be shared.
+    pub fn clone_range(&self, from: u64, to: &Self, to_offset: u64, len: u64) -> Result<()> {
+        let limit = to.limit()?;
+        self.with_both_exclusive(to, || {
+            check_flags(&to.node, InodeFlags::APPEND)?;
+            let size = self.size_bytes();
+            let len = if len == 0 { size.checked_sub(from).ok_or(BEHIND_END)? } else { len };
+            if to_offset.checked_add(len).is_none_or(|end| end > limit) {
+                return Err(Error::FileTooLarge);
+            }
+            let mut done = 0;
+            while done < len {
+                let (from, to_offset) = (from + done, to_offset + done);
+                done += data::share(self.backing(), &self.node, from, to.backing(), to_offset, len - done)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Copies `len` bytes from `from` on to `to_offset` in `to`, which may be the same file if the ranges do not
-    /// overlap. Holes become no bytes: the target keeps its own there, or grows, and where it has bytes gets zeroes.
+    /// overlap. Where the filesystem can, whole blocks are shared instead, as [`clone_range`](Self::clone_range) does.
+    /// Holes become no bytes: the target keeps its own there, or grows, and where it has bytes gets zeroes.
     /// Returns how many bytes were copied: fewer at the end of this file, and where space or the largest size ends.
     ///
     /// # Errors
@@ -209,7 +239,7 @@ impl File {
         if same && from.abs_diff(to_offset) < len {
             return Err(Error::InvalidArgument("the ranges of a copy within a file overlap"));
         }
-        let mut copied = 0;
+        let mut copied = self.share_what_can_be(from, to, to_offset, len)?;
         while copied < len {
             let piece = self.with_both(to, || {
                 check_flags(&to.node, InodeFlags::APPEND)?;
@@ -225,6 +255,23 @@ impl File {
             }
         }
         Ok(copied)
+    }
+
+    /// The part of a copy that is done by sharing blocks, from its begin on. What cannot be shared is left to be copied, and
+    /// so is what an error keeps from being shared: the copy meets it, or does without.
+    fn share_what_can_be(&self, from: u64, to: &Self, to_offset: u64, len: u64) -> Result<u64> {
+        if !self.node.inode().shares_blocks() {
+            return Ok(0);
+        }
+        self.with_both_exclusive(to, || {
+            check_flags(&to.node, InodeFlags::APPEND)?;
+            let len = data::sharable(self.backing(), from, to.backing(), to_offset, len);
+            if len == 0 {
+                return Ok(0);
+            }
+            let shared = data::share(self.backing(), &self.node, from, to.backing(), to_offset, len);
+            Ok(shared.unwrap_or(0))
+        })
     }
 
     /// Takes set-user-ID off the file, and set-group-ID where the group may execute it, as Linux does when a caller
@@ -302,8 +349,6 @@ impl File {
     /// Does something with the state of `to` held exclusively and that of this file at least shared.
     fn with_both<T>(&self, to: &Self, work: impl FnOnce() -> T) -> T {
         let (source, target) = (&self.node, &to.node);
-        // Two filesystems may use one number: then the place in memory decides.
-        let rank = |node: &Arc<Node>| (node.ino(), Arc::as_ptr(node));
         if Arc::ptr_eq(source, target) {
             let _state = target.state().write();
             return work();
@@ -317,6 +362,19 @@ impl File {
         let _source = source.state().read_nested(1);
         work()
     }
+
+    /// Does something with the state of both files held exclusively.
+    fn with_both_exclusive<T>(&self, to: &Self, work: impl FnOnce() -> T) -> T {
+        let (source, target) = (&self.node, &to.node);
+        if Arc::ptr_eq(source, target) {
+            let _state = target.state().write();
+            return work();
+        }
+        let (first, second) = if rank(source) < rank(target) { (source, target) } else { (target, source) };
+        let _first = first.state().write_nested(0);
+        let _second = second.state().write_nested(1);
+        work()
+    }
 }
 
 impl fmt::Debug for File {
@@ -326,6 +384,15 @@ impl fmt::Debug for File {
             .field("writable", &self.limit.is_some())
             .finish_non_exhaustive()
     }
+}
+
+const BEHIND_END: Error =
+    Error::InvalidArgument("the range begins behind the end of the file that is to be cloned");
+
+/// The place of a file in the order in which two are locked. Two filesystems may use one number: then the place in memory
+/// decides.
+fn rank(node: &Arc<Node>) -> (Ino, *const Node) {
+    (node.ino(), Arc::as_ptr(node))
 }
 
 /// The part of `data` that a file of at most `limit` bytes can hold at `offset`.

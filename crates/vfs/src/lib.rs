@@ -67,7 +67,8 @@ pub use access::Access;
 pub use attr::{Attr, DeviceNumber, FileType, Ino, InodeFlags, Ownership, Timestamp};
 pub use by_path::{ReadDir, ReadDirEntry};
 pub use change::{
-    AttrChange, Durable, FallocateMode, NewInode, NewKind, NewObject, NewTime, RenameFlags, XattrMode,
+    AttrChange, Durable, ExtentHints, FallocateMode, NewInode, NewKind, NewObject, NewTime, RenameFlags,
+    XattrMode,
 };
 pub use contract::{DirEntry, DirOffset, Extent, FileSystem, Found, Inode, Limits, Mapping, StatFs, Written};
 pub use credentials::Credentials;

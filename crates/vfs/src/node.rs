@@ -19,7 +19,7 @@ use crate::inode_cache::{Departure, Shard};
 use crate::name_cache::{Children, NameCache};
 use crate::namespace::RemovalBarrier;
 use crate::place_word::Place;
-use crate::{Attr, DirEntry, DirOffset, Error, Extent, FileType, Ino, Inode, Ownership, Result};
+use crate::{Attr, DirEntry, DirOffset, Error, Extent, ExtentHints, FileType, Ino, Inode, Ownership, Result};
 
 /// An in-memory inode, shared by all of its users.
 ///
@@ -164,6 +164,18 @@ impl Node {
     #[must_use]
     pub fn ownership(&self) -> Ownership {
         self.inode.ownership()
+    }
+
+    /// As [`Inode::extent_hints`].
+    #[must_use]
+    pub fn extent_hints(&self) -> ExtentHints {
+        self.inode.extent_hints()
+    }
+
+    /// As [`Inode::extent_count`].
+    #[must_use]
+    pub fn extent_count(&self) -> u64 {
+        self.inode.extent_count()
     }
 
     /// As [`Inode::leave_times_to_cache`]; only regular files are written through a cache.

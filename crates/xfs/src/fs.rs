@@ -1,9 +1,11 @@
 //! The vfs adapter: the filesystem contract in terms of this crate.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use undercroft_block::Device;
+use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, FileSystem, Ino, Inode as VfsInode, Limits, Result, StatFs};
 
 use crate::ag::{Agf, Agi};
@@ -41,6 +43,8 @@ pub struct WriteStats {
     pub blocks_logged: u64,
     /// Checkpoints that made room in the log.
     pub checkpoints: u64,
+    /// Inodes without names that could not be deleted for want of space, and wait for the next opening.
+    pub inodes_left: u64,
 }
 
 /// What an allocation group holds, as its headers have it.
@@ -157,6 +161,7 @@ impl Xfs {
             commits: stats.commits,
             blocks_logged: stats.items_logged,
             checkpoints: stats.checkpoints,
+            inodes_left: writer.inodes_left.load(Ordering::Relaxed),
         }
     }
 
@@ -358,6 +363,20 @@ impl FileSystem for Xfs {
         let flushed = if flush_log { self.sync() } else { Ok(()) };
         writer.transactions.shut_down();
         flushed
+    }
+
+    fn trim(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
+        let writer = self.volume.writer()?;
+        let geometry = self.volume.geometry();
+        let block_bytes = u64::from(geometry.block_bytes());
+        if range.start >= geometry.blocks().saturating_mul(block_bytes)
+            || range.end.saturating_sub(range.start) < block_bytes
+            || min_len > u64::from(geometry.ag_blocks()) * block_bytes
+        {
+            return Err(Error::InvalidArgument("no free space of the filesystem can lie in such a range"));
+        }
+        writer.transactions.commit_everything(&self.volume)?;
+        writer.allocator.trim(&self.volume, range, min_len)
     }
 
     fn limits(&self) -> Limits {

@@ -13,7 +13,7 @@ use crate::ag::{Agf, Agi};
 use crate::alloc;
 use crate::error::corrupt;
 use crate::format::{Superblock, superblock};
-use crate::log::{self, LogPosition, Lsn, Recovered, Recovery};
+use crate::log::{self, LogPosition, Lsn, Recovered, Recovery, Replayed};
 use crate::options::WriteOptions;
 use crate::transaction::{self, Stop};
 use crate::volume::Volume;
@@ -126,8 +126,7 @@ impl Probed {
             recovered.superblock.check_writable(log::can_write(&recovered.superblock))?;
             check_finished(recovered)
         })?;
-        let found = Volume::new(Arc::clone(&device), replayed.superblock.clone(), HEADERS_CACHE_BYTES);
-        replayed.check_newest(newest_change(&found)?)?;
+        check_log_is_newest(&device, &replayed)?;
         superblock::prepare_for_changes(&*device, &replayed.superblock)?;
         let stop = Arc::<Stop>::default();
         let volume =
@@ -141,6 +140,12 @@ impl Probed {
 
 /// Memory for blocks that are looked at once.
 const HEADERS_CACHE_BYTES: usize = 1 << 20;
+
+/// Refuses a log that ends before what a header of a group names.
+pub(crate) fn check_log_is_newest(device: &Device, replayed: &Replayed) -> Result<()> {
+    let found = Volume::new(Arc::clone(device), replayed.superblock.clone(), HEADERS_CACHE_BYTES);
+    replayed.check_newest(newest_change(&found)?)
+}
 
 /// The latest position in the log that a header of a group names.
 fn newest_change(volume: &Volume) -> Result<Lsn> {

@@ -16,6 +16,7 @@ use crate::format::block_header::HeaderKind;
 use crate::inode::{self, ForkKind, Inode};
 use crate::map;
 use crate::transaction::{Handle, Seal};
+use crate::volume::Volume;
 
 const STRUCTURE: &str = "symbolic link";
 
@@ -72,11 +73,12 @@ fn read_blocks(fork: &Fork<'_>, len: usize) -> Result<Vec<u8>> {
 }
 
 /// Blocks that [`fill`] changes at most, and blocks of space that it takes at most.
-pub(crate) fn needs(inode: &Inode, target: &[u8]) -> (u32, u64) {
+pub(crate) fn needs(volume: &Volume, inode: &Inode, target: &[u8]) -> (u32, u64) {
     if target.len() <= inode.core.data_fork.len() {
         return (0, 0);
     }
-    (map::change::credits(inode, ForkKind::Data) + 1, 1 + map::change::space(inode, ForkKind::Data))
+    let credits = map::change::credits(volume, inode, ForkKind::Data);
+    (credits + 1, 1 + map::change::space(inode, ForkKind::Data))
 }
 
 /// Gives a new link its target, which is not too long. The handle has room and space for what it [needs]; the caller stores

@@ -2,6 +2,9 @@
 //!
 //! A `Volume` says nothing about whether the log has been recovered; `open` has the types that do. Blocks are cached
 //! one by one, by their linear number; a structure of several blocks is read as one [`Blocks`].
+//!
+//! The superblock in memory is replaced while the filesystem grows, and read without a lock. A thread may hold the one
+//! before until its handle ends: nothing is allocated in new space earlier (`grow`).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,6 +12,7 @@ use std::sync::Arc;
 use undercroft_block::Device;
 use undercroft_cache::{Buffer, BufferCache};
 use undercroft_journal::{Stop, StoppableDevice};
+use undercroft_sync::Append;
 use undercroft_vfs::Result;
 
 use crate::error::{Verdict, corrupt_block};
@@ -20,7 +24,8 @@ use crate::transaction::{Block, LoggedState};
 /// Superblock, device and metadata cache of one filesystem.
 #[derive(Debug)]
 pub(crate) struct Volume {
-    superblock: Superblock,
+    /// The superblock as it was when the volume was opened, and after each change.
+    superblocks: Append<Superblock>,
     buffers: BufferCache<LoggedState>,
     remapped: Remapped,
 }
@@ -80,7 +85,8 @@ impl Blocks {
 impl Volume {
     pub(crate) fn new(device: Device, superblock: Superblock, buffer_bytes: usize) -> Self {
         let buffers = BufferCache::new(device, superblock.geometry().block_bytes(), buffer_bytes);
-        Self { superblock, buffers, remapped: Remapped::default() }
+        let superblocks = [superblock].into_iter().collect();
+        Self { superblocks, buffers, remapped: Remapped::default() }
     }
 
     /// A volume that takes changes until they end with `stop`.
@@ -107,12 +113,19 @@ impl Volume {
         self.remapped
     }
 
-    pub(crate) const fn superblock(&self) -> &Superblock {
-        &self.superblock
+    #[inline]
+    pub(crate) fn superblock(&self) -> &Superblock {
+        self.superblocks.last()
     }
 
-    pub(crate) const fn geometry(&self) -> &Geometry {
-        self.superblock.geometry()
+    /// The superblock is this one from now on. The caller must serialize calls.
+    pub(crate) fn replace_superblock(&self, superblock: Superblock) {
+        self.superblocks.push(superblock);
+    }
+
+    #[inline]
+    pub(crate) fn geometry(&self) -> &Geometry {
+        self.superblock().geometry()
     }
 
     pub(crate) fn device(&self) -> &Device {
@@ -202,7 +215,7 @@ impl Volume {
         let Some(at) = self.geometry().daddr(block) else {
             return Err("lies in no allocation group".into());
         };
-        block_header::validate(bytes, kind, &self.superblock, at, owner)
+        block_header::validate(bytes, kind, self.superblock(), at, owner)
     }
 }
 

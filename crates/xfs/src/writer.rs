@@ -7,6 +7,8 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use undercroft_diskfs::in_use::{LateTimes, WindowList};
+use undercroft_sync::atomic::AtomicU64;
+use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
@@ -85,10 +87,14 @@ pub(crate) struct Writer {
     /// Free blocks and inodes.
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) late_times: LateTimes,
+    /// Inodes without names that could not be deleted for want of space.
+    pub(crate) inodes_left: AtomicU64,
     /// Files with a reservation window.
     pub(crate) windows: WindowList,
     /// The locks of blocks of directories.
     pub(crate) directory_blocks: BlockLocks,
+    /// Held while the filesystem grows, and while its label changes.
+    pub(crate) resizing: Mutex<()>,
 }
 
 impl Writer {
@@ -102,9 +108,11 @@ impl Writer {
             transactions,
             options,
             allocator,
+            inodes_left: AtomicU64::new(0),
             late_times: LateTimes::default(),
             windows: WindowList::default(),
             directory_blocks: BlockLocks::new(),
+            resizing: Mutex::new(&order::RESIZE, ()),
         })
     }
 }

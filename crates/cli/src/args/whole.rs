@@ -10,11 +10,12 @@ use super::{DangerArgs, ImageArgs, JsonArg};
 pub(crate) enum WholeCommand {
     /// Make a filesystem larger
     #[command(
-        after_help = "Grows ext2, ext3 and ext4 to SIZE, or to all of the disk or partition. A raw image file is made larger \
-first; of a partition, its own end is the limit. The layout stays as resize2fs would have it: descriptors go into the blocks that are \
-reserved for them, then into groups of their own (feature meta_bg). A crash leaves the old size or the new one; without a journal it may leave \
+        after_help = "Grows ext2, ext3, ext4 and XFS to SIZE, or to all of the disk or partition. A raw image file is made larger \
+first; of a partition, its own end is the limit. The layout stays as resize2fs and xfs_growfs would have it: in ext4 descriptors go into the \
+blocks that are reserved for them, then into groups of their own (feature meta_bg); in XFS groups stay as long as they are. A crash leaves the \
+old size or the new one; without a journal it may leave \
 what `e2fsck -y` mends, with every file as it was. What is mounted for writing is grown by the process that has it mounted, while it is used. \
-Making a filesystem smaller is left to resize2fs.
+Making ext4 smaller is left to resize2fs; XFS cannot be made smaller.
 
 Examples:
   undercroft grow disk.img 20G
@@ -28,6 +29,52 @@ Examples:
         image: OsString,
         /// Size of the filesystem afterwards: 20G, 512M, or a number of bytes; all of the device unless said
         size: Option<String>,
+        #[command(flatten)]
+        danger: DangerArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Show or change the label of a filesystem
+    #[command(
+        after_help = "A label has at most 16 bytes in ext2, ext3 and ext4, and 12 in XFS; an empty one is none. What is mounted for writing \
+gets it by the process that has it mounted, while it is used.
+
+Examples:
+  undercroft label disk.img
+  undercroft label disk.img data
+  undercroft label '/dev/sdb?part=2' ''      # none"
+    )]
+    Label {
+        /// Disk image or block device; `IMAGE?part=N` for a partition, `md:MEMBER,...` for an array
+        #[arg(value_hint = ValueHint::FilePath)]
+        image: OsString,
+        /// The label that it gets
+        name: Option<OsString>,
+        #[command(flatten)]
+        danger: DangerArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Show or change the UUID of a filesystem
+    #[command(
+        after_help = "The filesystem must not be mounted. XFS goes on with the UUID that its blocks carry, and has the feature that says so \
+(META_UUID) until `restore`; its log must be clean. ext4 with checksums gets the feature metadata_csum_seed, so that they stay right. `clear` \
+leaves no UUID: Linux mounts such an XFS only with `-o nouuid`.
+
+Examples:
+  undercroft uuid disk.img
+  undercroft uuid disk.img random
+  undercroft uuid disk.img c1b9d5a2-f162-11cf-9ece-0020afc76f16
+  undercroft uuid disk.img restore      # of XFS: the one that it was made with"
+    )]
+    Uuid {
+        /// Disk image or block device; `IMAGE?part=N` for a partition, `md:MEMBER,...` for an array
+        #[arg(value_hint = ValueHint::FilePath)]
+        image: OsString,
+        /// The UUID that it gets: one, or random, clear, restore
+        uuid: Option<String>,
         #[command(flatten)]
         danger: DangerArgs,
         #[command(flatten)]

@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use serde::{Deserialize, Serialize};
-use undercroft_ext4::{Ext4, Grown};
 use undercroft_vfs::{Error, VfsOptions};
 
 use crate::control::client;
@@ -12,7 +11,7 @@ use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::file_id::FileId;
 use crate::image::writing::Writing;
-use crate::image::{self, Filesystem, FilesystemKind, Use};
+use crate::image::{self, Filesystem, Use};
 use crate::plan::{Format, ImageSpec};
 use crate::text::bar::Bar;
 use crate::text::human;
@@ -31,8 +30,11 @@ pub(crate) struct GrowReport {
     blocks_before: u64,
     groups: u32,
     groups_before: u32,
-    inodes: u32,
-    inodes_before: u32,
+    /// Those that it can have, where that is decided when it is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    inodes: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    inodes_before: Option<u32>,
     /// Whether it has the feature `meta_bg` now and had it not before.
     got_meta_bg: bool,
 }
@@ -81,18 +83,11 @@ fn grow_unmounted(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<GrowReport, Failure> {
     let shown = spec.shown();
-    // One that cannot grow is not opened for writing, which may change it.
-    let located = image::locate(spec)?;
-    if image::require_filesystem(&located.device, &located.shown)? != FilesystemKind::Ext4 {
-        return Err(cannot_grow(&shown));
-    }
-    drop(located);
     let opened = image::open_for(spec, Use::Write(Writing::default()), VfsOptions::default())?;
     let whole = opened.partition.is_none().then_some(spec);
     let below = Below { whole, open: None, shown: &shown };
-    let Filesystem::Ext4(ext4) = &opened.filesystem else { return Err(cannot_grow(&shown)) };
-    let grown = grow(ext4, &below, size_bytes, progress);
-    let closed = ext4.close();
+    let grown = grow(&opened.filesystem, &below, size_bytes, progress);
+    let closed = opened.filesystem.for_vfs().close();
     let array_closed = opened.array.map_or(Ok(()), |open| open.array.close());
     let report = grown?;
     closed.map_err(|error| failure(&shown, &error))?;
@@ -103,7 +98,7 @@ fn grow_unmounted(
 /// Grows a filesystem that is open, in use or not; a raw image file that it fills is made longer first. `progress` hears of
 /// bytes that are done and of all.
 pub(crate) fn grow(
-    ext4: &Ext4,
+    filesystem: &Filesystem,
     below: &Below<'_>,
     size_bytes: Option<u64>,
     progress: &mut dyn FnMut(u64, u64),
@@ -112,19 +107,22 @@ pub(crate) fn grow(
         (Some(spec), Some(size_bytes)) => image::lengthen_raw_file(spec, below.open, size_bytes)?,
         _ => None,
     };
-    let block_bytes = u64::from(ext4.superblock().geometry().block_bytes());
-    let grown = ext4.grow(size_bytes, &mut |done, all| progress(done * block_bytes, all * block_bytes));
+    let block_bytes = u64::from(match filesystem {
+        Filesystem::Ext4(ext4) => ext4.superblock().geometry().block_bytes(),
+        Filesystem::Xfs(xfs) => xfs.superblock().geometry().block_bytes(),
+    });
+    let mut progress = |done, all| progress(done * block_bytes, all * block_bytes);
+    let grown = match filesystem {
+        Filesystem::Ext4(ext4) => {
+            ext4.grow(size_bytes, &mut progress).map(|grown| GrowReport::of_ext4(&grown))
+        }
+        Filesystem::Xfs(xfs) => xfs.grow(size_bytes, &mut progress).map(|grown| GrowReport::of_xfs(&grown)),
+    };
     if let (Err(Error::Unsupported(_) | Error::ReadOnly), Some(lengthened)) = (&grown, lengthened) {
         // It was refused before anything was changed.
         lengthened.undo();
     }
-    grown.map(|grown| GrowReport::of(&grown)).map_err(|error| failure(below.shown, &error))
-}
-
-/// Only ext2, ext3 and ext4 can be made larger.
-pub(crate) fn cannot_grow(shown: &str) -> Failure {
-    Failure::new(Kind::Unsupported, format!("cannot grow {shown}: it holds no ext2, ext3 or ext4"))
-        .advise("the programs of its own kind grow it while it is mounted by Linux: xfs_growfs for XFS")
+    grown.map_err(|error| failure(below.shown, &error))
 }
 
 fn failure(shown: &str, error: &Error) -> Failure {
@@ -132,20 +130,30 @@ fn failure(shown: &str, error: &Error) -> Failure {
 }
 
 impl GrowReport {
-    fn of(grown: &Grown) -> Self {
-        let block_bytes = u64::from(grown.block_bytes);
+    fn of_ext4(grown: &undercroft_ext4::Grown) -> Self {
+        let undercroft_ext4::Grown { block_bytes, blocks, groups, inodes, got_meta_bg } = *grown;
+        let (inodes_before, inodes) = (Some(inodes.0), Some(inodes.1));
+        Self { inodes, inodes_before, got_meta_bg, ..Self::of(block_bytes, blocks, groups) }
+    }
+
+    fn of_xfs(grown: &undercroft_xfs::Grown) -> Self {
+        let undercroft_xfs::Grown { block_bytes, blocks, groups } = *grown;
+        Self::of(block_bytes, blocks, groups)
+    }
+
+    fn of(block_bytes: u32, blocks: (u64, u64), groups: (u32, u32)) -> Self {
         Self {
-            grown: grown.blocks.0 != grown.blocks.1,
-            size_bytes: grown.blocks.1 * block_bytes,
-            size_bytes_before: grown.blocks.0 * block_bytes,
-            block_bytes: grown.block_bytes,
-            blocks: grown.blocks.1,
-            blocks_before: grown.blocks.0,
-            groups: grown.groups.1,
-            groups_before: grown.groups.0,
-            inodes: grown.inodes.1,
-            inodes_before: grown.inodes.0,
-            got_meta_bg: grown.got_meta_bg,
+            grown: blocks.0 != blocks.1,
+            size_bytes: blocks.1 * u64::from(block_bytes),
+            size_bytes_before: blocks.0 * u64::from(block_bytes),
+            block_bytes,
+            blocks: blocks.1,
+            blocks_before: blocks.0,
+            groups: groups.1,
+            groups_before: groups.0,
+            inodes: None,
+            inodes_before: None,
+            got_meta_bg: false,
         }
     }
 
@@ -158,12 +166,9 @@ impl GrowReport {
         }
         let (before, now) = (human::size(self.size_bytes_before), human::size(self.size_bytes));
         writeln!(out, "the filesystem on {shown} has grown from {before} to {now}")?;
-        writeln!(
-            out,
-            "{blocks}, {}, {}",
-            human::counted(self.inodes.into(), "inode"),
-            human::counted(self.groups.into(), "group")
-        )?;
+        let inodes = self.inodes.map(|inodes| format!("{}, ", human::counted(inodes.into(), "inode")));
+        let groups = human::counted(self.groups.into(), "group");
+        writeln!(out, "{blocks}, {}{groups}", inodes.unwrap_or_default())?;
         if self.got_meta_bg {
             writeln!(out, "it has the feature meta_bg now: the blocks reserved for descriptors are used up")?;
         }

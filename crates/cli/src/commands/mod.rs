@@ -9,6 +9,7 @@ mod facts;
 pub(crate) mod grow;
 mod help_files;
 pub(crate) mod info;
+pub(crate) mod label;
 mod list;
 pub(crate) mod md;
 mod mkfs;
@@ -18,6 +19,7 @@ mod mounts;
 mod stat;
 mod tour;
 mod tree;
+pub(crate) mod uuid;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -90,6 +92,8 @@ fn carry_out(plan: Plan) -> Result<Option<Kind>, Failure> {
         Plan::Df { images, style, format } => df::run(&images, style, format),
         Plan::Mkfs { what, format } => mkfs::run(&what, format).map(|()| None),
         Plan::Grow { image, size_bytes, format } => grow::run(&image, size_bytes, format).map(|()| None),
+        Plan::Label { image, label, format } => label::run(&image, label, format).map(|()| None),
+        Plan::Uuid { image, change, format } => uuid::run(&image, change, format).map(|()| None),
         Plan::Check { image, format } => check::run(&image, format),
         Plan::Md { what, format } => md::run(*what, format),
         Plan::Bench { what, format } => bench::run(&what, format).map(|()| None),

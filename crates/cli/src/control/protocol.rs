@@ -56,6 +56,10 @@ pub(crate) enum Request {
     MdChange(MdChange),
     /// The filesystem becomes as large as this, or as its device.
     Grow { size_bytes: Option<u64> },
+    /// The label, which changes first if one is given.
+    Label { change_to: Option<Bytes> },
+    /// The UUID.
+    Uuid,
     /// What is written waits from now on, and what was written is durable.
     Freeze,
     /// It goes on.
@@ -78,6 +82,12 @@ pub(crate) enum Answer {
     Info(Box<LiveReport>),
     Array(Box<ArrayReport>),
     Grown(GrowReport),
+    Labelled {
+        label: Bytes,
+    },
+    Uuid {
+        uuid: String,
+    },
     /// More follows.
     Progress(WorkProgress),
     /// More follows: bytes of growth that are done, and all of them.

@@ -113,6 +113,21 @@ pub(crate) fn locate(spec: &ImageSpec) -> Result<Located, Failure> {
     locate_for(spec, Use::Read)
 }
 
+/// The same to write to it.
+pub(crate) fn locate_to_write(spec: &ImageSpec) -> Result<Located, Failure> {
+    locate_for(spec, Use::Write(Writing::default()))
+}
+
+impl Located {
+    /// Ends the use of the device.
+    ///
+    /// # Errors
+    /// When an array could not be left clean.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        self.array.map_or(Ok(()), |open| open.array.close().map_err(|error| md_failure(&error)))
+    }
+}
+
 /// The partitions of the disk that the user named, for reading; `None` if a filesystem fills it, one partition was named,
 /// or only one is there and can be meant.
 pub(crate) fn partitioned(spec: &ImageSpec) -> Result<Option<Partitioned>, Failure> {
@@ -298,6 +313,16 @@ pub(crate) fn open_filesystem(
 }
 
 impl Opened {
+    /// Ends the use of a filesystem that was opened for writing, and of the array below it.
+    ///
+    /// # Errors
+    /// The first failure since it was opened.
+    pub(crate) fn close(self) -> vfs::Result<()> {
+        let closed = self.filesystem.for_vfs().close();
+        let array_closed = self.array.map_or(Ok(()), |open| open.array.close());
+        closed.and(array_closed.map_err(|error| vfs::Error::Unsupported(error.to_string().into())))
+    }
+
     /// The same with other caches and locks.
     fn with_vfs(self, options: VfsOptions) -> Self {
         Self { vfs: Vfs::new(self.filesystem.for_vfs(), options), ..self }

@@ -51,14 +51,12 @@ impl Writing {
         if self.orphans.is_some() {
             return Err(refusal("orphan", "ext4", "XFS"));
         }
-        if self.discard {
-            return Err(Error::Unsupported("mount option \"discard\" on XFS; leave it out".into()));
-        }
         let usual = xfs::WriteOptions::default();
         Ok(xfs::WriteOptions {
             commit_seconds: self.commit_seconds.unwrap_or(usual.commit_seconds),
             journaled_overwrites: self.journaled_overwrites,
             synchronous: self.synchronous,
+            discard: self.discard,
             search_free_inode_tree: self.search_free_inode_tree.unwrap_or(usual.search_free_inode_tree),
         })
     }
@@ -87,6 +85,6 @@ mod tests {
         assert!(unsearched.of_ext4().unwrap_err().to_string().contains("\"finobt=\""));
         let discards = Writing { discard: true, ..plain };
         assert!(discards.of_ext4().unwrap().discard);
-        assert!(discards.of_xfs().unwrap_err().to_string().contains("\"discard\""));
+        assert!(discards.of_xfs().unwrap().discard);
     }
 }

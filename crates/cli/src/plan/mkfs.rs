@@ -222,7 +222,7 @@ fn own_uuid(typed: &str) -> Result<Option<Uuid>, Failure> {
     }
 }
 
-fn uuid(typed: &str) -> Result<Uuid, Failure> {
+pub(super) fn uuid(typed: &str) -> Result<Uuid, Failure> {
     Uuid::parse_str(typed).map_err(|_| Failure::new(Kind::Usage, format!("{typed:?} is no UUID")))
 }
 

@@ -506,6 +506,24 @@ fn what_is_mounted_grows_while_it_is_written_to() {
     tool("e2fsck -fn disk.img", &place.path(""));
 }
 
+/// The same of XFS.
+#[test]
+fn a_mounted_xfs_grows_while_it_is_written_to() {
+    let place = Place::new();
+    place.run("mkfs xfs disk.img --size 300M").succeeded();
+    place.run("mount disk.img point -o rw").succeeded();
+    let writer = place.writer("point");
+    let text = place.run("grow disk.img 500M").text();
+    assert!(text.contains("has grown from 300 MiB to 500 MiB"), "{text}");
+    assert_eq!(place.run("grow --json point 900M").json()["size_bytes"], 900 << 20);
+    writer.stop();
+    // Past the old end.
+    tool("dd if=/dev/zero of=point/large bs=1M count=600 status=none", &place.path(""));
+    place.run("unmount point").succeeded();
+    tool("xfs_repair -n disk.img", &place.path(""));
+    place.run("check disk.img").succeeded();
+}
+
 /// What cannot grow while it is mounted is refused, and its file stays as long as it was.
 #[test]
 fn what_cannot_grow_while_it_is_mounted_is_refused() {

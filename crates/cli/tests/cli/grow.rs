@@ -32,6 +32,25 @@ fn a_raw_image_is_made_longer_and_its_filesystem_larger() {
 }
 
 #[test]
+fn xfs_grows_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("a.img");
+    make(&image, "xfs", "300M");
+    let path = image.to_str().unwrap();
+    let text = undercroft(["grow", path, "1G"]).text();
+    assert!(text.contains("has grown from 300 MiB to 1 GiB"), "{text}");
+    assert!(text.contains("262144 blocks, 14 groups"), "{text}");
+    tool(&format!("xfs_repair -n {path}"), dir.path());
+    let refusal = undercroft(["grow", path, "500M"]).failed(4);
+    assert!(refusal.contains("XFS cannot be made smaller"), "{refusal}");
+    // A size between groups of which the last would be too short.
+    let report = undercroft(["grow", path, "1075000000", "--json"]).json();
+    assert_eq!((&report["grown"], &report["groups"]), (&true.into(), &14.into()), "{report}");
+    assert!(report.get("inodes").is_none(), "{report}");
+    undercroft(["check", path]).succeeded();
+}
+
+#[test]
 fn what_cannot_grow_is_refused_and_its_file_stays_as_long_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("a.img");

@@ -14,6 +14,7 @@ mod get_interrupted;
 mod grow;
 mod help;
 mod hostile;
+mod identity;
 mod in_use;
 mod look;
 mod md;

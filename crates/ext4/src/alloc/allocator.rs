@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use undercroft_sync::Append;
 use undercroft_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use undercroft_vfs::Result;
 
@@ -10,7 +11,6 @@ use super::group::GroupCell;
 use super::moved::Moved;
 use super::orders::{BLOCK_ORDERS, Orders};
 use super::zone::Zone;
-use crate::append::Append;
 use crate::group::{GroupDescriptor, GroupDetails};
 use crate::numbers::{FsBlock, Group};
 use crate::options::WriteOptions;

@@ -69,6 +69,20 @@ pub(super) fn write(volume: &Volume, old: &Superblock) -> Result<()> {
     Ok(())
 }
 
+/// Writes the copies of the superblock as it is now, which is durable.
+///
+/// # Errors
+/// I/O failure.
+pub(crate) fn write_superblocks(volume: &Volume) -> Result<()> {
+    let new = volume.superblock();
+    let geometry = new.geometry();
+    for group in backups(geometry) {
+        let at = geometry.group_start(group).0 * u64::from(geometry.block_bytes());
+        volume.device().write_at(at, superblock_copy(volume, new, group)?.as_bytes())?;
+    }
+    Ok(())
+}
+
 /// The superblock as it is now, as a copy for a group, which says that no recovery is needed.
 fn superblock_copy(volume: &Volume, new: &Superblock, group: Group) -> Result<RawSuperblock> {
     let home: FsBlock = superblock::home(volume);

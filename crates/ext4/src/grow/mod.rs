@@ -37,9 +37,9 @@
 //! Sources: kernel documentation, "Super Block", "Block Group Descriptors", "Meta Block Groups" and "Special inodes";
 //! what resize2fs and Linux's own resizing make of images.
 
-mod copies;
+pub(crate) mod copies;
 mod resize_inode;
-mod size;
+pub(crate) mod size;
 mod switch;
 
 use undercroft_diskfs::making::MkfsError;

@@ -180,7 +180,7 @@ fn with_overhead(old: &Superblock, new: Superblock, device_bytes: u64) -> Result
 }
 
 /// Completes the checksum of a superblock in memory.
-pub(super) fn seal(superblock: &Superblock, raw: &mut RawSuperblock) {
+pub(crate) fn seal(superblock: &Superblock, raw: &mut RawSuperblock) {
     if superblock.has_metadata_checksums() {
         let sum = crc32c(!0, &raw.as_bytes()[..size_of::<RawSuperblock>() - 4]);
         raw.s_checksum.set(sum);

@@ -312,6 +312,7 @@ impl Dispatcher {
             changed: given(SetAttrValid::CTIME).then_some(changed),
             flags: None,
             project: None,
+            hints: None,
         };
         let set = SetAttr {
             change,

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,7 @@ use rustix::fs::{
     chownat, fallocate, linkat, lremovexattr, lsetxattr, mknodat, renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::ioctl::{Setter, ioctl, opcode};
 use undercroft_vfs::FallocateMode;
 
 use super::{Done, Hand, Operation, bytes};
@@ -85,6 +87,9 @@ impl KernelHand {
                 }
                 Ok(fallocate(self.open(path, false)?, flags, *offset, *len)?)
             }
+            Operation::Share { path, offset, to, to_offset, len } => {
+                share(&self.open(path, false)?, *offset, &self.open(to, false)?, *to_offset, *len)
+            }
             Operation::SetXattr { path, name, value } => {
                 Ok(lsetxattr(self.at(path), name.as_str(), value, XattrFlags::empty())?)
             }
@@ -102,6 +107,25 @@ impl KernelHand {
             }
             Operation::Sync { path } => self.open(path, false)?.sync_all(),
         }
+    }
+}
+
+/// What `FICLONERANGE` points at.
+#[repr(C)]
+struct CloneRange {
+    source: i64,
+    offset: u64,
+    len: u64,
+    to_offset: u64,
+}
+
+/// Lets a range of one file have the blocks of another one.
+fn share(source: &File, offset: u64, to: &File, to_offset: u64, len: u64) -> std::io::Result<()> {
+    let range = CloneRange { source: i64::from(source.as_raw_fd()), offset, len, to_offset };
+    // SAFETY: FICLONERANGE reads one `file_clone_range` from the pointer it is given, which `Setter` points at `range`.
+    #[expect(unsafe_code, reason = "the kernel reads what this ioctl is documented to read")]
+    unsafe {
+        Ok(ioctl(to, Setter::<{ opcode::write::<CloneRange>(0x94, 13) }, CloneRange>::new(range))?)
     }
 }
 

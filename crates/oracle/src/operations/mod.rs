@@ -33,6 +33,7 @@ pub enum Operation {
     Append { path: String, len: usize, seed: u64 },
     Truncate { path: String, size: u64 },
     Space { path: String, change: FallocateMode, offset: u64, len: u64, keep_size: bool },
+    Share { path: String, offset: u64, to: String, to_offset: u64, len: u64 },
     SetXattr { path: String, name: String, value: Vec<u8> },
     RemoveXattr { path: String, name: String },
     Chmod { path: String, mode: u16 },
@@ -63,6 +64,8 @@ pub trait Hand {
 pub struct Abilities {
     /// Changes of space other than holes.
     pub extents: bool,
+    /// Files with blocks in common.
+    pub shares: bool,
     /// The block size in bytes, to which ranges that are taken out or put in are aligned.
     pub block_bytes: u64,
     /// Longest attribute value in bytes.
@@ -180,6 +183,25 @@ impl Iterator for Worker {
                 };
                 let keep_size = change == FallocateMode::PunchHole || keep_size;
                 Operation::Space { path, change, offset, len, keep_size }
+            }
+            86..=89 if self.abilities.shares => {
+                let ((offset, len), to) = (self.range(), self.path());
+                let to = if self.below(6) == 0 { path.clone() } else { to };
+                let to_offset = self.below(self.abilities.reach_bytes);
+                let block = self.abilities.block_bytes;
+                // Whole blocks, the rest of the source, and now and then what cannot be shared.
+                let (align, len) = match self.below(12) {
+                    0..=6 => (block, len.next_multiple_of(block)),
+                    7..=10 => (block, 0),
+                    _ => (1, len),
+                };
+                Operation::Share {
+                    path,
+                    offset: offset / align * align >> self.below(2),
+                    to,
+                    to_offset: to_offset / align * align,
+                    len,
+                }
             }
             86..=91 => {
                 let name = format!("user.{}", self.below(5));

@@ -80,6 +80,9 @@ impl OurHand {
             Operation::Space { path, change, offset, len, keep_size } => {
                 self.open(path)?.fallocate(*change, *offset, *len, *keep_size)
             }
+            Operation::Share { path, offset, to, to_offset, len } => {
+                self.open(path)?.clone_range(*offset, &self.open(to)?, *to_offset, *len)
+            }
             Operation::SetXattr { path, name, value } => {
                 let node = self.node(path)?;
                 self.vfs.set_xattr(&self.caller, &node, name.as_bytes(), value, XattrMode::Set)

@@ -3,14 +3,13 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use undercroft_oracle::{Image, Mke2fs, MkfsXfs};
+use undercroft_oracle::{How, Image, Make, Mke2fs, MkfsXfs};
 use undercroft_vfs::conformance::{
     LinearOptions, Object, Profile, Tree, WritingProfile, check, check_schedule, check_writing,
     populate_through, standard_tree,
 };
 use undercroft_vfs::{Credentials, FileSystem, NewObject, Vfs};
 
-use crate::either::{How, Make};
 use crate::{Opened, number};
 
 fn can_be_written_to(make: &Make, small: &Make, parallel: bool, profile: WritingProfile<'_>) {

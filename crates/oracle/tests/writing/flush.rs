@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use undercroft_block::testing::LoseUnflushed;
 use undercroft_block::{Access, Device, MemoryDevice};
-use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
-use undercroft_oracle::{Mke2fs, Scratch, Tool, save_device};
+use undercroft_ext4::Ext4;
+use undercroft_oracle::{How, Make, Mke2fs, MkfsXfs, Scratch, Tool, save_device};
 use undercroft_vfs::{
     Credentials, DirOffset, Durable, Error, File, FileSystem, FileType, Follow, NewKind, NewObject, Node,
     Result, Vfs, VfsOptions,
 };
+use undercroft_xfs::Xfs;
 
 const FILES: u32 = 4;
 const ROUNDS: u32 = 8;
@@ -22,8 +23,14 @@ const ROUNDS: u32 = 8;
 const NAMES: u32 = 220;
 const NAMES_WITHOUT_LOG: u32 = 8;
 const WORDS: usize = 700;
-/// As for crashes: a superblock is written in place.
-const WHOLE_BYTES: u32 = 1024;
+
+/// What a disk writes at once, as for crashes: a superblock is written in place.
+fn whole_bytes(how: How) -> u32 {
+    match how {
+        How::Ext4(_) => 1024,
+        How::Xfs(_) => 512,
+    }
+}
 
 /// What was written, and what of it was synced, by file.
 #[derive(Default)]
@@ -33,16 +40,26 @@ struct Story {
 }
 
 struct Mount {
-    fs: Arc<Ext4>,
+    fs: Arc<dyn FileSystem>,
     vfs: Arc<Vfs>,
+    /// How often room was made in the log.
+    checkpoints: Box<dyn Fn() -> u64>,
 }
 
 impl Mount {
-    fn new(device: Device) -> Result<Self> {
-        let how = WriteOptions { commit_seconds: 3600, ..WriteOptions::default() };
-        let fs = Ext4::open(device, OpenOptions::default(), how)?;
-        let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
-        Ok(Self { fs, vfs })
+    fn new(device: Device, how: How) -> Result<Self> {
+        let (fs, checkpoints): (Arc<dyn FileSystem>, Box<dyn Fn() -> u64>) = match how {
+            How::Ext4(how) => {
+                let fs = Ext4::open(device, undercroft_ext4::OpenOptions::default(), how)?;
+                (Arc::clone(&fs) as _, Box::new(move || fs.write_stats().checkpoints))
+            }
+            How::Xfs(how) => {
+                let fs = Xfs::open(device, undercroft_xfs::OpenOptions::default(), how)?;
+                (Arc::clone(&fs) as _, Box::new(move || fs.write_stats().checkpoints))
+            }
+        };
+        let vfs = Vfs::new(Arc::clone(&fs), VfsOptions::default());
+        Ok(Self { fs, vfs, checkpoints })
     }
 
     fn create(&self, name: &str) -> Result<()> {
@@ -146,20 +163,19 @@ fn check(vfs: &Arc<Vfs>, story: &Story, what: &str) {
 }
 
 /// How many flushes there were to fail, and checkpoints in the run in which none did.
-fn every_flush_fails_in_turn(features: &str) -> (u64, u64) {
-    let journal = !features.contains("^has_journal");
-    let mke2fs = Mke2fs::new("ext4", 8).block_bytes(1024).inodes(2048).features(features);
-    let image = if journal { mke2fs.args(["-J", "size=1"]).make() } else { mke2fs.make() }.unwrap();
+fn every_flush_fails_in_turn(make: &Make, journal: bool) -> (u64, u64) {
+    let how = How::usual(make).without_clock();
+    let image = make.make().unwrap();
     let bytes = std::fs::read(image.path()).unwrap();
     let scratch = Scratch::new("flush").unwrap();
     for nth in 1.. {
-        let what = format!("{features}, flush {nth}");
+        let what = format!("{}, journal: {journal}, flush {nth}", how.kind());
         let base: Device = Arc::new(MemoryDevice::from_bytes(bytes.clone(), Access::ReadWrite));
-        let cache = LoseUnflushed::new(Arc::clone(&base), nth).in_sectors(WHOLE_BYTES).failing_flush(nth);
-        let cache = Arc::new(cache);
+        let cache = LoseUnflushed::new(Arc::clone(&base), nth).in_sectors(whole_bytes(how));
+        let cache = Arc::new(cache.failing_flush(nth));
         let mut story = Story::default();
         let mut checkpoints = 0;
-        match Mount::new(Arc::clone(&cache) as Device) {
+        match Mount::new(Arc::clone(&cache) as Device, how) {
             Ok(mount) => {
                 let worked = mount.work(if journal { NAMES } else { NAMES_WITHOUT_LOG }, &mut story);
                 if worked.is_err() {
@@ -168,7 +184,7 @@ fn every_flush_fails_in_turn(features: &str) -> (u64, u64) {
                 }
                 let closed = mount.fs.close();
                 assert_eq!(closed.is_err(), cache.has_failed(), "{what}: {closed:?}");
-                checkpoints = mount.fs.write_stats().checkpoints;
+                checkpoints = (mount.checkpoints)();
             }
             Err(error) => assert!(cache.has_failed(), "{what}: {error}"),
         }
@@ -176,15 +192,15 @@ fn every_flush_fails_in_turn(features: &str) -> (u64, u64) {
         cache.crash().unwrap();
         let path = scratch.path().join("image");
         if journal {
-            let mount = Mount::new(Arc::clone(&base)).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let mount = Mount::new(Arc::clone(&base), how).unwrap_or_else(|error| panic!("{what}: {error}"));
             check(&mount.vfs, &story, &what);
             mount.fs.close().unwrap();
             save_device(&*base, &path).unwrap();
-            Tool::new("e2fsck").args(["-f", "-n"]).arg(&path).run().unwrap();
+            how.check(&path).unwrap_or_else(|error| panic!("{what}: {error}"));
         } else {
             save_device(&*base, &path).unwrap();
             Tool::new("e2fsck").args(["-f", "-y"]).arg(&path).accept(&[0, 1]).run().unwrap();
-            check(&undercroft_oracle::open_ext4(&path).unwrap().1, &story, &what);
+            check(&how.read(&path), &story, &what);
         }
         if !has_failed {
             return (nth - 1, checkpoints);
@@ -193,14 +209,26 @@ fn every_flush_fails_in_turn(features: &str) -> (u64, u64) {
     unreachable!("the numbers of flushes end")
 }
 
+fn ext4(features: &str) -> Mke2fs {
+    Mke2fs::new("ext4", 8).block_bytes(1024).inodes(2048).features(features)
+}
+
 #[test]
 fn a_failed_flush_is_final_with_a_journal() {
-    let (flushes, checkpoints) = every_flush_fails_in_turn("metadata_csum");
+    let make = Make::Ext4(ext4("metadata_csum").args(["-J", "size=1"]));
+    let (flushes, checkpoints) = every_flush_fails_in_turn(&make, true);
     assert!(flushes > 80 && checkpoints > 0, "{flushes} flushes, {checkpoints} checkpoints");
 }
 
 #[test]
 fn a_failed_flush_is_final_without_a_journal() {
-    let (flushes, _) = every_flush_fails_in_turn("^has_journal");
+    let (flushes, _) = every_flush_fails_in_turn(&Make::Ext4(ext4("^has_journal")), false);
     assert!(flushes > 80, "{flushes} flushes");
+}
+
+#[test]
+fn a_failed_flush_is_final_on_xfs() {
+    let make = Make::Xfs(MkfsXfs::new(24, "-d agcount=1 -m reflink=0"));
+    let (flushes, checkpoints) = every_flush_fails_in_turn(&make, true);
+    assert!(flushes > 80 && checkpoints > 0, "{flushes} flushes, {checkpoints} checkpoints");
 }

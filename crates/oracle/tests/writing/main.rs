@@ -1,10 +1,9 @@
-//! ext2, ext3, ext4 and XFS written by us, checked by Linux's kernel and tools; failing flushes and qcow2 with ext4 only.
+//! ext2, ext3, ext4 and XFS written by us, checked by Linux's kernel and tools.
 //!
 //! `UNDERCROFT_SEED` replays a seed; `UNDERCROFT_OPERATIONS` says how many changes each worker makes.
 
 mod conformance;
 mod crash;
-mod either;
 mod flush;
 mod qcow2;
 mod random;
@@ -13,11 +12,8 @@ use std::env;
 use std::path::Path;
 use std::sync::Arc;
 
-use undercroft_block::{FileDevice, FileOptions};
-use undercroft_oracle::{Entry, Manifest, Reading};
+use undercroft_oracle::{Entry, How, Manifest, Reading};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
-
-use self::either::How;
 
 /// Flags that say how an inode keeps its content, which is its filesystem's own business: index, extents, inline data.
 const HOW_IT_IS_KEPT: u32 = 0x1000 | 0x8_0000 | 0x1000_0000;
@@ -30,8 +26,7 @@ struct Opened {
 
 impl Opened {
     fn new(image: &Path, how: How, parallel: bool) -> Self {
-        let device = FileDevice::open(image, FileOptions::read_write()).unwrap();
-        let fs = how.open(Arc::new(device)).unwrap();
+        let fs = how.open_file(image).unwrap();
         let options = VfsOptions { parallel_directory_operations: parallel, ..VfsOptions::default() };
         let vfs = Vfs::new(Arc::clone(&fs), options);
         Self { fs, vfs }

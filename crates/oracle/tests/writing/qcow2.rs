@@ -1,4 +1,4 @@
-//! An ext4 in a qcow2 image, and the power goes after each request that the image makes of its disk: `qemu-img check`
+//! An ext4 and an XFS in a qcow2 image, and the power goes after each request that the image makes of its disk: `qemu-img check`
 //! finds nothing worse than clusters that nothing uses, and what was synced is there after the recovery.
 //!
 //! The image is small and so are its clusters, so that each run makes tables of every kind.
@@ -10,21 +10,20 @@ use std::sync::Arc;
 
 use undercroft_block::testing::Recorder;
 use undercroft_block::{Access, Device, MemoryDevice, Qcow2Device};
-use undercroft_ext4::{Ext4, OpenOptions, WriteOptions};
-use undercroft_oracle::{Mke2fs, Scratch, Tool, save_device};
+use undercroft_oracle::{How, Make, Mke2fs, MkfsXfs, Scratch, Tool, save_device};
 use undercroft_vfs::{Credentials, Durable, FileSystem, Follow, NewKind, NewObject, Vfs, VfsOptions};
 
 use crate::number;
 
-const DISK_BYTES: usize = 12 << 20;
+/// What the disk has beyond the image, for what grows.
+const SPARE_BYTES: usize = 12 << 20;
 const FILES: u8 = 6;
 /// As for crashes: a superblock is written in place.
 const WHOLE_BYTES: u32 = 1024;
 
-fn mount(image: Device) -> (Arc<Ext4>, Arc<Vfs>) {
-    let how = WriteOptions { commit_seconds: 3600, ..WriteOptions::default() };
-    let fs = Ext4::open(image, OpenOptions::default(), how).unwrap();
-    let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
+fn mount(image: Device, how: How) -> (Arc<dyn FileSystem>, Arc<Vfs>) {
+    let fs = how.without_clock().open(image).unwrap();
+    let vfs = Vfs::new(Arc::clone(&fs), VfsOptions::default());
     (fs, vfs)
 }
 
@@ -67,19 +66,20 @@ fn damage(image: &Path) -> Option<String> {
     (!matches!(output.status.code(), Some(0 | 3))).then(|| String::from_utf8_lossy(&told).into_owned())
 }
 
-#[test]
-fn a_qcow2_image_survives_a_power_cut_after_any_request() {
+/// The power goes after every request, or after every so many of them.
+fn survives_a_power_cut(make: &Make, step: usize) {
+    let how = How::usual(make);
     let scratch = Scratch::new("qcow2").unwrap();
-    let plain = Mke2fs::new("ext4", 4).block_bytes(1024).inodes(128).args(["-J", "size=1"]).make().unwrap();
+    let plain = make.make().unwrap();
     let made = scratch.path().join("image.qcow2");
     let convert = ["convert", "-O", "qcow2", "-o", "cluster_size=1k"];
     Tool::new("qemu-img").args(convert).arg(plain.path()).arg(&made).run().unwrap();
     let mut bytes = std::fs::read(&made).unwrap();
-    bytes.resize(DISK_BYTES, 0);
+    bytes.resize(bytes.len() + SPARE_BYTES, 0);
     let disk: Device = Arc::new(MemoryDevice::from_bytes(bytes, Access::ReadWrite));
     let recorder = Arc::new(Recorder::new(disk));
     let image = Arc::new(Qcow2Device::on_device(Arc::clone(&recorder) as Device).unwrap());
-    let (fs, vfs) = mount(image);
+    let (fs, vfs) = mount(image, how);
     let synced = work(&vfs, || recorder.recording().events().len());
     drop(vfs);
     fs.close().unwrap();
@@ -87,7 +87,7 @@ fn a_qcow2_image_survives_a_power_cut_after_any_request() {
     let requests = recording.events().len();
     let seed = number("UNDERCROFT_SEED").unwrap_or(1);
     let cut_image = scratch.path().join("cut.qcow2");
-    for cut in 0..=requests {
+    for cut in (seed as usize % step..=requests).step_by(step) {
         let (disk, crash) = recording.crash_in_sectors(cut, seed << 20 | cut as u64, WHOLE_BYTES).unwrap();
         let what = format!("UNDERCROFT_SEED={seed}, after {cut} of {requests} requests, {crash}");
         save_device(&*disk, &cut_image).unwrap();
@@ -95,7 +95,7 @@ fn a_qcow2_image_survives_a_power_cut_after_any_request() {
             panic!("{what}: {damage}");
         }
         let image: Device = Arc::new(Qcow2Device::on_device(Arc::clone(&disk)).unwrap());
-        let (fs, vfs) = mount(image);
+        let (fs, vfs) = mount(image, how);
         for (file, &at) in (0..FILES).zip(&synced) {
             if at <= cut {
                 let found = read(&vfs, file);
@@ -108,5 +108,16 @@ fn a_qcow2_image_survives_a_power_cut_after_any_request() {
         save_device(&*disk, &cut_image).unwrap();
         assert_eq!(damage(&cut_image), None, "{what}, and after the recovery");
     }
-    eprintln!("{requests} requests, recovered from after each");
+    eprintln!("{requests} requests, recovered from after each {step}");
+}
+
+#[test]
+fn a_qcow2_image_survives_a_power_cut_after_any_request() {
+    let mke2fs = Mke2fs::new("ext4", 4).block_bytes(1024).inodes(128).args(["-J", "size=1"]);
+    survives_a_power_cut(&Make::Ext4(mke2fs), 1);
+}
+
+#[test]
+fn a_qcow2_image_of_xfs_survives_a_power_cut_after_any_request() {
+    survives_a_power_cut(&Make::Xfs(MkfsXfs::new(16, "-d agcount=1 -m reflink=0")), 7);
 }

@@ -4,9 +4,10 @@
 use std::thread;
 
 use undercroft_oracle::operations::{Abilities, Done, Hand, KernelHand, Operation, OurHand, Worker};
-use undercroft_oracle::{Differences, Image, Mke2fs, MkfsXfs, MountMode, kernel_manifest, our_manifest};
+use undercroft_oracle::{
+    Differences, How, Image, Make, Mke2fs, MkfsXfs, MountMode, kernel_manifest, our_manifest,
+};
 
-use crate::either::{How, Make};
 use crate::{Opened, comparable, number};
 
 const WORKERS: u64 = 3;
@@ -141,6 +142,7 @@ fn mke2fs(kind: &'static str, block_bytes: u32) -> Mke2fs {
 fn extents(block_bytes: u32) -> Abilities {
     Abilities {
         extents: true,
+        shares: false,
         block_bytes: u64::from(block_bytes),
         value_max_bytes: 3000,
         reach_bytes: 300_000,
@@ -201,9 +203,20 @@ fn ext2_with_small_blocks_and_inodes() {
 
 /// An XFS of so many MiB that these arguments of mkfs.xfs make.
 fn both_agree_on_xfs(size_mib: u64, args: &str) {
-    let abilities =
-        Abilities { extents: true, block_bytes: 4096, value_max_bytes: 3000, reach_bytes: 300_000 };
-    both_agree_mounted(&Make::Xfs(MkfsXfs::new(size_mib, args)), abilities, "noatime");
+    both_agree_mounted(&Make::Xfs(MkfsXfs::new(size_mib, args)), xfs_abilities(4096, args), "noatime");
+}
+
+/// The same with blocks of another size than 4 KiB, each directory block one of them.
+fn both_agree_on_xfs_with_blocks(size_mib: u64, block_bytes: u64, args: &str) {
+    let mkfs = MkfsXfs::new(size_mib, &format!("-b size={block_bytes} -n size={block_bytes} {args}"));
+    both_agree_mounted(&Make::Xfs(mkfs), xfs_abilities(block_bytes, args), "noatime");
+}
+
+fn xfs_abilities(block_bytes: u64, args: &str) -> Abilities {
+    // Files have several blocks, however large those are.
+    let reach_bytes = 300_000.max(block_bytes * 8);
+    let shares = !args.contains("reflink=0");
+    Abilities { extents: true, shares, block_bytes, value_max_bytes: 3000, reach_bytes }
 }
 
 #[test]
@@ -229,4 +242,50 @@ fn xfs_with_one_group_and_large_inodes() {
 #[test]
 fn xfs_with_many_groups_and_large_sectors() {
     both_agree_on_xfs(512, "-d agcount=16 -s size=4096 -i size=1024");
+}
+
+#[test]
+fn xfs_without_reference_counts() {
+    both_agree_on_xfs(512, "-m reflink=0,rmapbt=1 -i nrext64=1");
+}
+
+#[test]
+fn xfs_with_whole_chunks_and_short_times() {
+    both_agree_on_xfs(512, "-m rmapbt=1,bigtime=0,inobtcount=0 -i sparse=0");
+}
+
+#[test]
+fn xfs_with_a_reverse_map_and_without_a_tree_of_free_inodes() {
+    both_agree_on_xfs(512, "-m rmapbt=1,finobt=0,inobtcount=0 -i size=2048");
+}
+
+#[test]
+fn xfs_with_stripes() {
+    both_agree_on_xfs(768, "-d su=64k,sw=4 -l su=64k -m rmapbt=1");
+}
+
+#[test]
+fn xfs_with_many_small_groups() {
+    both_agree_on_xfs(512, "-d agsize=16m -m rmapbt=1 -i size=1024");
+}
+
+#[test]
+fn xfs_with_the_least_log() {
+    both_agree_on_xfs(512, "-d agcount=1 -l size=10m -m reflink=0");
+}
+
+#[test]
+fn xfs_with_large_blocks() {
+    both_agree_on_xfs_with_blocks(1024, 8192, "-m rmapbt=1");
+}
+
+#[test]
+fn xfs_with_the_largest_blocks() {
+    both_agree_on_xfs_with_blocks(2048, 65_536, "");
+}
+
+#[test]
+fn xfs_whose_uuid_was_changed() {
+    let mkfs = MkfsXfs::new(512, "-m rmapbt=1").new_uuid();
+    both_agree_mounted(&Make::Xfs(mkfs), xfs_abilities(4096, ""), "noatime");
 }

@@ -63,7 +63,7 @@ fn check_values(change: &AttrChange) -> Result<()> {
 
 /// Refuses unless `caller` may change all of it.
 fn check_change(caller: &Credentials, node: &Node, attr: &Attr, change: &AttrChange) -> Result<()> {
-    let AttrChange { permissions, uid, gid, accessed, modified, changed, flags, project } = *change;
+    let AttrChange { permissions, uid, gid, accessed, modified, changed, flags, project, hints } = *change;
     // Only both times together count as a touch, for which it is enough to be allowed to write.
     let touches = match (accessed, modified) {
         (Some(NewTime::Now), Some(NewTime::Now)) => changed.is_none(),
@@ -96,7 +96,8 @@ fn check_change(caller: &Credentials, node: &Node, attr: &Attr, change: &AttrCha
         || gid.is_some()
         || sets_times
         || flags.is_some()
-        || project.is_some();
+        || project.is_some()
+        || hints.is_some();
     if owners_only {
         check_owner(caller, attr)?;
     }

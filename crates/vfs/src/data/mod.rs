@@ -10,12 +10,14 @@
 //! | `write` | writes                                           |
 //! | `space` | clears what comes to lie within a file's size    |
 //! | `copy`  | copies from file to file, holes as holes         |
+//! | `share` | lets a file have the blocks of another one       |
 //!
 //! An extent that does not contain the byte that was asked for would make these loops run for ever, so it is
 //! refused as corruption.
 
 mod copy;
 mod read;
+mod share;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -29,6 +31,7 @@ use crate::{Corruption, Error, Extent, Inode, Mapping, Result};
 
 pub(crate) use self::copy::copy_piece;
 pub(crate) use self::read::{read_at, seek_data, seek_hole};
+pub(crate) use self::share::{sharable, share};
 pub(crate) use self::space::{clear_tail, fallocate};
 pub(crate) use self::write::{Hold, Stop, write};
 

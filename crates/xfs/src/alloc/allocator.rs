@@ -1,5 +1,6 @@
 //! The allocation groups of a filesystem that takes changes.
 
+use undercroft_sync::Append;
 use undercroft_sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 use undercroft_vfs::{Error, Result};
 
@@ -10,12 +11,13 @@ use crate::volume::Volume;
 
 /// More groups than this are kept in memory for no filesystem: mkfs.xfs makes them of 16 MiB at least, and larger in
 /// large filesystems.
-const GROUPS_MAX: u32 = 1 << 20;
+pub(crate) const GROUPS_MAX: u32 = 1 << 20;
 
 /// The allocation groups of a filesystem that takes changes.
 #[derive(Debug)]
 pub(crate) struct Allocator {
-    pub(super) groups: Box<[Group]>,
+    /// More are appended when the filesystem grows.
+    pub(super) groups: Append<Group>,
     /// Blocks that can be reserved.
     pub(super) reservable: AtomicI64,
     /// Blocks that can be reserved after a commit.
@@ -37,7 +39,7 @@ impl Allocator {
             return Err(Error::Unsupported("writing to a filesystem of so many allocation groups".into()));
         }
         let groups =
-            volume.geometry().ags().map(|ag| Group::new(volume, ag)).collect::<Result<Box<[_]>>>()?;
+            volume.geometry().ags().map(|ag| Group::new(volume, ag)).collect::<Result<Append<_>>>()?;
         let reservable = groups.iter().map(|group| group.state.lock().counted).sum::<u64>();
         Ok(Self {
             groups,
@@ -53,7 +55,7 @@ impl Allocator {
     #[cfg(test)]
     pub(crate) fn without_groups() -> Self {
         Self {
-            groups: Box::default(),
+            groups: Append::default(),
             reservable: AtomicI64::new(0),
             busy: AtomicU64::new(0),
             extent_credits: 0,

@@ -32,17 +32,22 @@ impl ChangingGroup<'_> {
     /// # Errors
     /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
     pub(super) fn make_chunk(&mut self, near: Option<AgIno>) -> Result<Option<InodeChunk>> {
-        self.loaded()?;
-        let made = self.make_chunk_loaded(near);
-        self.handle.or_abort(made)
-    }
-
-    fn make_chunk_loaded(&mut self, near: Option<AgIno>) -> Result<Option<InodeChunk>> {
+        let handle = self.handle;
         if let Some(first) = self.take_whole_run(near)? {
-            return self.fill_whole_chunks(first).map(Some);
+            let filled = self.fill_whole_chunks(first);
+            return handle.or_abort(filled).map(Some);
         }
         let Some((first, count)) = self.take_sparse_run()? else { return Ok(None) };
-        self.fill_part(first, count).map(Some)
+        let filled = self.fill_part(first, count);
+        handle.or_abort(filled).map(Some)
+    }
+
+    /// Whether the trees of inodes can grow, wherever the new records come, when `count` blocks have been taken.
+    fn leaves_room_for_records(&mut self, count: u32) -> Result<bool> {
+        let finobt = if self.has_finobt() { self.agi().agi_free_level.get().saturating_add(1) } else { 0 };
+        let growth = self.agi().agi_level.get().saturating_add(1).saturating_add(finobt);
+        let space = &self.loaded()?.blocks().space;
+        Ok(space.available.blocks() + space.busy >= u64::from(count) + u64::from(growth))
     }
 
     /// Takes blocks for a whole chunk.
@@ -50,6 +55,9 @@ impl ChangingGroup<'_> {
         let geometry = self.geometry();
         let (count, log) = (geometry.chunk_blocks(), geometry.inodes_per_block_log());
         let Some(last) = geometry.ag_len(self.number()).checked_sub(count) else { return Ok(None) };
+        if !self.leaves_room_for_records(count)? {
+            return Ok(None);
+        }
         let newest = AgIno(self.agi().agi_newino.get());
         let goal = if newest != AgIno::NULL {
             (newest.0 >> log).saturating_add(count)
@@ -73,6 +81,9 @@ impl ChangingGroup<'_> {
         }
         let len = geometry.ag_len(self.number());
         let Some(last) = (len - len % count).checked_sub(count) else { return Ok(None) };
+        if !self.leaves_room_for_records(align)? {
+            return Ok(None);
+        }
         let taken = self.take_aligned(AgBlock(0), align, align, count..last + 1)?;
         Ok(taken.map(|first| (first, align)))
     }
@@ -176,9 +187,17 @@ impl ChangingGroup<'_> {
     }
 
     /// Frees a chunk of which one inode is in use still in the trees, and no more afterwards.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
     pub(super) fn free_chunk(&mut self, chunk: &InodeChunk) -> Result<()> {
-        self.forget_chunk(chunk.start);
         self.delete::<Inobt>(&chunk.start)?;
+        let freed = self.free_blocks_of(chunk);
+        self.handle.or_abort(freed)
+    }
+
+    fn free_blocks_of(&mut self, chunk: &InodeChunk) -> Result<()> {
+        self.forget_chunk(chunk.start);
         if self.has_finobt() && chunk.free_count > 0 {
             self.delete::<Finobt>(&chunk.start)?;
         }

@@ -23,6 +23,9 @@ use crate::format::AgIno;
 impl ChangingGroup<'_> {
     /// Replaces a chunk's record, of which free inodes have become used or the other way round, and counts them: in memory
     /// where that is enough.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
     pub(super) fn change_chunk(&mut self, before: &InodeChunk, after: &InodeChunk) -> Result<()> {
         let tid = self.tid();
         let stays = before.free_count > 0 && after.free_count > 0;
@@ -54,7 +57,8 @@ impl ChangingGroup<'_> {
             Some(at) => open.chunks[at] = written,
             None => {
                 if open.chunks.len() >= OPEN_MAX {
-                    self.close_oldest()?;
+                    let closed = self.close_oldest();
+                    self.handle.or_abort(closed)?;
                 }
                 self.state().open.chunks.push(written);
             }

@@ -1,10 +1,10 @@
 //! The free list (AGFL): blocks that the trees of free space and of reverse mappings grow into and shrink out of.
 //!
 //! A ring in a header's sector. A block that a tree puts there has been metadata, and the log cancels it with the running
-//! transaction: it is not made metadata again before that transaction is durable. So the list has *usable* blocks and
-//! others, and is filled until its usable ones are as many as one change of each tree may need. Those are twice as many
-//! as the tree has levels: a change of one extent inserts at most two records into a tree, and the second meets the
-//! blocks half full that the first has split.
+//! transaction: it is made metadata again before that transaction is durable only where there is no other. So the list has
+//! *usable* blocks and others, and is filled until its usable ones are as many as one change of each tree may need. Those
+//! are twice as many as the tree has levels: a change of one extent inserts at most two records into a tree, and the
+//! second meets the blocks half full that the first has split.
 
 use std::collections::VecDeque;
 

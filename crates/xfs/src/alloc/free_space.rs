@@ -37,7 +37,9 @@ pub(super) struct FreeSpace {
     pub(super) available: Runs,
     /// Blocks of them that transactions freed that are not durable yet, the oldest transaction first.
     freed: VecDeque<Freed>,
-    /// Blocks in `freed`.
+    /// Blocks of them by which the group has become longer, until the filesystem has durably grown.
+    closed: Vec<Run>,
+    /// Blocks in `freed` and in `closed`.
     pub(super) busy: u64,
     /// Blocks of them that are held.
     pub(super) held: u64,
@@ -104,7 +106,7 @@ impl FreeSpace {
                 return Err(crate::error::corrupt("free list (AGFL)", detail));
             }
         }
-        Ok(Self { disk, available, freed: VecDeque::new(), busy: 0, held: 0, own })
+        Ok(Self { disk, available, freed: VecDeque::new(), closed: Vec::new(), busy: 0, held: 0, own })
     }
 
     /// Whether any of these blocks is one of the filesystem's own, which nothing may free.
@@ -112,10 +114,9 @@ impl FreeSpace {
         overlap(&self.own, run)
     }
 
-    /// Blocks that the running transaction freed; whether these are the first of it.
-    pub(super) fn add_freed(&mut self, tid: Tid, run: Run, was_data: bool) -> bool {
-        let is_first = self.freed.back().is_none_or(|last| last.tid != tid);
-        if is_first {
+    /// Blocks that the running transaction freed.
+    pub(super) fn add_freed(&mut self, tid: Tid, run: Run, was_data: bool) {
+        if self.freed.back().is_none_or(|last| last.tid != tid) {
             self.freed.push_back(Freed { tid, data: Vec::new(), metadata: Vec::new() });
         }
         let Some(freed) = self.freed.back_mut() else { unreachable!("it was just added") };
@@ -128,7 +129,20 @@ impl FreeSpace {
             _ => runs.push(run),
         }
         self.busy += u64::from(run.count);
-        is_first
+    }
+
+    /// Blocks that the trees have and that may not be given out before [`open`](Self::open): the group has become longer.
+    pub(super) fn add_closed(&mut self, run: Run) {
+        self.closed.push(run);
+        self.busy += u64::from(run.count);
+    }
+
+    /// They may be.
+    pub(super) fn open(&mut self) {
+        for run in std::mem::take(&mut self.closed) {
+            self.busy -= u64::from(run.count);
+            self.available.give(run);
+        }
     }
 
     /// A transaction and all before it are durable: what they freed may be given out. Stops after a number of runs;
@@ -147,20 +161,51 @@ impl FreeSpace {
         false
     }
 
-    /// A block that was data when a transaction freed it that is not durable yet. It becomes metadata, which goes home
-    /// only after that transaction is durable.
-    pub(super) fn take_freed_data(&mut self) -> Option<u32> {
-        for freed in self.freed.iter_mut().rev() {
-            let Some(last) = freed.data.last_mut() else { continue };
-            last.count -= 1;
-            let block = last.end();
-            if last.count == 0 {
-                freed.data.pop();
+    /// Up to `most` runs that a transaction and those before it freed, all of which are durable. They stay busy until they are
+    /// [given out](Self::give_durable).
+    pub(super) fn take_durable(&mut self, tid: Tid, most: usize) -> Vec<Run> {
+        let mut runs = Vec::new();
+        while runs.len() < most
+            && let Some(freed) = self.freed.front_mut().filter(|freed| freed.tid <= tid)
+        {
+            match freed.data.pop().or_else(|| freed.metadata.pop()) {
+                Some(run) => runs.push(run),
+                None => drop(self.freed.pop_front()),
             }
-            self.busy -= 1;
-            return Some(block);
         }
-        None
+        runs
+    }
+
+    /// A run that was taken so may be given out.
+    pub(super) fn give_durable(&mut self, run: Run) {
+        self.busy -= u64::from(run.count);
+        self.available.give(run);
+    }
+
+    /// Runs that transactions freed that are not durable yet, those that were data first. The group's own trees may take
+    /// blocks of them: they go home only after those transactions are durable, and the log does not cancel what is
+    /// metadata again in the same transaction.
+    pub(super) fn freed_runs(&self) -> impl Iterator<Item = Run> + '_ {
+        let data = self.freed.iter().rev().flat_map(|freed| freed.data.iter().rev());
+        let metadata = self.freed.iter().rev().flat_map(|freed| freed.metadata.iter().rev());
+        data.chain(metadata).copied()
+    }
+
+    /// Takes blocks out of one of [those runs](Self::freed_runs). `false` if none of them has the blocks.
+    pub(super) fn take_freed(&mut self, run: Run) -> bool {
+        let runs = self.freed.iter_mut().rev().flat_map(|freed| [&mut freed.data, &mut freed.metadata]);
+        for runs in runs {
+            let holds = |whole: &Run| whole.start <= run.start && run.end() <= whole.end();
+            let Some(at) = runs.iter().rposition(holds) else { continue };
+            let whole = runs[at];
+            let left = Run::new(whole.start, run.start - whole.start);
+            let right = Run::new(run.end(), whole.end() - run.end());
+            let rest = [left, right].into_iter().filter(|rest| rest.count > 0);
+            runs.splice(at..=at, rest);
+            self.busy -= u64::from(run.count);
+            return true;
+        }
+        false
     }
 
     /// Up to `most` available blocks that lie together.

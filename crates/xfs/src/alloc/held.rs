@@ -11,6 +11,7 @@ use super::space::Reach;
 use super::*;
 use crate::format::{AgBlock, AgNumber};
 use crate::transaction::Tid;
+use crate::writer::Mounted;
 
 /// Free blocks that lie together, held in memory for data that is about to be written to them; free on the disk until
 /// they are [taken](Allocator::take_held). Dropping it lets go of what is left.
@@ -24,6 +25,12 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Blocks of a group that the caller has reserved, taken out of what is available, and counted as held.
+    pub(super) fn of(allocator: &Arc<Allocator>, volume: &Volume, number: AgNumber, run: Run) -> Self {
+        let first = volume.geometry().join(number, AgBlock(run.start)).unwrap_or(FsBlock::NULL);
+        Self { allocator: Arc::clone(allocator), number, run, first }
+    }
+
     /// The first block.
     pub(crate) fn first(&self) -> FsBlock {
         self.first
@@ -75,7 +82,7 @@ impl Allocator {
         if reserved == 0 {
             return Err(Error::NoSpace);
         }
-        let (first, within) = self.goal(volume, goal);
+        let (first, within) = Self::goal(volume, goal);
         let most = reserved as u32;
         let found = self.search(most, |reach, at| {
             let number = self.number_after(first, at);
@@ -101,8 +108,7 @@ impl Allocator {
             }
         };
         self.unreserve(reserved - u64::from(run.count));
-        let first = volume.geometry().join(number, AgBlock(run.start)).unwrap_or(FsBlock::NULL);
-        Ok(Held { allocator: Arc::clone(self), number, run, first })
+        Ok(Held::of(self, volume, number, run))
     }
 
     fn hold_in(
@@ -124,7 +130,8 @@ impl Allocator {
     /// Takes the first `count` held blocks for good. They belong to nothing yet: the caller enters them into a map.
     ///
     /// # Errors
-    /// Corruption; I/O failure.
+    /// [`NoSpace`](undercroft_vfs::Error::NoSpace): the trees of free space could not grow as that may need, and nothing
+    /// has changed; corruption; I/O failure.
     pub(crate) fn take_held(&self, handle: &Handle<'_>, held: &mut Held, count: u64) -> Result<FsBlock> {
         let first = held.first;
         let count = u32::try_from(count).unwrap_or(u32::MAX).min(held.run.count);
@@ -134,16 +141,23 @@ impl Allocator {
         let mut group = self.change_group(handle, held.number)?;
         group.fill_list()?;
         let run = Run::new(held.run.start, count);
+        if !group.list_suffices_to_take(run, 0)? {
+            return Err(Error::NoSpace);
+        }
         // From here on they are not held, whatever comes of it: a failure aborts all changes.
         held.cut_front(count);
         group.state().blocks().space.held -= u64::from(count);
         group.taken_from_reservations += u64::from(count);
-        group.remove_extent(run)?;
+        let removed = group.remove_extent(run);
+        handle.or_abort(removed)?;
         Ok(first)
     }
 
     /// A transaction is durable: what it freed in a group may be given out.
-    pub(super) fn release(&self, number: AgNumber, tid: Tid) {
+    pub(super) fn release(&self, mounted: &Mounted, number: AgNumber, tid: Tid) {
+        if mounted.writer().is_ok_and(|writer| writer.options.discard) {
+            self.discard_freed(mounted, number, tid);
+        }
         let Some(group) = self.groups.get(number.0 as usize) else { return };
         let mut is_done = false;
         while !is_done {

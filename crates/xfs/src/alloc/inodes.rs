@@ -18,6 +18,7 @@ use zerocopy::FromBytes;
 
 use super::changing::ChangingGroup;
 use super::group::Group;
+use super::runs::Run;
 use super::*;
 use crate::btree::{self, Btree, Finobt, Inobt, InodeChunk, Kind};
 use crate::error::{corrupt, corrupt_inode};
@@ -36,6 +37,16 @@ pub(crate) struct NewNumber {
     pub(crate) ino: Ino,
     /// The generation that its place has: it rose when the last inode there was freed, and is random in a new chunk.
     pub(crate) generation: u32,
+}
+
+/// How an inode is freed.
+pub(super) struct Freed {
+    ino: Ino,
+    /// Its chunk, before and afterwards.
+    chunk: InodeChunk,
+    after: InodeChunk,
+    /// No inode of the chunk is in use then, and its blocks are freed.
+    chunk_goes: bool,
 }
 
 /// Which groups are asked.
@@ -68,7 +79,7 @@ impl Allocator {
         let Some((parent_ag, near)) = geometry.split_ino(parent) else {
             return Err(corrupt_inode(STRUCTURE, parent, None, "lies in no allocation group"));
         };
-        let count = geometry.ag_count();
+        let count = self.groups.len() as u32;
         let first = if is_directory {
             self.directory_rotor.fetch_add(1, Ordering::Relaxed) % count
         } else {
@@ -99,7 +110,7 @@ impl Allocator {
     pub(crate) fn needs_chunk(&self, volume: &Volume, parent: Ino, is_directory: bool) -> bool {
         let geometry = volume.geometry();
         let number = if is_directory {
-            AgNumber(self.directory_rotor.load(Ordering::Relaxed) % geometry.ag_count())
+            AgNumber(self.directory_rotor.load(Ordering::Relaxed) % self.groups.len() as u32)
         } else {
             match geometry.split_ino(parent) {
                 Some((ag, _)) => ag,
@@ -114,12 +125,15 @@ impl Allocator {
     /// is in use is freed.
     ///
     /// # Errors
-    /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
+    /// [`NoSpace`](Error::NoSpace): the group has no block for its tree of free inodes; corruption; I/O failure. Nothing
+    /// has changed then, or the changes are aborted.
     pub(crate) fn free_inode(&self, handle: &Handle<'_>, ino: Ino) -> Result<()> {
         let Some((ag, within)) = handle.volume().geometry().split_ino(ino) else {
             return Err(corrupt_inode(STRUCTURE, ino, None, "lies in no allocation group"));
         };
-        self.change_group(handle, ag)?.free_inode(ino, within)
+        let mut group = self.change_group(handle, ag)?;
+        let freed = group.plan_freed(ino, within)?;
+        group.free_inode(freed)
     }
 
     /// As [`Inode::check_in_use`](crate::inode::Inode::check_in_use), on a filesystem that takes changes. Under no handle.
@@ -276,12 +290,12 @@ impl ChangingGroup<'_> {
             ));
         }
         let after = InodeChunk { free: chunk.free & !(1 << bit), free_count: chunk.free_count - 1, ..*chunk };
-        let taken = self.change_chunk(chunk, &after);
-        self.handle.or_abort(taken)?;
+        self.change_chunk(chunk, &after)?;
         Ok(NewNumber { ino, generation: raw.di_gen.get() })
     }
 
-    fn free_inode(&mut self, ino: Ino, within: AgIno) -> Result<()> {
+    /// How an inode is freed. All that can be refused is refused here.
+    pub(super) fn plan_freed(&mut self, ino: Ino, within: AgIno) -> Result<Freed> {
         let chunk = match self.state().open.of(within) {
             None => self.tree::<Inobt>()?.cursor().lookup_le(&within)?,
             open => open,
@@ -294,19 +308,31 @@ impl ChangingGroup<'_> {
         let bit = within.0 - chunk.start.0;
         let after = InodeChunk { free: chunk.free | 1 << bit, free_count: chunk.free_count + 1, ..chunk };
         // A block with more inodes than a chunk has stays, and so does a chunk in more pieces than were ever made.
-        let goes = after.used() == 0
-            && self.geometry().inodes_per_block() <= CHUNK_INODES
-            && self.runs_of(&chunk).len() <= RUNS_OF_CHUNK;
-        if goes || chunk.free_count == 0 {
-            // Blocks are freed, or a tree may grow: what can be refused comes first.
-            self.loaded()?;
+        let mut chunk_goes = after.used() == 0 && self.geometry().inodes_per_block() <= CHUNK_INODES;
+        if chunk_goes {
+            let runs = self.runs_of(&chunk);
+            chunk_goes = runs.len() <= RUNS_OF_CHUNK;
+            self.fill_list()?;
+            for (first, count) in runs {
+                chunk_goes = chunk_goes && self.list_suffices_to_free(Run::new(first.0, count))?;
+            }
         }
-        let freed = if goes {
-            self.free_chunk(&chunk)
-        } else {
-            self.change_chunk(&chunk, &after).and_then(|()| self.mark_free(ino))
-        };
-        self.handle.or_abort(freed)
+        let inserts = self.has_finobt() && chunk.free_count == 0 && !chunk_goes;
+        if inserts && !self.can_grow::<Finobt>(&chunk.start, 1)? {
+            return Err(Error::NoSpace);
+        }
+        Ok(Freed { ino, chunk, after, chunk_goes })
+    }
+
+    /// Frees an inode as planned under the same lock.
+    pub(super) fn free_inode(&mut self, freed: Freed) -> Result<()> {
+        let Freed { ino, chunk, after, chunk_goes } = freed;
+        if chunk_goes {
+            return self.free_chunk(&chunk);
+        }
+        self.change_chunk(&chunk, &after)?;
+        let marked = self.mark_free(ino);
+        self.handle.or_abort(marked)
     }
 
     /// Checks that a chunk that was found in one tree is the same in both. An open one was, when it was opened.
@@ -333,15 +359,19 @@ impl ChangingGroup<'_> {
     }
 
     /// Replaces a chunk's record, of which free inodes have become used or the other way round, in both trees.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
     pub(super) fn replace_chunk(&mut self, before: &InodeChunk, after: &InodeChunk) -> Result<()> {
         self.update::<Inobt>(&before.start, after)?;
         if self.has_finobt() {
-            match (before.free_count > 0, after.free_count > 0) {
-                (true, true) => self.update::<Finobt>(&before.start, after)?,
-                (true, false) => self.delete::<Finobt>(&before.start)?,
-                (false, true) => self.insert::<Finobt>(after)?,
-                (false, false) => {}
-            }
+            let changed = match (before.free_count > 0, after.free_count > 0) {
+                (true, true) => self.update::<Finobt>(&before.start, after),
+                (true, false) => self.delete::<Finobt>(&before.start),
+                (false, true) => self.insert::<Finobt>(after),
+                (false, false) => Ok(()),
+            };
+            self.handle.or_abort(changed)?;
         }
         Ok(())
     }

@@ -13,11 +13,14 @@
 //! | `held` | blocks held in memory for data |
 //! | `account`, `set_aside` | what can be reserved; what each group keeps for its own trees |
 //! | `rmap` | what each block belongs to |
+//! | `room` | whether trees can grow, asked before a change |
 //! | `refcount`, `sharing` | how many files share blocks |
 //! | `inodes`, `chunk` | inodes allocated and freed, in chunks |
 //! | `open_chunks`, `chunk_records` | records of chunks that are newer in memory than in the trees |
+//! | `trim` | telling the device what is free |
 //! | `unlinked` | inodes in use without a name |
 //! | `interrupted` | work that a crash interrupted, finished at opening |
+//! | `grow` | the last group becomes longer, and groups are added |
 //!
 //! # Space
 //!
@@ -26,7 +29,8 @@
 //! *taken* at once, out of what its handle has reserved. A block that is freed is free on the disk, in the transaction
 //! that freed it, and *busy* in memory: not given out before that transaction is durable, because a crash would bring its
 //! old owner back, and because the log cancels what was metadata. One use is earlier: on a full group its own trees may
-//! grow into blocks that were data, since metadata is written back only after the transaction in which it became metadata.
+//! grow into them, since metadata is written back only after the transaction in which it became metadata, and what is
+//! metadata again in the transaction that cancelled it is not cancelled.
 //!
 //! A reservation finds its blocks, wherever they lie; `account` says how, and what is set aside so that a deletion, which
 //! reserves nothing, finds blocks for trees that grow. [`Allocator::reserve`] answers `false` although blocks are busy:
@@ -59,6 +63,7 @@ mod chunk_records;
 mod free_list;
 mod free_space;
 mod group;
+mod grow;
 mod held;
 #[cfg(all(test, feature = "oracle"))]
 mod inode_tests;
@@ -68,6 +73,7 @@ mod list_change;
 mod open_chunks;
 mod refcount;
 mod rmap;
+mod room;
 mod runs;
 mod set_aside;
 #[cfg(all(test, feature = "oracle"))]
@@ -78,6 +84,7 @@ mod step;
 #[cfg(all(test, feature = "oracle"))]
 mod tests;
 mod trees;
+mod trim;
 mod unlinked;
 
 use std::sync::Arc;
@@ -88,10 +95,11 @@ use crate::format::{FileBlock, FsBlock};
 use crate::transaction::Handle;
 use crate::volume::Volume;
 
-pub(crate) use self::allocator::Allocator;
+pub(crate) use self::allocator::{Allocator, GROUPS_MAX};
 pub(crate) use self::held::Held;
 pub(crate) use self::inodes::{FREE_INODE_CREDITS, NewNumber, chunk_space, new_inode_credits};
 pub(crate) use self::interrupted::can_finish;
+pub(crate) use self::set_aside::extent_credits;
 
 /// What a run of blocks belongs to, as the reverse map has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

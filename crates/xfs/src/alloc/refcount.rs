@@ -6,6 +6,7 @@
 //!
 //! Source: the kernel's documentation of reference counts; a count that is as high as it can be is never changed again.
 
+use super::changing::ChangingGroup;
 use super::step::Step;
 use super::*;
 use crate::btree::{Btree, Kind, RefcountBt, RefcountRecord};
@@ -47,6 +48,25 @@ impl Allocator {
         let mut group = self.change_group(handle, ag)?;
         let plan = plan(&group.tree::<RefcountBt>()?, start, count as u32, Change::Add)?;
         group.make_steps::<RefcountBt>(&plan.steps)
+    }
+}
+
+impl ChangingGroup<'_> {
+    /// Whether the tree can grow as it may when one user of the blocks goes.
+    pub(super) fn can_remove_user(&mut self, start: AgBlock, count: u32) -> Result<bool> {
+        if !self.volume().superblock().features().has_reflink() {
+            return Ok(true);
+        }
+        let plan = plan(&self.tree::<RefcountBt>()?, start, count, Change::Remove)?;
+        let inserted = |step: &Step<RefcountRecord, _>| match step {
+            Step::Insert(record) => Some(RefcountBt::key(record)),
+            Step::Delete(_) | Step::Update(..) => None,
+        };
+        let inserted: Vec<_> = plan.steps.iter().filter_map(inserted).collect();
+        match inserted.first() {
+            Some(key) => self.can_grow::<RefcountBt>(key, inserted.len()),
+            None => Ok(true),
+        }
     }
 }
 

@@ -107,14 +107,14 @@ fn mapping(start: AgBlock, count: u32, owner: Owner) -> RmapRecord {
         bmbt,
         unwritten,
     };
-    let own = |owner| of(owner, FileBlock(0), false, false, false);
+    let of_group = |owner| of(owner, FileBlock(0), false, false, false);
     match owner {
         Owner::Fork { ino, attr, at, unwritten } => of(MappedTo::Inode(ino), at, attr, false, unwritten),
         Owner::ForkTree { ino, attr } => of(MappedTo::Inode(ino), FileBlock(0), attr, true, false),
-        Owner::FreeSpace => own(MappedTo::AG_BTREES),
-        Owner::InodeTrees => own(MappedTo::INODE_BTREES),
-        Owner::RefcountTree => own(MappedTo::REFCOUNT),
-        Owner::Inodes => own(MappedTo::INODES),
+        Owner::FreeSpace => of_group(MappedTo::AG_BTREES),
+        Owner::InodeTrees => of_group(MappedTo::INODE_BTREES),
+        Owner::RefcountTree => of_group(MappedTo::REFCOUNT),
+        Owner::Inodes => of_group(MappedTo::INODES),
     }
 }
 

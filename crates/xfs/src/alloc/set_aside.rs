@@ -45,11 +45,16 @@ impl SetAside {
             agi_fblocks: if counted { agi.agi_fblocks.get() } else { agi.agi_free_level.get() },
         }
     }
+
+    /// The same for a group whose trees have as many blocks as were counted before.
+    pub(super) fn with_trees_of(self, before: &Self) -> Self {
+        Self { agi_iblocks: before.agi_iblocks, agi_fblocks: before.agi_fblocks, ..self }
+    }
 }
 
 /// What [`Allocator::extent_credits`](super::Allocator::extent_credits) says for a volume: three headers, and for each
 /// tree the way down, a block beside each one on it, and a new root.
-pub(super) fn extent_credits(volume: &Volume) -> u32 {
+pub(crate) fn extent_credits(volume: &Volume) -> u32 {
     let (features, geometry) = (volume.superblock().features(), volume.geometry());
     let blocks = u64::from(geometry.ag_blocks());
     let tree = |levels: u8| 2 * u32::from(levels) + 1;

@@ -10,9 +10,11 @@ use crate::btree::{BySize, BySpace, FreeExtent};
 use crate::error::corrupt_block;
 use crate::format::{AgBlock, AgNumber};
 
-/// How often all groups are searched for blocks that a reservation promises. Between two searches other threads may move
-/// blocks from a group that is still to be searched to one that has been.
-const SEARCHES: u32 = 10_000;
+/// How many groups are searched for blocks that a reservation promises, all of them again and again. Between two searches
+/// other threads may move blocks from a group that is still to be searched to one that has been.
+const GROUPS_SEARCHED: usize = 1 << 20;
+/// How often each group is searched at least, and at most.
+const SEARCHES: (usize, usize) = (8, 10_000);
 
 /// What a search may use of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +38,7 @@ impl Allocator {
         if most == 0 {
             return Err(Error::NoSpace);
         }
-        let (first, within) = self.goal(handle.volume(), goal);
+        let (first, within) = Self::goal(handle.volume(), goal);
         self.search(most, |reach, at| {
             let number = self.number_after(first, at);
             let group = self.group(number)?;
@@ -47,6 +49,9 @@ impl Allocator {
             group.fill_list()?;
             let goal = if at == 0 { within.0 } else { 0 };
             let Some(run) = group.state().choose(reach, goal, most) else { return Ok(None) };
+            if !group.list_suffices_to_take(run, 0)? {
+                return Ok(None);
+            }
             group.take_available(run)?;
             group.take_reserved(run.count)?;
             Ok(Some((group.block(AgBlock(run.start))?, u64::from(run.count))))
@@ -97,7 +102,8 @@ impl Allocator {
                 return Ok(found);
             }
         }
-        for n in 0..SEARCHES {
+        let searches = (GROUPS_SEARCHED / groups.max(1)).clamp(SEARCHES.0, SEARCHES.1);
+        for n in 0..searches {
             for reach in [Reach::Spare, Reach::All] {
                 if let Some(found) = search_all(reach)? {
                     return Ok(found);
@@ -111,7 +117,7 @@ impl Allocator {
     }
 
     /// Where a search begins: the goal's group and place, the first group for a goal that lies nowhere.
-    pub(super) fn goal(&self, volume: &Volume, goal: FsBlock) -> (AgNumber, AgBlock) {
+    pub(super) fn goal(volume: &Volume, goal: FsBlock) -> (AgNumber, AgBlock) {
         volume.geometry().split(goal).unwrap_or((AgNumber(0), AgBlock(0)))
     }
 
@@ -179,6 +185,9 @@ impl ChangingGroup<'_> {
         let Some(run) = state.blocks().space.find_aligned(goal.0, count, align, &within) else {
             return Ok(None);
         };
+        if !self.list_suffices_to_take(run, 0)? {
+            return Ok(None);
+        }
         self.take_available(run)?;
         self.take_reserved(count)?;
         Ok(Some(AgBlock(run.start)))
@@ -208,14 +217,12 @@ impl ChangingGroup<'_> {
     /// [`NoSpace`](Error::NoSpace) if the group has no block at all; corruption; I/O failure.
     pub(super) fn take_for_tree(&mut self, goal: AgBlock, owner: Owner) -> Result<AgBlock> {
         self.fill_list()?;
-        let space = &mut self.loaded()?.blocks().space;
-        let run = match space.find(goal.0, 1) {
-            Some(run) => {
-                space.available.take(run);
-                run
-            }
-            None => Run::new(space.take_freed_data().ok_or(Error::NoSpace)?, 1),
+        let run = match self.loaded()?.blocks().space.find(goal.0, 1) {
+            Some(run) if self.list_suffices_to_take(run, 0)? => Some(run),
+            _ => self.run_for_list(1, u32::MAX)?,
         };
+        let run = run.ok_or(Error::NoSpace)?;
+        self.take_free(run);
         // It is part of a change of another tree, which has begun.
         let taken = self.remove_extent(run).and_then(|()| self.note_owner(AgBlock(run.start), 1, owner));
         self.handle.or_abort(taken)?;
@@ -243,10 +250,18 @@ impl ChangingGroup<'_> {
         self.remove_extent(run).inspect_err(|_| self.state().blocks().space.available.give(run))
     }
 
-    /// Takes as many blocks out of what the handle has reserved.
+    /// Takes blocks in memory that are available, or that a transaction freed that is not durable yet.
+    pub(super) fn take_free(&mut self, run: Run) {
+        let space = &mut self.state().blocks().space;
+        if !space.available.take(run) && !space.take_freed(run) {
+            unreachable!("the search found it under the same lock");
+        }
+    }
+
+    /// Takes as many blocks out of what the handle has reserved. They have been taken, so a failure aborts the changes.
     fn take_reserved(&mut self, count: u32) -> Result<()> {
         if !self.handle.use_space(u64::from(count)) {
-            return Err(Error::NoSpace);
+            return self.handle.or_abort(Err(Error::NoSpace));
         }
         self.taken_from_reservations += u64::from(count);
         Ok(())
@@ -312,7 +327,7 @@ impl ChangingGroup<'_> {
         if self.state().release_asked.replace(tid) != Some(tid) {
             self.handle.after_commit(move |mounted| {
                 if let Ok(writer) = mounted.writer() {
-                    writer.allocator.release(number, tid);
+                    writer.allocator.release(mounted, number, tid);
                 }
             });
         }

@@ -153,7 +153,7 @@ impl Bench {
     fn check(&self) {
         let volume = &self.writable.volume;
         let mut reservable = 0;
-        for group in &self.allocator().groups {
+        for group in self.allocator().groups.iter() {
             let agf = Agf::read(volume, group.number).unwrap();
             let mut by_space = Vec::new();
             agf.by_space(volume)
@@ -319,6 +319,55 @@ fn freed_blocks_are_given_out_after_the_commit() {
     bench.take(10).unwrap();
     bench.free_all();
     bench.writable.finish();
+}
+
+/// Free blocks are discarded and stay free; blocks in use and those that a transaction freed a moment ago keep their content.
+#[test]
+fn trimming_discards_free_blocks_only() {
+    for args in [VOLUMES[0], "-d agcount=4"] {
+        let mut bench = Bench::new(64, args);
+        let (volume, allocator) = (Arc::clone(&bench.writable.volume), Arc::clone(bench.allocator()));
+        let geometry = *volume.geometry();
+        let mut used = Vec::new();
+        for _ in 0..20 {
+            used.push(bench.take(50).unwrap());
+        }
+        for block in &used {
+            let data = vec![7; (block.1 << geometry.block_log()) as usize];
+            volume.device().write_at(geometry.byte(block.0).unwrap(), &data).unwrap();
+        }
+        bench.writable.commit();
+        let free = allocator.free_blocks();
+        let available = |allocator: &Allocator| -> u64 {
+            let of = |group: &super::group::Group| {
+                u64::from(group.lock_blocks(&volume).unwrap().blocks().space.available.blocks() as u32)
+            };
+            allocator.groups.iter().map(of).sum()
+        };
+        let all = available(&allocator);
+        // What is set aside for the groups' trees is theirs at any moment, but a piece at a time it may be held.
+        let trimmed = allocator.trim(&volume, 0..u64::MAX, 0).unwrap() >> geometry.block_log();
+        assert!(trimmed <= all && trimmed >= free - 16, "{args}: {trimmed} of {all}, {free} free");
+        assert_eq!((allocator.free_blocks(), allocator.busy_blocks(), available(&allocator)), (free, 0, all));
+        let (first, count) = used[0];
+        let place = geometry.byte(first).unwrap();
+        let bytes = count << geometry.block_log();
+        assert_eq!(allocator.trim(&volume, place..place + bytes, 0).unwrap(), 0);
+        let long = allocator.trim(&volume, 0..u64::MAX, 4 << 20).unwrap() >> geometry.block_log();
+        assert!(long <= trimmed && long > 0);
+        bench.taken.retain(|taken| taken.0 != first);
+        bench.free(first, count, true);
+        assert_eq!(allocator.trim(&volume, place..place + bytes, 0).unwrap(), 0);
+        for (first, count) in used {
+            let mut found = vec![0; (count << geometry.block_log()) as usize];
+            volume.device().read_at(geometry.byte(first).unwrap(), &mut found).unwrap();
+            assert!(found.iter().all(|byte| *byte == 7));
+        }
+        bench.writable.commit();
+        assert_eq!(allocator.trim(&volume, place..place + bytes, 0).unwrap(), bytes);
+        bench.free_all();
+        bench.writable.finish();
+    }
 }
 
 #[test]
@@ -505,5 +554,71 @@ fn damaged_free_space_is_refused_before_it_is_used() {
         }
         let other = volume.geometry().join(AgNumber(1), AgBlock(3000)).unwrap();
         assert_eq!(allocator.hold(volume, other, 10).unwrap().first(), other);
+    }
+}
+
+impl Bench {
+    /// Shortens the list of the first group to `len` blocks, as another writer may have left it.
+    fn shorten_list(&self, len: usize) {
+        let handle = self.writable.volume.start(1000).unwrap();
+        let mut group = self.allocator().change_group(&handle, AgNumber(0)).unwrap();
+        group.loaded().unwrap().blocks().list.is_adjusting = true;
+        while group.state().blocks().list.entries.len() > len {
+            let (agf, list) = group.state_and_agf_changed().agf_and_list();
+            let block = list.pop(agf, |_| true).unwrap().block;
+            group.note_no_owner(AgBlock(block), 1, Owner::FreeSpace).unwrap();
+            group.insert_extent(runs::Run::new(block, 1)).unwrap();
+            group.state().blocks().space.available.give(runs::Run::new(block, 1));
+        }
+        group.state().blocks().list.is_adjusting = false;
+    }
+
+    fn free_extents(&self) -> usize {
+        let mut state = self.allocator().groups[0].state.lock();
+        state.blocks().space.disk.from(0).count()
+    }
+}
+
+#[test]
+fn a_short_free_list_is_filled_before_trees_that_are_full_grow() {
+    // Records of a leaf of 1024 bytes.
+    const ROOM: usize = (1024 - 56) / 8;
+    for (has_rmap, len, below) in
+        [false, true].into_iter().flat_map(|rmap| (0..9).map(move |n| (rmap, 1 + n / 3, n % 3)))
+    {
+        let args = format!("-m rmapbt={},reflink=0 -d agcount=1 -b size=1024", u8::from(has_rmap));
+        let mut bench = Bench::new(32, &args);
+        while bench.take(1 << 20).is_ok() {}
+        while bench.take(1).is_ok() {}
+        let (first, count) = bench.taken.swap_remove(0);
+        let list = bench.allocator().groups[0].state.lock().blocks().list.entries.len();
+        let mut at = 0;
+        while bench.free_extents() + list - len + below < ROOM {
+            bench.free(FsBlock(first.0 + at), 3, true);
+            bench.taken.push((FsBlock(first.0 + at + 3), 7));
+            at += 10;
+        }
+        bench.taken.push((FsBlock(first.0 + at), count - at));
+        bench.shorten_list(len);
+        // Nothing of what is free now is used but for the trees.
+        let Bench { writable, taken, is_taken, random } = bench;
+        let writable = Writable::open(writable.close(), WriteOptions::default());
+        let mut bench = Bench { writable, taken, is_taken, random };
+        let mut held = Vec::new();
+        while let Ok(more) = bench.hold(1000) {
+            held.push(more);
+        }
+        for _ in 0..300 {
+            bench.free_some();
+        }
+        bench.writable.writer().transactions.check().unwrap();
+        held.into_iter().for_each(|held| bench.let_go(held));
+        for _ in 0..30 {
+            bench.take(1).unwrap();
+        }
+        bench.free_all();
+        bench.writable.commit();
+        bench.check();
+        bench.writable.finish();
     }
 }

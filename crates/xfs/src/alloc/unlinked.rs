@@ -24,15 +24,6 @@ use crate::format::{AgIno, AgNumber};
 
 const STRUCTURE: &str = "list of unlinked inodes";
 
-/// What an earlier mount left on the lists.
-#[derive(Debug, Default)]
-pub(crate) struct LeftUnlinked {
-    /// In use, without links. To be deleted, each by itself.
-    pub(crate) inos: Vec<Ino>,
-    /// What is wrong with the first list that is broken.
-    pub(crate) broken: Option<Error>,
-}
-
 /// The list that an inode belongs on.
 const fn bucket_of(within: AgIno) -> usize {
     within.0 as usize % UNLINKED_BUCKETS
@@ -56,6 +47,19 @@ impl Allocator {
         self.change_group(handle, ag)?.add_unlinked(ino, within)
     }
 
+    /// Takes an inode off the list and frees it; its content is gone. A chunk of which no inode is in use is freed.
+    ///
+    /// # Errors
+    /// As for [`free_inode`](Self::free_inode).
+    pub(crate) fn free_unlinked(&self, handle: &Handle<'_>, ino: Ino) -> Result<()> {
+        let (ag, within) = place(handle.volume(), ino)?;
+        let mut group = self.change_group(handle, ag)?;
+        let freed = group.plan_freed(ino, within)?;
+        group.remove_unlinked(ino, within)?;
+        let freed = group.free_inode(freed);
+        handle.or_abort(freed)
+    }
+
     /// Takes it off the list.
     ///
     /// # Errors
@@ -71,30 +75,26 @@ impl Allocator {
     ///
     /// # Errors
     /// I/O failure.
-    pub(crate) fn collect_unlinked(&self, volume: &Volume) -> Result<LeftUnlinked> {
-        let mut left = LeftUnlinked::default();
-        for group in &*self.groups {
+    pub(crate) fn collect_unlinked(&self, volume: &Volume) -> Result<Vec<Ino>> {
+        let mut left = Vec::new();
+        for group in self.groups.iter() {
             let mut state = group.state.lock();
             let agi = state.agi;
             for (bucket, head) in agi.agi_unlinked.iter().enumerate() {
                 let mut walk = Walk::new(volume, group.number, bucket, AgIno(head.get()));
-                let whole = left.inos.len();
-                let broken = loop {
+                let whole = left.len();
+                let is_broken = loop {
                     match walk.next(&mut state.predecessors) {
-                        Ok(None) => break None,
-                        Ok(Some((ino, raw))) if raw.di_nlink.get() == 0 => left.inos.push(ino),
-                        Ok(Some((ino, raw))) => {
-                            let detail = format!("has {} links", raw.di_nlink);
-                            break Some(corrupt_inode(STRUCTURE, ino, None, detail));
-                        }
-                        Err(error @ Error::Corrupt(_)) => break Some(error),
+                        Ok(None) => break false,
+                        Ok(Some((ino, raw))) if raw.di_nlink.get() == 0 => left.push(ino),
+                        // It has links.
+                        Ok(Some(_)) | Err(Error::Corrupt(_)) => break true,
                         Err(error) => return Err(error),
                     }
                 };
-                if broken.is_some() {
-                    left.inos.truncate(whole);
+                if is_broken {
+                    left.truncate(whole);
                 }
-                left.broken = left.broken.take().or(broken);
             }
         }
         Ok(left)

@@ -11,7 +11,7 @@ use super::{AgBlock, AgIno, AgNumber, Daddr, FsBlock};
 use crate::error::Verdict;
 
 /// Fewer blocks than this no allocation group has.
-const AG_MIN_BLOCKS: u32 = 64;
+pub(crate) const AG_MIN_BLOCKS: u32 = 64;
 
 /// The largest block of a directory, and of the filesystem.
 const BLOCK_MAX_LOG: u8 = 16;

@@ -24,6 +24,9 @@ pub(crate) const SECTOR_MAX_BYTES: usize = 32 << 10;
 /// Offset of the checksum.
 pub(crate) const CRC_OFFSET: usize = 224;
 
+/// Offset of the position of the last change that the log has.
+pub(crate) const LSN_OFFSET: usize = 240;
+
 const STRUCTURE: &str = "superblock";
 
 /// The superblock as it lies on the disk, up to the fields that version 5 begins with.
@@ -89,6 +92,7 @@ pub(crate) struct RawSuperblock {
 
 const _: () = assert!(size_of::<RawSuperblock>() == 264);
 const _: () = assert!(core::mem::offset_of!(RawSuperblock, sb_crc) == CRC_OFFSET);
+const _: () = assert!(core::mem::offset_of!(RawSuperblock, sb_lsn) == LSN_OFFSET);
 
 /// A superblock that has been validated: later code relies on its geometry. Its counters are as the disk has them.
 #[derive(Clone, Debug)]

@@ -3,13 +3,14 @@
 //! Each change is one handle. The fields are changed in a copy, which replaces them once it is stored, so a refused
 //! change has no effect. Locks: the inode's fields, under the handle.
 
-use undercroft_vfs::{AttrChange, Error, FileType, InodeFlags, NewTime, Result, XattrMode};
+use undercroft_vfs::{AttrChange, Error, ExtentHints, FileType, InodeFlags, NewTime, Result, XattrMode};
 
 use super::Live;
 use super::owner::{FLAGS, shown_flags};
 use crate::attr::change::Attempt;
 use crate::format::dinode::{DiFlags, DiFlags2};
 use crate::inode::{Inode, STORE_CREDITS};
+use crate::map::EXTENT_MAX_BLOCKS;
 use crate::volume::Volume;
 use crate::{attr, dir};
 
@@ -87,7 +88,7 @@ fn make_way(live: &Live) -> Result<()> {
             credits = change.credits().max(credits.saturating_add(1));
         }
     }
-    let (credits, space) = attr::change::make_way_needs(&live.fields.read());
+    let (credits, space) = attr::change::make_way_needs(&live.volume, &live.fields.read());
     let handle = live.volume.start_with_space(credits, space)?;
     let mut fields = live.fields.write();
     let mut changed = fields.clone();
@@ -99,12 +100,15 @@ fn make_way(live: &Live) -> Result<()> {
 /// Changes the fields in memory.
 fn apply(live: &Live, fields: &mut Inode, change: &AttrChange) -> Result<()> {
     let now = live.now();
-    let AttrChange { permissions, uid, gid, accessed, modified, changed, flags, project } = *change;
+    let AttrChange { permissions, uid, gid, accessed, modified, changed, flags, project, hints } = *change;
     if let Some(flags) = flags {
         set_flags(fields, flags)?;
     }
     if let Some(project) = project {
         set_project(&live.volume, fields, project)?;
+    }
+    if let Some(hints) = hints {
+        set_hints(&live.volume, fields, hints)?;
     }
     let core = &mut fields.core;
     core.permissions = permissions.unwrap_or(core.permissions);
@@ -158,6 +162,42 @@ fn set_project(volume: &Volume, fields: &mut Inode, project: u32) -> Result<()> 
     Ok(())
 }
 
+/// Sets the hints of how large extents should be, by Linux's rules: whole blocks, an extent at most and half of a group, and
+/// for a file only while it has no extents.
+fn set_hints(volume: &Volume, fields: &mut Inode, hints: ExtentHints) -> Result<()> {
+    let geometry = volume.geometry();
+    let core = &mut fields.core;
+    let is_directory = core.kind == FileType::Directory;
+    let in_blocks = |bytes: u32| {
+        let blocks = bytes >> geometry.block_log();
+        let most = EXTENT_MAX_BLOCKS.min(geometry.ag_blocks() / 2);
+        if bytes % geometry.block_bytes() != 0 || blocks > most {
+            return Err(Error::InvalidArgument("a size of extents is whole blocks, at most half of a group"));
+        }
+        Ok(blocks)
+    };
+    let (size, copy_size) = (in_blocks(hints.size)?, in_blocks(hints.copy_size)?);
+    if size | copy_size != 0 && !is_directory && core.kind != FileType::Regular {
+        return Err(Error::InvalidArgument("only files and directories have a size of extents"));
+    }
+    if size != core.extent_size && !is_directory && core.data_extents > 0 {
+        return Err(Error::InvalidArgument("the size of extents of a file that has some already"));
+    }
+    if copy_size != 0 && !volume.superblock().features().has_reflink() {
+        return Err(Error::InvalidArgument("a size of copied extents needs the feature `reflink`"));
+    }
+    let (own, other) = if is_directory {
+        (DiFlags::EXTENT_SIZE_INHERIT, DiFlags::EXTENT_SIZE)
+    } else {
+        (DiFlags::EXTENT_SIZE, DiFlags::EXTENT_SIZE_INHERIT)
+    };
+    core.flags.set(own, size != 0);
+    core.flags.remove(other);
+    core.flags2.set(DiFlags2::COW_EXTENT_SIZE, copy_size != 0);
+    (core.extent_size, core.cow_extent_size) = (size, copy_size);
+    Ok(())
+}
+
 #[cfg(all(test, feature = "oracle"))]
 mod tests {
     use undercroft_oracle::{MkfsXfs, MountMode, kernel_manifest};
@@ -191,6 +231,7 @@ mod tests {
             changed: Some(at(77)),
             flags: Some(all | InodeFlags::PROJECT_INHERIT),
             project: Some(1 << 20),
+            hints: None,
         };
         for live in [&file, &directory] {
             let before = live.attr();

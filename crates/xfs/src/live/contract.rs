@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{
-    Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, FallocateMode, FileType, Found,
-    HashedName, Inode as VfsInode, NewInode, Node, Ownership, Result, Written, XattrMode,
+    Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, ExtentHints, FallocateMode, FileType,
+    Found, HashedName, Inode as VfsInode, NewInode, Node, Ownership, Result, Written, XattrMode,
 };
 
 use super::{Live, attributes, content, names, owner, release};
@@ -66,6 +66,14 @@ impl VfsInode for Live {
             flags: owner::shown_flags(core.flags, core.flags2),
             project: core.project,
         }
+    }
+
+    fn extent_hints(&self) -> ExtentHints {
+        self.permissions_cache.extent_hints(self.volume.geometry().block_log())
+    }
+
+    fn extent_count(&self) -> u64 {
+        self.fields.read().core.data_extents
     }
 
     fn ownership(&self) -> Ownership {
@@ -212,6 +220,14 @@ impl VfsInode for Live {
 
     fn fallocate(&self, mode: FallocateMode, offset: u64, len: u64, size: u64) -> Result<()> {
         self.synced(content::fallocate(self, mode, offset, len, size))
+    }
+
+    fn shares_blocks(&self) -> bool {
+        content::shares_blocks(self)
+    }
+
+    fn clone_range(&self, source: &Node, from: u64, offset: u64, len: u64) -> Result<u64> {
+        self.synced(content::clone_range(self, source.inode_as()?, from, offset, len))
     }
 
     fn sync(&self, what: Durable) -> Result<()> {

@@ -93,7 +93,7 @@ impl Making {
         }
         let like = Inode::fresh(volume, &dir.permissions_cache.inheritance(), dir.ino, 0, new, 1);
         if let Some(target) = target {
-            let (more, blocks) = symlink::needs(&like, target);
+            let (more, blocks) = symlink::needs(volume, &like, target);
             credits += more;
             space += blocks;
         }

@@ -5,6 +5,8 @@
 mod attributes;
 mod content;
 mod contract;
+#[cfg(all(test, feature = "oracle"))]
+mod full_tests;
 mod making;
 mod names;
 #[cfg(all(test, feature = "oracle"))]
@@ -128,7 +130,7 @@ impl Live {
 /// I/O failure; why the filesystem takes no changes any more.
 pub(crate) fn delete_unlinked(volume: &Arc<Mounted>) -> Result<()> {
     let writer = volume.writer()?;
-    for ino in writer.allocator.collect_unlinked(volume)?.inos {
+    for ino in writer.allocator.collect_unlinked(volume)? {
         match writer.allocator.check_in_use(volume, ino).and_then(|()| Inode::read(volume, ino)) {
             Ok(inode) => release::release(&Live::shared(Arc::clone(volume), inode)),
             Err(Error::Corrupt(_) | Error::Stale) => {}

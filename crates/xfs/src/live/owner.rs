@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use undercroft_vfs::{FileType, InodeFlags, Ownership};
+use undercroft_vfs::{ExtentHints, FileType, InodeFlags, Ownership};
 
 use crate::format::dinode::{DiFlags, DiFlags2};
 use crate::inode::{Inheritance, Inode};
@@ -61,6 +61,29 @@ impl CachedPermissions {
             project: self.project.load(Ordering::Relaxed),
             extent_size: sizes as u32,
             cow_extent_size: (sizes >> 32) as u32,
+        }
+    }
+
+    /// The hints of how large extents should be, where a block has so many bytes, as a power of two.
+    pub(super) fn extent_hints(&self, block_log: u8) -> ExtentHints {
+        let (flags, flags2) = self.flags();
+        let sizes = self.extent_sizes.load(Ordering::Relaxed);
+        let bytes = |is_set: bool, blocks: u32| {
+            let bytes = u64::from(blocks) << block_log;
+            if is_set { u32::try_from(bytes).unwrap_or(u32::MAX) } else { 0 }
+        };
+        ExtentHints {
+            size: bytes(flags.intersects(DiFlags::EXTENT_SIZE | DiFlags::EXTENT_SIZE_INHERIT), sizes as u32),
+            copy_size: bytes(flags2.contains(DiFlags2::COW_EXTENT_SIZE), (sizes >> 32) as u32),
+        }
+    }
+
+    /// How many blocks a file's space is allocated in multiples of; 0 without such a hint.
+    pub(super) fn extent_size(&self) -> u32 {
+        if self.flags().0.contains(DiFlags::EXTENT_SIZE) {
+            self.extent_sizes.load(Ordering::Relaxed) as u32
+        } else {
+            0
         }
     }
 

@@ -3,13 +3,17 @@
 //! An inode whose last name went while it was in use is deleted when its last user goes. Until that is durable it is on
 //! an unlinked list, so after a crash in between it is deleted when the filesystem is opened again.
 //!
+//! A deletion reserves no space: what it may need is set aside in each group. On a volume that was filled by others there
+//! may be less. Then what has been freed by now is made durable, so that it can be used, and the rest is tried again; an
+//! inode that still cannot be deleted stays on its list for the next opening, and is counted.
+//!
 //! Other threads may still hold the handle, to store late times: nothing is stored through it once it is released, see
 //! `diskfs::in_use`.
 
 use std::sync::Arc;
 
 use undercroft_sync::atomic::Ordering;
-use undercroft_vfs::{FileType, Result};
+use undercroft_vfs::{Error, FileType, Result};
 
 use super::{Live, content};
 use crate::alloc::FREE_INODE_CREDITS;
@@ -41,21 +45,42 @@ pub(super) fn release(live: &Arc<Live>) {
     }
 }
 
-/// Frees a file's reservation window, and stores times that are newer in memory.
+/// Frees a file's reservation window and what is left behind its end, and stores times that are newer in memory.
 fn store_and_free_window(live: &Live) -> Result<()> {
     content::give_back_reserved(live);
+    // Blocks that stay harm nothing, and the next user of the file meets what is wrong with its map.
+    let _ = content::remove_unreserved(live);
     live.retire()
 }
 
-/// Deletes an inode that is on an unlinked list.
+/// Deletes an inode that is on an unlinked list, or leaves it there if the filesystem has no space for that.
 fn delete(live: &Live) -> Result<()> {
     live.released.store(true, Ordering::Release);
+    let writer = live.volume.writer()?;
+    let deleted = delete_once(live);
+    if !is_refused(live, &deleted) {
+        return deleted;
+    }
+    writer.transactions.commit(writer.transactions.running())?;
+    let deleted = delete_once(live);
+    if !is_refused(live, &deleted) {
+        return deleted;
+    }
+    writer.inodes_left.fetch_add(1, Ordering::Relaxed);
+    Ok(())
+}
+
+/// The same in as many steps as it takes. A step that finds no space changes nothing.
+fn delete_once(live: &Live) -> Result<()> {
     content::truncate_all(live)?;
     let handle = live.volume.start(DELETE_CREDITS)?;
-    let allocator = &handle.writer().allocator;
-    allocator.remove_unlinked(&handle, live.ino)?;
-    let freed = allocator.free_inode(&handle, live.ino);
-    handle.or_abort(freed)
+    handle.writer().allocator.free_unlinked(&handle, live.ino)
+}
+
+/// Whether a deletion found no space, and stopped where everything is consistent.
+fn is_refused(live: &Live, deleted: &Result<()>) -> bool {
+    matches!(deleted, Err(Error::NoSpace))
+        && live.volume.writer().is_ok_and(|writer| !writer.transactions.has_stopped())
 }
 
 /// Blocks that [`delete_now`] changes for a file with one name that is not in use; `None` where it may take more than
@@ -72,9 +97,24 @@ pub(super) fn credits_at_once(live: &Live) -> Option<u32> {
 pub(super) const TAKE_BACK_CREDITS: u32 = DELETE_CREDITS;
 
 /// Deletes an inode under a handle that has room for all of it, content and all: one that was made under it, or one
-/// whose content [goes in one step](credits_at_once). It is on no unlinked list.
+/// whose content [goes in one step](credits_at_once). It is on no unlinked list, and gets there where the filesystem has no
+/// space for that: it is deleted when its last user goes.
+///
+/// # Errors
+/// Corruption; I/O failure. The caller aborts the changes then.
 pub(super) fn delete_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
     live.released.store(true, Ordering::Release);
-    content::truncate_now(handle, live)?;
-    handle.writer().allocator.free_inode(handle, live.ino)
+    let allocator = &handle.writer().allocator;
+    let deleted = content::truncate_now(handle, live).and_then(|()| allocator.free_inode(handle, live.ino));
+    if !is_refused(live, &deleted) {
+        return deleted;
+    }
+    {
+        let mut fields = live.fields.write();
+        fields.core.links = 0;
+        fields.store(handle)?;
+    }
+    allocator.add_unlinked(handle, live.ino)?;
+    live.released.store(false, Ordering::Release);
+    Ok(())
 }

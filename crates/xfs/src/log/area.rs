@@ -148,6 +148,11 @@ impl LogArea {
         Self { device: Arc::clone(device), ..self }
     }
 
+    /// The same log, of a filesystem with this UUID.
+    pub(super) fn with_uuid(self, uuid: Uuid) -> Self {
+        Self { uuid, ..self }
+    }
+
     /// Reads one block.
     ///
     /// # Errors

@@ -157,7 +157,9 @@ impl<'a> InodeItem<'a> {
         }
         if has_v3 {
             let there = Lsn(be64(inode, 112));
-            if there != Lsn(0) && there != Lsn::NULL && there > lsn {
+            // Of an inode that a write left in part the position says nothing.
+            let is_newer = there != Lsn(0) && there != Lsn::NULL && there > lsn;
+            if is_newer && crc::verify(inode, INODE_CRC).is_ok() {
                 return self.newer();
             }
         } else {

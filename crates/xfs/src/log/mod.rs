@@ -64,6 +64,7 @@ use std::sync::Arc;
 
 use undercroft_block::{BlockDevice, Device, Overlay};
 use undercroft_vfs::{Error, Result};
+use uuid::Uuid;
 
 use self::area::LogArea;
 use self::ends::LogEnds;
@@ -135,6 +136,15 @@ impl Replayed {
         Err(corrupt("log", detail))
     }
 
+    /// Says that the filesystem was unmounted, in a record of a filesystem with this UUID; durable on return.
+    ///
+    /// # Errors
+    /// `Unsupported` for a log that cannot be written; `Io`.
+    pub(crate) fn unmount_as(self, device: &Device, uuid: Uuid) -> Result<()> {
+        let area = self.area.on(device).with_uuid(uuid);
+        LogWriter::begin(area, &self.ends, &self.superblock, true)?.unmount()
+    }
+
     /// Begins to write the log, on another device over the same bytes. If work is left, the first transaction finishes it.
     ///
     /// # Errors
@@ -174,13 +184,14 @@ pub(crate) fn recover_onto_device(
     Ok(Replayed { area, ends, superblock, recovery, position })
 }
 
-/// Writes to a device what a layer over it has of it.
+/// Writes to a device what a layer over it has of it, no block in two requests: a device that loses power may then keep
+/// each block whole.
 fn write_through(layer: &Overlay, device: &Device) -> Result<()> {
     let mut bytes = Vec::new();
     for range in layer.changed_ranges() {
         let mut at = range.start;
         while at < range.end {
-            let now = (range.end - at).min(WRITE_BYTES);
+            let now = range.end.min((at / WRITE_BYTES + 1) * WRITE_BYTES) - at;
             bytes.resize(now as usize, 0);
             layer.read_at(at, &mut bytes)?;
             device.write_at(at, &bytes)?;

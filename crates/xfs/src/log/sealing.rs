@@ -102,7 +102,8 @@ fn places_by_content(bytes: &[u8]) -> Option<Places> {
 }
 
 /// How new a buffer's content is: the position of the log whose changes it holds. `None` where it does not say, or is
-/// none of this filesystem's; such a buffer takes each change.
+/// none of this filesystem's, or has a wrong checksum: a write that was cut short may have left the position and not what
+/// belongs to it. Such a buffer takes each change.
 pub(super) fn position(bytes: &[u8], meta_uuid: [u8; 16]) -> Option<Lsn> {
     let places = places_by_content(bytes)?;
     let lsn = Lsn(be64(bytes, places.lsn?));
@@ -110,7 +111,8 @@ pub(super) fn position(bytes: &[u8], meta_uuid: [u8; 16]) -> Option<Lsn> {
     if be32(bytes, 0) == SUPERBLOCK_MAGIC && uuid != meta_uuid {
         uuid = bytes.get(SUPERBLOCK_META_UUID..SUPERBLOCK_META_UUID + 16)?;
     }
-    (uuid == meta_uuid && lsn != Lsn(0) && lsn != Lsn::NULL).then_some(lsn)
+    let is_named = uuid == meta_uuid && lsn != Lsn(0) && lsn != Lsn::NULL;
+    (is_named && crc::verify(bytes, places.crc).is_ok()).then_some(lsn)
 }
 
 /// Where version 5 keeps its fields in a buffer that the log says is of a kind, if it is.

@@ -198,7 +198,7 @@ impl LogWriter {
     }
 
     /// Writes a checkpoint and makes it durable, with everything that was written to the device before. The log's changes
-    /// begin at `tail`, or with this checkpoint. Returns where it begins.
+    /// begin at `tail`, or with this checkpoint.
     ///
     /// # Errors
     /// `Io`, and what `regions` returns; the log is not to be written any more then.
@@ -207,25 +207,25 @@ impl LogWriter {
         tail: Option<Lsn>,
         items: u32,
         regions: impl FnOnce(&mut Checkpoint<'_>) -> Result<()>,
-    ) -> Result<Lsn> {
-        let begin = self.head;
+    ) -> Result<()> {
         let mut checkpoint = Checkpoint::new(self, tail);
         let number = checkpoint.number;
         checkpoint.operation(flags::START, &[])?;
-        checkpoint.region(
-            RawTransactionHeader {
+        // Linux refuses a log with a header that no item follows.
+        if items > 0 {
+            let header = RawTransactionHeader {
                 th_magic: TRANSACTION_MAGIC.into(),
                 th_type: CHECKPOINT.into(),
                 th_tid: number.into(),
                 th_num_items: items.into(),
-            }
-            .as_bytes(),
-        )?;
+            };
+            checkpoint.region(header.as_bytes())?;
+        }
         regions(&mut checkpoint)?;
         checkpoint.operation(flags::COMMIT, &[])?;
         checkpoint.finish()?;
         self.keeps_tail = false;
-        Ok(begin)
+        Ok(())
     }
 
     /// Says that the filesystem was unmounted: everything is in place, and durable on return.

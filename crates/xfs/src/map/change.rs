@@ -11,16 +11,16 @@
 use undercroft_vfs::{Error, Result};
 
 use super::records::{self, EXTENT_MAX_BLOCKS, Records};
-use crate::alloc::Owner;
+use crate::alloc::{self, Owner};
 use crate::format::extent::{Extent, FILE_BLOCK_END};
 use crate::format::{FileBlock, FsBlock};
 use crate::inode::{Fork, ForkKind, Inode, STORE_CREDITS};
 use crate::transaction::Handle;
 use crate::volume::Volume;
 
-/// Blocks that taking or freeing one run of a group changes, with the group's headers and free list and its four trees: two
-/// for each of three levels, and a new root.
-pub(crate) const GROUP_CREDITS: u32 = 28;
+/// Blocks that taking or freeing one run of a group changes at least, with the group's headers and free list and its four
+/// trees: two for each of three levels, and a new root.
+const GROUP_CREDITS_LEAST: u32 = 28;
 
 /// Blocks of metadata that one step removes: each of them is cancelled in the log.
 pub(crate) const METADATA_STEP: u64 = 64;
@@ -33,10 +33,15 @@ pub(crate) enum Progress {
     From(u64),
 }
 
+/// Blocks that taking or freeing one run of a group changes. The trees of large groups of small blocks are higher.
+pub(crate) fn group_credits(volume: &Volume) -> u32 {
+    alloc::extent_credits(volume).max(GROUP_CREDITS_LEAST)
+}
+
 /// Blocks that a change of one extent changes at most, with the trees of its group; without the inode.
-pub(crate) fn credits(inode: &Inode, kind: ForkKind) -> u32 {
+pub(crate) fn credits(volume: &Volume, inode: &Inode, kind: ForkKind) -> u32 {
     // The extent itself or the one that it replaces, a block of the fork's tree, and on each level of that three blocks.
-    2 * GROUP_CREDITS + 3 * (levels(inode, kind) + 1)
+    2 * group_credits(volume) + 3 * (levels(inode, kind) + 1)
 }
 
 /// Blocks of space that a change of one extent may need for the fork's B+tree.
@@ -78,14 +83,15 @@ pub(crate) fn insert(handle: &Handle<'_>, inode: &mut Inode, kind: ForkKind, ext
         return Err(records.corrupt(format!("has blocks at {}, where others are to come", extent.file)));
     }
     records.substitute(None, &[extent])?;
-    handle.or_abort(own(&mut records, &extent))
+    handle.or_abort(note_mapped(&mut records, &extent))
 }
 
 /// Removes the blocks from `from` to before `to`, as many extents as the handle has room for. Each block loses a user,
 /// and those without another are freed. Blocks that are metadata are forgotten.
 ///
 /// # Errors
-/// As for [`insert`], where an extent is cut in two; that is the first change, if any is.
+/// As for [`insert`]: [`NoSpace`](Error::NoSpace) where an extent is cut in two, which is the first change, if any is, and
+/// where a group has no block for its trees, when what has been removed by then stays removed.
 pub(crate) fn remove(
     handle: &Handle<'_>,
     inode: &mut Inode,
@@ -101,14 +107,15 @@ pub(crate) fn remove(
         let here = around.before.filter(|before| before.end() > from).or(around.after);
         let Some(here) = here.filter(|here| here.file.0 < to) else { break };
         let start = from.max(here.file.0);
-        if !is_first && !handle.has_room(credits(records.inode, kind) + STORE_CREDITS) {
+        if !is_first && !handle.has_room(credits(handle.volume(), records.inode, kind) + STORE_CREDITS) {
             return Ok(Progress::From(start));
         }
         let piece = piece_to_remove(&records, &here, start, to)?;
         let cuts = piece.file > here.file && piece.end() < here.end();
         records.check_room(u64::from(cuts))?;
+        check_group(&records, &piece)?;
         records.substitute(Some(here), &rest(&here, piece.file.0, piece.end()))?;
-        handle.or_abort(disown(&mut records, &piece))?;
+        handle.or_abort(release(&mut records, &piece))?;
         is_first = false;
         // Otherwise what is before it is still there.
         if piece.file.0 == start {
@@ -155,6 +162,7 @@ pub(crate) fn mark(
     }
     records.check_room(2)?;
     let old = cut(&here, from.0, to.0);
+    check_group(&records, &old)?;
     let new = Extent { unwritten, ..old };
     substitute_part(&mut records, &here, &new)?;
     let allocator = &handle.writer().allocator;
@@ -176,7 +184,7 @@ pub(crate) fn replace(handle: &Handle<'_>, inode: &mut Inode, extent: Extent) ->
     check_extent(&records, &extent)?;
     let old = cut(&here, extent.file.0, extent.end());
     substitute_part(&mut records, &here, &extent)?;
-    handle.or_abort(disown(&mut records, &old).and_then(|()| own(&mut records, &extent)))
+    handle.or_abort(release(&mut records, &old).and_then(|()| note_mapped(&mut records, &extent)))
 }
 
 /// Moves every extent from `from` on down by `by` blocks, into a hole. None of them straddles `from`.
@@ -195,7 +203,9 @@ pub(crate) fn shift_down(
         let around = records.around(from)?;
         let here = around.before.filter(|before| before.file.0 == from);
         let Some(here) = here.or(around.after) else { return Ok(Progress::Done) };
-        if !is_first && !handle.has_room(credits(records.inode, ForkKind::Data) + STORE_CREDITS) {
+        if !is_first
+            && !handle.has_room(credits(handle.volume(), records.inode, ForkKind::Data) + STORE_CREDITS)
+        {
             return Ok(Progress::From(here.file.0));
         }
         let before =
@@ -227,7 +237,9 @@ pub(crate) fn shift_up(
         let Some(last) = to.checked_sub(1) else { return Ok(Progress::Done) };
         let around = records.around(last)?;
         let Some(here) = around.before.filter(|here| here.file >= from) else { return Ok(Progress::Done) };
-        if !is_first && !handle.has_room(credits(records.inode, ForkKind::Data) + STORE_CREDITS) {
+        if !is_first
+            && !handle.has_room(credits(handle.volume(), records.inode, ForkKind::Data) + STORE_CREDITS)
+        {
             return Ok(Progress::From(to));
         }
         let end = here.end().checked_add(by).filter(|&end| end <= FILE_BLOCK_END);
@@ -243,6 +255,7 @@ pub(crate) fn shift_up(
 fn move_extent(records: &mut Records<'_, '_>, here: &Extent, to: u64) -> Result<()> {
     let moved = Extent { file: FileBlock(to), ..*here };
     records.check_room(0)?;
+    check_group(records, here)?;
     records.splice(&[*here], &[moved])?;
     let handle = records.handle;
     let allocator = &handle.writer().allocator;
@@ -325,6 +338,12 @@ fn extent_of(records: &Records<'_, '_>, from: u64, to: u64) -> Result<Extent> {
     here.ok_or_else(|| records.corrupt(format!("has no extent for the blocks from {from} to {to}")))
 }
 
+/// Refuses a change of the user or the owner of an extent's blocks that their group has no room for.
+fn check_group(records: &Records<'_, '_>, extent: &Extent) -> Result<()> {
+    let allocator = &records.handle.writer().allocator;
+    allocator.check_room(records.handle, extent.block, u64::from(extent.count), may_share(records))
+}
+
 fn check_extent(records: &Records<'_, '_>, extent: &Extent) -> Result<()> {
     extent.validate(records.volume().geometry()).map_err(|detail| records.corrupt(detail))?;
     debug_assert!(extent.count <= EXTENT_MAX_BLOCKS);
@@ -374,14 +393,14 @@ fn owner(records: &Records<'_, '_>, extent: &Extent) -> Owner {
 }
 
 /// Blocks have come into the map.
-fn own(records: &mut Records<'_, '_>, extent: &Extent) -> Result<()> {
+fn note_mapped(records: &mut Records<'_, '_>, extent: &Extent) -> Result<()> {
     records.count_blocks(i64::from(extent.count));
     let is = owner(records, extent);
     records.handle.writer().allocator.note_owner(records.handle, extent.block, u64::from(extent.count), is)
 }
 
 /// Blocks have gone out of the map: they lose a user.
-fn disown(records: &mut Records<'_, '_>, extent: &Extent) -> Result<()> {
+fn release(records: &mut Records<'_, '_>, extent: &Extent) -> Result<()> {
     let (handle, count) = (records.handle, u64::from(extent.count));
     let allocator = &handle.writer().allocator;
     records.count_blocks(-i64::from(extent.count));

@@ -34,11 +34,12 @@ pub(crate) fn narrow(handle: &Handle<'_>, inode: &mut Inode, words: u8) -> Resul
             if !empty.set_forkoff(words) {
                 return Err(Error::NoSpace);
             }
+            Records { handle, inode: &mut empty, kind: ForkKind::Data }.set_list(list.to_vec())?;
             *inode = empty;
-            Records { handle, inode, kind: ForkKind::Data }.set_list(list.to_vec())
+            Ok(())
         }
         Fork::Btree(tree) => {
-            handle.or_abort(push_root_down(handle, inode, &tree))?;
+            push_root_down(handle, inode, &tree)?;
             if inode.set_forkoff(words) { Ok(()) } else { handle.or_abort(Err(Error::NoSpace)) }
         }
     }
@@ -67,9 +68,10 @@ fn push_root_down(handle: &Handle<'_>, inode: &mut Inode, tree: &ExtentTree) -> 
     let taken = space.take(handle);
     records.count_blocks(space.taken);
     let block = taken?;
+    // From here on a failure aborts the changes.
     let at = geometry.daddr(block).map_or(0, |daddr| daddr.0);
     let put = |bytes: &mut [u8], at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
-    handle.make(block, Seal::LongBtree, |bytes| {
+    let made = handle.make(block, Seal::LongBtree, |bytes| {
         put(bytes, 0, &Bmbt::MAGIC[1].to_be_bytes());
         put(bytes, 4, &level.to_be_bytes());
         put(bytes, 6, &count.to_be_bytes());
@@ -79,7 +81,8 @@ fn push_root_down(handle: &Handle<'_>, inode: &mut Inode, tree: &ExtentTree) -> 
         put(bytes, 56, &ino.0.to_be_bytes());
         put(bytes, HEADER_BYTES, keys);
         put(bytes, HEADER_BYTES + room * WORD_BYTES, pointers);
-    })?;
+    });
+    handle.or_abort(made)?;
     let mut small = vec![0; root.len()];
     put(&mut small, 0, &(level + 1).to_be_bytes());
     put(&mut small, 2, &1_u16.to_be_bytes());

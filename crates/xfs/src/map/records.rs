@@ -29,6 +29,10 @@ pub(crate) const EXTENT_MAX_BLOCKS: u32 = (1 << 21) - 1;
 /// Length of the header of a tree's block.
 pub(super) const HEADER_BYTES: usize = 72;
 
+/// Blocks of a tree, at most, whose records fit an inode: of the smallest blocks half a leaf has 29 records, and the largest
+/// inode 117.
+const SMALL_TREE_BLOCKS: usize = 12;
+
 /// Level and count, before the keys of a root in an inode.
 pub(super) const ROOT_HEADER_BYTES: usize = 4;
 /// A key and a pointer in such a root.
@@ -183,8 +187,7 @@ impl Records<'_, '_> {
                 let mut space = self.space();
                 let changed = change_tree(self.handle, self.inode.ino, &tree.root, &mut space, old, new);
                 self.count_blocks(space.taken);
-                let root = self.handle.or_abort(changed)?;
-                self.set_tree(root, total);
+                self.set_tree(changed?, total);
                 Ok(())
             }
         }
@@ -199,8 +202,7 @@ impl Records<'_, '_> {
         let mut space = self.space();
         let made = make_tree(self.handle, self.inode, self.kind, &mut space, &list);
         self.count_blocks(space.taken);
-        let root = self.handle.or_abort(made)?;
-        self.set_tree(root, list.len() as u64);
+        self.set_tree(made?, list.len() as u64);
         Ok(())
     }
 
@@ -217,6 +219,10 @@ impl Records<'_, '_> {
                 blocks.push(block);
                 Ok(())
             })?;
+        }
+        if blocks.len() > SMALL_TREE_BLOCKS {
+            let (blocks, extents) = (blocks.len(), list.len());
+            return Err(self.corrupt(format!("has a tree of {blocks} blocks for {extents} extents")));
         }
         let list = spliced(&list, old, new);
         let mut space = self.space();
@@ -325,6 +331,9 @@ fn spliced(list: &[Extent], old: &[Extent], new: &[Extent]) -> Vec<Extent> {
 }
 
 /// Changes a tree record by record, so that no two of them overlap in between. Returns the new root.
+///
+/// # Errors
+/// Corruption; I/O failure; those of `space`. Nothing has changed then, or the changes are aborted.
 fn change_tree(
     handle: &Handle<'_>,
     ino: Ino,
@@ -334,9 +343,12 @@ fn change_tree(
     new: &[Extent],
 ) -> Result<Arc<[u8]>> {
     let mut tree = Btree::<Bmbt>::in_fork(handle.volume(), ino, root)?;
+    let mut is_first = true;
+    let mut step =
+        |result: Result<()>| if std::mem::take(&mut is_first) { result } else { handle.or_abort(result) };
     let stay = old.len().min(new.len());
     for extent in old[stay..].iter().rev() {
-        tree.delete(handle, space, &extent.file)?;
+        step(tree.delete(handle, space, &extent.file))?;
     }
     // A boundary between two records moves by shrinking one first.
     let mut current = old[..stay].to_vec();
@@ -347,12 +359,12 @@ fn change_tree(
                 && !(0..stay).any(|other| other.abs_diff(n) == 1 && overlaps(&current[other]))
         });
         let Some(n) = next else { break };
-        tree.update(handle, &current[n].file, &new[n])?;
+        step(tree.update(handle, &current[n].file, &new[n]))?;
         current[n] = new[n];
     }
     debug_assert_eq!(current, new[..stay], "records that cannot be exchanged one by one");
     for extent in &new[stay..] {
-        tree.insert(handle, space, extent)?;
+        step(tree.insert(handle, space, extent))?;
     }
     match tree.fork_root() {
         Some(root) => Ok(Arc::clone(root)),
@@ -361,6 +373,9 @@ fn change_tree(
 }
 
 /// Makes a tree of one leaf, and returns its root.
+///
+/// # Errors
+/// As for [`change_tree`].
 fn make_tree(
     handle: &Handle<'_>,
     inode: &Inode,
@@ -374,7 +389,7 @@ fn make_tree(
     let block = space.take(handle)?;
     let at = geometry.daddr(block).map_or(0, |daddr| daddr.0);
     let put = |bytes: &mut [u8], at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
-    handle.make(block, Seal::LongBtree, |bytes| {
+    let leaf = handle.make(block, Seal::LongBtree, |bytes| {
         put(bytes, 0, &Bmbt::MAGIC[1].to_be_bytes());
         put(bytes, 6, &(list.len() as u16).to_be_bytes());
         put(bytes, 8, &[0xff; 16]);
@@ -384,7 +399,8 @@ fn make_tree(
         for (n, extent) in list.iter().enumerate() {
             put(bytes, HEADER_BYTES + n * EXTENT_BYTES, RawExtent::pack(extent).as_bytes());
         }
-    })?;
+    });
+    handle.or_abort(leaf)?;
     let mut root = vec![0; fork_bytes(inode, kind)];
     let room = (root.len() - ROOT_HEADER_BYTES) / ROOT_ENTRY_BYTES;
     put(&mut root, 0, &[0, 1, 0, 1]);
@@ -407,14 +423,15 @@ impl TreeSpace for ForkSpace {
         let allocator = &handle.writer().allocator;
         let (block, _) = allocator.take(handle, self.goal, 1)?;
         self.taken += 1;
-        allocator.note_owner(handle, block, 1, self.owner)?;
+        handle.or_abort(allocator.note_owner(handle, block, 1, self.owner))?;
         Ok(block)
     }
 
     fn put(&mut self, handle: &Handle<'_>, block: FsBlock) -> Result<()> {
         let allocator = &handle.writer().allocator;
-        allocator.note_no_owner(handle, block, 1, self.owner)?;
-        allocator.free(handle, block, 1)?;
+        // It has been forgotten.
+        let noted = allocator.note_no_owner(handle, block, 1, self.owner);
+        handle.or_abort(noted.and_then(|()| allocator.free(handle, block, 1)))?;
         self.taken -= 1;
         Ok(())
     }

@@ -4,7 +4,7 @@ use undercroft_diskfs::making::{MkfsError, refuse};
 
 use super::options::MkfsOptions;
 use crate::format::features::VersionBits;
-use crate::format::{Incompat, RoCompat};
+use crate::format::{Features, Incompat, RoCompat};
 
 /// `sb_features2` of version 5, which repeats what the version implies.
 pub(super) const FEATURES2: u32 = 0x18a;
@@ -31,6 +31,20 @@ impl Chosen {
         }
         let inobtcount = inobtcount.unwrap_or(finobt);
         Ok(Self { finobt, inobtcount, rmapbt, reflink, bigtime, sparse, nrext64 })
+    }
+
+    /// Those of a filesystem of version 5.
+    pub(super) const fn of(features: &Features) -> Self {
+        let incompat = features.incompat();
+        Self {
+            finobt: features.has_finobt(),
+            inobtcount: features.has_inode_tree_counts(),
+            rmapbt: features.has_rmapbt(),
+            reflink: features.has_reflink(),
+            bigtime: incompat.contains(Incompat::BIGTIME),
+            sparse: features.has_sparse_inodes(),
+            nrext64: incompat.contains(Incompat::NREXT64),
+        }
     }
 
     /// `sb_features_ro_compat`.

@@ -5,21 +5,23 @@
 //! following blocks  free space by place, free space by size, inodes, [free inodes], [reverse mappings], [references]
 //! ```
 //!
-//! Each tree is a single block. The blocks on the free list are taken from the shortest free run that has enough of them.
-//! Source: images made by mkfs.xfs 6.1.
+//! Each tree is a single block. The blocks on the free list are taken from the shortest free run that has enough of them;
+//! a group that a filesystem grows by has none there, as in Linux.
+//! Source: images made by mkfs.xfs 6.1 and grown by xfs_growfs.
 
 use std::ops::Range;
 
 use uuid::Uuid;
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::features::Chosen;
 use super::shape::{CHUNK_INODES, Shape};
 use crate::ag::agf::{self, RawAgf};
 use crate::ag::agfl::{self, RawAgfl};
 use crate::ag::agi::{self, RawAgi};
 use crate::btree::{BySize, BySpace, Finobt, Inobt, Kind, RefcountBt, RmapBt};
 use crate::format::block_header::HeaderKind;
-use crate::format::crc;
+use crate::format::{Superblock, crc};
 
 /// No block, no inode.
 const NULL: u32 = u32::MAX;
@@ -41,9 +43,50 @@ mod owner {
 /// Inodes in use at the beginning: the root directory, and two files of the real-time section.
 pub(super) const INODES_IN_USE: u32 = 3;
 
+/// What the first blocks of all groups of a filesystem have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Form {
+    pub(super) chosen: Chosen,
+    pub(super) block_log: u8,
+    pub(super) sector_log: u8,
+    pub(super) inode_log: u8,
+    pub(super) group_blocks: u32,
+}
+
+impl Form {
+    /// That of a filesystem of version 5.
+    pub(crate) fn of(superblock: &Superblock) -> Self {
+        let geometry = superblock.geometry();
+        Self {
+            chosen: Chosen::of(superblock.features()),
+            block_log: geometry.block_log(),
+            sector_log: geometry.sector_bytes().trailing_zeros() as u8,
+            inode_log: geometry.inode_bytes().trailing_zeros() as u8,
+            group_blocks: geometry.ag_blocks(),
+        }
+    }
+
+    /// Blocks of a group's headers.
+    pub(super) fn header_blocks(&self) -> u32 {
+        (4_u32 << self.sector_log).div_ceil(1 << self.block_log)
+    }
+
+    /// Blocks at the start of each group that are taken: its headers and the roots of its trees.
+    pub(super) fn taken_blocks(&self) -> u32 {
+        let Chosen { finobt, rmapbt, reflink, .. } = self.chosen;
+        self.header_blocks() + 3 + u32::from(finobt) + u32::from(rmapbt) + u32::from(reflink)
+    }
+
+    /// Inodes that are allocated together: a chunk, or a block where that holds more.
+    pub(super) const fn first_inodes(&self) -> u32 {
+        let per_block = 1 << (self.block_log - self.inode_log);
+        if per_block > CHUNK_INODES as u32 { per_block } else { CHUNK_INODES as u32 }
+    }
+}
+
 /// What a group's blocks are used for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Group {
+pub(crate) struct Group {
     pub(super) number: u32,
     pub(super) len: u32,
     /// The blocks on its free list.
@@ -81,22 +124,28 @@ impl Group {
         Some(Self { number, len, free_list, free, log, inodes })
     }
 
+    /// A group of `len` blocks, at least as many as are taken, that holds nothing.
+    pub(crate) fn unused(form: &Form, number: u32, len: u32) -> Self {
+        let free = Vec::from([Range { start: form.taken_blocks(), end: len }]);
+        Self { number, len, free_list: Vec::new(), free, log: None, inodes: None }
+    }
+
     /// Free blocks, beside those on the free list.
-    fn free_blocks(&self) -> u32 {
+    pub(crate) fn free_blocks(&self) -> u32 {
         self.free.iter().map(ExactSizeIterator::len).sum::<usize>() as u32
     }
 
     /// All blocks that the group begins with: `superblock` is its copy, in a whole sector.
-    pub(super) fn encode(&self, shape: &Shape, uuid: Uuid, superblock: &[u8]) -> Vec<u8> {
-        let block_bytes = 1_usize << shape.block_log;
-        let sector = 1_usize << shape.sector_log;
-        let roots = Roots::of(shape);
-        let mut bytes = vec![0; shape.taken_blocks() as usize * block_bytes];
-        let (headers, trees) = bytes.split_at_mut(shape.header_blocks() as usize * block_bytes);
+    pub(crate) fn encode(&self, form: &Form, uuid: Uuid, superblock: &[u8]) -> Vec<u8> {
+        let block_bytes = 1_usize << form.block_log;
+        let sector = 1_usize << form.sector_log;
+        let roots = Roots::of(form);
+        let mut bytes = vec![0; form.taken_blocks() as usize * block_bytes];
+        let (headers, trees) = bytes.split_at_mut(form.header_blocks() as usize * block_bytes);
         let mut sectors = headers.chunks_exact_mut(sector);
         let contents: [(&[u8], usize); 3] = [
-            (&self.agf(shape, uuid, &roots), agf::CRC_OFFSET),
-            (&self.agi(shape, uuid, &roots), agi::CRC_OFFSET),
+            (&self.agf(form, uuid, &roots), agf::CRC_OFFSET),
+            (&self.agi(form, uuid, &roots), agi::CRC_OFFSET),
             (&self.agfl(uuid, sector), agfl::CRC_OFFSET),
         ];
         if let Some(first) = sectors.next() {
@@ -107,30 +156,30 @@ impl Group {
             crc::seal(sector, crc_at);
         }
         let trees = trees.chunks_exact_mut(block_bytes).zip(roots.first..);
-        for ((bytes, block), (magic, records)) in trees.zip(self.trees(shape, &roots)) {
-            let linear = u64::from(self.number) * u64::from(shape.group_blocks) + u64::from(block);
-            let sector = linear << (shape.block_log - 9);
+        for ((bytes, block), (magic, records)) in trees.zip(self.trees(form, &roots)) {
+            let linear = u64::from(self.number) * u64::from(form.group_blocks) + u64::from(block);
+            let sector = linear << (form.block_log - 9);
             encode_tree(bytes, magic, self.number, uuid, sector, &records);
         }
         bytes
     }
 
     /// The trees in the order of their roots: magic number and records of each.
-    fn trees(&self, shape: &Shape, roots: &Roots) -> Vec<(u32, Vec<Vec<u8>>)> {
-        let chosen = shape.chosen;
+    fn trees(&self, form: &Form, roots: &Roots) -> Vec<(u32, Vec<Vec<u8>>)> {
+        let chosen = form.chosen;
         let run = |run: &Range<u32>| words(&[run.start, run.end - run.start]);
         let mut by_size = self.free.clone();
         by_size.sort_unstable_by_key(|run| (run.end - run.start, run.start));
         let mut trees = vec![
             (BySpace::MAGIC[1], self.free.iter().map(run).collect()),
             (BySize::MAGIC[1], by_size.iter().map(run).collect()),
-            (Inobt::MAGIC[1], self.chunks(shape)),
+            (Inobt::MAGIC[1], self.chunks(form)),
         ];
         if chosen.finobt {
-            trees.push((Finobt::MAGIC[1], self.chunks(shape)));
+            trees.push((Finobt::MAGIC[1], self.chunks(form)));
         }
         if chosen.rmapbt {
-            trees.push((RmapBt::MAGIC[1], self.owners(shape, roots)));
+            trees.push((RmapBt::MAGIC[1], self.owners(form, roots)));
         }
         if chosen.reflink {
             trees.push((RefcountBt::MAGIC[1], Vec::new()));
@@ -139,16 +188,16 @@ impl Group {
     }
 
     /// Records of the first inodes' chunks.
-    fn chunks(&self, shape: &Shape) -> Vec<Vec<u8>> {
+    fn chunks(&self, form: &Form) -> Vec<Vec<u8>> {
         let Some(inodes) = &self.inodes else { return Vec::new() };
-        let first = inodes.start << (shape.block_log - shape.inode_log);
-        let chunks = shape.first_inodes() / CHUNK_INODES as u32;
+        let first = inodes.start << (form.block_log - form.inode_log);
+        let chunks = form.first_inodes() / CHUNK_INODES as u32;
         let chunk = |n: u32| {
             let used = if n == 0 { INODES_IN_USE } else { 0 };
             let free_count = CHUNK_INODES as u32 - used;
             // Where chunks may have holes, the upper bytes say that this one has none.
             let counts =
-                if shape.chosen.sparse { (CHUNK_INODES as u32) << 8 | free_count } else { free_count };
+                if form.chosen.sparse { (CHUNK_INODES as u32) << 8 | free_count } else { free_count };
             let free = u64::MAX << used;
             words(&[first + n * CHUNK_INODES as u32, counts, (free >> 32) as u32, free as u32])
         };
@@ -156,14 +205,14 @@ impl Group {
     }
 
     /// Records of what each block belongs to.
-    fn owners(&self, shape: &Shape, roots: &Roots) -> Vec<Vec<u8>> {
+    fn owners(&self, form: &Form, roots: &Roots) -> Vec<Vec<u8>> {
         let mut owners = vec![
-            (0..shape.header_blocks(), owner::HEADERS),
+            (0..form.header_blocks(), owner::HEADERS),
             (roots.by_space..roots.by_size + 1, owner::FREE_SPACE),
-            (roots.inodes..roots.inodes + 1 + u32::from(shape.chosen.finobt), owner::INODE_TREES),
+            (roots.inodes..roots.inodes + 1 + u32::from(form.chosen.finobt), owner::INODE_TREES),
             (roots.owners..roots.owners + 1, owner::FREE_SPACE),
         ];
-        if shape.chosen.reflink {
+        if form.chosen.reflink {
             owners.push((roots.references..roots.references + 1, owner::REFERENCES));
         }
         owners.extend(self.log.clone().map(|log| (log, owner::LOG)));
@@ -183,8 +232,8 @@ impl Group {
         owners.iter().map(record).collect()
     }
 
-    fn agf(&self, shape: &Shape, uuid: Uuid, roots: &Roots) -> Vec<u8> {
-        let chosen = shape.chosen;
+    fn agf(&self, form: &Form, uuid: Uuid, roots: &Roots) -> Vec<u8> {
+        let chosen = form.chosen;
         let mut raw = RawAgf::new_zeroed();
         raw.agf_magicnum.set(agf::MAGIC);
         raw.agf_versionnum.set(1);
@@ -214,8 +263,8 @@ impl Group {
         raw.as_bytes().to_vec()
     }
 
-    fn agi(&self, shape: &Shape, uuid: Uuid, roots: &Roots) -> Vec<u8> {
-        let chosen = shape.chosen;
+    fn agi(&self, form: &Form, uuid: Uuid, roots: &Roots) -> Vec<u8> {
+        let chosen = form.chosen;
         let mut raw = RawAgi::new_zeroed();
         raw.agi_magicnum.set(agi::MAGIC);
         raw.agi_versionnum.set(1);
@@ -227,9 +276,9 @@ impl Group {
         raw.agi_dirino.set(NULL);
         raw.agi_unlinked.fill(NULL.into());
         if let Some(inodes) = &self.inodes {
-            raw.agi_count.set(shape.first_inodes());
-            raw.agi_freecount.set(shape.first_inodes() - INODES_IN_USE);
-            raw.agi_newino.set(inodes.start << (shape.block_log - shape.inode_log));
+            raw.agi_count.set(form.first_inodes());
+            raw.agi_freecount.set(form.first_inodes() - INODES_IN_USE);
+            raw.agi_newino.set(inodes.start << (form.block_log - form.inode_log));
         }
         if chosen.finobt {
             raw.agi_free_root.set(roots.inodes + 1);
@@ -268,10 +317,10 @@ struct Roots {
 }
 
 impl Roots {
-    fn of(shape: &Shape) -> Self {
-        let first = shape.header_blocks();
-        let owners = first + 3 + u32::from(shape.chosen.finobt);
-        let references = owners + u32::from(shape.chosen.rmapbt);
+    fn of(form: &Form) -> Self {
+        let first = form.header_blocks();
+        let owners = first + 3 + u32::from(form.chosen.finobt);
+        let references = owners + u32::from(form.chosen.rmapbt);
         Self { first, by_space: first, by_size: first + 1, inodes: first + 2, owners, references }
     }
 }

@@ -43,7 +43,7 @@ use uuid::Uuid;
 
 use crate::format::{Geometry, Superblock};
 use division::GROUP_MIN_BYTES;
-use groups::Group;
+pub(crate) use groups::{Form, Group};
 pub use options::{Groups, MkfsOptions, Stripe};
 use shape::Shape;
 use writer::Writer;
@@ -121,7 +121,7 @@ impl Draft {
         let primary = superblock::sector(shape, self.superblock.raw());
         let mut writer = Writer::new(device);
         // The first sector stays zero until the end.
-        let mut first = self.first_group.encode(shape, self.uuid, &primary);
+        let mut first = self.first_group.encode(&shape.form(), self.uuid, &primary);
         writer.write(primary.len() as u64, first.split_off(primary.len()))?;
         let inodes = inodes::encode(shape, self.uuid, self.root, now(options));
         writer.write(u64::from(self.root) << shape.inode_log, inodes)?;
@@ -129,7 +129,7 @@ impl Draft {
         for number in 1..shape.groups {
             let raw = superblock::secondary(shape, self.superblock.raw(), number);
             if let Some(group) = Group::plan(shape, number) {
-                let bytes = group.encode(shape, self.uuid, &superblock::sector(shape, &raw));
+                let bytes = group.encode(&shape.form(), self.uuid, &superblock::sector(shape, &raw));
                 writer.write(u64::from(number) * group_bytes, bytes)?;
             }
         }

@@ -8,6 +8,7 @@ use undercroft_diskfs::making::{MkfsError, refuse};
 
 use super::division::{Division, GROUP_MIN_BYTES};
 use super::features::Chosen;
+use super::groups::Form;
 use super::log_size::Sizes;
 use super::options::MkfsOptions;
 use super::stripes::Stripes;
@@ -126,15 +127,15 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Blocks of a group's headers.
-    pub(super) fn header_blocks(&self) -> u32 {
-        (4_u32 << self.sector_log).div_ceil(1 << self.block_log)
+    /// What the first blocks of all groups have in common.
+    pub(super) const fn form(&self) -> Form {
+        let Self { chosen, block_log, sector_log, inode_log, group_blocks, .. } = *self;
+        Form { chosen, block_log, sector_log, inode_log, group_blocks }
     }
 
     /// Blocks at the start of each group that are taken: its headers and the roots of its trees.
     pub(super) fn taken_blocks(&self) -> u32 {
-        let Chosen { finobt, rmapbt, reflink, .. } = self.chosen;
-        self.header_blocks() + 3 + u32::from(finobt) + u32::from(rmapbt) + u32::from(reflink)
+        self.form().taken_blocks()
     }
 
     /// Blocks of one group; the last one may have fewer.
@@ -150,8 +151,7 @@ impl Shape {
 
     /// Inodes that are allocated together: a chunk, or a block where that holds more.
     pub(super) const fn first_inodes(&self) -> u32 {
-        let per_block = 1 << (self.block_log - self.inode_log);
-        if per_block > CHUNK_INODES as u32 { per_block } else { CHUNK_INODES as u32 }
+        self.form().first_inodes()
     }
 
     /// Blocks of the first inodes.

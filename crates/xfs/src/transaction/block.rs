@@ -10,6 +10,9 @@ pub(crate) enum Seal {
     /// as they are.
     #[default]
     GroupHeaders,
+    /// The same, with the superblock that lies in front of them. A block that once was this stays it: versions that
+    /// have not been written home hold a change of the superblock.
+    HeadersAndSuperblock,
     /// A B+tree block of an allocation group.
     ShortBtree,
     /// A B+tree block of a fork.
@@ -37,10 +40,18 @@ pub(crate) enum Seal {
 }
 
 impl Seal {
+    /// Of a block that was this, after a change as `new`.
+    pub(crate) const fn then(self, new: Self) -> Self {
+        match (self, new) {
+            (Self::HeadersAndSuperblock, Self::GroupHeaders) => self,
+            _ => new,
+        }
+    }
+
     /// The header that such a block begins with, for kinds that have one header.
     pub(crate) const fn header(self) -> Option<HeaderKind> {
         Some(match self {
-            Self::GroupHeaders | Self::Inodes => return None,
+            Self::GroupHeaders | Self::HeadersAndSuperblock | Self::Inodes => return None,
             Self::ShortBtree => HeaderKind::ShortBtree,
             Self::LongBtree => HeaderKind::LongBtree,
             Self::Symlink | Self::AttrRemote => HeaderKind::Remote,

@@ -59,7 +59,7 @@ impl Client for Mounted {
             seal: write.version.seal,
             position: write.position.0,
         });
-        write_home(self, versions)
+        write_blocks_back(self, versions)
     }
 
     /// For unit tests: every XFS filesystem has a log.
@@ -75,7 +75,7 @@ impl Client for Mounted {
             })
             .collect();
         blocks.sort_unstable_by_key(|block| block.number);
-        write_home(self, blocks.into_iter())?;
+        write_blocks_back(self, blocks.into_iter())?;
         self.flush()
     }
 
@@ -89,8 +89,8 @@ impl Client for Mounted {
 }
 
 /// Seals blocks, in the order of their homes, and writes them there; neighbours together. The superblock in a block of
-/// group headers is left out: it is no part of any transaction.
-fn write_home<'a>(volume: &Volume, blocks: impl Iterator<Item = Home<'a>>) -> Result<()> {
+/// group headers is left out, unless it is part of a transaction: its counters are written past them.
+fn write_blocks_back<'a>(volume: &Volume, blocks: impl Iterator<Item = Home<'a>>) -> Result<()> {
     let geometry = volume.geometry();
     let block_bytes = u64::from(geometry.block_bytes());
     let mut bytes = Vec::new();

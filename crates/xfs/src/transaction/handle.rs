@@ -86,7 +86,8 @@ impl<'a> Handle<'a> {
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
         self.handle.change(block, self.handle.client().credit_units(), |guard| {
-            guard.beside_mut().seal = seal;
+            let beside = guard.beside_mut();
+            beside.seal = beside.seal.then(seal);
             change(guard.bytes_mut())
         })
     }

@@ -77,8 +77,9 @@ impl LogHead<Mounted> for Head {
         add(transaction.cancelled.len(), size_of_cancelled());
         for frozen in &transaction.items {
             match frozen.version.seal {
-                // Three headers of at most a block together.
+                // Headers of at most a block together.
                 Seal::GroupHeaders => add(3, size_of_buffer(self.1 as usize / 3 + 512)),
+                Seal::HeadersAndSuperblock => add(4, size_of_buffer(self.1 as usize / 4 + 512)),
                 _ => add(1, size_of_buffer(self.1 as usize)),
             }
         }
@@ -109,33 +110,32 @@ fn write(
     let (block_bytes, ag_blocks) = (geometry.block_bytes(), u64::from(geometry.ag_blocks()));
     let block_of_group = |home: u64| (home % ag_blocks) as u32;
     let daddr = |home: u64| home * u64::from(block_bytes / 512);
+    let is_headers = |seal: Seal| matches!(seal, Seal::GroupHeaders | Seal::HeadersAndSuperblock);
     let buffers = transaction.items.iter().map(|frozen| match frozen.version.seal {
-        Seal::GroupHeaders => headers_in(geometry, block_of_group(frozen.item.number())).count(),
+        seal if is_headers(seal) => headers_in(geometry, seal, block_of_group(frozen.item.number())).count(),
         _ => 1,
     });
     let items = buffers.sum::<usize>() + transaction.cancelled.len();
-    writer
-        .checkpoint(tail, items as u32, |checkpoint| {
-            let mut bytes = vec![0; block_bytes as usize];
-            for frozen in &transaction.items {
-                let (home, seal) = (frozen.item.number(), frozen.version.seal);
-                bytes.copy_from_slice(&frozen.version.buffer);
-                seal.apply(geometry, block_of_group(home), position.0, &mut bytes);
-                if seal != Seal::GroupHeaders {
-                    checkpoint.buffer(daddr(home), seal.log_kind(), &bytes)?;
-                    continue;
-                }
-                for (header, range) in headers_in(geometry, block_of_group(home)) {
-                    let at = daddr(home) + range.start as u64 / 512;
-                    checkpoint.buffer(at, header.kind, &bytes[range])?;
-                }
+    writer.checkpoint(tail, items as u32, |checkpoint| {
+        let mut bytes = vec![0; block_bytes as usize];
+        for frozen in &transaction.items {
+            let (home, seal) = (frozen.item.number(), frozen.version.seal);
+            bytes.copy_from_slice(&frozen.version.buffer);
+            seal.apply(geometry, block_of_group(home), position.0, &mut bytes);
+            if !is_headers(seal) {
+                checkpoint.buffer(daddr(home), seal.log_kind(), &bytes)?;
+                continue;
             }
-            for home in &transaction.cancelled {
-                checkpoint.cancelled(daddr(*home), block_bytes)?;
+            for (header, range) in headers_in(geometry, seal, block_of_group(home)) {
+                let at = daddr(home) + range.start as u64 / 512;
+                checkpoint.buffer(at, header.kind, &bytes[range])?;
             }
-            Ok(())
-        })
-        .map(drop)
+        }
+        for home in &transaction.cancelled {
+            checkpoint.cancelled(daddr(*home), block_bytes)?;
+        }
+        Ok(())
+    })
 }
 
 impl LogTail<Mounted> for Tail {

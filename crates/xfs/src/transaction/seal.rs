@@ -5,7 +5,7 @@
 use super::block::Seal;
 use crate::ag::{agf, agfl, agi};
 use crate::format::block_header::HeaderKind;
-use crate::format::{Geometry, crc, dinode};
+use crate::format::{Geometry, crc, dinode, superblock};
 
 /// The position of blocks that are not ordered by the log (`NULLCOMMITLSN`).
 const NO_POSITION: u64 = u64::MAX;
@@ -21,21 +21,34 @@ pub(super) struct GroupHeader {
     pub(super) kind: u16,
 }
 
-/// The headers of a group behind its superblock.
-const GROUP_HEADERS: [GroupHeader; 3] = [
+/// The superblock of a group and its headers.
+const GROUP_HEADERS: [GroupHeader; 4] = [
+    GroupHeader {
+        sector: 0,
+        magic: superblock::MAGIC,
+        lsn: superblock::LSN_OFFSET,
+        crc: superblock::CRC_OFFSET,
+        kind: 18,
+    },
     GroupHeader { sector: 1, magic: agf::MAGIC, lsn: agf::LSN_OFFSET, crc: agf::CRC_OFFSET, kind: 5 },
     GroupHeader { sector: 2, magic: agi::MAGIC, lsn: agi::LSN_OFFSET, crc: agi::CRC_OFFSET, kind: 7 },
     GroupHeader { sector: 3, magic: agfl::MAGIC, lsn: agfl::LSN_OFFSET, crc: agfl::CRC_OFFSET, kind: 6 },
 ];
 
-/// The headers that lie in a block of a group, the superblock left out, with the place of each in the block.
+/// The headers that lie in a block of a group that is sealed as `seal`, with the place of each in the block.
 pub(super) fn headers_in(
     geometry: &Geometry,
+    seal: Seal,
     block_of_group: u32,
 ) -> impl Iterator<Item = (GroupHeader, std::ops::Range<usize>)> + use<> {
     let (sector, block) = (u64::from(geometry.sector_bytes()), u64::from(geometry.block_bytes()));
     let first = u64::from(block_of_group) * block;
-    GROUP_HEADERS.into_iter().filter_map(move |header| {
+    let headers = match seal {
+        Seal::GroupHeaders => &GROUP_HEADERS[1..],
+        Seal::HeadersAndSuperblock => &GROUP_HEADERS[..],
+        _ => &[],
+    };
+    headers.iter().filter_map(move |&header| {
         let at = (u64::from(header.sector) * sector).checked_sub(first)?;
         (at + sector <= block).then_some((header, at as usize..(at + sector) as usize))
     })
@@ -45,7 +58,7 @@ impl Seal {
     /// What the log calls a block, in the upper five bits of a buffer's flags. Blocks of headers are several buffers.
     pub(super) const fn log_kind(self) -> u16 {
         match self {
-            Self::GroupHeaders => 0,
+            Self::GroupHeaders | Self::HeadersAndSuperblock => 0,
             Self::ShortBtree | Self::LongBtree => 4,
             Self::Inodes => 8,
             Self::Symlink => 9,
@@ -64,8 +77,8 @@ impl Seal {
     /// number within its group.
     pub(super) fn apply(self, geometry: &Geometry, block_of_group: u32, position: u64, bytes: &mut [u8]) {
         match self {
-            Self::GroupHeaders => {
-                for (header, range) in headers_in(geometry, block_of_group) {
+            Self::GroupHeaders | Self::HeadersAndSuperblock => {
+                for (header, range) in headers_in(geometry, self, block_of_group) {
                     let sector = &mut bytes[range];
                     if sector[..4] == header.magic.to_be_bytes() {
                         sector[header.lsn..header.lsn + 8].copy_from_slice(&position.to_be_bytes());

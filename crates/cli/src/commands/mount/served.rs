@@ -12,9 +12,11 @@ use undercroft_md::{Array, Finished, Status};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::FileSystem;
 
-use crate::commands::grow::{Below, cannot_grow, grow};
+use crate::commands::grow::{Below, grow};
 use crate::commands::info::{LiveReport, recorded_errors};
+use crate::commands::label;
 use crate::commands::md::{ArrayReport, Managed, Report, WorkProgress, erase_removed, verdict, wait_with};
+use crate::commands::uuid::uuid_of;
 use crate::control::protocol::{Answer, Bytes, MdChange, Mode, Request, Served};
 use crate::control::server::{Control, Serve};
 use crate::exit::Kind;
@@ -91,6 +93,8 @@ impl Serve for ServedMount {
             }
             Request::MdChange(change) => self.change(change, during),
             Request::Grow { size_bytes } => self.grow(size_bytes, during),
+            Request::Label { change_to } => self.label(change_to),
+            Request::Uuid => Ok(Answer::Uuid { uuid: uuid_of(&self.kind()?).to_string() }),
             Request::Freeze => self.freeze(),
             Request::Thaw => self.thaw(),
         }
@@ -222,16 +226,39 @@ impl ServedMount {
                 return refused(&why, "unmount it first");
             }
         }
-        let Filesystem::Ext4(ext4) = kind.upgrade().ok_or_else(|| self.ending())? else {
-            return Err(cannot_grow(&source.shown));
-        };
+        let filesystem = kind.upgrade().ok_or_else(|| self.ending())?;
         let whole = source.spec.as_ref().filter(|_| source.partition.is_none());
         let below = Below { whole, open: source.file, shown: &source.shown };
         let mut progress = |done, all| {
             // It goes on when its client leaves.
             let _ = during(Answer::Growing { done, all });
         };
-        Ok(Answer::Grown(grow(&ext4, &below, size_bytes, &mut progress)?))
+        Ok(Answer::Grown(grow(&filesystem, &below, size_bytes, &mut progress)?))
+    }
+
+    /// The filesystem of an image.
+    fn kind(&self) -> Result<Filesystem, Failure> {
+        let Some(kind) = &self.source.kind else {
+            let what = format!("{} is in memory, and has neither label nor UUID", self.source.shown);
+            return Err(Failure::new(Kind::Unsupported, what));
+        };
+        kind.upgrade().ok_or_else(|| self.ending())
+    }
+
+    /// The label, which may change while the filesystem is used.
+    fn label(&self, change_to: Option<Bytes>) -> Result<Answer, Failure> {
+        let filesystem = self.kind()?;
+        let label = match change_to {
+            None => label::label_of(&filesystem),
+            Some(_) if self.source.mode == Mode::Snapshot => {
+                let point = self.point.display();
+                let what =
+                    format!("{} is mounted on {point} with its changes kept beside it", self.source.shown);
+                return Err(Failure::new(Kind::Unsupported, what).advise("unmount it first"));
+            }
+            Some(label) => label::change(&filesystem, &label.0, &self.source.shown)?,
+        };
+        Ok(Answer::Labelled { label: Bytes(label) })
     }
 
     /// Holds back what is written to the image.

@@ -9,8 +9,13 @@ const OLD_TO_NEW: usize = 6;
 
 /// Changes to what the damaged tree has, by its `paths` when it was good, between changes that make and use something new.
 pub(crate) fn operations(paths: &[String], random: &mut Rng, count: usize) -> Vec<Operation> {
-    let abilities =
-        Abilities { extents: true, block_bytes: 1024, value_max_bytes: 3000, reach_bytes: 300_000 };
+    let abilities = Abilities {
+        extents: true,
+        shares: false,
+        block_bytes: 1024,
+        value_max_bytes: 3000,
+        reach_bytes: 300_000,
+    };
     let mut worker = Worker::new(random.below(1 << 40), 0, abilities);
     let mut operations = vec![Operation::Mkdir { path: "shared".to_owned() }, Worker::ground(0)];
     for _ in 0..count {

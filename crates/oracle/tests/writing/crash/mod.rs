@@ -5,8 +5,9 @@
 //! bytes that were overwritten since then each sector is an old one or a new one of the same file. Where a commit
 //! comes in the middle of changes, the change of a file's bytes may be there in part, and nothing but that.
 //!
-//! The power goes at random requests, and just before and just after flushes. Each crash is recovered from twice, by us
-//! and by Linux, both find the same, and Linux's checker looks at both. Without a journal e2fsck mends, once, and nothing that
+//! The power goes at random requests, and just before and just after flushes. After some crashes it goes again, once or
+//! twice, in the midst of our recovery. Each crash is recovered from twice, by us and by Linux, both find the same, and
+//! Linux's checker looks at both. Without a journal e2fsck mends, once, and nothing that
 //! was durable is lost.
 //!
 //! `UNDERCROFT_CRASHES` says how many crashes at random are tried for each workload, beside which each flush is tried;
@@ -22,14 +23,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use undercroft_block::Device;
+use undercroft_block::testing::Recorder;
 use undercroft_ext4::{OrphanForm, WriteOptions};
 use undercroft_oracle::operations::{Abilities, Operation, Worker};
-use undercroft_oracle::{LoopMount, Mke2fs, MountMode, Scratch, Tool, save_device};
+use undercroft_oracle::{How, LoopMount, Make, Mke2fs, MountMode, Scratch, Tool, save_device};
 use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
 
 use self::history::{History, work};
 use self::tree::{differences, look};
-use crate::either::{How, Make};
 use crate::number;
 
 /// What a disk writes at once: a superblock is written in place and has no copy that Linux would turn to by itself, so
@@ -41,6 +42,9 @@ const CRASHES_A_SEED: u64 = 60;
 
 /// Crashes that are tried at once: nearly all of the time the kernel waits for itself to unmount.
 const AT_ONCE: usize = 6;
+
+/// Of so many crashes, the recovery from one is cut short.
+const CUT_AGAIN_EVERY: usize = 3;
 
 /// Of so many changes of one kind one is a sync.
 const SYNC_EVERY: u64 = 15;
@@ -96,7 +100,7 @@ fn how() -> WriteOptions {
 }
 
 const fn abilities() -> Abilities {
-    Abilities { extents: true, block_bytes: 1024, value_max_bytes: 700, reach_bytes: 40_000 }
+    Abilities { extents: true, shares: false, block_bytes: 1024, value_max_bytes: 700, reach_bytes: 40_000 }
 }
 
 fn everything(seed: u64, number: u64) -> Operations {
@@ -127,6 +131,18 @@ fn mount(device: Device, how: How) -> (Arc<dyn FileSystem>, Arc<Vfs>) {
     let fs = how.open(device).unwrap();
     let vfs = Vfs::new(Arc::clone(&fs), VfsOptions::default());
     (fs, vfs)
+}
+
+/// The device as a crash in the midst of our recovery leaves it, after any request until it is closed.
+fn crash_again(device: &Device, workload: &Workload, fate: u64) -> Device {
+    let recorder = Arc::new(Recorder::new(Arc::clone(device)));
+    let (fs, vfs) = mount(Arc::clone(&recorder) as Device, workload.how);
+    drop(vfs);
+    fs.close().unwrap();
+    let recording = recorder.recording();
+    let cut = fate.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
+    let cut = cut as usize % (recording.events().len() + 1);
+    recording.crash_in_sectors(cut, fate, workload.whole_bytes).unwrap().0
 }
 
 /// One crash.
@@ -184,7 +200,7 @@ fn survives(workload: &Workload, crashes: u64) {
     let crashes = wanted.unwrap_or(crashes);
     let image = workload.make.make().unwrap();
     let seeds = if number("UNDERCROFT_SEED").is_some() { 1 } else { crashes.div_ceil(CRASHES_A_SEED) };
-    let tried = AtomicU64::new(0);
+    let (tried, tried_again) = (AtomicU64::new(0), AtomicU64::new(0));
     for seed in first..first + seeds {
         let history = work(image.path(), seed, workload);
         let cuts = history.cuts(seed, crashes.div_ceil(seeds), wanted.is_some());
@@ -193,12 +209,21 @@ fn survives(workload: &Workload, crashes: u64) {
             let scratch = Scratch::new("crash").unwrap();
             for (crash, &cut) in cuts.iter().enumerate().skip(offset).step_by(AT_ONCE) {
                 let fate = seed << 20 | crash as u64;
-                let (device, _) =
+                let (mut device, _) =
                     history.recording.crash_in_sectors(cut, fate, workload.whole_bytes).unwrap();
+                let again = [CUT_AGAIN_EVERY, 2 * CUT_AGAIN_EVERY].map(|every| crash.is_multiple_of(every));
+                let again = if workload.journal { again.iter().filter(|&&again| again).count() } else { 0 };
+                for time in 0..again {
+                    device = crash_again(&device, workload, fate << 2 | time as u64);
+                    tried_again.fetch_add(1, Ordering::Relaxed);
+                }
                 let trial = Trial { history: &history, workload, cut, device, scratch: scratch.path() };
                 let outcome = if workload.journal { trial.recover() } else { trial.mend() };
                 if let Err(why) = outcome {
-                    panic!("UNDERCROFT_SEED={seed}, crash {crash} after {cut} of {requests} requests: {why}");
+                    panic!(
+                        "UNDERCROFT_SEED={seed}, crash {crash} after {cut} of {requests} requests, and {again} in the \
+                         recovery: {why}"
+                    );
                 }
                 tried.fetch_add(1, Ordering::Relaxed);
             }
@@ -209,7 +234,8 @@ fn survives(workload: &Workload, crashes: u64) {
             }
         });
     }
-    eprintln!("{} crashes with {seeds} seeds, all recovered from", tried.into_inner());
+    let (tried, again) = (tried.into_inner(), tried_again.into_inner());
+    eprintln!("{tried} crashes with {seeds} seeds and {again} in recoveries, all recovered from");
 }
 
 #[test]

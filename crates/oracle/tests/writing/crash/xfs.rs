@@ -1,17 +1,17 @@
 //! Crashes of XFS: the workloads of this module's parent, on images by mkfs.xfs.
 
-use undercroft_oracle::MkfsXfs;
 use undercroft_oracle::operations::{Abilities, Operation, Worker};
+use undercroft_oracle::{How, Make, MkfsXfs};
 use undercroft_xfs::WriteOptions;
 
 use super::{Operations, Workload, survives};
-use crate::either::{How, Make};
 
 /// A sector is written whole, and each structure that has no copy elsewhere is one.
 const WHOLE_BYTES: u32 = 512;
 
 const fn abilities() -> Abilities {
-    Abilities { extents: true, block_bytes: 4096, value_max_bytes: 3000, reach_bytes: 60_000 }
+    // Where the volume cannot, it is refused.
+    Abilities { extents: true, shares: true, block_bytes: 4096, value_max_bytes: 3000, reach_bytes: 60_000 }
 }
 
 fn everything(seed: u64, number: u64) -> Operations {
@@ -44,6 +44,46 @@ fn without_a_tree_of_free_inodes() {
     survives(&workload("-m finobt=0,reflink=0 -i sparse=0", everything), 15);
 }
 
+/// The log's records begin at multiples of a stripe, and name another UUID than the metadata.
+#[test]
+fn with_a_striped_log_and_a_new_uuid() {
+    let make = Make::Xfs(MkfsXfs::new(32, "-d su=32k,sw=2 -l su=32k -m rmapbt=1").new_uuid());
+    survives(&Workload { make, ..workload("", everything) }, 15);
+}
+
+#[test]
+fn with_large_blocks() {
+    let operations = |seed, number| -> Operations {
+        Box::new(Worker::new(seed, number, Abilities { block_bytes: 16_384, ..abilities() }))
+    };
+    let make = Make::Xfs(MkfsXfs::new(64, "-b size=16384 -n size=16384"));
+    survives(&Workload { make, ..workload("", operations) }, 10);
+}
+
+/// By seed the power goes in another round of the log, the least that Linux takes.
+#[test]
+fn when_the_log_has_wrapped() {
+    let before = |seed| (seed * 731 % 4000) as usize;
+    survives(&Workload { before, ..workload("-m reflink=0", everything) }, 10);
+}
+
+/// From the inode's own bytes to a tree of leaves and an index of free space.
+#[test]
+fn a_directory_that_grows() {
+    let operations = |seed, number| -> Operations {
+        let path = move |n: u64| {
+            format!("worker-{number}/{seed}-{n:-<width$}", width = 60 + (n * 37 % 180) as usize)
+        };
+        Box::new((1..).map(move |n| match n % 40 {
+            39 => Operation::Sync { path: path(1) },
+            17 => Operation::Unlink { path: path(n - 10) },
+            _ => Operation::Create { path: path(n) },
+        }))
+    };
+    let before = |seed| (seed * 331 % 2400) as usize;
+    survives(&Workload { before, ..workload("", operations) }, 15);
+}
+
 #[test]
 fn names_that_come_and_go() {
     let operations = |seed, number| {
@@ -62,8 +102,8 @@ fn names_that_come_and_go() {
 fn changes_of_content_and_space() {
     let operations = |seed, number| {
         only(seed, number, |operation| {
-            use Operation::{Append, Space, Truncate, Write};
-            matches!(operation, Append { .. } | Space { .. } | Truncate { .. } | Write { .. })
+            use Operation::{Append, Share, Space, Truncate, Write};
+            matches!(operation, Append { .. } | Share { .. } | Space { .. } | Truncate { .. } | Write { .. })
         })
     };
     survives(&workload("-m rmapbt=1", operations), 15);

@@ -320,7 +320,7 @@ fn attributes_in_many_pieces_are_removed_without_space() {
     }
     assert!(matches!(node.fields.read().attr, Some(Fork::Btree(_))));
     loop {
-        let credits = super::remove_credits(&node.fields.read());
+        let credits = super::remove_credits(&node.volume, &node.fields.read());
         let handle = writable.volume.start(credits).unwrap();
         assert_eq!(handle.space(), 0);
         let progress = remove_all(&handle, &mut node.fields.write()).unwrap();

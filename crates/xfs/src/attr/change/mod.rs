@@ -71,7 +71,7 @@ pub(crate) fn credits(volume: &Volume, inode: &Inode, value: Option<&[u8]>) -> u
     if used.is_some_and(|used| fit::for_bytes(inode, used + USUAL_NAME_BYTES + len).is_some()) {
         return STORE_CREDITS;
     }
-    let step = map::change::credits(inode, ForkKind::Attr);
+    let step = map::change::credits(volume, inode, ForkKind::Attr);
     STORE_CREDITS + TREE_BLOCKS + TREE_STEPS * (step + 1) + value_blocks(volume, len) + 2 * step
 }
 
@@ -112,8 +112,8 @@ pub(crate) fn try_set(
 }
 
 /// Blocks that [`make_way`] changes, with the inode, and those of space that it takes.
-pub(crate) fn make_way_needs(inode: &Inode) -> (u32, u64) {
-    let step = map::change::credits(inode, ForkKind::Data);
+pub(crate) fn make_way_needs(volume: &Volume, inode: &Inode) -> (u32, u64) {
+    let step = map::change::credits(volume, inode, ForkKind::Data);
     (STORE_CREDITS + 1 + step, 1 + map::change::space(inode, ForkKind::Data))
 }
 
@@ -141,11 +141,11 @@ pub(crate) fn make_way(handle: &Handle<'_>, inode: &mut Inode) -> Result<()> {
 }
 
 /// Blocks that a handle for [`remove_all`] must have at least, with the inode.
-pub(crate) fn remove_credits(inode: &Inode) -> u32 {
+pub(crate) fn remove_credits(volume: &Volume, inode: &Inode) -> u32 {
     match &inode.attr {
         None | Some(Fork::Local(_)) => STORE_CREDITS,
         Some(Fork::Extents(extents)) if extents.is_empty() => STORE_CREDITS,
-        Some(_) => STORE_CREDITS + 1 + map::change::credits(inode, ForkKind::Attr),
+        Some(_) => STORE_CREDITS + 1 + map::change::credits(volume, inode, ForkKind::Attr),
     }
 }
 

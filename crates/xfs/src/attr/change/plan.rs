@@ -199,7 +199,7 @@ impl Plan {
         let mut changed = inode.clone();
         self.move_boundary(&mut changed)?;
         // The fork's tree may get a level on the way.
-        let step = map::change::credits(&changed, ForkKind::Attr) + LEVEL_CREDITS;
+        let step = map::change::credits(handle.volume(), &changed, ForkKind::Attr) + LEVEL_CREDITS;
         let (new, tree_steps, rewritten) = self.tree_blocks();
         let held = self.hold(handle, &changed)?;
         let new_value_blocks = self.value.as_ref().map_or(0, |value| value.blocks);
@@ -348,18 +348,14 @@ pub(super) fn remove_all(handle: &Handle<'_>, inode: &mut Inode) -> Result<Progr
     if is_large {
         // The tree goes first: what is left are blocks that nothing leads to, which the fork's end takes along.
         empty_root(handle, inode)?;
-        let progress = handle.or_abort(map::change::remove(
-            handle,
-            inode,
-            ForkKind::Attr,
-            FileBlock(1),
-            FileBlock(FILE_BLOCK_END),
-        ))?;
-        if let Progress::From(_) = progress {
+        let (from, to) = (FileBlock(1), FileBlock(FILE_BLOCK_END));
+        let progress = map::change::remove(handle, inode, ForkKind::Attr, from, to);
+        if !matches!(progress, Ok(Progress::Done)) {
+            // What is gone by now stays gone.
             handle.or_abort(inode.store(handle))?;
-            return Ok(progress);
+            return progress;
         }
-        if !handle.has_room(STORE_CREDITS + map::change::credits(inode, ForkKind::Attr)) {
+        if !handle.has_room(STORE_CREDITS + map::change::credits(handle.volume(), inode, ForkKind::Attr)) {
             handle.or_abort(inode.store(handle))?;
             return Ok(Progress::From(0));
         }

@@ -180,7 +180,7 @@ impl<'a> Draft<'a> {
         items.sort_by_key(|item| item.hash);
         let blocks = BTreeMap::from([(ROOT, TreeBlock::new(Content::Leaf(items)))]);
         let mut draft = Self { fork: None, block_bytes, blocks, numbers };
-        draft.settle_leaf(Vec::new(), ROOT)?;
+        draft.rebalance_leaf(Vec::new(), ROOT)?;
         Ok(draft)
     }
 
@@ -222,13 +222,13 @@ impl<'a> Draft<'a> {
         let items = self.items_mut(place.leaf)?;
         let end = place.index + usize::from(replace);
         items.splice(place.index..end, [item]);
-        self.settle(place)
+        self.rebalance(place)
     }
 
     /// Removes the attribute at a place.
     pub(super) fn remove(&mut self, place: Place) -> Result<()> {
         self.items_mut(place.leaf)?.remove(place.index);
-        self.settle(place)
+        self.rebalance(place)
     }
 
     /// Whether one of these blocks was found to be of the tree.
@@ -256,13 +256,13 @@ impl<'a> Draft<'a> {
         changes
     }
 
-    fn settle(&mut self, place: Place) -> Result<()> {
-        self.settle_leaf(place.path, place.leaf)?;
+    fn rebalance(&mut self, place: Place) -> Result<()> {
+        self.rebalance_leaf(place.path, place.leaf)?;
         self.collapse_root()
     }
 
     /// After a change of a leaf's attributes: splits it if they do not fit, joins or removes it if they are few.
-    fn settle_leaf(&mut self, mut path: Path, mut leaf: u32) -> Result<()> {
+    fn rebalance_leaf(&mut self, mut path: Path, mut leaf: u32) -> Result<()> {
         let room = leaf::room(self.block_bytes);
         let used = leaf::total(self.items(leaf)?);
         if used > room {

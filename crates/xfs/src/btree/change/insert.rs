@@ -44,6 +44,21 @@ impl<K: ChangeKind> Btree<'_, K> {
         handle.or_abort(inserted)
     }
 
+    /// Blocks that the insertion of a record at `key`, or of two near each other, takes as the tree is now: of two at most.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn growth_at(&self, key: &K::Key, records: usize) -> Result<u32> {
+        let (path, _) = self.cursor().way_to(key)?;
+        let splits = if records == 1 {
+            self.plan_insertion(&path)?.iter().filter(|gain| matches!(gain, Gain::Split(_))).count()
+        } else {
+            path.iter().rev().take_while(|step| step.node.count + records > self.room(&step.node)).count()
+        };
+        // The root of a group's tree gets a block for its half and one for the new root.
+        Ok((splits + usize::from(splits == path.len())) as u32)
+    }
+
     /// What happens to each block on the way, from the leaf up to the first one that no further entry comes out of.
     fn plan_insertion(&self, path: &[Step<K>]) -> Result<Vec<Gain>> {
         let mut gains = Vec::new();

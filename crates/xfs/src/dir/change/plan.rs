@@ -91,7 +91,8 @@ impl<'a> Change<'a> {
             changed += u32::from(slot.new.is_some() && !slot.gone);
             mapped += u32::from(slot.gone || slot.home.is_none());
         }
-        let each = if mapped > 0 { map::change::credits(&self.inode, ForkKind::Data) } else { 0 };
+        let each =
+            if mapped > 0 { map::change::credits(self.volume, &self.inode, ForkKind::Data) } else { 0 };
         changed.saturating_add(mapped.saturating_mul(each))
     }
 

@@ -6,10 +6,12 @@
 //! | `stretch`      | blocks of one kind that lie together, as a reader or a writer sees them |
 //! | `look`         | looks up what lies under a block                                |
 //! | `state`        | what a file in use keeps in memory about its content            |
+//! | `hint`         | allocates in the multiples that a file has been given           |
 //! | `window`       | the blocks that are reserved for a file and not in its map yet  |
 //! | `write`        | prepares and finishes writes                                    |
 //! | `size`         | sets the size, and removes everything                           |
-//! | `behind_end`   | removes written blocks behind the end before the file grows     |
+//! | `behind_end`   | removes blocks behind the end                                   |
+//! | `share`        | shares blocks with another file                                 |
 //! | `space`        | allocates, punches, zeroes, collapses and inserts               |
 //! | `clear`        | writes zeroes over a part of a block                            |
 //! | `sync`         | makes a file durable                                            |
@@ -28,15 +30,21 @@
 mod behind_end;
 mod clear;
 mod extent_cache;
+mod hint;
+#[cfg(all(test, feature = "oracle"))]
+mod hint_tests;
 mod look;
+mod share;
+#[cfg(all(test, feature = "oracle"))]
+mod share_tests;
 mod size;
 mod space;
 mod state;
 mod stretch;
 mod sync;
-#[cfg(test)]
+#[cfg(all(test, feature = "oracle"))]
 mod tests;
-#[cfg(test)]
+#[cfg(all(test, feature = "oracle"))]
 mod whole_tests;
 mod window;
 mod write;
@@ -48,6 +56,8 @@ use super::Live;
 use crate::inode::Inode;
 use crate::transaction::Handle;
 
+pub(super) use self::behind_end::remove_unreserved;
+pub(super) use self::share::{clone_range, shares_blocks};
 pub(super) use self::size::{remove_all_credits, set_size, truncate_all, truncate_now};
 pub(super) use self::space::fallocate;
 pub(crate) use self::state::ContentState;

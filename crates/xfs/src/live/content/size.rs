@@ -46,7 +46,7 @@ fn shrink(live: &Live, size: u64) -> Result<()> {
     let mut is_first = true;
     live.content.end_is_clean.store(false, Ordering::Relaxed);
     loop {
-        let credits = change::credits(&live.fields.read(), ForkKind::Data) + STORE_CREDITS;
+        let credits = change::credits(&live.volume, &live.fields.read(), ForkKind::Data) + STORE_CREDITS;
         let handle = live.volume.start(credits)?;
         let mut fields = live.fields.write();
         // In a transaction that is durable the size is, too.
@@ -91,8 +91,8 @@ pub(in super::super) fn truncate_all(live: &Live) -> Result<()> {
             let inode = live.fields.read();
             let Some(kind) = fork_with_blocks(&inode) else { return Ok(()) };
             match kind {
-                ForkKind::Data => change::credits(&inode, kind) + STORE_CREDITS,
-                ForkKind::Attr => attr::change::remove_credits(&inode),
+                ForkKind::Data => change::credits(&live.volume, &inode, kind) + STORE_CREDITS,
+                ForkKind::Attr => attr::change::remove_credits(&live.volume, &inode),
             }
         };
         let handle = live.volume.start(credits)?;
@@ -119,7 +119,7 @@ pub(in super::super) fn remove_all_credits(live: &Live, inode: &Inode) -> Option
                     return None;
                 }
                 extents += list.len();
-                most = most.max(change::credits(inode, kind) + STORE_CREDITS);
+                most = most.max(change::credits(&live.volume, inode, kind) + STORE_CREDITS);
             }
             Some(Fork::Btree(_)) => return None,
         }
@@ -127,7 +127,7 @@ pub(in super::super) fn remove_all_credits(live: &Live, inode: &Inode) -> Option
     if extents > AT_ONCE_MAX || inode.core.may_share_blocks() && extents > 0 {
         return None;
     }
-    Some(extents as u32 * change::GROUP_CREDITS + most)
+    Some(extents as u32 * change::group_credits(&live.volume) + most)
 }
 
 /// The same as [`truncate_all`] under a handle that must have room for all of it: of an inode that was made under it, or

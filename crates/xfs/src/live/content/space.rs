@@ -45,7 +45,10 @@ pub(in super::super) fn fallocate(
         return Err(Error::FileTooLarge);
     }
     live.content.window.lock().clear();
-    let (first_touched, end_touched) = (offset >> block_bits(live), end_block(live, end));
+    let unit = u64::from(live.permissions_cache.extent_size().max(1));
+    let limit = end_block(live, FILE_MAX_BYTES);
+    let first_touched = (offset >> block_bits(live)) / unit * unit;
+    let end_touched = end_block(live, end).next_multiple_of(unit).min(limit);
     behind_end::remove_written(live)?;
     match mode {
         FallocateMode::Allocate => {
@@ -69,7 +72,6 @@ pub(in super::super) fn fallocate(
         }
         FallocateMode::Collapse => {
             let (first, by) = aligned(live, offset, len)?;
-            check_movable(shares)?;
             in_steps(live, first, |handle, inode, from| remove(live, handle, inode, from, first + by))?;
             in_steps(live, first + by, |handle, inode, from| {
                 live.content.extents.invalidate();
@@ -78,7 +80,6 @@ pub(in super::super) fn fallocate(
         }
         FallocateMode::Insert => {
             let (first, by) = aligned(live, offset, len)?;
-            check_movable(shares)?;
             insert(live, first, by, size)?;
         }
     }
@@ -90,13 +91,6 @@ pub(in super::super) fn fallocate(
     }
     let size = (fields.core.size_bytes != size).then_some(size);
     store(live, &handle, &mut fields, size)
-}
-
-fn check_movable(shares: bool) -> Result<()> {
-    if !shares {
-        return Ok(());
-    }
-    Err(Error::Unsupported("moving the content of a file that may share blocks with others".into()))
 }
 
 /// Puts a hole of `by` blocks in before the block `first` of a file, which becomes `size` bytes long.
@@ -131,7 +125,7 @@ fn insert(live: &Live, first: u64, by: u64, size: u64) -> Result<()> {
 fn needs(live: &Live) -> (u32, u64) {
     let inode = live.fields.read();
     let space = change::needed_space(&inode, ForkKind::Data, 2);
-    (change::credits(&inode, ForkKind::Data) + STORE_CREDITS, space)
+    (change::credits(&live.volume, &inode, ForkKind::Data) + STORE_CREDITS, space)
 }
 
 /// Changes the map under as many handles as it takes.
@@ -178,7 +172,8 @@ fn mark_unwritten(
         };
         let end = extent.end().min(to);
         if !extent.unwritten {
-            let has_room = handle.has_room(change::credits(inode, ForkKind::Data) + STORE_CREDITS)
+            let has_room = handle
+                .has_room(change::credits(&live.volume, inode, ForkKind::Data) + STORE_CREDITS)
                 && handle.space() >= change::needed_space(inode, ForkKind::Data, 2);
             if !is_first && !has_room {
                 return Ok(Progress::From(at));
@@ -222,8 +217,8 @@ fn allocate(live: &Live, first: u64, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Fills one hole, or a part of it, and returns where to go on.
-fn allocate_some(live: &Live, at: u64, end: u64) -> Result<u64> {
+/// Fills one hole, or a part of it, and returns where to go on. Other writers may do the same at the same time.
+pub(super) fn allocate_some(live: &Live, at: u64, end: u64) -> Result<u64> {
     let (hole_end, goal) = {
         let inode = live.fields.read();
         match map::lookup(&live.volume, live.ino, &inode.data, FileBlock(at))? {
@@ -240,7 +235,12 @@ fn allocate_some(live: &Live, at: u64, end: u64) -> Result<u64> {
     let mut held = allocator.hold(&live.volume, goal, want)?;
     let handle = live.volume.start_with_space(credits, space)?;
     let mut fields = live.fields.write();
-    let count = held.len();
+    let Run::Hole { end: hole_end, .. } = map::lookup(&live.volume, live.ino, &fields.data, FileBlock(at))?
+    else {
+        return Ok(at);
+    };
+    change::check_count(&live.volume, &fields, ForkKind::Data)?;
+    let count = held.len().min(hole_end - at);
     let block = handle.or_abort(allocator.take_held(&handle, &mut held, count))?;
     let extent = Extent { file: FileBlock(at), block, count: count as u32, unwritten: true };
     handle.or_abort(change::insert(&handle, &mut fields, ForkKind::Data, extent))?;

@@ -20,11 +20,11 @@ const REACH: u64 = 400_000;
 /// What lies in blocks that belong to no file.
 const OLD: u8 = 0xee;
 
-struct World {
-    image: Image,
-    device: Device,
-    fs: Arc<Xfs>,
-    vfs: Arc<Vfs>,
+pub(super) struct World {
+    pub(super) image: Image,
+    pub(super) device: Device,
+    pub(super) fs: Arc<Xfs>,
+    pub(super) vfs: Arc<Vfs>,
 }
 
 fn open(device: &Device) -> (Arc<Xfs>, Arc<Vfs>) {
@@ -44,22 +44,27 @@ fn in_memory(bytes: Vec<u8>) -> Device {
 }
 
 impl World {
-    fn new(args: &str, fill: impl FnOnce(&Path)) -> Self {
+    pub(super) fn new(args: &str, fill: impl FnOnce(&Path)) -> Self {
         let image = MkfsXfs::new(64, args).make().unwrap();
         let mount = image.mount(MountMode::ReadWrite, "").unwrap();
         fill(mount.path());
         mount.unmount().unwrap();
+        Self::of(image)
+    }
+
+    /// An image that is unmounted.
+    pub(super) fn of(image: Image) -> Self {
         let device = in_memory(std::fs::read(image.path()).unwrap());
         let (fs, vfs) = open(&device);
         Self { image, device, fs, vfs }
     }
 
-    fn file(&self, path: &str) -> File {
+    pub(super) fn file(&self, path: &str) -> File {
         self.vfs.open_for_writing(&Credentials::root(), path).unwrap()
     }
 
-    /// Closes it, and asks xfs_repair and the kernel.
-    fn verify(self, files: &[(&str, &[u8])]) {
+    /// Closes it, and asks xfs_repair and the kernel. Returns the image.
+    pub(super) fn verify(self, files: &[(&str, &[u8])]) -> Image {
         drop(self.vfs);
         self.fs.close().unwrap();
         std::fs::write(self.image.path(), bytes_of(&self.device)).unwrap();
@@ -70,6 +75,7 @@ impl World {
             assert!(read == *content, "the kernel reads something else in {name}");
         }
         mount.unmount().unwrap();
+        self.image
     }
 }
 
@@ -175,7 +181,7 @@ fn change(file: &File, other: &File, model: &mut Vec<u8>, other_content: &[u8], 
     }
 }
 
-fn read(file: &File) -> Vec<u8> {
+pub(super) fn read(file: &File) -> Vec<u8> {
     let mut bytes = vec![0; file.size_bytes() as usize];
     let mut done = 0;
     while done < bytes.len() {
@@ -200,7 +206,7 @@ fn files_hold_what_the_vfs_wrote() {
             }
             assert!(read(&other) == content);
             drop((file, other));
-            world.verify(&[("f", &model), ("g", &content)]);
+            let _ = world.verify(&[("f", &model), ("g", &content)]);
         }
     }
 }
@@ -246,7 +252,7 @@ fn a_crash_shows_no_old_bytes_and_all_that_was_synced() {
             }
         }
         drop((file, other));
-        world.verify(&[("f", &model), ("g", &content)]);
+        let _ = world.verify(&[("f", &model), ("g", &content)]);
     }
 }
 
@@ -287,6 +293,6 @@ fn threads_write_shared_files_together() {
                 });
             }
         });
-        world.verify(&[("f", &model), ("g", &content)]);
+        let _ = world.verify(&[("f", &model), ("g", &content)]);
     }
 }

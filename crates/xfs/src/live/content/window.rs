@@ -166,11 +166,11 @@ impl Window {
 
     /// What this thread's write has for its end, if it is the one from `at` on. Its blocks stay protected until it
     /// [ends](Self::end).
-    pub(super) fn take_reserve(&mut self, at: u64) -> Option<(Range<u64>, Reserve)> {
+    pub(super) fn take_reserve(&mut self, at: u64) -> Option<Reserve> {
         let thread = undercroft_sync::thread_number();
         let flight =
             self.flights.iter_mut().find(|flight| flight.thread == thread && flight.blocks.start == at)?;
-        Some((flight.blocks.clone(), std::mem::take(&mut flight.reserve)))
+        Some(std::mem::take(&mut flight.reserve))
     }
 
     /// This thread's write is over.

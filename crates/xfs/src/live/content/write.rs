@@ -13,7 +13,7 @@ use undercroft_vfs::{Error, Extent, Result, Written, clock::Coarse};
 use super::look::{in_bytes, lookup};
 use super::stretch::{State, Stretch};
 use super::window::{Reserve, Spare, Window};
-use super::{Live, behind_end, block_bits, check_kind, end_block, size, store};
+use super::{Live, behind_end, block_bits, check_kind, end_block, hint, size, store};
 use crate::error::corrupt_inode;
 use crate::format::extent::Extent as Mapped;
 use crate::format::{FileBlock, FsBlock};
@@ -37,6 +37,7 @@ const RECORDS_PER_WRITE: u64 = 2;
 /// # Errors
 /// As for [`Inode::prepare_write`](undercroft_vfs::Inode::prepare_write).
 pub(in super::super) fn prepare_write(live: &Live, offset: u64, len: u64) -> Result<Extent> {
+    hint::fill_holes(live, offset, len)?;
     retry_when_full(live, || try_prepare(live, offset, len))
 }
 
@@ -181,7 +182,7 @@ pub(in super::super) fn finish_write(
     }
     let (first, end) = (offset >> bits, end_block(live, offset.saturating_add(len)));
     let prepared = live.content.window.lock().take_reserve(first);
-    let (_, mut reserve) = prepared.unwrap_or_default();
+    let mut reserve = prepared.unwrap_or_default();
     let mut at = first;
     let result = loop {
         match finish_some(live, at, end, new_size, &mut reserve) {
@@ -214,7 +215,7 @@ fn touch(live: &Live) -> Result<()> {
 
 /// Finishes as much as one handle has room for.
 fn finish_some(live: &Live, from: u64, end: u64, new_size: u64, reserve: &mut Reserve) -> Result<Progress> {
-    let credits = |inode: &Inode| change::credits(inode, ForkKind::Data) + STORE_CREDITS;
+    let credits = |inode: &Inode| change::credits(&live.volume, inode, ForkKind::Data) + STORE_CREDITS;
     let first_credits = credits(&live.fields.read());
     let handle = live.volume.start(first_credits)?;
     reserve.spare.lend(&handle);

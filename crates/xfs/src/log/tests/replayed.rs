@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 use super::super::format::{Lsn, flags};
 use super::super::intents::Unfinished;
 use super::super::record::RecordHeader;
-use super::builder::{LogImage, buffer_item, seal, transaction_header};
+use super::builder::{LogImage, buffer_item, inode_core, inode_item, seal, transaction_header};
 use crate::format::extent::{Extent, RawExtent};
 use crate::format::{FileBlock, FsBlock, testing};
 use crate::inode::ForkKind;
@@ -48,17 +48,21 @@ fn a_transaction_over_several_records_is_replayed_and_the_device_stays_as_it_is(
     assert_eq!(byte_at(&*image.device, 0), 0);
 }
 
+/// A write that was cut short leaves a new position over old content.
 #[test]
-fn a_buffer_that_is_newer_than_the_log_stays() {
+fn a_buffer_that_is_newer_than_the_log_stays_if_it_is_whole() {
     let lsn = |image: &LogImage| 1_u64 << 32 | u64::from(image.head);
-    for (newer, expected) in [(true, 0), (false, 9)] {
+    for (there, torn) in [(0, false), (1, false), (1, true)] {
+        let newer = there == 1 && !torn;
+        let expected = if newer { 0 } else { 9 };
         let mut image = LogImage::new();
         image.record(&[(5, 0, vec![1; 100])]);
         let mut block = vec![0; 4096];
         block[..4].copy_from_slice(b"XDB3");
-        let there = if newer { lsn(&image) } else { lsn(&image) - 1 };
-        block[16..24].copy_from_slice(&there.to_be_bytes());
+        block[16..24].copy_from_slice(&(lsn(&image) - 1 + there).to_be_bytes());
         block[24..40].copy_from_slice(image.superblock.meta_uuid().as_bytes());
+        crate::format::crc::seal(&mut block, 4);
+        block[4000] = u8::from(torn);
         image.device.write_at(DADDR * 512, &block).unwrap();
         let expected_lsn = lsn(&image);
         image.transaction(1, &[buffer_item(DADDR, 10 << 11, &[(9, 9)])]);
@@ -71,6 +75,32 @@ fn a_buffer_that_is_newer_than_the_log_stays() {
             crate::format::crc::verify(&bytes, 4).unwrap();
             assert_eq!(bytes[16..24], expected_lsn.to_be_bytes(), "the record's own position");
         }
+    }
+}
+
+#[test]
+fn an_inode_that_is_newer_than_the_log_stays_if_it_is_whole() {
+    let ino = Ino(131);
+    for torn in [false, true] {
+        let mut image = LogImage::new();
+        let mut inode = testing::dinode(&image.superblock, ino, |raw| {
+            raw.di_size.set(7);
+            raw.di_lsn.set(9 << 32);
+        });
+        crate::format::crc::seal(&mut inode, 100);
+        inode[400] ^= u8::from(torn);
+        let geometry = *image.superblock.geometry();
+        let (block, at) = geometry.inode_place(ino).unwrap();
+        let byte = geometry.byte(block).unwrap() + at as u64;
+        image.device.write_at(byte, &inode).unwrap();
+        let core = inode_core(3, |core| core[56..64].copy_from_slice(&5_u64.to_le_bytes()));
+        let item = inode_item(&image.superblock, ino, 1, &[core]);
+        image.transaction(1, &[item]);
+        let recovered = image.recover().unwrap();
+        recovered.device.read_at(byte, &mut inode).unwrap();
+        assert_eq!(inode[63], if torn { 5 } else { 7 });
+        assert_eq!(recovered.recovery.unwrap().newer, u64::from(!torn));
+        crate::format::crc::verify(&inode, 100).unwrap();
     }
 }
 

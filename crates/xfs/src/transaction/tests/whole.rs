@@ -118,8 +118,13 @@ fn crash(args: &str, seed: u64, crashes: u64) {
     let (fs, vfs) = open(recorder.clone());
     let root = Credentials::root();
     vfs.create_dir(&root, b"/shared").unwrap();
-    let abilities =
-        Abilities { extents: true, block_bytes: 4096, value_max_bytes: 3000, reach_bytes: 100_000 };
+    let abilities = Abilities {
+        extents: true,
+        shares: false,
+        block_bytes: 4096,
+        value_max_bytes: 3000,
+        reach_bytes: 100_000,
+    };
     let hand = OurHand::new(&vfs);
     let mut workers: Vec<Worker> = (0..2).map(|number| Worker::new(seed, number, abilities)).collect();
     for number in 0..2 {

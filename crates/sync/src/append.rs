@@ -9,7 +9,7 @@
 use std::ops::Index;
 use std::sync::OnceLock;
 
-use undercroft_sync::atomic::{AtomicU32, Ordering};
+use crate::primitives::atomic::{AtomicU32, Ordering};
 
 /// Items of the first segment.
 const FIRST_SEGMENT: usize = 64;
@@ -21,7 +21,7 @@ type Segment<T> = Box<[OnceLock<T>]>;
 
 /// The list.
 #[derive(Debug)]
-pub(crate) struct Append<T> {
+pub struct Append<T> {
     first: Box<[T]>,
     segments: [OnceLock<Segment<T>>; SEGMENTS],
     len: AtomicU32,
@@ -29,23 +29,37 @@ pub(crate) struct Append<T> {
 
 impl<T> Append<T> {
     /// How many items there are.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.len.load(Ordering::Acquire) as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// An item, if there are so many.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&T> {
+        match self.first.get(index) {
+            None if index < self.len() => Some(self.appended(index)),
+            found => found,
+        }
     }
 
     /// The last item. The list must not be empty.
     #[inline]
-    pub(crate) fn last(&self) -> &T {
+    pub fn last(&self) -> &T {
         &self[self.len() - 1]
     }
 
     /// All items that there are now, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
         (0..self.len()).map(|index| &self[index])
     }
 
     /// Appends an item. The caller must serialize calls.
-    pub(crate) fn push(&self, item: T) {
+    pub fn push(&self, item: T) {
         let len = self.len();
         let (segment, slot) = place(len - self.first.len());
         let items = self.segments[segment]
@@ -79,6 +93,12 @@ impl<T> Index<usize> for Append<T> {
             Some(item) => item,
             None => self.appended(index),
         }
+    }
+}
+
+impl<T> Default for Append<T> {
+    fn default() -> Self {
+        [].into_iter().collect()
     }
 }
 

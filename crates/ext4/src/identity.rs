@@ -1,0 +1,94 @@
+//! Changing what a filesystem is known by: its label, and its UUID.
+//!
+//! One transaction changes the superblock; its copies are written when that is durable, and a crash before leaves old ones.
+//!
+//! Checksums of metadata begin with the UUID, unless the feature `metadata_csum_seed` stores what they begin with. A
+//! filesystem with checksums gets that feature with a new UUID, so that all checksums stay right: Linux knows it since
+//! version 4.4. What depends on the UUID otherwise is refused.
+//!
+//! A journal inside the filesystem has a UUID of its own, which stays.
+//!
+//! Locks: class `resize`. Source: what tune2fs makes of images.
+
+use undercroft_vfs::{Error, Result};
+use uuid::Uuid;
+
+use crate::Ext4;
+use crate::checksum::crc32c;
+use crate::features::{Compat, Incompat, RoCompat};
+use crate::grow::{copies, size};
+use crate::superblock::{self, RawSuperblock, Superblock};
+use crate::writer::Mounted;
+
+/// The longest label in bytes.
+pub const LABEL_MAX_BYTES: usize = 16;
+
+impl Ext4 {
+    /// Changes the label. The filesystem may be in use; the label is durable on return.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a label that it cannot have, [`Error::ReadOnly`]; I/O failure.
+    pub fn set_label(&self, label: &[u8]) -> Result<()> {
+        if label.len() > LABEL_MAX_BYTES || label.contains(&0) {
+            let what = format!("a label of ext4 has at most {LABEL_MAX_BYTES} bytes, none of them zero");
+            return Err(Error::Unsupported(what.into()));
+        }
+        let mut name = [0; LABEL_MAX_BYTES];
+        name[..label.len()].copy_from_slice(label);
+        change(self.volume(), &|raw| raw.s_volume_name = name)
+    }
+
+    /// Changes the UUID; none at all is possible. It is durable on return.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] naming what depends on the UUID, [`Error::ReadOnly`]; I/O failure.
+    pub fn set_uuid(&self, uuid: Uuid) -> Result<()> {
+        let superblock = self.volume().superblock();
+        if superblock.uuid() == uuid {
+            return self.volume().writer().map(drop);
+        }
+        let features = superblock.features();
+        let refuse = |why: &str| {
+            let what = format!("changing the UUID of a filesystem with the feature {why}");
+            Err(Error::Unsupported(what.into()))
+        };
+        if features.compat.contains(Compat::STABLE_INODES) {
+            return refuse("stable_inodes, whose files are encrypted by it");
+        }
+        let has_seed = features.incompat.contains(Incompat::CSUM_SEED);
+        let has_checksums = superblock.has_metadata_checksums();
+        if !has_checksums && features.ro_compat.contains(RoCompat::GDT_CSUM) {
+            return refuse("uninit_bg, whose checksums begin with it: use tune2fs -U");
+        }
+        if !has_checksums && !has_seed && features.incompat.contains(Incompat::EA_INODE) {
+            return refuse("ea_inode, whose attributes have checksums that begin with it: use tune2fs -U");
+        }
+        let seed = (has_checksums && !has_seed).then(|| crc32c(!0, superblock.uuid().as_bytes()));
+        change(self.volume(), &|raw| {
+            raw.s_uuid = uuid.into_bytes();
+            if let Some(seed) = seed {
+                raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::CSUM_SEED.bits());
+                raw.s_checksum_seed.set(seed);
+            }
+        })
+    }
+}
+
+/// Changes the superblock, on the disk and in memory, and then its copies.
+fn change(volume: &Mounted, change: &dyn Fn(&mut RawSuperblock)) -> Result<()> {
+    let writer = volume.writer()?;
+    let _resizing = writer.resizing.lock();
+    let old = volume.superblock();
+    let mut raw = old.raw().clone();
+    change(&mut raw);
+    size::seal(old, &mut raw);
+    let new = Superblock::from_raw(raw, volume.device().size_bytes())?;
+    {
+        let handle = volume.start(1)?;
+        superblock::change(&handle, change)?;
+        volume.grow(new, std::iter::empty());
+    }
+    writer.transactions.commit_everything(volume)?;
+    copies::write_superblocks(volume)?;
+    volume.flush()
+}

@@ -1,0 +1,93 @@
+//! The superblock and its copies in the other groups, changed under handles.
+//!
+//! A changed superblock is part of the transaction as any other block, and so are the copies as far as the log has room for
+//! them: a crash leaves all of them old or all of them new. Its counters are no part of it: they are written past the
+//! transactions when the filesystem is closed, and are counted anew after a crash.
+//!
+//! Locks: class `resize`, held by the caller from reading the superblock until it is changed.
+
+use std::ops::Range;
+
+use undercroft_vfs::Result;
+use zerocopy::FromBytes;
+
+use crate::format::superblock::{CRC_OFFSET, RawSuperblock};
+use crate::format::{AgBlock, AgNumber, FsBlock, Superblock, crc};
+use crate::transaction::{Block, Handle, Seal};
+use crate::volume::Volume;
+use crate::writer::Mounted;
+
+/// The sector of the first superblock.
+///
+/// # Errors
+/// I/O failure.
+pub(crate) fn sector(volume: &Volume) -> Result<Vec<u8>> {
+    let block = volume.read_block(FsBlock(0))?;
+    Ok(block[..volume.geometry().sector_bytes() as usize].to_vec())
+}
+
+/// Makes a sector's checksum right.
+pub(crate) fn seal(sector: &mut [u8]) {
+    crc::seal(sector, CRC_OFFSET);
+}
+
+/// Whether a sector holds a copy of a superblock, undamaged and with the same sizes.
+pub(crate) fn is_copy(sector: &[u8], of: &Superblock) -> bool {
+    let Ok((raw, _)) = RawSuperblock::read_from_prefix(sector) else { return false };
+    let own = of.raw();
+    crc::verify(sector, CRC_OFFSET).is_ok()
+        && raw.sb_magicnum == own.sb_magicnum
+        && (raw.sb_dblocks, raw.sb_agblocks, raw.sb_agcount)
+            == (own.sb_dblocks, own.sb_agblocks, own.sb_agcount)
+}
+
+/// The blocks in which superblocks lie: once they are here, changing them cannot fail.
+pub(crate) struct Superblocks(Vec<Block>);
+
+impl Superblocks {
+    /// How many are changed under one handle, at most.
+    pub(crate) fn at_once(volume: &Mounted) -> Result<u32> {
+        let room = volume.writer()?.transactions.room();
+        Ok((room / volume.credit_units() / 2).max(1))
+    }
+
+    /// Those of some groups.
+    ///
+    /// # Errors
+    /// I/O failure.
+    pub(crate) fn read(volume: &Volume, groups: Range<u32>) -> Result<Self> {
+        groups.map(|group| first_block(volume, AgNumber(group))).collect::<Result<_>>().map(Self)
+    }
+
+    /// Replaces them by `sector`. Changes as many blocks.
+    pub(crate) fn replace(&self, handle: &Handle<'_>, sector: &[u8]) {
+        for block in &self.0 {
+            handle.change_block(block, Seal::HeadersAndSuperblock, |bytes| {
+                bytes[..sector.len()].copy_from_slice(sector);
+            });
+        }
+    }
+}
+
+/// Replaces the superblocks of some groups, under as many handles as that takes.
+///
+/// # Errors
+/// I/O failure; why the filesystem takes no changes any more.
+pub(crate) fn replace(volume: &Mounted, groups: Range<u32>, sector: &[u8]) -> Result<()> {
+    let at_once = Superblocks::at_once(volume)?;
+    let mut first = groups.start;
+    while first < groups.end {
+        let end = groups.end.min(first.saturating_add(at_once));
+        let superblocks = Superblocks::read(volume, first..end)?;
+        superblocks.replace(&volume.start(end - first)?, sector);
+        first = end;
+    }
+    Ok(())
+}
+
+fn first_block(volume: &Volume, group: AgNumber) -> Result<Block> {
+    match volume.geometry().join(group, AgBlock(0)) {
+        Some(block) => volume.block(block),
+        None => Err(crate::error::corrupt("allocation group", format!("there is no group {group}"))),
+    }
+}
