@@ -40,6 +40,7 @@ pub(crate) struct NewNumber {
 }
 
 /// How an inode is freed.
+#[derive(Clone, Copy)]
 pub(super) struct Freed {
     ino: Ino,
     /// Its chunk, before and afterwards.
