@@ -53,6 +53,7 @@ fn mounted(device: &Arc<MemoryDevice>, cache_bytes: usize) -> Mounted {
         late_times: LateTimes::default(),
         windows: WindowList::default(),
         inodes_left: undercroft_sync::atomic::AtomicU64::new(0),
+        resizing: undercroft_sync::Mutex::new(&undercroft_sync::order::RESIZE, ()),
     });
     mounted
 }

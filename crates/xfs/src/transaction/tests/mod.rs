@@ -80,6 +80,7 @@ impl Open {
             late_times: LateTimes::default(),
             windows: WindowList::default(),
             inodes_left: undercroft_sync::atomic::AtomicU64::new(0),
+            resizing: undercroft_sync::Mutex::new(&undercroft_sync::order::RESIZE, ()),
         });
         let service = Service::start(Arc::clone(&volume), options.commit_interval());
         Ok(Self { volume, service, recovery, free: free.unwrap() })
