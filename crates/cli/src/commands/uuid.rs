@@ -110,9 +110,9 @@ fn change_unmounted(spec: &ImageSpec, change: UuidChange) -> Result<(Uuid, Uuid)
                 Filesystem::Ext4(ext4) => ext4.set_uuid(uuid),
                 Filesystem::Xfs(_) => Err(Error::Unsupported("another filesystem than a moment ago".into())),
             };
-            let closed = opened.close();
-            changed.and(closed).map_err(|error| failure(&shown, &error))?;
-            Ok((before, uuid))
+            let closed = opened.close(|error| failure(&shown, error));
+            changed.map_err(|error| failure(&shown, &error))?;
+            closed.map(|()| (before, uuid))
         }
     }
 }

@@ -171,7 +171,7 @@ fn set_hints(volume: &Volume, fields: &mut Inode, hints: ExtentHints) -> Result<
     let in_blocks = |bytes: u32| {
         let blocks = bytes >> geometry.block_log();
         let most = EXTENT_MAX_BLOCKS.min(geometry.ag_blocks() / 2);
-        if bytes % geometry.block_bytes() != 0 || blocks > most {
+        if !bytes.is_multiple_of(geometry.block_bytes()) || blocks > most {
             return Err(Error::InvalidArgument("a size of extents is whole blocks, at most half of a group"));
         }
         Ok(blocks)
