@@ -55,7 +55,6 @@ fn mounted(device: &Arc<MemoryDevice>, cache_bytes: usize) -> Mounted {
         directory_blocks: crate::dir::change::BlockLocks::new(),
         resizing: undercroft_sync::Mutex::new(&undercroft_sync::order::RESIZE, ()),
         inodes_left: undercroft_sync::atomic::AtomicU64::new(0),
-        resizing: undercroft_sync::Mutex::new(&undercroft_sync::order::RESIZE, ()),
     });
     mounted
 }

@@ -82,7 +82,6 @@ impl Open {
             directory_blocks: crate::dir::change::BlockLocks::new(),
             resizing: undercroft_sync::Mutex::new(&undercroft_sync::order::RESIZE, ()),
             inodes_left: undercroft_sync::atomic::AtomicU64::new(0),
-            resizing: undercroft_sync::Mutex::new(&undercroft_sync::order::RESIZE, ()),
         });
         let service = Service::start(Arc::clone(&volume), options.commit_interval());
         Ok(Self { volume, service, recovery, free: free.unwrap() })
