@@ -12,6 +12,8 @@ use undercroft_vfs::Error;
 use undercroft_xfs::{NewUuid, Xfs, set_uuid};
 use uuid::Uuid;
 
+/// Tests that run at the same time have different ones: Linux mounts no XFS with the UUID of another that is mounted.
+const CUT_UUIDS: [Uuid; 2] = [Uuid::from_u128(0x1111_2222), Uuid::from_u128(0x3333_4444)];
 const UUIDS: [Uuid; 2] = [Uuid::from_u128(0x1234_5678_9abc), Uuid::from_u128(0xfeed_0000_0000_0001)];
 
 /// What a disk writes at once.
@@ -79,18 +81,18 @@ fn a_power_cut_leaves_an_xfs_with_the_old_uuid_or_the_new_one() {
     let first = xfs_uuid(&image);
     let base = FileDevice::open(image.path(), FileOptions::read_only()).unwrap();
     let recorder = Arc::new(Recorder::new(Arc::new(base)));
-    set_uuid(Arc::clone(&recorder) as Device, NewUuid::Uuid(UUIDS[0])).unwrap();
+    set_uuid(Arc::clone(&recorder) as Device, NewUuid::Uuid(CUT_UUIDS[0])).unwrap();
     let recording = recorder.recording();
     let mut seen = [0, 0];
     for cut in 0..=recording.events().len() {
         let (left, crash) = recording.crash_in_sectors(cut, cut as u64, SECTOR_BYTES).unwrap();
         let left = Image::of_device("xfs", &*left).unwrap();
         let now = xfs_uuid(&left);
-        let which = [first.clone(), UUIDS[0].to_string()].iter().position(|uuid| *uuid == now);
+        let which = [first.clone(), CUT_UUIDS[0].to_string()].iter().position(|uuid| *uuid == now);
         seen[which.unwrap_or_else(|| panic!("cut after {cut}, {crash}: {now}"))] += 1;
         let theirs = left.copy().unwrap();
         use_by_kernel(&theirs, "after");
-        set_uuid(device(&left), NewUuid::Uuid(UUIDS[1]))
+        set_uuid(device(&left), NewUuid::Uuid(CUT_UUIDS[1]))
             .unwrap_or_else(|error| panic!("cut after {cut}: {error}"));
         left.xfs_repair_check().unwrap_or_else(|error| panic!("cut after {cut}: {error}"));
         use_by_kernel(&left, "again");

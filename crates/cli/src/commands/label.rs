@@ -41,7 +41,7 @@ pub(crate) fn run(spec: &ImageSpec, label: Option<Vec<u8>>, format: Format) -> R
     match format {
         Format::Json => out.json(&LabelReport { label: label.into(), changed })?,
         Format::Text if changed && label.is_empty() => {
-            writeln!(out, "the filesystem on {shown} has no label now")?
+            writeln!(out, "the filesystem on {shown} has no label now")?;
         }
         Format::Text if changed => {
             writeln!(out, "the filesystem on {shown} has the label {} now", safe(&label))?;

@@ -63,7 +63,7 @@ pub(crate) fn run(spec: &ImageSpec, change: Option<UuidChange>, format: Format) 
         }
         (Format::Text, None) => writeln!(out, "{uuid}")?,
         (Format::Text, Some(_)) => {
-            writeln!(out, "the filesystem on {} has the UUID {uuid} now", spec.shown())?
+            writeln!(out, "the filesystem on {} has the UUID {uuid} now", spec.shown())?;
         }
     }
     out.finish()
