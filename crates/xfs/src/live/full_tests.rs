@@ -136,7 +136,7 @@ impl<'a> Worker<'a> {
                     let Some((_, dir, names)) = self.directories.get_mut(at) else { break };
                     match self.files.last() {
                         Some((_, node)) if count.is_multiple_of(2) => {
-                            self.vfs.link(&caller, node, dir, &name)?
+                            self.vfs.link(&caller, node, dir, &name)?;
                         }
                         _ => drop(make(self.vfs, dir, &name, NewKind::Regular)?),
                     }
