@@ -6,12 +6,14 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use undercroft_diskfs::Changeable;
 use undercroft_diskfs::in_use::{LateTimes, WindowList};
 use undercroft_sync::atomic::AtomicU64;
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
+use crate::dir::change::BlockLocks;
 use crate::options::WriteOptions;
 use crate::volume::Volume;
 
@@ -63,11 +65,14 @@ impl Mounted {
     /// # Errors
     /// I/O failure.
     pub(crate) fn flush(&self) -> Result<()> {
-        let flushed = self.device().flush().map_err(Error::from);
-        if let (Err(error), Some(writer)) = (&flushed, self.writer.get()) {
-            writer.transactions.abort_because(error);
-        }
-        flushed
+        self.flush_device(self.device())
+    }
+}
+
+impl Changeable for Mounted {
+    fn changes(&self) -> Result<(&Transactions, &LateTimes)> {
+        let writer = self.writer()?;
+        Ok((&writer.transactions, &writer.late_times))
     }
 }
 
@@ -90,6 +95,8 @@ pub(crate) struct Writer {
     pub(crate) inodes_left: AtomicU64,
     /// Files with a reservation window.
     pub(crate) windows: WindowList,
+    /// The locks of blocks of directories.
+    pub(crate) directory_blocks: BlockLocks,
     /// Held while the filesystem grows, and while its label changes.
     pub(crate) resizing: Mutex<()>,
 }
@@ -100,16 +107,21 @@ impl Writer {
     /// # Errors
     /// Corruption of the groups' headers; I/O failure.
     pub(crate) fn new(volume: &Volume, transactions: Transactions, options: WriteOptions) -> Result<Self> {
-        let allocator = Arc::new(Allocator::new(volume)?);
-        Ok(Self {
+        Ok(Self::with(Arc::new(Allocator::new(volume)?), transactions, options))
+    }
+
+    /// The same with an allocator that is there.
+    pub(crate) fn with(allocator: Arc<Allocator>, transactions: Transactions, options: WriteOptions) -> Self {
+        Self {
             transactions,
             options,
             allocator,
             inodes_left: AtomicU64::new(0),
             late_times: LateTimes::default(),
             windows: WindowList::default(),
+            directory_blocks: BlockLocks::new(),
             resizing: Mutex::new(&order::RESIZE, ()),
-        })
+        }
     }
 }
 

@@ -87,12 +87,9 @@ fn grow_unmounted(
     let whole = opened.partition.is_none().then_some(spec);
     let below = Below { whole, open: None, shown: &shown };
     let grown = grow(&opened.filesystem, &below, size_bytes, progress);
-    let closed = opened.filesystem.for_vfs().close();
-    let array_closed = opened.array.map_or(Ok(()), |open| open.array.close());
+    let closed = opened.close(|error| failure(&shown, error));
     let report = grown?;
-    closed.map_err(|error| failure(&shown, &error))?;
-    array_closed.map_err(|error| image::md_failure(&error))?;
-    Ok(report)
+    closed.map(|()| report)
 }
 
 /// Grows a filesystem that is open, in use or not; a raw image file that it fills is made longer first. `progress` hears of

@@ -41,7 +41,7 @@ pub(crate) fn run(spec: &ImageSpec, label: Option<Vec<u8>>, format: Format) -> R
     match format {
         Format::Json => out.json(&LabelReport { label: label.into(), changed })?,
         Format::Text if changed && label.is_empty() => {
-            writeln!(out, "the filesystem on {shown} has no label now")?
+            writeln!(out, "the filesystem on {shown} has no label now")?;
         }
         Format::Text if changed => {
             writeln!(out, "the filesystem on {shown} has the label {} now", safe(&label))?;
@@ -60,10 +60,9 @@ fn of_unmounted(spec: &ImageSpec, change_to: Option<Vec<u8>>) -> Result<Vec<u8>,
     let opened = image::open_for(spec, Use::Write(Writing::default()), VfsOptions::default())?;
     let shown = spec.shown();
     let changed = change(&opened.filesystem, &label, &shown);
-    let closed = opened.close();
+    let closed = opened.close(|error| failure(&shown, error));
     let label = changed?;
-    closed.map_err(|error| failure(&shown, &error))?;
-    Ok(label)
+    closed.map(|()| label)
 }
 
 /// The label of a filesystem that is open.

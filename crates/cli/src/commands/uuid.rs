@@ -63,7 +63,7 @@ pub(crate) fn run(spec: &ImageSpec, change: Option<UuidChange>, format: Format) 
         }
         (Format::Text, None) => writeln!(out, "{uuid}")?,
         (Format::Text, Some(_)) => {
-            writeln!(out, "the filesystem on {} has the UUID {uuid} now", spec.shown())?
+            writeln!(out, "the filesystem on {} has the UUID {uuid} now", spec.shown())?;
         }
     }
     out.finish()
@@ -110,9 +110,9 @@ fn change_unmounted(spec: &ImageSpec, change: UuidChange) -> Result<(Uuid, Uuid)
                 Filesystem::Ext4(ext4) => ext4.set_uuid(uuid),
                 Filesystem::Xfs(_) => Err(Error::Unsupported("another filesystem than a moment ago".into())),
             };
-            let closed = opened.close();
-            changed.and(closed).map_err(|error| failure(&shown, &error))?;
-            Ok((before, uuid))
+            let closed = opened.close(|error| failure(&shown, error));
+            changed.map_err(|error| failure(&shown, &error))?;
+            closed.map(|()| (before, uuid))
         }
     }
 }

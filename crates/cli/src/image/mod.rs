@@ -316,11 +316,11 @@ impl Opened {
     /// Ends the use of a filesystem that was opened for writing, and of the array below it.
     ///
     /// # Errors
-    /// The first failure since it was opened.
-    pub(crate) fn close(self) -> vfs::Result<()> {
-        let closed = self.filesystem.for_vfs().close();
+    /// The filesystem's first failure since it was opened, as `failed` tells it; when an array could not be left clean.
+    pub(crate) fn close(self, failed: impl FnOnce(&vfs::Error) -> Failure) -> Result<(), Failure> {
+        let closed = self.filesystem.for_vfs().close().map_err(|error| failed(&error));
         let array_closed = self.array.map_or(Ok(()), |open| open.array.close());
-        closed.and(array_closed.map_err(|error| vfs::Error::Unsupported(error.to_string().into())))
+        closed.and(array_closed.map_err(|error| md_failure(&error)))
     }
 
     /// The same with other caches and locks.

@@ -39,7 +39,7 @@ fn xfs_grows_too() {
     let path = image.to_str().unwrap();
     let text = undercroft(["grow", path, "1G"]).text();
     assert!(text.contains("has grown from 300 MiB to 1 GiB"), "{text}");
-    assert!(text.contains("262144 blocks, 14 groups"), "{text}");
+    assert!(text.contains("262,144 blocks, 14 groups"), "{text}");
     tool(&format!("xfs_repair -n {path}"), dir.path());
     let refusal = undercroft(["grow", path, "500M"]).failed(4);
     assert!(refusal.contains("XFS cannot be made smaller"), "{refusal}");

@@ -29,7 +29,9 @@ impl Allocator {
         let last = AgNumber(volume.geometry().ag_count() - 1);
         let (old_len, new_len) = (volume.geometry().ag_len(last), new.geometry().ag_len(last));
         let mut group = self.change_group(handle, last)?;
-        group.fill_list()?;
+        if new_len > old_len {
+            group.fill_list()?;
+        }
         // With the group's lock held, under which its headers are compared with the geometry.
         volume.replace_superblock(new.clone());
         if new_len == old_len {

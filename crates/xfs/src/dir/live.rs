@@ -1,7 +1,11 @@
 //! A directory in use: reading it while others change it.
 //!
-//! Locks: the directory's `names`, shared, while blocks are read; none while an entry is handed out. A filesystem that takes
-//! no changes needs none.
+//! Names are changed in place beside readers in directories whose index has blocks of its own. Each block is read as one
+//! version, but an entry of the index may lead to a name that has been removed since, which looks as damage does. So a
+//! reader that finds damage looks once more without any changes beside it.
+//!
+//! Locks: the directory's `names`, shared, while blocks are read, and exclusive for a second look; none while an entry is
+//! handed out. A filesystem that takes no changes needs none.
 
 use std::ops::ControlFlow;
 
@@ -11,12 +15,9 @@ use super::directory::{Directory, STRUCTURE};
 use super::entry::Position;
 use super::list::{self, Listing};
 use super::lookup;
-use crate::da::mapped::{MappedFork, Piece};
+use crate::da::mapped::MappedFork;
 use crate::da::{Content, Layout};
-use crate::error::{Verdict, corrupt_inode};
-use crate::format::FileBlock;
 use crate::inode::{Fork, InodeState};
-use crate::map::{self, Run};
 use crate::volume::Volume;
 
 /// The number of the inode that a name leads to.
@@ -24,7 +25,13 @@ use crate::volume::Volume;
 /// # Errors
 /// [`NotDirectory`](Error::NotDirectory); corruption; I/O failure.
 pub(crate) fn lookup_live(dir: &InodeState, name: &[u8]) -> Result<Option<Ino>> {
-    with_directory(dir, |directory| lookup(directory, name))
+    match with_directory(dir, |directory| lookup(directory, name)) {
+        Err(Error::Corrupt(_)) if dir.volume.writer().is_ok() => {
+            let _names = dir.names.write();
+            with_locked_directory(dir, |directory| lookup(directory, name))
+        }
+        found => found,
+    }
 }
 
 /// Whether a directory has no names but `.` and `..`.
@@ -103,30 +110,21 @@ fn with_directory<T>(dir: &InodeState, use_it: impl FnOnce(Directory<'_>) -> Res
     if dir.kind != FileType::Directory {
         return Err(Error::NotDirectory);
     }
+    let _names = dir.volume.writer().is_ok().then(|| dir.names.read());
+    with_locked_directory(dir, use_it)
+}
+
+/// The same for a directory whose names are locked.
+fn with_locked_directory<T>(dir: &InodeState, use_it: impl FnOnce(Directory<'_>) -> Result<T>) -> Result<T> {
+    // After the lock: names that were added before may lead past an earlier end of the filesystem.
     let superblock = dir.volume.superblock();
     let layout = &Layout::of(superblock);
-    let _names = dir.volume.writer().is_ok().then(|| dir.names.read());
     let (ino, data) = (dir.ino, dir.fields.read().data.clone());
     let volume: &Volume = &dir.volume;
-    let map = |at| {
-        piece(&map::lookup(volume, ino, &data, at)?, at)
-            .map_err(|detail| corrupt_inode(STRUCTURE, ino, None, detail))
-    };
-    let blocks = MappedFork { volume, owner: ino, structure: STRUCTURE, map };
+    let blocks = MappedFork::of(volume, ino, STRUCTURE, &data);
     let content = match &data {
         Fork::Local(bytes) => Content::Inline(bytes),
         _ => Content::Blocks(&blocks),
     };
     use_it(Directory { ino, layout, superblock, content })
-}
-
-/// What lies under a block of a directory.
-fn piece(run: &Run, at: FileBlock) -> Verdict<Piece> {
-    match run {
-        Run::Extent(extent) if extent.unwritten => {
-            Err(format!("the extent at block {} of its fork was never written", extent.file).into())
-        }
-        Run::Extent(extent) => Ok(Piece { len: extent.end() - at.0, home: Some(extent.block_of(at.0)) }),
-        Run::Hole { end, .. } => Ok(Piece { len: end - at.0, home: None }),
-    }
 }

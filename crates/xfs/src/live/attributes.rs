@@ -9,8 +9,8 @@ use super::Live;
 use super::owner::{FLAGS, shown_flags};
 use crate::attr::change::Attempt;
 use crate::format::dinode::{DiFlags, DiFlags2};
+use crate::format::extent::EXTENT_MAX_BLOCKS;
 use crate::inode::{Inode, STORE_CREDITS};
-use crate::map::EXTENT_MAX_BLOCKS;
 use crate::volume::Volume;
 use crate::{attr, dir};
 
@@ -171,7 +171,7 @@ fn set_hints(volume: &Volume, fields: &mut Inode, hints: ExtentHints) -> Result<
     let in_blocks = |bytes: u32| {
         let blocks = bytes >> geometry.block_log();
         let most = EXTENT_MAX_BLOCKS.min(geometry.ag_blocks() / 2);
-        if bytes % geometry.block_bytes() != 0 || blocks > most {
+        if !bytes.is_multiple_of(geometry.block_bytes()) || blocks > most {
             return Err(Error::InvalidArgument("a size of extents is whole blocks, at most half of a group"));
         }
         Ok(blocks)
