@@ -12,7 +12,8 @@ pub struct WriteOptions {
     pub journaled_overwrites: bool,
     /// Each change is on the disk when the call that makes it returns (`sync`).
     pub synchronous: bool,
-    /// Freed blocks are discarded on the device, once the transaction that freed them is durable (`discard`).
+    /// Freed blocks are discarded on the device, once the transaction that freed them is durable (`discard`): the longest
+    /// runs of each group. A trim discards the rest.
     pub discard: bool,
     /// Whether an inode is allocated by the free inode B+tree, where the volume has one. Without it all chunks of a group
     /// are searched: the plain form (`finobt=off`). The tree is kept either way.

@@ -23,8 +23,11 @@ const PIECE_BLOCKS: u32 = 1 << 15;
 /// They are at most this part of what can be reserved.
 const PART_OF_FREE: u64 = 32;
 
-/// Runs that one call of [`Allocator::discard_freed`] takes under the group's lock.
-const RUNS_AT_ONCE: usize = 256;
+/// Runs that [`Allocator::discard_freed`] takes at once under the group's lock.
+const RUNS_AT_ONCE: usize = 4096;
+
+/// Discards in a group after one commit, at most: the waiters of the commit wait for them, too.
+const DISCARDS_PER_COMMIT: usize = 32;
 
 impl Allocator {
     /// Discards what is free of a range of the filesystem's bytes, in runs of at least `min_len` bytes; returns how many bytes
@@ -109,9 +112,11 @@ impl Allocator {
         Ok(trimmed)
     }
 
-    /// A transaction is durable: discards what it and those before it freed in a group, and then lets it be given out.
+    /// A transaction is durable: discards the longest runs of what it and those before it freed in a group, and then lets all
+    /// of it be given out. What is not discarded is left to a [trim](Self::trim).
     pub(super) fn discard_freed(&self, volume: &Mounted, number: AgNumber, tid: Tid) {
         let Some(group) = self.groups.get(number.0 as usize) else { return };
+        let mut left = DISCARDS_PER_COMMIT;
         loop {
             let runs = {
                 let mut state = group.state.lock();
@@ -120,7 +125,9 @@ impl Allocator {
                     None => Vec::new(),
                 }
             };
-            for run in &runs {
+            let longest = longest_joined(&runs, left);
+            left -= longest.len();
+            for run in longest {
                 if let Some(first) = volume.geometry().join(number, AgBlock(run.start)) {
                     discard(volume, first, u64::from(run.count));
                 }
@@ -143,4 +150,33 @@ impl Allocator {
 fn discard(volume: &Volume, first: FsBlock, count: u64) -> bool {
     let Some(offset) = volume.geometry().byte(first) else { return false };
     volume.device().discard(offset, count << volume.geometry().block_log()).is_ok()
+}
+
+/// The longest runs, up to `most` of them, of those that come of joining neighbours.
+fn longest_joined(runs: &[Run], most: usize) -> Vec<Run> {
+    let mut sorted = runs.to_vec();
+    sorted.sort_unstable();
+    let mut joined: Vec<Run> = Vec::with_capacity(sorted.len());
+    for run in sorted {
+        match joined.last_mut() {
+            Some(last) if last.end() == run.start => last.count += run.count,
+            _ => joined.push(run),
+        }
+    }
+    joined.sort_unstable_by_key(|run| std::cmp::Reverse(run.count));
+    joined.truncate(most);
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_discarded_together_and_the_longest_first() {
+        let runs = [(50, 3), (10, 1), (12, 2), (11, 1), (30, 1)].map(|(start, count)| Run::new(start, count));
+        assert_eq!(longest_joined(&runs, 2), [Run::new(10, 4), Run::new(50, 3)]);
+        assert_eq!(longest_joined(&runs, 9).len(), 3);
+        assert!(longest_joined(&runs, 0).is_empty());
+    }
 }

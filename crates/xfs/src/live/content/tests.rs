@@ -698,3 +698,39 @@ fn free_blocks_of_a_file_are_refused_before_the_first_change() {
     live.volume.writer().unwrap().transactions.check().unwrap();
     assert_eq!(live.fields.read().core.data_extents, extents.len() as u64);
 }
+
+/// The records fit the inode no more, and there is no block for a tree.
+#[test]
+fn a_clone_that_ends_early_is_as_long_as_what_is_done() {
+    let mut other = Ino(0);
+    let content: Vec<u8> = (0..60).flat_map(|block| [if block % 2 == 0 { 5 } else { 0 }; 4096]).collect();
+    let (image, ino) = image(64, KINDS[0], |root| {
+        use std::os::unix::fs::FileExt;
+        let file = std::fs::File::create(root.join("g")).unwrap();
+        file.set_len(content.len() as u64).unwrap();
+        for block in (0..60).step_by(2) {
+            file.write_all_at(&[5; 4096], block * 4096).unwrap();
+        }
+        other = Ino(std::os::unix::fs::MetadataExt::ino(&file.metadata().unwrap()));
+    });
+    let mut subject = Subject::open(image, ino, Vec::new(), 1);
+    let (target, source) = (Arc::clone(&subject.live), subject.writable.live(other));
+    let mut reserved = 0;
+    while subject.allocator().reserve(1) {
+        reserved += 1;
+    }
+    let before = target.fields.read().core.modified;
+    let done = clone_range(&target, &source, 0, 0, content.len() as u64).unwrap();
+    assert!(done > 0 && done < content.len() as u64);
+    assert_eq!(size(&target), done);
+    assert!(target.fields.read().core.modified > before);
+    let far = clone_range(&target, &source, 0, 1 << 20, content.len() as u64);
+    assert!(matches!(far, Err(Error::NoSpace)));
+    assert_eq!(size(&target), done);
+    subject.allocator().unreserve(reserved);
+    subject.model = content[..done as usize].to_vec();
+    subject.others.push(("g", content));
+    drop((target, source));
+    assert!(subject.read() == subject.model);
+    subject.verify();
+}
