@@ -58,6 +58,8 @@ lock_order! {
     DIRECTORY_INDEX = "directory_index", rank 420;
     /// A leaf of one directory on disk.
     DIRECTORY_LEAF = "directory_leaf", rank 430;
+    /// A block of names of one directory on disk, where leaves are blocks of their own.
+    DIRECTORY_DATA = "directory_data", rank 434;
     /// The fields of one inode of a filesystem on disk, its block map among them.
     INODE_FIELDS = "inode_fields", rank 450;
     /// The list of inodes of a filesystem on disk whose times are newer in memory.

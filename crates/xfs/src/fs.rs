@@ -205,7 +205,8 @@ impl Xfs {
         Some((ag.0, first.0, superblock.log_blocks()))
     }
 
-    /// What each allocation group holds, first to last.
+    /// What each allocation group holds, first to last; of inodes in a filesystem that is changed, what it held when that was
+    /// committed last.
     ///
     /// # Errors
     /// Corruption of a group's headers; I/O failure.
@@ -243,7 +244,7 @@ impl Xfs {
     }
 
     /// Calls `visit` with each chunk of inodes that a tree of an allocation group has, in order. Without such a group or
-    /// tree there is none.
+    /// tree there is none. In a filesystem that is changed, chunks are as they were when that was committed last, or newer.
     ///
     /// # Errors
     /// Corruption of the group's header or the tree; I/O failure.

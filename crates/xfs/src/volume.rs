@@ -64,6 +64,8 @@ pub(crate) enum Validated {
     DaBlock = 3,
     /// A block of a long value or a long link.
     Remote = 4,
+    /// The entries of a leaf or a node of a directory's hash tree.
+    DirIndex = 5,
 }
 
 impl Blocks {

@@ -12,6 +12,7 @@ use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
+use crate::dir::change::BlockLocks;
 use crate::options::WriteOptions;
 use crate::volume::Volume;
 
@@ -90,6 +91,8 @@ pub(crate) struct Writer {
     pub(crate) inodes_left: AtomicU64,
     /// Files with a reservation window.
     pub(crate) windows: WindowList,
+    /// The locks of blocks of directories.
+    pub(crate) directory_blocks: BlockLocks,
     /// Held while the filesystem grows, and while its label changes.
     pub(crate) resizing: Mutex<()>,
 }
@@ -108,6 +111,7 @@ impl Writer {
             inodes_left: AtomicU64::new(0),
             late_times: LateTimes::default(),
             windows: WindowList::default(),
+            directory_blocks: BlockLocks::new(),
             resizing: Mutex::new(&order::RESIZE, ()),
         })
     }

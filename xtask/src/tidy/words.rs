@@ -12,6 +12,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/block/src/image/ordered.rs", "methods of a trait that imago calls unsafe, which are passed on"),
     ("crates/fuse/src/transport/device.rs", "an ioctl that the system call crate does not know"),
     ("crates/fuse/src/transport/ring.rs", "the kernel reads and writes areas of memory by their addresses"),
+    ("crates/oracle/src/operations/kernel.rs", "an ioctl that the system call crate does not know"),
     ("crates/oracle/tests/fuse_lost.rs", "descriptors of the server are broken on purpose"),
     ("crates/md/src/fan_out.rs", "helper threads borrow what their caller lends them"),
     ("crates/md/src/parity/wide.rs", "vector instructions, in loops that are bound by memory"),

@@ -37,10 +37,11 @@ impl KernelHand {
         // Not through links, and not waiting for a pipe's other end.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
         let mut options = File::options();
+        // What is cloned must be open for reading.
         if append {
             options.append(true)
         } else {
-            options.write(true)
+            options.read(true).write(true)
         };
         let file = options.custom_flags(flags).open(self.at(path))?;
         if file.metadata()?.is_file() { Ok(file) } else { Err(ErrorKind::InvalidInput.into()) }

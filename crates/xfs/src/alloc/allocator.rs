@@ -25,6 +25,8 @@ pub(crate) struct Allocator {
     pub(super) extent_credits: u32,
     /// Directories are spread over the groups: the one that the next directory is tried in.
     pub(super) directory_rotor: AtomicU32,
+    /// Groups in which records of chunks are newer in memory.
+    pub(super) groups_with_newer: AtomicU32,
 }
 
 impl Allocator {
@@ -45,6 +47,7 @@ impl Allocator {
             busy: AtomicU64::new(0),
             extent_credits: extent_credits(volume),
             directory_rotor: AtomicU32::new(0),
+            groups_with_newer: AtomicU32::new(0),
         })
     }
 
@@ -57,6 +60,7 @@ impl Allocator {
             busy: AtomicU64::new(0),
             extent_credits: 0,
             directory_rotor: AtomicU32::new(0),
+            groups_with_newer: AtomicU32::new(0),
         }
     }
 

@@ -121,6 +121,7 @@ impl ChangingGroup<'_> {
         let (at, inodes) = ((first.0 << log) - start.0, count << log);
         let bits = (1_u32 << (inodes / INODES_PER_HOLE)) - 1;
         let part = (bits << (at / INODES_PER_HOLE)) as u16;
+        self.close_chunk(start)?;
         let before = self.tree::<Inobt>()?.cursor().lookup_eq(&start)?;
         let chunk = match before {
             None => {
@@ -178,6 +179,7 @@ impl ChangingGroup<'_> {
     }
 
     fn count_made(&mut self, start: AgIno, inodes: u32) {
+        self.state().open.note_other_chunks();
         let agi = self.agi_mut();
         agi.agi_count.set(agi.agi_count.get().saturating_add(inodes));
         agi.agi_freecount.set(agi.agi_freecount.get().saturating_add(inodes));
@@ -195,6 +197,7 @@ impl ChangingGroup<'_> {
     }
 
     fn free_blocks_of(&mut self, chunk: &InodeChunk) -> Result<()> {
+        self.forget_chunk(chunk.start);
         if self.has_finobt() && chunk.free_count > 0 {
             self.delete::<Finobt>(&chunk.start)?;
         }

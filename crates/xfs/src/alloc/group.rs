@@ -5,12 +5,13 @@
 
 use std::collections::HashMap;
 
-use undercroft_sync::atomic::{AtomicU32, Ordering};
+use undercroft_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use undercroft_sync::{Mutex, MutexGuard, order};
 use undercroft_vfs::{Error, Result};
 
 use super::free_list::FreeList;
 use super::free_space::FreeSpace;
+use super::open_chunks::OpenChunks;
 use super::set_aside::SetAside;
 use crate::ag::agf::RawAgf;
 use crate::ag::agi::RawAgi;
@@ -30,6 +31,8 @@ pub(super) struct Group {
     /// The same for inodes.
     pub(super) inodes: AtomicU32,
     pub(super) free_inodes: AtomicU32,
+    /// Records of chunks are newer in memory. Set with the lock held.
+    pub(super) has_newer: AtomicBool,
     pub(super) state: Mutex<GroupState>,
 }
 
@@ -57,6 +60,8 @@ pub(super) struct GroupState {
     pub(super) release_asked: Option<Tid>,
     /// What is known of the lists of unlinked inodes.
     pub(super) predecessors: Predecessors,
+    /// Chunks of inodes with records in memory.
+    pub(super) open: OpenChunks,
 }
 
 /// Of inodes on the lists of unlinked ones of a group: the one before it, if it is known.
@@ -90,6 +95,7 @@ impl Group {
             aside: SetAside::new(volume, number, agi.raw()),
             release_asked: None,
             predecessors: Predecessors::default(),
+            open: OpenChunks::default(),
         };
         let group = Self {
             number,
@@ -97,6 +103,7 @@ impl Group {
             longest: AtomicU32::new(agf.longest()),
             inodes: AtomicU32::new(agi.inodes()),
             free_inodes: AtomicU32::new(agi.free_inodes()),
+            has_newer: AtomicBool::new(false),
             state: Mutex::new(&order::GROUP, state),
         };
         {

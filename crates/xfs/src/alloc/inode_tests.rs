@@ -36,8 +36,7 @@ fn create(image: &Writable, parent: Ino, is_directory: bool, may_make: bool) -> 
     let space = if may_make { chunk_space(geometry) } else { 0 };
     let handle = image.volume.start_with_space(credits, space)?;
     let allocator = &image.writer().allocator;
-    let ino = allocator.new_inode(&handle, parent, is_directory, may_make)?;
-    let generation = Inode::next_generation(&image.volume, ino)?;
+    let NewNumber { ino, generation } = allocator.new_inode(&handle, parent, is_directory, may_make)?;
     let new = NewInode { kind: NewKind::Regular, permissions: 0o600, uid: 1, gid: 2, xattrs: &[] };
     let inode = Inode::fresh(&image.volume, &Inheritance::none(), ino, generation, &new, 0);
     inode.store_new(&handle)?;
@@ -80,6 +79,8 @@ fn chunks(image: &Writable, ag: AgNumber) -> Vec<InodeChunk> {
 /// Compares both trees, the headers and the inodes' places with the inodes that are to be in use, beside those that
 /// mkfs.xfs made.
 fn verify(image: &Writable, model: &BTreeSet<Ino>, own: &BTreeSet<Ino>) {
+    // Before a commit the records in memory are newer.
+    image.commit();
     let geometry = image.volume.geometry();
     let (mut in_use, mut sums) = (BTreeSet::new(), (0, 0));
     for ag in geometry.ags() {

@@ -31,7 +31,16 @@ use crate::transaction::Seal;
 
 const STRUCTURE: &str = "inode";
 
+/// A number that a new inode gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewNumber {
+    pub(crate) ino: Ino,
+    /// The generation that its place has: it rose when the last inode there was freed, and is random in a new chunk.
+    pub(crate) generation: u32,
+}
+
 /// How an inode is freed.
+#[derive(Clone, Copy)]
 pub(super) struct Freed {
     ino: Ino,
     /// Its chunk, before and afterwards.
@@ -65,7 +74,7 @@ impl Allocator {
         parent: Ino,
         is_directory: bool,
         may_make_chunk: bool,
-    ) -> Result<Ino> {
+    ) -> Result<NewNumber> {
         let volume = handle.volume();
         let geometry = volume.geometry();
         let Some((parent_ag, near)) = geometry.split_ino(parent) else {
@@ -87,8 +96,8 @@ impl Allocator {
                     continue;
                 }
                 let near = (number == parent_ag).then_some(near);
-                if let Some(ino) = self.new_inode_in(handle, number, near, may_make)? {
-                    return Ok(ino);
+                if let Some(new) = self.new_inode_in(handle, number, near, may_make)? {
+                    return Ok(new);
                 }
             }
         }
@@ -136,7 +145,10 @@ impl Allocator {
         let Some((ag, within)) = volume.geometry().split_ino(ino) else { return Err(Error::Stale) };
         let state = self.group(ag)?.state.lock();
         let (root, levels) = (AgBlock(state.agi.agi_root.get()), state.agi.agi_level.get());
-        let chunk = Btree::<Inobt>::in_ag(volume, ag, root, levels)?.cursor().lookup_le(&within)?;
+        let chunk = match state.open.of(within) {
+            None => Btree::<Inobt>::in_ag(volume, ag, root, levels)?.cursor().lookup_le(&within)?,
+            open => open,
+        };
         if chunk.is_some_and(|chunk| chunk.has_in_use(within)) { Ok(()) } else { Err(Error::Stale) }
     }
 
@@ -169,7 +181,7 @@ impl Allocator {
         number: AgNumber,
         near: Option<AgIno>,
         may_make: bool,
-    ) -> Result<Option<Ino>> {
+    ) -> Result<Option<NewNumber>> {
         let mut group = self.change_group(handle, number)?;
         if let Some(chunk) = group.nearest_free_chunk(near)? {
             return group.take_inode(&chunk).map(Some);
@@ -230,7 +242,7 @@ fn may_serve(group: &Group, pass: Pass, may_make: bool, wanted_space: u32, geome
 
 impl ChangingGroup<'_> {
     /// The chunk with a free inode that is nearest to `near`, or to the chunk that was made last.
-    fn nearest_free_chunk(&self, near: Option<AgIno>) -> Result<Option<InodeChunk>> {
+    fn nearest_free_chunk(&mut self, near: Option<AgIno>) -> Result<Option<InodeChunk>> {
         let free = self.agi().agi_freecount.get();
         if free == 0 {
             return Ok(None);
@@ -238,16 +250,21 @@ impl ChangingGroup<'_> {
         let newest = AgIno(self.agi().agi_newino.get());
         let near = near.unwrap_or(if newest == AgIno::NULL { AgIno(0) } else { newest });
         let by_free_tree = self.has_finobt() && self.handle.writer().options.search_free_inode_tree;
+        if by_free_tree && let Some(known) = self.state().open.nearest(near) {
+            return Ok(Some(known));
+        }
         let found = if by_free_tree {
             nearest_free(&self.tree::<Finobt>()?, near)?
         } else {
             nearest_free(&self.tree::<Inobt>()?, near)?
         };
-        if found.is_none() {
+        let Some(found) = found else {
             let detail = format!("group {} counts {free} free inodes, and no chunk has one", self.number());
             return Err(corrupt("inode chunks", detail));
-        }
-        Ok(found)
+        };
+        let open = &mut self.state().open;
+        open.note_nearest(near, found.start);
+        Ok(Some(open.newest(found)))
     }
 
     pub(super) fn has_finobt(&self) -> bool {
@@ -255,7 +272,7 @@ impl ChangingGroup<'_> {
     }
 
     /// Takes the first free inode of a chunk that was found in a tree.
-    fn take_inode(&mut self, chunk: &InodeChunk) -> Result<Ino> {
+    fn take_inode(&mut self, chunk: &InodeChunk) -> Result<NewNumber> {
         let free = chunk.existing() & chunk.free;
         let bit = free.trailing_zeros();
         let ino = self.geometry().join_ino(self.number(), AgIno(chunk.start.0.saturating_add(bit)));
@@ -274,13 +291,16 @@ impl ChangingGroup<'_> {
             ));
         }
         let after = InodeChunk { free: chunk.free & !(1 << bit), free_count: chunk.free_count - 1, ..*chunk };
-        self.replace_chunk(chunk, &after)?;
-        Ok(ino)
+        self.change_chunk(chunk, &after)?;
+        Ok(NewNumber { ino, generation: raw.di_gen.get() })
     }
 
     /// How an inode is freed. All that can be refused is refused here.
     pub(super) fn plan_freed(&mut self, ino: Ino, within: AgIno) -> Result<Freed> {
-        let chunk = self.tree::<Inobt>()?.cursor().lookup_le(&within)?;
+        let chunk = match self.state().open.of(within) {
+            None => self.tree::<Inobt>()?.cursor().lookup_le(&within)?,
+            open => open,
+        };
         let Some(chunk) = chunk.filter(|chunk| chunk.has_in_use(within)) else {
             return Err(corrupt_inode(STRUCTURE, ino, None, "is to be freed, and no chunk has it in use"));
         };
@@ -311,13 +331,16 @@ impl ChangingGroup<'_> {
         if chunk_goes {
             return self.free_chunk(&chunk);
         }
-        self.replace_chunk(&chunk, &after)?;
+        self.change_chunk(&chunk, &after)?;
         let marked = self.mark_free(ino);
         self.handle.or_abort(marked)
     }
 
-    /// Checks that a chunk that was found in one tree is the same in both.
-    fn check_trees_agree(&self, chunk: &InodeChunk) -> Result<()> {
+    /// Checks that a chunk that was found in one tree is the same in both. An open one was, when it was opened.
+    fn check_trees_agree(&mut self, chunk: &InodeChunk) -> Result<()> {
+        if self.state().open.of(chunk.start).is_some() {
+            return Ok(());
+        }
         let of_all = self.tree::<Inobt>()?.cursor().lookup_eq(&chunk.start)?;
         let wrong = |tree, found: Option<InodeChunk>| {
             let (start, ag) = (chunk.start, self.number());
@@ -336,12 +359,11 @@ impl ChangingGroup<'_> {
         Ok(())
     }
 
-    /// Replaces a chunk's record, of which free inodes have become used or the other way round, in both trees, and counts
-    /// them.
+    /// Replaces a chunk's record, of which free inodes have become used or the other way round, in both trees.
     ///
     /// # Errors
     /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
-    fn replace_chunk(&mut self, before: &InodeChunk, after: &InodeChunk) -> Result<()> {
+    pub(super) fn replace_chunk(&mut self, before: &InodeChunk, after: &InodeChunk) -> Result<()> {
         self.update::<Inobt>(&before.start, after)?;
         if self.has_finobt() {
             let changed = match (before.free_count > 0, after.free_count > 0) {
@@ -352,9 +374,6 @@ impl ChangingGroup<'_> {
             };
             self.handle.or_abort(changed)?;
         }
-        let (more, less) = (after.free_count, before.free_count);
-        let free = &mut self.agi_mut().agi_freecount;
-        free.set(free.get().saturating_add(more).saturating_sub(less));
         Ok(())
     }
 
@@ -412,8 +431,8 @@ pub(super) fn read_slot(volume: &Volume, ino: Ino) -> Result<RawDinode> {
         .map_err(|detail| corrupt_inode(STRUCTURE, ino, Some(block), detail))
 }
 
-/// The chunk with a free inode that is nearest to `near`, by where chunks begin. In the tree of chunks with free inodes
-/// it is one of two; in the tree of all chunks, those between are passed.
+/// The chunk with a free inode that is nearest to `near`: its own, or by where chunks begin. In the tree of chunks with
+/// free inodes it is one of two; in the tree of all chunks, those between are passed.
 fn nearest_free<K>(tree: &Btree<'_, K>, near: AgIno) -> Result<Option<InodeChunk>>
 where
     K: Kind<Record = InodeChunk, Key = AgIno>,
@@ -424,7 +443,10 @@ where
     loop {
         let nearer_before = match (&before, &after) {
             (None, None) => return Ok(None),
-            (Some(before), Some(after)) => near.0 - before.start.0 <= after.start.0 - near.0,
+            (Some(before), Some(after)) => {
+                let distance = near.0 - before.start.0;
+                distance < CHUNK_INODES || distance <= after.start.0 - near.0
+            }
             (before, _) => before.is_some(),
         };
         let candidate = if nearer_before { &before } else { &after };

@@ -36,12 +36,12 @@ impl ChangingGroup<'_> {
         let state = self.loaded()?;
         let needed = needed(&state.agf, has_rmap);
         let list = &mut state.blocks().list;
-        let (usable, total) = (list.usable(), list.entries.len() as u32);
-        if list.is_adjusting || usable >= needed && total <= needed + SLACK {
+        let is_long = list.entries.len() as u32 > needed + SLACK;
+        if list.is_adjusting || list.usable() >= needed && !is_long {
             return Ok(());
         }
         list.is_adjusting = true;
-        let mut adjusted = if usable < needed { Ok(()) } else { self.shorten_list(needed) };
+        let mut adjusted = if is_long { self.shorten_list(needed) } else { Ok(()) };
         if adjusted.is_ok() {
             // Also after it was shortened: what was freed may have made the trees grow into it.
             adjusted = self.lengthen_list(needed);
@@ -56,7 +56,8 @@ impl ChangingGroup<'_> {
     fn lengthen_list(&mut self, needed: u32) -> Result<()> {
         loop {
             let list = &self.state().blocks().list;
-            let room = list.capacity - list.entries.len() as u32;
+            // One that is long has enough with those that are not usable.
+            let room = list.capacity.min(needed + SLACK).saturating_sub(list.entries.len() as u32);
             let missing = needed.saturating_sub(list.usable()).min(room);
             if missing == 0 {
                 return Ok(());
@@ -89,9 +90,11 @@ impl ChangingGroup<'_> {
         for (run, most) in available.chain(freed).filter(|(_, most)| *most > 0) {
             let whole = space.disk.containing(run.start).unwrap_or(run);
             let count = run.count.min(most);
-            let (first, last) = (Run::new(run.start, count), Run::new(run.end() - count, count));
-            // An end of the extent that the trees have.
-            candidates.push(if run.end() == whole.end() && run.start > whole.start { last } else { first });
+            candidates.push(Run::new(run.start, count));
+            // The end of the extent that the trees have.
+            if run.start > whole.start && run.end() == whole.end() {
+                candidates.push(Run::new(run.end() - count, count));
+            }
         }
         for run in candidates {
             if self.list_suffices_to_take(run, run.count)? {

@@ -16,6 +16,7 @@
 //! | `room` | whether trees can grow, asked before a change |
 //! | `refcount`, `sharing` | how many files share blocks |
 //! | `inodes`, `chunk` | inodes allocated and freed, in chunks |
+//! | `open_chunks`, `chunk_records` | records of chunks that are newer in memory than in the trees |
 //! | `trim` | telling the device what is free |
 //! | `unlinked` | inodes in use without a name |
 //! | `interrupted` | work that a crash interrupted, finished at opening |
@@ -58,6 +59,7 @@ mod account;
 mod allocator;
 mod changing;
 mod chunk;
+mod chunk_records;
 mod free_list;
 mod free_space;
 mod group;
@@ -68,6 +70,7 @@ mod inode_tests;
 mod inodes;
 mod interrupted;
 mod list_change;
+mod open_chunks;
 mod refcount;
 mod rmap;
 mod room;
@@ -94,7 +97,7 @@ use crate::volume::Volume;
 
 pub(crate) use self::allocator::{Allocator, GROUPS_MAX};
 pub(crate) use self::held::Held;
-pub(crate) use self::inodes::{FREE_INODE_CREDITS, chunk_space, new_inode_credits};
+pub(crate) use self::inodes::{FREE_INODE_CREDITS, NewNumber, chunk_space, new_inode_credits};
 pub(crate) use self::interrupted::can_finish;
 pub(crate) use self::set_aside::extent_credits;
 

@@ -153,7 +153,7 @@ impl Bench {
     fn check(&self) {
         let volume = &self.writable.volume;
         let mut reservable = 0;
-        for group in &self.allocator().groups {
+        for group in self.allocator().groups.iter() {
             let agf = Agf::read(volume, group.number).unwrap();
             let mut by_space = Vec::new();
             agf.by_space(volume)

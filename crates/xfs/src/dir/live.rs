@@ -1,7 +1,11 @@
 //! A directory in use: reading it while others change it.
 //!
-//! Locks: the directory's `names`, shared, while blocks are read; none while an entry is handed out. A filesystem that takes
-//! no changes needs none.
+//! Names are changed in place beside readers in directories whose index has blocks of its own. Each block is read as one
+//! version, but an entry of the index may lead to a name that has been removed since, which looks as damage does. So a
+//! reader that finds damage looks once more without any changes beside it.
+//!
+//! Locks: the directory's `names`, shared, while blocks are read, and exclusive for a second look; none while an entry is
+//! handed out. A filesystem that takes no changes needs none.
 
 use std::ops::ControlFlow;
 
@@ -24,7 +28,13 @@ use crate::volume::Volume;
 /// # Errors
 /// [`NotDirectory`](Error::NotDirectory); corruption; I/O failure.
 pub(crate) fn lookup_live(dir: &InodeState, name: &[u8]) -> Result<Option<Ino>> {
-    with_directory(dir, |directory| lookup(directory, name))
+    match with_directory(dir, |directory| lookup(directory, name)) {
+        Err(Error::Corrupt(_)) if dir.volume.writer().is_ok() => {
+            let _names = dir.names.write();
+            with_locked_directory(dir, |directory| lookup(directory, name))
+        }
+        found => found,
+    }
 }
 
 /// Whether a directory has no names but `.` and `..`.
@@ -104,6 +114,11 @@ fn with_directory<T>(dir: &InodeState, use_it: impl FnOnce(Directory<'_>) -> Res
         return Err(Error::NotDirectory);
     }
     let _names = dir.volume.writer().is_ok().then(|| dir.names.read());
+    with_locked_directory(dir, use_it)
+}
+
+/// The same for a directory whose names are locked.
+fn with_locked_directory<T>(dir: &InodeState, use_it: impl FnOnce(Directory<'_>) -> Result<T>) -> Result<T> {
     // After the lock: names that were added before may lead past an earlier end of the filesystem.
     let superblock = dir.volume.superblock();
     let layout = &Layout::of(superblock);

@@ -58,6 +58,12 @@ impl<'a> ShortDirectory<'a> {
         Ok(directory)
     }
 
+    /// The bytes that so many names take in an inode at least, with `names_bytes` in all.
+    pub(super) fn least_bytes(layout: &Layout, names: usize, names_bytes: usize) -> usize {
+        let fixed = 3 + usize::from(layout.has_kinds) + 4;
+        2 + 4 + names * fixed + names_bytes
+    }
+
     /// The entries in order, without `.` and `..`.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
         let (directory, mut rest) = (*self, self.entries);

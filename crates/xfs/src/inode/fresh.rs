@@ -6,11 +6,10 @@
 //! A regular file begins with an empty list of extents, a directory and a symbolic link with empty content in the
 //! inode, which the caller replaces before it stores the inode, and every other kind with a device's number.
 
-use undercroft_vfs::{DeviceNumber, Error, FileType, Ino, NewInode, NewKind, Result, clock};
+use undercroft_vfs::{DeviceNumber, FileType, Ino, NewInode, NewKind, clock};
 
-use super::{Fork, Inheritance, Inode, STRUCTURE};
-use crate::error::corrupt_inode;
-use crate::format::dinode::{self, CORE_V3_BYTES, DiFlags, DiFlags2, Dinode, ForkFormat};
+use super::{Fork, Inheritance, Inode};
+use crate::format::dinode::{CORE_V3_BYTES, DiFlags, DiFlags2, Dinode, ForkFormat};
 use crate::format::{AgIno, Incompat, time};
 use crate::volume::Volume;
 
@@ -43,20 +42,6 @@ impl Inheritance {
 }
 
 impl Inode {
-    /// The generation for a new inode in the place of `ino`: the one that the place has, which rose when the last inode
-    /// there was freed, and is random in a new chunk.
-    ///
-    /// # Errors
-    /// Corruption: no inode has been there; I/O failure.
-    pub(crate) fn next_generation(volume: &Volume, ino: Ino) -> Result<u32> {
-        let Some((block, byte)) = volume.geometry().inode_place(ino) else { return Err(Error::Stale) };
-        let buffer = volume.read_block(block)?;
-        let slot = &buffer[byte..byte + volume.geometry().inode_bytes() as usize];
-        let raw = dinode::validate_identity(slot, volume.superblock(), ino)
-            .map_err(|detail| corrupt_inode(STRUCTURE, ino, Some(block), detail))?;
-        Ok(raw.di_gen.get())
-    }
-
     /// A new inode in memory, made at this moment: no content, no attributes. `parent` is of the directory for whose
     /// sake it is made.
     pub(crate) fn fresh(

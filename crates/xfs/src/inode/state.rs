@@ -2,8 +2,9 @@
 //!
 //! Locks: `fields` (class `inode_fields`) guards the core and the forks. Changing them takes the lock exclusively, under
 //! a handle; reading them takes it shared, and no handle. A thread that holds the lock starts no handle. `names` (class
-//! `directory_index`) guards the blocks of a directory: shared to look names up, exclusive to change them; it is taken
-//! before `fields`.
+//! `directory_index`) guards which blocks a directory has and its form: shared to look names up and to change names in
+//! place where the index has blocks of its own, exclusive for all other changes (see `dir::change`); it is taken before
+//! `fields`.
 
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub(crate) struct InodeState {
     pub(crate) kind: FileType,
     pub(crate) fields: RwLock<Inode>,
     pub(crate) names: RwLock<()>,
+    /// The directory has its hash index in blocks of its own, when its names were changed last. A hint.
+    pub(crate) is_indexed: AtomicBool,
     /// The times are newer than those on the disk.
     pub(crate) late: Late,
     /// The inode was released, or deleted with its last name: the state in memory is out of date.
@@ -44,6 +47,7 @@ impl InodeState {
             kind: inode.core.kind,
             fields: RwLock::new(&order::INODE_FIELDS, inode),
             names: RwLock::new(&order::DIRECTORY_INDEX, ()),
+            is_indexed: AtomicBool::new(false),
             late: Late::default(),
             released: AtomicBool::new(false),
         }

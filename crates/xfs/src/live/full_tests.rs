@@ -18,14 +18,14 @@ use crate::{OpenOptions, WriteOptions, Xfs};
 const SHAPES: [(u64, &str); 10] = [
     (64, "-m reflink=0,finobt=0,inobtcount=0 -i sparse=0 -d agcount=4"),
     (40, "-m reflink=1,rmapbt=1 -d agcount=2"),
-    (32, "-m reflink=0,inobtcount=0 -d agcount=1 -b size=1024"),
-    (40, "-m rmapbt=1,reflink=0 -b size=1024 -d agcount=2"),
+    (32, "-m reflink=0,inobtcount=0 -d agcount=1"),
+    (40, "-m rmapbt=1,reflink=0 -i size=1024 -d agcount=2"),
     (64, "-d agcount=4"),
-    (40, "-m reflink=1,rmapbt=1 -b size=2048 -i sparse=0,nrext64=1"),
+    (40, "-m reflink=1,rmapbt=1 -i sparse=0,nrext64=1"),
     (40, "-m finobt=0,inobtcount=0,reflink=1 -i size=2048"),
     (40, "-m bigtime=0,rmapbt=1,finobt=0,inobtcount=0,reflink=0 -s size=4096"),
     (64, "-d agcount=4 -m rmapbt=1,reflink=1 -i size=1024"),
-    (32, "-m reflink=0,finobt=0,inobtcount=0 -i sparse=0 -d agcount=1 -b size=1024"),
+    (32, "-m reflink=0,finobt=0,inobtcount=0 -i sparse=0 -d agcount=1"),
 ];
 
 const THREADS: u64 = 3;

@@ -7,10 +7,13 @@ mod content;
 mod contract;
 #[cfg(all(test, feature = "oracle"))]
 mod full_tests;
+mod making;
 mod names;
 #[cfg(all(test, feature = "oracle"))]
 mod names_tests;
 mod owner;
+#[cfg(all(test, feature = "oracle"))]
+mod parallel_tests;
 mod reading;
 mod release;
 

@@ -12,16 +12,14 @@
 use std::sync::Arc;
 
 use undercroft_sync::atomic::Ordering;
-use undercroft_vfs::{Error, FileType, Found, Ino, NewInode, NewKind, Node, Result, Timestamp, XattrMode};
+use undercroft_vfs::{Error, FileType, Found, Ino, NewInode, Node, Result, Timestamp};
 
+use super::making::{Attempt, Making, making};
 use super::{Live, release};
-use crate::alloc;
-use crate::attr::change as attributes;
 use crate::dir;
-use crate::dir::change::{Change, USUAL_CREDITS, make_first};
-use crate::format::dinode::{self, DiFlags};
+use crate::dir::change::{self, Change, USUAL_CREDITS};
+use crate::format::dinode::DiFlags;
 use crate::inode::{Inode, STORE_CREDITS};
-use crate::symlink;
 use crate::transaction::Handle;
 use release::UNLINKED_CREDITS;
 
@@ -30,13 +28,6 @@ const LINKS_MAX: u32 = i32::MAX as u32;
 
 /// Losing a name: the inode and its unlinked list.
 const LOSE_CREDITS: u32 = STORE_CREDITS + UNLINKED_CREDITS;
-
-/// What came of an attempt under one handle.
-enum Attempt<T> {
-    Done(T),
-    /// Nothing that lasts has changed: the handle must have room for so many blocks.
-    Wants(u32),
-}
 
 /// Runs `attempt` with handles with room for more blocks, until one has enough.
 fn with_room<T>(
@@ -72,6 +63,22 @@ pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Foun
     let kind = new.kind.file_type();
     let is_directory = kind == FileType::Directory;
     let made = making(dir, new, USUAL_CREDITS, |handle, making| {
+        let mut touch = touch(handle, dir, dir.now(), i64::from(is_directory));
+        // Attributes may be refused, so an inode that has them is made before the name.
+        if new.xattrs.is_empty() {
+            if is_directory {
+                check_room_for_directory(dir)?;
+            }
+            let mut number = None;
+            let mut give = || -> Result<Ino> {
+                let given = making.number(handle, dir, new)?;
+                Ok(number.insert(given).ino)
+            };
+            let is_added = change::add(dir, handle, name, kind, &mut give, &mut touch)?;
+            if let (true, Some(number)) = (is_added, number) {
+                return handle.or_abort(making.fill(handle, dir, new, 1, number)).map(Attempt::Done);
+            }
+        }
         let mut change = Change::begin(dir, 0)?;
         change.add(name, None, kind)?;
         if is_directory {
@@ -86,7 +93,7 @@ pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Foun
         };
         let led = change.lead_to(name, made.ino, kind);
         handle.or_abort(led)?;
-        change.apply(handle, touch(handle, dir, dir.now(), i64::from(is_directory)))?;
+        change.apply(handle, touch)?;
         Ok(Attempt::Done(made))
     });
     Ok(found(made.map_err(|error| unless_there(dir, name, error))?))
@@ -123,13 +130,16 @@ pub(super) fn link(dir: &Live, name: &[u8], node: &Arc<Node>) -> Result<()> {
     }
     check_project(dir, target.kind, project).map_err(|error| unless_there(dir, name, error))?;
     with_room(dir, USUAL_CREDITS + LOSE_CREDITS, |handle| {
-        let mut change = Change::begin(dir, 0)?;
-        change.add(name, Some(target.ino), target.kind)?;
-        if let Some(wanted) = lacks(handle, &[&change], LOSE_CREDITS, 0)? {
-            return Ok(Attempt::Wants(wanted));
-        }
         let now = dir.now();
-        change.apply(handle, touch(handle, dir, now, 0))?;
+        let mut touch = touch(handle, dir, now, 0);
+        if !change::add(dir, handle, name, target.kind, &mut || Ok(target.ino), &mut touch)? {
+            let mut change = Change::begin(dir, 0)?;
+            change.add(name, Some(target.ino), target.kind)?;
+            if let Some(wanted) = lacks(handle, &[&change], LOSE_CREDITS, 0)? {
+                return Ok(Attempt::Wants(wanted));
+            }
+            change.apply(handle, touch)?;
+        }
         let rest = || {
             if links == 0 {
                 target.linkable.store(false, Ordering::Relaxed);
@@ -164,13 +174,11 @@ pub(super) fn unlink_once(dir: &Live, name: &[u8], victim: &Live, keep: bool) ->
         return Err(Error::NotEmpty);
     }
     with_room(dir, USUAL_CREDITS + LOSE_CREDITS, |handle| {
-        let mut change = begin(dir, 0, keep)?;
-        change.remove(name, victim.ino)?;
-        if let Some(wanted) = lacks(handle, &[&change], LOSE_CREDITS, 0)? {
+        let now = dir.now();
+        let touch = touch(handle, dir, now, -i64::from(is_directory));
+        if let Some(wanted) = remove(handle, dir, name, victim.ino, keep, LOSE_CREDITS, touch)? {
             return Ok(Attempt::Wants(wanted));
         }
-        let now = dir.now();
-        change.apply(handle, touch(handle, dir, now, -i64::from(is_directory)))?;
         handle.or_abort(lose_name(handle, victim, now)).map(Attempt::Done)
     })
 }
@@ -182,15 +190,36 @@ pub(super) fn unlink_unused(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Resu
     let Some(credits) = release::credits_at_once(live) else { return unlink(dir, name, victim) };
     or_keep_blocks(|keep| {
         with_room(dir, USUAL_CREDITS + credits, |handle| {
-            let mut change = begin(dir, 0, keep)?;
-            change.remove(name, live.ino)?;
-            if let Some(wanted) = lacks(handle, &[&change], credits, 0)? {
+            let touch = touch(handle, dir, dir.now(), 0);
+            if let Some(wanted) = remove(handle, dir, name, live.ino, keep, credits, touch)? {
                 return Ok(Attempt::Wants(wanted));
             }
-            change.apply(handle, touch(handle, dir, dir.now(), 0))?;
             handle.or_abort(release::delete_now(handle, live)).map(Attempt::Done)
         })
     })
+}
+
+/// Removes a name, in place or by a plan. Returns what the handle must have room for, where it lacks that, with `rest`
+/// blocks that are changed beside it.
+fn remove(
+    handle: &Handle<'_>,
+    dir: &Live,
+    name: &[u8],
+    ino: Ino,
+    keep: bool,
+    rest: u32,
+    mut touch: impl FnMut(&mut Inode) -> bool,
+) -> Result<Option<u32>> {
+    if change::remove(dir, handle, name, ino, &mut touch)? {
+        return Ok(None);
+    }
+    let mut change = begin(dir, 0, keep)?;
+    change.remove(name, ino)?;
+    if let Some(wanted) = lacks(handle, &[&change], rest, 0)? {
+        return Ok(Some(wanted));
+    }
+    change.apply(handle, touch)?;
+    Ok(None)
 }
 
 /// Begins the plan for a directory, which with `keep` keeps its blocks.
@@ -410,133 +439,6 @@ fn unless_there(dir: &Live, name: &[u8], refusal: Error) -> Error {
     }
 }
 
-/// What making an inode needs.
-struct Making {
-    /// Blocks that it changes at most.
-    credits: u32,
-    /// Blocks of space that it takes at most.
-    space: u64,
-    /// The handle has the space for a chunk of inodes.
-    with_chunk: bool,
-}
-
-/// Refuses what XFS cannot hold of a new inode: long targets, and device numbers of more bits than it keeps.
-fn check_kind(kind: &NewKind<'_>) -> Result<()> {
-    match kind {
-        NewKind::Symlink(target) if target.len() as u64 > symlink::NEW_TARGET_MAX_BYTES => {
-            Err(Error::NameTooLong)
-        }
-        NewKind::CharDevice(number) | NewKind::BlockDevice(number) if !dinode::holds_device(*number) => {
-            Err(Error::InvalidArgument("XFS does not keep such a device number"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Runs `attempt` with handles that have room and space for a new inode and `credits` blocks beside it.
-fn making(
-    dir: &Live,
-    new: &NewInode<'_>,
-    credits: u32,
-    mut attempt: impl FnMut(&Handle<'_>, &Making) -> Result<Attempt<Arc<Live>>>,
-) -> Result<Arc<Live>> {
-    let volume = &dir.volume;
-    let allocator = &volume.writer()?.allocator;
-    check_kind(&new.kind)?;
-    let is_directory = new.kind == NewKind::Directory;
-    let mut with_chunk = allocator.needs_chunk(volume, dir.ino, is_directory);
-    let mut may_want_chunk = true;
-    let mut beside = credits;
-    loop {
-        let making = Making::new(dir, new, with_chunk);
-        let started = volume.start_with_space(beside.max(making.credits + credits), making.space);
-        let handle = match started {
-            // There may be a free inode in another group.
-            Err(Error::NoSpace) if with_chunk && may_want_chunk => {
-                (with_chunk, may_want_chunk) = (false, false);
-                continue;
-            }
-            started => started?,
-        };
-        match attempt(&handle, &making) {
-            Ok(Attempt::Done(made)) => return Ok(made),
-            Ok(Attempt::Wants(more)) => beside = more.max(beside + 1),
-            Err(Error::NoSpace) if !with_chunk && may_want_chunk => {
-                (with_chunk, may_want_chunk) = (true, false);
-            }
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-impl Making {
-    fn new(dir: &Live, new: &NewInode<'_>, with_chunk: bool) -> Self {
-        let volume = &dir.volume;
-        let geometry = volume.geometry();
-        let mut credits = alloc::new_inode_credits(geometry, with_chunk) + STORE_CREDITS;
-        let mut space = if with_chunk { alloc::chunk_space(geometry) } else { 0 };
-        let like = Inode::fresh(volume, &dir.permissions_cache.inheritance(), dir.ino, 0, new, 1);
-        if let NewKind::Symlink(target) = new.kind {
-            let (more, blocks) = symlink::needs(volume, &like, target);
-            credits += more;
-            space += blocks;
-        }
-        for (_, value) in new.xattrs {
-            credits += attributes::credits(volume, &like, Some(value));
-            space += attributes::space(volume, &like, Some(value));
-        }
-        if !new.xattrs.is_empty() {
-            credits += release::TAKE_BACK_CREDITS;
-        }
-        Self { credits, space, with_chunk }
-    }
-
-    /// Makes an inode with everything that belongs to it, but no name.
-    fn make(
-        &self,
-        handle: &Handle<'_>,
-        parent: &Live,
-        new: &NewInode<'_>,
-        links: u32,
-    ) -> Result<Attempt<Arc<Live>>> {
-        let volume = &parent.volume;
-        let is_directory = new.kind == NewKind::Directory;
-        let links = if is_directory { 2 } else { links };
-        let ino = handle.writer().allocator.new_inode(handle, parent.ino, is_directory, self.with_chunk)?;
-        let fill = || -> Result<Arc<Live>> {
-            let generation = Inode::next_generation(volume, ino)?;
-            let inheritance = parent.permissions_cache.inheritance();
-            let mut inode = Inode::fresh(volume, &inheritance, ino, generation, new, links);
-            match new.kind {
-                NewKind::Directory => make_first(&mut inode, parent.ino),
-                NewKind::Symlink(target) => symlink::fill(handle, &mut inode, target)?,
-                _ => {}
-            }
-            inode.store_new(handle)?;
-            Ok(Live::shared(Arc::clone(volume), inode))
-        };
-        // All that it needs is reserved.
-        let made = handle.or_abort(fill())?;
-        let mut fields = made.fields.write();
-        for (name, value) in new.xattrs {
-            let set = attributes::try_set(handle, &mut fields, name, Some(value), XattrMode::Set);
-            let wanted = match set {
-                Ok(attributes::Attempt::Done) => continue,
-                Ok(attributes::Attempt::Wants(more)) => Ok(Attempt::Wants(self.credits + more)),
-                // What a new inode has leaves room, unless the attributes are larger than any inode has room for.
-                Ok(attributes::Attempt::DataInTheWay) => Err(Error::NoSpace),
-                Err(error) => Err(error),
-            };
-            // The inode is deleted again, with the attributes that it has by now.
-            drop(fields);
-            handle.or_abort(release::delete_now(handle, &made))?;
-            return wanted;
-        }
-        drop(fields);
-        Ok(Attempt::Done(made))
-    }
-}
-
 fn found(made: Arc<Live>) -> Found {
     Found::Made(made.ino, made)
 }
@@ -559,7 +461,7 @@ fn lose_name(handle: &Handle<'_>, victim: &Live, now: Timestamp) -> Result<()> {
 ///
 /// Of the changes within one tick of the coarse clock only the first is stored: the others would store the same time.
 /// If the times were read since, the clock is precise and the next change is stored.
-fn touch(handle: &Handle<'_>, dir: &Live, now: Timestamp, gained: i64) -> impl FnOnce(&mut Inode) -> bool {
+fn touch(handle: &Handle<'_>, dir: &Live, now: Timestamp, gained: i64) -> impl FnMut(&mut Inode) -> bool {
     let tid = handle.tid();
     move |inode| {
         dir.content.note_names(tid);

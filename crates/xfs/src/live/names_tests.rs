@@ -339,6 +339,8 @@ fn an_unused_file_is_deleted_with_its_name_and_one_in_use_with_its_last_user() {
         world.fs.write_stats().handles_started - before
     };
     let used = || -> u32 {
+        // The headers have the counts of the last commit.
+        world.fs.sync().unwrap();
         let volume = world.fs.volume();
         let of = |ag| Agi::read(volume, ag).map(|agi| agi.inodes() - agi.free_inodes()).unwrap();
         volume.geometry().ags().map(of).sum()

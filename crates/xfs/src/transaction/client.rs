@@ -4,7 +4,7 @@ use undercroft_block::Request;
 use undercroft_journal::{Cause, Client, Frozen, WriteBack};
 use undercroft_vfs::Result;
 
-use super::{Block, Seal};
+use super::{Block, Handle, Seal};
 use crate::volume::Volume;
 use crate::writer::{Mounted, Transactions};
 
@@ -44,8 +44,8 @@ impl Client for Mounted {
     }
 
     fn prepare_commit(&self, handle: undercroft_journal::Handle<'_, Self>) -> Result<()> {
-        drop(handle);
-        Ok(())
+        let handle = Handle::new(handle, 0);
+        handle.writer().allocator.prepare_commit(&handle)
     }
 
     fn prepare_timed_commit(&self) -> bool {

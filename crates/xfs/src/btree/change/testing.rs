@@ -52,6 +52,8 @@ fn mounted(device: &Arc<MemoryDevice>, cache_bytes: usize) -> Mounted {
         allocator: Arc::new(Allocator::without_groups()),
         late_times: LateTimes::default(),
         windows: WindowList::default(),
+        directory_blocks: crate::dir::change::BlockLocks::new(),
+        resizing: undercroft_sync::Mutex::new(&undercroft_sync::order::RESIZE, ()),
         inodes_left: undercroft_sync::atomic::AtomicU64::new(0),
     });
     mounted

@@ -9,6 +9,8 @@ use undercroft_vfs::{Error, Result};
 use super::leaf::NO_BLOCK;
 use super::plan::Change;
 use super::raw::{MAGIC_FREE, get16, get32, put16, put32};
+use crate::da::Layout;
+use crate::error::Verdict;
 use crate::format::block_header::HeaderKind;
 use crate::transaction::Seal;
 
@@ -23,10 +25,45 @@ fn best_at(place: usize) -> usize {
     HEADER_BYTES + place * 2
 }
 
+/// How many blocks of names one block of the index knows.
+pub(super) fn room(layout: &Layout) -> usize {
+    (layout.dir_block_bytes - HEADER_BYTES) / 2
+}
+
+/// Validates a block of the index, the one of this number, whose header has been verified; returns how many places it has.
+pub(super) fn validate(bytes: &[u8], layout: &Layout, index: u32) -> Verdict<usize> {
+    let first = u64::from(index) * room(layout) as u64;
+    let (valid, used) = (get32(bytes, VALID_AT) as usize, get32(bytes, USED_AT) as usize);
+    if !bytes.starts_with(MAGIC_FREE) {
+        return Err("is no block of the free index".into());
+    }
+    if u64::from(get32(bytes, FIRST_AT)) != first || valid > room(layout) || used > valid {
+        let from = get32(bytes, FIRST_AT);
+        return Err(
+            format!("has {used} of {valid} blocks from {from} on, in block {index} of the index").into()
+        );
+    }
+    Ok(valid)
+}
+
+/// The places of a block of the index.
+pub(super) fn best_bytes(bytes: &[u8], valid: usize) -> &[u8] {
+    &bytes[HEADER_BYTES..best_at(valid)]
+}
+
+/// What a place has.
+pub(super) fn best(bytes: &[u8], place: usize) -> u16 {
+    get16(bytes, best_at(place))
+}
+
+/// Changes what a place has, in which there was a block and is one.
+pub(super) fn put_best(bytes: &mut [u8], place: usize, best: u16) {
+    put16(bytes, best_at(place), usize::from(best));
+}
+
 impl Change<'_> {
-    /// How many blocks of names one block of the index knows.
     fn free_room(&self) -> usize {
-        (self.dir_block_bytes() - HEADER_BYTES) / 2
+        room(&self.layout)
     }
 
     /// The block of the index that knows a block of names.
@@ -54,17 +91,7 @@ impl Change<'_> {
     /// Reads a block of the index; returns how many places it has.
     fn load_free(&mut self, at: u32) -> Result<usize> {
         self.load(at, HeaderKind::DirBlock)?;
-        let (bytes, room) = (self.bytes(at), self.free_room());
-        let first = u64::from(at - self.free_start()) * room as u64;
-        let (valid, used) = (get32(bytes, VALID_AT) as usize, get32(bytes, USED_AT) as usize);
-        let verdict = if !bytes.starts_with(MAGIC_FREE) {
-            Err("is no block of the free index".into())
-        } else if u64::from(get32(bytes, FIRST_AT)) != first || valid > room || used > valid {
-            Err(format!("has {used} of {valid} blocks from {} on, in block {at}", get32(bytes, FIRST_AT))
-                .into())
-        } else {
-            Ok(valid)
-        };
+        let verdict = validate(self.bytes(at), &self.layout, at - self.free_start());
         self.checked(at, verdict)
     }
 

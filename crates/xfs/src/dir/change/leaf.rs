@@ -19,10 +19,27 @@ const TAIL_BYTES: usize = 4;
 
 /// What the leaf has at its end.
 fn bests(bytes: &[u8]) -> Vec<u16> {
+    best_bytes(bytes).chunks_exact(2).map(|best| u16::from_be_bytes([best[0], best[1]])).collect()
+}
+
+/// The same as it lies there.
+pub(super) fn best_bytes(bytes: &[u8]) -> &[u8] {
     let tail = bytes.len() - TAIL_BYTES;
     let count = raw::get32(bytes, tail) as usize;
-    let start = tail.saturating_sub(count * 2);
-    bytes[start..tail].chunks_exact(2).map(|best| u16::from_be_bytes([best[0], best[1]])).collect()
+    &bytes[tail.saturating_sub(count.saturating_mul(2))..tail]
+}
+
+/// The largest unused space of a block of names; [`NO_BLOCK`] for one that the leaf does not know.
+pub(super) fn best(bytes: &[u8], block: u32) -> u16 {
+    let at = block as usize * 2;
+    best_bytes(bytes).get(at..at + 2).map_or(NO_BLOCK, |best| u16::from_be_bytes([best[0], best[1]]))
+}
+
+/// Changes it, for a block that the leaf knows.
+pub(super) fn set_best(bytes: &mut [u8], block: u32, best: u16) {
+    let tail = bytes.len() - TAIL_BYTES;
+    let start = tail - best_bytes(bytes).len();
+    put16(bytes, start + block as usize * 2, usize::from(best));
 }
 
 fn put_bests(bytes: &mut [u8], bests: &[u16]) {
@@ -35,7 +52,7 @@ fn put_bests(bytes: &mut [u8], bests: &[u16]) {
 }
 
 /// How many entries a leaf has room for beside so many blocks of names.
-fn room(block_bytes: usize, bests: usize) -> usize {
+pub(super) fn room(block_bytes: usize, bests: usize) -> usize {
     block_bytes.saturating_sub(ENTRIES_AT + TAIL_BYTES + bests * 2) / ENTRY_BYTES
 }
 

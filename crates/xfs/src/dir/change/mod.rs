@@ -7,8 +7,9 @@
 //! | `edit` | names added, removed and led elsewhere, in whichever form |
 //! | `short`, `block`, `leaf`, `tree`, `free` | the forms, and how one becomes another |
 //! | `raw`, `data` | the bytes of the hash index and of blocks of names |
+//! | `quick` | names added and removed in place, without a plan |
 //!
-//! A change has two steps. First a [`Change`] takes the directory's lock and plans: it reads and validates every block
+//! Most names are added and removed in place ([`add`], [`remove`]). Any other change has two steps. First a [`Change`] takes the directory's lock and plans: it reads and validates every block
 //! that the change needs and changes copies of them, so that corruption and a full disk are found while nothing has
 //! changed. A plan knows how many blocks it changes, adds and removes: its caller makes sure that the handle has room
 //! for all of that. Then the plan is applied, which is not refused for any reason but failing I/O.
@@ -16,7 +17,8 @@
 //! Only directories of version 5 whose directory block is one filesystem block are changed.
 //!
 //! Locks: the directory's `names`, exclusive, from the plan's beginning until it is applied or dropped; under a handle. Its
-//! `fields`, exclusive, while it is applied. Several directories: in the order of their numbers.
+//! `fields`, exclusive, while it is applied. Several directories: in the order of their numbers. Those of changes in place:
+//! see `quick`.
 //!
 //! Source: "XFS Algorithms & Data Structures", chapter "Directories"; the limits at which Linux changes the form were
 //! observed.
@@ -28,6 +30,7 @@ mod edit;
 mod free;
 mod leaf;
 mod plan;
+mod quick;
 mod raw;
 mod short;
 #[cfg(test)]
@@ -35,6 +38,7 @@ mod tests;
 mod tree;
 
 pub(crate) use plan::Change;
+pub(crate) use quick::{BlockLocks, add, remove};
 
 use undercroft_vfs::{FileType, Ino};
 

@@ -118,18 +118,8 @@ pub(super) fn insert(bytes: &mut [u8], new: Item, most: usize) -> bool {
         put16(bytes, 56, count + 1);
         return true;
     }
-    let is_stale = |number: &usize| item(bytes, *number).1 == 0;
-    let below = (0..place).rev().find(is_stale);
-    let above = (place..count).find(is_stale);
-    let used = match (below, above) {
-        (Some(below), Some(above)) => match (place - below).cmp(&(above - place)) {
-            Ordering::Greater => above,
-            _ => below,
-        },
-        (Some(one), None) | (None, Some(one)) => one,
-        // The count of stale entries has been validated.
-        (None, None) => return false,
-    };
+    // The count of stale entries has been validated.
+    let Some(used) = nearest_stale(bytes, place) else { return false };
     if used < place {
         bytes.copy_within(offset(used + 1)..offset(place), offset(used));
         put_item(bytes, place - 1, new);
@@ -139,6 +129,20 @@ pub(super) fn insert(bytes: &mut [u8], new: Item, most: usize) -> bool {
     }
     put16(bytes, 58, stale(bytes) - 1);
     true
+}
+
+/// The stale entry of a leaf that is nearest to a place.
+pub(super) fn nearest_stale(bytes: &[u8], place: usize) -> Option<usize> {
+    let is_stale = |number: &usize| item(bytes, *number).1 == 0;
+    let below = (0..place).rev().find(is_stale);
+    let above = (place..count(bytes)).find(is_stale);
+    match (below, above) {
+        (Some(below), Some(above)) => match (place - below).cmp(&(above - place)) {
+            Ordering::Greater => Some(above),
+            _ => Some(below),
+        },
+        (one, other) => one.or(other),
+    }
 }
 
 /// Marks an entry of a leaf as stale.

@@ -50,12 +50,12 @@ pub(super) fn remove_written(live: &Live) -> Result<()> {
 }
 
 /// Removes all blocks behind the end of a file that has no users any more, as Linux does: not those that a program has
-/// reserved, which the file says, nor those that a hint of the size of extents has made.
+/// reserved, which the file says.
 ///
 /// # Errors
 /// As for [`remove_written`].
 pub(in super::super) fn remove_unreserved(live: &Live) -> Result<()> {
-    let keeps = DiFlags::PREALLOC | DiFlags::APPEND | DiFlags::EXTENT_SIZE;
+    let keeps = DiFlags::PREALLOC | DiFlags::APPEND;
     let mut from = {
         let fields = live.fields.read();
         let from = end_block(live, fields.core.size_bytes);

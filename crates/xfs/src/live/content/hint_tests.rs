@@ -21,11 +21,12 @@ fn space_is_allocated_in_the_multiples_of_the_hint() {
     const WRITES: [(u64, usize); 4] = [(100_000, 1), (300_000, 70_000), (131_072, 4096), (1 << 20, 65_536)];
     let caller = Credentials::root();
     let world = World::new("-m rmapbt=1", |root| {
-        let path = root.join("kernels");
-        xfs_io(&path, &["extsize 64k"]);
-        for (offset, len) in WRITES {
-            xfs_io(&path, &[&format!("pwrite -S 7 {offset} {len}"), "fsync"]);
-        }
+        // In one go: when it is closed the kernel frees what is behind the end.
+        let writes = WRITES
+            .iter()
+            .flat_map(|(offset, len)| [format!("pwrite -S 7 {offset} {len}"), "fsync".to_owned()]);
+        let commands: Vec<_> = ["extsize 64k".to_owned()].into_iter().chain(writes).collect();
+        xfs_io(&root.join("kernels"), &commands.iter().map(String::as_str).collect::<Vec<_>>());
         xfs_io(&root.join("reserved"), &["extsize 128k", "falloc 5000 1"]);
     });
     let set = |path: &str, hints| {

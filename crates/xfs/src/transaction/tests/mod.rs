@@ -79,6 +79,8 @@ impl Open {
             allocator: Arc::new(Allocator::without_groups()),
             late_times: LateTimes::default(),
             windows: WindowList::default(),
+            directory_blocks: crate::dir::change::BlockLocks::new(),
+            resizing: undercroft_sync::Mutex::new(&undercroft_sync::order::RESIZE, ()),
             inodes_left: undercroft_sync::atomic::AtomicU64::new(0),
         });
         let service = Service::start(Arc::clone(&volume), options.commit_interval());
