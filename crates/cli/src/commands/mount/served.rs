@@ -103,7 +103,8 @@ impl Serve for ServedMount {
     }
 
     fn may_wait(&self, request: &Request) -> bool {
-        matches!(request, Request::MdChange(_) | Request::Grow { .. })
+        // A label changes when no other request changes the superblock, and not while the image is frozen.
+        matches!(request, Request::MdChange(_) | Request::Grow { .. } | Request::Label { change_to: Some(_) })
     }
 }
 
