@@ -232,22 +232,17 @@ impl From<&Status> for StripeUse {
     }
 }
 
-macro_rules! journal_use_from {
-    ($($stats:ty),*) => {$(
-        impl From<$stats> for JournalUse {
-            fn from(stats: $stats) -> Self {
-                Self {
-                    handles: stats.handles_started,
-                    commits: stats.commits,
-                    blocks_logged: stats.blocks_logged,
-                    checkpoints: stats.checkpoints,
-                }
-            }
+// Of ext4 and XFS alike.
+impl From<undercroft_ext4::WriteStats> for JournalUse {
+    fn from(stats: undercroft_ext4::WriteStats) -> Self {
+        Self {
+            handles: stats.handles_started,
+            commits: stats.commits,
+            blocks_logged: stats.blocks_logged,
+            checkpoints: stats.checkpoints,
         }
-    )*};
+    }
 }
-
-journal_use_from!(undercroft_ext4::WriteStats, undercroft_xfs::WriteStats);
 
 fn per_second(ops: u64, ns: u64) -> f64 {
     // What the clock cannot tell from nothing is taken for its smallest step.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use undercroft_block::Device;
+use undercroft_diskfs::{Changeable as _, WriteStats};
 use undercroft_vfs::{Error, FileSystem, FileType, Ino, Inode as VfsInode, Limits, Result, StatFs};
 
 use crate::fast_commit::redo;
@@ -34,19 +35,6 @@ pub struct Ext4 {
     recovery: Option<RecoveryReport>,
     /// The threads that write changes to the disk; `None` if it was opened for reading.
     service: Option<Service>,
-}
-
-/// How changes have gone to the disk since the filesystem was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriteStats {
-    /// Parts of transactions that operations have joined.
-    pub handles_started: u64,
-    /// Transactions that are durable.
-    pub commits: u64,
-    /// Blocks that were written to the log.
-    pub blocks_logged: u64,
-    /// Checkpoints that made room in the log.
-    pub checkpoints: u64,
 }
 
 impl fmt::Debug for Ext4 {
@@ -102,25 +90,13 @@ impl Ext4 {
     /// # Errors
     /// The first failure since the filesystem was opened; it has not been left clean then.
     pub fn close(&self) -> Result<()> {
-        let Some(service) = &self.service else { return Ok(()) };
-        if let Ok(writer) = self.volume.writer() {
-            // A failure here has ended the changes, and `close` returns its cause.
-            let _ = writer.late_times.store_all();
-        }
-        service.close()
+        self.service.as_ref().map_or(Ok(()), |service| self.volume.close(service))
     }
 
     /// How changes have gone to the disk; all zero for a filesystem that was opened for reading.
     #[must_use]
     pub fn write_stats(&self) -> WriteStats {
-        let Ok(writer) = self.volume.writer() else { return WriteStats::default() };
-        let stats = writer.transactions.stats();
-        WriteStats {
-            handles_started: stats.handles_started,
-            commits: stats.commits,
-            blocks_logged: stats.items_logged,
-            checkpoints: stats.checkpoints,
-        }
+        self.volume.write_stats()
     }
 
     /// A filesystem without a root directory is no filesystem: say so now, not at the first path.
@@ -220,13 +196,7 @@ impl FileSystem for Ext4 {
     }
 
     fn sync(&self) -> Result<()> {
-        match self.volume.writer() {
-            Ok(writer) => {
-                writer.late_times.store_all()?;
-                writer.transactions.commit_everything(&self.volume)
-            }
-            Err(_) => Ok(()),
-        }
+        self.volume.sync_all()
     }
 
     fn close(&self) -> Result<()> {
@@ -234,22 +204,15 @@ impl FileSystem for Ext4 {
     }
 
     fn when_failed(&self, listener: Box<dyn Fn(&Error) + Send + Sync>) {
-        if let Ok(writer) = self.volume.writer() {
-            writer.transactions.when_aborted(listener);
-        }
+        self.volume.when_failed(listener);
     }
 
     fn failure(&self) -> Option<Error> {
-        self.volume.writer().ok()?.transactions.first_failure().err()
+        self.volume.failure()
     }
 
     fn shut_down(&self, flush_log: bool) -> Result<()> {
-        let Ok(writer) = self.volume.writer() else {
-            return Err(Error::Unsupported("shutting down a filesystem that takes no changes".into()));
-        };
-        let flushed = if flush_log { self.sync() } else { Ok(()) };
-        writer.transactions.shut_down();
-        flushed
+        self.volume.shut_down(flush_log)
     }
 
     /// As Linux keeps it, in the superblock, with the next commit. What does not fit is cut off.

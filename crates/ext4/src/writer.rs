@@ -6,6 +6,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use undercroft_diskfs::Changeable;
 use undercroft_diskfs::in_use::{LateTimes, WindowList};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, Result};
@@ -59,11 +60,14 @@ impl Mounted {
     /// # Errors
     /// I/O failure.
     pub(crate) fn flush(&self) -> Result<()> {
-        let flushed = self.device().flush().map_err(Error::from);
-        if let (Err(error), Some(writer)) = (&flushed, self.writer.get()) {
-            writer.transactions.abort_because(error);
-        }
-        flushed
+        self.flush_device(self.device())
+    }
+}
+
+impl Changeable for Mounted {
+    fn changes(&self) -> Result<(&Transactions, &LateTimes)> {
+        let writer = self.writer()?;
+        Ok((&writer.transactions, &writer.late_times))
     }
 }
 

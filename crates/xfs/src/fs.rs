@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use undercroft_block::Device;
+use undercroft_diskfs::{Changeable as _, WriteStats};
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, FileSystem, Ino, Inode as VfsInode, Limits, Result, StatFs};
 
@@ -30,21 +31,6 @@ pub struct Xfs {
     counts: OnceLock<statfs::Counts>,
     /// The threads that write changes to the disk; `None` if it was opened for reading.
     service: Option<Service>,
-}
-
-/// How changes have gone to the disk since the filesystem was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriteStats {
-    /// Parts of transactions that operations have joined.
-    pub handles_started: u64,
-    /// Transactions that are durable.
-    pub commits: u64,
-    /// Blocks that were written to the log.
-    pub blocks_logged: u64,
-    /// Checkpoints that made room in the log.
-    pub checkpoints: u64,
-    /// Inodes without names that could not be deleted for want of space, and wait for the next opening.
-    pub inodes_left: u64,
 }
 
 /// What an allocation group holds, as its headers have it.
@@ -143,26 +129,14 @@ impl Xfs {
     /// # Errors
     /// The first failure since the filesystem was opened; its log holds changes then.
     pub fn close(&self) -> Result<()> {
-        let Some(service) = &self.service else { return Ok(()) };
-        if let Ok(writer) = self.volume.writer() {
-            // A failure here has ended the changes, and `close` returns its cause.
-            let _ = writer.late_times.store_all();
-        }
-        service.close()
+        self.service.as_ref().map_or(Ok(()), |service| self.volume.close(service))
     }
 
     /// How changes have gone to the disk; all zero for a filesystem that was opened for reading.
     #[must_use]
     pub fn write_stats(&self) -> WriteStats {
-        let Ok(writer) = self.volume.writer() else { return WriteStats::default() };
-        let stats = writer.transactions.stats();
-        WriteStats {
-            handles_started: stats.handles_started,
-            commits: stats.commits,
-            blocks_logged: stats.items_logged,
-            checkpoints: stats.checkpoints,
-            inodes_left: writer.inodes_left.load(Ordering::Relaxed),
-        }
+        let inodes_left = self.volume.writer().map_or(0, |writer| writer.inodes_left.load(Ordering::Relaxed));
+        WriteStats { inodes_left, ..self.volume.write_stats() }
     }
 
     pub(crate) fn volume(&self) -> &Mounted {
@@ -338,13 +312,7 @@ impl FileSystem for Xfs {
     }
 
     fn sync(&self) -> Result<()> {
-        match self.volume.writer() {
-            Ok(writer) => {
-                writer.late_times.store_all()?;
-                writer.transactions.commit_everything(&self.volume)
-            }
-            Err(_) => Ok(()),
-        }
+        self.volume.sync_all()
     }
 
     fn close(&self) -> Result<()> {
@@ -352,22 +320,15 @@ impl FileSystem for Xfs {
     }
 
     fn when_failed(&self, listener: Box<dyn Fn(&Error) + Send + Sync>) {
-        if let Ok(writer) = self.volume.writer() {
-            writer.transactions.when_aborted(listener);
-        }
+        self.volume.when_failed(listener);
     }
 
     fn failure(&self) -> Option<Error> {
-        self.volume.writer().ok()?.transactions.first_failure().err()
+        self.volume.failure()
     }
 
     fn shut_down(&self, flush_log: bool) -> Result<()> {
-        let Ok(writer) = self.volume.writer() else {
-            return Err(Error::Unsupported("shutting down a filesystem that takes no changes".into()));
-        };
-        let flushed = if flush_log { self.sync() } else { Ok(()) };
-        writer.transactions.shut_down();
-        flushed
+        self.volume.shut_down(flush_log)
     }
 
     fn trim(&self, range: Range<u64>, min_len: u64) -> Result<u64> {

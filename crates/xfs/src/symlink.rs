@@ -99,14 +99,9 @@ pub(crate) fn fill(handle: &Handle<'_>, inode: &mut Inode, target: &[u8]) -> Res
         return Err(Error::Unsupported("a target that takes several blocks".into()));
     }
     let home = map::change::add_block(handle, inode, ForkKind::Data, FileBlock(0))?;
-    let address = volume.geometry().daddr(home).map_or(0, |address| address.0);
-    let (uuid, ino) = (volume.superblock().meta_uuid(), inode.ino.0);
-    handle.make(home, Seal::Symlink, |bytes| {
+    handle.make_owned(home, Seal::Symlink, inode.ino.0, |bytes| {
         bytes[..4].copy_from_slice(MAGIC);
         bytes[8..12].copy_from_slice(&(target.len() as u32).to_be_bytes());
-        bytes[16..32].copy_from_slice(uuid.as_bytes());
-        bytes[32..40].copy_from_slice(&ino.to_be_bytes());
-        bytes[40..48].copy_from_slice(&address.to_be_bytes());
         bytes[56..56 + target.len()].copy_from_slice(target);
     })
 }

@@ -6,6 +6,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use undercroft_diskfs::Changeable;
 use undercroft_diskfs::in_use::{LateTimes, WindowList};
 use undercroft_sync::atomic::AtomicU64;
 use undercroft_sync::{Mutex, order};
@@ -70,11 +71,14 @@ impl Mounted {
     /// # Errors
     /// I/O failure.
     pub(crate) fn flush(&self) -> Result<()> {
-        let flushed = self.device().flush().map_err(Error::from);
-        if let (Err(error), Some(writer)) = (&flushed, self.writer.get()) {
-            writer.transactions.abort_because(error);
-        }
-        flushed
+        self.flush_device(self.device())
+    }
+}
+
+impl Changeable for Mounted {
+    fn changes(&self) -> Result<(&Transactions, &LateTimes)> {
+        let writer = self.writer()?;
+        Ok((&writer.transactions, &writer.late_times))
     }
 }
 
@@ -109,8 +113,12 @@ impl Writer {
     /// # Errors
     /// Corruption of the groups' headers; I/O failure.
     pub(crate) fn new(volume: &Volume, transactions: Transactions, options: WriteOptions) -> Result<Self> {
-        let allocator = Arc::new(Allocator::new(volume)?);
-        Ok(Self {
+        Ok(Self::with(Arc::new(Allocator::new(volume)?), transactions, options))
+    }
+
+    /// The same with an allocator that is there.
+    pub(crate) fn with(allocator: Arc<Allocator>, transactions: Transactions, options: WriteOptions) -> Self {
+        Self {
             transactions,
             options,
             allocator,
@@ -119,7 +127,7 @@ impl Writer {
             windows: WindowList::default(),
             directory_blocks: BlockLocks::new(),
             resizing: Mutex::new(&order::RESIZE, ()),
-        })
+        }
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn run(spec: &ImageSpec, label: Option<Vec<u8>>, format: Format) -> R
     match format {
         Format::Json => out.json(&LabelReport { label: label.into(), changed })?,
         Format::Text if is_set && label.is_empty() => {
-            writeln!(out, "the filesystem on {shown} has no label now")?
+            writeln!(out, "the filesystem on {shown} has no label now")?;
         }
         Format::Text if is_set => {
             writeln!(out, "the filesystem on {shown} has the label {} now", safe(&label))?;

@@ -15,7 +15,7 @@
 use std::sync::Weak;
 
 use undercroft_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use undercroft_sync::{Mutex, order};
+use undercroft_sync::{Mutex, RwLock, order};
 use undercroft_vfs::Result;
 
 use super::InUse;
@@ -30,29 +30,96 @@ pub struct LateTimes {
     next: AtomicUsize,
 }
 
-/// Whether an inode's times are late.
+/// Whether an inode's times are late, and whether they may still be stored.
 #[derive(Debug, Default)]
-pub struct Late(AtomicBool);
+pub struct Late {
+    late: AtomicBool,
+    released: AtomicBool,
+}
 
 impl Late {
     /// Notes that the times are stored. Called with the fields that were stored still locked.
     #[inline]
     pub fn clear(&self) {
-        self.0.store(false, Ordering::Relaxed);
+        self.late.store(false, Ordering::Relaxed);
     }
 
     /// Whether they are late.
     #[inline]
     #[must_use]
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.late.load(Ordering::Relaxed)
     }
 
     /// Notes that the times are late. `true` for the first caller since they were stored: it lists the inode.
     #[inline]
     #[must_use]
     pub fn set(&self) -> bool {
-        !self.is_set() && !self.0.swap(true, Ordering::Relaxed)
+        !self.is_set() && !self.late.swap(true, Ordering::Relaxed)
+    }
+
+    /// Stores the fields under a handle of `start`, if their times are late. Under no handle. `false` if `start` finds no
+    /// room.
+    ///
+    /// # Errors
+    /// Those of `start` and `store`; the times are late still.
+    pub fn store<F, H>(
+        &self,
+        fields: &RwLock<F>,
+        start: impl FnOnce() -> Result<Option<H>>,
+        store: impl FnOnce(&F, &H) -> Result<()>,
+    ) -> Result<bool> {
+        if !self.is_set() {
+            return Ok(true);
+        }
+        let Some(handle) = start()? else { return Ok(false) };
+        let fields = fields.read();
+        // The release has stored the times, and the number may have been reused since.
+        if self.is_set() && !self.is_released() {
+            store(&fields, &handle)?;
+            self.clear();
+        }
+        Ok(true)
+    }
+
+    /// The last user of an inode with names is gone: stores times that are late, under a handle of `start`. When this
+    /// returns no store through this inode in memory is under way, and none follows.
+    ///
+    /// # Errors
+    /// Those of `start` and `store`.
+    pub fn retire<F, H>(
+        &self,
+        fields: &RwLock<F>,
+        start: impl FnOnce() -> Result<H>,
+        store: impl FnOnce(&F, &H) -> Result<()>,
+    ) -> Result<()> {
+        // Nothing makes the times late any more; a store that is under way may still clear that.
+        let handle = if self.is_set() { Some(start()?) } else { None };
+        let fields = fields.write();
+        if let Some(handle) = &handle
+            && self.is_set()
+        {
+            store(&fields, handle)?;
+            self.clear();
+        }
+        self.set_released();
+        Ok(())
+    }
+
+    /// Whether the inode was released, or deleted with its last name: the state in memory is out of date then.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
+    }
+
+    /// The inode is being deleted: nothing stores its times any more.
+    pub fn set_released(&self) {
+        self.released.store(true, Ordering::Release);
+    }
+
+    /// The inode could not be deleted, and stays in use.
+    pub fn set_in_use(&self) {
+        self.released.store(false, Ordering::Release);
     }
 }
 
@@ -217,6 +284,33 @@ mod tests {
         inodes[LISTS].lacks_room.store(false, Ordering::Relaxed);
         assert!(late_times.store_what_fits().unwrap());
         assert!(inodes.iter().all(|inode| inode.stores() == 1));
+    }
+
+    #[test]
+    fn times_are_stored_while_they_are_late_and_not_after_the_release() {
+        let (late, fields) = (Late::default(), RwLock::new(&order::INODE_FIELDS, 5_u32));
+        let stores = AtomicUsize::new(0);
+        let store = |fields: &u32, handle: &u32| {
+            assert_eq!((*fields, *handle), (5, 9));
+            stores.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        let count = || stores.load(Ordering::Relaxed);
+        assert!(late.store(&fields, || -> Result<Option<u32>> { unreachable!() }, store).unwrap());
+        assert!(late.set() && !late.set());
+        assert!(!late.store(&fields, || Ok(None), store).unwrap());
+        late.store(&fields, || Err::<Option<u32>, _>(Error::ReadOnly), store).unwrap_err();
+        late.store(&fields, || Ok(Some(9)), |_, _| Err(Error::ReadOnly)).unwrap_err();
+        assert_eq!((count(), late.is_set()), (0, true));
+        assert!(late.store(&fields, || Ok(Some(9)), store).unwrap());
+        assert_eq!((count(), late.is_set()), (1, false));
+
+        assert!(late.set());
+        late.retire(&fields, || Ok(9), store).unwrap();
+        assert_eq!((count(), late.is_set(), late.is_released()), (2, false, true));
+        assert!(late.set());
+        assert!(late.store(&fields, || Ok(Some(9)), store).unwrap());
+        assert_eq!((count(), late.is_set()), (2, true));
     }
 
     #[test]

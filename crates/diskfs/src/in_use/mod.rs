@@ -1,15 +1,19 @@
-//! Inodes in use, for code below a filesystem's own type of them.
+//! Inodes in use: what a filesystem's own type of them is made of, and the trait by which code below that type has them.
 //!
 //! Inodes with late times and files with reservation windows are listed, so that they are found when times are to be
 //! stored or space runs short. The lists belong to the filesystem's state, which lies below the inodes in use, so they
 //! hold them by the trait [`InUse`].
 
+mod extent_cache;
 mod late;
+mod times;
 mod windows;
 
 use undercroft_vfs::Result;
 
+pub use extent_cache::{CachedExtent, ExtentCache};
 pub use late::{Late, LateTimes};
+pub use times::ChangeTimes;
 pub use windows::WindowList;
 
 /// An inode in use, as the lists of such inodes have it.

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use undercroft_diskfs::in_use::Late;
-use undercroft_sync::atomic::{AtomicBool, Ordering};
 use undercroft_sync::{RwLock, order};
 use undercroft_vfs::{FileType, Result};
 
@@ -30,8 +29,6 @@ pub(crate) struct InodeState {
     pub(crate) orphan: Membership,
     /// The times are newer than those on the disk.
     pub(crate) late: Late,
-    /// The inode was released, or deleted with its last name: the state in memory is out of date.
-    pub(crate) released: AtomicBool,
 }
 
 impl InodeState {
@@ -45,7 +42,6 @@ impl InodeState {
             directory: DirectoryLocks::new(),
             orphan: Membership::default(),
             late: Late::default(),
-            released: AtomicBool::new(false),
         }
     }
 
@@ -70,10 +66,13 @@ impl InodeState {
     /// # Errors
     /// Why the filesystem takes no changes any more.
     pub(crate) fn store_late_times(&self) -> Result<()> {
-        if !self.late.is_set() {
-            return Ok(());
-        }
-        self.store_late_times_under(&self.volume.start(1)?)
+        self.late
+            .store(
+                &self.fields,
+                || self.volume.start(1).map(Some),
+                |fields, handle| fields.store(handle, self.location),
+            )
+            .map(drop)
     }
 
     /// The same, unless the running transaction has no room: `false` then.
@@ -81,39 +80,22 @@ impl InodeState {
     /// # Errors
     /// As for [`store_late_times`](Self::store_late_times).
     pub(crate) fn store_late_times_if_room(&self) -> Result<bool> {
-        if !self.late.is_set() {
-            return Ok(true);
-        }
-        let Some(handle) = self.volume.start_if_room(1)? else { return Ok(false) };
-        self.store_late_times_under(&handle).map(|()| true)
+        self.late.store(
+            &self.fields,
+            || self.volume.start_if_room(1),
+            |fields, handle| fields.store(handle, self.location),
+        )
     }
 
-    fn store_late_times_under(&self, handle: &Handle<'_>) -> Result<()> {
-        let fields = self.fields.read();
-        // The release has stored the times, and the number may have been reused since.
-        if self.late.is_set() && !self.released.load(Ordering::Acquire) {
-            fields.store(handle, self.location)?;
-            self.late.clear();
-        }
-        Ok(())
-    }
-
-    /// The last user of an inode with names is gone: stores times that are late. When this returns no store through
-    /// this handle is under way, and none follows.
+    /// The last user of an inode with names is gone; see [`Late::retire`].
     ///
     /// # Errors
     /// As for [`store_late_times`](Self::store_late_times).
     pub(crate) fn retire(&self) -> Result<()> {
-        // Nothing makes the times late any more; a store that is under way may still clear that.
-        let handle = if self.late.is_set() { Some(self.volume.start(1)?) } else { None };
-        let fields = self.fields.write();
-        if let Some(handle) = &handle
-            && self.late.is_set()
-        {
-            fields.store(handle, self.location)?;
-            self.late.clear();
-        }
-        self.released.store(true, Ordering::Release);
-        Ok(())
+        self.late.retire(
+            &self.fields,
+            || self.volume.start(1),
+            |fields, handle| fields.store(handle, self.location),
+        )
     }
 }

@@ -15,9 +15,9 @@ mod release;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use undercroft_diskfs::in_use::InUse;
-use undercroft_sync::atomic::{AtomicBool, Ordering};
-use undercroft_vfs::{InodeFlags, Result, Timestamp, clock};
+use undercroft_diskfs::in_use::{ChangeTimes, InUse};
+use undercroft_sync::atomic::AtomicBool;
+use undercroft_vfs::{InodeFlags, Result, Timestamp};
 
 use crate::inode::{Inode, InodeState, Location};
 use crate::writer::Mounted;
@@ -28,10 +28,7 @@ use content::ContentState;
 pub(crate) struct Live {
     state: InodeState,
     pub(crate) content: ContentState,
-    /// The times were read since they changed last: the next change must show.
-    seen: AtomicBool,
-    /// A cache above sets the times of changes, and nothing else moves them.
-    cache_keeps_times: AtomicBool,
+    times: ChangeTimes,
     /// Made by `O_TMPFILE`: it has no name, and may get one.
     linkable: AtomicBool,
     permissions_cache: owner::CachedPermissions,
@@ -52,8 +49,7 @@ impl Live {
             content: ContentState::new(&inode),
             permissions_cache: owner::CachedPermissions::new(&inode),
             state: InodeState::new(volume, inode, location),
-            seen: AtomicBool::new(false),
-            cache_keeps_times: AtomicBool::new(false),
+            times: ChangeTimes::default(),
             linkable: AtomicBool::new(false),
             this: Weak::new(),
         }
@@ -78,17 +74,14 @@ impl Live {
         }
     }
 
-    /// The time for a change that is made now: coarse, unless the times were read since the last change.
+    /// The time for a change that is made now.
     pub(crate) fn now(&self) -> Timestamp {
-        if self.seen.load(Ordering::Relaxed) && self.seen.swap(false, Ordering::Relaxed) {
-            return clock::now();
-        }
-        clock::Coarse::now().timestamp()
+        self.times.now()
     }
 
     /// Notes a change at `now` that is not one of content.
     fn note_change(&self, fields: &mut Inode, now: Timestamp) {
-        if self.cache_keeps_times.load(Ordering::Relaxed) {
+        if self.times.are_left_to_cache() {
             fields.note_version();
         } else {
             fields.note_change(now);
@@ -108,7 +101,7 @@ impl Live {
     /// Whether a write sets no times, because the cache above does. Immutable and append-only files are not written
     /// through a cache.
     fn cache_keeps_times_of_content(&self) -> bool {
-        self.cache_keeps_times.load(Ordering::Relaxed)
+        self.times.are_left_to_cache()
             && !self
                 .permissions_cache
                 .ownership(self.kind)

@@ -517,7 +517,7 @@ mod tests {
         let (root, who) = (vfs.root().unwrap(), Credentials::root());
         let object = NewObject { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
         let file = vfs.create(&who, &root, b"file", &object).unwrap();
-        let seen = || file.inode_as::<Live>().unwrap().seen.load(Ordering::Relaxed);
+        let seen = || file.inode_as::<Live>().unwrap().times.are_seen();
         assert!(!seen());
         let _ = file.attr();
         assert!(seen());

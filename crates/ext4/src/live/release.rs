@@ -4,11 +4,10 @@
 //! the orphan list or file, so after a crash in between it is deleted when the filesystem is opened again.
 //!
 //! Other threads may still hold the handle, to store late times: nothing is stored through it once it is released, see
-//! `diskfs::in_use`.
+//! [`Late`](undercroft_diskfs::in_use::Late).
 
 use std::sync::Arc;
 
-use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{FileType, Result};
 
 use super::{Live, content};
@@ -22,7 +21,7 @@ const DELETE_CREDITS: u32 = 10;
 /// The last user is gone.
 pub(super) fn release(live: &Arc<Live>) {
     // Deleted with its last name.
-    if live.volume.writer().is_err() || live.released.load(Ordering::Acquire) {
+    if live.volume.writer().is_err() || live.late.is_released() {
         return;
     }
     let has_no_name = live.fields.read().links == 0;
@@ -44,7 +43,7 @@ fn store_and_free_window(live: &Live) -> Result<()> {
 }
 
 fn delete(live: &Live) -> Result<()> {
-    live.released.store(true, Ordering::Release);
+    live.late.set_released();
     content::truncate_all(live)?;
     let handle = live.volume.start(DELETE_CREDITS + xattr::credits(&live.volume, None))?;
     delete_inode(&handle, live)
@@ -64,7 +63,7 @@ pub(super) fn credits_at_once(live: &Live) -> Option<u32> {
 /// Deletes an inode under a handle that has room for all of it, content and all: one that was made under it, or one
 /// whose content [goes in one step](credits_at_once).
 pub(super) fn delete_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
-    live.released.store(true, Ordering::Release);
+    live.late.set_released();
     content::truncate_now(handle, live)?;
     delete_inode(handle, live)
 }

@@ -197,7 +197,7 @@ impl Iterator for Worker {
                 };
                 Operation::Share {
                     path,
-                    offset: offset / align * align >> self.below(2),
+                    offset: (offset / align * align) >> self.below(2),
                     to,
                     to_offset: to_offset / align * align,
                     len,

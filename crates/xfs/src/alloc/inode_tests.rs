@@ -418,8 +418,7 @@ fn freeing_what_is_not_in_use_is_corruption() {
 
 /// What the lists of a group have, from first to last.
 fn lists(image: &Writable) -> Vec<Ino> {
-    let left = image.writer().allocator.collect_unlinked(&image.volume).unwrap();
-    left
+    image.writer().allocator.collect_unlinked(&image.volume).unwrap()
 }
 
 #[test]

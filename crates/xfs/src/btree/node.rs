@@ -11,12 +11,10 @@ use undercroft_vfs::Result;
 use super::{Btree, Kind};
 use crate::error::Verdict;
 use crate::format::block_header::{self, HeaderKind};
+use crate::format::dinode::ROOT_HEADER_BYTES;
 use crate::format::{AgBlock, FsBlock, Geometry};
 use crate::transaction::Block;
 use crate::volume::{Validated, Volume};
-
-/// Level and count, before the keys of a root in an inode.
-pub(super) const FORK_HEADER_BYTES: usize = 4;
 
 pub(super) const fn header_kind<K: Kind>() -> HeaderKind {
     if K::LONG { HeaderKind::LongBtree } else { HeaderKind::ShortBtree }
@@ -127,7 +125,7 @@ impl<K: Kind> Node<K> {
     /// The root within an inode, whose level the tree has from it.
     pub(super) fn from_fork(tree: &Btree<'_, K>, fork: Arc<[u8]>) -> Result<Self> {
         let count = usize::from(u16::from_be_bytes([fork[2], fork[3]]));
-        let room = (fork.len() - FORK_HEADER_BYTES) / (K::KEY_BYTES + pointer_bytes::<K>());
+        let room = (fork.len() - ROOT_HEADER_BYTES) / (K::KEY_BYTES + pointer_bytes::<K>());
         if count == 0 || count > room {
             return Err(
                 tree.corrupt(None, format!("has {count} pointers in its root; it has room for {room}"))
@@ -138,8 +136,8 @@ impl<K: Kind> Node<K> {
             block: None,
             level: tree.levels - 1,
             count,
-            first: FORK_HEADER_BYTES,
-            pointers: FORK_HEADER_BYTES + room * K::KEY_BYTES,
+            first: ROOT_HEADER_BYTES,
+            pointers: ROOT_HEADER_BYTES + room * K::KEY_BYTES,
             kind: PhantomData,
         };
         node.validate_order(tree.volume.geometry())

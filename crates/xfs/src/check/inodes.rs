@@ -10,14 +10,13 @@ use super::Checker;
 use super::chunks::UNREADABLE;
 use super::forks::Fork;
 use super::raw::be32;
+use crate::dir::code_of;
 use crate::format::dinode::{self, DiFlags, DiFlags2, Dinode, ForkFormat, RawDinode};
+use crate::format::extent::EXTENT_MAX_BLOCKS;
 use crate::format::{AgBlock, AgIno, AgNumber};
 
 /// The longest target of a symbolic link in bytes.
 const TARGET_MAX: u64 = 1024;
-
-/// The longest hint of an extent size, in blocks.
-const EXTENT_SIZE_MAX: u32 = (1 << 21) - 1;
 
 /// An inode that is being looked at.
 #[derive(Clone, Copy)]
@@ -30,19 +29,6 @@ pub(super) struct Inode<'a> {
 impl Inode<'_> {
     pub(super) fn at(&self) -> At {
         At::inode(self.number)
-    }
-}
-
-/// The code that directory entries have for a kind of file.
-pub(super) fn code_of(kind: FileType) -> u8 {
-    match kind {
-        FileType::Regular => 1,
-        FileType::Directory => 2,
-        FileType::CharDevice => 3,
-        FileType::BlockDevice => 4,
-        FileType::Fifo => 5,
-        FileType::Socket => 6,
-        FileType::Symlink => 7,
     }
 }
 
@@ -172,14 +158,14 @@ impl Checker<'_> {
             report(format!("the inode has flags {:#x}, some of them for regular files only", flags.bits()));
         }
         let hinted = flags.intersects(DiFlags::EXTENT_SIZE.union(DiFlags::EXTENT_SIZE_INHERIT));
-        if hinted != (core.extent_size != 0) || core.extent_size > EXTENT_SIZE_MAX {
+        if hinted != (core.extent_size != 0) || core.extent_size > EXTENT_MAX_BLOCKS {
             report(format!(
                 "the hint of extent sizes is {} blocks, and the flags say otherwise",
                 core.extent_size
             ));
         }
         let hinted = flags2.contains(DiFlags2::COW_EXTENT_SIZE);
-        if hinted != (core.cow_extent_size != 0) || core.cow_extent_size > EXTENT_SIZE_MAX {
+        if hinted != (core.cow_extent_size != 0) || core.cow_extent_size > EXTENT_MAX_BLOCKS {
             report(format!(
                 "the hint of copies' sizes is {} blocks, which the flags do not have",
                 core.cow_extent_size

@@ -6,6 +6,8 @@ use super::fork::{Block, ForkBlocks};
 use crate::error::corrupt_inode;
 use crate::format::block_header::{self, HeaderKind};
 use crate::format::{FileBlock, FsBlock};
+use crate::inode::Fork;
+use crate::map::{self, Run};
 use crate::volume::{Blocks, Validated, Volume};
 
 /// What lies under a block of a fork, and how far that extends.
@@ -27,6 +29,27 @@ pub(crate) struct MappedFork<'a, M> {
     /// What corruption reports call the fork.
     pub(crate) structure: &'static str,
     pub(crate) map: M,
+}
+
+impl<'a> MappedFork<'a, ()> {
+    /// The blocks of a fork of `ino`. Directories, links and attributes are written as they get their blocks, so a block
+    /// of theirs that was never written is corruption.
+    pub(crate) fn of(
+        volume: &'a Volume,
+        ino: Ino,
+        structure: &'static str,
+        fork: &'a Fork,
+    ) -> MappedFork<'a, impl Fn(FileBlock) -> Result<Piece> + 'a> {
+        let map = move |at: FileBlock| match map::lookup(volume, ino, fork, at)? {
+            Run::Extent(extent) if extent.unwritten => {
+                let detail = format!("the extent at block {} of its fork was never written", extent.file);
+                Err(corrupt_inode(structure, ino, None, detail))
+            }
+            Run::Extent(extent) => Ok(Piece { len: extent.end() - at.0, home: Some(extent.block_of(at.0)) }),
+            Run::Hole { end, .. } => Ok(Piece { len: end - at.0, home: None }),
+        };
+        MappedFork { volume, owner: ino, structure, map }
+    }
 }
 
 impl<M: Fn(FileBlock) -> Result<Piece>> MappedFork<'_, M> {

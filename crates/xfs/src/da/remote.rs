@@ -8,9 +8,10 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::Layout;
 use crate::error::Verdict;
+use crate::format::block_header::HeaderKind;
 
 /// Length of the header in version 5.
-const HEADER_BYTES: usize = 56;
+const HEADER_BYTES: usize = HeaderKind::Remote.bytes();
 
 #[derive(Clone, Copy, Debug, FromBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

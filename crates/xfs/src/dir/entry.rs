@@ -46,6 +46,19 @@ pub(crate) fn entry_bytes(layout: &Layout, name_bytes: usize) -> usize {
     (8 + 1 + name_bytes + usize::from(layout.has_kinds) + 2).next_multiple_of(ALIGN)
 }
 
+/// The code of a kind of file in an entry.
+pub(crate) fn code_of(kind: FileType) -> u8 {
+    match kind {
+        FileType::Regular => 1,
+        FileType::Directory => 2,
+        FileType::CharDevice => 3,
+        FileType::BlockDevice => 4,
+        FileType::Fifo => 5,
+        FileType::Socket => 6,
+        FileType::Symlink => 7,
+    }
+}
+
 /// The kind that a code stands for.
 pub(crate) fn kind_of(code: u8) -> Option<FileType> {
     Some(match code {

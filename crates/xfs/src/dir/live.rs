@@ -15,12 +15,9 @@ use super::directory::{Directory, STRUCTURE};
 use super::entry::Position;
 use super::list::{self, Listing};
 use super::lookup;
-use crate::da::mapped::{MappedFork, Piece};
+use crate::da::mapped::MappedFork;
 use crate::da::{Content, Layout};
-use crate::error::{Verdict, corrupt_inode};
-use crate::format::FileBlock;
 use crate::inode::{Fork, InodeState};
-use crate::map::{self, Run};
 use crate::volume::Volume;
 
 /// The number of the inode that a name leads to.
@@ -124,25 +121,10 @@ fn with_locked_directory<T>(dir: &InodeState, use_it: impl FnOnce(Directory<'_>)
     let layout = &Layout::of(superblock);
     let (ino, data) = (dir.ino, dir.fields.read().data.clone());
     let volume: &Volume = &dir.volume;
-    let map = |at| {
-        piece(&map::lookup(volume, ino, &data, at)?, at)
-            .map_err(|detail| corrupt_inode(STRUCTURE, ino, None, detail))
-    };
-    let blocks = MappedFork { volume, owner: ino, structure: STRUCTURE, map };
+    let blocks = MappedFork::of(volume, ino, STRUCTURE, &data);
     let content = match &data {
         Fork::Local(bytes) => Content::Inline(bytes),
         _ => Content::Blocks(&blocks),
     };
     use_it(Directory { ino, layout, superblock, content })
-}
-
-/// What lies under a block of a directory.
-fn piece(run: &Run, at: FileBlock) -> Verdict<Piece> {
-    match run {
-        Run::Extent(extent) if extent.unwritten => {
-            Err(format!("the extent at block {} of its fork was never written", extent.file).into())
-        }
-        Run::Extent(extent) => Ok(Piece { len: extent.end() - at.0, home: Some(extent.block_of(at.0)) }),
-        Run::Hole { end, .. } => Ok(Piece { len: end - at.0, home: None }),
-    }
 }

@@ -35,6 +35,7 @@ mod tests;
 use std::ops::ControlFlow;
 
 pub(crate) use directory::Directory;
+pub(crate) use entry::code_of;
 pub(crate) use live::{behind_live, is_empty, lookup_live, read_dir_live};
 use undercroft_vfs::{DirEntry, DirOffset, Ino, Result};
 

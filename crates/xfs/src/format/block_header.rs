@@ -56,6 +56,16 @@ impl HeaderKind {
         }
     }
 
+    /// Length of the header in bytes.
+    pub(crate) const fn bytes(self) -> usize {
+        self.layout().len
+    }
+
+    /// Where the UUID of the metadata lies.
+    pub(crate) const fn uuid_offset(self) -> usize {
+        self.layout().uuid
+    }
+
     /// Where the checksum lies.
     pub(crate) const fn crc_offset(self) -> usize {
         self.layout().crc

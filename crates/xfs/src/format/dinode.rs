@@ -21,6 +21,9 @@ pub(crate) const CORE_V2_BYTES: usize = 100;
 /// Length of the core of version 3.
 pub(crate) const CORE_V3_BYTES: usize = 176;
 
+/// Level and count, with which the root of a fork's tree begins in the inode.
+pub(crate) const ROOT_HEADER_BYTES: usize = 4;
+
 /// Length of a fork that holds a device's number, if another one follows it.
 const DEVICE_BYTES: usize = 8;
 

@@ -13,6 +13,9 @@ use crate::error::Verdict;
 /// Size of a record in bytes.
 pub(crate) const EXTENT_BYTES: usize = 16;
 
+/// The longest extent that a record holds, in blocks: 21 bits.
+pub(crate) const EXTENT_MAX_BLOCKS: u32 = (1 << 21) - 1;
+
 /// Past this block no file goes: 54 bits.
 pub(crate) const FILE_BLOCK_END: u64 = 1 << 54;
 
@@ -113,7 +116,7 @@ mod tests {
             Extent {
                 file: FileBlock(FILE_BLOCK_END - 1),
                 block: FsBlock((1 << 52) - 1),
-                count: (1 << 21) - 1,
+                count: EXTENT_MAX_BLOCKS,
                 unwritten: true,
             },
             Extent { file: FileBlock(3), block: FsBlock(1 << 45 | 9), count: 700, unwritten: false },

@@ -8,6 +8,7 @@
 //! | [`superblock`] | the superblock |
 //! | [`crc`] | the checksum of every version 5 structure |
 //! | [`block_header`] | the headers of self-describing blocks |
+//! | [`buffer_kind`] | what the log calls a buffer |
 //! | [`dinode`] | the inode core |
 //! | [`time`] | timestamps |
 //! | [`extent`] | extent records |
@@ -16,6 +17,7 @@
 
 pub(crate) mod address;
 pub(crate) mod block_header;
+pub(crate) mod buffer_kind;
 pub(crate) mod crc;
 pub(crate) mod dinode;
 pub(crate) mod extent;

@@ -10,6 +10,7 @@ use undercroft_vfs::{DeviceNumber, FileType, Ino, NewInode, NewKind, clock};
 
 use super::{Fork, Inheritance, Inode};
 use crate::format::dinode::{CORE_V3_BYTES, DiFlags, DiFlags2, Dinode, ForkFormat};
+use crate::format::extent::EXTENT_MAX_BLOCKS;
 use crate::format::{AgIno, Incompat, time};
 use crate::volume::Volume;
 
@@ -23,9 +24,6 @@ const INHERITED: DiFlags = DiFlags::NOATIME
 /// What it hands on to directories only.
 const INHERITED_BY_DIRECTORIES: DiFlags =
     DiFlags::RT_INHERIT.union(DiFlags::EXTENT_SIZE_INHERIT).union(DiFlags::PROJECT_INHERIT);
-
-/// The longest extent that a record of the map holds, in blocks.
-const EXTENT_MAX_BLOCKS: u32 = (1 << 21) - 1;
 
 impl Inheritance {
     /// Nothing: for an inode that no directory is there for.

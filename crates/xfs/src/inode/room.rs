@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use super::store::{check_fits, described};
 use super::{ExtentTree, Fork, Inode};
-use crate::format::dinode::ForkFormat;
+use crate::format::dinode::{ForkFormat, ROOT_HEADER_BYTES};
 use crate::format::extent::EXTENT_BYTES;
-
-/// Level and count, before the keys of a root.
-const ROOT_HEADER_BYTES: usize = 4;
 
 /// Size of a key and of a pointer in a root.
 const WORD_BYTES: usize = 8;

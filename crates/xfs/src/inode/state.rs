@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use undercroft_diskfs::in_use::Late;
-use undercroft_sync::atomic::{AtomicBool, Ordering};
+use undercroft_sync::atomic::AtomicBool;
 use undercroft_sync::{RwLock, order};
 use undercroft_vfs::{FileType, Ino, Result};
 
@@ -32,8 +32,6 @@ pub(crate) struct InodeState {
     pub(crate) is_indexed: AtomicBool,
     /// The times are newer than those on the disk.
     pub(crate) late: Late,
-    /// The inode was released, or deleted with its last name: the state in memory is out of date.
-    pub(crate) released: AtomicBool,
 }
 
 impl InodeState {
@@ -49,7 +47,6 @@ impl InodeState {
             names: RwLock::new(&order::DIRECTORY_INDEX, ()),
             is_indexed: AtomicBool::new(false),
             late: Late::default(),
-            released: AtomicBool::new(false),
         }
     }
 
@@ -74,10 +71,13 @@ impl InodeState {
     /// # Errors
     /// Why the filesystem takes no changes any more.
     pub(crate) fn store_late_times(&self) -> Result<()> {
-        if !self.late.is_set() {
-            return Ok(());
-        }
-        self.store_late_times_under(&self.volume.start(STORE_CREDITS)?)
+        self.late
+            .store(
+                &self.fields,
+                || self.volume.start(STORE_CREDITS).map(Some),
+                |fields, handle| fields.store(handle),
+            )
+            .map(drop)
     }
 
     /// The same, unless the running transaction has no room: `false` then.
@@ -85,39 +85,22 @@ impl InodeState {
     /// # Errors
     /// As for [`store_late_times`](Self::store_late_times).
     pub(crate) fn store_late_times_if_room(&self) -> Result<bool> {
-        if !self.late.is_set() {
-            return Ok(true);
-        }
-        let Some(handle) = self.volume.start_if_room(STORE_CREDITS)? else { return Ok(false) };
-        self.store_late_times_under(&handle).map(|()| true)
+        self.late.store(
+            &self.fields,
+            || self.volume.start_if_room(STORE_CREDITS),
+            |fields, handle| fields.store(handle),
+        )
     }
 
-    fn store_late_times_under(&self, handle: &Handle<'_>) -> Result<()> {
-        let fields = self.fields.read();
-        // The release has stored the times, and the number may have been reused since.
-        if self.late.is_set() && !self.released.load(Ordering::Acquire) {
-            fields.store(handle)?;
-            self.late.clear();
-        }
-        Ok(())
-    }
-
-    /// The last user of an inode with names is gone: stores times that are late. When this returns no store through
-    /// this handle is under way, and none follows.
+    /// The last user of an inode with names is gone; see [`Late::retire`].
     ///
     /// # Errors
     /// As for [`store_late_times`](Self::store_late_times).
     pub(crate) fn retire(&self) -> Result<()> {
-        // Nothing makes the times late any more; a store that is under way may still clear that.
-        let handle = if self.late.is_set() { Some(self.volume.start(STORE_CREDITS)?) } else { None };
-        let fields = self.fields.write();
-        if let Some(handle) = &handle
-            && self.late.is_set()
-        {
-            fields.store(handle)?;
-            self.late.clear();
-        }
-        self.released.store(true, Ordering::Release);
-        Ok(())
+        self.late.retire(
+            &self.fields,
+            || self.volume.start(STORE_CREDITS),
+            |fields, handle| fields.store(handle),
+        )
     }
 }

@@ -9,8 +9,8 @@ use super::Live;
 use super::owner::{FLAGS, shown_flags};
 use crate::attr::change::Attempt;
 use crate::format::dinode::{DiFlags, DiFlags2};
+use crate::format::extent::EXTENT_MAX_BLOCKS;
 use crate::inode::{Inode, STORE_CREDITS};
-use crate::map::EXTENT_MAX_BLOCKS;
 use crate::volume::Volume;
 use crate::{attr, dir};
 

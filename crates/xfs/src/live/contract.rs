@@ -3,7 +3,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{
     Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, ExtentHints, FallocateMode, FileType,
     Found, HashedName, Inode as VfsInode, NewInode, Node, Ownership, Result, Written, XattrMode,
@@ -38,9 +37,7 @@ impl Live {
 
 impl VfsInode for Live {
     fn attr(&self) -> Attr {
-        if !self.seen.load(Ordering::Relaxed) {
-            self.seen.store(true, Ordering::Relaxed);
-        }
+        self.times.note_seen();
         let inode = &*self.fields.read();
         let Inode { ino, core, .. } = inode;
         let block_bytes = self.volume.geometry().block_bytes();
@@ -92,9 +89,7 @@ impl VfsInode for Live {
     }
 
     fn leave_times_to_cache(&self) {
-        if !self.cache_keeps_times.load(Ordering::Relaxed) {
-            self.cache_keeps_times.store(true, Ordering::Relaxed);
-        }
+        self.times.leave_to_cache();
     }
 
     fn memory_bytes(&self) -> usize {

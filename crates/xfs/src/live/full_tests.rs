@@ -39,6 +39,9 @@ fn open(device: &Device) -> (Arc<Xfs>, Arc<Vfs>) {
     (fs, vfs)
 }
 
+/// A directory: its name, and the names in it.
+type Filled = (Vec<u8>, Arc<Node>, Vec<Vec<u8>>);
+
 /// What a thread has made in its directory.
 struct Worker<'a> {
     vfs: &'a Vfs,
@@ -46,7 +49,7 @@ struct Worker<'a> {
     random: Rng,
     number: u64,
     files: Vec<(Vec<u8>, Arc<Node>)>,
-    directories: Vec<(Vec<u8>, Arc<Node>, Vec<Vec<u8>>)>,
+    directories: Vec<Filled>,
     others: Vec<Vec<u8>>,
     /// Without names and in use.
     nameless: Vec<File>,
@@ -132,7 +135,9 @@ impl<'a> Worker<'a> {
                     let name = self.name();
                     let Some((_, dir, names)) = self.directories.get_mut(at) else { break };
                     match self.files.last() {
-                        Some((_, node)) if count % 2 == 0 => self.vfs.link(&caller, node, dir, &name)?,
+                        Some((_, node)) if count.is_multiple_of(2) => {
+                            self.vfs.link(&caller, node, dir, &name)?;
+                        }
                         _ => drop(make(self.vfs, dir, &name, NewKind::Regular)?),
                     }
                     names.push(name);

@@ -20,9 +20,9 @@ mod release;
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use undercroft_diskfs::in_use::InUse;
-use undercroft_sync::atomic::{AtomicBool, Ordering};
-use undercroft_vfs::{Error, InodeFlags, Result, Timestamp, clock};
+use undercroft_diskfs::in_use::{ChangeTimes, InUse};
+use undercroft_sync::atomic::AtomicBool;
+use undercroft_vfs::{Error, InodeFlags, Result, Timestamp};
 
 use crate::inode::{Inode, InodeState};
 use crate::writer::Mounted;
@@ -34,10 +34,7 @@ pub(crate) struct Live {
     state: InodeState,
     permissions_cache: owner::CachedPermissions,
     pub(crate) content: content::ContentState,
-    /// The times were read since they changed last: the next change must show.
-    seen: AtomicBool,
-    /// A cache above sets the times of changes, and nothing else moves them.
-    cache_keeps_times: AtomicBool,
+    times: ChangeTimes,
     /// Made by `O_TMPFILE`: it has no name, and may get one.
     linkable: AtomicBool,
     this: Weak<Self>,
@@ -58,8 +55,7 @@ impl Live {
             permissions_cache: owner::CachedPermissions::new(&inode, folds_case),
             content: content::ContentState::new(&inode),
             state: InodeState::new(volume, inode),
-            seen: AtomicBool::new(false),
-            cache_keeps_times: AtomicBool::new(false),
+            times: ChangeTimes::default(),
             linkable: AtomicBool::new(false),
             this: Weak::new(),
         }
@@ -84,17 +80,14 @@ impl Live {
         }
     }
 
-    /// The time for a change that is made now: coarse, unless the times were read since the last change.
+    /// The time for a change that is made now.
     pub(crate) fn now(&self) -> Timestamp {
-        if self.seen.load(Ordering::Relaxed) && self.seen.swap(false, Ordering::Relaxed) {
-            return clock::now();
-        }
-        clock::Coarse::now().timestamp()
+        self.times.now()
     }
 
     /// Notes a change at `now` that is not one of content.
     fn note_change(&self, fields: &mut Inode, now: Timestamp) {
-        if self.cache_keeps_times.load(Ordering::Relaxed) {
+        if self.times.are_left_to_cache() {
             fields.note_version();
         } else {
             fields.note_change(now);
@@ -114,7 +107,7 @@ impl Live {
     /// Whether a write sets no times, because the cache above does. Immutable and append-only files are not written
     /// through a cache.
     fn cache_keeps_times_of_content(&self) -> bool {
-        self.cache_keeps_times.load(Ordering::Relaxed)
+        self.times.are_left_to_cache()
             && !self
                 .permissions_cache
                 .ownership(self.kind)

@@ -4,12 +4,9 @@ use undercroft_vfs::{Ino, Result};
 
 use super::Live;
 use crate::attr;
-use crate::da::mapped::{MappedFork, Piece};
+use crate::da::mapped::MappedFork;
 use crate::da::{Content, Layout};
-use crate::error::{Verdict, corrupt_inode};
-use crate::format::FileBlock;
 use crate::inode::Fork;
-use crate::map::{self, Run};
 use crate::volume::Volume;
 
 impl Live {
@@ -21,13 +18,9 @@ impl Live {
         use_it: impl FnOnce(Content<'_>) -> Result<T>,
     ) -> Result<T> {
         let (volume, ino): (&Volume, _) = (&self.volume, self.ino);
-        let map = |at| {
-            piece(&map::lookup(volume, ino, fork, at)?, at)
-                .map_err(|detail| corrupt_inode(structure, ino, None, detail))
-        };
         match fork {
             Fork::Local(bytes) => use_it(Content::Inline(bytes)),
-            _ => use_it(Content::Blocks(&MappedFork { volume, owner: ino, structure, map })),
+            _ => use_it(Content::Blocks(&MappedFork::of(volume, ino, structure, fork))),
         }
     }
 
@@ -49,18 +42,6 @@ impl Live {
     }
 }
 
-/// What lies under a block, for a reader of whole blocks. Directories, links and attributes are written as they get their
-/// blocks.
-fn piece(run: &Run, at: FileBlock) -> Verdict<Piece> {
-    match run {
-        Run::Extent(extent) if extent.unwritten => {
-            Err(format!("the extent at block {} of its fork was never written", extent.file).into())
-        }
-        Run::Extent(extent) => Ok(Piece { len: extent.end() - at.0, home: Some(extent.block_of(at.0)) }),
-        Run::Hole { end, .. } => Ok(Piece { len: end - at.0, home: None }),
-    }
-}
-
 /// The inode numbers of directory entries that can be read ahead.
 pub(crate) fn prefetch(volume: &Volume, entries: &[Ino]) {
     let geometry = volume.geometry();
@@ -75,7 +56,7 @@ mod tests {
     use super::*;
     use crate::format::dinode::{self, RawDinode};
     use crate::format::extent::{Extent as Mapped, RawExtent};
-    use crate::format::{FsBlock, Superblock, crc, testing};
+    use crate::format::{FileBlock, FsBlock, Superblock, crc, testing};
     use crate::inode::Inode;
     use crate::writer::Mounted;
     use std::sync::Arc;

@@ -8,7 +8,7 @@
 //! inode that still cannot be deleted stays on its list for the next opening, and is counted.
 //!
 //! Other threads may still hold the handle, to store late times: nothing is stored through it once it is released, see
-//! `diskfs::in_use`.
+//! [`Late`](undercroft_diskfs::in_use::Late).
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ const DELETE_CREDITS: u32 = FREE_INODE_CREDITS + UNLINKED_CREDITS + STORE_CREDIT
 /// The last user is gone.
 pub(super) fn release(live: &Arc<Live>) {
     // Deleted with its last name.
-    if live.volume.writer().is_err() || live.released.load(Ordering::Acquire) {
+    if live.volume.writer().is_err() || live.late.is_released() {
         return;
     }
     let has_no_name = live.fields.read().core.links == 0;
@@ -55,7 +55,7 @@ fn store_and_free_window(live: &Live) -> Result<()> {
 
 /// Deletes an inode that is on an unlinked list, or leaves it there if the filesystem has no space for that.
 fn delete(live: &Live) -> Result<()> {
-    live.released.store(true, Ordering::Release);
+    live.late.set_released();
     let writer = live.volume.writer()?;
     let deleted = delete_once(live);
     if !is_refused(live, &deleted) {
@@ -103,7 +103,7 @@ pub(super) const TAKE_BACK_CREDITS: u32 = DELETE_CREDITS;
 /// # Errors
 /// Corruption; I/O failure. The caller aborts the changes then.
 pub(super) fn delete_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
-    live.released.store(true, Ordering::Release);
+    live.late.set_released();
     let allocator = &handle.writer().allocator;
     let deleted = content::truncate_now(handle, live).and_then(|()| allocator.free_inode(handle, live.ino));
     if !is_refused(live, &deleted) {
@@ -115,6 +115,6 @@ pub(super) fn delete_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
         fields.store(handle)?;
     }
     allocator.add_unlinked(handle, live.ino)?;
-    live.released.store(false, Ordering::Release);
+    live.late.set_in_use();
     Ok(())
 }

@@ -9,10 +9,11 @@ use undercroft_vfs::Result;
 
 use super::cancelled::BufferKey;
 use super::format::{Lsn, be16, be32, le16, le32, le64};
-use super::sealing::{self, BufferKind};
+use super::sealing;
 use super::target::Target;
 use super::transactions::Item;
 use crate::error::{Verdict, corrupt};
+use crate::format::buffer_kind::BufferKind;
 use crate::format::{Daddr, crc};
 
 const STRUCTURE: &str = "logged buffer";
@@ -42,8 +43,6 @@ pub(super) mod flags {
     pub(in super::super) const INODES: u16 = 1 << 0;
     pub(in super::super) const CANCELLED: u16 = 1 << 1;
     pub(in super::super) const QUOTA: u16 = 1 << 2 | 1 << 3 | 1 << 4;
-    /// Above it lies the kind of the buffer's content.
-    pub(in super::super) const KIND_SHIFT: u32 = 11;
 }
 
 /// A buffer's description.

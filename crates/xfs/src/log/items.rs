@@ -10,6 +10,7 @@ use undercroft_vfs::Result;
 
 use super::buffer::{PART, flags};
 use super::write::{Checkpoint, buffer_description};
+use crate::format::buffer_kind::BufferKind;
 
 /// Bytes of a description, before the map of the changed parts.
 const DESCRIPTION_BYTES: usize = 20;
@@ -29,11 +30,11 @@ pub(crate) const fn size_of_cancelled() -> (u64, u64) {
 }
 
 impl Checkpoint<'_> {
-    /// Adds a buffer that begins at sector `daddr` and is of a kind, in the log's numbering.
+    /// Adds a buffer of a kind that begins at sector `daddr`.
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn buffer(&mut self, daddr: u64, kind: u16, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn buffer(&mut self, daddr: u64, kind: BufferKind, bytes: &[u8]) -> Result<()> {
         let parts = bytes.len() / PART;
         let map: Vec<u32> = (0..parts.div_ceil(PARTS_IN_WORD))
             .map(|word| match parts - word * PARTS_IN_WORD {
@@ -41,13 +42,7 @@ impl Checkpoint<'_> {
                 _ => u32::MAX,
             })
             .collect();
-        self.region(&buffer_description(
-            2,
-            kind << flags::KIND_SHIFT,
-            (bytes.len() / 512) as u16,
-            daddr,
-            &map,
-        ))?;
+        self.region(&buffer_description(2, kind.flags(), (bytes.len() / 512) as u16, daddr, &map))?;
         self.region(bytes)
     }
 

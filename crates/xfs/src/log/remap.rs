@@ -11,7 +11,7 @@ use undercroft_vfs::{Error, Ino, Result};
 use super::intents::{MapChange, Unfinished};
 use crate::error::corrupt_inode;
 use crate::format::FileBlock;
-use crate::format::extent::{Extent, FILE_BLOCK_END};
+use crate::format::extent::{EXTENT_MAX_BLOCKS, Extent, FILE_BLOCK_END};
 use crate::inode::{Fork, ForkKind, Inode, Remap, Remapped};
 use crate::map;
 use crate::volume::Volume;
@@ -20,9 +20,6 @@ const STRUCTURE: &str = "logged change of a map";
 
 /// Extents of all the forks that are changed, at most: they are held in memory.
 const MAX_EXTENTS: usize = 1 << 20;
-
-/// Blocks of an extent, at most.
-const MAX_EXTENT_BLOCKS: u64 = (1 << 21) - 1;
 
 /// A fork's extents by their first block, and how many blocks it has gained.
 #[derive(Debug, Default)]
@@ -96,7 +93,7 @@ impl Changed {
         let MapChange { ino, at, start, blocks, unwritten, .. } = *change;
         let wrong = |what: String| corrupt_inode(STRUCTURE, ino, None, what);
         let end = at.0.saturating_add(u64::from(blocks));
-        if blocks == 0 || u64::from(blocks) > MAX_EXTENT_BLOCKS || end > FILE_BLOCK_END {
+        if blocks == 0 || u64::from(blocks) > u64::from(EXTENT_MAX_BLOCKS) || end > FILE_BLOCK_END {
             return Err(wrong(format!("{blocks} blocks at file block {at} are no extent")));
         }
         let before = self.extents.range(..=at.0).next_back().map(|(_, extent)| *extent);
@@ -156,7 +153,7 @@ fn continues(first: &Extent, second: &Extent) -> bool {
     first.end() == second.file.0
         && first.block.0 + u64::from(first.count) == second.block.0
         && first.unwritten == second.unwritten
-        && u64::from(first.count) + u64::from(second.count) <= MAX_EXTENT_BLOCKS
+        && u64::from(first.count) + u64::from(second.count) <= u64::from(EXTENT_MAX_BLOCKS)
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! from what the log says the buffer is, if the buffer's content agrees.
 
 use super::format::{Lsn, be16, be32, be64};
+use crate::format::block_header::HeaderKind;
+use crate::format::buffer_kind::BufferKind;
 use crate::format::crc;
 
 /// Where a structure has what version 5 added.
@@ -19,46 +21,24 @@ const fn places(lsn: usize, uuid: usize, crc: usize) -> Places {
     Places { lsn: Some(lsn), uuid, crc }
 }
 
-const SHORT_BTREE: Places = places(24, 32, 52);
-const LONG_BTREE: Places = places(32, 40, 64);
+const fn in_header(kind: HeaderKind) -> Places {
+    places(kind.lsn_offset(), kind.uuid_offset(), kind.crc_offset())
+}
+
+const SHORT_BTREE: Places = in_header(HeaderKind::ShortBtree);
+const LONG_BTREE: Places = in_header(HeaderKind::LongBtree);
 const AGF: Places = places(208, 64, 216);
 const AGI: Places = places(320, 296, 312);
 const AGFL: Places = places(24, 8, 32);
-const SYMLINK: Places = places(48, 16, 12);
-const DIR_BLOCK: Places = places(16, 24, 4);
-const DA_BLOCK: Places = places(24, 32, 12);
+const SYMLINK: Places = in_header(HeaderKind::Remote);
+const DIR_BLOCK: Places = in_header(HeaderKind::DirBlock);
+const DA_BLOCK: Places = in_header(HeaderKind::DaBlock);
 const SUPERBLOCK: Places = places(240, 32, 224);
 /// Remote attribute values are not ordered by the log.
-const REMOTE_VALUE: Places = Places { lsn: None, uuid: 16, crc: 12 };
+const REMOTE_VALUE: Places = Places { lsn: None, ..SYMLINK };
 
 /// A superblock's UUID of the metadata, which counts where there is one.
 const SUPERBLOCK_META_UUID: usize = 248;
-
-/// Kinds of buffers, as the log names them (`XFS_BLFT_*`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BufferKind(u8);
-
-impl BufferKind {
-    const BTREE: Self = Self(4);
-    const AGF: Self = Self(5);
-    const AGFL: Self = Self(6);
-    const AGI: Self = Self(7);
-    const SYMLINK: Self = Self(9);
-    const DIR_BLOCK: Self = Self(10);
-    const DIR_DATA: Self = Self(11);
-    const DIR_FREE: Self = Self(12);
-    const DIR_LEAF1: Self = Self(13);
-    const DIR_LEAFN: Self = Self(14);
-    const DA_NODE: Self = Self(15);
-    const ATTR_LEAF: Self = Self(16);
-    const ATTR_REMOTE: Self = Self(17);
-    pub(super) const SUPERBLOCK: Self = Self(18);
-
-    /// From the flags of a buffer's description: the upper five bits.
-    pub(super) const fn of_flags(flags: u16) -> Self {
-        Self((flags >> super::buffer::flags::KIND_SHIFT) as u8)
-    }
-}
 
 const fn magic(name: [u8; 4]) -> u32 {
     u32::from_be_bytes(name)

@@ -14,8 +14,9 @@ use undercroft_block::{Device, Overlay, OverlayStore};
 use undercroft_vfs::{Error, Result};
 
 use super::format::Lsn;
-use super::sealing::{self, BufferKind};
+use super::sealing;
 use crate::error::corrupt;
+use crate::format::buffer_kind::BufferKind;
 use crate::format::{Daddr, Superblock};
 
 /// Bytes in a buffer, at most: a directory block, or a cluster of inodes.

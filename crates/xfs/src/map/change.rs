@@ -10,9 +10,9 @@
 
 use undercroft_vfs::{Error, Result};
 
-use super::records::{self, EXTENT_MAX_BLOCKS, Records};
+use super::records::{self, Records};
 use crate::alloc::{self, Owner};
-use crate::format::extent::{Extent, FILE_BLOCK_END};
+use crate::format::extent::{EXTENT_MAX_BLOCKS, Extent, FILE_BLOCK_END};
 use crate::format::{FileBlock, FsBlock};
 use crate::inode::{Fork, ForkKind, Inode, STORE_CREDITS};
 use crate::transaction::Handle;

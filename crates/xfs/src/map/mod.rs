@@ -16,7 +16,7 @@ use crate::format::FileBlock;
 use crate::format::extent::{Extent, FILE_BLOCK_END};
 use crate::inode::{ExtentTree, Fork};
 use crate::volume::Volume;
-pub(crate) use records::{EXTENT_MAX_BLOCKS, near_inode};
+pub(crate) use records::near_inode;
 pub(crate) use shared::{Sharing, sharing, sharing_in};
 
 /// What lies under a block of a fork.

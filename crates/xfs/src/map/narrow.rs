@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use undercroft_vfs::{Error, Result};
 
-use super::records::{HEADER_BYTES, ROOT_HEADER_BYTES, Records};
+use super::records::{HEADER_BYTES, Records};
 use crate::btree::{Bmbt, Kind, TreeSpace};
 use crate::error::corrupt_inode;
+use crate::format::dinode::ROOT_HEADER_BYTES;
 use crate::inode::{ExtentTree, Fork, ForkKind, Inode};
 use crate::transaction::{Handle, Seal};
 
@@ -69,16 +70,12 @@ fn push_root_down(handle: &Handle<'_>, inode: &mut Inode, tree: &ExtentTree) -> 
     records.count_blocks(space.taken);
     let block = taken?;
     // From here on a failure aborts the changes.
-    let at = geometry.daddr(block).map_or(0, |daddr| daddr.0);
     let put = |bytes: &mut [u8], at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
-    let made = handle.make(block, Seal::LongBtree, |bytes| {
+    let made = handle.make_owned(block, Seal::LongBtree, ino.0, |bytes| {
         put(bytes, 0, &Bmbt::MAGIC[1].to_be_bytes());
         put(bytes, 4, &level.to_be_bytes());
         put(bytes, 6, &count.to_be_bytes());
         put(bytes, 8, &[0xff; 16]);
-        put(bytes, 24, &at.to_be_bytes());
-        put(bytes, 40, superblock.meta_uuid().as_bytes());
-        put(bytes, 56, &ino.0.to_be_bytes());
         put(bytes, HEADER_BYTES, keys);
         put(bytes, HEADER_BYTES + room * WORD_BYTES, pointers);
     });

@@ -15,26 +15,22 @@ use super::check_complete;
 use crate::alloc::Owner;
 use crate::btree::{Bmbt, Btree, Kind, TreeSpace};
 use crate::error::corrupt_inode;
-use crate::format::dinode::{DiFlags2, ForkFormat};
-use crate::format::extent::{EXTENT_BYTES, Extent, RawExtent};
+use crate::format::block_header::HeaderKind;
+use crate::format::dinode::{DiFlags2, ForkFormat, ROOT_HEADER_BYTES};
+use crate::format::extent::{EXTENT_BYTES, EXTENT_MAX_BLOCKS, Extent, RawExtent};
 use crate::format::{FileBlock, FsBlock, Incompat};
 use crate::inode::{ExtentTree, Fork, ForkKind, Inode};
 use crate::transaction::{Handle, Seal};
 use crate::volume::Volume;
 use zerocopy::IntoBytes;
 
-/// The longest extent that a record holds, in blocks: 21 bits.
-pub(crate) const EXTENT_MAX_BLOCKS: u32 = (1 << 21) - 1;
-
 /// Length of the header of a tree's block.
-pub(super) const HEADER_BYTES: usize = 72;
+pub(super) const HEADER_BYTES: usize = HeaderKind::LongBtree.bytes();
 
 /// Blocks of a tree, at most, whose records fit an inode: of the smallest blocks half a leaf has 29 records, and the largest
 /// inode 117.
 const SMALL_TREE_BLOCKS: usize = 12;
 
-/// Level and count, before the keys of a root in an inode.
-pub(super) const ROOT_HEADER_BYTES: usize = 4;
 /// A key and a pointer in such a root.
 const ROOT_ENTRY_BYTES: usize = 16;
 
@@ -387,15 +383,11 @@ fn make_tree(
     let geometry = superblock.geometry();
     debug_assert!(HEADER_BYTES + list.len() * EXTENT_BYTES <= geometry.block_bytes() as usize);
     let block = space.take(handle)?;
-    let at = geometry.daddr(block).map_or(0, |daddr| daddr.0);
     let put = |bytes: &mut [u8], at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
-    let leaf = handle.make(block, Seal::LongBtree, |bytes| {
+    let leaf = handle.make_owned(block, Seal::LongBtree, inode.ino.0, |bytes| {
         put(bytes, 0, &Bmbt::MAGIC[1].to_be_bytes());
         put(bytes, 6, &(list.len() as u16).to_be_bytes());
         put(bytes, 8, &[0xff; 16]);
-        put(bytes, 24, &at.to_be_bytes());
-        put(bytes, 40, superblock.meta_uuid().as_bytes());
-        put(bytes, 56, &inode.ino.0.to_be_bytes());
         for (n, extent) in list.iter().enumerate() {
             put(bytes, HEADER_BYTES + n * EXTENT_BYTES, RawExtent::pack(extent).as_bytes());
         }

@@ -5,7 +5,8 @@ use std::cell::Cell;
 use undercroft_vfs::{Error, Result};
 
 use super::{Block, Seal, Tid};
-use crate::format::FsBlock;
+use crate::error::corrupt_block;
+use crate::format::{FsBlock, block_header};
 use crate::volume::Volume;
 use crate::writer::{Mounted, Writer};
 
@@ -64,6 +65,21 @@ impl<'a> Handle<'a> {
         self.space.set(self.space.get() + blocks);
     }
 
+    /// Reserves free space up to `blocks`, where the handle has less.
+    ///
+    /// # Errors
+    /// [`NoSpace`](Error::NoSpace); the handle has what it had then.
+    pub(crate) fn ensure_space(&self, blocks: u64) -> Result<()> {
+        let more = blocks.saturating_sub(self.space());
+        if more > 0 {
+            if !self.writer().allocator.reserve(more) {
+                return Err(Error::NoSpace);
+            }
+            self.add_space(more);
+        }
+        Ok(())
+    }
+
     /// Changes a metadata block, which is read if it is not cached. `change` reads no other block. The caller has
     /// validated the block, and leaves it valid.
     ///
@@ -111,6 +127,31 @@ impl<'a> Handle<'a> {
             undercroft_sync::thread::yield_now();
         };
         Ok(self.change_block(&block, seal, fill))
+    }
+
+    /// Makes a block that describes itself, as [`make`](Self::make): what `fill` leaves gets the header that its kind has,
+    /// of a block that belongs to `owner`, a group's number or an inode's.
+    ///
+    /// # Errors
+    /// As for [`make`](Self::make).
+    pub(crate) fn make_owned<R>(
+        &self,
+        block: FsBlock,
+        seal: Seal,
+        owner: u64,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        let superblock = self.volume().superblock();
+        let Some(address) = superblock.geometry().daddr(block) else {
+            return Err(corrupt_block("block number", block, "lies in no allocation group"));
+        };
+        self.make(block, seal, |bytes| {
+            let filled = fill(bytes);
+            if let Some(kind) = seal.header() {
+                block_header::fill(bytes, kind, superblock, address, owner);
+            }
+            filled
+        })
     }
 
     /// A block stops being metadata: the log cancels it, so that no older version is replayed over it. The caller frees

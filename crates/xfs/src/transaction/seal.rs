@@ -5,6 +5,7 @@
 use super::block::Seal;
 use crate::ag::{agf, agfl, agi};
 use crate::format::block_header::HeaderKind;
+use crate::format::buffer_kind::BufferKind;
 use crate::format::{Geometry, crc, dinode, superblock};
 
 /// The position of blocks that are not ordered by the log (`NULLCOMMITLSN`).
@@ -18,7 +19,7 @@ pub(super) struct GroupHeader {
     lsn: usize,
     crc: usize,
     /// What the log calls it.
-    pub(super) kind: u16,
+    pub(super) kind: BufferKind,
 }
 
 /// The superblock of a group and its headers.
@@ -28,11 +29,29 @@ const GROUP_HEADERS: [GroupHeader; 4] = [
         magic: superblock::MAGIC,
         lsn: superblock::LSN_OFFSET,
         crc: superblock::CRC_OFFSET,
-        kind: 18,
+        kind: BufferKind::SUPERBLOCK,
     },
-    GroupHeader { sector: 1, magic: agf::MAGIC, lsn: agf::LSN_OFFSET, crc: agf::CRC_OFFSET, kind: 5 },
-    GroupHeader { sector: 2, magic: agi::MAGIC, lsn: agi::LSN_OFFSET, crc: agi::CRC_OFFSET, kind: 7 },
-    GroupHeader { sector: 3, magic: agfl::MAGIC, lsn: agfl::LSN_OFFSET, crc: agfl::CRC_OFFSET, kind: 6 },
+    GroupHeader {
+        sector: 1,
+        magic: agf::MAGIC,
+        lsn: agf::LSN_OFFSET,
+        crc: agf::CRC_OFFSET,
+        kind: BufferKind::AGF,
+    },
+    GroupHeader {
+        sector: 2,
+        magic: agi::MAGIC,
+        lsn: agi::LSN_OFFSET,
+        crc: agi::CRC_OFFSET,
+        kind: BufferKind::AGI,
+    },
+    GroupHeader {
+        sector: 3,
+        magic: agfl::MAGIC,
+        lsn: agfl::LSN_OFFSET,
+        crc: agfl::CRC_OFFSET,
+        kind: BufferKind::AGFL,
+    },
 ];
 
 /// The headers that lie in a block of a group that is sealed as `seal`, with the place of each in the block.
@@ -55,21 +74,21 @@ pub(super) fn headers_in(
 }
 
 impl Seal {
-    /// What the log calls a block, in the upper five bits of a buffer's flags. Blocks of headers are several buffers.
-    pub(super) const fn log_kind(self) -> u16 {
+    /// What the log calls a block. Blocks of headers are several buffers.
+    pub(super) const fn log_kind(self) -> BufferKind {
         match self {
-            Self::GroupHeaders | Self::HeadersAndSuperblock => 0,
-            Self::ShortBtree | Self::LongBtree => 4,
-            Self::Inodes => 8,
-            Self::Symlink => 9,
-            Self::DirBlock => 10,
-            Self::DirData => 11,
-            Self::DirFree => 12,
-            Self::DirLeaf1 => 13,
-            Self::DirLeafN => 14,
-            Self::DaNode => 15,
-            Self::AttrLeaf => 16,
-            Self::AttrRemote => 17,
+            Self::GroupHeaders | Self::HeadersAndSuperblock => BufferKind::UNKNOWN,
+            Self::ShortBtree | Self::LongBtree => BufferKind::BTREE,
+            Self::Inodes => BufferKind::INODES,
+            Self::Symlink => BufferKind::SYMLINK,
+            Self::DirBlock => BufferKind::DIR_BLOCK,
+            Self::DirData => BufferKind::DIR_DATA,
+            Self::DirFree => BufferKind::DIR_FREE,
+            Self::DirLeaf1 => BufferKind::DIR_LEAF1,
+            Self::DirLeafN => BufferKind::DIR_LEAFN,
+            Self::DaNode => BufferKind::DA_NODE,
+            Self::AttrLeaf => BufferKind::ATTR_LEAF,
+            Self::AttrRemote => BufferKind::ATTR_REMOTE,
         }
     }
 

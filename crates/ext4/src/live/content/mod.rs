@@ -2,7 +2,6 @@
 //!
 //! | module         | does                                                           |
 //! | -------------- | -------------------------------------------------------------- |
-//! | `extent_cache` | caches extents, so that reads and overwrites take no lock      |
 //! | `state`        | what a file in use keeps in memory about its content           |
 //! | `window`       | the blocks that are reserved for a file and not in its map yet |
 //! | `write`        | prepares and finishes writes                                   |
@@ -17,7 +16,6 @@
 //! Locks: the map is changed with the inode's fields held exclusively, under a handle. With them held the window's lock
 //! may be taken (class `file_space`).
 
-mod extent_cache;
 mod inline;
 mod size;
 mod space;
@@ -28,6 +26,7 @@ mod tests;
 mod window;
 mod write;
 
+use undercroft_diskfs::in_use::CachedExtent;
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, Extent, FileType, Mapping, Result};
 
@@ -62,9 +61,9 @@ pub(crate) fn give_back_reserved(live: &Live) {
 pub(crate) fn map(live: &Live, offset: u64) -> Result<Extent> {
     let bits = block_bits(live);
     if let Ok(block) = u32::try_from(offset >> bits)
-        && let Some(run) = live.content.extents.find(block, size(live) >> bits)
+        && let Some(extent) = live.content.extents.find(u64::from(block), size(live) >> bits)
     {
-        return Ok(in_bytes(&run, bits));
+        return Ok(in_bytes(&run_of(extent, block), bits));
     }
     let inode = &*live.fields.read();
     check_kind(inode)?;
@@ -83,8 +82,24 @@ pub(crate) fn map(live: &Live, offset: u64) -> Result<Extent> {
 /// Looks a block up with the fields held, and caches what was found.
 fn lookup(live: &Live, inode: &Inode, block: u32) -> Result<Run> {
     let run = map::lookup(&live.volume, inode, FileBlock(block))?;
-    live.content.extents.keep(&run, inode.size_bytes >> block_bits(live));
+    if let RunState::Mapped(home) = run.state {
+        let block = u64::from(block);
+        let extent =
+            CachedExtent { start: block - run.before, end: block + run.len, home: home.0 - run.before };
+        live.content.extents.keep(extent, block, inode.size_bytes >> block_bits(live));
+    }
     Ok(run)
+}
+
+/// The run of a block that a cached extent has.
+fn run_of(extent: CachedExtent, block: u32) -> Run {
+    let before = u64::from(block) - extent.start;
+    Run {
+        start: FileBlock(block),
+        len: extent.end - u64::from(block),
+        before,
+        state: RunState::Mapped(FsBlock(extent.home + before)),
+    }
 }
 
 /// Refuses an inode without content of its own, or whose content cannot be read.

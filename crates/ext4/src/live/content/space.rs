@@ -49,25 +49,18 @@ pub(crate) fn fallocate(live: &Live, mode: FallocateMode, offset: u64, len: u64,
         }
         FallocateMode::Zero => {
             let (first, last) = clear_edges(live, offset, end)?;
-            in_steps(live, first, |handle, inode, from| {
-                live.content.extents.invalidate();
-                map::mark(handle, inode, from, last, false)
-            })?;
+            in_steps(live, first, |handle, inode, from| map::mark(handle, inode, from, last, false))?;
             let bits = block_bits(live);
             allocate(live, offset >> bits, end.div_ceil(1 << bits))?;
         }
         FallocateMode::Collapse => {
             let (first, by) = aligned(live, offset, len)?;
             in_steps(live, first, |handle, inode, from| remove(live, handle, inode, from, first + by))?;
-            in_steps(live, first + by, |handle, inode, from| {
-                live.content.extents.invalidate();
-                map::shift_down(handle, inode, from, by)
-            })?;
+            in_steps(live, first + by, |handle, inode, from| map::shift_down(handle, inode, from, by))?;
         }
         FallocateMode::Insert => {
             let (first, by) = aligned(live, offset, len)?;
             in_steps(live, u64::MAX, |handle, inode, to| {
-                live.content.extents.invalidate();
                 if to == u64::MAX {
                     map::split_at(handle, inode, first)?;
                 }
@@ -92,6 +85,7 @@ fn in_steps(
         let credits = map::remove_credits(&live.fields.read()) + INODE_CREDITS;
         let handle = live.volume.start(credits)?;
         let mut fields = live.fields.write();
+        live.content.extents.invalidate();
         let progress = change(&handle, &mut fields, from);
         store_unchanged(live, &handle, &mut fields, None)?;
         match progress? {

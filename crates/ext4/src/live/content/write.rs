@@ -145,7 +145,7 @@ fn touch(live: &Live) -> Result<()> {
         return live.volume.writer()?.transactions.check();
     }
     let now = Coarse::now().as_nanoseconds();
-    if !live.seen.load(Ordering::Relaxed) && live.content.written_at.load(Ordering::Relaxed) == now {
+    if !live.times.are_seen() && live.content.written_at.load(Ordering::Relaxed) == now {
         return Ok(());
     }
     live.volume.writer()?.transactions.check()?;

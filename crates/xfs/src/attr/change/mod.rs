@@ -8,7 +8,6 @@
 //! | `leaf` | a leaf |
 //! | `tree` | the tree of leaves |
 //! | `remote` | values in blocks of their own |
-//! | `header` | what a new block says about itself |
 //!
 //! Attributes lie in the inode while they fit there, then in one leaf, then in a tree; they return when they fit again.
 //! A change is worked out first, on copies of the blocks that it touches, and then made under one handle: all that can
@@ -18,7 +17,6 @@
 //! Locks: the caller holds the inode's fields exclusively, under the handle.
 
 mod fit;
-mod header;
 #[cfg(all(test, feature = "oracle"))]
 mod image_tests;
 mod leaf;

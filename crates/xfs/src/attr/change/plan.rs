@@ -6,14 +6,13 @@ use undercroft_vfs::{Error, Ino, Result, XattrMode};
 
 use super::leaf::{self, Item, ItemValue};
 use super::tree::{Changes, Content, Draft, Numbers, TreeBlock};
-use super::{Attempt, Request, fit, header, remote, short};
+use super::{Attempt, Request, fit, remote, short};
 use crate::alloc::Held;
 use crate::attr::STRUCTURE;
 use crate::attr::entry::Space;
-use crate::da::mapped::{MappedFork, Piece};
+use crate::da::mapped::MappedFork;
 use crate::da::{self, Layout, hash_name};
 use crate::error::corrupt_inode;
-use crate::format::block_header::HeaderKind;
 use crate::format::dinode::ForkFormat;
 use crate::format::extent::{Extent, FILE_BLOCK_END};
 use crate::format::{FileBlock, FsBlock, Incompat};
@@ -132,8 +131,7 @@ impl Plan {
             numbers.push(extent.file.0..extent.end());
             Ok(())
         })?;
-        let map = |at| piece(volume, ino, fork, at);
-        let blocks = MappedFork { volume, owner: ino, structure: STRUCTURE, map };
+        let blocks = MappedFork::of(volume, ino, STRUCTURE, fork);
         let fork_blocks =
             da::Fork { blocks: &blocks, layout: &layout, owner: ino, structure: STRUCTURE, unit: 1 };
         let mut draft = Draft::of(fork_blocks, numbers);
@@ -213,7 +211,7 @@ impl Plan {
             return Ok(Attempt::Wants(credits));
         }
         let map_space = if steps > 0 { 1 + map::change::space(&changed, ForkKind::Attr) } else { 0 };
-        reserve(handle, u64::from(new) + u64::from(steps) * map_space)?;
+        handle.ensure_space(u64::from(new) + u64::from(steps) * map_space)?;
         handle.or_abort(self.change(handle, &mut changed, held))?;
         *inode = changed;
         Ok(Attempt::Done)
@@ -381,11 +379,7 @@ fn empty_root(handle: &Handle<'_>, inode: &Inode) -> Result<()> {
     let Run::Extent(extent) = map::lookup(volume, inode.ino, fork, FileBlock(0))? else { return Ok(()) };
     let home = extent.block_of(0);
     let empty = TreeBlock::new(Content::Leaf(Vec::new()));
-    let identity = header::Identity::new(volume, inode.ino, home)?;
-    handle.make(home, Seal::AttrLeaf, |bytes| {
-        identity.write(bytes, HeaderKind::DaBlock);
-        empty.write(bytes);
-    })
+    handle.make_owned(home, Seal::AttrLeaf, inode.ino.0, |bytes| empty.write(bytes))
 }
 
 /// Removes all blocks of the attribute fork.
@@ -435,11 +429,7 @@ fn write(handle: &Handle<'_>, inode: &mut Inode, number: u32, block: &TreeBlock)
         return handle.change(home, seal, |bytes| block.write(bytes));
     }
     let home = map::change::add_block(handle, inode, ForkKind::Attr, FileBlock(number.into()))?;
-    let identity = header::Identity::new(handle.volume(), inode.ino, home)?;
-    handle.make(home, seal, |bytes| {
-        identity.write(bytes, HeaderKind::DaBlock);
-        block.write(bytes);
-    })
+    handle.make_owned(home, seal, inode.ino.0, |bytes| block.write(bytes))
 }
 
 /// The form that keeps these attributes in the inode, and where the fork begins; `None` if they do not fit.
@@ -475,18 +465,6 @@ fn check_count(volume: &Volume, inode: &Inode, steps: u32) -> Result<()> {
     Ok(())
 }
 
-/// Reserves space for a handle.
-fn reserve(handle: &Handle<'_>, blocks: u64) -> Result<()> {
-    let more = blocks.saturating_sub(handle.space());
-    if more > 0 {
-        if !handle.writer().allocator.reserve(more) {
-            return Err(Error::NoSpace);
-        }
-        handle.add_space(more);
-    }
-    Ok(())
-}
-
 /// New blocks of the fork come near this one: the fork's last, or the inode itself.
 fn goal(volume: &Volume, inode: &Inode) -> FsBlock {
     if let Some(Fork::Extents(extents)) = &inode.attr
@@ -495,18 +473,6 @@ fn goal(volume: &Volume, inode: &Inode) -> FsBlock {
         return last.block;
     }
     volume.geometry().inode_place(inode.ino).map_or(FsBlock(0), |(block, _)| block)
-}
-
-/// What lies under a block, for a reader of whole blocks.
-fn piece(volume: &Volume, ino: Ino, fork: &Fork, at: FileBlock) -> Result<Piece> {
-    match map::lookup(volume, ino, fork, at)? {
-        Run::Extent(extent) if extent.unwritten => {
-            let detail = format!("the extent at block {} of its fork was never written", extent.file);
-            Err(corrupt_inode(STRUCTURE, ino, None, detail))
-        }
-        Run::Extent(extent) => Ok(Piece { len: extent.end() - at.0, home: Some(extent.block_of(at.0)) }),
-        Run::Hole { end, .. } => Ok(Piece { len: end - at.0, home: None }),
-    }
 }
 
 /// The parts of extents that `count` blocks from `first` on lie in.

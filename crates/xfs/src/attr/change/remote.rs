@@ -5,7 +5,6 @@
 
 use undercroft_vfs::{Error, Ino, Result};
 
-use super::header;
 use crate::da::{Layout, remote};
 use crate::format::block_header::HeaderKind;
 use crate::format::dinode::ForkFormat;
@@ -20,7 +19,7 @@ const MAGIC: &[u8; 4] = b"XARM";
 const TARGET_MAGIC: &[u8; 4] = b"XSLM";
 
 /// Length of the header.
-const HEADER_BYTES: usize = 56;
+const HEADER_BYTES: usize = HeaderKind::Remote.bytes();
 
 /// Blocks that a value takes.
 pub(super) fn blocks(layout: &Layout, value_bytes: usize) -> u32 {
@@ -81,12 +80,10 @@ fn write_block(
     offset: usize,
     part: &[u8],
 ) -> Result<()> {
-    let identity = header::Identity::new(handle.volume(), ino, home)?;
-    handle.make(home, seal, |bytes| {
+    handle.make_owned(home, seal, ino.0, |bytes| {
         bytes[..4].copy_from_slice(magic);
         bytes[4..8].copy_from_slice(&(offset as u32).to_be_bytes());
         bytes[8..12].copy_from_slice(&(part.len() as u32).to_be_bytes());
-        identity.write(bytes, HeaderKind::Remote);
         bytes[HEADER_BYTES..][..part.len()].copy_from_slice(part);
     })
 }

@@ -32,7 +32,7 @@ use self::view::{Entries, KEY_MAX_BYTES, Layout, View};
 use super::cursor::Step;
 use super::node::{self, Node};
 use super::{Btree, Kind, Root};
-use crate::format::{FsBlock, Geometry, block_header};
+use crate::format::{FsBlock, Geometry};
 use crate::transaction::{Block, Handle, Seal};
 
 /// Where a tree gets its blocks from.
@@ -303,14 +303,10 @@ impl<K: ChangeKind> Btree<'_, K> {
     /// Makes a block of the tree, without entries and siblings.
     fn make_block(&self, handle: &Handle<'_>, at: FsBlock, level: u8) -> Result<Held> {
         let volume = self.volume;
-        let Some(daddr) = volume.geometry().daddr(at) else {
-            return Err(self.corrupt(Some(at), "lies in no allocation group".into()));
-        };
-        handle.make(at, Self::seal(), |bytes| {
+        handle.make_owned(at, Self::seal(), self.owner(), |bytes| {
             bytes[..4].copy_from_slice(&K::MAGIC[usize::from(volume.geometry().has_crc())].to_be_bytes());
             bytes[4..6].copy_from_slice(&u16::from(level).to_be_bytes());
             bytes[8..8 + 2 * node::pointer_bytes::<K>()].fill(0xff);
-            block_header::fill(bytes, node::header_kind::<K>(), volume.superblock(), daddr, self.owner());
         })?;
         Ok(Held { block: Some((at, volume.block(at)?)), level })
     }

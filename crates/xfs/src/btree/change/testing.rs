@@ -5,7 +5,6 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use undercroft_block::{BlockDevice, MemoryDevice};
-use undercroft_diskfs::in_use::{LateTimes, WindowList};
 use undercroft_vfs::Ino;
 
 use super::*;
@@ -46,16 +45,9 @@ fn mounted(device: &Arc<MemoryDevice>, cache_bytes: usize) -> Mounted {
     let stop = Arc::<Stop>::default();
     let volume = Volume::for_changes(Arc::clone(device) as _, superblock, cache_bytes, Arc::clone(&stop));
     let mounted = Mounted::new(volume);
-    mounted.set_writer(Writer {
-        transactions: Transactions::unlogged(Tid(1), 1 << 24, stop),
-        options: WriteOptions::default(),
-        allocator: Arc::new(Allocator::without_groups()),
-        late_times: LateTimes::default(),
-        windows: WindowList::default(),
-        directory_blocks: crate::dir::change::BlockLocks::new(),
-        resizing: undercroft_sync::Mutex::new(&undercroft_sync::order::RESIZE, ()),
-        inodes_left: undercroft_sync::atomic::AtomicU64::new(0),
-    });
+    let allocator = Arc::new(Allocator::without_groups());
+    let transactions = Transactions::unlogged(Tid(1), 1 << 24, stop);
+    mounted.set_writer(Writer::with(allocator, transactions, WriteOptions::default()));
     mounted
 }
 

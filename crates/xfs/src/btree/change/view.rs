@@ -4,9 +4,10 @@
 
 use std::ops::{Deref, DerefMut, Range};
 
-use super::super::node::{self, FORK_HEADER_BYTES};
+use super::super::node;
 use super::ChangeKind;
 use crate::format::Geometry;
+use crate::format::dinode::ROOT_HEADER_BYTES;
 
 /// The longest key of a pointer.
 pub(super) const KEY_MAX_BYTES: usize = 40;
@@ -42,9 +43,9 @@ impl Layout {
     /// That of a root in a fork of `len` bytes.
     pub(super) fn of_fork<K: ChangeKind>(len: usize) -> Self {
         let pointer_bytes = node::pointer_bytes::<K>();
-        let room = len.saturating_sub(FORK_HEADER_BYTES) / (K::KEY_BYTES + pointer_bytes);
-        let pointers = FORK_HEADER_BYTES + room * K::KEY_BYTES;
-        Self { count_at: 2, first: FORK_HEADER_BYTES, key_bytes: K::KEY_BYTES, pointers, pointer_bytes, room }
+        let room = len.saturating_sub(ROOT_HEADER_BYTES) / (K::KEY_BYTES + pointer_bytes);
+        let pointers = ROOT_HEADER_BYTES + room * K::KEY_BYTES;
+        Self { count_at: 2, first: ROOT_HEADER_BYTES, key_bytes: K::KEY_BYTES, pointers, pointer_bytes, room }
     }
 }
 

@@ -6,7 +6,6 @@ use undercroft_vfs::{Error, Result};
 
 use super::plan::Change;
 use crate::format::FileBlock;
-use crate::format::block_header::HeaderKind;
 use crate::format::dinode::ForkFormat;
 use crate::inode::{Fork, ForkKind, Inode};
 use crate::map;
@@ -50,14 +49,7 @@ impl Change<'_> {
                 handle.change_block(&block, slot.seal, |bytes| bytes.copy_from_slice(&new));
             } else {
                 let home = map::change::add_block(handle, inode, ForkKind::Data, file)?;
-                let Some(address) = handle.volume().geometry().daddr(home) else {
-                    return Err(self.missing_home(at));
-                };
-                let place = if slot.seal.header() == Some(HeaderKind::DaBlock) { 16 } else { 8 };
-                handle.make(home, slot.seal, |bytes| {
-                    bytes.copy_from_slice(&new);
-                    bytes[place..place + 8].copy_from_slice(&address.0.to_be_bytes());
-                })?;
+                handle.make_owned(home, slot.seal, inode.ino.0, |bytes| bytes.copy_from_slice(&new))?;
                 must_store = true;
             }
         }
@@ -77,9 +69,5 @@ impl Change<'_> {
             dir.late.clear();
         }
         Ok(())
-    }
-
-    fn missing_home(&self, at: u32) -> Error {
-        self.corrupt(None, format!("its block {at} was given a place outside the filesystem"))
     }
 }

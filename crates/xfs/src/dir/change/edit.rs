@@ -3,9 +3,8 @@
 use undercroft_vfs::{Error, FileType, Ino, Result};
 
 use super::super::data::DataBlock;
-use super::super::entry::{Position, entry_bytes};
+use super::super::entry::{Position, code_of, entry_bytes};
 use super::super::short::dots;
-use super::code_of;
 use super::data::{New, put_target};
 use super::plan::{Change, TreeBlock};
 use super::raw;

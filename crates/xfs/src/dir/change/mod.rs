@@ -40,7 +40,7 @@ mod tree;
 pub(crate) use plan::Change;
 pub(crate) use quick::{BlockLocks, add, remove};
 
-use undercroft_vfs::{FileType, Ino};
+use undercroft_vfs::Ino;
 
 use crate::format::dinode::ForkFormat;
 use crate::inode::{Fork, Inode};
@@ -49,19 +49,6 @@ use crate::inode::{Fork, Inode};
 /// index and of the free index, and what holds the inode. A handle that has so much finds it enough for most changes;
 /// others [ask for more](Change::credits).
 pub(crate) const USUAL_CREDITS: u32 = 4;
-
-/// The code of a kind of file in an entry.
-pub(crate) fn code_of(kind: FileType) -> u8 {
-    match kind {
-        FileType::Regular => 1,
-        FileType::Directory => 2,
-        FileType::CharDevice => 3,
-        FileType::BlockDevice => 4,
-        FileType::Fifo => 5,
-        FileType::Socket => 6,
-        FileType::Symlink => 7,
-    }
-}
 
 /// Makes a new inode a directory without names.
 pub(crate) fn make_first(inode: &mut Inode, parent: Ino) {

@@ -11,8 +11,8 @@ use crate::da::mapped::{MappedFork, Piece};
 use crate::da::{ForkBlocks, Layout, Links, Node};
 use crate::dir::leaf::Leaf;
 use crate::error::{Verdict, corrupt_inode};
-use crate::format::block_header::HeaderKind;
-use crate::format::{FileBlock, FsBlock};
+use crate::format::block_header::{self, HeaderKind};
+use crate::format::{Daddr, FileBlock, FsBlock};
 use crate::inode::{Fork, ForkKind, Inode, InodeState, STORE_CREDITS};
 use crate::map::{self, Run};
 use crate::transaction::{Handle, Seal};
@@ -122,14 +122,7 @@ impl<'a> Change<'a> {
         if self.slots.values().any(|slot| slot.gone || slot.home.is_none()) {
             map::change::check_count(self.volume, &self.inode, ForkKind::Data)?;
         }
-        let missing = (used + self.space()).saturating_sub(handle.space());
-        if missing > 0 {
-            if !handle.writer().allocator.reserve(missing) {
-                return Err(Error::NoSpace);
-            }
-            handle.add_space(missing);
-        }
-        Ok(())
+        handle.ensure_space(used + self.space())
     }
 
     /// Whether the directory is in its inode.
@@ -262,28 +255,24 @@ impl<'a> Change<'a> {
         slot.new.get_or_insert_with(|| old.as_ref().map_or_else(|| vec![0; block_bytes], |old| old.to_vec()))
     }
 
-    /// Adds a block, which is zeroes but for its header of version 5.
+    /// Adds a block, which is zeroes but for its header. The header has no address until the block has a place.
     pub(super) fn add_block(&mut self, at: u32, seal: Seal) -> Result<&mut Vec<u8>> {
         if self.is_present(at)? {
             return Err(self.corrupt(None, format!("has a block {at} that none of its indexes knows of")));
         }
+        let mut home = None;
         if let Some(slot) = self.slots.get_mut(&at) {
             // Removed by the same change, which uses it again.
-            let header = slot.old.as_ref().map_or(&[][..], |old| &old[..]);
-            let place = if seal.header() == Some(HeaderKind::DaBlock) { 16 } else { 8 };
-            let address: [u8; 8] =
-                header.get(place..place + 8).and_then(|at| at.try_into().ok()).unwrap_or_default();
             (slot.gone, slot.is_validated) = (false, true);
-            let mut bytes = vec![0; self.layout.dir_block_bytes];
-            bytes[place..place + 8].copy_from_slice(&address);
-            slot.new = Some(bytes);
+            slot.new = Some(vec![0; self.layout.dir_block_bytes]);
+            home = slot.home;
         }
-        let (uuid, ino) = (self.volume.superblock().meta_uuid(), self.inode.ino.0);
+        let (superblock, ino) = (self.volume.superblock(), self.inode.ino.0);
+        let address = home.and_then(|home| superblock.geometry().daddr(home)).unwrap_or(Daddr(0));
         let bytes = self.edit(at, seal);
-        let (uuid_at, owner_at) =
-            if seal.header() == Some(HeaderKind::DaBlock) { (32, 48) } else { (24, 40) };
-        bytes[uuid_at..uuid_at + 16].copy_from_slice(uuid.as_bytes());
-        bytes[owner_at..owner_at + 8].copy_from_slice(&ino.to_be_bytes());
+        if let Some(kind) = seal.header() {
+            block_header::fill(bytes, kind, superblock, address, ino);
+        }
         Ok(bytes)
     }
 

@@ -1,5 +1,6 @@
 //! Looking up what lies under a block of a file.
 
+use undercroft_diskfs::in_use::CachedExtent;
 use undercroft_vfs::{Extent, Mapping, Result};
 
 use super::stretch::{State, Stretch};
@@ -28,6 +29,11 @@ pub(super) fn in_bytes(stretch: &Stretch, live: &Live) -> Result<Extent> {
     Ok(Extent { start: bytes(stretch.start), len: bytes(stretch.end) - bytes(stretch.start), mapping })
 }
 
+/// A written stretch as the cache keeps it.
+fn cached(written: &Stretch) -> CachedExtent {
+    CachedExtent { start: written.start, end: written.end, home: written.home.0 }
+}
+
 /// Looks a block up with the fields held, and caches what was found.
 pub(super) fn lookup(live: &Live, inode: &Inode, block: u64) -> Result<Stretch> {
     let extent = match map::lookup(&live.volume, live.ino, &inode.data, FileBlock(block))? {
@@ -52,7 +58,7 @@ pub(super) fn lookup(live: &Live, inode: &Inode, block: u64) -> Result<Stretch> 
     }
     let within = Stretch { end: whole.end.min(file_end), ..whole };
     if !inode.core.may_share_blocks() {
-        live.content.extents.keep(&within, block, file_end);
+        live.content.extents.keep(cached(&within), block, file_end);
         return Ok(within);
     }
     let left = (within.end - block) as u32;
@@ -68,7 +74,7 @@ pub(super) fn lookup(live: &Live, inode: &Inode, block: u64) -> Result<Stretch> 
         home: within.home_of(block),
     };
     if !is_shared {
-        live.content.extents.keep(&part, block, file_end);
+        live.content.extents.keep(cached(&part), block, file_end);
     }
     Ok(part)
 }

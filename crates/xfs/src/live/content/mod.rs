@@ -2,7 +2,6 @@
 //!
 //! | module         | does                                                            |
 //! | -------------- | --------------------------------------------------------------- |
-//! | `extent_cache` | caches extents, so that reads and overwrites take no lock       |
 //! | `stretch`      | blocks of one kind that lie together, as a reader or a writer sees them |
 //! | `look`         | looks up what lies under a block                                |
 //! | `state`        | what a file in use keeps in memory about its content            |
@@ -29,7 +28,6 @@
 
 mod behind_end;
 mod clear;
-mod extent_cache;
 mod hint;
 #[cfg(all(test, feature = "oracle"))]
 mod hint_tests;
@@ -49,10 +47,13 @@ mod whole_tests;
 mod window;
 mod write;
 
+use undercroft_diskfs::in_use::CachedExtent;
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, Extent, FileType, Result};
 
+use self::stretch::{State, Stretch};
 use super::Live;
+use crate::format::FsBlock;
 use crate::inode::Inode;
 use crate::transaction::Handle;
 
@@ -81,8 +82,12 @@ pub(super) fn give_back_reserved(live: &Live) {
 pub(super) fn map(live: &Live, offset: u64) -> Result<Extent> {
     let bits = block_bits(live);
     let block = offset >> bits;
-    if let Some(stretch) = live.content.extents.find(block, end_block(live, size(live))) {
-        return look::in_bytes(&stretch, live);
+    let file_end = end_block(live, size(live));
+    if let Some(CachedExtent { start, end, home }) = live.content.extents.find(block, file_end)
+        && block < file_end
+    {
+        let (end, home) = (end.min(file_end), FsBlock(home));
+        return look::in_bytes(&Stretch { start, end, state: State::Written, home }, live);
     }
     let inode = &*live.fields.read();
     check_kind(inode)?;

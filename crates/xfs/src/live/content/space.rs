@@ -17,10 +17,10 @@ use super::{
 };
 use crate::format::FileBlock;
 use crate::format::dinode::DiFlags;
-use crate::format::extent::{Extent, FILE_BLOCK_END};
+use crate::format::extent::{EXTENT_MAX_BLOCKS, Extent, FILE_BLOCK_END};
 use crate::inode::{ForkKind, Inode, STORE_CREDITS};
 use crate::map::change::{self, Progress};
-use crate::map::{self, EXTENT_MAX_BLOCKS, Run};
+use crate::map::{self, Run};
 use crate::statfs::FILE_MAX_BYTES;
 use crate::transaction::Handle;
 
@@ -74,7 +74,6 @@ pub(in super::super) fn fallocate(
             let (first, by) = aligned(live, offset, len)?;
             in_steps(live, first, |handle, inode, from| remove(live, handle, inode, from, first + by))?;
             in_steps(live, first + by, |handle, inode, from| {
-                live.content.extents.invalidate();
                 change::shift_down(handle, inode, FileBlock(from), by)
             })?;
         }
@@ -116,7 +115,6 @@ fn insert(live: &Live, first: u64, by: u64, size: u64) -> Result<()> {
         store(live, &handle, &mut fields, Some(size))
     })?;
     in_steps(live, FILE_BLOCK_END, |handle, inode, to| {
-        live.content.extents.invalidate();
         change::shift_up(handle, inode, FileBlock(first), to, by)
     })
 }
@@ -140,6 +138,7 @@ fn in_steps(
             let (credits, space) = needs(live);
             let handle = live.volume.start_with_space(credits, space)?;
             let mut fields = live.fields.write();
+            live.content.extents.invalidate();
             let progress = change(&handle, &mut fields, from);
             // What was changed before an error stays.
             store_unchanged(live, &handle, &mut fields, None)?;
@@ -160,7 +159,6 @@ fn mark_unwritten(
     from: u64,
     to: u64,
 ) -> Result<Progress> {
-    live.content.extents.invalidate();
     let (mut at, mut is_first) = (from, true);
     while at < to {
         let extent = match map::lookup(handle.volume(), live.ino, &inode.data, FileBlock(at))? {

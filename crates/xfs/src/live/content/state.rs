@@ -1,10 +1,10 @@
 //! What a file in use keeps in memory about its content.
 
+use undercroft_diskfs::in_use::ExtentCache;
 use undercroft_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Timestamp;
 
-use super::extent_cache::ExtentCache;
 use super::window::Window;
 use crate::inode::Inode;
 use crate::transaction::Tid;

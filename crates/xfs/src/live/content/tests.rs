@@ -653,13 +653,3 @@ fn a_sync_commits_what_made_or_changed_a_file_before_it_was_read() {
     subject.write(0, &[1; 10]).unwrap();
     subject.verify();
 }
-
-#[test]
-fn the_content_of_a_file_that_may_share_blocks_does_not_move() {
-    let subject = Subject::sharing(KINDS[0], 8, 1);
-    for (mode, size) in [(FallocateMode::Collapse, 7 * 4096), (FallocateMode::Insert, 9 * 4096)] {
-        let refused = fallocate(&subject.live, mode, 4096, 4096, size);
-        assert!(matches!(refused, Err(Error::Unsupported(_))), "{refused:?}");
-    }
-    subject.verify();
-}

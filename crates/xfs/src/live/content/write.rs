@@ -15,11 +15,12 @@ use super::stretch::{State, Stretch};
 use super::window::{Reserve, Spare, Window};
 use super::{Live, behind_end, block_bits, check_kind, end_block, hint, size, store};
 use crate::error::corrupt_inode;
+use crate::format::extent::EXTENT_MAX_BLOCKS;
 use crate::format::extent::Extent as Mapped;
 use crate::format::{FileBlock, FsBlock};
 use crate::inode::{ForkKind, Inode, STORE_CREDITS};
 use crate::map::change::{self, Progress};
-use crate::map::{self, EXTENT_MAX_BLOCKS, Run};
+use crate::map::{self, Run};
 use crate::statfs::FILE_MAX_BYTES;
 use crate::transaction::Handle;
 
@@ -201,7 +202,7 @@ fn touch(live: &Live) -> Result<()> {
         return live.volume.writer()?.transactions.check();
     }
     let now = Coarse::now().as_nanoseconds();
-    if !live.seen.load(Ordering::Relaxed) && live.content.written_at.load(Ordering::Relaxed) == now {
+    if !live.times.are_seen() && live.content.written_at.load(Ordering::Relaxed) == now {
         return Ok(());
     }
     live.volume.writer()?.transactions.check()?;
@@ -294,12 +295,5 @@ fn finish_run(
 /// is enough; if the map has grown by more since, free blocks are reserved now.
 fn ensure_space(handle: &Handle<'_>, inode: &Inode) -> Result<()> {
     let needed = change::needed_space(inode, ForkKind::Data, RECORDS_PER_WRITE);
-    let more = needed.saturating_sub(handle.space());
-    if more > 0 {
-        if !handle.writer().allocator.reserve(more) {
-            return Err(Error::NoSpace);
-        }
-        handle.add_space(more);
-    }
-    Ok(())
+    handle.ensure_space(needed)
 }

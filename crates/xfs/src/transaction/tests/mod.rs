@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use undercroft_block::testing::Rng;
 use undercroft_block::{Access, Device, MemoryDevice};
-use undercroft_diskfs::in_use::{LateTimes, WindowList};
 use undercroft_oracle::{Image, MkfsXfs};
 
 use super::{Handle, Seal, Tid};
@@ -73,16 +72,8 @@ impl Open {
             Ok(())
         })?;
         let volume = Arc::new(Mounted::new(volume));
-        volume.set_writer(Writer {
-            transactions,
-            options,
-            allocator: Arc::new(Allocator::without_groups()),
-            late_times: LateTimes::default(),
-            windows: WindowList::default(),
-            directory_blocks: crate::dir::change::BlockLocks::new(),
-            resizing: undercroft_sync::Mutex::new(&undercroft_sync::order::RESIZE, ()),
-            inodes_left: undercroft_sync::atomic::AtomicU64::new(0),
-        });
+        let allocator = Arc::new(Allocator::without_groups());
+        volume.set_writer(Writer::with(allocator, transactions, options));
         let service = Service::start(Arc::clone(&volume), options.commit_interval());
         Ok(Self { volume, service, recovery, free: free.unwrap() })
     }

@@ -5,7 +5,6 @@ use undercroft_vfs::{Error, FileType, Ino, Result};
 
 use super::super::super::data::{DataBlock, header_bytes};
 use super::super::super::leaf::Leaf;
-use super::super::code_of;
 use super::super::data::{self, New};
 use super::super::free;
 use super::super::leaf::{self as one_leaf, NO_BLOCK};
@@ -13,6 +12,7 @@ use super::super::raw::{self, ENTRIES_AT, ENTRY_BYTES};
 use super::{Found, GiveNumber, Quick, Release, Touch};
 use crate::da::Node;
 use crate::da::node::LEVEL_MAX;
+use crate::dir::code_of;
 use crate::error::Verdict;
 use crate::format::FsBlock;
 use crate::format::block_header::HeaderKind;

@@ -4,10 +4,10 @@ use undercroft_vfs::{Error, FileType, Ino, Result};
 
 use super::super::super::entry::entry_bytes;
 use super::super::super::short::{ShortDirectory, dots_end};
-use super::super::code_of;
 use super::super::edit::is_same_folded;
 use super::super::raw::{ENTRY_BYTES, get16};
 use super::{GiveNumber, Quick, Touch};
+use crate::dir::code_of;
 use crate::error::Verdict;
 use crate::format::{AgIno, AgNumber};
 use crate::inode::{Fork, Inode};
