@@ -135,12 +135,13 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// A name for messages: a path, or what the device is.
     fn name(&self) -> String;
 
-    /// Size in bytes. It never becomes smaller while the device is open, and larger only when it is
-    /// [looked at again](Self::refresh_size).
+    /// Size in bytes. It changes only when it is [looked at again](Self::refresh_size), and becomes smaller only where a
+    /// file has been cut.
     fn size_bytes(&self) -> u64;
 
     /// Looks again how large the device is, which may have been made larger since it was opened, and answers with the
-    /// size that it has from now on. Devices that cannot become larger while they are open answer with the size they have.
+    /// size that it has from now on. Devices that cannot become larger while they are open answer with the size they
+    /// have. The caller must serialize calls.
     ///
     /// # Errors
     /// [`Error::Io`] when the size cannot be found out.

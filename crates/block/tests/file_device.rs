@@ -90,6 +90,18 @@ fn discards_and_zeroes_give_space_back_and_keep_the_size() {
 }
 
 #[test]
+fn the_size_follows_a_file_when_it_is_looked_at_again() {
+    let file = image(MIB);
+    let device = FileDevice::open(file.path(), FileOptions::read_only()).unwrap();
+    for size in [3 * MIB, 2 * MIB] {
+        let before = device.size_bytes();
+        file.as_file().set_len(size).unwrap();
+        assert_eq!(device.size_bytes(), before);
+        assert_eq!((device.refresh_size().unwrap(), device.size_bytes()), (size, size));
+    }
+}
+
+#[test]
 fn a_file_that_shrank_reports_an_early_end() {
     for io_uring in [true, false] {
         for direct in [true, false] {

@@ -196,7 +196,10 @@ impl UuidChange {
             "random" | "generate" => Self::Random,
             "clear" | "nil" => Self::To(Uuid::nil()),
             "restore" => Self::Original,
-            _ => Self::To(mkfs::uuid(typed)?),
+            _ => {
+                let given = mkfs::uuid(typed);
+                Self::To(given.map_err(|failure| failure.advise("give one, or random, clear or restore"))?)
+            }
         })
     }
 }

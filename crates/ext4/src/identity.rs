@@ -23,30 +23,36 @@ use crate::writer::Mounted;
 /// The longest label in bytes.
 pub const LABEL_MAX_BYTES: usize = 16;
 
+/// Whether a filesystem can have that label.
+///
+/// # Errors
+/// [`Error::Unsupported`] when it cannot.
+pub fn check_label(label: &[u8]) -> Result<()> {
+    if label.len() > LABEL_MAX_BYTES || label.contains(&0) {
+        let what = format!("a label of ext4 has at most {LABEL_MAX_BYTES} bytes, none of them zero");
+        return Err(Error::Unsupported(what.into()));
+    }
+    Ok(())
+}
+
 impl Ext4 {
     /// Changes the label. The filesystem may be in use; the label is durable on return.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a label that it cannot have, [`Error::ReadOnly`]; I/O failure.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
-        if label.len() > LABEL_MAX_BYTES || label.contains(&0) {
-            let what = format!("a label of ext4 has at most {LABEL_MAX_BYTES} bytes, none of them zero");
-            return Err(Error::Unsupported(what.into()));
-        }
+        check_label(label)?;
         let mut name = [0; LABEL_MAX_BYTES];
         name[..label.len()].copy_from_slice(label);
         change(self.volume(), &|raw| raw.s_volume_name = name)
     }
 
-    /// Changes the UUID; none at all is possible. It is durable on return.
+    /// Whether the UUID can be changed, which a filesystem that was opened for reading can tell too.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] naming what depends on the UUID, [`Error::ReadOnly`]; I/O failure.
-    pub fn set_uuid(&self, uuid: Uuid) -> Result<()> {
+    /// [`Error::Unsupported`] naming what depends on the UUID.
+    pub fn check_new_uuid(&self) -> Result<()> {
         let superblock = self.volume().superblock();
-        if superblock.uuid() == uuid {
-            return self.volume().writer().map(drop);
-        }
         let features = superblock.features();
         let refuse = |why: &str| {
             let what = format!("changing the UUID of a filesystem with the feature {why}");
@@ -63,6 +69,21 @@ impl Ext4 {
         if !has_checksums && !has_seed && features.incompat.contains(Incompat::EA_INODE) {
             return refuse("ea_inode, whose attributes have checksums that begin with it: use tune2fs -U");
         }
+        Ok(())
+    }
+
+    /// Changes the UUID; none at all is possible. It is durable on return.
+    ///
+    /// # Errors
+    /// As [`check_new_uuid`](Self::check_new_uuid); [`Error::ReadOnly`]; I/O failure.
+    pub fn set_uuid(&self, uuid: Uuid) -> Result<()> {
+        let superblock = self.volume().superblock();
+        if superblock.uuid() == uuid {
+            return self.volume().writer().map(drop);
+        }
+        self.check_new_uuid()?;
+        let has_seed = superblock.features().incompat.contains(Incompat::CSUM_SEED);
+        let has_checksums = superblock.has_metadata_checksums();
         let seed = (has_checksums && !has_seed).then(|| crc32c(!0, superblock.uuid().as_bytes()));
         change(self.volume(), &|raw| {
             raw.s_uuid = uuid.into_bytes();
@@ -89,6 +110,9 @@ fn change(volume: &Mounted, change: &dyn Fn(&mut RawSuperblock)) -> Result<()> {
         volume.grow(new, std::iter::empty());
     }
     writer.transactions.commit_everything(volume)?;
-    copies::write_superblocks(volume)?;
-    volume.flush()
+    copies::write_superblocks(volume).and_then(|()| volume.flush()).or_else(|error| {
+        let what = format!("the superblock has changed, but not all of its copies: {error}");
+        writer.transactions.abort_with(&what, &error);
+        writer.transactions.check()
+    })
 }

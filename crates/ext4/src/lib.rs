@@ -82,7 +82,7 @@ pub use check::{CheckOptions, CheckReport, check};
 pub use features::{Compat, Features, Incompat, RoCompat};
 pub use fs::Ext4;
 pub use grow::Grown;
-pub use identity::LABEL_MAX_BYTES;
+pub use identity::{LABEL_MAX_BYTES, check_label};
 pub use jbd2::RecoveryReport;
 pub use mkfs::{Family, MkfsOptions, NewFilesystem, mkfs};
 pub use mmp::MmpWait;

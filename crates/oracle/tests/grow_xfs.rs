@@ -15,7 +15,7 @@ use undercroft_block::testing::{Recorder, Rng};
 use undercroft_block::{Device, FileDevice, FileOptions};
 use undercroft_oracle::{Image, MkfsXfs, MountMode, Tool};
 use undercroft_vfs::{Credentials, Error, FileSystem, NewObject, Result, Vfs, VfsOptions};
-use undercroft_xfs::{CheckOptions, Grown, OpenOptions, WriteOptions, Xfs, check_with_log};
+use undercroft_xfs::{CheckOptions, Grown, InodeTree, OpenOptions, WriteOptions, Xfs, check_with_log};
 
 const MIB: u64 = 1 << 20;
 
@@ -309,6 +309,132 @@ fn a_power_cut_leaves_the_old_size_or_the_new_one() {
         }
         assert!(seen[0] > 0 && seen[1] > 0, "{name}: {seen:?}");
     }
+}
+
+/// A filesystem grows twice in one mount, and new space is used: a log from which the growth is recovered has no change of
+/// new space, and none of a header that says that a group in the middle is short.
+#[test]
+fn what_is_new_is_not_in_the_log_that_has_the_growth() {
+    const OLD: u64 = 64 * MIB;
+    const HEADERS: usize = 4096;
+    let image = MkfsXfs::new(64, "-d agsize=24m").make().unwrap();
+    populate(&image);
+    lengthen(image.path(), 150 * MIB);
+    let device = FileDevice::open(image.path(), FileOptions::read_only()).unwrap();
+    let recorder = Arc::new(Recorder::new(Arc::new(device)));
+    let device = Arc::clone(&recorder) as Device;
+    let xfs = Xfs::open(device, OpenOptions::default(), WriteOptions::default()).unwrap();
+    let vfs = Vfs::new(Arc::clone(&xfs) as Arc<dyn FileSystem>, VfsOptions::default());
+    let root = Credentials::root();
+    let top = vfs.root().unwrap();
+    let use_groups = |prefix: &str| {
+        for number in 0..8 {
+            let directory = format!("{prefix}{number}");
+            let directory =
+                vfs.create(&root, &top, directory.as_bytes(), &NewObject::directory(0o755)).unwrap();
+            vfs.create(&root, &directory, b"file", &NewObject::file(0o644)).unwrap();
+        }
+        xfs.sync().unwrap();
+    };
+    use_groups("a");
+    let first = recorder.recording().events().len();
+    assert_eq!(xfs.grow(Some(72 * MIB), &mut |_, _| ()).unwrap().groups, (3, 3));
+    let twice = recorder.recording().events().len();
+    assert_eq!(xfs.grow(None, &mut |_, _| ()).unwrap().groups, (3, 7));
+    use_groups("b");
+    let recording = recorder.recording();
+    let mut recovered = 0;
+    for cut in first..=recording.events().len() {
+        let (left, crash) = recording.crash_in_sectors(cut, cut as u64, 512).unwrap();
+        let what = format!("cut after {cut} (again from {twice}): {crash}");
+        let left = Image::of_device("xfs", &*left).unwrap();
+        let raw = |at: u64, len: usize| {
+            let mut bytes = vec![0; len];
+            std::os::unix::fs::FileExt::read_exact_at(&File::open(left.path()).unwrap(), &mut bytes, at)
+                .unwrap();
+            bytes
+        };
+        let blocks = || u64::from_be_bytes(raw(8, 8).try_into().unwrap());
+        let headers = || [72, 96, 120, 144].map(|mib| raw(mib * MIB, HEADERS));
+        let (blocks_before, headers_before) = (blocks(), headers());
+        assert_nothing_found(&left, &what);
+        let theirs = left.copy().unwrap();
+        open(left.path()).close().unwrap();
+        if blocks_before <= 72 * MIB / 4096 && blocks() > 72 * MIB / 4096 {
+            recovered += 1;
+            assert!(headers() == headers_before, "{what}: the log changes new groups");
+        }
+        assert!(blocks_before >= OLD / 4096, "{what}");
+        theirs
+            .mount(MountMode::ReadWrite, "")
+            .unwrap_or_else(|error| panic!("{what}: {error}"))
+            .unmount()
+            .unwrap();
+        theirs.xfs_repair_check().unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+    assert!(recovered > 0);
+    drop((top, vfs));
+    xfs.close().unwrap();
+}
+
+/// Copies that a crash between two transactions of them, or an error, has left as they were.
+#[test]
+fn growing_again_replaces_old_copies_of_the_superblock() {
+    use std::os::unix::fs::FileExt;
+    let image = MkfsXfs::new(64, "-d agsize=16m").make().unwrap();
+    let file = File::options().read(true).write(true).open(image.path()).unwrap();
+    let places = [16 * MIB, 48 * MIB];
+    let old = places.map(|place| {
+        let mut sector = [0; 512];
+        file.read_exact_at(&mut sector, place).unwrap();
+        sector
+    });
+    grow(image.path(), 200 * MIB).unwrap();
+    assert_sound(&image, "grown");
+    for (place, sector) in places.iter().zip(&old) {
+        file.write_all_at(sector, *place).unwrap();
+    }
+    image.xfs_repair_check().unwrap_err();
+    let again = grow(image.path(), 200 * MIB).unwrap();
+    assert_eq!(again.blocks.0, again.blocks.1);
+    assert_sound(&image, "grown again");
+}
+
+/// What reads the headers and trees of groups, while the last one becomes longer.
+#[test]
+fn readers_of_groups_find_no_damage_while_a_filesystem_grows() {
+    let image = MkfsXfs::new(64, "-d agsize=16m").make().unwrap();
+    lengthen(image.path(), 400 * MIB);
+    let xfs = open(image.path());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let usage = xfs.ag_usage().collect::<Result<Vec<_>>>();
+                    let found = usage.map(drop).and_then(|()| xfs.free_extents().map(drop)).and_then(|()| {
+                        let last = xfs.superblock().geometry().ag_count() - 1;
+                        xfs.for_each_inode_chunk(last, InodeTree::All, |_| ())?;
+                        xfs.for_each_free_extent(last, |_, _| ())
+                    });
+                    if found.is_err() {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    found.unwrap();
+                }
+            });
+        }
+        for step in 1..=120 {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            xfs.grow(Some(64 * MIB + step * 2 * MIB), &mut |_, _| ()).unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    xfs.close().unwrap();
+    drop(xfs);
+    assert_sound(&image, "grown");
 }
 
 /// Threads make and remove files while the filesystem grows, ten times; xfs_repair finds nothing.

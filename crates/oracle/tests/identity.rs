@@ -4,8 +4,8 @@
 use std::fs;
 use std::sync::Arc;
 
-use undercroft_block::testing::Recorder;
-use undercroft_block::{Device, FileDevice, FileOptions};
+use undercroft_block::testing::{FailNth, Recorder, Repeat};
+use undercroft_block::{Device, FileDevice, FileOptions, Operation};
 use undercroft_ext4::Ext4;
 use undercroft_oracle::{Image, Mke2fs, MkfsXfs, MountMode, Tool};
 use undercroft_vfs::Error;
@@ -98,6 +98,54 @@ fn a_power_cut_leaves_an_xfs_with_the_old_uuid_or_the_new_one() {
         use_by_kernel(&left, "again");
     }
     assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
+}
+
+/// A crash or an error has left one with the old UUID.
+#[test]
+fn setting_the_same_uuid_again_changes_copies_that_do_not_have_it() {
+    use std::os::unix::fs::FileExt;
+    let image = MkfsXfs::new(300, "").make().unwrap();
+    let file = fs::File::options().read(true).write(true).open(image.path()).unwrap();
+    let place = 2 * (75 << 20);
+    let mut old = [0; 512];
+    file.read_exact_at(&mut old, place).unwrap();
+    assert_eq!(old[..4], *b"XFSB");
+    let again = Uuid::from_u128(0x7777);
+    set_uuid(device(&image), NewUuid::Uuid(again)).unwrap();
+    file.write_all_at(&old, place).unwrap();
+    image.xfs_repair_check().unwrap_err();
+    assert_eq!(set_uuid(device(&image), NewUuid::Uuid(again)).unwrap(), (again, again));
+    image.xfs_repair_check().unwrap();
+}
+
+/// The label has changed when a write of a copy fails: no other change follows, and the failure is told.
+#[test]
+fn an_ext4_whose_copies_cannot_be_written_takes_no_more_changes() {
+    let image = Mke2fs::new("ext4", 64).block_bytes(1024).make().unwrap();
+    let (mut refused, mut told) = (0, 0);
+    for nth in 1.. {
+        let copy = image.copy().unwrap();
+        let failing = Arc::new(FailNth::new(device(&copy), Operation::Write, nth, Repeat::Once));
+        let Ok(ext4) = Ext4::open(Arc::clone(&failing) as Device, Default::default(), Default::default())
+        else {
+            continue;
+        };
+        if failing.has_failed() {
+            continue;
+        }
+        let changed = ext4.set_label(b"changed");
+        if let Err(error) = &changed {
+            refused += 1;
+            told += u32::from(error.to_string().contains("not all of its copies"));
+            ext4.set_label(b"more").unwrap_err();
+        }
+        let is_over = !failing.has_failed();
+        let _ = ext4.close();
+        if is_over && changed.is_ok() {
+            break;
+        }
+    }
+    assert!(told > 0 && refused >= told, "{refused}, {told}");
 }
 
 #[test]

@@ -74,7 +74,10 @@ impl Xfs {
         let geometry = volume.geometry();
         let place = geometry.split_ino(ino).zip(geometry.inode_place(ino));
         let Some(((ag, within), (block, _))) = place else { return Err(Error::Stale) };
-        let chunk = Agi::read(volume, ag).and_then(|agi| agi.chunks(volume)?.cursor().lookup_le(&within));
+        let chunk = {
+            let _still = volume.hold_still(ag);
+            Agi::read(volume, ag).and_then(|agi| agi.chunks(volume)?.cursor().lookup_le(&within))
+        };
         // An inode is found without the tree, so damage there does not prevent the rest of the description.
         let chunk = match chunk {
             Err(Error::Corrupt(_)) => None,

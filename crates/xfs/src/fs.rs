@@ -186,6 +186,7 @@ impl Xfs {
     /// Corruption of a group's headers; I/O failure.
     pub fn ag_usage(&self) -> impl ExactSizeIterator<Item = Result<AgUsage>> + '_ {
         self.volume.geometry().ags().map(|ag| {
+            let _still = self.volume.hold_still(ag);
             let (agf, agi) = (Agf::read(&self.volume, ag)?, Agi::read(&self.volume, ag)?);
             Ok(AgUsage {
                 blocks: self.volume.geometry().ag_len(ag),
@@ -204,6 +205,7 @@ impl Xfs {
     pub fn free_extents(&self) -> Result<Vec<FreeExtents>> {
         let mut counts = [(0_u64, 0_u64); 32];
         for ag in self.volume.geometry().ags() {
+            let _still = self.volume.hold_still(ag);
             Agf::read(&self.volume, ag)?.by_size(&self.volume)?.for_each(|extent| {
                 let (extents, blocks) = &mut counts[extent.count.ilog2() as usize];
                 *extents += 1;
@@ -218,7 +220,8 @@ impl Xfs {
     }
 
     /// Calls `visit` with each chunk of inodes that a tree of an allocation group has, in order. Without such a group or
-    /// tree there is none. In a filesystem that is changed, chunks are as they were when that was committed last, or newer.
+    /// tree there is none. In a filesystem that is changed, chunks are as they were when that was committed last, or newer;
+    /// `visit` must not use the filesystem then: the group is locked.
     ///
     /// # Errors
     /// Corruption of the group's header or the tree; I/O failure.
@@ -228,8 +231,9 @@ impl Xfs {
         tree: InodeTree,
         mut visit: impl FnMut(InodeChunk),
     ) -> Result<()> {
+        let Some(ag) = self.volume.geometry().ag(group) else { return Ok(()) };
+        let _still = self.volume.hold_still(ag);
         let (volume, geometry): (&Volume, _) = (&self.volume, self.volume.geometry());
-        let Some(ag) = geometry.ag(group) else { return Ok(()) };
         let agi = Agi::read(volume, ag)?;
         let mut tell = |chunk: btree::InodeChunk| {
             // A chunk that was validated begins in its group.
@@ -245,12 +249,13 @@ impl Xfs {
     }
 
     /// Calls `visit` with first block and length of each free extent of an allocation group, in order. Without such a
-    /// group there is none.
+    /// group there is none. `visit` must not use a filesystem that is changed: the group is locked.
     ///
     /// # Errors
     /// Corruption of the group's header or the tree of free space; I/O failure.
     pub fn for_each_free_extent(&self, group: u32, mut visit: impl FnMut(u32, u32)) -> Result<()> {
         let Some(ag) = self.volume.geometry().ag(group) else { return Ok(()) };
+        let _still = self.volume.hold_still(ag);
         Agf::read(&self.volume, ag)?.by_space(&self.volume)?.for_each(|extent| {
             visit(extent.start.0, extent.count);
             Ok(())

@@ -26,6 +26,7 @@ use undercroft_vfs::{Error, Result};
 use uuid::Uuid;
 
 use crate::Xfs;
+use crate::alloc::GROUPS_MAX;
 use crate::error::corrupt;
 use crate::format::superblock::RawSuperblock;
 use crate::format::{Incompat, Superblock};
@@ -45,6 +46,18 @@ pub enum NewUuid {
     Original,
 }
 
+/// Whether a filesystem can have that label.
+///
+/// # Errors
+/// [`Error::Unsupported`] when it cannot.
+pub fn check_label(label: &[u8]) -> Result<()> {
+    if label.len() > LABEL_MAX_BYTES || label.contains(&0) {
+        let what = format!("a label of XFS has at most {LABEL_MAX_BYTES} bytes, none of them zero");
+        return Err(Error::Unsupported(what.into()));
+    }
+    Ok(())
+}
+
 impl Xfs {
     /// Changes the label. The filesystem may be in use; the label is durable on return.
     ///
@@ -53,10 +66,7 @@ impl Xfs {
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         let volume = self.volume();
         let writer = volume.writer()?;
-        if label.len() > LABEL_MAX_BYTES || label.contains(&0) {
-            let what = format!("a label of XFS has at most {LABEL_MAX_BYTES} bytes, none of them zero");
-            return Err(Error::Unsupported(what.into()));
-        }
+        check_label(label)?;
         let _resizing = writer.resizing.lock();
         let mut sector = superblocks::sector(volume)?;
         let at = offset_of!(RawSuperblock, sb_fname);
@@ -69,8 +79,14 @@ impl Xfs {
         let first = Superblocks::read(volume, 0..with_first)?;
         first.replace(&volume.start(with_first)?, &sector);
         volume.replace_superblock(superblock);
-        superblocks::replace(volume, with_first..groups, &sector)?;
-        writer.transactions.commit_everything(volume)
+        let rest = superblocks::replace(volume, with_first..groups, &sector)
+            .and_then(|()| writer.transactions.commit_everything(volume));
+        rest.or_else(|error| {
+            // Groups have different copies in memory. The first cause is told, which may be an earlier one.
+            let what = format!("the label has changed, but not in all copies of the superblock: {error}");
+            writer.transactions.abort_with(&what, &error);
+            writer.transactions.check()
+        })
     }
 }
 
@@ -91,7 +107,7 @@ pub fn set_uuid(device: Device, new: NewUuid) -> Result<(Uuid, Uuid)> {
         NewUuid::Uuid(uuid) => uuid,
         NewUuid::Original => superblock.meta_uuid(),
     };
-    let copies = changed_copies(&*device, &superblock, uuid)?;
+    let is_everywhere = is_in_all_copies(&*device, &superblock, uuid)?;
     let replayed = log::recover_onto_device(&device, &superblock, |recovered| match &recovered.recovery {
         None => Ok(()),
         Some(_) => {
@@ -100,44 +116,57 @@ pub fn set_uuid(device: Device, new: NewUuid) -> Result<(Uuid, Uuid)> {
         }
     })?;
     check_log_is_newest(&device, &replayed)?;
-    if uuid == old {
+    if uuid == old && is_everywhere {
         return Ok((old, uuid));
     }
     replayed.unmount_as(&device, Uuid::nil())?;
-    let (first, others) = copies.split_first().ok_or_else(|| corrupt("superblock", "is missing"))?;
-    for (at, sector) in others {
-        device.write_at(*at, sector)?;
+    for at in places(&superblock).skip(1) {
+        device.write_at(at, &changed(&*device, &superblock, at, uuid)?)?;
     }
     device.flush()?;
     // The counters of the first one may have been made right meanwhile.
     let now = Superblock::read(&*device)?;
-    device.write_at(first.0, &changed(&*device, &now, first.0, uuid)?)?;
+    device.write_at(0, &changed(&*device, &now, 0, uuid)?)?;
     device.flush()?;
     let now = Superblock::read(&*device)?;
     log::recover_onto_device(&device, &now, |_| Ok(()))?.unmount_as(&device, uuid)?;
     Ok((old, uuid))
 }
 
-/// The superblocks of all groups with another UUID, each with its place, the first one first.
-fn changed_copies(
-    device: &dyn BlockDevice,
-    superblock: &Superblock,
-    uuid: Uuid,
-) -> Result<Vec<(u64, Vec<u8>)>> {
+/// Where the superblocks of all groups lie, the first one first.
+fn places(superblock: &Superblock) -> impl Iterator<Item = u64> + use<> {
     let geometry = superblock.geometry();
     let group_bytes = u64::from(geometry.ag_blocks()) << geometry.block_log();
-    let places = (0..u64::from(geometry.ag_count())).map(|group| group * group_bytes);
-    places.map(|at| Ok((at, changed(device, superblock, at, uuid)?))).collect()
+    (0..u64::from(geometry.ag_count())).map(move |group| group * group_bytes)
 }
 
-/// The superblock at a place of the device, a copy of `superblock`, with another UUID.
-fn changed(device: &dyn BlockDevice, superblock: &Superblock, at: u64, uuid: Uuid) -> Result<Vec<u8>> {
+/// Validates the superblocks of all groups. Whether all have that UUID.
+fn is_in_all_copies(device: &dyn BlockDevice, superblock: &Superblock, uuid: Uuid) -> Result<bool> {
+    if superblock.geometry().ag_count() > GROUPS_MAX {
+        return Err(Error::Unsupported("writing to a filesystem of so many allocation groups".into()));
+    }
+    let at = offset_of!(RawSuperblock, sb_uuid);
+    let mut all = true;
+    for place in places(superblock) {
+        all &= copy_at(device, superblock, place)?[at..at + 16] == *uuid.as_bytes();
+    }
+    Ok(all)
+}
+
+/// The superblock at a place of the device, which is a copy of `superblock`.
+fn copy_at(device: &dyn BlockDevice, superblock: &Superblock, at: u64) -> Result<Vec<u8>> {
     let mut sector = vec![0; superblock.geometry().sector_bytes() as usize];
     device.read_at(at, &mut sector)?;
     if !superblocks::is_copy(&sector, superblock) {
         let detail = format!("the copy at byte {at} is damaged: run xfs_repair on the filesystem");
         return Err(corrupt("superblock", detail));
     }
+    Ok(sector)
+}
+
+/// The superblock at a place of the device, a copy of `superblock`, with another UUID.
+fn changed(device: &dyn BlockDevice, superblock: &Superblock, at: u64, uuid: Uuid) -> Result<Vec<u8>> {
+    let mut sector = copy_at(device, superblock, at)?;
     let mut put = |at: usize, value: &[u8]| sector[at..at + value.len()].copy_from_slice(value);
     let (original, is_original) = (superblock.meta_uuid(), uuid == superblock.meta_uuid());
     let mut incompat = superblock.features().incompat();

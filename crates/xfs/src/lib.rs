@@ -51,7 +51,7 @@ pub use describe::{ExtentDescription, ForkDescription, InodeDescription};
 pub use format::{Features, Geometry, Incompat, LogIncompat, QuotaFlags, RoCompat, Superblock};
 pub use fs::{AgUsage, FreeExtents, InodeChunk, InodeTree, Xfs};
 pub use grow::Grown;
-pub use identity::{LABEL_MAX_BYTES, NewUuid, set_uuid};
+pub use identity::{LABEL_MAX_BYTES, NewUuid, check_label, set_uuid};
 pub use log::{LogPosition, Recovery};
 pub use mkfs::{Groups, MkfsOptions, NewFilesystem, Stripe, mkfs, plan_mkfs};
 pub use open::OpenOptions;

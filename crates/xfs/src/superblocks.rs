@@ -41,6 +41,16 @@ pub(crate) fn is_copy(sector: &[u8], of: &Superblock) -> bool {
             == (own.sb_dblocks, own.sb_agblocks, own.sb_agcount)
 }
 
+/// Whether a sector holds what a copy of a superblock must have: its sizes and what the filesystem is known by. What is
+/// counted or depends on a mount may differ.
+fn is_same(sector: &[u8], of: &Superblock) -> bool {
+    let Ok((raw, _)) = RawSuperblock::read_from_prefix(sector) else { return false };
+    let own = of.raw();
+    is_copy(sector, of)
+        && (raw.sb_uuid, raw.sb_meta_uuid, raw.sb_fname) == (own.sb_uuid, own.sb_meta_uuid, own.sb_fname)
+        && raw.sb_features_incompat == own.sb_features_incompat
+}
+
 /// The blocks in which superblocks lie: once they are here, changing them cannot fail.
 pub(crate) struct Superblocks(Vec<Block>);
 
@@ -85,9 +95,32 @@ pub(crate) fn replace(volume: &Mounted, groups: Range<u32>, sector: &[u8]) -> Re
     Ok(())
 }
 
-fn first_block(volume: &Volume, group: AgNumber) -> Result<Block> {
-    match volume.geometry().join(group, AgBlock(0)) {
-        Some(block) => volume.block(block),
-        None => Err(crate::error::corrupt("allocation group", format!("there is no group {group}"))),
+/// Replaces copies that are older than the superblock, or damaged, and makes that durable.
+///
+/// # Errors
+/// I/O failure; why the filesystem takes no changes any more.
+pub(crate) fn replace_old_copies(volume: &Mounted) -> Result<()> {
+    let sector = sector(volume)?;
+    let is_old = |group: u32| -> Result<bool> {
+        let block = first_block_number(volume, AgNumber(group))?;
+        let bytes = volume.read_block(block)?;
+        Ok(!is_same(&bytes[..sector.len()], volume.superblock()))
+    };
+    let mut has_any = false;
+    for group in 1..volume.geometry().ag_count() {
+        if is_old(group)? {
+            replace(volume, group..group + 1, &sector)?;
+            has_any = true;
+        }
     }
+    if has_any { volume.writer()?.transactions.commit_everything(volume) } else { Ok(()) }
+}
+
+fn first_block_number(volume: &Volume, group: AgNumber) -> Result<FsBlock> {
+    let block = volume.geometry().join(group, AgBlock(0));
+    block.ok_or_else(|| crate::error::corrupt("allocation group", format!("there is no group {group}")))
+}
+
+fn first_block(volume: &Volume, group: AgNumber) -> Result<Block> {
+    volume.block(first_block_number(volume, group)?)
 }

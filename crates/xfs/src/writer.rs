@@ -14,6 +14,7 @@ use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
 use crate::dir::change::BlockLocks;
+use crate::format::AgNumber;
 use crate::options::WriteOptions;
 use crate::volume::Volume;
 
@@ -48,6 +49,11 @@ impl Mounted {
             Some(writer) => Ok(writer),
             None => Err(Error::ReadOnly),
         }
+    }
+
+    /// Keeps an allocation group as it is for a reader; see [`Allocator::hold_still`].
+    pub(crate) fn hold_still(&self, group: AgNumber) -> Option<impl Sized + '_> {
+        self.writer.get().and_then(|writer| writer.allocator.hold_still(group))
     }
 
     /// Lets the filesystem take changes from now on.

@@ -259,7 +259,8 @@ impl BlockDevice for FileDevice {
         if let Some(direct) = &self.direct {
             found -= found % direct.offset_align();
         }
-        Ok(self.size_bytes.fetch_max(found, Ordering::AcqRel).max(found))
+        self.size_bytes.store(found, Ordering::Release);
+        Ok(found)
     }
 
     fn access(&self) -> Access {

@@ -60,7 +60,8 @@ Examples:
     /// Show or change the UUID of a filesystem
     #[command(
         after_help = "The filesystem must not be mounted. XFS goes on with the UUID that its blocks carry, and has the feature that says so \
-(META_UUID) until `restore`; its log must be clean. ext4 with checksums gets the feature metadata_csum_seed, so that they stay right. `clear` \
+(META_UUID) until `restore`; its log must be clean. ext4 with checksums gets the feature metadata_csum_seed, so that they stay right: Linux knows it since version \
+4.4, and GRUB up to 2.06 does not read such a filesystem. `clear` \
 leaves no UUID: Linux mounts such an XFS only with `-o nouuid`.
 
 Examples:

@@ -92,8 +92,9 @@ fn grow_unmounted(
     closed.map(|()| report)
 }
 
-/// Grows a filesystem that is open, in use or not; a raw image file that it fills is made longer first. `progress` hears of
-/// bytes that are done and of all.
+/// Grows a filesystem that is open, in use or not; a raw image file that it fills is made longer first, and shorter again if
+/// the filesystem has not grown. The caller must serialize calls for one image: another call could have grown the filesystem
+/// into what is cut off. `progress` hears of bytes that are done and of all.
 pub(crate) fn grow(
     filesystem: &Filesystem,
     below: &Below<'_>,
@@ -115,11 +116,24 @@ pub(crate) fn grow(
         }
         Filesystem::Xfs(xfs) => xfs.grow(size_bytes, &mut progress).map(|grown| GrowReport::of_xfs(&grown)),
     };
-    if let (Err(Error::Unsupported(_) | Error::ReadOnly), Some(lengthened)) = (&grown, lengthened) {
-        // It was refused before anything was changed.
+    if let Some(lengthened) = lengthened
+        && size_of(filesystem) <= lengthened.before
+        && filesystem.for_vfs().failure().is_none()
+    {
+        // It was refused, failed before anything was changed, or had nothing to do.
         lengthened.undo();
     }
     grown.map_err(|error| failure(below.shown, &error))
+}
+
+fn size_of(filesystem: &Filesystem) -> u64 {
+    match filesystem {
+        Filesystem::Ext4(ext4) => {
+            let geometry = ext4.superblock().geometry();
+            geometry.blocks() * u64::from(geometry.block_bytes())
+        }
+        Filesystem::Xfs(xfs) => xfs.superblock().geometry().data_bytes(),
+    }
 }
 
 fn failure(shown: &str, error: &Error) -> Failure {

@@ -10,7 +10,7 @@ use crate::control::protocol::{Answer, Bytes, Request, no_answer};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::writing::Writing;
-use crate::image::{self, Filesystem, Use};
+use crate::image::{self, Filesystem, FilesystemKind, Use};
 use crate::plan::{Format, ImageSpec};
 use crate::text::names::{Label, safe};
 use crate::text::out::Out;
@@ -25,25 +25,31 @@ struct LabelReport {
 
 /// Shows the label, or gives the filesystem another one, by the process that has it mounted if it is.
 pub(crate) fn run(spec: &ImageSpec, label: Option<Vec<u8>>, format: Format) -> Result<(), Failure> {
-    let changed = label.is_some();
-    let (label, shown) = match client::find(spec)? {
+    let is_set = label.is_some();
+    let (before, label, shown) = match client::find(spec)? {
         Some(live) => {
-            let answer = live.ask(&Request::Label { change_to: label.map(Bytes) }, &mut |_| ())?;
-            let Answer::Labelled { label } = answer else { return Err(no_answer()) };
-            (label.0, safe(live.served.image.as_bytes()))
+            let ask = |change_to| match live.ask(&Request::Label { change_to }, &mut |_| ())? {
+                Answer::Labelled { label } => Ok(label.0),
+                _ => Err(no_answer()),
+            };
+            let before = ask(None)?;
+            let label = label.map_or_else(|| Ok(before.clone()), |label| ask(Some(Bytes(label))))?;
+            (before, label, safe(live.served.image.as_bytes()))
         }
         None => {
             client::refuse_directory(spec)?;
-            (of_unmounted(spec, label)?, spec.shown())
+            let (before, label) = of_unmounted(spec, label)?;
+            (before, label, spec.shown())
         }
     };
+    let changed = before != label;
     let mut out = Out::stdout();
     match format {
         Format::Json => out.json(&LabelReport { label: label.into(), changed })?,
-        Format::Text if changed && label.is_empty() => {
+        Format::Text if is_set && label.is_empty() => {
             writeln!(out, "the filesystem on {shown} has no label now")?;
         }
-        Format::Text if changed => {
+        Format::Text if is_set => {
             writeln!(out, "the filesystem on {shown} has the label {} now", safe(&label))?;
         }
         Format::Text => {
@@ -55,14 +61,27 @@ pub(crate) fn run(spec: &ImageSpec, label: Option<Vec<u8>>, format: Format) -> R
     out.finish()
 }
 
-fn of_unmounted(spec: &ImageSpec, change_to: Option<Vec<u8>>) -> Result<Vec<u8>, Failure> {
-    let Some(label) = change_to else { return Ok(label_of(&image::open(spec)?.filesystem)) };
-    let opened = image::open_for(spec, Use::Write(Writing::default()), VfsOptions::default())?;
+/// The label before, and now.
+fn of_unmounted(spec: &ImageSpec, change_to: Option<Vec<u8>>) -> Result<(Vec<u8>, Vec<u8>), Failure> {
+    let Some(label) = change_to else {
+        let label = label_of(&image::open(spec)?.filesystem);
+        return Ok((label.clone(), label));
+    };
     let shown = spec.shown();
+    // Refused before the image is opened for writing, which changes it.
+    let located = image::locate(spec)?;
+    let can_be = match image::require_filesystem(&located.device, &located.shown)? {
+        FilesystemKind::Ext4 => undercroft_ext4::check_label(&label),
+        FilesystemKind::Xfs => undercroft_xfs::check_label(&label),
+    };
+    drop(located);
+    can_be.map_err(|error| failure(&shown, &error))?;
+    let opened = image::open_for(spec, Use::Write(Writing::default()), VfsOptions::default())?;
+    let before = label_of(&opened.filesystem);
     let changed = change(&opened.filesystem, &label, &shown);
     let closed = opened.close(|error| failure(&shown, error));
     let label = changed?;
-    closed.map(|()| label)
+    closed.map(|()| (before, label))
 }
 
 /// The label of a filesystem that is open.

@@ -19,6 +19,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use undercroft_fuse::{CloseBelow, Fault, FaultSink, MountError, MountOptions, SyncError, UnmountError};
+use undercroft_sync::{Mutex, order};
 
 use served::{ServedMount, Source};
 use source::MountSource;
@@ -211,6 +212,7 @@ fn mount(
         point: mounted.dir().to_owned(),
         device: mounted.device_number(),
         control: Arc::downgrade(control),
+        growing: Mutex::new(&order::MOUNT, ()),
     };
     if let Err(error) = control.begin(Arc::new(served)) {
         let what =

@@ -18,8 +18,8 @@
 //! [`server::WAITING_MAX`] wait for long work, so that short requests always get through. It reads at most
 //! [`wire::REQUEST_MAX`] bytes within [`wire::REQUEST_LIMIT`].
 //!
-//! **Locks.** Of class `mount`: the server's list of open connections, and the list of an array's members. Neither is held
-//! during a request's work, and they are not nested.
+//! **Locks.** Of class `mount`: the server's list of open connections, the list of an array's members, and the lock that
+//! serializes requests to grow. Only the last is held during a request's work. They are not nested.
 
 pub(crate) mod client;
 mod directory;

@@ -191,13 +191,18 @@ impl ToOverwrite {
 /// A raw image file that was made longer.
 pub(crate) struct Lengthened {
     file: File,
-    before: u64,
+    /// Its length before, in bytes.
+    pub(crate) before: u64,
+    now: u64,
 }
 
 impl Lengthened {
-    /// Makes it as long as it was. Nothing may have been written past that.
+    /// Makes it as long as it was, unless another program has changed its length meanwhile. The filesystem must end at or
+    /// before that length.
     pub(crate) fn undo(self) {
-        let _ = self.file.set_len(self.before);
+        if self.file.metadata().is_ok_and(|metadata| metadata.len() == self.now) {
+            let _ = self.file.set_len(self.before);
+        }
     }
 }
 
@@ -230,7 +235,7 @@ pub(crate) fn lengthen_raw_file(
         return Err(Failure::new(Kind::Unsupported, what).advise(advice));
     }
     file.set_len(size_bytes).map_err(failed)?;
-    Ok(Some(Lengthened { file, before: metadata.len() }))
+    Ok(Some(Lengthened { file, before: metadata.len(), now: size_bytes }))
 }
 
 /// Opens the device that is to be written, whatever is on it.

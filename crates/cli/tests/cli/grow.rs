@@ -63,6 +63,51 @@ fn what_cannot_grow_is_refused_and_its_file_stays_as_long_as_it_was() {
     assert_eq!(fs::metadata(&image).unwrap().len(), 64 << 20);
 }
 
+/// The rest is too short for a group of XFS.
+#[test]
+fn a_file_is_not_made_longer_where_the_filesystem_does_not_grow() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |args: &str| run(Command::new(PROGRAM).args(args.split(' ')).current_dir(dir.path()));
+    let len = || fs::metadata(dir.path().join("disk.img")).unwrap().len();
+    at("mkfs xfs disk.img --size 320M").succeeded();
+    let nothing = (320 << 20) + 100_000;
+    let report = at(&format!("grow --json disk.img {nothing}")).json();
+    assert_eq!((&report["grown"], len()), (&false.into(), 320 << 20), "{report}");
+    fs::create_dir(dir.path().join("point")).unwrap();
+    at("mount disk.img point -o rw").succeeded();
+    let report = at(&format!("grow --json disk.img {nothing}")).json();
+    assert_eq!((&report["grown"], len()), (&false.into(), 320 << 20), "{report}");
+    // The device does not remember the length that was given up.
+    let report = at("grow --json disk.img").json();
+    assert_eq!(report["grown"], false, "{report}");
+    at("unmount point").succeeded();
+    undercroft(["check", dir.path().join("disk.img").to_str().unwrap()]).succeeded();
+}
+
+/// One that does not grow the filesystem makes the file shorter again, and never by what another one has added.
+#[test]
+fn commands_that_grow_a_mounted_filesystem_take_turns() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |args: &str| run(Command::new(PROGRAM).args(args.split(' ')).current_dir(dir.path()));
+    let image = dir.path().join("disk.img");
+    at("mkfs xfs disk.img --size 320M").succeeded();
+    fs::create_dir(dir.path().join("point")).unwrap();
+    at("mount disk.img point -o rw").succeeded();
+    for round in 0..8_u64 {
+        let before = (320 << 20) + round * (80 << 20);
+        let sizes = [before + 100_000, before + (80 << 20)];
+        std::thread::scope(|scope| {
+            for size in sizes.into_iter().chain([sizes[0]; 2]) {
+                let at = &at;
+                scope.spawn(move || at(&format!("grow disk.img {size}")));
+            }
+        });
+        assert!(fs::metadata(&image).unwrap().len() >= sizes[1], "round {round}");
+    }
+    at("unmount point").succeeded();
+    tool("xfs_repair -n disk.img", dir.path());
+}
+
 #[test]
 fn the_end_of_a_partition_is_the_limit() {
     let dir = tempfile::tempdir().unwrap();

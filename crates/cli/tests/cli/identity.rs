@@ -40,8 +40,12 @@ fn labels_are_shown_and_changed() {
         let report = undercroft(["label", path, &long, "--json"]).json();
         assert_eq!((&report["label"], &report["changed"]), (&long.as_str().into(), &true.into()));
         assert_eq!(blkid(&image, "LABEL"), long);
+        let report = undercroft(["label", path, &long, "--json"]).json();
+        assert_eq!((&report["label"], &report["changed"]), (&long.as_str().into(), &false.into()));
+        let before = fs::read(&image).unwrap();
         let refusal = undercroft(["label", path, &format!("{long}y")]).failed(4);
         assert!(refusal.contains(&format!("at most {longest} bytes")), "{refusal}");
+        assert!(fs::read(&image).unwrap() == before, "{family}: the image has changed");
         assert_eq!(undercroft(["label", path, "--json"]).json()["label"], long.as_str());
         assert_sound(family, &image);
         undercroft(["label", path, ""]).succeeded();
@@ -75,6 +79,8 @@ fn a_uuid_is_shown_and_changed() {
         let report = undercroft(["uuid", path, UUID, "--json"]).json();
         assert_eq!(report["uuid"], UUID, "{report}");
         assert_eq!((&report["uuid_before"], &report["changed"]), (&first.as_str().into(), &true.into()));
+        let feature = (family == "xfs").then_some("META_UUID");
+        assert_eq!(report["got_feature"].as_str(), feature, "{report}");
         assert_eq!(blkid(&image, "UUID"), UUID);
         assert_sound(family, &image);
         undercroft(["uuid", path, "random"]).succeeded();
@@ -97,8 +103,24 @@ fn a_uuid_is_shown_and_changed() {
         }
         assert_sound(family, &image);
         let refusal = undercroft(["uuid", path, "5"]).failed(2);
-        assert!(refusal.contains("is no UUID"), "{refusal}");
+        assert!(refusal.contains("is no UUID") && refusal.contains("random, clear or restore"), "{refusal}");
     }
+}
+
+#[test]
+fn the_feature_that_comes_with_a_uuid_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    let path = image.to_str().unwrap();
+    tool(&format!("mke2fs -q -F -t ext4 -O metadata_csum,^metadata_csum_seed {path} 20M"), dir.path());
+    let text = undercroft(["uuid", path, "random"]).text();
+    assert!(text.contains("it has the feature metadata_csum_seed now"), "{text}");
+    let report = undercroft(["uuid", path, "random", "--json"]).json();
+    assert!(report.get("got_feature").is_none(), "{report}");
+    // The same one again.
+    let report = undercroft(["uuid", path, report["uuid"].as_str().unwrap(), "--json"]).json();
+    assert_eq!(report["changed"], false, "{report}");
+    assert_sound("ext4", &image);
 }
 
 #[test]
@@ -112,7 +134,7 @@ fn what_depends_on_a_uuid_is_refused_by_name() {
         let refusal = undercroft(["uuid", path, "random"]).failed(4);
         assert!(refusal.contains(features.rsplit(',').next().unwrap()), "{refusal}");
         assert_eq!(undercroft(["uuid", path]).text().trim(), blkid(&image, "UUID"));
-        assert_eq!(before.len(), fs::read(&image).unwrap().len());
+        assert!(fs::read(&image).unwrap() == before, "the image has changed");
         assert_sound("ext4", &image);
     }
 }
@@ -124,20 +146,23 @@ fn a_label_changes_while_the_filesystem_is_mounted() {
     let at = |args: &str| run(Command::new(PROGRAM).args(args.split(' ')).current_dir(dir.path()));
     fs::create_dir(dir.path().join("point")).unwrap();
     for (family, size) in [("ext4", "64M"), ("xfs", "300M")] {
-        at(&format!("mkfs {family} disk.img --size {size} -F")).succeeded();
+        at(&format!("mkfs {family} disk.img --size {size}")).succeeded();
         at("mount disk.img point -o rw").succeeded();
         tool("touch point/file", dir.path());
         at("label disk.img mounted").succeeded();
         assert_eq!(at("label point").text(), "mounted\n");
         let uuid = at("uuid point").text();
         let refusal = at("uuid disk.img random").failed(4);
-        assert!(refusal.contains("is mounted on"), "{refusal}");
+        assert!(refusal.contains("disk.img is mounted on"), "{refusal}");
+        let refusal = at("uuid point random").failed(4);
+        assert!(refusal.contains("disk.img is mounted on"), "{refusal}");
         at("unmount point").succeeded();
         assert_eq!((at("label disk.img").text(), at("uuid disk.img").text()), ("mounted\n".to_owned(), uuid));
         assert_sound(family, &dir.path().join("disk.img"));
         at("mount disk.img point").succeeded();
-        let refusal = at("label disk.img other").failed(4);
+        let refusal = at("label point other").failed(7);
         assert!(refusal.contains("cannot change the label"), "{refusal}");
         at("unmount point").succeeded();
+        fs::remove_file(dir.path().join("disk.img")).unwrap();
     }
 }

@@ -64,6 +64,12 @@ impl Allocator {
         }
     }
 
+    /// Keeps a group's headers and trees as they are while the caller reads them, until what it returns is dropped. The
+    /// caller must take no other lock of class `group` meanwhile. `None` for a group from which nothing is allocated.
+    pub(crate) fn hold_still(&self, number: AgNumber) -> Option<impl Sized + '_> {
+        self.groups.get(number.0 as usize).map(|group| group.state.lock())
+    }
+
     /// A group.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 //! Locks: that of the group, class `group`. The caller serializes all calls.
 
 use undercroft_sync::atomic::Ordering;
-use undercroft_vfs::Result;
+use undercroft_vfs::{Error, Result};
 
 use super::Allocator;
 use super::group::Group;
@@ -23,21 +23,25 @@ impl Allocator {
     /// [`open_longer_group`](Self::open_longer_group). Changes [`extent_credits`](Self::extent_credits) blocks.
     ///
     /// # Errors
-    /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
+    /// [`NoSpace`](Error::NoSpace) when the trees of free space cannot grow as that may need; corruption; I/O failure. The
+    /// filesystem has not grown then, or the changes are aborted.
     pub(crate) fn lengthen_last_group(&self, handle: &Handle<'_>, new: &Superblock) -> Result<()> {
         let volume = handle.volume();
         let last = AgNumber(volume.geometry().ag_count() - 1);
         let (old_len, new_len) = (volume.geometry().ag_len(last), new.geometry().ag_len(last));
         let mut group = self.change_group(handle, last)?;
-        if new_len > old_len {
+        let added = Run::new(old_len, new_len - old_len);
+        if added.count > 0 {
             group.fill_list()?;
+            if !group.list_suffices_to_free(added)? {
+                return Err(Error::NoSpace);
+            }
         }
-        // With the group's lock held, under which its headers are compared with the geometry.
+        // With the group's lock held until its headers are stored: readers that compare them with the geometry hold it too.
         volume.replace_superblock(new.clone());
-        if new_len == old_len {
+        if added.count == 0 {
             return Ok(());
         }
-        let added = Run::new(old_len, new_len - old_len);
         let inserted = group.insert_extent(added);
         handle.or_abort(inserted)?;
         group.agf_mut().agf_length.set(new_len);

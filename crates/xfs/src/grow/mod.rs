@@ -7,7 +7,14 @@
 //!    the device is flushed.
 //! 3. One transaction changes the superblock and, as far as the log has room, its copies in the groups there are, and makes
 //!    the last of these as long as it is going to be. A crash leaves the old size or the new one.
-//! 4. When that is durable, copies that had no room are changed, and what is new is given out ([`alloc`](crate::alloc)).
+//! 4. When that is durable, copies that had no room are changed. Everything is written back, and what is new is given out
+//!    then ([`alloc`](crate::alloc)).
+//!
+//! Linux before version 6.13 compares what it recovers with the superblock that it read when it began, and refuses blocks
+//! past the end that this one has. So no change of a new block may be in a log from which the growth is recovered.
+//!
+//! An error or a crash in step 4 can leave old copies in some groups, which xfs_repair complains about. Growing again
+//! replaces them, also where there is nothing else to do.
 //!
 //! Groups are as long as they were, but for the last one. The block of a group's superblock is logged with the superblock
 //! in it from then on, which takes a sector more.
@@ -80,7 +87,10 @@ fn grow(volume: &Mounted, size_bytes: Option<u64>, progress: &mut dyn FnMut(u64,
     let _resizing = resizing.lock();
     transactions.check()?;
     let old = *volume.geometry();
-    let Some(blocks) = size::decide(volume, size_bytes)? else { return Ok(Grown::between(&old, &old)) };
+    let Some(blocks) = size::decide(volume, size_bytes)? else {
+        superblocks::replace_old_copies(volume)?;
+        return Ok(Grown::between(&old, &old));
+    };
     let larger = Larger::of(volume, blocks)?;
     make_groups(volume, &larger, progress)?;
     volume.flush()?;
@@ -89,7 +99,6 @@ fn grow(volume: &Mounted, size_bytes: Option<u64>, progress: &mut dyn FnMut(u64,
         switch(volume, &larger, None)?;
     } else if !switch(volume, &larger, Some(transactions.write_everything_back(volume)?))? {
         switch(volume, &Larger::of(volume, filled)?, None)?;
-        transactions.write_everything_back(volume)?;
         switch(volume, &Larger::of(volume, blocks)?, None)?;
     }
     Ok(Grown::between(&old, larger.superblock.geometry()))
@@ -115,7 +124,7 @@ fn make_groups(volume: &Volume, larger: &Larger, progress: &mut dyn FnMut(u64, u
     Ok(())
 }
 
-/// Changes what leads to the new blocks, and lets them be used. With `only_behind` nothing is done, and the answer is
+/// Changes what leads to the new blocks, and lets them be used; everything has been written back by then. With `only_behind` nothing is done, and the answer is
 /// `false`, if there is a transaction between that one and the one that would do it.
 ///
 /// # Errors
@@ -135,8 +144,8 @@ fn switch(volume: &Mounted, larger: &Larger, only_behind: Option<Tid>) -> Result
     }
     transactions.commit_everything(volume)?;
     let opened = superblocks::replace(volume, with_first..groups, &larger.sector)
-        .and_then(|()| transactions.commit_everything(volume))
-        .and_then(|()| open(volume, groups));
+        .and_then(|()| transactions.write_everything_back(volume))
+        .and_then(|_| open(volume, groups));
     if let Err(error) = &opened {
         transactions.abort_with("growing the filesystem failed half way", error);
     }

@@ -80,6 +80,8 @@ pub(super) struct ServedMount {
     pub(super) point: PathBuf,
     pub(super) device: u64,
     pub(super) control: Weak<Control>,
+    /// Held by a request that makes the filesystem larger, from lengthening the image file until it may be cut again.
+    pub(super) growing: Mutex<()>,
 }
 
 impl Serve for ServedMount {
@@ -101,7 +103,8 @@ impl Serve for ServedMount {
     }
 
     fn may_wait(&self, request: &Request) -> bool {
-        matches!(request, Request::MdChange(_) | Request::Grow { .. })
+        // A label changes when no other request changes the superblock, and not while the image is frozen.
+        matches!(request, Request::MdChange(_) | Request::Grow { .. } | Request::Label { change_to: Some(_) })
     }
 }
 
@@ -227,6 +230,7 @@ impl ServedMount {
             }
         }
         let filesystem = kind.upgrade().ok_or_else(|| self.ending())?;
+        let _growing = self.growing.lock();
         let whole = source.spec.as_ref().filter(|_| source.partition.is_none());
         let below = Below { whole, open: source.file, shown: &source.shown };
         let mut progress = |done, all| {
