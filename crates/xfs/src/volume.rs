@@ -66,6 +66,8 @@ pub(crate) enum Validated {
     Remote = 4,
     /// The entries of a leaf or a node of a directory's hash tree.
     DirIndex = 5,
+    /// The items of a directory's block of names, among which the spaces lie that its header names.
+    DirNames = 6,
 }
 
 impl Blocks {

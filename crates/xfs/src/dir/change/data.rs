@@ -38,7 +38,18 @@ pub(super) fn spaces(data: &DataBlock<'_>) -> Verdict<Vec<Space>> {
     Ok(spaces)
 }
 
-/// The same of a block with an entry at `at`, to which an index led.
+/// Checks that the spaces that the header names are spaces of the block, and not parts of entries.
+pub(super) fn check_best(data: &DataBlock<'_>) -> Verdict<()> {
+    let spaces = spaces(data)?;
+    for (at, len) in data.best_unused().into_iter().filter(|(_, len)| *len > 0) {
+        if !spaces.iter().any(|space| (space.at, space.len) == (at, len)) {
+            return Err(format!("has another space at byte {at} than its header says").into());
+        }
+    }
+    Ok(())
+}
+
+/// All spaces of a block with an entry at `at`, to which an index led.
 pub(super) fn spaces_beside(data: &DataBlock<'_>, at: usize) -> Verdict<Vec<Space>> {
     let (mut spaces, mut is_there) = (Vec::new(), false);
     let layout = data.layout();

@@ -294,38 +294,34 @@ impl Quick<'_> {
     fn candidates(&self, fork: &Fork, leaf: &FoundLeaf) -> Result<[Option<u32>; CANDIDATES]> {
         let len = self.entry_bytes();
         let mut found = [None; CANDIDATES];
-        let mut number = 0;
-        let mut note = |block: usize, best: u16| {
-            if best != NO_BLOCK && usize::from(best) >= len && number < CANDIDATES {
-                found[number] = u32::try_from(block).ok();
-                number += 1;
-            }
-            number < CANDIDATES
+        let fits = |best: &[u8]| {
+            let best = u16::from_be_bytes([best[0], best[1]]);
+            best != NO_BLOCK && usize::from(best) >= len
         };
         if leaf.is_only {
             let guard = leaf.block.lock();
             let bests = one_leaf::best_bytes(guard.buffer());
-            let mut bests = bests.chunks_exact(2).map(|best| u16::from_be_bytes([best[0], best[1]]));
-            let mut block = 0;
-            while let Some(best) = bests.next()
-                && note(block, best)
-            {
-                block += 1;
+            let with_room = bests.chunks_exact(2).enumerate().filter(|(_, best)| fits(best));
+            for (slot, (block, _)) in found.iter_mut().zip(with_room) {
+                *slot = u32::try_from(block).ok();
             }
             return Ok(found);
         }
         let blocks = self.dir.fields.read().core.size_bytes / self.layout.dir_block_bytes as u64;
         let end = u32::try_from(blocks).unwrap_or(u32::MAX).min(self.root());
         let room = free::room(&self.layout);
-        // Names that come one after another go into the block that was added last.
+        // Names that come one after another go into the block that was added last. Blocks of the free index before one that
+        // knows of room are not looked at: a large directory has many.
         for index in (0..=end.saturating_sub(1) / room as u32).rev() {
             let Some(free) = self.free_block(fork, index * room as u32)? else { continue };
             let guard = free.block.lock();
             let bests = free::best_bytes(guard.buffer(), free.valid);
-            for (place, best) in bests.chunks_exact(2).enumerate().rev() {
-                if !note(index as usize * room + place, u16::from_be_bytes([best[0], best[1]])) {
-                    return Ok(found);
-                }
+            let with_room = bests.chunks_exact(2).enumerate().rev().filter(|(_, best)| fits(best));
+            for (slot, (place, _)) in found.iter_mut().zip(with_room) {
+                *slot = u32::try_from(index as usize * room + place).ok();
+            }
+            if found[0].is_some() {
+                break;
             }
         }
         Ok(found)
@@ -334,17 +330,18 @@ impl Quick<'_> {
     /// Whether a block of names, whose lock is held, has room for the name where its header says so.
     fn has_space(&self, block: &Block, number: u32) -> Verdict<bool> {
         let guard = block.lock();
-        let data = DataBlock::validate(guard.buffer(), &self.layout, u64::from(number), false)?;
-        let [(at, len), .., (_, least)] = data.best_unused();
-        let Some(rest) = len.checked_sub(self.entry_bytes()) else { return Ok(false) };
-        if data.unused_at(at)? == len {
-            // All of the block is walked then, to find the largest spaces.
-            if rest < least {
-                data::spaces(&data)?;
-            }
-            return Ok(true);
+        let bytes = guard.buffer();
+        let data = DataBlock::validate(bytes, &self.layout, u64::from(number), false)?;
+        // Before the first change: a space within an entry would be found when the entry is overwritten.
+        bytes.verify_once(Validated::DirNames as u32, || data::check_best(&data))?;
+        let [(at, len), ..] = data.best_unused();
+        if len < self.entry_bytes() {
+            return Ok(false);
         }
-        Err(format!("has another space at byte {at} than its header says").into())
+        if data.unused_at(at)? != len {
+            return Err(format!("has another space at byte {at} than its header says").into());
+        }
+        Ok(true)
     }
 
     /// The block of the free index that knows a block of names.
