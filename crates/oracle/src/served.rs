@@ -62,6 +62,9 @@ impl Served {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
+        // The mount is there before its server has answered the kernel's first message, and a server that is unmounted before
+        // has served nothing, which is an error. This waits for the answer.
+        std::fs::metadata(served.path()).context("look at", served.path())?;
         Ok(served)
     }
 

@@ -77,7 +77,6 @@ fn what_is_not_written_says_why() {
     let image = small("");
     for (options, code, says) in [
         ("rw,orphan=list", 4, "\"orphan=\" is one of ext4"),
-        ("rw,discard", 4, "\"discard\""),
         ("rw,finobt=perhaps", 2, "takes \"on\" or \"off\""),
     ] {
         let message = refused(options, &image, code);
