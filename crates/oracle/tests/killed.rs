@@ -110,7 +110,12 @@ fn what_was_promised_outlives_the_server(make: &Make) {
     for ((database, client), (committed, _)) in &promises.rows {
         eprintln!("{}, {database}, client {client}: {committed} transactions", how.kind());
     }
-    assert!(promises.rows.values().all(|&(committed, _)| committed >= kills), "too little was done");
+    // Of two clients of a database one may wait for the other most of the time: SQLite's locks are not fair.
+    let done_in = |name| -> u64 {
+        let rows = promises.rows.iter().filter(|((database, _), _)| *database == name);
+        rows.map(|(_, &(committed, _))| committed).sum()
+    };
+    assert!(DATABASES.iter().all(|name| done_in(*name) >= kills), "too little was done");
 }
 
 /// Recovery leaves nothing to mend.
