@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+pub(crate) use undercroft_diskfs::entry_kind::code_of;
+use undercroft_diskfs::entry_kind::kind_of;
 use undercroft_vfs::FileType;
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -211,32 +213,6 @@ pub(crate) fn record_bytes(rec_len: u16, block_bytes: usize) -> usize {
         0 | 0xffff => block_bytes,
         _ => len & !3 | (len & 3) << 16,
     }
-}
-
-/// What an entry has for a kind of file.
-pub(crate) fn code_of(kind: FileType) -> u8 {
-    match kind {
-        FileType::Regular => 1,
-        FileType::Directory => 2,
-        FileType::CharDevice => 3,
-        FileType::BlockDevice => 4,
-        FileType::Fifo => 5,
-        FileType::Socket => 6,
-        FileType::Symlink => 7,
-    }
-}
-
-fn kind_of(file_type: u8) -> Option<FileType> {
-    Some(match file_type {
-        1 => FileType::Regular,
-        2 => FileType::Directory,
-        3 => FileType::CharDevice,
-        4 => FileType::BlockDevice,
-        5 => FileType::Fifo,
-        6 => FileType::Socket,
-        7 => FileType::Symlink,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! One entry of a directory, and how its parts are encoded.
 
-use undercroft_vfs::FileType;
+pub(crate) use undercroft_diskfs::entry_kind::{code_of, kind_of};
 
 use crate::da::Layout;
 use crate::error::Verdict;
@@ -44,33 +44,6 @@ pub(crate) struct Entry<'a> {
 /// The bytes that an entry takes in a block.
 pub(crate) fn entry_bytes(layout: &Layout, name_bytes: usize) -> usize {
     (8 + 1 + name_bytes + usize::from(layout.has_kinds) + 2).next_multiple_of(ALIGN)
-}
-
-/// The code of a kind of file in an entry.
-pub(crate) fn code_of(kind: FileType) -> u8 {
-    match kind {
-        FileType::Regular => 1,
-        FileType::Directory => 2,
-        FileType::CharDevice => 3,
-        FileType::BlockDevice => 4,
-        FileType::Fifo => 5,
-        FileType::Socket => 6,
-        FileType::Symlink => 7,
-    }
-}
-
-/// The kind that a code stands for.
-pub(crate) fn kind_of(code: u8) -> Option<FileType> {
-    Some(match code {
-        1 => FileType::Regular,
-        2 => FileType::Directory,
-        3 => FileType::CharDevice,
-        4 => FileType::BlockDevice,
-        5 => FileType::Fifo,
-        6 => FileType::Socket,
-        7 => FileType::Symlink,
-        _ => return None,
-    })
 }
 
 /// Refuses a name that no file can have.
