@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use undercroft_oracle::{Image, MkfsXfs, MountMode, Tool};
 use undercroft_vfs::{Credentials, Error, FileSystem, NewObject, Result, Vfs, VfsOptions};
 use undercroft_xfs::{CheckOptions, Grown, InodeTree, OpenOptions, WriteOptions, Xfs, check_with_log};
 
-const MIB: u64 = 1 << 20;
+use super::{MIB, files, fill, lengthen, populate};
 
 fn open(path: &Path) -> Arc<Xfs> {
     let device = FileDevice::open(path, FileOptions::read_write()).unwrap();
@@ -33,13 +33,6 @@ fn grow(path: &Path, size_bytes: u64) -> Result<Grown> {
     grown
 }
 
-fn lengthen(path: &Path, size_bytes: u64) {
-    let file = File::options().write(true).open(path).unwrap();
-    if file.metadata().unwrap().len() < size_bytes {
-        file.set_len(size_bytes).unwrap();
-    }
-}
-
 /// What xfs_repair and our own check find.
 fn assert_sound(image: &Image, what: &str) {
     image.xfs_repair_check().unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -52,52 +45,6 @@ fn assert_nothing_found(image: &Image, what: &str) {
     let device: Device = Arc::new(device);
     let report = check_with_log(&device, None, &CheckOptions::default()).unwrap();
     assert!(report.findings.is_empty(), "{what}: {:?}", report.findings);
-}
-
-/// Puts files into a filesystem by the kernel.
-fn populate(image: &Image) {
-    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
-    for directory in 0..8 {
-        let directory = mount.path().join(format!("d{directory}"));
-        fs::create_dir(&directory).unwrap();
-        for file in 0..6_u8 {
-            let content: Vec<u8> = (0..20_000_u32 * u32::from(file)).map(|n| (n / 7) as u8 ^ file).collect();
-            fs::write(directory.join(format!("f{file}")), content).unwrap();
-        }
-    }
-    mount.unmount().unwrap();
-}
-
-/// All files and what they hold, as the kernel shows them.
-fn files(image: &Image) -> BTreeMap<String, [u8; 32]> {
-    fn list(root: &Path, at: &Path, found: &mut BTreeMap<String, [u8; 32]>) {
-        for entry in fs::read_dir(at).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                list(root, &path, found);
-            } else {
-                let sum = undercroft_oracle::sha256_of_file(&path).unwrap();
-                found.insert(path.strip_prefix(root).unwrap().display().to_string(), sum);
-            }
-        }
-    }
-    let mount = image.mount(MountMode::ReadOnly, "").unwrap();
-    let mut found = BTreeMap::new();
-    list(mount.path(), mount.path(), &mut found);
-    mount.unmount().unwrap();
-    found
-}
-
-/// Has the kernel fill a filesystem until there is no room.
-fn fill(image: &Image) {
-    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
-    let chunk = vec![0x5a; MIB as usize];
-    let mut file = File::create(mount.path().join("all the rest")).unwrap();
-    while std::io::Write::write_all(&mut file, &chunk).is_ok() {}
-    drop(file);
-    // A child that another test forks has the file open until it becomes another program.
-    std::thread::sleep(std::time::Duration::from_millis(200));
-    mount.unmount().unwrap();
 }
 
 /// The geometry, and the headers of all groups without the positions of their last changes, as xfs_db shows them.

@@ -342,21 +342,25 @@ fn attributes() {
     survives(&Workload::new("orphan_file", operations), 15);
 }
 
+/// Names that make one directory grow, and what is done of it before the power goes.
+fn growing(seed: u64, number: u64) -> Operations {
+    let path =
+        move |n: u64| format!("worker-{number}/{seed}-{n:-<width$}", width = 60 + (n * 37 % 180) as usize);
+    Box::new((1..).map(move |n| match n % 40 {
+        39 => Operation::Sync { path: path(1) },
+        17 => Operation::Unlink { path: path(n - 10) },
+        _ => Operation::Create { path: path(n) },
+    }))
+}
+
+fn growing_before(seed: u64) -> usize {
+    (seed * 331 % 2400) as usize
+}
+
 /// A directory's index gets its second level at some 400 of these names.
 #[test]
 fn a_directory_that_grows() {
-    let operations = |seed, number| -> Operations {
-        let path = move |n: u64| {
-            format!("worker-{number}/{seed}-{n:-<width$}", width = 60 + (n * 37 % 180) as usize)
-        };
-        Box::new((1..).map(move |n| match n % 40 {
-            39 => Operation::Sync { path: path(1) },
-            17 => Operation::Unlink { path: path(n - 10) },
-            _ => Operation::Create { path: path(n) },
-        }))
-    };
-    let before = |seed| (seed * 331 % 2400) as usize;
-    survives(&Workload { before, ..Workload::new("orphan_file", operations) }, 15);
+    survives(&Workload { before: growing_before, ..Workload::new("orphan_file", growing) }, 15);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use undercroft_oracle::operations::{Abilities, Operation, Worker};
 use undercroft_oracle::{How, Make, MkfsXfs};
 use undercroft_xfs::WriteOptions;
 
-use super::{Operations, Workload, survives};
+use super::{Operations, Workload, growing, growing_before, survives};
 
 /// A sector is written whole, and each structure that has no copy elsewhere is one.
 const WHOLE_BYTES: u32 = 512;
@@ -82,20 +82,9 @@ fn when_the_log_has_wrapped() {
 /// From the inode's own bytes to a tree of leaves and an index of free space.
 #[test]
 fn a_directory_that_grows() {
-    let operations = |seed, number| -> Operations {
-        let path = move |n: u64| {
-            format!("worker-{number}/{seed}-{n:-<width$}", width = 60 + (n * 37 % 180) as usize)
-        };
-        Box::new((1..).map(move |n| match n % 40 {
-            39 => Operation::Sync { path: path(1) },
-            17 => Operation::Unlink { path: path(n - 10) },
-            _ => Operation::Create { path: path(n) },
-        }))
-    };
-    let before = |seed| (seed * 331 % 2400) as usize;
     // The log is full now and then, and blocks are written home.
     let whole_bytes = BLOCK_BYTES;
-    survives(&Workload { before, whole_bytes, ..workload("", operations) }, 15);
+    survives(&Workload { before: growing_before, whole_bytes, ..workload("", growing) }, 15);
 }
 
 #[test]
