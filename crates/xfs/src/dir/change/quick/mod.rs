@@ -23,8 +23,8 @@
 //!   changed;
 //! - the inode's `fields`.
 //!
-//! A name is entered into the block of names first and then into the leaf, and removed the other way round. A reader, who
-//! has `names` shared, may still find an entry of the leaf whose name has gone since, see `dir::live`. A name that stays
+//! A name is entered into the block of names first and then into the leaf, and removed the other way round. A reader
+//! holds `names` shared and may still find an entry of the leaf whose name has gone since, see `dir::live`. A name that stays
 //! is found at any time: leaves are read as one version each, and entries move within a leaf only.
 
 mod indexed;
