@@ -1,0 +1,160 @@
+//! Logs that end in the middle of work: threads share, unshare, move and free blocks of files in hundreds of pieces, each
+//! of which Linux logs as a chain of transactions, while other threads make whatever there is durable at once. So most
+//! images are copied with a log that announces work and does not finish it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::fs::FallocateFlags;
+use undercroft_block::testing::Rng;
+use undercroft_oracle::{Image, MkfsXfs, MountMode, Result, Tool};
+
+use crate::Tally;
+use crate::judge::{Seen, judge};
+use crate::setup::{Bay, Dirty};
+use crate::writing::Written;
+
+/// Kinds of filesystem: the last ones have no shared blocks, or no reverse map.
+const KINDS: &[&str] = &[
+    "-m rmapbt=1",
+    "-m rmapbt=1 -d agcount=1",
+    "-m rmapbt=1 -i nrext64=1 -l su=32k",
+    "-m rmapbt=1 -d agcount=8",
+    "-m rmapbt=1,reflink=0 -l size=8m",
+    "",
+];
+
+const SIZE_MIB: u64 = 200;
+
+const BLOCK: u64 = 4096;
+
+/// Pieces of a file, of one block each with a hole behind it.
+const PIECES: u64 = 300;
+
+const WORKERS: u64 = 4;
+
+/// Threads that make durable what there is.
+const PUSHERS: u64 = 2;
+
+/// How long the threads work before an image is taken, in milliseconds, and how much longer at most.
+const WORK_MS: (u64, u64) = (150, 250);
+
+/// Images of one filesystem beside what a shutdown leaves.
+const IMAGES: usize = 4;
+
+fn in_pieces(path: &Path, pieces: u64, fill: u8) -> std::io::Result<File> {
+    let file = File::options().create(true).truncate(true).read(true).write(true).open(path)?;
+    file.set_len(2 * pieces * BLOCK)?;
+    for piece in 0..pieces {
+        file.write_all_at(&[fill; BLOCK as usize], 2 * piece * BLOCK)?;
+    }
+    file.sync_data()?;
+    Ok(file)
+}
+
+/// Changes the maps of two files until it is told to stop, or the filesystem goes away.
+fn change_maps(root: &Path, number: u64, seed: u64, stop: &AtomicBool) -> std::io::Result<()> {
+    let mut random = Rng::new(seed << 8 ^ number);
+    let [one, other] = ["one", "other"].map(|name| root.join(format!("{name}-{number}")));
+    let mut files =
+        [in_pieces(&one, PIECES, number as u8)?, in_pieces(&other, PIECES / 2, number as u8 ^ 0x80)?];
+    while !stop.load(Ordering::Relaxed) {
+        let at = random.index(2);
+        let (file, source) = (&files[at], &files[1 - at]);
+        let place = random.below(PIECES) * BLOCK;
+        let allocate = |flags, blocks: u64| rustix::fs::fallocate(file, flags, place, blocks * BLOCK);
+        // A range that cannot be moved or shared as it lies is of no matter.
+        match random.below(9) {
+            0..=2 => drop(rustix::fs::ioctl_ficlone(file, source)),
+            3 | 4 => {
+                for _ in 0..40 {
+                    file.write_all_at(&[random.below(256) as u8; 5000], random.below(PIECES) * BLOCK)?;
+                }
+                file.sync_data()?;
+            }
+            5 => drop(allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 60)),
+            6 => drop(allocate(FallocateFlags::COLLAPSE_RANGE, 3)),
+            7 => drop(allocate(FallocateFlags::INSERT_RANGE, 3)),
+            _ => {
+                let path = if at == 0 { &one } else { &other };
+                std::fs::remove_file(path)?;
+                files[at] = in_pieces(path, PIECES, random.below(256) as u8)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Has the log written out again and again.
+fn push(root: &Path, number: u64, stop: &AtomicBool) -> std::io::Result<()> {
+    let file = File::create(root.join(format!("pushed-{number}")))?;
+    let mut size = 0;
+    while !stop.load(Ordering::Relaxed) {
+        size ^= 1;
+        file.set_len(size)?;
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+fn images(bay: &Bay, kind: &str, seed: u64) -> Result<Vec<Dirty>> {
+    let image = MkfsXfs::new(SIZE_MIB, kind).make_in(bay.scratch()?)?;
+    let mount = image.mount(MountMode::ReadWrite, "noatime")?;
+    let root = mount.path();
+    let stop = AtomicBool::new(false);
+    let mut random = Rng::new(seed);
+    let mut taken = Vec::new();
+    std::thread::scope(|scope| -> Result<()> {
+        let stop = &stop;
+        for number in 0..WORKERS {
+            scope.spawn(move || change_maps(root, number, seed, stop));
+        }
+        for number in 0..PUSHERS {
+            scope.spawn(move || push(root, number, stop));
+        }
+        let mut take = || -> Result<()> {
+            for _ in 0..IMAGES {
+                std::thread::sleep(Duration::from_millis(WORK_MS.0 + random.below(WORK_MS.1)));
+                taken.push(image.reflink()?);
+            }
+            let flush = if seed.is_multiple_of(2) { "shutdown -f" } else { "shutdown" };
+            Tool::new("xfs_io").args(["-x", "-c", flush]).arg(root).run().map(drop)
+        };
+        let outcome = take();
+        stop.store(true, Ordering::Relaxed);
+        outcome
+    })?;
+    mount.unmount()?;
+    taken.push(image);
+    Ok(taken.into_iter().map(dirty).collect())
+}
+
+fn dirty(image: Image) -> Dirty {
+    Dirty { image, log: None, live: None, small_blocks: false }
+}
+
+#[test]
+fn work_that_was_interrupted_is_finished() {
+    let bay = Bay::new().unwrap();
+    let seen = crate::each_seed(KINDS.len() as u64, |seed| {
+        let kind = KINDS[(seed % KINDS.len() as u64) as usize];
+        let images = images(&bay, kind, seed).unwrap_or_else(|error| panic!("seed {seed} ({kind}): {error}"));
+        let images = images.iter().enumerate();
+        images
+            .map(|(part, dirty)| judge(dirty, &format!("seed {seed}, image {part} ({kind})")))
+            .collect::<Vec<Seen>>()
+    });
+    let mut tally = Tally::default();
+    for seen in seen.into_iter().flatten() {
+        if let Seen::Shown { recovery, written: Some(Written::Refused(what)) } = &seen {
+            panic!("not written to: {what}, {recovery:?}");
+        }
+        tally.add(seen);
+    }
+    println!("{tally:?}");
+    assert!(tally.refused.is_empty(), "{tally:?}");
+    assert!(tally.finished.iter().all(|&count| count > 0), "a kind of work was not met: {tally:?}");
+}
