@@ -1,19 +1,28 @@
 //! Logs that end in the middle of work: threads share, unshare, move and free blocks of files in hundreds of pieces, each
 //! of which Linux logs as a chain of transactions, while other threads make whatever there is durable at once. So most
 //! images are copied with a log that announces work and does not finish it.
+//!
+//! Of each filesystem one such image is opened by us while the power goes, at any moment around a flush, with any part of
+//! what was not flushed lost: what is left we recover and Linux recovers, both with the same outcome.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::FallocateFlags;
-use undercroft_block::testing::Rng;
-use undercroft_oracle::{Image, MkfsXfs, MountMode, Result, Tool};
+use undercroft_block::testing::{Event, Recorder, Rng};
+use undercroft_block::{Device, FileDevice, FileOptions};
+use undercroft_oracle::{
+    Differences, Image, Manifest, MkfsXfs, MountMode, Result, Tool, kernel_manifest, open_xfs, our_manifest,
+};
+use undercroft_vfs::{FileSystem, Vfs, VfsOptions};
+use undercroft_xfs::{OpenOptions, WriteOptions, Xfs};
 
 use crate::Tally;
-use crate::judge::{Seen, judge};
+use crate::judge::{Seen, judge, open, repair_finds_nothing};
 use crate::setup::{Bay, Dirty};
 use crate::writing::Written;
 
@@ -67,7 +76,7 @@ fn change_maps(root: &Path, number: u64, seed: u64, stop: &AtomicBool) -> std::i
         let place = random.below(PIECES) * BLOCK;
         let allocate = |flags, blocks: u64| rustix::fs::fallocate(file, flags, place, blocks * BLOCK);
         // A range that cannot be moved or shared as it lies is of no matter.
-        match random.below(9) {
+        match random.below(11) {
             0..=2 => drop(rustix::fs::ioctl_ficlone(file, source)),
             3 | 4 => {
                 for _ in 0..40 {
@@ -78,6 +87,15 @@ fn change_maps(root: &Path, number: u64, seed: u64, stop: &AtomicBool) -> std::i
             5 => drop(allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 60)),
             6 => drop(allocate(FallocateFlags::COLLAPSE_RANGE, 3)),
             7 => drop(allocate(FallocateFlags::INSERT_RANGE, 3)),
+            8 | 9 => {
+                // Blocks that were never written become written ones.
+                drop(allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 40));
+                drop(allocate(FallocateFlags::empty(), 40));
+                for piece in 0..10 {
+                    file.write_all_at(&[piece as u8; BLOCK as usize], place + 4 * piece * BLOCK)?;
+                    file.sync_data()?;
+                }
+            }
             _ => {
                 let path = if at == 0 { &one } else { &other };
                 std::fs::remove_file(path)?;
@@ -136,16 +154,73 @@ fn dirty(image: Image) -> Dirty {
     Dirty { image, log: None, live: None, small_blocks: false }
 }
 
+/// The part of [`Recovery::unfinished_by_kind`](undercroft_xfs::Recovery) for changes of files' maps.
+const MAPS: usize = 3;
+
+/// Blocks of metadata that are written home are not torn; see `writing::crash`.
+const WHOLE_BYTES: u32 = 4096;
+
+/// Moments of one opening at which the power goes.
+const CUTS: usize = 10;
+
+fn open_for_writing(device: Device) -> Arc<Xfs> {
+    Xfs::open(device, OpenOptions::default(), WriteOptions::default()).unwrap()
+}
+
+fn manifest_of(fs: &Arc<Xfs>) -> Manifest {
+    let vfs = Vfs::new(Arc::clone(fs) as Arc<dyn FileSystem>, VfsOptions::default());
+    Manifest { space: None, ..our_manifest(&vfs).unwrap() }
+}
+
+fn cut_while_it_is_finished(dirty: &Dirty, seed: u64, name: &str) {
+    let shown = manifest_of(&open(dirty).unwrap());
+    let base = FileDevice::open(dirty.image.path(), FileOptions::read_only()).unwrap();
+    let recorder = Arc::new(Recorder::new(Arc::new(base)));
+    let fs = open_for_writing(Arc::clone(&recorder) as Device);
+    let recording = recorder.recording();
+    fs.close().unwrap();
+    let events = recording.events();
+    let flushes = (0..events.len()).filter(|&at| matches!(events[at], Event::Flush { .. }));
+    let mut cuts: Vec<usize> = flushes.flat_map(|at| [at, at + 1]).collect();
+    cuts.push(events.len());
+    let step = cuts.len().div_ceil(CUTS);
+    for cut in cuts.into_iter().skip(seed as usize % step).step_by(step) {
+        let (device, outcome) =
+            recording.crash_in_sectors(cut, seed << 20 | cut as u64, WHOLE_BYTES).unwrap();
+        let what = format!("{name}, cut after {cut} of {} events: {outcome}", events.len());
+        let kernels = Image::of_device("xfs", &*device).unwrap();
+        open_for_writing(Arc::clone(&device)).close().unwrap_or_else(|error| panic!("{what}: {error}"));
+        let ours = Image::of_device("xfs", &*device).unwrap();
+        repair_finds_nothing(ours.path(), None).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let (fs, _) = open_xfs(ours.path()).unwrap();
+        Differences::between(&shown, &manifest_of(&fs)).assert_none(&format!("{what}: ours"));
+        let mount =
+            kernels.mount(MountMode::Recovering, "").unwrap_or_else(|error| panic!("{what}: {error}"));
+        let theirs = kernel_manifest(mount.path()).unwrap();
+        mount.unmount().unwrap();
+        repair_finds_nothing(kernels.path(), None).unwrap_or_else(|error| panic!("{what}: Linux's: {error}"));
+        Differences::between(&Manifest { space: None, ..theirs }, &shown)
+            .assert_none(&format!("{what}: the kernel's"));
+    }
+}
+
 #[test]
 fn work_that_was_interrupted_is_finished() {
     let bay = Bay::new().unwrap();
     let seen = crate::each_seed(KINDS.len() as u64, |seed| {
         let kind = KINDS[(seed % KINDS.len() as u64) as usize];
         let images = images(&bay, kind, seed).unwrap_or_else(|error| panic!("seed {seed} ({kind}): {error}"));
-        let images = images.iter().enumerate();
-        images
-            .map(|(part, dirty)| judge(dirty, &format!("seed {seed}, image {part} ({kind})")))
-            .collect::<Vec<Seen>>()
+        let name = |part| format!("seed {seed}, image {part} ({kind})");
+        let seen: Vec<Seen> =
+            images.iter().enumerate().map(|(part, dirty)| judge(dirty, &name(part))).collect();
+        let is_wanted = |seen: &Seen| match seen {
+            Seen::Shown { recovery: Some(recovery), .. } => recovery.unfinished_by_kind()[MAPS] > 0,
+            _ => false,
+        };
+        if let Some(part) = seen.iter().position(is_wanted) {
+            cut_while_it_is_finished(&images[part], seed, &name(part));
+        }
+        seen
     });
     let mut tally = Tally::default();
     for seen in seen.into_iter().flatten() {

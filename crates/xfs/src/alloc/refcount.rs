@@ -324,6 +324,44 @@ mod tests {
     }
 
     #[test]
+    fn copies_on_write_are_noted_and_joined() {
+        let mut rng = Rng::new(7);
+        let mut model = TestTree::<RefcountBt>::new(64 << 20, None);
+        let shared = RefcountRecord { start: AgBlock(50), count: 900, users: 3, cow: false };
+        model.change(|tree, handle, space| tree.insert(handle, space, &shared));
+        let mut copies = vec![false; BLOCKS];
+        for _ in 0..8000 {
+            let from = rng.below(BLOCKS as u64) as usize;
+            let to = (from + 1 + rng.below(12) as usize).min(BLOCKS);
+            let is_aside = rng.below(2) == 0;
+            let fits = copies[from..to].iter().all(|&copy| copy != is_aside);
+            match plan_copy(&model.open(), from as u32, to as u32, is_aside) {
+                Ok(steps) => {
+                    assert!(fits, "{from} to {to}, {is_aside}");
+                    copies[from..to].fill(is_aside);
+                    apply(&mut model, &Plan { steps, freed: Vec::new() });
+                }
+                Err(_) => assert!(!fits, "{from} to {to}, {is_aside}"),
+            }
+        }
+        let runs = |records: &[RefcountRecord]| {
+            records.iter().map(|record| (record.start.0, end(record))).collect::<Vec<_>>()
+        };
+        let mut expected: Vec<(u32, u32)> = Vec::new();
+        for at in (0..BLOCKS as u32).filter(|&at| copies[at as usize]) {
+            match expected.last_mut() {
+                Some(last) if last.1 == at => last.1 += 1,
+                _ => expected.push((at, at + 1)),
+            }
+        }
+        let all = model.all();
+        assert_eq!(all[0], shared);
+        assert_eq!(runs(&all[1..]), expected);
+        assert!(all[1..].iter().all(|copy| copy.cow && copy.users == 1) && all.len() > 20);
+        model.check_shape();
+    }
+
+    #[test]
     fn counts_have_an_end() {
         let mut model = TestTree::<RefcountBt>::new(64 << 20, None);
         for (start, users) in [(100, PINNED), (200, PINNED - 1)] {

@@ -439,6 +439,36 @@ mod tests {
     }
 
     #[test]
+    fn blocks_to_be_freed_lose_the_one_owner_that_they_have() {
+        let owner = Owner::ForkTree { ino: Ino(131), attr: false };
+        let noted = mapping(AgBlock(100), 10, owner);
+        for may_overlap in [false, true] {
+            for (start, count, left) in [
+                (100, 10, vec![]),
+                (100, 4, vec![(104, 6)]),
+                (107, 3, vec![(100, 7)]),
+                (103, 2, vec![(100, 3), (105, 5)]),
+                (90, 10, vec![(100, 10)]),
+                (110, 5, vec![(100, 10)]),
+            ] {
+                let mut model = TestTree::<RmapBt>::new(64 << 20, None);
+                let steps = plan_add(&model.open(), noted, may_overlap).unwrap();
+                apply(&mut model, steps);
+                let steps = plan_forget(&model.open(), AgBlock(start), count, may_overlap).unwrap();
+                apply(&mut model, steps);
+                let found: Vec<_> = model.all().iter().map(|record| (record.start.0, record.count)).collect();
+                assert_eq!(found, left, "{count} blocks at {start}");
+            }
+            let mut model = TestTree::<RmapBt>::new(64 << 20, None);
+            let steps = plan_add(&model.open(), noted, may_overlap).unwrap();
+            apply(&mut model, steps);
+            for (start, count) in [(95, 6), (105, 6), (90, 40)] {
+                assert!(plan_forget(&model.open(), AgBlock(start), count, may_overlap).is_err());
+            }
+        }
+    }
+
+    #[test]
     fn a_second_owner_and_an_owner_that_is_none_are_refused() {
         let mut model = TestTree::<RmapBt>::new(64 << 20, None);
         let noted = mapping(AgBlock(100), 10, Owner::Inodes);
