@@ -77,20 +77,28 @@ fn change_maps(root: &Path, number: u64, seed: u64, stop: &AtomicBool) -> std::i
         let allocate = |flags, blocks: u64| rustix::fs::fallocate(file, flags, place, blocks * BLOCK);
         // A range that cannot be moved or shared as it lies is of no matter.
         match random.below(11) {
-            0..=2 => drop(rustix::fs::ioctl_ficlone(file, source)),
+            0..=2 => {
+                let _ = rustix::fs::ioctl_ficlone(file, source);
+            }
             3 | 4 => {
                 for _ in 0..40 {
                     file.write_all_at(&[random.below(256) as u8; 5000], random.below(PIECES) * BLOCK)?;
                 }
                 file.sync_data()?;
             }
-            5 => drop(allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 60)),
-            6 => drop(allocate(FallocateFlags::COLLAPSE_RANGE, 3)),
-            7 => drop(allocate(FallocateFlags::INSERT_RANGE, 3)),
+            5 => {
+                let _ = allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 60);
+            }
+            6 => {
+                let _ = allocate(FallocateFlags::COLLAPSE_RANGE, 3);
+            }
+            7 => {
+                let _ = allocate(FallocateFlags::INSERT_RANGE, 3);
+            }
             8 | 9 => {
                 // Blocks that were never written become written ones.
-                drop(allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 40));
-                drop(allocate(FallocateFlags::empty(), 40));
+                let _ = allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 40);
+                let _ = allocate(FallocateFlags::empty(), 40);
                 for piece in 0..10 {
                     file.write_all_at(&[piece as u8; BLOCK as usize], place + 4 * piece * BLOCK)?;
                     file.sync_data()?;

@@ -125,8 +125,9 @@ fn what_is_shown_is_what_the_kernel_recovers() {
     assert!(tally.clean * 4 < tally.images, "too few images needed any recovery: {tally:?}");
     assert!(tally.unlinked > 0, "no image has unlinked inodes: {tally:?}");
     assert!(tally.refused.is_empty(), "{tally:?}");
-    // Some kinds are only read, and a log with a reverse map that ends in the middle of work is not finished.
+    // Some kinds are only read.
     assert!(tally.written * 5 > tally.images * 2, "too few images could be written to: {tally:?}");
+    assert!(!tally.refused_to_write.keys().any(|what| what.contains("in the middle")), "{tally:?}");
 }
 
 #[test]
