@@ -239,7 +239,10 @@ impl LogWriter {
     }
 
     /// Writes a transaction without changes, for the sake of the tail that its record names.
-    fn cover(&mut self, tail: Option<Lsn>) -> Result<()> {
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn cover(&mut self, tail: Option<Lsn>) -> Result<()> {
         let mut checkpoint = Checkpoint::new(self, tail);
         checkpoint.operation(flags::START, &[])?;
         checkpoint.operation(flags::COMMIT, &[])?;
