@@ -64,8 +64,7 @@ pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Foun
     let is_directory = kind == FileType::Directory;
     let made = making(dir, new, USUAL_CREDITS, |handle, making| {
         let mut touch = touch(handle, dir, dir.now(), i64::from(is_directory));
-        // Attributes may be refused, so an inode that has them is made before the name.
-        if new.xattrs.is_empty() {
+        if !making.may_be_refused {
             if is_directory {
                 check_room_for_directory(dir)?;
             }

@@ -93,8 +93,21 @@ pub(super) fn credits_at_once(live: &Live) -> Option<u32> {
     Some(content::remove_all_credits(live, &fields)? + DELETE_CREDITS)
 }
 
-/// Blocks that [`delete_now`] changes at most for an inode that was made under the same handle and has got no blocks.
+/// Blocks that [`take_back`] changes at most.
 pub(super) const TAKE_BACK_CREDITS: u32 = DELETE_CREDITS;
+
+/// Deletes an inode that was made under the same handle, has got no blocks, and has no user. Where the filesystem has no
+/// space for that it stays on its list for the next opening, and is counted.
+///
+/// # Errors
+/// As for [`delete_now`].
+pub(super) fn take_back(handle: &Handle<'_>, live: &Live) -> Result<()> {
+    delete_now(handle, live)?;
+    if !live.late.is_released() {
+        handle.writer().inodes_left.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
 
 /// Deletes an inode under a handle that has room for all of it, content and all: one that was made under it, or one
 /// whose content [goes in one step](credits_at_once). It is on no unlinked list, and gets there where the filesystem has no
