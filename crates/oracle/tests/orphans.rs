@@ -207,7 +207,12 @@ fn unlinked_inodes_in_use_when_xfs_is_closed_are_deleted_by_us_and_by_the_kernel
     for args in XFS_SHAPES {
         let image = xfs(args);
         let device: Device = Arc::new(FileDevice::open(image.path(), FileOptions::read_write()).unwrap());
-        let fs = Xfs::open(device, undercroft_xfs::OpenOptions::default(), undercroft_xfs::WriteOptions::default()).unwrap();
+        let fs = Xfs::open(
+            device,
+            undercroft_xfs::OpenOptions::default(),
+            undercroft_xfs::WriteOptions::default(),
+        )
+        .unwrap();
         let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
         let (root, caller) = (vfs.root().unwrap(), Credentials::root());
         let new = NewObject { kind: NewKind::Regular, permissions: 0o644, umask: 0 };

@@ -200,7 +200,9 @@ mod tests {
 
     use undercroft_vfs::Error;
 
-    use super::{AtomicBool, AtomicUsize, InUse, LISTS, Late, LateTimes, Ordering, Result, RwLock, Weak, order};
+    use super::{
+        AtomicBool, AtomicUsize, InUse, LISTS, Late, LateTimes, Ordering, Result, RwLock, Weak, order,
+    };
 
     /// An inode whose store fails, finds no room or waits while the fields say so.
     #[derive(Default)]

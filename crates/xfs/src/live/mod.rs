@@ -6,6 +6,8 @@ mod attributes;
 mod content;
 mod contract;
 #[cfg(all(test, feature = "oracle"))]
+mod damaged_tests;
+#[cfg(all(test, feature = "oracle"))]
 mod full_tests;
 mod making;
 mod names;

@@ -17,8 +17,8 @@
 //! - the blocks behind the head do not carry the head's cycle. When writing begins, those that a crash may have left so
 //!   are stamped anew.
 //!
-//! All records have the same size at most (`h_size`), which decides how many header blocks each has. It differs from what
-//! Linux used before; that is allowed from an empty log on, so the first record names itself as the tail.
+//! All records of one mount have the same maximum size (`h_size`), which decides how many header blocks each has. Linux
+//! accepts a new size only from an empty log on, so the first record names itself as the tail.
 //!
 //! No locks: its owner has one.
 
@@ -73,9 +73,8 @@ struct Form {
 }
 
 impl Form {
-    /// `None` where the log's unit is larger than a record.
-    /// What a log `announces`, work that its first checkpoint finishes, must be in one record: the records are as large as
-    /// they can be then.
+    /// Sizes for a log; `None` where its stripe unit is larger than a record. With `announces` the records are as large as
+    /// they can be: the checkpoint that finishes the announced work must fit one.
     fn of(superblock: &Superblock, announces: bool) -> Option<Self> {
         // A stripe unit of 1 stands for none.
         let unit = superblock.log_stripe_bytes().max(superblock.log_sector_bytes()).max(BASIC_BLOCK as u32);
