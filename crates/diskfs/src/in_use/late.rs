@@ -194,18 +194,15 @@ impl LateTimes {
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
+    use std::sync::Arc;
     use std::sync::mpsc::{self, Receiver, Sender};
-    use std::sync::{Arc, Mutex};
     use std::thread;
 
     use undercroft_vfs::Error;
 
-    use super::{
-        AtomicBool, AtomicUsize, InUse, LISTS, Late, LateTimes, Ordering, Result, RwLock, Weak, order,
-    };
+    use super::*;
 
     /// An inode whose store fails, finds no room or waits while the fields say so.
-    #[derive(Default)]
     struct Times {
         late: Late,
         fails: AtomicBool,
@@ -213,6 +210,18 @@ mod tests {
         /// The next store says that it has begun, and waits until it is told to go on.
         pause: Mutex<Option<(Sender<()>, Receiver<()>)>>,
         stores: AtomicUsize,
+    }
+
+    impl Default for Times {
+        fn default() -> Self {
+            Self {
+                late: Late::default(),
+                fails: AtomicBool::new(false),
+                lacks_room: AtomicBool::new(false),
+                pause: Mutex::new(&order::INODE_FIELDS, None),
+                stores: AtomicUsize::new(0),
+            }
+        }
     }
 
     impl Times {
@@ -233,7 +242,7 @@ mod tests {
             if self.fails.load(Ordering::Relaxed) {
                 return Err(Error::ReadOnly);
             }
-            if let Some((begun, go_on)) = self.pause.lock().unwrap().take() {
+            if let Some((begun, go_on)) = self.pause.lock().take() {
                 begun.send(()).unwrap();
                 go_on.recv().unwrap();
             }
@@ -280,7 +289,7 @@ mod tests {
         let inodes = late_inodes(&late_times, 1);
         let (begun, waits) = mpsc::channel();
         let (go_on, told) = mpsc::channel();
-        *inodes[0].pause.lock().unwrap() = Some((begun, told));
+        *inodes[0].pause.lock() = Some((begun, told));
         thread::scope(|scope| {
             scope.spawn(|| late_times.store_all().unwrap());
             waits.recv().unwrap();
