@@ -108,13 +108,14 @@ pub fn set_uuid(device: Device, new: NewUuid) -> Result<(Uuid, Uuid)> {
         NewUuid::Original => superblock.meta_uuid(),
     };
     let is_everywhere = is_in_all_copies(&*device, &superblock, uuid)?;
-    let replayed = log::recover_onto_device(&device, &superblock, |recovered| match &recovered.recovery {
-        None => Ok(()),
-        Some(_) => {
-            let what = "changing the UUID of a filesystem whose log holds changes: mount it once";
-            Err(Error::Unsupported(what.into()))
-        }
-    })?;
+    let replayed =
+        log::recover_onto_device(&device, None, &superblock, |recovered| match &recovered.recovery {
+            None => Ok(()),
+            Some(_) => {
+                let what = "changing the UUID of a filesystem whose log holds changes: mount it once";
+                Err(Error::Unsupported(what.into()))
+            }
+        })?;
     check_log_is_newest(&device, &replayed)?;
     if uuid == old && is_everywhere {
         return Ok((old, uuid));
@@ -129,7 +130,7 @@ pub fn set_uuid(device: Device, new: NewUuid) -> Result<(Uuid, Uuid)> {
     device.write_at(0, &changed(&*device, &now, 0, uuid)?)?;
     device.flush()?;
     let now = Superblock::read(&*device)?;
-    log::recover_onto_device(&device, &now, |_| Ok(()))?.unmount_as(&device, uuid)?;
+    log::recover_onto_device(&device, None, &now, |_| Ok(()))?.unmount_as(&device, uuid)?;
     Ok((old, uuid))
 }
 

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use undercroft_block::{Access, Device, LatchedDevice};
+use undercroft_journal::StoppableDevice;
 use undercroft_vfs::{Error, Result};
 
 use crate::ag::{Agf, Agi};
@@ -114,14 +115,16 @@ impl Probed {
         let Self { device, superblock, options } = self;
         // From the first change on: a flush that fails in here fails the opening, and later ones end the changes.
         let device: Device = Arc::new(LatchedDevice::new(device));
-        if device.access() == Access::ReadOnly {
+        let log_device = options.log_device.map(|log| Arc::new(LatchedDevice::new(log)) as Device);
+        if [Some(&device), log_device.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|it| it.access() == Access::ReadOnly)
+        {
             return Err(Error::ReadOnly);
         }
-        if options.log_device.is_some() {
-            return Err(Error::Unsupported("writing to XFS with its log on another device".into()));
-        }
         superblock.check_writable(log::can_write(&superblock))?;
-        let replayed = log::recover_onto_device(&device, &superblock, |recovered| {
+        let replayed = log::recover_onto_device(&device, log_device.as_ref(), &superblock, |recovered| {
             // The log may have brought features that the superblock on the disk does not have yet.
             recovered.superblock.check_writable(log::can_write(&recovered.superblock))?;
             check_unlinked(recovered)
@@ -132,7 +135,9 @@ impl Probed {
         let volume =
             Volume::for_changes(device, replayed.superblock.clone(), options.buffer_bytes, Arc::clone(&stop));
         let (recovery, position) = (replayed.recovery.clone(), replayed.position);
-        let writer = replayed.begin(volume.device())?;
+        let log_device =
+            log_device.map(|log| Arc::new(StoppableDevice::new(log, Arc::clone(&stop))) as Device);
+        let writer = replayed.begin(volume.device(), log_device.as_ref())?;
         let transactions = transaction::logged(writer, volume.geometry().block_bytes(), stop);
         Ok(Writable { volume, transactions, recovery, log: position })
     }

@@ -154,7 +154,11 @@ fn locate_for(spec: &ImageSpec, what_for: Use) -> Result<Located, Failure> {
     if let Some(block) = spec.superblock {
         device = rescue::through_copy(device, &shown, block.get())?;
     }
-    let log = spec.log.as_deref().map(|log| open_log(spec, log)).transpose()?;
+    let mut log =
+        spec.log.as_deref().map(|log| open_log(spec, log, matches!(what_for, Use::Write(_)))).transpose()?;
+    if let Use::Try(_) = what_for {
+        log = log.map(keep_beside).transpose()?;
+    }
     Ok(Located { device, log, array, partition, shown })
 }
 
@@ -358,15 +362,15 @@ fn open_disk(spec: &ImageSpec, to_write: bool) -> Result<(Device, Option<OpenArr
     Ok((open_device(spec, to_write)?, None))
 }
 
-/// The device that a filesystem has its log on, for reading.
-fn open_log(spec: &ImageSpec, log: &Path) -> Result<Device, Failure> {
+/// The device that a filesystem has its log on.
+fn open_log(spec: &ImageSpec, log: &Path, to_write: bool) -> Result<Device, Failure> {
     let log = spec.member(&ImageSpec::plain(log.to_owned()));
     if spec.array.is_none() && spec.partition.is_none() && identity(&log) == identity(spec) {
         let what = format!("{} cannot be the device of its own log", spec.shown());
         return Err(Failure::new(Kind::Usage, what)
             .advise("name the other device; with the log inside of the filesystem leave `?log=` off"));
     }
-    open_device(&log, false)
+    open_device(&log, to_write)
 }
 
 /// The disk that the file or block device holds.

@@ -49,10 +49,11 @@ const WORKERS: u64 = 4;
 const PUSHERS: u64 = 2;
 
 /// How long the threads work before an image is taken, in milliseconds, and how much longer at most.
-const WORK_MS: (u64, u64) = (150, 250);
+const WORK_MS: (u64, u64) = (60, 100);
 
-/// Images of one filesystem beside what a shutdown leaves.
-const IMAGES: usize = 4;
+/// Images that are taken of one filesystem, and those of them that are looked at, beside what a shutdown leaves: the ones
+/// with the most to finish.
+const IMAGES: (usize, usize) = (12, 4);
 
 fn in_pieces(path: &Path, pieces: u64, fill: u8) -> std::io::Result<File> {
     let file = File::options().create(true).truncate(true).read(true).write(true).open(path)?;
@@ -142,7 +143,7 @@ fn images(bay: &Bay, kind: &str, seed: u64) -> Result<Vec<Dirty>> {
             scope.spawn(move || push(root, number, stop));
         }
         let mut take = || -> Result<()> {
-            for _ in 0..IMAGES {
+            for _ in 0..IMAGES.0 {
                 std::thread::sleep(Duration::from_millis(WORK_MS.0 + random.below(WORK_MS.1)));
                 taken.push(image.reflink()?);
             }
@@ -154,8 +155,18 @@ fn images(bay: &Bay, kind: &str, seed: u64) -> Result<Vec<Dirty>> {
         outcome
     })?;
     mount.unmount()?;
-    taken.push(image);
-    Ok(taken.into_iter().map(dirty).collect())
+    let mut taken: Vec<Dirty> = taken.into_iter().map(dirty).collect();
+    taken.sort_by_cached_key(|dirty| std::cmp::Reverse(left_to_finish(dirty)));
+    taken.truncate(IMAGES.1);
+    taken.push(dirty(image));
+    Ok(taken)
+}
+
+/// Changes of maps and of users of blocks that the log announces, then steps of all kinds.
+fn left_to_finish(dirty: &Dirty) -> (bool, bool, usize) {
+    let fs = open(dirty).unwrap();
+    let kinds = fs.recovery().map_or([0; 4], undercroft_xfs::Recovery::unfinished_by_kind);
+    (kinds[MAPS] > 0, kinds[MAPS - 1] > 0, kinds.iter().sum())
 }
 
 fn dirty(image: Image) -> Dirty {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use undercroft_block::{Device, FileDevice, FileOptions};
 use undercroft_oracle::operations::{Abilities, Done, Hand, Operation, OurHand, Worker};
-use undercroft_oracle::{Differences, Image, Manifest, MountMode, kernel_manifest, open_xfs, our_manifest};
+use undercroft_oracle::{Differences, Image, Manifest, MountMode, kernel_manifest, our_manifest};
 use undercroft_vfs::{Error, FallocateMode, FileSystem, Vfs, VfsOptions};
 use undercroft_xfs::{CheckOptions, OpenOptions, Recovery, WriteOptions, Xfs};
 
-use crate::judge::repair_finds_nothing;
-use crate::setup::Dirty;
+use crate::judge::{open, repair_finds_nothing};
+use crate::setup::{Dirty, LoopDevice};
 
 /// Changes to what is new.
 const OPERATIONS: usize = 300;
@@ -55,8 +55,12 @@ pub(crate) fn judge(dirty: &Dirty, shown: &Manifest, recovery: Option<&Recovery>
     fs.close().unwrap_or_else(|error| panic!("{name}: closed after writing: {error}"));
     drop(fs);
     // Nothing else may see an image that this finds fault with.
-    repair_finds_nothing(copy.path(), None).unwrap_or_else(|error| panic!("{name}: {recovery:?}: {error}"));
-    let (fs, vfs) = open_xfs(copy.path()).unwrap();
+    let log_loop = log.as_ref().map(|log| LoopDevice::of(log).unwrap());
+    repair_finds_nothing(copy.path(), log_loop.as_ref().map(LoopDevice::path))
+        .unwrap_or_else(|error| panic!("{name}: {recovery:?}: {error}"));
+    let copy = Dirty { image: copy, log, live: None, small_blocks: false };
+    let fs = open(&copy).unwrap();
+    let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
     assert_eq!(fs.recovery(), None, "{name}: the log holds changes after a close");
     let found = fs.check(&CheckOptions::default()).unwrap();
     // An attribute that a crash found half written stays so for ever, as for xfs_repair.
@@ -68,7 +72,8 @@ pub(crate) fn judge(dirty: &Dirty, shown: &Manifest, recovery: Option<&Recovery>
     Differences::between(&touched.without(shown), &touched.without(&ours))
         .assert_none(&format!("{name}: before and after writing, {recovery:?}"));
     assert_eq!(inodes_in_use(&ours), inodes_in_tree(&ours), "{name}: inodes without a name are left");
-    let mount = copy.mount(MountMode::ReadOnly, "noatime,nouuid").unwrap();
+    let log_option = log_loop.as_ref().map_or_else(String::new, |log| format!(",logdev={}", log.path()));
+    let mount = copy.image.mount(MountMode::ReadOnly, &format!("noatime,nouuid{log_option}")).unwrap();
     let mut theirs = kernel_manifest(mount.path()).unwrap();
     mount.unmount().unwrap();
     for tree in [&mut ours, &mut theirs] {

@@ -329,9 +329,7 @@ impl Superblock {
         if self.geometry.dir_block_fsblocks() > 1 {
             names.push(format!("directory blocks of {} bytes", self.geometry.dir_block_bytes()));
         }
-        if self.has_external_log() {
-            names.push("a log on another device".into());
-        } else if !log_can_be_written {
+        if !log_can_be_written {
             names.push(format!("a stripe unit of {} bytes in the log", self.log_stripe_bytes()));
         }
         if names.is_empty() {

@@ -152,13 +152,16 @@ impl Replayed {
         LogWriter::begin(area, &self.ends, &self.superblock, true)?.unmount()
     }
 
-    /// Begins to write the log, on another device over the same bytes. If work is left, the first transaction finishes it.
+    /// Begins to write the log, on other devices over the same bytes: the filesystem's, and the log's if it has one of its
+    /// own. If work is left, the first transaction finishes it.
     ///
     /// # Errors
     /// `Unsupported` for a log that cannot be written; `Io`.
-    pub(crate) fn begin(self, device: &Device) -> Result<LogWriter> {
+    pub(crate) fn begin(self, device: &Device, log_device: Option<&Device>) -> Result<LogWriter> {
         let is_finished = self.recovery.as_ref().is_none_or(|recovery| recovery.unfinished.is_empty());
-        LogWriter::begin(self.area.on(device), &self.ends, &self.superblock, is_finished)
+        let area = self.area.on(log_device.unwrap_or(device));
+        let writer = LogWriter::begin(area, &self.ends, &self.superblock, is_finished)?;
+        Ok(if log_device.is_some() { writer.beside(device) } else { writer })
     }
 }
 
@@ -169,12 +172,17 @@ impl Replayed {
 /// As for [`recover`], and what `accept` returns.
 pub(crate) fn recover_onto_device(
     device: &Device,
+    log_device: Option<&Device>,
     superblock: &Superblock,
     accept: impl FnOnce(&Recovered) -> Result<()>,
 ) -> Result<Replayed> {
-    let area = LogArea::locate(device, None, superblock)?;
+    let area = LogArea::locate(device, log_device, superblock)?;
     let ends = LogEnds::find(&area)?;
-    let recovered = recover(device, None, superblock)?;
+    if log_device.is_some() && ends.next == Lsn(0) {
+        // Records name the filesystem; zeroes may be anything.
+        return Err(corrupt("log", "has no record, so the device may be another one than the log's"));
+    }
+    let recovered = recover(device, log_device, superblock)?;
     accept(&recovered)?;
     let Recovered { recovery, position, layers, .. } = recovered;
     for layer in &layers {

@@ -25,7 +25,7 @@
 //!
 //! No locks: its owner has one.
 
-use undercroft_block::Request;
+use undercroft_block::{Device, Request};
 use undercroft_vfs::Result;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::{LE, U16, U32, U64};
@@ -127,6 +127,8 @@ pub(crate) fn can_write(superblock: &Superblock) -> bool {
 /// A log that is being written.
 pub(crate) struct LogWriter {
     area: LogArea,
+    /// The filesystem's device, where the log lies on another one.
+    data: Option<Device>,
     form: Form,
     /// Where the next record goes.
     head: Lsn,
@@ -161,7 +163,7 @@ impl LogWriter {
         let durable_tail = if ends.is_clean() { head.block() } else { ends.tail };
         let tail_cycle = head.cycle().wrapping_sub(u32::from(ends.tail >= head.block()));
         let kept_tail = (!is_finished).then(|| Lsn::new(tail_cycle, ends.tail));
-        let mut writer = Self { area, form, head, previous: NO_BLOCK, durable_tail, kept_tail };
+        let mut writer = Self { area, data: None, form, head, previous: NO_BLOCK, durable_tail, kept_tail };
         writer.stamp_stale_blocks()?;
         if !ends.is_clean() {
             if writer.free_blocks() <= writer.cover_blocks() {
@@ -172,6 +174,11 @@ impl LogWriter {
             }
         }
         Ok(writer)
+    }
+
+    /// The same for a filesystem on a device of its own.
+    pub(super) fn beside(self, data: &Device) -> Self {
+        Self { data: Some(Device::clone(data)), ..self }
     }
 
     /// Where the first record goes behind the end of a log. A log of zeroes has no cycle yet.
@@ -268,6 +275,14 @@ impl LogWriter {
         checkpoint.operation(flags::START, &[])?;
         checkpoint.operation(flags::COMMIT, &[])?;
         checkpoint.finish()
+    }
+
+    /// Makes durable what was written, to the log and to the filesystem.
+    fn flush(&self) -> Result<()> {
+        if let Some(data) = &self.data {
+            data.flush()?;
+        }
+        Ok(self.area.device().flush()?)
     }
 
     fn cover_blocks(&self) -> u64 {
@@ -474,7 +489,7 @@ impl<'a> Checkpoint<'a> {
     /// Makes everything durable but the last record, then that one.
     fn finish(mut self) -> Result<()> {
         self.write()?;
-        self.log.area.device().flush()?;
+        self.log.flush()?;
         self.complete_record(self.tail)?;
         self.write()?;
         self.log.area.device().flush()?;

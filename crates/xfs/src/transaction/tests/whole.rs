@@ -255,8 +255,8 @@ fn work_that_the_log_announces_is_finished() {
     };
     fs.sync().unwrap();
     let crashed: Device = Arc::new(MemoryDevice::from_bytes(bytes_of(&device), Access::ReadWrite));
-    let replayed = crate::log::recover_onto_device(&crashed, fs.superblock(), |_| Ok(())).unwrap();
-    let mut log = replayed.begin(&crashed).unwrap();
+    let replayed = crate::log::recover_onto_device(&crashed, None, fs.superblock(), |_| Ok(())).unwrap();
+    let mut log = replayed.begin(&crashed, None).unwrap();
     log.checkpoint(None, 2, |checkpoint| {
         checkpoint.region(&intent(FREE.0, runs[0], FREE.1))?;
         checkpoint.region(&intent(DECREASE.0, runs[1], DECREASE.1))
@@ -353,8 +353,8 @@ fn blocks_of_a_file_are_moved_as_the_log_announces_where_space_has_run_out() {
         drop(vfs);
         fs.close().unwrap();
         let superblock = crate::format::Superblock::read(&*device).unwrap();
-        let replayed = crate::log::recover_onto_device(&device, &superblock, |_| Ok(())).unwrap();
-        let mut log = replayed.begin(&device).unwrap();
+        let replayed = crate::log::recover_onto_device(&device, None, &superblock, |_| Ok(())).unwrap();
+        let mut log = replayed.begin(&device, None).unwrap();
         log.checkpoint(None, moves.len() as u32, |checkpoint| {
             moves.iter().try_for_each(|intent| checkpoint.region(intent))
         })
