@@ -1,7 +1,7 @@
 //! Targets of symbolic links: in the inode when short, else in blocks.
 //!
 //! In version 5 each extent of a target begins with a header, whose checksum is over the extent. A target that is written
-//! takes one block, or two of 1 KiB, which lie together where there is such space.
+//! takes one block, or two of 1 KiB, which need not lie together.
 //!
 //! Source: "XFS Algorithms & Data Structures", chapter "Symbolic Links".
 
