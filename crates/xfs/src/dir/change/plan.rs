@@ -13,6 +13,7 @@ use crate::da::{ForkBlocks, Layout, Links, Node};
 use crate::dir::leaf::Leaf;
 use crate::error::{Verdict, corrupt_inode};
 use crate::format::block_header::{self, HeaderKind};
+use crate::format::extent::Extent;
 use crate::format::{Daddr, FileBlock, FsBlock};
 use crate::inode::{Fork, ForkKind, Inode, InodeState, STORE_CREDITS};
 use crate::map::{self, Run};
@@ -39,8 +40,8 @@ pub(crate) struct Change<'a> {
 pub(super) struct Slot {
     /// Where it lies; `None` for one that is added.
     pub(super) home: Option<FsBlock>,
-    /// In how many extents it lies.
-    pub(super) pieces: u32,
+    /// The parts in which it lies there, one in all but rare cases, with how many blocks each has.
+    pub(super) pieces: Vec<(FsBlock, u32)>,
     /// Space for one that is added and has several blocks.
     pub(super) held: Option<Held>,
     pub(super) seal: Seal,
@@ -59,7 +60,7 @@ impl Slot {
     fn added(seal: Seal) -> Self {
         Self {
             home: None,
-            pieces: 0,
+            pieces: Vec::new(),
             held: None,
             seal,
             old: None,
@@ -72,7 +73,7 @@ impl Slot {
     /// Whether it gets a new place: it is added, or it changes and lies in several extents, which the log cannot have as one
     /// buffer.
     pub(super) fn is_placed(&self) -> bool {
-        !self.gone && self.new.is_some() && self.pieces != 1
+        !self.gone && self.new.is_some() && self.pieces.len() != 1
     }
 
     /// Whether it leaves the place that it has.
@@ -82,7 +83,7 @@ impl Slot {
 
     /// Changes of the directory's map that this takes.
     fn map_changes(&self) -> u32 {
-        u32::from(self.is_placed()) + if self.is_left() { self.pieces } else { 0 }
+        u32::from(self.is_placed()) + if self.is_left() { self.pieces.len() as u32 } else { 0 }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -162,6 +163,9 @@ impl<'a> Change<'a> {
     pub(crate) fn reserve(&mut self, handle: &Handle<'_>, used: u64) -> Result<()> {
         if self.map_changes() > 0 {
             map::change::check_count(self.volume, &self.inode, ForkKind::Data)?;
+        }
+        for (home, count) in self.slots.values().filter(|slot| slot.is_left()).flat_map(|slot| &slot.pieces) {
+            map::change::check_removal(handle, *home, u64::from(*count))?;
         }
         handle.ensure_space(used + self.space())?;
         let unit = self.unit();
@@ -297,7 +301,12 @@ impl<'a> Change<'a> {
             pieces.push(extent);
             end = extent.end().max(end + 1);
         }
-        let count = pieces.len() as u32;
+        let last = u64::from(at) + u64::from(unit);
+        let part = |piece: &Extent| {
+            let from = piece.file.0.max(u64::from(at));
+            (piece.block_of(from), (piece.end().min(last) - from) as u32)
+        };
+        let parts = pieces.iter().map(part).collect();
         let map = |from: FileBlock| {
             let here = pieces.iter().find(|piece| piece.file <= from && from.0 < piece.end());
             let home = here.map(|piece| piece.block_of(from.0));
@@ -307,7 +316,7 @@ impl<'a> Change<'a> {
         let Some(block) = fork.read(at, unit, kind)? else { return Err(self.missing(at)) };
         let slot = Slot {
             home: Some(block.home),
-            pieces: count,
+            pieces: parts,
             seal: Seal::DirData,
             old: Some(block.bytes),
             is_validated: false,
