@@ -185,7 +185,8 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Where the bytes of [`Mapping::Device`] lie; `None` for a filesystem that has no device.
+    /// Where the bytes of [`Mapping::Device`] lie; `None` for a filesystem that has no device. It refuses writes once the
+    /// filesystem takes no changes any more.
     fn data_device(&self) -> Option<&Device>;
 
     /// Free and used space.
@@ -488,6 +489,13 @@ pub trait Inode: Any + Send + Sync {
         _attributes: &AttrChange,
     ) -> Result<()> {
         Err(Error::ReadOnly)
+    }
+
+    /// Where on the [data device](FileSystem::data_device) the `len` bytes from `offset` on lie, if that is known at once:
+    /// they lie within the size, were all written, follow each other there and are not shared. `None` says nothing:
+    /// [`map`](Self::map) is to be asked then. Called for each write before `map`, so it costs next to nothing.
+    fn written_at(&self, _offset: u64, _len: u64) -> Option<u64> {
+        None
     }
 
     /// Whether the filesystem takes changes at the moment. Called before bytes are written to where [`map`](Self::map)

@@ -108,6 +108,9 @@ impl File {
         if self.contains(offset, data) {
             let _state = self.node.state().read();
             self.check_writable()?;
+            if data::overwrite_at_once(self.backing(), offset, data)? {
+                return Ok(data.len());
+            }
             if self.contains(offset, data) {
                 let (written, stop) = data::write(self.backing(), offset, data, Hold::Shared);
                 match stop {
