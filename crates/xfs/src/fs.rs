@@ -293,7 +293,7 @@ impl FileSystem for Xfs {
 
     fn statfs(&self) -> Result<StatFs> {
         if let Ok(writer) = self.volume.writer() {
-            let counts = statfs::Counts::of_groups(&writer.allocator);
+            let counts = statfs::Counts::of_groups(&self.volume, &writer.allocator);
             return Ok(statfs::statfs(&self.volume, &counts));
         }
         let counts = match self.counts.get() {
