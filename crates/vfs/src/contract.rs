@@ -203,6 +203,12 @@ pub trait FileSystem: Send + Sync + 'static {
         true
     }
 
+    /// Whether set-user-ID and set-group-ID go when flags, hints and project are set together (`FS_IOC_FSSETXATTR`) by a
+    /// caller without the right to keep them, as on Linux's XFS.
+    fn extended_flags_take_privileges(&self) -> bool {
+        false
+    }
+
     /// Whether it keeps nodes itself, as a filesystem in memory does. Then every [`Found`] is a node, and
     /// [`kept_node`](Self::kept_node) takes the place of [`read_inode`](Self::read_inode).
     fn keeps_nodes(&self) -> bool {

@@ -307,6 +307,10 @@ impl FileSystem for Xfs {
         Ok(statfs::statfs(&self.volume, counts))
     }
 
+    fn extended_flags_take_privileges(&self) -> bool {
+        true
+    }
+
     fn is_read_only(&self) -> bool {
         self.service.is_none()
     }
