@@ -3,8 +3,8 @@
 //! A filesystem makes an inode in several steps, and another thread may read it between two of them: the directory
 //! lists the new name already, or the thread has the number of a deleted inode from before. What it reads may be a
 //! part of the inode only, and the inode cache must never have two nodes of one number. So the filesystem announces
-//! the number before the first step ([`Announce::number`]), and the number is withdrawn when the cache has the node, or
-//! when the inode was not made after all or is in nobody's hands.
+//! the number before the first step ([`Announce::number`]). It is withdrawn when the cache has the node, when no node
+//! comes of the inode (a whiteout), or when the inode was not made after all.
 //!
 //! A thread that has read an inode looks whether its number is announced. If it is, the thread drops what it has read,
 //! waits, and asks the cache again. Looking after the read is enough: a read that has seen a step of the maker's comes
