@@ -589,7 +589,8 @@ pub trait Inode: Any + Send + Sync {
     /// apart from the other afterwards. The file becomes at least as long as the range reaches. Returns how many bytes were
     /// done: fewer than all only if an error came after the first ones; what is done is a whole number of blocks.
     ///
-    /// The caller holds the state of both inodes exclusively. The range lies within the source, does not overflow, and is not
+    /// The caller holds the state of this inode exclusively and that of the source shared, and keeps writers of the source
+    /// out; readers of the source are let in. The range lies within the source, does not overflow, and is not
     /// empty. As for [`set_size`](Self::set_size), the rest of the target's last block is clear where the range begins
     /// behind the end. A crash leaves in each block the old bytes or the new ones.
     ///
