@@ -43,6 +43,8 @@ pub(crate) struct InodeCache {
     shards: Box<[Arc<Shard>]>,
     hash: InoHashBuilder,
     names: Arc<NameCache>,
+    /// The numbers of inodes that are being made.
+    announced: Announced,
 }
 
 /// The part of the cache that serves some of the numbers.
@@ -50,7 +52,6 @@ pub(crate) struct Shard {
     state: Mutex<State>,
     /// Woken when a dead entry has left the table.
     departures: WaitQueue,
-    announced: Announced,
     bound_bytes: usize,
 }
 
@@ -108,11 +109,10 @@ impl InodeCache {
                     },
                 ),
                 departures: WaitQueue::new(),
-                announced: Announced::new(),
                 bound_bytes: bound_bytes / SHARDS,
             })
         };
-        Self { shards: (0..SHARDS).map(|_| shard()).collect(), hash, names }
+        Self { shards: (0..SHARDS).map(|_| shard()).collect(), hash, names, announced: Announced::new() }
     }
 
     /// The node of `ino`: the one in use, the cached one, or a new one from the filesystem.
@@ -124,9 +124,9 @@ impl InodeCache {
         }
     }
 
-    /// The numbers of inodes that are being made, of the shard that serves `ino`.
-    pub(crate) fn announced(&self, ino: Ino) -> &Announced {
-        &self.shards[self.hash.spread(ino, SHARDS)].announced
+    /// The numbers of inodes that are being made.
+    pub(crate) fn announced(&self) -> &Announced {
+        &self.announced
     }
 
     /// The node of an inode that the filesystem has just made, and whose number is still announced.
@@ -170,13 +170,13 @@ impl InodeCache {
                 return Ok(Arc::clone(node));
             }
             let read = fs.read_inode(ino);
-            if !shard.announced.contains(ino) {
+            if !self.announced.contains(ino) {
                 break read;
             }
             // What was read may be a part of an inode. Its maker puts the node into the load.
             drop(loaded);
             drop(read);
-            shard.announced.wait(ino);
+            self.announced.wait(ino);
             loaded = load.0.lock();
         };
         match read {

@@ -22,10 +22,18 @@ use std::fmt;
 use undercroft_sync::{Mutex, WaitQueue, order};
 
 use crate::Ino;
-use crate::inode_cache::InodeCache;
+use crate::hash::InoHashBuilder;
 
-/// The announced numbers of one shard of the inode cache.
+/// Parts that numbers are spread over, so that threads that make inodes rarely meet.
+const SHARDS: usize = 64;
+
+/// The announced numbers.
 pub(crate) struct Announced {
+    shards: Box<[Shard]>,
+    hash: InoHashBuilder,
+}
+
+struct Shard {
     /// At most one for each thread that makes an inode.
     numbers: Mutex<Vec<Ino>>,
     withdrawn: WaitQueue,
@@ -33,42 +41,49 @@ pub(crate) struct Announced {
 
 impl Announced {
     pub(crate) fn new() -> Self {
-        Self { numbers: Mutex::new(&order::INODE_MAKING, Vec::new()), withdrawn: WaitQueue::new() }
+        let shard =
+            || Shard { numbers: Mutex::new(&order::INODE_MAKING, Vec::new()), withdrawn: WaitQueue::new() };
+        Self { shards: (0..SHARDS).map(|_| shard()).collect(), hash: InoHashBuilder::random() }
     }
 
     pub(crate) fn contains(&self, ino: Ino) -> bool {
-        self.numbers.lock().contains(&ino)
+        self.shard(ino).numbers.lock().contains(&ino)
     }
 
     /// Waits until the number is withdrawn.
     pub(crate) fn wait(&self, ino: Ino) {
-        self.withdrawn.wait(|| !self.contains(ino));
+        self.shard(ino).withdrawn.wait(|| !self.contains(ino));
+    }
+
+    fn shard(&self, ino: Ino) -> &Shard {
+        &self.shards[self.hash.spread(ino, SHARDS)]
     }
 
     fn add(&self, ino: Ino) {
-        self.numbers.lock().push(ino);
+        self.shard(ino).numbers.lock().push(ino);
     }
 
     fn remove(&self, ino: Ino) {
-        let mut numbers = self.numbers.lock();
+        let shard = self.shard(ino);
+        let mut numbers = shard.numbers.lock();
         if let Some(at) = numbers.iter().position(|&other| other == ino) {
             numbers.swap_remove(at);
         }
         drop(numbers);
-        self.withdrawn.wake_all();
+        shard.withdrawn.wake_all();
     }
 }
 
 /// An inode that a thread makes. Its number is withdrawn when this is dropped.
 pub(crate) struct BeingMade<'a> {
-    cache: &'a InodeCache,
+    announced: &'a Announced,
     number: Cell<Option<Ino>>,
 }
 
 impl<'a> BeingMade<'a> {
     /// One without a number.
-    pub(crate) fn new(cache: &'a InodeCache) -> Self {
-        Self { cache, number: Cell::new(None) }
+    pub(crate) fn new(announced: &'a Announced) -> Self {
+        Self { announced, number: Cell::new(None) }
     }
 
     /// Where the filesystem announces the number.
@@ -79,10 +94,10 @@ impl<'a> BeingMade<'a> {
     /// Announces a number in place of the one before.
     fn set(&self, number: Option<Ino>) {
         if let Some(new) = number {
-            self.cache.announced(new).add(new);
+            self.announced.add(new);
         }
         if let Some(old) = self.number.replace(number) {
-            self.cache.announced(old).remove(old);
+            self.announced.remove(old);
         }
     }
 }

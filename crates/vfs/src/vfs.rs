@@ -290,7 +290,7 @@ impl Vfs {
 
     /// A new inode, whose number is to be announced.
     pub(crate) fn being_made(&self) -> BeingMade<'_> {
-        BeingMade::new(&self.inodes)
+        BeingMade::new(self.inodes.announced())
     }
 
     /// The inode cache, for its tests.
