@@ -230,16 +230,23 @@ impl ChangingGroup<'_> {
     /// [`NoSpace`](Error::NoSpace) if the group has no block at all; corruption; I/O failure.
     pub(super) fn take_for_tree(&mut self, goal: AgBlock, owner: Owner) -> Result<AgBlock> {
         self.fill_list()?;
-        let run = match self.loaded()?.blocks().space.find(goal.0, 1) {
-            Some(run) if self.list_suffices_to_take(run, 0)? => Some(run),
-            _ => self.run_for_list(1, u32::MAX)?,
-        };
-        let run = run.ok_or(Error::NoSpace)?;
+        let run = self.run_for_tree(Some(goal))?.ok_or(Error::NoSpace)?;
         self.take_free(run);
         // It is part of a change of another tree, which has begun.
         let taken = self.remove_extent(run).and_then(|()| self.note_owner(AgBlock(run.start), 1, owner));
         self.handle.or_abort(taken)?;
         Ok(AgBlock(run.start))
+    }
+
+    /// A block for such a tree, near `goal` or where the free list suffices to take it. The list has been filled.
+    pub(super) fn run_for_tree(&mut self, goal: Option<AgBlock>) -> Result<Option<Run>> {
+        if let Some(goal) = goal
+            && let Some(run) = self.loaded()?.blocks().space.find(goal.0, 1)
+            && self.list_suffices_to_take(run, 0)?
+        {
+            return Ok(Some(run));
+        }
+        self.run_for_list(1, u32::MAX)
     }
 
     /// Frees a block of such a tree, which has been forgotten.

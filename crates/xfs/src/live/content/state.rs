@@ -7,7 +7,6 @@ use undercroft_vfs::Timestamp;
 
 use super::window::Window;
 use crate::inode::Inode;
-use crate::transaction::Tid;
 
 /// What a file in use keeps in memory about its content.
 #[derive(Debug)]
@@ -35,11 +34,6 @@ impl ContentState {
             written_at: AtomicU64::new(0),
             changed_in: AtomicU64::new(0),
         }
-    }
-
-    /// The names of a directory were changed in this transaction.
-    pub(crate) fn note_names(&self, tid: Tid) {
-        self.changed_in.store(tid.0, Ordering::Relaxed);
     }
 
     /// The fields have this time, of a change of content.
