@@ -100,8 +100,12 @@ impl<'a> BufferItem<'a> {
         self.flags & flags::INODES != 0
     }
 
-    /// Whether everything in it is logged, so that it does not matter what lies there before the change.
+    /// Whether everything in it is logged, so that it does not matter what lies there before the change; or each inode that
+    /// changed, where it holds inodes. What lies there is not asked for its position then.
     pub(super) fn is_whole(&self) -> bool {
+        if BufferKind::of_flags(self.flags) == BufferKind::INODES {
+            return true;
+        }
         let parts = self.sectors as usize * (SECTOR / PART);
         let logged = |part: usize| self.map.get(part / 8).is_some_and(|byte| byte & 1 << (part % 8) != 0);
         !self.has_inodes() && parts <= MAX_MAP_WORDS * 32 && (0..parts).all(logged)
