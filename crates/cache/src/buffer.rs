@@ -47,7 +47,7 @@ impl Buffer {
         self.0.verified.store(u32::MAX, Ordering::Relaxed);
     }
 
-    /// The block's number.
+    /// The block's number, or the name of the span.
     #[must_use]
     pub fn block(&self) -> u64 {
         self.0.block
