@@ -75,6 +75,12 @@ impl Allocator {
         }
     }
 
+    /// Reserves blocks of what is set aside, for a change that must not be refused where others have taken all else: the
+    /// sum falls below zero by them until they are let go of or taken.
+    pub(crate) fn reserve_set_aside(&self, blocks: u64) {
+        self.reservable.fetch_sub(blocks as i64, Ordering::Relaxed);
+    }
+
     /// Lets go of reserved blocks.
     pub(crate) fn unreserve(&self, blocks: u64) {
         self.reservable.fetch_add(blocks as i64, Ordering::Relaxed);
