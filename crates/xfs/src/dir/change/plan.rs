@@ -180,7 +180,10 @@ impl<'a> Change<'a> {
                 continue;
             }
             match self.run(block)? {
-                Run::Extent(extent) => at = extent.end().max(at + 1),
+                Run::Extent(extent) => {
+                    let from = FileBlock(extent.end().max(at + 1));
+                    at = map::first_hole(self.volume, self.inode.ino, &self.inode.data, from)?;
+                }
                 Run::Hole { .. } => return Ok(block),
             }
         }
