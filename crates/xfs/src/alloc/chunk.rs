@@ -179,7 +179,9 @@ impl ChangingGroup<'_> {
     }
 
     fn count_made(&mut self, start: AgIno, inodes: u32) {
-        self.state().open.note_other_chunks();
+        let open = &mut self.state().open;
+        open.note_other_chunks();
+        open.note_free_in(start..AgIno(start.0.saturating_add(inodes)));
         let agi = self.agi_mut();
         agi.agi_count.set(agi.agi_count.get().saturating_add(inodes));
         agi.agi_freecount.set(agi.agi_freecount.get().saturating_add(inodes));

@@ -12,6 +12,8 @@
 //!
 //! Locks: one group at a time (class `group`), with the handle's space and credits reserved before.
 
+use std::ops::Range;
+
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::Error;
 use zerocopy::FromBytes;
@@ -48,6 +50,15 @@ pub(super) struct Freed {
     after: InodeChunk,
     /// No inode of the chunk is in use then, and its blocks are freed.
     chunk_goes: bool,
+}
+
+/// What the trees have of a chunk whose record is to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InTrees {
+    /// The same record; it is corruption if they have another one.
+    Same,
+    /// Perhaps an older one.
+    Older,
 }
 
 /// Which groups are asked.
@@ -249,14 +260,16 @@ impl ChangingGroup<'_> {
         }
         let newest = AgIno(self.agi().agi_newino.get());
         let near = near.unwrap_or(if newest == AgIno::NULL { AgIno(0) } else { newest });
-        let by_free_tree = self.has_finobt() && self.handle.writer().options.search_free_inode_tree;
-        if by_free_tree && let Some(known) = self.state().open.nearest(near) {
+        if let Some(known) = self.state().open.nearest(near) {
             return Ok(Some(known));
         }
-        let found = if by_free_tree {
-            nearest_free(&self.tree::<Finobt>()?, near)?
+        let found = if self.searches_finobt() {
+            nearest_in_finobt(&self.tree::<Finobt>()?, near)?
         } else {
-            nearest_free(&self.tree::<Inobt>()?, near)?
+            let full = self.state().open.full.clone();
+            let (found, full) = nearest_in_inobt(&self.tree::<Inobt>()?, near, full)?;
+            self.state().open.full = full;
+            found
         };
         let Some(found) = found else {
             let detail = format!("group {} counts {free} free inodes, and no chunk has one", self.number());
@@ -271,7 +284,11 @@ impl ChangingGroup<'_> {
         self.volume().superblock().features().has_finobt()
     }
 
-    /// Takes the first free inode of a chunk that was found in a tree.
+    fn searches_finobt(&self) -> bool {
+        self.has_finobt() && self.handle.writer().options.search_free_inode_tree
+    }
+
+    /// Takes the first free inode of a chunk that was found in the tree that is searched.
     fn take_inode(&mut self, chunk: &InodeChunk) -> Result<NewNumber> {
         let free = chunk.existing() & chunk.free;
         let bit = free.trailing_zeros();
@@ -280,7 +297,10 @@ impl ChangingGroup<'_> {
             let detail = format!("the chunk at {} of group {} has no free inode", chunk.start, self.number());
             return Err(corrupt("inode chunks", detail));
         };
-        self.check_trees_agree(chunk)?;
+        // The tree of all chunks is compared when the record is replaced there.
+        if !self.searches_finobt() {
+            self.check_finobt_agrees(chunk)?;
+        }
         let raw = read_slot(self.volume(), ino)?;
         if raw.di_mode.get() != 0 {
             return Err(corrupt_inode(
@@ -304,7 +324,7 @@ impl ChangingGroup<'_> {
         let Some(chunk) = chunk.filter(|chunk| chunk.has_in_use(within)) else {
             return Err(corrupt_inode(STRUCTURE, ino, None, "is to be freed, and no chunk has it in use"));
         };
-        self.check_trees_agree(&chunk)?;
+        self.check_finobt_agrees(&chunk)?;
         read_slot(self.volume(), ino)?;
         let bit = within.0 - chunk.start.0;
         let after = InodeChunk { free: chunk.free | 1 << bit, free_count: chunk.free_count + 1, ..chunk };
@@ -334,38 +354,41 @@ impl ChangingGroup<'_> {
         self.handle.or_abort(marked)
     }
 
-    /// Checks that a chunk that was found in one tree is the same in both. An open one was, when it was opened.
-    fn check_trees_agree(&mut self, chunk: &InodeChunk) -> Result<()> {
-        if self.state().open.of(chunk.start).is_some() {
+    /// Checks that a chunk that was found in the tree of all chunks is the same in the tree of free ones. One that is open
+    /// was, when it was opened.
+    fn check_finobt_agrees(&mut self, chunk: &InodeChunk) -> Result<()> {
+        if !self.has_finobt() || self.state().open.of(chunk.start).is_some() {
             return Ok(());
         }
-        let of_all = self.tree::<Inobt>()?.cursor().lookup_eq(&chunk.start)?;
-        let wrong = |tree, found: Option<InodeChunk>| {
-            let (start, ag) = (chunk.start, self.number());
-            let detail = format!("the chunk at {start} of group {ag} is {chunk:?}, in the {tree} {found:?}");
-            Err(corrupt("inode chunks", detail))
-        };
-        if of_all != Some(*chunk) {
-            return wrong(Inobt::NAME, of_all);
+        let found = self.tree::<Finobt>()?.cursor().lookup_eq(&chunk.start)?;
+        if found == (chunk.free_count > 0).then_some(*chunk) {
+            return Ok(());
         }
-        if self.has_finobt() {
-            let of_free = self.tree::<Finobt>()?.cursor().lookup_eq(&chunk.start)?;
-            if of_free != (chunk.free_count > 0).then_some(*chunk) {
-                return wrong(Finobt::NAME, of_free);
-            }
-        }
-        Ok(())
+        let (start, ag, tree) = (chunk.start, self.number(), Finobt::NAME);
+        let detail = format!("the chunk at {start} of group {ag} is {chunk:?}, in the {tree} {found:?}");
+        Err(corrupt("inode chunks", detail))
     }
 
     /// Replaces a chunk's record, of which free inodes have become used or the other way round, in both trees.
     ///
     /// # Errors
     /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
-    pub(super) fn replace_chunk(&mut self, before: &InodeChunk, after: &InodeChunk) -> Result<()> {
-        self.update::<Inobt>(&before.start, after)?;
+    pub(super) fn replace_chunk(
+        &mut self,
+        before: &InodeChunk,
+        after: &InodeChunk,
+        in_trees: InTrees,
+    ) -> Result<()> {
+        match in_trees {
+            InTrees::Same => self.replace::<Inobt>(before, after)?,
+            InTrees::Older => self.update::<Inobt>(&before.start, after)?,
+        }
         if self.has_finobt() {
             let changed = match (before.free_count > 0, after.free_count > 0) {
-                (true, true) => self.update::<Finobt>(&before.start, after),
+                (true, true) => match in_trees {
+                    InTrees::Same => self.replace::<Finobt>(before, after),
+                    InTrees::Older => self.update::<Finobt>(&before.start, after),
+                },
                 (true, false) => self.delete::<Finobt>(&before.start),
                 (false, true) => self.insert::<Finobt>(after),
                 (false, false) => Ok(()),
@@ -429,32 +452,61 @@ pub(super) fn read_slot(volume: &Volume, ino: Ino) -> Result<RawDinode> {
         .map_err(|detail| corrupt_inode(STRUCTURE, ino, Some(block), detail))
 }
 
-/// The chunk with a free inode that is nearest to `near`: its own, or by where chunks begin. In the tree of chunks with
-/// free inodes it is one of two; in the tree of all chunks, those between are passed.
-fn nearest_free<K>(tree: &Btree<'_, K>, near: AgIno) -> Result<Option<InodeChunk>>
-where
-    K: Kind<Record = InodeChunk, Key = AgIno>,
-{
-    let (mut below, mut above) = (tree.cursor(), tree.cursor());
-    let mut before = below.lookup_le(&near)?;
-    let mut after = above.lookup_ge(&AgIno(near.0.saturating_add(1)))?;
-    loop {
-        let nearer_before = match (&before, &after) {
-            (None, None) => return Ok(None),
-            (Some(before), Some(after)) => {
-                let distance = near.0 - before.start.0;
-                distance < CHUNK_INODES || distance <= after.start.0 - near.0
-            }
-            (before, _) => before.is_some(),
-        };
-        let candidate = if nearer_before { &before } else { &after };
-        if candidate.is_some_and(|chunk| chunk.free_count > 0) {
-            return Ok(*candidate);
+/// Whether of two chunks, of which none lies between, the one before `near` is nearer to it: its own, or by where they
+/// begin. `None` without any.
+fn is_nearer_before(near: AgIno, before: Option<&InodeChunk>, after: Option<&InodeChunk>) -> Option<bool> {
+    match (before, after) {
+        (None, None) => None,
+        (Some(before), Some(after)) => {
+            let distance = near.0 - before.start.0;
+            Some(distance < CHUNK_INODES || distance <= after.start.0 - near.0)
         }
-        if nearer_before {
-            before = below.decrement()?;
-        } else {
-            after = above.increment()?;
+        (before, _) => Some(before.is_some()),
+    }
+}
+
+/// The chunk with a free inode that is nearest to `near`, by the tree that has no others: one of two.
+fn nearest_in_finobt(tree: &Btree<'_, Finobt>, near: AgIno) -> Result<Option<InodeChunk>> {
+    let mut cursor = tree.cursor();
+    let Some(before) = cursor.lookup_le(&near)? else { return cursor.first() };
+    if near.0 - before.start.0 < CHUNK_INODES {
+        return Ok(Some(before));
+    }
+    let after = cursor.increment()?;
+    Ok(if is_nearer_before(near, Some(&before), after.as_ref()) == Some(true) { Some(before) } else { after })
+}
+
+/// The same by the tree of all chunks: those between are passed, but for those that begin in `full`, of which none has a
+/// free inode. Returns also the range around `near` in which no chunk with a free inode begins.
+fn nearest_in_inobt(
+    tree: &Btree<'_, Inobt>,
+    near: AgIno,
+    full: Range<AgIno>,
+) -> Result<(Option<InodeChunk>, Range<AgIno>)> {
+    let next = |ino: AgIno| AgIno(ino.0.saturating_add(1));
+    let mut full = if full.contains(&near) { full } else { next(near)..next(near) };
+    let (mut below, mut above) = (tree.cursor(), tree.cursor());
+    let mut before = match full.start.0.checked_sub(1) {
+        Some(last) => below.lookup_le(&AgIno(last))?,
+        None => None,
+    };
+    let mut after = above.lookup_ge(&full.end)?;
+    loop {
+        let Some(nearer_before) = is_nearer_before(near, before.as_ref(), after.as_ref()) else {
+            return Ok((None, full));
+        };
+        let candidate = if nearer_before { before } else { after };
+        match candidate {
+            Some(chunk) if chunk.free_count == 0 => {
+                if nearer_before {
+                    full.start = chunk.start;
+                    before = below.decrement()?;
+                } else {
+                    full.end = next(chunk.start);
+                    after = above.increment()?;
+                }
+            }
+            found => return Ok((found, full)),
         }
     }
 }
