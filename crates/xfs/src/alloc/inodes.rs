@@ -24,12 +24,11 @@ use super::runs::Run;
 use super::*;
 use crate::btree::{self, Btree, Finobt, Inobt, InodeChunk, Kind};
 use crate::error::{corrupt, corrupt_inode};
-use crate::format::dinode::{self, ForkFormat, RawDinode};
+use crate::format::dinode::{ForkFormat, RawDinode};
 use crate::format::geometry::CHUNK_INODES;
-use crate::format::{AgBlock, AgIno, AgNumber, Geometry, crc};
-use crate::inode::new_flags2;
+use crate::format::{AgBlock, AgIno, AgNumber, Geometry};
+use crate::inode::{change_bytes, core_in, new_flags2, place};
 use crate::statfs;
-use crate::transaction::Seal;
 
 const STRUCTURE: &str = "inode";
 
@@ -400,16 +399,11 @@ impl ChangingGroup<'_> {
 
     /// Changes the core in an inode's place, which has been validated.
     pub(super) fn change_slot(&self, ino: Ino, change: impl FnOnce(&mut RawDinode, &mut [u8])) -> Result<()> {
-        let geometry = self.geometry();
-        let Some((block, byte)) = geometry.inode_place(ino) else {
-            return Err(corrupt_inode(STRUCTURE, ino, None, "lies in no allocation group"));
-        };
-        self.handle.change(block, Seal::Inodes, |bytes| {
-            let slot = &mut bytes[byte..byte + geometry.inode_bytes() as usize];
+        change_bytes(self.handle, ino, |slot| {
             if let Ok((raw, forks)) = RawDinode::mut_from_prefix(slot) {
                 change(raw, forks);
             }
-            crc::seal(slot, dinode::CRC_OFFSET);
+            Ok(())
         })
     }
 
@@ -443,12 +437,8 @@ impl ChangingGroup<'_> {
 /// # Errors
 /// Corruption: the place holds something else; I/O failure.
 pub(super) fn read_slot(volume: &Volume, ino: Ino) -> Result<RawDinode> {
-    let Some((block, byte)) = volume.geometry().inode_place(ino) else {
-        return Err(corrupt_inode(STRUCTURE, ino, None, "lies in no allocation group"));
-    };
-    let buffer = volume.read_block(block)?;
-    let slot = &buffer[byte..byte + volume.geometry().inode_bytes() as usize];
-    dinode::validate_identity(slot, volume.superblock(), ino)
+    let (block, byte) = place(volume, ino)?;
+    core_in(volume, &volume.read_block(block)?, byte, ino)
         .map_err(|detail| corrupt_inode(STRUCTURE, ino, Some(block), detail))
 }
 
