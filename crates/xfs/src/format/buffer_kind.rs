@@ -43,6 +43,11 @@ impl BufferKind {
     /// The superblock.
     pub(crate) const SUPERBLOCK: Self = Self(18);
 
+    /// Whether such a buffer is one sector, which a disk writes as a whole.
+    pub(crate) const fn is_one_sector(self) -> bool {
+        matches!(self, Self::AGF | Self::AGFL | Self::AGI | Self::SUPERBLOCK)
+    }
+
     /// From the flags of a buffer's description.
     pub(crate) const fn of_flags(flags: u16) -> Self {
         Self((flags >> SHIFT) as u8)

@@ -21,6 +21,9 @@ const STRUCTURE: &str = "logged buffer";
 /// Bytes in a part.
 pub(super) const PART: usize = 128;
 
+/// Bytes in a sector, in which lengths are counted.
+const SECTOR: usize = 512;
+
 /// What a description of a buffer begins with (`XFS_LI_BUF`).
 pub(super) const KIND: u16 = 0x123C;
 
@@ -97,6 +100,13 @@ impl<'a> BufferItem<'a> {
         self.flags & flags::INODES != 0
     }
 
+    /// Whether everything in it is logged, so that it does not matter what lies there before the change.
+    pub(super) fn is_whole(&self) -> bool {
+        let parts = self.sectors as usize * (SECTOR / PART);
+        let logged = |part: usize| self.map.get(part / 8).is_some_and(|byte| byte & 1 << (part % 8) != 0);
+        !self.has_inodes() && parts <= MAX_MAP_WORDS * 32 && (0..parts).all(logged)
+    }
+
     /// Makes the change.
     ///
     /// # Errors
@@ -128,7 +138,7 @@ impl<'a> BufferItem<'a> {
                 bytes[at..at + part.len()].copy_from_slice(part);
             }
             let kind = BufferKind::of_flags(self.flags);
-            target.seal_later(self.daddr, self.sectors * 512, kind)?;
+            target.seal_later(self.daddr, self.sectors * SECTOR as u32, kind)?;
             if self.daddr == Daddr(0) {
                 target.reload_superblock(&bytes, kind)?;
             }

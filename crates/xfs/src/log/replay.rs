@@ -1,6 +1,7 @@
 //! The two passes over the committed transactions.
 //!
-//! The first collects what was freed later on, and refuses unknown items before anything is changed. The second makes
+//! The first collects what was freed later on, and refuses unknown items before anything is changed. It also finds out
+//! whether each buffer is logged as a whole, which decides the position that buffers get: see `target`. The second makes
 //! the changes. Within a transaction buffers come first, for inodes may lie in them; then inodes and intents in their
 //! order; then the pointers between unlinked inodes; what was freed comes last.
 
@@ -86,16 +87,20 @@ impl<'a> Change<'a> {
 /// `Corrupt`, `Unsupported`, `Io`; the target is not to be used then.
 pub(super) fn replay(area: &LogArea, ends: LogEnds, target: &mut Target) -> Result<Recovery> {
     let mut cancelled = Cancelled::default();
+    let mut all_whole = true;
     each_transaction(area, ends, |transaction| {
         for item in transaction.items() {
-            if let Change::Buffer(buffer) = Change::of(item)?
-                && buffer.is_cancelled()
-            {
-                cancelled.add(buffer.key())?;
+            match Change::of(item)? {
+                Change::Buffer(buffer) if buffer.is_cancelled() => cancelled.add(buffer.key())?,
+                Change::Buffer(buffer) => all_whole &= buffer.is_whole(),
+                _ => {}
             }
         }
         Ok(())
     })?;
+    if all_whole {
+        target.expect_whole_buffers();
+    }
     let mut recovery = Recovery::default();
     let mut intents = Intents::default();
     let unfinished_transactions = each_transaction(area, ends, |transaction| {

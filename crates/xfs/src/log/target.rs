@@ -4,6 +4,11 @@
 //! not before: several transactions may have the same position, and a buffer that already carries it would not take the
 //! changes of the second.
 //!
+//! A block of several sectors may be torn while it is written to the device, and then its first sector, with the new
+//! position in it, keeps a recovery by Linux from replaying it. So such a block gets position 0, which stands for none,
+//! where the log holds each buffer as a whole: every recovery replays it then. Where the log holds parts, as Linux logs
+//! them, older parts must not be put into a newer block, which its position prevents.
+//!
 //! Only sectors that differ are written. What is written stays in memory up to a bound; from there on a second layer
 //! over the first keeps it in a temporary file, up to [`MAX_CHANGED_BYTES`].
 
@@ -45,6 +50,8 @@ pub(super) struct Target {
     /// Buffers with changes of the current position, their lengths in bytes, and what they are.
     unsealed: BTreeMap<Daddr, (u32, BufferKind)>,
     position: Lsn,
+    /// The log holds each buffer as a whole.
+    all_whole: bool,
 }
 
 impl Target {
@@ -59,6 +66,7 @@ impl Target {
             superblock: Arc::new(superblock.clone()),
             unsealed: BTreeMap::new(),
             position: Lsn::NULL,
+            all_whole: false,
         }
     }
 
@@ -70,6 +78,11 @@ impl Target {
     /// Bytes in the layer that is written to now, in whole chunks of 4096.
     pub(super) fn changed_bytes(&self) -> u64 {
         self.layer.changed_bytes()
+    }
+
+    /// The log holds each buffer that it changes as a whole: see the module's description.
+    pub(super) fn expect_whole_buffers(&mut self) {
+        self.all_whole = true;
     }
 
     /// From here on changes have this position: completes what was changed with another one.
@@ -96,7 +109,8 @@ impl Target {
             before.resize(len as usize, 0);
             self.device.read_at(daddr.byte(), &mut before)?;
             let mut after = before.clone();
-            sealing::seal(kind, &mut after, self.position, block_bytes);
+            let position = if self.all_whole && !kind.is_one_sector() { Lsn(0) } else { self.position };
+            sealing::seal(kind, &mut after, position, block_bytes);
             self.write_changes(daddr, &before, &after)?;
         }
         Ok(())

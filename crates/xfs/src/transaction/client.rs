@@ -8,8 +8,8 @@ use super::{Block, Handle, Seal};
 use crate::volume::Volume;
 use crate::writer::{Mounted, Transactions};
 
-/// The first position that a log has: for changes that no log knows.
-const FIRST_POSITION: u64 = 1 << 32;
+/// Stands for no position of the log.
+const NO_POSITION: u64 = 0;
 
 /// A version on its way home.
 struct Home<'a> {
@@ -57,7 +57,7 @@ impl Client for Mounted {
             number: write.item.number(),
             bytes: &write.version.buffer,
             seal: write.version.seal,
-            position: write.position.0,
+            position: home_position(write.version.seal, write.position.0),
         });
         write_blocks_back(self, versions)
     }
@@ -71,7 +71,7 @@ impl Client for Mounted {
                 number: frozen.item.number(),
                 bytes: &frozen.version.buffer,
                 seal: frozen.version.seal,
-                position: FIRST_POSITION,
+                position: NO_POSITION,
             })
             .collect();
         blocks.sort_unstable_by_key(|block| block.number);
@@ -86,6 +86,17 @@ impl Client for Mounted {
 
     /// The format has no place for it.
     fn record_abort(&self, _: &Cause) {}
+}
+
+/// The position that a block gets at home. Linux's recovery does not replay a block that has a later one than the
+/// change it would replay, and finds the position in the block's first sector: a block that the power cut tore behind
+/// that one would stay torn. So only headers, of one sector each, get their position there. The log holds all other
+/// blocks as a whole, and a recovery replays them whatever lies at home.
+fn home_position(seal: Seal, position: u64) -> u64 {
+    match seal {
+        Seal::GroupHeaders | Seal::HeadersAndSuperblock => position,
+        _ => NO_POSITION,
+    }
 }
 
 /// Seals blocks, in the order of their homes, and writes them there; neighbours together. The superblock in a block of

@@ -59,8 +59,6 @@ struct Workload {
     how: How,
     /// What a disk writes at once.
     whole_bytes: u32,
-    /// The same while our recovery writes blocks to their homes.
-    whole_bytes_home: u32,
     /// How many threads work at once.
     workers: u64,
     /// Another thread commits while changes are made, at random moments.
@@ -82,7 +80,6 @@ impl Workload {
             journal: true,
             how: How::Ext4(how()),
             whole_bytes: WHOLE_BYTES,
-            whole_bytes_home: WHOLE_BYTES,
             workers: 1,
             interrupted: false,
             holds: false,
@@ -145,7 +142,7 @@ fn crash_again(device: &Device, workload: &Workload, fate: u64) -> Device {
     let recording = recorder.recording();
     let cut = fate.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20;
     let cut = cut as usize % (recording.events().len() + 1);
-    recording.crash_in_sectors(cut, fate, workload.whole_bytes_home).unwrap().0
+    recording.crash_in_sectors(cut, fate, workload.whole_bytes).unwrap().0
 }
 
 /// One crash.

@@ -9,10 +9,6 @@ use super::{Operations, Workload, growing, growing_before, survives};
 /// A sector is written whole, and each structure that has no copy elsewhere is one.
 const WHOLE_BYTES: u32 = 512;
 
-/// Linux believes the position that a block of metadata has in its first sector, and refuses to mount where the block is
-/// torn behind that, whichever of us was writing it home. Our recovery replays such a block: `flush.rs`.
-const BLOCK_BYTES: u32 = 4096;
-
 const fn abilities() -> Abilities {
     // Where the volume cannot, it is refused.
     Abilities { extents: true, shares: true, block_bytes: 4096, value_max_bytes: 3000, reach_bytes: 60_000 }
@@ -25,13 +21,7 @@ fn everything(seed: u64, number: u64) -> Operations {
 fn workload(args: &str, operations: fn(u64, u64) -> Operations) -> Workload {
     let make = Make::Xfs(MkfsXfs::new(32, args));
     let how = How::Xfs(WriteOptions::default()).without_clock();
-    Workload {
-        make,
-        how,
-        whole_bytes: WHOLE_BYTES,
-        whole_bytes_home: BLOCK_BYTES,
-        ..Workload::new("", operations)
-    }
+    Workload { make, how, whole_bytes: WHOLE_BYTES, ..Workload::new("", operations) }
 }
 
 /// Changes of one kind, with files for them, of which one is made durable now and then.
@@ -67,24 +57,20 @@ fn with_large_blocks() {
         Box::new(Worker::new(seed, number, Abilities { block_bytes: 16_384, ..abilities() }))
     };
     let make = Make::Xfs(MkfsXfs::new(64, "-b size=16384 -n size=16384"));
-    let whole_bytes_home = 4 * BLOCK_BYTES;
-    survives(&Workload { make, whole_bytes_home, ..workload("", operations) }, 10);
+    survives(&Workload { make, ..workload("", operations) }, 10);
 }
 
 /// By seed the power goes in another round of the log, the least that Linux takes.
 #[test]
 fn when_the_log_has_wrapped() {
     let before = |seed| (seed * 731 % 4000) as usize;
-    let whole_bytes = BLOCK_BYTES;
-    survives(&Workload { before, whole_bytes, ..workload("-m reflink=0", everything) }, 10);
+    survives(&Workload { before, ..workload("-m reflink=0", everything) }, 10);
 }
 
 /// From the inode's own bytes to a tree of leaves and an index of free space.
 #[test]
 fn a_directory_that_grows() {
-    // The log is full now and then, and blocks are written home.
-    let whole_bytes = BLOCK_BYTES;
-    survives(&Workload { before: growing_before, whole_bytes, ..workload("", growing) }, 15);
+    survives(&Workload { before: growing_before, ..workload("", growing) }, 15);
 }
 
 #[test]
