@@ -15,6 +15,7 @@
 use std::ops::Range;
 
 use undercroft_sync::atomic::Ordering;
+use undercroft_sync::thread_number;
 use undercroft_vfs::Error;
 use zerocopy::FromBytes;
 
@@ -128,7 +129,7 @@ impl Allocator {
                 None => return false,
             }
         };
-        self.group(number).is_ok_and(|group| group.free_inodes.load(Ordering::Relaxed) == 0)
+        self.group(number).is_ok_and(|group| !group.hints.has_free_inode.load(Ordering::Relaxed))
             && self.has_room_for_chunk(volume)
     }
 
@@ -143,8 +144,21 @@ impl Allocator {
             return Err(corrupt_inode(STRUCTURE, ino, None, "lies in no allocation group"));
         };
         let mut group = self.change_group(handle, ag)?;
-        let freed = group.plan_freed(ino, within)?;
+        let freed = group.plan_freed(ino, within, false)?;
         group.free_inode(freed)
+    }
+
+    /// Gives back an inode that was taken under the same handle and has not been stored. Its chunk stays.
+    ///
+    /// # Errors
+    /// As for [`free_inode`](Self::free_inode).
+    pub(crate) fn give_back_inode(&self, handle: &Handle<'_>, ino: Ino) -> Result<()> {
+        let Some((ag, within)) = handle.volume().geometry().split_ino(ino) else {
+            return Err(corrupt_inode(STRUCTURE, ino, None, "lies in no allocation group"));
+        };
+        let mut group = self.change_group(handle, ag)?;
+        let Freed { chunk, after, .. } = group.plan_freed(ino, within, true)?;
+        group.change_chunk(&chunk, &after)
     }
 
     /// As [`Inode::check_in_use`](crate::inode::Inode::check_in_use), on a filesystem that takes changes. Under no handle.
@@ -180,7 +194,7 @@ impl Allocator {
     /// Free blocks of a group on average.
     fn average_space(&self) -> u32 {
         let sum: u64 =
-            self.groups.iter().map(|group| u64::from(group.available.load(Ordering::Relaxed))).sum();
+            self.groups.iter().map(|group| u64::from(group.hints.available.load(Ordering::Relaxed))).sum();
         (sum / self.groups.len().max(1) as u64) as u32
     }
 
@@ -218,6 +232,9 @@ pub(crate) fn new_inode_credits(geometry: &Geometry, with_chunk: bool) -> u32 {
     RECORD_CREDITS + made
 }
 
+/// Blocks that [`Allocator::give_back_inode`] changes at most.
+pub(crate) const GIVE_BACK_CREDITS: u32 = RECORD_CREDITS;
+
 /// Blocks that [`Allocator::free_inode`] changes at most.
 pub(crate) const FREE_INODE_CREDITS: u32 = RECORD_CREDITS + RUNS_OF_CHUNK as u32 * SPACE_CREDITS;
 
@@ -235,8 +252,8 @@ const SPACE_CREDITS: u32 = 3 * btree::credits(TREE_LEVELS) + 3;
 
 /// Whether a group is worth being locked, by what can be seen without its lock.
 fn may_serve(group: &Group, pass: Pass, may_make: bool, wanted_space: u32, geometry: &Geometry) -> bool {
-    let has_free = group.free_inodes.load(Ordering::Relaxed) > 0;
-    let space = group.available.load(Ordering::Relaxed);
+    let has_free = group.hints.has_free_inode.load(Ordering::Relaxed);
+    let space = group.hints.available.load(Ordering::Relaxed);
     match pass {
         Pass::Any => has_free || may_make && space > 0,
         Pass::WithSpace => {
@@ -244,7 +261,7 @@ fn may_serve(group: &Group, pass: Pass, may_make: bool, wanted_space: u32, geome
                 0 => geometry.chunk_blocks(),
                 blocks => blocks.min(geometry.chunk_blocks()),
             };
-            let for_chunk = may_make && group.longest.load(Ordering::Relaxed) >= least && space > least;
+            let for_chunk = may_make && group.hints.longest.load(Ordering::Relaxed) >= least && space > least;
             space >= wanted_space.max(1) && (has_free || for_chunk)
         }
     }
@@ -287,10 +304,13 @@ impl ChangingGroup<'_> {
         self.has_finobt() && self.handle.writer().options.search_free_inode_tree
     }
 
-    /// Takes the first free inode of a chunk that was found in the tree that is searched.
+    /// Takes a free inode of a chunk that was found in the tree that is searched: the first one, or of several threads
+    /// the first one from a block on that differs by thread.
     fn take_inode(&mut self, chunk: &InodeChunk) -> Result<NewNumber> {
         let free = chunk.existing() & chunk.free;
-        let bit = free.trailing_zeros();
+        let taker = self.state().takers.note(thread_number()) as u32;
+        let from = taker.wrapping_mul(self.geometry().inodes_per_block()) % CHUNK_INODES;
+        let bit = (free.rotate_right(from).trailing_zeros() + from) % CHUNK_INODES;
         let ino = self.geometry().join_ino(self.number(), AgIno(chunk.start.0.saturating_add(bit)));
         let (Some(ino), true) = (ino, free != 0) else {
             let detail = format!("the chunk at {} of group {} has no free inode", chunk.start, self.number());
@@ -314,8 +334,8 @@ impl ChangingGroup<'_> {
         Ok(NewNumber { ino, generation: raw.di_gen.get() })
     }
 
-    /// How an inode is freed. All that can be refused is refused here.
-    pub(super) fn plan_freed(&mut self, ino: Ino, within: AgIno) -> Result<Freed> {
+    /// How an inode is freed, with its chunk if that gets empty and does not stay. All that can be refused is refused here.
+    pub(super) fn plan_freed(&mut self, ino: Ino, within: AgIno, chunk_stays: bool) -> Result<Freed> {
         let chunk = match self.state().open.of(within) {
             None => self.tree::<Inobt>()?.cursor().lookup_le(&within)?,
             open => open,
@@ -328,7 +348,8 @@ impl ChangingGroup<'_> {
         let bit = within.0 - chunk.start.0;
         let after = InodeChunk { free: chunk.free | 1 << bit, free_count: chunk.free_count + 1, ..chunk };
         // A block with more inodes than a chunk has stays, and so does a chunk in more pieces than were ever made.
-        let mut chunk_goes = after.used() == 0 && self.geometry().inodes_per_block() <= CHUNK_INODES;
+        let mut chunk_goes =
+            !chunk_stays && after.used() == 0 && self.geometry().inodes_per_block() <= CHUNK_INODES;
         if chunk_goes {
             let runs = self.runs_of(&chunk);
             let runs: Vec<_> = runs.into_iter().map(|(first, count)| Run::new(first.0, count)).collect();

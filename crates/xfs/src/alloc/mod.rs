@@ -97,7 +97,9 @@ use crate::volume::Volume;
 
 pub(crate) use self::allocator::{Allocator, GROUPS_MAX};
 pub(crate) use self::held::Held;
-pub(crate) use self::inodes::{FREE_INODE_CREDITS, NewNumber, chunk_space, new_inode_credits};
+pub(crate) use self::inodes::{
+    FREE_INODE_CREDITS, GIVE_BACK_CREDITS, NewNumber, chunk_space, new_inode_credits,
+};
 pub(crate) use self::interrupted::can_finish;
 pub(crate) use self::set_aside::extent_credits;
 

@@ -39,7 +39,9 @@ impl ContentState {
 
     /// The names of a directory were changed in this transaction.
     pub(crate) fn note_names(&self, tid: Tid) {
-        self.changed_in.store(tid.0, Ordering::Relaxed);
+        if self.changed_in.load(Ordering::Relaxed) != tid.0 {
+            self.changed_in.store(tid.0, Ordering::Relaxed);
+        }
     }
 
     /// The fields have this time, of a change of content.
