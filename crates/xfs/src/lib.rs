@@ -43,6 +43,7 @@ mod symlink;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod transaction;
+mod unfinished;
 mod volume;
 mod writer;
 

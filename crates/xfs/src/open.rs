@@ -10,12 +10,12 @@ use undercroft_block::{Access, Device, LatchedDevice};
 use undercroft_vfs::{Error, Result};
 
 use crate::ag::{Agf, Agi};
-use crate::alloc;
 use crate::error::corrupt;
 use crate::format::{Superblock, superblock};
 use crate::log::{self, LogPosition, Lsn, Recovered, Recovery, Replayed};
 use crate::options::WriteOptions;
 use crate::transaction::{self, Stop};
+use crate::unfinished;
 use crate::volume::Volume;
 use crate::writer::{Mounted, Transactions, Writer};
 
@@ -95,7 +95,7 @@ impl Writable {
         if let Some(recovery) = &recovery {
             let Writer { transactions, allocator, .. } = volume.writer()?;
             if !recovery.unfinished.is_empty() {
-                allocator.finish_interrupted(&volume, &recovery.unfinished)?;
+                unfinished::finish(&volume, &recovery.unfinished)?;
                 transactions.commit_running(&volume)?;
             }
             allocator.free_copies(&volume)?;
@@ -124,7 +124,7 @@ impl Probed {
         let replayed = log::recover_onto_device(&device, &superblock, |recovered| {
             // The log may have brought features that the superblock on the disk does not have yet.
             recovered.superblock.check_writable(log::can_write(&recovered.superblock))?;
-            check_finished(recovered)
+            check_unlinked(recovered)
         })?;
         check_log_is_newest(&device, &replayed)?;
         superblock::prepare_for_changes(&*device, &replayed.superblock)?;
@@ -160,34 +160,12 @@ fn newest_change(volume: &Volume) -> Result<Lsn> {
     Ok(newest)
 }
 
-/// Refuses a log that ends in the middle of work which is not finished here. Inodes without names are deleted once the
-/// filesystem is open.
-fn check_finished(recovered: &Recovered) -> Result<()> {
-    let Some(recovery) = &recovered.recovery else { return Ok(()) };
-    let refuse = |what: String| Err(Error::Unsupported(what.into()));
-    let superblock = &recovered.superblock;
-    if !recovery.unfinished.iter().all(|step| alloc::can_finish(superblock, step)) {
-        let steps = recovery.unfinished_steps();
-        return refuse(format!(
-            "writing to XFS whose log ends in the middle of work ({steps} steps are left): let Linux mount it once"
-        ));
-    }
-    if recovery.broken_lists > 0 {
-        let lists = recovery.broken_lists;
-        return Err(corrupt(
-            "unlinked inodes",
-            format!("{lists} lists are broken: run xfs_repair on the filesystem"),
-        ));
-    }
-    if superblock.features().has_rmapbt() {
-        let volume = Volume::new(Arc::clone(&recovered.device), superblock.clone(), 4 << 20);
-        let copies = log::copies(&volume)?;
-        if copies > 0 {
-            return refuse(format!(
-                "writing to XFS with reverse mappings in which copies of shared blocks were being made ({copies} \
-                 blocks): let Linux mount it once"
-            ));
-        }
+/// Refuses lists of inodes without names that are broken. The inodes on good ones are deleted once the filesystem is open.
+fn check_unlinked(recovered: &Recovered) -> Result<()> {
+    let lists = recovered.recovery.as_ref().map_or(0, |recovery| recovery.broken_lists);
+    if lists > 0 {
+        let what = format!("{lists} lists are broken: run xfs_repair on the filesystem");
+        return Err(corrupt("unlinked inodes", what));
     }
     Ok(())
 }

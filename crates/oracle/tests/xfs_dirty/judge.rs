@@ -71,7 +71,8 @@ pub(crate) fn judge(dirty: &Dirty, name: &str) -> Seen {
                 ours.fsid = 0;
                 let given_back = recovery
                     .as_ref()
-                    .map_or(0, |recovery| (recovery.unlinked_inodes() + recovery.unfinished_steps()) as u64);
+                    .map_or(0, |recovery| (recovery.unlinked_inodes() + recovery.unfinished_steps()) as u64)
+                    + COPIES;
                 grant_tree_blocks(theirs, ours, given_back);
             }
             tree
@@ -133,6 +134,10 @@ fn as_on_the_disk(live: Manifest, ours: &Manifest) -> Manifest {
         }
     })
 }
+
+/// Copies on write that were being made are given back too, and their number is not known here: as if they were so many
+/// steps.
+const COPIES: u64 = 4;
 
 /// Takes over our number of free blocks if the kernel's differs by no more than what the trees of free space and of free
 /// inodes can have gained or lost when it gave back this many inodes and interrupted steps: those blocks are not free

@@ -61,7 +61,7 @@ impl Bay {
         Ok(Self { mount, _image: image })
     }
 
-    fn scratch(&self) -> Result<Scratch> {
+    pub(crate) fn scratch(&self) -> Result<Scratch> {
         Scratch::within(self.mount.path(), "image")
     }
 }

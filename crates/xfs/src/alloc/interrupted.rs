@@ -1,80 +1,72 @@
-//! Work that a crash interrupted, finished when the filesystem is opened for writing.
+//! What a crash left in the groups, finished when the filesystem is opened for writing.
 //!
-//! The log announces work that takes several transactions; what it announced and did not finish is done in one transaction
-//! here. The first record behind the replayed log is that transaction's, so a crash before it is durable leads to the same
-//! log and the same work.
+//! The log announces work that takes several transactions. Each step that it announced and did not finish is made here as
+//! Linux makes it, all of them under one handle (see `unfinished`). Changes of files' maps are made there.
 //!
-//! Copies on write that were being made are in the tree of reference counts; each is freed by itself.
-//!
-//! Not done, and refused before anything is written: changes of files' maps, and all of it in a filesystem with reverse
-//! mappings.
+//! Copies on write that were being made are in the tree of reference counts; each is freed by itself, after that.
 
 use super::*;
-use crate::btree::RefcountBt;
-use crate::format::{AgBlock, Superblock};
+use crate::error::corrupt_block;
 use crate::log::{Unfinished, UsersChange};
 use crate::writer::Mounted;
 
-/// Whether a step that was interrupted is one that is finished here.
-pub(crate) fn can_finish(superblock: &Superblock, step: &Unfinished) -> bool {
-    let users = matches!(
-        step,
-        Unfinished::Users {
-            change: UsersChange::Increase | UsersChange::Decrease | UsersChange::Reserve,
-            ..
-        }
-    );
-    !superblock.features().has_rmapbt() && (users || matches!(step, Unfinished::Free { .. }))
-}
-
 impl Allocator {
-    /// Finishes work that the log announced, in one transaction, which the caller commits.
+    /// Makes a step that the log announced; one that changes a file's map is none of the groups'. The free list is filled
+    /// on the way.
     ///
     /// # Errors
-    /// [`Unsupported`](undercroft_vfs::Error::Unsupported) if that is too small; corruption; I/O failure.
-    pub(crate) fn finish_interrupted(&self, volume: &Mounted, steps: &[Unfinished]) -> Result<()> {
-        let mut pieces = Vec::new();
-        for step in steps {
-            match *step {
-                Unfinished::Free { start, blocks }
-                | Unfinished::Users { start, blocks, change: UsersChange::Reserve } => {
-                    pieces.push((start, blocks, None));
-                }
-                Unfinished::Users { start, blocks, change } => {
-                    let mut at = 0;
-                    while at < blocks {
-                        let block = FsBlock(start.0 + u64::from(at));
-                        let count = self.sharing(volume, block, blocks - at)?.count.max(1);
-                        pieces.push((block, count, Some(change)));
-                        at += count;
-                    }
-                }
-                Unfinished::Owner(_) | Unfinished::Map(_) => {
-                    return Err(undercroft_vfs::Error::Unsupported("this kind of interrupted work".into()));
-                }
+    /// Corruption; I/O failure; [`Unsupported`](undercroft_vfs::Error::Unsupported) when the handle has no room left. The
+    /// caller aborts then.
+    pub(crate) fn finish_step(&self, handle: &Handle<'_>, step: &Unfinished) -> Result<()> {
+        match step {
+            Unfinished::Free { start, blocks } => {
+                self.make_room(handle, 2)?;
+                let (ag, first) = run_of(handle, *start, *blocks)?;
+                let mut group = self.change_group(handle, ag)?;
+                group.note_no_owner_at_all(first, *blocks)?;
+                group.free(first, *blocks, false)
             }
+            Unfinished::Owner(change) => {
+                self.make_room(handle, 2)?;
+                let (ag, first) = run_of(handle, change.start, change.blocks)?;
+                self.change_group(handle, ag)?.change_logged_owner(first, change)
+            }
+            Unfinished::Users { start, blocks, change } => match change {
+                UsersChange::Increase => self.change_users(handle, *start, *blocks, Self::add_user),
+                UsersChange::Decrease => self.change_users(handle, *start, *blocks, Self::remove_user),
+                UsersChange::Reserve | UsersChange::Release => {
+                    self.make_room(handle, 1)?;
+                    let (ag, first) = run_of(handle, *start, *blocks)?;
+                    let is_aside = *change == UsersChange::Reserve;
+                    self.change_group(handle, ag)?.set_copy_aside(first, *blocks, is_aside)
+                }
+            },
+            Unfinished::Map(_) => Ok(()),
         }
-        let credits =
-            u32::try_from(pieces.len()).unwrap_or(u32::MAX).saturating_mul(2 * self.extent_credits());
-        let room = volume.writer()?.transactions.room();
-        if credits.saturating_mul(volume.credit_units()) > room {
-            let what = format!(
-                "an XFS log that ends in the middle of more work than fits in a transaction ({} steps): let Linux mount \
-                 the filesystem once",
-                pieces.len()
-            );
-            return Err(undercroft_vfs::Error::Unsupported(what.into()));
-        }
-        let handle = volume.start(credits)?;
-        for (start, blocks, change) in pieces {
-            let done = match change {
-                Some(UsersChange::Increase) => self.add_user(&handle, start, blocks.into()),
-                Some(_) => self.remove_user(&handle, start, blocks.into()),
-                None => self.free(&handle, start, blocks.into()),
-            };
-            handle.or_abort(done)?;
+    }
+
+    /// Changes the users of blocks, as many at once as share in the same way.
+    fn change_users(
+        &self,
+        handle: &Handle<'_>,
+        start: FsBlock,
+        blocks: u32,
+        change: impl Fn(&Self, &Handle<'_>, FsBlock, u64) -> Result<()>,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < blocks {
+            self.make_room(handle, 2)?;
+            let first = FsBlock(start.0 + u64::from(done));
+            let count = self.sharing(handle.volume(), first, blocks - done)?.count.max(1);
+            change(self, handle, first, count.into())?;
+            done += count;
         }
         Ok(())
+    }
+
+    /// Room in the transaction for so many extents taken, freed, noted or counted.
+    fn make_room(&self, handle: &Handle<'_>, extents: u32) -> Result<()> {
+        if handle.has_room(extents * self.extent_credits) { Ok(()) } else { Err(too_much()) }
     }
 
     /// Frees the blocks of copies that were being made: no file has them. The threads of the log do not run yet, so a
@@ -88,18 +80,37 @@ impl Allocator {
         }
         for ag in volume.geometry().ags() {
             loop {
-                let Some(handle) = volume.start_if_room(2 * self.extent_credits())? else {
+                let Some(handle) = volume.start_if_room(3 * self.extent_credits)? else {
                     volume.writer()?.transactions.commit_running(volume)?;
                     continue;
                 };
                 let mut group = self.change_group(&handle, ag)?;
-                let copy = group.tree::<RefcountBt>()?.cursor().lookup_ge(&(true, AgBlock(0)))?;
-                let Some(copy) = copy.filter(|copy| copy.cow) else { break };
-                group.delete::<RefcountBt>(&(true, copy.start))?;
-                let freed = group.free(copy.start, copy.count, true);
+                let Some(copy) = group.first_copy()? else { break };
+                group.set_copy_aside(copy.start, copy.count, false)?;
+                let freed = group
+                    .note_no_owner(copy.start, copy.count, Owner::Copies)
+                    .and_then(|()| group.free(copy.start, copy.count, true));
                 handle.or_abort(freed)?;
             }
         }
         Ok(())
     }
+}
+
+/// What is answered where a transaction does not hold all that the log announced.
+pub(crate) fn too_much() -> undercroft_vfs::Error {
+    undercroft_vfs::Error::Unsupported(
+        "an XFS log that ends in the middle of more work than fits in a transaction: let Linux mount the filesystem once"
+            .into(),
+    )
+}
+
+fn run_of(
+    handle: &Handle<'_>,
+    first: FsBlock,
+    count: u32,
+) -> Result<(crate::format::AgNumber, crate::format::AgBlock)> {
+    handle.volume().geometry().check_run(first, count.into()).ok_or_else(|| {
+        corrupt_block("logged intent", first, format!("{count} blocks from there on lie in no group"))
+    })
 }

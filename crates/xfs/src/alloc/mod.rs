@@ -19,7 +19,7 @@
 //! | `open_chunks`, `chunk_records` | records of chunks that are newer in memory than in the trees |
 //! | `trim` | telling the device what is free |
 //! | `unlinked` | inodes in use without a name |
-//! | `interrupted` | work that a crash interrupted, finished at opening |
+//! | `interrupted` | what a crash left in the groups, finished at opening |
 //! | `grow` | the last group becomes longer, and groups are added |
 //!
 //! # Space
@@ -100,7 +100,7 @@ pub(crate) use self::held::Held;
 pub(crate) use self::inodes::{
     FREE_INODE_CREDITS, GIVE_BACK_CREDITS, NewNumber, chunk_space, new_inode_credits,
 };
-pub(crate) use self::interrupted::can_finish;
+pub(crate) use self::interrupted::too_much;
 pub(crate) use self::set_aside::extent_credits;
 
 /// What a run of blocks belongs to, as the reverse map has it.
@@ -118,4 +118,6 @@ pub(crate) enum Owner {
     RefcountTree,
     /// Inode chunks.
     Inodes,
+    /// Copies of shared blocks that Linux was making: here they are in no tree before a file has them.
+    Copies,
 }

@@ -52,6 +52,25 @@ impl Allocator {
 }
 
 impl ChangingGroup<'_> {
+    /// Blocks are set aside for a copy on write, or no longer: as Linux notes it before it writes such a copy.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
+    pub(super) fn set_copy_aside(&mut self, start: AgBlock, count: u32, is_aside: bool) -> Result<()> {
+        let tree = self.tree::<RefcountBt>()?;
+        let steps = plan_copy(&tree, start.0, start.0.saturating_add(count), is_aside)?;
+        self.make_steps::<RefcountBt>(&steps)
+    }
+
+    /// The first copy on write that is noted.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(super) fn first_copy(&mut self) -> Result<Option<RefcountRecord>> {
+        let first = self.tree::<RefcountBt>()?.cursor().lookup_ge(&(true, AgBlock(0)))?;
+        Ok(first.filter(|copy| copy.cow))
+    }
+
     /// Whether the tree can grow as it may when one user of the blocks goes.
     pub(super) fn can_remove_user(&mut self, start: AgBlock, count: u32) -> Result<bool> {
         if !self.volume().superblock().features().has_reflink() {
@@ -82,10 +101,12 @@ enum Change {
     Remove,
 }
 
+type RefcountStep = Step<RefcountRecord, (bool, AgBlock)>;
+
 /// How the tree changes, and which blocks have no user any more.
 #[derive(Debug, Default)]
 struct Plan {
-    steps: Vec<Step<RefcountRecord, (bool, AgBlock)>>,
+    steps: Vec<RefcountStep>,
     freed: Vec<(AgBlock, u32)>,
 }
 
@@ -148,6 +169,42 @@ fn plan(tree: &Btree<'_, RefcountBt>, start: AgBlock, count: u32, change: Change
     Ok(Plan { steps: steps(&before, &after.records), freed: after.freed })
 }
 
+/// What notes a copy on write, joined with its neighbours, or takes one out of the record that it lies in.
+fn plan_copy(tree: &Btree<'_, RefcountBt>, from: u32, to: u32, is_aside: bool) -> Result<Vec<RefcountStep>> {
+    let wrong = |what: &str| {
+        crate::error::corrupt(RefcountBt::NAME, format!("{what} the copy on write at blocks {from} to {to}"))
+    };
+    let record =
+        |from: u32, to: u32| RefcountRecord { start: AgBlock(from), count: to - from, users: 1, cow: true };
+    let key = |record: &RefcountRecord| RefcountBt::key(record);
+    let is_copy = |record: &RefcountRecord| record.cow;
+    let before = tree.cursor().lookup_le(&(true, AgBlock(from)))?.filter(is_copy);
+    if !is_aside {
+        let whole = before.filter(|whole| end(whole) >= to).ok_or_else(|| wrong("does not have all of"))?;
+        let left = (whole.start.0 < from).then(|| record(whole.start.0, from));
+        let right = (to < end(&whole)).then(|| record(to, end(&whole)));
+        return Ok(match (left, right) {
+            (None, None) => vec![Step::Delete(key(&whole))],
+            (Some(only), None) | (None, Some(only)) => vec![Step::Update(key(&whole), only)],
+            (Some(left), Some(right)) => vec![Step::Update(key(&whole), left), Step::Insert(right)],
+        });
+    }
+    let after = tree.cursor().lookup_ge(&(true, AgBlock(from)))?.filter(is_copy);
+    if before.is_some_and(|before| end(&before) > from) || after.is_some_and(|after| after.start.0 < to) {
+        return Err(wrong("has another one beside"));
+    }
+    let left = before.filter(|before| end(before) == from);
+    let right = after.filter(|after| after.start.0 == to);
+    Ok(match (left, right) {
+        (Some(left), Some(right)) => {
+            vec![Step::Delete(key(&right)), Step::Update(key(&left), record(left.start.0, end(&right)))]
+        }
+        (Some(left), None) => vec![Step::Update(key(&left), record(left.start.0, to))],
+        (None, Some(right)) => vec![Step::Update(key(&right), record(from, end(&right)))],
+        (None, None) => vec![Step::Insert(record(from, to))],
+    })
+}
+
 /// The records from `from` to before `to`, with those that touch them.
 fn records_around(tree: &Btree<'_, RefcountBt>, from: u32, to: u32) -> Result<Vec<RefcountRecord>> {
     let mut cursor = tree.cursor();
@@ -165,7 +222,7 @@ fn records_around(tree: &Btree<'_, RefcountBt>, from: u32, to: u32) -> Result<Ve
 
 /// What makes the records `after` of the records `before`, which lie at the same blocks: first what takes records away
 /// or lets them shrink, then what moves one, lets others grow, and inserts.
-fn steps(before: &[RefcountRecord], after: &[RefcountRecord]) -> Vec<Step<RefcountRecord, (bool, AgBlock)>> {
+fn steps(before: &[RefcountRecord], after: &[RefcountRecord]) -> Vec<RefcountStep> {
     let find = |records: &[RefcountRecord], start: AgBlock| {
         records.binary_search_by_key(&start, |record| record.start).ok().map(|n| records[n])
     };
@@ -264,6 +321,44 @@ mod tests {
         assert_eq!(change(110, 10, Change::Remove), 1);
         assert_eq!(change(150, 10, Change::Remove), 2);
         assert_eq!(change(150, 10, Change::Add), 2);
+    }
+
+    #[test]
+    fn copies_on_write_are_noted_and_joined() {
+        let mut rng = Rng::new(7);
+        let mut model = TestTree::<RefcountBt>::new(64 << 20, None);
+        let shared = RefcountRecord { start: AgBlock(50), count: 900, users: 3, cow: false };
+        model.change(|tree, handle, space| tree.insert(handle, space, &shared));
+        let mut copies = vec![false; BLOCKS];
+        for _ in 0..8000 {
+            let from = rng.below(BLOCKS as u64) as usize;
+            let to = (from + 1 + rng.below(12) as usize).min(BLOCKS);
+            let is_aside = rng.below(2) == 0;
+            let fits = copies[from..to].iter().all(|&copy| copy != is_aside);
+            match plan_copy(&model.open(), from as u32, to as u32, is_aside) {
+                Ok(steps) => {
+                    assert!(fits, "{from} to {to}, {is_aside}");
+                    copies[from..to].fill(is_aside);
+                    apply(&mut model, &Plan { steps, freed: Vec::new() });
+                }
+                Err(_) => assert!(!fits, "{from} to {to}, {is_aside}"),
+            }
+        }
+        let runs = |records: &[RefcountRecord]| {
+            records.iter().map(|record| (record.start.0, end(record))).collect::<Vec<_>>()
+        };
+        let mut expected: Vec<(u32, u32)> = Vec::new();
+        for at in (0..BLOCKS as u32).filter(|&at| copies[at as usize]) {
+            match expected.last_mut() {
+                Some(last) if last.1 == at => last.1 += 1,
+                _ => expected.push((at, at + 1)),
+            }
+        }
+        let all = model.all();
+        assert_eq!(all[0], shared);
+        assert_eq!(runs(&all[1..]), expected);
+        assert!(all[1..].iter().all(|copy| copy.cow && copy.users == 1) && all.len() > 20);
+        model.check_shape();
     }
 
     #[test]

@@ -13,8 +13,10 @@ use super::changing::ChangingGroup;
 use super::step::Step;
 use super::*;
 use crate::btree::{Btree, Kind, MappedTo, RmapBt, RmapKey, RmapRecord};
-use crate::error::corrupt_block;
+use crate::error::{corrupt, corrupt_block};
 use crate::format::AgBlock;
+use crate::format::extent::FILE_BLOCK_END;
+use crate::log::{OwnerChange, OwnerChangeKind};
 
 impl Allocator {
     /// Notes that blocks, which lie in one group, belong to `owner` now; joins neighbours.
@@ -83,14 +85,67 @@ impl ChangingGroup<'_> {
         owner: Owner,
         plan: fn(&Btree<'_, RmapBt>, RmapRecord, bool) -> Result<Vec<RmapStep>>,
     ) -> Result<()> {
-        let features = self.volume().superblock().features();
-        if !features.has_rmapbt() || count == 0 {
+        if count == 0 {
             return Ok(());
         }
-        let may_overlap = features.has_reflink();
+        self.change_owners(|tree, may_overlap| plan(tree, mapping(first, count, owner), may_overlap))
+    }
+
+    fn change_owners(
+        &mut self,
+        plan: impl FnOnce(&Btree<'_, RmapBt>, bool) -> Result<Vec<RmapStep>>,
+    ) -> Result<()> {
+        let features = self.volume().superblock().features();
+        if !features.has_rmapbt() {
+            return Ok(());
+        }
         self.fill_list()?;
-        let steps = plan(&self.tree::<RmapBt>()?, mapping(first, count, owner), may_overlap)?;
+        let steps = plan(&self.tree::<RmapBt>()?, features.has_reflink())?;
         self.make_steps::<RmapBt>(&steps)
+    }
+
+    /// Blocks that are about to be freed belong to nothing any more, whatever the reverse map has: one mapping with all of
+    /// them, or none.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
+    pub(super) fn note_no_owner_at_all(&mut self, first: AgBlock, count: u32) -> Result<()> {
+        self.change_owners(|tree, may_overlap| plan_forget(tree, first, count, may_overlap))
+    }
+
+    /// Makes a change of the owner of blocks that the log announced; they begin at `start` in this group.
+    ///
+    /// # Errors
+    /// As for [`note_no_owner_at_all`](Self::note_no_owner_at_all).
+    pub(super) fn change_logged_owner(&mut self, start: AgBlock, change: &OwnerChange) -> Result<()> {
+        let record = |unwritten| RmapRecord {
+            start,
+            count: change.blocks,
+            owner: MappedTo::from_raw(change.owner),
+            offset: change.at,
+            attr_fork: change.attribute_fork,
+            bmbt: change.map_block,
+            unwritten,
+        };
+        let is = record(change.unwritten);
+        RmapBt::validate(&is, self.geometry(), self.number())
+            .and_then(|()| match change.at.0.checked_add(change.blocks.into()) {
+                Some(end) if end <= FILE_BLOCK_END => Ok(()),
+                _ => Err(format!("names {} blocks at file block {}", change.blocks, change.at).into()),
+            })
+            .map_err(|what| corrupt("logged change of an owner", what))?;
+        match change.kind {
+            OwnerChangeKind::Add => self.change_owners(|tree, may_overlap| plan_add(tree, is, may_overlap)),
+            OwnerChangeKind::Remove => {
+                self.change_owners(|tree, may_overlap| plan_remove(tree, is, may_overlap))
+            }
+            OwnerChangeKind::Convert => {
+                let was = record(!change.unwritten);
+                self.change_owners(|tree, may_overlap| plan_remove(tree, was, may_overlap))?;
+                let handle = self.handle;
+                handle.or_abort(self.change_owners(|tree, may_overlap| plan_add(tree, is, may_overlap)))
+            }
+        }
     }
 }
 
@@ -115,6 +170,7 @@ fn mapping(start: AgBlock, count: u32, owner: Owner) -> RmapRecord {
         Owner::InodeTrees => of_group(MappedTo::INODE_BTREES),
         Owner::RefcountTree => of_group(MappedTo::REFCOUNT),
         Owner::Inodes => of_group(MappedTo::INODES),
+        Owner::Copies => of_group(MappedTo::COPIES),
     }
 }
 
@@ -154,7 +210,7 @@ fn cut(record: &RmapRecord, from: u32, to: u32) -> RmapRecord {
 
 fn not_as_noted(record: &RmapRecord, what: &str) -> undercroft_vfs::Error {
     let RmapRecord { start, count, owner, .. } = record;
-    crate::error::corrupt(RmapBt::NAME, format!("{what} the {count} blocks at {start} of {owner:?}"))
+    corrupt(RmapBt::NAME, format!("{what} the {count} blocks at {start} of {owner:?}"))
 }
 
 /// What notes the owner of blocks. Without overlaps the neighbours by place are those by key.
@@ -208,15 +264,39 @@ fn plan_remove(tree: &Btree<'_, RmapBt>, old: RmapRecord, may_overlap: bool) -> 
         found = tree.find_overlapping(old.start, holds)?;
     }
     let Some(whole) = found else { return Err(not_as_noted(&old, "does not have")) };
-    let key = RmapBt::key(&whole);
-    let left = (whole.start < old.start).then(|| cut(&whole, whole.start.0, old.start.0));
-    let right = (end(&old) < end(&whole)).then(|| cut(&whole, end(&old), end(&whole)));
-    Ok(match (left, right) {
+    Ok(without(&whole, old.start.0, end(&old), may_overlap))
+}
+
+/// What notes that blocks belong to nothing: all of them lie in one mapping, or no mapping has any of them.
+fn plan_forget(
+    tree: &Btree<'_, RmapBt>,
+    start: AgBlock,
+    count: u32,
+    may_overlap: bool,
+) -> Result<Vec<RmapStep>> {
+    let to = start.0.saturating_add(count);
+    let in_part = |record: &RmapRecord| not_as_noted(record, "has others beside blocks to be freed among");
+    match tree.find_overlapping(start, |_| true)? {
+        Some(whole) if end(&whole) >= to => Ok(without(&whole, start.0, to, may_overlap)),
+        Some(part) => Err(in_part(&part)),
+        None => match tree.cursor().lookup_ge(&RmapKey { start, owner: 0, offset: 0 })? {
+            Some(part) if part.start.0 < to => Err(in_part(&part)),
+            _ => Ok(Vec::new()),
+        },
+    }
+}
+
+/// What takes the blocks from `from` to before `to` out of a mapping that has them.
+fn without(whole: &RmapRecord, from: u32, to: u32, may_overlap: bool) -> Vec<RmapStep> {
+    let key = RmapBt::key(whole);
+    let left = (whole.start.0 < from).then(|| cut(whole, whole.start.0, from));
+    let right = (to < end(whole)).then(|| cut(whole, to, end(whole)));
+    match (left, right) {
         (None, None) => vec![Step::Delete(key)],
         (Some(left), None) => vec![Step::Update(key, left)],
-        (None, Some(right)) => moved(&whole, right, may_overlap),
+        (None, Some(right)) => moved(whole, right, may_overlap),
         (Some(left), Some(right)) => vec![Step::Update(key, left), Step::Insert(right)],
-    })
+    }
 }
 
 /// What lets a mapping begin elsewhere. Among overlapping ones it may come to another place in the order.
@@ -356,6 +436,36 @@ mod tests {
     fn owners_of_shared_blocks_are_noted_and_joined() {
         random(3, true);
         random(4, true);
+    }
+
+    #[test]
+    fn blocks_to_be_freed_lose_the_one_owner_that_they_have() {
+        let owner = Owner::ForkTree { ino: Ino(131), attr: false };
+        let noted = mapping(AgBlock(100), 10, owner);
+        for may_overlap in [false, true] {
+            for (start, count, left) in [
+                (100, 10, vec![]),
+                (100, 4, vec![(104, 6)]),
+                (107, 3, vec![(100, 7)]),
+                (103, 2, vec![(100, 3), (105, 5)]),
+                (90, 10, vec![(100, 10)]),
+                (110, 5, vec![(100, 10)]),
+            ] {
+                let mut model = TestTree::<RmapBt>::new(64 << 20, None);
+                let steps = plan_add(&model.open(), noted, may_overlap).unwrap();
+                apply(&mut model, steps);
+                let steps = plan_forget(&model.open(), AgBlock(start), count, may_overlap).unwrap();
+                apply(&mut model, steps);
+                let found: Vec<_> = model.all().iter().map(|record| (record.start.0, record.count)).collect();
+                assert_eq!(found, left, "{count} blocks at {start}");
+            }
+            let mut model = TestTree::<RmapBt>::new(64 << 20, None);
+            let steps = plan_add(&model.open(), noted, may_overlap).unwrap();
+            apply(&mut model, steps);
+            for (start, count) in [(95, 6), (105, 6), (90, 40)] {
+                assert!(plan_forget(&model.open(), AgBlock(start), count, may_overlap).is_err());
+            }
+        }
     }
 
     #[test]

@@ -250,8 +250,10 @@ impl Owner {
     pub(crate) const INODES: Self = Self::Own(0_u64.wrapping_sub(7));
     /// The B+tree of reference counts.
     pub(crate) const REFCOUNT: Self = Self::Own(0_u64.wrapping_sub(8));
+    /// Copies of shared blocks that are being made.
+    pub(crate) const COPIES: Self = Self::Own(0_u64.wrapping_sub(9));
 
-    fn from_raw(raw: u64) -> Self {
+    pub(crate) fn from_raw(raw: u64) -> Self {
         if raw >> 63 == 0 { Self::Inode(Ino(raw)) } else { Self::Own(raw) }
     }
 

@@ -180,6 +180,7 @@ impl Leaving {
 ///
 /// # Errors
 /// Corruption; I/O failure.
+#[cfg(test)]
 pub(crate) fn unfinished_copies(volume: &Volume) -> Result<u64> {
     copies(volume, &mut Steps(MAX_STEPS))
 }

@@ -77,6 +77,7 @@ use crate::volume::Volume;
 
 pub(crate) use self::counters::store_anew as store_counters;
 pub(crate) use self::format::Lsn;
+#[cfg(test)]
 pub(crate) use self::given_back::unfinished_copies as copies;
 pub(crate) use self::intents::{MapChange, OwnerChange, OwnerChangeKind, Unfinished, UsersChange};
 pub(crate) use self::items::{size_of_buffer, size_of_cancelled, size_of_runs};

@@ -56,4 +56,20 @@ impl Recovery {
     pub fn unfinished_steps(&self) -> usize {
         self.unfinished.len()
     }
+
+    /// Such steps by kind: blocks that become free, changes of the reverse map, of reference counts, and of files' maps.
+    #[cfg(any(test, feature = "testing"))]
+    #[must_use]
+    pub fn unfinished_by_kind(&self) -> [usize; 4] {
+        let mut kinds = [0; 4];
+        for step in &self.unfinished {
+            kinds[match step {
+                Unfinished::Free { .. } => 0,
+                Unfinished::Owner(_) => 1,
+                Unfinished::Users { .. } => 2,
+                Unfinished::Map(_) => 3,
+            }] += 1;
+        }
+        kinds
+    }
 }

@@ -14,16 +14,20 @@
 //! - no record overwrites a block between the tail that a *durable* record names and the head, for the next recovery may
 //!   begin with that record. Where the tail has moved since and its space is needed, a record that does nothing but name
 //!   the new tail goes first ([`LogWriter::cover`]). As much space as that takes is kept free;
+//! - where the log announces work that a crash interrupted, the first checkpoint is the one that finishes it. All of its
+//!   records but the last name the tail that the log had, so that a recovery which finds the checkpoint cut short begins
+//!   where the last one began and finds the same work;
 //! - the blocks behind the head do not carry the head's cycle. When writing begins, those that a crash may have left so
 //!   are stamped anew.
 //!
-//! All records have the same size at most (`h_size`), which decides how many header blocks each has. It differs from what
-//! Linux used before; that is allowed from an empty log on, so the first record names itself as the tail.
+//! All records have the same size at most (`h_size`), which decides how many header blocks each has. Between tail and head
+//! it must be one: where the first record names itself as the tail, that size is our own, otherwise it is the one that the
+//! log had.
 //!
 //! No locks: its owner has one.
 
 use undercroft_block::Request;
-use undercroft_vfs::{Error, Result};
+use undercroft_vfs::Result;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::{LE, U16, U32, U64};
 
@@ -70,24 +74,32 @@ struct Form {
     headers: u32,
     /// Records are multiples of it.
     unit: u32,
+    /// What their headers name as their size at most, in bytes.
+    named_bytes: u32,
 }
 
 impl Form {
     /// `None` where the log's unit is larger than a record.
-    /// What a log `announces`, work that its first checkpoint finishes, must be in one record: the records are as large as
-    /// they can be then.
-    fn of(superblock: &Superblock, announces: bool) -> Option<Self> {
-        // A stripe unit of 1 stands for none.
-        let unit = superblock.log_stripe_bytes().max(superblock.log_sector_bytes()).max(BASIC_BLOCK as u32);
-        if !unit.is_multiple_of(BASIC_BLOCK as u32) || unit > MAX_RECORD_BYTES {
-            return None;
-        }
+    fn of(superblock: &Superblock) -> Option<Self> {
         let log_bytes = u64::from(superblock.log_blocks()) << superblock.geometry().block_log();
-        let least = if announces { MAX_RECORD_BYTES } else { RECORD_BYTES };
-        let wanted = u64::from(least).max(log_bytes / RECORDS_IN_LOG).min(u64::from(MAX_RECORD_BYTES));
+        let wanted = u64::from(RECORD_BYTES).max(log_bytes / RECORDS_IN_LOG).min(u64::from(MAX_RECORD_BYTES));
+        let unit = unit_of(superblock)?;
         let record = (1_u32 << wanted.ilog2()).max(unit) / unit * unit;
+        Some(Self::new(record, record, unit))
+    }
+
+    /// As the records are that the log has from `tail` on. `None` where no such record can be made.
+    fn of_log(superblock: &Superblock, area: &LogArea, tail: u32) -> Result<Option<Self>> {
+        let named = RecordHeader::of(&area.read_block(tail)?).record_bytes();
+        let Some(unit) = unit_of(superblock).filter(|_| named <= MAX_RECORD_BYTES) else { return Ok(None) };
+        let form = Self::new(named / unit * unit, named, unit);
+        Ok((form.record > form.headers).then_some(form))
+    }
+
+    fn new(record: u32, named_bytes: u32, unit: u32) -> Self {
         let block = BASIC_BLOCK as u32;
-        Some(Self { record: record / block, headers: record.div_ceil(CYCLE_DATA_BYTES), unit: unit / block })
+        let headers = named_bytes.div_ceil(CYCLE_DATA_BYTES);
+        Self { record: record / block, headers, unit: unit / block, named_bytes }
     }
 
     /// Bytes of data in a record.
@@ -101,9 +113,16 @@ impl Form {
     }
 }
 
+/// What a log's records are multiples of, in bytes.
+fn unit_of(superblock: &Superblock) -> Option<u32> {
+    // A stripe unit of 1 stands for none.
+    let unit = superblock.log_stripe_bytes().max(superblock.log_sector_bytes()).max(BASIC_BLOCK as u32);
+    (unit.is_multiple_of(BASIC_BLOCK as u32) && unit <= MAX_RECORD_BYTES).then_some(unit)
+}
+
 /// Whether a log can be written.
 pub(crate) fn can_write(superblock: &Superblock) -> bool {
-    Form::of(superblock, false).is_some()
+    Form::of(superblock).is_some()
 }
 
 /// A log that is being written.
@@ -116,8 +135,8 @@ pub(crate) struct LogWriter {
     previous: u32,
     /// The first block that must stay: a recovery may begin there. The head's where the log is empty.
     durable_tail: u32,
-    /// The tail stays until the next checkpoint is durable: the log announces work that this one finishes.
-    keeps_tail: bool,
+    /// The tail that stays until the next checkpoint is durable: the log announces work that this one finishes.
+    kept_tail: Option<Lsn>,
 }
 
 impl LogWriter {
@@ -132,15 +151,18 @@ impl LogWriter {
         superblock: &Superblock,
         is_finished: bool,
     ) -> Result<Self> {
-        let Some(form) = Form::of(superblock, !is_finished) else {
+        let form =
+            if is_finished { Form::of(superblock) } else { Form::of_log(superblock, &area, ends.tail)? };
+        let Some(form) = form else {
             let bytes = superblock.log_stripe_bytes();
             let what = format!("writing to XFS with a log whose stripe unit is {bytes} bytes");
             return Err(undercroft_vfs::Error::Unsupported(what.into()));
         };
         let head = Self::head_behind(ends);
         let durable_tail = if ends.is_clean() { head.block() } else { ends.tail };
-        let keeps_tail = !is_finished;
-        let mut writer = Self { area, form, head, previous: NO_BLOCK, durable_tail, keeps_tail };
+        let tail_cycle = head.cycle().wrapping_sub(u32::from(ends.tail >= head.block()));
+        let kept_tail = (!is_finished).then(|| Lsn::new(tail_cycle, ends.tail));
+        let mut writer = Self { area, form, head, previous: NO_BLOCK, durable_tail, kept_tail };
         writer.stamp_stale_blocks()?;
         if !ends.is_clean() {
             if writer.free_blocks() <= writer.cover_blocks() {
@@ -187,7 +209,7 @@ impl LogWriter {
     /// `Io`.
     pub(crate) fn make_room(&mut self, blocks: u64, tail: Option<Lsn>) -> Result<()> {
         if self.free_blocks() <= blocks + self.cover_blocks() {
-            if self.keeps_tail {
+            if self.kept_tail.is_some() {
                 let what = "an XFS log that ends in the middle of work and has no room to finish it: let Linux mount \
                             the filesystem once";
                 return Err(undercroft_vfs::Error::Unsupported(what.into()));
@@ -224,7 +246,7 @@ impl LogWriter {
         regions(&mut checkpoint)?;
         checkpoint.operation(flags::COMMIT, &[])?;
         checkpoint.finish()?;
-        self.keeps_tail = false;
+        self.kept_tail = None;
         Ok(())
     }
 
@@ -326,7 +348,7 @@ impl LogWriter {
             h_cycle_data: [U32::ZERO; _],
             h_fmt: FORMAT_LITTLE_ENDIAN.into(),
             h_fs_uuid: *self.area.uuid.as_bytes(),
-            h_size: (self.form.record * BASIC_BLOCK as u32).into(),
+            h_size: self.form.named_bytes.into(),
         }
     }
 }
@@ -420,15 +442,8 @@ impl<'a> Checkpoint<'a> {
 
     /// Completes a record, and begins the next one.
     fn next_record(&mut self) -> Result<()> {
-        if self.log.keeps_tail {
-            // Of two records the first would hide what the log announces, and a crash before the second forget it.
-            return Err(Error::Unsupported(
-                "an XFS log that ends in the middle of more work than one of its records holds: let Linux mount the \
-                 filesystem once"
-                    .into(),
-            ));
-        }
-        self.complete_record()?;
+        let tail = self.log.kept_tail.unwrap_or(self.tail);
+        self.complete_record(tail)?;
         if self.waiting.len() >= IN_FLIGHT {
             self.write()?;
             self.log.area.device().flush()?;
@@ -436,7 +451,7 @@ impl<'a> Checkpoint<'a> {
         Ok(())
     }
 
-    fn complete_record(&mut self) -> Result<()> {
+    fn complete_record(&mut self, tail: Lsn) -> Result<()> {
         let mut record = self.begin_record();
         let log = &mut *self.log;
         let header_bytes = log.form.headers as usize * BASIC_BLOCK;
@@ -446,7 +461,7 @@ impl<'a> Checkpoint<'a> {
             return Err(corrupt("log", format!("a record of {blocks} blocks would overwrite its tail")));
         }
         let (lsn, data_bytes) = (log.head, record.len() - header_bytes);
-        let header = log.header(lsn, self.tail, data_bytes as u32, std::mem::take(&mut self.operations));
+        let header = log.header(lsn, tail, data_bytes as u32, std::mem::take(&mut self.operations));
         record[..size_of::<RawRecordHeader>()].copy_from_slice(header.as_bytes());
         let before_end = log.area.blocks() - lsn.block();
         pack(&mut record, log.form.headers as usize, lsn.cycle(), before_end as usize);
@@ -482,7 +497,7 @@ impl<'a> Checkpoint<'a> {
     fn finish(mut self) -> Result<()> {
         self.write()?;
         self.log.area.device().flush()?;
-        self.complete_record()?;
+        self.complete_record(self.tail)?;
         self.write()?;
         self.log.area.device().flush()?;
         self.log.durable_tail = self.tail.block();

@@ -126,6 +126,35 @@ pub(crate) fn remove(
     Ok(Progress::Done)
 }
 
+/// Takes the blocks from `from` to before `to` out of the fork. They keep their users, as many extents as the handle has
+/// room for.
+///
+/// # Errors
+/// As for [`insert`].
+pub(crate) fn unmap(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    kind: ForkKind,
+    from: FileBlock,
+    to: FileBlock,
+) -> Result<Progress> {
+    let mut records = Records { handle, inode, kind };
+    let mut from = from.0;
+    loop {
+        let around = records.around(from)?;
+        let here = around.before.filter(|before| before.end() > from).or(around.after);
+        let Some(here) = here.filter(|here| from < to.0 && here.file < to) else { return Ok(Progress::Done) };
+        if !handle.has_room(credits(handle.volume(), records.inode, kind) + STORE_CREDITS) {
+            return Ok(Progress::From(from));
+        }
+        let piece = cut(&here, from.max(here.file.0), to.0.min(here.end()));
+        records.check_room(u64::from(piece.file > here.file && piece.end() < here.end()))?;
+        records.substitute(Some(here), &rest(&here, piece.file.0, piece.end()))?;
+        handle.or_abort(note_unmapped(&mut records, &piece))?;
+        from = piece.end();
+    }
+}
+
 /// Blocks of an extent from `start` to before `to` that are removed in one step: the first of them, or the last where blocks
 /// of the same extent stay before them and none behind, so that the extent is not cut in two.
 fn piece_to_remove(records: &Records<'_, '_>, here: &Extent, start: u64, to: u64) -> Result<Extent> {
@@ -421,15 +450,22 @@ fn note_mapped(records: &mut Records<'_, '_>, extent: &Extent) -> Result<()> {
     records.handle.writer().allocator.note_owner(records.handle, extent.block, u64::from(extent.count), is)
 }
 
+/// Blocks have gone out of the map.
+fn note_unmapped(records: &mut Records<'_, '_>, extent: &Extent) -> Result<()> {
+    records.count_blocks(-i64::from(extent.count));
+    let was = owner(records, extent);
+    let allocator = &records.handle.writer().allocator;
+    allocator.note_no_owner(records.handle, extent.block, u64::from(extent.count), was)
+}
+
 /// Blocks have gone out of the map: they lose a user.
 fn release(records: &mut Records<'_, '_>, extent: &Extent) -> Result<()> {
     let (handle, count) = (records.handle, u64::from(extent.count));
     let allocator = &handle.writer().allocator;
-    records.count_blocks(-i64::from(extent.count));
     if is_metadata(records) {
         (0..count).for_each(|n| handle.forget(FsBlock(extent.block.0 + n)));
     }
-    allocator.note_no_owner(handle, extent.block, count, owner(records, extent))?;
+    note_unmapped(records, extent)?;
     if may_share(records) {
         allocator.remove_user(handle, extent.block, count)
     } else if is_metadata(records) {
