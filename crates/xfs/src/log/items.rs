@@ -1,4 +1,4 @@
-//! The items of a checkpoint that is written: whole buffers, and buffers that were freed.
+//! The items of a checkpoint that is written: buffers, whole or in part, and buffers that were freed.
 //!
 //! A buffer is logged with all of its parts of 128 bytes, as one region behind its description, or with some runs of them,
 //! each a region. Inodes are logged as buffers too: without the flag that has a recovery take nothing from a buffer but the pointers between unlinked inodes,
