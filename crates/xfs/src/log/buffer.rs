@@ -100,10 +100,10 @@ impl<'a> BufferItem<'a> {
         self.flags & flags::INODES != 0
     }
 
-    /// Whether everything in it is logged, so that it does not matter what lies there before the change; or each inode that
-    /// changed, where it holds inodes. What lies there is not asked for its position then.
+    /// Whether everything in it is logged, so that it does not matter what lies there before the change. Of inodes those
+    /// count that are logged: each lies in sectors of its own, and no position in the buffer keeps it from being replayed.
     pub(super) fn is_whole(&self) -> bool {
-        if BufferKind::of_flags(self.flags) == BufferKind::INODES {
+        if !self.has_inodes() && BufferKind::of_flags(self.flags) == BufferKind::INODES {
             return true;
         }
         let parts = self.sectors as usize * (SECTOR / PART);
