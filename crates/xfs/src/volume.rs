@@ -72,6 +72,9 @@ pub(crate) enum Validated {
     DirNames = 6,
 }
 
+/// The first of the kinds that are about inodes: one for each inode of a block; see `inode::checksum`.
+pub(crate) const INODES_VALIDATED: u32 = 16;
+
 impl Blocks {
     /// Runs `check` unless it has passed on these bytes before. Several blocks copied together are checked each time.
     pub(crate) fn verify_once<E>(

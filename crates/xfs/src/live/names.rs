@@ -4,7 +4,9 @@
 //! directories, makes sure that its handle has room and space for all that follows, and makes the changes. What the plans
 //! need is known only once the directories are locked: where the handle cannot be given as much, everything is dropped
 //! and a new handle starts with it. So everything that can be refused is refused before the first change, except that a
-//! new inode may find no room for its attributes; it is deleted again then.
+//! new inode may find no room for its attributes; it is deleted again then. And the number of a new file is taken before its
+//! directory is locked, so that threads do not wait for the group's lock with the directory's; it is given back where the
+//! name is refused.
 //!
 //! Locks: the caller holds the names. Directories are locked in the order of their numbers, under the handle. Fields of two
 //! inodes are never held at once: each is changed in a step of its own.
@@ -16,6 +18,7 @@ use undercroft_vfs::{Error, FileType, Found, Ino, NewInode, Node, Result, Timest
 
 use super::making::{Attempt, Making, making};
 use super::{Live, release};
+use crate::alloc::NewNumber;
 use crate::dir;
 use crate::dir::change::{self, Change, usual_credits};
 use crate::format::dinode::DiFlags;
@@ -64,6 +67,14 @@ pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Foun
     let is_directory = kind == FileType::Directory;
     let made = making(dir, new, usual_credits(&dir.volume), |handle, making| {
         let mut touch = touch(dir, dir.now(), i64::from(is_directory));
+        if Making::may_be_first(new) {
+            let number = making.number(handle, dir, new)?;
+            let made = create_with(handle, dir, name, new, making, number, touch);
+            if !matches!(made, Ok(Attempt::Done(_))) && !handle.writer().transactions.has_stopped() {
+                making.give_back(handle, dir, new, number)?;
+            }
+            return made;
+        }
         if !making.may_be_refused {
             if is_directory {
                 check_room_for_directory(dir)?;
@@ -96,6 +107,28 @@ pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Foun
         Ok(Attempt::Done(made))
     });
     Ok(found(made.map_err(|error| unless_there(dir, name, error))?))
+}
+
+/// Creates a name for a number that was taken. Where that is refused, nothing else has changed.
+fn create_with(
+    handle: &Handle<'_>,
+    dir: &Live,
+    name: &[u8],
+    new: &NewInode<'_>,
+    making: &Making,
+    number: NewNumber,
+    mut touch: impl FnMut(&mut Inode) -> bool,
+) -> Result<Attempt<Arc<Live>>> {
+    let kind = new.kind.file_type();
+    if !change::add(dir, handle, name, kind, &mut || Ok(number.ino), &mut touch)? {
+        let mut change = Change::begin(dir, 0)?;
+        change.add(name, Some(number.ino), kind)?;
+        if let Some(wanted) = lacks(handle, &mut [&mut change], STORE_CREDITS, 0)? {
+            return Ok(Attempt::Wants(wanted));
+        }
+        change.apply(handle, touch)?;
+    }
+    handle.or_abort(making.fill(handle, dir, new, 1, number)).map(Attempt::Done)
 }
 
 pub(super) fn tmpfile(dir: &Live, new: &NewInode<'_>) -> Result<Found> {

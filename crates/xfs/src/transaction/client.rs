@@ -96,7 +96,7 @@ impl Client for Mounted {
 /// The position that a block gets at home. Linux's recovery does not replay a block that has a later one than the
 /// change it would replay, and finds the position in the block's first sector: a block that the power cut tore behind
 /// that one would stay torn. So only headers, of one sector each, get their position there. The log holds all other
-/// blocks as a whole, and a recovery replays them whatever lies at home.
+/// blocks as a whole, or inodes of them that lie in sectors of their own, and a recovery replays them whatever lies at home.
 fn home_position(seal: Seal, position: u64) -> u64 {
     match seal {
         Seal::GroupHeaders | Seal::HeadersAndSuperblock => position,

@@ -2,8 +2,10 @@
 
 use std::cell::Cell;
 
+use undercroft_cache::BlockGuard;
 use undercroft_vfs::{Error, Result};
 
+use super::block::LoggedState;
 use super::{Block, Seal, Tid};
 use crate::error::corrupt_block;
 use crate::format::{FsBlock, block_header};
@@ -101,11 +103,59 @@ impl<'a> Handle<'a> {
         seal: Seal,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
-        self.handle.change(block, self.handle.client().units_of(block), |guard| {
-            let beside = guard.beside_mut();
-            beside.seal = beside.seal.then(seal);
-            change(guard.bytes_mut())
+        self.change_guarded(block, seal, |guard| change(guard.bytes_mut()))
+    }
+
+    /// The same, after which a kind of validation counts for the block, unless `change` fails.
+    pub(crate) fn change_and_validate<R, E>(
+        &self,
+        block: &Block,
+        seal: Seal,
+        kind: Option<u32>,
+        change: impl FnOnce(&mut [u8]) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        self.change_guarded(block, seal, |guard| {
+            let changed = change(guard.bytes_mut())?;
+            if let Some(kind) = kind {
+                guard.mark_validated(kind);
+            }
+            Ok(changed)
         })
+    }
+
+    /// A block uses as much of the reservation as it may take of the log, counted once in each transaction.
+    fn change_guarded<R>(
+        &self,
+        block: &Block,
+        seal: Seal,
+        change: impl FnOnce(&mut BlockGuard<'_, LoggedState>) -> R,
+    ) -> R {
+        let mut more = 0;
+        let result = self.handle.change(block, 0, |guard| {
+            let tid = self.tid();
+            let beside = guard.beside_mut();
+            let is_first = beside.changed_in() != tid;
+            let used = if is_first { 0 } else { self.units(block, beside.seal) };
+            let in_log = beside.may_be_in_log(tid);
+            if is_first && let Seal::Inodes(parts) = &mut beside.seal {
+                parts.begin(in_log);
+            }
+            beside.seal = beside.seal.then(seal);
+            more = self.units(block, beside.seal).saturating_sub(used);
+            change(guard)
+        });
+        self.handle.charge(more);
+        result
+    }
+
+    /// Units of the log that a block may take in the running transaction.
+    fn units(&self, block: &Block, seal: Seal) -> u32 {
+        let client = self.handle.client();
+        let whole = client.units_of(block);
+        match seal {
+            Seal::Inodes(parts) => parts.units(client.geometry()).min(whole),
+            _ => whole,
+        }
     }
 
     /// Makes a block that becomes metadata: all zeroes, then what `fill` makes of it. Its content counts as validated.

@@ -16,7 +16,8 @@ use undercroft_vfs::Result;
 
 use super::seal::headers_in;
 use super::{Block, Seal};
-use crate::log::{LogWriter, Lsn, size_of_buffer, size_of_cancelled, store_counters};
+use crate::format::Geometry;
+use crate::log::{LogWriter, Lsn, size_of_buffer, size_of_cancelled, size_of_runs, store_counters};
 use crate::volume::Volume;
 use crate::writer::{Mounted, Transactions};
 
@@ -45,25 +46,25 @@ impl Log {
 }
 
 /// Transactions that are written to a log.
-pub(crate) fn logged(writer: LogWriter, block_bytes: u32, stop: Arc<Stop>) -> Transactions {
+pub(crate) fn logged(writer: LogWriter, geometry: &Geometry, stop: Arc<Stop>) -> Transactions {
     let space = writer.usable_blocks();
     let limits = Limits {
         space,
         checkpoint_at: (space / 2).min(PINNED_BYTES / 512),
         room: (space / 4) as u32,
         cancelled_per_unit: CANCELLED_IN_UNIT,
-        batch_items: (BATCH_BYTES / block_bytes).max(1) as usize,
+        batch_items: (BATCH_BYTES / geometry.block_bytes()).max(1) as usize,
     };
     let log = Arc::new(Log {
         writer: Mutex::new(&order::TRANSACTION, writer),
         logged: Mutex::new(&order::TRANSACTION, VecDeque::new()),
     });
     // Number 0 is beside a block that was never changed.
-    Transactions::logged(Tid(1), Head(Arc::clone(&log), block_bytes), Tail(log), &limits, stop)
+    Transactions::logged(Tid(1), Head(Arc::clone(&log), *geometry), Tail(log), &limits, stop)
 }
 
-/// Appends transactions; beside the log, the size of a block.
-struct Head(Arc<Log>, u32);
+/// Appends transactions; beside the log, the sizes of blocks and inodes.
+struct Head(Arc<Log>, Geometry);
 
 struct Tail(Arc<Log>);
 
@@ -79,8 +80,11 @@ impl LogHead<Mounted> for Head {
         for frozen in &transaction.items {
             match frozen.version.seal {
                 // Headers of at most a block together.
-                Seal::GroupHeaders => add(3, size_of_buffer(self.1 as usize / 3 + 512)),
-                Seal::HeadersAndSuperblock => add(4, size_of_buffer(self.1 as usize / 4 + 512)),
+                Seal::GroupHeaders => add(3, size_of_buffer(self.1.block_bytes() as usize / 3 + 512)),
+                Seal::HeadersAndSuperblock => add(4, size_of_buffer(self.1.block_bytes() as usize / 4 + 512)),
+                Seal::Inodes(parts) => {
+                    add(1, size_of_runs(self.1.block_bytes() as usize, &parts.runs(&self.1)))
+                }
                 _ => add(1, size_of_buffer(frozen.version.buffer.len())),
             }
         }
@@ -124,6 +128,10 @@ fn write(
             bytes.clear();
             bytes.extend_from_slice(&frozen.version.buffer);
             seal.apply(geometry, block_of_group(home), position.0, &mut bytes);
+            if let Seal::Inodes(parts) = seal {
+                checkpoint.runs(daddr(home), seal.log_kind(), &bytes, &parts.runs(geometry))?;
+                continue;
+            }
             if !is_headers(seal) {
                 checkpoint.buffer(daddr(home), seal.log_kind(), &bytes)?;
                 continue;

@@ -258,7 +258,11 @@ impl<'a> Change<'a> {
                 continue;
             }
             match self.run(block)? {
-                Run::Extent(extent) => at = extent.end().max(at + 1).next_multiple_of(unit),
+                Run::Extent(extent) => {
+                    let from = FileBlock(extent.end().max(at + 1));
+                    let hole = map::first_hole(self.volume, self.inode.ino, &self.inode.data, from)?;
+                    at = hole.next_multiple_of(unit);
+                }
                 Run::Hole { end, .. } if end < at + unit => at += unit,
                 Run::Hole { .. } => return Ok(block),
             }

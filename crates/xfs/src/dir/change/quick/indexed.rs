@@ -23,6 +23,10 @@ use crate::volume::Validated;
 /// Blocks of names with room that are tried before one is waited for.
 const CANDIDATES: usize = 4;
 
+/// They lie within so many blocks: in a large directory most blocks are full, and not all of its index is searched for more
+/// than one with room.
+const CANDIDATES_WITHIN: usize = 64;
+
 /// The leaf that may have a hash.
 struct FoundLeaf {
     home: FsBlock,
@@ -317,8 +321,10 @@ impl Quick<'_> {
             let Some(free) = self.free_block(fork, index * room as u32)? else { continue };
             let guard = free.block.lock();
             let bests = free::best_bytes(guard.buffer(), free.valid);
-            let with_room = bests.chunks_exact(2).enumerate().rev().filter(|(_, best)| fits(best));
-            for (slot, (place, _)) in found.iter_mut().zip(with_room) {
+            let mut places = bests.chunks_exact(2).enumerate().rev();
+            let first = places.find(|(_, best)| fits(best));
+            let more = places.take(CANDIDATES_WITHIN).filter(|(_, best)| fits(best));
+            for (slot, (place, _)) in found.iter_mut().zip(first.into_iter().chain(more)) {
                 *slot = u32::try_from(index as usize * room + place).ok();
             }
             if found[0].is_some() {
