@@ -138,7 +138,7 @@ impl Probed {
         let log_device =
             log_device.map(|log| Arc::new(StoppableDevice::new(log, Arc::clone(&stop))) as Device);
         let writer = replayed.begin(volume.device(), log_device.as_ref())?;
-        let transactions = transaction::logged(writer, volume.geometry().block_bytes(), stop);
+        let transactions = transaction::logged(writer, volume.geometry(), stop);
         Ok(Writable { volume, transactions, recovery, log: position })
     }
 }
