@@ -17,7 +17,7 @@ pub struct WriteStats {
     pub blocks_logged: u64,
     /// Checkpoints that made room in the log.
     pub checkpoints: u64,
-    /// Inodes without names that could not be deleted for want of space, and wait for the next opening.
+    /// Inodes without names that could not be deleted, for want of space or for damage, and wait for the next opening.
     pub inodes_left: u64,
 }
 

@@ -59,7 +59,8 @@ impl<C: Client> Transactions<C> {
             return written.unwrap_or_else(|panic| resume_unwind(panic));
         }
         for home in &transaction.cancelled {
-            if client.cached(*home).is_none_or(|item| item.lock().state_mut().evict()) {
+            // An item that comes into the cache from here on is another one, which a later transaction has made.
+            if client.cached(*home).is_some_and(|item| item.lock().state_mut().evict()) {
                 client.evict(*home);
             }
         }

@@ -15,6 +15,8 @@ pub(crate) struct Room {
     size: u32,
     /// Pools that have been used in the running transaction. Written once for each.
     pools: AtomicU32,
+    /// Threads that wait to reserve more than the room: they get it in an empty transaction, which others leave to them.
+    large: AtomicU32,
 }
 
 /// Reserved units that no handle has.
@@ -33,10 +35,28 @@ impl Pool {
     }
 }
 
+/// A thread that waits to reserve more than the room.
+pub(crate) struct WaitsForAll<'a>(&'a Room);
+
+impl Drop for WaitsForAll<'_> {
+    fn drop(&mut self) {
+        self.0.large.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Room {
     /// A transaction's handles reserve `size` units at most.
     pub(crate) fn new(size: u32) -> Self {
-        Self { reserved: AtomicU32::new(0), size, pools: AtomicU32::new(0) }
+        Self { reserved: AtomicU32::new(0), size, pools: AtomicU32::new(0), large: AtomicU32::new(0) }
+    }
+
+    /// From here on no other thread begins to reserve in an empty transaction, until what this returns is dropped. `None`
+    /// for a reservation that is no larger than the room.
+    pub(crate) fn wait_for_all(&self, units: u32) -> Option<WaitsForAll<'_>> {
+        (units > self.size).then(|| {
+            self.large.fetch_add(1, Ordering::Relaxed);
+            WaitsForAll(self)
+        })
     }
 
     /// Units that a transaction's handles reserve at most.
@@ -95,6 +115,9 @@ impl Room {
     }
 
     fn take(&self, units: u32) -> bool {
+        if units <= self.size && self.large.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
         let before = self.reserved.fetch_add(units, Ordering::Relaxed);
         let fits = before == 0 || before.saturating_add(units) <= self.size;
         if !fits {
@@ -117,6 +140,19 @@ mod tests {
         assert!(room.reserve(&pool, 2) && !room.reserve(&pool, 2));
         room.reset();
         assert!(room.reserve(&pool, 1000) && !room.reserve(&pool, 1));
+    }
+
+    #[test]
+    fn an_empty_transaction_is_left_to_a_reservation_larger_than_the_room() {
+        let (room, pool) = (Room::new(7), Pool::default());
+        assert!(room.reserve(&pool, 1) && !room.reserve(&pool, 14));
+        assert!(room.wait_for_all(7).is_none());
+        let waits = room.wait_for_all(14);
+        room.reset();
+        assert!(!room.reserve(&pool, 1) && room.reserve(&pool, 14));
+        drop(waits);
+        room.reset();
+        assert!(room.reserve(&pool, 1));
     }
 
     #[test]

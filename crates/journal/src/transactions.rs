@@ -126,6 +126,7 @@ impl<C: Client> Transactions<C> {
     /// # Errors
     /// Why the filesystem takes no changes any more.
     pub fn start<'a>(&'a self, client: &'a C, units: u32) -> Result<Handle<'a, C>> {
+        let mut waits_for_all = None;
         loop {
             match self.try_start(client, units)? {
                 Ok(handle) => return Ok(handle),
@@ -134,6 +135,7 @@ impl<C: Client> Transactions<C> {
                 }
                 Err(Refused::Full(tid)) => {
                     // A reservation that is larger than the room gets it in an empty transaction.
+                    waits_for_all = waits_for_all.or_else(|| self.room.wait_for_all(units));
                     self.request_commit(tid);
                     self.reopened.wait(|| self.running.load(Ordering::SeqCst) > tid.0 || self.has_stopped());
                 }

@@ -19,7 +19,7 @@ use undercroft_oracle::{
     How, Image, Mke2fs, MkfsXfs, MountMode, Served, Tool, open_ext4, open_xfs, populate,
 };
 use undercroft_vfs::{Credentials, FileSystem, Follow, NewKind, NewObject, Vfs, VfsOptions};
-use undercroft_xfs::Recovery;
+use undercroft_xfs::{Recovery, Xfs};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_serve_image");
 
@@ -198,6 +198,37 @@ fn unlinked_inodes_that_our_server_leaves_are_deleted_by_us_and_by_the_kernel() 
 fn unlinked_inodes_that_the_kernel_leaves_are_deleted_by_us_and_by_the_kernel() {
     for args in XFS_SHAPES {
         finished_alike_on_xfs(&left_by_the_kernel(&xfs(args)), args);
+    }
+}
+
+/// A filesystem that is closed while a program that embeds it still has files open.
+#[test]
+fn unlinked_inodes_in_use_when_xfs_is_closed_are_deleted_by_us_and_by_the_kernel() {
+    for args in XFS_SHAPES {
+        let image = xfs(args);
+        let device: Device = Arc::new(FileDevice::open(image.path(), FileOptions::read_write()).unwrap());
+        let fs = Xfs::open(
+            device,
+            undercroft_xfs::OpenOptions::default(),
+            undercroft_xfs::WriteOptions::default(),
+        )
+        .unwrap();
+        let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>, VfsOptions::default());
+        let (root, caller) = (vfs.root().unwrap(), Credentials::root());
+        let new = NewObject { kind: NewKind::Regular, permissions: 0o644, umask: 0 };
+        let held: Vec<_> = (0..orphans())
+            .map(|number| {
+                let name = format!("file-{number}");
+                let node = vfs.create(&caller, &root, name.as_bytes(), &new).unwrap();
+                let file = vfs.open_node_for_writing(&node).unwrap();
+                file.write_at(0, name.as_bytes()).unwrap();
+                vfs.unlink(&caller, &root, name.as_bytes()).unwrap();
+                file
+            })
+            .collect();
+        fs.close().unwrap();
+        drop((held, root, vfs, fs));
+        finished_alike_on_xfs(&image, args);
     }
 }
 

@@ -52,6 +52,8 @@ lock_order! {
     NUMBERS = "numbers", rank 390;
     /// A filesystem on disk that grows. No operation waits for it.
     RESIZE = "resize", rank 395;
+    /// The thread that stores the late times of a filesystem on disk.
+    LATE_STORE = "late_store", rank 397;
     /// A handle that has joined the running transaction of a journal, and the journal's own state outside of one.
     JOURNAL = "journal", rank 400;
     /// The shape of one directory's index on disk: held shared to change a leaf, exclusively to split one.

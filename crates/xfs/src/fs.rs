@@ -119,7 +119,11 @@ impl Xfs {
         let service = Service::start(Arc::clone(&volume), write_options.commit_interval());
         let (counts, log) = (OnceLock::new(), Some(log));
         let fs = Self { volume, recovery, log, counts, service: Some(service) };
-        live::delete_unlinked(&fs.volume)?;
+        if let Err(error) = live::delete_unlinked(&fs.volume) {
+            // The log stays as after a crash, so that the next opening, by Linux too, deletes them.
+            fs.volume.writer()?.transactions.abort_because(&error);
+            return Err(error);
+        }
         Ok(Arc::new(fs))
     }
 

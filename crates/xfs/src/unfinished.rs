@@ -24,8 +24,8 @@ use crate::writer::Mounted;
 /// Finishes what the log announced, in one transaction, which the caller commits.
 ///
 /// # Errors
-/// [`Unsupported`](Error::Unsupported) if that is too small; [`NoSpace`](Error::NoSpace) where a file's map has no block
-/// to grow into; corruption; I/O failure. The changes are aborted then.
+/// [`Unsupported`](Error::Unsupported) if that is too small; [`NoSpace`](Error::NoSpace) where a tree has no block at all to
+/// grow into; corruption; I/O failure. The changes are aborted then.
 pub(crate) fn finish(volume: &Mounted, steps: &[Unfinished]) -> Result<()> {
     let allocator = &volume.writer()?.allocator;
     let handle = volume.start(STORE_CREDITS)?;
@@ -51,7 +51,12 @@ fn change_map(handle: &Handle<'_>, change: &MapChange) -> Result<()> {
     if !handle.has_room(change::credits(volume, inode, kind) + STORE_CREDITS) {
         return Err(too_much());
     }
-    handle.ensure_space(change::needed_space(inode, kind, 1))?;
+    let needed = change::needed_space(inode, kind, 1);
+    if matches!(handle.ensure_space(needed), Err(Error::NoSpace)) {
+        let missing = needed.saturating_sub(handle.space());
+        handle.writer().allocator.reserve_set_aside(missing);
+        handle.add_space(missing);
+    }
     if change.map {
         let MapChange { at, start, blocks, unwritten, .. } = *change;
         change::insert(handle, inode, kind, Extent { file: at, block: start, count: blocks, unwritten })?;

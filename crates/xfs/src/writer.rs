@@ -97,7 +97,7 @@ pub(crate) struct Writer {
     /// Free blocks and inodes.
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) late_times: LateTimes,
-    /// Inodes without names that could not be deleted for want of space.
+    /// Inodes without names that could not be deleted.
     pub(crate) inodes_left: AtomicU64,
     /// Files with a reservation window.
     pub(crate) windows: WindowList,

@@ -9,8 +9,11 @@
 //! takes the fields exclusively, which waits for a store that is under way, and stores what is still late itself. Times
 //! count as late until they are stored: an inode whose store fails stays in its list.
 //!
-//! Locks: one of class `late_times` for each list; entries are stored without it. The inode's fields, shared, for a
-//! store, under a handle; exclusive for a release.
+//! An entry that is being stored is on no list, so one thread stores at a time: a sync waits until what another thread
+//! took from a list is stored, and may then say that all is durable that was late when it began.
+//!
+//! Locks: `late_store`, held by that thread; one of class `late_times` for each list, without which entries are stored.
+//! The inode's fields, shared, for a store, under a handle; exclusive for a release.
 
 use std::sync::Weak;
 
@@ -28,6 +31,7 @@ const LISTS: usize = 16;
 pub struct LateTimes {
     lists: [Mutex<Vec<Weak<dyn InUse>>>; LISTS],
     next: AtomicUsize,
+    storing: Mutex<()>,
 }
 
 /// Whether an inode's times are late, and whether they may still be stored.
@@ -129,7 +133,7 @@ impl Late {
 impl Default for LateTimes {
     fn default() -> Self {
         let lists = std::array::from_fn(|_| Mutex::new(&order::LATE_TIMES, Vec::new()));
-        Self { lists, next: AtomicUsize::new(0) }
+        Self { lists, next: AtomicUsize::new(0), storing: Mutex::new(&order::LATE_STORE, ()) }
     }
 }
 
@@ -139,6 +143,7 @@ impl LateTimes {
     /// # Errors
     /// The first failure; what was not stored is late still.
     pub fn store_all(&self) -> Result<()> {
+        let _storing = self.storing.lock();
         let mut outcome = Ok(());
         for list in &self.lists {
             let late = std::mem::take(&mut *list.lock());
@@ -154,11 +159,12 @@ impl LateTimes {
     }
 
     /// Stores as many as the running transaction has room for, and waits for nothing: for the thread that commits.
-    /// Returns whether that was all of them.
+    /// Returns whether that was all of them. Another thread that stores them already is left to it.
     ///
     /// # Errors
     /// The first failure; what was not stored is late still.
     pub fn store_what_fits(&self) -> Result<bool> {
+        let Some(_storing) = self.storing.try_lock() else { return Ok(true) };
         let mut outcome = Ok(true);
         for list in &self.lists {
             let mut late = std::mem::take(&mut *list.lock());
@@ -192,18 +198,33 @@ impl LateTimes {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use std::sync::Arc;
+    use std::sync::mpsc::{self, Receiver, Sender};
+    use std::thread;
 
     use undercroft_vfs::Error;
 
     use super::*;
 
-    /// An inode whose store fails or finds no room while the fields say so.
-    #[derive(Default)]
+    /// An inode whose store fails, finds no room or waits while the fields say so.
     struct Times {
         late: Late,
         fails: AtomicBool,
         lacks_room: AtomicBool,
+        /// The next store says that it has begun, and waits until it is told to go on.
+        pause: Mutex<Option<(Sender<()>, Receiver<()>)>>,
         stores: AtomicUsize,
+    }
+
+    impl Default for Times {
+        fn default() -> Self {
+            Self {
+                late: Late::default(),
+                fails: AtomicBool::new(false),
+                lacks_room: AtomicBool::new(false),
+                pause: Mutex::new(&order::INODE_FIELDS, None),
+                stores: AtomicUsize::new(0),
+            }
+        }
     }
 
     impl Times {
@@ -223,6 +244,10 @@ mod tests {
         fn store_late_times(&self) -> Result<()> {
             if self.fails.load(Ordering::Relaxed) {
                 return Err(Error::ReadOnly);
+            }
+            if let Some((begun, go_on)) = self.pause.lock().take() {
+                begun.send(()).unwrap();
+                go_on.recv().unwrap();
             }
             self.late.clear();
             self.stores.fetch_add(1, Ordering::Relaxed);
@@ -258,6 +283,29 @@ mod tests {
         inodes[0].changed(&late_times);
         assert!(late_times.store_what_fits().unwrap());
         assert_eq!((inodes[0].stores(), inodes[1].stores()), (2, 1));
+    }
+
+    /// What another thread is storing is not durable when a sync finds the lists empty.
+    #[test]
+    fn a_sync_waits_for_times_that_another_thread_is_storing() {
+        let late_times = LateTimes::default();
+        let inodes = late_inodes(&late_times, 1);
+        let (begun, waits) = mpsc::channel();
+        let (go_on, told) = mpsc::channel();
+        *inodes[0].pause.lock() = Some((begun, told));
+        thread::scope(|scope| {
+            scope.spawn(|| late_times.store_all().unwrap());
+            waits.recv().unwrap();
+            assert!(late_times.store_what_fits().unwrap());
+            assert_eq!(inodes[0].stores(), 0);
+            assert!(late_times.storing.try_lock().is_none());
+            let sync = scope.spawn(|| {
+                late_times.store_all().unwrap();
+                inodes[0].stores()
+            });
+            go_on.send(()).unwrap();
+            assert_eq!(sync.join().unwrap(), 1);
+        });
     }
 
     #[test]

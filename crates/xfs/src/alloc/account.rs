@@ -1,18 +1,18 @@
 //! Counting: what can be reserved, and what is set aside in each group so that its trees can always grow.
 //!
-//! A group's free blocks are those of its trees of free space. Others than the group's own trees may have what is left of
-//! them without
+//! A group's free blocks are those of its trees of free space. Of these, callers other than the group's own trees may not
+//! have
 //!
 //! - the busy ones, which a transaction freed that is not durable yet: a commit makes them reservable;
 //! - those *set aside* in the group: what its free list lacks to be as long as it can have to be, and what the trees of
 //!   reference counts, of free inodes and of reverse mappings can still grow by. A deletion reserves nothing, and these
 //!   trees may grow in it. The worst case of each is Linux's: a record for each block, or inode chunk, in blocks half full.
 //!
-//! The sum over the groups, without what is reserved or held already, is one number, [`Allocator::reserve`] lowers it.
-//! It changes with a group under the group's lock. Each block that a reserved one is taken for lowers the group's part and
-//! returns to the sum, so that it is counted once; a tree that grows into what is set aside changes neither. Trees of free
-//! space and of inodes grow without a count, by less than what changes in them frees or reserves: the sum may fall below
-//! zero for a while, and reservations then find their blocks in what is set aside.
+//! What can be reserved is one number: the sum over all groups, less what is reserved or held. [`Allocator::reserve`] lowers
+//! it. A group's part changes under the group's lock. Taking a reserved block lowers the part and raises the sum, so the
+//! block counts once. A tree that grows into what is set aside changes neither. Trees of free space and of inodes grow
+//! uncounted, by less than what changes in them frees or reserves: the sum may fall below zero for a moment, and
+//! reservations then find their blocks in what is set aside.
 //!
 //! So a reservation finds its blocks: what the groups have to spare is never less than what is reserved. They may be
 //! scattered, and a caller gets them one by one at worst.
@@ -73,6 +73,12 @@ impl Allocator {
                 Err(now) => left = now,
             }
         }
+    }
+
+    /// Reserves blocks of what is set aside, for a change that must not be refused where others have taken all else: the
+    /// sum falls below zero by them until they are let go of or taken.
+    pub(crate) fn reserve_set_aside(&self, blocks: u64) {
+        self.reservable.fetch_sub(blocks as i64, Ordering::Relaxed);
     }
 
     /// Lets go of reserved blocks.

@@ -1,7 +1,7 @@
 //! The allocation groups of a filesystem that takes changes.
 
 use undercroft_sync::Append;
-use undercroft_sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+use undercroft_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use undercroft_vfs::{Error, Result};
 
 use super::group::Group;
@@ -27,6 +27,8 @@ pub(crate) struct Allocator {
     pub(super) directory_rotor: AtomicU32,
     /// Groups in which records of chunks are newer in memory.
     pub(super) groups_with_newer: AtomicU32,
+    /// The opening found lists of unlinked inodes, or inodes on them, that it could not read.
+    pub(super) has_damaged_lists: AtomicBool,
 }
 
 impl Allocator {
@@ -48,6 +50,7 @@ impl Allocator {
             extent_credits: extent_credits(volume),
             directory_rotor: AtomicU32::new(0),
             groups_with_newer: AtomicU32::new(0),
+            has_damaged_lists: AtomicBool::new(false),
         })
     }
 
@@ -61,6 +64,7 @@ impl Allocator {
             extent_credits: 0,
             directory_rotor: AtomicU32::new(0),
             groups_with_newer: AtomicU32::new(0),
+            has_damaged_lists: AtomicBool::new(false),
         }
     }
 

@@ -1,10 +1,9 @@
 //! The free list (AGFL): blocks that the trees of free space and of reverse mappings grow into and shrink out of.
 //!
-//! A ring in a header's sector. A block that a tree puts there has been metadata, and the log cancels it with the running
-//! transaction: it is made metadata again before that transaction is durable only where there is no other. So the list has
-//! *usable* blocks and others, and is filled until its usable ones are as many as one change of each tree may need. Those
-//! are twice as many as the tree has levels: a change of one extent inserts at most two records into a tree, and the
-//! second meets the blocks half full that the first has split.
+//! A ring in a header's sector. A block that a tree puts on the list was metadata, and the running transaction cancels it.
+//! Until that is durable it is not *usable*: a tree takes it only where no usable one is left. The list is filled to as many
+//! usable blocks as one change of each tree may need: twice its levels, because a change inserts at most two records, and
+//! the second finds the blocks half full that the first split.
 
 use std::collections::VecDeque;
 

@@ -245,26 +245,41 @@ impl FreeSpace {
         align: u32,
         within: &std::ops::Range<u32>,
     ) -> Option<Run> {
-        let align = align.max(1);
-        let fit = |run: Run| {
-            let start = run.start.max(within.start).checked_next_multiple_of(align)?;
-            let end = start.checked_add(count)?;
-            (start < within.end && end <= run.end()).then_some(Run { start, count })
-        };
+        let fits = |run| fit(run, count, align, within);
+        self.find_roomy(goal, count, align, within).or_else(|| self.available.at_least(count).find_map(fits))
+    }
+
+    /// Up to `most` available blocks whose first is a multiple of `align`, near `goal`: as Linux has it, `align` fewer are
+    /// taken rather than others.
+    pub(super) fn find_striped(&self, goal: u32, most: u32, align: u32) -> Option<Run> {
+        let all = 0..u32::MAX;
+        let fewer = most.checked_sub(align).filter(|&fewer| fewer >= align);
+        let of = |count| self.find_roomy(goal, count, align, &all);
+        of(most).or_else(|| of(fewer?))
+    }
+
+    /// As [`find_aligned`](Self::find_aligned), without runs that may begin in the wrong place, unless they are near.
+    fn find_roomy(&self, goal: u32, count: u32, align: u32, within: &std::ops::Range<u32>) -> Option<Run> {
+        let fits = |run| fit(run, count, align, within);
         let at_goal = || {
             let run = self.available.containing(goal)?;
-            fit(Run { start: goal, count: run.end() - goal }).or_else(|| fit(run))
+            fits(Run { start: goal, count: run.end() - goal }).or_else(|| fits(run))
         };
-        let behind = || self.available.from(goal).take(NEAR_RUNS).find_map(fit);
-        let before = || self.available.before(goal).take(NEAR_RUNS).find_map(fit);
-        // First runs that are long enough wherever they begin, then all others.
+        let behind = || self.available.from(goal).take(NEAR_RUNS).find_map(fits);
+        let before = || self.available.before(goal).take(NEAR_RUNS).find_map(fits);
         let roomy = || {
-            let room = count.saturating_add(align - 1);
-            self.available.at_least(room).find_map(fit)
+            let room = count.saturating_add(align.max(1) - 1);
+            self.available.at_least(room).find_map(fits)
         };
-        let any = || self.available.at_least(count).find_map(fit);
-        at_goal().or_else(behind).or_else(before).or_else(roomy).or_else(any)
+        at_goal().or_else(behind).or_else(before).or_else(roomy)
     }
+}
+
+/// The first `count` blocks of a run from a multiple of `align` on that lies in `within`.
+fn fit(run: Run, count: u32, align: u32, within: &std::ops::Range<u32>) -> Option<Run> {
+    let start = run.start.max(within.start).checked_next_multiple_of(align.max(1))?;
+    let end = start.checked_add(count)?;
+    (start < within.end && end <= run.end()).then_some(Run { start, count })
 }
 
 /// The part of the filesystem itself that lies in a group and never moves: the headers and the log.

@@ -7,7 +7,7 @@ use undercroft_vfs::{Error, Result};
 
 use super::group::{Group, GroupState};
 use super::runs::Run;
-use super::space::Reach;
+use super::space::{Place, Reach};
 use super::*;
 use crate::format::{AgBlock, AgNumber};
 use crate::transaction::Tid;
@@ -72,17 +72,18 @@ impl Drop for Held {
 }
 
 impl Allocator {
-    /// Holds up to `most` blocks that lie together, as near behind `goal` as there are any. Reserves them. No handle is
-    /// needed.
+    /// Holds up to `most` blocks that lie together, as near behind `goal` as there are any, or at a stripe near it. Reserves
+    /// them. No handle is needed.
     ///
     /// # Errors
     /// [`NoSpace`](undercroft_vfs::Error::NoSpace); corruption; I/O failure.
-    pub(crate) fn hold(self: &Arc<Self>, volume: &Volume, goal: FsBlock, most: u64) -> Result<Held> {
+    pub(crate) fn hold(self: &Arc<Self>, volume: &Volume, goal: impl Into<Goal>, most: u64) -> Result<Held> {
+        let goal = goal.into();
         let reserved = self.reserve_some(1, most.clamp(1, u64::from(u32::MAX)));
         if reserved == 0 {
             return Err(Error::NoSpace);
         }
-        let (first, within) = Self::goal(volume, goal);
+        let (first, within) = Self::goal(volume, goal.block);
         let most = reserved as u32;
         let found = self.search(most, |reach, at| {
             let number = self.number_after(first, at);
@@ -97,7 +98,8 @@ impl Allocator {
                 let Some(locked) = group.try_lock_blocks(volume) else { return Ok(None) };
                 locked?
             };
-            let goal = if at == 0 { within.0 } else { 0 };
+            let place = Place { block: within.0, goes_on: goal.goes_on, align: goal.align };
+            let goal = if at == 0 { place } else { Place { block: 0, goes_on: false, ..place } };
             Ok(self.hold_in(group, &mut state, reach, goal, most).map(|run| (number, run)))
         });
         let (number, run) = match found {
@@ -116,7 +118,7 @@ impl Allocator {
         group: &Group,
         state: &mut GroupState,
         reach: Reach,
-        goal: u32,
+        goal: Place,
         most: u32,
     ) -> Option<Run> {
         let run = state.choose(reach, goal, most)?;

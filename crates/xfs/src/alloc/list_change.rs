@@ -157,7 +157,7 @@ impl ChangingGroup<'_> {
     }
 
     /// The length of the list if that is less than the trees can need at most.
-    fn short_list(&mut self) -> Result<Option<u32>> {
+    pub(super) fn short_list(&mut self) -> Result<Option<u32>> {
         let has_rmap = self.volume().superblock().features().has_rmapbt();
         let state = self.loaded()?;
         let most = needed(&state.agf, has_rmap);

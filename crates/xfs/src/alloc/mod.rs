@@ -28,8 +28,8 @@
 //! disk still has them free. They are *taken* under a handle, in the transaction that enters them into a map. Metadata is
 //! *taken* at once, out of what its handle has reserved. A block that is freed is free on the disk, in the transaction
 //! that freed it, and *busy* in memory: not given out before that transaction is durable, because a crash would bring its
-//! old owner back, and because the log cancels what was metadata. One use is earlier: on a full group its own trees may
-//! grow into them, since metadata is written back only after the transaction in which it became metadata, and what is
+//! old owner back, and because the log cancels what was metadata. One exception: in a full group its own trees may take
+//! busy blocks. That is safe: metadata is written back only after its transaction is durable, and a block that becomes
 //! metadata again in the transaction that cancelled it is not cancelled.
 //!
 //! A reservation finds its blocks, wherever they lie; `account` says how, and what is set aside so that a deletion, which
@@ -102,6 +102,7 @@ pub(crate) use self::inodes::{
 };
 pub(crate) use self::interrupted::too_much;
 pub(crate) use self::set_aside::extent_credits;
+pub(crate) use self::space::Goal;
 
 /// What a run of blocks belongs to, as the reverse map has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

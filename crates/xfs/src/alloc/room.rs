@@ -46,10 +46,18 @@ impl Allocator {
 }
 
 impl ChangingGroup<'_> {
-    /// Whether a tree that is not on the free list can get the blocks that it takes for up to two records at `key`.
+    /// Whether a tree that does not grow into the free list can get the blocks that it takes for up to two records at `key`.
+    /// Each block is taken out of the trees of free space, for which the list must suffice: one that is short and
+    /// cannot be filled is trusted with one block.
     pub(super) fn can_grow<K: GroupTree>(&mut self, key: &K::Key, records: usize) -> Result<bool> {
         let growth = self.tree::<K>()?.growth_at(key, records)?;
-        let space = &self.loaded()?.blocks().space;
-        Ok(growth == 0 || space.has_for_trees(growth.into()))
+        if growth == 0 {
+            return Ok(true);
+        }
+        self.fill_list()?;
+        if !self.loaded()?.blocks().space.has_for_trees(growth.into()) {
+            return Ok(false);
+        }
+        Ok(self.short_list()?.is_none() || growth == 1 && self.run_for_tree(None)?.is_some())
     }
 }

@@ -16,6 +16,38 @@ const GROUPS_SEARCHED: usize = 1 << 20;
 /// How often each group is searched at least, and at most.
 const SEARCHES: (usize, usize) = (8, 10_000);
 
+/// Where blocks for data are best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Goal {
+    pub(crate) block: FsBlock,
+    /// An extent ends before it, which blocks there make longer.
+    pub(crate) goes_on: bool,
+    /// Elsewhere the first block lies at a multiple of so many, counted from the group's start, if no fewer are wanted:
+    /// the stripe unit, or 1 for anywhere.
+    pub(crate) align: u32,
+}
+
+impl From<FsBlock> for Goal {
+    fn from(block: FsBlock) -> Self {
+        Self { block, goes_on: true, align: 1 }
+    }
+}
+
+/// The same in one group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) block: u32,
+    pub(super) goes_on: bool,
+    pub(super) align: u32,
+}
+
+impl Place {
+    /// Near a block, on no stripe.
+    pub(super) fn near(block: u32) -> Self {
+        Self { block, goes_on: true, align: 1 }
+    }
+}
+
 /// What a search may use of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
@@ -48,7 +80,7 @@ impl Allocator {
             let mut group = self.change_group(handle, number)?;
             group.fill_list()?;
             let goal = if at == 0 { within.0 } else { 0 };
-            let Some(run) = group.state().choose(reach, goal, most) else { return Ok(None) };
+            let Some(run) = group.state().choose(reach, Place::near(goal), most) else { return Ok(None) };
             if !group.list_suffices_to_take(run, 0)? {
                 return Ok(None);
             }
@@ -156,7 +188,7 @@ impl super::group::Group {
 
 impl GroupState {
     /// Available blocks, up to `most`.
-    pub(super) fn choose(&mut self, reach: Reach, goal: u32, most: u32) -> Option<Run> {
+    pub(super) fn choose(&mut self, reach: Reach, goal: Place, most: u32) -> Option<Run> {
         let spare = u32::try_from(self.spare()).unwrap_or(u32::MAX);
         let least = match reach {
             Reach::Long(count) => count,
@@ -168,8 +200,15 @@ impl GroupState {
         }
         let space = &self.blocks().space;
         // Blocks that go on where the goal is make no extent more, unless they are few.
-        let goes_on = space.available.containing(goal).is_some_and(|run| run.end() - goal >= most / 8);
-        (goes_on || space.available.longest() >= least).then(|| space.find(goal, most))?
+        let here = space.available.containing(goal.block).map_or(0, |run| run.end() - goal.block);
+        if goal.align > 1 && most >= goal.align && !(goal.goes_on && here > 0) {
+            let striped = space.find_striped(goal.block, most, goal.align);
+            if let Some(run) = striped.filter(|run| run.count >= least) {
+                return Some(run);
+            }
+        }
+        let goes_on = here > 0 && here >= most / 8;
+        (goes_on || space.available.longest() >= least).then(|| space.find(goal.block, most))?
     }
 }
 
@@ -230,16 +269,23 @@ impl ChangingGroup<'_> {
     /// [`NoSpace`](Error::NoSpace) if the group has no block at all; corruption; I/O failure.
     pub(super) fn take_for_tree(&mut self, goal: AgBlock, owner: Owner) -> Result<AgBlock> {
         self.fill_list()?;
-        let run = match self.loaded()?.blocks().space.find(goal.0, 1) {
-            Some(run) if self.list_suffices_to_take(run, 0)? => Some(run),
-            _ => self.run_for_list(1, u32::MAX)?,
-        };
-        let run = run.ok_or(Error::NoSpace)?;
+        let run = self.run_for_tree(Some(goal))?.ok_or(Error::NoSpace)?;
         self.take_free(run);
         // It is part of a change of another tree, which has begun.
         let taken = self.remove_extent(run).and_then(|()| self.note_owner(AgBlock(run.start), 1, owner));
         self.handle.or_abort(taken)?;
         Ok(AgBlock(run.start))
+    }
+
+    /// A block for such a tree, near `goal` or where the free list suffices to take it. The list has been filled.
+    pub(super) fn run_for_tree(&mut self, goal: Option<AgBlock>) -> Result<Option<Run>> {
+        if let Some(goal) = goal
+            && let Some(run) = self.loaded()?.blocks().space.find(goal.0, 1)
+            && self.list_suffices_to_take(run, 0)?
+        {
+            return Ok(Some(run));
+        }
+        self.run_for_list(1, u32::MAX)
     }
 
     /// Frees a block of such a tree, which has been forgotten.

@@ -11,7 +11,9 @@
 
 use std::collections::HashSet;
 
+use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::Error;
+use zerocopy::byteorder::big_endian::U32;
 
 use super::changing::ChangingGroup;
 use super::group::Predecessors;
@@ -94,10 +96,23 @@ impl Allocator {
                 };
                 if is_broken {
                     left.truncate(whole);
+                    self.note_damaged_list();
                 }
             }
         }
         Ok(left)
+    }
+
+    /// An inode on a list, or a list, is damaged and stays until xfs_repair has mended it.
+    pub(crate) fn note_damaged_list(&self) {
+        self.has_damaged_lists.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether inodes stay on lists from which a recovery could delete them.
+    pub(crate) fn leaves_unlinked(&self) -> bool {
+        let is_listed = |ino: &U32| AgIno(ino.get()) != AgIno::NULL;
+        !self.has_damaged_lists.load(Ordering::Relaxed)
+            && self.groups.iter().any(|group| group.state.lock().agi.agi_unlinked.iter().any(is_listed))
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) struct Making {
     pub(super) space: u64,
     /// The handle has the space for a chunk of inodes.
     with_chunk: bool,
+    /// What belongs to the inode may find no space: it is made before it gets a name.
+    pub(super) may_be_refused: bool,
 }
 
 /// Refuses what XFS cannot hold of a new inode: long targets, and device numbers of more bits than it keeps.
@@ -93,22 +95,24 @@ impl Making {
         let mut space = if with_chunk { alloc::chunk_space(geometry) } else { 0 };
         let target = if let NewKind::Symlink(target) = new.kind { Some(target) } else { None };
         if target.is_none() && new.xattrs.is_empty() {
-            return Self { credits, space, with_chunk };
+            return Self { credits, space, with_chunk, may_be_refused: false };
         }
+        let mut may_be_refused = !new.xattrs.is_empty();
         let like = Inode::fresh(volume, &dir.permissions_cache.inheritance(), dir.ino, 0, new, 1);
         if let Some(target) = target {
             let (more, blocks) = symlink::needs(volume, &like, target);
             credits += more;
             space += blocks;
+            may_be_refused |= blocks > 0;
         }
         for (_, value) in new.xattrs {
             credits += attributes::credits(volume, &like, Some(value));
             space += attributes::space(volume, &like, Some(value));
         }
-        if !new.xattrs.is_empty() {
+        if may_be_refused {
             credits += release::TAKE_BACK_CREDITS;
         }
-        Self { credits, space, with_chunk }
+        Self { credits, space, with_chunk, may_be_refused }
     }
 
     /// Whether the number is taken before the directory is locked, so that its lock is held for less: the inode has nothing
@@ -147,7 +151,11 @@ impl Making {
         handle.writer().allocator.new_inode(handle, parent.ino, is_directory, self.with_chunk)
     }
 
-    /// Makes an inode with this number, without attributes. All that it needs is reserved.
+    /// Makes an inode with this number, without attributes.
+    ///
+    /// # Errors
+    /// [`NoSpace`](Error::NoSpace) for the target of a symbolic link, of which nothing has changed then; corruption; I/O
+    /// failure.
     pub(super) fn fill(
         &self,
         handle: &Handle<'_>,
@@ -178,7 +186,15 @@ impl Making {
         links: u32,
     ) -> Result<Attempt<Arc<Live>>> {
         let number = self.number(handle, parent, new)?;
-        let made = handle.or_abort(self.fill(handle, parent, new, links, number))?;
+        let made = match self.fill(handle, parent, new, links, number) {
+            Err(Error::NoSpace) if !handle.writer().transactions.has_stopped() => {
+                let empty = NewInode { kind: NewKind::Regular, ..*new };
+                let made = handle.or_abort(self.fill(handle, parent, &empty, links, number))?;
+                handle.or_abort(release::take_back(handle, &made))?;
+                return Err(Error::NoSpace);
+            }
+            filled => handle.or_abort(filled)?,
+        };
         if new.xattrs.is_empty() {
             return Ok(Attempt::Done(made));
         }
@@ -194,7 +210,7 @@ impl Making {
             };
             // The inode is deleted again, with the attributes that it has by now.
             drop(fields);
-            handle.or_abort(release::delete_now(handle, &made))?;
+            handle.or_abort(release::take_back(handle, &made))?;
             return wanted;
         }
         drop(fields);

@@ -6,6 +6,8 @@ mod attributes;
 mod content;
 mod contract;
 #[cfg(all(test, feature = "oracle"))]
+mod damaged_tests;
+#[cfg(all(test, feature = "oracle"))]
 mod full_tests;
 mod making;
 mod names;
@@ -126,7 +128,7 @@ pub(crate) fn delete_unlinked(volume: &Arc<Mounted>) -> Result<()> {
     for ino in writer.allocator.collect_unlinked(volume)? {
         match writer.allocator.check_in_use(volume, ino).and_then(|()| Inode::read(volume, ino)) {
             Ok(inode) => release::release(&Live::shared(Arc::clone(volume), inode)),
-            Err(Error::Corrupt(_) | Error::Stale) => {}
+            Err(Error::Corrupt(_) | Error::Stale) => writer.allocator.note_damaged_list(),
             Err(error) => return Err(error),
         }
         writer.transactions.first_failure()?;

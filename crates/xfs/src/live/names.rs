@@ -66,7 +66,7 @@ pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Foun
     let kind = new.kind.file_type();
     let is_directory = kind == FileType::Directory;
     let made = making(dir, new, USUAL_CREDITS, |handle, making| {
-        let mut touch = touch(handle, dir, dir.now(), i64::from(is_directory));
+        let mut touch = touch(dir, dir.now(), i64::from(is_directory));
         if Making::may_be_first(new) {
             let number = making.number(handle, dir, new)?;
             let made = create_with(handle, dir, name, new, making, number, touch);
@@ -75,8 +75,7 @@ pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Foun
             }
             return made;
         }
-        // Attributes may be refused, so an inode that has them is made before the name.
-        if new.xattrs.is_empty() {
+        if !making.may_be_refused {
             if is_directory {
                 check_room_for_directory(dir)?;
             }
@@ -164,7 +163,7 @@ pub(super) fn link(dir: &Live, name: &[u8], node: &Arc<Node>) -> Result<()> {
     check_project(dir, target.kind, project).map_err(|error| unless_there(dir, name, error))?;
     with_room(dir, USUAL_CREDITS + LOSE_CREDITS, |handle| {
         let now = dir.now();
-        let mut touch = touch(handle, dir, now, 0);
+        let mut touch = touch(dir, now, 0);
         if !change::add(dir, handle, name, target.kind, &mut || Ok(target.ino), &mut touch)? {
             let mut change = Change::begin(dir, 0)?;
             change.add(name, Some(target.ino), target.kind)?;
@@ -208,7 +207,7 @@ pub(super) fn unlink_once(dir: &Live, name: &[u8], victim: &Live, keep: bool) ->
     }
     with_room(dir, USUAL_CREDITS + LOSE_CREDITS, |handle| {
         let now = dir.now();
-        let touch = touch(handle, dir, now, -i64::from(is_directory));
+        let touch = touch(dir, now, -i64::from(is_directory));
         if let Some(wanted) = remove(handle, dir, name, victim.ino, keep, LOSE_CREDITS, touch)? {
             return Ok(Attempt::Wants(wanted));
         }
@@ -223,7 +222,7 @@ pub(super) fn unlink_unused(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Resu
     let Some(credits) = release::credits_at_once(live) else { return unlink(dir, name, victim) };
     or_keep_blocks(|keep| {
         with_room(dir, USUAL_CREDITS + credits, |handle| {
-            let touch = touch(handle, dir, dir.now(), 0);
+            let touch = touch(dir, dir.now(), 0);
             if let Some(wanted) = remove(handle, dir, name, live.ino, keep, credits, touch)? {
                 return Ok(Attempt::Wants(wanted));
             }
@@ -442,7 +441,7 @@ impl<'a> Plans<'a> {
     ) -> Result<()> {
         for (ino, change) in self.0 {
             match touched(ino) {
-                Some((live, now, gained)) => change.apply(handle, touch(handle, live, now, gained))?,
+                Some((live, now, gained)) => change.apply(handle, touch(live, now, gained))?,
                 None => change.apply(handle, |_| false)?,
             }
         }
@@ -494,10 +493,8 @@ fn lose_name(handle: &Handle<'_>, victim: &Live, now: Timestamp) -> Result<()> {
 ///
 /// Of the changes within one tick of the coarse clock only the first is stored: the others would store the same time.
 /// If the times were read since, the clock is precise and the next change is stored.
-fn touch(handle: &Handle<'_>, dir: &Live, now: Timestamp, gained: i64) -> impl FnMut(&mut Inode) -> bool {
-    let tid = handle.tid();
+fn touch(dir: &Live, now: Timestamp, gained: i64) -> impl FnMut(&mut Inode) -> bool {
     move |inode| {
-        dir.content.note_names(tid);
         let nearest = inode.nearest_time(now);
         if gained == 0
             && !dir.late.is_set()

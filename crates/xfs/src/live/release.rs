@@ -4,8 +4,9 @@
 //! an unlinked list, so after a crash in between it is deleted when the filesystem is opened again.
 //!
 //! A deletion reserves no space: what it may need is set aside in each group. On a volume that was filled by others there
-//! may be less. Then what has been freed by now is made durable, so that it can be used, and the rest is tried again; an
-//! inode that still cannot be deleted stays on its list for the next opening, and is counted.
+//! may be less. Then what has been freed by now is made durable, so that it can be used, and the rest is tried again. An
+//! inode that still cannot be deleted, for want of space or because it is damaged or cannot be read, stays on its list
+//! for the next opening, and is counted.
 //!
 //! Other threads may still hold the handle, to store late times: nothing is stored through it once it is released, see
 //! [`Late`](undercroft_diskfs::in_use::Late).
@@ -24,6 +25,9 @@ use crate::transaction::Handle;
 /// that of the one before it.
 pub(super) const UNLINKED_CREDITS: u32 = 3;
 
+/// A deletion in one step reserves this part of a transaction's room at most: in a small log it would wait for others.
+const PART_OF_ROOM: u32 = 4;
+
 /// Deleting what is left when the content is gone.
 const DELETE_CREDITS: u32 = FREE_INODE_CREDITS + UNLINKED_CREDITS + STORE_CREDITS;
 
@@ -39,8 +43,8 @@ pub(super) fn release(live: &Arc<Live>) {
         && let Ok(writer) = live.volume.writer()
         && !writer.transactions.has_stopped()
     {
-        // There is no caller to return the error to; the inode stays on its list for the next opening.
-        let cause = format!("inode {} could not be let go of: {error}", live.ino);
+        // There is no caller to return the error to.
+        let cause = format!("inode {} could not be released: {error}", live.ino);
         writer.transactions.abort_with(&cause, &error);
     }
 }
@@ -53,24 +57,29 @@ fn store_and_free_window(live: &Live) -> Result<()> {
     live.retire()
 }
 
-/// Deletes an inode that is on an unlinked list, or leaves it there if the filesystem has no space for that.
+/// Deletes an inode that is on an unlinked list, or leaves it there if that is not possible.
 fn delete(live: &Live) -> Result<()> {
     live.late.set_released();
     let writer = live.volume.writer()?;
-    let deleted = delete_once(live);
-    if !is_refused(live, &deleted) {
-        return deleted;
+    let mut deleted = delete_once(live);
+    if is_refused(live, &deleted) {
+        writer.transactions.commit(writer.transactions.running())?;
+        deleted = delete_once(live);
     }
-    writer.transactions.commit(writer.transactions.running())?;
-    let deleted = delete_once(live);
-    if !is_refused(live, &deleted) {
-        return deleted;
+    match deleted {
+        // A failure after a step's first change has ended the changes.
+        Err(error) if !writer.transactions.has_stopped() => {
+            if matches!(error, Error::Corrupt(_)) {
+                writer.allocator.note_damaged_list();
+            }
+            writer.inodes_left.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+        deleted => deleted,
     }
-    writer.inodes_left.fetch_add(1, Ordering::Relaxed);
-    Ok(())
 }
 
-/// The same in as many steps as it takes. A step that finds no space changes nothing.
+/// The same in as many steps as it takes. A step that is refused changes nothing.
 fn delete_once(live: &Live) -> Result<()> {
     content::truncate_all(live)?;
     let handle = live.volume.start(DELETE_CREDITS)?;
@@ -90,11 +99,26 @@ pub(super) fn credits_at_once(live: &Live) -> Option<u32> {
     if live.kind == FileType::Directory || fields.core.links != 1 {
         return None;
     }
-    Some(content::remove_all_credits(live, &fields)? + DELETE_CREDITS)
+    let credits = content::remove_all_credits(live, &fields)? + DELETE_CREDITS;
+    let room = live.volume.writer().ok()?.transactions.room() / PART_OF_ROOM;
+    (credits.saturating_mul(live.volume.credit_units()) <= room).then_some(credits)
 }
 
-/// Blocks that [`delete_now`] changes at most for an inode that was made under the same handle and has got no blocks.
+/// Blocks that [`take_back`] changes at most.
 pub(super) const TAKE_BACK_CREDITS: u32 = DELETE_CREDITS;
+
+/// Deletes an inode that was made under the same handle, has got no blocks, and has no user. Where the filesystem has no
+/// space for that it stays on its list for the next opening, and is counted.
+///
+/// # Errors
+/// As for [`delete_now`].
+pub(super) fn take_back(handle: &Handle<'_>, live: &Live) -> Result<()> {
+    delete_now(handle, live)?;
+    if !live.late.is_released() {
+        handle.writer().inodes_left.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
 
 /// Deletes an inode under a handle that has room for all of it, content and all: one that was made under it, or one
 /// whose content [goes in one step](credits_at_once). It is on no unlinked list, and gets there where the filesystem has no

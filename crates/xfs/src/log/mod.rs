@@ -22,11 +22,17 @@
 //!
 //! A recovery reads the device and changes an [`Overlay`] over it. Opening for writing copies the overlay to the device
 //! when all of it is there. One thread recovers, before the filesystem is used, so it takes no locks. All passes are loops
-//! bounded by the log's length. What they remember is bounded by constants, whatever the log says: transactions without a commit (256 MiB with all that describes them), one committed
-//! transaction while it is replayed (part of those), interrupted work (64 MiB), freed buffers (4 million, 256 MiB), the
-//! buffers of one position (1 million, 64 MiB), changes in memory (64 MiB) and the index of those in a temporary file
-//! (256 MiB), inodes without names (1 million, 16 MiB), extents of files whose maps change (1 million, 64 MiB). A log that
-//! needs more is refused.
+//! bounded by the log's length. What they remember is bounded by constants, whatever the log says, and a log that needs more
+//! is refused:
+//!
+//! - transactions without a commit: 256 MiB with all that describes them; a committed one while it is replayed is one of
+//!   these;
+//! - interrupted work: 64 MiB;
+//! - freed buffers: 4 million, 256 MiB;
+//! - the buffers of one position: 1 million, 64 MiB;
+//! - changes in memory: 64 MiB, and the index of those in a temporary file: 256 MiB;
+//! - inodes without names: 1 million, 16 MiB;
+//! - extents of files whose maps change: 1 million, 64 MiB.
 //!
 //! Recovery follows Linux in the ends of the log, the order of changes, and the treatment of blocks that are newer than
 //! the log. The work that Linux does after the replay, in transactions of its own, is done as far as a reader can see

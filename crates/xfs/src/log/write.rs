@@ -20,9 +20,8 @@
 //! - the blocks behind the head do not carry the head's cycle. When writing begins, those that a crash may have left so
 //!   are stamped anew.
 //!
-//! All records have the same size at most (`h_size`), which decides how many header blocks each has. Between tail and head
-//! it must be one: where the first record names itself as the tail, that size is our own, otherwise it is the one that the
-//! log had.
+//! All records between tail and head have the same maximum size (`h_size`), which decides how many header blocks each has.
+//! Where the first record names itself as the tail, that size is our own; otherwise it is the one that the log had.
 //!
 //! No locks: its owner has one.
 
@@ -79,7 +78,7 @@ struct Form {
 }
 
 impl Form {
-    /// `None` where the log's unit is larger than a record.
+    /// Sizes for a log; `None` where its stripe unit is larger than a record.
     fn of(superblock: &Superblock) -> Option<Self> {
         let log_bytes = u64::from(superblock.log_blocks()) << superblock.geometry().block_log();
         let wanted = u64::from(RECORD_BYTES).max(log_bytes / RECORDS_IN_LOG).min(u64::from(MAX_RECORD_BYTES));
@@ -261,7 +260,10 @@ impl LogWriter {
     }
 
     /// Writes a transaction without changes, for the sake of the tail that its record names.
-    fn cover(&mut self, tail: Option<Lsn>) -> Result<()> {
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn cover(&mut self, tail: Option<Lsn>) -> Result<()> {
         let mut checkpoint = Checkpoint::new(self, tail);
         checkpoint.operation(flags::START, &[])?;
         checkpoint.operation(flags::COMMIT, &[])?;

@@ -241,7 +241,7 @@ pub(crate) fn replace(handle: &Handle<'_>, inode: &mut Inode, extent: Extent) ->
 /// Moves every extent from `from` on down by `by` blocks, into a hole. None of them straddles `from`.
 ///
 /// # Errors
-/// As for [`insert`].
+/// As for [`insert`]: nothing has moved then, so that it may be tried again.
 pub(crate) fn shift_down(
     handle: &Handle<'_>,
     inode: &mut Inode,
@@ -265,7 +265,10 @@ pub(crate) fn shift_down(
         let Some(to) = to.filter(|&to| from > 0 && before.is_none_or(|before| before.end() <= to)) else {
             return Err(records.corrupt(format!("the extent at {} cannot move down by {by}", here.file)));
         };
-        move_extent(&mut records, &here, to)?;
+        match move_extent(&mut records, &here, to) {
+            Err(Error::NoSpace) if !is_first => return Ok(Progress::From(here.file.0)),
+            moved => moved?,
+        }
         (from, is_first) = (here.end(), false);
     }
 }
@@ -274,7 +277,7 @@ pub(crate) fn shift_down(
 /// `from`. If not all is done, what is left lies between `from` and a new `to`.
 ///
 /// # Errors
-/// As for [`insert`].
+/// As for [`insert`]: nothing has moved then, so that it may be tried again.
 pub(crate) fn shift_up(
     handle: &Handle<'_>,
     inode: &mut Inode,
@@ -297,7 +300,10 @@ pub(crate) fn shift_up(
         if end.is_none_or(|end| around.after.is_some_and(|after| after.file.0 < end)) {
             return Err(records.corrupt(format!("the extent at {} cannot move up by {by}", here.file)));
         }
-        move_extent(&mut records, &here, here.file.0 + by)?;
+        match move_extent(&mut records, &here, here.file.0 + by) {
+            Err(Error::NoSpace) if !is_first => return Ok(Progress::From(to)),
+            moved => moved?,
+        }
         (to, is_first) = (here.file.0, false);
     }
 }
@@ -359,6 +365,17 @@ pub(crate) fn add_block(
     let extent = Extent { file: at, block, count: 1, unwritten: false };
     handle.or_abort(insert(handle, inode, kind, extent))?;
     Ok(block)
+}
+
+/// Refuses to remove blocks of a fork of metadata that are not in use, or that their group has no room to free: for changes
+/// that cannot be refused any more when they come to it.
+///
+/// # Errors
+/// [`NoSpace`](Error::NoSpace); corruption; I/O failure.
+pub(crate) fn check_removal(handle: &Handle<'_>, first: FsBlock, count: u64) -> Result<()> {
+    let allocator = &handle.writer().allocator;
+    allocator.check_blocks_in_use(handle, first, count)?;
+    allocator.check_room(handle, first, count, false)
 }
 
 /// Removes a block of a fork of metadata, which is forgotten and freed.

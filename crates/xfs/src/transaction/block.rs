@@ -11,8 +11,8 @@ pub(crate) enum Seal {
     /// as they are.
     #[default]
     GroupHeaders,
-    /// The same, with the superblock that lies in front of them. A block that once was this stays it: versions that
-    /// have not been written home hold a change of the superblock.
+    /// As `GroupHeaders`, and the superblock before them is logged and written back too. A block keeps this seal once it has
+    /// it: an earlier version with a changed superblock may not be written back yet.
     HeadersAndSuperblock,
     /// A B+tree block of an allocation group.
     ShortBtree,
@@ -41,7 +41,7 @@ pub(crate) enum Seal {
 }
 
 impl Seal {
-    /// Of a block that was this, after a change as `new`.
+    /// The seal of a block that had this one and is changed with `new`.
     pub(crate) const fn then(self, new: Self) -> Self {
         match (self, new) {
             (Self::HeadersAndSuperblock, Self::GroupHeaders) => self,

@@ -156,10 +156,13 @@ impl LogTail<Mounted> for Tail {
         Ok(())
     }
 
-    /// The superblock's counters first: from the unmount record on they are taken as they are.
+    /// The superblock's counters first: from the unmount record on they are taken as they are. Linux looks for unlinked
+    /// inodes only in a recovery, so where some are left, in use still or for want of space, the log does not say that.
     fn make_empty(&mut self, volume: &Mounted, _next: Tid) -> Result<()> {
         store_counters(volume.device(), volume.superblock())?;
-        self.0.writer.lock().unmount()
+        let leaves_unlinked = volume.writer()?.allocator.leaves_unlinked();
+        let mut log = self.0.writer.lock();
+        if leaves_unlinked { log.cover(None) } else { log.unmount() }
     }
 
     /// The format has no place for it.

@@ -1,7 +1,7 @@
 //! Making a file durable.
 
 use undercroft_sync::atomic::Ordering;
-use undercroft_vfs::{Durable, Result};
+use undercroft_vfs::{Durable, FileType, Result};
 
 use super::Live;
 use crate::transaction::Tid;
@@ -16,6 +16,10 @@ pub(crate) fn sync(live: &Live, what: Durable) -> Result<()> {
     }
     let transactions = &live.volume.writer()?.transactions;
     transactions.check()?;
+    // Names change without the directory's inode where its times stay the same.
+    if live.kind == FileType::Directory {
+        return transactions.commit_everything(&live.volume);
+    }
     let tid = match (what, live.content.changed_in.load(Ordering::Relaxed)) {
         (Durable::Everything, _) | (Durable::Data, 0) => inode_changed_in(live),
         (Durable::Data, tid) => Tid(tid),

@@ -212,9 +212,31 @@ impl Plan {
         }
         let map_space = if steps > 0 { 1 + map::change::space(&changed, ForkKind::Attr) } else { 0 };
         handle.ensure_space(u64::from(new) + u64::from(steps) * map_space)?;
+        self.check_removals(handle, &changed)?;
         handle.or_abort(self.change(handle, &mut changed, held))?;
         *inode = changed;
         Ok(Attempt::Done)
+    }
+
+    /// Refuses where blocks that go cannot be freed.
+    fn check_removals(&self, handle: &Handle<'_>, inode: &Inode) -> Result<()> {
+        let check = |extent: &Extent| map::change::check_removal(handle, extent.block, extent.count.into());
+        self.freed.iter().try_for_each(check)?;
+        let (volume, ino) = (handle.volume(), inode.ino);
+        match (&self.form, &inode.attr) {
+            (Form::None | Form::Short(_), Some(fork @ (Fork::Extents(_) | Fork::Btree(_)))) => {
+                map::for_each_extent(volume, ino, fork, check)
+            }
+            (Form::Blocks(changes), Some(fork)) => changes.removed.iter().try_for_each(|number| {
+                match map::lookup(volume, ino, fork, FileBlock((*number).into()))? {
+                    Run::Extent(extent) => {
+                        map::change::check_removal(handle, extent.block_of((*number).into()), 1)
+                    }
+                    Run::Hole { .. } => Ok(()),
+                }
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// New blocks of the tree, blocks that are added or removed, and those that are written in their places.

@@ -122,6 +122,9 @@ impl<'a> Change<'a> {
         if self.slots.values().any(|slot| slot.gone || slot.home.is_none()) {
             map::change::check_count(self.volume, &self.inode, ForkKind::Data)?;
         }
+        for home in self.slots.values().filter(|slot| slot.gone).filter_map(|slot| slot.home) {
+            map::change::check_removal(handle, home, 1)?;
+        }
         handle.ensure_space(used + self.space())
     }
 

@@ -1,8 +1,8 @@
 //! Changing sizes, and removing everything.
 //!
-//! The size is set first; then the blocks behind it are removed, in steps. A crash between two steps leaves a file of the
-//! new size with blocks behind its end, which show never (see the module above). The caller excludes other writers, so
-//! the file's reservation window is freed first.
+//! The handle that removes the first blocks stores the new size; further handles remove the rest. A crash between two of
+//! them leaves blocks behind the end (post-EOF blocks), which are never shown: see `behind_end`. The caller excludes other
+//! writers, so the file's reservation window is freed first.
 
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, FileType, Result};

@@ -224,7 +224,7 @@ pub(super) fn allocate_some(live: &Live, at: u64, end: u64) -> Result<u64> {
             Run::Extent(extent) => return Ok(end.min(extent.end())),
             Run::Hole { end, .. } => {
                 change::check_count(&live.volume, &inode, ForkKind::Data)?;
-                (end, goal(live, &inode, at)?)
+                (end, goal(live, &inode, at, end >= FILE_BLOCK_END)?)
             }
         }
     };

@@ -7,7 +7,6 @@ use undercroft_vfs::Timestamp;
 
 use super::window::Window;
 use crate::inode::Inode;
-use crate::transaction::Tid;
 
 /// What a file in use keeps in memory about its content.
 #[derive(Debug)]
@@ -34,13 +33,6 @@ impl ContentState {
             end_is_clean: AtomicBool::new(false),
             written_at: AtomicU64::new(0),
             changed_in: AtomicU64::new(0),
-        }
-    }
-
-    /// The names of a directory were changed in this transaction.
-    pub(crate) fn note_names(&self, tid: Tid) {
-        if self.changed_in.load(Ordering::Relaxed) != tid.0 {
-            self.changed_in.store(tid.0, Ordering::Relaxed);
         }
     }
 

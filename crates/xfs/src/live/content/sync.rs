@@ -16,12 +16,12 @@ pub(in super::super) fn sync(live: &Live, what: Durable) -> Result<()> {
     }
     let transactions = &live.volume.writer()?.transactions;
     transactions.check()?;
+    // Names change without the directory's inode where its times stay the same.
+    if live.kind == FileType::Directory {
+        return transactions.commit_everything(&live.volume);
+    }
     // A file whose content has not changed since it was made or read may not be durable itself yet.
     let tid = match (what, live.content.changed_in.load(Ordering::Relaxed)) {
-        // Names of a directory change without the inode where its times stay the same.
-        (Durable::Everything | Durable::Data, changed) if live.kind != FileType::Regular => {
-            inode_changed_in(live).max(Tid(changed))
-        }
         (Durable::Everything, _) | (Durable::Data, 0) => inode_changed_in(live),
         (Durable::Data, tid) => Tid(tid),
     };

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use undercroft_vfs::{Error, Result};
 
-use crate::alloc::{Allocator, Held};
+use crate::alloc::{Allocator, Goal, Held};
 use crate::format::FsBlock;
 use crate::transaction::Handle;
 use crate::volume::Volume;
@@ -125,7 +125,7 @@ impl Window {
         allocator: &Arc<Allocator>,
         wanted: Range<u64>,
         hole_end: u64,
-        goal: FsBlock,
+        goal: Goal,
         ahead_max: u64,
     ) -> Result<(FsBlock, u64)> {
         let place = match self.find(wanted.start) {
@@ -141,7 +141,11 @@ impl Window {
                     .checked_sub(1)
                     .map(|before| &self.pieces[before])
                     .filter(|before| before.end() == wanted.start)
-                    .map_or(goal, |before| FsBlock(before.blocks.first().0 + before.blocks.len()));
+                    .map_or(goal, |before| Goal {
+                        block: FsBlock(before.blocks.first().0 + before.blocks.len()),
+                        goes_on: true,
+                        ..goal
+                    });
                 let blocks = allocator.hold(volume, goal, want.min(room))?;
                 self.pieces.insert(place, Piece { at: wanted.start, blocks });
                 place

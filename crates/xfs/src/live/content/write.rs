@@ -14,6 +14,7 @@ use super::look::{in_bytes, lookup};
 use super::stretch::{State, Stretch};
 use super::window::{Reserve, Spare, Window};
 use super::{Live, behind_end, block_bits, check_kind, end_block, hint, size, store};
+use crate::alloc::Goal;
 use crate::error::corrupt_inode;
 use crate::format::extent::EXTENT_MAX_BLOCKS;
 use crate::format::extent::Extent as Mapped;
@@ -86,7 +87,8 @@ fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
     if here.state == State::Written {
         return in_bytes(&here, live);
     }
-    let goal = goal(live, inode, block)?;
+    let is_at_end = here.state == State::Hole && here.end >= limit;
+    let goal = goal(live, inode, block, is_at_end)?;
     let mut window = live.content.window.lock();
     let mut reserve = Reserve { spare: Spare::new(allocator, spare_blocks(inode, &window))?, copies: None };
     let prepared = match here.state {
@@ -130,15 +132,18 @@ fn spare_blocks(inode: &Inode, window: &Window) -> u64 {
     }
 }
 
-/// Where blocks for a file block are best: after the block before it.
-pub(super) fn goal(live: &Live, inode: &Inode, block: u64) -> Result<FsBlock> {
+/// Where blocks for a file block are best: after the block before it, and at a stripe where the file has nothing behind
+/// them.
+pub(super) fn goal(live: &Live, inode: &Inode, block: u64, is_at_end: bool) -> Result<Goal> {
+    let align = if is_at_end { live.volume.superblock().stripe_unit_blocks().max(1) } else { 1 };
     if let Some(before) = block.checked_sub(1)
         && let Run::Extent(extent) = map::lookup(&live.volume, live.ino, &inode.data, FileBlock(before))?
     {
         let next = FsBlock(extent.block_of(before).0 + 1);
-        return Ok(if live.volume.geometry().split(next).is_some() { next } else { extent.block });
+        let goes_on = live.volume.geometry().split(next).is_some();
+        return Ok(Goal { block: if goes_on { next } else { extent.block }, goes_on, align });
     }
-    Ok(map::near_inode(&live.volume, live.ino))
+    Ok(Goal { block: map::near_inode(&live.volume, live.ino), goes_on: false, align })
 }
 
 /// Frees the reservation windows of files, this one's before the others'.

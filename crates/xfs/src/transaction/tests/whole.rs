@@ -1,6 +1,7 @@
 //! A whole filesystem, opened for writing, changed through the vfs, and closed or left by a crash.
 
 use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use undercroft_block::testing::Recorder;
 use undercroft_oracle::operations::{Abilities, Hand, OurHand, Worker};
@@ -285,6 +286,96 @@ fn work_that_the_log_announces_is_finished() {
         fs.close().unwrap();
         fs::write(image.path(), bytes_of(&device)).unwrap();
         image.xfs_repair_check().unwrap_or_else(|error| panic!("{what}: {error}"));
+    }
+}
+
+/// The same to do something with a run of blocks of a file: its kind, the inode, and what follows its length.
+fn file_intent(kind: u16, ino: u64, at: u64, (first, count): (FsBlock, u32), flags: u32) -> Vec<u8> {
+    let mut bytes = [kind, 1].map(u16::to_le_bytes).concat();
+    bytes.extend(1_u32.to_le_bytes());
+    bytes.extend((at << 16 | u64::from(flags)).to_le_bytes());
+    for word in [ino, first.0, at] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes.extend(count.to_le_bytes());
+    bytes.extend(flags.to_le_bytes());
+    bytes
+}
+
+/// The map of the file is a tree, and there is no block for it to grow into but what is set aside.
+#[test]
+fn blocks_of_a_file_are_moved_as_the_log_announces_where_space_has_run_out() {
+    const MAP: u16 = 0x1244;
+    const PIECES: u64 = 60;
+    let root = Credentials::root();
+    for args in ["-m rmapbt=1,reflink=1", "-m reflink=1"] {
+        let image = image(64, args);
+        let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+        let path = mount.path().join("file");
+        let mut content = Vec::new();
+        for piece in 0..PIECES {
+            content.extend([vec![piece as u8 + 1; 3 * 4096], vec![0; 4096]].concat());
+        }
+        let file = fs::File::create(&path).unwrap();
+        // Linux allocates nothing ahead then.
+        file.set_len(content.len() as u64).unwrap();
+        for (piece, bytes) in content.chunks(4 * 4096).enumerate() {
+            file.write_all_at(&bytes[..3 * 4096], piece as u64 * 4 * 4096).unwrap();
+        }
+        let ino = file.metadata().unwrap().ino();
+        drop(file);
+        mount.unmount().unwrap();
+
+        let device = in_memory(&image);
+        let (fs, vfs) = open(Arc::clone(&device));
+        for bytes in [1 << 20, 4096] {
+            let mut n = 0;
+            while vfs.write(&root, format!("/fill-{bytes}-{n}").as_bytes(), vec![7; bytes]).is_ok() {
+                n += 1;
+            }
+        }
+        assert!(fs.statfs().unwrap().blocks_free < 8, "{:?}", fs.statfs());
+        // The second block of every second piece is to become the fourth.
+        let mut moves = Vec::new();
+        let inode = crate::inode::Inode::read(fs.volume(), undercroft_vfs::Ino(ino)).unwrap();
+        for piece in (0..PIECES as usize).step_by(2) {
+            let at = piece as u64 * 4 + 1;
+            let found = crate::map::lookup(fs.volume(), inode.ino, &inode.data, crate::format::FileBlock(at))
+                .unwrap();
+            let crate::map::Run::Extent(extent) = found else { panic!("{found:?}") };
+            let blocks = (extent.block_of(at), 1);
+            moves.push(file_intent(MAP, ino, at, blocks, 2));
+            moves.push(file_intent(MAP, ino, at + 2, blocks, 1));
+            let bytes = &mut content[piece * 4 * 4096..][..4 * 4096];
+            bytes[4096..2 * 4096].fill(0);
+            bytes[3 * 4096..].fill(piece as u8 + 1);
+        }
+        drop(vfs);
+        fs.close().unwrap();
+        let superblock = crate::format::Superblock::read(&*device).unwrap();
+        let replayed = crate::log::recover_onto_device(&device, &superblock, |_| Ok(())).unwrap();
+        let mut log = replayed.begin(&device).unwrap();
+        log.checkpoint(None, moves.len() as u32, |checkpoint| {
+            moves.iter().try_for_each(|intent| checkpoint.region(intent))
+        })
+        .unwrap();
+
+        fs::write(image.path(), bytes_of(&device)).unwrap();
+        let kernels = image.copy().unwrap();
+        let (fs, vfs) = open(Arc::clone(&device));
+        assert_eq!(fs.recovery().unwrap().unfinished_by_kind(), [0, 0, 0, PIECES as usize]);
+        assert!(vfs.read(&root, b"/file").unwrap() == content, "{args}");
+        vfs.remove_file(&root, b"/fill-1048576-0").unwrap();
+        drop(vfs);
+        fs.close().unwrap();
+        fs::write(image.path(), bytes_of(&device)).unwrap();
+        image.xfs_repair_check().unwrap_or_else(|error| panic!("{args}: {error}"));
+        for image in [image, kernels] {
+            let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+            assert!(fs::read(mount.path().join("file")).unwrap() == content, "{args}");
+            mount.unmount().unwrap();
+            image.xfs_repair_check().unwrap();
+        }
     }
 }
 
