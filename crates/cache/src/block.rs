@@ -46,7 +46,7 @@ impl<T: Default> Block<T> {
 }
 
 impl<T> Block<T> {
-    /// The block's number.
+    /// The block's number, or the name of the span.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.0.number

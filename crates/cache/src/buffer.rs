@@ -56,7 +56,7 @@ impl Buffer {
         }
     }
 
-    /// The block's number.
+    /// The block's number, or the name of the span.
     #[must_use]
     pub fn block(&self) -> u64 {
         self.0.block

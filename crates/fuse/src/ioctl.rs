@@ -11,7 +11,9 @@
 
 use std::sync::Arc;
 
-use undercroft_vfs::{Attr, AttrChange, Error, ExtentHints, FileType, InodeFlags, Node, Result};
+use undercroft_vfs::{
+    Attr, AttrChange, Error, ExtentHints, FileType, InodeFlags, Node, Result, SET_GROUP_ID, SET_USER_ID,
+};
 
 use crate::caller::{Caller, Capability};
 use crate::nodes::NodeId;
@@ -60,7 +62,7 @@ const HAS_EXTENT_SIZE: u32 = 0x0000_0800;
 const HANDS_ON_EXTENT_SIZE: u32 = 0x0000_1000;
 const HAS_COPY_SIZE: u32 = 0x0001_0000;
 
-/// Flags that tell how an inode is kept. No ioctl sets them; they stay as they are.
+/// Flags that tell how an inode is kept. No ioctl takes them off.
 const STAYING: InodeFlags = InodeFlags::ENCRYPTED
     .union(InodeFlags::INDEXED)
     .union(InodeFlags::EXTENTS)
@@ -136,7 +138,8 @@ impl Server {
 
     fn set_flags(&self, caller: Caller, id: NodeId, ioctl: &Ioctl<'_>) -> Result<()> {
         let node = self.node(id)?;
-        let wanted = InodeFlags::from_bits_retain(word(ioctl.input, 0)?).difference(STAYING);
+        let wanted = InodeFlags::from_bits_retain(word(ioctl.input, 0)?);
+        // The filesystem refuses those that it does not have.
         let flags = Some(wanted | node.ownership().flags.intersection(STAYING));
         self.change(caller, &node, ioctl, &AttrChange { flags, ..AttrChange::default() })
     }
@@ -146,12 +149,17 @@ impl Server {
         let node = self.node(id)?;
         let now = node.attr();
         let mut flags = now.flags;
-        for (flag, bit) in EXTENDED_FLAGS {
-            flags
-                .set(flag, if STAYING.contains(flag) { now.flags.contains(flag) } else { wanted & bit != 0 });
+        // Verity is asked for in another way.
+        for (flag, bit) in EXTENDED_FLAGS.into_iter().filter(|(flag, _)| *flag != InodeFlags::VERITY) {
+            flags.set(flag, wanted & bit != 0);
         }
         let hints = hints(ioctl.input, now.kind)?;
+        let privileges = SET_USER_ID | SET_GROUP_ID;
+        let loses_privileges = self.vfs().filesystem().extended_flags_take_privileges()
+            && now.permissions & privileges != 0
+            && !caller.keeps_privileges();
         let change = AttrChange {
+            permissions: loses_privileges.then_some(now.permissions & !privileges),
             hints: (hints != node.extent_hints()).then_some(hints),
             flags: (flags != now.flags).then_some(flags),
             project: (project != now.project).then_some(project),

@@ -19,6 +19,15 @@ pub(crate) struct Room {
     large: AtomicU32,
 }
 
+/// A thread that waits to reserve more than the room.
+pub(crate) struct WaitsForAll<'a>(&'a Room);
+
+impl Drop for WaitsForAll<'_> {
+    fn drop(&mut self) {
+        self.0.large.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Reserved units that no handle has.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
@@ -32,15 +41,6 @@ impl Pool {
     pub(crate) fn empty(&self) {
         self.units.store(0, Ordering::Relaxed);
         self.is_used.store(false, Ordering::Relaxed);
-    }
-}
-
-/// A thread that waits to reserve more than the room.
-pub(crate) struct WaitsForAll<'a>(&'a Room);
-
-impl Drop for WaitsForAll<'_> {
-    fn drop(&mut self) {
-        self.0.large.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -144,14 +144,18 @@ mod tests {
 
     #[test]
     fn an_empty_transaction_is_left_to_a_reservation_larger_than_the_room() {
-        let (room, pool) = (Room::new(7), Pool::default());
-        assert!(room.reserve(&pool, 1) && !room.reserve(&pool, 14));
-        assert!(room.wait_for_all(7).is_none());
-        let waits = room.wait_for_all(14);
-        room.reset();
-        assert!(!room.reserve(&pool, 1) && room.reserve(&pool, 14));
+        let (room, pool) = (Room::new(100), Pool::default());
+        assert!(room.reserve(&pool, 1) && !room.reserve(&pool, 200));
+        assert!(room.wait_for_all(100).is_none());
+        let waits = room.wait_for_all(200);
+        let reset = || {
+            room.reset();
+            pool.empty();
+        };
+        reset();
+        assert!(!room.reserve(&pool, 1) && room.reserve(&pool, 200));
         drop(waits);
-        room.reset();
+        reset();
         assert!(room.reserve(&pool, 1));
     }
 

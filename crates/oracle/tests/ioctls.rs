@@ -1,5 +1,5 @@
-//! Ioctls through the mount, made by a user that owns nothing and may only read: the kernel's own ext4
-//! and XFS say what may come of them. Needs root.
+//! Ioctls through the mount, made by a user that owns nothing and may only read, by an owner and by root, and the free space
+//! that the mount shows: the kernel's own ext4 and XFS say what may come of them. Needs root.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -204,4 +204,134 @@ fn an_owner_changes_by_ioctl_what_ext4_lets_an_owner_change() {
 #[test]
 fn an_owner_changes_by_ioctl_what_xfs_lets_an_owner_change() {
     an_owner_changes_what_the_kernel_lets_an_owner_change(&xfs());
+}
+
+/// Sets each flag by itself and prints what came of it and which flags there are then; and lets the owner of programs with
+/// set-user-ID and set-group-ID change their flags and projects, and prints the permissions that are left.
+const FLAGS: &str = r#"
+import errno, fcntl, os, struct, sys
+GET, SET, EXTENDED_SET = 0x80086601, 0x40086602, 0x401c5820
+OWNER = int(sys.argv[1])
+def outcome(work):
+    try:
+        work()
+        return "ok"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+def flags(path, bits):
+    descriptor = os.open(path, os.O_RDONLY)
+    fcntl.ioctl(descriptor, SET, struct.pack("II", bits, 0))
+    os.close(descriptor)
+def extended(path, bits, project):
+    descriptor = os.open(path, os.O_RDONLY)
+    fcntl.ioctl(descriptor, EXTENDED_SET, struct.pack("IIIII8x", bits, 0, 0, project, 0))
+    os.close(descriptor)
+def shown(path):
+    descriptor = os.open(path, os.O_RDONLY)
+    answer = fcntl.ioctl(descriptor, GET, bytes(8))
+    os.close(descriptor)
+    return hex(struct.unpack("I", answer[:4])[0])
+os.mkdir("dir")
+for path in ["file", "dir"]:
+    if path == "file":
+        open(path, "w").write("content")
+    for bit in range(32):
+        print(path, "flag", bit, outcome(lambda: flags(path, 1 << bit)), shown(path), flush=True)
+        flags(path, 0)
+def as_owner(work):
+    child = os.fork()
+    if child == 0:
+        os.setgid(OWNER)
+        os.setuid(OWNER)
+        work()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+CHANGES = {
+    "flags": lambda: flags("program", 0x40), "extended flags": lambda: extended("program", 0x80, 0),
+    "project": lambda: extended("program", 0, 7), "both again": lambda: extended("program", 0, 0),
+}
+for permissions in [0o6755, 0o6745, 0o4711, 0o2755, 0o2745, 0o1755]:
+    for what, change in CHANGES.items():
+        for kind in ["file", "dir"]:
+            if kind == "file":
+                open("program", "w").write("content")
+            else:
+                os.mkdir("program")
+            os.chown("program", OWNER, OWNER)
+            os.chmod("program", permissions)
+            change()
+            by_root = oct(os.stat("program").st_mode)
+            as_owner(change)
+            print(kind, oct(permissions), what, by_root, oct(os.stat("program").st_mode), flush=True)
+            os.unlink("program") if kind == "file" else os.rmdir("program")
+"#;
+
+#[test]
+fn flags_are_kept_and_refused_as_by_the_kernels_xfs() {
+    let told = |root: &Path| {
+        fs::set_permissions(root, Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new("python3");
+        command.args(["-c", FLAGS, &OWNER.to_string()]).current_dir(root).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let theirs = xfs().make().unwrap();
+    let kernel = theirs.mount(MountMode::ReadWrite, "").unwrap();
+    let expected = told(kernel.path());
+    let image = xfs().make().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mounted = serve(&image, dir.path(), "");
+    let answers = told(dir.path());
+    for (theirs, ours) in expected.iter().zip(&answers) {
+        assert_eq!(theirs, ours, "the kernel's and ours");
+    }
+    assert_eq!(expected.len(), answers.len());
+    unmount_when_idle(|| mounted.unmount()).unwrap();
+    mounted.wait().unwrap();
+    How::of(&image).check(image.path()).unwrap();
+}
+
+/// What `df` shows of an image that the kernel has mounted, and of the same one served by us; then once more with content.
+#[test]
+fn free_space_is_what_the_kernels_xfs_shows() {
+    let space = |root: &Path| {
+        let space = rustix::fs::statvfs(root).unwrap();
+        (space.f_blocks, space.f_bfree, space.f_bavail, space.f_files, space.f_ffree)
+    };
+    for (size_mib, args) in [
+        (32, ""),
+        (400, ""),
+        (400, "-m rmapbt=1"),
+        (400, "-m finobt=0,rmapbt=0,reflink=0 -i sparse=0"),
+        (500, "-m rmapbt=1 -d agcount=7"),
+        (6000, "-m rmapbt=1,inobtcount=0"),
+    ] {
+        let image = Make::Xfs(MkfsXfs::new(size_mib, args)).make().unwrap();
+        for filled in [false, true] {
+            let kernel = image.mount(MountMode::ReadWrite, "").unwrap();
+            if filled {
+                for number in 0..600 {
+                    fs::create_dir(kernel.path().join(format!("dir{number}"))).unwrap();
+                    fs::write(kernel.path().join(format!("dir{number}/file")), vec![7; 9000]).unwrap();
+                }
+                for number in (0..600).step_by(3) {
+                    fs::remove_file(kernel.path().join(format!("dir{number}/file"))).unwrap();
+                }
+                kernel.unmount().unwrap();
+                How::of(&image).check(image.path()).unwrap();
+            } else {
+                kernel.unmount().unwrap();
+            }
+            let kernel = image.mount(MountMode::ReadWrite, "").unwrap();
+            let expected = space(kernel.path());
+            kernel.unmount().unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            let mounted = serve(&image, dir.path(), "");
+            let ours = space(dir.path());
+            unmount_when_idle(|| mounted.unmount()).unwrap();
+            mounted.wait().unwrap();
+            assert_eq!(ours, expected, "{size_mib} MiB {args} filled: {filled}");
+        }
+    }
 }

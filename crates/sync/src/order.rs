@@ -70,6 +70,8 @@ lock_order! {
     FILE_SPACE = "file_space", rank 470;
     /// A block group or allocation group. Several: by ascending number.
     GROUP = "group", rank 500;
+    /// Some of the numbers of inodes that are being made.
+    INODE_MAKING = "inode_making", rank 590;
     /// An inode cluster or another index structure.
     INDEX = "index", rank 600;
     /// The table of a file's chunks, in a filesystem in memory.

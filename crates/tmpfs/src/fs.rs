@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use undercroft_block::Device;
 use undercroft_vfs::clock::Coarse;
-use undercroft_vfs::{Error, FileSystem, Ino, Inode, Limits, NewInode, NewKind, Node, Result, StatFs};
+use undercroft_vfs::{
+    Announce, Error, FileSystem, Ino, Inode, Limits, NewInode, NewKind, Node, Result, StatFs,
+};
 
 use crate::budget::{STRIPES, UNLIMITED};
 use crate::inode::TmpInode;
@@ -46,6 +48,7 @@ impl Tmpfs {
             uid: options.uid,
             gid: options.gid,
             xattrs: &[],
+            announce: Announce::default(),
         };
         let root = TmpInode::make(Arc::clone(&homes[0]), &new, None, Coarse::now())?;
         root.inode_as::<TmpInode>()?.set_links(2);

@@ -169,6 +169,10 @@ impl Inode for CachedInode {
         self.inode.prepare_write(offset, len)
     }
 
+    fn written_at(&self, offset: u64, len: u64) -> Option<u64> {
+        self.inode.written_at(offset, len)
+    }
+
     fn check_changes(&self) -> Result<()> {
         self.inode.check_changes()
     }

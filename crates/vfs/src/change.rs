@@ -1,6 +1,6 @@
 //! Requests that change a filesystem: the types that the contract and its users share.
 
-use crate::{DeviceNumber, FileType, InodeFlags, Timestamp};
+use crate::{Announce, DeviceNumber, FileType, InodeFlags, Timestamp};
 
 /// What kind of object is to be made, with what only that kind has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl<'a> NewObject<'a> {
 }
 
 /// An inode as the filesystem is to make it: owner, permissions and lists are decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct NewInode<'a> {
     /// What it is.
     pub kind: NewKind<'a>,
@@ -81,6 +81,8 @@ pub struct NewInode<'a> {
     pub gid: u32,
     /// Extended attributes it has from the beginning, by full name: the access control lists it inherits.
     pub xattrs: &'a [(&'a [u8], &'a [u8])],
+    /// Where its number is announced.
+    pub announce: Announce<'a>,
 }
 
 /// A time to set.

@@ -185,7 +185,8 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Where the bytes of [`Mapping::Device`] lie; `None` for a filesystem that has no device.
+    /// Where the bytes of [`Mapping::Device`] lie; `None` for a filesystem that has no device. It refuses writes once the
+    /// filesystem takes no changes any more.
     fn data_device(&self) -> Option<&Device>;
 
     /// Free and used space.
@@ -200,6 +201,12 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Whether it takes no changes. The vfs refuses them before it asks.
     fn is_read_only(&self) -> bool {
         true
+    }
+
+    /// Whether set-user-ID and set-group-ID go when flags, hints and project are set together (`FS_IOC_FSSETXATTR`) by a
+    /// caller without the right to keep them, as on Linux's XFS.
+    fn extended_flags_take_privileges(&self) -> bool {
+        false
     }
 
     /// Whether it keeps nodes itself, as a filesystem in memory does. Then every [`Found`] is a node, and
@@ -490,6 +497,13 @@ pub trait Inode: Any + Send + Sync {
         Err(Error::ReadOnly)
     }
 
+    /// Where on the [data device](FileSystem::data_device) the `len` bytes from `offset` on lie, if that is known at once:
+    /// they lie within the size, were all written, follow each other there and are not shared. `None` says nothing:
+    /// [`map`](Self::map) is to be asked then. Called for each write before `map`, so it costs next to nothing.
+    fn written_at(&self, _offset: u64, _len: u64) -> Option<u64> {
+        None
+    }
+
     /// Whether the filesystem takes changes at the moment. Called before bytes are written to where [`map`](Self::map)
     /// says, so that a write after a failure or a shutdown gets the first cause. Costs next to nothing.
     ///
@@ -575,7 +589,8 @@ pub trait Inode: Any + Send + Sync {
     /// apart from the other afterwards. The file becomes at least as long as the range reaches. Returns how many bytes were
     /// done: fewer than all only if an error came after the first ones; what is done is a whole number of blocks.
     ///
-    /// The caller holds the state of both inodes exclusively. The range lies within the source, does not overflow, and is not
+    /// The caller holds the state of this inode exclusively and that of the source shared, and keeps writers of the source
+    /// out; readers of the source are let in. The range lies within the source, does not overflow, and is not
     /// empty. As for [`set_size`](Self::set_size), the rest of the target's last block is clear where the range begins
     /// behind the end. A crash leaves in each block the old bytes or the new ones.
     ///

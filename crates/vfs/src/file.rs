@@ -6,8 +6,9 @@
 //! Locks: the inode's state (class `inode`). Reads hold it shared where a file can lose blocks to another file, and
 //! take none in a filesystem in memory or one that is only read. Writes within the size hold it shared, so that they
 //! run in parallel; extending writes, changes of the file's space, and partial writes to unwritten blocks hold it
-//! exclusively, and so do both files of which one gets the blocks of the other. Of two files the one with the lower inode
-//! number is locked first. It is held while the device transfers the bytes: a size must not be cut under them.
+//! exclusively, and so does a file that gets blocks of another one. The other one's state is held shared then, so that it
+//! can be read; a mark on its node makes its writers take the state exclusively, and so wait
+//! ([`Node::begin_giving`]). Of two files the one with the lower inode number is locked first. It is held while the device transfers the bytes: a size must not be cut under them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -108,7 +109,11 @@ impl File {
         if self.contains(offset, data) {
             let _state = self.node.state().read();
             self.check_writable()?;
-            if self.contains(offset, data) {
+            let may_write = !self.node.gives_blocks();
+            if may_write && data::overwrite_at_once(self.backing(), offset, data)? {
+                return Ok(data.len());
+            }
+            if may_write && self.contains(offset, data) {
                 let (written, stop) = data::write(self.backing(), offset, data, Hold::Shared);
                 match stop {
                     Some(Stop::NeedsExclusive) => done = written,
@@ -204,7 +209,7 @@ impl File {
     /// error a part from the range's begin on may be shared.
     pub fn clone_range(&self, from: u64, to: &Self, to_offset: u64, len: u64) -> Result<()> {
         let limit = to.limit()?;
-        self.with_both_exclusive(to, || {
+        self.giving_blocks(to, || {
             check_flags(&to.node, InodeFlags::APPEND)?;
             let size = self.size_bytes();
             let len = if len == 0 { size.checked_sub(from).ok_or(BEHIND_END)? } else { len };
@@ -263,7 +268,7 @@ impl File {
         if !self.node.inode().shares_blocks() {
             return Ok(0);
         }
-        self.with_both_exclusive(to, || {
+        self.giving_blocks(to, || {
             check_flags(&to.node, InodeFlags::APPEND)?;
             let len = data::sharable(self.backing(), from, to.backing(), to_offset, len);
             if len == 0 {
@@ -363,17 +368,11 @@ impl File {
         work()
     }
 
-    /// Does something with the state of both files held exclusively.
-    fn with_both_exclusive<T>(&self, to: &Self, work: impl FnOnce() -> T) -> T {
-        let (source, target) = (&self.node, &to.node);
-        if Arc::ptr_eq(source, target) {
-            let _state = target.state().write();
-            return work();
-        }
-        let (first, second) = if rank(source) < rank(target) { (source, target) } else { (target, source) };
-        let _first = first.state().write_nested(0);
-        let _second = second.state().write_nested(1);
-        work()
+    /// Does something that lets `to` have blocks of this file: with the state of `to` held exclusively, and that of this file
+    /// shared, while no writer of it is at work. Readers of this file go on meanwhile, as on Linux.
+    fn giving_blocks<T>(&self, to: &Self, work: impl FnOnce() -> T) -> T {
+        let _giving = (!Arc::ptr_eq(&self.node, &to.node)).then(|| self.node.begin_giving());
+        self.with_both(to, work)
     }
 }
 

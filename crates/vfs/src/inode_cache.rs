@@ -13,6 +13,9 @@
 //! that is [leaving](Leaving): its only user is removing its last name, and may delete the inode in the same step,
 //! since no other thread can get a handle of it meanwhile.
 //!
+//! An inode that is being made is not loaded: the thread that makes it puts its node into the table, and threads that
+//! asked for the number meanwhile get that one (see `inode_making.rs`).
+//!
 //! Locks: a shard's state (`inode_cache`) is never held over filesystem I/O; a load's (`inode_load`) is, and no
 //! shard is locked meanwhile. Handles are dropped after every guard, because dropping a node locks its shard.
 
@@ -23,8 +26,9 @@ use std::sync::{Arc, Weak};
 use undercroft_sync::{Mutex, WaitQueue, order};
 
 use crate::hash::InoHashBuilder;
+use crate::inode_making::Announced;
 use crate::name_cache::NameCache;
-use crate::{Corruption, FileSystem, Ino, Inode, Node, Result};
+use crate::{Corruption, Error, FileSystem, Ino, Inode, Node, Result};
 
 /// Whether a node is kept after its users are done with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub(crate) struct InodeCache {
     shards: Box<[Arc<Shard>]>,
     hash: InoHashBuilder,
     names: Arc<NameCache>,
+    /// The numbers of inodes that are being made.
+    announced: Announced,
 }
 
 /// The part of the cache that serves some of the numbers.
@@ -106,7 +112,7 @@ impl InodeCache {
                 bound_bytes: bound_bytes / SHARDS,
             })
         };
-        Self { shards: (0..SHARDS).map(|_| shard()).collect(), hash, names }
+        Self { shards: (0..SHARDS).map(|_| shard()).collect(), hash, names, announced: Announced::new() }
     }
 
     /// The node of `ino`: the one in use, the cached one, or a new one from the filesystem.
@@ -118,7 +124,12 @@ impl InodeCache {
         }
     }
 
-    /// The node of an inode that the filesystem has just made, and that was never asked for.
+    /// The numbers of inodes that are being made.
+    pub(crate) fn announced(&self) -> &Announced {
+        &self.announced
+    }
+
+    /// The node of an inode that the filesystem has just made, and whose number is still announced.
     ///
     /// # Errors
     /// Corruption, when the number belongs to an inode in use: the disk called it free.
@@ -154,10 +165,21 @@ impl InodeCache {
         load: Arc<Load>,
     ) -> Result<Arc<Node>> {
         let mut loaded = load.0.lock();
-        if let Some(node) = &*loaded {
-            return Ok(Arc::clone(node));
-        }
-        match fs.read_inode(ino) {
+        let read = loop {
+            if let Some(node) = &*loaded {
+                return Ok(Arc::clone(node));
+            }
+            let read = fs.read_inode(ino);
+            if !self.announced.contains(ino) {
+                break read;
+            }
+            // What was read may be a part of an inode. Its maker puts the node into the load.
+            drop(loaded);
+            drop(read);
+            self.announced.wait(ino);
+            loaded = load.0.lock();
+        };
+        match read {
             Ok(inode) => {
                 let node = Node::cached(ino, inode, Arc::downgrade(shard), &self.names);
                 *loaded = Some(Arc::clone(&node));
@@ -227,22 +249,24 @@ impl Shard {
                 Entry::Occupied(slot) => match slot.get() {
                     Slot::Loading(load) => Some(Arc::clone(load)),
                     known if known.is_departing() => None,
-                    Slot::Known { .. } => {
-                        return Err(Corruption {
-                            structure: "inode bitmap",
-                            ino: Some(ino),
-                            block: None,
-                            detail: "the inode is in use, and was called free".into(),
-                        }
-                        .into());
-                    }
+                    Slot::Known { .. } => return Err(called_free(ino)),
                 },
             };
             drop(state);
-            match load {
-                // A thread that asked for the number before there was an inode gets an answer first.
-                Some(load) => drop(load.0.lock()),
-                None => self.departures.wait(|| !self.is_departing(ino)),
+            let Some(load) = load else {
+                self.departures.wait(|| !self.is_departing(ino));
+                continue;
+            };
+            // Threads that asked for the number get this node, unless the last of them gives up at this moment.
+            let mut loaded = load.0.lock();
+            if loaded.is_some() {
+                // Read before the number was announced.
+                return Err(called_free(ino));
+            }
+            *loaded = Some(Arc::clone(node));
+            drop(loaded);
+            if self.publish(&load, node, Keep::Cached) {
+                return Ok(());
             }
         }
     }
@@ -287,8 +311,8 @@ impl Shard {
         self.departures.wake_all();
     }
 
-    /// Turns a finished load into a known node.
-    fn publish(&self, load: &Arc<Load>, node: &Arc<Node>, keep: Keep) {
+    /// Turns a finished load into a known node. `false` if the load is not in the table any more.
+    fn publish(&self, load: &Arc<Load>, node: &Arc<Node>, keep: Keep) -> bool {
         let mut state = self.state.lock();
         let mut replaced = None;
         if let Some(slot) = state.table.get_mut(&node.ino())
@@ -301,7 +325,9 @@ impl Shard {
             Keep::WhileUsed => Vec::new(),
         };
         drop(state);
+        let was_there = replaced.is_some();
         drop((replaced, evicted));
+        was_there
     }
 
     /// Leaves a load that failed to its other waiters, or removes it when there are none.
@@ -405,6 +431,17 @@ impl Slot {
     }
 }
 
+/// The number of a new inode belongs to one in use.
+fn called_free(ino: Ino) -> Error {
+    Corruption {
+        structure: "inode bitmap",
+        ino: Some(ino),
+        block: None,
+        detail: "the inode is in use, and was called free".into(),
+    }
+    .into()
+}
+
 /// A node of which no further handle is given out. When this is dropped, handles are given out again, unless
 /// [`gone`](Self::gone) was called.
 #[must_use = "the node stays when this is dropped"]
@@ -462,10 +499,10 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::Vfs;
     use crate::cached_inode::CachedInode;
     use crate::conformance::{Content, Object, Tree, mix};
     use crate::memory_fs::{MemoryFs, ROOT};
-    use crate::{Error, Vfs};
 
     fn files(count: u64) -> Tree {
         let mut tree = Tree::new();

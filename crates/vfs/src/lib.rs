@@ -47,6 +47,7 @@ mod file;
 mod hash;
 mod hashed_name;
 mod inode_cache;
+mod inode_making;
 #[cfg(test)]
 mod memory_fs;
 #[cfg(all(test, shuttle))]
@@ -76,6 +77,7 @@ pub use cursor::FileCursor;
 pub use error::{Corruption, Error, Result};
 pub use file::File;
 pub use hashed_name::HashedName;
+pub use inode_making::Announce;
 pub use name_table::{InsertError, NameTable};
 pub use node::Node;
 pub use path::{Follow, PATH_MAX_BYTES};

@@ -8,7 +8,7 @@
 use std::any::Any;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use undercroft_sync::{StripedRwLock, order};
@@ -33,6 +33,8 @@ pub struct Node<I: ?Sized = dyn Inode> {
     leaving: AtomicBool,
     /// Known to have no file capabilities; written with the state held exclusively.
     no_capabilities: AtomicBool,
+    /// How many threads let other files have its blocks. Raised with the state held exclusively.
+    giving: AtomicU32,
     acl: AclCell,
     /// Held exclusively to change the size or the attributes; shared by writers within the size.
     state: StripedRwLock,
@@ -102,6 +104,7 @@ impl<I: Inode> Node<I> {
             referenced: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             no_capabilities: AtomicBool::new(false),
+            giving: AtomicU32::new(0),
             acl: AclCell::new(),
             state: StripedRwLock::new(&order::INODE),
             directory: (kind == FileType::Directory).then(|| {
@@ -288,6 +291,20 @@ impl Node {
         &self.state
     }
 
+    /// From now on other files may get blocks of this one, until the answer is dropped: no writer is at work that holds the
+    /// state shared, and none begins. What reads may go on.
+    pub(crate) fn begin_giving(&self) -> Giving<'_> {
+        let _state = self.state.write();
+        self.giving.fetch_add(1, Ordering::Relaxed);
+        Giving(self)
+    }
+
+    /// Whether other files may be getting blocks of this one. Asked with the state held shared, by a thread that is to write:
+    /// if so, it must hold the state exclusively.
+    pub(crate) fn gives_blocks(&self) -> bool {
+        self.giving.load(Ordering::Relaxed) > 0
+    }
+
     pub(crate) fn acl_cell(&self) -> &AclCell {
         &self.acl
     }
@@ -325,6 +342,16 @@ impl Node {
     pub(crate) fn memory_bytes(&self) -> usize {
         let directory = if self.directory.is_some() { size_of::<Directory>() } else { 0 };
         size_of_val(self) + directory + self.inode.memory_bytes()
+    }
+}
+
+/// Other files may be getting blocks of the node, until this is dropped.
+#[must_use = "writers go on when this is dropped"]
+pub(crate) struct Giving<'a>(&'a Node);
+
+impl Drop for Giving<'_> {
+    fn drop(&mut self) {
+        self.0.giving.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

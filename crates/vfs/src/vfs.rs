@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crate::inode_cache::{InodeCache, Keep, Leaving};
+use crate::inode_making::BeingMade;
 use crate::name_cache::{Known, NameCache};
 use crate::namespace::NamespaceLocks;
 use crate::place;
@@ -285,6 +286,11 @@ impl Vfs {
         node.check_regular()?;
         self.check_writable()?;
         Ok(self.open_node(node)?.writing(self.fs.limits().file_max_bytes).accepted())
+    }
+
+    /// A new inode, whose number is to be announced.
+    pub(crate) fn being_made(&self) -> BeingMade<'_> {
+        BeingMade::new(self.inodes.announced())
     }
 
     /// The inode cache, for its tests.

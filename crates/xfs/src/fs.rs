@@ -297,7 +297,7 @@ impl FileSystem for Xfs {
 
     fn statfs(&self) -> Result<StatFs> {
         if let Ok(writer) = self.volume.writer() {
-            let counts = statfs::Counts::of_groups(&writer.allocator);
+            let counts = statfs::Counts::of_groups(&self.volume, &writer.allocator);
             return Ok(statfs::statfs(&self.volume, &counts));
         }
         let counts = match self.counts.get() {
@@ -309,6 +309,10 @@ impl FileSystem for Xfs {
             }
         };
         Ok(statfs::statfs(&self.volume, counts))
+    }
+
+    fn extended_flags_take_privileges(&self) -> bool {
+        true
     }
 
     fn is_read_only(&self) -> bool {

@@ -6,17 +6,26 @@
 //! superblock that cannot be are counted anew, from the headers of the groups.
 //!
 //! A filesystem that is opened for reading does not change, so the groups are read once. One whose headers cannot be read
-//! counts as empty. One that takes changes counts for itself: what Linux holds back for the trees is set aside there.
+//! counts as empty.
+//!
+//! In one that takes changes the allocator counts, and has set aside in each group what Linux reserves for the trees of
+//! inodes, reference counts and reverse mappings: as many blocks. For the trees of free space the two hold back
+//! differently, which is made up for. And Linux keeps a pool from users when it mounts for writing, for changes
+//! that free space; the allocator needs none, and still gives these blocks out when no others are left.
 
 use undercroft_vfs::{Error, Result, StatFs};
 
 use crate::ag::{Agf, Agi};
-use crate::alloc::Allocator;
+use crate::alloc::{Allocator, all_list_blocks};
 use crate::format::{AgNumber, Superblock};
 use crate::volume::Volume;
 
 /// Blocks that Linux holds back in each group.
 const SET_ASIDE_BLOCKS: u64 = 8;
+
+/// The pool is this part of all blocks, and no more than so many.
+const POOL_PART: u64 = 20;
+const POOL_MAX_BLOCKS: u64 = 8192;
 
 /// The largest inode number that Linux gives out.
 const INO_MAX: u64 = (1 << 56) - 1;
@@ -67,10 +76,15 @@ impl Counts {
 
     /// As the groups have them now, in a filesystem that takes changes. What waits for a commit counts as free: the next
     /// caller that needs it commits.
-    pub(crate) fn of_groups(allocator: &Allocator) -> Self {
+    pub(crate) fn of_groups(volume: &Volume, allocator: &Allocator) -> Self {
         let (inodes, free_inodes) = allocator.inode_counts();
-        let free_blocks = allocator.free_blocks() + allocator.busy_blocks();
-        Self { inodes, free_inodes, free_blocks, held_back: 0 }
+        let free_blocks = allocator.free_blocks() + allocator.busy_blocks() + all_list_blocks(volume);
+        let geometry = volume.geometry();
+        // Of a reverse map Linux reserves the root, too.
+        let in_group = SET_ASIDE_BLOCKS + u64::from(volume.superblock().features().has_rmapbt());
+        let pool = (geometry.blocks() / POOL_PART).min(POOL_MAX_BLOCKS);
+        let held_back = u64::from(geometry.ag_count()) * in_group + pool;
+        Self { inodes, free_inodes, free_blocks, held_back }
     }
 
     fn can_be(&self, superblock: &Superblock) -> bool {

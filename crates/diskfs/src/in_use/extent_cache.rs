@@ -78,6 +78,16 @@ impl ExtentCache {
         (start..end).contains(&block).then_some(CachedExtent { start, end, home })
     }
 
+    /// Where the `len` bytes from `offset` on lie, if one cached extent has them all, of a file with so many blocks of
+    /// `1 << bits` bytes: the first block of the extent, and how many bytes behind its begin they begin.
+    #[inline]
+    #[must_use]
+    pub fn find_bytes(&self, offset: u64, len: u64, blocks: u64, bits: u32) -> Option<(u64, u64)> {
+        let extent = self.find(offset >> bits, blocks)?;
+        let left = (extent.end << bits) - offset;
+        (len <= left).then(|| (extent.home, offset - (extent.start << bits)))
+    }
+
     /// Caches the extent that `block` lies in, of a file with so many blocks. The caller has found it with the inode's
     /// fields held, and holds them still.
     pub fn keep(&self, extent: CachedExtent, block: u64, blocks: u64) {
@@ -150,6 +160,21 @@ mod tests {
         assert_eq!(cache.find(10, 100), None);
         cache.keep(extent(10, 12), 11, 100);
         assert_eq!((cache.find(11, 100), cache.find(12, 100)), (Some(extent(10, 12)), None));
+    }
+
+    #[test]
+    fn bytes_are_found_that_one_extent_has() {
+        let cache = ExtentCache::default();
+        cache.keep(extent(10, 20), 15, 100);
+        let home = extent(10, 20).home;
+        let find = |offset, len| cache.find_bytes(offset, len, 100, 12);
+        assert_eq!(find(10 << 12, 10 << 12), Some((home, 0)));
+        assert_eq!(find((10 << 12) + 7, (10 << 12) - 7), Some((home, 7)));
+        assert_eq!(find((19 << 12) + 4095, 1), Some((home, (10 << 12) - 1)));
+        assert_eq!(find((10 << 12) + 7, (10 << 12) - 6), None);
+        assert_eq!(find((10 << 12) - 1, 1), None);
+        assert_eq!(find(20 << 12, 1), None);
+        assert_eq!(find(15 << 12, u64::MAX), None);
     }
 
     #[test]

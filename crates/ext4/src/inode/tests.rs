@@ -2,7 +2,7 @@
 
 #[cfg(feature = "oracle")]
 use undercroft_oracle::Recipe;
-use undercroft_vfs::{DeviceNumber, NewInode, NewKind};
+use undercroft_vfs::{Announce, DeviceNumber, NewInode, NewKind};
 
 use super::*;
 use crate::testing::images::{Image, Mke2fs};
@@ -89,6 +89,7 @@ fn what_is_written_is_read() {
             uid: 0x1234_5678,
             gid: 0xfedc_ba98,
             xattrs: &[],
+            announce: Announce::default(),
         };
         let mut inode = Inode::fresh(volume, root.inheritance(), number, &new, 65_000);
         inode.size_bytes = 0x7fff_1234_5678;
@@ -135,7 +136,8 @@ fn a_new_inode_has_nothing_of_what_was_there() {
     let root = Inode::read(volume, ROOT_INODE).unwrap();
     let device = DeviceNumber { major: 259, minor: 0x12345 };
     for kind in [NewKind::Regular, NewKind::Fifo, NewKind::BlockDevice(device)] {
-        let new = NewInode { kind, permissions: 0o644, uid: 1, gid: 2, xattrs: &[] };
+        let new =
+            NewInode { kind, permissions: 0o644, uid: 1, gid: 2, xattrs: &[], announce: Announce::default() };
         let inode = Inode::fresh(volume, root.inheritance(), number, &new, 1);
         inode.store_new(&handle, location).unwrap();
         let read = Inode::read_located(volume, number, location).unwrap();

@@ -264,6 +264,7 @@ fn make(handle: &Handle<'_>, parent: &Live, new: &NewInode<'_>, links: u16) -> R
     let writer = handle.writer();
     let kind = new.kind.file_type();
     let number = writer.allocator.new_inode(handle, parent.number, kind)?;
+    new.announce.number(Ino(u64::from(number.number)));
     let links = if kind == FileType::Directory { 2 } else { links };
     let inode = Inode::fresh(volume, parent.permissions_cache.inheritance(), number.number, new, links);
     let made = Live::shared(Arc::clone(volume), inode, number.location);
@@ -392,7 +393,7 @@ mod tests {
     #[cfg(feature = "oracle")]
     use undercroft_oracle::MountMode;
     use undercroft_vfs::{
-        Credentials, FileSystem, HashedName, NewObject, RenameFlags, Vfs, VfsOptions, Written,
+        Announce, Credentials, FileSystem, HashedName, NewObject, RenameFlags, Vfs, VfsOptions, Written,
     };
 
     use super::*;
@@ -499,7 +500,8 @@ mod tests {
         name: &str,
         kind: NewKind<'_>,
     ) -> Result<Arc<dyn undercroft_vfs::Inode>> {
-        let new = NewInode { kind, permissions: 0o755, uid: 0, gid: 0, xattrs: &[] };
+        let new =
+            NewInode { kind, permissions: 0o755, uid: 0, gid: 0, xattrs: &[], announce: Announce::default() };
         match dir.create(&HashedName::new(name.as_bytes()), &new, None)? {
             Found::Made(_, inode) => Ok(inode),
             other => panic!("{other:?}"),

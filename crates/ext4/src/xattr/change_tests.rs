@@ -6,7 +6,9 @@ use std::sync::Arc;
 use undercroft_block::testing::Rng;
 use undercroft_block::{Access, Device, MemoryDevice, Overlay};
 use undercroft_oracle::{Image, Mke2fs, MountMode};
-use undercroft_vfs::{AttrChange, Error, FileType, Inode as _, NewInode, NewKind, Result, XattrMode, clock};
+use undercroft_vfs::{
+    Announce, AttrChange, Error, FileType, Inode as _, NewInode, NewKind, Result, XattrMode, clock,
+};
 
 use super::block;
 use crate::dir;
@@ -311,8 +313,14 @@ fn links_have_their_targets_where_linux_looks_for_them() {
             let handle = volume.start(100).unwrap();
             let place =
                 volume.writer().unwrap().allocator.new_inode(&handle, ROOT_INODE, FileType::Symlink).unwrap();
-            let new =
-                NewInode { kind: NewKind::Symlink(&target), permissions: 0o777, uid: 0, gid: 0, xattrs: &[] };
+            let new = NewInode {
+                kind: NewKind::Symlink(&target),
+                permissions: 0o777,
+                uid: 0,
+                gid: 0,
+                xattrs: &[],
+                announce: Announce::default(),
+            };
             let mut link = Inode::fresh(volume, root.fields.read().inheritance(), place.number, &new, 1);
             if len == most {
                 let longer = vec![b't'; len + 1];

@@ -5,7 +5,7 @@
 //! entry's hash is made of the name and that. Values that Lustre wrote before Linux had the feature have no hash; such
 //! an inode names its owner in the modification time and shares its generation.
 
-use undercroft_vfs::{Error, FileType, NewInode, NewKind, Result, Timestamp, clock};
+use undercroft_vfs::{Announce, Error, FileType, NewInode, NewKind, Result, Timestamp, clock};
 
 use super::entry::{Entry, VALUE_MAX_BYTES, Value, entry_hashes};
 use crate::alloc::{ALLOCATE_CREDITS, FREE_INODE_CREDITS, NEW_INODE_CREDITS, Purpose};
@@ -81,6 +81,7 @@ impl<'a> Planned<'a> {
             uid: owner.uid,
             gid: owner.gid,
             xattrs: &[],
+            announce: Announce::default(),
         };
         let mut inode = Inode::fresh(volume, owner.inheritance(), number, &new, 1);
         inode.flags = inode.flags & InodeFlags::EXTENTS | InodeFlags::EA_INODE;

@@ -33,7 +33,7 @@ pub(crate) use self::copy::copy_piece;
 pub(crate) use self::read::{read_at, seek_data, seek_hole};
 pub(crate) use self::share::{sharable, share};
 pub(crate) use self::space::{clear_tail, fallocate};
-pub(crate) use self::write::{Hold, Stop, write};
+pub(crate) use self::write::{Hold, Stop, overwrite_at_once, write};
 
 /// Most device requests in one batch; bounds the memory of a call that touches many small extents.
 const BATCH: usize = 64;

@@ -3,8 +3,8 @@
 //! What may be shared is what Linux shares: whole blocks, and the block that a source ends in where it does not come to
 //! lie within the target.
 //!
-//! Locks: the caller holds the state of both inodes exclusively, also that of the source: a writer that has found a block
-//! unshared must have written it before it is shared.
+//! Locks: the caller holds the target's state exclusively and the source's shared, and keeps writers of the source out: one
+//! that has found a block unshared must have written it before it is shared.
 
 use super::{Backing, clear_tail};
 use crate::{Error, Node, Result};

@@ -42,6 +42,24 @@ impl<E: Into<Error>> From<E> for Stop {
     }
 }
 
+/// Overwrites with all of `data`, if the filesystem knows at once where the old bytes lie. `false` if not; nothing has
+/// been written then.
+///
+/// Answers of a few words: an extent with all that can lie under it takes longer to hand over than to find.
+#[inline]
+pub(crate) fn overwrite_at_once(backing: Backing<'_>, offset: u64, data: &[u8]) -> Result<bool> {
+    let (inode, len) = (backing.inode, data.len() as u64);
+    let Some(device) = backing.device else { return Ok(false) };
+    let Some(to) = inode.written_at(offset, len) else { return Ok(false) };
+    if let Err(error) = device.write_at(to, data) {
+        // The cause, if the filesystem has stopped.
+        inode.check_changes()?;
+        return Err(error.into());
+    }
+    inode.finish_write(offset, len, offset + len, Written::Over)?;
+    Ok(true)
+}
+
 /// Writes `data` at `offset`, and returns how much of it, and why not all. The counted bytes are readable.
 pub(crate) fn write(backing: Backing<'_>, offset: u64, data: &[u8], hold: Hold) -> (usize, Option<Stop>) {
     let mut done = 0;

@@ -56,7 +56,7 @@ impl Vfs {
         check_symlink(object)?;
         let attr = dir.ownership();
         // Decided and made while the name's lock is being fetched.
-        with_new_inode(caller, dir, &attr, object, |new| {
+        self.with_new_inode(caller, dir, &attr, object, |new| {
             let made = dir.inode().make_ahead(new);
             let _name = self.locks().add(dir, name)?;
             self.may_add(caller, dir, &attr, name)?;
@@ -85,7 +85,7 @@ impl Vfs {
         self.check_writable()?;
         check_changeable(&attr)?;
         let object = NewObject { kind: NewKind::Regular, permissions, umask };
-        with_new_inode(caller, dir, &attr, &object, |new| {
+        self.with_new_inode(caller, dir, &attr, &object, |new| {
             let node = self.node_of(dir.inode().tmpfile(new)?)?;
             self.drop_unless_named(&node);
             Ok(node)
@@ -260,6 +260,38 @@ impl Vfs {
         Ok(())
     }
 
+    /// Decides owner, permissions and lists of a new object and hands it to `make`.
+    fn with_new_inode<R>(
+        &self,
+        caller: &Credentials,
+        dir: &Node,
+        attr: &Ownership,
+        object: &NewObject<'_>,
+        make: impl FnOnce(&NewInode<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let owner = new_file_owner(caller, attr, object.kind.file_type(), object.permissions);
+        let NewObject { kind, umask, .. } = *object;
+        let Inherited { permissions, access, default } =
+            inherit(dir, kind.file_type(), owner.permissions, umask)?;
+        let mut xattrs: [(&[u8], &[u8]); 2] = [(b"", b""); 2];
+        let mut count = 0;
+        for (name, list) in [(acl::ACCESS_XATTR, &access), (acl::DEFAULT_XATTR, &default)] {
+            if let Some(list) = list {
+                xattrs[count] = (name, list);
+                count += 1;
+            }
+        }
+        let being_made = self.being_made();
+        make(&NewInode {
+            kind,
+            permissions,
+            uid: owner.uid,
+            gid: owner.gid,
+            xattrs: &xattrs[..count],
+            announce: being_made.announce(),
+        })
+    }
+
     fn remember(&self, dir: &Node, name: &HashedName<'_>, node: &Arc<Node>) {
         if let Some(children) = dir.children() {
             children.insert(name, node);
@@ -277,29 +309,6 @@ impl Vfs {
 /// and while this is held nothing that was removed can be freed.
 fn stay_in_table(dir: &Node) -> Option<impl Drop> {
     dir.children().is_none().then(name_table::stay)
-}
-
-/// Decides owner, permissions and lists of a new object and hands it to `make`.
-fn with_new_inode<R>(
-    caller: &Credentials,
-    dir: &Node,
-    attr: &Ownership,
-    object: &NewObject<'_>,
-    make: impl FnOnce(&NewInode<'_>) -> Result<R>,
-) -> Result<R> {
-    let owner = new_file_owner(caller, attr, object.kind.file_type(), object.permissions);
-    let NewObject { kind, umask, .. } = *object;
-    let Inherited { permissions, access, default } =
-        inherit(dir, kind.file_type(), owner.permissions, umask)?;
-    let mut xattrs: [(&[u8], &[u8]); 2] = [(b"", b""); 2];
-    let mut count = 0;
-    for (name, list) in [(acl::ACCESS_XATTR, &access), (acl::DEFAULT_XATTR, &default)] {
-        if let Some(list) = list {
-            xattrs[count] = (name, list);
-            count += 1;
-        }
-    }
-    make(&NewInode { kind, permissions, uid: owner.uid, gid: owner.gid, xattrs: &xattrs[..count] })
 }
 
 fn check_symlink(object: &NewObject<'_>) -> Result<()> {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use undercroft_sync::MutexGuard;
 
 use super::locks::{Locked, Raised};
-use super::{check_changeable, check_nailed, may_remove, stay_in_table, with_new_inode};
+use super::{check_changeable, check_nailed, may_remove, stay_in_table};
 use crate::permission::check_access_of;
 use crate::place;
 use crate::{
@@ -289,7 +289,7 @@ impl Vfs {
         if flags.contains(RenameFlags::WHITEOUT) {
             let object =
                 NewObject { kind: NewKind::CharDevice(DeviceNumber::default()), permissions: 0, umask: 0 };
-            with_new_inode(caller, from.dir, &from.dir.ownership(), &object, |new| rename(Some(new)))?;
+            self.with_new_inode(caller, from.dir, &from.dir.ownership(), &object, |new| rename(Some(new)))?;
         } else {
             rename(None)?;
         }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use undercroft_oracle::MkfsXfs;
-use undercroft_vfs::{Error, NewInode, NewKind};
+use undercroft_vfs::{Announce, Error, NewInode, NewKind};
 
 use super::*;
 use crate::WriteOptions;
@@ -37,7 +37,14 @@ fn create(image: &Writable, parent: Ino, is_directory: bool, may_make: bool) -> 
     let handle = image.volume.start_with_space(credits, space)?;
     let allocator = &image.writer().allocator;
     let NewNumber { ino, generation } = allocator.new_inode(&handle, parent, is_directory, may_make)?;
-    let new = NewInode { kind: NewKind::Regular, permissions: 0o600, uid: 1, gid: 2, xattrs: &[] };
+    let new = NewInode {
+        kind: NewKind::Regular,
+        permissions: 0o600,
+        uid: 1,
+        gid: 2,
+        xattrs: &[],
+        announce: Announce::default(),
+    };
     let inode = Inode::fresh(&image.volume, &Inheritance::none(), ino, generation, &new, 0);
     inode.store_new(&handle)?;
     allocator.add_unlinked(&handle, ino)?;

@@ -94,7 +94,7 @@ mod tests {
     use std::sync::OnceLock;
 
     use undercroft_block::MemoryDevice;
-    use undercroft_vfs::{Ino, NewInode, NewKind};
+    use undercroft_vfs::{Announce, Ino, NewInode, NewKind};
 
     use super::*;
     use crate::format::{Superblock, testing};
@@ -103,7 +103,14 @@ mod tests {
     fn file() -> Inode {
         let superblock = Superblock::from_sector(&testing::superblock_sector(|_| {})).unwrap();
         let volume = Volume::new(Arc::new(MemoryDevice::new(1 << 20)), superblock, 1 << 20);
-        let new = NewInode { kind: NewKind::Regular, permissions: 0o640, uid: 0, gid: 0, xattrs: &[] };
+        let new = NewInode {
+            kind: NewKind::Regular,
+            permissions: 0o640,
+            uid: 0,
+            gid: 0,
+            xattrs: &[],
+            announce: Announce::default(),
+        };
         Inode::fresh(&volume, &crate::inode::Inheritance::none(), Ino(131), 1, &new, 1)
     }
 

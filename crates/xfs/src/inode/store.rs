@@ -187,7 +187,7 @@ mod tests {
     use std::sync::{Arc, OnceLock};
 
     use undercroft_block::MemoryDevice;
-    use undercroft_vfs::{DeviceNumber, FileType, Ino, NewInode, NewKind, Timestamp};
+    use undercroft_vfs::{Announce, DeviceNumber, FileType, Ino, NewInode, NewKind, Timestamp};
 
     use super::*;
     use crate::format::extent::Extent;
@@ -242,7 +242,14 @@ mod tests {
     }
 
     fn new(kind: NewKind<'_>) -> NewInode<'_> {
-        NewInode { kind, permissions: 0o640, uid: 70_000, gid: 80_000, xattrs: &[] }
+        NewInode {
+            kind,
+            permissions: 0o640,
+            uid: 70_000,
+            gid: 80_000,
+            xattrs: &[],
+            announce: Announce::default(),
+        }
     }
 
     #[test]

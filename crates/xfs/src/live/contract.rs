@@ -195,13 +195,21 @@ impl VfsInode for Live {
         content::prepare_write(self, offset, len)
     }
 
+    fn written_at(&self, offset: u64, len: u64) -> Option<u64> {
+        content::written_at(self, offset, len)
+    }
+
     fn check_changes(&self) -> Result<()> {
         self.volume.writer()?.transactions.check()
     }
 
     fn finish_write(&self, offset: u64, len: u64, size: u64, written: Written) -> Result<()> {
+        let writer = self.volume.writer()?;
         // An overwrite starts no handle, so an abort has to be checked for here.
-        self.check_changes()?;
+        writer.transactions.check()?;
+        if written == Written::Over && content::is_noted(self, writer, size) {
+            return Ok(());
+        }
         self.synced(content::finish_write(self, offset, len, size, written))
     }
 

@@ -148,7 +148,10 @@ impl Making {
     /// Takes a number for a new inode.
     pub(super) fn number(&self, handle: &Handle<'_>, parent: &Live, new: &NewInode<'_>) -> Result<NewNumber> {
         let is_directory = new.kind == NewKind::Directory;
-        handle.writer().allocator.new_inode(handle, parent.ino, is_directory, self.with_chunk)
+        let number =
+            handle.writer().allocator.new_inode(handle, parent.ino, is_directory, self.with_chunk)?;
+        new.announce.number(number.ino);
+        Ok(number)
     }
 
     /// Makes an inode with this number, without attributes.

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use undercroft_cache::Span;
 use undercroft_journal::{Limits, LogHead, LogTail, Position, Stop, Tid, Transaction};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Result;
@@ -84,7 +85,7 @@ impl LogHead<Mounted> for Head {
                 Seal::Inodes(parts) => {
                     add(1, size_of_runs(self.1.block_bytes() as usize, &parts.runs(&self.1)));
                 }
-                _ => add(1, size_of_buffer(self.1.block_bytes() as usize)),
+                _ => add(1, size_of_buffer(frozen.version.buffer.len())),
             }
         }
         self.0.writer.lock().blocks_for(regions, bytes)
@@ -112,8 +113,8 @@ fn write(
 ) -> Result<()> {
     let geometry = volume.geometry();
     let (block_bytes, ag_blocks) = (geometry.block_bytes(), u64::from(geometry.ag_blocks()));
-    let block_of_group = |home: u64| (home % ag_blocks) as u32;
-    let daddr = |home: u64| home * u64::from(block_bytes / 512);
+    let block_of_group = |home: u64| (Span::named(home).first() % ag_blocks) as u32;
+    let daddr = |home: u64| Span::named(home).first() * u64::from(block_bytes / 512);
     let is_headers = |seal: Seal| matches!(seal, Seal::GroupHeaders | Seal::HeadersAndSuperblock);
     let buffers = transaction.items.iter().map(|frozen| match frozen.version.seal {
         seal if is_headers(seal) => headers_in(geometry, seal, block_of_group(frozen.item.number())).count(),
@@ -121,10 +122,11 @@ fn write(
     });
     let items = buffers.sum::<usize>() + transaction.cancelled.len();
     writer.checkpoint(tail, items as u32, |checkpoint| {
-        let mut bytes = vec![0; block_bytes as usize];
+        let mut bytes = Vec::with_capacity(block_bytes as usize);
         for frozen in &transaction.items {
             let (home, seal) = (frozen.item.number(), frozen.version.seal);
-            bytes.copy_from_slice(&frozen.version.buffer);
+            bytes.clear();
+            bytes.extend_from_slice(&frozen.version.buffer);
             seal.apply(geometry, block_of_group(home), position.0, &mut bytes);
             if let Seal::Inodes(parts) = seal {
                 checkpoint.runs(daddr(home), seal.log_kind(), &bytes, &parts.runs(geometry))?;
@@ -140,7 +142,7 @@ fn write(
             }
         }
         for home in &transaction.cancelled {
-            checkpoint.cancelled(daddr(*home), block_bytes)?;
+            checkpoint.cancelled(daddr(*home), Span::named(*home).blocks() * block_bytes)?;
         }
         Ok(())
     })

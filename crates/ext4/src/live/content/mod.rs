@@ -42,7 +42,7 @@ pub(crate) use self::size::{remove_all_credits, set_size, truncate_all, truncate
 pub(crate) use self::space::fallocate;
 pub(crate) use self::state::ContentState;
 pub(crate) use self::sync::sync;
-pub(crate) use self::write::{finish_write, prepare_write, retry_when_full};
+pub(crate) use self::write::{finish_write, is_noted, prepare_write, retry_when_full};
 
 /// The size of a regular file, without a lock.
 pub(crate) fn size(live: &Live) -> u64 {
@@ -77,6 +77,16 @@ pub(crate) fn map(live: &Live, offset: u64) -> Result<Extent> {
         return Ok(Extent { start, len: u64::MAX - start, mapping: Mapping::Hole });
     };
     Ok(in_bytes(&lookup(live, inode, block)?, bits))
+}
+
+/// Where these bytes lie on the device, if the extent cache has them and they lie within the size.
+pub(crate) fn written_at(live: &Live, offset: u64, len: u64) -> Option<u64> {
+    let (size, bits) = (size(live), block_bits(live));
+    if offset.checked_add(len)? > size {
+        return None;
+    }
+    let (home, skip) = live.content.extents.find_bytes(offset, len, size >> bits, bits)?;
+    (home << bits).checked_add(skip)
 }
 
 /// Looks a block up with the fields held, and caches what was found.

@@ -8,6 +8,7 @@ use crate::inode::Inode;
 use crate::map::{self, Progress, RunState};
 use crate::numbers::{FileBlock, FsBlock};
 use crate::transaction::Handle;
+use crate::writer::Writer;
 
 /// The inode, beside what the map takes.
 pub(super) const INODE_CREDITS: u32 = 1;
@@ -139,16 +140,28 @@ pub(crate) fn finish_write(
     result
 }
 
+/// Whether an overwrite leaves nothing to be done: the file is not longer, and the times are those of this tick of the coarse
+/// clock, or a cache's above.
+#[inline]
+pub(crate) fn is_noted(live: &Live, writer: &Writer, new_size: u64) -> bool {
+    let options = &writer.options;
+    !(options.journaled_overwrites || options.synchronous)
+        && new_size <= size(live)
+        && (live.cache_keeps_times_of_content() || has_time_of_now(live))
+}
+
+/// Whether the fields have the time of this tick, which was not read since.
+#[inline]
+fn has_time_of_now(live: &Live) -> bool {
+    !live.times.are_seen()
+        && live.content.written_at.load(Ordering::Relaxed) == Coarse::now().as_nanoseconds()
+}
+
 /// Notes an overwrite: the times move forward in memory, once in a tick of the coarse clock.
 fn touch(live: &Live) -> Result<()> {
-    if live.cache_keeps_times_of_content() {
-        return live.volume.writer()?.transactions.check();
-    }
-    let now = Coarse::now().as_nanoseconds();
-    if !live.times.are_seen() && live.content.written_at.load(Ordering::Relaxed) == now {
+    if live.cache_keeps_times_of_content() || has_time_of_now(live) {
         return Ok(());
     }
-    live.volume.writer()?.transactions.check()?;
     let mut fields = live.fields.write();
     let now = live.now();
     live.note_modification(&mut fields, now);

@@ -8,8 +8,8 @@ use super::super::outcome::Finds;
 use super::ground::{Checked, Ground, ROOT, user};
 use crate::{Credentials, NewKind, NewObject, Node, Result, XattrMode};
 
-const ACCESS: &[u8] = b"system.posix_acl_access";
-const DEFAULT: &[u8] = b"system.posix_acl_default";
+pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";
+pub(super) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 pub(super) fn check(on: &mut Ground<'_>) -> Checked {
     groups(on)?;

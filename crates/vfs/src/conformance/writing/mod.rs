@@ -12,6 +12,7 @@
 //! | `orphans`   | open files without a name: those that lost it and those that never had one            |
 //! | `cursors`   | listing a directory while its names come and go                                       |
 //! | `many`      | many names in one directory, by several threads                                       |
+//! | `numbers`   | inodes looked up by number, while other threads make and remove them                  |
 //! | `bytes`     | content against a vector of bytes                                                     |
 //! | `size`      | the largest file                                                                      |
 //! | `xattrs`    | extended attributes                                                                   |
@@ -31,6 +32,7 @@ mod heritage;
 mod links;
 mod many;
 mod names;
+mod numbers;
 mod orphans;
 mod profile;
 mod refusals;
@@ -49,7 +51,7 @@ pub use self::profile::WritingProfile;
 /// A check's name, which is also its directory's, and what it does.
 type Part = (&'static str, fn(&mut Ground<'_>) -> Checked);
 
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 13] = [
     ("refusals", refusals::check),
     ("names", names::check),
     ("links", links::check),
@@ -57,6 +59,7 @@ const PARTS: [Part; 12] = [
     ("orphans", orphans::check),
     ("cursors", cursors::check),
     ("many", many::check),
+    ("numbers", numbers::check),
     ("bytes", bytes::check),
     ("size", size::check),
     ("xattrs", xattrs::check),

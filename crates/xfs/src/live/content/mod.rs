@@ -63,7 +63,7 @@ pub(super) use self::size::{remove_all_credits, set_size, truncate_all, truncate
 pub(super) use self::space::fallocate;
 pub(crate) use self::state::ContentState;
 pub(super) use self::sync::sync;
-pub(super) use self::write::{cancel_write, finish_write, prepare_write, retry_when_full};
+pub(super) use self::write::{cancel_write, finish_write, is_noted, prepare_write, retry_when_full};
 
 /// The size of a regular file, without a lock.
 pub(super) fn size(live: &Live) -> u64 {
@@ -92,6 +92,17 @@ pub(super) fn map(live: &Live, offset: u64) -> Result<Extent> {
     let inode = &*live.fields.read();
     check_kind(inode)?;
     look::in_bytes(&look::lookup(live, inode, block)?, live)
+}
+
+/// Where these bytes lie on the device, if the extent cache has them and they lie within the size.
+pub(super) fn written_at(live: &Live, offset: u64, len: u64) -> Option<u64> {
+    let size = size(live);
+    if offset.checked_add(len)? > size {
+        return None;
+    }
+    let (home, skip) =
+        live.content.extents.find_bytes(offset, len, end_block(live, size), block_bits(live))?;
+    live.volume.geometry().byte(FsBlock(home))?.checked_add(skip)
 }
 
 /// Refuses an inode without content of its own.

@@ -9,10 +9,10 @@
 //! Both inodes are marked as having shared blocks before the first step, each under a handle of its own: a mark without
 //! shared blocks is allowed, the reverse is not.
 //!
-//! The caller holds the state of both inodes exclusively. So nothing is written to the source's blocks meanwhile, no write is
-//! in flight, and neither map changes but by this. What is reserved for the target and not in its map is freed first. A
-//! lookup by a thread without the state may still cache a block of the source as unshared: its cache is invalidated once
-//! more at the end, before the state is released.
+//! The caller holds the target's state exclusively and the source's shared, and keeps writers of the source out. So nothing is
+//! written to the source's blocks meanwhile, no write is in flight, and neither map changes but by this. What is reserved
+//! for the target and not in its map is freed first. A reader may still cache a block of the source as unshared: its
+//! cache is invalidated once more at the end, before writers are let in.
 
 use std::sync::Arc;
 

@@ -1,6 +1,9 @@
 //! Files that share blocks because we let them.
 
+use std::os::unix::fs::FileExt;
 use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use undercroft_block::testing::Rng;
 use undercroft_oracle::{Image, MountMode};
@@ -102,6 +105,73 @@ fn what_cannot_be_shared_is_refused_and_copied() {
     assert!(read(&file) == model);
     drop((file, source));
     let _ = world.verify(&[("f", &model), ("g", &content)]);
+}
+
+/// Says so when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// A clone of many extents takes long. Its source can be read meanwhile, and is written to before or after all of it.
+#[test]
+fn the_source_of_a_clone_is_read_meanwhile_and_not_written_to() {
+    const EXTENTS: u64 = 1500;
+    const APART: u64 = 8192;
+    const ROUNDS: u64 = 40;
+    let place = |number: u64| number * APART;
+    let world = World::new("", |root| {
+        let file = std::fs::File::create(root.join("g")).unwrap();
+        for number in 0..EXTENTS {
+            file.write_all_at(&[0; 4096], place(number)).unwrap();
+        }
+    });
+    let (source, file) = (world.file("/g"), world.vfs.create_file(&Credentials::root(), "/f").unwrap());
+    let (is_cloning, is_done, read_meanwhile) =
+        (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let (source, is_cloning, is_done, read_meanwhile) = (&source, &is_cloning, &is_done, &read_meanwhile);
+        scope.spawn(move || {
+            let mut block = [1; 4096];
+            while !is_done.load(Relaxed) {
+                let before = is_cloning.load(Relaxed);
+                assert_eq!(source.read_at(place(EXTENTS / 2), &mut block).unwrap(), 4096);
+                assert!(block == [0; 4096]);
+                read_meanwhile.fetch_add(u64::from(before && is_cloning.load(Relaxed)), Relaxed);
+            }
+        });
+        // The first block has always as high a number as the last, or a higher one.
+        scope.spawn(move || {
+            for number in (0_u64..).take_while(|_| !is_done.load(Relaxed)) {
+                for block in [0, EXTENTS - 1] {
+                    source.write_all_at(place(block), &number.to_le_bytes()).unwrap();
+                }
+            }
+        });
+        let _ends = Ends(is_done);
+        for round in 0..ROUNDS {
+            is_cloning.store(true, Relaxed);
+            source.clone_range(0, &file, 0, 0).unwrap();
+            is_cloning.store(false, Relaxed);
+            let number_at = |block: u64| {
+                let mut number = [0; 8];
+                assert_eq!(file.read_at(place(block), &mut number).unwrap(), 8);
+                u64::from_le_bytes(number)
+            };
+            let (first, last) = (number_at(0), number_at(EXTENTS - 1));
+            assert!(first == last || first == last + 1, "{first} and {last} in one clone");
+            if round >= 3 && read_meanwhile.load(Relaxed) >= 20 {
+                break;
+            }
+        }
+    });
+    assert!(read_meanwhile.into_inner() >= 20);
+    let (one, other) = (read(&file), read(&source));
+    drop((file, source));
+    let _ = world.verify(&[("f", &one), ("g", &other)]);
 }
 
 /// The cut lies in the middle of an extent, in a fork that may need a block for every extent more.
