@@ -202,7 +202,8 @@ fn a_search_through_all_chunks_finds_what_one_of_the_free_ones_finds() {
             } else {
                 let parent = if numbers.next(4) == 0 { root } else { files[numbers.next(files.len())] };
                 let ino = create(&image, parent, false, true).unwrap();
-                (files.push(ino), made.push(ino));
+                files.push(ino);
+                made.push(ino);
             }
         }
         verify(&image, &files.iter().copied().collect(), &own_inodes(&image));
