@@ -46,7 +46,7 @@ impl<T: Default> Block<T> {
 }
 
 impl<T> Block<T> {
-    /// The block's number.
+    /// The block's number, or the name of the span.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.0.number
@@ -133,6 +133,12 @@ impl<T> BlockGuard<'_, T> {
     pub fn mark_all_validated(&mut self) {
         self.0.newest.bytes_mut();
         self.0.newest.mark_all_validated();
+    }
+
+    /// Validation of one kind counts for the newest version: the caller has made what it is about.
+    pub fn mark_validated(&mut self, kind: u32) {
+        self.0.newest.bytes_mut();
+        self.0.newest.mark_validated(kind);
     }
 
     /// What the owner keeps beside the block.

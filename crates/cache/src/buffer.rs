@@ -47,7 +47,16 @@ impl Buffer {
         self.0.verified.store(u32::MAX, Ordering::Relaxed);
     }
 
-    /// The block's number.
+    /// Marks the version as validated in one kind, by the thread that made that content.
+    pub(crate) fn mark_validated(&self, kind: u32) {
+        // Read first: other kinds' bits are on the same line, and mostly this one is set.
+        let bit = 1 << kind;
+        if self.0.verified.load(Ordering::Relaxed) & bit == 0 {
+            self.0.verified.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// The block's number, or the name of the span.
     #[must_use]
     pub fn block(&self) -> u64 {
         self.0.block

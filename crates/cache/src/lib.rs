@@ -22,6 +22,8 @@
 //! What is changed is not written by the cache. A log that orders changes holds the blocks that it has yet to bring
 //! home, which pins them, and keeps beside each what it must know (`T`).
 //!
+//! A structure of several blocks may be one buffer, a [`Span`]; it is asked for by its name, never block by block.
+//!
 //! Locks: one of class `buffer` for each shard, held for a look-up or an insertion and never over I/O; one of class
 //! `block` for each block. Two threads that miss the same block at once both read it; the first to finish provides
 //! the block both get.
@@ -30,6 +32,7 @@ mod block;
 mod buffer;
 mod lines;
 mod shard;
+mod span;
 
 use std::fmt;
 
@@ -40,6 +43,7 @@ pub use block::{Block, BlockGuard};
 pub use buffer::Buffer;
 pub use lines::Lines;
 use shard::Shard;
+pub use span::Span;
 
 /// Enough that two threads rarely meet; a power of two.
 const SHARDS: usize = 64;
@@ -90,7 +94,7 @@ impl<T: Default> BufferCache<T> {
         if let Some(known) = self.shard(block).lock().get(block) {
             return Ok(known.buffer());
         }
-        Ok(self.load(block)?.buffer())
+        Ok(self.load(Span::block(block))?.buffer())
     }
 
     /// A block, read from the device if it is not here.
@@ -101,39 +105,59 @@ impl<T: Default> BufferCache<T> {
         if let Some(known) = self.shard(block).lock().get(block) {
             return Ok(known);
         }
-        self.load(block)
+        self.load(Span::block(block))
     }
 
-    /// A block, if it is here.
+    /// A span as one buffer, read from the device if it is not here.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn span(&self, span: Span) -> Result<Block<T>> {
+        match self.cached(span.name()) {
+            Some(known) => Ok(known),
+            None => self.load(span),
+        }
+    }
+
+    /// A block, or the span of that name, if it is here.
     pub fn cached(&self, block: u64) -> Option<Block<T>> {
         self.shard(block).lock().get(block)
     }
 
     /// A block that the caller is about to fill: not read, all zeroes if it was not here.
     pub fn make(&self, block: u64) -> Block<T> {
-        let zeroes = vec![0; self.block_bytes as usize].into_boxed_slice();
-        self.shard(block).lock().insert(Block::new(Buffer::new(block, zeroes)))
+        self.make_span(Span::block(block))
     }
 
-    /// Takes a block out of the cache: its bytes mean something else from now on. Handles of it are of no use any
-    /// more, and [say so](Block::is_current).
+    /// The same for a span.
+    pub fn make_span(&self, span: Span) -> Block<T> {
+        let (name, zeroes) = (span.name(), vec![0; self.span_bytes(span)].into_boxed_slice());
+        self.shard(name).lock().insert(Block::new(Buffer::new(name, zeroes)))
+    }
+
+    /// Takes a block, or the span of that name, out of the cache: its bytes mean something else from now on. Handles of it
+    /// are of no use any more, and [say so](Block::is_current).
     pub fn forget(&self, block: u64) {
         let gone = self.shard(block).lock().remove(block);
         drop(gone);
     }
 
-    fn load(&self, block: u64) -> Result<Block<T>> {
-        let len = self.block_bytes as usize;
+    fn load(&self, span: Span) -> Result<Block<T>> {
+        let (name, len) = (span.name(), self.span_bytes(span));
         // A number so large that its offset wraps lies past the end of every device: let the device say so.
-        let offset = block.saturating_mul(u64::from(self.block_bytes)).min(u64::MAX - len as u64);
+        let offset = span.first().saturating_mul(u64::from(self.block_bytes)).min(u64::MAX - len as u64);
         loop {
-            let seen = self.shard(block).lock().departures();
+            let seen = self.shard(name).lock().departures();
             let mut bytes = vec![0; len].into_boxed_slice();
             self.device.read_at(offset, &mut bytes)?;
-            if let Some(kept) = self.insert(block, bytes, seen) {
+            if let Some(kept) = self.insert(name, bytes, seen) {
                 return Ok(kept);
             }
         }
+    }
+
+    fn span_bytes(&self, span: Span) -> usize {
+        span.blocks() as usize * self.block_bytes as usize
     }
 
     /// Whether `block` is here now.
@@ -174,31 +198,38 @@ impl<T: Default> BufferCache<T> {
         }
     }
 
-    /// Brings scattered blocks into the cache with one batch of reads; otherwise as [`prefetch`](Self::prefetch).
-    /// Neighbours in `blocks` (rising order serves best) become one request. Of a long list the first blocks are
-    /// fetched that are missing, up to a quarter of the cache and 4 MiB: the call holds their bytes all at once.
-    pub fn prefetch_scattered(&self, blocks: &[u64]) {
+    /// Brings scattered blocks, or the spans of these names, into the cache with one batch of reads; otherwise as
+    /// [`prefetch`](Self::prefetch). Neighbours in `names` (rising order serves best) become one request. Of a long list the
+    /// first blocks are fetched that are missing, up to a quarter of the cache and 4 MiB: the call holds their bytes all at
+    /// once.
+    pub fn prefetch_scattered(&self, names: &[u64]) {
         let block_bytes = u64::from(self.block_bytes);
         let device_blocks = self.device.size_bytes() / block_bytes;
-        let at_once = (PREFETCH_MAX_BYTES / block_bytes).max(1);
+        let mut left = self.scattered_max;
+        // The first block of what lies together, and its bytes.
         let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
-        let mut seen = Vec::new();
-        for &block in blocks {
-            if block >= device_blocks || self.contains(block) {
+        // What is fetched, and what had left the shard before.
+        let mut fetched = Vec::new();
+        for &name in names {
+            let span = Span::named(name);
+            let (first, len) = (span.first(), self.span_bytes(span));
+            if first.saturating_add(span.blocks().into()) > device_blocks || self.contains(name) {
                 continue;
             }
-            if seen.len() == self.scattered_max {
-                break;
+            if fetched.is_empty() {
+                left = left.max(span.blocks() as usize);
             }
-            seen.push(self.departures(block));
+            let Some(rest) = left.checked_sub(span.blocks() as usize) else { break };
+            left = rest;
+            fetched.push((name, len, self.departures(name)));
             match runs.last_mut() {
-                Some((first, bytes))
-                    if *first + bytes.len() as u64 / block_bytes == block
-                        && (bytes.len() as u64) < at_once * block_bytes =>
+                Some((start, bytes))
+                    if *start + bytes.len() as u64 / block_bytes == first
+                        && bytes.len() + len <= PREFETCH_MAX_BYTES.max(block_bytes) as usize =>
                 {
-                    bytes.resize(bytes.len() + block_bytes as usize, 0);
+                    bytes.resize(bytes.len() + len, 0);
                 }
-                _ => runs.push((block, vec![0; block_bytes as usize])),
+                _ => runs.push((first, vec![0; len])),
             }
         }
         let mut requests: Vec<_> = runs
@@ -209,11 +240,15 @@ impl<T: Default> BufferCache<T> {
             return;
         }
         drop(requests);
-        let parts = runs
-            .iter()
-            .flat_map(|(first, bytes)| (*first..).zip(bytes.chunks_exact(self.block_bytes as usize)));
-        for ((block, part), seen) in parts.zip(seen) {
-            self.insert(block, part.into(), seen);
+        let mut runs = runs.iter().map(|(_, bytes)| &bytes[..]);
+        let mut rest: &[u8] = &[];
+        for (name, len, seen) in fetched {
+            if rest.is_empty() {
+                rest = runs.next().unwrap_or_default();
+            }
+            let Some((bytes, after)) = rest.split_at_checked(len) else { return };
+            self.insert(name, bytes.into(), seen);
+            rest = after;
         }
     }
 
@@ -227,7 +262,7 @@ impl<T: Default> BufferCache<T> {
         self.shards.iter().map(|s| s.lock().len()).sum::<usize>() * self.block_bytes as usize
     }
 
-    /// Keeps bytes that were read from the device, unless the block is here by now; its handle either way. `None`
+    /// Keeps bytes that were read from the device, unless the block or span is here by now; its handle either way. `None`
     /// when blocks have left the shard since it had seen `seen` departures: the bytes may be from before.
     fn insert(&self, block: u64, bytes: Box<[u8]>, seen: u64) -> Option<Block<T>> {
         let mut shard = self.shard(block).lock();
@@ -336,6 +371,36 @@ mod tests {
         cache.forget(3);
         assert_eq!(cache.read(3).unwrap()[0], 3);
         assert!(!kept.is_current() && cache.block(3).unwrap().is_current());
+    }
+
+    #[test]
+    fn a_span_is_one_buffer_and_counts_as_its_blocks() {
+        let cache = BufferCache::<()>::new(numbered_device(250), 1024, 8 * SHARDS * 1024);
+        let span = Span::new(5, 4).unwrap();
+        let bytes = cache.span(span).unwrap().buffer();
+        assert_eq!((bytes.len(), bytes[0], bytes[4095]), (4096, 5, 8));
+        assert_eq!(cache.memory_bytes(), 4096);
+        assert!(cache.span(span).unwrap().buffer().same_as(&bytes) && !cache.contains(5));
+        cache.forget(span.name());
+        assert_eq!(cache.make_span(span).buffer()[..], [0; 4096]);
+        assert!(cache.span(Span::new(248, 4).unwrap()).is_err());
+        for first in (0..248).step_by(4) {
+            cache.span(Span::new(first, 4).unwrap()).unwrap();
+        }
+        assert!(cache.memory_bytes() <= (8 * SHARDS + 4) * 1024, "{}", cache.memory_bytes());
+    }
+
+    #[test]
+    fn spans_are_prefetched_with_blocks() {
+        let cache = BufferCache::<()>::new(numbered_device(250), 1024, 1 << 20);
+        let spans =
+            [(8, 2), (10, 2), (30, 4), (248, 4)].map(|(first, count)| Span::new(first, count).unwrap());
+        let [one, two, three, past] = spans.map(Span::name);
+        cache.prefetch_scattered(&[7, one, two, three, past]);
+        assert_eq!(cache.memory_bytes(), 9 * 1024);
+        assert_eq!(cache.cached(two).unwrap().buffer()[..], [[10; 1024], [11; 1024]].concat());
+        assert_eq!(cache.cached(three).unwrap().buffer()[3 * 1024..], [33; 1024]);
+        assert_eq!(cache.cached(7).unwrap().buffer()[..], [7; 1024]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::Block;
+use crate::{Block, Span};
 
 /// Buffers whose numbers hash to one lock.
 #[derive(Debug)]
@@ -12,7 +12,9 @@ pub(crate) struct Shard<T> {
     /// The clock's face. `by_block` holds indices into it.
     slots: Vec<Block<T>>,
     hand: usize,
+    /// In blocks, as `len` is: a span counts as all of its blocks.
     capacity: usize,
+    len: usize,
     /// How many blocks have left. What was read from the device before one left may be older than what that one
     /// brought to the device.
     departures: u64,
@@ -20,11 +22,11 @@ pub(crate) struct Shard<T> {
 
 impl<T> Shard<T> {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { by_block: HashMap::default(), slots: Vec::new(), hand: 0, capacity, departures: 0 }
+        Self { by_block: HashMap::default(), slots: Vec::new(), hand: 0, capacity, len: 0, departures: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.len
     }
 
     pub(crate) fn contains(&self, block: u64) -> bool {
@@ -46,7 +48,9 @@ impl<T> Shard<T> {
         if let Some(present) = self.get(block.number()) {
             return present;
         }
-        self.shrink_below_capacity();
+        let blocks = blocks_of(&block);
+        self.shrink_below_capacity(blocks);
+        self.len += blocks;
         self.by_block.insert(block.number(), self.slots.len());
         self.slots.push(block.clone());
         block
@@ -58,10 +62,10 @@ impl<T> Shard<T> {
         Some(self.take_out(at))
     }
 
-    /// Drops until there is room for one more, or until two turns of the clock found only held blocks.
-    fn shrink_below_capacity(&mut self) {
+    /// Drops until there is room for so many blocks, or until two turns of the clock found only held ones.
+    fn shrink_below_capacity(&mut self, blocks: usize) {
         let mut looks_left = 2 * self.slots.len();
-        while self.slots.len() >= self.capacity && looks_left > 0 {
+        while self.len + blocks > self.capacity && looks_left > 0 {
             looks_left -= 1;
             if self.hand >= self.slots.len() {
                 self.hand = 0;
@@ -76,6 +80,7 @@ impl<T> Shard<T> {
 
     fn take_out(&mut self, at: usize) -> Block<T> {
         let gone = self.slots.swap_remove(at);
+        self.len -= blocks_of(&gone);
         self.by_block.remove(&gone.number());
         if let Some(moved) = self.slots.get(at) {
             self.by_block.insert(moved.number(), at);
@@ -84,6 +89,11 @@ impl<T> Shard<T> {
         gone.leave();
         gone
     }
+}
+
+/// Blocks that a buffer takes.
+fn blocks_of<T>(block: &Block<T>) -> usize {
+    Span::named(block.number()).blocks() as usize
 }
 
 /// Block numbers are spread by one multiplication: an attacker cannot choose which buffers meet in a bucket of more

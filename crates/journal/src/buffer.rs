@@ -1,4 +1,4 @@
-//! Blocks of the buffer cache as items: logged as whole blocks, sealed when they are written.
+//! Blocks of the buffer cache as items, sealed when they are written.
 //!
 //! A *seal* says how the checksum of a block is made. It is kept beside the block and applied to the copy that is
 //! written, to the log or home, so that changing a block costs no checksum.
@@ -10,7 +10,15 @@ use undercroft_cache::{Block, BlockGuard, Buffer};
 use crate::{Item, ItemGuard, ItemState, Tid};
 
 /// How a client seals a block.
-pub trait Seal: Copy + Debug + Default + Send + Sync + 'static {}
+pub trait Seal: Copy + Debug + Default + Send + Sync + 'static {
+    /// The block is being frozen: what goes with the frozen version, where `committed` went with the newest version that is
+    /// durable in the log and not yet written back. A client that logs only parts of a block keeps them here: the frozen
+    /// version has those of both, and the next transaction begins without any.
+    fn freeze(&mut self, committed: Option<Self>) -> Self {
+        let _ = committed;
+        *self
+    }
+}
 
 /// A block of the cache that transactions change.
 pub type LoggedBlock<S> = Block<LoggedState<S>>;
@@ -37,6 +45,13 @@ impl<S: Seal> LoggedState<S> {
     #[must_use]
     pub fn changed_in(&self) -> Tid {
         self.state.changed_in()
+    }
+
+    /// Whether the log may have a version that is not yet written back when transaction `tid` is running: one that is
+    /// durable, or one that is on its way to the log.
+    #[must_use]
+    pub fn may_be_in_log(&self, tid: Tid) -> bool {
+        self.state.committed().is_some() || self.state.changed_in().next() >= tid
     }
 
     /// The block becomes metadata again, after it was cancelled. `false` if it is leaving the cache; see
@@ -71,6 +86,9 @@ impl<S: Seal> ItemGuard<Sealed<S>> for BlockGuard<'_, LoggedState<S>> {
     }
 
     fn freeze(&mut self) -> Sealed<S> {
-        Sealed { buffer: self.buffer().clone(), seal: self.beside().seal }
+        let beside = self.beside_mut();
+        let committed = beside.state.committed().map(|version| version.seal);
+        let seal = beside.seal.freeze(committed);
+        Sealed { buffer: self.buffer().clone(), seal }
     }
 }

@@ -5,7 +5,7 @@
 //! 1. lock the running transaction; let the client store what it keeps outside of items;
 //! 2. freeze a version of every item that was changed; open the next transaction;
 //! 3. with handles running again, write the versions to the log and make them durable;
-//! 4. put the items on the checkpoint list; cancel the write-back of homes that are out of use;
+//! 4. cancel the write-back of homes that are out of use; put the items on the checkpoint list;
 //! 5. run what was registered for after the commit (freed space becomes free), and wake the waiters.
 //!
 //! Without a log, step 3 writes the items to their homes instead, and step 4 does not apply.
@@ -76,8 +76,9 @@ impl<C: Client> Transactions<C> {
         let Some(log) = self.log() else { return client.write_unlogged(&transaction.items) };
         let logged = log.append(client, transaction, || self.check())?;
         self.check()?;
-        log.add_to_checkpoint_list(transaction, logged);
+        // An item of the transaction may lie where part of a cancelled one did, which must not be written over it.
         log.cancel_write_back(client, &transaction.cancelled);
+        log.add_to_checkpoint_list(transaction, logged);
         Ok(())
     }
 

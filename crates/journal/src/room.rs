@@ -1,24 +1,20 @@
 //! The room of the running transaction: units that its handles may reserve.
 //!
-//! Slots take room in small pools, and handles reserve from their slot's pool, so that joining writes to the slot's own
-//! cache lines only.
+//! Slots take room in pools, and handles reserve from their slot's pool, so that joining writes to the slot's own cache
+//! lines only. The fewer slots a transaction has had handles in, the larger are their pools.
 
-use undercroft_sync::atomic::{AtomicU32, Ordering};
+use undercroft_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::slots::SLOTS;
-
-/// All pools together hold this part of a transaction's room at most.
+/// All pools together take this part of a transaction's room at a time at most.
 const PART_IN_POOLS: u32 = 8;
-/// A pool takes this much at a time at most, so that its units fit the handles of a moment.
-const POOL_MAX: u32 = 256;
 
 /// Units that are reserved in the running transaction. Padded to its own cache lines: it is written often.
 #[repr(align(128))]
 pub(crate) struct Room {
     reserved: AtomicU32,
     size: u32,
-    /// What a pool takes at a time.
-    pool: u32,
+    /// Pools that have been used in the running transaction. Written once for each.
+    pools: AtomicU32,
     /// Threads that wait to reserve more than the room: they get it in an empty transaction, which others leave to them.
     large: AtomicU32,
 }
@@ -32,11 +28,26 @@ impl Drop for WaitsForAll<'_> {
     }
 }
 
+/// Reserved units that no handle has.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    units: AtomicU32,
+    /// It has been used in the running transaction.
+    is_used: AtomicBool,
+}
+
+impl Pool {
+    /// The next transaction begins: its units belonged to the last one.
+    pub(crate) fn empty(&self) {
+        self.units.store(0, Ordering::Relaxed);
+        self.is_used.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Room {
     /// A transaction's handles reserve `size` units at most.
     pub(crate) fn new(size: u32) -> Self {
-        let pool = (size / PART_IN_POOLS / SLOTS as u32).min(POOL_MAX);
-        Self { reserved: AtomicU32::new(0), size, pool, large: AtomicU32::new(0) }
+        Self { reserved: AtomicU32::new(0), size, pools: AtomicU32::new(0), large: AtomicU32::new(0) }
     }
 
     /// From here on no other thread begins to reserve in an empty transaction, until what this returns is dropped. `None`
@@ -56,13 +67,17 @@ impl Room {
     /// Reserves units from a slot's pool, which is filled first where it has too few. A reservation that is larger than
     /// the room succeeds in an empty transaction.
     #[inline]
-    pub(crate) fn reserve(&self, pool: &AtomicU32, units: u32) -> bool {
+    pub(crate) fn reserve(&self, pool: &Pool, units: u32) -> bool {
         let from_pool = |in_pool: u32| in_pool.checked_sub(units);
-        if pool.fetch_update(Ordering::Relaxed, Ordering::Relaxed, from_pool).is_ok() {
+        if pool.units.fetch_update(Ordering::Relaxed, Ordering::Relaxed, from_pool).is_ok() {
             return true;
         }
-        if self.pool > 0 && self.take(units.saturating_add(self.pool)) {
-            pool.fetch_add(self.pool, Ordering::Relaxed);
+        if !pool.is_used.swap(true, Ordering::Relaxed) {
+            self.pools.fetch_add(1, Ordering::Relaxed);
+        }
+        let more = self.in_pool();
+        if more > 0 && self.take(units.saturating_add(more)) {
+            pool.units.fetch_add(more, Ordering::Relaxed);
             return true;
         }
         self.take(units)
@@ -70,12 +85,12 @@ impl Room {
 
     /// Returns units that a handle reserved and did not use: to the slot's pool, or to the room if the pool has enough.
     #[inline]
-    pub(crate) fn release(&self, pool: &AtomicU32, units: u32) {
+    pub(crate) fn release(&self, pool: &Pool, units: u32) {
         if units == 0 {
             return;
         }
-        if pool.load(Ordering::Relaxed).saturating_add(units) <= 2 * self.pool {
-            pool.fetch_add(units, Ordering::Relaxed);
+        if pool.units.load(Ordering::Relaxed).saturating_add(units) <= 2 * self.in_pool() {
+            pool.units.fetch_add(units, Ordering::Relaxed);
         } else {
             self.reserved.fetch_sub(units, Ordering::Relaxed);
         }
@@ -91,6 +106,12 @@ impl Room {
     #[inline]
     pub(crate) fn reset(&self) {
         self.reserved.store(0, Ordering::Relaxed);
+        self.pools.store(0, Ordering::Relaxed);
+    }
+
+    /// What a pool takes at a time.
+    fn in_pool(&self) -> u32 {
+        self.size / PART_IN_POOLS / self.pools.load(Ordering::Relaxed).max(1)
     }
 
     fn take(&self, units: u32) -> bool {
@@ -112,39 +133,62 @@ mod tests {
 
     #[test]
     fn a_reservation_fits_or_the_transaction_is_empty() {
-        let (room, pool) = (Room::new(100), AtomicU32::new(0));
-        assert!(room.reserve(&pool, 60) && room.reserve(&pool, 40));
+        let (room, pool) = (Room::new(7), Pool::default());
+        assert!(room.reserve(&pool, 4) && room.reserve(&pool, 3));
         assert!(!room.reserve(&pool, 1));
-        room.release(&pool, 40);
-        assert!(room.reserve(&pool, 30) && !room.reserve(&pool, 30));
+        room.release(&pool, 3);
+        assert!(room.reserve(&pool, 2) && !room.reserve(&pool, 2));
         room.reset();
         assert!(room.reserve(&pool, 1000) && !room.reserve(&pool, 1));
     }
 
     #[test]
     fn an_empty_transaction_is_left_to_a_reservation_larger_than_the_room() {
-        let (room, pool) = (Room::new(100), AtomicU32::new(0));
+        let (room, pool) = (Room::new(100), Pool::default());
         assert!(room.reserve(&pool, 1) && !room.reserve(&pool, 200));
         assert!(room.wait_for_all(100).is_none());
         let waits = room.wait_for_all(200);
-        room.reset();
+        let reset = || {
+            room.reset();
+            pool.empty();
+        };
+        reset();
         assert!(!room.reserve(&pool, 1) && room.reserve(&pool, 200));
         drop(waits);
-        room.reset();
+        reset();
         assert!(room.reserve(&pool, 1));
     }
 
     #[test]
     fn pools_never_hand_out_more_than_the_room() {
-        let room = Room::new(8 * 32 * 10);
-        let pools: Vec<_> = (0..4).map(|_| AtomicU32::new(0)).collect();
-        let mut reserved = 0;
-        let mut at = 0;
-        while room.reserve(&pools[at % 4], 3) {
-            reserved += 3;
-            at += 1;
+        let size = 8 * 100;
+        let room = Room::new(size);
+        let pools: Vec<_> = (0..4).map(|_| Pool::default()).collect();
+        for _ in 0..2 {
+            let (mut reserved, mut at) = (0, 0);
+            while room.reserve(&pools[at % 4], 3) {
+                reserved += 3;
+                at += 1;
+            }
+            assert!(reserved <= size, "{reserved}");
+            let in_pools: u32 = pools.iter().map(|pool| pool.units.load(Ordering::Relaxed)).sum();
+            assert!(reserved + in_pools > size - 3 && in_pools <= 4 * 100, "{reserved} and {in_pools}");
+            room.reset();
+            pools.iter().for_each(Pool::empty);
         }
-        assert!(reserved <= 8 * 32 * 10, "{reserved}");
-        assert!(reserved > 8 * 32 * 10 - 4 * 20, "{reserved}");
+    }
+
+    #[test]
+    fn a_pool_that_has_the_units_asks_for_no_room() {
+        let (room, pool) = (Room::new(8000), Pool::default());
+        for _ in 0..100 {
+            assert!(room.reserve(&pool, 500));
+            room.release(&pool, 499);
+        }
+        assert_eq!(
+            room.reserved.load(Ordering::Relaxed),
+            1500,
+            "units that a pool had were returned to the room"
+        );
     }
 }

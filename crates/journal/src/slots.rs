@@ -11,6 +11,7 @@ use undercroft_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use undercroft_sync::{Mutex, WaitQueue, order, thread_number};
 
 use crate::client::HomeOf;
+use crate::room::Pool;
 use crate::{Client, Item};
 
 /// Slots: more than a machine runs threads at once; a power of two.
@@ -35,7 +36,7 @@ impl SlotId {
 pub(crate) struct Slot<C: Client> {
     handles: AtomicU32,
     /// Reserved units that no handle has; see [`Room`](crate::room::Room).
-    pub(crate) pool: AtomicU32,
+    pub(crate) pool: Pool,
     /// Handles ever started in this slot. Tests and benchmarks use it to show that overwrites start none.
     started: AtomicU64,
     changes: Mutex<Changes<C>>,
@@ -61,7 +62,7 @@ impl<C: Client> Slots<C> {
     pub(crate) fn new() -> Self {
         let slot = || Slot {
             handles: AtomicU32::new(0),
-            pool: AtomicU32::new(0),
+            pool: Pool::default(),
             started: AtomicU64::new(0),
             changes: Mutex::new(&order::TRANSACTION, Changes::default()),
         };
@@ -121,7 +122,7 @@ impl<C: Client> Slots<C> {
 
     pub(crate) fn empty_pools(&self) {
         for slot in &self.slots {
-            slot.pool.store(0, Ordering::Relaxed);
+            slot.pool.empty();
         }
     }
 

@@ -197,6 +197,14 @@ fn xfs_is_filled_by_several_programs_and_emptied() {
     }
 }
 
+/// Space that is there may not lie together.
+#[test]
+fn xfs_with_directory_blocks_of_several_blocks_is_filled_and_emptied() {
+    for args in ["-b size=1024 -m rmapbt=1", "-n size=8192 -d agcount=4", "-b size=2048 -n size=65536"] {
+        is_filled_and_emptied(&xfs(args));
+    }
+}
+
 /// What a user makes until there is no space; each takes blocks outside of inodes.
 const KINDS: [(&str, &str); 4] = [
     ("directories", "mkdir d$i"),

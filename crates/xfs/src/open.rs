@@ -133,7 +133,7 @@ impl Probed {
             Volume::for_changes(device, replayed.superblock.clone(), options.buffer_bytes, Arc::clone(&stop));
         let (recovery, position) = (replayed.recovery.clone(), replayed.position);
         let writer = replayed.begin(volume.device())?;
-        let transactions = transaction::logged(writer, volume.geometry().block_bytes(), stop);
+        let transactions = transaction::logged(writer, volume.geometry(), stop);
         Ok(Writable { volume, transactions, recovery, log: position })
     }
 }

@@ -1,18 +1,18 @@
 //! Targets of symbolic links: in the inode when short, else in blocks.
 //!
 //! In version 5 each extent of a target begins with a header, whose checksum is over the extent. A target that is written
-//! takes one block: the volumes that are written have blocks of 4 KiB or more.
+//! takes one block, or two of 1 KiB, which need not lie together.
 //!
 //! Source: "XFS Algorithms & Data Structures", chapter "Symbolic Links".
 
 use std::sync::Arc;
 
-use undercroft_vfs::{Error, Ino, Result};
+use undercroft_vfs::{Ino, Result};
 
 use crate::da::{Content, Fork, Layout, remote};
 use crate::error::corrupt_inode;
-use crate::format::FileBlock;
 use crate::format::block_header::HeaderKind;
+use crate::format::{FileBlock, FsBlock};
 use crate::inode::{self, ForkKind, Inode};
 use crate::map;
 use crate::transaction::{Handle, Seal};
@@ -77,8 +77,15 @@ pub(crate) fn needs(volume: &Volume, inode: &Inode, target: &[u8]) -> (u32, u64)
     if target.len() <= inode.core.data_fork.len() {
         return (0, 0);
     }
+    let blocks = blocks_of(&Layout::of(volume.superblock()), target);
     let credits = map::change::credits(volume, inode, ForkKind::Data);
-    (credits + 1, 1 + map::change::space(inode, ForkKind::Data))
+    let space = map::change::space(inode, ForkKind::Data);
+    (blocks * (credits + 1), u64::from(blocks) * (1 + space))
+}
+
+/// Blocks that a target takes, wherever they lie.
+fn blocks_of(layout: &Layout, target: &[u8]) -> u32 {
+    target.len().div_ceil(remote::room(layout, layout.block_bytes)) as u32
 }
 
 /// Gives a new link its target, which is not too long. The handle has room and space for what it [needs]; the caller stores
@@ -93,21 +100,38 @@ pub(crate) fn fill(handle: &Handle<'_>, inode: &mut Inode, target: &[u8]) -> Res
         return Ok(());
     }
     inode.data = inode::Fork::Extents(Arc::from([]));
-    let volume = handle.volume();
-    let layout = Layout::of(volume.superblock());
-    if target.len() > remote::room(&layout, layout.block_bytes) {
-        return Err(Error::Unsupported("a target that takes several blocks".into()));
+    let layout = Layout::of(handle.volume().superblock());
+    let (mut at, count) = (0, blocks_of(&layout, target));
+    let mut parts: Vec<(FsBlock, u32)> = Vec::new();
+    while at < count {
+        let file = FileBlock(u64::from(at));
+        let (home, len) = map::change::add_run(handle, inode, ForkKind::Data, file, count - at)?;
+        at += len;
+        match parts.last_mut() {
+            // They have become one extent.
+            Some((first, before)) if first.0 + u64::from(*before) == home.0 => *before += len,
+            _ => parts.push((home, len)),
+        }
     }
-    let home = map::change::add_block(handle, inode, ForkKind::Data, FileBlock(0))?;
-    handle.make_owned(home, Seal::Symlink, inode.ino.0, |bytes| {
-        bytes[..4].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&(target.len() as u32).to_be_bytes());
-        bytes[56..56 + target.len()].copy_from_slice(target);
-    })
+    let mut from = 0;
+    for (home, len) in parts {
+        let room = remote::room(&layout, len as usize * layout.block_bytes);
+        let part = &target[from..target.len().min(from + room)];
+        handle.make_owned_structure(home, len, Seal::Symlink, inode.ino.0, |bytes| {
+            bytes[..4].copy_from_slice(MAGIC);
+            bytes[4..8].copy_from_slice(&(from as u32).to_be_bytes());
+            bytes[8..12].copy_from_slice(&(part.len() as u32).to_be_bytes());
+            bytes[56..56 + part.len()].copy_from_slice(part);
+        })?;
+        from += part.len();
+    }
+    Ok(())
 }
 
 #[cfg(all(test, feature = "oracle"))]
 mod tests {
+    use undercroft_vfs::Error;
+
     use super::*;
     use crate::da::testing::Image;
 

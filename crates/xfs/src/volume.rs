@@ -1,7 +1,9 @@
 //! A filesystem's blocks and numbers: what every other module reads through.
 //!
 //! A `Volume` says nothing about whether the log has been recovered; `open` has the types that do. Blocks are cached
-//! one by one, by their linear number; a structure of several blocks is read as one [`Blocks`].
+//! one by one, by their linear number. A structure of several blocks with one checksum, a directory block or a long
+//! link's target, is cached as one buffer where its blocks lie together, and is never read block by block then: a change
+//! of it would not show there.
 //!
 //! The superblock in memory is replaced while the filesystem grows, and read without a lock. A thread may hold the one
 //! before until its handle ends: nothing is allocated in new space earlier (`grow`).
@@ -10,7 +12,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use undercroft_block::Device;
-use undercroft_cache::{Buffer, BufferCache};
+use undercroft_cache::{Buffer, BufferCache, Span};
 use undercroft_journal::{Stop, StoppableDevice};
 use undercroft_sync::Append;
 use undercroft_vfs::Result;
@@ -33,7 +35,7 @@ pub(crate) struct Volume {
 /// The bytes of one or several blocks that lie together.
 #[derive(Clone, Debug)]
 pub(crate) enum Blocks {
-    /// One block, as the cache has it.
+    /// One block, or one structure, as the cache has it.
     One(Buffer),
     /// Several, copied together.
     Several(Arc<[u8]>),
@@ -69,6 +71,9 @@ pub(crate) enum Validated {
     /// The items of a directory's block of names, among which the spaces lie that its header names.
     DirNames = 6,
 }
+
+/// The first of the kinds that are about inodes: one for each inode of a block; see `inode::checksum`.
+pub(crate) const INODES_VALIDATED: u32 = 16;
 
 impl Blocks {
     /// Runs `check` unless it has passed on these bytes before. Several blocks copied together are checked each time.
@@ -143,9 +148,36 @@ impl Volume {
         Ok(self.buffers.block(self.linear(block)?)?)
     }
 
-    /// A block that is about to become metadata; it is not read.
-    pub(crate) fn make_block(&self, block: FsBlock) -> Result<Block> {
-        Ok(self.buffers.make(self.linear(block)?))
+    /// A structure of `count` blocks that lie together, to be changed under a handle. Its content is not validated.
+    pub(crate) fn structure(&self, block: FsBlock, count: u32) -> Result<Block> {
+        if count == 1 {
+            return self.block(block);
+        }
+        Ok(self.buffers.span(self.span(block, count)?)?)
+    }
+
+    /// A block, or a structure of `count` blocks, that is about to become metadata; it is not read.
+    pub(crate) fn make_structure(&self, block: FsBlock, count: u32) -> Result<Block> {
+        Ok(self.buffers.make_span(self.span(block, count)?))
+    }
+
+    /// A structure of `count` blocks that lie together, to be read. Its content is not validated.
+    pub(crate) fn read_structure(&self, block: FsBlock, count: u32) -> Result<Blocks> {
+        if count == 1 {
+            return self.read_block(block).map(Blocks::One);
+        }
+        self.structure(block, count).map(|block| Blocks::One(block.buffer()))
+    }
+
+    /// What the cache and the log call a structure of `count` blocks.
+    pub(crate) fn span(&self, block: FsBlock, count: u32) -> Result<Span> {
+        let is_there = self.geometry().check_run(block, u64::from(count)).is_some();
+        let linear = if is_there { self.geometry().linear(block) } else { None };
+        let span = linear.and_then(|linear| Span::new(linear, count));
+        span.ok_or_else(|| {
+            let detail = format!("with {count} blocks from there on lies in no allocation group");
+            corrupt_block("block number", block, detail)
+        })
     }
 
     fn linear(&self, block: FsBlock) -> Result<u64> {
@@ -195,10 +227,16 @@ impl Volume {
 
     /// Brings scattered blocks into the cache with one batch of reads. A hint.
     pub(crate) fn prefetch_scattered(&self, blocks: impl Iterator<Item = FsBlock>) {
-        let mut linear: Vec<u64> = blocks.filter_map(|block| self.geometry().linear(block)).collect();
-        linear.sort_unstable();
-        linear.dedup();
-        self.buffers.prefetch_scattered(&linear);
+        self.prefetch_structures(blocks, 1);
+    }
+
+    /// The same for structures of `count` blocks.
+    pub(crate) fn prefetch_structures(&self, firsts: impl Iterator<Item = FsBlock>, count: u32) {
+        let span = |first| self.span(first, count).map(Span::name).ok();
+        let mut names: Vec<u64> = firsts.filter_map(span).collect();
+        names.sort_unstable();
+        names.dedup();
+        self.buffers.prefetch_scattered(&names);
     }
 
     /// Whether a block is in the cache.

@@ -6,6 +6,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
+use undercroft_cache::Span;
 use undercroft_diskfs::Changeable;
 use undercroft_diskfs::in_use::{LateTimes, WindowList};
 use undercroft_sync::atomic::AtomicU64;
@@ -16,6 +17,7 @@ use crate::alloc::Allocator;
 use crate::dir::change::BlockLocks;
 use crate::format::AgNumber;
 use crate::options::WriteOptions;
+use crate::transaction::Block;
 use crate::volume::Volume;
 
 /// The transactions of a filesystem.
@@ -61,9 +63,15 @@ impl Mounted {
         let _ = self.writer.set(writer);
     }
 
-    /// Units of the log, of 512 bytes, that a changed block takes there at most.
+    /// Units of the log, of 512 bytes, that a changed block takes there at most: one credit. A structure of several blocks
+    /// takes no more than so many credits.
     pub(crate) fn credit_units(&self) -> u32 {
         self.geometry().block_bytes() / 512 + 2
+    }
+
+    /// The same for this block or structure.
+    pub(crate) fn units_of(&self, block: &Block) -> u32 {
+        Span::named(block.number()).blocks() * (self.geometry().block_bytes() / 512) + 2
     }
 
     /// Makes durable what was written before. A failure ends the changes, because what was lost is unknown.

@@ -45,7 +45,10 @@ impl Late {
     /// Notes that the times are stored. Called with the fields that were stored still locked.
     #[inline]
     pub fn clear(&self) {
-        self.late.store(false, Ordering::Relaxed);
+        // Read first: the line stays shared between threads.
+        if self.late.load(Ordering::Relaxed) {
+            self.late.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Whether they are late.

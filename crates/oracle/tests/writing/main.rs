@@ -7,6 +7,7 @@ mod crash;
 mod flush;
 mod qcow2;
 mod random;
+mod scattered;
 
 use std::env;
 use std::path::Path;

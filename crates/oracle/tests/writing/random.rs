@@ -284,6 +284,38 @@ fn xfs_with_the_largest_blocks() {
     both_agree_on_xfs_with_blocks(2048, 65_536, "");
 }
 
+/// The same with blocks of this size and directory blocks of several of them.
+fn both_agree_on_xfs_with_dir_blocks(block_bytes: u64, args: &str) {
+    let mkfs = MkfsXfs::new(512, &format!("-b size={block_bytes} {args}"));
+    both_agree_mounted(&Make::Xfs(mkfs), xfs_abilities(block_bytes, args), "noatime");
+}
+
+#[test]
+fn xfs_with_small_blocks() {
+    both_agree_on_xfs_with_dir_blocks(1024, "");
+}
+
+#[test]
+fn xfs_with_small_blocks_and_a_reverse_map() {
+    both_agree_on_xfs_with_dir_blocks(1024, "-m rmapbt=1 -i nrext64=1,sparse=0");
+}
+
+#[test]
+fn xfs_with_blocks_of_half_the_size() {
+    both_agree_on_xfs_with_dir_blocks(2048, "-i size=1024 -d agcount=9");
+}
+
+#[test]
+fn xfs_with_directory_blocks_of_two_blocks() {
+    both_agree_on_xfs_with_dir_blocks(4096, "-n size=8192");
+}
+
+#[test]
+fn xfs_with_the_largest_directory_blocks() {
+    both_agree_on_xfs_with_dir_blocks(1024, "-n size=65536 -m rmapbt=1");
+    both_agree_on_xfs_with_dir_blocks(4096, "-n size=65536");
+}
+
 #[test]
 fn xfs_whose_uuid_was_changed() {
     let mkfs = MkfsXfs::new(512, "-m rmapbt=1").new_uuid();

@@ -16,11 +16,11 @@ use super::changing::ChangingGroup;
 use super::*;
 use crate::btree::{Finobt, Inobt, InodeChunk};
 use crate::error::corrupt;
-use crate::format::dinode::{self, RawDinode};
+use crate::format::dinode::RawDinode;
 use crate::format::geometry::CHUNK_INODES;
-use crate::format::{AgBlock, AgIno, crc};
-use crate::inode::write_identity;
-use crate::transaction::Seal;
+use crate::format::{AgBlock, AgIno};
+use crate::inode::{seal_new, write_identity};
+use crate::transaction::{Parts, Seal};
 
 /// Inodes that one bit of a record's holes stands for.
 const INODES_PER_HOLE: u32 = 4;
@@ -163,15 +163,16 @@ impl ChangingGroup<'_> {
         let random = RandomState::new();
         for within in first.0..first.0 + count {
             let start = within << geometry.inodes_per_block_log();
-            self.handle.make(self.block(AgBlock(within))?, Seal::Inodes, |bytes| {
-                let slots = bytes.chunks_exact_mut(geometry.inode_bytes() as usize);
-                for (ino, slot) in (start..).zip(slots) {
+            self.handle.make(self.block(AgBlock(within))?, Seal::Inodes(Parts::ALL), |bytes| {
+                let len = geometry.inode_bytes() as usize;
+                let slots = (0..).step_by(len).zip(bytes.chunks_exact_mut(len));
+                for (ino, (byte, slot)) in (start..).zip(slots) {
                     let Some(ino) = geometry.join_ino(self.number(), AgIno(ino)) else { continue };
                     write_identity(slot, volume, ino);
                     if let Ok((raw, _)) = RawDinode::mut_from_prefix(slot) {
                         raw.di_gen.set(random.hash_one(ino.0) as u32);
                     }
-                    crc::seal(slot, dinode::CRC_OFFSET);
+                    seal_new(volume, byte, slot);
                 }
             })?;
         }
@@ -179,7 +180,9 @@ impl ChangingGroup<'_> {
     }
 
     fn count_made(&mut self, start: AgIno, inodes: u32) {
-        self.state().open.note_other_chunks();
+        let open = &mut self.state().open;
+        open.note_other_chunks();
+        open.note_free_in(start..AgIno(start.0.saturating_add(inodes)));
         let agi = self.agi_mut();
         agi.agi_count.set(agi.agi_count.get().saturating_add(inodes));
         agi.agi_freecount.set(agi.agi_freecount.get().saturating_add(inodes));

@@ -15,6 +15,7 @@
 use undercroft_sync::atomic::Ordering;
 
 use super::changing::ChangingGroup;
+use super::inodes::InTrees;
 use super::open_chunks::{OPEN_MAX, OpenChunk};
 use super::*;
 use crate::btree::InodeChunk;
@@ -44,13 +45,18 @@ impl ChangingGroup<'_> {
             }
             return Ok(());
         }
-        self.replace_chunk(before, after)?;
+        // The trees have the record of a chunk that is open as it was written last.
+        let in_trees = if at.is_none() { InTrees::Same } else { InTrees::Older };
+        self.replace_chunk(before, after, in_trees)?;
         // The count goes into the header's sector with this change.
         self.agi_mut();
         self.count_free(before, after);
         let open = &mut self.state().open;
         if !stays {
             open.note_other_chunks();
+        }
+        if before.free_count == 0 {
+            open.note_free_in(before.start..AgIno(before.start.0.saturating_add(1)));
         }
         let written = OpenChunk { record: *after, written_in: tid, is_newer: false };
         match at {
@@ -100,7 +106,7 @@ impl ChangingGroup<'_> {
     }
 
     fn write_newer(&mut self, open: &OpenChunk) -> Result<()> {
-        if open.is_newer { self.replace_chunk(&open.record, &open.record) } else { Ok(()) }
+        if open.is_newer { self.replace_chunk(&open.record, &open.record, InTrees::Older) } else { Ok(()) }
     }
 
     /// Writes everything that is newer.

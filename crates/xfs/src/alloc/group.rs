@@ -24,16 +24,26 @@ use crate::volume::Volume;
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Group {
+    pub(super) hints: Hints,
     pub(super) number: AgNumber,
-    /// For choosing a group without its lock: free blocks that may be given out, and a length that no run of them passes.
-    pub(super) available: AtomicU32,
-    pub(super) longest: AtomicU32,
-    /// The same for inodes.
+    /// As the header counts them, to be read without the lock.
     pub(super) inodes: AtomicU32,
     pub(super) free_inodes: AtomicU32,
     /// Records of chunks are newer in memory. Set with the lock held.
     pub(super) has_newer: AtomicBool,
     pub(super) state: Mutex<GroupState>,
+}
+
+/// For choosing a group without its lock. Padded to its own cache lines, and written only where it differs: threads read it
+/// while another changes the group.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Hints {
+    /// Free blocks that may be given out, and a length that no run of them passes.
+    pub(super) available: AtomicU32,
+    pub(super) longest: AtomicU32,
+    /// There is a free inode.
+    pub(super) has_free_inode: AtomicBool,
 }
 
 /// What a group's lock guards.
@@ -62,6 +72,29 @@ pub(super) struct GroupState {
     pub(super) predecessors: Predecessors,
     /// Chunks of inodes with records in memory.
     pub(super) open: OpenChunks,
+    pub(super) takers: Takers,
+}
+
+/// Whether several threads take inodes of a group. They get theirs from blocks of their own then, within one chunk.
+#[derive(Debug, Default)]
+pub(super) struct Takers {
+    last: Option<usize>,
+    /// Inodes that one thread takes after another took one, before it counts as the only one.
+    alone_in: u32,
+}
+
+/// As long as threads that take turns need, at worst, to be seen.
+const TURNS: u32 = 64;
+
+impl Takers {
+    /// Which of several threads the calling one is; zero if it is the only one.
+    pub(super) fn note(&mut self, thread: usize) -> usize {
+        match self.last.replace(thread) {
+            Some(last) if last != thread => self.alone_in = TURNS,
+            _ => self.alone_in = self.alone_in.saturating_sub(1),
+        }
+        if self.alone_in > 0 { thread } else { 0 }
+    }
 }
 
 /// Of inodes on the lists of unlinked ones of a group: the one before it, if it is known.
@@ -96,11 +129,15 @@ impl Group {
             release_asked: None,
             predecessors: Predecessors::default(),
             open: OpenChunks::default(),
+            takers: Takers::default(),
         };
         let group = Self {
+            hints: Hints {
+                available: AtomicU32::new(0),
+                longest: AtomicU32::new(agf.longest()),
+                has_free_inode: AtomicBool::new(agi.free_inodes() > 0),
+            },
             number,
-            available: AtomicU32::new(0),
-            longest: AtomicU32::new(agf.longest()),
             inodes: AtomicU32::new(agi.inodes()),
             free_inodes: AtomicU32::new(agi.free_inodes()),
             has_newer: AtomicBool::new(false),
@@ -116,14 +153,23 @@ impl Group {
 
     /// Notes for readers without the lock what may be given out.
     pub(super) fn publish(&self, state: &GroupState) {
-        self.available.store(state.spare() as u32, Ordering::Relaxed);
+        let note = |hint: &AtomicU32, value: u32| {
+            if hint.load(Ordering::Relaxed) != value {
+                hint.store(value, Ordering::Relaxed);
+            }
+        };
+        note(&self.hints.available, state.spare() as u32);
         let longest = match &state.blocks {
             Some(blocks) => blocks.space.available.longest(),
             None => state.agf.agf_longest.get(),
         };
-        self.longest.store(longest, Ordering::Relaxed);
-        self.inodes.store(state.agi.agi_count.get(), Ordering::Relaxed);
-        self.free_inodes.store(state.agi.agi_freecount.get(), Ordering::Relaxed);
+        note(&self.hints.longest, longest);
+        note(&self.inodes, state.agi.agi_count.get());
+        let free_inodes = state.agi.agi_freecount.get();
+        note(&self.free_inodes, free_inodes);
+        if self.hints.has_free_inode.load(Ordering::Relaxed) != (free_inodes > 0) {
+            self.hints.has_free_inode.store(free_inodes > 0, Ordering::Relaxed);
+        }
     }
 
     /// Locks a group's blocks outside of a handle: nothing on the disk changes. Loads them if they are not here.

@@ -113,6 +113,50 @@ impl Allocator {
         Ok(Held::of(self, volume, number, run))
     }
 
+    /// Holds `count` blocks that lie together, near `goal`, for a structure of so many. Reserves them. No handle is needed.
+    ///
+    /// # Errors
+    /// [`NoSpace`](undercroft_vfs::Error::NoSpace), also where no group has so many together to spare; corruption; I/O
+    /// failure.
+    pub(crate) fn hold_together(
+        self: &Arc<Self>,
+        volume: &Volume,
+        goal: FsBlock,
+        count: u32,
+    ) -> Result<Held> {
+        if !self.reserve(count.into()) {
+            return Err(Error::NoSpace);
+        }
+        let (first, within) = Self::goal(volume, goal);
+        let find = || -> Result<Option<(AgNumber, Run)>> {
+            for at in 0..self.groups.len() {
+                let number = self.number_after(first, at);
+                let group = self.group(number)?;
+                if !group.may_have(Reach::Long(count), false) {
+                    continue;
+                }
+                let mut state = group.lock_blocks(volume)?;
+                if state.spare() < u64::from(count) {
+                    continue;
+                }
+                let goal = if at == 0 { within.0 } else { 0 };
+                let space = &mut state.blocks().space;
+                let Some(run) = space.find_aligned(goal, count, 1, &(0..u32::MAX)) else { continue };
+                space.available.take(run);
+                space.held += u64::from(count);
+                group.publish(&state);
+                return Ok(Some((number, run)));
+            }
+            Ok(None)
+        };
+        let found = find();
+        if !matches!(found, Ok(Some(_))) {
+            self.unreserve(count.into());
+        }
+        let (number, run) = found?.ok_or(Error::NoSpace)?;
+        Ok(Held::of(self, volume, number, run))
+    }
+
     fn hold_in(
         &self,
         group: &Group,

@@ -186,6 +186,60 @@ fn inodes_come_and_go_as_in_a_model() {
     random_work(64, "-d agcount=4", plain, 600);
 }
 
+/// A search through all chunks remembers which of them are full; it must not remember it for too long.
+#[test]
+fn a_search_through_all_chunks_finds_what_one_of_the_free_ones_finds() {
+    let [by_free_tree, by_all] = [true, false].map(|search_free_inode_tree| {
+        let options = WriteOptions { search_free_inode_tree, ..WriteOptions::default() };
+        let image = Writable::open(MkfsXfs::new(64, "-d agcount=1").make().unwrap(), options);
+        let root = image.volume.superblock().root();
+        let mut numbers = Numbers(11);
+        let mut files: Vec<_> = (0..1500).map(|_| create(&image, root, false, true).unwrap()).collect();
+        let mut made = Vec::new();
+        for _ in 0..1500 {
+            if numbers.next(5) < 2 {
+                delete(&image, files.swap_remove(numbers.next(files.len()))).unwrap();
+            } else {
+                let parent = if numbers.next(4) == 0 { root } else { files[numbers.next(files.len())] };
+                let ino = create(&image, parent, false, true).unwrap();
+                (files.push(ino), made.push(ino));
+            }
+        }
+        verify(&image, &files.iter().copied().collect(), &own_inodes(&image));
+        check_with_unlinked(&image, files.len());
+        made
+    });
+    assert_eq!(by_free_tree, by_all);
+}
+
+#[test]
+fn a_number_that_is_given_back_is_free_as_before() {
+    let image = Writable::open(MkfsXfs::new(64, "-d agcount=1").make().unwrap(), WriteOptions::default());
+    let (root, own) = (image.volume.superblock().root(), own_inodes(&image));
+    let allocator = &image.writer().allocator;
+    let geometry = image.volume.geometry();
+    let mut model = BTreeSet::new();
+    // Also the last free inode of a chunk, and the first one of a new chunk.
+    for n in 0..150 {
+        let before = allocator.inode_counts();
+        {
+            let credits = new_inode_credits(geometry, true) + GIVE_BACK_CREDITS;
+            let handle = image.volume.start_with_space(credits, chunk_space(geometry)).unwrap();
+            let new = allocator.new_inode(&handle, root, false, true).unwrap();
+            allocator.give_back_inode(&handle, new.ino).unwrap();
+            assert!(allocator.give_back_inode(&handle, new.ino).is_err(), "it is not in use any more");
+        }
+        let after = allocator.inode_counts();
+        assert_eq!(after.0 - before.0, after.1 - before.1);
+        if n % 50 == 49 {
+            verify(&image, &model, &own);
+        }
+        model.insert(create(&image, root, false, true).unwrap());
+    }
+    verify(&image, &model, &own);
+    check_with_unlinked(&image, model.len());
+}
+
 #[test]
 fn inodes_come_and_go_as_in_a_model_with_a_reverse_map() {
     for args in ["-d agcount=3 -m rmapbt=1 -b size=1024", "-d agcount=2 -i size=2048,nrext64=1 -m rmapbt=1"] {

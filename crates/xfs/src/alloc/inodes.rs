@@ -12,7 +12,10 @@
 //!
 //! Locks: one group at a time (class `group`), with the handle's space and credits reserved before.
 
+use std::ops::Range;
+
 use undercroft_sync::atomic::Ordering;
+use undercroft_sync::thread_number;
 use undercroft_vfs::Error;
 use zerocopy::FromBytes;
 
@@ -22,12 +25,11 @@ use super::runs::Run;
 use super::*;
 use crate::btree::{self, Btree, Finobt, Inobt, InodeChunk, Kind};
 use crate::error::{corrupt, corrupt_inode};
-use crate::format::dinode::{self, ForkFormat, RawDinode};
+use crate::format::dinode::{ForkFormat, RawDinode};
 use crate::format::geometry::CHUNK_INODES;
-use crate::format::{AgBlock, AgIno, AgNumber, Geometry, crc};
-use crate::inode::new_flags2;
+use crate::format::{AgBlock, AgIno, AgNumber, Geometry};
+use crate::inode::{change_bytes, core_in, new_flags2, place};
 use crate::statfs;
-use crate::transaction::Seal;
 
 const STRUCTURE: &str = "inode";
 
@@ -48,6 +50,15 @@ pub(super) struct Freed {
     after: InodeChunk,
     /// No inode of the chunk is in use then, and its blocks are freed.
     chunk_goes: bool,
+}
+
+/// What the trees have of a chunk whose record is to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InTrees {
+    /// The same record; it is corruption if they have another one.
+    Same,
+    /// Perhaps an older one.
+    Older,
 }
 
 /// Which groups are asked.
@@ -118,7 +129,7 @@ impl Allocator {
                 None => return false,
             }
         };
-        self.group(number).is_ok_and(|group| group.free_inodes.load(Ordering::Relaxed) == 0)
+        self.group(number).is_ok_and(|group| !group.hints.has_free_inode.load(Ordering::Relaxed))
             && self.has_room_for_chunk(volume)
     }
 
@@ -133,8 +144,21 @@ impl Allocator {
             return Err(corrupt_inode(STRUCTURE, ino, None, "lies in no allocation group"));
         };
         let mut group = self.change_group(handle, ag)?;
-        let freed = group.plan_freed(ino, within)?;
+        let freed = group.plan_freed(ino, within, false)?;
         group.free_inode(freed)
+    }
+
+    /// Gives back an inode that was taken under the same handle and has not been stored. Its chunk stays.
+    ///
+    /// # Errors
+    /// As for [`free_inode`](Self::free_inode).
+    pub(crate) fn give_back_inode(&self, handle: &Handle<'_>, ino: Ino) -> Result<()> {
+        let Some((ag, within)) = handle.volume().geometry().split_ino(ino) else {
+            return Err(corrupt_inode(STRUCTURE, ino, None, "lies in no allocation group"));
+        };
+        let mut group = self.change_group(handle, ag)?;
+        let Freed { chunk, after, .. } = group.plan_freed(ino, within, true)?;
+        group.change_chunk(&chunk, &after)
     }
 
     /// As [`Inode::check_in_use`](crate::inode::Inode::check_in_use), on a filesystem that takes changes. Under no handle.
@@ -170,7 +194,7 @@ impl Allocator {
     /// Free blocks of a group on average.
     fn average_space(&self) -> u32 {
         let sum: u64 =
-            self.groups.iter().map(|group| u64::from(group.available.load(Ordering::Relaxed))).sum();
+            self.groups.iter().map(|group| u64::from(group.hints.available.load(Ordering::Relaxed))).sum();
         (sum / self.groups.len().max(1) as u64) as u32
     }
 
@@ -208,6 +232,9 @@ pub(crate) fn new_inode_credits(geometry: &Geometry, with_chunk: bool) -> u32 {
     RECORD_CREDITS + made
 }
 
+/// Blocks that [`Allocator::give_back_inode`] changes at most.
+pub(crate) const GIVE_BACK_CREDITS: u32 = RECORD_CREDITS;
+
 /// Blocks that [`Allocator::free_inode`] changes at most.
 pub(crate) const FREE_INODE_CREDITS: u32 = RECORD_CREDITS + RUNS_OF_CHUNK as u32 * SPACE_CREDITS;
 
@@ -225,8 +252,8 @@ const SPACE_CREDITS: u32 = 3 * btree::credits(TREE_LEVELS) + 3;
 
 /// Whether a group is worth being locked, by what can be seen without its lock.
 fn may_serve(group: &Group, pass: Pass, may_make: bool, wanted_space: u32, geometry: &Geometry) -> bool {
-    let has_free = group.free_inodes.load(Ordering::Relaxed) > 0;
-    let space = group.available.load(Ordering::Relaxed);
+    let has_free = group.hints.has_free_inode.load(Ordering::Relaxed);
+    let space = group.hints.available.load(Ordering::Relaxed);
     match pass {
         Pass::Any => has_free || may_make && space > 0,
         Pass::WithSpace => {
@@ -234,7 +261,7 @@ fn may_serve(group: &Group, pass: Pass, may_make: bool, wanted_space: u32, geome
                 0 => geometry.chunk_blocks(),
                 blocks => blocks.min(geometry.chunk_blocks()),
             };
-            let for_chunk = may_make && group.longest.load(Ordering::Relaxed) >= least && space > least;
+            let for_chunk = may_make && group.hints.longest.load(Ordering::Relaxed) >= least && space > least;
             space >= wanted_space.max(1) && (has_free || for_chunk)
         }
     }
@@ -249,14 +276,16 @@ impl ChangingGroup<'_> {
         }
         let newest = AgIno(self.agi().agi_newino.get());
         let near = near.unwrap_or(if newest == AgIno::NULL { AgIno(0) } else { newest });
-        let by_free_tree = self.has_finobt() && self.handle.writer().options.search_free_inode_tree;
-        if by_free_tree && let Some(known) = self.state().open.nearest(near) {
+        if let Some(known) = self.state().open.nearest(near) {
             return Ok(Some(known));
         }
-        let found = if by_free_tree {
-            nearest_free(&self.tree::<Finobt>()?, near)?
+        let found = if self.searches_finobt() {
+            nearest_in_finobt(&self.tree::<Finobt>()?, near)?
         } else {
-            nearest_free(&self.tree::<Inobt>()?, near)?
+            let full = self.state().open.full.clone();
+            let (found, full) = nearest_in_inobt(&self.tree::<Inobt>()?, near, full)?;
+            self.state().open.full = full;
+            found
         };
         let Some(found) = found else {
             let detail = format!("group {} counts {free} free inodes, and no chunk has one", self.number());
@@ -271,16 +300,26 @@ impl ChangingGroup<'_> {
         self.volume().superblock().features().has_finobt()
     }
 
-    /// Takes the first free inode of a chunk that was found in a tree.
+    fn searches_finobt(&self) -> bool {
+        self.has_finobt() && self.handle.writer().options.search_free_inode_tree
+    }
+
+    /// Takes a free inode of a chunk that was found in the tree that is searched: the first one, or of several threads
+    /// the first one from a block on that differs by thread.
     fn take_inode(&mut self, chunk: &InodeChunk) -> Result<NewNumber> {
         let free = chunk.existing() & chunk.free;
-        let bit = free.trailing_zeros();
+        let taker = self.state().takers.note(thread_number()) as u32;
+        let from = taker.wrapping_mul(self.geometry().inodes_per_block()) % CHUNK_INODES;
+        let bit = (free.rotate_right(from).trailing_zeros() + from) % CHUNK_INODES;
         let ino = self.geometry().join_ino(self.number(), AgIno(chunk.start.0.saturating_add(bit)));
         let (Some(ino), true) = (ino, free != 0) else {
             let detail = format!("the chunk at {} of group {} has no free inode", chunk.start, self.number());
             return Err(corrupt("inode chunks", detail));
         };
-        self.check_trees_agree(chunk)?;
+        // The tree of all chunks is compared when the record is replaced there.
+        if !self.searches_finobt() {
+            self.check_finobt_agrees(chunk)?;
+        }
         let raw = read_slot(self.volume(), ino)?;
         if raw.di_mode.get() != 0 {
             return Err(corrupt_inode(
@@ -295,8 +334,8 @@ impl ChangingGroup<'_> {
         Ok(NewNumber { ino, generation: raw.di_gen.get() })
     }
 
-    /// How an inode is freed. All that can be refused is refused here.
-    pub(super) fn plan_freed(&mut self, ino: Ino, within: AgIno) -> Result<Freed> {
+    /// How an inode is freed, with its chunk if that gets empty and does not stay. All that can be refused is refused here.
+    pub(super) fn plan_freed(&mut self, ino: Ino, within: AgIno, chunk_stays: bool) -> Result<Freed> {
         let chunk = match self.state().open.of(within) {
             None => self.tree::<Inobt>()?.cursor().lookup_le(&within)?,
             open => open,
@@ -304,12 +343,13 @@ impl ChangingGroup<'_> {
         let Some(chunk) = chunk.filter(|chunk| chunk.has_in_use(within)) else {
             return Err(corrupt_inode(STRUCTURE, ino, None, "is to be freed, and no chunk has it in use"));
         };
-        self.check_trees_agree(&chunk)?;
+        self.check_finobt_agrees(&chunk)?;
         read_slot(self.volume(), ino)?;
         let bit = within.0 - chunk.start.0;
         let after = InodeChunk { free: chunk.free | 1 << bit, free_count: chunk.free_count + 1, ..chunk };
         // A block with more inodes than a chunk has stays, and so does a chunk in more pieces than were ever made.
-        let mut chunk_goes = after.used() == 0 && self.geometry().inodes_per_block() <= CHUNK_INODES;
+        let mut chunk_goes =
+            !chunk_stays && after.used() == 0 && self.geometry().inodes_per_block() <= CHUNK_INODES;
         if chunk_goes {
             let runs = self.runs_of(&chunk);
             let runs: Vec<_> = runs.into_iter().map(|(first, count)| Run::new(first.0, count)).collect();
@@ -334,38 +374,41 @@ impl ChangingGroup<'_> {
         self.handle.or_abort(marked)
     }
 
-    /// Checks that a chunk that was found in one tree is the same in both. An open one was, when it was opened.
-    fn check_trees_agree(&mut self, chunk: &InodeChunk) -> Result<()> {
-        if self.state().open.of(chunk.start).is_some() {
+    /// Checks that a chunk that was found in the tree of all chunks is the same in the tree of free ones. One that is open
+    /// was, when it was opened.
+    fn check_finobt_agrees(&mut self, chunk: &InodeChunk) -> Result<()> {
+        if !self.has_finobt() || self.state().open.of(chunk.start).is_some() {
             return Ok(());
         }
-        let of_all = self.tree::<Inobt>()?.cursor().lookup_eq(&chunk.start)?;
-        let wrong = |tree, found: Option<InodeChunk>| {
-            let (start, ag) = (chunk.start, self.number());
-            let detail = format!("the chunk at {start} of group {ag} is {chunk:?}, in the {tree} {found:?}");
-            Err(corrupt("inode chunks", detail))
-        };
-        if of_all != Some(*chunk) {
-            return wrong(Inobt::NAME, of_all);
+        let found = self.tree::<Finobt>()?.cursor().lookup_eq(&chunk.start)?;
+        if found == (chunk.free_count > 0).then_some(*chunk) {
+            return Ok(());
         }
-        if self.has_finobt() {
-            let of_free = self.tree::<Finobt>()?.cursor().lookup_eq(&chunk.start)?;
-            if of_free != (chunk.free_count > 0).then_some(*chunk) {
-                return wrong(Finobt::NAME, of_free);
-            }
-        }
-        Ok(())
+        let (start, ag, tree) = (chunk.start, self.number(), Finobt::NAME);
+        let detail = format!("the chunk at {start} of group {ag} is {chunk:?}, in the {tree} {found:?}");
+        Err(corrupt("inode chunks", detail))
     }
 
     /// Replaces a chunk's record, of which free inodes have become used or the other way round, in both trees.
     ///
     /// # Errors
     /// Corruption; I/O failure. Nothing has changed then, or the changes are aborted.
-    pub(super) fn replace_chunk(&mut self, before: &InodeChunk, after: &InodeChunk) -> Result<()> {
-        self.update::<Inobt>(&before.start, after)?;
+    pub(super) fn replace_chunk(
+        &mut self,
+        before: &InodeChunk,
+        after: &InodeChunk,
+        in_trees: InTrees,
+    ) -> Result<()> {
+        match in_trees {
+            InTrees::Same => self.replace::<Inobt>(before, after)?,
+            InTrees::Older => self.update::<Inobt>(&before.start, after)?,
+        }
         if self.has_finobt() {
             let changed = match (before.free_count > 0, after.free_count > 0) {
-                (true, true) => self.update::<Finobt>(&before.start, after),
+                (true, true) => match in_trees {
+                    InTrees::Same => self.replace::<Finobt>(before, after),
+                    InTrees::Older => self.update::<Finobt>(&before.start, after),
+                },
                 (true, false) => self.delete::<Finobt>(&before.start),
                 (false, true) => self.insert::<Finobt>(after),
                 (false, false) => Ok(()),
@@ -377,16 +420,11 @@ impl ChangingGroup<'_> {
 
     /// Changes the core in an inode's place, which has been validated.
     pub(super) fn change_slot(&self, ino: Ino, change: impl FnOnce(&mut RawDinode, &mut [u8])) -> Result<()> {
-        let geometry = self.geometry();
-        let Some((block, byte)) = geometry.inode_place(ino) else {
-            return Err(corrupt_inode(STRUCTURE, ino, None, "lies in no allocation group"));
-        };
-        self.handle.change(block, Seal::Inodes, |bytes| {
-            let slot = &mut bytes[byte..byte + geometry.inode_bytes() as usize];
+        change_bytes(self.handle, ino, |slot| {
             if let Ok((raw, forks)) = RawDinode::mut_from_prefix(slot) {
                 change(raw, forks);
             }
-            crc::seal(slot, dinode::CRC_OFFSET);
+            Ok(())
         })
     }
 
@@ -420,41 +458,66 @@ impl ChangingGroup<'_> {
 /// # Errors
 /// Corruption: the place holds something else; I/O failure.
 pub(super) fn read_slot(volume: &Volume, ino: Ino) -> Result<RawDinode> {
-    let Some((block, byte)) = volume.geometry().inode_place(ino) else {
-        return Err(corrupt_inode(STRUCTURE, ino, None, "lies in no allocation group"));
-    };
-    let buffer = volume.read_block(block)?;
-    let slot = &buffer[byte..byte + volume.geometry().inode_bytes() as usize];
-    dinode::validate_identity(slot, volume.superblock(), ino)
+    let (block, byte) = place(volume, ino)?;
+    core_in(volume, &volume.read_block(block)?, byte, ino)
         .map_err(|detail| corrupt_inode(STRUCTURE, ino, Some(block), detail))
 }
 
-/// The chunk with a free inode that is nearest to `near`: its own, or by where chunks begin. In the tree of chunks with
-/// free inodes it is one of two; in the tree of all chunks, those between are passed.
-fn nearest_free<K>(tree: &Btree<'_, K>, near: AgIno) -> Result<Option<InodeChunk>>
-where
-    K: Kind<Record = InodeChunk, Key = AgIno>,
-{
-    let (mut below, mut above) = (tree.cursor(), tree.cursor());
-    let mut before = below.lookup_le(&near)?;
-    let mut after = above.lookup_ge(&AgIno(near.0.saturating_add(1)))?;
-    loop {
-        let nearer_before = match (&before, &after) {
-            (None, None) => return Ok(None),
-            (Some(before), Some(after)) => {
-                let distance = near.0 - before.start.0;
-                distance < CHUNK_INODES || distance <= after.start.0 - near.0
-            }
-            (before, _) => before.is_some(),
-        };
-        let candidate = if nearer_before { &before } else { &after };
-        if candidate.is_some_and(|chunk| chunk.free_count > 0) {
-            return Ok(*candidate);
+/// Whether of two chunks, of which none lies between, the one before `near` is nearer to it: its own, or by where they
+/// begin. `None` without any.
+fn is_nearer_before(near: AgIno, before: Option<&InodeChunk>, after: Option<&InodeChunk>) -> Option<bool> {
+    match (before, after) {
+        (None, None) => None,
+        (Some(before), Some(after)) => {
+            let distance = near.0 - before.start.0;
+            Some(distance < CHUNK_INODES || distance <= after.start.0 - near.0)
         }
-        if nearer_before {
-            before = below.decrement()?;
-        } else {
-            after = above.increment()?;
+        (before, _) => Some(before.is_some()),
+    }
+}
+
+/// The chunk with a free inode that is nearest to `near`, by the tree that has no others: one of two.
+fn nearest_in_finobt(tree: &Btree<'_, Finobt>, near: AgIno) -> Result<Option<InodeChunk>> {
+    let mut cursor = tree.cursor();
+    let Some(before) = cursor.lookup_le(&near)? else { return cursor.first() };
+    if near.0 - before.start.0 < CHUNK_INODES {
+        return Ok(Some(before));
+    }
+    let after = cursor.increment()?;
+    Ok(if is_nearer_before(near, Some(&before), after.as_ref()) == Some(true) { Some(before) } else { after })
+}
+
+/// The same by the tree of all chunks: those between are passed, but for those that begin in `full`, of which none has a
+/// free inode. Returns also the range around `near` in which no chunk with a free inode begins.
+fn nearest_in_inobt(
+    tree: &Btree<'_, Inobt>,
+    near: AgIno,
+    full: Range<AgIno>,
+) -> Result<(Option<InodeChunk>, Range<AgIno>)> {
+    let next = |ino: AgIno| AgIno(ino.0.saturating_add(1));
+    let mut full = if full.contains(&near) { full } else { next(near)..next(near) };
+    let (mut below, mut above) = (tree.cursor(), tree.cursor());
+    let mut before = match full.start.0.checked_sub(1) {
+        Some(last) => below.lookup_le(&AgIno(last))?,
+        None => None,
+    };
+    let mut after = above.lookup_ge(&full.end)?;
+    loop {
+        let Some(nearer_before) = is_nearer_before(near, before.as_ref(), after.as_ref()) else {
+            return Ok((None, full));
+        };
+        let candidate = if nearer_before { before } else { after };
+        match candidate {
+            Some(chunk) if chunk.free_count == 0 => {
+                if nearer_before {
+                    full.start = chunk.start;
+                    before = below.decrement()?;
+                } else {
+                    full.end = next(chunk.start);
+                    after = above.increment()?;
+                }
+            }
+            found => return Ok((found, full)),
         }
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Locks: guarded by the group's lock.
 
+use std::ops::Range;
+
 use crate::btree::InodeChunk;
 use crate::format::AgIno;
 use crate::format::geometry::CHUNK_INODES;
@@ -13,14 +15,19 @@ pub(super) const OPEN_MAX: usize = 16;
 /// Chunks that were found nearest to something; see [`Nearest`].
 const NEAREST_MAX: usize = 4;
 
+/// An empty range.
+const NONE_FULL: Range<AgIno> = AgIno(0)..AgIno(0);
+
 /// The open chunks of a group.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct OpenChunks {
     pub(super) chunks: Vec<OpenChunk>,
     /// Changes when a chunk gets its first free inode or loses its last, or comes or goes.
     version: u64,
     nearest: [Option<Nearest>; NEAREST_MAX],
     next_nearest: usize,
+    /// No chunk that begins in this range has a free inode: a search through all chunks passed them.
+    pub(super) full: Range<AgIno>,
     /// Whether the header's count of free inodes is newer than the sector in the cache, which belongs to the transaction.
     pub(super) counts_are_newer: bool,
 }
@@ -39,6 +46,19 @@ struct Nearest {
     to: AgIno,
     start: AgIno,
     version: u64,
+}
+
+impl Default for OpenChunks {
+    fn default() -> Self {
+        Self {
+            chunks: Vec::new(),
+            version: 0,
+            nearest: [None; NEAREST_MAX],
+            next_nearest: 0,
+            full: NONE_FULL,
+            counts_are_newer: false,
+        }
+    }
 }
 
 impl OpenChunks {
@@ -74,6 +94,16 @@ impl OpenChunks {
     /// The chunks with free inodes are others now.
     pub(super) fn note_other_chunks(&mut self) {
         self.version += 1;
+    }
+
+    /// The chunks that begin in `range` may have got free inodes.
+    pub(super) fn note_free_in(&mut self, range: Range<AgIno>) {
+        let full = &self.full;
+        if range.start < full.end && full.start < range.end {
+            let (below, above) = (full.start..range.start, range.end..full.end);
+            let len = |part: &Range<AgIno>| part.end.0.saturating_sub(part.start.0);
+            self.full = if len(&below) > len(&above) { below } else { above };
+        }
     }
 
     pub(super) fn position(&self, start: AgIno) -> Option<usize> {

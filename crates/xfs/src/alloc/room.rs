@@ -34,7 +34,7 @@ impl Allocator {
         let Some((ag, start)) = handle.volume().geometry().check_run(first, count) else {
             return Err(corrupt_block("allocation group", first, format!("{count} blocks lie in no group")));
         };
-        if self.group(ag)?.available.load(Ordering::Relaxed) >= PLENTY {
+        if self.group(ag)?.hints.available.load(Ordering::Relaxed) >= PLENTY {
             return Ok(());
         }
         let mut group = self.change_group(handle, ag)?;

@@ -178,10 +178,10 @@ impl super::group::Group {
         use undercroft_sync::atomic::Ordering::Relaxed;
         match reach {
             Reach::Long(count) if !has_goal => {
-                self.longest.load(Relaxed) >= count && self.available.load(Relaxed) >= count
+                self.hints.longest.load(Relaxed) >= count && self.hints.available.load(Relaxed) >= count
             }
-            Reach::Long(_) | Reach::Spare => self.available.load(Relaxed) > 0,
-            Reach::All => self.longest.load(Relaxed) > 0,
+            Reach::Long(_) | Reach::Spare => self.hints.available.load(Relaxed) > 0,
+            Reach::All => self.hints.longest.load(Relaxed) > 0,
         }
     }
 }

@@ -158,6 +158,20 @@ impl<'g> ChangingGroup<'g> {
     }
 }
 
+impl ChangingGroup<'_> {
+    /// Replaces a record, which is `before`, by one with the same key.
+    ///
+    /// # Errors
+    /// Those of [`Btree::replace`].
+    pub(super) fn replace<K: GroupTree>(&mut self, before: &K::Record, after: &K::Record) -> Result<()>
+    where
+        K::Record: PartialEq,
+    {
+        let handle = self.handle;
+        self.change::<K, _>(|tree, _| tree.replace(handle, before, after))
+    }
+}
+
 /// Where a tree of the group gets its blocks.
 struct GroupSpace<'s, 'g, K> {
     group: &'s mut ChangingGroup<'g>,

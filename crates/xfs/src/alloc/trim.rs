@@ -46,7 +46,7 @@ impl Allocator {
             let first = u64::from(group.number.0) * u64::from(geometry.ag_blocks());
             let len = u64::from(geometry.ag_len(group.number));
             let (start, end) = (wanted.start.max(first), wanted.end.min(first + len));
-            if start < end && group.longest.load(Ordering::Relaxed) >= least {
+            if start < end && group.hints.longest.load(Ordering::Relaxed) >= least {
                 let within = (start - first) as u32..(end - first) as u32;
                 blocks += match self.trim_group(volume, group, within, least) {
                     Err(Error::Corrupt(_)) => 0,

@@ -56,7 +56,7 @@ impl Allocator {
     pub(crate) fn free_unlinked(&self, handle: &Handle<'_>, ino: Ino) -> Result<()> {
         let (ag, within) = place(handle.volume(), ino)?;
         let mut group = self.change_group(handle, ag)?;
-        let freed = group.plan_freed(ino, within)?;
+        let freed = group.plan_freed(ino, within, false)?;
         group.remove_unlinked(ino, within)?;
         let freed = group.free_inode(freed);
         handle.or_abort(freed)

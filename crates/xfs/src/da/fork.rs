@@ -32,8 +32,8 @@ pub(crate) trait ForkBlocks {
     /// Corruption of the fork's map; I/O failure.
     fn run_length(&self, at: u32) -> Result<u32>;
 
-    /// Blocks from `at` up to `end` are about to be read.
-    fn prefetch(&self, _at: u32, _end: u32) {}
+    /// Blocks from `at` up to `end` are about to be read, `unit` of them as one.
+    fn prefetch(&self, _at: u32, _end: u32, _unit: u32) {}
 }
 
 /// The content of a fork.

@@ -74,7 +74,7 @@ impl<M: Fn(FileBlock) -> Result<Piece>> ForkBlocks for MappedFork<'_, M> {
         let Some(pieces) = self.pieces(at, count)? else { return Ok(None) };
         let [(home, _), ..] = pieces[..] else { return Ok(None) };
         let bytes = if let [(home, count)] = pieces[..] {
-            self.volume.read_blocks(home, count)?
+            self.volume.read_structure(home, count)?
         } else {
             let mut bytes =
                 Vec::with_capacity(count as usize * self.volume.geometry().block_bytes() as usize);
@@ -129,20 +129,21 @@ impl<M: Fn(FileBlock) -> Result<Piece>> ForkBlocks for MappedFork<'_, M> {
         Ok(len.min(RUN_MAX_BLOCKS))
     }
 
-    fn prefetch(&self, at: u32, end: u32) {
-        let (mut at, end) = (u64::from(at), u64::from(end));
+    fn prefetch(&self, at: u32, end: u32, unit: u32) {
+        let (mut at, end, unit) = (u64::from(at), u64::from(end), u64::from(unit.max(1)));
         let mut homes = Vec::new();
         while at < end {
             // The read that follows returns the failure.
             let Ok(piece) = (self.map)(FileBlock(at)) else { break };
             let len = piece.len.clamp(1, end - at);
             if let Some(home) = piece.home {
-                homes.extend((0..len).map(|n| FsBlock(home.0.saturating_add(n))));
+                // What lies in several extents is read piece by piece.
+                homes.extend((0..len / unit).map(|n| FsBlock(home.0.saturating_add(n * unit))));
             }
-            at += len;
+            at += len.next_multiple_of(unit);
         }
         if homes.len() > 1 {
-            self.volume.prefetch_scattered(homes.into_iter());
+            self.volume.prefetch_structures(homes.into_iter(), unit as u32);
         }
     }
 }

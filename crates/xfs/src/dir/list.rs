@@ -68,7 +68,7 @@ impl Listing<'_, '_> {
             at = present - present % fork.unit;
             if at >= self.announced {
                 self.announced = at.saturating_add(window).min(end);
-                fork.blocks.prefetch(at, self.announced);
+                fork.blocks.prefetch(at, self.announced, fork.unit);
             }
             let Some(block) = fork.read(at, HeaderKind::DirBlock)? else {
                 return Err(fork.corrupt(None, format!("a part of its block {at} is not there")));

@@ -205,6 +205,16 @@ pub(crate) const fn core_bytes(version: u8) -> usize {
 /// Validates what an inode of any state has, used or free: magic number, version, checksum, and that it is the inode
 /// that was asked for.
 pub(crate) fn validate_identity(bytes: &[u8], superblock: &Superblock, ino: Ino) -> Verdict<RawDinode> {
+    validate_identity_with(bytes, superblock, ino, || crc::verify(bytes, CRC_OFFSET))
+}
+
+/// The same, where the checksum is right if `verify_checksum` says so.
+pub(crate) fn validate_identity_with(
+    bytes: &[u8],
+    superblock: &Superblock,
+    ino: Ino,
+    verify_checksum: impl FnOnce() -> Verdict<()>,
+) -> Verdict<RawDinode> {
     let Ok((mut raw, _)) = RawDinode::read_from_prefix(bytes) else {
         return Err(format!("has only {} bytes", bytes.len()).into());
     };
@@ -221,7 +231,7 @@ pub(crate) fn validate_identity(bytes: &[u8], superblock: &Superblock, ino: Ino)
         core[CORE_V2_BYTES..].fill(0);
         return Ok(raw);
     }
-    crc::verify(bytes, CRC_OFFSET)?;
+    verify_checksum()?;
     if raw.di_ino.get() != ino.0 {
         return Err(format!("says that it is inode {}", raw.di_ino).into());
     }
@@ -234,11 +244,19 @@ pub(crate) fn validate_identity(bytes: &[u8], superblock: &Superblock, ino: Ino)
 
 /// Validates an inode's bytes; `None` for one that is free.
 pub(crate) fn validate(bytes: &[u8], superblock: &Superblock, ino: Ino) -> Verdict<Option<Dinode>> {
-    let raw = validate_identity(bytes, superblock, ino)?;
+    validate_core(&validate_identity(bytes, superblock, ino)?, bytes.len(), superblock)
+}
+
+/// Validates the core of an inode of `inode_bytes` bytes, whose identity is right; `None` for one that is free.
+pub(crate) fn validate_core(
+    raw: &RawDinode,
+    inode_bytes: usize,
+    superblock: &Superblock,
+) -> Verdict<Option<Dinode>> {
     if raw.di_mode.get() == 0 {
         return Ok(None);
     }
-    Dinode::from_raw(&raw, bytes.len(), superblock).map(Some)
+    Dinode::from_raw(raw, inode_bytes, superblock).map(Some)
 }
 
 impl Dinode {

@@ -326,9 +326,6 @@ impl Superblock {
     /// [`Error::Unsupported`].
     pub(crate) fn check_writable(&self, log_can_be_written: bool) -> Result<()> {
         let mut names = self.features.not_writable();
-        if self.geometry.dir_block_fsblocks() > 1 {
-            names.push(format!("directory blocks of {} bytes", self.geometry.dir_block_bytes()));
-        }
         if self.has_external_log() {
             names.push("a log on another device".into());
         } else if !log_can_be_written {
@@ -407,13 +404,13 @@ mod tests {
             ("sectors have 0 bytes", |raw| raw.sb_sectsize.set(0)),
             ("blocks have", |raw| raw.sb_blocksize.set(4095)),
             ("inodes have", |raw| raw.sb_inodesize.set(96)),
+            ("directory blocks", |raw| raw.sb_dirblklog = 9),
             ("allocation group", |raw| raw.sb_agblocks.set(5)),
             ("allocation group", |raw| raw.sb_agblocks.set(u32::MAX)),
             ("allocation group", |raw| raw.sb_agcount.set(0)),
             ("allocation groups", |raw| raw.sb_agcount.set(u32::MAX)),
             ("root directory", |raw| raw.sb_rootino.set(u64::MAX)),
             ("log", |raw| raw.sb_logstart.set(1 << 50)),
-            ("directory blocks", |raw| raw.sb_dirblklog = 9),
             ("real-time", |raw| raw.sb_rblocks.set(8)),
             ("not finished", |raw| raw.sb_inprogress = 1),
             ("percent", |raw| raw.sb_imax_pct = 101),

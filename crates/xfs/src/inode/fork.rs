@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use undercroft_vfs::DeviceNumber;
 use zerocopy::FromBytes;
 
+use super::known_extents::KnownExtents;
 use crate::error::Verdict;
 use crate::format::Geometry;
 use crate::format::dinode::ForkFormat;
@@ -37,9 +38,18 @@ pub(crate) struct ExtentTree {
     pub(crate) root: Arc<[u8]>,
     /// As many extents as the inode counts.
     pub(crate) extents: u64,
-    /// As many as the tree has, once all of it has been read; at most one more than the inode counts. A leaf that lost
-    /// records reads as a hole, and only this number shows it.
-    pub(crate) found: OnceLock<u64>,
+    /// What the tree has, once all of it has been read.
+    pub(crate) found: OnceLock<Found>,
+}
+
+/// What a tree of extents has.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// How many extents; at most one more than the inode counts. A leaf that lost records reads as a hole, and only this
+    /// number shows it.
+    pub(crate) extents: u64,
+    /// The extents, if they are as many as the inode counts and few enough to be kept.
+    pub(crate) known: Option<KnownExtents>,
 }
 
 impl Fork {
@@ -68,7 +78,10 @@ impl Fork {
         match self {
             Self::Device(_) => 0,
             Self::Local(bytes) => bytes.len(),
-            Self::Btree(tree) => size_of::<ExtentTree>() + tree.root.len(),
+            Self::Btree(tree) => {
+                let known = tree.found.get().and_then(|found| found.known.as_ref());
+                size_of::<ExtentTree>() + tree.root.len() + known.map_or(0, KnownExtents::memory_bytes)
+            }
             Self::Extents(extents) => size_of_val(&extents[..]),
         }
     }

@@ -8,9 +8,11 @@
 //! An [`Inode`] holds its forks: small content, extent records, or the root of a B+tree of them. Inodes without names
 //! are read like others.
 
+mod checksum;
 mod fork;
 mod fresh;
 mod inheritance;
+mod known_extents;
 mod remapped;
 mod room;
 mod state;
@@ -26,9 +28,11 @@ use crate::error::corrupt_inode;
 use crate::format::dinode::{self, Dinode};
 use crate::format::{AgBlock, FsBlock};
 use crate::volume::Volume;
-pub(crate) use fork::{ExtentTree, Fork, ForkKind};
+pub(crate) use checksum::{change_bytes, core_in, place, seal_new};
+pub(crate) use fork::{ExtentTree, Fork, ForkKind, Found};
 pub(crate) use fresh::{is_extent_size, new_flags2};
 pub(crate) use inheritance::Inheritance;
+pub(crate) use known_extents::{KNOWN_MAX, KnownExtents};
 pub(crate) use remapped::{Remap, Remapped};
 pub(crate) use state::{InodeState, STORE_CREDITS};
 pub(crate) use store::write_identity;
@@ -56,9 +60,9 @@ impl Inode {
         let buffer = volume.read_block(block)?;
         let bytes = &buffer[byte..byte + volume.geometry().inode_bytes() as usize];
         let wrong = |detail| corrupt_inode(STRUCTURE, ino, Some(block), detail);
-        let Some(core) = dinode::validate(bytes, volume.superblock(), ino).map_err(wrong)? else {
-            return Err(Error::Stale);
-        };
+        let core = core_in(volume, &buffer, byte, ino)
+            .and_then(|raw| dinode::validate_core(&raw, bytes.len(), volume.superblock()));
+        let Some(core) = core.map_err(wrong)? else { return Err(Error::Stale) };
         let geometry = volume.geometry();
         let data_bytes = &bytes[core.data_fork.clone()];
         let data = Fork::new(data_bytes, core.data_format, core.data_extents, core.size_bytes, geometry)

@@ -2,19 +2,18 @@
 //!
 //! The forks are written from what is in memory, format and number of extents among it; the core says where they lie.
 //! What no field stands for stays as it is, and the link of the unlinked list is changed by the allocator alone. What a
-//! fork has room for beyond its content is zero. The checksum is made too: an inode is read from the cache again when
-//! the inode cache has let it go, and that may be before the block is written. The position in the log is put in with
-//! the next checksum when the block is written.
+//! fork has room for beyond its content is zero. The position in the log is put in, and the checksum made, when the block is
+//! written (see `checksum`).
 
 use undercroft_vfs::Result;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Fork, Inode, STRUCTURE};
+use super::{Fork, Inode, STRUCTURE, change_bytes};
 use crate::error::{Verdict, corrupt_inode};
 use crate::format::dinode::{self, DiFlags2, Dinode, ForkFormat, RawDinode};
 use crate::format::extent::{EXTENT_BYTES, RawExtent};
-use crate::format::{AgIno, FsBlock, Incompat, crc};
-use crate::transaction::{Handle, Seal};
+use crate::format::{AgIno, Incompat};
+use crate::transaction::Handle;
 use crate::volume::Volume;
 
 /// The most extents that the narrow counters hold, as Linux bounds them.
@@ -42,25 +41,14 @@ impl Inode {
 
     fn store_over(&self, handle: &Handle<'_>, is_new: bool) -> Result<()> {
         let volume = handle.volume();
-        let (block, byte) = self.place(volume)?;
-        let wrong = |detail| corrupt_inode(STRUCTURE, self.ino, Some(block), detail);
         let core = self.core_to_store(volume);
-        self.check_fits(&core).map_err(wrong)?;
-        let range = byte..byte + volume.geometry().inode_bytes() as usize;
-        let stored = handle.change(block, Seal::Inodes, |bytes| {
-            let slot = &mut bytes[range];
+        self.check_fits(&core).map_err(|detail| corrupt_inode(STRUCTURE, self.ino, None, detail))?;
+        change_bytes(handle, self.ino, |slot| {
             if is_new {
                 clear(slot, volume, self);
             }
             self.write(&core, slot)
-        })?;
-        stored.map_err(wrong)
-    }
-
-    /// The block and the byte within it.
-    fn place(&self, volume: &Volume) -> Result<(FsBlock, usize)> {
-        let place = volume.geometry().inode_place(self.ino);
-        place.ok_or_else(|| corrupt_inode(STRUCTURE, self.ino, None, "lies in no allocation group"))
+        })
     }
 
     /// The core as it is written: formats and counts are those of the forks, and the forms of times and counts are those
@@ -114,7 +102,6 @@ impl Inode {
         if let Some(attr) = &self.attr {
             write_fork(attr, &mut slot[core.attr_fork.clone()]);
         }
-        crc::seal(slot, dinode::CRC_OFFSET);
         Ok(())
     }
 
@@ -249,6 +236,7 @@ mod tests {
         let core = inode.core_to_store(volume);
         inode.check_fits(&core).unwrap();
         inode.write(&core, &mut slot).unwrap();
+        crate::format::crc::seal(&mut slot, dinode::CRC_OFFSET);
         let again = decode(volume, inode.ino, &slot);
         (slot, again)
     }

@@ -76,7 +76,7 @@ pub(super) fn set_xattr(
 /// Moves what the data fork keeps in the inode out of it. A change of its own: it shows only in the space that it takes.
 fn make_way(live: &Live) -> Result<()> {
     if live.kind == FileType::Directory {
-        let mut credits = dir::change::USUAL_CREDITS;
+        let mut credits = dir::change::usual_credits(&live.volume);
         loop {
             let handle = live.volume.start(credits)?;
             let mut change = dir::change::Change::begin(live, 0)?;

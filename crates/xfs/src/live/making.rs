@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, NewInode, NewKind, Result, XattrMode};
 
 use super::{Live, release};
@@ -88,6 +89,9 @@ impl Making {
         let volume = &dir.volume;
         let geometry = volume.geometry();
         let mut credits = alloc::new_inode_credits(geometry, with_chunk) + STORE_CREDITS;
+        if Self::may_be_first(new) {
+            credits += alloc::GIVE_BACK_CREDITS + release::UNLINKED_CREDITS;
+        }
         let mut space = if with_chunk { alloc::chunk_space(geometry) } else { 0 };
         let target = if let NewKind::Symlink(target) = new.kind { Some(target) } else { None };
         if target.is_none() && new.xattrs.is_empty() {
@@ -109,6 +113,36 @@ impl Making {
             credits += release::TAKE_BACK_CREDITS;
         }
         Self { credits, space, with_chunk, may_be_refused }
+    }
+
+    /// Whether the number is taken before the directory is locked, so that its lock is held for less: the inode has nothing
+    /// but its core then, and its number can be [given back](Self::give_back).
+    pub(super) fn may_be_first(new: &NewInode<'_>) -> bool {
+        new.xattrs.is_empty() && !matches!(new.kind, NewKind::Directory | NewKind::Symlink(_))
+    }
+
+    /// Gives back a number, for which no inode is needed after all. Where the filesystem has no space for that, the inode is
+    /// made and stays on an unlinked list for the next opening.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure. The changes are aborted then.
+    pub(super) fn give_back(
+        &self,
+        handle: &Handle<'_>,
+        parent: &Live,
+        new: &NewInode<'_>,
+        number: NewNumber,
+    ) -> Result<()> {
+        let writer = handle.writer();
+        let given = match writer.allocator.give_back_inode(handle, number.ino) {
+            Err(Error::NoSpace) if !writer.transactions.has_stopped() => {
+                writer.inodes_left.fetch_add(1, Ordering::Relaxed);
+                self.fill(handle, parent, new, 0, number)
+                    .and_then(|_| writer.allocator.add_unlinked(handle, number.ino))
+            }
+            given => given,
+        };
+        handle.or_abort(given)
     }
 
     /// Takes a number for a new inode.

@@ -4,7 +4,9 @@
 //! directories, makes sure that its handle has room and space for all that follows, and makes the changes. What the plans
 //! need is known only once the directories are locked: where the handle cannot be given as much, everything is dropped
 //! and a new handle starts with it. So everything that can be refused is refused before the first change, except that a
-//! new inode may find no room for its attributes; it is deleted again then.
+//! new inode may find no room for its attributes; it is deleted again then. And the number of a new file is taken before its
+//! directory is locked, so that threads do not wait for the group's lock with the directory's; it is given back where the
+//! name is refused.
 //!
 //! Locks: the caller holds the names. Directories are locked in the order of their numbers, under the handle. Fields of two
 //! inodes are never held at once: each is changed in a step of its own.
@@ -16,8 +18,9 @@ use undercroft_vfs::{Error, FileType, Found, Ino, NewInode, Node, Result, Timest
 
 use super::making::{Attempt, Making, making};
 use super::{Live, release};
+use crate::alloc::NewNumber;
 use crate::dir;
-use crate::dir::change::{self, Change, USUAL_CREDITS};
+use crate::dir::change::{self, Change, usual_credits};
 use crate::format::dinode::DiFlags;
 use crate::inode::{Inode, STORE_CREDITS};
 use crate::transaction::Handle;
@@ -46,7 +49,7 @@ fn with_room<T>(
 
 /// What the handle lacks for these plans and for `rest` blocks that are changed beside them: `None`, with the space
 /// reserved, when it lacks nothing.
-fn lacks(handle: &Handle<'_>, plans: &[&Change<'_>], rest: u32, used: u64) -> Result<Option<u32>> {
+fn lacks(handle: &Handle<'_>, plans: &mut [&mut Change<'_>], rest: u32, used: u64) -> Result<Option<u32>> {
     let credits = plans.iter().fold(rest, |sum, plan| sum.saturating_add(plan.credits()));
     if !handle.has_room(credits) {
         return Ok(Some(credits));
@@ -62,8 +65,16 @@ fn lacks(handle: &Handle<'_>, plans: &[&Change<'_>], rest: u32, used: u64) -> Re
 pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Found> {
     let kind = new.kind.file_type();
     let is_directory = kind == FileType::Directory;
-    let made = making(dir, new, USUAL_CREDITS, |handle, making| {
+    let made = making(dir, new, usual_credits(&dir.volume), |handle, making| {
         let mut touch = touch(dir, dir.now(), i64::from(is_directory));
+        if Making::may_be_first(new) {
+            let number = making.number(handle, dir, new)?;
+            let made = create_with(handle, dir, name, new, making, number, touch);
+            if !matches!(made, Ok(Attempt::Done(_))) && !handle.writer().transactions.has_stopped() {
+                making.give_back(handle, dir, new, number)?;
+            }
+            return made;
+        }
         if !making.may_be_refused {
             if is_directory {
                 check_room_for_directory(dir)?;
@@ -83,7 +94,7 @@ pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Foun
         if is_directory {
             check_room_for_directory(dir)?;
         }
-        if let Some(wanted) = lacks(handle, &[&change], making.credits, making.space)? {
+        if let Some(wanted) = lacks(handle, &mut [&mut change], making.credits, making.space)? {
             return Ok(Attempt::Wants(wanted));
         }
         let made = match making.make(handle, dir, new, 1)? {
@@ -96,6 +107,28 @@ pub(super) fn create(dir: &Live, name: &[u8], new: &NewInode<'_>) -> Result<Foun
         Ok(Attempt::Done(made))
     });
     Ok(found(made.map_err(|error| unless_there(dir, name, error))?))
+}
+
+/// Creates a name for a number that was taken. Where that is refused, nothing else has changed.
+fn create_with(
+    handle: &Handle<'_>,
+    dir: &Live,
+    name: &[u8],
+    new: &NewInode<'_>,
+    making: &Making,
+    number: NewNumber,
+    mut touch: impl FnMut(&mut Inode) -> bool,
+) -> Result<Attempt<Arc<Live>>> {
+    let kind = new.kind.file_type();
+    if !change::add(dir, handle, name, kind, &mut || Ok(number.ino), &mut touch)? {
+        let mut change = Change::begin(dir, 0)?;
+        change.add(name, Some(number.ino), kind)?;
+        if let Some(wanted) = lacks(handle, &mut [&mut change], STORE_CREDITS, 0)? {
+            return Ok(Attempt::Wants(wanted));
+        }
+        change.apply(handle, touch)?;
+    }
+    handle.or_abort(making.fill(handle, dir, new, 1, number)).map(Attempt::Done)
 }
 
 pub(super) fn tmpfile(dir: &Live, new: &NewInode<'_>) -> Result<Found> {
@@ -128,13 +161,13 @@ pub(super) fn link(dir: &Live, name: &[u8], node: &Arc<Node>) -> Result<()> {
         return Err(unless_there(dir, name, Error::TooManyLinks));
     }
     check_project(dir, target.kind, project).map_err(|error| unless_there(dir, name, error))?;
-    with_room(dir, USUAL_CREDITS + LOSE_CREDITS, |handle| {
+    with_room(dir, usual_credits(&dir.volume) + LOSE_CREDITS, |handle| {
         let now = dir.now();
         let mut touch = touch(dir, now, 0);
         if !change::add(dir, handle, name, target.kind, &mut || Ok(target.ino), &mut touch)? {
             let mut change = Change::begin(dir, 0)?;
             change.add(name, Some(target.ino), target.kind)?;
-            if let Some(wanted) = lacks(handle, &[&change], LOSE_CREDITS, 0)? {
+            if let Some(wanted) = lacks(handle, &mut [&mut change], LOSE_CREDITS, 0)? {
                 return Ok(Attempt::Wants(wanted));
             }
             change.apply(handle, touch)?;
@@ -172,7 +205,7 @@ pub(super) fn unlink_once(dir: &Live, name: &[u8], victim: &Live, keep: bool) ->
     if is_directory && !dir::is_empty(victim)? {
         return Err(Error::NotEmpty);
     }
-    with_room(dir, USUAL_CREDITS + LOSE_CREDITS, |handle| {
+    with_room(dir, usual_credits(&dir.volume) + LOSE_CREDITS, |handle| {
         let now = dir.now();
         let touch = touch(dir, now, -i64::from(is_directory));
         if let Some(wanted) = remove(handle, dir, name, victim.ino, keep, LOSE_CREDITS, touch)? {
@@ -188,7 +221,7 @@ pub(super) fn unlink_unused(dir: &Live, name: &[u8], victim: &Arc<Node>) -> Resu
     let live: &Live = victim.inode_as()?;
     let Some(credits) = release::credits_at_once(live) else { return unlink(dir, name, victim) };
     or_keep_blocks(|keep| {
-        with_room(dir, USUAL_CREDITS + credits, |handle| {
+        with_room(dir, usual_credits(&dir.volume) + credits, |handle| {
             let touch = touch(dir, dir.now(), 0);
             if let Some(wanted) = remove(handle, dir, name, live.ino, keep, credits, touch)? {
                 return Ok(Attempt::Wants(wanted));
@@ -214,7 +247,7 @@ fn remove(
     }
     let mut change = begin(dir, 0, keep)?;
     change.remove(name, ino)?;
-    if let Some(wanted) = lacks(handle, &[&change], rest, 0)? {
+    if let Some(wanted) = lacks(handle, &mut [&mut change], rest, 0)? {
         return Ok(Some(wanted));
     }
     change.apply(handle, touch)?;
@@ -275,7 +308,7 @@ pub(super) fn rename(
                 parent.set_parent(to.ino)?;
             }
             let (credits, space) = making.map_or((0, 0), |making| (making.credits, making.space));
-            if let Some(wanted) = lacks(handle, &plans.all(), credits + rest_credits, space)? {
+            if let Some(wanted) = lacks(handle, &mut plans.all(), credits + rest_credits, space)? {
                 return Ok(Attempt::Wants(wanted));
             }
             let mut made = None;
@@ -302,7 +335,7 @@ pub(super) fn rename(
             };
             handle.or_abort(rest()).map(|()| Attempt::Done(made))
         };
-    let credits = 2 * USUAL_CREDITS + rest_credits;
+    let credits = 2 * usual_credits(&dir.volume) + rest_credits;
     or_keep_blocks(|keep| match whiteout {
         Some(new) => making(dir, new, credits, |handle, making| {
             Ok(match attempt(handle, Some(making), keep)? {
@@ -336,7 +369,7 @@ pub(super) fn exchange(
     check_project(to, one.kind, project)?;
     let moves = |live: &Live| between && is_directory(live);
     let rest_credits = 2 * STORE_CREDITS;
-    with_room(dir, 2 * USUAL_CREDITS + rest_credits, |handle| {
+    with_room(dir, 2 * usual_credits(&dir.volume) + rest_credits, |handle| {
         let changed =
             [Some(dir), between.then_some(to), moves(one).then_some(one), moves(other).then_some(other)];
         let mut plans = Plans::begin(&changed, false)?;
@@ -349,7 +382,7 @@ pub(super) fn exchange(
                 parent.set_parent(new.ino)?;
             }
         }
-        if let Some(wanted) = lacks(handle, &plans.all(), rest_credits, 0)? {
+        if let Some(wanted) = lacks(handle, &mut plans.all(), rest_credits, 0)? {
             return Ok(Attempt::Wants(wanted));
         }
         let now = dir.now();
@@ -395,8 +428,8 @@ impl<'a> Plans<'a> {
         }
     }
 
-    fn all(&self) -> Vec<&Change<'a>> {
-        self.0.iter().map(|(_, change)| change).collect()
+    fn all(&mut self) -> Vec<&mut Change<'a>> {
+        self.0.iter_mut().map(|(_, change)| change).collect()
     }
 
     /// Applies all of them. `touched` says which directory's names have changed by the plan of this number, when, and how

@@ -100,8 +100,12 @@ impl<'a> BufferItem<'a> {
         self.flags & flags::INODES != 0
     }
 
-    /// Whether everything in it is logged, so that it does not matter what lies there before the change.
+    /// Whether everything in it is logged, so that it does not matter what lies there before the change. Of inodes those
+    /// count that are logged: each lies in sectors of its own, and no position in the buffer keeps it from being replayed.
     pub(super) fn is_whole(&self) -> bool {
+        if !self.has_inodes() && BufferKind::of_flags(self.flags) == BufferKind::INODES {
+            return true;
+        }
         let parts = self.sectors as usize * (SECTOR / PART);
         let logged = |part: usize| self.map.get(part / 8).is_some_and(|byte| byte & 1 << (part % 8) != 0);
         !self.has_inodes() && parts <= MAX_MAP_WORDS * 32 && (0..parts).all(logged)

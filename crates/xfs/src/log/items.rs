@@ -1,10 +1,12 @@
-//! The items of a checkpoint that is written: whole buffers, and buffers that were freed.
+//! The items of a checkpoint that is written: buffers, whole or in part, and buffers that were freed.
 //!
-//! A buffer is logged with all of its parts of 128 bytes, as one region behind its description. Inodes are logged as
-//! buffers too: without the flag that has a recovery take nothing from a buffer but the pointers between unlinked inodes,
-//! it replays the whole buffer, and does not seal it.
+//! A buffer is logged with all of its parts of 128 bytes, as one region behind its description, or with some runs of them,
+//! each a region. Inodes are logged as buffers too: without the flag that has a recovery take nothing from a buffer but the pointers between unlinked inodes,
+//! it replays what was logged of the buffer, and does not seal it.
 //!
 //! Source: Linux, `xfs_buf_log_format` and its use at recovery.
+
+use std::ops::Range;
 
 use undercroft_vfs::Result;
 
@@ -24,6 +26,13 @@ pub(crate) fn size_of_buffer(buffer_bytes: usize) -> (u64, u64) {
     (2, (DESCRIPTION_BYTES + 4 * words + buffer_bytes) as u64)
 }
 
+/// Regions of a buffer of which runs of parts are logged, and their bytes.
+pub(crate) fn size_of_runs(buffer_bytes: usize, runs: &[Range<usize>]) -> (u64, u64) {
+    let words = buffer_bytes.div_ceil(PART * PARTS_IN_WORD);
+    let bytes: usize = runs.iter().map(Range::len).sum();
+    (1 + runs.len() as u64, (DESCRIPTION_BYTES + 4 * words + bytes) as u64)
+}
+
 /// Regions of a freed buffer, and their bytes.
 pub(crate) const fn size_of_cancelled() -> (u64, u64) {
     (1, DESCRIPTION_BYTES as u64 + 4)
@@ -35,15 +44,27 @@ impl Checkpoint<'_> {
     /// # Errors
     /// `Io`.
     pub(crate) fn buffer(&mut self, daddr: u64, kind: BufferKind, bytes: &[u8]) -> Result<()> {
-        let parts = bytes.len() / PART;
-        let map: Vec<u32> = (0..parts.div_ceil(PARTS_IN_WORD))
-            .map(|word| match parts - word * PARTS_IN_WORD {
-                part if part < PARTS_IN_WORD => (1 << part) - 1,
-                _ => u32::MAX,
-            })
-            .collect();
-        self.region(&buffer_description(2, kind.flags(), (bytes.len() / 512) as u16, daddr, &map))?;
-        self.region(bytes)
+        self.runs(daddr, kind, bytes, &[0..bytes.len()])
+    }
+
+    /// Adds runs of parts of a buffer that begins at sector `daddr`, in order and apart from each other.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn runs(
+        &mut self,
+        daddr: u64,
+        kind: BufferKind,
+        bytes: &[u8],
+        runs: &[Range<usize>],
+    ) -> Result<()> {
+        let mut map = vec![0_u32; (bytes.len() / PART).div_ceil(PARTS_IN_WORD)];
+        for part in runs.iter().flat_map(|run| run.start / PART..run.end / PART) {
+            map[part / PARTS_IN_WORD] |= 1 << (part % PARTS_IN_WORD);
+        }
+        let (regions, sectors) = (1 + runs.len() as u16, (bytes.len() / 512) as u16);
+        self.region(&buffer_description(regions, kind.flags(), sectors, daddr, &map))?;
+        runs.iter().try_for_each(|run| self.region(&bytes[run.clone()]))
     }
 
     /// Adds a buffer that was freed: what the log has of it from before is not replayed.

@@ -86,7 +86,7 @@ pub(crate) use self::format::Lsn;
 #[cfg(test)]
 pub(crate) use self::given_back::unfinished_copies as copies;
 pub(crate) use self::intents::{MapChange, OwnerChange, OwnerChangeKind, Unfinished, UsersChange};
-pub(crate) use self::items::{size_of_buffer, size_of_cancelled};
+pub(crate) use self::items::{size_of_buffer, size_of_cancelled, size_of_runs};
 pub use self::report::{LogPosition, Recovery};
 pub(crate) use self::write::{LogWriter, can_write};
 

@@ -40,24 +40,24 @@ enum Change<'a> {
 impl<'a> Change<'a> {
     fn of(item: Item<'a>) -> Result<Self> {
         Ok(match item.kind() {
-            0x1236 => Self::Intent(IntentKind::Free, item),
-            0x1237 => Self::Done(IntentKind::Free, item),
-            0x123B => Self::Inode(item),
+            0x1236 => Self::Intent(IntentKind::Free, item), // XFS_LI_EFI
+            0x1237 => Self::Done(IntentKind::Free, item),   // XFS_LI_EFD
+            0x123B => Self::Inode(item),                    // XFS_LI_INODE
             buffer::KIND => {
                 Self::Buffer(BufferItem::of(item).map_err(|what| corrupt("logged buffer", what))?)
             }
-            0x123D | 0x123E => Self::Quota,
-            0x123F => Self::NewInodes(item),
-            0x1240 => Self::Intent(IntentKind::Owner, item),
-            0x1241 => Self::Done(IntentKind::Owner, item),
-            0x1242 => Self::Intent(IntentKind::Users, item),
-            0x1243 => Self::Done(IntentKind::Users, item),
-            0x1244 => Self::Intent(IntentKind::Map, item),
-            0x1245 => Self::Done(IntentKind::Map, item),
-            0x1246 => Self::Intent(IntentKind::Attribute, item),
-            0x1247 => Self::Done(IntentKind::Attribute, item),
-            0x1248 => Self::Intent(IntentKind::Exchange, item),
-            0x1249 => Self::Done(IntentKind::Exchange, item),
+            0x123D | 0x123E => Self::Quota,  // XFS_LI_DQUOT, XFS_LI_QUOTAOFF
+            0x123F => Self::NewInodes(item), // XFS_LI_ICREATE
+            0x1240 => Self::Intent(IntentKind::Owner, item), // XFS_LI_RUI
+            0x1241 => Self::Done(IntentKind::Owner, item), // XFS_LI_RUD
+            0x1242 => Self::Intent(IntentKind::Users, item), // XFS_LI_CUI
+            0x1243 => Self::Done(IntentKind::Users, item), // XFS_LI_CUD
+            0x1244 => Self::Intent(IntentKind::Map, item), // XFS_LI_BUI
+            0x1245 => Self::Done(IntentKind::Map, item), // XFS_LI_BUD
+            0x1246 => Self::Intent(IntentKind::Attribute, item), // XFS_LI_ATTRI
+            0x1247 => Self::Done(IntentKind::Attribute, item), // XFS_LI_ATTRD
+            0x1248 => Self::Intent(IntentKind::Exchange, item), // XFS_LI_XMI
+            0x1249 => Self::Done(IntentKind::Exchange, item), // XFS_LI_XMD
             0x124A..=0x124F => {
                 return Err(Error::Unsupported("a log with changes of a real-time section".into()));
             }

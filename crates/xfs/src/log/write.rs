@@ -366,14 +366,35 @@ pub(crate) struct Checkpoint<'a> {
     operations: u32,
     /// Records that are complete, and their blocks.
     waiting: Vec<(u32, Vec<u8>)>,
+    /// The memory of records that have been written.
+    spare: Vec<Vec<u8>>,
 }
 
 impl<'a> Checkpoint<'a> {
     fn new(log: &'a mut LogWriter, tail: Option<Lsn>) -> Self {
         let begin = log.head;
-        let record = vec![0; log.form.headers as usize * BASIC_BLOCK];
         let tail = tail.unwrap_or(begin);
-        Self { number: begin.block(), tail, record, operations: 0, waiting: Vec::new(), log }
+        let record = Vec::new();
+        let mut checkpoint = Self {
+            number: begin.block(),
+            tail,
+            record,
+            operations: 0,
+            waiting: Vec::new(),
+            spare: Vec::new(),
+            log,
+        };
+        checkpoint.begin_record();
+        checkpoint
+    }
+
+    /// Begins a record, and returns the one before.
+    fn begin_record(&mut self) -> Vec<u8> {
+        let form = &self.log.form;
+        let room = form.record as usize * BASIC_BLOCK;
+        let mut record = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(room));
+        record.resize(form.headers as usize * BASIC_BLOCK, 0);
+        std::mem::replace(&mut self.record, record)
     }
 
     /// Adds a region, of a multiple of 4 bytes.
@@ -433,9 +454,9 @@ impl<'a> Checkpoint<'a> {
     }
 
     fn complete_record(&mut self, tail: Lsn) -> Result<()> {
+        let mut record = self.begin_record();
         let log = &mut *self.log;
         let header_bytes = log.form.headers as usize * BASIC_BLOCK;
-        let mut record = std::mem::replace(&mut self.record, vec![0; header_bytes]);
         record.resize(record.len().next_multiple_of(log.form.unit as usize * BASIC_BLOCK), 0);
         let blocks = (record.len() / BASIC_BLOCK) as u32;
         if u64::from(blocks) >= log.free_blocks() {
@@ -467,7 +488,10 @@ impl<'a> Checkpoint<'a> {
         if !requests.is_empty() {
             area.device().run_batch(&mut requests)?;
         }
-        self.waiting.clear();
+        self.spare.extend(self.waiting.drain(..).map(|(_, mut record)| {
+            record.clear();
+            record
+        }));
         Ok(())
     }
 

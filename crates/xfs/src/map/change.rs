@@ -173,11 +173,17 @@ fn piece_to_remove(records: &Records<'_, '_>, here: &Extent, start: u64, to: u64
     } else {
         return Ok(whole);
     };
-    let most = most.clamp(1, whole.count.into());
-    if is_tail {
-        return Ok(cut(&whole, whole.end() - most, whole.end()));
+    if most >= u64::from(whole.count) {
+        return Ok(whole);
     }
-    Ok(cut(&whole, start, start + most))
+    // No structure is cut in two: it is forgotten as a whole.
+    let unit = u64::from(structure_blocks(records, &whole));
+    if is_tail {
+        let from = (whole.end() - most.max(1)).next_multiple_of(unit);
+        return Ok(cut(&whole, from.min(whole.end() - 1), whole.end()));
+    }
+    let to = (start + most.max(1)) / unit * unit;
+    Ok(cut(&whole, start, to.max(start + 1)))
 }
 
 /// Marks the blocks from `from` to before `to`, which lie in one extent, as written or as never written.
@@ -334,7 +340,7 @@ pub(crate) fn split_at(handle: &Handle<'_>, inode: &mut Inode, at: FileBlock) ->
     records.splice(&[here], &[cut(&here, here.file.0, at.0), cut(&here, at.0, here.end())])
 }
 
-/// Takes a block near `goal` out of the handle's space and enters it at `at`, in a hole of a fork of metadata.
+/// Takes a block out of the handle's space and enters it at `at`, in a hole of a fork of metadata.
 ///
 /// # Errors
 /// [`NoSpace`](Error::NoSpace) from a handle with less than one block and [`space`]; as for [`insert`]. Nothing has
@@ -345,26 +351,69 @@ pub(crate) fn add_block(
     kind: ForkKind,
     at: FileBlock,
 ) -> Result<FsBlock> {
+    add_run(handle, inode, kind, at, 1).map(|(block, _)| block)
+}
+
+/// The same with up to `most` blocks that lie together. Returns the first, and how many.
+///
+/// # Errors
+/// As for [`add_block`].
+pub(crate) fn add_run(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    kind: ForkKind,
+    at: FileBlock,
+    most: u32,
+) -> Result<(FsBlock, u32)> {
     check_count(handle.volume(), inode, kind)?;
     if handle.space() < 1 + needed_space(inode, kind, 1) {
         return Err(Error::NoSpace);
     }
-    let volume = handle.volume();
+    let goal = goal(handle.volume(), inode, kind, at)?;
+    let (block, count) = handle.writer().allocator.take(handle, goal, most.into())?;
+    let extent = Extent { file: at, block, count: count as u32, unwritten: false };
+    handle.or_abort(insert(handle, inode, kind, extent))?;
+    Ok((block, extent.count))
+}
+
+/// Enters blocks that are held at `at`, all of them, in a hole of a fork of metadata.
+///
+/// # Errors
+/// As for [`insert`]; as for [`Allocator::take_held`](alloc::Allocator::take_held). Nothing has changed then.
+pub(crate) fn add_held(
+    handle: &Handle<'_>,
+    inode: &mut Inode,
+    kind: ForkKind,
+    at: FileBlock,
+    mut held: alloc::Held,
+) -> Result<FsBlock> {
+    check_count(handle.volume(), inode, kind)?;
+    if handle.space() < needed_space(inode, kind, 1) {
+        return Err(Error::NoSpace);
+    }
+    let count = held.len();
+    let block = handle.writer().allocator.take_held(handle, &mut held, count)?;
+    let extent = Extent { file: at, block, count: count as u32, unwritten: false };
+    handle.or_abort(insert(handle, inode, kind, extent))?;
+    Ok(block)
+}
+
+/// Where a block of a fork of metadata is best: behind the one before it.
+///
+/// # Errors
+/// Corruption; I/O failure.
+pub(crate) fn goal(volume: &Volume, inode: &Inode, kind: ForkKind, at: FileBlock) -> Result<FsBlock> {
     let fork =
         inode.fork(kind).ok_or_else(|| crate::error::corrupt_inode("fork", inode.ino, None, "is missing"))?;
     let around = records::around(volume, inode.ino, fork, at.0)?;
-    let goal = around.before.map_or_else(
+    Ok(around.before.map_or_else(
         || records::near_inode(volume, inode.ino),
         // The block may be the last of its group; then the search begins there.
         |before| {
             let next = before.block_of(before.end());
             if volume.geometry().split(next).is_some() { next } else { before.block }
         },
-    );
-    let (block, _) = handle.writer().allocator.take(handle, goal, 1)?;
-    let extent = Extent { file: at, block, count: 1, unwritten: false };
-    handle.or_abort(insert(handle, inode, kind, extent))?;
-    Ok(block)
+    ))
 }
 
 /// Refuses to remove blocks of a fork of metadata that are not in use, or that their group has no room to free: for changes
@@ -378,18 +427,25 @@ pub(crate) fn check_removal(handle: &Handle<'_>, first: FsBlock, count: u64) -> 
     allocator.check_room(handle, first, count, false)
 }
 
-/// Removes a block of a fork of metadata, which is forgotten and freed.
+/// Removes `count` blocks of a fork of metadata, which are forgotten and freed.
 ///
 /// # Errors
 /// [`NoSpace`](Error::NoSpace) where that cuts an extent in two and the handle has less than [`space`]: the caller may
-/// leave the block where it is. As for [`insert`]. Nothing has changed then.
-pub(crate) fn remove_block(
+/// leave the blocks where they are. As for [`insert`]. Nothing has changed then.
+pub(crate) fn remove_blocks(
     handle: &Handle<'_>,
     inode: &mut Inode,
     kind: ForkKind,
     at: FileBlock,
+    count: u32,
 ) -> Result<()> {
-    remove(handle, inode, kind, at, FileBlock(at.0 + 1)).map(|_| ())
+    match remove(handle, inode, kind, at, FileBlock(at.0 + u64::from(count)))? {
+        Progress::Done => Ok(()),
+        Progress::From(_) => {
+            debug_assert!(false, "the handle has room for every extent of the blocks");
+            Err(Error::NoSpace)
+        }
+    }
 }
 
 /// Blocks of space that `more` extents, entered near each other, need for the fork's tree at most.
@@ -480,7 +536,7 @@ fn release(records: &mut Records<'_, '_>, extent: &Extent) -> Result<()> {
     let (handle, count) = (records.handle, u64::from(extent.count));
     let allocator = &handle.writer().allocator;
     if is_metadata(records) {
-        (0..count).for_each(|n| handle.forget(FsBlock(extent.block.0 + n)));
+        forget(records, extent);
     }
     note_unmapped(records, extent)?;
     if may_share(records) {
@@ -489,5 +545,28 @@ fn release(records: &mut Records<'_, '_>, extent: &Extent) -> Result<()> {
         allocator.free(handle, extent.block, count)
     } else {
         allocator.free_data(handle, extent.block, count)
+    }
+}
+
+/// Forgets the metadata in an extent, as it was logged: structure by structure. The parts of one that lies in several
+/// extents are forgotten block by block, as they were read; they are never changed in place, so the log has none of them.
+fn forget(records: &Records<'_, '_>, extent: &Extent) {
+    let unit = structure_blocks(records, extent);
+    let mut at = extent.file.0;
+    while at < extent.end() {
+        let is_whole = at.is_multiple_of(unit.into()) && at + u64::from(unit) <= extent.end();
+        let count = if is_whole { unit } else { 1 };
+        records.handle.forget_structure(extent.block_of(at), count);
+        at += u64::from(count);
+    }
+}
+
+/// Blocks of an extent of metadata that are one structure: a directory block, or a part of a long link's target.
+fn structure_blocks(records: &Records<'_, '_>, extent: &Extent) -> u32 {
+    match records.inode.core.kind {
+        _ if records.kind == ForkKind::Attr => 1,
+        undercroft_vfs::FileType::Directory => records.volume().geometry().dir_block_fsblocks(),
+        undercroft_vfs::FileType::Symlink if extent.count.is_power_of_two() => extent.count,
+        _ => 1,
     }
 }

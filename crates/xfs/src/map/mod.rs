@@ -14,7 +14,7 @@ use crate::btree::{Bmbt, Btree};
 use crate::error::corrupt_inode;
 use crate::format::FileBlock;
 use crate::format::extent::{Extent, FILE_BLOCK_END};
-use crate::inode::{ExtentTree, Fork};
+use crate::inode::{ExtentTree, Fork, Found, KNOWN_MAX, KnownExtents};
 use crate::volume::Volume;
 pub(crate) use records::near_inode;
 pub(crate) use shared::{Sharing, sharing, sharing_in, sharing_in_before};
@@ -41,16 +41,18 @@ pub(crate) fn lookup(volume: &Volume, ino: Ino, fork: &Fork, at: FileBlock) -> R
             let n = extents.partition_point(|extent| extent.file <= at);
             (n.checked_sub(1).map(|n| extents[n]), extents.get(n).copied())
         }
-        Fork::Btree(fork) => {
-            let tree = Btree::<Bmbt>::in_fork(volume, ino, &fork.root)?;
-            check_complete(ino, fork, &tree)?;
-            let mut cursor = tree.cursor();
-            match cursor.lookup_le(&at)? {
-                Some(extent) if extent.end() > at.0 => (Some(extent), None),
-                Some(extent) => (Some(extent), cursor.increment()?),
-                None => (None, cursor.first()?),
+        Fork::Btree(fork) => match known(volume, ino, fork)? {
+            Some(known) => known.around(at.0),
+            None => {
+                let tree = Btree::<Bmbt>::in_fork(volume, ino, &fork.root)?;
+                let mut cursor = tree.cursor();
+                match cursor.lookup_le(&at)? {
+                    Some(extent) if extent.end() > at.0 => (Some(extent), None),
+                    Some(extent) => (Some(extent), cursor.increment()?),
+                    None => (None, cursor.first()?),
+                }
             }
-        }
+        },
     };
     if let Some(extent) = before
         && extent.end() > at.0
@@ -89,21 +91,52 @@ pub(crate) fn for_each_extent(
     }
 }
 
-/// Refuses a tree that has another number of extents than its inode counts. All of it is read the first time.
-fn check_complete(ino: Ino, fork: &ExtentTree, tree: &Btree<'_, Bmbt>) -> Result<()> {
+/// The first block from `at` on that no extent of a fork has.
+///
+/// # Errors
+/// Corruption; I/O failure.
+pub(crate) fn first_hole(volume: &Volume, ino: Ino, fork: &Fork, at: FileBlock) -> Result<u64> {
+    if let Fork::Btree(fork) = fork
+        && let Some(known) = known(volume, ino, fork)?
+    {
+        return Ok(known.first_hole(at.0));
+    }
+    let mut at = at.0;
+    while let Run::Extent(extent) = lookup(volume, ino, fork, FileBlock(at))? {
+        at = extent.end();
+    }
+    Ok(at)
+}
+
+/// The extents of a tree, if they are kept in memory. All of it is read the first time. Refuses a tree that has another
+/// number of extents than its inode counts.
+fn known<'a>(volume: &Volume, ino: Ino, fork: &'a ExtentTree) -> Result<Option<&'a KnownExtents>> {
     let found = match fork.found.get() {
-        Some(found) => *found,
+        Some(found) => found,
         None => {
-            let mut cursor = tree.cursor();
-            let (mut found, mut next) = (0, cursor.first()?);
-            while next.is_some() && found <= fork.extents {
-                found += 1;
-                next = cursor.increment()?;
-            }
-            *fork.found.get_or_init(|| found)
+            let found = read_all(volume, ino, fork)?;
+            fork.found.get_or_init(|| found)
         }
     };
-    check_count(ino, found, fork.extents)
+    check_count(ino, found.extents, fork.extents)?;
+    Ok(found.known.as_ref())
+}
+
+fn read_all(volume: &Volume, ino: Ino, fork: &ExtentTree) -> Result<Found> {
+    let tree = Btree::<Bmbt>::in_fork(volume, ino, &fork.root)?;
+    let mut cursor = tree.cursor();
+    let (mut extents, mut list, mut next) = (0, Vec::new(), cursor.first()?);
+    while let Some(extent) = next
+        && extents <= fork.extents
+    {
+        extents += 1;
+        if extents <= KNOWN_MAX {
+            list.push(extent);
+        }
+        next = cursor.increment()?;
+    }
+    let all_known = extents == fork.extents && extents <= KNOWN_MAX;
+    Ok(Found { extents, known: all_known.then(|| list.into_iter().collect()) })
 }
 
 fn check_count(ino: Ino, found: u64, counted: u64) -> Result<()> {

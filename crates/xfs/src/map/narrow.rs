@@ -85,6 +85,7 @@ fn push_root_down(handle: &Handle<'_>, inode: &mut Inode, tree: &ExtentTree) -> 
     put(&mut small, 2, &1_u16.to_be_bytes());
     put(&mut small, ROOT_HEADER_BYTES, &keys[..WORD_BYTES]);
     put(&mut small, pointers_at, &block.0.to_be_bytes());
-    records.set_tree(small.into(), tree.extents);
+    let known = tree.found.get().and_then(|found| found.known.clone());
+    records.set_tree(small.into(), tree.extents, known);
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use undercroft_vfs::{Error, Ino, Result};
 
-use super::check_complete;
+use super::known;
 use crate::alloc::Owner;
 use crate::btree::{Bmbt, Btree, Kind, TreeSpace};
 use crate::error::corrupt_inode;
@@ -19,7 +19,7 @@ use crate::format::block_header::HeaderKind;
 use crate::format::dinode::{DiFlags2, ForkFormat, ROOT_HEADER_BYTES};
 use crate::format::extent::{EXTENT_BYTES, EXTENT_MAX_BLOCKS, Extent, RawExtent};
 use crate::format::{FileBlock, FsBlock, Incompat};
-use crate::inode::{ExtentTree, Fork, ForkKind, Inode};
+use crate::inode::{ExtentTree, Fork, ForkKind, Found, Inode, KnownExtents};
 use crate::transaction::{Handle, Seal};
 use crate::volume::Volume;
 use zerocopy::IntoBytes;
@@ -72,8 +72,11 @@ pub(super) fn around(volume: &Volume, ino: Ino, fork: &Fork, at: u64) -> Result<
             }
         }
         Fork::Btree(fork) => {
+            if let Some(known) = known(volume, ino, fork)? {
+                let (before, after) = known.around(at);
+                return Ok(Around { before, after });
+            }
             let tree = Btree::<Bmbt>::in_fork(volume, ino, &fork.root)?;
-            check_complete(ino, fork, &tree)?;
             let mut cursor = tree.cursor();
             let before = cursor.lookup_le(&FileBlock(at))?;
             let after = if before.is_some() { cursor.increment()? } else { cursor.first()? };
@@ -183,7 +186,9 @@ impl Records<'_, '_> {
                 let mut space = self.space();
                 let changed = change_tree(self.handle, self.inode.ino, &tree.root, &mut space, old, new);
                 self.count_blocks(space.taken);
-                self.set_tree(changed?, total);
+                let found = tree.found.get();
+                let known = found.and_then(|found| found.known.as_ref()?.spliced(old, new));
+                self.set_tree(changed?, total, known);
                 Ok(())
             }
         }
@@ -198,7 +203,7 @@ impl Records<'_, '_> {
         let mut space = self.space();
         let made = make_tree(self.handle, self.inode, self.kind, &mut space, &list);
         self.count_blocks(space.taken);
-        self.set_tree(made?, list.len() as u64);
+        self.set_tree(made?, list.len() as u64, Some(list.into_iter().collect()));
         Ok(())
     }
 
@@ -232,9 +237,9 @@ impl Records<'_, '_> {
         Ok(())
     }
 
-    pub(super) fn set_tree(&mut self, root: Arc<[u8]>, extents: u64) {
+    pub(super) fn set_tree(&mut self, root: Arc<[u8]>, extents: u64, known: Option<KnownExtents>) {
         // All of the tree was read before it was changed, and the change is counted.
-        let found = OnceLock::from(extents);
+        let found = OnceLock::from(Found { extents, known });
         self.set_fork(Fork::Btree(Arc::new(ExtentTree { root, extents, found })), ForkFormat::Btree);
     }
 

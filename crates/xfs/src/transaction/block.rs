@@ -1,5 +1,6 @@
 //! A block under the journal, and what kind of block it is when it is written.
 
+use super::parts::Parts;
 use crate::format::block_header::HeaderKind;
 
 /// What kind of block a logged block is: where its checksum and the position of its last change go when it is written,
@@ -17,8 +18,8 @@ pub(crate) enum Seal {
     ShortBtree,
     /// A B+tree block of a fork.
     LongBtree,
-    /// Inodes: each one that is one is sealed.
-    Inodes,
+    /// Inodes: each one that is one is sealed, and those that were changed are logged.
+    Inodes(Parts),
     /// A block of a long symbolic link.
     Symlink,
     /// The only data block of a directory, with its hash table.
@@ -44,6 +45,7 @@ impl Seal {
     pub(crate) const fn then(self, new: Self) -> Self {
         match (self, new) {
             (Self::HeadersAndSuperblock, Self::GroupHeaders) => self,
+            (Self::Inodes(before), Self::Inodes(more)) => Self::Inodes(before.and(more)),
             _ => new,
         }
     }
@@ -51,7 +53,7 @@ impl Seal {
     /// The header that such a block begins with, for kinds that have one header.
     pub(crate) const fn header(self) -> Option<HeaderKind> {
         Some(match self {
-            Self::GroupHeaders | Self::HeadersAndSuperblock | Self::Inodes => return None,
+            Self::GroupHeaders | Self::HeadersAndSuperblock | Self::Inodes(_) => return None,
             Self::ShortBtree => HeaderKind::ShortBtree,
             Self::LongBtree => HeaderKind::LongBtree,
             Self::Symlink | Self::AttrRemote => HeaderKind::Remote,
@@ -61,7 +63,18 @@ impl Seal {
     }
 }
 
-impl undercroft_journal::Seal for Seal {}
+impl undercroft_journal::Seal for Seal {
+    fn freeze(&mut self, committed: Option<Self>) -> Self {
+        match self {
+            Self::Inodes(parts) => {
+                let committed =
+                    if let Some(Self::Inodes(committed)) = committed { Some(committed) } else { None };
+                Self::Inodes(parts.freeze(committed))
+            }
+            _ => *self,
+        }
+    }
+}
 
 /// A block of the cache, with what the journal keeps beside it.
 pub(crate) type Block = undercroft_journal::LoggedBlock<Seal>;

@@ -1,6 +1,7 @@
 //! The filesystem's own part in commits and checkpoints.
 
 use undercroft_block::Request;
+use undercroft_cache::Span;
 use undercroft_journal::{Cause, Client, Frozen, WriteBack};
 use undercroft_vfs::Result;
 
@@ -11,8 +12,12 @@ use crate::writer::{Mounted, Transactions};
 /// Stands for no position of the log.
 const NO_POSITION: u64 = 0;
 
+/// Bytes that are written at once, and one structure more at most.
+const REQUEST_BYTES: usize = 4 << 20;
+
 /// A version on its way home.
 struct Home<'a> {
+    /// The block's number, or the structure's name.
     number: u64,
     bytes: &'a [u8],
     seal: Seal,
@@ -91,7 +96,7 @@ impl Client for Mounted {
 /// The position that a block gets at home. Linux's recovery does not replay a block that has a later one than the
 /// change it would replay, and finds the position in the block's first sector: a block that the power cut tore behind
 /// that one would stay torn. So only headers, of one sector each, get their position there. The log holds all other
-/// blocks as a whole, and a recovery replays them whatever lies at home.
+/// blocks as a whole, or inodes of them that lie in sectors of their own, and a recovery replays them whatever lies at home.
 fn home_position(seal: Seal, position: u64) -> u64 {
     match seal {
         Seal::GroupHeaders | Seal::HeadersAndSuperblock => position,
@@ -110,9 +115,10 @@ fn write_blocks_back<'a>(volume: &Volume, blocks: impl Iterator<Item = Home<'a>>
     for block in blocks {
         let begin = bytes.len();
         bytes.extend_from_slice(block.bytes);
-        let block_of_group = (block.number % u64::from(geometry.ag_blocks())) as u32;
+        let first = Span::named(block.number).first();
+        let block_of_group = (first % u64::from(geometry.ag_blocks())) as u32;
         block.seal.apply(geometry, block_of_group, block.position, &mut bytes[begin..]);
-        let mut offset = block.number * block_bytes;
+        let mut offset = first * block_bytes;
         if block.seal == Seal::GroupHeaders && block_of_group == 0 {
             let superblock = geometry.sector_bytes() as usize;
             bytes.drain(begin..begin + superblock);
@@ -124,10 +130,21 @@ fn write_blocks_back<'a>(volume: &Volume, blocks: impl Iterator<Item = Home<'a>>
             Some((first, run)) if *first + *run as u64 == offset => *run += len,
             _ => runs.push((offset, len)),
         }
+        // Structures of several blocks would make a batch large.
+        if bytes.len() >= REQUEST_BYTES {
+            write_runs(volume, &bytes, &runs)?;
+            bytes.clear();
+            runs.clear();
+        }
     }
+    write_runs(volume, &bytes, &runs)
+}
+
+/// Writes bytes to where their parts belong: an offset and a length for each.
+fn write_runs(volume: &Volume, bytes: &[u8], runs: &[(u64, usize)]) -> Result<()> {
     let mut requests = Vec::with_capacity(runs.len());
-    let mut rest = &bytes[..];
-    for (offset, len) in runs {
+    let mut rest = bytes;
+    for &(offset, len) in runs {
         let (data, after) = rest.split_at(len);
         requests.push(Request::Write { offset, data });
         rest = after;

@@ -2,8 +2,10 @@
 
 use std::cell::Cell;
 
+use undercroft_cache::BlockGuard;
 use undercroft_vfs::{Error, Result};
 
+use super::block::LoggedState;
 use super::{Block, Seal, Tid};
 use crate::error::corrupt_block;
 use crate::format::{FsBlock, block_header};
@@ -101,11 +103,59 @@ impl<'a> Handle<'a> {
         seal: Seal,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
-        self.handle.change(block, self.handle.client().credit_units(), |guard| {
-            let beside = guard.beside_mut();
-            beside.seal = beside.seal.then(seal);
-            change(guard.bytes_mut())
+        self.change_guarded(block, seal, |guard| change(guard.bytes_mut()))
+    }
+
+    /// The same, after which a kind of validation counts for the block, unless `change` fails.
+    pub(crate) fn change_and_validate<R, E>(
+        &self,
+        block: &Block,
+        seal: Seal,
+        kind: Option<u32>,
+        change: impl FnOnce(&mut [u8]) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        self.change_guarded(block, seal, |guard| {
+            let changed = change(guard.bytes_mut())?;
+            if let Some(kind) = kind {
+                guard.mark_validated(kind);
+            }
+            Ok(changed)
         })
+    }
+
+    /// A block uses as much of the reservation as it may take of the log, counted once in each transaction.
+    fn change_guarded<R>(
+        &self,
+        block: &Block,
+        seal: Seal,
+        change: impl FnOnce(&mut BlockGuard<'_, LoggedState>) -> R,
+    ) -> R {
+        let mut more = 0;
+        let result = self.handle.change(block, 0, |guard| {
+            let tid = self.tid();
+            let beside = guard.beside_mut();
+            let is_first = beside.changed_in() != tid;
+            let used = if is_first { 0 } else { self.units(block, beside.seal) };
+            let in_log = beside.may_be_in_log(tid);
+            if is_first && let Seal::Inodes(parts) = &mut beside.seal {
+                parts.begin(in_log);
+            }
+            beside.seal = beside.seal.then(seal);
+            more = self.units(block, beside.seal).saturating_sub(used);
+            change(guard)
+        });
+        self.handle.charge(more);
+        result
+    }
+
+    /// Units of the log that a block may take in the running transaction.
+    fn units(&self, block: &Block, seal: Seal) -> u32 {
+        let client = self.handle.client();
+        let whole = client.units_of(block);
+        match seal {
+            Seal::Inodes(parts) => parts.units(client.geometry()).min(whole),
+            _ => whole,
+        }
     }
 
     /// Makes a block that becomes metadata: all zeroes, then what `fill` makes of it. Its content counts as validated.
@@ -113,8 +163,19 @@ impl<'a> Handle<'a> {
     /// # Errors
     /// Corruption when there is no such block.
     pub(crate) fn make<R>(&self, block: FsBlock, seal: Seal, fill: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
+        self.make_structure(block, 1, seal, fill)
+    }
+
+    /// The same for a structure of `count` blocks that lie together.
+    fn make_structure<R>(
+        &self,
+        block: FsBlock,
+        count: u32,
+        seal: Seal,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
         let block = loop {
-            let block = self.volume().make_block(block)?;
+            let block = self.volume().make_structure(block, count)?;
             let mut guard = block.lock();
             if guard.beside_mut().reuse() {
                 guard.mark_all_validated();
@@ -141,11 +202,26 @@ impl<'a> Handle<'a> {
         owner: u64,
         fill: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
+        self.make_owned_structure(block, 1, seal, owner, fill)
+    }
+
+    /// The same for a structure of `count` blocks that lie together, with one header.
+    ///
+    /// # Errors
+    /// As for [`make`](Self::make).
+    pub(crate) fn make_owned_structure<R>(
+        &self,
+        block: FsBlock,
+        count: u32,
+        seal: Seal,
+        owner: u64,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
         let superblock = self.volume().superblock();
         let Some(address) = superblock.geometry().daddr(block) else {
             return Err(corrupt_block("block number", block, "lies in no allocation group"));
         };
-        self.make(block, seal, |bytes| {
+        self.make_structure(block, count, seal, |bytes| {
             let filled = fill(bytes);
             if let Some(kind) = seal.header() {
                 block_header::fill(bytes, kind, superblock, address, owner);
@@ -157,8 +233,13 @@ impl<'a> Handle<'a> {
     /// A block stops being metadata: the log cancels it, so that no older version is replayed over it. The caller frees
     /// its space, which is not used again before this transaction is durable.
     pub(crate) fn forget(&self, block: FsBlock) {
-        if let Some(linear) = self.volume().geometry().linear(block) {
-            self.handle.cancel(linear);
+        self.forget_structure(block, 1);
+    }
+
+    /// The same for a structure of `count` blocks, which was logged as one buffer and is cancelled as one.
+    pub(crate) fn forget_structure(&self, block: FsBlock, count: u32) {
+        if let Ok(span) = self.volume().span(block, count) {
+            self.handle.cancel(span.name());
         }
     }
 

@@ -9,13 +9,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use undercroft_cache::Span;
 use undercroft_journal::{Limits, LogHead, LogTail, Position, Stop, Tid, Transaction};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Result;
 
 use super::seal::headers_in;
 use super::{Block, Seal};
-use crate::log::{LogWriter, Lsn, size_of_buffer, size_of_cancelled, store_counters};
+use crate::format::Geometry;
+use crate::log::{LogWriter, Lsn, size_of_buffer, size_of_cancelled, size_of_runs, store_counters};
 use crate::volume::Volume;
 use crate::writer::{Mounted, Transactions};
 
@@ -44,25 +46,25 @@ impl Log {
 }
 
 /// Transactions that are written to a log.
-pub(crate) fn logged(writer: LogWriter, block_bytes: u32, stop: Arc<Stop>) -> Transactions {
+pub(crate) fn logged(writer: LogWriter, geometry: &Geometry, stop: Arc<Stop>) -> Transactions {
     let space = writer.usable_blocks();
     let limits = Limits {
         space,
         checkpoint_at: (space / 2).min(PINNED_BYTES / 512),
         room: (space / 4) as u32,
         cancelled_per_unit: CANCELLED_IN_UNIT,
-        batch_items: (BATCH_BYTES / block_bytes).max(1) as usize,
+        batch_items: (BATCH_BYTES / geometry.block_bytes()).max(1) as usize,
     };
     let log = Arc::new(Log {
         writer: Mutex::new(&order::TRANSACTION, writer),
         logged: Mutex::new(&order::TRANSACTION, VecDeque::new()),
     });
     // Number 0 is beside a block that was never changed.
-    Transactions::logged(Tid(1), Head(Arc::clone(&log), block_bytes), Tail(log), &limits, stop)
+    Transactions::logged(Tid(1), Head(Arc::clone(&log), *geometry), Tail(log), &limits, stop)
 }
 
-/// Appends transactions; beside the log, the size of a block.
-struct Head(Arc<Log>, u32);
+/// Appends transactions; beside the log, the sizes of blocks and inodes.
+struct Head(Arc<Log>, Geometry);
 
 struct Tail(Arc<Log>);
 
@@ -78,9 +80,12 @@ impl LogHead<Mounted> for Head {
         for frozen in &transaction.items {
             match frozen.version.seal {
                 // Headers of at most a block together.
-                Seal::GroupHeaders => add(3, size_of_buffer(self.1 as usize / 3 + 512)),
-                Seal::HeadersAndSuperblock => add(4, size_of_buffer(self.1 as usize / 4 + 512)),
-                _ => add(1, size_of_buffer(self.1 as usize)),
+                Seal::GroupHeaders => add(3, size_of_buffer(self.1.block_bytes() as usize / 3 + 512)),
+                Seal::HeadersAndSuperblock => add(4, size_of_buffer(self.1.block_bytes() as usize / 4 + 512)),
+                Seal::Inodes(parts) => {
+                    add(1, size_of_runs(self.1.block_bytes() as usize, &parts.runs(&self.1)))
+                }
+                _ => add(1, size_of_buffer(frozen.version.buffer.len())),
             }
         }
         self.0.writer.lock().blocks_for(regions, bytes)
@@ -108,8 +113,8 @@ fn write(
 ) -> Result<()> {
     let geometry = volume.geometry();
     let (block_bytes, ag_blocks) = (geometry.block_bytes(), u64::from(geometry.ag_blocks()));
-    let block_of_group = |home: u64| (home % ag_blocks) as u32;
-    let daddr = |home: u64| home * u64::from(block_bytes / 512);
+    let block_of_group = |home: u64| (Span::named(home).first() % ag_blocks) as u32;
+    let daddr = |home: u64| Span::named(home).first() * u64::from(block_bytes / 512);
     let is_headers = |seal: Seal| matches!(seal, Seal::GroupHeaders | Seal::HeadersAndSuperblock);
     let buffers = transaction.items.iter().map(|frozen| match frozen.version.seal {
         seal if is_headers(seal) => headers_in(geometry, seal, block_of_group(frozen.item.number())).count(),
@@ -117,11 +122,16 @@ fn write(
     });
     let items = buffers.sum::<usize>() + transaction.cancelled.len();
     writer.checkpoint(tail, items as u32, |checkpoint| {
-        let mut bytes = vec![0; block_bytes as usize];
+        let mut bytes = Vec::with_capacity(block_bytes as usize);
         for frozen in &transaction.items {
             let (home, seal) = (frozen.item.number(), frozen.version.seal);
-            bytes.copy_from_slice(&frozen.version.buffer);
+            bytes.clear();
+            bytes.extend_from_slice(&frozen.version.buffer);
             seal.apply(geometry, block_of_group(home), position.0, &mut bytes);
+            if let Seal::Inodes(parts) = seal {
+                checkpoint.runs(daddr(home), seal.log_kind(), &bytes, &parts.runs(geometry))?;
+                continue;
+            }
             if !is_headers(seal) {
                 checkpoint.buffer(daddr(home), seal.log_kind(), &bytes)?;
                 continue;
@@ -132,7 +142,7 @@ fn write(
             }
         }
         for home in &transaction.cancelled {
-            checkpoint.cancelled(daddr(*home), block_bytes)?;
+            checkpoint.cancelled(daddr(*home), Span::named(*home).blocks() * block_bytes)?;
         }
         Ok(())
     })

@@ -7,6 +7,7 @@ mod block;
 mod client;
 mod handle;
 mod log;
+mod parts;
 mod seal;
 #[cfg(all(test, feature = "oracle"))]
 mod tests;
@@ -14,4 +15,5 @@ mod tests;
 pub(crate) use block::{Block, LoggedState, Seal};
 pub(crate) use handle::Handle;
 pub(crate) use log::logged;
+pub(crate) use parts::Parts;
 pub(crate) use undercroft_journal::{Stop, Tid};

@@ -80,7 +80,7 @@ impl Seal {
         match self {
             Self::GroupHeaders | Self::HeadersAndSuperblock => BufferKind::UNKNOWN,
             Self::ShortBtree | Self::LongBtree => BufferKind::BTREE,
-            Self::Inodes => BufferKind::INODES,
+            Self::Inodes(_) => BufferKind::INODES,
             Self::Symlink => BufferKind::SYMLINK,
             Self::DirBlock => BufferKind::DIR_BLOCK,
             Self::DirData => BufferKind::DIR_DATA,
@@ -106,7 +106,7 @@ impl Seal {
                     }
                 }
             }
-            Self::Inodes => {
+            Self::Inodes(_) => {
                 for inode in bytes.chunks_exact_mut(geometry.inode_bytes() as usize) {
                     if inode[..2] == dinode::MAGIC.to_be_bytes() {
                         inode[dinode::LSN_OFFSET..dinode::LSN_OFFSET + 8]

@@ -60,6 +60,37 @@ fn with_large_blocks() {
     survives(&Workload { make, ..workload("", operations) }, 10);
 }
 
+#[test]
+fn with_small_blocks() {
+    let operations = |seed, number| -> Operations {
+        Box::new(Worker::new(seed, number, Abilities { block_bytes: 1024, ..abilities() }))
+    };
+    survives(&workload("-b size=1024 -m rmapbt=1", operations), 20);
+}
+
+/// Directory blocks of several blocks are one buffer of the log each, and are freed as one.
+#[test]
+fn names_in_directory_blocks_of_several_blocks() {
+    let operations = |seed, number| {
+        only(seed, number, |operation| {
+            use Operation::{Link, Mkdir, Rename, Rmdir, Symlink, Unlink};
+            matches!(
+                operation,
+                Mkdir { .. } | Rmdir { .. } | Link { .. } | Unlink { .. } | Rename { .. } | Symlink { .. }
+            )
+        })
+    };
+    survives(&workload("-b size=1024", operations), 10);
+    survives(&workload("-n size=16384", operations), 10);
+}
+
+#[test]
+fn a_directory_that_grows_in_blocks_of_several() {
+    for args in ["-b size=1024", "-b size=2048 -n size=8192"] {
+        survives(&Workload { before: growing_before, ..workload(args, growing) }, 10);
+    }
+}
+
 /// By seed the power goes in another round of the log, the least that Linux takes.
 #[test]
 fn when_the_log_has_wrapped() {

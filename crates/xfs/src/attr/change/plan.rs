@@ -293,7 +293,7 @@ impl Plan {
                     write(handle, inode, *number, block)?;
                 }
                 for number in changes.removed {
-                    map::change::remove_block(handle, inode, ForkKind::Attr, FileBlock(number.into()))?;
+                    map::change::remove_blocks(handle, inode, ForkKind::Attr, FileBlock(number.into()), 1)?;
                 }
             }
             Form::Short(bytes) => {

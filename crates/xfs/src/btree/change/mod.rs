@@ -134,6 +134,35 @@ impl<K: ChangeKind> Btree<'_, K> {
         Ok(())
     }
 
+    /// Replaces a record, which is `before`, by one with the same key, in a tree whose records do not overlap: no block but
+    /// its leaf changes.
+    ///
+    /// # Errors
+    /// Corruption, also when there is no such record; I/O failure. Nothing has changed then.
+    pub(crate) fn replace(&mut self, handle: &Handle<'_>, before: &K::Record, after: &K::Record) -> Result<()>
+    where
+        K::Record: PartialEq,
+    {
+        debug_assert!(!K::OVERLAPS && K::key(before) == K::key(after));
+        let (path, found) = self.cursor().way_to(&K::key(before))?;
+        let geometry = *self.volume.geometry();
+        let there = path.last().filter(|_| found).map(|leaf| (leaf, leaf.node.record(leaf.n, &geometry)));
+        let Some((leaf, _)) = there.filter(|(_, there)| there == before) else {
+            let has = there.map_or_else(|| "nothing".into(), |(_, there)| format!("{there:?}"));
+            return Err(self.corrupt(None, format!("has {has} in the place of {before:?}")));
+        };
+        self.check_place(&leaf.node, leaf.n.checked_sub(1), leaf.n + 1, after)?;
+        let (held, n) = (Held::new(&leaf.node, self)?, leaf.n);
+        // Versions that the way holds would be copied.
+        drop(path);
+        self.edit(handle, &held, |mut view| {
+            let mut bytes = vec![0; K::RECORD_BYTES];
+            K::pack(after, &mut bytes, &geometry);
+            view.set_key(n, &bytes);
+        });
+        Ok(())
+    }
+
     /// Checks that a record may stand between two others of a leaf.
     fn check_place(
         &self,

@@ -33,24 +33,28 @@ impl Change<'_> {
             inode.core.data_extents = 0;
             must_store = true;
         }
+        let unit = self.layout.dir_block_count();
         for (&at, slot) in &mut self.slots {
             let file = FileBlock(u64::from(at));
-            if slot.gone {
+            let (is_placed, is_left) = (slot.is_placed(), slot.is_left());
+            must_store |= is_placed || is_left;
+            if is_left {
                 slot.old = None;
-                map::change::remove_block(handle, inode, ForkKind::Data, file)?;
-                must_store = true;
-                continue;
+                map::change::remove_blocks(handle, inode, ForkKind::Data, file, unit)?;
             }
-            let Some(new) = slot.new.take() else { continue };
-            if let Some(home) = slot.home {
-                let block = handle.volume().block(home)?;
+            let Some(new) = slot.new.take().filter(|_| !slot.gone) else { continue };
+            if is_placed {
+                let home = match slot.held.take() {
+                    Some(held) => map::change::add_held(handle, inode, ForkKind::Data, file, held)?,
+                    None => map::change::add_block(handle, inode, ForkKind::Data, file)?,
+                };
+                let fill = |bytes: &mut [u8]| bytes.copy_from_slice(&new);
+                handle.make_owned_structure(home, unit, slot.seal, inode.ino.0, fill)?;
+            } else if let Some(home) = slot.home {
+                let block = handle.volume().structure(home, unit)?;
                 // So that the newest version has one holder, and is changed in place.
                 slot.old = None;
                 handle.change_block(&block, slot.seal, |bytes| bytes.copy_from_slice(&new));
-            } else {
-                let home = map::change::add_block(handle, inode, ForkKind::Data, file)?;
-                handle.make_owned(home, slot.seal, inode.ino.0, |bytes| bytes.copy_from_slice(&new))?;
-                must_store = true;
             }
         }
         inode.core.size_bytes = self.inode.core.size_bytes;

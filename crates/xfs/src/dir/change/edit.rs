@@ -27,7 +27,7 @@ pub(super) enum Form {
 /// A name that was found in blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Hit {
-    /// The block of names, and the byte in it.
+    /// The number of the block of names, and the byte in it.
     pub(super) block: u32,
     pub(super) at: usize,
     pub(super) name_bytes: usize,
@@ -186,8 +186,8 @@ impl Change<'_> {
 
     fn put_ino(&mut self, block: u32, at: usize, name_bytes: usize, ino: u64, kind: u8) -> Result<()> {
         let seal = if self.form()? == Form::Block { Seal::DirBlock } else { Seal::DirData };
-        let layout = self.layout;
-        put_target(self.edit(block, seal), &layout, at, name_bytes, ino, kind);
+        let (layout, from) = (self.layout, self.names_at(block));
+        put_target(self.edit(from, seal), &layout, at, name_bytes, ino, kind);
         Ok(())
     }
 
@@ -273,12 +273,13 @@ impl Change<'_> {
         for &(item, address) in items.iter().filter(|item| item.1 != 0) {
             let (number, at) = Position(u64::from(address)).split(&self.layout);
             let block = u32::try_from(number).unwrap_or(u32::MAX);
-            if block >= self.root() || single && block != 0 {
+            if block >= self.names_end() || single && block != 0 {
                 return Err(self.corrupt(None, format!("its index leads to block {block}")));
             }
-            self.load(block, HeaderKind::DirBlock)?;
-            let entry = DataBlock::validate(self.bytes(block), &self.layout, number, single);
-            let entry = self.checked(block, entry.and_then(|data| data.entry(at)))?;
+            let from = self.names_at(block);
+            self.load(from, HeaderKind::DirBlock)?;
+            let entry = DataBlock::validate(self.bytes(from), &self.layout, number, single);
+            let entry = self.checked(from, entry.and_then(|data| data.entry(at)))?;
             let hit = Hit { block, at, name_bytes: entry.name.len(), ino: entry.ino, item, path: None };
             if entry.name == name {
                 return Ok(Some((hit, true)));

@@ -68,7 +68,17 @@ impl Change<'_> {
 
     /// The block of the index that knows a block of names.
     fn free_block_of(&self, block: u32) -> u32 {
-        self.free_start() + block / self.free_room() as u32
+        self.free_block(block / self.free_room() as u32)
+    }
+
+    /// The block of the index of this number.
+    fn free_block(&self, index: u32) -> u32 {
+        self.free_start() + index * self.unit()
+    }
+
+    /// The number of a block of the index.
+    fn free_index(&self, at: u32) -> u32 {
+        (at - self.free_start()) / self.unit()
     }
 
     /// Makes the index of a directory that had one leaf.
@@ -81,7 +91,7 @@ impl Change<'_> {
     }
 
     fn add_free_block(&mut self, at: u32) -> Result<()> {
-        let first = (at - self.free_start()) as usize * self.free_room();
+        let first = self.free_index(at) as usize * self.free_room();
         let bytes = self.add_block(at, Seal::DirFree)?;
         bytes[..4].copy_from_slice(MAGIC_FREE);
         put32(bytes, FIRST_AT, first as u32);
@@ -91,7 +101,7 @@ impl Change<'_> {
     /// Reads a block of the index; returns how many places it has.
     fn load_free(&mut self, at: u32) -> Result<usize> {
         self.load(at, HeaderKind::DirBlock)?;
-        let verdict = validate(self.bytes(at), &self.layout, at - self.free_start());
+        let verdict = validate(self.bytes(at), &self.layout, self.free_index(at));
         self.checked(at, verdict)
     }
 
@@ -100,12 +110,13 @@ impl Change<'_> {
         let room = self.free_room();
         let end = self.data_blocks();
         let mut hole = end;
-        for at in (self.free_start()..=self.free_block_of(end.saturating_sub(1))).rev() {
+        for index in (0..=end.saturating_sub(1) / room as u32).rev() {
+            let at = self.free_block(index);
             if !self.is_present(at)? {
                 continue;
             }
             let valid = self.load_free(at)?;
-            let first = (at - self.free_start()) as usize * room;
+            let first = index as usize * room;
             let bytes = self.bytes(at);
             // Names that come one after another go into the block that was added last.
             for place in (0..valid).rev() {
@@ -117,7 +128,7 @@ impl Change<'_> {
                 }
             }
         }
-        if hole >= self.root() { Err(Error::NoSpace) } else { Ok((hole, true)) }
+        if hole >= self.names_end() { Err(Error::NoSpace) } else { Ok((hole, true)) }
     }
 
     /// Notes the largest unused space of a block of names, or that the block is gone.

@@ -89,7 +89,7 @@ impl Change<'_> {
             self.add_data_block(block)?;
         }
         let at = self.enter(block, new)?;
-        bests[number] = data::best(self.bytes(block));
+        bests[number] = data::best(self.bytes(self.names_at(block)));
         let address = self.address(block, at);
         let bytes = self.edit(root, Seal::DirLeaf1);
         if compacts {
@@ -103,11 +103,11 @@ impl Change<'_> {
 
     /// Adds a block of names; the directory ends behind it if it did not before.
     pub(super) fn add_data_block(&mut self, block: u32) -> Result<()> {
-        if block >= self.root() {
+        if block >= self.names_end() {
             return Err(Error::NoSpace);
         }
         let layout = self.layout;
-        let bytes = self.add_block(block, Seal::DirData)?;
+        let bytes = self.add_block(self.names_at(block), Seal::DirData)?;
         bytes[..4].copy_from_slice(raw::MAGIC_DATA);
         make_empty(bytes, &layout);
         if block >= self.data_blocks() {
@@ -118,9 +118,10 @@ impl Change<'_> {
 
     /// Enters a name into a block of names that has room for it; returns where.
     pub(super) fn enter(&mut self, block: u32, new: &New<'_>) -> Result<usize> {
-        self.load(block, HeaderKind::DirBlock)?;
-        let (layout, home) = (self.layout, self.home(block));
-        let entered = enter(self.edit(block, Seal::DirData), &layout, u64::from(block), new);
+        let from = self.names_at(block);
+        self.load(from, HeaderKind::DirBlock)?;
+        let (layout, home) = (self.layout, self.home(from));
+        let entered = enter(self.edit(from, Seal::DirData), &layout, u64::from(block), new);
         self.validated(home, entered)
     }
 
@@ -128,11 +129,12 @@ impl Change<'_> {
     /// unused space that the block has now.
     pub(super) fn release(&mut self, hit: &Hit) -> Result<u16> {
         let (block, layout) = (hit.block, self.layout);
-        self.load(block, HeaderKind::DirBlock)?;
-        let found = DataBlock::validate(self.bytes(block), &layout, u64::from(block), false);
-        let mut found = self.checked(block, found.and_then(|data| spaces_beside(&data, hit.at)))?;
+        let from = self.names_at(block);
+        self.load(from, HeaderKind::DirBlock)?;
+        let found = DataBlock::validate(self.bytes(from), &layout, u64::from(block), false);
+        let mut found = self.checked(from, found.and_then(|data| spaces_beside(&data, hit.at)))?;
         let len = self.entry_bytes(hit.name_bytes);
-        let bytes = self.edit(block, Seal::DirData);
+        let bytes = self.edit(from, Seal::DirData);
         release(bytes, &mut found, hit.at, len);
         let best = data::best(bytes);
         if block == 0
@@ -141,7 +143,7 @@ impl Change<'_> {
         {
             return Ok(best);
         }
-        self.remove_block(block);
+        self.remove_block(from);
         if block + 1 >= self.data_blocks() {
             let end = self.end_before(block)?;
             self.set_data_blocks(end);

@@ -14,7 +14,10 @@
 //! changed. A plan knows how many blocks it changes, adds and removes: its caller makes sure that the handle has room
 //! for all of that. Then the plan is applied, which is not refused for any reason but failing I/O.
 //!
-//! Only directories of version 5 whose directory block is one filesystem block are changed.
+//! Only directories of version 5 are changed. A directory block of several filesystem blocks lies together wherever this
+//! program places it, and is one buffer in the cache and in the log. Linux leaves one in several extents where space is
+//! short, and faults when it replays a log that has changed it. Such a block is read as it lies, and gets a new place, in
+//! one piece, when it is changed.
 //!
 //! Locks: the directory's `names`, exclusive, from the plan's beginning until it is applied or dropped; under a handle. Its
 //! `fields`, exclusive, while it is applied. Several directories: in the order of their numbers. Those of changes in place:
@@ -44,11 +47,14 @@ use undercroft_vfs::Ino;
 
 use crate::format::dinode::ForkFormat;
 use crate::inode::{Fork, Inode};
+use crate::volume::Volume;
 
 /// Blocks that a change of a directory's names changes where neither blocks are added nor removed: of names, of the
 /// index and of the free index, and what holds the inode. A handle that has so much finds it enough for most changes;
 /// others [ask for more](Change::credits).
-pub(crate) const USUAL_CREDITS: u32 = 4;
+pub(crate) fn usual_credits(volume: &Volume) -> u32 {
+    3 * volume.geometry().dir_block_fsblocks() + 1
+}
 
 /// Makes a new inode a directory without names.
 pub(crate) fn make_first(inode: &mut Inode, parent: Ino) {

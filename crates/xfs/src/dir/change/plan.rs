@@ -7,11 +7,13 @@ use undercroft_vfs::{Error, Result};
 
 use super::super::directory::STRUCTURE;
 use super::raw;
+use crate::alloc::Held;
 use crate::da::mapped::{MappedFork, Piece};
 use crate::da::{ForkBlocks, Layout, Links, Node};
 use crate::dir::leaf::Leaf;
 use crate::error::{Verdict, corrupt_inode};
 use crate::format::block_header::{self, HeaderKind};
+use crate::format::extent::Extent;
 use crate::format::{Daddr, FileBlock, FsBlock};
 use crate::inode::{Fork, ForkKind, Inode, InodeState, STORE_CREDITS};
 use crate::map::{self, Run};
@@ -38,6 +40,10 @@ pub(crate) struct Change<'a> {
 pub(super) struct Slot {
     /// Where it lies; `None` for one that is added.
     pub(super) home: Option<FsBlock>,
+    /// The parts in which it lies there, one in all but rare cases, with how many blocks each has.
+    pub(super) pieces: Vec<(FsBlock, u32)>,
+    /// Space for one that is added and has several blocks.
+    pub(super) held: Option<Held>,
     pub(super) seal: Seal,
     /// As it was read. Holds it in the cache until the plan is applied, so that it stays validated.
     pub(super) old: Option<Blocks>,
@@ -50,6 +56,36 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// One that is added.
+    fn added(seal: Seal) -> Self {
+        Self {
+            home: None,
+            pieces: Vec::new(),
+            held: None,
+            seal,
+            old: None,
+            new: None,
+            gone: false,
+            is_validated: true,
+        }
+    }
+
+    /// Whether it gets a new place: it is added, or it changes and lies in several extents, which the log cannot have as one
+    /// buffer.
+    pub(super) fn is_placed(&self) -> bool {
+        !self.gone && self.new.is_some() && self.pieces.len() != 1
+    }
+
+    /// Whether it leaves the place that it has.
+    pub(super) fn is_left(&self) -> bool {
+        self.gone || self.is_placed() && self.home.is_some()
+    }
+
+    /// Changes of the directory's map that this takes.
+    fn map_changes(&self) -> u32 {
+        u32::from(self.is_placed()) + if self.is_left() { self.pieces.len() as u32 } else { 0 }
+    }
+
     pub(super) fn bytes(&self) -> &[u8] {
         match (&self.new, &self.old) {
             (Some(new), _) => new,
@@ -67,7 +103,7 @@ impl<'a> Change<'a> {
     pub(crate) fn begin(dir: &'a InodeState, number: u32) -> Result<Self> {
         let volume: &Volume = &dir.volume;
         let layout = Layout::of(volume.superblock());
-        if !layout.self_describing || layout.dir_block_count() != 1 {
+        if !layout.self_describing {
             return Err(Error::Unsupported("changing directories of this layout".into()));
         }
         let names = if number == 0 { dir.names.write() } else { dir.names.write_nested(number) };
@@ -88,8 +124,8 @@ impl<'a> Change<'a> {
     pub(crate) fn credits(&self) -> u32 {
         let (mut changed, mut mapped) = (STORE_CREDITS, 0);
         for slot in self.slots.values() {
-            changed += u32::from(slot.new.is_some() && !slot.gone);
-            mapped += u32::from(slot.gone || slot.home.is_none());
+            changed += if slot.new.is_some() && !slot.gone { self.unit() } else { 0 };
+            mapped += slot.map_changes();
         }
         let each =
             if mapped > 0 { map::change::credits(self.volume, &self.inode, ForkKind::Data) } else { 0 };
@@ -103,34 +139,66 @@ impl<'a> Change<'a> {
         self.keeps_blocks = true;
     }
 
-    /// Blocks of free space that applying the plan takes at most.
+    /// Blocks of free space that applying the plan takes at most, without those that are held together.
     pub(crate) fn space(&self) -> u64 {
-        let count = |is: fn(&Slot) -> bool| self.slots.values().filter(|slot| is(slot)).count() as u64;
-        let (added, gone) = (count(|slot| slot.home.is_none() && !slot.gone), count(|slot| slot.gone));
-        if added + gone == 0 {
+        let changes = self.map_changes();
+        if changes == 0 {
             return 0;
         }
-        added + (added + gone) * map::change::needed_space(&self.inode, ForkKind::Data, added + gone)
+        let placed = self.slots.values().filter(|slot| slot.is_placed()).count() as u64;
+        let blocks = if self.unit() == 1 { placed } else { 0 };
+        blocks + changes * map::change::needed_space(&self.inode, ForkKind::Data, changes)
     }
 
-    /// Reserves for the handle the space that the plan needs beyond `used` blocks, which the rest of the operation takes.
+    fn map_changes(&self) -> u64 {
+        self.slots.values().map(|slot| u64::from(slot.map_changes())).sum()
+    }
+
+    /// Reserves for the handle the space that the plan needs beyond `used` blocks, which the rest of the operation takes, and
+    /// holds space for directory blocks of several blocks, each of which lies together.
     ///
     /// # Errors
     /// [`NoSpace`](Error::NoSpace); [`FileTooLarge`](Error::FileTooLarge) for a directory of too many extents. Nothing has
     /// changed.
-    pub(crate) fn reserve(&self, handle: &Handle<'_>, used: u64) -> Result<()> {
-        if self.slots.values().any(|slot| slot.gone || slot.home.is_none()) {
+    pub(crate) fn reserve(&mut self, handle: &Handle<'_>, used: u64) -> Result<()> {
+        if self.map_changes() > 0 {
             map::change::check_count(self.volume, &self.inode, ForkKind::Data)?;
         }
-        for home in self.slots.values().filter(|slot| slot.gone).filter_map(|slot| slot.home) {
-            map::change::check_removal(handle, home, 1)?;
+        for (home, count) in self.slots.values().filter(|slot| slot.is_left()).flat_map(|slot| &slot.pieces) {
+            map::change::check_removal(handle, *home, u64::from(*count))?;
         }
-        handle.ensure_space(used + self.space())
+        handle.ensure_space(used + self.space())?;
+        let unit = self.unit();
+        for (&at, slot) in self.slots.iter_mut().filter(|(_, slot)| unit > 1 && slot.is_placed()) {
+            slot.held = Some(hold(handle, &self.inode, at, unit)?);
+        }
+        Ok(())
     }
 
     /// Whether the directory is in its inode.
     pub(super) fn is_short(&self) -> bool {
         matches!(self.inode.data, Fork::Local(_))
+    }
+
+    /// Filesystem blocks in a directory block. Blocks of the fork are counted in filesystem blocks, and so are those that
+    /// the tree leads to; blocks of names are numbered one by one.
+    pub(super) fn unit(&self) -> u32 {
+        self.layout.dir_block_count()
+    }
+
+    /// The block of the fork at which the block of names of this number begins.
+    pub(super) fn names_at(&self, number: u32) -> u32 {
+        number.saturating_mul(self.unit())
+    }
+
+    /// More blocks of names than a directory can have.
+    pub(super) fn names_end(&self) -> u32 {
+        self.root() / self.unit()
+    }
+
+    /// Whether a block of the tree other than its root may be there.
+    pub(super) fn is_below_root(&self, at: u32) -> bool {
+        at > self.root() && at < self.free_start() && at.is_multiple_of(self.unit())
     }
 
     /// The block of the fork at which the hash index begins: the root of its tree.
@@ -150,7 +218,7 @@ impl<'a> Change<'a> {
     /// How many blocks the directory's entries have, with holes.
     pub(super) fn data_blocks(&self) -> u32 {
         let blocks = self.inode.core.size_bytes / self.dir_block_bytes() as u64;
-        u32::try_from(blocks).unwrap_or(u32::MAX).min(self.root())
+        u32::try_from(blocks).unwrap_or(u32::MAX).min(self.names_end())
     }
 
     pub(super) fn set_data_blocks(&mut self, blocks: u32) {
@@ -165,37 +233,50 @@ impl<'a> Change<'a> {
         Ok(run)
     }
 
-    /// Whether a block is there.
+    /// Whether a block is there, at least in part.
     pub(super) fn is_present(&self, at: u32) -> Result<bool> {
         if let Some(slot) = self.slots.get(&at) {
             return Ok(!slot.gone);
         }
-        Ok(!self.is_short() && matches!(self.run(at)?, Run::Extent(_)))
+        if self.is_short() {
+            return Ok(false);
+        }
+        Ok(match self.run(at)? {
+            Run::Extent(_) => true,
+            Run::Hole { end, .. } => end < u64::from(at) + u64::from(self.unit()),
+        })
     }
 
     /// The first block from `from` on, and before `end`, that is not there and was not.
     pub(super) fn first_unused(&self, from: u32, end: u32) -> Result<u32> {
+        let unit = u64::from(self.unit());
         let mut at = u64::from(from);
         while at < u64::from(end) {
             let block = at as u32;
             if self.slots.contains_key(&block) {
-                at += 1;
+                at += unit;
                 continue;
             }
             match self.run(block)? {
-                Run::Extent(extent) => at = extent.end().max(at + 1),
+                Run::Extent(extent) => {
+                    let from = FileBlock(extent.end().max(at + 1));
+                    let hole = map::first_hole(self.volume, self.inode.ino, &self.inode.data, from)?;
+                    at = hole.next_multiple_of(unit);
+                }
+                Run::Hole { end, .. } if end < at + unit => at += unit,
                 Run::Hole { .. } => return Ok(block),
             }
         }
         Err(Error::NoSpace)
     }
 
-    /// Where the last of the blocks before `before` ends that are there.
+    /// How many blocks of names the directory has, with holes, without those from number `before` on.
     pub(super) fn end_before(&self, before: u32) -> Result<u32> {
-        let mut at = before;
-        while let Some(block) = at.checked_sub(1) {
+        let unit = self.unit();
+        let mut at = self.names_at(before);
+        while let Some(block) = at.checked_sub(unit) {
             if self.is_present(block)? {
-                return Ok(at);
+                return Ok(at / unit);
             }
             at = match self.run(block)? {
                 Run::Hole { start, .. } => {
@@ -203,7 +284,7 @@ impl<'a> Change<'a> {
                     let added =
                         self.slots.range(..block).rev().find(|(_, slot)| !slot.gone && slot.home.is_none());
                     let added = added.map_or(0, |(&added, _)| u64::from(added) + 1);
-                    start.max(added).min(u64::from(block)) as u32
+                    start.max(added).next_multiple_of(unit.into()).min(u64::from(block)) as u32
                 }
                 Run::Extent(_) => block,
             };
@@ -216,18 +297,34 @@ impl<'a> Change<'a> {
         if let Some(slot) = self.slots.get(&at) {
             return if slot.gone { Err(self.missing(at)) } else { Ok(()) };
         }
-        let Run::Extent(extent) = self.run(at)? else { return Err(self.missing(at)) };
-        let home = extent.block_of(u64::from(at));
-        let map = |_| Ok(Piece { len: 1, home: Some(home) });
+        let unit = self.unit();
+        let mut pieces = Vec::with_capacity(1);
+        let mut end = u64::from(at);
+        while end < u64::from(at) + u64::from(unit) {
+            let Run::Extent(extent) = self.run(end as u32)? else { return Err(self.missing(at)) };
+            pieces.push(extent);
+            end = extent.end().max(end + 1);
+        }
+        let last = u64::from(at) + u64::from(unit);
+        let part = |piece: &Extent| {
+            let from = piece.file.0.max(u64::from(at));
+            (piece.block_of(from), (piece.end().min(last) - from) as u32)
+        };
+        let parts = pieces.iter().map(part).collect();
+        let map = |from: FileBlock| {
+            let here = pieces.iter().find(|piece| piece.file <= from && from.0 < piece.end());
+            let home = here.map(|piece| piece.block_of(from.0));
+            Ok(Piece { len: here.map_or(1, |piece| piece.end() - from.0), home })
+        };
         let fork = MappedFork { volume: self.volume, owner: self.inode.ino, structure: STRUCTURE, map };
-        let Some(block) = fork.read(at, 1, kind)? else { return Err(self.missing(at)) };
+        let Some(block) = fork.read(at, unit, kind)? else { return Err(self.missing(at)) };
         let slot = Slot {
             home: Some(block.home),
+            pieces: parts,
             seal: Seal::DirData,
             old: Some(block.bytes),
-            new: None,
-            gone: false,
             is_validated: false,
+            ..Slot::added(Seal::DirData)
         };
         self.slots.insert(at, slot);
         Ok(())
@@ -245,14 +342,7 @@ impl<'a> Change<'a> {
     /// The bytes of a block that has been loaded, to be changed.
     pub(super) fn edit(&mut self, at: u32, seal: Seal) -> &mut Vec<u8> {
         let block_bytes = self.layout.dir_block_bytes;
-        let slot = self.slots.entry(at).or_insert_with(|| Slot {
-            home: None,
-            seal,
-            old: None,
-            new: None,
-            gone: false,
-            is_validated: true,
-        });
+        let slot = self.slots.entry(at).or_insert_with(|| Slot::added(seal));
         slot.seal = seal;
         let old = &slot.old;
         slot.new.get_or_insert_with(|| old.as_ref().map_or_else(|| vec![0; block_bytes], |old| old.to_vec()))
@@ -348,6 +438,13 @@ impl<'a> Change<'a> {
         }
         Ok(())
     }
+}
+
+/// Holds space for a directory block of several blocks.
+pub(super) fn hold(handle: &Handle<'_>, inode: &Inode, at: u32, unit: u32) -> Result<Held> {
+    let volume = handle.volume();
+    let goal = map::change::goal(volume, inode, ForkKind::Data, FileBlock(u64::from(at)))?;
+    handle.writer().allocator.hold_together(volume, goal, unit)
 }
 
 /// What a block of the hash tree is.

@@ -44,11 +44,16 @@ struct World {
 
 impl World {
     fn new(block_log: u8, cache_bytes: usize) -> Self {
+        Self::with_dir_blocks(block_log, block_log, cache_bytes)
+    }
+
+    fn with_dir_blocks(block_log: u8, dir_block_log: u8, cache_bytes: usize) -> Self {
         let device = Arc::new(MemoryDevice::new(512 << 20));
         let sector = testing::superblock_sector(|raw| {
             let more = 12 - block_log;
             raw.sb_blocksize.set(1 << block_log);
             raw.sb_blocklog = block_log;
+            raw.sb_dirblklog = dir_block_log - block_log;
             raw.sb_inopblog = 3 - more;
             raw.sb_inopblock.set(8 >> more);
             raw.sb_agblklog = 15 + more;
@@ -85,16 +90,19 @@ impl World {
         plan(&mut change)?;
         assert!(!change.keeps_blocks || change.slots.values().all(|slot| !slot.gone));
         let superblock = self.dir.volume.superblock();
+        let unit = change.unit();
         for (&at, slot) in &mut change.slots {
+            assert!(at.is_multiple_of(unit));
             if slot.gone {
                 let home = self.blocks.remove(&at).unwrap();
-                self.dir.volume.buffers().forget(superblock.geometry().linear(home).unwrap());
+                self.dir.volume.buffers().forget(self.dir.volume.span(home, unit).unwrap().name());
                 continue;
             }
             let Some(mut new) = slot.new.take() else { continue };
+            assert_eq!(new.len(), superblock.geometry().dir_block_bytes() as usize);
             let kind = slot.seal.header().unwrap();
             let home = slot.home.unwrap_or_else(|| {
-                self.next += 1;
+                self.next += u64::from(unit) + 1;
                 let home = FsBlock(self.next);
                 let place = if kind == HeaderKind::DaBlock { 16 } else { 8 };
                 let address = superblock.geometry().daddr(home).unwrap().0;
@@ -106,21 +114,21 @@ impl World {
             crc::seal(&mut new, kind.crc_offset());
             self.device.write_at(superblock.geometry().byte(home).unwrap(), &new).unwrap();
             slot.old = None;
-            let block = self.dir.volume.make_block(home).unwrap();
+            let block = self.dir.volume.make_structure(home, unit).unwrap();
             let mut guard = block.lock();
             guard.mark_all_validated();
             guard.bytes_mut().copy_from_slice(&new);
         }
         let mut fields = self.dir.fields.write();
         fields.core.size_bytes = change.inode.core.size_bytes;
-        fields.core.blocks = self.blocks.len() as u64;
+        fields.core.blocks = self.blocks.len() as u64 * u64::from(unit);
         if let Fork::Local(bytes) = &change.inode.data {
             assert!(bytes.len() <= fields.core.data_fork.len());
             assert_eq!(self.blocks.len(), 0);
             fields.data = Fork::Local(Arc::clone(bytes));
             fields.core.data_format = ForkFormat::Local;
         } else {
-            fields.data = Fork::Extents(extents(&self.blocks).into());
+            fields.data = Fork::Extents(extents(&self.blocks, unit).into());
             fields.core.data_format = ForkFormat::Extents;
         }
         Ok(())
@@ -212,7 +220,7 @@ impl World {
         if let Fork::Local(content) = &fields.data {
             bytes[dinode::CORE_V3_BYTES..][..content.len()].copy_from_slice(content);
         }
-        let extents = extents(&self.blocks);
+        let extents = extents(&self.blocks, superblock.geometry().dir_block_fsblocks());
         let findings = directory_findings(self.device.clone(), superblock, INO, &bytes, extents);
         assert_eq!(findings, [""; 0]);
     }
@@ -233,8 +241,8 @@ fn check_seal(seal: transaction::Seal, bytes: &[u8]) {
     assert!(bytes.starts_with(expected) || bytes[8..].starts_with(expected), "{seal:?}");
 }
 
-fn extents(blocks: &BTreeMap<u32, FsBlock>) -> Vec<Extent> {
-    let extent = |(&at, &block)| Extent { file: FileBlock(u64::from(at)), block, count: 1, unwritten: false };
+fn extents(blocks: &BTreeMap<u32, FsBlock>, count: u32) -> Vec<Extent> {
+    let extent = |(&at, &block)| Extent { file: FileBlock(u64::from(at)), block, count, unwritten: false };
     blocks.iter().map(extent).collect()
 }
 
@@ -279,8 +287,8 @@ fn name(world: &mut World, most: u64) -> Vec<u8> {
 }
 
 /// Grows to about `most` names and shrinks to none, with names removed and added all the while.
-fn grow_and_shrink(block_log: u8, cache_bytes: usize, most: u64, steps: u64, seed: u64) -> World {
-    let mut world = World::new(block_log, cache_bytes);
+fn grow_and_shrink(world: World, most: u64, steps: u64, seed: u64) -> World {
+    let mut world = world;
     world.random = seed;
     world.check();
     for step in 0..steps {
@@ -322,7 +330,7 @@ fn names_come_and_go_in_every_form() {
     for (block_log, most, steps, seed) in
         [(10, 30, 1000, 7), (10, 3000, 5000, 99), (12, 300, 2000, 7), (12, 6000, 8000, 7)]
     {
-        let world = grow_and_shrink(block_log, 1 << 20, most, steps, seed);
+        let world = grow_and_shrink(World::new(block_log, 1 << 20), most, steps, seed);
         forms.iter_mut().zip(world.forms).for_each(|(sum, seen)| *sum += seen);
     }
     assert!(forms.iter().all(|&seen| seen > 0), "{forms:?}");
@@ -330,7 +338,25 @@ fn names_come_and_go_in_every_form() {
 
 #[test]
 fn a_cache_that_holds_less_than_the_directory_is_enough() {
-    grow_and_shrink(10, 1, 3000, 3000, 5);
+    grow_and_shrink(World::new(10, 1), 3000, 3000, 5);
+    grow_and_shrink(World::with_dir_blocks(10, 12, 1), 3000, 3000, 5);
+}
+
+/// The tree counts filesystem blocks, the index of free space directory blocks.
+#[test]
+fn directory_blocks_of_several_blocks_are_right_too() {
+    let mut forms = [0; 4];
+    for (block_log, dir_block_log, most, steps, seed) in [
+        (10, 12, 300, 2000, 3),
+        (10, 12, 6000, 8000, 7),
+        (12, 13, 8000, 8000, 9),
+        (10, 16, 30_000, 30_000, 11),
+    ] {
+        let world = World::with_dir_blocks(block_log, dir_block_log, 1 << 20);
+        let world = grow_and_shrink(world, most, steps, seed);
+        forms.iter_mut().zip(world.forms).for_each(|(sum, seen)| *sum += seen);
+    }
+    assert!(forms.iter().all(|&seen| seen > 0), "{forms:?}");
 }
 
 /// Blocks without a name in them stay, and get names again or are removed later.

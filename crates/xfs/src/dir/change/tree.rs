@@ -90,7 +90,7 @@ impl Change<'_> {
             let place = choose(self, at);
             path.nodes.push((at, place));
             path.leaf = raw::item(self.bytes(at), place).1;
-            if path.leaf <= self.root() || path.leaf >= self.free_start() {
+            if !self.is_below_root(path.leaf) {
                 return Err(self.corrupt(self.home(at), format!("leads to block {}", path.leaf)));
             }
         }
@@ -103,7 +103,7 @@ impl Change<'_> {
             if place + 1 < raw::count(self.bytes(node)) {
                 nodes.push((node, place + 1));
                 let leaf = raw::item(self.bytes(node), place + 1).1;
-                if leaf <= self.root() || leaf >= self.free_start() {
+                if !self.is_below_root(leaf) {
                     return Err(self.corrupt(self.home(node), format!("leads to block {leaf}")));
                 }
                 return self.descend_from(Path { nodes, leaf }, |_, _| 0).map(Some);
@@ -147,7 +147,7 @@ impl Change<'_> {
             self.add_data_block(block)?;
         }
         let at = self.enter(block, new)?;
-        self.set_best(block, data::best(self.bytes(block)))?;
+        self.set_best(block, data::best(self.bytes(self.names_at(block))))?;
         let item = (hash, self.address(block, at));
         let room = self.tree_room();
         if raw::insert(self.edit(path.leaf, Seal::DirLeafN), item, room) {
@@ -238,7 +238,7 @@ impl Change<'_> {
     }
 
     fn check_sibling(&self, at: u32) -> Result<()> {
-        if at <= self.root() || at >= self.free_start() {
+        if !self.is_below_root(at) {
             return Err(self.corrupt(None, format!("a block of its tree has {at} beside it")));
         }
         Ok(())

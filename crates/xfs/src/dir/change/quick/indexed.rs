@@ -23,6 +23,10 @@ use crate::volume::Validated;
 /// Blocks of names with room that are tried before one is waited for.
 const CANDIDATES: usize = 4;
 
+/// They lie within so many blocks: in a large directory most blocks are full, and not all of its index is searched for more
+/// than one with room.
+const CANDIDATES_WITHIN: usize = 64;
+
 /// The leaf that may have a hash.
 struct FoundLeaf {
     home: FsBlock,
@@ -89,7 +93,7 @@ impl Quick<'_> {
         let mut chosen = None;
         for wait in [false, true] {
             for &number in candidates.iter().flatten() {
-                let (home, block) = self.block(fork, number, HeaderKind::DirBlock)?;
+                let (home, block) = self.block(fork, self.names_at(number), HeaderKind::DirBlock)?;
                 let lock = if wait { Some(locks.data(home)) } else { locks.try_data(home) };
                 let Some(lock) = lock else { continue };
                 if self.validated(home, self.has_space(&block, number))? {
@@ -220,7 +224,8 @@ impl Quick<'_> {
                 Ok(is_only) => return Ok(Some(FoundLeaf { home, block, is_only, is_root })),
                 Err((_, None)) => return Ok(None),
                 Err((level, Some(child))) => {
-                    if child <= self.root() || child >= self.free_start() {
+                    let unit = self.layout.dir_block_count();
+                    if child <= self.root() || child >= self.free_start() || !child.is_multiple_of(unit) {
                         return Err(self.corrupt(Some(home), format!("leads to block {child}")));
                     }
                     (above, at) = (Some(level), child);
@@ -273,7 +278,7 @@ impl Quick<'_> {
         let mut folded = None;
         for &(item, address) in look.same.iter().filter(|(_, address)| *address != 0) {
             let (number, at) = self.place(address)?;
-            let (home, block) = self.block(fork, number, HeaderKind::DirBlock)?;
+            let (home, block) = self.block(fork, self.names_at(number), HeaderKind::DirBlock)?;
             let found = {
                 let guard = block.lock();
                 DataBlock::validate(guard.buffer(), &self.layout, u64::from(number), false)
@@ -308,7 +313,7 @@ impl Quick<'_> {
             return Ok(found);
         }
         let blocks = self.dir.fields.read().core.size_bytes / self.layout.dir_block_bytes as u64;
-        let end = u32::try_from(blocks).unwrap_or(u32::MAX).min(self.root());
+        let end = u32::try_from(blocks).unwrap_or(u32::MAX).min(self.names_end());
         let room = free::room(&self.layout);
         // Names that come one after another go into the block that was added last. Blocks of the free index before one that
         // knows of room are not looked at: a large directory has many.
@@ -316,8 +321,10 @@ impl Quick<'_> {
             let Some(free) = self.free_block(fork, index * room as u32)? else { continue };
             let guard = free.block.lock();
             let bests = free::best_bytes(guard.buffer(), free.valid);
-            let with_room = bests.chunks_exact(2).enumerate().rev().filter(|(_, best)| fits(best));
-            for (slot, (place, _)) in found.iter_mut().zip(with_room) {
+            let mut places = bests.chunks_exact(2).enumerate().rev();
+            let first = places.find(|(_, best)| fits(best));
+            let more = places.take(CANDIDATES_WITHIN).filter(|(_, best)| fits(best));
+            for (slot, (place, _)) in found.iter_mut().zip(first.into_iter().chain(more)) {
                 *slot = u32::try_from(index as usize * room + place).ok();
             }
             if found[0].is_some() {
@@ -347,7 +354,7 @@ impl Quick<'_> {
     /// The block of the free index that knows a block of names.
     fn free_block(&self, fork: &Fork, number: u32) -> Result<Option<FreeBlock>> {
         let index = number / free::room(&self.layout) as u32;
-        let at = self.free_start() + index;
+        let at = self.free_start() + index * self.layout.dir_block_count();
         if self.home(fork, at)?.is_none() {
             return Ok(None);
         }

@@ -12,7 +12,7 @@
 //! block that becomes empty or is joined, a directory that fits a smaller form, more entries of one hash than a leaf.
 //!
 //! Everything that can be refused is refused before the first change, and the number of a new inode is asked for last. The
-//! change takes [`USUAL_CREDITS`](super::USUAL_CREDITS) at most.
+//! change takes [`usual_credits`](super::usual_credits) at most.
 //!
 //! Locks, in their order, under a handle:
 //!
@@ -69,11 +69,20 @@ pub(crate) fn add(
     touch: Touch<'_>,
 ) -> Result<bool> {
     let Some(quick) = Quick::new(dir, handle, name) else { return Ok(false) };
-    quick.in_form(|quick, form| match form {
+    let added = quick.in_form(|quick, form| match form {
         Form::Short => quick.add_short(kind, number, touch),
         Form::Single(fork) => quick.add_single(fork, kind, number, touch),
         Form::Indexed(fork) => quick.add_indexed(fork, kind, number, touch),
-    })
+    });
+    or_planned(added)
+}
+
+/// What cannot be done in place is planned: a plan gives blocks in several extents another place.
+fn or_planned(outcome: Result<bool>) -> Result<bool> {
+    match outcome {
+        Err(Error::Unsupported(_)) => Ok(false),
+        outcome => outcome,
+    }
 }
 
 /// Removes a name that leads to `ino`. `false`, with nothing changed, where that needs a plan.
@@ -88,11 +97,12 @@ pub(crate) fn remove(
     touch: Touch<'_>,
 ) -> Result<bool> {
     let Some(quick) = Quick::new(dir, handle, name) else { return Ok(false) };
-    quick.in_form(|quick, form| match form {
+    let removed = quick.in_form(|quick, form| match form {
         Form::Short => quick.remove_short(ino, touch),
         Form::Single(fork) => quick.remove_single(fork, ino, touch),
         Form::Indexed(fork) => quick.remove_indexed(fork, ino, touch),
-    })
+    });
+    or_planned(removed)
 }
 
 /// A change of one name.
@@ -122,8 +132,7 @@ impl<'a> Quick<'a> {
     fn new(dir: &'a InodeState, handle: &'a Handle<'a>, name: &'a [u8]) -> Option<Self> {
         let volume: &Volume = &dir.volume;
         let layout = Layout::of(volume.superblock());
-        let is_written = layout.self_describing && layout.dir_block_count() == 1;
-        is_written.then_some(Self { dir, volume, handle, layout, name })
+        layout.self_describing.then_some(Self { dir, volume, handle, layout, name })
     }
 
     /// Calls `change` with the directory's form and its names locked as that needs.
@@ -165,6 +174,16 @@ impl<'a> Quick<'a> {
         self.root() * 2
     }
 
+    /// The block of the fork at which the block of names of this number begins.
+    fn names_at(&self, number: u32) -> u32 {
+        number.saturating_mul(self.layout.dir_block_count())
+    }
+
+    /// More blocks of names than a directory can have.
+    fn names_end(&self) -> u32 {
+        self.root() / self.layout.dir_block_count()
+    }
+
     fn hash(&self) -> u32 {
         if self.layout.folds_case { hash_name_folded(self.name) } else { hash_name(self.name) }
     }
@@ -174,10 +193,18 @@ impl<'a> Quick<'a> {
     }
 
     /// Where a block of the directory lies, if it is there.
+    ///
+    /// # Errors
+    /// [`Unsupported`](Error::Unsupported) where it lies in several extents; corruption; I/O failure.
     fn home(&self, fork: &Fork, at: u32) -> Result<Option<FsBlock>> {
         match map::lookup(self.volume, self.dir.ino, fork, FileBlock(u64::from(at)))? {
             Run::Extent(extent) if extent.unwritten => {
                 Err(self.corrupt(None, format!("its block {at} was never written")))
+            }
+            Run::Extent(extent)
+                if extent.end() < u64::from(at) + u64::from(self.layout.dir_block_count()) =>
+            {
+                Err(Error::Unsupported("a directory block in several extents, changed in place".into()))
             }
             Run::Extent(extent) => Ok(Some(extent.block_of(u64::from(at)))),
             Run::Hole { .. } => Ok(None),
@@ -189,7 +216,7 @@ impl<'a> Quick<'a> {
         let Some(home) = self.home(fork, at)? else {
             return Err(self.corrupt(None, format!("its index leads to block {at}, which is not there")));
         };
-        let block = self.volume.block(home)?;
+        let block = self.volume.structure(home, self.layout.dir_block_count())?;
         let validated = if kind == HeaderKind::DaBlock { Validated::DaBlock } else { Validated::DirBlock };
         let verdict = {
             let guard = block.lock();
@@ -217,7 +244,7 @@ impl<'a> Quick<'a> {
     fn place(&self, address: u32) -> Result<(u32, usize)> {
         let (number, at) = Position(u64::from(address)).split(&self.layout);
         match u32::try_from(number) {
-            Ok(number) if number < self.root() => Ok((number, at)),
+            Ok(number) if number < self.names_end() => Ok((number, at)),
             _ => Err(self.corrupt(None, format!("its index leads to block {number}"))),
         }
     }
