@@ -119,9 +119,11 @@ impl Xfs {
         let service = Service::start(Arc::clone(&volume), write_options.commit_interval());
         let (counts, log) = (OnceLock::new(), Some(log));
         let fs = Self { volume, recovery, log, counts, service: Some(service) };
-        if let Err(error) = live::delete_unlinked(&fs.volume) {
-            // The log stays as after a crash, so that the next opening, by Linux too, deletes them.
-            fs.volume.writer()?.transactions.abort_because(&error);
+        let writer = fs.volume.writer()?;
+        let copies = if fs.recovery.is_some() { writer.allocator.free_copies(&fs.volume) } else { Ok(()) };
+        if let Err(error) = copies.and_then(|()| live::delete_unlinked(&fs.volume)) {
+            // The log stays as after a crash, so that the next opening, by Linux too, frees and deletes them.
+            writer.transactions.abort_because(&error);
             return Err(error);
         }
         Ok(Arc::new(fs))

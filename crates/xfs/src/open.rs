@@ -11,9 +11,8 @@ use undercroft_journal::StoppableDevice;
 use undercroft_vfs::{Error, Result};
 
 use crate::ag::{Agf, Agi};
-use crate::error::corrupt;
 use crate::format::{Superblock, superblock};
-use crate::log::{self, LogPosition, Lsn, Recovered, Recovery, Replayed};
+use crate::log::{self, LogPosition, Lsn, Recovery, Replayed};
 use crate::options::WriteOptions;
 use crate::transaction::{self, Stop};
 use crate::unfinished;
@@ -82,10 +81,12 @@ pub(crate) struct Writable {
 }
 
 impl Writable {
-    /// The filesystem in use. What its log left in the middle of work is finished; inodes without names are still there.
+    /// The filesystem in use. What its log left in the middle of work is finished; inodes without names and copies that were
+    /// being made are still there.
     ///
     /// # Errors
-    /// Corruption; I/O failure; more interrupted work than is finished at once.
+    /// Corruption; I/O failure; [`Unsupported`](Error::Unsupported) for more interrupted work than is finished at once. The
+    /// log has been replayed onto the device then, and is to be replayed again.
     pub(crate) fn mount(
         self,
         options: WriteOptions,
@@ -93,13 +94,11 @@ impl Writable {
         let Self { volume, transactions, recovery, log } = self;
         let volume = Arc::new(Mounted::new(volume));
         volume.set_writer(Writer::new(&volume, transactions, options)?);
-        if let Some(recovery) = &recovery {
-            let Writer { transactions, allocator, .. } = volume.writer()?;
-            if !recovery.unfinished.is_empty() {
-                unfinished::finish(&volume, &recovery.unfinished)?;
-                transactions.commit_running(&volume)?;
-            }
-            allocator.free_copies(&volume)?;
+        if let Some(recovery) = &recovery
+            && !recovery.unfinished.is_empty()
+        {
+            unfinished::finish(&volume, &recovery.unfinished)?;
+            volume.writer()?.transactions.commit_running(&volume)?;
         }
         Ok((volume, recovery, log))
     }
@@ -126,8 +125,7 @@ impl Probed {
         superblock.check_writable(log::can_write(&superblock))?;
         let replayed = log::recover_onto_device(&device, log_device.as_ref(), &superblock, |recovered| {
             // The log may have brought features that the superblock on the disk does not have yet.
-            recovered.superblock.check_writable(log::can_write(&recovered.superblock))?;
-            check_unlinked(recovered)
+            recovered.superblock.check_writable(log::can_write(&recovered.superblock))
         })?;
         check_log_is_newest(&device, &replayed)?;
         superblock::prepare_for_changes(&*device, &replayed.superblock)?;
@@ -163,14 +161,4 @@ fn newest_change(volume: &Volume) -> Result<Lsn> {
         }
     }
     Ok(newest)
-}
-
-/// Refuses lists of inodes without names that are broken. The inodes on good ones are deleted once the filesystem is open.
-fn check_unlinked(recovered: &Recovered) -> Result<()> {
-    let lists = recovered.recovery.as_ref().map_or(0, |recovery| recovery.broken_lists);
-    if lists > 0 {
-        let what = format!("{lists} lists are broken: run xfs_repair on the filesystem");
-        return Err(corrupt("unlinked inodes", what));
-    }
-    Ok(())
 }

@@ -11,8 +11,8 @@
 
 use undercroft_vfs::{Error, Result};
 
-use crate::alloc::too_much;
-use crate::error::corrupt_inode;
+use crate::alloc::{Changes, too_much};
+use crate::error::{corrupt, corrupt_inode};
 use crate::format::FileBlock;
 use crate::format::extent::Extent;
 use crate::inode::{ForkKind, Inode, STORE_CREDITS};
@@ -30,13 +30,20 @@ pub(crate) fn finish(volume: &Mounted, steps: &[Unfinished]) -> Result<()> {
     let allocator = &volume.writer()?.allocator;
     let handle = volume.start(STORE_CREDITS)?;
     let finish_all = || {
-        steps.iter().try_for_each(|step| allocator.finish_step(&handle, step))?;
+        let mut changes = Changes::default();
+        steps.iter().try_for_each(|step| allocator.finish_step(&handle, step, &mut changes))?;
         let maps = steps
             .iter()
             .filter_map(|step| if let Unfinished::Map(change) = step { Some(change) } else { None });
         maps.into_iter().try_for_each(|change| change_map(&handle, change))
     };
-    handle.or_abort(finish_all())
+    let finished = finish_all().map_err(|error| match error {
+        Error::TooManyLinks | Error::FileTooLarge => {
+            corrupt("logged work", "counts more users of blocks, or more extents of a file, than can be")
+        }
+        error => error,
+    });
+    handle.or_abort(finished)
 }
 
 /// Blocks come into a file's map, or go out of it, with the users that they have.

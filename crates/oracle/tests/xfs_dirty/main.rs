@@ -15,6 +15,7 @@
 //! is the first one's seed.
 
 mod chains;
+mod handover;
 mod judge;
 mod setup;
 mod torn;

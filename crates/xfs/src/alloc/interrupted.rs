@@ -10,6 +10,20 @@ use crate::error::corrupt_block;
 use crate::log::{Unfinished, UsersChange};
 use crate::writer::Mounted;
 
+/// Changes that are made of all steps at most. A log may announce one change of many blocks many times over.
+const CHANGES_MAX: u32 = 1 << 20;
+
+/// Counts changes.
+#[derive(Default)]
+pub(crate) struct Changes(u32);
+
+impl Changes {
+    fn count(&mut self) -> Result<()> {
+        self.0 += 1;
+        if self.0 > CHANGES_MAX { Err(too_much()) } else { Ok(()) }
+    }
+}
+
 impl Allocator {
     /// Makes a step that the log announced; one that changes a file's map is none of the groups'. The free list is filled
     /// on the way.
@@ -17,7 +31,13 @@ impl Allocator {
     /// # Errors
     /// Corruption; I/O failure; [`Unsupported`](undercroft_vfs::Error::Unsupported) when the handle has no room left. The
     /// caller aborts then.
-    pub(crate) fn finish_step(&self, handle: &Handle<'_>, step: &Unfinished) -> Result<()> {
+    pub(crate) fn finish_step(
+        &self,
+        handle: &Handle<'_>,
+        step: &Unfinished,
+        changes: &mut Changes,
+    ) -> Result<()> {
+        changes.count()?;
         match step {
             Unfinished::Free { start, blocks } => {
                 self.make_room(handle, 2)?;
@@ -31,9 +51,14 @@ impl Allocator {
                 let (ag, first) = run_of(handle, change.start, change.blocks)?;
                 self.change_group(handle, ag)?.change_logged_owner(first, change)
             }
+            Unfinished::Users { start, .. } if !handle.volume().superblock().features().has_reflink() => {
+                Err(corrupt_block("logged intent", *start, "changes users of blocks, which no file shares"))
+            }
             Unfinished::Users { start, blocks, change } => match change {
-                UsersChange::Increase => self.change_users(handle, *start, *blocks, Self::add_user),
-                UsersChange::Decrease => self.change_users(handle, *start, *blocks, Self::remove_user),
+                UsersChange::Increase => self.change_users(handle, *start, *blocks, changes, Self::add_user),
+                UsersChange::Decrease => {
+                    self.change_users(handle, *start, *blocks, changes, Self::remove_user)
+                }
                 UsersChange::Reserve | UsersChange::Release => {
                     self.make_room(handle, 1)?;
                     let (ag, first) = run_of(handle, *start, *blocks)?;
@@ -51,10 +76,12 @@ impl Allocator {
         handle: &Handle<'_>,
         start: FsBlock,
         blocks: u32,
+        changes: &mut Changes,
         change: impl Fn(&Self, &Handle<'_>, FsBlock, u64) -> Result<()>,
     ) -> Result<()> {
         let mut done = 0;
         while done < blocks {
+            changes.count()?;
             self.make_room(handle, 2)?;
             let first = FsBlock(start.0 + u64::from(done));
             let count = self.sharing(handle.volume(), first, blocks - done)?.count.max(1);
@@ -69,8 +96,7 @@ impl Allocator {
         if handle.has_room(extents * self.extent_credits) { Ok(()) } else { Err(too_much()) }
     }
 
-    /// Frees the blocks of copies that were being made: no file has them. The threads of the log do not run yet, so a
-    /// transaction that is full is committed here.
+    /// Frees the blocks of copies that were being made: no file has them.
     ///
     /// # Errors
     /// Corruption; I/O failure.
@@ -80,10 +106,7 @@ impl Allocator {
         }
         for ag in volume.geometry().ags() {
             loop {
-                let Some(handle) = volume.start_if_room(3 * self.extent_credits)? else {
-                    volume.writer()?.transactions.commit_running(volume)?;
-                    continue;
-                };
+                let handle = volume.start(3 * self.extent_credits)?;
                 let mut group = self.change_group(&handle, ag)?;
                 let Some(copy) = group.first_copy()? else { break };
                 group.set_copy_aside(copy.start, copy.count, false)?;

@@ -100,7 +100,7 @@ pub(crate) use self::held::Held;
 pub(crate) use self::inodes::{
     FREE_INODE_CREDITS, GIVE_BACK_CREDITS, NewNumber, chunk_space, new_inode_credits,
 };
-pub(crate) use self::interrupted::too_much;
+pub(crate) use self::interrupted::{Changes, too_much};
 pub(crate) use self::set_aside::{all_list_blocks, extent_credits};
 pub(crate) use self::space::Goal;
 

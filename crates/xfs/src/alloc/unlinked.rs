@@ -12,7 +12,6 @@
 use std::collections::HashSet;
 
 use undercroft_sync::atomic::Ordering;
-use undercroft_vfs::Error;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::changing::ChangingGroup;
@@ -71,14 +70,11 @@ impl Allocator {
         self.change_group(handle, ag)?.remove_unlinked(ino, within)
     }
 
-    /// All inodes on the lists, as a filesystem that is being opened has them. A list that is broken is left out as a whole:
-    /// its inodes keep their places, as in Linux, and xfs_repair deletes them. New inodes may come before them. The memory
-    /// that it takes is that of inodes that are there.
-    ///
-    /// # Errors
-    /// I/O failure.
-    pub(crate) fn collect_unlinked(&self, volume: &Volume) -> Result<Vec<Ino>> {
-        let mut left = Vec::new();
+    /// All inodes on the lists, as a filesystem that is being opened has them, and how many lists are left out as a whole,
+    /// because they are broken or cannot be read: their inodes keep their places, as in Linux, and xfs_repair deletes them.
+    /// New inodes may come before them. The memory that it takes is that of inodes that are there.
+    pub(crate) fn collect_unlinked(&self, volume: &Volume) -> (Vec<Ino>, u64) {
+        let (mut left, mut broken_lists) = (Vec::new(), 0);
         for group in self.groups.iter() {
             let mut state = group.state.lock();
             let agi = state.agi;
@@ -89,18 +85,18 @@ impl Allocator {
                     match walk.next(&mut state.predecessors) {
                         Ok(None) => break false,
                         Ok(Some((ino, raw))) if raw.di_nlink.get() == 0 => left.push(ino),
-                        // It has links.
-                        Ok(Some(_)) | Err(Error::Corrupt(_)) => break true,
-                        Err(error) => return Err(error),
+                        // It has links, or cannot be read.
+                        Ok(Some(_)) | Err(_) => break true,
                     }
                 };
                 if is_broken {
                     left.truncate(whole);
                     self.note_damaged_list();
+                    broken_lists += 1;
                 }
             }
         }
-        Ok(left)
+        (left, broken_lists)
     }
 
     /// An inode on a list, or a list, is damaged and stays until xfs_repair has mended it.

@@ -133,7 +133,9 @@ mod tests {
                 0 if old.is_empty() => vec![],
                 0 if old[0].count < 5 => vec![extent(first, 1)],
                 0 => vec![extent(first, 1), extent(first + 3, 1)],
-                1 if old.is_empty() && (at == 0 || list[at - 1].end() < first) => vec![extent(first - 1, 1)],
+                1 if old.is_empty() && first > 0 && (at == 0 || list[at - 1].end() < first) => {
+                    vec![extent(first - 1, 1)]
+                }
                 1 => old.iter().map(|old| extent(old.file.0, old.count.min(2))).collect(),
                 _ => vec![],
             };

@@ -23,8 +23,8 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use undercroft_diskfs::in_use::{ChangeTimes, InUse};
-use undercroft_sync::atomic::AtomicBool;
-use undercroft_vfs::{Error, InodeFlags, Result, Timestamp};
+use undercroft_sync::atomic::{AtomicBool, Ordering};
+use undercroft_vfs::{InodeFlags, Result, Timestamp};
 
 use crate::inode::{Inode, InodeState};
 use crate::writer::Mounted;
@@ -119,17 +119,22 @@ impl Live {
 }
 
 /// Deletes inodes without names that a crash left: those on the lists of unlinked inodes, which no caller uses now. A list
-/// that is broken stays, and so does an inode that cannot be read or that no chunk has in use: xfs_repair finds them.
+/// that is broken or cannot be read stays, and so does an inode that cannot be read or that no chunk has in use: xfs_repair
+/// finds them. Each is counted once.
 ///
 /// # Errors
-/// I/O failure; why the filesystem takes no changes any more.
+/// Why the filesystem takes no changes any more.
 pub(crate) fn delete_unlinked(volume: &Arc<Mounted>) -> Result<()> {
     let writer = volume.writer()?;
-    for ino in writer.allocator.collect_unlinked(volume)? {
+    let (inodes, broken_lists) = writer.allocator.collect_unlinked(volume);
+    writer.inodes_left.fetch_add(broken_lists, Ordering::Relaxed);
+    for ino in inodes {
         match writer.allocator.check_in_use(volume, ino).and_then(|()| Inode::read(volume, ino)) {
             Ok(inode) => release::release(&Live::shared(Arc::clone(volume), inode)),
-            Err(Error::Corrupt(_) | Error::Stale) => writer.allocator.note_damaged_list(),
-            Err(error) => return Err(error),
+            Err(_) => {
+                writer.allocator.note_damaged_list();
+                writer.inodes_left.fetch_add(1, Ordering::Relaxed);
+            }
         }
         writer.transactions.first_failure()?;
     }

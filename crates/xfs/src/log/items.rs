@@ -44,7 +44,7 @@ impl Checkpoint<'_> {
     /// # Errors
     /// `Io`.
     pub(crate) fn buffer(&mut self, daddr: u64, kind: BufferKind, bytes: &[u8]) -> Result<()> {
-        self.runs(daddr, kind, bytes, &[0..bytes.len()])
+        self.runs(daddr, kind, bytes, std::slice::from_ref(&(0..bytes.len())))
     }
 
     /// Adds runs of parts of a buffer that begins at sector `daddr`, in order and apart from each other.

@@ -21,7 +21,9 @@
 //!   are stamped anew.
 //!
 //! All records between tail and head have the same maximum size (`h_size`), which decides how many header blocks each has.
-//! Where the first record names itself as the tail, that size is our own; otherwise it is the one that the log had.
+//! Where the first record names itself as the tail, that size is the one that Linux chooses: a Linux that recovers this log
+//! names its last record as the tail of its own first one, and reads both with one number of header blocks. Otherwise it
+//! is the one that the log had.
 //!
 //! No locks: its owner has one.
 
@@ -44,9 +46,6 @@ use crate::format::Superblock;
 
 /// Records that are written without a flush between them, at most.
 const IN_FLIGHT: usize = MAX_IN_FLIGHT as usize - 1;
-
-/// A log of more bytes than so many records has larger records than 32 KiB.
-const RECORDS_IN_LOG: u64 = 128;
 
 /// What a checkpoint's header says that it is (`XFS_TRANS_CHECKPOINT`).
 const CHECKPOINT: u32 = 40;
@@ -80,10 +79,8 @@ struct Form {
 impl Form {
     /// Sizes for a log; `None` where its stripe unit is larger than a record.
     fn of(superblock: &Superblock) -> Option<Self> {
-        let log_bytes = u64::from(superblock.log_blocks()) << superblock.geometry().block_log();
-        let wanted = u64::from(RECORD_BYTES).max(log_bytes / RECORDS_IN_LOG).min(u64::from(MAX_RECORD_BYTES));
         let unit = unit_of(superblock)?;
-        let record = (1_u32 << wanted.ilog2()).max(unit) / unit * unit;
+        let record = RECORD_BYTES.max(unit) / unit * unit;
         Some(Self::new(record, record, unit))
     }
 

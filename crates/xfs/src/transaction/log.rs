@@ -83,7 +83,7 @@ impl LogHead<Mounted> for Head {
                 Seal::GroupHeaders => add(3, size_of_buffer(self.1.block_bytes() as usize / 3 + 512)),
                 Seal::HeadersAndSuperblock => add(4, size_of_buffer(self.1.block_bytes() as usize / 4 + 512)),
                 Seal::Inodes(parts) => {
-                    add(1, size_of_runs(self.1.block_bytes() as usize, &parts.runs(&self.1)))
+                    add(1, size_of_runs(self.1.block_bytes() as usize, &parts.runs(&self.1)));
                 }
                 _ => add(1, size_of_buffer(frozen.version.buffer.len())),
             }

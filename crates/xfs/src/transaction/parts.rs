@@ -119,8 +119,8 @@ mod tests {
         parts.begin(false);
         parts = parts.and(inode(0));
         assert_eq!(parts.units(&geometry), 2);
-        assert_eq!(parts.freeze(None).runs(&geometry), [0..512]);
-        assert_eq!(Parts::ALL.runs(&geometry), [0..4096]);
+        assert_eq!(parts.freeze(None).runs(&geometry), vec![0..512; 1]);
+        assert_eq!(Parts::ALL.runs(&geometry), vec![0..4096; 1]);
         assert_eq!(Parts::ALL.units(&geometry), 9);
     }
 
@@ -130,6 +130,6 @@ mod tests {
         let parts = Parts::of_inode(&geometry, 65_536 - 512).and(Parts::of_inode(&geometry, 0));
         assert_eq!(parts.runs(&geometry), [0..2048, 63_488..65_536]);
         assert_eq!(parts.units(&geometry), 9);
-        assert_eq!(Parts::ALL.runs(&geometry), [0..65_536]);
+        assert_eq!(Parts::ALL.runs(&geometry), vec![0..65_536; 1]);
     }
 }

@@ -1,5 +1,6 @@
 //! The position of a block's last change (LSN) and its checksum, put in when the block is written to the log and home.
-//! Inodes and headers of groups get a checksum at each change too, because readers verify them in the cache.
+//! Headers of groups get a checksum at each change too, because readers verify them in the cache; see `inode::checksum` for
+//! inodes.
 //!
 //! The copy in the log is sealed as the one that goes home: Linux replays it and, for inodes, does not seal it again.
 

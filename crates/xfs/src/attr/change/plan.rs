@@ -380,13 +380,13 @@ pub(super) fn remove_all(handle: &Handle<'_>, inode: &mut Inode) -> Result<Progr
             return Ok(Progress::From(0));
         }
     }
-    let done = remove_blocks(handle, inode).and_then(|()| {
-        if inode.attr.is_some() && !inode.set_forkoff(0) {
-            set_fork(inode, Fork::Extents(Arc::new([])));
-        }
-        inode.store(handle)
-    });
-    handle.or_abort(done).map(|()| Progress::Done)
+    // What is refused has changed nothing, and the inode is as it was, or as it was stored.
+    let removed = remove_blocks(handle, inode);
+    if removed.is_ok() && inode.attr.is_some() && !inode.set_forkoff(0) {
+        set_fork(inode, Fork::Extents(Arc::new([])));
+    }
+    handle.or_abort(inode.store(handle))?;
+    removed.map(|()| Progress::Done)
 }
 
 /// In how many steps blocks of metadata are removed.
