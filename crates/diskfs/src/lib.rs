@@ -5,7 +5,7 @@ mod changes;
 pub mod entry_kind;
 mod findings;
 pub mod in_use;
-pub mod making;
+pub mod mkfs;
 
 pub use changes::{Changeable, WriteStats};
 pub use findings::{At, Finding, Findings};

@@ -89,5 +89,5 @@ pub use mmp::MmpWait;
 pub use open::OpenOptions;
 pub use options::{OrphanForm, WriteOptions};
 pub use superblock::{Geometry, State, Superblock};
-pub use undercroft_diskfs::making::{MkfsError, Present, what_is_on};
+pub use undercroft_diskfs::mkfs::{MkfsError, Present, what_is_on};
 pub use undercroft_diskfs::{Finding, WriteStats};

@@ -113,9 +113,9 @@ impl Xfs {
     /// As for [`open_read_only`](Self::open_read_only); [`Error::Unsupported`] naming what cannot be written, and
     /// [`Error::ReadOnly`] for a device that takes no writes.
     pub fn open(device: Device, options: OpenOptions, write_options: WriteOptions) -> Result<Arc<Self>> {
-        let writable = Probed::probe(device, options)?.recover_onto_device()?;
-        Inode::read_root(&writable.volume)?;
-        let (volume, recovery, log) = writable.mount(write_options)?;
+        let ready = Probed::probe(device, options)?.recover_onto_device()?;
+        Inode::read_root(&ready.volume)?;
+        let (volume, recovery, log) = ready.finish_recovery(write_options)?;
         let service = Service::start(Arc::clone(&volume), write_options.commit_interval());
         let (counts, log) = (OnceLock::new(), Some(log));
         let fs = Self { volume, recovery, log, counts, service: Some(service) };

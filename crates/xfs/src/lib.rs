@@ -57,5 +57,5 @@ pub use log::{LogPosition, Recovery};
 pub use mkfs::{Groups, MkfsOptions, NewFilesystem, Stripe, mkfs, plan_mkfs};
 pub use open::OpenOptions;
 pub use options::WriteOptions;
-pub use undercroft_diskfs::making::{MkfsError, Present, what_is_on};
+pub use undercroft_diskfs::mkfs::{MkfsError, Present, what_is_on};
 pub use undercroft_diskfs::{Finding, WriteStats};

@@ -1,7 +1,7 @@
 //! From a device to a filesystem whose log has been recovered.
 //!
 //! A [`Probed`] volume may have changes in its log that its blocks do not show yet; only [`Probed::recover`] leads to a
-//! [`Ready`] one, and [`Probed::recover_onto_device`] to a [`Writable`] one, so "mounted without replay" cannot be
+//! [`Ready`] one, and [`Probed::recover_onto_device`] to a [`ReadyToWrite`] one, so "mounted without replay" cannot be
 //! written by mistake.
 
 use std::sync::Arc;
@@ -73,21 +73,21 @@ impl Probed {
 }
 
 /// A volume that shows what its log held, and that takes changes.
-pub(crate) struct Writable {
+pub(crate) struct ReadyToWrite {
     pub(crate) volume: Volume,
     pub(crate) transactions: Transactions,
     pub(crate) recovery: Option<Recovery>,
     pub(crate) log: LogPosition,
 }
 
-impl Writable {
+impl ReadyToWrite {
     /// The filesystem in use. What its log left in the middle of work is finished; inodes without names and copies that were
     /// being made are still there.
     ///
     /// # Errors
     /// Corruption; I/O failure; [`Unsupported`](Error::Unsupported) for more interrupted work than is finished at once. The
     /// log has been replayed onto the device then, and is to be replayed again.
-    pub(crate) fn mount(
+    pub(crate) fn finish_recovery(
         self,
         options: WriteOptions,
     ) -> Result<(Arc<Mounted>, Option<Recovery>, LogPosition)> {
@@ -110,7 +110,7 @@ impl Probed {
     /// # Errors
     /// [`Unsupported`](Error::Unsupported) naming what cannot be written: nothing has been written then.
     /// [`ReadOnly`](Error::ReadOnly) for a device that is. Corruption; I/O failure.
-    pub(crate) fn recover_onto_device(self) -> Result<Writable> {
+    pub(crate) fn recover_onto_device(self) -> Result<ReadyToWrite> {
         let Self { device, superblock, options } = self;
         // From the first change on: a flush that fails in here fails the opening, and later ones end the changes.
         let device: Device = Arc::new(LatchedDevice::new(device));
@@ -137,7 +137,7 @@ impl Probed {
             log_device.map(|log| Arc::new(StoppableDevice::new(log, Arc::clone(&stop))) as Device);
         let writer = replayed.begin(volume.device(), log_device.as_ref())?;
         let transactions = transaction::logged(writer, volume.geometry(), stop);
-        Ok(Writable { volume, transactions, recovery, log: position })
+        Ok(ReadyToWrite { volume, transactions, recovery, log: position })
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use serde::Serialize;
 use undercroft_block::{BlockDevice, ImageFormat, MemoryDevice};
-use undercroft_diskfs::making::MkfsError;
+use undercroft_diskfs::mkfs::MkfsError;
 use undercroft_ext4 as ext4;
 use undercroft_xfs as xfs;
 

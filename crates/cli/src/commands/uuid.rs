@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use serde::Serialize;
-use undercroft_diskfs::making::random_uuid;
+use undercroft_diskfs::mkfs::random_uuid;
 use undercroft_vfs::{Error, VfsOptions};
 use undercroft_xfs::NewUuid;
 use uuid::Uuid;

@@ -42,7 +42,7 @@ mod resize_inode;
 pub(crate) mod size;
 mod switch;
 
-use undercroft_diskfs::making::MkfsError;
+use undercroft_diskfs::mkfs::MkfsError;
 use undercroft_vfs::{Error, Result};
 
 use crate::Ext4;

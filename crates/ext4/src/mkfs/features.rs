@@ -5,7 +5,7 @@
 
 use super::options::Family;
 use crate::features::{Compat, Features, Incompat, RoCompat};
-use undercroft_diskfs::making::{MkfsError, refuse};
+use undercroft_diskfs::mkfs::{MkfsError, refuse};
 
 /// Features that can be made.
 const MAKEABLE: Features = Features {

@@ -23,7 +23,7 @@ use crate::jbd2;
 use crate::mmp;
 use crate::numbers::Group;
 use crate::superblock::{RawSuperblock, Superblock};
-use undercroft_diskfs::making::{MkfsError, refuse};
+use undercroft_diskfs::mkfs::{MkfsError, refuse};
 
 const RESIZE_INODE: u32 = 7;
 const JOURNAL_INODE: u32 = 8;

@@ -13,7 +13,7 @@ use crate::checksum::{crc32c, crc32c_around};
 use crate::features::Incompat;
 use crate::inode::InodeFlags;
 use crate::superblock::Superblock;
-use undercroft_diskfs::making::{MkfsError, refuse};
+use undercroft_diskfs::mkfs::{MkfsError, refuse};
 
 const EXTENT_MAGIC: u16 = 0xF30A;
 /// Entries are 12 bytes long, and so is the header before them.

@@ -31,7 +31,7 @@ mod writer;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use undercroft_block::BlockDevice;
-use undercroft_diskfs::making::{MkfsError, what_is_on};
+use undercroft_diskfs::mkfs::{MkfsError, what_is_on};
 use undercroft_vfs::Timestamp;
 use zerocopy::IntoBytes;
 

@@ -11,7 +11,7 @@ use super::options::MkfsOptions;
 use crate::checksum::crc32c;
 use crate::features::{Compat, Incompat, RoCompat};
 use crate::superblock::RawSuperblock;
-use undercroft_diskfs::making::{MkfsError, random_uuid, refuse};
+use undercroft_diskfs::mkfs::{MkfsError, random_uuid, refuse};
 
 const MIB: u64 = 1 << 20;
 /// The least inodes with which reserved ones, `lost+found` and the orphan file have one each.

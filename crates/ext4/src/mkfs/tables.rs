@@ -8,7 +8,7 @@ use super::space::Space;
 use crate::features::Incompat;
 use crate::numbers::Group;
 use crate::superblock::{Geometry, Superblock};
-use undercroft_diskfs::making::{MkfsError, refuse};
+use undercroft_diskfs::mkfs::{MkfsError, refuse};
 
 /// The first block of each structure.
 #[derive(Clone, Copy, Debug)]

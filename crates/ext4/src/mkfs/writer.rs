@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use undercroft_block::{BlockDevice, Request};
 
-use undercroft_diskfs::making::MkfsError;
+use undercroft_diskfs::mkfs::MkfsError;
 
 /// So many bytes are handed to the device at once.
 const BATCH_BYTES: usize = 4 << 20;

@@ -3,7 +3,7 @@
 //! Sizes may depend on the block and the sector size, which are therefore looked for first. What mkfs.xfs takes and this
 //! library does not make is refused by name. Source: mkfs.xfs(8).
 
-use undercroft_diskfs::making::{MkfsError, refuse};
+use undercroft_diskfs::mkfs::{MkfsError, refuse};
 use uuid::Uuid;
 
 use super::options::{Groups, MkfsOptions, Stripe};

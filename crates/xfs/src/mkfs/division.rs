@@ -1,6 +1,6 @@
 //! The division into allocation groups. Source: as for `shape`.
 
-use undercroft_diskfs::making::{MkfsError, refuse};
+use undercroft_diskfs::mkfs::{MkfsError, refuse};
 
 use super::options::Groups;
 use super::stripes::Stripes;

@@ -1,6 +1,6 @@
 //! Which features a new filesystem has: those that were asked for, made consistent or refused.
 
-use undercroft_diskfs::making::{MkfsError, refuse};
+use undercroft_diskfs::mkfs::{MkfsError, refuse};
 
 use super::options::MkfsOptions;
 use crate::format::features::VersionBits;

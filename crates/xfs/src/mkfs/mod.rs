@@ -37,7 +37,7 @@ mod writer;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use undercroft_block::BlockDevice;
-use undercroft_diskfs::making::{MkfsError, random_uuid, refuse, what_is_on};
+use undercroft_diskfs::mkfs::{MkfsError, random_uuid, refuse, what_is_on};
 use undercroft_vfs::Timestamp;
 use uuid::Uuid;
 

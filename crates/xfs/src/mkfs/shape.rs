@@ -4,7 +4,7 @@
 //! mkfs.xfs(8), and what mkfs.xfs prints of the filesystems that it would make (`mkfs.xfs -N`).
 
 use undercroft_block::BlockDevice;
-use undercroft_diskfs::making::{MkfsError, refuse};
+use undercroft_diskfs::mkfs::{MkfsError, refuse};
 
 use super::division::{Division, GROUP_MIN_BYTES};
 use super::features::Chosen;

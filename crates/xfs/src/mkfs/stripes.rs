@@ -1,7 +1,7 @@
 //! Alignment: the stripe that data and inodes follow, and the log's. Source: as for `shape`.
 
 use undercroft_block::BlockDevice;
-use undercroft_diskfs::making::{MkfsError, refuse};
+use undercroft_diskfs::mkfs::{MkfsError, refuse};
 
 use super::options::{MkfsOptions, Stripe};
 use super::units::Units;

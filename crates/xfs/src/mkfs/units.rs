@@ -1,7 +1,7 @@
 //! Block, sector, inode and directory block sizes. Source: as for `shape`.
 
 use undercroft_block::BlockDevice;
-use undercroft_diskfs::making::{MkfsError, refuse};
+use undercroft_diskfs::mkfs::{MkfsError, refuse};
 
 use super::options::MkfsOptions;
 

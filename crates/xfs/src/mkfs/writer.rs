@@ -1,7 +1,7 @@
 //! Writing in batches: what is written follows the order of its making, and little of it is held in memory.
 
 use undercroft_block::{BlockDevice, Request};
-use undercroft_diskfs::making::MkfsError;
+use undercroft_diskfs::mkfs::MkfsError;
 
 /// So many bytes are handed to the device at once.
 const BATCH_BYTES: usize = 4 << 20;

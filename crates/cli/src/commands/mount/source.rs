@@ -125,6 +125,15 @@ impl<'a> MountSource<'a> {
                 {
                     eprintln!("undercroft: note: {}: {errors}", image.shown());
                 }
+                if let Filesystem::Xfs(xfs) = &filesystem
+                    && xfs.write_stats().inodes_left > 0
+                {
+                    eprintln!(
+                        "undercroft: note: {}: space of deleted files could not be freed, for they are damaged or it is \
+                         full; run xfs_repair on it while it is not mounted",
+                        image.shown()
+                    );
+                }
                 let mut spec = (*image).clone();
                 spec.make_absolute();
                 let source = Source {

@@ -6,7 +6,7 @@
 use undercroft_vfs::Result;
 
 use super::write::{INODE_CREDITS, retry_when_full};
-use super::{Live, block_bits, store_unchanged};
+use super::{Live, block_bits, store_keeping_times};
 use crate::features::Incompat;
 use crate::inline;
 use crate::inode::InodeFlags;
@@ -62,7 +62,7 @@ pub(super) fn to_blocks(live: &Live, keep: u64) -> Result<()> {
         return Err(error);
     }
     *fields = moved;
-    store_unchanged(live, &handle, &mut fields, None)
+    store_keeping_times(live, &handle, &mut fields, None)
 }
 
 #[cfg(all(test, feature = "oracle"))]

@@ -145,11 +145,11 @@ fn in_bytes(run: &Run, bits: u32) -> Extent {
 fn store(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Option<u64>) -> Result<()> {
     let now = live.now();
     live.note_modification(inode, now);
-    store_unchanged(live, handle, inode, size)
+    store_keeping_times(live, handle, inode, size)
 }
 
 /// The same without new times.
-fn store_unchanged(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Option<u64>) -> Result<()> {
+fn store_keeping_times(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Option<u64>) -> Result<()> {
     /// The largest size of a file that the oldest filesystems know.
     const SMALL: u64 = i32::MAX as u64;
     if let Some(size) = size {

@@ -7,7 +7,7 @@
 use undercroft_vfs::{Error, Extent, Mapping, Result};
 
 use super::write::INODE_CREDITS;
-use super::{Live, block_bits, check_kind, inline, map, store, store_unchanged};
+use super::{Live, block_bits, check_kind, inline, map, store, store_keeping_times};
 use crate::inode::Inode;
 use crate::map::{self as blocks, Progress, Removed};
 use crate::transaction::Handle;
@@ -68,7 +68,7 @@ fn shrink(live: &Live, size: u64) -> Result<()> {
         if is_first {
             store(live, &handle, &mut fields, Some(size))?;
         } else {
-            store_unchanged(live, &handle, &mut fields, None)?;
+            store_keeping_times(live, &handle, &mut fields, None)?;
         }
         match progress? {
             // With the fields held: a file that loses its last name meanwhile stays an orphan.
@@ -148,7 +148,7 @@ pub(crate) fn truncate_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
 fn truncate_some(live: &Live, handle: &Handle<'_>, from: u64) -> Result<Progress> {
     let mut fields = live.fields.write();
     let progress = remove(live, handle, &mut fields, from, u64::MAX);
-    store_unchanged(live, handle, &mut fields, Some(0))?;
+    store_keeping_times(live, handle, &mut fields, Some(0))?;
     progress
 }
 

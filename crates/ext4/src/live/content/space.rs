@@ -10,7 +10,7 @@ use undercroft_vfs::{Error, FallocateMode, Result};
 
 use super::size::{clear, remove};
 use super::write::{INODE_CREDITS, goal, retry_when_full};
-use super::{Live, block_bits, check_kind, inline, store, store_unchanged};
+use super::{Live, block_bits, check_kind, inline, store, store_keeping_times};
 use crate::alloc::Purpose;
 use crate::inode::Inode;
 use crate::map::{self, Progress, RunState};
@@ -87,7 +87,7 @@ fn in_steps(
         let mut fields = live.fields.write();
         live.content.extents.invalidate();
         let progress = change(&handle, &mut fields, from);
-        store_unchanged(live, &handle, &mut fields, None)?;
+        store_keeping_times(live, &handle, &mut fields, None)?;
         match progress? {
             Progress::Done => return Ok(()),
             Progress::From(next) => from = next,
@@ -147,6 +147,6 @@ fn allocate_some(live: &Live, at: u64, end: u64) -> Result<u64> {
     if inserted.is_err() {
         allocator.free(&handle, first, count)?;
     }
-    store_unchanged(live, &handle, &mut fields, None)?;
+    store_keeping_times(live, &handle, &mut fields, None)?;
     inserted.map(|()| at + count)
 }

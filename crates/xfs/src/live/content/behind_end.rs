@@ -8,7 +8,7 @@ use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{FileType, Result};
 
 use super::size::remove;
-use super::{Live, end_block, store_unchanged};
+use super::{Live, end_block, store_keeping_times};
 use crate::format::FileBlock;
 use crate::format::dinode::DiFlags;
 use crate::format::extent::{Extent, FILE_BLOCK_END};
@@ -43,7 +43,7 @@ pub(super) fn remove_written(live: &Live) -> Result<()> {
             }
             from = extent.end();
         }
-        store_unchanged(live, &handle, &mut fields, None)?;
+        store_keeping_times(live, &handle, &mut fields, None)?;
         result?;
     }
     Ok(())
@@ -82,7 +82,7 @@ pub(in super::super) fn remove_unreserved(live: &Live) -> Result<()> {
         let handle = live.volume.start(credits)?;
         let mut fields = live.fields.write();
         let progress = remove(live, &handle, &mut fields, from, FILE_BLOCK_END);
-        store_unchanged(live, &handle, &mut fields, None)?;
+        store_keeping_times(live, &handle, &mut fields, None)?;
         match progress? {
             Progress::Done => return Ok(()),
             Progress::From(next) => from = next,

@@ -21,7 +21,7 @@ pub(super) fn in_bytes(stretch: &Stretch, live: &Live) -> Result<Extent> {
         })
     };
     let mapping = match stretch.state {
-        State::Hole | State::Stale => Mapping::Hole,
+        State::Hole | State::PostEof => Mapping::Hole,
         State::Unwritten => Mapping::Unwritten { offset: offset()? },
         State::Written => Mapping::Device { offset: offset()? },
         State::Shared => Mapping::Shared { offset: offset()? },
@@ -54,7 +54,7 @@ pub(super) fn lookup(live: &Live, inode: &Inode, block: u64) -> Result<Stretch> 
     let file_end = end_block(live, inode.core.size_bytes);
     if block >= file_end {
         let start = whole.start.max(file_end);
-        return Ok(Stretch { start, state: State::Stale, home: whole.home_of(start), ..whole });
+        return Ok(Stretch { start, state: State::PostEof, home: whole.home_of(start), ..whole });
     }
     let within = Stretch { end: whole.end.min(file_end), ..whole };
     if !inode.core.may_share_blocks() {

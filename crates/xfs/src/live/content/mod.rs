@@ -129,11 +129,11 @@ fn end_block(live: &Live, size: u64) -> u64 {
 fn store(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Option<u64>) -> Result<()> {
     let now = live.now();
     live.note_modification(inode, now);
-    store_unchanged(live, handle, inode, size)
+    store_keeping_times(live, handle, inode, size)
 }
 
 /// The same without new times. The map may have changed before, so a failure aborts the changes.
-fn store_unchanged(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Option<u64>) -> Result<()> {
+fn store_keeping_times(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size: Option<u64>) -> Result<()> {
     if let Some(size) = size {
         inode.core.size_bytes = size;
         live.content.size.store(size, Ordering::Release);

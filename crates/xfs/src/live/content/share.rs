@@ -20,7 +20,7 @@ use undercroft_vfs::{Error, Result};
 
 use super::size::remove;
 use super::write::retry_when_full;
-use super::{Live, behind_end, block_bits, check_kind, end_block, store, store_unchanged};
+use super::{Live, behind_end, block_bits, check_kind, end_block, store, store_keeping_times};
 use crate::format::dinode::DiFlags2;
 use crate::format::extent::Extent;
 use crate::format::{FileBlock, FsBlock};
@@ -142,7 +142,7 @@ fn mark(live: &Live) -> Result<()> {
     let mut fields = live.fields.write();
     live.content.extents.invalidate();
     fields.core.flags2 |= DiFlags2::REFLINK;
-    store_unchanged(live, &handle, &mut fields, None)?;
+    store_keeping_times(live, &handle, &mut fields, None)?;
     live.permissions_cache.update(&fields);
     Ok(())
 }
@@ -191,7 +191,7 @@ fn make_hole(target: &Live, copy: &Copy, at: u64, end: u64) -> Result<Progress> 
     };
     let size = fields.core.size_bytes;
     let grown = if reached > first { grown(target, copy, size, reached) } else { None };
-    store_unchanged(target, &handle, &mut fields, grown)?;
+    store_keeping_times(target, &handle, &mut fields, grown)?;
     progress
 }
 
@@ -236,7 +236,7 @@ fn share_run(target: &Live, copy: &Copy, at: u64, home: FsBlock, most: u64) -> R
     };
     handle.or_abort(entered)?;
     let grown = grown(target, copy, fields.core.size_bytes, new.end());
-    store_unchanged(target, &handle, &mut fields, grown)?;
+    store_keeping_times(target, &handle, &mut fields, grown)?;
     Ok(Some(at + u64::from(count)))
 }
 

@@ -7,7 +7,7 @@
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, FileType, Result};
 
-use super::{Live, behind_end, check_kind, end_block, store, store_unchanged};
+use super::{Live, behind_end, check_kind, end_block, store, store_keeping_times};
 use crate::attr;
 use crate::format::FileBlock;
 use crate::format::extent::FILE_BLOCK_END;
@@ -55,7 +55,7 @@ fn shrink(live: &Live, size: u64) -> Result<()> {
         if is_first {
             store(live, &handle, &mut fields, Some(size))?;
         } else {
-            store_unchanged(live, &handle, &mut fields, None)?;
+            store_keeping_times(live, &handle, &mut fields, None)?;
         }
         match progress? {
             Progress::Done => {
@@ -156,7 +156,7 @@ fn truncate_some(live: &Live, handle: &Handle<'_>) -> Result<Progress> {
     }
     live.content.extents.invalidate();
     let progress = change::remove(handle, &mut fields, kind, FileBlock(0), FileBlock(FILE_BLOCK_END));
-    store_unchanged(live, handle, &mut fields, Some(0))?;
+    store_keeping_times(live, handle, &mut fields, Some(0))?;
     progress
 }
 

@@ -13,7 +13,8 @@ use super::clear::clear;
 use super::size::remove;
 use super::write::{goal, retry_when_full};
 use super::{
-    Live, behind_end, block_bits, check_kind, end_block, hint, size as size_of_file, store, store_unchanged,
+    Live, behind_end, block_bits, check_kind, end_block, hint, size as size_of_file, store,
+    store_keeping_times,
 };
 use crate::format::FileBlock;
 use crate::format::dinode::DiFlags;
@@ -141,7 +142,7 @@ fn in_steps(
             live.content.extents.invalidate();
             let progress = change(&handle, &mut fields, from);
             // What was changed before an error stays.
-            store_unchanged(live, &handle, &mut fields, None)?;
+            store_keeping_times(live, &handle, &mut fields, None)?;
             progress
         })?;
         match progress {
@@ -249,6 +250,6 @@ pub(super) fn allocate_some(live: &Live, at: u64, end: u64) -> Result<u64> {
     let block = allocator.take_held(&handle, &mut held, count)?;
     let extent = Extent { file: FileBlock(at), block, count: count as u32, unwritten: true };
     handle.or_abort(change::insert(&handle, &mut fields, ForkKind::Data, extent))?;
-    store_unchanged(live, &handle, &mut fields, None)?;
+    store_keeping_times(live, &handle, &mut fields, None)?;
     Ok(at + count)
 }

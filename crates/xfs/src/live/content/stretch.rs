@@ -6,8 +6,8 @@ use crate::format::FsBlock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Hole,
-    /// Written before, but behind the end of the file: no file owns the bytes. Reads as a hole.
-    Stale,
+    /// Behind the end of the file, and written before: no file owns the bytes. Reads as a hole.
+    PostEof,
     Unwritten,
     /// Written, and not shared.
     Written,

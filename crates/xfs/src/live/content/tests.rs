@@ -397,7 +397,7 @@ fn old_bytes_behind_the_end_never_show() {
             // The size alone.
             let handle = subject.live.volume.start(1).unwrap();
             let mut fields = subject.live.fields.write();
-            store_unchanged(&subject.live, &handle, &mut fields, Some(5000)).unwrap();
+            store_keeping_times(&subject.live, &handle, &mut fields, Some(5000)).unwrap();
             subject.model.truncate(5000);
         }
         // As after a crash the inode is read anew.

@@ -5,16 +5,16 @@
 //! extents even while other files grow too. The surplus is freed when the last user of the file goes, when its size is
 //! set, and when space runs short.
 //!
-//! A write in flight, prepared and not finished, is known by its thread: a thread has one at a time. It protects the
-//! pieces that it writes to, those of other writes too, whole, until it ends, and it has what finishing it may need:
+//! A write in flight was prepared and not finished. It is known by its thread, which has one at a time. Until it ends, no
+//! piece that it touches is freed, also where another write prepared it. It owns what finishing may need:
 //!
-//! - free blocks for the map, reserved ([`Spare`]), so that finishing does not fail for want of space after the bytes
+//! - free blocks for the map, reserved ([`MapReservation`]), so that finishing does not fail for want of space after the bytes
 //!   were written;
 //! - for a write to shared blocks, the blocks that will take their place. They are this write's alone and end with it:
 //!   blocks of a write that failed never come into the map.
 //!
-//! A write that failed is cancelled; one that never was ends with the next write of its thread, or with a thread that holds
-//! the inode's state exclusively and clears the window.
+//! A write that was neither finished nor cancelled ends when its thread prepares the next one, or when a thread that holds
+//! the inode's state exclusively clears the window.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -59,23 +59,23 @@ impl Piece {
 pub(super) struct Flight {
     thread: usize,
     pub(super) blocks: Range<u64>,
-    pub(super) reserve: Reserve,
+    pub(super) reserve: FlightSpace,
 }
 
 /// What a write in flight has for its end.
 #[derive(Debug, Default)]
-pub(super) struct Reserve {
+pub(super) struct FlightSpace {
     /// Blocks for the map.
-    pub(super) spare: Spare,
+    pub(super) spare: MapReservation,
     /// Blocks that take the place of shared ones, from the first of the write's on.
     pub(super) copies: Option<Held>,
 }
 
-/// Reserved free blocks, wherever they lie. Dropping it lets go of them.
+/// Reserved free blocks for the map, wherever they lie. Dropping it frees them.
 #[derive(Debug, Default)]
-pub(super) struct Spare(Option<(Arc<Allocator>, u64)>);
+pub(super) struct MapReservation(Option<(Arc<Allocator>, u64)>);
 
-impl Spare {
+impl MapReservation {
     /// Reserves `blocks`.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Spare {
     }
 }
 
-impl Drop for Spare {
+impl Drop for MapReservation {
     fn drop(&mut self) {
         if let Some((allocator, blocks)) = self.0.take() {
             allocator.unreserve(blocks);
@@ -159,7 +159,7 @@ impl Window {
     }
 
     /// A write of this thread begins; an earlier one that never ended is over.
-    pub(super) fn begin(&mut self, blocks: Range<u64>, reserve: Reserve) {
+    pub(super) fn begin(&mut self, blocks: Range<u64>, reserve: FlightSpace) {
         let thread = undercroft_sync::thread_number();
         self.flights.retain(|flight| flight.thread != thread);
         self.flights.push(Flight { thread, blocks, reserve });
@@ -170,7 +170,7 @@ impl Window {
 
     /// What this thread's write has for its end, if it is the one from `at` on. Its blocks stay protected until it
     /// [ends](Self::end).
-    pub(super) fn take_reserve(&mut self, at: u64) -> Option<Reserve> {
+    pub(super) fn take_space(&mut self, at: u64) -> Option<FlightSpace> {
         let thread = undercroft_sync::thread_number();
         let flight =
             self.flights.iter_mut().find(|flight| flight.thread == thread && flight.blocks.start == at)?;

@@ -12,7 +12,7 @@ use undercroft_vfs::{Error, Extent, Result, Written, clock::Coarse};
 
 use super::look::{in_bytes, lookup};
 use super::stretch::{State, Stretch};
-use super::window::{Reserve, Spare, Window};
+use super::window::{FlightSpace, MapReservation, Window};
 use super::{Live, behind_end, block_bits, check_kind, end_block, hint, size, store};
 use crate::alloc::Goal;
 use crate::error::corrupt_inode;
@@ -91,9 +91,10 @@ fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
     let is_at_end = here.state == State::Hole && here.end >= limit;
     let goal = goal(live, inode, block, is_at_end)?;
     let mut window = live.content.window.lock();
-    let mut reserve = Reserve { spare: Spare::new(allocator, spare_blocks(inode, &window))?, copies: None };
+    let mut reserve =
+        FlightSpace { spare: MapReservation::new(allocator, spare_blocks(inode, &window))?, copies: None };
     let prepared = match here.state {
-        State::Written | State::Stale => {
+        State::Written | State::PostEof => {
             let detail = format!("block {block} is behind the end and was written");
             return Err(corrupt_inode("data fork", live.ino, Some(here.home), detail));
         }
@@ -188,7 +189,7 @@ pub(in super::super) fn finish_write(
         return store(live, &handle, &mut fields, grown);
     }
     let (first, end) = (offset >> bits, end_block(live, offset.saturating_add(len)));
-    let prepared = live.content.window.lock().take_reserve(first);
+    let prepared = live.content.window.lock().take_space(first);
     let mut reserve = prepared.unwrap_or_default();
     let mut at = first;
     let result = loop {
@@ -233,7 +234,13 @@ fn touch(live: &Live) -> Result<()> {
 }
 
 /// Finishes as much as one handle has room for.
-fn finish_some(live: &Live, from: u64, end: u64, new_size: u64, reserve: &mut Reserve) -> Result<Progress> {
+fn finish_some(
+    live: &Live,
+    from: u64,
+    end: u64,
+    new_size: u64,
+    reserve: &mut FlightSpace,
+) -> Result<Progress> {
     let credits = |inode: &Inode| change::credits(&live.volume, inode, ForkKind::Data) + STORE_CREDITS;
     let first_credits = credits(&live.fields.read());
     let handle = live.volume.start(first_credits)?;
@@ -272,7 +279,7 @@ fn finish_run(
     inode: &mut Inode,
     at: u64,
     end: u64,
-    reserve: &mut Reserve,
+    reserve: &mut FlightSpace,
 ) -> Result<u64> {
     let allocator = &handle.writer().allocator;
     match map::lookup(handle.volume(), live.ino, &inode.data, FileBlock(at))? {
