@@ -158,7 +158,7 @@ pub(crate) fn meaning(option: &str) -> Meaning {
         "sb" => Refused("name the copy of the superblock behind the image, as IMAGE?sb=BLOCK"),
         "offset" | "sizelimit" => Refused("name a partition behind the image, as IMAGE?part=N"),
         "journal_dev" | "journal_path" => Refused(JOURNAL_ELSEWHERE),
-        "logdev" => Refused("name the log behind the image, as IMAGE?log=PATH, and mount with \"ro\""),
+        "logdev" => Refused("name the log behind the image, as IMAGE?log=PATH"),
         "rtdev" => Refused("a real-time device cannot be used"),
         "grpid" | "bsdgroups" => Refused(CREATORS_GROUP),
         "quota" | "usrquota" | "grpquota" | "prjquota" | "uquota" | "gquota" | "pquota" | "uqnoenforce"

@@ -302,7 +302,7 @@ impl Node {
     /// Whether other files may be getting blocks of this one. Asked with the state held shared, by a thread that is to write:
     /// if so, it must hold the state exclusively.
     pub(crate) fn gives_blocks(&self) -> bool {
-        self.giving.load(Ordering::Relaxed) > 0
+        self.giving.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn acl_cell(&self) -> &AclCell {
@@ -351,7 +351,8 @@ pub(crate) struct Giving<'a>(&'a Node);
 
 impl Drop for Giving<'_> {
     fn drop(&mut self) {
-        self.0.giving.fetch_sub(1, Ordering::Relaxed);
+        // What a thread that sees this looks up is not older than what was given.
+        self.0.giving.fetch_sub(1, Ordering::Release);
     }
 }
 

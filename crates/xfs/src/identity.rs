@@ -31,7 +31,6 @@ use crate::error::corrupt;
 use crate::format::superblock::RawSuperblock;
 use crate::format::{Incompat, Superblock};
 use crate::log;
-use crate::open::check_log_is_newest;
 use crate::superblocks::{self, Superblocks};
 
 /// The longest label in bytes.
@@ -116,7 +115,6 @@ pub fn set_uuid(device: Device, new: NewUuid) -> Result<(Uuid, Uuid)> {
                 Err(Error::Unsupported(what.into()))
             }
         })?;
-    check_log_is_newest(&device, &replayed)?;
     if uuid == old && is_everywhere {
         return Ok((old, uuid));
     }

@@ -10,9 +10,8 @@ use undercroft_block::{Access, Device, LatchedDevice};
 use undercroft_journal::StoppableDevice;
 use undercroft_vfs::{Error, Result};
 
-use crate::ag::{Agf, Agi};
 use crate::format::{Superblock, superblock};
-use crate::log::{self, LogPosition, Lsn, Recovery, Replayed};
+use crate::log::{self, LogPosition, Recovery};
 use crate::options::WriteOptions;
 use crate::transaction::{self, Stop};
 use crate::unfinished;
@@ -127,7 +126,6 @@ impl Probed {
             // The log may have brought features that the superblock on the disk does not have yet.
             recovered.superblock.check_writable(log::can_write(&recovered.superblock))
         })?;
-        check_log_is_newest(&device, &replayed)?;
         superblock::prepare_for_changes(&*device, &replayed.superblock)?;
         let stop = Arc::<Stop>::default();
         let volume =
@@ -139,26 +137,4 @@ impl Probed {
         let transactions = transaction::logged(writer, volume.geometry(), stop);
         Ok(ReadyToWrite { volume, transactions, recovery, log: position })
     }
-}
-
-/// Memory for blocks that are looked at once.
-const HEADERS_CACHE_BYTES: usize = 1 << 20;
-
-/// Refuses a log that ends before what a header of a group names.
-pub(crate) fn check_log_is_newest(device: &Device, replayed: &Replayed) -> Result<()> {
-    let found = Volume::new(Arc::clone(device), replayed.superblock.clone(), HEADERS_CACHE_BYTES);
-    replayed.check_newest(newest_change(&found)?)
-}
-
-/// The latest position in the log that a header of a group names.
-fn newest_change(volume: &Volume) -> Result<Lsn> {
-    let mut newest = Lsn(0);
-    for ag in volume.geometry().ags() {
-        let (agf, agi) = (Agf::read(volume, ag)?, Agi::read(volume, ag)?);
-        for lsn in [agf.raw().agf_lsn, agi.raw().agi_lsn] {
-            // All ones stand for none.
-            newest = newest.max(Some(Lsn(lsn.get())).filter(|lsn| *lsn != Lsn::NULL).unwrap_or(newest));
-        }
-    }
-    Ok(newest)
 }

@@ -12,6 +12,7 @@
 use std::collections::HashSet;
 
 use undercroft_sync::atomic::Ordering;
+use undercroft_vfs::Error;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::changing::ChangingGroup;
@@ -81,18 +82,20 @@ impl Allocator {
             for (bucket, head) in agi.agi_unlinked.iter().enumerate() {
                 let mut walk = Walk::new(volume, group.number, bucket, AgIno(head.get()));
                 let whole = left.len();
-                let is_broken = loop {
+                let outcome = loop {
                     match walk.next(&mut state.predecessors) {
-                        Ok(None) => break false,
+                        Ok(None) => break Ok(()),
                         Ok(Some((ino, raw))) if raw.di_nlink.get() == 0 => left.push(ino),
-                        // It has links, or cannot be read.
-                        Ok(Some(_)) | Err(_) => break true,
+                        Ok(Some((ino, _))) => break wrong(ino, "has links"),
+                        Err(error) => break Err(error),
                     }
                 };
-                if is_broken {
+                if let Err(error) = outcome {
                     left.truncate(whole);
-                    self.note_damaged_list();
                     broken_lists += 1;
+                    if !matches!(error, Error::Io(_)) {
+                        self.note_damaged_list();
+                    }
                 }
             }
         }

@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 
 use undercroft_diskfs::in_use::{ChangeTimes, InUse};
 use undercroft_sync::atomic::{AtomicBool, Ordering};
-use undercroft_vfs::{InodeFlags, Result, Timestamp};
+use undercroft_vfs::{Error, InodeFlags, Result, Timestamp};
 
 use crate::inode::{Inode, InodeState};
 use crate::writer::Mounted;
@@ -131,8 +131,10 @@ pub(crate) fn delete_unlinked(volume: &Arc<Mounted>) -> Result<()> {
     for ino in inodes {
         match writer.allocator.check_in_use(volume, ino).and_then(|()| Inode::read(volume, ino)) {
             Ok(inode) => release::release(&Live::shared(Arc::clone(volume), inode)),
-            Err(_) => {
-                writer.allocator.note_damaged_list();
+            Err(error) => {
+                if !matches!(error, Error::Io(_)) {
+                    writer.allocator.note_damaged_list();
+                }
                 writer.inodes_left.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -76,6 +76,7 @@ use self::area::LogArea;
 use self::ends::LogEnds;
 use self::given_back::GivenBack;
 use self::target::Target;
+use crate::ag::{Agf, Agi};
 use crate::error::corrupt;
 use crate::format::{LogIncompat, Superblock};
 use crate::inode::Remapped;
@@ -128,21 +129,6 @@ pub(crate) struct Replayed {
 }
 
 impl Replayed {
-    /// Refuses a log that ends before `newest`, a position that metadata names: a recovery would take that metadata for
-    /// newer than what this log is going to hold, and skip its changes.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    pub(crate) fn check_newest(&self, newest: Lsn) -> Result<()> {
-        let head = LogWriter::head_behind(&self.ends);
-        if newest <= head {
-            return Ok(());
-        }
-        let detail =
-            format!("ends at {head}, and metadata was changed at {newest}: run xfs_repair on the filesystem");
-        Err(corrupt("log", detail))
-    }
-
     /// Says that the filesystem was unmounted, in a record of a filesystem with this UUID; durable on return.
     ///
     /// # Errors
@@ -165,11 +151,32 @@ impl Replayed {
     }
 }
 
+/// Refuses a log that ends before a position that a header of a group names: it is an old copy, or has lost records. What it
+/// would replay may be older than what lies there, and a later recovery would skip changes of this log.
+fn check_newest(recovered: &Recovered, ends: &LogEnds) -> Result<()> {
+    let volume = Volume::new(Arc::clone(&recovered.device), recovered.superblock.clone(), CACHE_BYTES);
+    let mut newest = Lsn(0);
+    for ag in volume.geometry().ags() {
+        let (agf, agi) = (Agf::read(&volume, ag)?, Agi::read(&volume, ag)?);
+        for lsn in [agf.raw().agf_lsn, agi.raw().agi_lsn] {
+            // All ones stand for none.
+            newest = newest.max(Some(Lsn(lsn.get())).filter(|lsn| *lsn != Lsn::NULL).unwrap_or(newest));
+        }
+    }
+    let head = LogWriter::head_behind(ends);
+    if newest <= head {
+        return Ok(());
+    }
+    let detail =
+        format!("ends at {head}, and metadata was changed at {newest}: run xfs_repair on the filesystem");
+    Err(corrupt("log", detail))
+}
+
 /// Replays the log of a filesystem onto its device, where `accept` agrees with what the recovery found; nothing has been
 /// written otherwise. The log itself stays as it is: a crash before it goes on leads to the same replay.
 ///
 /// # Errors
-/// As for [`recover`], and what `accept` returns.
+/// As for [`recover`], and what `accept` returns. `Corrupt` also for a log that is older than the metadata.
 pub(crate) fn recover_onto_device(
     device: &Device,
     log_device: Option<&Device>,
@@ -184,6 +191,7 @@ pub(crate) fn recover_onto_device(
     }
     let recovered = recover(device, log_device, superblock)?;
     accept(&recovered)?;
+    check_newest(&recovered, &ends)?;
     let Recovered { recovery, position, layers, .. } = recovered;
     for layer in &layers {
         write_through(layer, device)?;
