@@ -59,8 +59,11 @@ impl<C: Client> Transactions<C> {
             return written.unwrap_or_else(|panic| resume_unwind(panic));
         }
         for home in &transaction.cancelled {
-            // An item that comes into the cache from here on is another one, which a later transaction has made.
-            if client.cached(*home).is_some_and(|item| item.lock().state_mut().evict()) {
+            // An item that comes into the cache from here on is another one, which a later transaction has made. While this
+            // one is held it is not dropped, and no other takes its place before it is evicted.
+            let Some(item) = client.cached(*home) else { continue };
+            let may_go = item.lock().state_mut().evict();
+            if may_go {
                 client.evict(*home);
             }
         }

@@ -5,7 +5,7 @@
 
 use undercroft_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// All pools together take this part of a transaction's room at a time at most.
+/// A pool takes this part of a transaction's room at a time, shared among the pools that are in use by then.
 const PART_IN_POOLS: u32 = 8;
 
 /// Units that are reserved in the running transaction. Padded to its own cache lines: it is written often.

@@ -212,7 +212,7 @@ impl ChangingGroup<'_> {
                 self.handle.forget(self.block(AgBlock(within))?);
             }
             self.note_no_owner(first, count, Owner::Inodes)?;
-            self.free(first, count, false)?;
+            self.free(first, count, Was::Inodes)?;
         }
         Ok(())
     }

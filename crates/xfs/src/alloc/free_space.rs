@@ -47,13 +47,30 @@ pub(super) struct FreeSpace {
     own: Vec<Run>,
 }
 
-/// What a transaction freed.
+/// What freed blocks were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Was {
+    Data,
+    /// May have been metadata, which the log cancels.
+    Metadata,
+    /// Of blocks of inodes the log has only those inodes that changed. A block that became a tree's in the transaction that
+    /// freed it is not cancelled there, and a recovery would put such inodes into the tree's block.
+    Inodes,
+}
+
+/// What a transaction freed, by what it was.
 #[derive(Debug)]
 struct Freed {
     tid: Tid,
-    /// Blocks that were data, and those that may have been metadata, which the log cancels.
     data: Vec<Run>,
     metadata: Vec<Run>,
+    inodes: Vec<Run>,
+}
+
+impl Freed {
+    fn pop(&mut self) -> Option<Run> {
+        self.data.pop().or_else(|| self.metadata.pop()).or_else(|| self.inodes.pop())
+    }
 }
 
 impl FreeSpace {
@@ -115,12 +132,16 @@ impl FreeSpace {
     }
 
     /// Blocks that the running transaction freed.
-    pub(super) fn add_freed(&mut self, tid: Tid, run: Run, was_data: bool) {
+    pub(super) fn add_freed(&mut self, tid: Tid, run: Run, was: Was) {
         if self.freed.back().is_none_or(|last| last.tid != tid) {
-            self.freed.push_back(Freed { tid, data: Vec::new(), metadata: Vec::new() });
+            self.freed.push_back(Freed { tid, data: Vec::new(), metadata: Vec::new(), inodes: Vec::new() });
         }
         let Some(freed) = self.freed.back_mut() else { unreachable!("it was just added") };
-        let runs = if was_data { &mut freed.data } else { &mut freed.metadata };
+        let runs = match was {
+            Was::Data => &mut freed.data,
+            Was::Metadata => &mut freed.metadata,
+            Was::Inodes => &mut freed.inodes,
+        };
         match runs.last_mut() {
             Some(last) if last.end() == run.start => last.count += run.count,
             Some(last) if run.end() == last.start => {
@@ -150,7 +171,7 @@ impl FreeSpace {
     pub(super) fn release(&mut self, tid: Tid) -> bool {
         for _ in 0..RELEASED_AT_ONCE {
             let Some(freed) = self.freed.front_mut().filter(|freed| freed.tid <= tid) else { return true };
-            match freed.data.pop().or_else(|| freed.metadata.pop()) {
+            match freed.pop() {
                 Some(run) => {
                     self.busy -= u64::from(run.count);
                     self.available.give(run);
@@ -168,7 +189,7 @@ impl FreeSpace {
         while runs.len() < most
             && let Some(freed) = self.freed.front_mut().filter(|freed| freed.tid <= tid)
         {
-            match freed.data.pop().or_else(|| freed.metadata.pop()) {
+            match freed.pop() {
                 Some(run) => runs.push(run),
                 None => drop(self.freed.pop_front()),
             }
@@ -184,7 +205,7 @@ impl FreeSpace {
 
     /// Runs that transactions freed that are not durable yet, those that were data first. The group's own trees may take
     /// blocks of them: they go home only after those transactions are durable, and the log does not cancel what is
-    /// metadata again in the same transaction.
+    /// metadata again in the same transaction. Not blocks of inodes: see [`Was::Inodes`].
     pub(super) fn freed_runs(&self) -> impl Iterator<Item = Run> + '_ {
         let data = self.freed.iter().rev().flat_map(|freed| freed.data.iter().rev());
         let metadata = self.freed.iter().rev().flat_map(|freed| freed.metadata.iter().rev());

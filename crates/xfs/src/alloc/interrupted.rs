@@ -44,7 +44,7 @@ impl Allocator {
                 let (ag, first) = run_of(handle, *start, *blocks)?;
                 let mut group = self.change_group(handle, ag)?;
                 group.note_no_owner_at_all(first, *blocks)?;
-                group.free(first, *blocks, false)
+                group.free(first, *blocks, Was::Metadata)
             }
             Unfinished::Owner(change) => {
                 self.make_room(handle, 2)?;
@@ -112,7 +112,7 @@ impl Allocator {
                 group.set_copy_aside(copy.start, copy.count, false)?;
                 let freed = group
                     .note_no_owner(copy.start, copy.count, Owner::Copies)
-                    .and_then(|()| group.free(copy.start, copy.count, true));
+                    .and_then(|()| group.free(copy.start, copy.count, Was::Data));
                 handle.or_abort(freed)?;
             }
         }

@@ -193,7 +193,7 @@ impl ChangingGroup<'_> {
             self.note_no_owner(AgBlock(entry.block), 1, Owner::FreeSpace)?;
             self.insert_extent(run)?;
             // Also one that no transaction cancelled: it may have come here as data that this transaction freed.
-            self.add_freed(run, false);
+            self.add_freed(run, Was::Metadata);
         }
         Ok(())
     }

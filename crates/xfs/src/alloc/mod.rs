@@ -96,6 +96,7 @@ use crate::transaction::Handle;
 use crate::volume::Volume;
 
 pub(crate) use self::allocator::{Allocator, GROUPS_MAX};
+use self::free_space::Was;
 pub(crate) use self::held::Held;
 pub(crate) use self::inodes::{
     FREE_INODE_CREDITS, GIVE_BACK_CREDITS, NewNumber, chunk_space, new_inode_credits,

@@ -32,7 +32,7 @@ impl Allocator {
         let plan = plan(&group.tree::<RefcountBt>()?, start, count as u32, Change::Remove)?;
         group.make_steps::<RefcountBt>(&plan.steps)?;
         for (n, (start, count)) in plan.freed.iter().enumerate() {
-            let freed = group.free(*start, *count, true);
+            let freed = group.free(*start, *count, Was::Data);
             if n == 0 && plan.steps.is_empty() { freed? } else { handle.or_abort(freed)? }
         }
         Ok(())

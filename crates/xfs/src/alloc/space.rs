@@ -96,7 +96,7 @@ impl Allocator {
     /// # Errors
     /// Corruption (blocks that are free already); I/O failure.
     pub(crate) fn free(&self, handle: &Handle<'_>, first: FsBlock, count: u64) -> Result<()> {
-        self.free_run(handle, first, count, false)
+        self.free_run(handle, first, count, Was::Metadata)
     }
 
     /// The same for blocks that were a file's content and nothing else. On a full group its own trees may grow into them
@@ -105,7 +105,7 @@ impl Allocator {
     /// # Errors
     /// As for [`free`](Self::free).
     pub(crate) fn free_data(&self, handle: &Handle<'_>, first: FsBlock, count: u64) -> Result<()> {
-        self.free_run(handle, first, count, true)
+        self.free_run(handle, first, count, Was::Data)
     }
 
     /// Refuses blocks that a file has and that are free, on a free list, or the filesystem's own: asked before the first
@@ -120,7 +120,7 @@ impl Allocator {
         self.change_group(handle, ag)?.check_in_use(Run::new(within.0, count as u32))
     }
 
-    fn free_run(&self, handle: &Handle<'_>, first: FsBlock, count: u64, was_data: bool) -> Result<()> {
+    fn free_run(&self, handle: &Handle<'_>, first: FsBlock, count: u64, was: Was) -> Result<()> {
         let Some((ag, within)) = handle.volume().geometry().check_run(first, count) else {
             return Err(corrupt_block(
                 "free space",
@@ -128,7 +128,7 @@ impl Allocator {
                 format!("{count} blocks to be freed lie in no group"),
             ));
         };
-        self.change_group(handle, ag)?.free(within, count as u32, was_data)
+        self.change_group(handle, ag)?.free(within, count as u32, was)
     }
 
     /// Searches all groups for blocks that are reserved, until it finds some.
@@ -245,21 +245,21 @@ impl ChangingGroup<'_> {
         Ok(Some(AgBlock(run.start)))
     }
 
-    /// Frees blocks of the group; `was_data` as for [`Allocator::free_data`].
+    /// Frees blocks of the group, which were what `was` says.
     ///
     /// # Errors
     /// Corruption (blocks that are free already); I/O failure.
-    pub(super) fn free(&mut self, first: AgBlock, count: u32, was_data: bool) -> Result<()> {
+    pub(super) fn free(&mut self, first: AgBlock, count: u32, was: Was) -> Result<()> {
         let run = Run::new(first.0, count);
         self.fill_list()?;
         self.check_no_root(run)?;
-        self.free_checked(run, was_data)
+        self.free_checked(run, was)
     }
 
-    fn free_checked(&mut self, run: Run, was_data: bool) -> Result<()> {
+    fn free_checked(&mut self, run: Run, was: Was) -> Result<()> {
         self.check_in_use(run)?;
         self.insert_extent(run)?;
-        self.add_freed(run, was_data);
+        self.add_freed(run, was);
         Ok(())
     }
 
@@ -297,7 +297,7 @@ impl ChangingGroup<'_> {
         let filled = self.fill_list();
         self.handle.or_abort(filled)?;
         // It may still be the root in the header, which the change of the tree stores at its end.
-        let freed = self.free_checked(Run::new(block.0, 1), false);
+        let freed = self.free_checked(Run::new(block.0, 1), Was::Metadata);
         self.handle.or_abort(freed)
     }
 
@@ -374,9 +374,9 @@ impl ChangingGroup<'_> {
     }
 
     /// Notes that blocks were freed by the running transaction.
-    pub(super) fn add_freed(&mut self, run: Run, was_data: bool) {
+    pub(super) fn add_freed(&mut self, run: Run, was: Was) {
         let tid = self.tid();
-        self.state().blocks().space.add_freed(tid, run, was_data);
+        self.state().blocks().space.add_freed(tid, run, was);
         self.release_when_durable();
     }
 

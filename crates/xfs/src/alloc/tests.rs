@@ -412,7 +412,7 @@ fn blocks_are_taken_near_the_goal() {
     let first = group.take_aligned(AgBlock(1001), 8, 8, 0..4000).unwrap().unwrap();
     assert_eq!(first, AgBlock(1008));
     assert_eq!(group.take_aligned(AgBlock(1001), 8, 8, 0..4000).unwrap(), None, "none is reserved");
-    group.free(first, 8, false).unwrap();
+    group.free(first, 8, Was::Metadata).unwrap();
     drop(group);
     drop(handle);
     bench.taken.clear();

@@ -21,7 +21,7 @@ use crate::format::FsBlock;
 use crate::format::block_header::HeaderKind;
 use crate::format::crc;
 use crate::log::Recovery;
-use crate::open::{OpenOptions, Probed, Writable};
+use crate::open::{OpenOptions, Probed, ReadyToWrite};
 use crate::options::WriteOptions;
 use crate::writer::{Mounted, Service, Transactions, Writer};
 
@@ -61,7 +61,7 @@ impl Open {
         let writable =
             Probed::probe(device, OpenOptions { buffer_bytes: 1 << 20, ..OpenOptions::default() })?
                 .recover_onto_device()?;
-        let Writable { volume, transactions, recovery, .. } = writable;
+        let ReadyToWrite { volume, transactions, recovery, .. } = writable;
         let geometry = *volume.geometry();
         let last = geometry.ags().last().unwrap();
         let mut free = None;
