@@ -279,7 +279,11 @@ impl FileSystem for Xfs {
     }
 
     fn read_inode(&self, ino: Ino) -> Result<Arc<dyn VfsInode>> {
-        let inode = Inode::read(&self.volume, ino)?;
+        let inode = Inode::read(&self.volume, ino).map_err(|error| match error {
+            // Its chunk may have gone since the caller learned the number, and the block hold something else.
+            Error::Corrupt(_) if matches!(self.check_handle(ino), Err(Error::Stale)) => Error::Stale,
+            error => error,
+        })?;
         if inode.core.links == 0 {
             return Err(Error::Stale);
         }
