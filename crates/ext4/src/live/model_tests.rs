@@ -9,6 +9,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use undercroft_block::{Access, MemoryDevice};
 use undercroft_oracle::{Mke2fs, Scratch};
 use undercroft_sync::thread;
@@ -29,6 +30,8 @@ const PCT_DEPTH: usize = 3;
 const FILE: u32 = 12;
 /// How often the user leaves and comes back.
 const ROUNDS: u16 = 3;
+/// Of each modelled thread: the filesystem is opened in one.
+const STACK_BYTES: usize = 256 << 10;
 /// Blocks that a transaction has room for.
 const ROOM: u32 = 100;
 
@@ -101,6 +104,8 @@ fn no_released_inode_is_stored_over_a_newer_one() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(load(&volume).attr().permissions, ROUNDS, "an old inode was stored over a newer one");
     };
-    shuttle::check_random(property, SCHEDULES);
-    shuttle::check_pct(property, SCHEDULES, PCT_DEPTH);
+    let mut config = shuttle::Config::new();
+    config.stack_size = STACK_BYTES;
+    shuttle::Runner::new(RandomScheduler::new(SCHEDULES), config.clone()).run(property);
+    shuttle::Runner::new(PctScheduler::new(PCT_DEPTH, SCHEDULES), config).run(property);
 }
