@@ -5,6 +5,7 @@
 //! hold them by the trait [`InUse`].
 
 mod extent_cache;
+mod full;
 mod late;
 mod times;
 mod windows;
@@ -12,8 +13,9 @@ mod windows;
 use undercroft_vfs::Result;
 
 pub use extent_cache::{CachedExtent, ExtentCache};
+pub use full::retry_when_full;
 pub use late::{Late, LateTimes};
-pub use times::ChangeTimes;
+pub use times::{ChangeTimes, coarse_nanoseconds};
 pub use windows::WindowList;
 
 /// An inode in use, as the lists of such inodes have it.

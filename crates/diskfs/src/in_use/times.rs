@@ -16,6 +16,15 @@ pub struct ChangeTimes {
     left_to_cache: AtomicBool,
 }
 
+/// A time as the vfs's coarse clock counts it; 0 for what it does not reach.
+#[must_use]
+pub fn coarse_nanoseconds(time: Timestamp) -> u64 {
+    u64::try_from(time.seconds)
+        .ok()
+        .and_then(|seconds| seconds.checked_mul(1_000_000_000))
+        .map_or(0, |whole| whole.saturating_add(time.nanoseconds.into()))
+}
+
 impl ChangeTimes {
     /// Notes that the times are read.
     #[inline]

@@ -189,7 +189,7 @@ pub(crate) fn recover_onto_device(
         // Records name the filesystem; zeroes may be anything.
         return Err(corrupt("log", "has no record, so the device may be another one than the log's"));
     }
-    let recovered = recover(device, log_device, superblock)?;
+    let recovered = recover_between(device, &area, ends, superblock)?;
     accept(&recovered)?;
     check_newest(&recovered, &ends)?;
     let Recovered { recovery, position, layers, .. } = recovered;
@@ -236,7 +236,16 @@ pub(crate) fn recover(
     superblock: &Superblock,
 ) -> Result<Recovered> {
     let area = LogArea::locate(device, log_device, superblock)?;
-    let ends = LogEnds::find(&area)?;
+    recover_between(device, &area, LogEnds::find(&area)?, superblock)
+}
+
+/// The same for a log whose ends were found.
+fn recover_between(
+    device: &Device,
+    area: &LogArea,
+    ends: LogEnds,
+    superblock: &Superblock,
+) -> Result<Recovered> {
     let position = LogPosition { tail_block: ends.tail, head_block: ends.head };
     if ends.is_clean() {
         if !ends.unmounted && superblock.features().has_lazy_counters() {
@@ -259,7 +268,7 @@ pub(crate) fn recover(
         return Err(Error::Unsupported(what.into()));
     }
     let mut target = Target::new(device, superblock, IN_MEMORY_BYTES);
-    let mut recovery = replay::replay(&area, ends, &mut target)?;
+    let mut recovery = replay::replay(area, ends, &mut target)?;
     recovery.torn_at = ends.torn_at;
     let (overlay, layers) = target.into_device();
     // A log may make the filesystem grow.

@@ -103,9 +103,7 @@ pub(crate) fn remove(
     let mut records = Records { handle, inode, kind };
     let mut is_first = true;
     while from < to {
-        let around = records.around(from)?;
-        let here = around.before.filter(|before| before.end() > from).or(around.after);
-        let Some(here) = here.filter(|here| here.file.0 < to) else { break };
+        let Some(here) = first_between(&records, from, to)? else { break };
         let start = from.max(here.file.0);
         if !is_first && !handle.has_room(credits(handle.volume(), records.inode, kind) + STORE_CREDITS) {
             return Ok(Progress::From(start));
@@ -141,9 +139,7 @@ pub(crate) fn unmap(
     let mut records = Records { handle, inode, kind };
     let mut from = from.0;
     loop {
-        let around = records.around(from)?;
-        let here = around.before.filter(|before| before.end() > from).or(around.after);
-        let Some(here) = here.filter(|here| from < to.0 && here.file < to) else { return Ok(Progress::Done) };
+        let Some(here) = first_between(&records, from, to.0)? else { return Ok(Progress::Done) };
         if !handle.has_room(credits(handle.volume(), records.inode, kind) + STORE_CREDITS) {
             return Ok(Progress::From(from));
         }
@@ -454,6 +450,13 @@ pub(crate) fn needed_space(inode: &Inode, kind: ForkKind, more: u64) -> u64 {
         Some(Fork::Extents(list)) if list.len() as u64 + more <= records::capacity(inode, kind) as u64 => 0,
         _ => space(inode, kind),
     }
+}
+
+/// The first extent that has blocks from `from` to before `to`.
+fn first_between(records: &Records<'_, '_>, from: u64, to: u64) -> Result<Option<Extent>> {
+    let around = records.around(from)?;
+    let here = around.before.filter(|before| before.end() > from).or(around.after);
+    Ok(here.filter(|here| from < to && here.file.0 < to))
 }
 
 /// The extent in which all blocks from `from` to before `to` lie.

@@ -1,6 +1,6 @@
 //! What a file in use keeps in memory about its content.
 
-use undercroft_diskfs::in_use::ExtentCache;
+use undercroft_diskfs::in_use::{ExtentCache, coarse_nanoseconds};
 use undercroft_sync::atomic::{AtomicU64, Ordering};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Timestamp;
@@ -35,12 +35,12 @@ impl ContentState {
 
     /// The fields have this time, of a change of content.
     pub(crate) fn note_time(&self, now: Timestamp) {
-        self.written_at.store(nanoseconds(now), Ordering::Relaxed);
+        self.written_at.store(coarse_nanoseconds(now), Ordering::Relaxed);
     }
 
     /// Whether the fields are known to have this time already.
     pub(crate) fn has_time(&self, now: Timestamp) -> bool {
-        let now = nanoseconds(now);
+        let now = coarse_nanoseconds(now);
         now != 0 && self.written_at.load(Ordering::Relaxed) == now
     }
 
@@ -55,12 +55,4 @@ impl ContentState {
         window.is_listed = false;
         window.free_unused()
     }
-}
-
-/// A time as the vfs's coarse clock counts it; 0 for what it does not reach.
-fn nanoseconds(time: Timestamp) -> u64 {
-    u64::try_from(time.seconds)
-        .ok()
-        .and_then(|seconds| seconds.checked_mul(1_000_000_000))
-        .map_or(0, |whole| whole.saturating_add(time.nanoseconds.into()))
 }

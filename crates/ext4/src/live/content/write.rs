@@ -1,5 +1,6 @@
 //! Writing: reserves blocks before the data is written, and enters them into the map afterwards.
 
+use undercroft_diskfs::in_use;
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, Extent, Mapping, Result, Written, clock::Coarse};
 
@@ -14,9 +15,6 @@ use crate::writer::Writer;
 pub(super) const INODE_CREDITS: u32 = 1;
 /// A file that grows has at most so many bytes ahead of what was written.
 const AHEAD_MAX_BYTES: u64 = 8 << 20;
-
-/// Commits that an operation waits for at most for the sake of what they free.
-const COMMITS_MAX: u32 = 8;
 
 /// Reserves space for a write from `offset` on.
 ///
@@ -35,23 +33,8 @@ pub(crate) fn prepare_write(live: &Live, offset: u64, len: u64) -> Result<Extent
 ///
 /// # Errors
 /// Those of the last attempt.
-pub(crate) fn retry_when_full<T>(live: &Live, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-    let (mut may_free_windows, mut commits) = (true, 0);
-    loop {
-        match attempt() {
-            Err(Error::NoSpace) => {
-                if may_free_windows && free_windows(live) {
-                    may_free_windows = false;
-                } else if commits < COMMITS_MAX && wait_for_freed(live) {
-                    // Other threads may have taken what was freed, and freed more.
-                    (may_free_windows, commits) = (true, commits + 1);
-                } else {
-                    return Err(Error::NoSpace);
-                }
-            }
-            answer => return answer,
-        }
-    }
+pub(crate) fn retry_when_full<T>(live: &Live, attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    in_use::retry_when_full(attempt, || free_windows(live), || wait_for_freed(live))
 }
 
 fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {

@@ -1,6 +1,6 @@
 //! What a file in use keeps in memory about its content.
 
-use undercroft_diskfs::in_use::ExtentCache;
+use undercroft_diskfs::in_use::{ExtentCache, coarse_nanoseconds};
 use undercroft_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::Timestamp;
@@ -38,7 +38,7 @@ impl ContentState {
 
     /// The fields have this time, of a change of content.
     pub(crate) fn note_time(&self, now: Timestamp) {
-        self.written_at.store(nanoseconds(now), Ordering::Relaxed);
+        self.written_at.store(coarse_nanoseconds(now), Ordering::Relaxed);
     }
 
     /// The fields' times were set by something else than a write.
@@ -52,12 +52,4 @@ impl ContentState {
         window.is_listed = false;
         window.free_unused()
     }
-}
-
-/// A time as the vfs's coarse clock counts it; 0 for what it does not reach.
-fn nanoseconds(time: Timestamp) -> u64 {
-    u64::try_from(time.seconds)
-        .ok()
-        .and_then(|seconds| seconds.checked_mul(1_000_000_000))
-        .map_or(0, |whole| whole.saturating_add(time.nanoseconds.into()))
 }

@@ -7,6 +7,7 @@
 //! A write to shared blocks is prepared and finished with the inode's state held exclusively, so that no reader and no
 //! other writer uses the old blocks while they lose this user and perhaps are freed.
 
+use undercroft_diskfs::in_use;
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, Extent, Result, Written, clock::Coarse};
 
@@ -29,9 +30,6 @@ use crate::writer::Writer;
 /// A file that grows has at most so many bytes ahead of what was written.
 const AHEAD_MAX_BYTES: u64 = 8 << 20;
 
-/// Commits that an operation waits for at most for the sake of what they free.
-const COMMITS_MAX: u32 = 8;
-
 /// Records by which the end of one write lets a fork grow at most: an extent that is cut in three.
 const RECORDS_PER_WRITE: u64 = 2;
 
@@ -48,23 +46,8 @@ pub(in super::super) fn prepare_write(live: &Live, offset: u64, len: u64) -> Res
 ///
 /// # Errors
 /// Those of the last attempt.
-pub(in super::super) fn retry_when_full<T>(live: &Live, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-    let (mut may_free_windows, mut commits) = (true, 0);
-    loop {
-        match attempt() {
-            Err(Error::NoSpace) => {
-                if may_free_windows && free_windows(live) {
-                    may_free_windows = false;
-                } else if commits < COMMITS_MAX && wait_for_freed(live) {
-                    // Other threads may have taken what was freed, and freed more.
-                    (may_free_windows, commits) = (true, commits + 1);
-                } else {
-                    return Err(Error::NoSpace);
-                }
-            }
-            answer => return answer,
-        }
-    }
+pub(in super::super) fn retry_when_full<T>(live: &Live, attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    in_use::retry_when_full(attempt, || free_windows(live), || wait_for_freed(live))
 }
 
 fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
