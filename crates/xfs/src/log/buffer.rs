@@ -9,12 +9,13 @@ use undercroft_vfs::Result;
 
 use super::cancelled::BufferKey;
 use super::format::{Lsn, be16, be32, le16, le32, le64};
+use super::parts::Part;
 use super::sealing;
 use super::target::Target;
 use super::transactions::Item;
 use crate::error::{Verdict, corrupt};
 use crate::format::buffer_kind::BufferKind;
-use crate::format::{Daddr, crc};
+use crate::format::{Daddr, Superblock, crc};
 
 const STRUCTURE: &str = "logged buffer";
 
@@ -111,6 +112,24 @@ impl<'a> BufferItem<'a> {
         !self.has_inodes() && parts <= MAX_MAP_WORDS * 32 && (0..parts).all(logged)
     }
 
+    /// Whether it is a part of a directory block.
+    pub(super) fn part(&self, superblock: &Superblock) -> Part {
+        let geometry = superblock.geometry();
+        let bytes = u64::from(self.sectors) * SECTOR as u64;
+        let whole = u64::from(geometry.dir_block_bytes());
+        match BufferKind::of_flags(self.flags) {
+            _ if bytes >= whole || self.has_inodes() || !superblock.features().has_crc() => Part::Whole,
+            BufferKind::DIR_BLOCK
+            | BufferKind::DIR_DATA
+            | BufferKind::DIR_FREE
+            | BufferKind::DIR_LEAF1
+            | BufferKind::DIR_LEAFN => Part::Part,
+            BufferKind::DA_NODE if bytes == u64::from(geometry.block_bytes()) => Part::Either,
+            BufferKind::DA_NODE => Part::Part,
+            _ => Part::Whole,
+        }
+    }
+
     /// Makes the change.
     ///
     /// # Errors
@@ -142,7 +161,14 @@ impl<'a> BufferItem<'a> {
                 bytes[at..at + part.len()].copy_from_slice(part);
             }
             let kind = BufferKind::of_flags(self.flags);
-            target.seal_later(self.daddr, self.sectors * SECTOR as u32, kind)?;
+            let is_sealed = match self.part(&superblock) {
+                Part::Whole => true,
+                Part::Part => false,
+                Part::Either => sealing::is_at(&bytes, self.daddr, *superblock.meta_uuid().as_bytes()),
+            };
+            if is_sealed {
+                target.seal_later(self.daddr, self.sectors * SECTOR as u32, kind)?;
+            }
             if self.daddr == Daddr(0) {
                 target.reload_superblock(&bytes, kind)?;
             }

@@ -77,7 +77,7 @@ pub(crate) fn add(
     or_planned(added)
 }
 
-/// What cannot be done in place is planned: a plan gives blocks in several extents another place.
+/// What cannot be done in place is planned: blocks that lie in several extents are changed by a plan.
 fn or_planned(outcome: Result<bool>) -> Result<bool> {
     match outcome {
         Err(Error::Unsupported(_)) => Ok(false),
