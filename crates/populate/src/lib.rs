@@ -9,6 +9,7 @@
 //!
 //! This crate knows no format of a disk, and nothing of the program.
 
+mod compress;
 mod entry;
 mod error;
 mod fill;
@@ -18,6 +19,7 @@ mod source;
 mod testing;
 mod writer;
 
+pub use compress::{Compression, Stream, decompressed, failure};
 pub use entry::{Content, Entry, EntryKind, Metadata, Xattr};
 pub use error::{Error, SourceError, SourceErrorKind};
 pub use fill::{FillOptions, fill};
