@@ -9,7 +9,6 @@ use undercroft_vfs::Result;
 
 use super::cancelled::BufferKey;
 use super::format::{Lsn, be16, be32, le16, le32, le64};
-use super::parts::Part;
 use super::sealing;
 use super::target::Target;
 use super::transactions::Item;
@@ -57,6 +56,17 @@ pub(super) struct BufferItem<'a> {
     sectors: u32,
     daddr: Daddr,
     map: &'a [u8],
+}
+
+/// What a buffer is to a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// A whole block, or none of a directory.
+    Whole,
+    /// A part of a block.
+    Part,
+    /// A part of a block, or a whole one of extended attributes.
+    Either,
 }
 
 /// What came of a change.
@@ -113,20 +123,20 @@ impl<'a> BufferItem<'a> {
     }
 
     /// Whether it is a part of a directory block.
-    pub(super) fn part(&self, superblock: &Superblock) -> Part {
+    pub(super) fn role(&self, superblock: &Superblock) -> Role {
         let geometry = superblock.geometry();
         let bytes = u64::from(self.sectors) * SECTOR as u64;
         let whole = u64::from(geometry.dir_block_bytes());
         match BufferKind::of_flags(self.flags) {
-            _ if bytes >= whole || self.has_inodes() || !superblock.features().has_crc() => Part::Whole,
+            _ if bytes >= whole || self.has_inodes() || !superblock.features().has_crc() => Role::Whole,
             BufferKind::DIR_BLOCK
             | BufferKind::DIR_DATA
             | BufferKind::DIR_FREE
             | BufferKind::DIR_LEAF1
-            | BufferKind::DIR_LEAFN => Part::Part,
-            BufferKind::DA_NODE if bytes == u64::from(geometry.block_bytes()) => Part::Either,
-            BufferKind::DA_NODE => Part::Part,
-            _ => Part::Whole,
+            | BufferKind::DIR_LEAFN => Role::Part,
+            BufferKind::DA_NODE if bytes == u64::from(geometry.block_bytes()) => Role::Either,
+            BufferKind::DA_NODE => Role::Part,
+            _ => Role::Whole,
         }
     }
 
@@ -161,10 +171,10 @@ impl<'a> BufferItem<'a> {
                 bytes[at..at + part.len()].copy_from_slice(part);
             }
             let kind = BufferKind::of_flags(self.flags);
-            let is_sealed = match self.part(&superblock) {
-                Part::Whole => true,
-                Part::Part => false,
-                Part::Either => sealing::is_at(&bytes, self.daddr, *superblock.meta_uuid().as_bytes()),
+            let is_sealed = match self.role(&superblock) {
+                Role::Whole => true,
+                Role::Part => false,
+                Role::Either => sealing::is_at(&bytes, self.daddr, *superblock.meta_uuid().as_bytes()),
             };
             if is_sealed {
                 target.seal_later(self.daddr, self.sectors * SECTOR as u32, kind)?;

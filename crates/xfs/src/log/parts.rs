@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use undercroft_vfs::{Error, FileType, Ino, Result};
 
-use super::buffer::BufferItem;
+use super::buffer::{BufferItem, Role};
+use super::sealing;
 use super::target::Target;
-use super::{CACHE_BYTES, sealing};
 use crate::format::{Daddr, FsBlock, Superblock};
 use crate::inode::Inode;
 use crate::map;
@@ -27,25 +27,17 @@ use crate::volume::Volume;
 /// Sectors of 512 bytes, in which lengths are counted.
 const SECTOR: u64 = 512;
 
+/// Metadata in memory while directories are read, in bytes.
+const CACHE_BYTES: usize = 4 << 20;
+
 /// Parts and directories that are remembered, at most: of each.
 const MAX_KNOWN: usize = 1 << 20;
-
-/// What a buffer is to a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// A whole block, or none of a directory.
-    Whole,
-    /// A part of a block.
-    Part,
-    /// A part of a block, or a whole one of extended attributes.
-    Either,
-}
 
 /// Parts that were replayed, and the directories that the log names.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     /// By their first sectors: how many sectors each has, and what it is.
-    parts: BTreeMap<Daddr, (u64, Part)>,
+    parts: BTreeMap<Daddr, (u64, Role)>,
     directories: BTreeSet<u64>,
 }
 
@@ -55,8 +47,8 @@ impl Parts {
     /// # Errors
     /// `Unsupported` for more parts than are remembered.
     pub(super) fn note(&mut self, buffer: &BufferItem<'_>, superblock: &Superblock) -> Result<()> {
-        let part = buffer.part(superblock);
-        if part != Part::Whole {
+        let part = buffer.role(superblock);
+        if part != Role::Whole {
             let (daddr, sectors) = buffer.key();
             self.parts.insert(daddr, (sectors.into(), part));
             check_known(self.parts.len())?;
@@ -93,7 +85,7 @@ impl Parts {
                 Err(error) => return Err(error),
             }
         }
-        match self.parts.iter().find(|(_, (_, part))| *part == Part::Part) {
+        match self.parts.iter().find(|(_, (_, part))| *part == Role::Part) {
             None => Ok(()),
             Some((daddr, _)) => {
                 let what = format!(

@@ -9,11 +9,11 @@
 use undercroft_vfs::{Error, Result};
 
 use super::area::LogArea;
-use super::buffer::{self, BufferItem};
+use super::buffer::{self, BufferItem, Role};
 use super::cancelled::Cancelled;
 use super::ends::{LogEnds, damaged};
 use super::intents::{IntentKind, Intents};
-use super::parts::{Part, Parts};
+use super::parts::Parts;
 use super::record::Checksum;
 use super::report::Recovery;
 use super::target::Target;
@@ -96,7 +96,7 @@ pub(super) fn replay(area: &LogArea, ends: LogEnds, target: &mut Target) -> Resu
                 Change::Buffer(buffer) if buffer.is_cancelled() => cancelled.add(buffer.key())?,
                 Change::Buffer(buffer) => {
                     all_whole &= buffer.is_whole();
-                    has_parts |= buffer.part(&target.superblock) != Part::Whole;
+                    has_parts |= buffer.role(&target.superblock) != Role::Whole;
                 }
                 _ => {}
             }
