@@ -197,35 +197,9 @@ impl<'a> Change<'a> {
         matches!(self.inode.data, Fork::Local(_))
     }
 
-    /// Filesystem blocks in a directory block. Blocks of the fork are counted in filesystem blocks, and so are those that
-    /// the tree leads to; blocks of names are numbered one by one.
+    /// Filesystem blocks in a directory block.
     pub(super) fn unit(&self) -> u32 {
         self.layout.dir_block_count()
-    }
-
-    /// The block of the fork at which the block of names of this number begins.
-    pub(super) fn names_at(&self, number: u32) -> u32 {
-        number.saturating_mul(self.unit())
-    }
-
-    /// More blocks of names than a directory can have.
-    pub(super) fn names_end(&self) -> u32 {
-        self.root() / self.unit()
-    }
-
-    /// Whether a block of the tree other than its root may be there.
-    pub(super) fn is_below_root(&self, at: u32) -> bool {
-        at > self.root() && at < self.free_start() && at.is_multiple_of(self.unit())
-    }
-
-    /// The block of the fork at which the hash index begins: the root of its tree.
-    pub(super) fn root(&self) -> u32 {
-        ((32_u64 << 30) / self.layout.block_bytes as u64) as u32
-    }
-
-    /// The block of the fork at which the free index begins.
-    pub(super) fn free_start(&self) -> u32 {
-        self.root() * 2
     }
 
     pub(super) fn dir_block_bytes(&self) -> usize {
@@ -235,7 +209,7 @@ impl<'a> Change<'a> {
     /// How many blocks the directory's entries have, with holes.
     pub(super) fn data_blocks(&self) -> u32 {
         let blocks = self.inode.core.size_bytes / self.dir_block_bytes() as u64;
-        u32::try_from(blocks).unwrap_or(u32::MAX).min(self.names_end())
+        u32::try_from(blocks).unwrap_or(u32::MAX).min(self.layout.names_end())
     }
 
     pub(super) fn set_data_blocks(&mut self, blocks: u32) {
@@ -290,7 +264,7 @@ impl<'a> Change<'a> {
     /// How many blocks of names the directory has, with holes, without those from number `before` on.
     pub(super) fn end_before(&self, before: u32) -> Result<u32> {
         let unit = self.unit();
-        let mut at = self.names_at(before);
+        let mut at = self.layout.names_at(before);
         while let Some(block) = at.checked_sub(unit) {
             if self.is_present(block)? {
                 return Ok(at / unit);

@@ -5,10 +5,12 @@ use undercroft_vfs::{Extent, Mapping, Result};
 
 use super::stretch::{State, Stretch};
 use super::{Live, block_bits, end_block};
+use crate::ag::Agf;
 use crate::error::corrupt_inode;
 use crate::format::{FileBlock, FsBlock};
 use crate::inode::Inode;
-use crate::map::{self, Run};
+use crate::map::{self, Run, Sharing, sharing_in};
+use crate::writer::Mounted;
 
 /// As the vfs has it.
 pub(super) fn in_bytes(stretch: &Stretch, live: &Live) -> Result<Extent> {
@@ -64,7 +66,7 @@ pub(super) fn lookup(live: &Live, inode: &Inode, block: u64) -> Result<Stretch> 
     let left = (within.end - block) as u32;
     // Reading a file does not depend on the tree of reference counts: where that cannot be read, blocks count as
     // shared.
-    let sharing = map::sharing(&live.volume, within.home_of(block), left);
+    let sharing = sharing(&live.volume, within.home_of(block), left);
     let (is_shared, count) = sharing.map_or((true, left), |sharing| (sharing.shared, sharing.count));
     let state = if is_shared { State::Shared } else { State::Written };
     let part = Stretch {
@@ -77,4 +79,17 @@ pub(super) fn lookup(live: &Live, inode: &Inode, block: u64) -> Result<Stretch> 
         live.content.extents.keep(cached(&part), block, file_end);
     }
     Ok(part)
+}
+
+/// Whether `block` is shared, and for how many of the `count` blocks from there on, which lie in one group, the same
+/// holds.
+fn sharing(volume: &Mounted, block: FsBlock, count: u32) -> Result<Sharing> {
+    // While the filesystem takes changes, the allocator knows where the tree begins.
+    if let Ok(writer) = volume.writer() {
+        return writer.allocator.sharing(volume, block, count);
+    }
+    let alone = Sharing { shared: false, count };
+    let Some((ag, start)) = volume.geometry().split(block) else { return Ok(alone) };
+    let Some(tree) = Agf::read(volume, ag)?.reference_counts(volume)? else { return Ok(alone) };
+    sharing_in(&tree, start, count)
 }
