@@ -111,7 +111,9 @@ pub(crate) fn remove(
         let piece = piece_to_remove(&records, &here, start, to)?;
         let cuts = piece.file > here.file && piece.end() < here.end();
         records.check_room(u64::from(cuts))?;
-        handle.writer().allocator.check_blocks_in_use(handle, piece.block, piece.count.into())?;
+        let (allocator, count) = (&handle.writer().allocator, u64::from(piece.count));
+        allocator.check_blocks_in_use(handle, piece.block, count)?;
+        allocator.check_owner(handle, piece.block, count, owner(&records, &piece))?;
         check_group(&records, &piece)?;
         records.substitute(Some(here), &rest(&here, piece.file.0, piece.end()))?;
         handle.or_abort(release(&mut records, &piece))?;
