@@ -19,8 +19,8 @@
 //! # Ok::<(), undercroft_block::Error>(())
 //! ```
 //!
-//! What is changed is not written by the cache. A log that orders changes holds the blocks that it has yet to bring
-//! home, which pins them, and keeps beside each what it must know (`T`).
+//! The cache never writes a changed block; the journal does. It holds a handle of each block that it has not written back
+//! yet, which pins the block, and keeps its own state of the block in `T`.
 //!
 //! A structure of several blocks may be one buffer, a [`Span`]; it is asked for by its name, never block by block.
 //!

@@ -1,4 +1,4 @@
-//! What a filesystem that takes changes does alike in every format: syncing, closing, and saying why it stopped.
+//! What a writable filesystem does alike in every format: syncing, closing, and saying why it stopped.
 
 use undercroft_block::Device;
 use undercroft_journal::{Client, Service, Transactions};
@@ -17,7 +17,7 @@ pub struct WriteStats {
     pub blocks_logged: u64,
     /// Checkpoints that made room in the log.
     pub checkpoints: u64,
-    /// Inodes without names that could not be deleted, for want of space or for damage, and wait for the next opening.
+    /// Unlinked inodes that could not be deleted, for want of space or for damage, and wait for the next opening.
     pub inodes_left: u64,
 }
 
@@ -82,7 +82,7 @@ pub trait Changeable: Client {
     /// [`sync_all`](Self::sync_all), and the changes have ended all the same.
     fn shut_down(&self, flush_log: bool) -> Result<()> {
         let Ok((transactions, _)) = self.changes() else {
-            return Err(Error::Unsupported("shutting down a filesystem that takes no changes".into()));
+            return Err(Error::Unsupported("shutting down a read-only filesystem".into()));
         };
         let flushed = if flush_log { self.sync_all() } else { Ok(()) };
         transactions.shut_down();

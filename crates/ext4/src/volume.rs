@@ -39,7 +39,7 @@ pub(crate) struct Volume {
     below: Device,
     buffers: BufferCache<LoggedState>,
     fast_commits: FastCommitView,
-    /// Where each group's inode table begins; known in a filesystem that takes changes.
+    /// Where each group's inode table begins; known in a writable filesystem.
     inode_tables: OnceLock<Append<FsBlock>>,
 }
 

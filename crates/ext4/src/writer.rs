@@ -1,4 +1,4 @@
-//! A filesystem in use: its volume, and what a filesystem that takes changes has beside it.
+//! A filesystem in use: its volume, and what a writable filesystem has beside it.
 //!
 //! A [`Handle`](crate::transaction::Handle) carries the [`Writer`]. The types below it are state only; the operations on
 //! them, which take a handle, lie above.

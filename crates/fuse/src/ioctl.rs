@@ -56,7 +56,7 @@ const EXTENDED_FLAGS: [(InodeFlags, u32); 8] = [
     (InodeFlags::VERITY, 0x0002_0000),
 ];
 
-/// What `struct fsxattr` has besides for hints of how large extents should be: of a file, for what is made in a directory,
+/// What `struct fsxattr` has besides for extent size hints: of a file, for what is made in a directory,
 /// and of copies.
 const HAS_EXTENT_SIZE: u32 = 0x0000_0800;
 const HANDS_ON_EXTENT_SIZE: u32 = 0x0000_1000;

@@ -155,7 +155,7 @@ impl NodeTable {
         &self.returning
     }
 
-    /// Whether an inode without a name will be deleted when the kernel forgets it, or is being deleted. Looks at all
+    /// Whether an unlinked inode will be deleted when the kernel forgets it, or is being deleted. Looks at all
     /// inodes that the kernel knows.
     pub(crate) fn has_unnamed(&self) -> bool {
         let entries = self.entries.pin();
@@ -164,7 +164,7 @@ impl NodeTable {
             || self.returning.is_any_going()
     }
 
-    /// The inodes without a name have been waited for in vain.
+    /// The unlinked inodes have been waited for in vain.
     pub(crate) fn note_staying(&self) {
         for entry in self.entries.pin().values() {
             if entry.is_unnamed() && !entry.stays.swap(true, Ordering::Relaxed) {

@@ -161,7 +161,7 @@ impl Shared {
     }
 
     /// Whether the redundancy of a range of the sync space is right. Where it is not, all copies of a byte are read
-    /// from the same member, and parity is computed anew and not from what was there.
+    /// from the same member, and parity is recomputed and not from what was there.
     pub(crate) fn is_resynced(&self, offset: u64, len: u64) -> bool {
         // Acquire: the thread that moved the mark has written what lies before it.
         offset.saturating_add(len) <= self.resynced.load(Ordering::Acquire)

@@ -1,4 +1,4 @@
-//! The lock order of the whole house, outermost first, on one page.
+//! The lock order of the whole workspace, outermost first, on one page.
 //!
 //! A lock may be taken only while every lock the thread holds has a lower rank. Debug builds check it on every
 //! acquisition. Two locks of one class are taken with `lock_nested` and its like, in the order that the class

@@ -299,7 +299,7 @@ pub trait Inode: Any + Send + Sync {
     /// The attributes now. Cheap: no I/O.
     fn attr(&self) -> Attr;
 
-    /// The hints of how large its extents should be, where the filesystem keeps some.
+    /// The extent size hints, where the filesystem keeps some.
     fn extent_hints(&self) -> ExtentHints {
         ExtentHints::default()
     }
@@ -325,7 +325,7 @@ pub trait Inode: Any + Send + Sync {
     }
 
     /// The last user of the inode is gone, in a filesystem that does not keep nodes. No handle of this number is given
-    /// out before this returns, so the rest is done here: an inode without names is deleted. The filesystem must record
+    /// out before this returns, so the rest is done here: an unlinked inode is deleted. The filesystem must record
     /// failures. Locks before `journal` in the lock order may be held.
     fn release(self: Arc<Self>) {}
 
@@ -420,7 +420,7 @@ pub trait Inode: Any + Send + Sync {
         Err(Error::ReadOnly)
     }
 
-    /// Takes the name of `victim` out of this directory. An inode without names lives until its last handle is
+    /// Takes the name of `victim` out of this directory. An unlinked inode lives until its last handle is
     /// dropped.
     ///
     /// # Errors [`NotEmpty`](crate::Error::NotEmpty) for a directory with names. No names are added to it meanwhile.
@@ -592,7 +592,7 @@ pub trait Inode: Any + Send + Sync {
     /// The caller holds the state of this inode exclusively and that of the source shared, and keeps writers of the source
     /// out; readers of the source are let in. The range lies within the source, does not overflow, and is not
     /// empty. As for [`set_size`](Self::set_size), the rest of the target's last block is clear where the range begins
-    /// behind the end. A crash leaves in each block the old bytes or the new ones.
+    /// past the end. A crash leaves in each block the old bytes or the new ones.
     ///
     /// # Errors
     /// [`Unsupported`](crate::Error::Unsupported) from a filesystem that shares no blocks,

@@ -1,4 +1,4 @@
-//! A filesystem in use: its volume, and what a filesystem that takes changes has beside it.
+//! A filesystem in use: its volume, and what a writable filesystem has beside it.
 //!
 //! A [`Handle`](crate::transaction::Handle) carries the [`Writer`]. The types below it are state only; the operations on
 //! them, which take a handle, lie above.
@@ -105,7 +105,7 @@ pub(crate) struct Writer {
     /// Free blocks and inodes.
     pub(crate) allocator: Arc<Allocator>,
     pub(crate) late_times: LateTimes,
-    /// Inodes without names that could not be deleted.
+    /// Unlinked inodes that could not be deleted.
     pub(crate) inodes_left: AtomicU64,
     /// Files with a reservation window.
     pub(crate) windows: WindowList,

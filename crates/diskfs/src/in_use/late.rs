@@ -4,7 +4,7 @@
 //! next change of the inode, with a sync, when its last user goes, and with the next timed commit: an inode with late
 //! times is listed, so that it is found then.
 //!
-//! A thread that stores late times may hold an inode longer than the inode cache does, and the inode may be loaded anew
+//! A thread that stores late times may hold an inode longer than the inode cache does, and the inode may be reloaded
 //! meanwhile. So a thread stores times only while it holds the fields and the inode has not been released; the release
 //! takes the fields exclusively, which waits for a store that is under way, and stores what is still late itself. Times
 //! count as late until they are stored: an inode whose store fails stays in its list.

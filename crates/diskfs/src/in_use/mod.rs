@@ -1,7 +1,7 @@
-//! Inodes in use: what a filesystem's own type of them is made of, and the trait by which code below that type has them.
+//! In-memory inodes: what a filesystem's own type of them is made of, and the trait by which code below that type has them.
 //!
 //! Inodes with late times and files with reservation windows are listed, so that they are found when times are to be
-//! stored or space runs short. The lists belong to the filesystem's state, which lies below the inodes in use, so they
+//! stored or space runs short. The lists belong to the filesystem's state, which lies below the in-memory inodes, so they
 //! hold them by the trait [`InUse`].
 
 mod extent_cache;
@@ -18,7 +18,7 @@ pub use late::{Late, LateTimes};
 pub use times::{ChangeTimes, coarse_nanoseconds};
 pub use windows::WindowList;
 
-/// An inode in use, as the lists of such inodes have it.
+/// An in-memory inode, as the lists of such inodes have it.
 pub trait InUse: Send + Sync {
     /// Stores times that are late. Under no handle.
     ///

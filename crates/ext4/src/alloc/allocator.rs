@@ -16,7 +16,7 @@ use crate::numbers::{FsBlock, Group};
 use crate::options::WriteOptions;
 use crate::volume::Volume;
 
-/// The free space of a filesystem that takes changes.
+/// The free space of a writable filesystem.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     pub(super) cells: Append<GroupCell>,

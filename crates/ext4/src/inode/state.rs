@@ -1,4 +1,4 @@
-//! An inode in use, as far as directories, orphans and the store of its fields need it.
+//! An in-memory inode, as far as directories, orphans and the store of its fields need it.
 //!
 //! Locks: `fields` (class `inode_fields`) guards the fields and with them the root of the block map. Changing
 //! them takes the lock exclusively, under a handle; reading them takes it shared, and no handle. A thread that holds the
@@ -16,7 +16,7 @@ use crate::orphan::Membership;
 use crate::transaction::Handle;
 use crate::writer::Mounted;
 
-/// The state of an inode in use.
+/// The state of an in-memory inode.
 #[derive(Debug)]
 pub(crate) struct InodeState {
     pub(crate) volume: Arc<Mounted>,

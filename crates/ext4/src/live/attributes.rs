@@ -76,7 +76,7 @@ fn apply(live: &Live, fields: &mut Inode, change: &AttrChange) -> Result<()> {
     let now = live.now();
     let AttrChange { permissions, uid, gid, accessed, modified, changed, flags, project, hints } = *change;
     if hints.is_some_and(|hints| hints != ExtentHints::default()) {
-        return Err(Error::Unsupported("a hint of how large extents should be".into()));
+        return Err(Error::Unsupported("an extent size hint".into()));
     }
     if let Some(flags) = flags {
         fields.flags = resolve_flags(fields, flags)?;

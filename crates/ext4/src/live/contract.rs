@@ -1,4 +1,4 @@
-//! The vfs contract in terms of this crate, for an inode in use.
+//! The vfs contract in terms of this crate, for an in-memory inode.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! An inode in use: its state ([`InodeState`]), its content, its cached permissions, and the vfs contract for it
+//! An in-memory inode: its state ([`InodeState`]), its content, its cached permissions, and the vfs contract for it
 //! (`contract`).
 //!
 //! Locks: those of its state and of its content.
@@ -23,7 +23,7 @@ use crate::inode::{Inode, InodeState, Location};
 use crate::writer::Mounted;
 use content::ContentState;
 
-/// An inode in use.
+/// An in-memory inode.
 #[derive(Debug)]
 pub(crate) struct Live {
     state: InodeState,
@@ -60,7 +60,7 @@ impl Live {
         Arc::new_cyclic(|this| Self { this: Weak::clone(this), ..Self::new(volume, inode, location) })
     }
 
-    /// This inode, for a list of inodes in use.
+    /// This inode, for a list of in-memory inodes.
     fn listed(&self) -> Weak<dyn InUse> {
         Weak::<Self>::clone(&self.this)
     }

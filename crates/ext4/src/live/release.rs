@@ -1,4 +1,4 @@
-//! The end of an inode in use.
+//! The end of an in-memory inode.
 //!
 //! An inode whose last name went while it was in use is deleted when its last user goes. Until that is durable it is in
 //! the orphan list or file, so after a crash in between it is deleted when the filesystem is opened again.

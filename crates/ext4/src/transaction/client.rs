@@ -14,11 +14,11 @@ impl Client for Mounted {
     type Item = Block;
 
     /// # Panics
-    /// For a filesystem that takes no changes; it has no transactions.
+    /// For a read-only filesystem; it has no transactions.
     fn transactions(&self) -> &Transactions {
         match self.writer() {
             Ok(writer) => &writer.transactions,
-            Err(_) => unreachable!("only a filesystem that takes changes is a client of the journal"),
+            Err(_) => unreachable!("only a writable filesystem is a client of the journal"),
         }
     }
 

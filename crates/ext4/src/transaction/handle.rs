@@ -26,7 +26,7 @@ impl<'a> Handle<'a> {
     pub(crate) fn writer(&self) -> &'a Writer {
         match self.0.client().writer() {
             Ok(writer) => writer,
-            Err(_) => unreachable!("only a filesystem that takes changes has handles"),
+            Err(_) => unreachable!("only a writable filesystem has handles"),
         }
     }
 

@@ -113,9 +113,9 @@ fn check_missing(plan: &Plan, options: ArrayOptions) -> Result<()> {
     }
     let roles: Vec<String> = absent.iter().map(u32::to_string).collect();
     let (what, whose) =
-        if roles.len() == 1 { ("the member", "its role is") } else { ("members", "their roles are") };
+        if roles.len() == 1 { ("a member that the superblocks list as active is", "role") } else { ("members that the superblocks list as active are", "roles") };
     Err(Error::Assembly(format!(
-        "{what} that the others believe to be there was not given ({whose} {}): give all, or start the array degraded",
+        "{what} missing ({whose} {}): name all members, or start the array degraded",
         roles.join(", ")
     )))
 }

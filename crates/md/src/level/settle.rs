@@ -17,7 +17,7 @@ use super::Shared;
 use crate::Result;
 use crate::member::{Member, Role};
 
-/// What is written anew and recorded as bad at once, at most: a page.
+/// What is rewritten and recorded as bad at once, at most: a page.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 
 impl Shared {

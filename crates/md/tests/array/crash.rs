@@ -1,4 +1,4 @@
-//! The power goes at any moment: what was flushed is there after the next start, and the redundancy is right again.
+//! Power is lost at any moment: what was flushed is there after the next start, and the redundancy is right again.
 //!
 //! Fault model: all members lose power at once. Of each, what a flush has promised survives, and of the rest any subset
 //! of sectors. What was written but not flushed may be old or new, byte by byte; nothing else may differ. Where a

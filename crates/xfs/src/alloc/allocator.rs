@@ -1,4 +1,4 @@
-//! The allocation groups of a filesystem that takes changes.
+//! The allocation groups of a writable filesystem.
 
 use undercroft_sync::Append;
 use undercroft_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
@@ -13,7 +13,7 @@ use crate::volume::Volume;
 /// large filesystems.
 pub(crate) const GROUPS_MAX: u32 = 1 << 20;
 
-/// The allocation groups of a filesystem that takes changes.
+/// The allocation groups of a writable filesystem.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     /// More are appended when the filesystem grows.

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | 1 | `groups`, `trees`, `chunks`, `interrupted` | headers of groups, their trees and free lists, copies of the superblock |
 //! | 2 | `announce`, `inodes`, `forks`, `directories`, `hash_index`, `attributes` | every inode in every chunk, and every block of its forks |
-//! | 3 | `links` | names against inodes, the inodes without a name, the way to the root, counts, and blocks without an owner |
+//! | 3 | `links` | names against inodes, the unlinked inodes, the way to the root, counts, and blocks without an owner |
 //!
 //! Threads share the groups in the first pass and the chunks of inodes in the second, where the groups take turns. Each
 //! group's `space` has a lock of its own, held for one run of blocks; the state of an inode is atomic.

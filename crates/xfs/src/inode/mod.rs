@@ -5,7 +5,7 @@
 //! is an inode at all. But a user can write bytes that look like an inode into a file: for a number that a user may
 //! have made up, [`Inode::check_in_use`] looks into the tree, as Linux does (`XFS_IGET_UNTRUSTED`).
 //!
-//! An [`Inode`] holds its forks: small content, extent records, or the root of a B+tree of them. Inodes without names
+//! An [`Inode`] holds its forks: small content, extent records, or the root of a B+tree of them. Unlinked inodes
 //! are read like others.
 
 mod checksum;

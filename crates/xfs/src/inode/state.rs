@@ -1,4 +1,4 @@
-//! An inode in use, as far as directories, unlinked lists and the store of its fields need it.
+//! An in-memory inode, as far as directories, unlinked lists and the store of its fields need it.
 //!
 //! Locks: `fields` (class `inode_fields`) guards the core and the forks. Changing them takes the lock exclusively, under
 //! a handle; reading them takes it shared, and no handle. A thread that holds the lock starts no handle. `names` (class
@@ -20,7 +20,7 @@ use crate::writer::Mounted;
 /// Blocks that storing an inode's fields changes.
 pub(crate) const STORE_CREDITS: u32 = 1;
 
-/// The state of an inode in use.
+/// The state of an in-memory inode.
 #[derive(Debug)]
 pub(crate) struct InodeState {
     pub(crate) volume: Arc<Mounted>,

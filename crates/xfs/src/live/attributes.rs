@@ -162,7 +162,7 @@ fn set_project(volume: &Volume, fields: &mut Inode, project: u32) -> Result<()> 
     Ok(())
 }
 
-/// Sets the hints of how large extents should be, by Linux's rules: whole blocks, an extent at most and half of a group, and
+/// Sets the extent size hints, by Linux's rules: whole blocks, an extent at most and half of a group, and
 /// for a file only while it has no extents.
 fn set_hints(volume: &Volume, fields: &mut Inode, hints: ExtentHints) -> Result<()> {
     let geometry = volume.geometry();

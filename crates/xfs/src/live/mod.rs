@@ -1,4 +1,4 @@
-//! An inode in use: its state ([`InodeState`]), its content, and the vfs contract for it (`contract`).
+//! An in-memory inode: its state ([`InodeState`]), its content, and the vfs contract for it (`contract`).
 //!
 //! Locks: those of its state and of its content.
 
@@ -30,7 +30,7 @@ use crate::inode::{Inode, InodeState};
 use crate::writer::Mounted;
 pub(crate) use reading::prefetch;
 
-/// An inode in use.
+/// An in-memory inode.
 #[derive(Debug)]
 pub(crate) struct Live {
     state: InodeState,
@@ -68,7 +68,7 @@ impl Live {
         Arc::new_cyclic(|this| Self { this: Weak::clone(this), ..Self::new(volume, inode) })
     }
 
-    /// This inode, for a list of inodes in use.
+    /// This inode, for a list of in-memory inodes.
     fn listed(&self) -> Weak<dyn InUse> {
         Weak::<Self>::clone(&self.this)
     }
@@ -118,7 +118,7 @@ impl Live {
     }
 }
 
-/// Deletes inodes without names that a crash left: those on the lists of unlinked inodes, which no caller uses now. A list
+/// Deletes unlinked inodes that a crash left: those on the lists of unlinked inodes, which no caller uses now. A list
 /// that is broken or cannot be read stays, and so does an inode that cannot be read or that no chunk has in use: xfs_repair
 /// finds them. Each is counted once.
 ///

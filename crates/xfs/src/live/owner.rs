@@ -20,7 +20,7 @@ pub(crate) struct CachedPermissions {
     /// Permissions in the low 16 bits, above them `di_flags`, and above those the low half of `di_flags2`, which has
     /// all flags that mean something here.
     access: AtomicU64,
-    /// The hints of the sizes of extents: of new ones, and above it of copies.
+    /// The extent size hints: of new ones, and above it of copies.
     extent_sizes: AtomicU64,
     project: AtomicU32,
     /// The volume does not distinguish capital letters in the names of directories.
@@ -64,7 +64,7 @@ impl CachedPermissions {
         }
     }
 
-    /// The hints of how large extents should be, where a block has so many bytes, as a power of two.
+    /// The extent size hints, where a block has so many bytes, as a power of two.
     pub(super) fn extent_hints(&self, block_log: u8) -> ExtentHints {
         let (flags, flags2) = self.flags();
         let sizes = self.extent_sizes.load(Ordering::Relaxed);

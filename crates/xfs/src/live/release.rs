@@ -1,4 +1,4 @@
-//! The end of an inode in use.
+//! The end of an in-memory inode.
 //!
 //! An inode whose last name went while it was in use is deleted when its last user goes. Until that is durable it is on
 //! an unlinked list, so after a crash in between it is deleted when the filesystem is opened again.
@@ -49,7 +49,7 @@ pub(super) fn release(live: &Arc<Live>) {
     }
 }
 
-/// Frees a file's reservation window and what is left behind its end, and stores times that are newer in memory.
+/// Frees a file's reservation window and what is left past its end, and stores times that are newer in memory.
 fn store_and_free_window(live: &Live) -> Result<()> {
     content::give_back_reserved(live);
     // Blocks that stay harm nothing, and the next user of the file meets what is wrong with its map.

@@ -14,7 +14,7 @@
 //! | [`intents`] | work that was interrupted |
 //! | [`remap`] | changes of files' maps among it, carried out |
 //! | [`target`], [`sealing`] | the layer in memory, and positions and checksums in it |
-//! | [`counters`] | free space and inodes, counted anew |
+//! | [`counters`] | free space and inodes, recounted |
 //! | [`given_back`] | space that Linux gives back after the replay |
 //! | [`report`] | what was done |
 //! | [`write`](self::write), [`items`] | writing it: records, and the items of checkpoints |
@@ -31,7 +31,7 @@
 //! - freed buffers: 4 million, 256 MiB;
 //! - the buffers of one position: 1 million, 64 MiB;
 //! - changes in memory: 64 MiB, and the index of those in a temporary file: 256 MiB;
-//! - inodes without names: 1 million, 16 MiB;
+//! - unlinked inodes: 1 million, 16 MiB;
 //! - extents of files whose maps change: 1 million, 64 MiB.
 //!
 //! Recovery follows Linux in the ends of the log, the order of changes, and the treatment of blocks that are newer than

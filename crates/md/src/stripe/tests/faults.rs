@@ -264,7 +264,7 @@ fn a_page_that_does_not_take_a_write_is_recorded_and_the_write_succeeds() {
                 assert_eq!(rig.sync(SyncWork::Check).unwrap(), 0);
                 assert!(!rig.told.bad.lock().is_empty(), "a check writes nothing");
                 assert_eq!(rig.sync(SyncWork::Repair).unwrap(), 0);
-                assert!(rig.told.bad.lock().is_empty(), "written anew");
+                assert!(rig.told.bad.lock().is_empty(), "rewritten");
                 rig.check_members();
             }
         }

@@ -1,7 +1,7 @@
 //! A filesystem that holds the data path to the contract.
 //!
 //! Two files whose blocks lie scattered on a device in memory, or are kept. What was never written, and what lies
-//! behind the end of a file, is litter and not zeroes; every promise that the contract makes to a filesystem is
+//! past the end of a file, is litter and not zeroes; every promise that the contract makes to a filesystem is
 //! asserted where it is kept or broken.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The hint of how large a file's extents should be: a hole that is written to is filled, before the write, with blocks that
+//! The extent size hint: a hole that is written to is filled, before the write, with blocks that
 //! were never written, in multiples of the hint.
 //!
 //! As on Linux, the multiples are those of the file's blocks, cut off where the hole ends. Writers of whole blocks come here

@@ -1,4 +1,4 @@
-//! Hints of the size of extents, and what is left behind the end of a file, beside the kernel.
+//! Extent size hints, and what is left past the end of a file, beside the kernel.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
@@ -21,7 +21,7 @@ fn space_is_allocated_in_the_multiples_of_the_hint() {
     const WRITES: [(u64, usize); 4] = [(100_000, 1), (300_000, 70_000), (131_072, 4096), (1 << 20, 65_536)];
     let caller = Credentials::root();
     let world = World::new("-m rmapbt=1", |root| {
-        // In one go: when it is closed the kernel frees what is behind the end.
+        // In one go: when it is closed the kernel frees what is past the end.
         let writes = WRITES
             .iter()
             .flat_map(|(offset, len)| [format!("pwrite -S 7 {offset} {len}"), "fsync".to_owned()]);
@@ -121,7 +121,7 @@ fn threads_fill_the_same_multiples() {
     let _ = world.verify(&[("f", &model)]);
 }
 
-/// Blocks behind the end go with the last user of the file, unless a program has reserved them.
+/// Post-EOF blocks go with the last user of the file, unless a program has reserved them.
 #[test]
 fn what_no_program_has_reserved_behind_the_end_is_freed() {
     let image = MkfsXfs::new(64, "-m rmapbt=1").make().unwrap();

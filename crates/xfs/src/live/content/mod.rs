@@ -9,7 +9,7 @@
 //! | `window`       | the blocks that are reserved for a file and not in its map yet  |
 //! | `write`        | prepares and finishes writes                                    |
 //! | `size`         | sets the size, and removes everything                           |
-//! | `behind_end`   | removes blocks behind the end                                   |
+//! | `behind_end`   | removes post-EOF blocks                                   |
 //! | `share`        | shares blocks with another file                                 |
 //! | `space`        | allocates, punches, zeroes, collapses and inserts               |
 //! | `clear`        | writes zeroes over a part of a block                            |

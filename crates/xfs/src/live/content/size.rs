@@ -1,7 +1,7 @@
 //! Changing sizes, and removing everything.
 //!
 //! The handle that removes the first blocks stores the new size; further handles remove the rest. A crash between two of
-//! them leaves blocks behind the end (post-EOF blocks), which are never shown: see `behind_end`. The caller excludes other
+//! them leaves post-EOF blocks, which are never shown: see `behind_end`. The caller excludes other
 //! writers, so the file's reservation window is freed first.
 
 use undercroft_sync::atomic::Ordering;

@@ -86,7 +86,7 @@ pub(in super::super) fn fallocate(
     let handle = live.volume.start(STORE_CREDITS)?;
     let mut fields = live.fields.write();
     if matches!(mode, FallocateMode::Allocate | FallocateMode::Zero) {
-        // Linux leaves the blocks behind the end then when the file is closed.
+        // Linux leaves the post-EOF blocks then when the file is closed.
         fields.core.flags |= DiFlags::PREALLOC;
     }
     let size = (fields.core.size_bytes != size).then_some(size);
@@ -104,7 +104,7 @@ fn insert(live: &Live, first: u64, by: u64, size: u64) -> Result<()> {
     if end.checked_add(by).is_none_or(|end| end > end_block(live, FILE_MAX_BYTES)) {
         return Err(Error::FileTooLarge);
     }
-    // What is behind the end, in its last block, comes to lie within the new size until it has moved.
+    // What is past the end, in its last block, comes to lie within the new size until it has moved.
     let block = 1 << block_bits(live);
     clear(live, old, old.next_multiple_of(block))?;
     retry_when_full(live, || {

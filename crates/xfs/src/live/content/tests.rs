@@ -373,7 +373,7 @@ fn what_is_durable_costs_a_flush() {
     subject.verify();
 }
 
-/// Blocks behind the end that were written, as Linux's allocation ahead and an interrupted truncation leave them.
+/// Post-EOF blocks that were written, as Linux's allocation ahead and an interrupted truncation leave them.
 #[test]
 fn old_bytes_behind_the_end_never_show() {
     let changes: [fn(&mut Subject); 6] = [

@@ -78,7 +78,7 @@ fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
         FlightSpace { spare: MapReservation::new(allocator, spare_blocks(inode, &window))?, copies: None };
     let prepared = match here.state {
         State::Written | State::PostEof => {
-            let detail = format!("block {block} is behind the end and was written");
+            let detail = format!("block {block} is past the end and was written");
             return Err(corrupt_inode("data fork", live.ino, Some(here.home), detail));
         }
         State::Unwritten => {
