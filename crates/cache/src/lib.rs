@@ -352,9 +352,12 @@ mod tests {
         {
             let mut guard = block.lock();
             guard.bytes_mut()[0] = 99;
-            *guard.beside_mut() = 7;
+            *guard.private_mut() = 7;
         }
-        assert_eq!((old[0], cache.read(5).unwrap()[0], *cache.block(5).unwrap().lock().beside()), (5, 99, 7));
+        assert_eq!(
+            (old[0], cache.read(5).unwrap()[0], *cache.block(5).unwrap().lock().private()),
+            (5, 99, 7)
+        );
         drop(old);
         let newest = block.buffer().as_ptr();
         block.lock().bytes_mut()[1] = 98;

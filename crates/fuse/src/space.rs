@@ -153,7 +153,7 @@ impl Server {
             if returning.gone() != gone {
                 continue;
             }
-            let comes = self.nodes().has_unnamed()
+            let comes = self.nodes().has_unlinked()
                 && returning.waiters.wait_timeout(PATIENCE, || returning.gone() != gone);
             // A large file may take longer.
             if !comes && returning.gone() == gone && !returning.is_any_going() {
@@ -165,7 +165,7 @@ impl Server {
 
     /// Free and used space, with what names that were removed before give back; but for inodes that programs have open,
     /// and for closes of such that the kernel has not told of yet.
-    pub(crate) fn settled_statfs(&self) -> Result<StatFs> {
+    pub(crate) fn statfs_after_deletions(&self) -> Result<StatFs> {
         self.await_returning();
         self.statfs()
     }
@@ -182,7 +182,7 @@ impl Server {
         }
         loop {
             let gone = returning.gone();
-            if !self.nodes().has_unnamed() || began.elapsed() > PATIENCE_MAX {
+            if !self.nodes().has_unlinked() || began.elapsed() > PATIENCE_MAX {
                 break;
             }
             let comes = returning.waiters.wait_timeout(PATIENCE, || returning.gone() != gone);

@@ -6,7 +6,7 @@
 //! - [`StripedRwLock`]: a readers-writer lock whose readers share no cache line, for what many threads read at once.
 //! - [`WaitQueue`]: sleep until a condition holds, woken all together or, as exclusive waiters, one by one.
 //! - [`NameLocks`]: locks on names within directories, so that work on different names goes in parallel.
-//! - [`Append`]: an append-only list; readers take no lock, and the caller serializes appends.
+//! - [`AppendList`]: an append-only list; readers take no lock, and the caller serializes appends.
 //!
 //! ```
 //! use undercroft_sync::{Mutex, order};
@@ -49,7 +49,7 @@ mod thread_number;
 mod wait_queue;
 mod waiter;
 
-pub use append::Append;
+pub use append::AppendList;
 pub use class::{LockClass, Rank};
 pub use held::Declared;
 pub use mutex::{Mutex, MutexGuard};

@@ -27,8 +27,8 @@ use std::sync::Arc;
 use undercroft_block::Device;
 
 use crate::{
-    Attr, AttrChange, Durable, Error, ExtentHints, FallocateMode, FileType, HashedName, Ino, NewInode, Node,
-    Ownership, Result, XattrMode,
+    Attr, AttrChange, Durable, Error, ExtentSizeHints, FallocateMode, FileType, HashedName, Ino, NewInode,
+    Node, Ownership, Result, XattrMode,
 };
 
 /// A position in a directory stream. 0 is the start; other values come from [`DirEntry::next`] of the same
@@ -116,12 +116,12 @@ pub struct Extent {
 
 /// Where a write went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteKind {
     /// Over bytes that [`Inode::map`] found written, all of them. The state of the inode has been locked since, so that
     /// they still are.
-    Over,
+    Overwrite,
     /// Into space that [`Inode::prepare_write`] prepared.
-    First,
+    Allocating,
 }
 
 /// What `statfs` reports.
@@ -205,7 +205,7 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// Whether set-user-ID and set-group-ID go when flags, hints and project are set together (`FS_IOC_FSSETXATTR`) by a
     /// caller without the right to keep them, as on Linux's XFS.
-    fn extended_flags_take_privileges(&self) -> bool {
+    fn fssetxattr_clears_suid_sgid(&self) -> bool {
         false
     }
 
@@ -300,8 +300,8 @@ pub trait Inode: Any + Send + Sync {
     fn attr(&self) -> Attr;
 
     /// The extent size hints, where the filesystem keeps some.
-    fn extent_hints(&self) -> ExtentHints {
-        ExtentHints::default()
+    fn extent_size_hints(&self) -> ExtentSizeHints {
+        ExtentSizeHints::default()
     }
 
     /// How many extents its content has, where the filesystem counts them.
@@ -529,11 +529,11 @@ pub trait Inode: Any + Send + Sync {
 
     /// The bytes from `offset` on, with the rest of the blocks that were unwritten, were written to where
     /// [`prepare_write`](Self::prepare_write) or [`map`](Self::map) said: they become readable, the file becomes at
-    /// least `size` long, and its times change. After an [overwrite](Written::Over) the map stays as it is.
+    /// least `size` long, and its times change. After an [overwrite](WriteKind::Overwrite) the map stays as it is.
     ///
     /// # Errors
     /// I/O failure: the bytes may or may not be readable.
-    fn finish_write(&self, _offset: u64, _len: u64, _size: u64, _written: Written) -> Result<()> {
+    fn finish_write(&self, _offset: u64, _len: u64, _size: u64, _written: WriteKind) -> Result<()> {
         Err(Error::ReadOnly)
     }
 

@@ -317,7 +317,7 @@ impl FileSystem for Xfs {
         Ok(statfs::statfs(&self.volume, counts))
     }
 
-    fn extended_flags_take_privileges(&self) -> bool {
+    fn fssetxattr_clears_suid_sgid(&self) -> bool {
         true
     }
 

@@ -67,10 +67,10 @@ impl Live {
 
     /// The times in memory are newer than those on the disk.
     pub(crate) fn times_are_late(&self) {
-        if self.late.set()
+        if self.lazy_times.set()
             && let Ok(writer) = self.volume.writer()
         {
-            writer.late_times.add(self.listed());
+            writer.lazy_times.add(self.listed());
         }
     }
 
@@ -111,12 +111,12 @@ impl Live {
 }
 
 impl InUse for Live {
-    fn store_late_times(&self) -> Result<()> {
-        self.state.store_late_times()
+    fn store_lazy_times(&self) -> Result<()> {
+        self.state.store_lazy_times()
     }
 
-    fn store_late_times_if_room(&self) -> Result<bool> {
-        self.state.store_late_times_if_room()
+    fn store_lazy_times_if_room(&self) -> Result<bool> {
+        self.state.store_lazy_times_if_room()
     }
 
     fn free_window(&self) -> bool {

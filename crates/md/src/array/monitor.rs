@@ -223,7 +223,7 @@ const fn words(action: Action) -> &'static str {
 impl Core {
     /// What the monitor does until the array is closed; `first` is its first look at the array.
     pub(super) fn monitor(&self, first: Status, mut tell: impl FnMut(&Event)) {
-        let mut heard = super::bell::Heard::default();
+        let mut seen = super::wake::Seen::default();
         Event::of_start(&first).iter().for_each(&mut tell);
         let mut last = first;
         loop {
@@ -235,7 +235,7 @@ impl Core {
             if is_over {
                 return;
             }
-            self.bell.wait(&mut heard, None);
+            self.wake.wait(&mut seen, None);
         }
     }
 }

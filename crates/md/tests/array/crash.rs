@@ -298,7 +298,7 @@ fn bad_blocks_are_known_after_a_crash() {
 }
 
 #[test]
-fn parity_without_a_log_is_not_believed_after_a_crash_without_a_member() {
+fn unclean_degraded_raid5_without_ppl_starts_only_by_force() {
     let run = Run::new(&small(Level::Raid5), 4, Harm::Lost(2), 1);
     let middle = run.order.len() / 2;
     let devices = run.crash(middle, 5);

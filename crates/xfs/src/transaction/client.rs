@@ -54,7 +54,7 @@ impl Client for Mounted {
     }
 
     fn prepare_timed_commit(&self) -> bool {
-        self.writer().and_then(|writer| writer.late_times.store_what_fits()).unwrap_or(true)
+        self.writer().and_then(|writer| writer.lazy_times.store_what_fits()).unwrap_or(true)
     }
 
     fn write_back(&self, batch: &[WriteBack<'_, Block>]) -> Result<()> {

@@ -13,7 +13,7 @@ use super::clear::clear;
 use super::size::remove;
 use super::write::{goal, retry_when_full};
 use super::{
-    Live, behind_end, block_bits, check_kind, end_block, hint, size as size_of_file, store,
+    Live, block_bits, check_kind, end_block, extsize, post_eof, size as size_of_file, store,
     store_keeping_times,
 };
 use crate::format::FileBlock;
@@ -46,11 +46,11 @@ pub(in super::super) fn fallocate(
         return Err(Error::FileTooLarge);
     }
     live.content.window.lock().clear();
-    let unit = hint::unit(live);
+    let unit = extsize::unit(live);
     let limit = end_block(live, FILE_MAX_BYTES);
     let first_touched = (offset >> block_bits(live)) / unit * unit;
     let end_touched = end_block(live, end).next_multiple_of(unit).min(limit);
-    behind_end::remove_written(live)?;
+    post_eof::remove_written(live)?;
     match mode {
         FallocateMode::Allocate => {
             allocate(live, first_touched, end_touched)?;

@@ -25,7 +25,7 @@ impl Shared {
     ///
     /// # Errors
     /// When it failed and the array cannot do without it, or what it lacks cannot be recorded.
-    pub(crate) fn settle_write<'d>(
+    pub(crate) fn handle_write_errors<'d>(
         &self,
         role: Role,
         member: &Arc<Member>,
