@@ -96,7 +96,7 @@ fn spoil_owners(device: &dyn BlockDevice, ino: u64) -> usize {
         let count = usize::from(u16::from_be_bytes([block[6], block[7]]));
         for record in block[HeaderKind::ShortBtree.bytes()..].chunks_exact_mut(RECORD).take(count) {
             if record[8..16] == ino.to_be_bytes() {
-                record[8..16].copy_from_slice(&(ino + 1).to_be_bytes());
+                record[8..16].copy_from_slice(&(ino + 32).to_be_bytes());
                 spoilt += 1;
             }
         }
