@@ -145,6 +145,11 @@ pub(crate) enum Plan {
         size_bytes: Option<u64>,
         format: Format,
     },
+    Resize {
+        image: ImageSpec,
+        size: NewSize,
+        format: Format,
+    },
     Label {
         image: ImageSpec,
         /// What it becomes; empty for none. It is shown unless said.
@@ -178,6 +183,17 @@ pub(crate) enum Plan {
     Man {
         dir: Option<PathBuf>,
     },
+}
+
+/// The size that a filesystem is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewSize {
+    Bytes(u64),
+    WholeDevice,
+    /// As small as it can be.
+    Minimum,
+    /// It keeps its size: how small it can be is shown.
+    ShowMinimum,
 }
 
 /// What a filesystem's UUID becomes.
@@ -346,6 +362,19 @@ impl Plan {
                     ..ImageSpec::parse(&image)?
                 },
                 size_bytes: size.as_deref().map(mkfs::size).transpose()?,
+                format: Format::of(json.json),
+            },
+            WholeCommand::Resize { image, size, minimum, print_minimum, danger, json } => Self::Resize {
+                image: ImageSpec {
+                    write_while_in_use: danger.write_while_in_use,
+                    ..ImageSpec::parse(&image)?
+                },
+                size: match size {
+                    _ if print_minimum => NewSize::ShowMinimum,
+                    _ if minimum => NewSize::Minimum,
+                    Some(size) => NewSize::Bytes(mkfs::size(&size)?),
+                    None => NewSize::WholeDevice,
+                },
                 format: Format::of(json.json),
             },
             WholeCommand::Label { image, name, danger, json } => Self::Label {

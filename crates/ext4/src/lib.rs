@@ -66,6 +66,7 @@ mod numbers;
 mod open;
 mod options;
 mod orphan;
+mod shrink;
 
 mod statfs;
 mod superblock;
@@ -88,6 +89,7 @@ pub use mkfs::{Family, MkfsOptions, NewFilesystem, mkfs};
 pub use mmp::MmpWait;
 pub use open::OpenOptions;
 pub use options::{OrphanForm, WriteOptions};
+pub use shrink::{Minimum, Shrunk, minimum, shrink};
 pub use superblock::{Geometry, State, Superblock};
 pub use undercroft_diskfs::mkfs::{MkfsError, Present, what_is_on};
 pub use undercroft_diskfs::{Finding, WriteStats};

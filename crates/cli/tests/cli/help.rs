@@ -23,6 +23,7 @@ const COMMANDS: [&str; 24] = [
     "install-helper",
     "mkfs",
     "grow",
+    "resize",
     "label",
     "uuid",
     "check",
@@ -79,7 +80,7 @@ fn the_help_names_the_commands_that_write() {
     let help = undercroft(["--help"]).text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         help.contains(
-            "An image is written to by `mkfs`, by `grow`, `label` and `uuid`, by `mount -o rw`, and by the commands of `md`"
+            "An image is written to by `mkfs`, by `grow`, `resize`, `label` and `uuid`, by `mount -o rw`, and by the commands of `md`"
         ),
         "{help}"
     );

@@ -27,6 +27,7 @@ mod namespaces;
 mod overwriting;
 mod partitions;
 mod rescue;
+mod resize;
 mod slips;
 mod support;
 mod tar;

@@ -35,6 +35,7 @@ use block::AttributeBlock;
 pub(crate) use block::seal_block;
 use entry::Entry;
 pub(crate) use entry::{Attributes, Value, entry_hashes};
+pub(crate) use home::copy_block;
 pub(crate) use name::INDEX_SYSTEM;
 pub(crate) use set::{credits, has_value_inodes, release, remove_inline_data, replace_inline_data, set};
 pub(crate) use shared::SharedBlocks;
