@@ -9,6 +9,7 @@ mod hints;
 mod image;
 mod md;
 mod mkfs;
+mod tune;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -23,6 +24,7 @@ pub(crate) use get::{Destination, Existing, GetPlan};
 pub(crate) use image::ImageSpec;
 pub(crate) use md::{Change, MdPlan, NewArrayPlan, NewMembers, Waiting};
 pub(crate) use mkfs::{MkfsPlan, NewFormat};
+pub(crate) use tune::TunePlan;
 
 use crate::args::{Command, MountCommand, ProgramCommand, ReadCommand, When, WholeCommand};
 use crate::exit::{Kind, Verdict};
@@ -148,6 +150,11 @@ pub(crate) enum Plan {
     Resize {
         image: ImageSpec,
         size: NewSize,
+        format: Format,
+    },
+    Tune {
+        image: ImageSpec,
+        what: Box<TunePlan>,
         format: Format,
     },
     Label {
@@ -376,6 +383,14 @@ impl Plan {
                     None => NewSize::WholeDevice,
                 },
                 format: Format::of(json.json),
+            },
+            WholeCommand::Tune(args) => Self::Tune {
+                image: ImageSpec {
+                    write_while_in_use: args.danger.write_while_in_use,
+                    ..ImageSpec::parse(&args.image)?
+                },
+                format: Format::of(args.json.json),
+                what: Box::new(TunePlan::of(*args)?),
             },
             WholeCommand::Label { image, name, danger, json } => Self::Label {
                 image: ImageSpec {

@@ -74,6 +74,7 @@ mod symlink;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod transaction;
+mod tune;
 mod volume;
 mod writer;
 mod xattr;
@@ -91,5 +92,6 @@ pub use open::OpenOptions;
 pub use options::{OrphanForm, WriteOptions};
 pub use shrink::{Minimum, Shrunk, minimum, shrink};
 pub use superblock::{Geometry, State, Superblock};
+pub use tune::{HashAlgorithm, MountDefault, OnError, Reserved, Tuning, check_tuning, tune};
 pub use undercroft_diskfs::mkfs::{MkfsError, Present, what_is_on};
 pub use undercroft_diskfs::{Finding, WriteStats};

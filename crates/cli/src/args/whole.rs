@@ -69,6 +69,10 @@ Examples:
         json: JsonArg,
     },
 
+    /// Change how a filesystem is used, and its features
+    #[command(alias = "tune2fs", alias = "xfs_admin", after_help = super::tune::NOTES)]
+    Tune(Box<super::TuneArgs>),
+
     /// Show or change the label of a filesystem
     #[command(
         after_help = "A label has at most 16 bytes in ext2, ext3 and ext4, and 12 in XFS; an empty one is none. What is mounted for writing \

@@ -33,6 +33,7 @@ mod support;
 mod tar;
 mod terminal;
 mod tour;
+mod tune;
 mod xfs;
 mod xfs_damage;
 mod xfs_mount;

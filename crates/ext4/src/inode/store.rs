@@ -244,7 +244,15 @@ pub(crate) fn move_slot(
             raw.i_generation.set(raw.i_generation.get() ^ difference);
         }
     })?;
-    change_slot(handle, from, old, |slot| slot.fill(0))
+    clear_slot(handle, from, old)
+}
+
+/// Clears the slot of an inode that is not in use any more.
+///
+/// # Errors
+/// I/O failure.
+pub(crate) fn clear_slot(handle: &Handle<'_>, number: u32, location: Location) -> Result<()> {
+    change_slot(handle, number, location, |slot| slot.fill(0))
 }
 
 /// Sets an inode's deletion time, which for a member of the list of orphans is the number of the next one.

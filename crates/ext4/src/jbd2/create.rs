@@ -8,6 +8,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::format::{BlockType, MAGIC, RawSuperblock};
 use super::location::{LogLocation, Volume};
+use super::sequence::Sequence;
 use super::superblock::Superblock;
 
 /// The bytes of the log's first block that are not zero: a log of `blocks` blocks, the last of them for fast commits.
@@ -30,8 +31,10 @@ pub(crate) fn empty_superblock(
     raw.as_bytes().to_vec()
 }
 
-/// Writes the superblock of a log to where the log is to lie as well, and says there that it is empty. The blocks behind it
-/// must be zero.
+/// Numbers of transactions that a moved log leaves out, so that blocks of older ones are not taken for its own.
+const LEFT_OUT: u32 = 1 << 16;
+
+/// Writes the superblock of a log to where it is to lie, and says there that the log is empty.
 ///
 /// # Errors
 /// `Corrupt`, `Unsupported`, `Io`.
@@ -42,6 +45,6 @@ pub(crate) fn copy_as_empty(
     volume: &Volume,
 ) -> Result<()> {
     let mut superblock = Superblock::read(device, from, volume)?;
-    superblock.make_empty(superblock.sequence().next());
+    superblock.make_empty(Sequence(superblock.sequence().0.wrapping_add(LEFT_OUT)));
     superblock.write(device, to)
 }

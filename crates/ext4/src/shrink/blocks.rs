@@ -16,7 +16,7 @@ use crate::transaction::{Handle, Seal};
 /// Bytes that are copied at once.
 const COPIED_AT_ONCE: u64 = 1 << 20;
 /// Free blocks without which no map is changed: more than one change may need for its nodes.
-const LEAST_FREE: u64 = 12;
+const LEAST_FREE: u64 = 16;
 
 /// Consecutive blocks of a file that move.
 struct Piece {
@@ -38,7 +38,7 @@ impl Mover<'_> {
         self.move_content(&mut inode, location)
     }
 
-    fn move_nodes(&self, inode: &mut Inode, location: Location) -> Result<()> {
+    pub(super) fn move_nodes(&self, inode: &mut Inode, location: Location) -> Result<()> {
         let mut is_past = false;
         map::for_each_node(self.volume, inode, &mut |node| is_past |= node >= self.end)?;
         let limit = map::limit(self.volume, inode);
@@ -85,7 +85,9 @@ impl Mover<'_> {
         self.ensure_free()?;
         // The checksums of its blocks depend on their place.
         let is_orphan_file = self.volume.superblock().orphan_file_inode() == Some(inode.number);
-        let mut place = self.reserve(if is_orphan_file { 1 } else { piece.count })?;
+        // So many that maps have room afterwards.
+        let room = self.writer.allocator.free_now().saturating_sub(LEAST_FREE).max(1);
+        let mut place = self.reserve(if is_orphan_file { 1 } else { piece.count.min(room) })?;
         let count = place.len();
         if piece.written && !is_orphan_file {
             self.copy(piece.first, place.first(), count, inode.kind)?;

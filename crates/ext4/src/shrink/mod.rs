@@ -44,6 +44,7 @@ mod size;
 mod survey;
 mod switch;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use undercroft_block::Device;
@@ -53,10 +54,12 @@ use crate::Ext4;
 use crate::check::{CheckOptions, check};
 use crate::error::corrupt;
 use crate::features::{Compat, Incompat};
+use crate::inode::InodeBytes;
 use crate::numbers::FsBlock;
 use crate::open::{OpenOptions, Probed, Ready};
 use crate::options::WriteOptions;
 use crate::superblock::{State, Superblock};
+use crate::volume::Volume;
 use crate::writer::{Mounted, Writer};
 use size::Usage;
 use survey::Survey;
@@ -105,6 +108,7 @@ pub fn minimum(device: &Device, options: OpenOptions) -> Result<Minimum> {
     let Ready { volume, .. } = Probed::probe(Arc::clone(device), options)?.recover_in_memory()?;
     let superblock = volume.superblock();
     refuse_features(superblock)?;
+    refuse_bad_blocks(&volume)?;
     let least = Usage::read(&volume)?.minimum(superblock)?;
     let geometry = superblock.geometry();
     Ok(Minimum { block_bytes: geometry.block_bytes(), blocks: geometry.blocks(), least })
@@ -130,6 +134,7 @@ pub fn shrink(
     refuse_damage(device, options)?;
     let (wanted, before) = {
         let Ready { volume, .. } = Probed::probe(Arc::clone(device), options)?.recover_in_memory()?;
+        refuse_bad_blocks(&volume)?;
         (wanted_blocks(&Usage::read(&volume)?, volume.superblock(), size_bytes)?, volume.superblock().clone())
     };
     let mut now = before.clone();
@@ -139,7 +144,7 @@ pub fn shrink(
             break;
         }
         let mut tried = least;
-        match pass(device, options, &mut tried, progress) {
+        match pass(device, options, &before, &mut tried, progress) {
             Ok(Pass::Again) => {}
             Ok(Pass::Smaller(smaller)) => (now, least) = (*smaller, wanted),
             Ok(Pass::AsSmallAsCanBe) => break,
@@ -183,6 +188,16 @@ fn refuse_features(superblock: &Superblock) -> Result<()> {
         return refuse("whose journal is on another device; use resize2fs");
     }
     Ok(())
+}
+
+/// The inode that lists them has no kind, so its bytes are looked at.
+fn refuse_bad_blocks(volume: &Volume) -> Result<()> {
+    const NUMBER: u32 = 1;
+    const BLOCK_COUNT: Range<usize> = 0x1C..0x20;
+    if InodeBytes::read(volume, NUMBER)?[BLOCK_COUNT].iter().all(|&byte| byte == 0) {
+        return Ok(());
+    }
+    Err(Error::Unsupported("making a filesystem smaller that has a list of bad blocks; use resize2fs".into()))
 }
 
 fn refuse_damage(device: &Device, options: OpenOptions) -> Result<()> {
@@ -234,12 +249,13 @@ fn wanted_blocks(usage: &Usage, superblock: &Superblock, size_bytes: Option<u64>
 fn pass(
     device: &Device,
     options: OpenOptions,
+    found: &Superblock,
     wanted: &mut u64,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Pass> {
     let ext4 = Ext4::open(Arc::clone(device), options, WriteOptions::default())?;
     let done = Mover::new(ext4.volume(), wanted, progress).and_then(|mover| match mover {
-        Some((mover, new)) => mover.run(&new),
+        Some((mover, new)) => mover.run(found, &new),
         None => Ok(Pass::AsSmallAsCanBe),
     });
     let closed = ext4.close();
@@ -286,7 +302,7 @@ impl<'a> Mover<'a> {
         )))
     }
 
-    fn run(mut self, new: &Superblock) -> Result<Pass> {
+    fn run(mut self, found: &Superblock, new: &Superblock) -> Result<Pass> {
         let last = new.geometry().inodes();
         // Refuses what cannot move. Where names lie is found again when blocks have been moved.
         self.find_names(last)?;
@@ -310,7 +326,7 @@ impl<'a> Mover<'a> {
         for &number in &self.survey.numbers {
             self.move_number(&mut names, number, last)?;
         }
-        self.switch(new)?;
+        self.switch(found, new)?;
         Ok(Pass::Smaller(Box::new(new.clone())))
     }
 

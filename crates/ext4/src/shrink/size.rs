@@ -104,13 +104,18 @@ impl Usage {
     fn least(&self, old: &Superblock, needed: impl Fn(&Geometry) -> u64) -> Result<u64> {
         let geometry = old.geometry();
         let per_group = u64::from(geometry.blocks_per_group());
+        // Each group keeps its bitmaps and its table at least.
+        let usable = per_group.saturating_sub(2 + u64::from(geometry.inode_table_blocks())).max(1);
+        let for_content =
+            u32::try_from((self.content / usable).min(u64::from(geometry.groups()))).unwrap_or(0);
+        let for_inodes = self.inodes.div_ceil(geometry.inodes_per_group());
         let mut structures_end = 0;
         for group in 0..geometry.groups() {
             let start = geometry.group_start(Group(group)).0;
             let end = (start + per_group).min(geometry.blocks());
             structures_end =
                 self.structures[group as usize].iter().map(|range| range.end).fold(structures_end, u64::max);
-            if group + 1 < self.inodes.div_ceil(geometry.inodes_per_group()) {
+            if group + 1 < for_inodes.max(for_content) {
                 continue;
             }
             let new = smaller(old, end)?;

@@ -31,11 +31,12 @@ impl Mover<'_> {
         or_abort(&handle, resize_inode.move_before(&handle, self.end))
     }
 
-    /// Makes the filesystem smaller. Nothing is in use past its new end but structures of groups that go.
+    /// Makes the filesystem smaller. Nothing is in use past its new end but structures of groups that go. Mounts are counted
+    /// as they were `found` before it was opened.
     ///
     /// # Errors
     /// Corruption; I/O failure.
-    pub(super) fn switch(&self, new: &Superblock) -> Result<()> {
+    pub(super) fn switch(&self, found: &Superblock, new: &Superblock) -> Result<()> {
         let (volume, transactions) = (self.volume, &self.writer.transactions);
         // So that no descriptor of a group that goes is part of the transaction.
         transactions.write_everything_back(volume)?;
@@ -54,7 +55,9 @@ impl Mover<'_> {
         }
         {
             let handle = volume.start(credits)?;
-            or_abort(&handle, change_all(&handle, &old, new, &unneeded, resize_inode))?;
+            let changed = change_all(&handle, &old, new, &unneeded, resize_inode)
+                .and_then(|()| superblock::change(&handle, |raw| superblock::keep_mount_record(raw, found)));
+            or_abort(&handle, changed)?;
         }
         transactions.commit_everything(volume)?;
         copies::write_all(volume)?;

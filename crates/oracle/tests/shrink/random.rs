@@ -1,7 +1,6 @@
 //! Sizes up and down at random, from a seed.
 
 use std::env;
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use undercroft_ext4::{Ext4, OpenOptions, WriteOptions, minimum};
@@ -50,14 +49,13 @@ fn shape(random: &mut Random) -> (String, Mke2fs) {
     (name, mke2fs)
 }
 
-fn grow(image: &Image, size_bytes: u64) {
+fn grow(image: &Image, size_bytes: u64, what: &str) {
     std::fs::File::options().write(true).open(image.path()).unwrap().set_len(size_bytes).unwrap();
     let ext4 =
         Ext4::open(open_device(image.path()), OpenOptions::default(), WriteOptions::default()).unwrap();
     let grown = ext4.grow(None, &mut |_, _| ());
     ext4.close().unwrap();
-    grown.unwrap();
-    drop(Arc::clone(&ext4));
+    grown.unwrap_or_else(|error| panic!("{what}: {error}"));
 }
 
 /// Resizes an image up and down; returns how often.
@@ -75,7 +73,7 @@ fn resize_at_random(seed: u64) -> u64 {
         if random.below(3) == 0 {
             let size = (least.blocks + random.below(20_000)) * block_bytes;
             what = format!("UNDERCROFT_SEED={seed}: {name}, step {step}, up to {size}");
-            grow(&image, size);
+            grow(&image, size, &what);
         } else {
             let wanted = if random.below(3) == 0 || least.blocks == least.least {
                 None

@@ -1,7 +1,7 @@
 //! Filesystems of many shapes, as small as they can be.
 
 use undercroft_ext4::{OpenOptions, minimum};
-use undercroft_oracle::{Image, Mke2fs, Tool};
+use undercroft_oracle::{Image, Mke2fs, MountMode, Tool};
 use undercroft_vfs::Error;
 
 use super::support::{
@@ -113,6 +113,31 @@ fn files_in_pieces_move_and_stay_whole() {
     }
 }
 
+/// An orphan file, whose blocks' checksums depend on their place, behind a large file that is deleted afterwards.
+#[test]
+fn an_orphan_file_past_the_end_moves() {
+    for features in ["^orphan_file", "^orphan_file,^metadata_csum"] {
+        let image = Mke2fs::new("ext4", 200).block_bytes(1024).features(features).make().unwrap();
+        let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+        let large = mount.path().join("large").display().to_string();
+        Tool::new("fallocate").args(["-l", "150M", &large]).run().unwrap();
+        mount.unmount().unwrap();
+        Tool::new("tune2fs").args(["-O", "orphan_file"]).arg(image.path()).run().unwrap();
+        let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+        std::fs::remove_file(mount.path().join("large")).unwrap();
+        std::fs::write(mount.path().join("small"), "small").unwrap();
+        mount.unmount().unwrap();
+        let first = image.debugfs("bmap <13> 0").unwrap();
+        let shrunk = shrink_file(image.path(), None).unwrap();
+        println!("{features}: the orphan file began at {} of {:?}", first.trim(), shrunk.blocks);
+        assert_sound(&image, features);
+        let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+        std::fs::remove_file(mount.path().join("small")).unwrap();
+        mount.unmount().unwrap();
+        assert_sound(&image, features);
+    }
+}
+
 fn refused(image: &Image, size_bytes: Option<u64>, word: &str) {
     let before = image.sha256().unwrap();
     let error = shrink_file(image.path(), size_bytes).unwrap_err();
@@ -130,6 +155,11 @@ fn what_cannot_become_smaller_is_refused_by_name_and_stays_as_it_is() {
         let image = Mke2fs::new("ext4", 64).features(feature).make().unwrap();
         refused(&image, None, feature);
     }
+    let list = image.path().with_extension("bad");
+    std::fs::write(&list, "30000\n").unwrap();
+    Tool::new("e2fsck").arg("-fy").arg("-l").arg(&list).arg(image.path()).accept(&[0, 1]).run().unwrap();
+    refused(&image, None, "bad blocks");
+    let image = Mke2fs::new("ext4", 64).block_bytes(1024).make().unwrap();
     image.debugfs_write(&["set_inode_field <2> links_count 9"]).unwrap();
     refused(&image, None, "e2fsck");
 }
