@@ -96,6 +96,9 @@ enum Refused {
 /// What a failed read of a stream says about the source.
 #[must_use]
 pub fn failure(error: io::Error) -> SourceErrorKind {
+    if error.get_ref().is_some_and(|inner| inner.is::<crate::verify::Mismatch>()) {
+        return SourceErrorKind::Malformed(error.to_string());
+    }
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Refused>()) {
         Some(Refused::TooLarge(..)) => SourceErrorKind::TooLarge(error.to_string()),
         Some(Refused::Unsupported(_)) => SourceErrorKind::Unsupported(error.to_string()),
@@ -177,5 +180,5 @@ impl Read for Bounded {
 
 /// Whether an error comes from a reader of this crate.
 fn is_ours(inner: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
-    inner.is::<Refused>()
+    inner.is::<Refused>() || inner.is::<crate::verify::Mismatch>()
 }
