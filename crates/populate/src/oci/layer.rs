@@ -13,6 +13,9 @@ use crate::tar::{Archive, TarSource};
 use crate::verify::{Digest, Verified};
 use crate::{Compression, Entry, Piece, Source, SourceError, SourceErrorKind, Stream, decompressed, failure};
 
+/// What becomes true once all was read and has its digest.
+type Right = Vec<Arc<AtomicBool>>;
+
 /// Which blob a layer is, and what it must be.
 #[derive(Clone, Debug)]
 pub(super) struct Unpacked {
@@ -52,7 +55,7 @@ impl BlobLayer {
     }
 
     /// What is in the blob, compared with the digests.
-    fn verified(&self, blob: &Blob) -> io::Result<(Box<dyn Archive>, Vec<Arc<AtomicBool>>)> {
+    fn verified(&self, blob: &Blob) -> io::Result<(Box<dyn Archive>, Right)> {
         let mut right = Vec::new();
         let mut stream = blob.stream();
         if let Some(digest) = &self.of.digest {
@@ -106,8 +109,7 @@ impl Archive for Whole {}
 /// A layer that is being read.
 struct Opened {
     source: TarSource,
-    /// What becomes true once all was read and has its digest.
-    right: Vec<Arc<AtomicBool>>,
+    right: Right,
 }
 
 impl Source for Opened {

@@ -1,11 +1,13 @@
 //! Whether a directory or a tar is an image: by what is in it, and never by its name.
 
+use std::cell::Cell;
+use std::io;
 use std::path::Path;
 
 use super::docker::MANIFEST;
 use super::layout::{INDEX, MARKER};
 use crate::tar::TarSource;
-use crate::{EntryPath, OpenArchive, Source, SourceError};
+use crate::{EntryPath, OpenArchive, Source, SourceError, failure};
 
 /// Whether a directory is an OCI layout.
 #[must_use]
@@ -18,8 +20,11 @@ pub fn is_image_layout(path: &Path) -> bool {
 ///
 /// # Errors
 /// The tar cannot be read, or is none.
-pub fn is_image_archive(shown: &str, open: OpenArchive) -> Result<bool, SourceError> {
-    let mut source = TarSource::new(shown, open);
+pub fn is_image_archive(shown: &str, open: &OpenArchive) -> Result<bool, SourceError> {
+    let archive = open().map_err(|error| SourceError::new(shown, failure(error)))?;
+    let archive = Cell::new(Some(archive));
+    let once = move || archive.take().ok_or_else(|| io::Error::other("an archive is read once"));
+    let mut source = TarSource::new(shown, Box::new(once));
     let mut is_marked = false;
     while let Some(entry) = source.next_entry()? {
         if !is_of_image(&entry.path) {

@@ -215,8 +215,10 @@ fn what_is_in_a_layer_has_its_digest_too() {
     let layout = Layout::new();
     let layer = layout.blob(&gzip(&tar(&[("a", b"1")])), &format!("{LAYER}+gzip"));
     let rootfs = json!({ "type": "layers", "diff_ids": [digest(b"else")] });
-    let image = layout
-        .manifest(&json!({ "os": "linux", "architecture": "amd64", "rootfs": rootfs }), &[layer.clone()]);
+    let image = layout.manifest(
+        &json!({ "os": "linux", "architecture": "amd64", "rootfs": rootfs }),
+        std::slice::from_ref(&layer),
+    );
     layout.index(&[image]).refused("what is in it is not what its digest sha256:");
     let rootfs = json!({ "type": "layers", "diff_ids": [] });
     let image =
