@@ -203,6 +203,21 @@ pub(crate) enum NewSize {
     ShowMinimum,
 }
 
+impl NewSize {
+    fn of(size: Option<&str>, minimum: bool, print_minimum: bool) -> Result<Self, Failure> {
+        Ok(match (size, minimum, print_minimum) {
+            (None, false, false) => Self::WholeDevice,
+            (Some(size), false, false) => Self::Bytes(mkfs::size(size)?),
+            (None, true, false) => Self::Minimum,
+            (None, false, true) => Self::ShowMinimum,
+            _ => {
+                let what = "take one of SIZE, --minimum (-M) and --print-minimum (-P)";
+                return Err(Failure::new(Kind::Usage, what));
+            }
+        })
+    }
+}
+
 /// What a filesystem's UUID becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UuidChange {
@@ -376,12 +391,7 @@ impl Plan {
                     write_while_in_use: danger.write_while_in_use,
                     ..ImageSpec::parse(&image)?
                 },
-                size: match size {
-                    _ if print_minimum => NewSize::ShowMinimum,
-                    _ if minimum => NewSize::Minimum,
-                    Some(size) => NewSize::Bytes(mkfs::size(&size)?),
-                    None => NewSize::WholeDevice,
-                },
+                size: NewSize::of(size.as_deref(), minimum, print_minimum)?,
                 format: Format::of(json.json),
             },
             WholeCommand::Tune(args) => Self::Tune {

@@ -122,7 +122,6 @@ fn fields_are_what_tune2fs_makes_them() {
             Tuning { mount_options: Some(b"discard".to_vec()), ..Tuning::default() },
         ),
         ("^dir_index", &["-O", "dir_index"], features("dir_index")),
-        ("", &["-O", "^dir_index"], features("^dir_index")),
         ("", &["-O", "metadata_csum_seed,large_dir"], features("metadata_csum_seed,large_dir")),
         ("^huge_file,^dir_nlink", &["-O", "huge_file,dir_nlink"], features("huge_file,dir_nlink")),
     ];
@@ -214,6 +213,7 @@ fn what_cannot_be_tuned_is_refused_by_name_and_stays_as_it_is() {
     for (tuning, word) in [
         (features("^metadata_csum"), "tune2fs"),
         (features("^64bit"), "resize2fs"),
+        (features("^dir_index"), "clears the indexes"),
         (features("bigalloc"), "when the filesystem is made"),
         (features("nothing"), "no feature nothing"),
         (features("^has_journal"), "orphan_file too"),

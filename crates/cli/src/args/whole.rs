@@ -55,10 +55,9 @@ Examples:
         #[arg(value_hint = ValueHint::FilePath)]
         image: OsString,
         /// Size of the filesystem afterwards: 20G, 512M, or a number of bytes; all of the device unless said
-        #[arg(conflicts_with_all = ["minimum", "print_minimum"])]
         size: Option<String>,
         /// As small as it can be
-        #[arg(short = 'M', long, conflicts_with = "print_minimum")]
+        #[arg(short = 'M', long)]
         minimum: bool,
         /// Print how small it can be, and change nothing
         #[arg(short = 'P', long)]

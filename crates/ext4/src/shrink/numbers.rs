@@ -7,7 +7,7 @@
 //! A directory of more subdirectories than a transaction has room for gets its number first; the rest of its subdirectories
 //! learn their parent's new number in further transactions. A crash in between leaves what `e2fsck -y` mends.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use undercroft_vfs::{Error, FileType, Result};
 
@@ -16,9 +16,10 @@ use super::blocks::or_abort;
 use super::survey::for_each_inode;
 use crate::alloc::{FREE_INODE_CREDITS, NEW_INODE_CREDITS};
 use crate::dir::{self, Named};
-use crate::features::Compat;
-use crate::inode::{self, Inode, InodeFlags};
+use crate::features::{Compat, Incompat};
+use crate::inode::{self, Inode};
 use crate::transaction::Handle;
+use crate::xattr::{self, ValueNamed};
 
 /// Where names lead to inodes whose number goes.
 #[derive(Default)]
@@ -33,8 +34,24 @@ pub(super) struct Names {
 /// A place where an inode is named.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    directory: u32,
-    named: Named,
+    /// The inode that names it.
+    owner: u32,
+    named: How,
+}
+
+/// How an inode is named.
+#[derive(Clone, Copy, Debug)]
+enum How {
+    InDirectory(Named),
+    /// As the value of an attribute.
+    AsValue(ValueNamed),
+}
+
+impl Place {
+    /// Whether it is named as a parent only.
+    fn is_parent(&self) -> bool {
+        matches!(self.named, How::InDirectory(named) if named.is_parent())
+    }
 }
 
 impl Mover<'_> {
@@ -55,22 +72,35 @@ impl Mover<'_> {
         if superblock.orphan_file_inode().is_some_and(|number| number > last) {
             return refuse("giving the orphan file another number; use resize2fs".into());
         }
+        let has_values = superblock.features().incompat.contains(Incompat::EA_INODE);
+        let mut seen = HashSet::new();
         for_each_inode(self.volume, &mut |inode| {
-            if inode.number > last && inode.flags.contains(InodeFlags::EA_INODE) {
-                let what = "moving attributes' values that have inodes of their own (feature ea_inode); use resize2fs";
-                return Err(Error::Unsupported(what.into()));
+            let owner = inode.number;
+            let mut note =
+                |target, named| names.by_target.entry(target).or_default().push(Place { owner, named });
+            if has_values {
+                xattr::for_each_value_inode(self.volume, inode, &mut |target, named| {
+                    // Inodes share blocks of attributes.
+                    let is_new = match named {
+                        ValueNamed::InBlock(home) => seen.insert((home, target)),
+                        ValueNamed::InInode => true,
+                    };
+                    if target > last && is_new {
+                        note(target, How::AsValue(named));
+                    }
+                })?;
             }
             if inode.kind == FileType::Directory {
                 dir::for_each_named(self.volume, inode, last, &mut |target, named| {
-                    names.by_target.entry(target).or_default().push(Place { directory: inode.number, named });
+                    note(target, How::InDirectory(named));
                 })?;
             }
             Ok(())
         })?;
         let room = self.writer.transactions.room().saturating_sub(OTHERS) as usize;
         for (target, places) in &mut names.by_target {
-            places.sort_by_key(|place| place.named.is_parent());
-            let count = places.iter().filter(|place| !place.named.is_parent()).count();
+            places.sort_by_key(Place::is_parent);
+            let count = places.iter().filter(|place| !place.is_parent()).count();
             if count > room {
                 return refuse(format!(
                     "inode {target} has {count} names, and the journal has room for {room} changes at once; use resize2fs"
@@ -140,11 +170,14 @@ impl Mover<'_> {
         (from, to): (u32, u32),
     ) -> Result<()> {
         for place in places {
-            let number = match place.directory {
-                directory if directory == from => to,
-                directory => names.moved.get(&directory).copied().unwrap_or(directory),
+            let owner = match place.owner {
+                owner if owner == from => to,
+                owner => names.moved.get(&owner).copied().unwrap_or(owner),
             };
-            dir::lead_elsewhere(handle, number, place.named, from, to)?;
+            match place.named {
+                How::InDirectory(named) => dir::lead_elsewhere(handle, owner, named, from, to)?,
+                How::AsValue(named) => xattr::lead_value_elsewhere(handle, owner, named, from, to)?,
+            }
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ const ON: Features = Features {
 
 /// What can be switched off.
 const OFF: Features = Features {
-    compat: Compat::DIR_INDEX.union(Compat::HAS_JOURNAL).union(Compat::ORPHAN_FILE),
+    compat: Compat::HAS_JOURNAL.union(Compat::ORPHAN_FILE),
     incompat: Incompat::empty(),
     ro_compat: RoCompat::empty(),
 };
@@ -73,9 +73,10 @@ impl Switches {
             return refuse("a journal size means nothing unless a journal is added with -O has_journal");
         }
         if self.off.compat.contains(Compat::HAS_JOURNAL) {
-            if features.compat.contains(Compat::ORPHAN_FILE) {
+            if features.compat.contains(Compat::ORPHAN_FILE) && !self.off.compat.contains(Compat::ORPHAN_FILE)
+            {
                 return refuse(
-                    "a filesystem with an orphan file keeps its journal: `tune2fs -O ^orphan_file` first",
+                    "a filesystem with an orphan file keeps its journal: switch off orphan_file too",
                 );
             }
             if superblock.external_journal().is_some() {
@@ -127,6 +128,7 @@ impl Switches {
 fn what_does_it(name: &str) -> &'static str {
     match name {
         "64bit" => "`resize2fs -b` or `-s` does it",
+        "dir_index" => "`tune2fs -O` does it, and e2fsck then clears the indexes",
         "metadata_csum" | "uninit_bg" | "quota" | "project" | "mmp" | "ea_inode" | "encrypt" | "casefold"
         | "verity" | "fast_commit" | "stable_inodes" | "huge_file" | "dir_nlink" | "extra_isize"
         | "large_file" | "sparse_super" | "flex_bg" | "filetype" | "resize_inode" | "metadata_csum_seed" => {

@@ -113,6 +113,32 @@ fn files_in_pieces_move_and_stay_whole() {
     }
 }
 
+/// Attributes' values in inodes of their own, named by inodes and by blocks of attributes, in all groups.
+#[test]
+fn values_in_inodes_of_their_own_get_other_numbers() {
+    let mke2fs = Mke2fs::new("ext4", 60).block_bytes(1024).features("ea_inode").args(["-g", "2048"]);
+    let image = mke2fs.make().unwrap();
+    let mount = image.mount(MountMode::ReadWrite, "").unwrap();
+    for directory in 0..30_u8 {
+        let path = mount.path().join(format!("d{directory}"));
+        std::fs::create_dir(&path).unwrap();
+        for file in 0..10_u8 {
+            let path = path.join(format!("f{file}"));
+            std::fs::write(&path, [directory; 100]).unwrap();
+            for (name, length) in [("user.large", 3000 + usize::from(file)), ("user.shared", 5000)] {
+                let value = vec![directory.min(length as u8); length];
+                rustix::fs::setxattr(&path, name, &value, rustix::fs::XattrFlags::empty()).unwrap();
+            }
+        }
+    }
+    mount.unmount().unwrap();
+    let before = tree(&image);
+    let shrunk = shrink_file(image.path(), None).unwrap();
+    assert!(shrunk.groups.1 < shrunk.groups.0 / 2, "{shrunk:?}");
+    assert_sound(&image, "values in inodes");
+    undercroft_oracle::Differences::between(&before, &tree(&image)).assert_none("values in inodes");
+}
+
 /// An orphan file, whose blocks' checksums depend on their place, behind a large file that is deleted afterwards.
 #[test]
 fn an_orphan_file_past_the_end_moves() {
