@@ -25,6 +25,8 @@ pub struct FillOptions {
     pub writer: WriterOptions,
     /// Reading and writing on one thread, one after the other.
     pub single_thread: bool,
+    /// Content is not read, and space is allocated for it only: to learn how much all of it takes.
+    pub only_space: bool,
 }
 
 /// What was read, in order.
@@ -50,9 +52,10 @@ struct Batch {
 /// The first failure of a source or of the filesystem; what came before it has been put.
 pub fn fill(vfs: &Arc<Vfs>, sources: &mut [Box<dyn Source>], options: &FillOptions) -> Result<Filled, Error> {
     let root = vfs.root().map_err(|error| Error::Filesystem { path: crate::EntryPath::root(), error })?;
-    let mut writer = Writer::new(Arc::clone(vfs), root, options.writer);
+    let how = WriterOptions { only_space: options.only_space, ..options.writer };
+    let mut writer = Writer::new(Arc::clone(vfs), root, how);
     if options.single_thread {
-        let mut reader = Reader::default();
+        let mut reader = Reader { only_space: options.only_space, ..Reader::default() };
         while let Some(batch) = reader.next_batch(sources)? {
             reader.spare = Some(write(&mut writer, batch)?);
         }
@@ -61,7 +64,7 @@ pub fn fill(vfs: &Arc<Vfs>, sources: &mut [Box<dyn Source>], options: &FillOptio
     thread::scope(|scope| {
         let (full, to_write) = sync_channel(BATCHES_AHEAD);
         let (written, empty) = channel();
-        scope.spawn(move || read_all(sources, &full, &empty));
+        scope.spawn(move || read_all(sources, options.only_space, &full, &empty));
         loop {
             match to_write.recv() {
                 Ok(Ok(Some(batch))) => {
@@ -80,8 +83,13 @@ pub fn fill(vfs: &Arc<Vfs>, sources: &mut [Box<dyn Source>], options: &FillOptio
 type Read = Result<Option<Batch>, SourceError>;
 
 /// Reads until the end, an error, or until nothing is written any more.
-fn read_all(sources: &mut [Box<dyn Source>], full: &SyncSender<Read>, empty: &Receiver<Batch>) {
-    let mut reader = Reader::default();
+fn read_all(
+    sources: &mut [Box<dyn Source>],
+    only_space: bool,
+    full: &SyncSender<Read>,
+    empty: &Receiver<Batch>,
+) {
+    let mut reader = Reader { only_space, ..Reader::default() };
     loop {
         if reader.spare.is_none() {
             match empty.try_recv() {
@@ -104,6 +112,8 @@ struct Reader {
     at: usize,
     /// Whether the content of the last entry is being read.
     in_content: bool,
+    /// Content is not read.
+    only_space: bool,
     /// A batch that was written, to be filled again.
     spare: Option<Batch>,
 }
@@ -131,8 +141,8 @@ impl Reader {
             }
             match source.next_entry()? {
                 Some(entry) => {
-                    self.in_content =
-                        matches!(&entry.kind, EntryKind::Regular(content) if content.size_bytes > 0);
+                    self.in_content = !self.only_space
+                        && matches!(&entry.kind, EntryKind::Regular(content) if content.size_bytes > 0);
                     batch.items.push(Item::Entry(entry));
                 }
                 None => self.at += 1,

@@ -89,7 +89,7 @@ impl Framing {
         let mut whole = Vec::new();
         let read = <&mut Box<dyn Archive> as Read>::take(&mut self.archive, len)
             .read_to_end(&mut whole)
-            .map_err(SourceErrorKind::Io)?;
+            .map_err(crate::failure)?;
         self.at += read as u64;
         if (read as u64) < len {
             return Err(cut_off());
@@ -105,7 +105,8 @@ impl Framing {
         self.skip_rest()
     }
 
-    fn skip_rest(&mut self) -> Result<(), SourceErrorKind> {
+    /// Passes over what is left of the last member.
+    pub(super) fn skip_rest(&mut self) -> Result<(), SourceErrorKind> {
         let rest = self.content.checked_add(self.padding).ok_or_else(cut_off)?;
         if rest > 0 {
             self.archive.skip(rest).map_err(failed)?;
@@ -129,7 +130,7 @@ impl Framing {
                 Ok(0) => break,
                 Ok(more) => read += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(SourceErrorKind::Io(error)),
+                Err(error) => return Err(crate::failure(error)),
             }
         }
         self.at += read as u64;
@@ -138,7 +139,12 @@ impl Framing {
 }
 
 fn failed(error: io::Error) -> SourceErrorKind {
-    if error.kind() == io::ErrorKind::UnexpectedEof { cut_off() } else { SourceErrorKind::Io(error) }
+    // Of the archive itself, unless what it is compressed with says more.
+    if error.kind() == io::ErrorKind::UnexpectedEof && error.get_ref().is_none() {
+        cut_off()
+    } else {
+        crate::failure(error)
+    }
 }
 
 fn cut_off() -> SourceErrorKind {
