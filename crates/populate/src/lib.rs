@@ -15,7 +15,9 @@ mod directory;
 mod entry;
 mod error;
 mod fill;
+mod layers;
 mod mode;
+mod oci;
 mod open;
 mod path;
 mod rules;
@@ -23,6 +25,7 @@ mod source;
 mod tar;
 #[cfg(test)]
 mod testing;
+mod verify;
 mod writer;
 
 pub use archive::{archive_from, archive_in};
@@ -32,6 +35,10 @@ pub use entry::{Content, Entry, EntryKind, Metadata, Xattr};
 pub use error::{Error, SourceError, SourceErrorKind};
 pub use fill::{FillOptions, fill};
 pub use mode::{ModeChange, NoMode};
+pub use oci::{
+    ArchiveKind, ImageOptions, NoPlatform, Platform, image_in_archive, image_in_layout, is_image_archive,
+    is_image_layout,
+};
 pub use open::{OpenSource, open_source};
 pub use path::{EntryPath, PathError};
 pub use rules::{LeftOut, Ruled, Rules};

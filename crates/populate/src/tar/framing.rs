@@ -29,6 +29,16 @@ impl Framing {
         self.last_header
     }
 
+    /// How much was read and skipped.
+    pub(super) const fn position(&self) -> u64 {
+        self.at
+    }
+
+    /// Reads to the end of the stream.
+    pub(super) fn drain(&mut self) -> Result<(), SourceErrorKind> {
+        io::copy(&mut self.archive, &mut io::sink()).map(drop).map_err(failed)
+    }
+
     /// The next header, behind the rest of the last member; `None` at the end.
     pub(super) fn next_header(&mut self) -> Result<Option<Header>, SourceErrorKind> {
         self.skip_rest()?;
