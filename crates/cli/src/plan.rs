@@ -9,6 +9,7 @@ mod hints;
 mod image;
 mod md;
 mod mkfs;
+mod mkfs_from;
 mod tune;
 
 use std::ffi::OsString;
@@ -24,6 +25,7 @@ pub(crate) use get::{Destination, Existing, GetPlan};
 pub(crate) use image::ImageSpec;
 pub(crate) use md::{Change, MdPlan, NewArrayPlan, NewMembers, Waiting};
 pub(crate) use mkfs::{MkfsPlan, NewFormat};
+pub(crate) use mkfs_from::{FillPlan, Free, digest};
 pub(crate) use tune::TunePlan;
 
 use crate::args::{Command, MountCommand, ProgramCommand, ReadCommand, When, WholeCommand};

@@ -86,7 +86,7 @@ pub use fs::Ext4;
 pub use grow::Grown;
 pub use identity::{LABEL_MAX_BYTES, check_label};
 pub use jbd2::RecoveryReport;
-pub use mkfs::{Family, MkfsOptions, NewFilesystem, mkfs};
+pub use mkfs::{Family, MkfsOptions, NewFilesystem, mkfs, plan_mkfs};
 pub use mmp::MmpWait;
 pub use open::OpenOptions;
 pub use options::{OrphanForm, WriteOptions};

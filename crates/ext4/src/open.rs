@@ -138,7 +138,9 @@ impl Probed {
     /// # Errors
     /// [`Unsupported`](Error::Unsupported) naming what cannot be written: nothing has changed then that recovering the
     /// journal does not change. [`ReadOnly`](Error::ReadOnly) for a device that is. Corruption; I/O failure.
-    pub(crate) fn recover_onto_device(self) -> Result<Writable> {
+    ///
+    /// Unless `logged`, the journal must hold no changes, and stays as it is.
+    pub(crate) fn recover_onto_device(self, logged: bool) -> Result<Writable> {
         let Self { volume, options } = self;
         // From the first change on: a flush that fails in here fails the opening, and later ones end the changes.
         let device: Device = Arc::new(LatchedDevice::new(Arc::clone(volume.device())));
@@ -148,11 +150,15 @@ impl Probed {
         volume.superblock().features().check_writable()?;
         let recorded = superblock::Recorded::of(volume.superblock().raw());
         let has_journal = volume.superblock().features().compat.contains(Compat::HAS_JOURNAL);
-        let log = if has_journal { Some(replay(&volume, &device)?) } else { None };
+        if !logged && volume.superblock().needs_recovery() {
+            let what = "changes past a journal that holds others";
+            return Err(Error::Unsupported(what.into()));
+        }
+        let log = if has_journal && logged { Some(replay(&volume, &device)?) } else { None };
         let found_clean = Superblock::read(&*device)?.state().contains(State::CLEAN);
         let journal_failed = log.as_ref().is_some_and(|log| log.recorded_error() != 0);
         let recovery = log.as_ref().and_then(|log| log.report);
-        superblock::mark_in_use(&*device, &recorded, journal_failed)?;
+        superblock::mark_in_use(&*device, &recorded, journal_failed, log.is_some())?;
         let superblock = Superblock::read(&*device)?;
         let stop = Arc::<Stop>::default();
         let volume = Volume::for_changes(

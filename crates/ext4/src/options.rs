@@ -16,6 +16,12 @@ pub struct WriteOptions {
     pub synchronous: bool,
     /// Freed blocks are discarded on the device (`discard`).
     pub discard: bool,
+    /// Whether changes go to the journal. Without it they are written home at once, and a crash leaves a filesystem that must
+    /// be made anew: for filling a new one, whose journal stays as it was made.
+    /// Reserved blocks are used like others.
+    pub logged: bool,
+    /// What the generations of new inodes are made of; random unless said.
+    pub generation_seed: Option<u64>,
 }
 
 impl Default for WriteOptions {
@@ -26,6 +32,8 @@ impl Default for WriteOptions {
             journaled_overwrites: false,
             synchronous: false,
             discard: false,
+            logged: true,
+            generation_seed: None,
         }
     }
 }
@@ -34,6 +42,15 @@ impl WriteOptions {
     /// How often changes are committed without being asked for.
     pub(crate) fn commit_interval(&self) -> Duration {
         Duration::from_secs(u64::from(self.commit_seconds.max(1)))
+    }
+
+    /// The generation of an inode's number, where it is not random.
+    pub(crate) fn generation(&self, number: u64) -> Option<u32> {
+        // The finalizer of splitmix64, in which each bit depends on all of them.
+        let mixed = self.generation_seed?.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Some((mixed ^ (mixed >> 31)) as u32)
     }
 }
 

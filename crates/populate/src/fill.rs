@@ -26,6 +26,8 @@ pub struct FillOptions {
     pub writer: WriterOptions,
     /// Reading and writing on one thread, one after the other.
     pub single_thread: bool,
+    /// Content is not read, and space is allocated for it only: to learn how much all of it takes.
+    pub only_space: bool,
 }
 
 /// What was read, in order.
@@ -54,11 +56,13 @@ struct Batch {
 /// short.
 pub fn fill(vfs: &Arc<Vfs>, sources: &mut [Box<dyn Source>], options: &FillOptions) -> Result<Filled, Error> {
     let root = vfs.root().map_err(|error| Error::filesystem(crate::EntryPath::root(), error))?;
+    let how = WriterOptions { only_space: options.only_space, ..options.writer };
     let names = sources.iter().map(|source| source.name().to_owned());
     let mut filling = Filling {
-        writer: Writer::new(Arc::clone(vfs), root, options.writer),
+        writer: Writer::new(Arc::clone(vfs), root, how),
         names: if sources.len() > 1 { names.collect() } else { Vec::new() },
         at: 0,
+        only_space: options.only_space,
     };
     let written =
         if options.single_thread { filling.on_one_thread(sources) } else { filling.on_two_threads(sources) };
@@ -78,11 +82,13 @@ struct Filling {
     names: Vec<String>,
     /// Of which source the entries are that are written.
     at: usize,
+    /// The content of files is not read; see [`FillOptions`].
+    only_space: bool,
 }
 
 impl Filling {
     fn on_one_thread(&mut self, sources: &mut [Box<dyn Source>]) -> Result<(), Error> {
-        let mut reader = Reader::default();
+        let mut reader = Reader { only_space: self.only_space, ..Reader::default() };
         while let Some(batch) = reader.next_batch(sources)? {
             reader.spare = Some(self.write(batch)?);
         }
@@ -93,7 +99,8 @@ impl Filling {
         thread::scope(|scope| {
             let (full, to_write) = sync_channel(BATCHES_AHEAD);
             let (written, empty) = channel();
-            scope.spawn(move || read_all(sources, &full, &empty));
+            let only_space = self.only_space;
+            scope.spawn(move || read_all(sources, only_space, &full, &empty));
             loop {
                 match to_write.recv() {
                     Ok(Ok(Some(batch))) => {
@@ -140,8 +147,13 @@ impl Filling {
 type Read = Result<Option<Batch>, SourceError>;
 
 /// Reads until the end, an error, or until nothing is written any more.
-fn read_all(sources: &mut [Box<dyn Source>], full: &SyncSender<Read>, empty: &Receiver<Batch>) {
-    let mut reader = Reader::default();
+fn read_all(
+    sources: &mut [Box<dyn Source>],
+    only_space: bool,
+    full: &SyncSender<Read>,
+    empty: &Receiver<Batch>,
+) {
+    let mut reader = Reader { only_space, ..Reader::default() };
     loop {
         if reader.spare.is_none() {
             match empty.try_recv() {
@@ -164,6 +176,8 @@ struct Reader {
     at: usize,
     /// Whether the content of the last entry is being read.
     in_content: bool,
+    /// Content is not read.
+    only_space: bool,
     /// A batch that was written, to be filled again.
     spare: Option<Batch>,
 }
@@ -194,8 +208,8 @@ impl Reader {
             }
             match source.next_entry()? {
                 Some(entry) => {
-                    self.in_content =
-                        matches!(&entry.kind, EntryKind::Regular(content) if content.size_bytes > 0);
+                    self.in_content = !self.only_space
+                        && matches!(&entry.kind, EntryKind::Regular(content) if content.size_bytes > 0);
                     held += entry.held_bytes();
                     batch.items.push(Item::Entry(entry));
                 }

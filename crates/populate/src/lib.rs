@@ -16,8 +16,11 @@ mod entry;
 mod error;
 mod fill;
 mod layers;
+mod mode;
 mod oci;
+mod open;
 mod path;
+mod rules;
 mod source;
 mod tar;
 #[cfg(test)]
@@ -31,11 +34,14 @@ pub use directory::{DirectorySource, FileId};
 pub use entry::{Content, Entry, EntryKind, Metadata, Xattr};
 pub use error::{Error, SourceError, SourceErrorKind};
 pub use fill::{FillOptions, fill};
+pub use mode::{ModeChange, NoMode};
 pub use oci::{
     ArchiveKind, ImageOptions, NoPlatform, Platform, image_in_archive, image_in_layout, is_image_archive,
     is_image_layout,
 };
+pub use open::{OpenSource, open_source};
 pub use path::{EntryPath, PathError};
+pub use rules::{LeftOut, Ruled, Rules};
 pub use source::{Piece, Source};
 pub use tar::{Archive, OpenArchive, TarSource};
 pub use writer::{Filled, UnkeptXattrs, Writer, WriterOptions};

@@ -16,6 +16,9 @@ use crate::Timestamp;
 /// The latest precise time given out, in nanoseconds since 1970.
 static FLOOR: AtomicU64 = AtomicU64::new(0);
 
+/// The moment at which the clock stands still, in nanoseconds since 1970; zero while it goes.
+static STILL: AtomicU64 = AtomicU64::new(0);
+
 /// Marks a time that was read. Times without it reach until the year 2262.
 const SEEN: u64 = 1 << 63;
 
@@ -27,6 +30,14 @@ pub fn now() -> Timestamp {
     timestamp(precise())
 }
 
+/// Lets the clock of all filesystems of this process stand still from now on, for a program that makes an image whose bytes
+/// must not depend on when it is made. A moment before 1970, or at its beginning, counts as the first nanosecond of it.
+pub fn stand_still(at: Timestamp) {
+    let nanoseconds = u64::try_from(at.seconds)
+        .map_or(0, |seconds| seconds.saturating_mul(NANOSECONDS).saturating_add(at.nanoseconds.into()));
+    STILL.store(nanoseconds.clamp(1, SEEN - 1), Ordering::Relaxed);
+}
+
 /// A moment in steps of some milliseconds, never before a precise time that was given out earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Coarse(u64);
@@ -35,7 +46,10 @@ impl Coarse {
     /// This moment.
     #[must_use]
     pub fn now() -> Self {
-        Self(read(ClockId::RealtimeCoarse).max(FLOOR.load(Ordering::Relaxed)))
+        match STILL.load(Ordering::Relaxed) {
+            0 => Self(read(ClockId::RealtimeCoarse).max(FLOOR.load(Ordering::Relaxed))),
+            still => Self(still),
+        }
     }
 
     /// As nanoseconds since 1970.
@@ -112,6 +126,10 @@ impl ChangeTime {
 }
 
 fn precise() -> u64 {
+    let still = STILL.load(Ordering::Relaxed);
+    if still != 0 {
+        return still;
+    }
     let now = read(ClockId::Realtime);
     FLOOR.fetch_max(now, Ordering::Relaxed).max(now)
 }

@@ -113,7 +113,7 @@ impl Xfs {
     /// As for [`open_read_only`](Self::open_read_only); [`Error::Unsupported`] naming what cannot be written, and
     /// [`Error::ReadOnly`] for a device that takes no writes.
     pub fn open(device: Device, options: OpenOptions, write_options: WriteOptions) -> Result<Arc<Self>> {
-        let ready = Probed::probe(device, options)?.recover_onto_device()?;
+        let ready = Probed::probe(device, options)?.recover_onto_device(write_options.logged)?;
         Inode::read_root(&ready.volume)?;
         let (volume, recovery, log) = ready.finish_recovery(write_options)?;
         let service = Service::start(Arc::clone(&volume), write_options.commit_interval());

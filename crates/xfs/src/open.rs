@@ -13,7 +13,7 @@ use undercroft_vfs::{Error, Result};
 use crate::format::{Superblock, superblock};
 use crate::log::{self, LogPosition, Recovery};
 use crate::options::WriteOptions;
-use crate::transaction::{self, Stop};
+use crate::transaction::{self, Stop, Tid};
 use crate::unfinished;
 use crate::volume::Volume;
 use crate::writer::{Mounted, Transactions, Writer};
@@ -35,6 +35,9 @@ impl Default for OpenOptions {
         Self { buffer_bytes: 32 << 20, log_device: None, recover: true }
     }
 }
+
+/// What a transaction has room for that goes to no log, in units of 512 bytes: it is in memory until it is committed.
+const ROOM_WITHOUT_LOG: u32 = (32 << 20) / 512;
 
 /// A device whose superblock is good and whose log has not been looked at.
 pub(crate) struct Probed {
@@ -109,7 +112,9 @@ impl Probed {
     /// # Errors
     /// [`Unsupported`](Error::Unsupported) naming what cannot be written: nothing has been written then.
     /// [`ReadOnly`](Error::ReadOnly) for a device that is. Corruption; I/O failure.
-    pub(crate) fn recover_onto_device(self) -> Result<ReadyToWrite> {
+    ///
+    /// Unless `logged`, the log must hold no changes, and stays as it is.
+    pub(crate) fn recover_onto_device(self, logged: bool) -> Result<ReadyToWrite> {
         let Self { device, superblock, options } = self;
         // From the first change on: a flush that fails in here fails the opening, and later ones end the changes.
         let device: Device = Arc::new(LatchedDevice::new(device));
@@ -124,6 +129,9 @@ impl Probed {
         superblock.check_writable(log::can_write(&superblock))?;
         let replayed = log::recover_onto_device(&device, log_device.as_ref(), &superblock, |recovered| {
             // The log may have brought features that the superblock on the disk does not have yet.
+            if !logged && recovered.recovery.is_some() {
+                return Err(Error::Unsupported("changes past a log that holds others".into()));
+            }
             recovered.superblock.check_writable(log::can_write(&recovered.superblock))
         })?;
         superblock::prepare_for_changes(&*device, &replayed.superblock)?;
@@ -133,8 +141,12 @@ impl Probed {
         let (recovery, position) = (replayed.recovery.clone(), replayed.position);
         let log_device =
             log_device.map(|log| Arc::new(StoppableDevice::new(log, Arc::clone(&stop))) as Device);
-        let writer = replayed.begin(volume.device(), log_device.as_ref())?;
-        let transactions = transaction::logged(writer, volume.geometry(), stop);
+        let transactions = if logged {
+            let writer = replayed.begin(volume.device(), log_device.as_ref())?;
+            transaction::logged(writer, volume.geometry(), stop)
+        } else {
+            Transactions::unlogged(Tid(1), ROOM_WITHOUT_LOG, stop)
+        };
         Ok(ReadyToWrite { volume, transactions, recovery, log: position })
     }
 }

@@ -18,6 +18,11 @@ pub struct WriteOptions {
     /// Whether an inode is allocated by the free inode B+tree, where the volume has one. Without it all chunks of a group
     /// are searched: the plain form (`finobt=off`). The tree is kept either way.
     pub search_free_inode_tree: bool,
+    /// Whether changes go to the log. Without it they are written home at once, and a crash leaves a filesystem that must
+    /// be made anew: for filling a new one, whose log stays as it was made.
+    pub logged: bool,
+    /// What the generations of new inodes are made of; random unless said.
+    pub generation_seed: Option<u64>,
 }
 
 impl Default for WriteOptions {
@@ -27,6 +32,8 @@ impl Default for WriteOptions {
             journaled_overwrites: false,
             synchronous: false,
             discard: false,
+            logged: true,
+            generation_seed: None,
             search_free_inode_tree: true,
         }
     }
@@ -36,5 +43,14 @@ impl WriteOptions {
     /// How often changes are committed without being asked for.
     pub(crate) fn commit_interval(&self) -> Duration {
         Duration::from_secs(u64::from(self.commit_seconds.max(1)))
+    }
+
+    /// The generation of an inode's number, where it is not random.
+    pub(crate) fn generation(&self, number: u64) -> Option<u32> {
+        // The finalizer of splitmix64, in which each bit depends on all of them.
+        let mixed = self.generation_seed?.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Some((mixed ^ (mixed >> 31)) as u32)
     }
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Args, Subcommand, ValueHint};
 
+use super::mkfs_from::FromArgs;
 use super::mkfs_xfs::MkfsXfsArgs;
 use super::{DangerArgs, JsonArg};
 
@@ -32,7 +33,7 @@ pub(crate) struct MkfsArgs {
     pub(crate) fs_size: Option<String>,
 
     /// Size of the filesystem: 10G, 512M, or a number of bytes; by default all of an existing image. A raw image that
-    /// is smaller is made larger
+    /// is smaller is made larger. `auto` is as large as the sources need
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<String>,
 
@@ -111,8 +112,15 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'E', value_name = "OPTIONS", value_delimiter = ',')]
     pub(crate) extended: Vec<String>,
 
+    /// As --from, in mke2fs's word
+    #[arg(short = 'd', value_name = "SOURCE", value_hint = ValueHint::AnyPath, group = "sources")]
+    pub(crate) directory: Option<OsString>,
+
     #[command(flatten)]
     pub(crate) json: JsonArg,
+
+    #[command(flatten)]
+    pub(crate) from: FromArgs,
 }
 
 /// What `mkfs` makes beside the family of ext4.
@@ -131,7 +139,8 @@ Examples:
   undercroft mkfs xfs disk.qcow2 --size 10G -L data -m rmapbt=1
   undercroft mkfs xfs /dev/sdb1 --force -d su=64k,sw=4 -l size=256m
   undercroft mkfs xfs disk.img --size 1T -N    # what would be made
-  undercroft mkfs xfs small.img --size 64M --small"
+  undercroft mkfs xfs small.img --size 64M --small
+  undercroft mkfs xfs data.img --from ./data --free 10%"
     )]
     Xfs(MkfsXfsArgs),
 }

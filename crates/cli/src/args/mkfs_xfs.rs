@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, ValueHint};
 
 use super::mkfs::NewImageFormat;
+use super::mkfs_from::FromArgs;
 use super::{DangerArgs, JsonArg};
 
 /// An XFS to be made, with the options of mkfs.xfs.
@@ -16,7 +17,7 @@ pub(crate) struct MkfsXfsArgs {
     pub(crate) image: OsString,
 
     /// Size of the filesystem: 10G, 512M, or a number of bytes; by default all of an existing image. A raw image that
-    /// is smaller is made larger
+    /// is smaller is made larger. `auto` is as large as the sources need, and 300 MiB at least without --small
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<String>,
 
@@ -94,4 +95,7 @@ pub(crate) struct MkfsXfsArgs {
 
     #[command(flatten)]
     pub(crate) json: JsonArg,
+
+    #[command(flatten)]
+    pub(crate) from: FromArgs,
 }

@@ -7,6 +7,7 @@ mod bench;
 mod get;
 mod md;
 mod mkfs;
+mod mkfs_from;
 mod mkfs_xfs;
 mod mount;
 mod program;
@@ -23,6 +24,7 @@ pub(crate) use bench::BenchArgs;
 pub(crate) use get::GetArgs;
 pub(crate) use md::{ArrayArgs, MdCommand, MdCreateArgs, NewMemberArgs, WaitArgs};
 pub(crate) use mkfs::{MkfsArgs, MkfsFamily, MkfsOther, NewImageFormat};
+pub(crate) use mkfs_from::FromArgs;
 pub(crate) use mkfs_xfs::MkfsXfsArgs;
 pub(crate) use mount::MountCommand;
 pub(crate) use program::ProgramCommand;
@@ -136,7 +138,11 @@ Examples:
   undercroft mkfs ext4 disk.qcow2 --size 10G
   undercroft mkfs ext4 disk.img --size 1T -L data -O ^has_journal,inline_data -m 0
   undercroft mkfs ext2 'disk.img?part=2' --force -b 1024 -N 5000
-  undercroft mkfs xfs disk.img --size 10G"
+  undercroft mkfs xfs disk.img --size 10G
+  undercroft mkfs ext4 root.img --from rootfs.tar          # as large as needed
+  undercroft mkfs ext4 root.img --from rootfs.tar.zst --from overlay/ --free 20%
+  docker export box | undercroft mkfs ext4 box.qcow2 --from -
+  SOURCE_DATE_EPOCH=1700000000 undercroft mkfs ext4 root.img -d tree --owner 0:0 --seed one    # the same bytes every time"
     )]
     Mkfs(Box<MkfsArgs>),
 

@@ -1,5 +1,9 @@
 //! `mkfs`: makes a filesystem on an image or a device, and the image if it is not there.
 
+mod fill;
+mod size;
+mod whole;
+
 use std::fs;
 use std::io::Write;
 
@@ -16,6 +20,25 @@ use crate::image::{self, ToOverwrite, new_file};
 use crate::plan::{Format, ImageSpec, MkfsPlan, NewFormat};
 use crate::text::human;
 use crate::text::out::Out;
+
+/// What was made, and what was put into it.
+#[derive(Debug, Serialize)]
+struct Whole {
+    #[serde(flatten)]
+    filesystem: Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filled: Option<Contents>,
+}
+
+/// What a filesystem was filled with.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Contents {
+    /// Files of all kinds, directories among them.
+    entries: u64,
+    data_bytes: u64,
+    /// Space that is left.
+    free_bytes: u64,
+}
 
 /// What was made.
 #[derive(Debug, Serialize)]
@@ -53,7 +76,7 @@ struct XfsReport {
 }
 
 /// A filesystem that was made.
-enum Made {
+pub(crate) enum Made {
     Ext(ext4::NewFilesystem),
     Xfs(xfs::NewFilesystem),
 }
@@ -81,8 +104,12 @@ impl Before {
 /// Makes it and tells what it became.
 pub(crate) fn run(plan: &MkfsPlan, format: Format) -> Result<(), Failure> {
     image::refuse_copies(&plan.image)?;
+    if let Some(fill) = plan.fill.as_ref().filter(|_| !plan.dry_run) {
+        let (made, filled) = whole::make_and_fill(plan, fill)?;
+        return if plan.quiet { Ok(()) } else { report(plan, format, &made, Some(filled)) };
+    }
     if plan.dry_run {
-        return report(plan, format, &would_make(plan)?);
+        return report(plan, format, &would_make(plan)?, None);
     }
     let before = make_image(plan)?;
     let (before, made) = match before {
@@ -93,16 +120,25 @@ pub(crate) fn run(plan: &MkfsPlan, format: Format) -> Result<(), Failure> {
         before.restore(&plan.image);
     }
     let made = made?;
-    if plan.quiet { Ok(()) } else { report(plan, format, &made) }
+    if plan.quiet { Ok(()) } else { report(plan, format, &made, None) }
 }
 
-fn report(plan: &MkfsPlan, format: Format, made: &Made) -> Result<(), Failure> {
-    let report = Report::of(made);
+fn report(plan: &MkfsPlan, format: Format, made: &Made, filled: Option<Contents>) -> Result<(), Failure> {
+    let report = Whole { filesystem: Report::of(made), filled };
     let mut out = Out::stdout();
-    match (format, &report) {
-        (Format::Json, report) => out.json(report)?,
+    match (format, &report.filesystem) {
+        (Format::Json, _) => out.json(&report)?,
         (Format::Text, Report::Ext(report)) => report.print(&mut out, &plan.image.shown())?,
         (Format::Text, Report::Xfs(report)) => report.print(&mut out, &plan.image.shown())?,
+    }
+    if let (Format::Text, Some(filled)) = (format, filled) {
+        writeln!(
+            out,
+            "{} with {} of data, {} free",
+            human::counted(filled.entries, "file"),
+            human::size(filled.data_bytes),
+            human::size(filled.free_bytes)
+        )?;
     }
     out.finish()
 }
@@ -217,8 +253,14 @@ fn open_and_make(plan: &MkfsPlan, is_zeroed: bool) -> Result<Made, Failure> {
 }
 
 fn make(plan: &MkfsPlan, target: ToOverwrite, is_zeroed: bool) -> Result<Made, Failure> {
-    let device = &*target.device;
-    let made = match plan.options.clone() {
+    let made = make_on(&*target.device, plan.options.clone(), is_zeroed)?;
+    target.close()?;
+    Ok(made)
+}
+
+/// Makes a filesystem on a device, whatever is there.
+fn make_on(device: &dyn BlockDevice, options: NewFormat, is_zeroed: bool) -> Result<Made, Failure> {
+    Ok(match options {
         NewFormat::Ext(options) => {
             let options = ext4::MkfsOptions { device_is_zeroed: is_zeroed, overwrite: true, ..options };
             let made = ext4::mkfs(device, &options);
@@ -229,9 +271,7 @@ fn make(plan: &MkfsPlan, target: ToOverwrite, is_zeroed: bool) -> Result<Made, F
             let made = xfs::mkfs(device, &options);
             Made::Xfs(made.map_err(|error| xfs_failure(device, &options, &error))?)
         }
-    };
-    target.close()?;
-    Ok(made)
+    })
 }
 
 impl Report {

@@ -40,6 +40,7 @@ impl Writing {
             journaled_overwrites: self.journaled_overwrites,
             synchronous: self.synchronous,
             discard: self.discard,
+            ..usual
         })
     }
 
@@ -58,6 +59,7 @@ impl Writing {
             synchronous: self.synchronous,
             discard: self.discard,
             search_free_inode_tree: self.search_free_inode_tree.unwrap_or(usual.search_free_inode_tree),
+            ..usual
         })
     }
 }

@@ -9,15 +9,18 @@ use undercroft_xfs as xfs;
 use uuid::Uuid;
 
 use super::ImageSpec;
+use super::mkfs_from::{self, FillPlan};
 use crate::args::{MkfsArgs, MkfsFamily, MkfsOther, MkfsXfsArgs, NewImageFormat};
 use crate::exit::Kind;
 use crate::failure::Failure;
 
 /// A filesystem to be made.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct MkfsPlan {
     pub(crate) image: ImageSpec,
     pub(crate) size_bytes: Option<u64>,
+    /// What it is filled with, if that is.
+    pub(crate) fill: Option<FillPlan>,
     /// Of a file that is made; otherwise its name decides.
     pub(crate) format: Option<ImageFormat>,
     pub(crate) options: NewFormat,
@@ -62,7 +65,7 @@ impl MkfsPlan {
                 return Err(Failure::new(Kind::Usage, "the size is given twice")
                     .advise("leave one out: `--size` or what stands behind the image"));
             }
-            (Some(typed), None) => Some(size(typed)?),
+            (Some(typed), None) => wanted_size(typed)?,
             (None, Some(counted)) => Some(fs_size(counted, typed.block_bytes)?),
             (None, None) => None,
         };
@@ -73,6 +76,8 @@ impl MkfsPlan {
             MkfsFamily::Ext4 => Family::Ext4,
         };
         let usual = MkfsOptions::new(family);
+        let fill = FillPlan::of(&typed.from, typed.directory.as_deref(), typed.size.as_deref())?;
+        check_auto(typed.size.as_deref(), fill.as_ref())?;
         let mut options = MkfsOptions {
             features: typed.features.join(","),
             size_bytes,
@@ -86,6 +91,7 @@ impl MkfsPlan {
             reserved_percent: typed.reserved_percent.unwrap_or(usual.reserved_percent),
             label: typed.label.map(OsString::into_vec).unwrap_or_default(),
             uuid: typed.uuid.as_deref().map(own_uuid).transpose()?.flatten(),
+            time: mkfs_from::source_date_epoch()?,
             ..usual
         };
         if typed.with_journal {
@@ -105,9 +111,14 @@ impl MkfsPlan {
         for option in &typed.extended {
             extended(&mut options, option)?;
         }
+        if let Some(seed) = mkfs_from::seed(&typed.from) {
+            options.uuid.get_or_insert_with(|| seed.uuid("uuid"));
+            options.hash_seed.get_or_insert_with(|| seed.uuid("hash seed"));
+        }
         Ok(Self {
             image,
             size_bytes,
+            fill,
             format,
             options: NewFormat::Ext(options),
             overwrite: typed.force,
@@ -140,19 +151,26 @@ impl MkfsPlan {
         let single = single.into_iter().filter_map(|(letter, one)| Some((letter, one.as_deref()?)));
         let mut options = xfs::MkfsOptions::from_arguments(pairs.chain(single))
             .map_err(|error| Failure::of(Kind::of_mkfs(&error), &error))?;
+        let fill = FillPlan::of(&typed.from, None, typed.size.as_deref())?;
+        check_auto(typed.size.as_deref(), fill.as_ref())?;
         if let Some(typed) = &typed.size {
             if options.size_bytes.is_some() {
                 return Err(Failure::new(Kind::Usage, "the size is given twice")
                     .advise("leave one out: `--size` or `-d size=`"));
             }
-            options.size_bytes = Some(size(typed)?);
+            options.size_bytes = wanted_size(typed)?;
         }
         options.label = typed.label.map(OsString::into_vec).unwrap_or_default();
         options.small = typed.small;
         options.discard = !typed.keep;
+        options.time = mkfs_from::source_date_epoch()?;
+        if let Some(seed) = mkfs_from::seed(&typed.from) {
+            options.uuid.get_or_insert_with(|| seed.uuid("uuid"));
+        }
         Ok(Self {
             image,
             size_bytes: options.size_bytes,
+            fill,
             format,
             options: NewFormat::Xfs(options),
             overwrite: typed.force || before.force,
@@ -169,6 +187,24 @@ fn image_of(typed: &OsStr, write_while_in_use: bool) -> Result<ImageSpec, Failur
             .advise("`undercroft mount tmpfs: DIR` makes it; a file of this name is ./tmpfs:"));
     }
     Ok(image)
+}
+
+/// A size, or `None` for `auto`.
+fn wanted_size(typed: &str) -> Result<Option<u64>, Failure> {
+    if typed == "auto" { Ok(None) } else { size(typed).map(Some) }
+}
+
+/// Refuses `--size auto` where nothing decides the size, and space to be left where the size is given.
+fn check_auto(size: Option<&str>, fill: Option<&FillPlan>) -> Result<(), Failure> {
+    match (size, fill) {
+        (Some("auto"), None) => Err(Failure::new(Kind::Usage, "there is nothing that needs a size")
+            .advise("`--from` names what it is filled with")),
+        (Some(size), Some(fill)) if size != "auto" && fill.free != mkfs_from::Free::Nothing => {
+            Err(Failure::new(Kind::Usage, "both the size and the space that is left are given")
+                .advise("leave out `--free` or `--size`"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn format_of(typed: Option<NewImageFormat>, image: &ImageSpec) -> Result<Option<ImageFormat>, Failure> {

@@ -19,6 +19,7 @@ mod in_use;
 mod look;
 mod md;
 mod mkfs;
+mod mkfs_from;
 mod mkfs_xfs;
 mod mount;
 mod mount_helper;

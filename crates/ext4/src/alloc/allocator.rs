@@ -125,7 +125,9 @@ impl Allocator {
             0 => u32::from(raw.s_raid_stride.get()),
             width => width,
         };
-        let kept_for_maps = superblock.kept_for_maps();
+        // A filesystem that is being filled may be as small as its content.
+        let kept_for_maps = if options.logged { superblock.kept_for_maps() } else { 0 };
+        let reserved = if options.logged { geometry.reserved_blocks() } else { 0 };
         Ok(Self {
             damaged: AtomicBool::new(damaged),
             damage_recorded: AtomicBool::new(false),
@@ -142,7 +144,7 @@ impl Allocator {
             inodes_on_disk: AtomicI64::new(
                 descriptors.iter().map(|d| i64::from(d.descriptor.free_inodes)).sum(),
             ),
-            held_back: AtomicU64::new(geometry.reserved_blocks() + kept_for_maps),
+            held_back: AtomicU64::new(reserved + kept_for_maps),
             kept_for_maps: AtomicU64::new(kept_for_maps),
             fence: AtomicU64::new(u64::MAX),
             reserved_for: u32::from(superblock.raw().s_def_resuid.get()),

@@ -277,7 +277,10 @@ fn make(handle: &Handle<'_>, parent: &Live, new: &NewInode<'_>, links: u16) -> R
     let number = writer.allocator.new_inode(handle, parent.number, kind)?;
     new.announce.number(Ino(u64::from(number.number)));
     let links = if kind == FileType::Directory { 2 } else { links };
-    let inode = Inode::fresh(volume, parent.permissions_cache.inheritance(), number.number, new, links);
+    let mut inode = Inode::fresh(volume, parent.permissions_cache.inheritance(), number.number, new, links);
+    if let Some(generation) = writer.options.generation(number.number.into()) {
+        inode.generation = generation;
+    }
     let made = Live::shared(Arc::clone(volume), inode, number.location);
     if let Err(error) = fill(handle, &made, parent, new) {
         // Bytes that its slot held before must not be taken for a part of it.

@@ -70,6 +70,21 @@ pub struct NewFilesystem {
     pub backups: Vec<u64>,
 }
 
+impl NewFilesystem {
+    /// Blocks that are free, those that are kept for the superuser among them.
+    #[must_use]
+    pub fn free_blocks(&self) -> u64 {
+        let raw = self.superblock.raw();
+        u64::from(raw.s_free_blocks_count_hi.get()) << 32 | u64::from(raw.s_free_blocks_count_lo.get())
+    }
+
+    /// Inodes that are free.
+    #[must_use]
+    pub fn free_inodes(&self) -> u32 {
+        self.superblock.raw().s_free_inodes_count.get()
+    }
+}
+
 /// Makes a filesystem on a device.
 ///
 /// # Errors
@@ -90,6 +105,15 @@ fn now(options: &MkfsOptions) -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp { seconds: since.as_secs().cast_signed(), nanoseconds: 0 }
     })
+}
+
+/// What [`mkfs`] would make, whatever the device holds. Writes nothing.
+///
+/// # Errors
+/// [`MkfsError::Refused`], if what was asked for cannot be made.
+pub fn plan_mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<NewFilesystem, MkfsError> {
+    let Draft { superblock, journal_blocks, .. } = Draft::make(device, options)?;
+    Ok(NewFilesystem { superblock, journal_blocks, backups: Vec::new() })
 }
 
 /// A filesystem that is decided and not written yet.

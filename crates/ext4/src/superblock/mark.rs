@@ -9,11 +9,9 @@
 //! block at the same time: the filesystem is not open yet, or closed already, or has failed and the log's threads write
 //! nothing more.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use undercroft_block::BlockDevice;
 use undercroft_journal::Cause;
-use undercroft_vfs::Result;
+use undercroft_vfs::{Result, clock};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{RawSuperblock, SUPERBLOCK_OFFSET, State, Superblock};
@@ -79,16 +77,22 @@ impl Recorded {
 }
 
 /// The filesystem is open for writing from now on. `journal_failed`: the journal records that its last writer aborted.
+/// `logged`: changes go to the journal.
 ///
 /// # Errors
 /// I/O failure.
-pub(crate) fn mark_in_use(device: &dyn BlockDevice, recorded: &Recorded, journal_failed: bool) -> Result<()> {
+pub(crate) fn mark_in_use(
+    device: &dyn BlockDevice,
+    recorded: &Recorded,
+    journal_failed: bool,
+    logged: bool,
+) -> Result<()> {
     change(device, |raw| {
         recorded.put_back(raw);
         if journal_failed {
             insert_state(raw, State::ERRORS);
         }
-        if raw.s_feature_compat.get() & crate::features::Compat::HAS_JOURNAL.bits() == 0 {
+        if !logged {
             // Without a log a crash leaves a filesystem that must be checked.
             raw.s_state.set(raw.s_state.get() & !State::CLEAN.bits());
         } else {
@@ -162,7 +166,7 @@ fn change(device: &dyn BlockDevice, change: impl FnOnce(&mut RawSuperblock)) -> 
         return Err(corrupt("superblock", "too short"));
     };
     // A clock that stands before 1970 counts as 1970.
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = u64::try_from(clock::now().seconds).unwrap_or(0);
     raw.s_wtime.set(now as u32);
     raw.s_wtime_hi = (now >> 32) as u8;
     change(raw);

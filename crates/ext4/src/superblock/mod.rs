@@ -300,6 +300,14 @@ impl Superblock {
         self.features.ro_compat.contains(RoCompat::METADATA_CSUM)
     }
 
+    /// The seed of names' hashes.
+    #[must_use]
+    pub fn hash_seed(&self) -> Uuid {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(zerocopy::IntoBytes::as_bytes(&self.raw.s_hash_seed));
+        Uuid::from_bytes(bytes)
+    }
+
     pub(crate) fn hash_defaults(&self) -> HashDefaults {
         /// `EXT2_FLAGS_UNSIGNED_HASH`: `char` was unsigned where the directories were hashed.
         const UNSIGNED_HASH: u32 = 0x0002;

@@ -84,6 +84,9 @@ impl<'a> Planned<'a> {
             announce: Announce::default(),
         };
         let mut inode = Inode::fresh(volume, owner.inheritance(), number, &new, 1);
+        if let Some(generation) = handle.writer().options.generation(number.into()) {
+            inode.generation = generation;
+        }
         inode.flags = inode.flags & InodeFlags::EXTENTS | InodeFlags::EA_INODE;
         inode.accessed = Timestamp { seconds: i64::from(self.hash as i32), nanoseconds: 0 };
         inode.set_uses(1);

@@ -27,7 +27,7 @@ use rustix::fs::{self, FileType as HostType, Mode, OFlags, Stat};
 use self::levels::Levels;
 use self::object::Object;
 use crate::source::piece_len;
-use crate::{Content, Entry, EntryKind, EntryPath, Piece, Source, SourceError, SourceErrorKind};
+use crate::{Content, Entry, EntryKind, EntryPath, LeftOut, Piece, Source, SourceError, SourceErrorKind};
 
 /// A file of the host, by the numbers that no other file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,11 +39,11 @@ pub struct FileId {
 }
 
 /// A directory of the host.
-#[derive(Debug)]
 pub struct DirectorySource {
     shown: String,
     path: PathBuf,
-    left_out: HashSet<FileId>,
+    not_these: HashSet<FileId>,
+    left_out: Option<LeftOut>,
     /// `None` before the first entry.
     levels: Option<Levels>,
     /// Files with several names that were given, with the first of these and how many are still to come.
@@ -63,22 +63,35 @@ struct Reading {
     range: Range<u64>,
 }
 
+impl std::fmt::Debug for DirectorySource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DirectorySource").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
 impl DirectorySource {
-    /// The directory at `path`; the files in `left_out` are no part of it.
+    /// The directory at `path`; the files `not_these` are no part of it.
     ///
     /// # Errors
     /// There is no directory that can be read.
-    pub fn open(path: &Path, left_out: impl IntoIterator<Item = FileId>) -> Result<Self, SourceError> {
+    pub fn open(path: &Path, not_these: impl IntoIterator<Item = FileId>) -> Result<Self, SourceError> {
         let source = Self {
             shown: path.display().to_string(),
             path: path.to_owned(),
-            left_out: left_out.into_iter().collect(),
+            not_these: not_these.into_iter().collect(),
+            left_out: None,
             levels: None,
             links: HashMap::new(),
             content: None,
         };
         source.open_top()?;
         Ok(source)
+    }
+
+    /// The same without these paths, of which nothing is opened.
+    #[must_use]
+    pub fn leaving_out(self, left_out: Option<LeftOut>) -> Self {
+        Self { left_out, ..self }
     }
 
     fn open_top(&self) -> Result<OwnedFd, SourceError> {
@@ -121,9 +134,12 @@ impl DirectorySource {
                 let kind = SourceErrorKind::TooLarge(error.to_string());
                 SourceError::new(&self.shown, kind).at_member(&name)
             })?;
+            if self.left_out.as_ref().is_some_and(|left_out| left_out(path.as_bytes())) {
+                continue;
+            }
             let dir = levels.directory();
             let object = Object::look(dir, &name, kind).map_err(|error| self.failure(&path, error))?;
-            if self.left_out.contains(&object.id()) {
+            if self.not_these.contains(&object.id()) {
                 continue;
             }
             if let Some(link) = self.known_link(&path, &object) {
@@ -166,8 +182,11 @@ impl DirectorySource {
                 let Some(open) = object.open else { return Err(fail(object::changed())) };
                 let (file, stat) = (File::from(open), object.stat);
                 let size_bytes = object.stat.st_size.cast_unsigned();
-                let is_sparse = (object.stat.st_blocks.cast_unsigned()).saturating_mul(512) < size_bytes;
-                let data = is_sparse.then(|| object::data_of(&file, size_bytes)).transpose().map_err(fail)?;
+                // One block of it is not worth a look for holes.
+                let may_have_holes = size_bytes > 4096
+                    || object.stat.st_blocks.cast_unsigned().saturating_mul(512) < size_bytes;
+                let data =
+                    if may_have_holes { object::data_of(&file, size_bytes).map_err(fail)? } else { None };
                 let content = Content { size_bytes, data };
                 let whole = || std::iter::once(0..size_bytes).collect();
                 let ranges: Vec<_> = content.data.as_deref().map_or_else(whole, <[_]>::to_vec);

@@ -167,8 +167,8 @@ pub(super) fn target(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<Box<[u8]>> 
     Ok(fs::readlinkat(dir, name, Vec::new())?.into_bytes().into())
 }
 
-/// Where a file has data.
-pub(super) fn data_of(file: &File, size_bytes: u64) -> io::Result<Box<[Range<u64>]>> {
+/// Where a file has data, unless that is all of it.
+pub(super) fn data_of(file: &File, size_bytes: u64) -> io::Result<Option<Box<[Range<u64>]>>> {
     let mut data = Vec::new();
     let mut at = 0;
     while at < size_bytes {
@@ -183,10 +183,13 @@ pub(super) fn data_of(file: &File, size_bytes: u64) -> io::Result<Box<[Range<u64
         if start >= end {
             break;
         }
+        if start == 0 && end == size_bytes {
+            return Ok(None);
+        }
         data.push(start..end);
         at = end;
     }
-    Ok(data.into())
+    Ok(Some(data.into()))
 }
 
 /// Whether an open file is what it was when it was looked at, as far as its size and times tell.

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use super::Archive;
 use super::header::{Header, RECORD_BYTES};
-use crate::{SourceErrorKind, failure};
+use crate::SourceErrorKind;
 
 /// An archive, and where reading is in it.
 pub(super) struct Framing {
@@ -100,7 +100,7 @@ impl Framing {
         let mut whole = Vec::new();
         let read = <&mut Box<dyn Archive> as Read>::take(&mut self.archive, len)
             .read_to_end(&mut whole)
-            .map_err(failed)?;
+            .map_err(crate::failure)?;
         self.at += read as u64;
         if (read as u64) < len {
             return Err(cut_off());
@@ -116,7 +116,8 @@ impl Framing {
         self.skip_rest()
     }
 
-    fn skip_rest(&mut self) -> Result<(), SourceErrorKind> {
+    /// Passes over what is left of the last member.
+    pub(super) fn skip_rest(&mut self) -> Result<(), SourceErrorKind> {
         let rest = self.content.checked_add(self.padding).ok_or_else(cut_off)?;
         if rest > 0 {
             self.archive.skip(rest).map_err(failed)?;
@@ -140,7 +141,7 @@ impl Framing {
                 Ok(0) => break,
                 Ok(more) => read += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(failed(error)),
+                Err(error) => return Err(crate::failure(error)),
             }
         }
         self.at += read as u64;
@@ -153,7 +154,7 @@ fn failed(error: io::Error) -> SourceErrorKind {
     if error.kind() == io::ErrorKind::UnexpectedEof && error.get_ref().is_none() {
         cut_off()
     } else {
-        failure(error)
+        crate::failure(error)
     }
 }
 

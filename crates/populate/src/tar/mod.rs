@@ -264,7 +264,9 @@ impl Source for TarSource {
 
     fn next_entry(&mut self) -> Result<Option<Entry>, SourceError> {
         self.begin()?;
-        self.content = None;
+        let last = self.content.take();
+        let skipped = self.framing.as_mut().map_or(Ok(()), Framing::skip_rest);
+        skipped.map_err(|kind| self.error(last.as_ref().map(|last| &*last.member), kind))?;
         self.next_member()
     }
 

@@ -28,7 +28,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use undercroft_vfs::{
-    Credentials, Error as VfsError, File, FileType, Ino, NewKind, NewObject, Node, Timestamp, Vfs,
+    Credentials, Error as VfsError, FallocateMode, File, FileType, Ino, NewKind, NewObject, Node, Timestamp,
+    Vfs,
 };
 
 use self::metadata::Late;
@@ -42,6 +43,8 @@ use crate::{Content, Entry, EntryKind, EntryPath, Error, Metadata};
 pub struct WriterOptions {
     /// The time of change of every inode that is put, and the times of directories that no entry names; now by default.
     pub changed: Option<Timestamp>,
+    /// Content is not written, and files get the space that it needs.
+    pub only_space: bool,
 }
 
 /// What was put.
@@ -198,6 +201,9 @@ impl Writer {
     /// Ends the regular file that was put last: its size and its metadata.
     fn finish_file(&mut self) -> Result<(), Error> {
         let Some(Open { path, file, content, metadata, inherited }) = self.open.take() else { return Ok(()) };
+        if self.options.only_space {
+            allocate(&file, &content).map_err(refused(&path))?;
+        }
         if file.size_bytes() != content.size_bytes {
             file.truncate(content.size_bytes).map_err(refused(&path))?;
         }
@@ -263,6 +269,18 @@ impl Writer {
             made => made,
         };
         Ok((node.map_err(refused(path))?, hands_on))
+    }
+}
+
+/// Takes the space that content needs.
+fn allocate(file: &File, content: &Content) -> undercroft_vfs::Result<()> {
+    let take = |start, end| match end - start {
+        0 => Ok(()),
+        len => file.fallocate(FallocateMode::Allocate, start, len, false),
+    };
+    match &content.data {
+        None => take(0, content.size_bytes),
+        Some(parts) => parts.iter().try_for_each(|part| take(part.start, part.end)),
     }
 }
 

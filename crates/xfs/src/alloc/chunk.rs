@@ -161,6 +161,9 @@ impl ChangingGroup<'_> {
         let volume = self.volume();
         let geometry = volume.geometry();
         let random = RandomState::new();
+        let options = self.handle.writer().options;
+        let generation =
+            |ino: Ino| options.generation(ino.0).unwrap_or_else(|| random.hash_one(ino.0) as u32);
         for within in first.0..first.0 + count {
             let start = within << geometry.inodes_per_block_log();
             self.handle.make(self.block(AgBlock(within))?, Seal::Inodes(Parts::ALL), |bytes| {
@@ -170,7 +173,7 @@ impl ChangingGroup<'_> {
                     let Some(ino) = geometry.join_ino(self.number(), AgIno(ino)) else { continue };
                     write_identity(slot, volume, ino);
                     if let Ok((raw, _)) = RawDinode::mut_from_prefix(slot) {
-                        raw.di_gen.set(random.hash_one(ino.0) as u32);
+                        raw.di_gen.set(generation(ino));
                     }
                     seal_new(volume, byte, slot);
                 }

@@ -6,6 +6,7 @@ use undercroft_journal::{Cause, Client, Frozen, WriteBack};
 use undercroft_vfs::Result;
 
 use super::{Block, Handle, Seal};
+use crate::log::store_counters;
 use crate::volume::Volume;
 use crate::writer::{Mounted, Transactions};
 
@@ -67,7 +68,7 @@ impl Client for Mounted {
         write_blocks_back(self, versions)
     }
 
-    /// For unit tests: every XFS filesystem has a log.
+    /// For a new filesystem that is being filled, and for unit tests.
     fn write_unlogged(&self, items: &[Frozen<Block>]) -> Result<()> {
         self.flush()?;
         let mut blocks: Vec<_> = items
@@ -84,9 +85,15 @@ impl Client for Mounted {
         self.flush()
     }
 
-    /// The superblock's counters are stored before the log says that the filesystem was unmounted, so nothing is left.
+    /// The superblock's counters are stored before the log says that the filesystem was unmounted, and here if it says so all
+    /// the time.
     fn mark_clean(&self) -> Result<()> {
-        Ok(())
+        if self.writer()?.options.logged {
+            return Ok(());
+        }
+        Self::flush(self)?;
+        store_counters(self.device(), self.superblock())?;
+        Self::flush(self)
     }
 
     /// The format has no place for it.

@@ -60,7 +60,7 @@ impl Open {
         let options = WriteOptions { commit_seconds: 3600, ..WriteOptions::default() };
         let writable =
             Probed::probe(device, OpenOptions { buffer_bytes: 1 << 20, ..OpenOptions::default() })?
-                .recover_onto_device()?;
+                .recover_onto_device(true)?;
         let ReadyToWrite { volume, transactions, recovery, .. } = writable;
         let geometry = *volume.geometry();
         let last = geometry.ags().last().unwrap();

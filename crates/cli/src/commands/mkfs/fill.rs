@@ -1,0 +1,213 @@
+//! A filesystem that is made on a device and filled.
+//!
+//! Nothing of it goes to a journal or log, which stays as it was made, and nothing is flushed before the end: until the
+//! filesystem is whole it has no value. The clock of the filesystem stands still, and what is random otherwise is made of
+//! its UUID and seed of hashes, so that the bytes depend on nothing but the sources and the options.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use undercroft_block::{BlockDevice, Device, Result as DeviceResult, forward_block_device};
+use undercroft_ext4::{self as ext4, Ext4};
+use undercroft_populate::{
+    Error, FileId, FillOptions, OpenSource, Ruled, Source, SourceErrorKind, WriterOptions, fill, open_source,
+};
+use undercroft_vfs::{self as vfs, FileSystem, Timestamp, Vfs, VfsOptions, clock};
+use undercroft_xfs::{self as xfs, Xfs};
+
+use super::{Contents, Made, make_on};
+use crate::exit::Kind;
+use crate::failure::Failure;
+use crate::plan::{FillPlan, NewFormat, digest};
+
+/// A commit that no clock asks for.
+const NEVER_SECONDS: u32 = 1 << 30;
+
+/// What a filesystem is filled with, opened; and how.
+pub(crate) struct Filling {
+    pub(crate) sources: Vec<Box<dyn Source>>,
+    options: FillOptions,
+    time: Timestamp,
+}
+
+/// Why filling failed.
+pub(crate) enum FillFailure {
+    /// There is too little space, or there are too few inodes.
+    NoSpace,
+    /// Anything else.
+    Other(Failure),
+}
+
+impl From<Failure> for FillFailure {
+    fn from(failure: Failure) -> Self {
+        Self::Other(failure)
+    }
+}
+
+impl From<FillFailure> for Failure {
+    fn from(failure: FillFailure) -> Self {
+        match failure {
+            FillFailure::NoSpace => {
+                Self::new(Kind::Path, "the sources need more space, or more inodes, than the filesystem has")
+                    .advise("give a larger size, or none for an image that is made as large as needed")
+            }
+            FillFailure::Other(failure) => failure,
+        }
+    }
+}
+
+/// How much of a filesystem was used by filling it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Used {
+    pub(crate) blocks: u64,
+    pub(crate) inodes: u64,
+}
+
+impl Filling {
+    /// Opens the sources. The files `not_these` are part of none; a stream that can be read only once is kept in
+    /// `keep_in`. From here on the clock of this process's filesystems stands still.
+    pub(crate) fn open(plan: &FillPlan, not_these: Vec<FileId>, keep_in: PathBuf) -> Result<Self, Failure> {
+        let time = plan.time.unwrap_or_else(clock::now);
+        clock::stand_still(time);
+        let how = OpenSource {
+            not_these,
+            left_out: plan.rules.left_out.clone(),
+            keep_in,
+            most_bytes: plan.most_bytes,
+        };
+        let mut sources: Vec<Box<dyn Source>> = Vec::new();
+        for path in &plan.sources {
+            let source = open_source(path, &how).map_err(|error| Failure::of(kind(&error.kind), &error))?;
+            sources.push(Box::new(Ruled::new(source, Arc::clone(&plan.rules))));
+        }
+        let writer = WriterOptions { changed: Some(time), ..WriterOptions::default() };
+        let options = FillOptions { writer, single_thread: plan.single_thread, only_space: false };
+        Ok(Self { sources, options, time })
+    }
+
+    /// The options of a filesystem, with the time at which it is made.
+    pub(crate) fn at_its_time(&self, options: &NewFormat) -> NewFormat {
+        let mut options = options.clone();
+        match &mut options {
+            NewFormat::Ext(options) => options.time = options.time.or(Some(self.time)),
+            NewFormat::Xfs(options) => options.time = options.time.or(Some(self.time)),
+        }
+        options
+    }
+
+    /// Makes a filesystem on a device and fills it. The device is not flushed at the end.
+    pub(crate) fn make(
+        &mut self,
+        device: &Device,
+        options: &NewFormat,
+        is_zeroed: bool,
+    ) -> Result<(Made, Contents), FillFailure> {
+        let made = make_on(&**device, self.at_its_time(options), is_zeroed)?;
+        let (filled, ..) = self.fill(device, &made, false)?;
+        Ok((made, filled))
+    }
+
+    /// Makes a filesystem without the content of files, to learn what it takes.
+    pub(crate) fn rehearse(&mut self, device: &Device, options: &NewFormat) -> Result<Used, FillFailure> {
+        let made = make_on(&**device, self.at_its_time(options), true)?;
+        self.fill(device, &made, true).map(|(_, used)| used)
+    }
+
+    fn fill(
+        &mut self,
+        device: &Device,
+        made: &Made,
+        only_space: bool,
+    ) -> Result<(Contents, Used), FillFailure> {
+        let open_failed = |error: vfs::Error| Failure::of(Kind::of(&error), &error);
+        let vfs = Vfs::new(open_unlogged(device, made).map_err(open_failed)?, VfsOptions::default());
+        for source in &mut self.sources {
+            source.rewind().map_err(|error| Failure::of(kind(&error.kind), &error))?;
+        }
+        let before = vfs.filesystem().statfs().map_err(open_failed)?;
+        let options = FillOptions { only_space, ..self.options };
+        let filled = fill(&vfs, &mut self.sources, &options).map_err(|error| failure(&error));
+        // What is left of a failure is of no use, and closing it has nothing to add.
+        let closed = vfs.close();
+        let filled = filled?;
+        match closed {
+            Err(vfs::Error::NoSpace) => return Err(FillFailure::NoSpace),
+            closed => closed.map_err(open_failed)?,
+        }
+        let after = vfs.filesystem().statfs().map_err(open_failed)?;
+        let used = Used {
+            blocks: before.blocks_free.saturating_sub(after.blocks_free),
+            inodes: before.inodes_free.saturating_sub(after.inodes_free),
+        };
+        let contents = Contents {
+            entries: filled.entries,
+            data_bytes: filled.data_bytes,
+            free_bytes: after.blocks_free * u64::from(after.block_bytes),
+        };
+        Ok((contents, used))
+    }
+}
+
+/// Opens a new filesystem for changes that go to no log.
+fn open_unlogged(device: &Device, made: &Made) -> vfs::Result<Arc<dyn FileSystem>> {
+    let device: Device = Arc::new(Unflushed(Arc::clone(device)));
+    let seed = |parts: &[&[u8]]| {
+        let bytes = digest(parts);
+        Some(bytes.iter().take(8).fold(0, |seed, &byte| seed << 8 | u64::from(byte)))
+    };
+    Ok(match made {
+        Made::Ext(made) => {
+            let superblock = &made.superblock;
+            let how = ext4::WriteOptions {
+                commit_seconds: NEVER_SECONDS,
+                logged: false,
+                generation_seed: seed(&[superblock.uuid().as_bytes(), superblock.hash_seed().as_bytes()]),
+                ..ext4::WriteOptions::default()
+            };
+            Ext4::open(device, ext4::OpenOptions::default(), how)?
+        }
+        Made::Xfs(made) => {
+            let how = xfs::WriteOptions {
+                commit_seconds: NEVER_SECONDS,
+                logged: false,
+                generation_seed: seed(&[made.superblock.uuid().as_bytes()]),
+                ..xfs::WriteOptions::default()
+            };
+            Xfs::open(device, xfs::OpenOptions::default(), how)?
+        }
+    })
+}
+
+/// A failure of filling, as the user reads it.
+fn failure(error: &Error) -> FillFailure {
+    FillFailure::Other(match error {
+        Error::Filesystem { error: vfs::Error::NoSpace, .. } => return FillFailure::NoSpace,
+        Error::Source(source) => Failure::of(kind(&source.kind), error),
+        Error::Filesystem { error: cause, .. } => Failure::of(Kind::of(cause), error),
+        Error::Entry { .. } => Failure::of(Kind::Path, error),
+        Error::Reader => Failure::of(Kind::Host, error),
+    })
+}
+
+const fn kind(kind: &SourceErrorKind) -> Kind {
+    match kind {
+        SourceErrorKind::Io(_) => Kind::Host,
+        SourceErrorKind::Unsupported(_) => Kind::Unsupported,
+        SourceErrorKind::Malformed(_) => Kind::Corrupt,
+        SourceErrorKind::TooLarge(_) | SourceErrorKind::Refused(_) => Kind::Path,
+    }
+}
+
+/// A device that is flushed by its owner, when all is written.
+#[derive(Debug)]
+struct Unflushed(Device);
+
+#[deny(clippy::missing_trait_methods)]
+impl BlockDevice for Unflushed {
+    forward_block_device!(self.0: name, size_bytes, refresh_size, access, topology, may_hang, claimed);
+    forward_block_device!(self.0: read_at, write_at, write_zeroes, discard, prefetch, next_data, run_batch);
+
+    fn flush(&self) -> DeviceResult<()> {
+        Ok(())
+    }
+}

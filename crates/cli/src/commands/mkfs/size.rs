@@ -1,0 +1,193 @@
+//! The smallest filesystem that holds what it is filled with.
+//!
+//! The filling is rehearsed without content, on a large filesystem in a scratch file that takes only the room of its
+//! metadata. What it took there it takes in a smaller one: the smallest is the one in which, by mkfs's own arithmetic, as
+//! much is free. A filesystem that turns out to be too small, because its space lies in more pieces, is made again a little
+//! larger.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use undercroft_block::{Device, FileDevice, FileOptions, MemoryDevice};
+use undercroft_diskfs::mkfs::MkfsError;
+use undercroft_ext4 as ext4;
+use undercroft_xfs as xfs;
+
+use super::fill::{FillFailure, Filling, Used};
+use super::whole::{NewImage, scratch};
+use super::{Contents, Made};
+use crate::exit::Kind;
+use crate::failure::Failure;
+use crate::plan::{FillPlan, Free, MkfsPlan, NewFormat};
+
+/// Sizes on which a rehearsal is tried. The first has room for 4 million files of ext4.
+const REHEARSED_BYTES: [u64; 3] = [64 << 30, 1 << 40, 15 << 40];
+
+/// Sizes are tried in steps of this.
+const STEP_BYTES: u64 = 4096;
+
+/// XFS is not made smaller, unless that is asked for.
+const XFS_BYTES: u64 = 300 << 20;
+
+/// What a new filesystem has room for.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    blocks: u64,
+    inodes: u64,
+    /// Those that ordinary users may take, of `blocks`.
+    available: u64,
+    block_bytes: u64,
+}
+
+impl Room {
+    /// Of a filesystem that would be made.
+    fn of(options: &NewFormat, size: u64) -> Result<Self, MkfsError> {
+        let device = MemoryDevice::new(size);
+        Ok(match options {
+            NewFormat::Ext(options) => {
+                let made = ext4::plan_mkfs(&device, options)?;
+                let geometry = made.superblock.geometry();
+                let blocks = made.free_blocks();
+                Self {
+                    blocks,
+                    inodes: made.free_inodes().into(),
+                    available: blocks.saturating_sub(geometry.reserved_blocks()),
+                    block_bytes: geometry.block_bytes().into(),
+                }
+            }
+            NewFormat::Xfs(options) => {
+                let made = xfs::plan_mkfs(&device, options)?;
+                let superblock = &made.superblock;
+                let blocks = superblock.free_blocks();
+                // The groups' own trees have room set aside.
+                let blocks = blocks - blocks / 64;
+                Self {
+                    blocks,
+                    // Made as they are needed.
+                    inodes: u64::MAX,
+                    available: blocks,
+                    block_bytes: superblock.geometry().block_bytes().into(),
+                }
+            }
+        })
+    }
+
+    /// Whether what was used fits, and leaves as much as is asked for.
+    fn fits(&self, used: Used, free: Free, size: u64) -> bool {
+        let wanted = match free {
+            Free::Nothing => 0,
+            Free::Percent(percent) => (size as f64 * percent / 100.0) as u64,
+            Free::Bytes(bytes) => bytes,
+        };
+        let left = if wanted == 0 { self.blocks } else { self.available };
+        self.inodes >= used.inodes && left >= used.blocks.saturating_add(wanted.div_ceil(self.block_bytes))
+    }
+}
+
+/// Makes and fills the smallest filesystem that holds the sources.
+pub(super) fn smallest(
+    plan: &MkfsPlan,
+    fill: &FillPlan,
+    filling: &mut Filling,
+    new: &NewImage,
+    directory: &Path,
+) -> Result<(Made, Contents), Failure> {
+    let mut plan = plan.clone();
+    if let NewFormat::Ext(options) = &mut plan.options {
+        // The sizes that mkfs takes by the filesystem's size would change with it.
+        options.block_bytes = options.block_bytes.or(Some(4096));
+    }
+    let used = rehearse(&plan, filling, directory)?;
+    if let NewFormat::Ext(options) = &mut plan.options
+        && options.inodes.is_none()
+        && options.bytes_per_inode.is_none()
+    {
+        options.inodes = Some(inodes_for(used, fill.free));
+    }
+    let least = match &plan.options {
+        NewFormat::Xfs(options) if !options.small => XFS_BYTES,
+        _ => 0,
+    };
+    let options = filling.at_its_time(&plan.options);
+    let mut size =
+        search(least, |size| Room::of(&options, size).is_ok_and(|room| room.fits(used, fill.free, size)))
+            .ok_or_else(|| Failure::new(Kind::Usage, "no filesystem with these options holds the sources"))?;
+    let mut more = (size / 4096).max(STEP_BYTES);
+    loop {
+        match new.fill(&plan, filling, size) {
+            Err(FillFailure::NoSpace) if size < REHEARSED_BYTES[2] => {
+                size = (size + more).next_multiple_of(STEP_BYTES);
+                more *= 2;
+            }
+            made => return Ok(made?),
+        }
+    }
+}
+
+/// What filling takes.
+fn rehearse(plan: &MkfsPlan, filling: &mut Filling, directory: &Path) -> Result<Used, Failure> {
+    for size in REHEARSED_BYTES {
+        let (file, path) = scratch(directory)?;
+        file.as_file().set_len(size).map_err(|error| Failure::host(path.display().to_string(), &error))?;
+        let device = FileDevice::open(&path, FileOptions::read_write())
+            .map_err(|error| Failure::of(Kind::Host, &error))?;
+        let device: Device = Arc::new(device);
+        match filling.rehearse(&device, &plan.options) {
+            Err(FillFailure::NoSpace) => {}
+            used => return Ok(used?),
+        }
+    }
+    Err(FillFailure::NoSpace.into())
+}
+
+/// How many inodes a filesystem needs that has room for more than the sources.
+fn inodes_for(used: Used, free: Free) -> u32 {
+    // Those that every filesystem of the family has for itself.
+    let own = 16;
+    let more = match free {
+        Free::Nothing => 0,
+        Free::Percent(percent) => (used.inodes as f64 * percent / (100.0 - percent)) as u64,
+        Free::Bytes(bytes) => bytes / 16384,
+    };
+    u32::try_from(used.inodes + own + more).unwrap_or(u32::MAX)
+}
+
+/// The smallest size, from `least` on, for which `fits` holds and does not for one step less.
+fn search(least: u64, fits: impl Fn(u64) -> bool) -> Option<u64> {
+    let mut too_small = least.div_ceil(STEP_BYTES).max(1) - 1;
+    let mut step = 256;
+    let mut large = loop {
+        let tried = too_small + step;
+        if fits(tried * STEP_BYTES) {
+            break tried;
+        }
+        if tried * STEP_BYTES > REHEARSED_BYTES[2] {
+            return None;
+        }
+        too_small = tried;
+        step *= 2;
+    };
+    while large - too_small > 1 {
+        let middle = too_small + (large - too_small) / 2;
+        if fits(middle * STEP_BYTES) {
+            large = middle;
+        } else {
+            too_small = middle;
+        }
+    }
+    Some(large * STEP_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_search_ends_at_the_smallest_size() {
+        for wanted in [1, 2, 255, 256, 257, 100_000] {
+            assert_eq!(search(0, |size| size >= wanted * STEP_BYTES), Some(wanted * STEP_BYTES));
+        }
+        assert_eq!(search(300 << 20, |_| true), Some(300 << 20));
+        assert_eq!(search(0, |_| false), None);
+    }
+}

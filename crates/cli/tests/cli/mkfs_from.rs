@@ -1,0 +1,355 @@
+//! `mkfs --from`: the kernel sees in the image what it shows of the directory, and what GNU tar unpacks of the archive.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use undercroft_oracle::{Differences, Entry, LoopMount, Manifest, Mke2fs, MountMode, kernel_manifest};
+
+use crate::get::portable;
+use crate::support::{PROGRAM, rich, run, tool, undercroft};
+use crate::tar::through_tar;
+
+/// Both kinds, and a size that holds what the tests put in.
+const KINDS: [(&str, &str); 2] = [("ext4", "400M"), ("xfs", "600M")];
+
+/// Linux's own check finds nothing.
+fn check(kind: &str, image: &Path) {
+    let dir = image.parent().unwrap();
+    match kind {
+        "xfs" => tool(&format!("xfs_repair -n {}", image.display()), dir),
+        _ => tool(&format!("e2fsck -fn {}", image.display()), dir),
+    };
+}
+
+/// What the kernel shows of an image that is sound.
+fn shown(kind: &str, image: &Path) -> Manifest {
+    check(kind, image);
+    let mount = LoopMount::new(image, kind, MountMode::ReadOnly, "").unwrap();
+    let manifest = kernel_manifest(mount.path()).unwrap();
+    mount.unmount().unwrap();
+    manifest
+}
+
+/// What an image has of its source: what is portable, less times of access, lost+found, and what an entry in a directory
+/// tells on its own.
+fn comparable(manifest: Manifest) -> Manifest {
+    let mut manifest = portable(manifest).map(|_, entry: &mut Entry| {
+        entry.accessed = (0, 0);
+        entry.io_bytes = 0;
+        if entry.is_directory() {
+            // XFS has other counts of names, and lost+found is one.
+            entry.links = 0;
+        }
+        // XFS shows its lists to the superuser a second time.
+        entry.xattrs.retain(|name, _| !name.starts_with(b"trusted.SGI_ACL_"));
+    });
+    let left_out = |path: &[u8]| path == b"lost+found" || path.windows(6).any(|part| part == b"-4095-");
+    manifest.entries.retain(|path, _| !left_out(path));
+    manifest
+}
+
+#[test]
+fn the_kernel_sees_what_the_directory_has() {
+    let original = rich().mount();
+    let dir = tempfile::tempdir().unwrap();
+    for (kind, size) in KINDS {
+        let image = dir.path().join(kind);
+        let from = original.path().to_str().unwrap();
+        let report = undercroft([
+            "mkfs",
+            kind,
+            image.to_str().unwrap(),
+            "--size",
+            size,
+            "--json",
+            "--from",
+            from,
+            "--exclude",
+            "lost+found",
+            // XFS has fewer bits for them.
+            "--exclude",
+            "*-4095-*",
+        ])
+        .json();
+        assert!(report["filled"]["entries"].as_u64().unwrap() > 3000, "{report}");
+    }
+    // Later, because what was never written counts as data once it was read.
+    let expected = comparable(kernel_manifest(original.path()).unwrap());
+    for (kind, _) in KINDS {
+        let found = comparable(shown(kind, &dir.path().join(kind)));
+        Differences::between(&expected, &found).assert_none(kind);
+    }
+}
+
+/// A tree as GNU tar can keep it in every format.
+fn plain_tree(dir: &Path) {
+    fs::create_dir_all(dir.join("a/deep/er")).unwrap();
+    fs::write(dir.join("a/deep/file"), vec![7; 100_000]).unwrap();
+    fs::write(dir.join("a/deep/er/empty"), b"").unwrap();
+    fs::hard_link(dir.join("a/deep/file"), dir.join("z-again")).unwrap();
+    fs::set_permissions(dir.join("a/deep/file"), fs::Permissions::from_mode(0o4751)).unwrap();
+    fs::set_permissions(dir.join("a"), fs::Permissions::from_mode(0o3775)).unwrap();
+    std::os::unix::fs::symlink("../a/none", dir.join("link")).unwrap();
+    tool("mkfifo fifo", dir);
+    tool("mknod block b 7 300", dir);
+    tool("mknod char c 1 3", dir);
+    tool("chown 1234:4321 a/deep/er/empty", dir);
+    tool("touch -h -d @1000000000 a/deep/er a/deep link", dir);
+}
+
+/// What only archives of POSIX can keep beside that.
+fn rich_tree(dir: &Path) {
+    plain_tree(dir);
+    let long = "n".repeat(200);
+    let deep = dir.join(&long).join(&long);
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("file"), b"far below").unwrap();
+    let sparse = fs::File::create(dir.join("sparse")).unwrap();
+    sparse.write_all_at(b"first", 0).unwrap();
+    sparse.write_all_at(b"middle", 5 << 20).unwrap();
+    sparse.set_len(10 << 20).unwrap();
+    tool("touch -d @1700000000.123456789 sparse", dir);
+    tool("chown 3000000000:3000000001 sparse", dir);
+    tool("setfattr -n user.note -v hello a/deep/file", dir);
+    tool("setfattr -n trusted.secret -v 0x0001ff a", dir);
+    fs::write(dir.join("program"), b"#!").unwrap();
+    tool("setcap cap_net_raw+ep program", dir);
+    tool("setfacl -m u:77:rx,g:88:w program", dir);
+    tool("setfacl -d -m u:77:rwx a", dir);
+}
+
+/// What the kernel shows when GNU tar has unpacked an archive.
+fn unpacked(archive: &Path) -> Manifest {
+    let scratch = Mke2fs::new("ext4", 64).make().unwrap();
+    let mount = scratch.mount(MountMode::ReadWrite, "noatime").unwrap();
+    tool(
+        &format!(
+            "tar --xattrs --xattrs-include=* --acls --numeric-owner -xpf {} -C {}",
+            archive.display(),
+            mount.path().display()
+        ),
+        Path::new("/"),
+    );
+    mount.unmount().unwrap();
+    let mount = scratch.mount(MountMode::ReadOnly, "").unwrap();
+    kernel_manifest(mount.path()).unwrap()
+}
+
+#[test]
+fn archives_of_every_format_are_as_gnu_tar_unpacks_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (plain, rich) = (dir.path().join("plain"), dir.path().join("rich"));
+    fs::create_dir(&plain).unwrap();
+    fs::create_dir(&rich).unwrap();
+    plain_tree(&plain);
+    // Attributes need a filesystem that keeps them all.
+    let scratch = Mke2fs::new("ext4", 64).make().unwrap();
+    let mount = scratch.mount(MountMode::ReadWrite, "noatime").unwrap();
+    let rich = mount.path().join("rich");
+    fs::create_dir(&rich).unwrap();
+    rich_tree(&rich);
+    let all = "--xattrs --xattrs-include=* --acls --numeric-owner";
+    for (name, tree, options) in [
+        ("v7", &plain, "--format=v7 --exclude=./fifo --exclude=./block --exclude=./char"),
+        ("ustar", &plain, "--format=ustar"),
+        ("oldgnu", &rich, "--format=oldgnu --sparse"),
+        ("gnu", &rich, "--format=gnu --sparse"),
+        ("posix", &rich, &format!("{all} --format=posix")),
+        ("posix-0.0", &rich, &format!("{all} --format=posix --sparse --sparse-version=0.0")),
+        ("posix-0.1", &rich, &format!("{all} --format=posix --sparse --sparse-version=0.1")),
+        ("posix-1.0", &rich, &format!("{all} --format=posix --sparse --sparse-version=1.0")),
+        ("gzip", &rich, &format!("{all} --format=posix -z")),
+        ("zstd", &rich, &format!("{all} --format=posix --zstd")),
+    ] {
+        let archive = dir.path().join(name);
+        tool(&format!("tar {options} -cf {} .", archive.display()), tree);
+        let expected = through_tar(comparable(unpacked(&archive)));
+        for (kind, _) in KINDS {
+            let image = dir.path().join("image");
+            let path = image.to_str().unwrap();
+            undercroft(["mkfs", kind, path, "--force", "--from", archive.to_str().unwrap()]).succeeded();
+            let found = through_tar(comparable(shown(kind, &image)));
+            Differences::between(&expected, &found).assert_none(&format!("{kind} from {name}"));
+            fs::remove_file(&image).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_same_sources_give_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    rich_tree_without_attributes(&tree);
+    for n in 0..3000 {
+        fs::write(tree.join(format!("a/number-{n}")), vec![n as u8; n % 5000]).unwrap();
+    }
+    let archive = dir.path().join("tree.tar");
+    tool(&format!("tar -cf {} .", archive.display()), &tree);
+    for (kind, _) in KINDS {
+        for source in [&tree, &archive] {
+            let make = |threads: &str| {
+                let image = dir.path().join("image");
+                let _ = fs::remove_file(&image);
+                let run = run(Command::new(PROGRAM)
+                    .args(["mkfs", kind, image.to_str().unwrap(), "--seed", "one", "--threads", threads])
+                    .arg("--from")
+                    .arg(source)
+                    .env("SOURCE_DATE_EPOCH", "1700000000"));
+                run.succeeded();
+                fs::read(&image).unwrap()
+            };
+            let first = make("1");
+            for threads in ["8", "8", "1"] {
+                let second = make(threads);
+                let first_difference = first.iter().zip(&second).position(|(one, other)| one != other);
+                assert_eq!(
+                    (first_difference, first.len()),
+                    (None, second.len()),
+                    "{kind} from {}",
+                    source.display()
+                );
+                // The clock moves on between the runs.
+                std::thread::sleep(std::time::Duration::from_millis(300));
+            }
+        }
+    }
+    check("xfs", &dir.path().join("image"));
+}
+
+/// As [`rich_tree`] without what needs a filesystem that keeps all attributes.
+fn rich_tree_without_attributes(dir: &Path) {
+    plain_tree(dir);
+    let sparse = fs::File::create(dir.join("sparse")).unwrap();
+    sparse.write_all_at(b"first", 0).unwrap();
+    sparse.write_all_at(b"middle", 5 << 20).unwrap();
+    sparse.set_len(10 << 20).unwrap();
+}
+
+#[test]
+fn the_size_is_what_the_sources_need() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for n in 0..2000 {
+        fs::write(tree.join(format!("file-{n}")), vec![1; n * 7]).unwrap();
+    }
+    let from = tree.to_str().unwrap();
+    let image = dir.path().join("image");
+    let path = image.to_str().unwrap();
+    let report = undercroft(["mkfs", "ext4", path, "--json", "--from", from]).json();
+    assert_eq!(fs::metadata(&image).unwrap().len(), report["size_bytes"].as_u64().unwrap());
+    let free = report["filled"]["free_bytes"].as_u64().unwrap();
+    assert!(free <= 64 << 10, "{free} bytes are free");
+    check("ext4", &image);
+    let roomy =
+        undercroft(["mkfs", "ext4", path, "--force", "--json", "--free", "25%", "--from", from]).json();
+    let (size, free) =
+        (roomy["size_bytes"].as_f64().unwrap(), roomy["filled"]["free_bytes"].as_f64().unwrap());
+    assert!(free / size > 0.25 && free / size < 0.33, "{free} of {size} bytes are free");
+    let xfs = dir.path().join("xfs");
+    let report = undercroft(["mkfs", "xfs", xfs.to_str().unwrap(), "--json", "--from", from]).json();
+    assert_eq!(report["size_bytes"], 300 << 20);
+    check("xfs", &xfs);
+    let refused = undercroft(["mkfs", "ext4", path, "--force", "--size", "8M", "--from", from]).failed(7);
+    assert!(refused.contains("need more space"), "{refused}");
+    check("ext4", &image);
+}
+
+#[test]
+fn rules_are_those_of_tar() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    fs::create_dir_all(tree.join("keep")).unwrap();
+    fs::write(tree.join("keep/file.o"), b"x").unwrap();
+    fs::write(tree.join("keep/file.c"), b"x").unwrap();
+    tool("touch -d @5 keep/file.c", &tree);
+    fs::set_permissions(tree.join("keep/file.c"), fs::Permissions::from_mode(0o600)).unwrap();
+    let map = dir.path().join("map");
+    let own = fs::metadata(&tree).unwrap();
+    fs::write(&map, format!("# the builder\n{} 70:71\n", own.uid())).unwrap();
+    let image = dir.path().join("image");
+    let path = image.to_str().unwrap();
+    let rules = ["--exclude", "*.o", "--mode", "go+rX", "--mtime", "@100", "--clamp-mtime", "--owner-map"];
+    let mut args = vec!["mkfs", "ext4", path, "-q", "-d", tree.to_str().unwrap()];
+    args.extend(rules);
+    args.push(map.to_str().unwrap());
+    undercroft(args).succeeded();
+    let shown = shown("ext4", &image);
+    assert!(!shown.entries.contains_key(&b"keep/file.o"[..]));
+    let file = shown.at("keep/file.c");
+    assert_eq!((file.mode, file.uid, file.gid, file.modified), (0o100_644, 70, 71, (5, 0)));
+    assert_eq!(shown.at("keep").modified, (100, 0));
+    let refused = undercroft(["mkfs", "ext4", path, "--force", "-d", "/nowhere"]).failed(8);
+    assert!(refused.contains("/nowhere: No such file"), "{refused}");
+    let refused = undercroft(["mkfs", "ext4", path, "--owner", "7"]);
+    assert!(refused.code == 2 && refused.stderr.contains("--from"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_broken_source_leaves_no_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    plain_tree(&tree);
+    let archive = dir.path().join("whole.tar");
+    tool(&format!("tar -cf {} .", archive.display()), &tree);
+    let whole = fs::read(&archive).unwrap();
+    let image = dir.path().join("image");
+    let broken = dir.path().join("broken.tar");
+    let make = |bytes: &[u8]| {
+        fs::write(&broken, bytes).unwrap();
+        undercroft(["mkfs", "ext4", image.to_str().unwrap(), "--from", broken.to_str().unwrap()])
+    };
+    let refused = make(&whole[..60_000]).failed(5);
+    assert!(refused.contains("broken.tar: ") && refused.contains("is cut off"), "{refused}");
+    tool(&format!("tar -cf {} -C / --transform s,^,../, etc/hostname -P", broken.display()), dir.path());
+    let refused = make(&fs::read(&broken).unwrap()).failed(7);
+    assert!(refused.contains("has a \"..\" in it"), "{refused}");
+    make(b"no archive, but long enough for one to be told from it").failed(5);
+    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!image.exists() && left.len() == 3, "{left:?}");
+
+    // What was there stays.
+    undercroft(["mkfs", "ext4", image.to_str().unwrap(), "--size", "8M"]).succeeded();
+    let before = fs::read(&image).unwrap();
+    let refused =
+        undercroft(["mkfs", "ext4", image.to_str().unwrap(), "--from", archive.to_str().unwrap()]).failed(8);
+    assert!(refused.contains("--force"), "{refused}");
+    let forced = ["mkfs", "ext4", image.to_str().unwrap(), "--force", "--from", broken.to_str().unwrap()];
+    undercroft(forced).failed(5);
+    assert!(fs::read(&image).unwrap() == before);
+}
+
+/// Without privileges, without FUSE, with standard input: the owners are the archive's.
+#[test]
+fn an_ordinary_user_makes_an_image_of_devices_and_owners() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    plain_tree(&tree);
+    let archive = dir.path().join("tree.tar");
+    tool(&format!("tar -cf {} .", archive.display()), &tree);
+    let home = dir.path().join("home");
+    fs::create_dir(&home).unwrap();
+    for path in [dir.path(), &home] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let program = home.join("undercroft");
+    crate::support::copy_program(&program);
+    let script = format!(
+        "cd {home} && ./undercroft mkfs ext4 root.img --from - < {archive}",
+        home = home.display(),
+        archive = archive.display()
+    );
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", &script])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let expected = through_tar(comparable(unpacked(&archive)));
+    let found = through_tar(comparable(shown("ext4", &home.join("root.img"))));
+    Differences::between(&expected, &found).assert_none("made by nobody");
+}

@@ -1,0 +1,161 @@
+//! What is changed of what a source says: entries left out, other owners, permissions and times.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use undercroft_vfs::Timestamp;
+
+use crate::{Entry, EntryKind, ModeChange, Piece, Source, SourceError};
+
+/// Whether a path, in its bytes and without a slash in front, is left out.
+pub type LeftOut = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+
+/// What is changed of what a source says.
+#[derive(Clone, Default)]
+pub struct Rules {
+    /// What is left out; it must leave out what is below such a path too.
+    pub left_out: Option<LeftOut>,
+    /// New owners by old ones.
+    pub users: HashMap<u32, u32>,
+    /// New groups by old ones.
+    pub groups: HashMap<u32, u32>,
+    /// The owner of everything that `users` does not name.
+    pub owner: Option<u32>,
+    /// The group of everything that `groups` does not name.
+    pub group: Option<u32>,
+    /// How permissions are changed, except those of symbolic links.
+    pub mode: Option<ModeChange>,
+    /// The time of the last change of content.
+    pub modified: Option<Timestamp>,
+    /// Only times after `modified` are changed.
+    pub only_later: bool,
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules")
+            .field("left_out", &self.left_out.is_some())
+            .field("owner", &self.owner)
+            .field("group", &self.group)
+            .field("mode", &self.mode)
+            .field("modified", &self.modified)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Rules {
+    /// Whether an entry is left out.
+    fn leaves_out(&self, entry: &Entry) -> bool {
+        !entry.path.is_root()
+            && self.left_out.as_ref().is_some_and(|left_out| left_out(entry.path.as_bytes()))
+    }
+
+    fn apply(&self, entry: &mut Entry) {
+        let metadata = &mut entry.metadata;
+        if let Some(&uid) = self.users.get(&metadata.uid) {
+            metadata.uid = uid;
+        } else if let Some(uid) = self.owner {
+            metadata.uid = uid;
+        }
+        if let Some(&gid) = self.groups.get(&metadata.gid) {
+            metadata.gid = gid;
+        } else if let Some(gid) = self.group {
+            metadata.gid = gid;
+        }
+        if let Some(mode) = &self.mode
+            && !matches!(entry.kind, EntryKind::Symlink(_))
+        {
+            let is_directory = entry.kind == EntryKind::Directory;
+            metadata.permissions = mode.apply(metadata.permissions, is_directory);
+        }
+        if let Some(modified) = self.modified
+            && (!self.only_later || metadata.modified > modified)
+        {
+            metadata.modified = modified;
+            metadata.accessed = metadata.accessed.map(|_| modified);
+        }
+    }
+}
+
+/// A source to which rules are applied.
+pub struct Ruled {
+    source: Box<dyn Source>,
+    rules: Arc<Rules>,
+}
+
+impl fmt::Debug for Ruled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ruled").field("source", &self.source.name()).field("rules", &self.rules).finish()
+    }
+}
+
+impl Ruled {
+    /// A source with these rules.
+    #[must_use]
+    pub fn new(source: Box<dyn Source>, rules: Arc<Rules>) -> Self {
+        Self { source, rules }
+    }
+}
+
+impl Source for Ruled {
+    fn name(&self) -> &str {
+        self.source.name()
+    }
+
+    fn next_entry(&mut self) -> Result<Option<Entry>, SourceError> {
+        while let Some(mut entry) = self.source.next_entry()? {
+            if !self.rules.leaves_out(&entry) {
+                self.rules.apply(&mut entry);
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read_content(&mut self, buf: &mut [u8]) -> Result<Option<Piece>, SourceError> {
+        self.source.read_content(buf)
+    }
+
+    fn rewind(&mut self) -> Result<(), SourceError> {
+        self.source.rewind()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Given, entry, file};
+
+    #[test]
+    fn rules_change_what_a_source_says() {
+        let given = Given::default()
+            .with(entry("d", EntryKind::Directory), &[])
+            .with(file("d/out", 3), b"abc")
+            .with(file("d/in", 3), b"xyz")
+            .with(entry("link", EntryKind::Symlink(b"x"[..].into())), &[]);
+        let rules = Rules {
+            left_out: Some(Arc::new(|path| path == b"d/out")),
+            users: HashMap::from([(7, 70)]),
+            owner: Some(0),
+            group: Some(5),
+            mode: Some("a+rX".parse().unwrap()),
+            modified: Some(Timestamp { seconds: 1002, nanoseconds: 0 }),
+            only_later: true,
+            ..Rules::default()
+        };
+        let mut ruled = Ruled::new(Box::new(given), Arc::new(rules));
+        let mut next = || ruled.next_entry().unwrap().unwrap();
+        let directory = next();
+        assert_eq!(directory.metadata.permissions, 0o755);
+        assert_eq!((directory.metadata.uid, directory.metadata.gid), (70, 5));
+        assert_eq!(directory.metadata.modified, Timestamp { seconds: 1001, nanoseconds: 5 });
+        let kept = next();
+        assert_eq!(kept.path.as_bytes(), b"d/in");
+        assert_eq!(kept.metadata.modified, Timestamp { seconds: 1002, nanoseconds: 0 });
+        assert_eq!(next().metadata.permissions, 0o640);
+        let mut buf = [0; 10];
+        assert!(ruled.read_content(&mut buf).unwrap().is_none());
+        assert!(ruled.next_entry().unwrap().is_none());
+    }
+}
