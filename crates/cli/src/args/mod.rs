@@ -4,6 +4,7 @@
 //! from the same definitions.
 
 mod bench;
+pub(crate) mod edit;
 mod get;
 mod md;
 mod mkfs;
@@ -36,7 +37,7 @@ IMAGE is a disk image (raw or qcow2) or a block device. `IMAGE?part=N` names par
 disk; a disk with exactly one Linux partition needs no hint. Of an image that is damaged or cut short what is there is read: \
 `IMAGE?sb=BLOCK` through a copy of an ext superblock, `IMAGE?gpt=backup` by the copy of a destroyed partition table; `info` says \
 which are good. `IMAGE?log=PATH` names the device that an XFS has its log on, which is written to with it. An image is written to by `mkfs`, by `grow`, `label` and `uuid`, \
-by `mount -o rw`, and by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
+by the edits (`write` to `mknod`), by `mount -o rw`, and by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
 change no byte of it: a journal that needs recovery is replayed in memory.";
 
 const JSON_HELP: &str = "\
@@ -113,12 +114,33 @@ pub(crate) struct JsonArg {
 // The groups stand in the order in which the help lists their commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Show what is in an image: geometry, state, free space, features
+    #[command(
+        after_help = "Of a disk with several partitions it lists them, with what each holds and what is free; the filesystem follows \
+if only one can be meant.
+
+Examples:
+  undercroft info disk.img
+  undercroft info '/dev/sdb?part=2'
+  undercroft info --json disk.qcow2
+  undercroft info /mnt          # a mount: the state now, as for an image that is mounted for writing"
+    )]
+    Info {
+        #[command(flatten)]
+        image: ImageArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
     #[command(flatten)]
     Read(ReadCommand),
 
     /// Copy files and whole trees out of an image
-    #[command(alias = "cp", alias = "extract", override_usage = get::USAGE, after_help = get::NOTES)]
+    #[command(alias = "extract", override_usage = get::USAGE, after_help = get::NOTES)]
     Get(Box<GetArgs>),
+
+    #[command(flatten)]
+    Edit(edit::EditCommand<edit::EditImageArgs>),
 
     #[command(flatten)]
     Mount(MountCommand),

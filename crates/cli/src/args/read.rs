@@ -1,31 +1,13 @@
-//! The commands that read an image, as typed.
+//! The commands that look into an image, as typed. In `shell` the image is open, and not named.
 
 use std::ffi::OsString;
 
-use clap::{ArgAction, Subcommand};
+use clap::{ArgAction, Args, Subcommand};
 
 use super::{ImageArgs, JsonArg};
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ReadCommand {
-    /// Show what is in an image: geometry, state, free space, features
-    #[command(
-        after_help = "Of a disk with several partitions it lists them, with what each holds and what is free; the filesystem follows \
-if only one can be meant.
-
-Examples:
-  undercroft info disk.img
-  undercroft info '/dev/sdb?part=2'
-  undercroft info --json disk.qcow2
-  undercroft info /mnt          # a mount: the state now, as for an image that is mounted for writing"
-    )]
-    Info {
-        #[command(flatten)]
-        image: ImageArgs,
-        #[command(flatten)]
-        json: JsonArg,
-    },
-
+pub(crate) enum ReadCommand<I: Args = ImageArgs> {
     /// List directories
     #[command(
         disable_help_flag = true,
@@ -38,7 +20,7 @@ Examples:
     )]
     Ls {
         #[command(flatten)]
-        image: ImageArgs,
+        image: I,
         /// Paths inside the image
         #[arg(value_name = "PATH", default_value = "/")]
         paths: Vec<OsString>,
@@ -76,7 +58,7 @@ Examples:
   undercroft tree -L 2 disk.img /usr")]
     Tree {
         #[command(flatten)]
-        image: ImageArgs,
+        image: I,
         /// Path inside the image
         #[arg(default_value = "/")]
         path: OsString,
@@ -101,7 +83,7 @@ Examples:
     )]
     Stat {
         #[command(flatten)]
-        image: ImageArgs,
+        image: I,
         /// Paths inside the image
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<OsString>,
@@ -118,7 +100,7 @@ Examples:
   undercroft cat backup.img /var/log/syslog.1 /var/log/syslog | grep error")]
     Cat {
         #[command(flatten)]
-        image: ImageArgs,
+        image: I,
         /// Paths inside the image
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<OsString>,
