@@ -12,6 +12,7 @@ mod image;
 mod look;
 mod md;
 mod mkfs;
+mod shell;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -28,6 +29,7 @@ pub(crate) use image::ImageSpec;
 pub(crate) use look::{ListStyle, Look};
 pub(crate) use md::{Change, MdPlan, NewArrayPlan, NewMembers, Waiting};
 pub(crate) use mkfs::{MkfsPlan, NewFormat};
+pub(crate) use shell::{Commands, ShellPlan};
 
 use self::edit::Edit;
 use crate::args::edit::EditImageArgs;
@@ -56,7 +58,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    const fn of(json: bool) -> Self {
+    pub(crate) const fn of(json: bool) -> Self {
         if json { Self::Json } else { Self::Text }
     }
 }
@@ -75,6 +77,9 @@ pub(crate) enum Plan {
     Edit {
         image: ImageSpec,
         what: Box<Edit>,
+    },
+    Shell {
+        what: ShellPlan,
     },
     Get {
         image: ImageSpec,
@@ -219,6 +224,7 @@ impl Plan {
                     ImageSpec { write_while_in_use: danger.write_while_in_use, ..ImageSpec::parse(&image)? };
                 Self::Edit { image, what: Box::new(what) }
             }
+            Command::Shell(typed) => Self::Shell { what: ShellPlan::from_typed(typed)? },
             Command::Mount(command) => Self::of_mounts(command)?,
             Command::Mkfs(typed) => {
                 let (what, json) = MkfsPlan::from_typed(*typed)?;

@@ -13,6 +13,7 @@ mod mount;
 mod program;
 mod read;
 mod refuse;
+pub(crate) mod shell;
 mod whole;
 
 use std::ffi::OsString;
@@ -141,6 +142,20 @@ Examples:
 
     #[command(flatten)]
     Edit(edit::EditCommand<edit::EditImageArgs>),
+
+    /// Look into an image and change it with many commands in turn
+    #[command(
+        after_help = "At a terminal lines are edited, kept for the next time, and completed by Tab. A script is read from a file, \
+from -c or from standard input; its first failure ends it, is told with its line, and decides the exit code, and what was done before it stays. \
+Words are quoted as in sh. The commands are those that look into an image and change it, with the same options and without IMAGE, and \
+cd, pwd, lcd, sync, help and exit. All changes are durable when it has ended without a failure.
+
+Examples:
+  undercroft shell disk.img
+  undercroft shell disk.img -c 'mkdir -p /srv/www; chown 33:33 /srv/www'
+  undercroft shell disk.img < setup.txt"
+    )]
+    Shell(shell::ShellArgs),
 
     #[command(flatten)]
     Mount(MountCommand),

@@ -18,6 +18,7 @@ mod mkfs;
 pub(crate) mod mount;
 mod mount_log;
 mod mounts;
+mod shell;
 mod stat;
 mod tour;
 mod tree;
@@ -77,6 +78,7 @@ fn carry_out(plan: Plan) -> Result<Option<Kind>, Failure> {
         Plan::Look { image, what } => look::run(&image, &what),
         Plan::Get { image, what, format } => get::run(&image::open(&image)?.vfs, &what, format),
         Plan::Edit { image, what } => edit::run(&image, &what),
+        Plan::Shell { what } => shell::run(&what),
         Plan::Mount { image, dir, options, snapshot, log, monitor, how } => {
             mount::run(&image, &dir, &options, snapshot, log.as_deref(), monitor, how).map(|()| None)
         }

@@ -225,6 +225,15 @@ impl Edit {
             _ => true,
         }
     }
+
+    /// Whether it takes standard input.
+    pub(crate) const fn reads_stdin(&self) -> bool {
+        match self {
+            Self::Write(_) => true,
+            Self::Xattr(xattr) => matches!(xattr.what, XattrUse::Set(_, XattrValue::Stdin)),
+            _ => false,
+        }
+    }
 }
 
 fn mode(typed: Option<&str>) -> Result<Option<Mode>, Failure> {
