@@ -5,7 +5,9 @@
 mod array;
 mod base;
 mod bench;
+mod diff;
 pub(crate) mod edit;
+pub(crate) mod find;
 mod get;
 mod hints;
 mod image;
@@ -24,6 +26,7 @@ use uuid::Uuid;
 pub(crate) use array::{ArrayMembers, ArraySpec};
 pub(crate) use base::Base;
 pub(crate) use bench::BenchPlan;
+pub(crate) use diff::DiffPlan;
 pub(crate) use get::{Destination, Existing, GetPlan};
 pub(crate) use image::ImageSpec;
 pub(crate) use look::{ListStyle, Look};
@@ -73,6 +76,10 @@ pub(crate) enum Plan {
     Look {
         image: ImageSpec,
         what: Look,
+    },
+    Diff {
+        what: DiffPlan,
+        format: Format,
     },
     Edit {
         image: ImageSpec,
@@ -216,6 +223,10 @@ impl Plan {
                 let format = Format::of(typed.json);
                 let (image, what) = GetPlan::from_typed(*typed, &Base::Root)?;
                 Self::Get { image: ImageSpec::from_typed(&image)?, what: Box::new(what), format }
+            }
+            Command::Diff(typed) => {
+                let (what, format) = DiffPlan::from_typed(typed)?;
+                Self::Diff { what, format }
             }
             Command::Edit(command) => {
                 let (image, what) = Edit::from_typed(command, &Base::Root)?;

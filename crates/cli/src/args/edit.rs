@@ -36,15 +36,44 @@ pub(crate) struct On<I: Args, W: Args> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum EditCommand<I: Args> {
+    /// Copy files and trees of this machine into an image
+    #[command(
+        after_help = "As with cp, one PATH becomes DEST, or is put into DEST under its own name if that is a directory; several are \
+put into DEST, which must be a directory. `DIR/.` stands for what is in DIR. Keeps modes, times, extended attributes, access control lists, \
+hard links, symbolic links, device nodes, fifos, sockets and holes. All belongs to root unless --owner or --preserve is given. Directories \
+that are there are filled up; any other name is replaced, in one step for each file, once all of it is there. A tree is a sequence of such \
+steps. No symbolic link of the image is followed below DEST.
+
+Examples:
+  undercroft put disk.img ./hosts /etc/hosts
+  undercroft put --owner 33:33 disk.img site/. /srv/www
+  undercroft put --preserve --exclude '*.o' disk.img /usr/local /opt/tools /usr"
+    )]
+    Put(On<I, PutArgs>),
+
+    /// Unpack a tar archive into an image
+    #[command(
+        after_help = "TAR is a file or `-` for standard input, as it is or compressed with gzip, xz, zstd or bzip2. Owners and extended \
+attributes are the archive's own. Members are put one after the other, each file in one step; directories that are there stay, and no symbolic \
+link of the image is followed. A slash in front of a name is left out, and `..` is refused.
+
+Examples:
+  undercroft tar-in disk.img root.tar.zst
+  tar -c site | undercroft tar-in --owner 33:33 disk.img - /srv/www"
+    )]
+    TarIn(On<I, TarInArgs>),
+
     /// Write standard input to a file in an image
-    #[command(after_help = "The file gets its new content in one step: until all of it is there and durable, and if anything fails, it has \
+    #[command(
+        after_help = "The file gets its new content in one step: until all of it is there and durable, and if anything fails, it has \
 the old one. It keeps owner, mode and extended attributes; what else is a name of the old file keeps the old content. A new file belongs to \
 root and has mode 0644. `--append` adds in place, as `>>` does: a crash may leave a first part of what was added.
 
 Examples:
   undercroft write disk.img /etc/hostname < hostname
   echo 'PermitRootLogin no' | undercroft write --append disk.img /etc/ssh/sshd_config
-  generate-key | undercroft write -m 600 disk.img /etc/key")]
+  generate-key | undercroft write -m 600 disk.img /etc/key"
+    )]
     Write(On<I, WriteArgs>),
 
     /// Make directories in an image
@@ -54,12 +83,14 @@ Examples:
     Mkdir(On<I, MkdirArgs>),
 
     /// Remove files and directories from an image
-    #[command(after_help = "Each name goes in one step; `-r` is a sequence of such steps, from below upwards, and a crash may leave a part of \
+    #[command(
+        after_help = "Each name goes in one step; `-r` is a sequence of such steps, from below upwards, and a crash may leave a part of \
 a tree. Symbolic links are removed, not followed.
 
 Examples:
   undercroft rm disk.img /etc/motd
-  undercroft rm -rf disk.img /var/cache/apt /tmp/build")]
+  undercroft rm -rf disk.img /var/cache/apt /tmp/build"
+    )]
     Rm(On<I, RmArgs>),
 
     /// Move or rename files and directories in an image
@@ -71,13 +102,15 @@ Examples:
     Mv(On<I, MvArgs>),
 
     /// Copy files and trees within an image
-    #[command(after_help = "A file appears with all of its content, in one step; `-r` is a sequence of such steps. XFS shares the blocks of \
+    #[command(
+        after_help = "A file appears with all of its content, in one step; `-r` is a sequence of such steps. XFS shares the blocks of \
 the copies. `undercroft get` copies out of an image, and `undercroft put` into it; so that none is mistaken for the other, DEST begins with a \
 slash.
 
 Examples:
   undercroft cp disk.img /etc/fstab /etc/fstab.old
-  undercroft cp -a disk.img /home/anna /srv/backup")]
+  undercroft cp -a disk.img /home/anna /srv/backup"
+    )]
     Cp(On<I, CpArgs>),
 
     /// Make links in an image
@@ -89,12 +122,14 @@ Examples:
     Ln(On<I, LnArgs>),
 
     /// Change the modes of files in an image
-    #[command(after_help = "MODE is as chmod has it: octal, or letters as in u+x,g=rw,o-rwx. Where it says for no user, a umask of 022 \
+    #[command(
+        after_help = "MODE is as chmod has it: octal, or letters as in u+x,g=rw,o-rwx. Where it says for no user, a umask of 022 \
 holds. Symbolic links are followed, except below a directory that -R goes into.
 
 Examples:
   undercroft chmod disk.img 4755 /usr/bin/sudo
-  undercroft chmod -R disk.img u=rwX,go=rX /srv/www")]
+  undercroft chmod -R disk.img u=rwX,go=rX /srv/www"
+    )]
     Chmod(On<I, ChmodArgs>),
 
     /// Change the owners of files in an image
@@ -123,12 +158,14 @@ Examples:
     Touch(On<I, TouchArgs>),
 
     /// Change the sizes of files in an image
-    #[command(after_help = "SIZE is as in 4096, 10M or 1G. With + or - before it the size becomes larger or smaller by it, with < at most, \
+    #[command(
+        after_help = "SIZE is as in 4096, 10M or 1G. With + or - before it the size becomes larger or smaller by it, with < at most, \
 with > at least it, with / it is rounded down and with % up to a multiple of it. What is added is a hole.
 
 Examples:
   undercroft truncate -s 0 disk.img /var/log/syslog
-  undercroft truncate -s +1G disk.img /swapfile")]
+  undercroft truncate -s +1G disk.img /swapfile"
+    )]
     Truncate(On<I, TruncateArgs>),
 
     /// Show and change extended attributes in an image
@@ -139,7 +176,8 @@ Examples:
     },
 
     /// Show and change access control lists in an image
-    #[command(after_help = "The options are setfacl's; without any of them the lists are shown as getfacl shows them, with numbers. An entry \
+    #[command(
+        after_help = "The options are setfacl's; without any of them the lists are shown as getfacl shows them, with numbers. An entry \
 is [d:]u:USER:rwx, [d:]g:GROUP:rwx, [d:]m::rwx or [d:]o::rwx; without a USER or GROUP it is the owner's or the owning group's; several \
 stand between commas. The mask becomes what all entries of groups and named users together need, unless an entry says what it is.
 
@@ -147,7 +185,8 @@ Examples:
   undercroft acl disk.img /srv
   undercroft acl -m u:1000:rwX,g:staff:r-x disk.img /srv
   undercroft acl -R -d -m g:staff:rwX disk.img /srv
-  undercroft acl -b disk.img /srv/file")]
+  undercroft acl -b disk.img /srv/file"
+    )]
     Acl(On<I, AclArgs>),
 
     /// Make device nodes and fifos in an image
@@ -172,17 +211,57 @@ pub(crate) enum XattrCommand<I: Args> {
     Get(On<I, XattrGetArgs>),
 
     /// Set an attribute
-    #[command(after_help = "VALUE is text, or hexadecimal after 0x, or base64 after 0s, as setfattr has it; `-` is standard input.
+    #[command(
+        after_help = "VALUE is text, or hexadecimal after 0x, or base64 after 0s, as setfattr has it; `-` is standard input.
 
 Examples:
   undercroft xattr set disk.img /srv user.origin build-17
-  undercroft xattr set disk.img /usr/bin/ping security.capability 0x0100000200200000000000000000000000000000")]
+  undercroft xattr set disk.img /usr/bin/ping security.capability 0x0100000200200000000000000000000000000000"
+    )]
     Set(On<I, XattrSetArgs>),
 
     /// Remove an attribute
     #[command(after_help = "Examples:
   undercroft xattr remove disk.img /srv user.origin")]
     Remove(On<I, XattrGetArgs>),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PutArgs {
+    /// Paths on this machine, and behind them where to in the image
+    #[arg(required = true, num_args = 2.., value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    pub(crate) paths: Vec<OsString>,
+    /// Keep owners as they are on this machine
+    #[arg(short, long, conflicts_with = "owner")]
+    pub(crate) preserve: bool,
+    /// Owner of all that is put, by numbers or by names of the image
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub(crate) owner: Option<OsString>,
+    /// Leave out what this pattern matches, and all below it; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<OsString>,
+    /// Take DEST as a name, also where it is a directory
+    #[arg(short = 'T', long)]
+    pub(crate) no_target_directory: bool,
+    /// As for cp, and without effect: whole trees are put
+    #[arg(short, long, hide = true, short_aliases = ['R', 'a'])]
+    pub(crate) recursive: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TarInArgs {
+    /// Archive, or `-`
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) tar: std::path::PathBuf,
+    /// Directory inside the image
+    #[arg(default_value = "/")]
+    pub(crate) dir: OsString,
+    /// Owner of all that is unpacked, by numbers or by names of the image
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub(crate) owner: Option<OsString>,
+    /// Leave out what this pattern matches, and all below it; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

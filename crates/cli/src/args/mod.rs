@@ -4,6 +4,7 @@
 //! from the same definitions.
 
 mod bench;
+pub(crate) mod diff;
 pub(crate) mod edit;
 mod get;
 mod md;
@@ -139,6 +140,10 @@ Examples:
     /// Copy files and whole trees out of an image
     #[command(alias = "extract", override_usage = get::USAGE, after_help = get::NOTES)]
     Get(Box<GetArgs>),
+
+    /// Tell what differs between an image and another image, a directory or a tar archive
+    #[command(after_help = diff::NOTES)]
+    Diff(diff::DiffArgs),
 
     #[command(flatten)]
     Edit(edit::EditCommand<edit::EditImageArgs>),

@@ -21,8 +21,8 @@ Examples:
     Ls {
         #[command(flatten)]
         image: I,
-        /// Paths inside the image
-        #[arg(value_name = "PATH", default_value = "/")]
+        /// Paths inside the image; the root unless said
+        #[arg(value_name = "PATH")]
         paths: Vec<OsString>,
         /// Show mode, links, owner, group, size and time of modification
         #[arg(short, long)]
@@ -59,9 +59,8 @@ Examples:
     Tree {
         #[command(flatten)]
         image: I,
-        /// Path inside the image
-        #[arg(default_value = "/")]
-        path: OsString,
+        /// Path inside the image; the root unless said
+        path: Option<OsString>,
         /// Go down this many levels only
         #[arg(short = 'L', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         level: Option<u32>,
@@ -92,6 +91,29 @@ Examples:
         dereference: bool,
         #[command(flatten)]
         json: JsonArg,
+    },
+
+    /// Find files by name, kind, size, time, owner and more
+    #[command(
+        after_help = "The words behind IMAGE are find's: first paths, then an expression of -name, -iname, -path, -type, -size, -empty, \
+-newer, -newermt, -mtime, -mmin, -user, -group, -uid, -gid, -perm, -links, -inum, -xattr PATTERN, -maxdepth, -mindepth, -prune, -print and \
+-print0, joined by -a, -o, ! and parentheses. Names of users and groups are looked up in the image. Options of this program stand before \
+IMAGE.
+
+Examples:
+  undercroft find disk.img /etc -name '*.conf' -newermt 2024-01-01
+  undercroft find disk.img -type f -perm /6000
+  undercroft find --json disk.img /home -user anna -size +100M
+  undercroft find disk.img / -xattr security.capability -print0 | xargs -0 undercroft stat disk.img"
+    )]
+    Find {
+        #[command(flatten)]
+        image: I,
+        #[command(flatten)]
+        json: JsonArg,
+        /// Paths inside the image, and an expression
+        #[arg(value_name = "PATH|EXPRESSION", trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
     },
 
     /// Write files to standard output

@@ -33,7 +33,12 @@ pub(crate) struct ShellArgs {
 
 /// A line of `shell`.
 #[derive(Debug, Parser)]
-#[command(name = "", no_binary_name = true, help_template = "{subcommands}", subcommand_help_heading = "Commands")]
+#[command(
+    name = "",
+    no_binary_name = true,
+    help_template = "{subcommands}",
+    subcommand_help_heading = "Commands"
+)]
 pub(crate) struct ShellLine {
     #[command(subcommand)]
     pub(crate) command: ShellCommand,

@@ -1,6 +1,6 @@
 //! The commands that look into an image: each works on one that is open, in `shell` too.
 
-use super::{cat, list, stat, tree};
+use super::{cat, find, list, stat, tree};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image::{self, Opened};
@@ -18,5 +18,6 @@ pub(crate) fn perform(opened: &Opened, look: &Look) -> Result<Option<Kind>, Fail
         Look::Tree { path, levels, all, format } => tree::run(&opened.vfs, path, *levels, *all, *format),
         Look::Stat { paths, follow, format } => stat::run(opened, paths, *follow, *format),
         Look::Cat { paths } => cat::run(&opened.vfs, paths),
+        Look::Find { what } => find::run(&opened.vfs, what),
     }
 }

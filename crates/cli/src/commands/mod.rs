@@ -4,9 +4,11 @@ mod bench;
 pub(crate) mod cat;
 mod check;
 mod df;
+mod diff;
 mod disk;
 pub(crate) mod edit;
 mod facts;
+mod find;
 pub(crate) mod grow;
 mod help_files;
 pub(crate) mod info;
@@ -77,6 +79,7 @@ fn carry_out(plan: Plan) -> Result<Option<Kind>, Failure> {
         Plan::Info { image, format } => info::run(&image, format).map(|()| None),
         Plan::Look { image, what } => look::run(&image, &what),
         Plan::Get { image, what, format } => get::run(&image::open(&image)?.vfs, &what, format),
+        Plan::Diff { what, format } => diff::run(&what, format),
         Plan::Edit { image, what } => edit::run(&image, &what),
         Plan::Shell { what } => shell::run(&what),
         Plan::Mount { image, dir, options, snapshot, log, monitor, how } => {

@@ -22,6 +22,14 @@ impl Base {
         matches!(self, Self::Root)
     }
 
+    /// What is meant where no path is typed.
+    pub(crate) fn here(&self) -> InsidePath {
+        match self {
+            Self::Root => b"/".to_vec(),
+            Self::In(dir) => dir.clone(),
+        }
+    }
+
     /// A path from the root on.
     ///
     /// # Errors
@@ -36,12 +44,9 @@ impl Base {
         if path[0] == b'/' {
             return Ok(path);
         }
-        let above = match self {
-            Self::Root => &b"/"[..],
-            Self::In(dir) => dir,
-        };
+        let above = self.here();
         let slash: &[u8] = if above.ends_with(b"/") { b"" } else { b"/" };
-        Ok([above, slash, &path].concat())
+        Ok([&above[..], slash, &path].concat())
     }
 
     /// The same of several.

@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::find::Find;
 use super::{Base, Format, InsidePath};
 use crate::args::ReadCommand;
 use crate::failure::Failure;
@@ -28,6 +29,7 @@ pub(crate) enum Look {
     Tree { path: InsidePath, levels: Option<u32>, all: bool, format: Format },
     Stat { paths: Vec<InsidePath>, follow: bool, format: Format },
     Cat { paths: Vec<InsidePath> },
+    Find { what: Find },
 }
 
 impl Look {
@@ -53,15 +55,20 @@ impl Look {
                 let recursive = recursive && !directory;
                 let human = human_readable;
                 let style = ListStyle { long, human, itself: directory, one, all, inode, recursive };
-                (image, Self::List { paths: base.paths(paths)?, style, format: Format::of(json.json) })
+                let paths = if paths.is_empty() { vec![base.here()] } else { base.paths(paths)? };
+                (image, Self::List { paths, style, format: Format::of(json.json) })
             }
             ReadCommand::Tree { image, path, level, all, json } => {
                 let format = Format::of(json.json);
-                (image, Self::Tree { path: base.path(path)?, levels: level, all, format })
+                let path = path.map_or_else(|| Ok(base.here()), |path| base.path(path))?;
+                (image, Self::Tree { path, levels: level, all, format })
             }
             ReadCommand::Stat { image, paths, dereference, json } => {
                 let format = Format::of(json.json);
                 (image, Self::Stat { paths: base.paths(paths)?, follow: dereference, format })
+            }
+            ReadCommand::Find { image, json, words } => {
+                (image, Self::Find { what: Find::from_words(words, json.json, base)? })
             }
             ReadCommand::Cat { image, paths } => (image, Self::Cat { paths: base.paths(paths)? }),
         })
@@ -74,6 +81,7 @@ impl Look {
             Self::Tree { path, .. } => ("tree", Some(path)),
             Self::Stat { paths, .. } => ("stat", paths.first()),
             Self::Cat { paths } => ("cat", paths.first()),
+            Self::Find { what } => ("find", what.starts.first()),
         }
     }
 }

@@ -28,8 +28,7 @@ pub(crate) enum Commands {
 impl ShellPlan {
     pub(super) fn from_typed(typed: ShellArgs) -> Result<Self, Failure> {
         let ShellArgs { image, script, command, read_only, danger } = typed;
-        let image =
-            ImageSpec { write_while_in_use: danger.write_while_in_use, ..ImageSpec::parse(&image)? };
+        let image = ImageSpec { write_while_in_use: danger.write_while_in_use, ..ImageSpec::parse(&image)? };
         let commands = match (command, script) {
             (Some(commands), _) => Commands::Given(commands),
             (None, Some(path)) if path.as_os_str() != "-" => Commands::File(path),

@@ -43,6 +43,12 @@ impl Levels {
         Ok(Self { top, names, below: Vec::new(), path: EntryPath::root() })
     }
 
+    /// Of the top only this name is read.
+    pub(super) fn only(top: OwnedFd, name: &[u8]) -> Self {
+        let names = vec![(Box::from(name), FileType::Unknown)].into_iter();
+        Self { top, names, below: Vec::new(), path: EntryPath::root() }
+    }
+
     /// The path of the directory that is read.
     pub(super) const fn path(&self) -> &EntryPath {
         &self.path

@@ -42,6 +42,8 @@ pub struct FileId {
 pub struct DirectorySource {
     shown: String,
     path: PathBuf,
+    /// The one name in the directory that is read, with what is below it.
+    only: Option<Box<[u8]>>,
     left_out: HashSet<FileId>,
     /// `None` before the first entry.
     levels: Option<Levels>,
@@ -69,6 +71,7 @@ impl DirectorySource {
         let source = Self {
             shown: path.display().to_string(),
             path: path.to_owned(),
+            only: None,
             left_out: left_out.into_iter().collect(),
             levels: None,
             links: HashMap::new(),
@@ -76,6 +79,18 @@ impl DirectorySource {
         };
         source.open_top()?;
         Ok(source)
+    }
+
+    /// The same of one name in the directory, which may be any file; a symbolic link is not followed.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open). That there is no such name is told by the first entry after the directory's own.
+    pub fn only(
+        path: &Path,
+        name: &[u8],
+        left_out: impl IntoIterator<Item = FileId>,
+    ) -> Result<Self, SourceError> {
+        Ok(Self { only: Some(name.into()), ..Self::open(path, left_out)? })
     }
 
     fn open_top(&self) -> Result<OwnedFd, SourceError> {
@@ -96,7 +111,10 @@ impl DirectorySource {
         let fail = |error: io::Error| self.failure(&root, error);
         let stat = fs::fstat(&top).map_err(|error| fail(error.into()))?;
         let xattrs = object::xattrs_of_open(top.as_fd()).map_err(fail)?;
-        let levels = Levels::new(top).map_err(fail)?;
+        let levels = match &self.only {
+            Some(name) => Levels::only(top, name),
+            None => Levels::new(top).map_err(fail)?,
+        };
         let metadata = object::metadata(&stat, xattrs);
         self.levels = Some(levels);
         Ok(Entry { path: root, kind: EntryKind::Directory, metadata })

@@ -4,6 +4,7 @@
 //! | ----------- | ------------------------------------------------------------- |
 //! | this one    | entries by their kinds, and the content of the file put last  |
 //! | `metadata`  | owners, permissions, attributes and times                     |
+//! | `one_step`  | names that change in one step                                 |
 //! | `parents`   | the directory that an entry is in: looked up, or made         |
 //! | `replace`   | what is there already                                         |
 //!
@@ -14,6 +15,7 @@
 //! changes nor inherits them.
 
 mod metadata;
+mod one_step;
 mod parents;
 mod replace;
 #[cfg(test)]
@@ -27,6 +29,7 @@ use undercroft_vfs::{
 };
 
 use self::metadata::Late;
+use self::one_step::Pending;
 use self::parents::Parents;
 use crate::{Content, Entry, EntryKind, EntryPath, Error, Metadata};
 
@@ -55,6 +58,8 @@ pub struct Writer {
     late: BTreeMap<Ino, Late>,
     /// The regular file that was put last.
     open: Option<Open>,
+    /// What is replaced stays until what replaces it is complete.
+    one_step: bool,
     filled: Filled,
 }
 
@@ -66,6 +71,8 @@ struct Open {
     metadata: Metadata,
     /// How the file is different from what it is to be, as it was made.
     inherited: bool,
+    /// The name that it gets when it is complete, if it has none yet.
+    pending: Option<Pending>,
 }
 
 impl std::fmt::Debug for Writer {
@@ -79,7 +86,8 @@ impl Writer {
     #[must_use]
     pub fn new(vfs: Arc<Vfs>, base: Arc<Node>, options: WriterOptions) -> Self {
         let parents = Parents::new(base);
-        Self { vfs, options, parents, late: BTreeMap::new(), open: None, filled: Filled::default() }
+        let filled = Filled::default();
+        Self { vfs, options, parents, late: BTreeMap::new(), open: None, one_step: false, filled }
     }
 
     /// Puts an entry. The content of a regular file is written next, with [`write`](Self::write).
@@ -154,23 +162,45 @@ impl Writer {
     }
 
     fn put_file(&mut self, path: EntryPath, content: Content, metadata: Metadata) -> Result<(), Error> {
-        let kind = NewKind::Regular;
-        let (node, inherited) = self.make(&path, kind, &metadata)?;
+        let (node, inherited, pending) = if self.one_step {
+            let (node, pending) = self.make_nameless(&path, &metadata)?;
+            (node, self.parents.hands_on(), Some(pending))
+        } else {
+            let (node, inherited) = self.make(&path, NewKind::Regular, &metadata)?;
+            (node, inherited, None)
+        };
         let file = self.vfs.open_node_for_writing(&node).map_err(refused(&path))?;
-        self.open = Some(Open { path, file, content, metadata, inherited });
+        self.open = Some(Open { path, file, content, metadata, inherited, pending });
         Ok(())
     }
 
     /// Ends the regular file that was put last: its size and its metadata.
     fn finish_file(&mut self) -> Result<(), Error> {
-        let Some(Open { path, file, content, metadata, inherited }) = self.open.take() else { return Ok(()) };
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let Open { path, file, content, metadata, inherited, pending } = open;
         if file.size_bytes() != content.size_bytes {
             file.truncate(content.size_bytes).map_err(refused(&path))?;
         }
-        self.dress(file.node(), &metadata, inherited).map_err(refused(&path))
+        self.dress(file.node(), &metadata, inherited).map_err(refused(&path))?;
+        match pending {
+            Some(pending) => self.publish(&path, &file, &pending),
+            None => Ok(()),
+        }
     }
 
     fn put_other(&mut self, path: &EntryPath, kind: NewKind<'_>, metadata: &Metadata) -> Result<(), Error> {
+        if let (true, Some((dir, name))) = (self.one_step, path.split()) {
+            let dir = self.parent(path, dir)?;
+            if self.vfs.lookup(&dir, name).is_ok_and(|there| there.kind() != FileType::Directory) {
+                let object = NewObject { kind, permissions: metadata.permissions & 0o7777, umask: 0 };
+                let inherited = self.parents.hands_on();
+                let (this, caller) = (&*self, owner(metadata));
+                return one_step::over_temporary(&self.vfs, &dir, name, |vfs, name| {
+                    this.dress(&vfs.create(&caller, &dir, name, &object)?, metadata, inherited)
+                })
+                .map_err(refused(path));
+            }
+        }
         let (node, inherited) = self.make(path, kind, metadata)?;
         self.dress(&node, metadata, inherited).map_err(refused(path))
     }
@@ -199,8 +229,12 @@ impl Writer {
                 if self.vfs.lookup(&dir, name).is_ok_and(|there| there.ino() == node.ino()) {
                     return Ok(());
                 }
-                self.make_way(path, &dir, name)?;
-                self.vfs.link(&caller, &node, &dir, name).map_err(refused(path))?;
+                if self.one_step {
+                    self.replace(path, &dir, name, |vfs, name| vfs.link(&caller, &node, &dir, name))?;
+                } else {
+                    self.make_way(path, &dir, name)?;
+                    self.vfs.link(&caller, &node, &dir, name).map_err(refused(path))?;
+                }
             }
             linked => linked.map_err(refused(path))?,
         }

@@ -23,10 +23,11 @@ struct Entry {
 pub(super) fn run(vfs: &Vfs, plan: &Acl) -> Result<Option<Kind>, Failure> {
     if plan.change.is_none() {
         let mut out = Out::stdout();
-        let outcome = each_with_below(vfs, &plan.paths, true, plan.recursive, |path, node| match node.kind() {
-            FileType::Symlink => Ok(()),
-            _ => show(&mut out, path, node),
-        })?;
+        let outcome =
+            each_with_below(vfs, &plan.paths, true, plan.recursive, |path, node| match node.kind() {
+                FileType::Symlink => Ok(()),
+                _ => show(&mut out, path, node),
+            })?;
         out.finish()?;
         return Ok(outcome);
     }

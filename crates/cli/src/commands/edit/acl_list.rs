@@ -86,7 +86,8 @@ impl List {
                 MASK => "mask:".to_owned(),
                 _ => "other:".to_owned(),
             };
-            let masked = mask.filter(|mask| matches!(tag, USER | GROUP | OWNING_GROUP) && permissions & !mask != 0);
+            let masked =
+                mask.filter(|mask| matches!(tag, USER | GROUP | OWNING_GROUP) && permissions & !mask != 0);
             let effective = masked.map(|mask| format!("\t#effective:{}", letters(permissions & mask)));
             format!("{before}{subject}:{}{}", letters(permissions), effective.unwrap_or_default())
         };
@@ -95,7 +96,10 @@ impl List {
 }
 
 fn letters(permissions: u16) -> String {
-    [(4, 'r'), (2, 'w'), (1, 'x')].map(|(bit, letter)| if permissions & bit != 0 { letter } else { '-' }).iter().collect()
+    [(4, 'r'), (2, 'w'), (1, 'x')]
+        .map(|(bit, letter)| if permissions & bit != 0 { letter } else { '-' })
+        .iter()
+        .collect()
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use undercroft_vfs::{AttrChange, FileType, Vfs};
 
-use super::tree::each_with_below;
 use super::CALLER;
+use super::tree::each_with_below;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::edit::Chmod;

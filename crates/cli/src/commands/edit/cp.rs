@@ -55,7 +55,9 @@ impl Copying<'_> {
             return self.object(source, &node, &to);
         }
         if !self.plan.recursive {
-            return Err(Failure::inside(source, &Error::IsDirectory).advise("`-r` copies it with all that is in it"));
+            return Err(
+                Failure::inside(source, &Error::IsDirectory).advise("`-r` copies it with all that is in it")
+            );
         }
         let to = self.directory_place(source, dest)?;
         let within = is_within(self.vfs, &to.dir, &node).map_err(|error| to.failure(&error))?;
@@ -177,7 +179,8 @@ impl Copying<'_> {
             copy.truncate(at)?;
         }
         // As cp has it, a file that is there keeps its owner and mode, unless those of the original are asked for.
-        if let Some(replaced) = replaced.filter(|node| node.kind() == FileType::Regular && self.plan.keep == CpKeep::Mode)
+        if let Some(replaced) =
+            replaced.filter(|node| node.kind() == FileType::Regular && self.plan.keep == CpKeep::Mode)
         {
             metadata::keep_of_replaced(self.vfs, replaced, copy.node())?;
         }
@@ -199,7 +202,9 @@ impl Copying<'_> {
             FileType::Socket => NewKind::Socket,
             FileType::CharDevice => NewKind::CharDevice(attr.rdev),
             FileType::BlockDevice => NewKind::BlockDevice(attr.rdev),
-            FileType::Regular | FileType::Directory => return Err(Error::InvalidArgument("it is no special file")),
+            FileType::Regular | FileType::Directory => {
+                return Err(Error::InvalidArgument("it is no special file"));
+            }
         };
         let object = NewObject { kind, permissions: attr.permissions & NEW_FILE_BITS, umask: 0 };
         let made = std::cell::RefCell::new(None);

@@ -2,9 +2,9 @@
 
 use undercroft_vfs::{Error, FileType, NewObject, Vfs};
 
+use super::CALLER;
 use super::place::{Destination, Place};
 use super::tree::each;
-use super::CALLER;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image;
@@ -22,7 +22,11 @@ pub(super) fn run(vfs: &Vfs, plan: &Ln) -> Result<Option<Kind>, Failure> {
             return Err(place.failure(&Error::NotDirectory));
         }
         let replaces = replaces(vfs, &place, plan.force)?;
-        if plan.symbolic { symbolic(vfs, target, &place, replaces) } else { hard(vfs, source, &place, replaces) }
+        if plan.symbolic {
+            symbolic(vfs, target, &place, replaces)
+        } else {
+            hard(vfs, source, &place, replaces)
+        }
     })
 }
 
@@ -30,9 +34,7 @@ pub(super) fn run(vfs: &Vfs, plan: &Ln) -> Result<Option<Kind>, Failure> {
 fn replaces(vfs: &Vfs, place: &Place, force: bool) -> Result<bool, Failure> {
     match place.node(vfs)? {
         None => Ok(false),
-        Some(node) if force && node.kind() == FileType::Directory => {
-            Err(place.failure(&Error::IsDirectory))
-        }
+        Some(node) if force && node.kind() == FileType::Directory => Err(place.failure(&Error::IsDirectory)),
         Some(_) if force => Ok(true),
         Some(_) => Err(place.failure(&Error::Exists).advise("`-f` replaces it")),
     }

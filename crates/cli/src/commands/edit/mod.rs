@@ -13,6 +13,7 @@
 //! | `metadata` | owner, mode, lists, attributes and times of one file put on another |
 //! | `names` | users and groups by the image's own files |
 //! | `tree` | what an edit does to a path, and to all that is below it |
+//! | `put` | `put` and `tar-in`: entries of a source, put by the writer of `undercroft-populate` |
 //! | all others | the edit of that name |
 
 mod acl;
@@ -25,8 +26,9 @@ mod metadata;
 mod mkdir;
 mod mknod;
 mod mv;
-mod names;
+pub(super) mod names;
 mod place;
+mod put;
 mod rm;
 mod touch;
 mod tree;
@@ -34,7 +36,13 @@ mod truncate;
 mod write;
 mod xattr;
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use undercroft_populate::FileId;
 use undercroft_vfs::{Credentials, Vfs, VfsOptions};
+
+pub(crate) use put::{source_failure, tar_source};
 
 use crate::control::client;
 use crate::exit::Kind;
@@ -52,6 +60,8 @@ const CALLER: Credentials = Credentials::root();
 pub(crate) struct Session {
     pub(crate) opened: Opened,
     shown: String,
+    /// The file that the image is in, where it is one.
+    file: Option<FileId>,
     writes: bool,
 }
 
@@ -67,7 +77,7 @@ impl Session {
         } else {
             image::open(spec)?
         };
-        Ok(Self { opened, shown: spec.shown(), writes })
+        Ok(Self { opened, shown: spec.shown(), file: file_of(spec), writes })
     }
 
     fn vfs(&self) -> &Vfs {
@@ -83,7 +93,8 @@ impl Session {
             return Ok(());
         }
         self.vfs().sync().map_err(|error| {
-            Failure::new(Kind::of(&error), format!("cannot make changes of {} durable", self.shown)).because(&error)
+            Failure::new(Kind::of(&error), format!("cannot make changes of {} durable", self.shown))
+                .because(&error)
         })
     }
 
@@ -92,7 +103,7 @@ impl Session {
     /// # Errors
     /// As for [`sync`](Self::sync); when an array could not be left clean.
     pub(crate) fn close(self) -> Result<(), Failure> {
-        let Self { opened, shown, writes } = self;
+        let Self { opened, shown, writes, file: _ } = self;
         if !writes {
             return Ok(());
         }
@@ -100,6 +111,11 @@ impl Session {
             Failure::new(Kind::of(error), format!("cannot make changes of {shown} durable")).because(error)
         })
     }
+}
+
+fn file_of(spec: &ImageSpec) -> Option<FileId> {
+    let found = fs::metadata(&spec.path).ok().filter(|_| spec.array.is_none())?;
+    Some(FileId { device: found.dev(), inode: found.ino() })
 }
 
 /// Refuses an image that a process of ours has mounted for writing: its kernel would not see the changes.
@@ -126,6 +142,8 @@ pub(crate) fn run(spec: &ImageSpec, edit: &Edit) -> Result<Option<Kind>, Failure
 pub(crate) fn perform(session: &Session, edit: &Edit) -> Result<Option<Kind>, Failure> {
     let vfs = session.vfs();
     match edit {
+        Edit::Put(plan) => put::run(session, plan),
+        Edit::TarIn(plan) => put::tar_in(session, plan).map(|()| None),
         Edit::Write(plan) => write::run(vfs, plan).map(|()| None),
         Edit::Mkdir(plan) => mkdir::run(vfs, plan),
         Edit::Rm(plan) => rm::run(vfs, plan),

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use undercroft_vfs::{Error, FileType, RenameFlags, Vfs};
 
+use super::CALLER;
 use super::place::{Destination, Place, is_within};
 use super::tree::each;
-use super::CALLER;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::edit::Mv;

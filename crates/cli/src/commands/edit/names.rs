@@ -14,7 +14,7 @@ const GROUPS: &[u8] = b"/etc/group";
 const FILE_MAX_BYTES: u64 = 64 << 20;
 
 /// The number of a user.
-pub(super) fn user(vfs: &Vfs, user: &Id) -> Result<u32, Failure> {
+pub(in crate::commands) fn user(vfs: &Vfs, user: &Id) -> Result<u32, Failure> {
     match user {
         Id::Number(number) => Ok(*number),
         Id::Name(name) => field(vfs, USERS, name, 2),
@@ -22,7 +22,7 @@ pub(super) fn user(vfs: &Vfs, user: &Id) -> Result<u32, Failure> {
 }
 
 /// The number of a group.
-pub(super) fn group(vfs: &Vfs, group: &Id) -> Result<u32, Failure> {
+pub(in crate::commands) fn group(vfs: &Vfs, group: &Id) -> Result<u32, Failure> {
     match group {
         Id::Number(number) => Ok(*number),
         Id::Name(name) => field(vfs, GROUPS, name, 2),

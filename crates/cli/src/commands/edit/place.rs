@@ -82,12 +82,7 @@ impl Place {
 
     /// Makes something new that has the name, in place of what is there if `replaces`: `make` makes it under the name that it
     /// is given.
-    pub(super) fn make(
-        &self,
-        vfs: &Vfs,
-        replaces: bool,
-        make: impl Fn(&[u8]) -> Result<()>,
-    ) -> Result<()> {
+    pub(super) fn make(&self, vfs: &Vfs, replaces: bool, make: impl Fn(&[u8]) -> Result<()>) -> Result<()> {
         if !replaces {
             return make(&self.name);
         }
@@ -144,8 +139,10 @@ impl Destination {
         }
         match image::resolve(vfs, dest, follow) {
             Ok(dir) if dir.kind() == FileType::Directory => Ok(Self::Into { dir, path: dest.to_vec() }),
-            Ok(_) if several => Err(Failure::inside(dest, &Error::NotDirectory)
-                .advise("several things are put into a directory")),
+            Ok(_) if several => {
+                Err(Failure::inside(dest, &Error::NotDirectory)
+                    .advise("several things are put into a directory"))
+            }
             Err(failure) if several => Err(failure.advise("several things are put into a directory")),
             Ok(_) => Ok(Self::As(dest.to_vec())),
             // What is wrong with it is told when the name is made.

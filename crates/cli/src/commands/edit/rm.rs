@@ -2,9 +2,9 @@
 
 use undercroft_vfs::{Error, FileType, Vfs};
 
+use super::CALLER;
 use super::place::Place;
 use super::tree::each;
-use super::CALLER;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::edit::Rm;

@@ -2,9 +2,9 @@
 
 use undercroft_vfs::{AttrChange, Error, NewObject, NewTime, Vfs};
 
+use super::CALLER;
 use super::place::Place;
 use super::tree::each;
-use super::CALLER;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image;
@@ -44,5 +44,6 @@ pub(super) fn make(vfs: &Vfs, path: &[u8]) -> Result<std::sync::Arc<undercroft_v
     if place.is_directory {
         return Err(place.failure(&Error::NotFound));
     }
-    vfs.create(&CALLER, &place.dir, &place.name, &NewObject::file(0o644)).map_err(|error| place.failure(&error))
+    vfs.create(&CALLER, &place.dir, &place.name, &NewObject::file(0o644))
+        .map_err(|error| place.failure(&error))
 }

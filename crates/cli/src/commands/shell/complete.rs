@@ -38,7 +38,8 @@ impl Completer for Completion {
             return Ok((start, known.map(|command| format!("{command} ")).collect()));
         }
         let plain = typed.replace('\\', "");
-        let (dir, name) = plain.rsplit_once('/').map_or(("", &plain[..]), |(dir, name)| (&plain[..=dir.len()], name));
+        let (dir, name) =
+            plain.rsplit_once('/').map_or(("", &plain[..]), |(dir, name)| (&plain[..=dir.len()], name));
         let mut names = if matches!(first, "lcd" | "put") { of_machine(dir) } else { self.of_image(dir) };
         names.retain(|found| found.starts_with(name));
         names.sort_unstable();
@@ -99,7 +100,9 @@ mod tests {
 
     #[test]
     fn a_word_begins_behind_a_space() {
-        for (line, word) in [("ls /et", "/et"), ("ls", "ls"), ("ls ", ""), ("rm a\\ b", "a\\ b"), ("a;b", "b")] {
+        for (line, word) in
+            [("ls /et", "/et"), ("ls", "ls"), ("ls ", ""), ("rm a\\ b", "a\\ b"), ("a;b", "b")]
+        {
             assert_eq!(&line[word_start(line)..], word);
         }
     }

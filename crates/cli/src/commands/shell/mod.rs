@@ -264,7 +264,9 @@ fn without_dots(path: &[u8]) -> Vec<u8> {
 const fn is_help(kind: ErrorKind) -> bool {
     matches!(
         kind,
-        ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::DisplayVersion
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+            | ErrorKind::DisplayVersion
     )
 }
 

@@ -118,7 +118,8 @@ mod tests {
         ] {
             let script = format!("printf '%s\\0' {line}\n");
             let said = Command::new("sh").args(["-c", &script]).output().unwrap().stdout;
-            let expected: Vec<_> = String::from_utf8(said).unwrap().split_terminator('\0').map(str::to_owned).collect();
+            let expected: Vec<_> =
+                String::from_utf8(said).unwrap().split_terminator('\0').map(str::to_owned).collect();
             assert_eq!(words(line), [expected], "{line}");
         }
     }

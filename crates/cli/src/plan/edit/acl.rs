@@ -79,7 +79,10 @@ fn entry(typed: &[u8], is_removal: bool, all_default: bool) -> Result<AclEntry, 
         false if parts.len() < 2 => return Err(wrong()),
         false => Some(parts.pop().and_then(permissions).ok_or_else(wrong)?),
     };
+    let is_short = !is_removal && parts.len() == 1;
     let (tag, name) = match parts[..] {
+        // Only of a mask and of others the second colon may be left out.
+        [b"u" | b"user" | b"g" | b"group"] if is_short => return Err(wrong()),
         [tag] => (tag, &b""[..]),
         [tag, name] => (tag, name),
         _ => return Err(wrong()),

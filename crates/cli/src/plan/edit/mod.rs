@@ -3,6 +3,7 @@
 mod acl;
 mod mode;
 mod owner;
+mod put;
 mod size;
 mod time;
 
@@ -15,7 +16,9 @@ use undercroft_vfs::{DeviceNumber, NewKind, NewTime};
 pub(crate) use acl::{AclChange, AclEntry, Permissions, Subject};
 pub(crate) use mode::Mode;
 pub(crate) use owner::{GroupSpec, Id, OwnerSpec};
+pub(crate) use put::{Put, PutOwner, TarIn};
 pub(crate) use size::SizeChange;
+pub(crate) use time::parse as parse_time;
 
 use super::{Base, InsidePath};
 use crate::args::edit::{
@@ -29,6 +32,8 @@ use crate::text::names::safe;
 /// One edit.
 #[derive(Debug)]
 pub(crate) enum Edit {
+    Put(Put),
+    TarIn(TarIn),
     Write(Write),
     Mkdir(Mkdir),
     Rm(Rm),
@@ -196,6 +201,8 @@ impl Edit {
     /// [`Kind::Usage`].
     pub(crate) fn from_typed<I: Args>(typed: EditCommand<I>, base: &Base) -> Result<(I, Self), Failure> {
         Ok(match typed {
+            EditCommand::Put(On { image, what }) => (image, Self::Put(Put::from_typed(what, base)?)),
+            EditCommand::TarIn(On { image, what }) => (image, Self::TarIn(TarIn::from_typed(what, base)?)),
             EditCommand::Write(On { image, what }) => (image, Self::Write(Write::from_typed(what, base)?)),
             EditCommand::Mkdir(On { image, what }) => (image, Self::Mkdir(Mkdir::from_typed(what, base)?)),
             EditCommand::Rm(On { image, what }) => (image, Self::Rm(Rm::from_typed(what, base)?)),
@@ -227,9 +234,10 @@ impl Edit {
     }
 
     /// Whether it takes standard input.
-    pub(crate) const fn reads_stdin(&self) -> bool {
+    pub(crate) fn reads_stdin(&self) -> bool {
         match self {
             Self::Write(_) => true,
+            Self::TarIn(plan) => plan.is_stdin(),
             Self::Xattr(xattr) => matches!(xattr.what, XattrUse::Set(_, XattrValue::Stdin)),
             _ => false,
         }
@@ -245,7 +253,10 @@ fn split_last(base: &Base, paths: Vec<OsString>) -> Result<(Vec<InsidePath>, Ins
     let mut paths = base.paths(paths)?;
     match paths.pop() {
         Some(dest) if !paths.is_empty() => Ok((paths, dest)),
-        _ => Err(Failure::new(Kind::Usage, "where to is not said").advise("name a destination behind the path")),
+        _ => {
+            Err(Failure::new(Kind::Usage, "where to is not said")
+                .advise("name a destination behind the path"))
+        }
     }
 }
 
@@ -274,14 +285,14 @@ impl Mv {
     fn from_typed(typed: MvArgs, base: &Base) -> Result<Self, Failure> {
         let MvArgs { paths, no_clobber, no_target_directory, force: _ } = typed;
         let (sources, dest) = split_last(base, paths)?;
-        let as_name = one_name("mv", &sources, no_target_directory)?;
+        let as_name = one_name("mv", sources.len(), no_target_directory)?;
         Ok(Self { sources, dest, no_clobber, as_name })
     }
 }
 
-fn one_name(command: &str, sources: &[InsidePath], as_name: bool) -> Result<bool, Failure> {
-    if as_name && sources.len() > 1 {
-        let what = format!("`{command} -T` takes two paths, and there are {}", sources.len() + 1);
+fn one_name(command: &str, sources: usize, as_name: bool) -> Result<bool, Failure> {
+    if as_name && sources > 1 {
+        let what = format!("`{command} -T` takes two paths, and there are {}", sources + 1);
         return Err(Failure::new(Kind::Usage, what));
     }
     Ok(as_name)
@@ -294,7 +305,7 @@ impl Cp {
             refuse_host_path(typed.paths.last().map_or(OsStr::new(""), OsString::as_os_str))?;
         }
         let (sources, dest) = split_last(base, typed.paths)?;
-        let as_name = one_name("cp", &sources, typed.no_target_directory)?;
+        let as_name = one_name("cp", sources.len(), typed.no_target_directory)?;
         let keep = match (typed.archive, typed.preserve) {
             (true, _) => CpKeep::All,
             (false, true) => CpKeep::Main,
@@ -319,12 +330,13 @@ fn refuse_host_path(dest: &OsStr) -> Result<(), Failure> {
 impl Ln {
     fn from_typed(typed: LnArgs, base: &Base) -> Result<Self, Failure> {
         let LnArgs { paths, symbolic, force, no_dereference, no_target_directory } = typed;
-        let targets: Vec<_> = paths.iter().take(paths.len() - 1).map(|path| path.as_bytes().to_vec()).collect();
+        let targets: Vec<_> =
+            paths.iter().take(paths.len() - 1).map(|path| path.as_bytes().to_vec()).collect();
         if symbolic && targets.iter().any(Vec::is_empty) {
             return Err(Failure::new(Kind::Usage, "a symbolic link cannot lead to an empty path"));
         }
         let (sources, dest) = split_last(base, paths)?;
-        let as_name = one_name("ln", &sources, no_target_directory)?;
+        let as_name = one_name("ln", sources.len(), no_target_directory)?;
         Ok(Self { targets, sources, dest, symbolic, force, no_dereference, as_name })
     }
 }
@@ -346,7 +358,8 @@ impl Chown {
 
 impl Touch {
     fn from_typed(typed: TouchArgs, base: &Base) -> Result<Self, Failure> {
-        let TouchArgs { paths, date, reference, access, modification, no_create, no_dereference, help: _ } = typed;
+        let TouchArgs { paths, date, reference, access, modification, no_create, no_dereference, help: _ } =
+            typed;
         let time = match (date, reference) {
             (_, Some(path)) => TouchTime::Of(base.path(path)?),
             (Some(date), None) => TouchTime::Given(time::parse(&date)?),
@@ -398,8 +411,12 @@ fn xattr_value(typed: &OsStr) -> Result<XattrValue, Failure> {
     let wrong = |what| Failure::new(Kind::Usage, format!("{} is no {what}", safe(bytes)));
     Ok(match bytes {
         b"-" => XattrValue::Stdin,
-        [b'0', b'x' | b'X', digits @ ..] => XattrValue::Given(hex(digits).ok_or_else(|| wrong("hexadecimal value"))?),
-        [b'0', b's' | b'S', text @ ..] => XattrValue::Given(base64(text).ok_or_else(|| wrong("base64 value"))?),
+        [b'0', b'x' | b'X', digits @ ..] => {
+            XattrValue::Given(hex(digits).ok_or_else(|| wrong("hexadecimal value"))?)
+        }
+        [b'0', b's' | b'S', text @ ..] => {
+            XattrValue::Given(base64(text).ok_or_else(|| wrong("base64 value"))?)
+        }
         text => XattrValue::Given(text.to_vec()),
     })
 }
@@ -442,8 +459,12 @@ impl Acl {
             let lists = typed.iter().map(|typed| acl::entries(typed, is_removal, default));
             lists.collect::<Result<Vec<_>, _>>().map(|lists| lists.concat())
         };
-        let change =
-            AclChange { remove_all, remove_default, remove: all(&remove, true)?, modify: all(&modify, false)? };
+        let change = AclChange {
+            remove_all,
+            remove_default,
+            remove: all(&remove, true)?,
+            modify: all(&modify, false)?,
+        };
         Ok(Self { paths: base.paths(paths)?, change, recursive })
     }
 }

@@ -167,8 +167,32 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         std::fs::create_dir(&directory).unwrap();
         let typed = [
-            "755", "0", "4755", "00755", "u+x", "go-rwx", "a=r", "u=rwX,go=rX", "+x", "-w", "=rw", "u+s", "g-s",
-            "ug+s", "+t", "o=u", "g=o-w", "u+rw-x", "a-x+X", "u=", "u+22", "+s", "=", "g=u,u=o", "a+X", "ug=rs",
+            "755",
+            "0",
+            "4755",
+            "00755",
+            "u+x",
+            "go-rwx",
+            "a=r",
+            "u=rwX,go=rX",
+            "+x",
+            "-w",
+            "=rw",
+            "u+s",
+            "g-s",
+            "ug+s",
+            "+t",
+            "o=u",
+            "g=o-w",
+            "u+rw-x",
+            "a-x+X",
+            "u=",
+            "u+22",
+            "+s",
+            "=",
+            "g=u,u=o",
+            "a+X",
+            "ug=rs",
         ];
         for typed in typed {
             let mode = Mode::parse(typed).unwrap();

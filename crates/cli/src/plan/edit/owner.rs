@@ -36,10 +36,12 @@ impl Id {
     pub(crate) fn parse(typed: &[u8]) -> Result<Self, Failure> {
         let text = std::str::from_utf8(typed).ok();
         match text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit())) {
-            Some(digits) => digits.parse().ok().filter(|id| *id != u32::MAX).map(Self::Number).ok_or_else(|| {
-                Failure::new(Kind::Usage, format!("{} is no number of a user or group", safe(typed)))
-                    .advise("they are from 0 to 4294967294")
-            }),
+            Some(digits) => {
+                digits.parse().ok().filter(|id| *id != u32::MAX).map(Self::Number).ok_or_else(|| {
+                    Failure::new(Kind::Usage, format!("{} is no number of a user or group", safe(typed)))
+                        .advise("they are from 0 to 4294967294")
+                })
+            }
             None => Ok(Self::Name(typed.to_vec())),
         }
     }

@@ -31,7 +31,8 @@ fn date(typed: &str) -> Option<Timestamp> {
     let at = match typed.parse::<jiff::Timestamp>() {
         Ok(at) => at,
         Err(_) => {
-            let day = || typed.parse::<civil::Date>().ok().map(|day| day.to_datetime(civil::Time::midnight()));
+            let day =
+                || typed.parse::<civil::Date>().ok().map(|day| day.to_datetime(civil::Time::midnight()));
             let time = typed.parse::<civil::DateTime>().ok().or_else(day)?;
             TimeZone::UTC.to_timestamp(time).ok()?
         }
@@ -51,7 +52,10 @@ fn since_1970(typed: &str) -> Option<Timestamp> {
     }
     let nanoseconds: u32 = format!("{fraction:0<9}").parse().ok()?;
     if is_negative && nanoseconds > 0 {
-        return Some(Timestamp { seconds: seconds.checked_sub(1)?, nanoseconds: 1_000_000_000 - nanoseconds });
+        return Some(Timestamp {
+            seconds: seconds.checked_sub(1)?,
+            nanoseconds: 1_000_000_000 - nanoseconds,
+        });
     }
     Some(Timestamp { seconds, nanoseconds })
 }
