@@ -8,6 +8,7 @@ mod bench;
 mod diff;
 pub(crate) mod edit;
 pub(crate) mod find;
+mod format;
 mod get;
 mod hints;
 mod image;
@@ -24,9 +25,10 @@ use clap_complete::Shell;
 use uuid::Uuid;
 
 pub(crate) use array::{ArrayMembers, ArraySpec};
-pub(crate) use base::Base;
+pub(crate) use base::{Base, InsidePath};
 pub(crate) use bench::BenchPlan;
 pub(crate) use diff::DiffPlan;
+pub(crate) use format::Format;
 pub(crate) use get::{Destination, Existing, GetPlan};
 pub(crate) use image::ImageSpec;
 pub(crate) use look::{ListStyle, Look};
@@ -41,29 +43,11 @@ use crate::exit::{Kind, Verdict};
 use crate::failure::Failure;
 use crate::mount_options::normalise;
 
-/// A path inside an image: absolute, bytes.
-pub(crate) type InsidePath = Vec<u8>;
-
 /// How `df` shows space.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DfStyle {
     pub(crate) human_readable: bool,
     pub(crate) inodes: bool,
-}
-
-/// Text or JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
-}
-
-impl Format {
-    pub(crate) const fn of(json: bool) -> Self {
-        if json { Self::Json } else { Self::Text }
-    }
 }
 
 /// One thing to do.

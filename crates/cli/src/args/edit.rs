@@ -169,7 +169,12 @@ Examples:
     Truncate(On<I, TruncateArgs>),
 
     /// Show and change extended attributes in an image
-    #[command(disable_help_subcommand = true)]
+    #[command(
+        disable_help_subcommand = true,
+        after_help = "Examples:
+  undercroft xattr list disk.img /usr/bin/ping
+  undercroft xattr set disk.img /srv user.origin build-17"
+    )]
     Xattr {
         #[command(subcommand)]
         command: XattrCommand<I>,

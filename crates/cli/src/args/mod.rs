@@ -39,7 +39,7 @@ IMAGE is a disk image (raw or qcow2) or a block device. `IMAGE?part=N` names par
 disk; a disk with exactly one Linux partition needs no hint. Of an image that is damaged or cut short what is there is read: \
 `IMAGE?sb=BLOCK` through a copy of an ext superblock, `IMAGE?gpt=backup` by the copy of a destroyed partition table; `info` says \
 which are good. `IMAGE?log=PATH` names the device that an XFS has its log on, which is written to with it. An image is written to by `mkfs`, by `grow`, `label` and `uuid`, \
-by the edits (`write` to `mknod`), by `mount -o rw`, and by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
+by the edits (`put` to `mknod`), by `shell`, by `mount -o rw`, and by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
 change no byte of it: a journal that needs recovery is replayed in memory.";
 
 const JSON_HELP: &str = "\

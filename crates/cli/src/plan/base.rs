@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use super::InsidePath;
 use crate::exit::Kind;
 use crate::failure::Failure;
+
+/// A path inside an image: absolute, bytes.
+pub(crate) type InsidePath = Vec<u8>;
 
 /// Where relative paths begin.
 #[derive(Clone, Debug)]

@@ -8,11 +8,21 @@ use undercroft_oracle::{LoopMount, MountMode};
 use crate::edit::{image, with_stdin};
 use crate::support::{PROGRAM, rich, run, tool, undercroft};
 
+/// The words of an expression, options about depth with their numbers.
+fn pairs(expression: &str) -> Vec<Vec<&str>> {
+    let mut pairs = Vec::new();
+    let mut words = expression.split(' ').filter(|word| !word.is_empty());
+    while let Some(word) = words.next() {
+        let number = if word.ends_with("depth") { words.next() } else { None };
+        pairs.push([Some(word), number].into_iter().flatten().collect());
+    }
+    pairs
+}
+
 #[test]
 fn find_finds_what_find_finds() {
     let image = rich();
     let mount = image.mount();
-    tool("chmod u+rwx .", tempfile::tempdir().unwrap().path());
     for expression in [
         "",
         "-type d",
@@ -32,58 +42,35 @@ fn find_finds_what_find_finds() {
         "-maxdepth 1",
         "-mindepth 2 -maxdepth 2 -type f",
         "( -name a* -o -name b* ) -type f",
-        "-type d -name d* -prune -o -type f -print",
+        "-type d -name d* -prune -o -type f -print0",
         "-mtime +1",
         "-false -o -type f -true",
     ] {
-        let words = || expression.split(' ').filter(|word| !word.is_empty());
-        let mut found = Command::new("find");
-        found.current_dir(mount.path()).arg(".").args(words());
-        let prints = if expression.contains("-print") { vec![] } else { vec!["-print0"] };
-        let expected = if prints.is_empty() {
-            String::from_utf8_lossy(&run(found.env("LC_ALL", "C")).succeeded())
-                .replace('\n', "\0")
-                .into_bytes()
-        } else {
-            // What is printed is all of the expression.
-            let grouped: Vec<&str> = words()
-                .filter(|word| !word.starts_with("-maxdepth") && !word.starts_with("-mindepth"))
-                .collect();
-            let depth: Vec<&str> = expression
-                .split(' ')
-                .zip(expression.split(' ').skip(1))
-                .filter(|(word, _)| word.ends_with("depth"))
-                .flat_map(|(word, number)| [word, number])
-                .collect();
-            let tests: Vec<&str> = if depth.is_empty() {
-                grouped
-            } else {
-                words().filter(|word| !depth.contains(word)).collect()
-            };
-            let mut found = Command::new("find");
-            found.current_dir(mount.path()).arg(".").args(&depth);
-            if !tests.is_empty() {
-                found.arg("(").args(&tests).arg(")");
-            }
-            run(found.arg("-print0").env("LC_ALL", "C")).succeeded()
-        };
+        let mut linux = Command::new("find");
+        linux.current_dir(mount.path()).arg(".").env("LC_ALL", "C");
         let mut ours = Command::new(PROGRAM);
-        ours.arg("find").arg(image.path()).arg("/").args(words());
-        let said = run(&mut ours).succeeded();
-        let mut expected: Vec<Vec<u8>> = expected
-            .split(|byte| *byte == 0)
-            .filter(|path| !path.is_empty())
-            .map(|path| if path == b"." { b"/".to_vec() } else { path[1..].to_vec() })
-            .collect();
-        // Names with line ends are one path in ours, too; the lines are compared.
-        let mut expected: Vec<Vec<u8>> = expected
-            .drain(..)
-            .flat_map(|path| path.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>())
-            .collect();
-        let mut found: Vec<Vec<u8>> = said.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
-        found.pop();
+        ours.arg("find").arg(image.path()).arg("/");
+        for find in [&mut linux, &mut ours] {
+            let (depths, tests): (Vec<_>, Vec<_>) =
+                pairs(expression).into_iter().partition(|pair| pair[0].ends_with("depth"));
+            find.args(depths.concat());
+            match tests.concat() {
+                tests if tests.is_empty() => find.arg("-print0"),
+                tests if tests.contains(&"-print0") => find.args(tests),
+                tests => find.arg("(").args(tests).args([")", "-print0"]),
+            };
+        }
+        let paths = |said: &[u8]| -> Vec<Vec<u8>> {
+            let mut paths: Vec<_> = said.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+            paths.sort();
+            paths
+        };
+        let mut expected = paths(&run(&mut linux).succeeded());
+        for path in expected.iter_mut().filter(|path| !path.is_empty()) {
+            *path = if path == b"." { b"/".to_vec() } else { path[1..].to_vec() };
+        }
         expected.sort();
-        found.sort();
+        let found = paths(&run(&mut ours).succeeded());
         assert!(expected == found, "{expression}: {} and {}", expected.len(), found.len());
     }
     let path = image.path().to_str().unwrap();

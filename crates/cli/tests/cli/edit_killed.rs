@@ -57,6 +57,18 @@ fn assert_linux_recovers(image: &Path, family: &str) {
     }
 }
 
+/// The file, once the kernel has let go of what the killed program had open and locked.
+fn cat_when_free(path: &str) -> Vec<u8> {
+    let began = Instant::now();
+    loop {
+        let run = undercroft(["cat", path, "/f"]);
+        if run.code != 3 || began.elapsed() > Duration::from_secs(20) {
+            return run.succeeded();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn a_killed_edit_leaves_the_old_or_the_new() {
     let dir = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use undercroft_oracle::{Differences, LoopMount, Manifest, MountMode, kernel_manifest};
+use undercroft_oracle::{Differences, LoopMount, Manifest, MountMode, Reading, kernel_manifest};
 
 use crate::edit::{assert_sound, image, shown, with_stdin};
 use crate::support::{PROGRAM, run, tool, undercroft};
@@ -19,7 +19,7 @@ fn tree(dir: &Path) {
         truncate -s 5M sparse; printf x | dd of=sparse bs=1 seek=3000000 conv=notrunc status=none
         head -c 3000000 /dev/urandom > sub/big; chmod 2775 sub; chown 0:44 sub
         printf n > \"$(printf 'caf\\351 \\n')\"; printf l > \"$(printf '%0250d' 1)\"
-        setfacl -m u:5:rw,g:6:r file; setfacl -d -m g:9:rwx sub/deeper
+        setfacl -m u:50005:rw,g:60006:r file; setfacl -d -m g:9009:rwx sub/deeper
         setfattr -n user.note -v value file; setfattr -n trusted.t -v x sub
         setcap cap_net_raw+ep sub/big; touch -d @1000000000 empty sub/deeper sub";
     let output = Command::new("bash").args(["-ec", script]).current_dir(dir).output().unwrap();
@@ -41,8 +41,13 @@ fn kept(manifest: Manifest) -> Manifest {
         entry.flags = None;
         // The kernel shows lists of XFS by these names too.
         entry.xattrs.retain(|name, _| !name.starts_with(b"trusted.SGI_ACL_"));
-        if path.is_empty() {
+        // What is there keeps its own, and so does the directory that is filled.
+        if path.is_empty() || path == b"in" {
             entry.modified = (0, 0);
+        }
+        // Where the data lies depends on the size of blocks, here and where it comes from.
+        if let Some(Reading::Bytes(content)) = &mut entry.content {
+            content.segments.clear();
         }
         if entry.is_directory() {
             entry.size = 0;

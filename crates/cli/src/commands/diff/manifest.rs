@@ -6,7 +6,7 @@ use undercroft_populate::{Entry, EntryKind, Source};
 use undercroft_vfs::{Attr, DeviceNumber, FileType, Ino, Node, Timestamp, Vfs};
 
 use super::digest::ContentDigest;
-use crate::commands::edit::source_failure;
+use crate::commands::edit::put::source_failure;
 use crate::failure::{Complaints, Failure};
 use crate::pattern::Exclude;
 use crate::walk::{Event, Order, Walk};
@@ -33,7 +33,9 @@ pub(super) struct Item {
     pub(super) digest: [u8; 32],
     pub(super) target: Vec<u8>,
     pub(super) device: DeviceNumber,
-    /// The first path of the same file.
+    /// A number that all names of one file have.
+    file: usize,
+    /// The first of the names of the same file.
     pub(super) first: Vec<u8>,
 }
 
@@ -47,17 +49,9 @@ pub(super) struct ItemMetadata {
 }
 
 impl Item {
-    fn new(kind: FileType, path: &[u8]) -> Self {
-        let device = DeviceNumber::default();
-        Self {
-            kind,
-            metadata: None,
-            size_bytes: 0,
-            digest: [0; 32],
-            target: Vec::new(),
-            device,
-            first: path.to_vec(),
-        }
+    fn new(kind: FileType, file: usize) -> Self {
+        let (device, first) = (DeviceNumber::default(), Vec::new());
+        Self { kind, metadata: None, size_bytes: 0, digest: [0; 32], target: Vec::new(), device, file, first }
     }
 }
 
@@ -81,8 +75,9 @@ pub(super) fn of_image(
             }
             firsts.insert(attr.ino, below.to_vec());
         }
+        let file = manifest.items.len();
         let item =
-            of_node(vfs, node, &attr, below, &mut buffer).map_err(|error| Failure::inside(path, &error))?;
+            of_node(vfs, node, &attr, file, &mut buffer).map_err(|error| Failure::inside(path, &error))?;
         manifest.items.insert(below.to_vec(), item);
         Ok(())
     };
@@ -103,6 +98,7 @@ pub(super) fn of_image(
             Event::Trouble { path, error } => complaints.add(Failure::inside(&path, &error))?,
         }
     }
+    manifest.name_firsts();
     Ok(manifest)
 }
 
@@ -110,10 +106,10 @@ fn of_node(
     vfs: &Vfs,
     node: &std::sync::Arc<Node>,
     attr: &Attr,
-    path: &[u8],
+    file: usize,
     buffer: &mut [u8],
 ) -> undercroft_vfs::Result<Item> {
-    let mut item = Item::new(attr.kind, path);
+    let mut item = Item::new(attr.kind, file);
     let mut xattrs = BTreeMap::new();
     for name in node.list_xattrs()? {
         let value = listed_xattr(node, &name)?;
@@ -168,15 +164,17 @@ pub(super) fn of_source(
     exclude: &Exclude,
 ) -> Result<Manifest, Failure> {
     let mut manifest = Manifest { coarse_times, ..Manifest::default() };
-    manifest.items.insert(Vec::new(), Item::new(FileType::Directory, b""));
+    manifest.items.insert(Vec::new(), Item::new(FileType::Directory, 0));
+    let mut files = 0;
     let mut buffer = vec![0; CHUNK_BYTES];
     while let Some(entry) = source.next_entry().map_err(|error| source_failure(&error))? {
         if exclude.has_or_is_below(&[b"/", entry.path.as_bytes()].concat()) {
             continue;
         }
         let path = entry.path.as_bytes().to_vec();
-        let Some(mut item) = of_entry(entry, &manifest) else { continue };
-        if item.kind == FileType::Regular && item.first == path {
+        files += 1;
+        let Some(mut item) = of_entry(entry, &manifest, files) else { continue };
+        if item.kind == FileType::Regular && item.file == files {
             let mut digest = ContentDigest::default();
             while let Some(piece) =
                 source.read_content(&mut buffer).map_err(|error| source_failure(&error))?
@@ -185,15 +183,15 @@ pub(super) fn of_source(
             }
             item.digest = digest.finish();
         }
-        manifest.imply_parents(&path);
+        manifest.imply_parents(&path, &mut files);
         manifest.items.insert(path, item);
     }
+    manifest.name_firsts();
     Ok(manifest)
 }
 
-fn of_entry(entry: Entry, manifest: &Manifest) -> Option<Item> {
-    let path = entry.path.as_bytes();
-    let mut item = Item::new(FileType::Regular, path);
+fn of_entry(entry: Entry, manifest: &Manifest, file: usize) -> Option<Item> {
+    let mut item = Item::new(FileType::Regular, file);
     match entry.kind {
         EntryKind::Directory => item.kind = FileType::Directory,
         EntryKind::Regular(content) => item.size_bytes = content.size_bytes,
@@ -222,11 +220,20 @@ fn of_entry(entry: Entry, manifest: &Manifest) -> Option<Item> {
 }
 
 impl Manifest {
-    fn imply_parents(&mut self, path: &[u8]) {
+    /// Lets each item know the first of its names.
+    fn name_firsts(&mut self) {
+        let mut firsts: HashMap<usize, Vec<u8>> = HashMap::new();
+        for (path, item) in &mut self.items {
+            item.first.clone_from(firsts.entry(item.file).or_insert_with(|| path.clone()));
+        }
+    }
+
+    fn imply_parents(&mut self, path: &[u8], files: &mut usize) {
         for (at, _) in path.iter().enumerate().filter(|&(_, byte)| *byte == b'/') {
             let above = &path[..at];
             if !self.items.contains_key(above) {
-                self.items.insert(above.to_vec(), Item::new(FileType::Directory, above));
+                *files += 1;
+                self.items.insert(above.to_vec(), Item::new(FileType::Directory, *files));
             }
         }
     }

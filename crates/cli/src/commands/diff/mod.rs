@@ -15,7 +15,7 @@ use undercroft_vfs::FileType;
 
 use self::manifest::{Item, Manifest};
 use crate::args::diff::Aspect;
-use crate::commands::edit::{source_failure, tar_source};
+use crate::commands::edit::put::{source_failure, tar_source};
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
 use crate::image;

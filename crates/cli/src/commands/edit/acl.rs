@@ -6,8 +6,9 @@ use std::sync::Arc;
 use undercroft_vfs::{Corruption, Error, FileType, Node, Vfs, XattrMode};
 
 use super::acl_list::{GROUP, List, MASK, NO_ID, OTHER, OWNER, OWNING_GROUP, USER};
+use super::session::CALLER;
 use super::tree::each_with_below;
-use super::{CALLER, metadata, names};
+use super::{metadata, names};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::edit::{Acl, AclChange, AclEntry, Permissions, Subject};

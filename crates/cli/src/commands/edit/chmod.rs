@@ -2,7 +2,7 @@
 
 use undercroft_vfs::{AttrChange, FileType, Vfs};
 
-use super::CALLER;
+use super::session::CALLER;
 use super::tree::each_with_below;
 use crate::exit::Kind;
 use crate::failure::Failure;

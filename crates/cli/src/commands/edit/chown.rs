@@ -2,8 +2,9 @@
 
 use undercroft_vfs::{AttrChange, Vfs};
 
+use super::names;
+use super::session::CALLER;
 use super::tree::each_with_below;
-use super::{CALLER, names};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::edit::Chown;

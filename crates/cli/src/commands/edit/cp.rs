@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use undercroft_vfs::{Error, FileType, Ino, NewKind, NewObject, Node, Result as VfsResult, Vfs};
 
+use super::metadata;
 use super::place::{Destination, Place, is_within};
-use super::{CALLER, metadata};
+use super::session::{CALLER, UMASK};
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
 use crate::image;
@@ -18,8 +19,8 @@ use crate::plan::edit::{Cp, CpKeep};
 use crate::text::names::safe;
 use crate::walk::{Event, Order, Walk};
 
-/// Bits of an original's mode that a new copy gets unless modes are kept: as with a umask of 022.
-const NEW_FILE_BITS: u16 = 0o755;
+/// Bits of an original's mode that a new copy gets unless modes are kept, before the mask.
+const NEW_FILE_BITS: u16 = 0o777;
 
 struct Copying<'a> {
     vfs: &'a Vfs,
@@ -121,9 +122,8 @@ impl Copying<'_> {
             };
         }
         let permissions = original.attr().permissions & NEW_FILE_BITS;
-        self.vfs
-            .create(&CALLER, &to.dir, &to.name, &NewObject::directory(permissions))
-            .map_err(|error| to.failure(&error))
+        let object = NewObject { umask: UMASK, ..NewObject::directory(permissions) };
+        self.vfs.create(&CALLER, &to.dir, &to.name, &object).map_err(|error| to.failure(&error))
     }
 
     /// Copies anything but a directory.
@@ -206,7 +206,7 @@ impl Copying<'_> {
                 return Err(Error::InvalidArgument("it is no special file"));
             }
         };
-        let object = NewObject { kind, permissions: attr.permissions & NEW_FILE_BITS, umask: 0 };
+        let object = NewObject { kind, permissions: attr.permissions & NEW_FILE_BITS, umask: UMASK };
         let made = std::cell::RefCell::new(None);
         to.make(self.vfs, replaces, |name| {
             let copy = self.vfs.create(&CALLER, &to.dir, name, &object)?;

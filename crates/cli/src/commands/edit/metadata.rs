@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use undercroft_vfs::{AttrChange, FileType, NewTime, Node, Result, Vfs, XattrMode};
 
-use super::CALLER;
+use super::session::CALLER;
 use crate::xattrs::listed_xattr;
 
 /// Access control lists, as extended attributes.

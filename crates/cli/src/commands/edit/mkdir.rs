@@ -2,16 +2,13 @@
 
 use undercroft_vfs::{AttrChange, FileType, NewObject, Vfs};
 
-use super::CALLER;
 use super::place::Place;
+use super::session::{CALLER, UMASK};
 use super::tree::each;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image;
 use crate::plan::edit::{Mkdir, Mode};
-
-/// What a new directory has unless the user says so.
-const PERMISSIONS: u16 = 0o755;
 
 pub(super) fn run(vfs: &Vfs, plan: &Mkdir) -> Result<Option<Kind>, Failure> {
     each(&plan.paths, |path| {
@@ -36,10 +33,11 @@ fn make_missing(vfs: &Vfs, path: &[u8], mode: Option<&Mode>) -> Result<(), Failu
 
 fn make(vfs: &Vfs, path: &[u8], mode: Option<&Mode>) -> Result<(), Failure> {
     let place = Place::of(vfs, path)?;
-    let permissions = mode.map_or(PERMISSIONS, |mode| mode.apply(0o777, true));
-    let node = vfs
-        .create(&CALLER, &place.dir, &place.name, &NewObject::directory(permissions))
-        .map_err(|error| place.failure(&error))?;
+    let permissions = mode.map_or(0o777, |mode| mode.apply(0o777, true));
+    let umask = if mode.is_some() { 0 } else { UMASK };
+    let object = NewObject { umask, ..NewObject::directory(permissions) };
+    let node =
+        vfs.create(&CALLER, &place.dir, &place.name, &object).map_err(|error| place.failure(&error))?;
     let got = node.ownership().permissions;
     if mode.is_some() && got & 0o777 != permissions & 0o777 {
         // The lists of the directory above have taken some.

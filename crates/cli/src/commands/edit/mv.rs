@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use undercroft_vfs::{Error, FileType, RenameFlags, Vfs};
 
-use super::CALLER;
 use super::place::{Destination, Place, is_within};
+use super::session::CALLER;
 use super::tree::each;
 use crate::exit::Kind;
 use crate::failure::Failure;
@@ -31,11 +31,8 @@ fn move_one(vfs: &Vfs, plan: &Mv, source: &[u8], dest: &Destination) -> Result<(
             return Ok(());
         }
         if Arc::ptr_eq(&found, &moved) {
-            if from.dir.ino() == to.dir.ino() && from.name == to.name {
-                return Err(Failure::new(Kind::Path, format!("{}: it is the same name", both())));
-            }
-            // Two names of one file: a rename would leave both.
-            return vfs.unlink(&CALLER, &from.dir, &from.name).map_err(|error| from.failure(&error));
+            // A rename would leave both names.
+            return Err(Failure::new(Kind::Path, format!("{}: they are the same file", both())));
         }
     }
     if is_directory && is_within(vfs, &to.dir, &moved).map_err(|error| to.failure(&error))? {

@@ -2,7 +2,7 @@
 
 use undercroft_vfs::{Error, Vfs};
 
-use super::CALLER;
+use super::session::CALLER;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::edit::{GroupSpec, Id, OwnerSpec};

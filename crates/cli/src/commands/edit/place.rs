@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use undercroft_vfs::{Durable, Error, File, FileType, Node, RenameFlags, Result, Vfs};
 
-use super::CALLER;
+use super::session::{CALLER, UMASK};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::image;
@@ -55,8 +55,7 @@ impl Place {
             let target = node.read_link().map_err(|error| place.failure(&error))?;
             let above = split(&place.path).map_or(&b"/"[..], |(above, _)| above);
             let leads_to = if target.starts_with(b"/") { target } else { join(above, &target) };
-            place = Self { path: path.to_vec(), ..Self::of(vfs, &leads_to)? };
-            place.path = leads_to;
+            place = Self::of(vfs, &leads_to)?;
         }
         Err(Failure::inside(path, &Error::TooManySymlinks))
     }
@@ -110,9 +109,9 @@ impl Place {
         self.make(vfs, replaces, |name| vfs.link(&CALLER, file.node(), &self.dir, name))
     }
 
-    /// A file without a name, to be filled and published here.
+    /// A file without a name, with these permissions before the mask, to be filled and published here.
     pub(super) fn nameless(&self, vfs: &Vfs, permissions: u16) -> Result<File> {
-        let node = vfs.tmpfile(&CALLER, &self.dir, permissions, 0)?;
+        let node = vfs.tmpfile(&CALLER, &self.dir, permissions, UMASK)?;
         vfs.open_node_for_writing(&node)
     }
 }

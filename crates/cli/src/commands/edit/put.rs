@@ -15,8 +15,9 @@ use undercroft_populate::{
 };
 use undercroft_vfs::{Error as VfsError, FileType, Node, Vfs};
 
+use super::names;
 use super::place::{Destination, Place, split};
-use super::{Session, names};
+use super::session::Session;
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
 use crate::image;

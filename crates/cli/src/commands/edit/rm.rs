@@ -2,8 +2,8 @@
 
 use undercroft_vfs::{Error, FileType, Vfs};
 
-use super::CALLER;
 use super::place::Place;
+use super::session::CALLER;
 use super::tree::each;
 use crate::exit::Kind;
 use crate::failure::Failure;

@@ -2,8 +2,8 @@
 
 use undercroft_vfs::{AttrChange, Error, NewObject, NewTime, Vfs};
 
-use super::CALLER;
 use super::place::Place;
+use super::session::{CALLER, UMASK};
 use super::tree::each;
 use crate::exit::Kind;
 use crate::failure::Failure;
@@ -44,6 +44,6 @@ pub(super) fn make(vfs: &Vfs, path: &[u8]) -> Result<std::sync::Arc<undercroft_v
     if place.is_directory {
         return Err(place.failure(&Error::NotFound));
     }
-    vfs.create(&CALLER, &place.dir, &place.name, &NewObject::file(0o644))
-        .map_err(|error| place.failure(&error))
+    let object = NewObject { umask: UMASK, ..NewObject::file(0o666) };
+    vfs.create(&CALLER, &place.dir, &place.name, &object).map_err(|error| place.failure(&error))
 }

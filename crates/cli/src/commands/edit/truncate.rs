@@ -2,8 +2,9 @@
 
 use undercroft_vfs::{Error, Follow, Vfs};
 
+use super::session::CALLER;
+use super::touch;
 use super::tree::each;
-use super::{CALLER, touch};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::edit::Truncate;

@@ -4,8 +4,9 @@ use std::io::{self, Read};
 
 use undercroft_vfs::{AttrChange, Error, File, FileType, Vfs};
 
+use super::metadata;
 use super::place::Place;
-use super::{CALLER, metadata};
+use super::session::CALLER;
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::edit::Write;
@@ -27,7 +28,7 @@ pub(super) fn run(vfs: &Vfs, plan: &Write) -> Result<(), Failure> {
         let file = vfs.open_node_for_writing(node).map_err(inside)?;
         return append(&place, &file);
     }
-    let file = place.nameless(vfs, 0o644).map_err(inside)?;
+    let file = place.nameless(vfs, 0o666).map_err(inside)?;
     copy_stdin(&place, &file)?;
     if let Some(old) = &found {
         metadata::keep_of_replaced(vfs, old, file.node()).map_err(inside)?;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use undercroft_vfs::{Error, Node, Vfs, XattrMode};
 
+use super::session::CALLER;
 use super::tree::each;
-use super::{CALLER, write};
+use super::write;
 use crate::commands::stat::shown_value;
 use crate::exit::Kind;
 use crate::failure::Failure;

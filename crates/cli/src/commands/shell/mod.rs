@@ -25,7 +25,7 @@ use undercroft_vfs::FileType;
 
 use super::{edit, look};
 use crate::args::shell::{ShellCommand, ShellLine};
-use crate::commands::edit::Session;
+use crate::commands::edit::session::Session;
 use crate::exit::Kind;
 use crate::failure::{Failure, print_failure};
 use crate::get;
