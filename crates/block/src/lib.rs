@@ -8,7 +8,7 @@
 //! | [`Overlay`] | writes beside a base that stays as it is |
 //! | [`PartitionDevice`] | a range of another device, as [`partition`] tables name them |
 //! | [`CutShortDevice`] | the front of a device whose end is missing, for reading |
-//! | [`GatedDevice`] | another device, whose writes can be held back |
+//! | [`FreezableDevice`] | another device, whose writes wait while it is frozen |
 //! | [`LatchedDevice`] | another device, of which a failed flush is remembered |
 //!
 //! ```
@@ -40,13 +40,14 @@ mod error;
 mod file;
 mod flush_latch;
 mod forward;
-mod gate;
+mod freeze;
 mod image;
 mod memory;
 pub mod mountinfo;
 mod open_error;
 mod overlay;
 pub mod partition;
+mod partition_device;
 pub mod probe;
 #[cfg(feature = "test-devices")]
 mod rng;
@@ -54,7 +55,6 @@ mod span;
 mod sparse;
 #[cfg(feature = "test-devices")]
 pub mod testing;
-mod window;
 
 pub use cut_short::CutShortDevice;
 pub use device::{
@@ -63,9 +63,9 @@ pub use device::{
 pub use error::{Error, Operation, Result};
 pub use file::{FileDevice, FileOptions, Holder, InUse, Locking};
 pub use flush_latch::{FlushLatch, LatchedDevice};
-pub use gate::{Abandoned, GatedDevice};
+pub use freeze::{FreezableDevice, FreezerGone};
 pub use image::{ImageFormat, ImageOptions, Qcow2Device, open_image};
 pub use memory::MemoryDevice;
 pub use open_error::OpenError;
 pub use overlay::{Overlay, OverlayStore};
-pub use window::PartitionDevice;
+pub use partition_device::PartitionDevice;
