@@ -31,6 +31,10 @@ pub(crate) enum Kind {
     Path,
     /// This machine refused: the destination, the mount point, FUSE, standard output.
     Host,
+    /// Two trees differ.
+    Different,
+    /// Two trees could not be compared.
+    Trouble,
     /// What a check came to.
     Check(Verdict),
 }
@@ -58,15 +62,15 @@ Exit codes:
   6  the device or image file failed, or the server of a mount ended with an error
   7  no such path inside the image, or not of the kind the command needs
   8  this machine refused: destination, mount point, FUSE or standard output
-`undercroft check` has those of e2fsck, which its own help lists.";
+`undercroft check` has those of e2fsck and `undercroft diff` those of diff, which their own help lists.";
 
 impl Kind {
     /// The number the shell sees.
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::ClosedPipe => 0,
-            Self::Partial => 1,
-            Self::Usage => 2,
+            Self::Partial | Self::Different => 1,
+            Self::Usage | Self::Trouble => 2,
             Self::CannotOpen => 3,
             Self::Unsupported => 4,
             Self::Corrupt => 5,

@@ -68,6 +68,12 @@ impl Failure {
         self
     }
 
+    /// The same in a line of a script.
+    #[must_use]
+    pub(crate) fn in_line(self, number: u64) -> Self {
+        Self { what: format!("line {number}: {}", self.what), ..self }
+    }
+
     /// The filesystem refused something about `path` inside the image.
     pub(crate) fn inside(path: &[u8], error: &vfs::Error) -> Self {
         Self::new(Kind::of(error), safe(path)).because(error)

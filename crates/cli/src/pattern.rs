@@ -164,6 +164,26 @@ impl Matched {
     }
 }
 
+/// A pattern that a whole name or path matches; `*` matches slashes and dots too, as in find.
+#[derive(Debug)]
+pub(crate) struct Wildcard {
+    pattern: Pattern,
+    options: MatchOptions,
+}
+
+impl Wildcard {
+    /// # Errors
+    /// [`Kind::Usage`].
+    pub(crate) fn parse(typed: &OsStr, ignore_case: bool) -> Result<Self, Failure> {
+        let options = MatchOptions { case_sensitive: !ignore_case, ..EXCLUDED };
+        Ok(Self { pattern: pattern(typed.as_bytes())?, options })
+    }
+
+    pub(crate) fn matches(&self, name: &[u8]) -> bool {
+        self.pattern.matches_with(&characters(name), self.options)
+    }
+}
+
 /// Names that are left out, with all below them. A pattern matches the last names of a path, or all of it.
 #[derive(Debug, Default)]
 pub(crate) struct Exclude(Vec<Pattern>);

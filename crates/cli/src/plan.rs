@@ -3,13 +3,20 @@
 //! Everything that can be decided without opening anything is decided here.
 
 mod array;
+mod base;
 mod bench;
+mod diff;
+pub(crate) mod edit;
+pub(crate) mod find;
+mod format;
 mod get;
 mod hints;
 mod image;
+mod look;
 mod md;
 mod mkfs;
 mod mkfs_from;
+mod shell;
 mod tune;
 
 use std::ffi::OsString;
@@ -20,57 +27,31 @@ use clap_complete::Shell;
 use uuid::Uuid;
 
 pub(crate) use array::{ArrayMembers, ArraySpec};
+pub(crate) use base::{Base, InsidePath};
 pub(crate) use bench::BenchPlan;
+pub(crate) use diff::DiffPlan;
+pub(crate) use format::Format;
 pub(crate) use get::{Destination, Existing, GetPlan};
 pub(crate) use image::ImageSpec;
+pub(crate) use look::{ListStyle, Look};
 pub(crate) use md::{Change, MdPlan, NewArrayPlan, NewMembers, Waiting};
 pub(crate) use mkfs::{MkfsPlan, NewFormat};
 pub(crate) use mkfs_from::{FillPlan, Free, digest};
+pub(crate) use shell::{Commands, ShellPlan};
 pub(crate) use tune::TunePlan;
 
-use crate::args::{Command, MountCommand, ProgramCommand, ReadCommand, When, WholeCommand};
+use self::edit::Edit;
+use crate::args::edit::EditImageArgs;
+use crate::args::{Command, MountCommand, ProgramCommand, When, WholeCommand};
 use crate::exit::{Kind, Verdict};
 use crate::failure::Failure;
 use crate::mount_options::normalise;
-
-/// A path inside an image: absolute, bytes.
-pub(crate) type InsidePath = Vec<u8>;
-
-/// How to list.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ListStyle {
-    pub(crate) long: bool,
-    /// Sizes with a unit.
-    pub(crate) human: bool,
-    /// Directories like other files.
-    pub(crate) itself: bool,
-    /// One name a line.
-    pub(crate) one: bool,
-    pub(crate) all: bool,
-    pub(crate) inode: bool,
-    pub(crate) recursive: bool,
-}
 
 /// How `df` shows space.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DfStyle {
     pub(crate) human_readable: bool,
     pub(crate) inodes: bool,
-}
-
-/// Text or JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
-}
-
-impl Format {
-    const fn of(json: bool) -> Self {
-        if json { Self::Json } else { Self::Text }
-    }
 }
 
 /// One thing to do.
@@ -80,30 +61,23 @@ pub(crate) enum Plan {
         image: ImageSpec,
         format: Format,
     },
-    List {
+    Look {
         image: ImageSpec,
-        paths: Vec<InsidePath>,
-        style: ListStyle,
+        what: Look,
+    },
+    Diff {
+        what: DiffPlan,
         format: Format,
     },
-    Tree {
+    Edit {
         image: ImageSpec,
-        path: InsidePath,
-        levels: Option<u32>,
-        all: bool,
-        format: Format,
+        what: Box<Edit>,
     },
-    Stat {
-        image: ImageSpec,
-        paths: Vec<InsidePath>,
-        follow: bool,
-        format: Format,
-    },
-    Cat {
-        image: ImageSpec,
-        paths: Vec<InsidePath>,
+    Shell {
+        what: ShellPlan,
     },
     Get {
+        image: ImageSpec,
         what: Box<GetPlan>,
         format: Format,
     },
@@ -262,11 +236,30 @@ impl Plan {
     /// [`Kind::Usage`].
     pub(crate) fn from_typed(command: Command) -> Result<Self, Failure> {
         Ok(match command {
-            Command::Read(command) => Self::of_reading(command)?,
+            Command::Info { image, json } => {
+                Self::Info { image: ImageSpec::from_typed(&image)?, format: Format::of(json.json) }
+            }
+            Command::Read(command) => {
+                let (image, what) = Look::from_typed(command, &Base::Root)?;
+                Self::Look { image: ImageSpec::from_typed(&image)?, what }
+            }
             Command::Get(typed) => {
                 let format = Format::of(typed.json);
-                Self::Get { what: Box::new(GetPlan::from_typed(*typed)?), format }
+                let (image, what) = GetPlan::from_typed(*typed, &Base::Root)?;
+                Self::Get { image: ImageSpec::from_typed(&image)?, what: Box::new(what), format }
             }
+            Command::Diff(typed) => {
+                let (what, format) = DiffPlan::from_typed(typed)?;
+                Self::Diff { what, format }
+            }
+            Command::Edit(command) => {
+                let (image, what) = Edit::from_typed(command, &Base::Root)?;
+                let EditImageArgs { image, danger } = image;
+                let image =
+                    ImageSpec { write_while_in_use: danger.write_while_in_use, ..ImageSpec::parse(&image)? };
+                Self::Edit { image, what: Box::new(what) }
+            }
+            Command::Shell(typed) => Self::Shell { what: ShellPlan::from_typed(typed)? },
             Command::Mount(command) => Self::of_mounts(command)?,
             Command::Mkfs(typed) => {
                 let (what, json) = MkfsPlan::from_typed(*typed)?;
@@ -282,56 +275,6 @@ impl Plan {
                 what: Box::new(BenchPlan::from_typed(typed)?),
             },
             Command::Program(command) => Self::of_the_program(command),
-        })
-    }
-
-    fn of_reading(command: ReadCommand) -> Result<Self, Failure> {
-        Ok(match command {
-            ReadCommand::Info { image, json } => {
-                Self::Info { image: ImageSpec::from_typed(&image)?, format: Format::of(json.json) }
-            }
-            ReadCommand::Ls {
-                image,
-                paths,
-                long,
-                human_readable,
-                directory,
-                one,
-                all,
-                inode,
-                recursive,
-                json,
-                help: _,
-            } => Self::List {
-                image: ImageSpec::from_typed(&image)?,
-                paths: inside_paths(paths)?,
-                style: ListStyle {
-                    long,
-                    human: human_readable,
-                    itself: directory,
-                    one,
-                    all,
-                    inode,
-                    recursive: recursive && !directory,
-                },
-                format: Format::of(json.json),
-            },
-            ReadCommand::Tree { image, path, level, all, json } => Self::Tree {
-                image: ImageSpec::from_typed(&image)?,
-                path: inside_path(path)?,
-                levels: level,
-                all,
-                format: Format::of(json.json),
-            },
-            ReadCommand::Stat { image, paths, dereference, json } => Self::Stat {
-                image: ImageSpec::from_typed(&image)?,
-                paths: inside_paths(paths)?,
-                follow: dereference,
-                format: Format::of(json.json),
-            },
-            ReadCommand::Cat { image, paths } => {
-                Self::Cat { image: ImageSpec::from_typed(&image)?, paths: inside_paths(paths)? }
-            }
         })
     }
 
@@ -455,33 +398,4 @@ fn mount_options(typed: &[String]) -> Result<Vec<String>, Failure> {
         eprintln!("undercroft: note: mount option \"{hint}\" has no effect here");
     }
     Ok(options)
-}
-
-fn inside_paths(typed: Vec<OsString>) -> Result<Vec<InsidePath>, Failure> {
-    typed.into_iter().map(inside_path).collect()
-}
-
-/// Paths inside an image start at its root, with or without a slash.
-fn inside_path(typed: OsString) -> Result<InsidePath, Failure> {
-    let mut path = typed.into_vec();
-    if path.is_empty() {
-        return Err(Failure::new(Kind::Usage, "the path inside the image is empty").advise("the root is `/`"));
-    }
-    if path[0] != b'/' {
-        path.insert(0, b'/');
-    }
-    Ok(path)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::inside_path;
-    use crate::exit::Kind;
-
-    #[test]
-    fn paths_start_at_the_root() {
-        assert_eq!(inside_path("etc/passwd".into()).unwrap(), b"/etc/passwd");
-        assert_eq!(inside_path("/".into()).unwrap(), b"/");
-        assert_eq!(inside_path("".into()).unwrap_err().kind(), Kind::Usage);
-    }
 }

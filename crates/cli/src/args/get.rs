@@ -48,9 +48,9 @@ Examples:
 
 /// What to copy, and where to.
 #[derive(Debug, Args)]
-pub(crate) struct GetArgs {
+pub(crate) struct GetArgs<I: Args = ImageArgs> {
     #[command(flatten)]
-    pub(crate) image: ImageArgs,
+    pub(crate) image: I,
 
     /// Paths inside the image, and behind them where to put them on this machine
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]

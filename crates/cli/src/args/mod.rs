@@ -4,6 +4,8 @@
 //! from the same definitions.
 
 mod bench;
+pub(crate) mod diff;
+pub(crate) mod edit;
 mod get;
 mod md;
 mod mkfs;
@@ -13,6 +15,7 @@ mod mount;
 mod program;
 mod read;
 mod refuse;
+pub(crate) mod shell;
 mod tune;
 mod whole;
 
@@ -40,7 +43,7 @@ IMAGE is a disk image (raw or qcow2) or a block device. `IMAGE?part=N` names par
 disk; a disk with exactly one Linux partition needs no hint. A damaged or truncated image is read as far as it is intact. `IMAGE?sb=BLOCK` \
 reads it through the copy of an ext superblock at BLOCK, `IMAGE?gpt=backup` through the backup partition table; `info` lists the copies \
 that are good. `IMAGE?log=PATH` names the external log of an XFS; a command that writes to the image writes to the log, too. An image is written to by `mkfs`, by `grow`, `resize`, `tune`, `label` and `uuid`, \
-by `mount -o rw`, and by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
+by the edits (`put` to `mknod`), by `shell`, by `mount -o rw`, and by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
 change no byte of it: a journal that needs recovery is replayed in memory.";
 
 const JSON_HELP: &str = "\
@@ -117,12 +120,51 @@ pub(crate) struct JsonArg {
 // The groups stand in the order in which the help lists their commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Show what is in an image: geometry, state, free space, features
+    #[command(
+        after_help = "Of a disk with several partitions it lists them, with what each holds and what is free; the filesystem follows \
+if only one can be meant.
+
+Examples:
+  undercroft info disk.img
+  undercroft info '/dev/sdb?part=2'
+  undercroft info --json disk.qcow2
+  undercroft info /mnt          # a mount: the state now, as for an image that is mounted for writing"
+    )]
+    Info {
+        #[command(flatten)]
+        image: ImageArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
     #[command(flatten)]
     Read(ReadCommand),
 
     /// Copy files and whole trees out of an image
-    #[command(alias = "cp", alias = "extract", override_usage = get::USAGE, after_help = get::NOTES)]
+    #[command(alias = "extract", override_usage = get::USAGE, after_help = get::NOTES)]
     Get(Box<GetArgs>),
+
+    /// Tell what differs between an image and another image, a directory or a tar archive
+    #[command(after_help = diff::NOTES)]
+    Diff(diff::DiffArgs),
+
+    #[command(flatten)]
+    Edit(edit::EditCommand<edit::EditImageArgs>),
+
+    /// Look into an image and change it with many commands in turn
+    #[command(
+        after_help = "At a terminal lines are edited, kept for the next time, and completed by Tab. A script is read from a file, \
+from -c or from standard input; its first failure ends it, is told with its line, and decides the exit code, and what was done before it stays. \
+Words are quoted as in sh. The commands are those that look into an image and change it, with the same options and without IMAGE, and \
+cd, pwd, lcd, sync, help and exit. All changes are durable when it has ended without a failure.
+
+Examples:
+  undercroft shell disk.img
+  undercroft shell disk.img -c 'mkdir -p /srv/www; chown 33:33 /srv/www'
+  undercroft shell disk.img < setup.txt"
+    )]
+    Shell(shell::ShellArgs),
 
     #[command(flatten)]
     Mount(MountCommand),

@@ -1,31 +1,13 @@
-//! The commands that read an image, as typed.
+//! The commands that look into an image, as typed. In `shell` the image is open, and not named.
 
 use std::ffi::OsString;
 
-use clap::{ArgAction, Subcommand};
+use clap::{ArgAction, Args, Subcommand};
 
 use super::{ImageArgs, JsonArg};
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ReadCommand {
-    /// Show what is in an image: geometry, state, free space, features
-    #[command(
-        after_help = "Of a disk with several partitions it lists them, with what each holds and what is free; the filesystem follows \
-if only one can be meant.
-
-Examples:
-  undercroft info disk.img
-  undercroft info '/dev/sdb?part=2'
-  undercroft info --json disk.qcow2
-  undercroft info /mnt          # a mount: the state now, as for an image that is mounted for writing"
-    )]
-    Info {
-        #[command(flatten)]
-        image: ImageArgs,
-        #[command(flatten)]
-        json: JsonArg,
-    },
-
+pub(crate) enum ReadCommand<I: Args = ImageArgs> {
     /// List directories
     #[command(
         disable_help_flag = true,
@@ -38,9 +20,9 @@ Examples:
     )]
     Ls {
         #[command(flatten)]
-        image: ImageArgs,
-        /// Paths inside the image
-        #[arg(value_name = "PATH", default_value = "/")]
+        image: I,
+        /// Paths inside the image; the root unless said
+        #[arg(value_name = "PATH")]
         paths: Vec<OsString>,
         /// Show mode, links, owner, group, size and time of modification
         #[arg(short, long)]
@@ -76,10 +58,9 @@ Examples:
   undercroft tree -L 2 disk.img /usr")]
     Tree {
         #[command(flatten)]
-        image: ImageArgs,
-        /// Path inside the image
-        #[arg(default_value = "/")]
-        path: OsString,
+        image: I,
+        /// Path inside the image; the root unless said
+        path: Option<OsString>,
         /// Go down this many levels only
         #[arg(short = 'L', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         level: Option<u32>,
@@ -101,7 +82,7 @@ Examples:
     )]
     Stat {
         #[command(flatten)]
-        image: ImageArgs,
+        image: I,
         /// Paths inside the image
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<OsString>,
@@ -112,13 +93,36 @@ Examples:
         json: JsonArg,
     },
 
+    /// Find files by name, kind, size, time, owner and more
+    #[command(
+        after_help = "The words behind IMAGE are find's: first paths, then an expression of -name, -iname, -path, -type, -size, -empty, \
+-newer, -newermt, -mtime, -mmin, -user, -group, -uid, -gid, -perm, -links, -inum, -xattr PATTERN, -maxdepth, -mindepth, -prune, -print and \
+-print0, joined by -a, -o, ! and parentheses. Names of users and groups are looked up in the image. Options of this program stand before \
+IMAGE.
+
+Examples:
+  undercroft find disk.img /etc -name '*.conf' -newermt 2024-01-01
+  undercroft find disk.img -type f -perm /6000
+  undercroft find --json disk.img /home -user anna -size +100M
+  undercroft find disk.img / -xattr security.capability -print0 | xargs -0 undercroft stat disk.img"
+    )]
+    Find {
+        #[command(flatten)]
+        image: I,
+        #[command(flatten)]
+        json: JsonArg,
+        /// Paths inside the image, and an expression
+        #[arg(value_name = "PATH|EXPRESSION", trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
+
     /// Write files to standard output
     #[command(after_help = "Examples:
   undercroft cat disk.img /etc/os-release
   undercroft cat backup.img /var/log/syslog.1 /var/log/syslog | grep error")]
     Cat {
         #[command(flatten)]
-        image: ImageArgs,
+        image: I,
         /// Paths inside the image
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<OsString>,

@@ -13,7 +13,7 @@ use super::facts::Facts;
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
 use crate::image;
-use crate::plan::{Format, ImageSpec, ListStyle};
+use crate::plan::{Format, ListStyle};
 use crate::text::human;
 use crate::text::names::{Name, Path, join, safe};
 use crate::text::out::{JsonArray, Out, columns};
@@ -43,18 +43,17 @@ struct Row {
 /// Lists `paths`: first those that are no directories, then one directory after the other, in the
 /// order of their names.
 pub(crate) fn run(
-    image: &ImageSpec,
+    vfs: &Vfs,
     paths: &[Vec<u8>],
     style: ListStyle,
     format: Format,
 ) -> Result<Option<Kind>, Failure> {
-    let vfs = image::open(image)?.vfs;
     let mut complaints = Complaints::default();
     let mut files = Vec::new();
     let mut starts = Vec::new();
     for path in paths {
         // As ls has it: a link to a directory is the directory, unless -l or -d asks about the link.
-        let found = image::resolve(&vfs, path, !style.long && !style.itself).and_then(|node| {
+        let found = image::resolve(vfs, path, !style.long && !style.itself).and_then(|node| {
             if node.kind() == FileType::Directory && !style.itself {
                 starts.push((node, path.clone()));
                 return Ok(());
@@ -80,7 +79,7 @@ pub(crate) fn run(
     };
     printer.files(files)?;
     for (start, path) in starts {
-        directories(&vfs, start, path, &mut printer, &mut complaints)?;
+        directories(vfs, start, path, &mut printer, &mut complaints)?;
     }
     printer.finish()?;
     Ok(complaints.outcome())

@@ -4,19 +4,24 @@ mod bench;
 pub(crate) mod cat;
 mod check;
 mod df;
+mod diff;
 mod disk;
+pub(crate) mod edit;
 mod facts;
+mod find;
 pub(crate) mod grow;
 mod help_files;
 pub(crate) mod info;
 pub(crate) mod label;
 mod list;
+mod look;
 pub(crate) mod md;
 mod mkfs;
 pub(crate) mod mount;
 mod mount_log;
 mod mounts;
 mod resize;
+mod shell;
 mod stat;
 mod tour;
 mod tree;
@@ -47,12 +52,9 @@ pub(crate) fn run(plan: Plan) -> Result<Option<Kind>, Failure> {
 
 /// What is said when the image cannot be opened and stands behind the path: it comes first.
 fn swapped(plan: &Plan) -> Option<Failure> {
-    let (command, image, paths) = match plan {
-        Plan::List { image, paths, .. } => ("ls", image, &paths[..]),
-        Plan::Tree { image, path, .. } => ("tree", image, std::slice::from_ref(path)),
-        Plan::Stat { image, paths, .. } => ("stat", image, &paths[..]),
-        Plan::Cat { image, paths } => ("cat", image, &paths[..]),
-        Plan::Get { what, .. } => ("get", &what.image, &what.paths[..]),
+    let ((command, path), image) = match plan {
+        Plan::Look { image, what } => (what.first_path(), image),
+        Plan::Get { image, what, .. } => (("get", what.paths.first()), image),
         _ => return None,
     };
     let is_image = |path: &Path| {
@@ -62,7 +64,7 @@ fn swapped(plan: &Plan) -> Option<Failure> {
         return None;
     }
     // A path inside an image has a slash in front, typed or not.
-    let path = paths.first().map(|path| Path::new(OsStr::from_bytes(path)))?;
+    let path = path.map(|path| Path::new(OsStr::from_bytes(path)))?;
     let relative = path.strip_prefix("/").unwrap_or(path);
     let meant = [path, relative].into_iter().find(|path| is_image(path))?;
     let (meant, inside) = (safe(meant.as_os_str().as_bytes()), image.shown());
@@ -77,11 +79,11 @@ fn swapped(plan: &Plan) -> Option<Failure> {
 fn carry_out(plan: Plan) -> Result<Option<Kind>, Failure> {
     match plan {
         Plan::Info { image, format } => info::run(&image, format).map(|()| None),
-        Plan::List { image, paths, style, format } => list::run(&image, &paths, style, format),
-        Plan::Tree { image, path, levels, all, format } => tree::run(&image, &path, levels, all, format),
-        Plan::Stat { image, paths, follow, format } => stat::run(&image, &paths, follow, format),
-        Plan::Cat { image, paths } => cat::run(&image::open(&image)?.vfs, &paths),
-        Plan::Get { what, format } => get::run(&what, format),
+        Plan::Look { image, what } => look::run(&image, &what),
+        Plan::Get { image, what, format } => get::run(&image::open(&image)?.vfs, &what, format),
+        Plan::Diff { what, format } => diff::run(&what, format),
+        Plan::Edit { image, what } => edit::run(&image, &what),
+        Plan::Shell { what } => shell::run(&what),
         Plan::Mount { image, dir, options, snapshot, log, monitor, how } => {
             mount::run(&image, &dir, &options, snapshot, log.as_deref(), monitor, how).map(|()| None)
         }

@@ -10,7 +10,7 @@ use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
 use crate::image::details::Details;
 use crate::image::{self, Filesystem, Opened};
-use crate::plan::{Format, ImageSpec};
+use crate::plan::Format;
 use crate::text::acl;
 use crate::text::human;
 use crate::text::names::{Name, Path, Value, safe};
@@ -55,19 +55,19 @@ struct Range {
 
 /// Shows `paths`.
 pub(crate) fn run(
-    image: &ImageSpec,
+    opened: &Opened,
     paths: &[Vec<u8>],
     follow: bool,
     format: Format,
 ) -> Result<Option<Kind>, Failure> {
-    let Opened { vfs, filesystem, .. } = image::open(image)?;
+    let Opened { vfs, filesystem, .. } = opened;
     let mut out = Out::stdout();
     let mut complaints = Complaints::default();
     let mut array = (paths.len() > 1 && format == Format::Json).then(JsonArray::default);
     for path in paths {
         let mut damage = Vec::new();
-        let report = image::resolve(&vfs, path, follow).and_then(|node| {
-            report(&vfs, &filesystem, path, &node, &mut damage).map_err(|error| Failure::inside(path, &error))
+        let report = image::resolve(vfs, path, follow).and_then(|node| {
+            report(vfs, filesystem, path, &node, &mut damage).map_err(|error| Failure::inside(path, &error))
         });
         let report = match report {
             Ok(report) => report,
@@ -211,7 +211,7 @@ fn text(out: &mut Out, report: &Report) -> Result<(), Failure> {
 }
 
 /// ACLs in words, text in quotes, anything else in hexadecimal; long values cut.
-fn shown_value(name: &[u8], value: &[u8]) -> String {
+pub(crate) fn shown_value(name: &[u8], value: &[u8]) -> String {
     const SHOWN_MAX: usize = 120;
     if name.starts_with(b"system.posix_acl_")
         && let Some(words) = acl::text(value)

@@ -5,13 +5,13 @@
 use std::io::Write;
 
 use serde::Serialize;
-use undercroft_vfs::FileType;
+use undercroft_vfs::{FileType, Vfs};
 
 use super::facts::Facts;
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
 use crate::image;
-use crate::plan::{Format, ImageSpec};
+use crate::plan::Format;
 use crate::text::human;
 use crate::text::names::Path;
 use crate::text::out::{JsonArray, Out};
@@ -30,14 +30,13 @@ struct Leaf {
 
 /// Draws `path`.
 pub(crate) fn run(
-    image: &ImageSpec,
+    vfs: &Vfs,
     path: &[u8],
     levels: Option<u32>,
     all: bool,
     format: Format,
 ) -> Result<Option<Kind>, Failure> {
-    let vfs = image::open(image)?.vfs;
-    let start = image::resolve(&vfs, path, true)?;
+    let start = image::resolve(vfs, path, true)?;
     let facts = Facts::read(&start).map_err(|error| Failure::inside(path, &error))?;
     let mut picture = Picture::new(format);
     let is_directory = start.kind() == FileType::Directory;
@@ -45,7 +44,7 @@ pub(crate) fn run(
     let mut complaints = Complaints::default();
     complaints.done_some();
     if is_directory {
-        let mut walk = Walk::new(&vfs, &start, path.to_vec(), Order::Name);
+        let mut walk = Walk::new(vfs, &start, path.to_vec(), Order::Name);
         if !all {
             walk = walk.without_hidden();
         }

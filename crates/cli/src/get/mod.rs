@@ -40,7 +40,6 @@ use undercroft_vfs::{Error, FileType, Node, Vfs};
 use crate::commands::cat;
 use crate::exit::Kind;
 use crate::failure::{Complaints, Failure};
-use crate::image;
 use crate::plan::{Destination, Existing, Format, GetPlan};
 use crate::text::human;
 use crate::text::out::Out;
@@ -85,8 +84,7 @@ impl Summary {
 }
 
 /// Copies what is named.
-pub(crate) fn run(plan: &GetPlan, format: Format) -> Result<Option<Kind>, Failure> {
-    let vfs = image::open(&plan.image)?.vfs;
+pub(crate) fn run(vfs: &Vfs, plan: &GetPlan, format: Format) -> Result<Option<Kind>, Failure> {
     let mut complaints = Complaints::default();
     let is_single = select::is_single(plan);
     if let Destination::Path { dest, .. } = &plan.to
@@ -94,13 +92,13 @@ pub(crate) fn run(plan: &GetPlan, format: Format) -> Result<Option<Kind>, Failur
     {
         place::require_directory(dest)?;
     }
-    let sources = select::select(&vfs, plan, &mut complaints)?;
+    let sources = select::select(vfs, plan, &mut complaints)?;
     if sources.is_empty() && complaints.outcome().is_some() {
         // An archive or a summary of nothing would look like success.
         return Ok(complaints.outcome());
     }
     let expected = match &sources[..] {
-        [source] => expected_bytes(&vfs, &source.node),
+        [source] => expected_bytes(vfs, &source.node),
         _ => None,
     };
     let progress = Progress::new(expected);
@@ -112,24 +110,24 @@ pub(crate) fn run(plan: &GetPlan, format: Format) -> Result<Option<Kind>, Failur
                 return Err(Failure::new(Kind::Usage, "a tar archive is not for a terminal")
                     .advise("send it into a file or a pipe"));
             }
-            tar::write(&vfs, plan, &sources, told, &progress, &mut complaints)?;
+            tar::write(vfs, plan, &sources, told, &progress, &mut complaints)?;
         }
         Destination::Content => {
             if let Some(source) = select::only_file(&sources)? {
                 told.map_or(Ok(()), |told| told.name(&source.path))?;
-                return cat::run(&vfs, std::slice::from_ref(&source.path));
+                return cat::run(vfs, std::slice::from_ref(&source.path));
             }
         }
         Destination::Path { dest, existing } => {
             let mut placed = Vec::with_capacity(sources.len());
             for source in sources {
-                match place_of(&vfs, &source, dest, *existing, is_single) {
+                match place_of(vfs, &source, dest, *existing, is_single) {
                     Ok(place) => placed.push((source, place)),
                     Err(failure) if is_single => return Err(failure),
                     Err(failure) => complaints.add(failure)?,
                 }
             }
-            let summary = extract::run(&vfs, plan, placed, told, &progress, &mut complaints)?;
+            let summary = extract::run(vfs, plan, placed, told, &progress, &mut complaints)?;
             progress.finish();
             report(summary, format)?;
         }

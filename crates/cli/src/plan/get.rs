@@ -3,7 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use super::{ImageSpec, InsidePath, inside_path};
+use clap::Args;
+
+use super::{Base, InsidePath};
 use crate::args::GetArgs;
 use crate::exit::Kind;
 use crate::failure::Failure;
@@ -16,7 +18,6 @@ const STDOUT: &str = "-";
 /// A copy to be made.
 #[derive(Debug)]
 pub(crate) struct GetPlan {
-    pub(crate) image: ImageSpec,
     pub(crate) paths: Vec<InsidePath>,
     pub(crate) globs: Vec<Glob>,
     pub(crate) exclude: Exclude,
@@ -59,7 +60,11 @@ impl Existing {
 }
 
 impl GetPlan {
-    pub(super) fn from_typed(typed: GetArgs) -> Result<Self, Failure> {
+    /// What was typed, with the image that it is about.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`].
+    pub(crate) fn from_typed<I: Args>(typed: GetArgs<I>, base: &Base) -> Result<(I, Self), Failure> {
         let mut paths = typed.paths;
         let to = if typed.tar {
             paths.pop_if(|last| last == STDOUT);
@@ -87,16 +92,16 @@ impl GetPlan {
                 return Err(Failure::new(Kind::Usage, what).advise("leave them off"));
             }
         }
-        Ok(Self {
-            image: ImageSpec::from_typed(&typed.image)?,
-            paths: paths.into_iter().map(inside_path).collect::<Result<_, _>>()?,
+        let plan = Self {
+            paths: base.paths(paths)?,
             globs: typed.globs.iter().map(|glob| Glob::parse(glob)).collect::<Result<_, _>>()?,
             exclude: Exclude::parse(typed.exclude.iter().map(OsString::as_os_str))?,
             // An archive lends no rights before it is unpacked.
             special: typed.special || (typed.tar && !typed.no_special),
             to,
             verbose: typed.verbose,
-        })
+        };
+        Ok((typed.image, plan))
     }
 }
 

@@ -50,7 +50,7 @@ fn habits_of_other_programs_are_taken_or_answered() {
     );
     let run = here(&["get", "--tar", path, "/", "out.tar"]);
     assert_eq!((run.code, run.stdout.len()), (7, 0));
-    here(&["cp", "-a", path, "etc/file", "copy"]).succeeded();
+    here(&["get", "-a", path, "etc/file", "copy"]).succeeded();
     assert_eq!(fs::read(dir.path().join("copy")).unwrap(), b"x");
     assert!(here(&["fsck", "-fn", path]).text().contains("clean"));
     assert_eq!(here(&["fsck", "-y", path]).code, 16);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::support::{run, tool, undercroft};
 
-const COMMANDS: [&str; 26] = [
+const COMMANDS: [&str; 44] = [
     "info",
     "ls",
     "tree",
@@ -33,6 +33,24 @@ const COMMANDS: [&str; 26] = [
     "tour",
     "completions",
     "man",
+    "find",
+    "diff",
+    "put",
+    "tar-in",
+    "write",
+    "mkdir",
+    "rm",
+    "mv",
+    "cp",
+    "ln",
+    "chmod",
+    "chown",
+    "touch",
+    "truncate",
+    "xattr",
+    "acl",
+    "mknod",
+    "shell",
 ];
 
 #[test]
@@ -81,7 +99,7 @@ fn the_help_names_the_commands_that_write() {
     let help = undercroft(["--help"]).text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         help.contains(
-            "An image is written to by `mkfs`, by `grow`, `resize`, `tune`, `label` and `uuid`, by `mount -o rw`, and by the commands of `md`"
+            "An image is written to by `mkfs`, by `grow`, `resize`, `tune`, `label` and `uuid`, by the edits (`put` to `mknod`), by `shell`, by `mount -o rw`, and by the commands of `md`"
         ),
         "{help}"
     );
@@ -102,6 +120,7 @@ fn there_is_a_manual_page_for_every_command() {
         .iter()
         .map(|command| format!("undercroft-{command}.1"))
         .chain(parts.iter().map(|part| format!("undercroft-md-{part}.1")))
+        .chain(["get", "set", "remove", "list"].map(|part| format!("undercroft-xattr-{part}.1")))
         .collect();
     expected.extend(["undercroft.1".to_owned(), "undercroft-mkfs-xfs.1".to_owned()]);
     expected.sort();

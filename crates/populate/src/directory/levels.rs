@@ -43,6 +43,12 @@ impl Levels {
         Ok(Self { top, names, below: Vec::new(), path: Vec::new() })
     }
 
+    /// Of the top only this name is read.
+    pub(super) fn only(top: OwnedFd, name: &[u8]) -> Self {
+        let names = vec![(Box::from(name), FileType::Unknown)].into_iter();
+        Self { top, names, below: Vec::new(), path: Vec::new() }
+    }
+
     /// The path of a name in the directory that is read.
     pub(super) fn path_of(&self, name: &[u8]) -> Result<EntryPath, PathError> {
         EntryPath::new(&[&self.path[..], name].join(&b'/'))

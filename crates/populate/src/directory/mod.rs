@@ -42,6 +42,8 @@ pub struct FileId {
 pub struct DirectorySource {
     shown: String,
     path: PathBuf,
+    /// The one name in the directory that is read, with what is below it.
+    only: Option<Box<[u8]>>,
     not_these: HashSet<FileId>,
     left_out: Option<LeftOut>,
     /// `None` before the first entry.
@@ -78,6 +80,7 @@ impl DirectorySource {
         let source = Self {
             shown: path.display().to_string(),
             path: path.to_owned(),
+            only: None,
             not_these: not_these.into_iter().collect(),
             left_out: None,
             levels: None,
@@ -92,6 +95,18 @@ impl DirectorySource {
     #[must_use]
     pub fn leaving_out(self, left_out: Option<LeftOut>) -> Self {
         Self { left_out, ..self }
+    }
+
+    /// The same of one name in the directory, which may be any file; a symbolic link is not followed.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open). That there is no such name is told by the first entry after the directory's own.
+    pub fn only(
+        path: &Path,
+        name: &[u8],
+        not_these: impl IntoIterator<Item = FileId>,
+    ) -> Result<Self, SourceError> {
+        Ok(Self { only: Some(name.into()), ..Self::open(path, not_these)? })
     }
 
     fn open_top(&self) -> Result<OwnedFd, SourceError> {
@@ -112,7 +127,10 @@ impl DirectorySource {
         let fail = |error: io::Error| self.failure(&root, error);
         let stat = fs::fstat(&top).map_err(|error| fail(error.into()))?;
         let xattrs = object::xattrs_of_open(top.as_fd()).map_err(fail)?;
-        let levels = Levels::new(top).map_err(fail)?;
+        let levels = match &self.only {
+            Some(name) => Levels::only(top, name),
+            None => Levels::new(top).map_err(fail)?,
+        };
         let metadata = object::metadata(&stat, xattrs);
         self.levels = Some(levels);
         Ok(Entry { path: root, kind: EntryKind::Directory, metadata })

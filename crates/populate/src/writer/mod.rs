@@ -4,6 +4,7 @@
 //! | ----------- | ------------------------------------------------------------- |
 //! | this one    | entries by their kinds, and the content of the file put last  |
 //! | `metadata`  | owners, permissions, attributes and times                     |
+//! | `one_step`  | names that change in one step                                 |
 //! | `parents`   | the directory that an entry is in: looked up, or made         |
 //! | `links`     | symbolic links that lead to such a directory                  |
 //! | `replace`   | what is there already                                         |
@@ -18,6 +19,7 @@
 
 mod links;
 mod metadata;
+mod one_step;
 mod parents;
 mod replace;
 #[cfg(test)]
@@ -33,6 +35,7 @@ use undercroft_vfs::{
 };
 
 use self::metadata::Late;
+use self::one_step::Pending;
 use self::parents::Parents;
 use self::xattrs::Refusal;
 pub use self::xattrs::UnkeptXattrs;
@@ -69,6 +72,8 @@ pub struct Writer {
     open: Option<Open>,
     /// The symbolic links that this source has made.
     own_links: HashSet<Ino>,
+    /// What is replaced stays until what replaces it is complete.
+    one_step: bool,
     filled: Filled,
 }
 
@@ -80,6 +85,8 @@ struct Open {
     metadata: Metadata,
     /// How the file is different from what it is to be, as it was made.
     inherited: bool,
+    /// The name that it gets when it is complete, if it has none yet.
+    pending: Option<Pending>,
 }
 
 impl std::fmt::Debug for Writer {
@@ -99,6 +106,7 @@ impl Writer {
             late: BTreeMap::new(),
             open: None,
             own_links: HashSet::new(),
+            one_step: false,
             filled: Filled::default(),
         }
     }
@@ -191,26 +199,49 @@ impl Writer {
     }
 
     fn put_file(&mut self, path: EntryPath, content: Content, metadata: Metadata) -> Result<(), Error> {
-        let kind = NewKind::Regular;
-        let (node, inherited) = self.make(&path, kind, &metadata)?;
+        let (node, inherited, pending) = if self.one_step {
+            let (node, pending) = self.make_nameless(&path, &metadata)?;
+            (node, self.parents.hands_on(), Some(pending))
+        } else {
+            let (node, inherited) = self.make(&path, NewKind::Regular, &metadata)?;
+            (node, inherited, None)
+        };
         let file = self.vfs.open_node_for_writing(&node).map_err(refused(&path))?;
-        self.open = Some(Open { path, file, content, metadata, inherited });
+        self.open = Some(Open { path, file, content, metadata, inherited, pending });
         Ok(())
     }
 
     /// Ends the regular file that was put last: its size and its metadata.
     fn finish_file(&mut self) -> Result<(), Error> {
-        let Some(Open { path, file, content, metadata, inherited }) = self.open.take() else { return Ok(()) };
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let Open { path, file, content, metadata, inherited, pending } = open;
         if self.options.only_space {
             allocate(&file, &content).map_err(refused(&path))?;
         }
         if file.size_bytes() != content.size_bytes {
             file.truncate(content.size_bytes).map_err(refused(&path))?;
         }
-        self.dress(file.node(), &metadata, inherited).map_err(refused(&path))
+        self.dress(file.node(), &metadata, inherited).map_err(refused(&path))?;
+        match pending {
+            Some(pending) => self.publish(&path, &file, &pending),
+            None => Ok(()),
+        }
     }
 
     fn put_other(&mut self, path: &EntryPath, kind: NewKind<'_>, metadata: &Metadata) -> Result<(), Error> {
+        if let (true, Some((dir, name))) = (self.one_step, path.split()) {
+            let dir = self.parent(path, dir)?;
+            if self.vfs.lookup(&dir, name).is_ok_and(|there| there.kind() != FileType::Directory) {
+                let object = NewObject { kind, permissions: metadata.permissions & 0o7777, umask: 0 };
+                let (inherited, caller) = (self.parents.hands_on(), owner(metadata));
+                let make = |vfs: &Vfs, name: &[u8]| vfs.create(&caller, &dir, name, &object);
+                let dress = |node: &Arc<Node>| self.dress(node, metadata, inherited);
+                let node =
+                    one_step::over_temporary(&self.vfs, &dir, name, make, dress).map_err(refused(path))?;
+                self.note_link(&node);
+                return Ok(());
+            }
+        }
         let (node, inherited) = self.make(path, kind, metadata)?;
         self.note_link(&node);
         self.dress(&node, metadata, inherited).map_err(refused(path))
@@ -240,8 +271,12 @@ impl Writer {
                 if self.vfs.lookup(&dir, name).is_ok_and(|there| there.ino() == node.ino()) {
                     return Ok(());
                 }
-                self.make_way(path, &dir, name)?;
-                self.vfs.link(&caller, &node, &dir, name).map_err(refused(path))?;
+                if self.one_step {
+                    self.replace(path, &dir, name, |vfs, name| vfs.link(&caller, &node, &dir, name))?;
+                } else {
+                    self.make_way(path, &dir, name)?;
+                    self.vfs.link(&caller, &node, &dir, name).map_err(refused(path))?;
+                }
             }
             linked => linked.map_err(refused(path))?,
         }

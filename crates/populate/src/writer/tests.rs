@@ -331,3 +331,37 @@ fn content_and_holes_are_where_the_source_has_them() {
         assert_eq!(node(&vfs, "/sparse").attr().modified.seconds, 1006);
     }
 }
+
+#[test]
+fn names_change_in_one_step_where_that_is_asked_for() {
+    let vfs = memory();
+    put(&vfs, [file("f", 0), file("g", 0), entry("d", EntryKind::Directory), symlink("l", "f")]).unwrap();
+    let root = Credentials::root();
+    vfs.write(&root, "/f", "old").unwrap();
+    let writer = || {
+        let top = vfs.root().unwrap();
+        Writer::new(Arc::clone(&vfs), top, WriterOptions::default()).in_one_step()
+    };
+    let mut cut_off = writer();
+    cut_off.put(file("f", 6)).unwrap();
+    cut_off.write(0, b"new").unwrap();
+    assert_eq!(vfs.read(&root, "/f").unwrap(), b"old");
+    drop(cut_off);
+    assert_eq!(vfs.read(&root, "/f").unwrap(), b"old");
+    let mut whole = writer();
+    whole.put(file("f", 3)).unwrap();
+    whole.write(0, b"new").unwrap();
+    for entry in [symlink("g", "x"), link("l", "f"), file("d", 0), file("made/here", 0), link("again", "f")] {
+        whole.put(entry).unwrap();
+    }
+    whole.finish().unwrap();
+    assert_eq!(vfs.read(&root, "/f").unwrap(), b"new");
+    assert_eq!(node(&vfs, "/g").read_link().unwrap(), b"x");
+    assert_eq!(node(&vfs, "/l").ino(), node(&vfs, "/f").ino());
+    assert_eq!((node(&vfs, "/f").attr().links, node(&vfs, "/f").attr().uid), (3, 7));
+    assert_eq!(node(&vfs, "/d").kind(), FileType::Regular);
+    let mut names: Vec<_> =
+        vfs.read_dir(&root, "/").unwrap().map(|entry| entry.unwrap().name().to_vec()).collect();
+    names.sort();
+    assert_eq!(names, [&b"again"[..], b"d", b"f", b"g", b"l", b"made"]);
+}

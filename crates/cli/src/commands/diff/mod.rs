@@ -1,0 +1,213 @@
+//! `diff`: what differs between an image and another image, a directory or an archive.
+//!
+//! Both trees are read into manifests (`manifest`), files' contents as digests, and compared path by path.
+
+mod digest;
+mod manifest;
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use serde::Serialize;
+use undercroft_populate::{Compression, DirectorySource};
+use undercroft_vfs::FileType;
+
+use self::manifest::{Item, Manifest};
+use crate::args::diff::Aspect;
+use crate::commands::edit::put::{source_failure, tar_source};
+use crate::exit::Kind;
+use crate::failure::{Complaints, Failure};
+use crate::image;
+use crate::plan::{DiffPlan, Format, ImageSpec};
+use crate::text::names::{self, safe};
+use crate::text::out::{JsonArray, Out};
+
+/// Where the magic of a tar archive lies.
+const TAR_MAGIC_AT: usize = 257;
+
+/// One path at which the trees differ.
+#[derive(Debug, Serialize)]
+struct Difference {
+    #[serde(flatten)]
+    path: names::Path,
+    /// What differs, in words that stay the same.
+    differs: Vec<&'static str>,
+    /// The same for people.
+    #[serde(skip)]
+    text: Vec<String>,
+}
+
+/// Compares an image with something else.
+pub(crate) fn run(plan: &DiffPlan, format: Format) -> Result<Option<Kind>, Failure> {
+    let compared = compare(plan, format).map_err(|failure| failure.counted_as(Kind::Trouble));
+    match compared? {
+        (Some(_), _) => Ok(Some(Kind::Trouble)),
+        (None, 0) => Ok(None),
+        (None, _) => Ok(Some(Kind::Different)),
+    }
+}
+
+fn compare(plan: &DiffPlan, format: Format) -> Result<(Option<Kind>, u64), Failure> {
+    let mut complaints = Complaints::default();
+    let opened = image::open(&plan.image)?;
+    let ours = manifest::of_image(&opened.vfs, &plan.exclude, &mut complaints)?;
+    drop(opened);
+    let theirs = other(plan, &mut complaints)?;
+    let mut out = Out::stdout();
+    let mut array = JsonArray::default();
+    let mut count = 0;
+    let mut paths: Vec<&Vec<u8>> = ours.items.keys().chain(theirs.items.keys()).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    for path in paths {
+        let Some(difference) = difference(plan, path, &ours, &theirs) else { continue };
+        count += 1;
+        match format {
+            Format::Json => array.element(&mut out, &difference)?,
+            Format::Text => difference.print(&mut out)?,
+        }
+    }
+    if format == Format::Json {
+        array.end(&mut out)?;
+    }
+    out.finish()?;
+    Ok((complaints.outcome(), count))
+}
+
+fn other(plan: &DiffPlan, complaints: &mut Complaints) -> Result<Manifest, Failure> {
+    let path = Path::new(&plan.other);
+    if path.is_dir() {
+        let mut source = DirectorySource::open(path, None).map_err(|error| source_failure(&error))?;
+        return manifest::of_source(&mut source, false, &plan.exclude);
+    }
+    if is_archive(path).map_err(|error| Failure::host(safe(path.as_os_str().as_encoded_bytes()), &error))? {
+        return manifest::of_source(&mut tar_source(path), true, &plan.exclude);
+    }
+    let spec = ImageSpec { write_while_in_use: false, ..plan.image_like(&plan.other)? };
+    let opened = image::open(&spec)?;
+    manifest::of_image(&opened.vfs, &plan.exclude, complaints)
+}
+
+/// Whether a file is a tar archive, or compressed and so can only be one.
+fn is_archive(path: &Path) -> io::Result<bool> {
+    if path == Path::new("-") {
+        return Ok(true);
+    }
+    // A partition of an image is named by what is no file.
+    let Ok(found) = path.metadata() else { return Ok(false) };
+    if !found.is_file() {
+        return Ok(false);
+    }
+    let mut first = Vec::new();
+    File::open(path)?.take(512).read_to_end(&mut first)?;
+    let is_tar = first.get(TAR_MAGIC_AT..).is_some_and(|magic| magic.starts_with(b"ustar"));
+    Ok(is_tar || Compression::recognised(&first).is_some())
+}
+
+/// What differs at a path.
+fn difference(plan: &DiffPlan, path: &[u8], ours: &Manifest, theirs: &Manifest) -> Option<Difference> {
+    let mut told = Told::default();
+    match (ours.items.get(path), theirs.items.get(path)) {
+        (Some(one), Some(other)) => {
+            items(plan, one, other, ours.coarse_times || theirs.coarse_times, &mut told)
+        }
+        (Some(item), None) if !is_empty_lost_found(path, item, ours) => {
+            told.add("only_in_image", format!("only in {}", plan.image.shown()));
+        }
+        (None, Some(item)) if !is_empty_lost_found(path, item, theirs) => {
+            told.add("only_in_other", format!("only in {}", safe(plan.other.as_encoded_bytes())));
+        }
+        _ => {}
+    }
+    let Told { words, text } = told;
+    let path = [b"/", path].concat().into();
+    (!words.is_empty()).then_some(Difference { path, differs: words, text })
+}
+
+#[derive(Default)]
+struct Told {
+    words: Vec<&'static str>,
+    text: Vec<String>,
+}
+
+impl Told {
+    fn add(&mut self, word: &'static str, text: String) {
+        self.words.push(word);
+        self.text.push(text);
+    }
+}
+
+fn items(plan: &DiffPlan, one: &Item, other: &Item, coarse_times: bool, told: &mut Told) {
+    let compares = |aspect| !plan.ignore.contains(&aspect);
+    if one.kind != other.kind {
+        told.add("kind", format!("kind {:?}, {:?}", one.kind, other.kind).to_lowercase());
+        return;
+    }
+    if compares(Aspect::Content) {
+        if one.size_bytes != other.size_bytes {
+            told.add("size", format!("size {}, {}", one.size_bytes, other.size_bytes));
+        }
+        if one.digest != other.digest {
+            told.add("content", "content".to_owned());
+        }
+    }
+    if one.target != other.target {
+        told.add("target", format!("target {}, {}", safe(&one.target), safe(&other.target)));
+    }
+    if one.device != other.device {
+        let shown = |item: &Item| format!("{}:{}", item.device.major, item.device.minor);
+        told.add("device", format!("device {}, {}", shown(one), shown(other)));
+    }
+    if compares(Aspect::Links) && one.first != other.first {
+        let first = |item: &Item| format!("/{}", safe(&item.first));
+        told.add("links", format!("links with {}, {}", first(one), first(other)));
+    }
+    let (Some(mine), Some(yours)) = (&one.metadata, &other.metadata) else { return };
+    if compares(Aspect::Mode) && one.kind != FileType::Symlink && mine.mode != yours.mode {
+        told.add("mode", format!("mode {:04o}, {:04o}", mine.mode, yours.mode));
+    }
+    if compares(Aspect::Owner) && mine.uid != yours.uid {
+        told.add("owner", format!("owner {}, {}", mine.uid, yours.uid));
+    }
+    if compares(Aspect::Group) && mine.gid != yours.gid {
+        told.add("group", format!("group {}, {}", mine.gid, yours.gid));
+    }
+    let (mine_at, yours_at) = (mine.modified, yours.modified);
+    let coarse = coarse_times && (mine_at.nanoseconds == 0 || yours_at.nanoseconds == 0);
+    let same_time = if coarse { mine_at.seconds == yours_at.seconds } else { mine_at == yours_at };
+    if compares(Aspect::Mtime) && !same_time {
+        let shown = |time| crate::text::human::exact_time(time);
+        told.add("mtime", format!("mtime {}, {}", shown(mine_at), shown(yours_at)));
+    }
+    if compares(Aspect::Xattrs) && mine.xattrs != yours.xattrs {
+        let mut named: Vec<_> = mine.xattrs.keys().chain(yours.xattrs.keys()).collect();
+        named.sort_unstable();
+        named.dedup();
+        named.retain(|name| mine.xattrs.get(*name) != yours.xattrs.get(*name) && !is_shown_twice(name));
+        if named.is_empty() {
+            return;
+        }
+        let named: Vec<_> = named.into_iter().map(|name| safe(name)).collect();
+        told.add("xattrs", format!("xattrs {}", named.join(" ")));
+    }
+}
+
+/// XFS shows its access control lists by these names too, and they are compared by the others.
+fn is_shown_twice(name: &[u8]) -> bool {
+    name.starts_with(b"trusted.SGI_ACL_")
+}
+
+/// What mkfs makes and a tree that was not copied from one has not.
+fn is_empty_lost_found(path: &[u8], item: &Item, tree: &Manifest) -> bool {
+    let below = || tree.items.range(b"lost+found/".to_vec()..b"lost+found0".to_vec()).next();
+    path == b"lost+found" && item.kind == FileType::Directory && below().is_none()
+}
+
+impl Difference {
+    fn print(&self, out: &mut Out) -> Result<(), Failure> {
+        let path = out.name(&self.path.raw).into_owned();
+        out.write_all(&path)?;
+        Ok(writeln!(out, ": {}", self.text.join("; "))?)
+    }
+}

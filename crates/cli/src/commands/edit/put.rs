@@ -1,0 +1,284 @@
+//! `put` and `tar-in`: files of this machine, or of an archive, go into an image.
+//!
+//! The writer of `undercroft-populate` puts entry after entry, each name in one step, and follows no symbolic link of the
+//! image.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use undercroft_populate::{
+    Archive, DirectorySource, Entry, EntryKind, EntryPath, Error, Source, SourceError, Stream, TarSource,
+    Writer, WriterOptions, decompressed,
+};
+use undercroft_vfs::{Error as VfsError, FileType, Node, Vfs};
+
+use super::names;
+use super::place::{Destination, Place, split};
+use super::session::Session;
+use crate::exit::Kind;
+use crate::failure::{Complaints, Failure};
+use crate::image;
+use crate::pattern::Exclude;
+use crate::plan::edit::{Put, PutOwner, TarIn};
+use crate::text::names::{join, safe};
+
+/// Bytes of content moved at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// How the entries of a source are changed before they are put.
+struct Rules<'a> {
+    owner: Owner,
+    exclude: &'a Exclude,
+}
+
+/// Numbers of an owner; `None` stays as the source has it.
+#[derive(Clone, Copy)]
+struct Owner {
+    uid: Option<u32>,
+    gid: Option<u32>,
+}
+
+impl Owner {
+    fn of(vfs: &Vfs, owner: &PutOwner) -> Result<Self, Failure> {
+        let (uid, gid) = match owner {
+            PutOwner::Root => (Some(0), Some(0)),
+            PutOwner::AsItIs => (None, None),
+            PutOwner::Given(owner) => names::owner(vfs, owner)?,
+        };
+        Ok(Self { uid, gid })
+    }
+}
+
+/// Where the entries of a source go.
+struct Target {
+    /// The directory that they are put into, and its path.
+    base: Arc<Node>,
+    path: Vec<u8>,
+    /// What the paths of the source begin with, and what is put in its place.
+    from: Vec<u8>,
+    to: EntryPath,
+    /// The entry of the source's own directory is put too.
+    with_top: bool,
+}
+
+/// Puts files and trees of this machine.
+pub(super) fn run(session: &Session, plan: &Put) -> Result<Option<Kind>, Failure> {
+    let vfs = session.vfs();
+    let rules = Rules { owner: Owner::of(vfs, &plan.owner)?, exclude: &plan.exclude };
+    let dest = Destination::of(vfs, &plan.dest, plan.as_name, true, plan.sources.len() > 1)?;
+    let mut complaints = Complaints::default();
+    for source in &plan.sources {
+        match put_one(session, source, &dest, &rules) {
+            Ok(()) => complaints.done_some(),
+            Err(failure) => complaints.add(failure)?,
+        }
+    }
+    Ok(complaints.outcome())
+}
+
+fn put_one(session: &Session, path: &Path, dest: &Destination, rules: &Rules<'_>) -> Result<(), Failure> {
+    let (mut source, target) = match own_name(path) {
+        Some(name) => named(session, path, name, dest)?,
+        None => content_of(session, path, dest)?,
+    };
+    copy(&session.opened.vfs, &mut source, &target, rules)
+}
+
+/// The name that a path on this machine ends in; `None` for one that stands for what is in a directory.
+fn own_name(path: &Path) -> Option<&[u8]> {
+    let bytes = path.as_os_str().as_bytes();
+    let name = split(bytes).map_or(bytes, |(_, name)| name);
+    (!matches!(name, b"" | b"." | b".." | b"/")).then_some(name)
+}
+
+/// A file or a tree under its own name, or under that of the destination.
+fn named(
+    session: &Session,
+    path: &Path,
+    name: &[u8],
+    dest: &Destination,
+) -> Result<(DirectorySource, Target), Failure> {
+    let shown = || safe(path.as_os_str().as_bytes());
+    let bytes = path.as_os_str().as_bytes();
+    let found = match bytes.ends_with(b"/") {
+        true => path.metadata(),
+        false => path.symlink_metadata(),
+    }
+    .map_err(|error| Failure::host(shown(), &error))?;
+    let is_directory = found.is_dir();
+    let vfs = session.vfs();
+    let place = match dest {
+        Destination::Into { dir, path } => Place::below(dir, path, name),
+        Destination::As(dest) if is_directory => Place::of(vfs, dest)?,
+        Destination::As(dest) => Place::followed(vfs, dest)?,
+    };
+    if place.is_directory && !is_directory {
+        return Err(place.failure(&VfsError::NotDirectory));
+    }
+    match place.node(vfs)?.map(|node| node.kind()) {
+        Some(FileType::Directory) if !is_directory => return Err(place.failure(&VfsError::IsDirectory)),
+        Some(kind) if is_directory && kind != FileType::Directory => {
+            return Err(place.failure(&VfsError::NotDirectory));
+        }
+        _ => {}
+    }
+    let left_out = session.file.into_iter();
+    let source = if bytes.ends_with(b"/") {
+        // A slash behind it follows a symbolic link.
+        DirectorySource::open(path, left_out)
+    } else {
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        DirectorySource::only(above.unwrap_or(Path::new(".")), name, left_out)
+    };
+    let from = if bytes.ends_with(b"/") { Vec::new() } else { name.to_vec() };
+    let to = EntryPath::new(&place.name).map_err(|error| Failure::of(Kind::Usage, &error))?;
+    let above = split(&place.path).map_or(&b"/"[..], |(above, _)| above).to_vec();
+    let with_top = from.is_empty();
+    let source = source.map_err(|error| source_failure(&error))?;
+    Ok((source, Target { base: place.dir, path: above, from, to, with_top }))
+}
+
+/// What is in a directory, into the destination.
+fn content_of(
+    session: &Session,
+    path: &Path,
+    dest: &Destination,
+) -> Result<(DirectorySource, Target), Failure> {
+    let source = DirectorySource::open(path, session.file).map_err(|error| source_failure(&error))?;
+    let (from, to) = (Vec::new(), EntryPath::root());
+    match dest {
+        Destination::Into { dir, path } => {
+            let (base, path) = (Arc::clone(dir), path.clone());
+            Ok((source, Target { base, path, from, to, with_top: false }))
+        }
+        Destination::As(dest) => {
+            let place = Place::of(session.vfs(), dest)?;
+            let to = EntryPath::new(&place.name).map_err(|error| Failure::of(Kind::Usage, &error))?;
+            let above = split(&place.path).map_or(&b"/"[..], |(above, _)| above).to_vec();
+            Ok((source, Target { base: place.dir, path: above, from, to, with_top: true }))
+        }
+    }
+}
+
+/// An archive as a stream that is read once.
+struct Unpacked(Stream);
+
+impl Read for Unpacked {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf)
+    }
+}
+
+impl Archive for Unpacked {}
+
+/// Unpacks an archive.
+pub(super) fn tar_in(session: &Session, plan: &TarIn) -> Result<(), Failure> {
+    let vfs = session.vfs();
+    let rules = Rules { owner: Owner::of(vfs, &plan.owner)?, exclude: &plan.exclude };
+    let base = image::resolve(vfs, &plan.dir, true)?;
+    if base.kind() != FileType::Directory {
+        return Err(Failure::inside(&plan.dir, &VfsError::NotDirectory));
+    }
+    let mut source = tar_source(&plan.tar);
+    let (from, to) = (Vec::new(), EntryPath::root());
+    let target = Target { base, path: plan.dir.clone(), from, to, with_top: true };
+    copy(&session.opened.vfs, &mut source, &target, &rules)
+}
+
+/// An archive that is read once; `-` is standard input.
+pub(crate) fn tar_source(tar: &Path) -> TarSource {
+    let is_stdin = tar == Path::new("-");
+    let shown = if is_stdin { "standard input".to_owned() } else { safe(tar.as_os_str().as_bytes()) };
+    let tar = tar.to_owned();
+    let open = move || {
+        let stream: Stream = if is_stdin { Box::new(io::stdin()) } else { Box::new(File::open(&tar)?) };
+        Ok(Box::new(Unpacked(decompressed(stream, u64::MAX)?)) as Box<dyn Archive>)
+    };
+    TarSource::new(shown, Box::new(open))
+}
+
+/// Puts all entries of a source.
+fn copy(vfs: &Arc<Vfs>, source: &mut dyn Source, target: &Target, rules: &Rules<'_>) -> Result<(), Failure> {
+    let refused = |error: Error| failure(&target.path, &error);
+    let mut writer =
+        Writer::new(Arc::clone(vfs), Arc::clone(&target.base), WriterOptions::default()).in_one_step();
+    let mut buffer = vec![0; CHUNK_BYTES];
+    while let Some(entry) = source.next_entry().map_err(|error| source_failure(&error))? {
+        let Some(entry) = changed(entry, target, rules) else { continue };
+        let has_content = matches!(entry.kind, EntryKind::Regular(_));
+        writer.put(entry).map_err(refused)?;
+        while has_content
+            && let Some(piece) = source.read_content(&mut buffer).map_err(|error| source_failure(&error))?
+        {
+            let bytes = buffer.get(..piece.len).unwrap_or_default();
+            writer.write(piece.offset, bytes).map_err(refused)?;
+        }
+    }
+    writer.finish().map(drop).map_err(refused)
+}
+
+/// An entry as it is put; `None` if it is left out.
+fn changed(mut entry: Entry, target: &Target, rules: &Rules<'_>) -> Option<Entry> {
+    if entry.path.is_root() && !target.with_top {
+        return None;
+    }
+    if rules.exclude.has_or_is_below(&[b"/", entry.path.as_bytes()].concat()) {
+        return None;
+    }
+    entry.path = target.moved(&entry.path)?;
+    if let EntryKind::HardLink(to) = &entry.kind {
+        entry.kind = EntryKind::HardLink(target.moved(to)?);
+    }
+    entry.metadata.uid = rules.owner.uid.unwrap_or(entry.metadata.uid);
+    entry.metadata.gid = rules.owner.gid.unwrap_or(entry.metadata.gid);
+    Some(entry)
+}
+
+impl Target {
+    /// Where a path of the source goes.
+    fn moved(&self, path: &EntryPath) -> Option<EntryPath> {
+        let below = path.as_bytes().strip_prefix(&self.from[..])?;
+        EntryPath::new(&[self.to.as_bytes(), b"/", below].concat()).ok()
+    }
+}
+
+/// What is said of a source that cannot be read.
+pub(crate) fn source_failure(error: &SourceError) -> Failure {
+    Failure::of(Kind::Host, error)
+}
+
+fn failure(base: &[u8], error: &Error) -> Failure {
+    match error {
+        Error::Filesystem { path, error } => Failure::inside(&join(base, path.as_bytes()), error),
+        Error::Entry { path, what } => {
+            Failure::new(Kind::Path, format!("{}: {what}", safe(&join(base, path.as_bytes()))))
+        }
+        Error::Source(error) => source_failure(error),
+        error @ Error::Reader => Failure::of(Kind::Host, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::own_name;
+
+    #[test]
+    fn a_path_that_ends_in_no_name_stands_for_what_is_in_it() {
+        for (path, name) in [
+            ("a", Some("a")),
+            ("a/b/", Some("b")),
+            ("/a", Some("a")),
+            (".", None),
+            ("a/.", None),
+            ("a/..", None),
+            ("/", None),
+        ] {
+            assert_eq!(own_name(Path::new(path)), name.map(str::as_bytes), "{path}");
+        }
+    }
+}

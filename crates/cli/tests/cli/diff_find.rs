@@ -1,0 +1,159 @@
+//! `diff` tells what differs, and `find` finds what find finds on the kernel's mount.
+
+use std::fs;
+use std::process::Command;
+
+use undercroft_oracle::{LoopMount, MountMode};
+
+use crate::edit::{image, with_stdin};
+use crate::support::{PROGRAM, rich, run, tool, undercroft};
+
+/// The words of an expression, options about depth with their numbers.
+fn pairs(expression: &str) -> Vec<Vec<&str>> {
+    let mut pairs = Vec::new();
+    let mut words = expression.split(' ').filter(|word| !word.is_empty());
+    while let Some(word) = words.next() {
+        let number = if word.ends_with("depth") { words.next() } else { None };
+        pairs.push([Some(word), number].into_iter().flatten().collect());
+    }
+    pairs
+}
+
+#[test]
+fn find_finds_what_find_finds() {
+    let image = rich();
+    let mount = image.mount();
+    for expression in [
+        "",
+        "-type d",
+        "-type l,p,s",
+        "-name *1*",
+        "-iname A* -o -path */dir*/*",
+        "! -type d -size +8k",
+        "-size -2 -type f",
+        "-size 0 -o -size 1M",
+        "-empty",
+        "-perm -u+x -type f",
+        "-perm /6000",
+        "-perm 644",
+        "-user 0 -not -group 0",
+        "-links +1 -type f",
+        "-newermt 2020-01-01",
+        "-maxdepth 1",
+        "-mindepth 2 -maxdepth 2 -type f",
+        "( -name a* -o -name b* ) -type f",
+        "-type d -name d* -prune -o -type f -print0",
+        "-mtime +1",
+        "-false -o -type f -true",
+    ] {
+        let mut linux = Command::new("find");
+        linux.current_dir(mount.path()).arg(".").env("LC_ALL", "C");
+        let mut ours = Command::new(PROGRAM);
+        ours.arg("find").arg(image.path()).arg("/");
+        for find in [&mut linux, &mut ours] {
+            let (depths, tests): (Vec<_>, Vec<_>) =
+                pairs(expression).into_iter().partition(|pair| pair[0].ends_with("depth"));
+            find.args(depths.concat());
+            match tests.concat() {
+                tests if tests.is_empty() => find.arg("-print0"),
+                tests if tests.contains(&"-print0") => find.args(tests),
+                tests => find.arg("(").args(tests).args([")", "-print0"]),
+            };
+        }
+        let paths = |said: &[u8]| -> Vec<Vec<u8>> {
+            let mut paths: Vec<_> = said.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+            paths.sort();
+            paths
+        };
+        let mut expected = paths(&run(&mut linux).succeeded());
+        for path in expected.iter_mut().filter(|path| !path.is_empty()) {
+            *path = if path == b"." { b"/".to_vec() } else { path[1..].to_vec() };
+        }
+        expected.sort();
+        let found = paths(&run(&mut ours).succeeded());
+        assert!(expected == found, "{expression}: {} and {}", expected.len(), found.len());
+    }
+    let path = image.path().to_str().unwrap();
+    let zeroes = undercroft(["find", path, "-type", "f", "-print0"]).succeeded();
+    assert!(zeroes.ends_with(b"\0") && zeroes.iter().filter(|byte| **byte == 0).count() > 2000);
+    let json = undercroft(["find", "--json", path, "/", "-maxdepth", "0"]).json();
+    assert_eq!((&json[0]["path"], &json[0]["kind"]), (&"/".into(), &"directory".into()));
+    let refusal = undercroft(["find", path, "/", "-exec", "rm", "{}", ";"]).failed(2);
+    assert!(refusal.contains("xargs -0"), "{refusal}");
+}
+
+#[test]
+fn differences_are_told_by_what_differs() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |args: &[&str]| run(Command::new(PROGRAM).args(args).current_dir(dir.path()));
+    let script =
+        "mkdir -p tree/d; cd tree; echo one > f; ln f g; ln -s f l; truncate -s 1M sparse; mknod c c 1 3
+        echo below > d/below; setfattr -n user.a -v 1 f; touch -d '2001-02-03 04:05:06.5' f d";
+    let output = Command::new("bash").args(["-ec", script]).current_dir(dir.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    tool("tar --xattrs --format=pax -c -z -f tree.tgz -C tree .", dir.path());
+    tool("tar --format=gnu -c -f plain.tar -C tree .", dir.path());
+    for family in ["ext4", "xfs"] {
+        image(dir.path(), family);
+        at(&["put", "--preserve", family, "tree/.", "/"]).succeeded();
+        // The root is no part of what was put.
+        let root = ["--ignore", "mtime,mode"];
+        assert_eq!(at(&["diff", root[0], root[1], family, "tree"]).text(), "");
+        assert_eq!(at(&["diff", root[0], root[1], family, "tree.tgz"]).text(), "");
+        assert_eq!(at(&["diff", "--ignore", "mtime,mode,xattrs", family, "plain.tar"]).text(), "");
+    }
+    assert_eq!(at(&["diff", "--ignore", "mtime,mode", "ext4", "xfs"]).text(), "");
+    let image = dir.path().join("ext4");
+    with_stdin(["write", image.to_str().unwrap(), "/d/below"], b"BELOW\n").succeeded();
+    for edit in [
+        &["touch", "ext4", "/new"][..],
+        &["rm", "ext4", "/l"],
+        &["ln", "-s", "ext4", "d", "/l"],
+        &["chmod", "ext4", "600", "/f"],
+        &["chown", "ext4", "5:6", "/c"],
+        &["truncate", "-s", "2M", "ext4", "/sparse"],
+        &["xattr", "set", "ext4", "/f", "user.a", "2"],
+        &["touch", "-d", "2001-02-03T04:05:06Z", "ext4", "/f"],
+    ] {
+        at(edit).succeeded();
+    }
+    let run = at(&["diff", "--json", "ext4", "xfs"]);
+    assert_eq!((run.code, &run.stderr[..]), (1, ""));
+    let found: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    let words = |path: &str| {
+        let at = found.as_array().unwrap().iter().find(|difference| difference["path"] == path);
+        at.map(|at| {
+            at["differs"].as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect()
+        })
+        .unwrap_or_else(Vec::new)
+    };
+    assert_eq!(words("/new"), ["only_in_image"]);
+    assert_eq!(words("/l")[0], "target");
+    assert_eq!(words("/f"), ["mode", "mtime", "xattrs"]);
+    assert_eq!(words("/c"), ["owner", "group"]);
+    assert_eq!(words("/sparse")[0], "size");
+    assert_eq!(words("/d/below")[0], "content");
+    let text = at(&["diff", "--ignore", "mtime,xattrs", "ext4", "xfs"]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(
+        text.contains("/c: owner 5, 0; group 6, 0\n") && text.contains("/f: mode 0600, 0644\n"),
+        "{text}"
+    );
+    // A time without a fraction is compared to the second.
+    let plain = at(&["diff", "--exclude", "/d", "ext4", "plain.tar"]);
+    assert!(
+        !String::from_utf8_lossy(&plain.stdout).contains("/f: mode 0600, 0644; mtime"),
+        "{:?}",
+        plain.stdout
+    );
+    for wrong in [&["diff", "ext4", "missing"][..], &["diff", "missing", "ext4"], &["diff", "ext4", "tree/f"]]
+    {
+        assert_eq!(at(wrong).code, 2, "{wrong:?}");
+    }
+    fs::write(dir.path().join("cut.tar"), &fs::read(dir.path().join("plain.tar")).unwrap()[..1500]).unwrap();
+    assert_eq!(at(&["diff", "ext4", "cut.tar"]).code, 2);
+    // The same as the kernel shows it.
+    let mount = LoopMount::new(&dir.path().join("xfs"), "xfs", MountMode::ReadOnly, "").unwrap();
+    assert_eq!(at(&["diff", "xfs", mount.path().to_str().unwrap()]).text(), "");
+    mount.unmount().unwrap();
+}
