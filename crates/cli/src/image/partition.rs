@@ -57,6 +57,30 @@ pub(super) fn choose(
     }
 }
 
+/// The number of the partition that has this name in the table of a disk.
+pub(crate) fn number_of_partition(spec: &ImageSpec, name: &str) -> Result<NonZeroU32, Failure> {
+    let shown = spec.shown();
+    // What is to be opened for is decided later, and told then.
+    let quiet = ImageSpec { lock: false, quiet: true, ..spec.clone() };
+    let (device, _array) = super::open_disk(&quiet, false)?;
+    let table = read(spec, &device)?;
+    let is_named = |partition: &&Partition| partition.label.as_deref() == Some(name);
+    let mut named = table.partitions.iter().filter(is_named);
+    let name = safe(name.as_bytes());
+    let refusal = |what: String| Err(Failure::new(Kind::CannotOpen, what));
+    match (named.next().and_then(|first| NonZeroU32::new(first.number)), named.next()) {
+        (Some(number), None) => Ok(number),
+        (Some(_), Some(_)) => {
+            refusal(format!("{shown} has several partitions of the name \"{name}\": it has {}", list(&table)))
+                .map_err(|failure| failure.advise(format!("name one as {}", spec.shown_with_part("N"))))
+        }
+        (None, _) if table.partitions.is_empty() => refusal(format!("{shown} has no partition \"{name}\""))
+            .map_err(|failure| failure.advise("it has no partition table: leave `?part=` off")),
+        (None, _) => refusal(format!("{shown} has no partition \"{name}\""))
+            .map_err(|failure| failure.advise(format!("it has {}", list(&table)))),
+    }
+}
+
 /// A disk whose partitions are listed one by one.
 pub(crate) struct Partitioned {
     pub(crate) device: Device,

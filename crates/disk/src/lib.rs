@@ -1,0 +1,25 @@
+//! Partitioned disks: where partitions lie, and what fills those that hold no filesystem of Linux.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`layout`] | the places of partitions, by their sizes and weights |
+//! | [`swap`] | swap space |
+//!
+//! Tables of partitions are made and written by `undercroft_block::partition`; filesystems of Linux are made and filled by
+//! their own crates.
+
+pub mod layout;
+pub mod swap;
+
+use undercroft_block as block;
+
+/// Why a disk or a part of it cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] block::Error),
+    /// What is asked for cannot be.
+    #[error("{0}")]
+    Refused(String),
+}
