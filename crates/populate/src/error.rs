@@ -1,0 +1,101 @@
+//! Why a filesystem could not be filled, and where.
+
+use std::fmt;
+use std::io;
+
+use undercroft_vfs as vfs;
+
+use crate::EntryPath;
+
+/// Why a filesystem could not be filled.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The source cannot be read, or cannot be what it says.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The filesystem refused an entry.
+    #[error("{path:?}: {error}")]
+    Filesystem {
+        /// The entry.
+        path: EntryPath,
+        /// Why.
+        error: vfs::Error,
+    },
+    /// The source says something that cannot be in this filesystem.
+    #[error("{path:?}: {what}")]
+    Entry {
+        /// The entry.
+        path: EntryPath,
+        /// Why not.
+        what: String,
+    },
+    /// The thread that reads the sources ended without an answer.
+    #[error("reading the sources ended too early")]
+    Reader,
+}
+
+/// What is wrong with a source, and where.
+#[derive(Debug, thiserror::Error)]
+pub struct SourceError {
+    /// The source as the user named it.
+    pub source_name: String,
+    /// The member or path within it, in its own bytes.
+    pub member: Option<Box<[u8]>>,
+    /// The byte of the source at which it is wrong, where that says more.
+    pub offset: Option<u64>,
+    /// What is wrong.
+    pub kind: SourceErrorKind,
+}
+
+/// What is wrong with a source.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceErrorKind {
+    /// The system refused.
+    #[error("{0}")]
+    Io(#[source] io::Error),
+    /// It is damaged, or contradicts itself.
+    #[error("{0}")]
+    Malformed(String),
+    /// It has something that is not supported.
+    #[error("{0}")]
+    Unsupported(String),
+    /// It has more than was allowed.
+    #[error("{0}")]
+    TooLarge(String),
+    /// It asks for something that is never done: a path that leads upwards, a link through a link.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl SourceError {
+    /// A failure of a source as a whole.
+    #[must_use]
+    pub fn new(source_name: impl Into<String>, kind: SourceErrorKind) -> Self {
+        Self { source_name: source_name.into(), member: None, offset: None, kind }
+    }
+
+    /// The same, at a member.
+    #[must_use]
+    pub fn at_member(self, member: &[u8]) -> Self {
+        Self { member: Some(member.into()), ..self }
+    }
+
+    /// The same, at a byte.
+    #[must_use]
+    pub fn at_byte(self, offset: u64) -> Self {
+        Self { offset: Some(offset), ..self }
+    }
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.source_name)?;
+        if let Some(member) = &self.member {
+            write!(f, ": {}", String::from_utf8_lossy(member).escape_debug())?;
+        }
+        if let Some(offset) = self.offset {
+            write!(f, " at byte {offset}")?;
+        }
+        write!(f, ": {}", self.kind)
+    }
+}

@@ -1,0 +1,26 @@
+//! Fills a filesystem from directories and archives, without a mount and without privileges.
+//!
+//! A [`Source`] gives [`Entry`]s in its own order, each with everything that it says about a file, and the content of
+//! regular files. A [`Writer`] puts entries into a [`Vfs`](undercroft_vfs::Vfs). [`fill`] connects the two: a thread reads
+//! while the calling thread writes.
+//!
+//! Everything that a source says is hostile. Its paths become [`EntryPath`]s, which never lead upwards, and no
+//! symbolic link of the image is followed.
+//!
+//! This crate knows no format of a disk, and nothing of the program.
+
+mod entry;
+mod error;
+mod fill;
+mod path;
+mod source;
+#[cfg(test)]
+mod testing;
+mod writer;
+
+pub use entry::{Content, Entry, EntryKind, Metadata, Xattr};
+pub use error::{Error, SourceError, SourceErrorKind};
+pub use fill::{FillOptions, fill};
+pub use path::{EntryPath, PathError};
+pub use source::{Piece, Source};
+pub use writer::{Filled, Writer, WriterOptions};

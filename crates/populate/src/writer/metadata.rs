@@ -1,0 +1,162 @@
+//! Owners, permissions, extended attributes and times.
+
+use std::sync::Arc;
+
+use undercroft_vfs::{
+    AttrChange, Credentials, FileType, Ino, NewTime, Node, Result, Timestamp, XattrMode, clock,
+};
+
+use super::{Writer, refused};
+use crate::{EntryPath, Error, Metadata, Xattr};
+
+/// Where Linux keeps access control lists.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
+
+const SET_GROUP_ID: u16 = 0o2000;
+
+/// What a directory gets at the end.
+#[derive(Debug)]
+pub(super) struct Late {
+    pub(super) path: EntryPath,
+    /// With set-group-ID; `None` where the bits are right already.
+    permissions: Option<u16>,
+    default_list: Option<Box<[u8]>>,
+    accessed: Timestamp,
+    modified: Timestamp,
+}
+
+impl Writer {
+    /// Gives an inode that is no directory its metadata; owner and permissions are right unless it `inherited` some.
+    pub(super) fn dress(&self, node: &Arc<Node>, metadata: &Metadata, inherited: bool) -> Result<()> {
+        let root = &Credentials::root();
+        if inherited {
+            self.undo_inheritance(node, metadata)?;
+        }
+        for xattr in &metadata.xattrs {
+            if is_list(&xattr.name) && node.kind() == FileType::Symlink {
+                continue;
+            }
+            self.vfs.set_xattr(root, node, &xattr.name, &xattr.value, XattrMode::Set)?;
+        }
+        let change = AttrChange {
+            accessed: Some(NewTime::At(metadata.accessed.unwrap_or(metadata.modified))),
+            modified: Some(NewTime::At(metadata.modified)),
+            changed: self.options.changed,
+            ..AttrChange::default()
+        };
+        self.vfs.set_attr(root, node, &change)
+    }
+
+    /// Takes away what a directory with a default list or with set-group-ID handed to a new inode.
+    fn undo_inheritance(&self, node: &Arc<Node>, metadata: &Metadata) -> Result<()> {
+        let root = &Credentials::root();
+        if node.kind() != FileType::Symlink {
+            self.vfs.remove_xattr(root, node, ACCESS_LIST)?;
+        }
+        let own = node.ownership();
+        let permissions = metadata.permissions & 0o7777;
+        let wrong = own.permissions != permissions && node.kind() != FileType::Symlink;
+        if wrong || (own.uid, own.gid) != (metadata.uid, metadata.gid) {
+            let change = AttrChange {
+                permissions: (node.kind() != FileType::Symlink).then_some(permissions),
+                uid: Some(metadata.uid),
+                gid: Some(metadata.gid),
+                ..AttrChange::default()
+            };
+            self.vfs.set_attr(root, node, &change)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a directory its metadata, and notes what it gets at the end.
+    pub(super) fn dress_directory(
+        &mut self,
+        node: &Arc<Node>,
+        path: &EntryPath,
+        metadata: Metadata,
+        is_new: bool,
+    ) -> std::result::Result<(), Error> {
+        let late = self.dress_directory_now(node, path, metadata, is_new).map_err(refused(path))?;
+        self.late.insert(node.ino(), late);
+        Ok(())
+    }
+
+    fn dress_directory_now(
+        &self,
+        node: &Arc<Node>,
+        path: &EntryPath,
+        metadata: Metadata,
+        is_new: bool,
+    ) -> Result<Late> {
+        let root = &Credentials::root();
+        let Metadata { uid, gid, permissions, modified, accessed, xattrs } = metadata;
+        let permissions = permissions & 0o7777;
+        if is_new && self.parents.hands_on() {
+            self.vfs.remove_xattr(root, node, ACCESS_LIST)?;
+            self.vfs.remove_xattr(root, node, DEFAULT_LIST)?;
+        }
+        let own = node.ownership();
+        let now = permissions & !SET_GROUP_ID;
+        if own.permissions != now || (own.uid, own.gid) != (uid, gid) {
+            let change = AttrChange {
+                permissions: Some(now),
+                uid: Some(uid),
+                gid: Some(gid),
+                ..AttrChange::default()
+            };
+            self.vfs.set_attr(root, node, &change)?;
+        }
+        let mut default_list = None;
+        for Xattr { name, value } in xattrs {
+            if *name == *DEFAULT_LIST {
+                default_list = Some(value);
+                continue;
+            }
+            self.vfs.set_xattr(root, node, &name, &value, XattrMode::Set)?;
+        }
+        Ok(Late {
+            path: path.clone(),
+            permissions: (permissions != now).then_some(permissions),
+            default_list,
+            accessed: accessed.unwrap_or(modified),
+            modified,
+        })
+    }
+
+    /// A directory that no entry names, as the one for which it was made needs it.
+    pub(super) fn note_made(&mut self, node: &Node, path: EntryPath) {
+        let now = self.options.changed.unwrap_or_else(clock::now);
+        let late = Late { path, permissions: None, default_list: None, accessed: now, modified: now };
+        self.late.insert(node.ino(), late);
+    }
+
+    /// Gives a directory what it gets at the end.
+    pub(super) fn apply_late(&self, ino: Ino, late: &Late) -> Result<()> {
+        let root = &Credentials::root();
+        let node = self.vfs.node_once(ino)?;
+        if let Some(list) = &late.default_list {
+            self.vfs.set_xattr(root, &node, DEFAULT_LIST, list, XattrMode::Set)?;
+        }
+        let change = AttrChange {
+            // An access list that was set meanwhile has changed the other bits.
+            permissions: late.permissions.map(|_| node.ownership().permissions | SET_GROUP_ID),
+            accessed: Some(NewTime::At(late.accessed)),
+            modified: Some(NewTime::At(late.modified)),
+            changed: self.options.changed,
+            ..AttrChange::default()
+        };
+        self.vfs.set_attr(root, &node, &change)
+    }
+
+    /// A new name changes the inode; where the times of change are said, that one stays.
+    pub(super) fn keep_change_time(&self, node: &Arc<Node>) -> Result<()> {
+        let Some(changed) = self.options.changed else { return Ok(()) };
+        let change = AttrChange { changed: Some(changed), ..AttrChange::default() };
+        self.vfs.set_attr(&Credentials::root(), node, &change)
+    }
+}
+
+fn is_list(name: &[u8]) -> bool {
+    name == ACCESS_LIST || name == DEFAULT_LIST
+}

@@ -1,0 +1,245 @@
+//! Puts entries into a filesystem.
+//!
+//! | module      | holds                                                         |
+//! | ----------- | ------------------------------------------------------------- |
+//! | this one    | entries by their kinds, and the content of the file put last  |
+//! | `metadata`  | owners, permissions, attributes and times                     |
+//! | `parents`   | the directory that an entry is in: looked up, or made         |
+//! | `replace`   | what is there already                                         |
+//!
+//! Later entries replace earlier ones, and directories stay, as GNU tar does. No symbolic link is followed: an entry
+//! below one is refused.
+//!
+//! A directory gets its times, its set-group-ID bit and its default list at the end, so that what is put into it neither
+//! changes nor inherits them.
+
+mod metadata;
+mod parents;
+mod replace;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use undercroft_vfs::{
+    Credentials, Error as VfsError, File, FileType, Ino, NewKind, NewObject, Node, Timestamp, Vfs,
+};
+
+use self::metadata::Late;
+use self::parents::Parents;
+use crate::{Content, Entry, EntryKind, EntryPath, Error, Metadata};
+
+/// How entries are put.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriterOptions {
+    /// The time of change of every inode that is put, and the times of directories that no entry names; now unless said.
+    pub changed: Option<Timestamp>,
+}
+
+/// What was put.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filled {
+    /// Entries, of any kind.
+    pub entries: u64,
+    /// Bytes of data.
+    pub data_bytes: u64,
+}
+
+/// Puts entries into a filesystem, one after the other.
+pub struct Writer {
+    vfs: Arc<Vfs>,
+    options: WriterOptions,
+    parents: Parents,
+    /// What directories get at the end, in the order of their inodes.
+    late: BTreeMap<Ino, Late>,
+    /// The regular file that was put last.
+    open: Option<Open>,
+    filled: Filled,
+}
+
+/// A regular file whose content is being written.
+struct Open {
+    path: EntryPath,
+    file: File,
+    content: Content,
+    metadata: Metadata,
+    /// How the file is different from what it is to be, as it was made.
+    inherited: bool,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("vfs", &self.vfs).field("filled", &self.filled).finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    /// A writer of entries below `base`, a directory.
+    #[must_use]
+    pub fn new(vfs: Arc<Vfs>, base: Arc<Node>, options: WriterOptions) -> Self {
+        let parents = Parents::new(base);
+        Self { vfs, options, parents, late: BTreeMap::new(), open: None, filled: Filled::default() }
+    }
+
+    /// Puts an entry. The content of a regular file is written next, with [`write`](Self::write).
+    ///
+    /// # Errors
+    /// The filesystem refuses it, or it lies below what is no directory.
+    pub fn put(&mut self, entry: Entry) -> Result<(), Error> {
+        self.finish_file()?;
+        self.filled.entries += 1;
+        let Entry { path, kind, metadata } = entry;
+        match kind {
+            EntryKind::Directory => self.put_directory(&path, metadata),
+            EntryKind::Regular(content) => self.put_file(path, content, metadata),
+            EntryKind::HardLink(target) => self.put_link(&path, &target),
+            EntryKind::Whiteout => self.remove(&path),
+            EntryKind::Opaque => self.clear(&path),
+            EntryKind::Symlink(target) => self.put_other(&path, NewKind::Symlink(&target), &metadata),
+            EntryKind::CharDevice(number) => self.put_other(&path, NewKind::CharDevice(number), &metadata),
+            EntryKind::BlockDevice(number) => self.put_other(&path, NewKind::BlockDevice(number), &metadata),
+            EntryKind::Fifo => self.put_other(&path, NewKind::Fifo, &metadata),
+            EntryKind::Socket => self.put_other(&path, NewKind::Socket, &metadata),
+        }
+    }
+
+    /// Writes a part of the content of the regular file that was put last. What is not written stays a hole.
+    ///
+    /// # Errors
+    /// The filesystem refuses it, or there is no such file.
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let Some(open) = &self.open else {
+            let error = VfsError::InvalidArgument("content without a file");
+            return Err(Error::Filesystem { path: EntryPath::root(), error });
+        };
+        self.filled.data_bytes += data.len() as u64;
+        open.file.write_all_at(offset, data).map_err(refused(&open.path))
+    }
+
+    /// Ends the last file and gives directories what they get at the end.
+    ///
+    /// # Errors
+    /// The filesystem refuses it.
+    pub fn finish(mut self) -> Result<Filled, Error> {
+        self.finish_file()?;
+        self.parents.forget();
+        let late = std::mem::take(&mut self.late);
+        for (ino, late) in late {
+            self.apply_late(ino, &late).map_err(refused(&late.path))?;
+        }
+        Ok(self.filled)
+    }
+
+    fn put_directory(&mut self, path: &EntryPath, metadata: Metadata) -> Result<(), Error> {
+        let Some((dir, name)) = path.split() else {
+            let root = self.parents.base();
+            return self.dress_directory(&root, path, metadata, false);
+        };
+        let dir = self.parent(path, dir)?;
+        let object = NewObject::directory(metadata.permissions & 0o1777);
+        let caller = owner(&metadata);
+        let made = self.vfs.create(&caller, &dir, name, &object);
+        let (node, is_new) = match made {
+            Err(VfsError::Exists) => match self.vfs.lookup(&dir, name).map_err(refused(path))? {
+                there if there.kind() == FileType::Directory => (there, false),
+                _ => {
+                    self.vfs.unlink(&Credentials::root(), &dir, name).map_err(refused(path))?;
+                    (self.vfs.create(&caller, &dir, name, &object).map_err(refused(path))?, true)
+                }
+            },
+            made => (made.map_err(refused(path))?, true),
+        };
+        self.dress_directory(&node, path, metadata, is_new)
+    }
+
+    fn put_file(&mut self, path: EntryPath, content: Content, metadata: Metadata) -> Result<(), Error> {
+        let kind = NewKind::Regular;
+        let (node, inherited) = self.make(&path, kind, &metadata)?;
+        let file = self.vfs.open_node_for_writing(&node).map_err(refused(&path))?;
+        self.open = Some(Open { path, file, content, metadata, inherited });
+        Ok(())
+    }
+
+    /// Ends the regular file that was put last: its size and its metadata.
+    fn finish_file(&mut self) -> Result<(), Error> {
+        let Some(Open { path, file, content, metadata, inherited }) = self.open.take() else { return Ok(()) };
+        if file.size_bytes() != content.size_bytes {
+            file.truncate(content.size_bytes).map_err(refused(&path))?;
+        }
+        self.dress(file.node(), &metadata, inherited).map_err(refused(&path))
+    }
+
+    fn put_other(&mut self, path: &EntryPath, kind: NewKind<'_>, metadata: &Metadata) -> Result<(), Error> {
+        let (node, inherited) = self.make(path, kind, metadata)?;
+        self.dress(&node, metadata, inherited).map_err(refused(path))
+    }
+
+    fn put_link(&mut self, path: &EntryPath, target: &EntryPath) -> Result<(), Error> {
+        if path == target {
+            return Ok(());
+        }
+        let Some((dir, name)) = path.split() else { return Err(not_the_root(path)) };
+        let node = self.find(target).map_err(|error| match error {
+            VfsError::NotFound | VfsError::NotDirectory => Error::Entry {
+                path: path.clone(),
+                what: format!("it is a hard link to {target:?}, which is not there"),
+            },
+            error => Error::Filesystem { path: path.clone(), error },
+        })?;
+        if node.kind() == FileType::Directory {
+            let what = format!("it is a hard link to {target:?}, which is a directory");
+            return Err(Error::Entry { path: path.clone(), what });
+        }
+        let dir = self.parent(path, dir)?;
+        let caller = Credentials::root();
+        match self.vfs.link(&caller, &node, &dir, name) {
+            Err(VfsError::Exists) => {
+                // It may be one name of the file already, which then must not lose its last one.
+                if self.vfs.lookup(&dir, name).is_ok_and(|there| there.ino() == node.ino()) {
+                    return Ok(());
+                }
+                self.make_way(path, &dir, name)?;
+                self.vfs.link(&caller, &node, &dir, name).map_err(refused(path))?;
+            }
+            linked => linked.map_err(refused(path))?,
+        }
+        self.keep_change_time(&node).map_err(refused(path))
+    }
+
+    /// Makes anything but a directory, in place of what is there. Says whether its directory may have handed it metadata.
+    fn make(
+        &mut self,
+        path: &EntryPath,
+        kind: NewKind<'_>,
+        metadata: &Metadata,
+    ) -> Result<(Arc<Node>, bool), Error> {
+        let Some((dir, name)) = path.split() else { return Err(not_the_root(path)) };
+        let dir = self.parent(path, dir)?;
+        let object = NewObject { kind, permissions: metadata.permissions & 0o7777, umask: 0 };
+        let caller = owner(metadata);
+        let node = match self.vfs.create(&caller, &dir, name, &object) {
+            Err(VfsError::Exists) => {
+                self.make_way(path, &dir, name)?;
+                self.vfs.create(&caller, &dir, name, &object)
+            }
+            made => made,
+        };
+        Ok((node.map_err(refused(path))?, self.parents.hands_on()))
+    }
+}
+
+/// Credentials whose new files have this owner, and which permissions do not bind.
+fn owner(metadata: &Metadata) -> Credentials {
+    Credentials { override_dac: true, ..Credentials::user(metadata.uid, metadata.gid, Vec::new()) }
+}
+
+fn not_the_root(path: &EntryPath) -> Error {
+    Error::Entry { path: path.clone(), what: "the root can only be a directory".into() }
+}
+
+/// A refusal of the filesystem, with the entry that it is about.
+fn refused(path: &EntryPath) -> impl FnOnce(VfsError) -> Error {
+    let path = path.clone();
+    move |error| Error::Filesystem { path, error }
+}
