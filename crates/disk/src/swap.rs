@@ -30,7 +30,9 @@ pub fn make_swap<D: BlockDevice + ?Sized>(device: &D, label: &str, uuid: Uuid) -
         return Err(Error::Refused(format!("swap space has at least {SWAP_MIN_BYTES} bytes")));
     }
     if label.len() > LABEL_BYTES {
-        return Err(Error::Refused(format!("{label:?} is longer than a label of swap space, {LABEL_BYTES} bytes")));
+        return Err(Error::Refused(format!(
+            "{label:?} is longer than a label of swap space, {LABEL_BYTES} bytes"
+        )));
     }
     let last = u32::try_from(pages - 1).unwrap_or(u32::MAX - 1);
     let mut page = vec![0; PAGE_BYTES as usize];
