@@ -2,6 +2,7 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
+//! | [`definition`] | what a disk is to be, as files say it |
 //! | [`fat`] | FAT filesystems, made and filled |
 //! | [`layout`] | the places of partitions, by their sizes and weights |
 //! | [`swap`] | swap space |
@@ -9,6 +10,7 @@
 //! Tables of partitions are made and written by `undercroft_block::partition`; filesystems of Linux are made and filled by
 //! their own crates.
 
+pub mod definition;
 pub mod fat;
 pub mod layout;
 pub mod swap;
