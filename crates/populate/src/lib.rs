@@ -9,18 +9,26 @@
 //!
 //! This crate knows no format of a disk, and nothing of the program.
 
+mod archive;
+mod compress;
+mod directory;
 mod entry;
 mod error;
 mod fill;
 mod path;
 mod source;
+mod tar;
 #[cfg(test)]
 mod testing;
 mod writer;
 
+pub use archive::{archive_from, archive_in};
+pub use compress::{Compression, Stream, decompressed, failure};
+pub use directory::{DirectorySource, FileId};
 pub use entry::{Content, Entry, EntryKind, Metadata, Xattr};
 pub use error::{Error, SourceError, SourceErrorKind};
 pub use fill::{FillOptions, fill};
 pub use path::{EntryPath, PathError};
 pub use source::{Piece, Source};
+pub use tar::{Archive, OpenArchive, TarSource};
 pub use writer::{Filled, Writer, WriterOptions};

@@ -156,7 +156,7 @@ fn content_and_holes_are_where_the_source_has_them() {
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
     for single_thread in [false, true] {
         let vfs = memory();
-        let sparse = Content { size_bytes: 1 << 30, data: Some([0..3_000_000].into()) };
+        let sparse = Content { size_bytes: 1 << 30, data: Some(std::iter::once(0..3_000_000).collect()) };
         let given = Given::default()
             .with(file("whole", bytes.len() as u64), &bytes)
             .with(file("empty", 0), &[])

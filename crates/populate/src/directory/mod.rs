@@ -1,0 +1,232 @@
+//! A directory of the host as a source: everything that this user may read of it.
+//!
+//! | module   | holds                                                    |
+//! | -------- | -------------------------------------------------------- |
+//! | this one | the walk: every directory before its names, in order     |
+//! | `levels` | the directories that are being read, with their names    |
+//! | `object` | what the system says about one name                      |
+//!
+//! Names come in the order of their bytes. Each is opened relative to its directory's descriptor, and no symbolic link below
+//! the top is followed. Of the directories above the one being read only the nearest are kept open.
+//!
+//! Times of access are not taken: reading the tree may change them.
+
+mod levels;
+mod object;
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, FileType as HostType, Mode, OFlags};
+
+use self::levels::Levels;
+use self::object::Object;
+use crate::{Content, Entry, EntryKind, EntryPath, Piece, Source, SourceError, SourceErrorKind};
+
+/// A file of the host, by the numbers that no other file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// The device of its filesystem.
+    pub device: u64,
+    /// Its inode.
+    pub inode: u64,
+}
+
+/// A directory of the host.
+#[derive(Debug)]
+pub struct DirectorySource {
+    shown: String,
+    path: PathBuf,
+    left_out: HashSet<FileId>,
+    /// `None` before the first entry.
+    levels: Option<Levels>,
+    /// Files with several names that were given, with the first of these and how many are still to come.
+    links: HashMap<FileId, (EntryPath, u32)>,
+    content: Option<Reading>,
+}
+
+/// The regular file that came last.
+#[derive(Debug)]
+struct Reading {
+    path: EntryPath,
+    file: File,
+    /// What is left to be read.
+    data: std::vec::IntoIter<Range<u64>>,
+    range: Range<u64>,
+}
+
+impl DirectorySource {
+    /// The directory at `path`; the files in `left_out` are no part of it.
+    ///
+    /// # Errors
+    /// There is no directory that can be read.
+    pub fn open(path: &Path, left_out: impl IntoIterator<Item = FileId>) -> Result<Self, SourceError> {
+        let source = Self {
+            shown: path.display().to_string(),
+            path: path.to_owned(),
+            left_out: left_out.into_iter().collect(),
+            levels: None,
+            links: HashMap::new(),
+            content: None,
+        };
+        source.open_top()?;
+        Ok(source)
+    }
+
+    fn open_top(&self) -> Result<OwnedFd, SourceError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        fs::open(&self.path, flags, Mode::empty())
+            .map_err(|error| SourceError::new(&self.shown, SourceErrorKind::Io(error.into())))
+    }
+
+    fn failure(&self, path: &EntryPath, error: io::Error) -> SourceError {
+        let error = SourceError::new(&self.shown, SourceErrorKind::Io(error));
+        if path.is_root() { error } else { error.at_member(path.as_bytes()) }
+    }
+
+    /// The entry of the top, and the names in it as the first level.
+    fn begin(&mut self) -> Result<Entry, SourceError> {
+        let top = self.open_top()?;
+        let root = EntryPath::root();
+        let fail = |error: io::Error| self.failure(&root, error);
+        let stat = fs::fstat(&top).map_err(|error| fail(error.into()))?;
+        let xattrs = object::xattrs_of_open(top.as_fd()).map_err(fail)?;
+        let levels = Levels::new(top).map_err(fail)?;
+        let metadata = object::metadata(&stat, xattrs);
+        self.levels = Some(levels);
+        Ok(Entry { path: root, kind: EntryKind::Directory, metadata })
+    }
+
+    /// The next name; `None` at the end.
+    fn advance(&mut self) -> Result<Option<Entry>, SourceError> {
+        loop {
+            let Some(levels) = &mut self.levels else { return Ok(None) };
+            let Some((name, kind)) = levels.next_name() else {
+                if !levels.leave().map_err(|(path, error)| failure_at(&self.shown, &path, error))? {
+                    return Ok(None);
+                }
+                continue;
+            };
+            // A name has no slash and is neither `.` nor `..`.
+            let Ok(path) = levels.path().join(&name) else { continue };
+            let dir = levels.directory();
+            let object = Object::look(dir, &name, kind).map_err(|error| self.failure(&path, error))?;
+            if self.left_out.contains(&object.id()) {
+                continue;
+            }
+            if let Some(link) = self.known_link(&path, &object) {
+                return Ok(Some(link));
+            }
+            return self.take(path, &name, object).map(Some);
+        }
+    }
+
+    /// The entry of a file that was given already, by another name.
+    fn known_link(&mut self, path: &EntryPath, object: &Object) -> Option<Entry> {
+        if object.stat.st_nlink < 2 || object.kind() == HostType::Directory {
+            return None;
+        }
+        let known = self.links.get_mut(&object.id())?;
+        let (target, left) = known;
+        let kind = EntryKind::HardLink(target.clone());
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.links.remove(&object.id());
+        }
+        let metadata = object::metadata(&object.stat, Vec::new());
+        Some(Entry { path: path.clone(), kind, metadata })
+    }
+
+    /// The entry of a file, which is the one that is read from now on.
+    fn take(&mut self, path: EntryPath, name: &[u8], object: Object) -> Result<Entry, SourceError> {
+        let Some(levels) = &mut self.levels else {
+            return Err(self.failure(&path, io::Error::other("not begun")));
+        };
+        let fail = |error: io::Error| failure_at(&self.shown, &path, error);
+        let xattrs = object.xattrs(levels.directory(), name).map_err(fail)?;
+        let metadata = object::metadata(&object.stat, xattrs);
+        if object.kind() != HostType::Directory && object.stat.st_nlink > 1 {
+            let left = u32::try_from(object.stat.st_nlink - 1).unwrap_or(u32::MAX);
+            self.links.insert(object.id(), (path.clone(), left));
+        }
+        let kind = match object.kind() {
+            HostType::RegularFile => {
+                let Some(open) = object.open else { return Err(fail(object::changed())) };
+                let file = File::from(open);
+                let size_bytes = object.stat.st_size.cast_unsigned();
+                let is_sparse = (object.stat.st_blocks.cast_unsigned()).saturating_mul(512) < size_bytes;
+                let data = is_sparse.then(|| object::data_of(&file, size_bytes)).transpose().map_err(fail)?;
+                let content = Content { size_bytes, data };
+                let whole = || std::iter::once(0..size_bytes).collect();
+                let ranges: Vec<_> = content.data.as_deref().map_or_else(whole, <[_]>::to_vec);
+                self.content =
+                    Some(Reading { path: path.clone(), file, data: ranges.into_iter(), range: 0..0 });
+                EntryKind::Regular(content)
+            }
+            HostType::Directory => {
+                let Some(open) = object.open else { return Err(fail(object::changed())) };
+                levels.enter(name, open).map_err(fail)?;
+                EntryKind::Directory
+            }
+            HostType::Symlink => EntryKind::Symlink(object::target(levels.directory(), name).map_err(fail)?),
+            HostType::Fifo => EntryKind::Fifo,
+            HostType::Socket => EntryKind::Socket,
+            HostType::CharacterDevice => EntryKind::CharDevice(object.device_number()),
+            HostType::BlockDevice => EntryKind::BlockDevice(object.device_number()),
+            HostType::Unknown => return Err(fail(io::Error::other("it is a file of an unknown kind"))),
+        };
+        Ok(Entry { path, kind, metadata })
+    }
+}
+
+fn failure_at(shown: &str, path: &EntryPath, error: io::Error) -> SourceError {
+    SourceError::new(shown, SourceErrorKind::Io(error)).at_member(path.as_bytes())
+}
+
+impl Source for DirectorySource {
+    fn name(&self) -> &str {
+        &self.shown
+    }
+
+    fn next_entry(&mut self) -> Result<Option<Entry>, SourceError> {
+        self.content = None;
+        if self.levels.is_none() { self.begin().map(Some) } else { self.advance() }
+    }
+
+    fn read_content(&mut self, buf: &mut [u8]) -> Result<Option<Piece>, SourceError> {
+        let Some(reading) = &mut self.content else { return Ok(None) };
+        while reading.range.is_empty() {
+            match reading.data.next() {
+                Some(range) => reading.range = range,
+                None => return Ok(None),
+            }
+        }
+        let offset = reading.range.start;
+        let wanted = usize::try_from(reading.range.end - offset).unwrap_or(usize::MAX).min(buf.len());
+        let Some(buf) = buf.get_mut(..wanted) else { return Ok(None) };
+        match reading.file.read_exact_at(buf, offset) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(failure_at(&self.shown, &reading.path, object::changed()));
+            }
+            Err(error) => return Err(failure_at(&self.shown, &reading.path, error)),
+        }
+        reading.range.start += wanted as u64;
+        Ok(Some(Piece { offset, len: wanted }))
+    }
+
+    fn rewind(&mut self) -> Result<(), SourceError> {
+        self.levels = None;
+        self.links.clear();
+        self.content = None;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

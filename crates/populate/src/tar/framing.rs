@@ -1,0 +1,146 @@
+//! Where headers and content lie in an archive: everything begins at a multiple of 512 bytes.
+
+use std::io::{self, Read};
+
+use super::Archive;
+use super::header::{Header, RECORD_BYTES};
+use crate::SourceErrorKind;
+
+/// An archive, and where reading is in it.
+pub(super) struct Framing {
+    archive: Box<dyn Archive>,
+    /// Bytes that were read or skipped.
+    at: u64,
+    /// Where the last header began.
+    last_header: u64,
+    /// Bytes of the last member's content that were not read, and of what fills its last record.
+    content: u64,
+    padding: u64,
+    ended: bool,
+}
+
+impl Framing {
+    pub(super) fn new(archive: Box<dyn Archive>) -> Self {
+        Self { archive, at: 0, last_header: 0, content: 0, padding: 0, ended: false }
+    }
+
+    /// Where the last header began.
+    pub(super) const fn last_header(&self) -> u64 {
+        self.last_header
+    }
+
+    /// The next header, behind the rest of the last member; `None` at the end.
+    pub(super) fn next_header(&mut self) -> Result<Option<Header>, SourceErrorKind> {
+        self.skip_rest()?;
+        if self.ended {
+            return Ok(None);
+        }
+        self.last_header = self.at;
+        let mut record = [0; RECORD_BYTES];
+        let read = self.read_up_to(&mut record)?;
+        let ends = read == 0 || record.iter().all(|&byte| byte == 0);
+        if read > 0 && read < RECORD_BYTES {
+            return Err(cut_off());
+        }
+        if ends {
+            self.ended = true;
+            return Ok(None);
+        }
+        let header = Header::new(record).ok_or_else(|| self.no_header())?;
+        Ok(Some(header))
+    }
+
+    fn no_header(&self) -> SourceErrorKind {
+        let what = if self.last_header == 0 {
+            "it is no tar archive"
+        } else {
+            "a header's checksum does not fit its bytes"
+        };
+        SourceErrorKind::Malformed(what.into())
+    }
+
+    /// Says that so many bytes of content follow the last header.
+    pub(super) fn expect_content(&mut self, len: u64) {
+        self.content = len;
+        self.padding = len.wrapping_neg() % RECORD_BYTES as u64;
+    }
+
+    /// Reads the next bytes of the content.
+    pub(super) fn read_content(&mut self, buf: &mut [u8]) -> Result<(), SourceErrorKind> {
+        let left = self.content.checked_sub(buf.len() as u64);
+        let Some(left) = left else {
+            return Err(SourceErrorKind::Malformed("its content is shorter than its map of data".into()));
+        };
+        self.read_exact(buf)?;
+        self.content = left;
+        Ok(())
+    }
+
+    /// Reads a record of 512 bytes that follows the last header, and is none of its content.
+    pub(super) fn read_record(&mut self) -> Result<[u8; RECORD_BYTES], SourceErrorKind> {
+        let mut record = [0; RECORD_BYTES];
+        self.read_exact(&mut record)?;
+        Ok(record)
+    }
+
+    /// Reads the whole content of an extended header, whose length was checked.
+    pub(super) fn read_whole(&mut self, len: u64) -> Result<Vec<u8>, SourceErrorKind> {
+        self.expect_content(len);
+        let mut whole = Vec::new();
+        let read = <&mut Box<dyn Archive> as Read>::take(&mut self.archive, len)
+            .read_to_end(&mut whole)
+            .map_err(SourceErrorKind::Io)?;
+        self.at += read as u64;
+        if (read as u64) < len {
+            return Err(cut_off());
+        }
+        self.content = 0;
+        Ok(whole)
+    }
+
+    /// Passes over the content of a member that means nothing here.
+    pub(super) fn skip_content(&mut self, header: &Header) -> Result<(), SourceErrorKind> {
+        let len = header.size()?;
+        self.expect_content(len);
+        self.skip_rest()
+    }
+
+    fn skip_rest(&mut self) -> Result<(), SourceErrorKind> {
+        let rest = self.content.checked_add(self.padding).ok_or_else(cut_off)?;
+        if rest > 0 {
+            self.archive.skip(rest).map_err(failed)?;
+            self.at = self.at.saturating_add(rest);
+        }
+        (self.content, self.padding) = (0, 0);
+        Ok(())
+    }
+
+    fn read_exact(&mut self, buf: &mut [u8]) -> Result<(), SourceErrorKind> {
+        self.archive.read_exact(buf).map_err(failed)?;
+        self.at += buf.len() as u64;
+        Ok(())
+    }
+
+    /// Reads until the buffer is full or the archive ends.
+    fn read_up_to(&mut self, buf: &mut [u8]) -> Result<usize, SourceErrorKind> {
+        let mut read = 0;
+        while let Some(rest) = buf.get_mut(read..).filter(|rest| !rest.is_empty()) {
+            match self.archive.read(rest) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(SourceErrorKind::Io(error)),
+            }
+        }
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+fn failed(error: io::Error) -> SourceErrorKind {
+    if error.kind() == io::ErrorKind::UnexpectedEof { cut_off() } else { SourceErrorKind::Io(error) }
+}
+
+fn cut_off() -> SourceErrorKind {
+    SourceErrorKind::Malformed("the archive is cut off".into())
+}

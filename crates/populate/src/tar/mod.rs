@@ -1,0 +1,264 @@
+//! A tar archive as a source: POSIX (PAX), GNU and old ones.
+//!
+//! | module    | holds                                                                     |
+//! | --------- | ------------------------------------------------------------------------- |
+//! | this one  | members in order, and their content                                       |
+//! | `header`  | one header of 512 bytes                                                   |
+//! | `pax`     | records of extended headers                                               |
+//! | `member`  | header and records together: one entry                                    |
+//! | `acl`     | access control lists, from their text                                     |
+//! | `sparse`  | where a sparse member has data                                            |
+//! | `framing` | where headers and content lie in the archive                              |
+//!
+//! Owners are the numbers of the archive, never those that a name has on this machine. A slash in front of a name is left
+//! out, as GNU tar does, and `..` is refused. An archive may end without the two blocks of zeroes, but not within a
+//! member.
+//!
+//! Format: POSIX.1-2024, `pax`; the GNU tar manual, "Basic Tar Format" and "Sparse Formats"; star(5) for `SCHILY.`
+//! records, libarchive's tar(5) for `LIBARCHIVE.` ones.
+
+mod acl;
+mod framing;
+mod header;
+mod member;
+mod pax;
+mod sparse;
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::ops::Range;
+
+use self::framing::Framing;
+use self::header::Header;
+use self::pax::Records;
+use crate::{Entry, EntryKind, Piece, Source, SourceError, SourceErrorKind};
+
+/// Most bytes of records and long names that one member may have.
+const EXTENDED_MAX_BYTES: u64 = 4 << 20;
+
+/// The bytes of an archive, from the first one on.
+pub trait Archive: Read + Send {
+    /// Skips bytes that need not be read.
+    ///
+    /// # Errors
+    /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof) if there are not as many; the system's.
+    fn skip(&mut self, len: u64) -> io::Result<()> {
+        let skipped = io::copy(&mut <&mut Self as Read>::take(self, len), &mut io::sink())?;
+        if skipped == len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+}
+
+/// Opens an archive, from its beginning each time.
+pub type OpenArchive = Box<dyn Fn() -> io::Result<Box<dyn Archive>> + Send>;
+
+/// A tar archive.
+pub struct TarSource {
+    shown: String,
+    open: OpenArchive,
+    framing: Option<Framing>,
+    /// Records of global headers, which hold for all members that follow.
+    global: Records,
+    /// The numbers that users and groups have by name in this archive.
+    names: Names,
+    /// What is left of the content of the last member.
+    content: Option<Reading>,
+}
+
+/// The numbers of users and groups that headers have named.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    users: HashMap<Box<[u8]>, u32>,
+    groups: HashMap<Box<[u8]>, u32>,
+}
+
+/// Most names that are kept of an archive.
+const NAMES_MAX: usize = 100_000;
+
+impl Names {
+    fn learn(&mut self, header: &Header, uid: u32, gid: u32) {
+        for (known, name, number) in
+            [(&mut self.users, header.user(), uid), (&mut self.groups, header.group(), gid)]
+        {
+            if !name.is_empty() && known.len() < NAMES_MAX && !known.contains_key(name) {
+                known.insert(name.into(), number);
+            }
+        }
+    }
+}
+
+/// The regular member that came last.
+#[derive(Debug)]
+struct Reading {
+    member: Box<[u8]>,
+    /// What comes after `range`.
+    data: std::vec::IntoIter<Range<u64>>,
+    range: Range<u64>,
+}
+
+impl std::fmt::Debug for TarSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TarSource").field("shown", &self.shown).finish_non_exhaustive()
+    }
+}
+
+impl TarSource {
+    /// An archive that `open` opens, known to the user as `shown`. It is opened with the first entry.
+    #[must_use]
+    pub fn new(shown: impl Into<String>, open: OpenArchive) -> Self {
+        Self {
+            shown: shown.into(),
+            open,
+            framing: None,
+            global: Records::default(),
+            names: Names::default(),
+            content: None,
+        }
+    }
+
+    fn error(&self, member: Option<&[u8]>, kind: SourceErrorKind) -> SourceError {
+        let error = SourceError::new(&self.shown, kind);
+        let error = match member {
+            Some(member) => error.at_member(member),
+            None => error,
+        };
+        let at = self.framing.as_ref().map_or(0, Framing::last_header);
+        error.at_byte(at)
+    }
+
+    fn begin(&mut self) -> Result<(), SourceError> {
+        if self.framing.is_none() {
+            let archive =
+                (self.open)().map_err(|error| SourceError::new(&self.shown, SourceErrorKind::Io(error)))?;
+            self.framing = Some(Framing::new(archive));
+        }
+        Ok(())
+    }
+
+    /// The next member that is a file; `None` at the end.
+    fn next_member(&mut self) -> Result<Option<Entry>, SourceError> {
+        let mut local = Records::default();
+        let mut extended_bytes = 0;
+        loop {
+            let Some(framing) = &mut self.framing else { return Ok(None) };
+            let header = match framing.next_header() {
+                Ok(Some(header)) => header,
+                Ok(None) if local.is_empty() => return Ok(None),
+                Ok(None) => {
+                    let what = "the archive ends behind an extended header";
+                    return Err(self.error(None, SourceErrorKind::Malformed(what.into())));
+                }
+                Err(kind) => return Err(self.error(None, kind)),
+            };
+            let name = header.path();
+            let result = match header.typeflag() {
+                b'x' | b'X' => read_records(framing, &header, &mut extended_bytes, &mut local),
+                b'g' => read_records(framing, &header, &mut extended_bytes, &mut self.global),
+                b'L' => read_long(framing, &header, &mut extended_bytes).map(|long| local.set(b"path", long)),
+                b'K' => {
+                    read_long(framing, &header, &mut extended_bytes).map(|long| local.set(b"linkpath", long))
+                }
+                // The name of the archive.
+                b'V' => framing.skip_content(&header).map(drop),
+                _ => {
+                    let member = member::Member::new(header, &self.global, &local, &mut self.names);
+                    let taken = member.and_then(|member| member.into_entry(framing));
+                    return match taken {
+                        Ok((entry, data)) => Ok(Some(self.began(entry, data))),
+                        Err(kind) => {
+                            let name = local.get(b"path").map_or(name, <[u8]>::to_vec);
+                            Err(self.error(Some(&name), kind))
+                        }
+                    };
+                }
+            };
+            result.map_err(|kind| self.error(Some(&name), kind))?;
+        }
+    }
+
+    /// Notes the content that a member has.
+    fn began(&mut self, entry: Entry, data: Vec<Range<u64>>) -> Entry {
+        self.content = match entry.kind {
+            EntryKind::Regular(_) => {
+                let member = entry.path.as_bytes().into();
+                Some(Reading { member, data: data.into_iter(), range: 0..0 })
+            }
+            _ => None,
+        };
+        entry
+    }
+}
+
+/// Reads the records of an extended header into `records`.
+fn read_records(
+    framing: &mut Framing,
+    header: &Header,
+    bytes: &mut u64,
+    records: &mut Records,
+) -> Result<(), SourceErrorKind> {
+    let text = read_extended(framing, header, bytes)?;
+    records.read(&text)
+}
+
+/// Reads a long name of GNU tar.
+fn read_long(framing: &mut Framing, header: &Header, bytes: &mut u64) -> Result<Vec<u8>, SourceErrorKind> {
+    let mut name = read_extended(framing, header, bytes)?;
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    name.truncate(end);
+    Ok(name)
+}
+
+fn read_extended(
+    framing: &mut Framing,
+    header: &Header,
+    bytes: &mut u64,
+) -> Result<Vec<u8>, SourceErrorKind> {
+    let len = header.size()?;
+    *bytes = bytes.saturating_add(len).saturating_add(512);
+    if *bytes > EXTENDED_MAX_BYTES {
+        let what = format!("its extended headers have more than {EXTENDED_MAX_BYTES} bytes");
+        return Err(SourceErrorKind::TooLarge(what));
+    }
+    framing.read_whole(len)
+}
+
+impl Source for TarSource {
+    fn name(&self) -> &str {
+        &self.shown
+    }
+
+    fn next_entry(&mut self) -> Result<Option<Entry>, SourceError> {
+        self.begin()?;
+        self.content = None;
+        self.next_member()
+    }
+
+    fn read_content(&mut self, buf: &mut [u8]) -> Result<Option<Piece>, SourceError> {
+        let (Some(reading), Some(framing)) = (&mut self.content, &mut self.framing) else { return Ok(None) };
+        while reading.range.is_empty() {
+            match reading.data.next() {
+                Some(range) => reading.range = range,
+                None => return Ok(None),
+            }
+        }
+        let offset = reading.range.start;
+        let len = usize::try_from(reading.range.end - offset).unwrap_or(usize::MAX).min(buf.len());
+        let Some(buf) = buf.get_mut(..len) else { return Ok(None) };
+        if let Err(kind) = framing.read_content(buf) {
+            let member = reading.member.clone();
+            return Err(self.error(Some(&member), kind));
+        }
+        reading.range.start += len as u64;
+        Ok(Some(Piece { offset, len }))
+    }
+
+    fn rewind(&mut self) -> Result<(), SourceError> {
+        self.framing = None;
+        self.global = Records::default();
+        self.names = Names::default();
+        self.content = None;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
