@@ -4,6 +4,7 @@
 
 mod array;
 mod bench;
+mod disk;
 mod get;
 mod hints;
 mod image;
@@ -19,6 +20,7 @@ use uuid::Uuid;
 
 pub(crate) use array::{ArrayMembers, ArraySpec};
 pub(crate) use bench::BenchPlan;
+pub(crate) use disk::{AddPlan, CopyPlan, CreatePlan, DiskPlan, kind_of};
 pub(crate) use get::{Destination, Existing, GetPlan};
 pub(crate) use image::ImageSpec;
 pub(crate) use md::{Change, MdPlan, NewArrayPlan, NewMembers, Waiting};
@@ -139,6 +141,10 @@ pub(crate) enum Plan {
         what: Box<MkfsPlan>,
         format: Format,
     },
+    Disk {
+        what: DiskPlan,
+        format: Format,
+    },
     Grow {
         image: ImageSpec,
         /// As large as the device unless said.
@@ -231,6 +237,10 @@ impl Plan {
             Command::Mkfs(typed) => {
                 let (what, json) = MkfsPlan::from_typed(*typed)?;
                 Self::Mkfs { what: Box::new(what), format: Format::of(json) }
+            }
+            Command::Disk(typed) => {
+                let (what, format) = DiskPlan::from_typed(typed)?;
+                Self::Disk { what, format }
             }
             Command::Whole(command) => Self::of_the_whole(command)?,
             Command::Md { command, json } => {

@@ -5,6 +5,7 @@
 //! | [`definition`] | what a disk is to be, as files say it |
 //! | [`fat`] | FAT filesystems, made and filled |
 //! | [`layout`] | the places of partitions, by their sizes and weights |
+//! | [`sources`] | files for filesystems, from elsewhere than directories and archives |
 //! | [`swap`] | swap space |
 //!
 //! Tables of partitions are made and written by `undercroft_block::partition`; filesystems of Linux are made and filled by
@@ -13,6 +14,7 @@
 pub mod definition;
 pub mod fat;
 pub mod layout;
+pub mod sources;
 pub mod swap;
 
 use undercroft_block as block;

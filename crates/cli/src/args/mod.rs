@@ -4,6 +4,7 @@
 //! from the same definitions.
 
 mod bench;
+mod disk;
 mod get;
 mod md;
 mod mkfs;
@@ -19,6 +20,7 @@ use std::ffi::OsString;
 use clap::{Args, Parser, Subcommand, ValueHint};
 
 pub(crate) use bench::BenchArgs;
+pub(crate) use disk::{AddArgs, CreateArgs, DiskCommand, DiskFamily, ImageCommand, TableKind};
 pub(crate) use get::GetArgs;
 pub(crate) use md::{ArrayArgs, MdCommand, MdCreateArgs, NewMemberArgs, WaitArgs};
 pub(crate) use mkfs::{MkfsArgs, MkfsFamily, MkfsOther, NewImageFormat};
@@ -33,7 +35,7 @@ use crate::exit;
 
 const IMAGE_HELP: &str = "\
 IMAGE is a disk image (raw or qcow2) or a block device. `IMAGE?part=N` names partition N of a partitioned \
-disk; a disk with exactly one Linux partition needs no hint. Of an image that is damaged or cut short what is there is read: \
+disk, and `IMAGE?part=NAME` the one of this name; a disk with exactly one Linux partition needs no hint. Of an image that is damaged or cut short what is there is read: \
 `IMAGE?sb=BLOCK` through a copy of an ext superblock, `IMAGE?gpt=backup` by the copy of a destroyed partition table; `info` says \
 which are good. `IMAGE?log=PATH` names the device that an XFS has its log on, which is written to with it. An image is written to by `mkfs`, by `grow`, `label` and `uuid`, \
 by `mount -o rw`, and by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
@@ -137,6 +139,9 @@ Examples:
   undercroft mkfs xfs disk.img --size 10G"
     )]
     Mkfs(Box<MkfsArgs>),
+
+    #[command(flatten)]
+    Disk(DiskFamily),
 
     #[command(flatten)]
     Whole(WholeCommand),

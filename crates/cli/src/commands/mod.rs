@@ -91,6 +91,7 @@ fn carry_out(plan: Plan) -> Result<Option<Kind>, Failure> {
         Plan::Mounts { format } => mounts::run(format).map(|()| None),
         Plan::Df { images, style, format } => df::run(&images, style, format),
         Plan::Mkfs { what, format } => mkfs::run(&what, format).map(|()| None),
+        Plan::Disk { what, format } => disk::run(&what, format).map(|()| None),
         Plan::Grow { image, size_bytes, format } => grow::run(&image, size_bytes, format).map(|()| None),
         Plan::Label { image, label, format } => label::run(&image, label, format).map(|()| None),
         Plan::Uuid { image, change, format } => uuid::run(&image, change, format).map(|()| None),

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use undercroft_block::partition::{Partition, Table, lost_gpt, partitions};
+use undercroft_block::partition::{Partition, Scheme, Table, lost_gpt, partitions};
 use undercroft_block::{CutShortDevice, Device, PartitionDevice};
 use undercroft_ext4::BackupSuperblock;
 
@@ -55,6 +55,16 @@ pub(super) fn choose(
         _ => Err(Failure::new(Kind::CannotOpen, format!("{} has {}", spec.shown(), list(&table)))
             .advise(format!("name one as {}", spec.shown_with_part("N")))),
     }
+}
+
+/// All partitions of a disk.
+pub(super) fn disk(spec: &ImageSpec, device: Device) -> Result<Partitioned, Failure> {
+    let table = read(spec, &device)?;
+    if table.scheme == Scheme::None {
+        return Err(Failure::new(Kind::Unsupported, format!("{} has no partition table", spec.shown()))
+            .advise(format!("`undercroft info {}` tells what is on it", spec.shown())));
+    }
+    Ok(Partitioned { device, table, meant: None })
 }
 
 /// The number of the partition that has this name in the table of a disk.
