@@ -1,4 +1,4 @@
-//! The input is the start of a disk: MBR, extended partitions, GPT. The first byte says which checksums are mended.
+//! The input is the start of a disk: MBR, extended partitions, GPT. The first byte says which checksums are recomputed.
 #![no_main]
 
 use undercroft_block::partition;

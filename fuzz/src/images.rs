@@ -9,7 +9,7 @@ use undercroft_ext4::{Ext4, OpenOptions};
 
 /// Made by `make-images`.
 static CLEAN: &[u8] = include_bytes!("../images/clean.img.zst");
-/// As the kernel leaves it when the power goes, with a fast commit at the end of its journal.
+/// As the kernel leaves it when power is lost, with a fast commit at the end of its journal.
 static DIRTY: &[u8] = include_bytes!("../images/dirty.img.zst");
 
 /// Which image.

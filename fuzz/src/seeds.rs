@@ -152,7 +152,7 @@ fn table_of_large_sectors() -> Vec<u8> {
     tables_input(&bytes, 4096)
 }
 
-/// An input whose checksums are mended, and which holds a good table.
+/// An input whose checksums are recomputed, and which holds a good table.
 fn tables_input(bytes: &[u8], sector_bytes: u32) -> Vec<u8> {
     let input = [&[MEND_ENTRIES | MEND_HEADER], bytes].concat();
     let table = partition::parse(&disk(&input), &[sector_bytes]).expect("a good table");

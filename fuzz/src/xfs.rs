@@ -11,7 +11,7 @@ use crate::walk::walk_all;
 
 /// Made by `make-images`.
 static IMAGE: &[u8] = include_bytes!("../images/xfs.img.zst");
-/// As the kernel leaves it when the power goes.
+/// As the kernel leaves it when power is lost.
 static DIRTY: &[u8] = include_bytes!("../images/xfs-dirty.img.zst");
 
 /// One byte of input picks among the structures of a kind.

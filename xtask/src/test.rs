@@ -33,7 +33,7 @@ pub(crate) fn add_steps(steps: &mut Steps) {
     let caches = ["-p", "undercroft-vfs", "--lib", "model_tests"];
     steps.run("models of the vfs caches, random schedules (shuttle)", || model("shuttle", &caches));
     let inodes = ["-p", "undercroft-ext4", "--features", "oracle", "--lib", "model_tests"];
-    steps.run("models of ext4's inodes in use, random schedules (shuttle)", || model("shuttle", &inodes));
+    steps.run("models of ext4's in-memory inodes, random schedules (shuttle)", || model("shuttle", &inodes));
     let stripes = ["-p", "undercroft-md", "--lib", "model_tests"];
     steps.run("models of the stripe cache, random schedules (shuttle)", || model("shuttle", &stripes));
     let names = ["-p", "undercroft-tmpfs", "--test", "shuttle"];

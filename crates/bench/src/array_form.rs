@@ -20,7 +20,7 @@ pub struct ArrayForm {
     /// Which threads are woken when stripes come free.
     pub stripe_wake: StripeWake,
     /// Stripes in the cache: of pages of 4 KiB if there are fewer than 64, otherwise of chunks. As many as the array
-    /// likes unless said.
+    /// likes by default.
     pub stripes: Option<NonZeroU32>,
     /// What it is made of.
     pub members: Members,

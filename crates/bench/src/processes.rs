@@ -66,7 +66,7 @@ pub(crate) fn run(
     let scratch = Scratch::new(parent)?;
     script::prepare(job.workload, &MountedDirectory::open(scratch.path())?, job.sizes())?;
     let count = job.threads.get() + u32::from(job.workload.has_changer());
-    let mut crew = Crew::start((0..count).map(|index| Part::new(job, scratch.path(), index)), worker)?;
+    let mut crew = WorkerPool::start((0..count).map(|index| Part::new(job, scratch.path(), index)), worker)?;
     for worker in &mut crew.workers {
         worker.hear(|word| matches!(word, Word::Ready).then_some(()))?;
     }
@@ -82,12 +82,12 @@ pub(crate) fn run(
 }
 
 /// All workers, and the end of the pipe that they wait at. Dropping it ends and reaps them.
-struct Crew {
+struct WorkerPool {
     workers: Vec<Worker>,
     pipe: Option<PipeWriter>,
 }
 
-impl Crew {
+impl WorkerPool {
     fn start(
         parts: impl Iterator<Item = Part>,
         worker: &dyn Fn(&Part) -> io::Result<Command>,
@@ -114,7 +114,7 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.pipe = None;
         for worker in &mut self.workers {

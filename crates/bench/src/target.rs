@@ -21,7 +21,7 @@ pub enum Target {
     Device,
     /// A RAID5 array of devices in memory of this process; with an ext4 on it for workloads that need files.
     Array(ArrayForm),
-    /// What such an array does at least: copying, exclusive or, reading and writing, without an array.
+    /// What such an array does at least: copying, XOR, reading and writing, without an array.
     Xor {
         /// On files in memory instead of memory of this process.
         files: bool,

@@ -31,7 +31,7 @@ pub struct XfsForm {
     pub finobt: FreeInodeTree,
     /// Whether overwriting starts a handle.
     pub journaled_overwrites: bool,
-    /// How many allocation groups; as mkfs has it unless said.
+    /// How many allocation groups; as mkfs has it by default.
     pub groups: Option<NonZeroU32>,
 }
 

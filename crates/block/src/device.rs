@@ -1,9 +1,9 @@
 //! The device contract: what every block device promises, and what its users must not assume.
 //!
 //! Everything above (md, the metadata cache, the filesystems) talks to a [`Device`], everything below (files,
-//! memory, windows, overlays, test devices) is one. A device is used by any number of threads through `&self` and
+//! memory, partitions, overlays, test devices) is one. A device is used by any number of threads through `&self` and
 //! knows nothing of what is stored on it. Locks: a device takes locks of the classes from `DEVICE_STACK` on, which
-//! come last in the order of the house, so a caller may hold any lock but never needs one. A device made of others may
+//! come last in the lock order, so a caller may hold any lock but never needs one. A device made of others may
 //! hold `DEVICE_STACK` while it calls them, never `DEVICE`. The suite behind the feature `conformance` checks these
 //! promises on any device.
 //!

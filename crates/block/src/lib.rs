@@ -9,7 +9,7 @@
 //! | [`PartitionDevice`] | a range of another device, as [`partition`] tables name them |
 //! | [`CutShortDevice`] | the front of a device whose end is missing, for reading |
 //! | [`ForgettingDevice`] | another device, whose discarded ranges count as zeroes |
-//! | [`GatedDevice`] | another device, whose writes can be held back |
+//! | [`FreezableDevice`] | another device, whose writes wait while it is frozen |
 //! | [`LatchedDevice`] | another device, of which a failed flush is remembered |
 //!
 //! ```
@@ -43,13 +43,14 @@ mod file;
 mod flush_latch;
 mod forgetting;
 mod forward;
-mod gate;
+mod freeze;
 mod image;
 mod memory;
 pub mod mountinfo;
 mod open_error;
 mod overlay;
 pub mod partition;
+mod partition_device;
 pub mod probe;
 #[cfg(feature = "test-devices")]
 mod rng;
@@ -57,7 +58,6 @@ mod span;
 mod sparse;
 #[cfg(feature = "test-devices")]
 pub mod testing;
-mod window;
 
 pub use copy::{Copied, copy};
 pub use cut_short::CutShortDevice;
@@ -68,9 +68,9 @@ pub use error::{Error, Operation, Result};
 pub use file::{FileDevice, FileOptions, Holder, InUse, Locking};
 pub use flush_latch::{FlushLatch, LatchedDevice};
 pub use forgetting::ForgettingDevice;
-pub use gate::{Abandoned, GatedDevice};
+pub use freeze::{FreezableDevice, FreezerGone};
 pub use image::{ImageFormat, ImageOptions, Qcow2Device, open_image};
 pub use memory::MemoryDevice;
 pub use open_error::OpenError;
 pub use overlay::{Overlay, OverlayStore};
-pub use window::PartitionDevice;
+pub use partition_device::PartitionDevice;

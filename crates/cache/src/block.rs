@@ -29,13 +29,13 @@ struct Inner<T> {
 
 struct State<T> {
     newest: Buffer,
-    beside: T,
+    private: T,
 }
 
 impl<T: Default> Block<T> {
     pub(crate) fn new(newest: Buffer) -> Self {
         let number = newest.block();
-        let state = Mutex::new(&order::BLOCK, State { newest, beside: T::default() });
+        let state = Mutex::new(&order::BLOCK, State { newest, private: T::default() });
         Self(Arc::new(Inner {
             number,
             referenced: AtomicBool::new(true),
@@ -143,13 +143,13 @@ impl<T> BlockGuard<'_, T> {
 
     /// What the owner keeps beside the block.
     #[must_use]
-    pub fn beside(&self) -> &T {
-        &self.0.beside
+    pub fn private(&self) -> &T {
+        &self.0.private
     }
 
     /// What the owner keeps beside the block, to be changed.
-    pub fn beside_mut(&mut self) -> &mut T {
-        &mut self.0.beside
+    pub fn private_mut(&mut self) -> &mut T {
+        &mut self.0.private
     }
 }
 

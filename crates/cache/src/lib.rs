@@ -19,8 +19,8 @@
 //! # Ok::<(), undercroft_block::Error>(())
 //! ```
 //!
-//! What is changed is not written by the cache. A log that orders changes holds the blocks that it has yet to bring
-//! home, which pins them, and keeps beside each what it must know (`T`).
+//! The cache never writes a changed block; the journal does. It holds a handle of each block that it has not written back
+//! yet, which pins the block, and keeps its own state of the block in `T`.
 //!
 //! A structure of several blocks may be one buffer, a [`Span`]; it is asked for by its name, never block by block.
 //!
@@ -352,9 +352,12 @@ mod tests {
         {
             let mut guard = block.lock();
             guard.bytes_mut()[0] = 99;
-            *guard.beside_mut() = 7;
+            *guard.private_mut() = 7;
         }
-        assert_eq!((old[0], cache.read(5).unwrap()[0], *cache.block(5).unwrap().lock().beside()), (5, 99, 7));
+        assert_eq!(
+            (old[0], cache.read(5).unwrap()[0], *cache.block(5).unwrap().lock().private()),
+            (5, 99, 7)
+        );
         drop(old);
         let newest = block.buffer().as_ptr();
         block.lock().bytes_mut()[1] = 98;

@@ -147,19 +147,19 @@ pub(crate) enum Plan {
     },
     Grow {
         image: ImageSpec,
-        /// As large as the device unless said.
+        /// As large as the device by default.
         size_bytes: Option<u64>,
         format: Format,
     },
     Label {
         image: ImageSpec,
-        /// What it becomes; empty for none. It is shown unless said.
+        /// What it becomes; empty for none. It is shown by default.
         label: Option<Vec<u8>>,
         format: Format,
     },
     Uuid {
         image: ImageSpec,
-        /// It is shown unless said.
+        /// It is shown by default.
         change: Option<UuidChange>,
         format: Format,
     },

@@ -135,7 +135,7 @@ mod tests {
         let refused = place(&sizes, 0..103 * MIB, MIB).unwrap_err().to_string();
         assert!(refused.contains("need 1048576 bytes more"), "{refused}");
         let places = place(&[Size::fixed(MIB + 5)], MIB..2 * MIB + 4096, MIB).unwrap();
-        assert_eq!(places, [MIB..2 * MIB + 4096]);
+        assert_eq!(places.first(), Some(&(MIB..2 * MIB + 4096)));
     }
 
     #[test]

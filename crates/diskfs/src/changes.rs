@@ -1,10 +1,10 @@
-//! What a filesystem that takes changes does alike in every format: syncing, closing, and saying why it stopped.
+//! What a writable filesystem does alike in every format: syncing, closing, and saying why it stopped.
 
 use undercroft_block::Device;
 use undercroft_journal::{Client, Service, Transactions};
 use undercroft_vfs::{Error, Result};
 
-use crate::in_use::LateTimes;
+use crate::in_use::LazyTimes;
 
 /// How changes have gone to the disk since the filesystem was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,17 +17,17 @@ pub struct WriteStats {
     pub blocks_logged: u64,
     /// Checkpoints that made room in the log.
     pub checkpoints: u64,
-    /// Inodes without names that could not be deleted, for want of space or for damage, and wait for the next opening.
+    /// Unlinked inodes that could not be deleted, for want of space or for damage, and wait for the next opening.
     pub inodes_left: u64,
 }
 
 /// A volume that may have been opened for changes.
 pub trait Changeable: Client {
-    /// Its transactions and its inodes with late times.
+    /// Its transactions and its inodes with lazy times.
     ///
     /// # Errors
     /// [`ReadOnly`](Error::ReadOnly) for a filesystem that was opened for reading.
-    fn changes(&self) -> Result<(&Transactions<Self>, &LateTimes)>;
+    fn changes(&self) -> Result<(&Transactions<Self>, &LazyTimes)>;
 
     /// Makes durable what was written to the device before. A failure ends the changes, because what was lost is unknown.
     ///
@@ -46,8 +46,8 @@ pub trait Changeable: Client {
     /// # Errors
     /// Why the filesystem takes no changes any more.
     fn sync_all(&self) -> Result<()> {
-        let Ok((transactions, late_times)) = self.changes() else { return Ok(()) };
-        late_times.store_all()?;
+        let Ok((transactions, lazy_times)) = self.changes() else { return Ok(()) };
+        lazy_times.store_all()?;
         transactions.commit_everything(self)
     }
 
@@ -56,9 +56,9 @@ pub trait Changeable: Client {
     /// # Errors
     /// The first failure since the filesystem was opened.
     fn close(&self, service: &Service<Self>) -> Result<()> {
-        if let Ok((_, late_times)) = self.changes() {
+        if let Ok((_, lazy_times)) = self.changes() {
             // A failure here has ended the changes, and the service returns its cause.
-            let _ = late_times.store_all();
+            let _ = lazy_times.store_all();
         }
         service.close()
     }
@@ -82,7 +82,7 @@ pub trait Changeable: Client {
     /// [`sync_all`](Self::sync_all), and the changes have ended all the same.
     fn shut_down(&self, flush_log: bool) -> Result<()> {
         let Ok((transactions, _)) = self.changes() else {
-            return Err(Error::Unsupported("shutting down a filesystem that takes no changes".into()));
+            return Err(Error::Unsupported("shutting down a read-only filesystem".into()));
         };
         let flushed = if flush_log { self.sync_all() } else { Ok(()) };
         transactions.shut_down();

@@ -71,7 +71,7 @@ impl At {
 
 /// Findings as they come, from any thread. The first of them are kept up to a limit, the others counted.
 ///
-/// Locks: its own, of class `INDEX`, held to add one finding.
+/// Locks: its own, of class `COLLECTED`, held to add one finding.
 #[derive(Debug)]
 pub struct Findings {
     kept: Mutex<Kept>,
@@ -88,7 +88,7 @@ impl Findings {
     /// None yet, of which `limit` will be kept.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { kept: Mutex::new(&order::INDEX, Kept::default()), limit }
+        Self { kept: Mutex::new(&order::COLLECTED, Kept::default()), limit }
     }
 
     /// Adds one: a word for programs, where it belongs, and a sentence.

@@ -1,4 +1,4 @@
-//! What filesystems on a block device have in common: taking changes, inodes in use, what a check finds, and what making
+//! What filesystems on a block device have in common: taking changes, in-memory inodes, what a check finds, and what making
 //! one asks of the device. Nothing here knows an on-disk format, beyond the codes of kinds of files that formats share.
 
 mod changes;

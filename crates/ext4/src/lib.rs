@@ -4,13 +4,13 @@
 //! structure is validated once, there, and later code relies on it.
 //!
 //! A filesystem that is opened for reading takes no locks but the metadata cache's. One that is opened for writing also
-//! has locks in `live` (inodes in use), `dir`, `alloc` and `transaction`, each described in its module; their order is
+//! has locks in `live` (in-memory inodes), `dir`, `alloc` and `transaction`, each described in its module; their order is
 //! that of `undercroft_sync::order`. How changes reach the disk is described in `transaction`.
 //!
 //! What changes a filesystem is laid in floors, and imports go down. `volume` reads blocks; what is kept in memory of
 //! free space, orphans and locks lies above it, without operations that need a transaction; `writer` puts these together,
 //! and a `transaction::Handle` carries the writer. Operations take a handle: `map` and `xattr` on an inode's fields, `dir`
-//! and `orphan` on the `inode::InodeState` of an inode in use. `live` is the whole inode in use, and `fs` the filesystem
+//! and `orphan` on the `inode::InodeState` of an in-memory inode. `live` is the whole in-memory inode, and `fs` the filesystem
 //! behind the vfs contract.
 //!
 //! Every loop is bounded by a count that was checked against the device, every walk by a depth.

@@ -52,7 +52,7 @@ fn free_on_disk(volume: &Volume) -> Result<(u64, u64)> {
     for group in (0..geometry.groups()).map(Group) {
         let descriptor = match GroupDescriptor::read(volume, group) {
             Ok(descriptor) => descriptor,
-            // It may lie behind the end of a device that is cut short.
+            // It may lie past the end of a device that is cut short.
             Err(Error::Io(_)) => return Ok(as_noted()),
             Err(error) => return Err(error),
         };

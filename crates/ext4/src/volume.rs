@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use undercroft_block::Device;
 use undercroft_cache::{Buffer, BufferCache};
-use undercroft_sync::Append;
+use undercroft_sync::AppendList;
 use undercroft_vfs::Result;
 
 use crate::error::corrupt_block;
@@ -34,13 +34,13 @@ pub(crate) enum Validated {
 #[derive(Debug)]
 pub(crate) struct Volume {
     /// The superblock as it was when the volume was opened, and after each time it has grown.
-    superblocks: Append<Superblock>,
+    superblocks: AppendList<Superblock>,
     /// The device below the one that refuses writes once the changes have ended.
     below: Device,
     buffers: BufferCache<LoggedState>,
     fast_commits: FastCommitView,
-    /// Where each group's inode table begins; known in a filesystem that takes changes.
-    inode_tables: OnceLock<Append<FsBlock>>,
+    /// Where each group's inode table begins; known in a writable filesystem.
+    inode_tables: OnceLock<AppendList<FsBlock>>,
 }
 
 impl Volume {

@@ -1,4 +1,4 @@
-//! A filesystem in use: its volume, and what a filesystem that takes changes has beside it.
+//! A filesystem in use: its volume, and what a writable filesystem has beside it.
 //!
 //! A [`Handle`](crate::transaction::Handle) carries the [`Writer`]. The types below it are state only; the operations on
 //! them, which take a handle, lie above.
@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use undercroft_diskfs::Changeable;
-use undercroft_diskfs::in_use::{LateTimes, WindowList};
+use undercroft_diskfs::in_use::{LazyTimes, WindowList};
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, Result};
 
@@ -65,9 +65,9 @@ impl Mounted {
 }
 
 impl Changeable for Mounted {
-    fn changes(&self) -> Result<(&Transactions, &LateTimes)> {
+    fn changes(&self) -> Result<(&Transactions, &LazyTimes)> {
         let writer = self.writer()?;
-        Ok((&writer.transactions, &writer.late_times))
+        Ok((&writer.transactions, &writer.lazy_times))
     }
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Writer {
     pub(crate) orphans: Orphans,
     /// The locks of all leaves of directories.
     pub(crate) directory_leaves: dir::LeafLocks,
-    pub(crate) late_times: LateTimes,
+    pub(crate) lazy_times: LazyTimes,
     /// Files with a reservation window.
     pub(crate) windows: WindowList,
     pub(crate) shared_attributes: xattr::SharedBlocks,
@@ -114,7 +114,7 @@ impl Writer {
             allocator,
             orphans,
             directory_leaves: dir::LeafLocks::new(),
-            late_times: LateTimes::default(),
+            lazy_times: LazyTimes::default(),
             windows: WindowList::default(),
             shared_attributes: xattr::SharedBlocks::default(),
             resizing: Mutex::new(&order::RESIZE, ()),

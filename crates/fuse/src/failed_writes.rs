@@ -60,7 +60,7 @@ impl FailedWrites {
         None
     }
 
-    /// The file is opened anew: that there was no space is nothing to this opening, if there is some now.
+    /// The file is reopened: that there was no space is nothing to this opening, if there is some now.
     pub(crate) fn reopen(&self, id: NodeId, has_room: impl FnOnce() -> bool) {
         if self.failures.is_empty() {
             return;

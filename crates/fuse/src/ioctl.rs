@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use undercroft_vfs::{
-    Attr, AttrChange, Error, ExtentHints, FileType, InodeFlags, Node, Result, SET_GROUP_ID, SET_USER_ID,
+    Attr, AttrChange, Error, ExtentSizeHints, FileType, InodeFlags, Node, Result, SET_GROUP_ID, SET_USER_ID,
 };
 
 use crate::caller::{Caller, Capability};
@@ -56,7 +56,7 @@ const EXTENDED_FLAGS: [(InodeFlags, u32); 8] = [
     (InodeFlags::VERITY, 0x0002_0000),
 ];
 
-/// What `struct fsxattr` has besides for hints of how large extents should be: of a file, for what is made in a directory,
+/// What `struct fsxattr` has besides for extent size hints: of a file, for what is made in a directory,
 /// and of copies.
 const HAS_EXTENT_SIZE: u32 = 0x0000_0800;
 const HANDS_ON_EXTENT_SIZE: u32 = 0x0000_1000;
@@ -109,7 +109,7 @@ impl Server {
             Some(FS_IOC_GETVERSION) => self.attr(id)?.generation.to_ne_bytes().to_vec(),
             Some(FS_IOC_FSGETXATTR) => {
                 let node = self.node(id)?;
-                fsxattr(&self.attr(id)?, node.extent_hints(), node.extent_count()).to_vec()
+                fsxattr(&self.attr(id)?, node.extent_size_hints(), node.extent_count()).to_vec()
             }
             Some(FS_IOC_SETFLAGS) => {
                 self.set_flags(caller, id, ioctl)?;
@@ -155,12 +155,12 @@ impl Server {
         }
         let hints = hints(ioctl.input, now.kind)?;
         let privileges = SET_USER_ID | SET_GROUP_ID;
-        let loses_privileges = self.vfs().filesystem().extended_flags_take_privileges()
+        let loses_privileges = self.vfs().filesystem().fssetxattr_clears_suid_sgid()
             && now.permissions & privileges != 0
             && !caller.keeps_privileges();
         let change = AttrChange {
             permissions: loses_privileges.then_some(now.permissions & !privileges),
-            hints: (hints != node.extent_hints()).then_some(hints),
+            hints: (hints != node.extent_size_hints()).then_some(hints),
             flags: (flags != now.flags).then_some(flags),
             project: (project != now.project).then_some(project),
             ..AttrChange::default()
@@ -219,7 +219,7 @@ fn word(input: &[u8], at: usize) -> Result<u32> {
 }
 
 /// The hints that `struct fsxattr` has. As with Linux a size without its flag is none, and so is a flag without a size.
-fn hints(input: &[u8], kind: FileType) -> Result<ExtentHints> {
+fn hints(input: &[u8], kind: FileType) -> Result<ExtentSizeHints> {
     let (wanted, size, copy_size) = (word(input, 0)?, word(input, 4)?, word(input, 16)?);
     let (own, other) = match kind {
         FileType::Directory => (HANDS_ON_EXTENT_SIZE, HAS_EXTENT_SIZE),
@@ -229,11 +229,11 @@ fn hints(input: &[u8], kind: FileType) -> Result<ExtentHints> {
         return Err(Error::InvalidArgument("files have a size of extents, and directories hand one on"));
     }
     let when = |flag: u32, size: u32| if wanted & flag != 0 { size } else { 0 };
-    Ok(ExtentHints { size: when(own, size), copy_size: when(HAS_COPY_SIZE, copy_size) })
+    Ok(ExtentSizeHints { size: when(own, size), copy_size: when(HAS_COPY_SIZE, copy_size) })
 }
 
 /// `struct fsxattr`: flags, extent size hint, number of extents, project, copy-on-write hint, padding.
-fn fsxattr(attr: &Attr, hints: ExtentHints, extents: u64) -> [u8; FSXATTR_BYTES] {
+fn fsxattr(attr: &Attr, hints: ExtentSizeHints, extents: u64) -> [u8; FSXATTR_BYTES] {
     let flags = EXTENDED_FLAGS.iter().filter(|(flag, _)| attr.flags.contains(*flag));
     let mut flags = flags.fold(0, |all, (_, bit)| all | bit);
     let own = if attr.kind == FileType::Directory { HANDS_ON_EXTENT_SIZE } else { HAS_EXTENT_SIZE };

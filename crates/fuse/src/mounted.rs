@@ -156,7 +156,7 @@ fn finish(server: Arc<Server>, below: CloseBelow) -> Result<(), End> {
     let synced = server.finish();
     let defect = server.defect().map(str::to_owned);
     let filesystem = Arc::clone(server.vfs().filesystem());
-    // Inodes without a name go with the last handle, which is a change.
+    // Unlinked inodes go with the last handle, which is a change.
     drop(server);
     let closed = filesystem.close();
     drop(filesystem);

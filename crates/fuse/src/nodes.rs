@@ -155,19 +155,19 @@ impl NodeTable {
         &self.returning
     }
 
-    /// Whether an inode without a name will be deleted when the kernel forgets it, or is being deleted. Looks at all
+    /// Whether an unlinked inode will be deleted when the kernel forgets it, or is being deleted. Looks at all
     /// inodes that the kernel knows.
-    pub(crate) fn has_unnamed(&self) -> bool {
+    pub(crate) fn has_unlinked(&self) -> bool {
         let entries = self.entries.pin();
         // In this order: what begins to go while it is looked for is found one way or the other.
-        entries.values().any(|entry| !entry.stays.load(Ordering::Relaxed) && entry.is_unnamed())
+        entries.values().any(|entry| !entry.stays.load(Ordering::Relaxed) && entry.is_unlinked())
             || self.returning.is_any_going()
     }
 
-    /// The inodes without a name have been waited for in vain.
+    /// The unlinked inodes have been waited for in vain.
     pub(crate) fn note_staying(&self) {
         for entry in self.entries.pin().values() {
-            if entry.is_unnamed() && !entry.stays.swap(true, Ordering::Relaxed) {
+            if entry.is_unlinked() && !entry.stays.swap(true, Ordering::Relaxed) {
                 self.returning.stays();
             }
         }
@@ -212,7 +212,7 @@ impl Entry {
         before.is_ok_and(|held| held <= lookups)
     }
 
-    fn is_unnamed(&self) -> bool {
+    fn is_unlinked(&self) -> bool {
         self.handle.lock().as_ref().is_some_and(|handle| handle.node.links() == 0)
     }
 

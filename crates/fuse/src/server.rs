@@ -317,7 +317,7 @@ impl Server {
         Ok(list)
     }
 
-    /// As it is at this moment; see [`settled_statfs`](Self::settled_statfs).
+    /// As it is at this moment; see [`statfs_after_deletions`](Self::statfs_after_deletions).
     pub(crate) fn statfs(&self) -> Result<StatFs> {
         self.vfs.filesystem().statfs()
     }

@@ -1,10 +1,10 @@
-//! Space that is on its way back.
+//! Waiting for the space of deleted files.
 //!
-//! A file that lost its last name is deleted when the kernel forgets its inode, and the forget comes after the call that
-//! removed the name has returned: behind the reply to a `close`, in a queue of its own, gathered with others. So a request
-//! that finds no space is tried again when an inode without a name has been deleted, and is refused when none is left,
-//! or when for [`PATIENCE`] none was deleted. Inodes that were waited for in vain, for a program has them open, are
-//! waited for again when they are closed; for the word of a close each request waits a moment.
+//! The space of a deleted file is freed when the kernel forgets its inode. The kernel sends that forget after the reply to
+//! the call that removed the name, from a queue, in batches. So a request that finds no space is retried when an unlinked
+//! inode has been deleted. It fails when no unlinked inode is left, or when none was deleted for [`PATIENCE`]. Unlinked inodes
+//! that a program holds open are not waited for again before they are closed; each later request waits only briefly for
+//! notice of such a close.
 //!
 //! A request for the free space after a name was removed waits in the same way, once, so that it shows what came back.
 //!
@@ -37,11 +37,11 @@ struct Line(AtomicU64);
 
 /// Inodes that go, as far as the kernel's forgets tell.
 pub(crate) struct Returning {
-    /// What may leave an inode without a name or a program that has it open.
+    /// What may leave an unlinked inode or a program that has it open.
     events: [Line; LINES],
-    /// Inodes without a name that are being let go of.
+    /// Unlinked inodes that are being let go of.
     going: AtomicUsize,
-    /// Inodes without a name that were let go of.
+    /// Unlinked inodes that were let go of.
     gone: AtomicU64,
     waiters: WaitQueue,
     /// Inodes that were waited for in vain.
@@ -77,7 +77,7 @@ impl Returning {
         self.events.iter().map(|line| line.0.load(Ordering::Relaxed)).sum()
     }
 
-    /// An inode without a name is let go of while this lives.
+    /// An unlinked inode is let go of while this lives.
     pub(crate) fn going(&self) -> Going<'_> {
         self.going.fetch_add(1, Ordering::SeqCst);
         Going(self)
@@ -153,7 +153,7 @@ impl Server {
             if returning.gone() != gone {
                 continue;
             }
-            let comes = self.nodes().has_unnamed()
+            let comes = self.nodes().has_unlinked()
                 && returning.waiters.wait_timeout(PATIENCE, || returning.gone() != gone);
             // A large file may take longer.
             if !comes && returning.gone() == gone && !returning.is_any_going() {
@@ -165,7 +165,7 @@ impl Server {
 
     /// Free and used space, with what names that were removed before give back; but for inodes that programs have open,
     /// and for closes of such that the kernel has not told of yet.
-    pub(crate) fn settled_statfs(&self) -> Result<StatFs> {
+    pub(crate) fn statfs_after_deletions(&self) -> Result<StatFs> {
         self.await_returning();
         self.statfs()
     }
@@ -182,7 +182,7 @@ impl Server {
         }
         loop {
             let gone = returning.gone();
-            if !self.nodes().has_unnamed() || began.elapsed() > PATIENCE_MAX {
+            if !self.nodes().has_unlinked() || began.elapsed() > PATIENCE_MAX {
                 break;
             }
             let comes = returning.waiters.wait_timeout(PATIENCE, || returning.gone() != gone);

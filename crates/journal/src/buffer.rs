@@ -78,17 +78,17 @@ impl<S: Seal> Item for LoggedBlock<S> {
 
 impl<S: Seal> ItemGuard<Sealed<S>> for BlockGuard<'_, LoggedState<S>> {
     fn state(&self) -> &ItemState<Sealed<S>> {
-        &self.beside().state
+        &self.private().state
     }
 
     fn state_mut(&mut self) -> &mut ItemState<Sealed<S>> {
-        &mut self.beside_mut().state
+        &mut self.private_mut().state
     }
 
     fn freeze(&mut self) -> Sealed<S> {
-        let beside = self.beside_mut();
-        let committed = beside.state.committed().map(|version| version.seal);
-        let seal = beside.seal.freeze(committed);
+        let private = self.private_mut();
+        let committed = private.state.committed().map(|version| version.seal);
+        let seal = private.seal.freeze(committed);
         Sealed { buffer: self.buffer().clone(), seal }
     }
 }

@@ -1,4 +1,4 @@
-//! The device below a filesystem that takes changes: nothing is written through it once the changes have ended.
+//! The device below a writable filesystem: nothing is written through it once the changes have ended.
 //!
 //! Everything that a mounted filesystem writes passes here: file content and metadata, log and homes, flushes and
 //! discards. A writer that looked at a map before the end, or at a map whose change the aborted transaction will never

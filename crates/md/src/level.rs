@@ -4,15 +4,15 @@
 //! and drives background work; a [`Personality`] turns each request into requests to members. What both share is in
 //! [`Shared`].
 //!
-//! Locks: the array enters the gate for every write, the rest is the personality's own. A change of the lineup takes a
-//! turn (see [`gate`](crate::gate)), in which superblocks are written: no lock is held when a member is reported.
+//! Locks: the array enters the active writes for every write, the rest is the personality's own. A change of the lineup holds an
+//! `IoMutex` (see [`quiesce`](crate::quiesce)), in which superblocks are written: no lock is held when a member is reported.
 
 pub(crate) mod batch;
 pub(crate) mod mirrored;
-pub(crate) mod settle;
 pub(crate) mod striped;
 #[cfg(test)]
 pub(crate) mod testing;
+pub(crate) mod write_errors;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,8 +21,8 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use undercroft_block as block;
 
-use crate::gate::{Gate, Pass, Quiet, Turn};
 use crate::member::{Lineup, Member, Role};
+use crate::quiesce::{ActiveWrite, ActiveWrites, IoMutex, Quiesced};
 use crate::recorder::Recorder;
 use crate::{Error, Geometry, Result, fan_out};
 
@@ -32,9 +32,9 @@ pub(crate) struct Shared {
     pub(crate) geometry: Geometry,
     pub(crate) recorder: Box<dyn Recorder>,
     lineup: ArcSwap<Lineup>,
-    gate: Gate,
+    writes: ActiveWrites,
     /// Taken by a thread that changes the lineup.
-    changing: Turn,
+    changing: IoMutex,
     /// Why nothing is written any more.
     stopped: OnceLock<String>,
     /// So many bytes from the front of the sync space have their redundancy right; `u64::MAX` for all.
@@ -137,8 +137,8 @@ impl Shared {
             geometry,
             recorder,
             lineup: ArcSwap::from_pointee(lineup),
-            gate: Gate::new(),
-            changing: Turn::new(),
+            writes: ActiveWrites::new(),
+            changing: IoMutex::new(),
             stopped: OnceLock::new(),
             resynced: AtomicU64::new(u64::MAX),
             is_read_only: AtomicBool::new(false),
@@ -161,7 +161,7 @@ impl Shared {
     }
 
     /// Whether the redundancy of a range of the sync space is right. Where it is not, all copies of a byte are read
-    /// from the same member, and parity is computed anew and not from what was there.
+    /// from the same member, and parity is recomputed and not from what was there.
     pub(crate) fn is_resynced(&self, offset: u64, len: u64) -> bool {
         // Acquire: the thread that moved the mark has written what lies before it.
         offset.saturating_add(len) <= self.resynced.load(Ordering::Acquire)
@@ -217,7 +217,7 @@ impl Shared {
     /// Changes the members that take part; changes come one after the other. When a member joins, the caller sees to it that the
     /// array is quiet.
     pub(crate) fn change_lineup<R>(&self, change: impl FnOnce(&mut Lineup) -> R) -> R {
-        let _turn = self.changing.take();
+        let _changing = self.changing.lock();
         self.publish(change)
     }
 
@@ -233,20 +233,20 @@ impl Shared {
     ///
     /// # Errors
     /// When nothing is written any more.
-    pub(crate) fn enter(&self) -> Result<Pass<'_>> {
-        let pass = self.gate.enter();
+    pub(crate) fn enter(&self) -> Result<ActiveWrite<'_>> {
+        let active = self.writes.enter();
         self.check_writable()?;
-        Ok(pass)
+        Ok(active)
     }
 
     /// Nothing is written until the answer is dropped. Not to be called by a writer.
-    pub(crate) fn quiesce(&self) -> Quiet<'_> {
-        self.gate.quiesce()
+    pub(crate) fn quiesce(&self) -> Quiesced<'_> {
+        self.writes.quiesce()
     }
 
-    /// See [`Gate::entered`].
+    /// See [`ActiveWrites::entered`].
     pub(crate) fn entered(&self) -> u64 {
-        self.gate.entered()
+        self.writes.entered()
     }
 
     /// A member answered a write with an error, or a flush, and cannot record what it lacks: it is left out from now
@@ -257,7 +257,7 @@ impl Shared {
     /// When the array can neither do without it nor record that it is gone: nothing is written any more. A member that
     /// the array cannot do without stays, so that what it can still read is read.
     pub(crate) fn fail(&self, role: Role, member: &Arc<Member>, cause: &dyn fmt::Display) -> Result<()> {
-        let _turn = self.changing.take();
+        let _changing = self.changing.lock();
         if member.has_failed() {
             return self.check_writable();
         }

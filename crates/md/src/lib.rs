@@ -33,7 +33,6 @@ mod examine;
 mod fan_out;
 #[cfg(test)]
 mod fixtures;
-mod gate;
 mod geometry;
 mod helpers;
 #[cfg_attr(not(test), expect(dead_code, reason = "what tells of devices without starting them is under way"))]
@@ -42,6 +41,7 @@ mod level;
 mod member;
 pub mod parity;
 mod ppl;
+mod quiesce;
 mod recorder;
 mod redundancy;
 mod stripe;

@@ -1,4 +1,4 @@
-//! What the levels tell to the keeper of the array's state on the members.
+//! What the levels tell to the recorder of the array's state on the members.
 
 use std::fmt;
 use std::ops::Range;

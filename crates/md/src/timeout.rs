@@ -23,7 +23,7 @@ use undercroft_block::forward_block_device;
 use undercroft_block::{self as block, BlockDevice, Device, Error, Operation, Request};
 use undercroft_sync::{Mutex, WaitQueue, order};
 
-use crate::array::Bell;
+use crate::array::WakeSignal;
 use crate::helpers::Pool;
 
 /// A member that has not answered for so long is not waited for where that can be helped.
@@ -38,8 +38,8 @@ pub(crate) struct TimedDevice {
     device: Device,
     limit: Duration,
     calls: Arc<Calls>,
-    /// Rung when the member becomes late, so that the keeper looks after it.
-    bell: Arc<Bell>,
+    /// Rung when the member becomes late, so that the maintenance thread looks after it.
+    wake: Arc<WakeSignal>,
 }
 
 #[derive(Debug)]
@@ -74,15 +74,15 @@ struct What {
 
 impl TimedDevice {
     /// Gives a device whose calls take no longer than `limit`. `None`: it cannot hang.
-    pub(crate) fn new(device: &Device, limit: Option<Duration>, bell: &Arc<Bell>) -> Option<Arc<Self>> {
+    pub(crate) fn new(device: &Device, limit: Option<Duration>, wake: &Arc<WakeSignal>) -> Option<Arc<Self>> {
         let limit = limit.filter(|_| device.may_hang())?;
         let calls = Calls {
             under_way: Mutex::new(&order::HELPERS, UnderWay::default()),
             answered: WaitQueue::new(),
             hung: OnceLock::new(),
         };
-        let (device, bell) = (Arc::clone(device), Arc::clone(bell));
-        Some(Arc::new(Self { device, limit, calls: Arc::new(calls), bell }))
+        let (device, wake) = (Arc::clone(device), Arc::clone(wake));
+        Some(Arc::new(Self { device, limit, calls: Arc::new(calls), wake }))
     }
 
     /// Whether a call has not been answered for unusually long.
@@ -193,7 +193,7 @@ impl TimedDevice {
             Some(Ok(result)) => result,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
             None if soon => {
-                self.bell.ring();
+                self.wake.notify();
                 Err(self.late(what))
             }
             None => Err(self.error(what, self.give_up())),
@@ -205,7 +205,7 @@ impl TimedDevice {
         let cause =
             self.calls.hung.get_or_init(|| format!("no answer for {} (member_timeout)", seconds(self.limit)));
         self.calls.answered.wake_all();
-        self.bell.ring();
+        self.wake.notify();
         cause
     }
 

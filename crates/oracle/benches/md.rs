@@ -144,9 +144,9 @@ fn waiting() -> Vec<Group> {
     ]
 }
 
-/// Whole rows one after the other, beside copying and exclusive or, and beside one device.
+/// Whole rows one after the other, beside copying and XOR, and beside one device.
 fn sequential() -> Vec<Group> {
-    let contenders = [("array", "mem:md5"), ("copy and exclusive or", "mem:xor"), ("one device", "mem:raw")];
+    let contenders = [("array", "mem:md5"), ("copy and XOR", "mem:xor"), ("one device", "mem:raw")];
     vec![
         group("raid5-sequential", 1, Some(1_000), &contenders),
         group("raid5-sequential", 2, Some(1_000), &contenders),

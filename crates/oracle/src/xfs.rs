@@ -158,7 +158,7 @@ impl Image {
         Ok(false)
     }
 
-    /// Lets xfs_db change the image; checksums are mended.
+    /// Lets xfs_db change the image; checksums are recomputed.
     ///
     /// # Errors
     /// What xfs_db said. A single command's failure is not seen here: check the outcome.

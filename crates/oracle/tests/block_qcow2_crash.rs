@@ -1,4 +1,4 @@
-//! The power goes after requests that a qcow2 image makes of its disk, and what was not flushed survives in any subset:
+//! Power is lost after requests that a qcow2 image makes of its disk, and what was not flushed survives in any subset:
 //! `qemu-img check` finds nothing worse than clusters that nothing uses, and each byte is one that was flushed or written
 //! since.
 //!

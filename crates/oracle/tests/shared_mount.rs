@@ -1,4 +1,4 @@
-//! Linux's programs on a mount of an XFS: copies share blocks, hints of the size of extents are kept, free space is trimmed; the
+//! Linux's programs on a mount of an XFS: copies share blocks, extent size hints are kept, free space is trimmed; the
 //! kernel finds all of it in the image. Needs root.
 
 use std::path::Path;

@@ -88,7 +88,7 @@ fn a_log_on_another_device_is_written_and_recovered() {
             assert!(done > 400, "{done} changes");
             fs.sync().unwrap();
             let expected = Manifest { space: None, ..our_manifest(&vfs).unwrap() };
-            // The power goes.
+            // Power is lost.
             let (crashed, crashed_log) = (image.copy().unwrap(), log.copy().unwrap());
             drop((hand, vfs));
             fs.close().unwrap();

@@ -2,7 +2,7 @@
 //!
 //! The initial items lie in one piece; finding one costs one comparison more than in a slice, and no atomic operation.
 //! Appended items lie in segments, each twice as long as the one before. Segments never move, so a reader may hold
-//! references into the list while it grows. Readers see an item once [`len`](Append::len) counts it.
+//! references into the list while it grows. Readers see an item once [`len`](AppendList::len) counts it.
 //!
 //! The caller must serialize appends.
 
@@ -21,13 +21,13 @@ type Segment<T> = Box<[OnceLock<T>]>;
 
 /// The list.
 #[derive(Debug)]
-pub struct Append<T> {
+pub struct AppendList<T> {
     first: Box<[T]>,
     segments: [OnceLock<Segment<T>>; SEGMENTS],
     len: AtomicU32,
 }
 
-impl<T> Append<T> {
+impl<T> AppendList<T> {
     /// How many items there are.
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Acquire) as usize
@@ -84,7 +84,7 @@ fn place(appended: usize) -> (usize, usize) {
     (segment as usize, appended - FIRST_SEGMENT * ((1 << segment) - 1))
 }
 
-impl<T> Index<usize> for Append<T> {
+impl<T> Index<usize> for AppendList<T> {
     type Output = T;
 
     #[inline]
@@ -96,13 +96,13 @@ impl<T> Index<usize> for Append<T> {
     }
 }
 
-impl<T> Default for Append<T> {
+impl<T> Default for AppendList<T> {
     fn default() -> Self {
         [].into_iter().collect()
     }
 }
 
-impl<T> FromIterator<T> for Append<T> {
+impl<T> FromIterator<T> for AppendList<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         let first: Box<[T]> = items.into_iter().collect();
         let len = AtomicU32::new(first.len() as u32);
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn items_are_found_where_they_were_put_in_all_segments() {
-        let list: Append<usize> = (0..5).collect();
+        let list: AppendList<usize> = (0..5).collect();
         let early = &list[3];
         for item in 5..1000 {
             list.push(item);
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn readers_see_every_item_that_the_length_counts() {
-        let list: Append<usize> = (0..1).collect();
+        let list: AppendList<usize> = (0..1).collect();
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {

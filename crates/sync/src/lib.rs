@@ -1,4 +1,4 @@
-//! Locks that carry a class, wait queues and name locks: every lock of the house comes from here.
+//! Locks that carry a class, wait queues and name locks: all locks of the workspace come from this crate.
 //!
 //! - [`Mutex`] and [`RwLock`]: parking_lot's locks, each created with a [`LockClass`] from [`order`]. The class
 //!   is one name for three things: the place in the lock order, which debug builds check on every acquisition;
@@ -6,7 +6,7 @@
 //! - [`StripedRwLock`]: a readers-writer lock whose readers share no cache line, for what many threads read at once.
 //! - [`WaitQueue`]: sleep until a condition holds, woken all together or, as exclusive waiters, one by one.
 //! - [`NameLocks`]: locks on names within directories, so that work on different names goes in parallel.
-//! - [`Append`]: a list that only grows, read without a lock: no lock, but for what would need one otherwise.
+//! - [`AppendList`]: an append-only list; readers take no lock, and the caller serializes appends.
 //!
 //! ```
 //! use undercroft_sync::{Mutex, order};
@@ -49,7 +49,7 @@ mod thread_number;
 mod wait_queue;
 mod waiter;
 
-pub use append::Append;
+pub use append::AppendList;
 pub use class::{LockClass, Rank};
 pub use held::Declared;
 pub use mutex::{Mutex, MutexGuard};

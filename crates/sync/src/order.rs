@@ -1,4 +1,4 @@
-//! The lock order of the whole house, outermost first, on one page.
+//! The lock order of the whole workspace, outermost first, on one page.
 //!
 //! A lock may be taken only while every lock the thread holds has a lower rank. Debug builds check it on every
 //! acquisition. Two locks of one class are taken with `lock_nested` and its like, in the order that the class
@@ -52,8 +52,8 @@ lock_order! {
     NUMBERS = "numbers", rank 390;
     /// A filesystem on disk that grows. No operation waits for it.
     RESIZE = "resize", rank 395;
-    /// The thread that stores the late times of a filesystem on disk.
-    LATE_STORE = "late_store", rank 397;
+    /// The thread that stores the lazy times of a filesystem on disk.
+    LAZY_TIMES_STORE = "lazy_times_store", rank 397;
     /// A handle that has joined the running transaction of a journal, and the journal's own state outside of one.
     JOURNAL = "journal", rank 400;
     /// The shape of one directory's index on disk: held shared to change a leaf, exclusively to split one.
@@ -65,15 +65,15 @@ lock_order! {
     /// The fields of one inode of a filesystem on disk, its block map among them.
     INODE_FIELDS = "inode_fields", rank 450;
     /// The list of inodes of a filesystem on disk whose times are newer in memory.
-    LATE_TIMES = "late_times", rank 460;
+    LAZY_TIMES = "lazy_times", rank 460;
     /// The blocks that are reserved for one file of a filesystem on disk and not in its map yet.
     FILE_SPACE = "file_space", rank 470;
     /// A block group or allocation group. Several: by ascending number.
     GROUP = "group", rank 500;
     /// Some of the numbers of inodes that are being made.
     INODE_MAKING = "inode_making", rank 590;
-    /// An inode cluster or another index structure.
-    INDEX = "index", rank 600;
+    /// What a check, a recorder or a test collects from several threads.
+    COLLECTED = "collected", rank 600;
     /// The table of a file's chunks, in a filesystem in memory.
     CONTENTS = "contents", rank 620;
     /// The pages of one chunk of a file, in a filesystem in memory.

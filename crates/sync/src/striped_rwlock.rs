@@ -68,14 +68,14 @@ struct Stripe {
 }
 
 /// A reader in a stripe, until dropped.
-struct Presence<'a> {
+struct StripeReader<'a> {
     stripe: &'a Stripe,
     stripes: &'a Stripes,
 }
 
 /// Where a reader is; it leaves when this is dropped.
 enum Inside<'a> {
-    Stripe { _presence: Presence<'a> },
+    Stripe { _presence: StripeReader<'a> },
     Lock { _guard: primitives::RwLockReadGuard<'a, ()> },
 }
 
@@ -259,7 +259,7 @@ impl Stripes {
 
     /// Enters the calling thread's stripe, unless it is closed.
     #[inline]
-    fn enter(&self) -> Option<Presence<'_>> {
+    fn enter(&self) -> Option<StripeReader<'_>> {
         let stripe = &self.each[thread_number() % STRIPES];
         // A load first: readers that find it closed should not take the line from each other, nor keep a writer
         // waiting.
@@ -267,12 +267,12 @@ impl Stripes {
             return None;
         }
         let before = stripe.word.fetch_add(READER, Ordering::Acquire);
-        let presence = Presence { stripe, stripes: self };
+        let presence = StripeReader { stripe, stripes: self };
         (before & CLOSED == 0).then_some(presence)
     }
 }
 
-impl Drop for Presence<'_> {
+impl Drop for StripeReader<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.stripe.word.fetch_sub(READER, Ordering::Release) == CLOSED + READER {

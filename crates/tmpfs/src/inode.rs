@@ -12,7 +12,7 @@ use undercroft_sync::{RwLock, order};
 use undercroft_vfs::clock::Coarse;
 use undercroft_vfs::{
     Attr, AttrChange, DeviceNumber, DirEntry, DirOffset, Durable, Error, Extent, FallocateMode, FileType,
-    Found, HashedName, Ino, Inode, InodeFlags, NewInode, NewKind, Node, Ownership, Result, Written,
+    Found, HashedName, Ino, Inode, InodeFlags, NewInode, NewKind, Node, Ownership, Result, WriteKind,
     XattrMode,
 };
 
@@ -364,7 +364,7 @@ impl Inode for TmpInode {
         Ok(Extent { start: offset, len: prepared, mapping: undercroft_vfs::Mapping::Kept })
     }
 
-    fn finish_write(&self, _offset: u64, _len: u64, size: u64, _written: Written) -> Result<()> {
+    fn finish_write(&self, _offset: u64, _len: u64, size: u64, _written: WriteKind) -> Result<()> {
         // Release: a reader that sees the size sees the bytes.
         self.regular()?.0.fetch_max(size, Ordering::Release);
         self.meta.touch_content(Coarse::now());

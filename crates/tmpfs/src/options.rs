@@ -9,9 +9,9 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TmpfsOptions {
     /// Bytes of file content it takes, rounded up to whole pages; `None` for no limit. Half of the machine's memory
-    /// unless said otherwise.
+    /// by default.
     pub size_bytes: Option<u64>,
-    /// Inodes it takes; `None` for no limit. One for every two pages of the machine's memory unless said otherwise.
+    /// Inodes it takes; `None` for no limit. One for every two pages of the machine's memory by default.
     pub inodes: Option<u64>,
     /// Permission bits of the root directory, with the sticky bit.
     pub mode: u16,

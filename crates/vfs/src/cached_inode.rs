@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crate::inode_cache::Departure;
 use crate::{
-    Attr, AttrChange, DirEntry, DirOffset, Durable, Extent, ExtentHints, FallocateMode, Found, HashedName,
-    Inode, NewInode, Node, Ownership, Result, Written, XattrMode,
+    Attr, AttrChange, DirEntry, DirOffset, Durable, Extent, ExtentSizeHints, FallocateMode, Found,
+    HashedName, Inode, NewInode, Node, Ownership, Result, WriteKind, XattrMode,
 };
 
 pub(crate) struct CachedInode {
@@ -41,8 +41,8 @@ impl Inode for CachedInode {
         self.inode.attr()
     }
 
-    fn extent_hints(&self) -> ExtentHints {
-        self.inode.extent_hints()
+    fn extent_size_hints(&self) -> ExtentSizeHints {
+        self.inode.extent_size_hints()
     }
 
     fn extent_count(&self) -> u64 {
@@ -177,7 +177,7 @@ impl Inode for CachedInode {
         self.inode.check_changes()
     }
 
-    fn finish_write(&self, offset: u64, len: u64, size: u64, written: Written) -> Result<()> {
+    fn finish_write(&self, offset: u64, len: u64, size: u64, written: WriteKind) -> Result<()> {
         self.inode.finish_write(offset, len, size, written)
     }
 

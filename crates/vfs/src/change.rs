@@ -99,7 +99,7 @@ pub enum NewTime {
 /// How large a file's extents should be, in bytes, as `FS_IOC_FSSETXATTR` has it; zero for no hint. In a directory it is for
 /// what is made there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExtentHints {
+pub struct ExtentSizeHints {
     /// Space is allocated in multiples of this.
     pub size: u32,
     /// Copies of shared space are made in multiples of this.
@@ -126,7 +126,7 @@ pub struct AttrChange {
     /// Project.
     pub project: Option<u32>,
     /// How large extents should be.
-    pub hints: Option<ExtentHints>,
+    pub hints: Option<ExtentSizeHints>,
 }
 
 /// Whether an extended attribute may or must be there when it is set.

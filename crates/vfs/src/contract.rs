@@ -27,8 +27,8 @@ use std::sync::Arc;
 use undercroft_block::Device;
 
 use crate::{
-    Attr, AttrChange, Durable, Error, ExtentHints, FallocateMode, FileType, HashedName, Ino, NewInode, Node,
-    Ownership, Result, XattrMode,
+    Attr, AttrChange, Durable, Error, ExtentSizeHints, FallocateMode, FileType, HashedName, Ino, NewInode,
+    Node, Ownership, Result, XattrMode,
 };
 
 /// A position in a directory stream. 0 is the start; other values come from [`DirEntry::next`] of the same
@@ -116,12 +116,12 @@ pub struct Extent {
 
 /// Where a write went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteKind {
     /// Over bytes that [`Inode::map`] found written, all of them. The state of the inode has been locked since, so that
     /// they still are.
-    Over,
+    Overwrite,
     /// Into space that [`Inode::prepare_write`] prepared.
-    First,
+    Allocating,
 }
 
 /// What `statfs` reports.
@@ -205,7 +205,7 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// Whether set-user-ID and set-group-ID go when flags, hints and project are set together (`FS_IOC_FSSETXATTR`) by a
     /// caller without the right to keep them, as on Linux's XFS.
-    fn extended_flags_take_privileges(&self) -> bool {
+    fn fssetxattr_clears_suid_sgid(&self) -> bool {
         false
     }
 
@@ -299,9 +299,9 @@ pub trait Inode: Any + Send + Sync {
     /// The attributes now. Cheap: no I/O.
     fn attr(&self) -> Attr;
 
-    /// The hints of how large its extents should be, where the filesystem keeps some.
-    fn extent_hints(&self) -> ExtentHints {
-        ExtentHints::default()
+    /// The extent size hints, where the filesystem keeps some.
+    fn extent_size_hints(&self) -> ExtentSizeHints {
+        ExtentSizeHints::default()
     }
 
     /// How many extents its content has, where the filesystem counts them.
@@ -325,7 +325,7 @@ pub trait Inode: Any + Send + Sync {
     }
 
     /// The last user of the inode is gone, in a filesystem that does not keep nodes. No handle of this number is given
-    /// out before this returns, so the rest is done here: an inode without names is deleted. The filesystem must record
+    /// out before this returns, so the rest is done here: an unlinked inode is deleted. The filesystem must record
     /// failures. Locks before `journal` in the lock order may be held.
     fn release(self: Arc<Self>) {}
 
@@ -420,7 +420,7 @@ pub trait Inode: Any + Send + Sync {
         Err(Error::ReadOnly)
     }
 
-    /// Takes the name of `victim` out of this directory. An inode without names lives until its last handle is
+    /// Takes the name of `victim` out of this directory. An unlinked inode lives until its last handle is
     /// dropped.
     ///
     /// # Errors [`NotEmpty`](crate::Error::NotEmpty) for a directory with names. No names are added to it meanwhile.
@@ -529,11 +529,11 @@ pub trait Inode: Any + Send + Sync {
 
     /// The bytes from `offset` on, with the rest of the blocks that were unwritten, were written to where
     /// [`prepare_write`](Self::prepare_write) or [`map`](Self::map) said: they become readable, the file becomes at
-    /// least `size` long, and its times change. After an [overwrite](Written::Over) the map stays as it is.
+    /// least `size` long, and its times change. After an [overwrite](WriteKind::Overwrite) the map stays as it is.
     ///
     /// # Errors
     /// I/O failure: the bytes may or may not be readable.
-    fn finish_write(&self, _offset: u64, _len: u64, _size: u64, _written: Written) -> Result<()> {
+    fn finish_write(&self, _offset: u64, _len: u64, _size: u64, _written: WriteKind) -> Result<()> {
         Err(Error::ReadOnly)
     }
 
@@ -592,7 +592,7 @@ pub trait Inode: Any + Send + Sync {
     /// The caller holds the state of this inode exclusively and that of the source shared, and keeps writers of the source
     /// out; readers of the source are let in. The range lies within the source, does not overflow, and is not
     /// empty. As for [`set_size`](Self::set_size), the rest of the target's last block is clear where the range begins
-    /// behind the end. A crash leaves in each block the old bytes or the new ones.
+    /// past the end. A crash leaves in each block the old bytes or the new ones.
     ///
     /// # Errors
     /// [`Unsupported`](crate::Error::Unsupported) from a filesystem that shares no blocks,

@@ -386,7 +386,7 @@ impl fmt::Debug for File {
 }
 
 const BEHIND_END: Error =
-    Error::InvalidArgument("the range begins behind the end of the file that is to be cloned");
+    Error::InvalidArgument("the range begins past the end of the file that is to be cloned");
 
 /// The place of a file in the order in which two are locked. Two filesystems may use one number: then the place in memory
 /// decides.

@@ -68,10 +68,12 @@ pub use access::Access;
 pub use attr::{Attr, DeviceNumber, FileType, Ino, InodeFlags, Ownership, Timestamp};
 pub use by_path::{ReadDir, ReadDirEntry};
 pub use change::{
-    AttrChange, Durable, ExtentHints, FallocateMode, NewInode, NewKind, NewObject, NewTime, RenameFlags,
+    AttrChange, Durable, ExtentSizeHints, FallocateMode, NewInode, NewKind, NewObject, NewTime, RenameFlags,
     XattrMode,
 };
-pub use contract::{DirEntry, DirOffset, Extent, FileSystem, Found, Inode, Limits, Mapping, StatFs, Written};
+pub use contract::{
+    DirEntry, DirOffset, Extent, FileSystem, Found, Inode, Limits, Mapping, StatFs, WriteKind,
+};
 pub use credentials::Credentials;
 pub use cursor::FileCursor;
 pub use error::{Corruption, Error, Result};

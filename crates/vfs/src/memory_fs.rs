@@ -81,7 +81,7 @@ impl MemoryFs {
             calls: Arc::default(),
             inode_bytes: 100,
             failing: AtomicBool::new(false),
-            handles: Mutex::new(&order::INDEX, HashMap::new()),
+            handles: Mutex::new(&order::COLLECTED, HashMap::new()),
             kinds_in_names: true,
             lying_kind: None,
         }

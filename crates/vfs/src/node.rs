@@ -19,7 +19,9 @@ use crate::inode_cache::{Departure, Shard};
 use crate::name_cache::{Children, NameCache};
 use crate::namespace::RemovalBarrier;
 use crate::place_word::Place;
-use crate::{Attr, DirEntry, DirOffset, Error, Extent, ExtentHints, FileType, Ino, Inode, Ownership, Result};
+use crate::{
+    Attr, DirEntry, DirOffset, Error, Extent, ExtentSizeHints, FileType, Ino, Inode, Ownership, Result,
+};
 
 /// An in-memory inode, shared by all of its users.
 ///
@@ -169,10 +171,10 @@ impl Node {
         self.inode.ownership()
     }
 
-    /// As [`Inode::extent_hints`].
+    /// As [`Inode::extent_size_hints`].
     #[must_use]
-    pub fn extent_hints(&self) -> ExtentHints {
-        self.inode.extent_hints()
+    pub fn extent_size_hints(&self) -> ExtentSizeHints {
+        self.inode.extent_size_hints()
     }
 
     /// As [`Inode::extent_count`].

@@ -266,7 +266,7 @@ impl Vfs {
     /// [`File::drop_privilege_bits`] before it writes.
     ///
     /// # Errors
-    /// [`ReadOnly`](Error::ReadOnly) in a filesystem that takes no changes; [`NotPermitted`](Error::NotPermitted)
+    /// [`ReadOnly`](Error::ReadOnly) in a read-only filesystem; [`NotPermitted`](Error::NotPermitted)
     /// for a file that cannot be changed; otherwise as for [`open_node`](Self::open_node).
     pub fn open_node_for_writing(&self, node: &Arc<Node>) -> Result<File> {
         node.check_regular()?;

@@ -25,9 +25,9 @@ pub struct InodeDescription {
     pub chunk_first: Option<Ino>,
     /// Flags in the words of xfs_io's `lsattr -a`, and those of the second set.
     pub flags: Vec<&'static str>,
-    /// The hint of the size of new extents, in blocks; 0 without one.
+    /// The extent size hint, in blocks; 0 without one.
     pub extent_size_blocks: u32,
-    /// The hint of the size of copies of shared blocks, in blocks; 0 without one.
+    /// The CoW extent size hint, in blocks; 0 without one.
     pub cow_extent_size_blocks: u32,
     /// Its content.
     pub data: ForkDescription,

@@ -106,7 +106,7 @@ impl Xfs {
     }
 
     /// Opens a filesystem for reading and writing. A log that holds changes is replayed onto the device, work that it ends
-    /// in is finished, and inodes without names that a crash left are deleted. The caller must close the filesystem; a
+    /// in is finished, and unlinked inodes that a crash left are deleted. The caller must close the filesystem; a
     /// drop without a close tries the same and reports nothing.
     ///
     /// # Errors
@@ -317,7 +317,7 @@ impl FileSystem for Xfs {
         Ok(statfs::statfs(&self.volume, counts))
     }
 
-    fn extended_flags_take_privileges(&self) -> bool {
+    fn fssetxattr_clears_suid_sgid(&self) -> bool {
         true
     }
 

@@ -5,13 +5,13 @@
 //! its bytes become a checked type: magic, checksum, UUID, block number and owner of the blocks that describe
 //! themselves, and every number against the geometry.
 //!
-//! A filesystem that is opened for reading takes no locks but the metadata cache's, and those of inodes in use, which are
+//! A filesystem that is opened for reading takes no locks but the metadata cache's, and those of in-memory inodes, which are
 //! only ever shared then.
 //!
 //! One that takes changes has a `writer::Writer`: an operation starts a `transaction::Handle`, under which it
 //! changes blocks of the cache; the engine of `undercroft_journal` gathers them, and each of its transactions is one
 //! checkpoint of XFS's log (`log::write`). What each operation does in one handle is there whole after a crash, or not at
-//! all. `alloc` has the allocation groups, `live` the inodes in use.
+//! all. `alloc` has the allocation groups, `live` the in-memory inodes.
 //!
 //! Every loop is bounded by a count that was checked against the geometry, every walk by a depth.
 //!

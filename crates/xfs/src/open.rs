@@ -80,7 +80,7 @@ pub(crate) struct ReadyToWrite {
 }
 
 impl ReadyToWrite {
-    /// The filesystem in use. What its log left in the middle of work is finished; inodes without names and copies that were
+    /// The filesystem in use. What its log left in the middle of work is finished; unlinked inodes and copies that were
     /// being made are still there.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! Linux holds back eight blocks in each group for the trees of free space. The blocks of those trees beyond their
 //! roots are taken off too once it has looked into the groups. It does so after recovering a log, and where groups have
 //! trees that space is reserved for: of free inodes, of reference counts, of the reverse map. Counters of the
-//! superblock that cannot be are counted anew, from the headers of the groups.
+//! superblock that cannot be are recounted, from the headers of the groups.
 //!
 //! A filesystem that is opened for reading does not change, so the groups are read once. One whose headers cannot be read
 //! counts as empty.
@@ -74,7 +74,7 @@ impl Counts {
         Ok(counts)
     }
 
-    /// As the groups have them now, in a filesystem that takes changes. What waits for a commit counts as free: the next
+    /// As the groups have them now, in a writable filesystem. What waits for a commit counts as free: the next
     /// caller that needs it commits.
     pub(crate) fn of_groups(volume: &Volume, allocator: &Allocator) -> Self {
         let (inodes, free_inodes) = allocator.inode_counts();

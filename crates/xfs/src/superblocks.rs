@@ -2,7 +2,7 @@
 //!
 //! A changed superblock is part of the transaction as any other block, and so are the copies as far as the log has room for
 //! them: a crash leaves all of them old or all of them new. Its counters are no part of it: they are written past the
-//! transactions when the filesystem is closed, and are counted anew after a crash.
+//! transactions when the filesystem is closed, and are recounted after a crash.
 //!
 //! Locks: class `resize`, held by the caller from reading the superblock until it is changed.
 

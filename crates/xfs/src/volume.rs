@@ -14,7 +14,7 @@ use std::sync::Arc;
 use undercroft_block::Device;
 use undercroft_cache::{Buffer, BufferCache, Span};
 use undercroft_journal::{Stop, StoppableDevice};
-use undercroft_sync::Append;
+use undercroft_sync::AppendList;
 use undercroft_vfs::Result;
 
 use crate::error::{Verdict, corrupt_block};
@@ -27,7 +27,7 @@ use crate::transaction::{Block, LoggedState};
 #[derive(Debug)]
 pub(crate) struct Volume {
     /// The superblock as it was when the volume was opened, and after each change.
-    superblocks: Append<Superblock>,
+    superblocks: AppendList<Superblock>,
     buffers: BufferCache<LoggedState>,
     remapped: Remapped,
 }

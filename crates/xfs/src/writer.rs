@@ -1,4 +1,4 @@
-//! A filesystem in use: its volume, and what a filesystem that takes changes has beside it.
+//! A filesystem in use: its volume, and what a writable filesystem has beside it.
 //!
 //! A [`Handle`](crate::transaction::Handle) carries the [`Writer`]. The types below it are state only; the operations on
 //! them, which take a handle, lie above.
@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use undercroft_cache::Span;
 use undercroft_diskfs::Changeable;
-use undercroft_diskfs::in_use::{LateTimes, WindowList};
+use undercroft_diskfs::in_use::{LazyTimes, WindowList};
 use undercroft_sync::atomic::AtomicU64;
 use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, Result};
@@ -84,9 +84,9 @@ impl Mounted {
 }
 
 impl Changeable for Mounted {
-    fn changes(&self) -> Result<(&Transactions, &LateTimes)> {
+    fn changes(&self) -> Result<(&Transactions, &LazyTimes)> {
         let writer = self.writer()?;
-        Ok((&writer.transactions, &writer.late_times))
+        Ok((&writer.transactions, &writer.lazy_times))
     }
 }
 
@@ -104,8 +104,8 @@ pub(crate) struct Writer {
     pub(crate) options: WriteOptions,
     /// Free blocks and inodes.
     pub(crate) allocator: Arc<Allocator>,
-    pub(crate) late_times: LateTimes,
-    /// Inodes without names that could not be deleted.
+    pub(crate) lazy_times: LazyTimes,
+    /// Unlinked inodes that could not be deleted.
     pub(crate) inodes_left: AtomicU64,
     /// Files with a reservation window.
     pub(crate) windows: WindowList,
@@ -131,7 +131,7 @@ impl Writer {
             options,
             allocator,
             inodes_left: AtomicU64::new(0),
-            late_times: LateTimes::default(),
+            lazy_times: LazyTimes::default(),
             windows: WindowList::default(),
             directory_blocks: BlockLocks::new(),
             resizing: Mutex::new(&order::RESIZE, ()),

@@ -1,4 +1,4 @@
-//! What is left of writes that were not flushed when the power went.
+//! What is left of writes that were not flushed when power was lost.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A device with a volatile cache: what was not flushed is at stake when the power goes.
+//! A device with a volatile cache: what was not flushed is at stake when power is lost.
 //!
 //! Two contents: what reads see is an overlay, what survives is the base. A flush brings the base up to date with all
 //! that was written before it began. After [`LoseUnflushed::crash`] the base holds what survived, and the device

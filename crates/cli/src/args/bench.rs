@@ -22,11 +22,11 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "TARGET")]
     pub(crate) on: OsString,
 
-    /// Workers; as many as there are processors unless said
+    /// Workers; as many as there are processors by default
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroU32>,
 
-    /// Operations of each worker; about a second's worth unless said
+    /// Operations of each worker; about a second's worth by default
     #[arg(long, value_name = "N")]
     pub(crate) ops: Option<NonZeroU64>,
 
@@ -53,7 +53,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "TARGET")]
     pub(crate) compare: Option<OsString>,
 
-    /// Measure so often, and show medians; 5 with --compare unless said, 3 with --plot
+    /// Measure so often, and show medians; 5 with --compare by default, 3 with --plot
     #[arg(long, value_name = "N")]
     pub(crate) rounds: Option<NonZeroU32>,
 
@@ -81,7 +81,7 @@ TARGET is one of
                  finobt=0             without the B+tree of free inodes
                  finobt=off           the same tree kept and not searched
                  overwrite=journaled  overwriting starts a handle
-                 agcount=N            so many allocation groups; inode-alloc has one unless said
+                 agcount=N            so many allocation groups; inode-alloc has one by default
   mem:raw      a device in memory without a filesystem, for overwrite, write and raid5-...: the limit
   mem:md5      RAID5 of four devices in memory, chunks of 64 KiB, with an ext4 on it where files are needed;
                after a colon, separated by commas:
@@ -92,7 +92,7 @@ TARGET is one of
                  polled               with member_us: it does not sleep but looks for the end of that time, and
                                       lets other threads run between two looks
                  files                members are files in memory
-  mem:xor      copying, exclusive or, reading and writing without an array, for raid5-sequential and
+  mem:xor      copying, XOR, reading and writing without an array, for raid5-sequential and
                raid5-rebuild: the limit; mem:xor:files on files in memory
   dir:PATH     whatever is mounted at PATH, by system calls; workers are processes,
                in a directory undercroft-bench-PID that is removed afterwards";

@@ -9,12 +9,11 @@ use super::{DangerArgs, JsonArg};
 pub(super) const ARRAY_HELP: &str = "\
 An array of Linux software RAID (md) is an image too: `md:MEMBER,MEMBER,...`, where a member is a raw or qcow2 image, a \
 block device, or a partition of one (`?part=N`); or `md:DIR` for the members that lie in a directory. All commands that \
-read open its members read-only and write to none. Behind the last member may stand `?uuid=UUID` (which of several \
-arrays in a directory), `?array-part=N` (partition N of the array), `?degraded` (to write although members are missing \
-that the others believe to be there: they are out of the array from then on), `?force` (also with members that lag \
-behind, or unclean and degraded, which may lose what was written last), `?member_timeout=SECONDS` (a member on a network \
-or another program's filesystem that does not answer for so long has failed; 30 unless said, and 0 is without end); \
-several with `&` between them.";
+read open its members read-only and write to none. After the last member may follow, joined by `&`: `?uuid=UUID` (selects one of several \
+arrays in a directory), `?array-part=N` (partition N of the array), `?degraded` (opens for writing although members are missing \
+that the superblocks list as active; the missing members are then removed from the array), `?force` (also takes members with an \
+older event count, and starts an unclean degraded array; the last writes may be lost), `?member_timeout=SECONDS` (fails a member on a \
+network or in another program's filesystem that does not answer for this long; 30 by default, 0 waits without limit).";
 
 const EXAMPLES: &str = "\
 An array lives as long as the program that has it open. So each command opens it, does its work, and closes it clean; \
@@ -189,7 +188,7 @@ Examples:
         /// The member, by name or by number
         #[arg(value_name = "MEMBER", value_hint = ValueHint::FilePath)]
         member: OsString,
-        /// What takes its place; a spare of the array unless said
+        /// What takes its place; a spare of the array by default
         #[arg(long, value_name = "NEW", value_hint = ValueHint::FilePath)]
         with: Option<OsString>,
         #[command(flatten)]
@@ -221,7 +220,7 @@ Examples:
 
     /// Compare the redundancy with the data, and make it right
     #[command(
-        after_help = "Parity is computed anew, and of copies the first is taken: Linux cannot tell either which of them was wrong.
+        after_help = "Parity is recomputed, and of copies the first is taken: Linux cannot tell either which of them was wrong.
 
 Examples:
   undercroft md repair md:a.img,b.img,c.img"
@@ -307,7 +306,7 @@ pub(crate) struct MdCreateArgs {
     #[arg(short, long)]
     pub(crate) level: String,
 
-    /// Members with a role, `missing` ones too; all that are named, but for spares, unless said
+    /// Members with a role, `missing` ones too; all that are named, but for spares, by default
     #[arg(short = 'n', long, value_name = "COUNT")]
     pub(crate) raid_devices: Option<u32>,
 
@@ -315,7 +314,7 @@ pub(crate) struct MdCreateArgs {
     #[arg(short = 'x', long, value_name = "COUNT", conflicts_with = "spare")]
     pub(crate) spare_devices: Option<String>,
 
-    /// Size of a chunk: 64K, or without a unit in KiB; 512K unless said
+    /// Size of a chunk: 64K, or without a unit in KiB; 512K by default
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) chunk: Option<String>,
 
@@ -331,7 +330,7 @@ pub(crate) struct MdCreateArgs {
     #[arg(long, value_name = "HOST")]
     pub(crate) homehost: Option<String>,
 
-    /// UUID; random unless said
+    /// UUID; random by default
     #[arg(short, long)]
     pub(crate) uuid: Option<String>,
 
@@ -347,7 +346,7 @@ pub(crate) struct MdCreateArgs {
     #[arg(short = 'k', long, value_name = "POLICY", value_parser = ["resync", "bitmap", "ppl"])]
     pub(crate) consistency_policy: Option<String>,
 
-    /// Space to use of each member: 10G, or without a unit in KiB; `max`, as much as the smallest has, unless said
+    /// Space to use of each member: 10G, or without a unit in KiB; `max`, as much as the smallest has, by default
     #[arg(short = 'z', long, value_name = "SIZE")]
     pub(crate) size: Option<String>,
 

@@ -31,7 +31,7 @@ pub(crate) struct MkfsArgs {
     #[arg(value_name = "FS-SIZE")]
     pub(crate) fs_size: Option<String>,
 
-    /// Size of the filesystem: 10G, 512M, or a number of bytes; all of an image that is there unless said. A raw image that
+    /// Size of the filesystem: 10G, 512M, or a number of bytes; by default all of an existing image. A raw image that
     /// is smaller is made larger
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<String>,
@@ -99,7 +99,7 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'L', value_name = "LABEL")]
     pub(crate) label: Option<OsString>,
 
-    /// UUID; `random` unless said, `clear` is all zeroes
+    /// UUID; `random` by default, `clear` is all zeroes
     #[arg(short = 'U', value_name = "UUID")]
     pub(crate) uuid: Option<String>,
 

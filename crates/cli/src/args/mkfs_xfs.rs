@@ -15,7 +15,7 @@ pub(crate) struct MkfsXfsArgs {
     #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
     pub(crate) image: OsString,
 
-    /// Size of the filesystem: 10G, 512M, or a number of bytes; all of an image that is there unless said. A raw image that
+    /// Size of the filesystem: 10G, 512M, or a number of bytes; by default all of an existing image. A raw image that
     /// is smaller is made larger
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<String>,

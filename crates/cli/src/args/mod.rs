@@ -35,9 +35,9 @@ use crate::exit;
 
 const IMAGE_HELP: &str = "\
 IMAGE is a disk image (raw or qcow2) or a block device. `IMAGE?part=N` names partition N of a partitioned \
-disk, and `IMAGE?part=NAME` the one of this name; a disk with exactly one Linux partition needs no hint. Of an image that is damaged or cut short what is there is read: \
-`IMAGE?sb=BLOCK` through a copy of an ext superblock, `IMAGE?gpt=backup` by the copy of a destroyed partition table; `info` says \
-which are good. `IMAGE?log=PATH` names the device that an XFS has its log on, which is written to with it. An image is written to by `mkfs`, by `grow`, `label` and `uuid`, \
+disk, and `IMAGE?part=NAME` the one of this name; a disk with exactly one Linux partition needs no hint. A damaged or truncated image is read as far as it is intact. `IMAGE?sb=BLOCK` \
+reads it through the copy of an ext superblock at BLOCK, `IMAGE?gpt=backup` through the backup partition table; `info` lists the copies \
+that are good. `IMAGE?log=PATH` names the external log of an XFS; a command that writes to the image writes to the log, too. An image is written to by `mkfs`, by `grow`, `label` and `uuid`, \
 by `mount -o rw`, and by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
 change no byte of it: a journal that needs recovery is replayed in memory.";
 

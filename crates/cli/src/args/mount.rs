@@ -38,11 +38,10 @@ poll_idle (as root: while requests come quickly, all idle processors of this mac
 virtual machine answers up to three times as fast and costs the whole machine processor time), \
 attr_timeout=SECONDS, entry_timeout=SECONDS, fsname=NAME.
 
-Owners, modes and access control lists are checked by the kernel as on a disk. With `-o fakeroot` they are not: in an image \
-of your own, which you may write to anyhow, you may do what root may: for building images without root, in a \
-container for example. What you make belongs to you, as with fuse2fs, until `chown` gives it to whom you like. Only you get in, for `allow_other` is \
-refused beside it. What the kernel keeps for root stays so: making device nodes, attributes beginning with \"trusted.\" or \
-\"security.\", flags (chattr) and access control lists of files that are not yours.
+The kernel checks owners, modes and ACLs as on a local filesystem. With `-o fakeroot` it does not: you have root's rights in \
+an image of your own, for example to build one in a container without root. New files belong to you, as with fuse2fs, until you \
+`chown` them. No other user has access (`allow_other` is refused with `fakeroot`). These still need root: making device nodes, \
+attributes that begin with \"trusted.\" or \"security.\", and flags (chattr) and ACLs of files that are not yours.
 
 A program that reads a damaged file is told no more than \"Structure needs cleaning\". What exactly is wrong stands in \
 the log: FILE, or else /var/log/undercroft.log for root and $XDG_STATE_HOME/undercroft/mount.log (usually \

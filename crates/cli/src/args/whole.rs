@@ -27,7 +27,7 @@ Examples:
         /// Disk image or block device; `IMAGE?part=N` for a partition, `md:MEMBER,...` for an array
         #[arg(value_hint = ValueHint::FilePath)]
         image: OsString,
-        /// Size of the filesystem afterwards: 20G, 512M, or a number of bytes; all of the device unless said
+        /// Size of the filesystem afterwards: 20G, 512M, or a number of bytes; all of the device by default
         size: Option<String>,
         #[command(flatten)]
         danger: DangerArgs,
@@ -59,10 +59,10 @@ Examples:
 
     /// Show or change the UUID of a filesystem
     #[command(
-        after_help = "The filesystem must not be mounted. XFS goes on with the UUID that its blocks carry, and has the feature that says so \
-(META_UUID) until `restore`; its log must be clean. ext4 with checksums gets the feature metadata_csum_seed, so that they stay right: Linux knows it since version \
-4.4, and GRUB up to 2.06 does not read such a filesystem. `clear` \
-leaves no UUID: Linux mounts such an XFS only with `-o nouuid`.
+        after_help = "The filesystem must not be mounted, and the log of an XFS must be clean. In XFS, metadata blocks keep the UUID that they were made \
+with, which is stored as sb_meta_uuid (feature META_UUID) until `restore`. ext4 with metadata checksums gets the feature metadata_csum_seed, which keeps \
+the checksums valid: Linux knows it since version 4.4, and GRUB up to 2.06 does not read such a filesystem. `clear` sets the UUID to \
+zero: Linux mounts such an XFS only with `-o nouuid`.
 
 Examples:
   undercroft uuid disk.img

@@ -360,7 +360,7 @@ fn group_map(ext4: &Ext4) -> Result<Vec<u8>, Error> {
     for (index, usage) in ext4.group_usage().enumerate() {
         let (free, blocks) = match usage {
             Ok(usage) => usage,
-            // What is behind the end of an image that is cut short counts as empty.
+            // What is past the end of an image that is cut short counts as empty.
             Err(Error::Io(_)) => break,
             Err(error) => return Err(error),
         };

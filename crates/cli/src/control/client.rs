@@ -51,7 +51,7 @@ impl Live {
         loop {
             let line = lines.next(ANSWER_MAX, limit).map_err(broken)?;
             let line = line.ok_or_else(|| broken(io::ErrorKind::UnexpectedEof.into()))?;
-            match believable(&line, self.is_of_another())? {
+            match validated(&line, self.is_of_another())? {
                 Answer::Refused(refusal) => return Err(refusal.into()),
                 progress @ (Answer::Progress(_) | Answer::Growing { .. }) => during(progress),
                 answer => return Ok(answer),
@@ -70,7 +70,7 @@ impl Live {
 }
 
 /// The answer in a line. That of another user's server says nothing to the terminal.
-fn believable(line: &[u8], is_of_another: bool) -> Result<Answer, Failure> {
+fn validated(line: &[u8], is_of_another: bool) -> Result<Answer, Failure> {
     if !is_of_another {
         return protocol::answer(line);
     }
@@ -123,7 +123,7 @@ fn servers_of(wanted: &dyn Fn(u32) -> bool) -> Vec<Live> {
         let left = left.max(Duration::from_millis(10));
         let line = Lines::new(&stream).next(ANSWER_MAX, Some(left));
         let Ok(Some(line)) = line else { continue };
-        let Ok(Answer::Served(served)) = believable(&line, user != own) else { continue };
+        let Ok(Answer::Served(served)) = validated(&line, user != own) else { continue };
         let live = Live { stream, user, served: *served };
         if user == own || owner_of_mount(live.served.device) == Some(user) {
             found.push(live);

@@ -26,8 +26,8 @@ use std::sync::{Arc, LazyLock};
 
 use undercroft_block::probe::{self, Class};
 use undercroft_block::{
-    Access, Device, FileOptions, GatedDevice, ImageOptions, InUse, Locking, OpenError, Overlay, OverlayStore,
-    open_image,
+    Access, Device, FileOptions, FreezableDevice, ImageOptions, InUse, Locking, OpenError, Overlay,
+    OverlayStore, open_image,
 };
 use undercroft_ext4::{MmpWait, Present};
 use undercroft_sync::{Mutex, order};
@@ -60,7 +60,7 @@ pub(crate) struct Opened {
     /// The array that it lies on, which a writer closes after the filesystem.
     pub(crate) array: Option<OpenArray>,
     /// What can hold back writes to it, if there are any.
-    pub(crate) gate: Option<Arc<GatedDevice>>,
+    pub(crate) freezer: Option<Arc<FreezableDevice>>,
 }
 
 /// What may be done with an image, besides reading it.
@@ -88,10 +88,11 @@ pub(crate) fn open_for(spec: &ImageSpec, what_for: Use, vfs: VfsOptions) -> Resu
     if matches!(what_for, Use::Read | Use::ReadAsIs) {
         device = rescue::as_large_as_declared(device, &shown);
     }
-    let gate = matches!(what_for, Use::Write(_)).then(|| Arc::new(GatedDevice::new(Arc::clone(&device))));
-    let device = gate.clone().map_or(device, |gate| gate as Device);
+    let freezer =
+        matches!(what_for, Use::Write(_)).then(|| Arc::new(FreezableDevice::new(Arc::clone(&device))));
+    let device = freezer.clone().map_or(device, |freezer| freezer as Device);
     let opened = open_filesystem(device, log, partition, &shown, what_for)?;
-    Ok(Opened { array, gate, ..opened.with_vfs(vfs) })
+    Ok(Opened { array, freezer, ..opened.with_vfs(vfs) })
 }
 
 /// A device that was found, and not looked into.
@@ -333,7 +334,7 @@ pub(crate) fn open_filesystem(
         }
     })?;
     let vfs = Vfs::new(filesystem.for_vfs(), VfsOptions::default());
-    Ok(Opened { vfs, filesystem, partition, array: None, gate: None })
+    Ok(Opened { vfs, filesystem, partition, array: None, freezer: None })
 }
 
 impl Opened {

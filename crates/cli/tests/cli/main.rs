@@ -5,6 +5,7 @@ mod bench;
 mod block_device;
 mod check;
 mod control;
+mod disk;
 mod durable;
 mod errors;
 mod frozen;

@@ -50,7 +50,7 @@ fn sound() -> &'static Image {
     })
 }
 
-/// A copy with a change made by xfs_db, its checksum mended.
+/// A copy with a change made by xfs_db, its checksum recomputed.
 fn damaged(commands: &[&str]) -> Image {
     let image = sound().copy().unwrap();
     image.xfs_db_write(commands).unwrap();

@@ -17,8 +17,8 @@ pub(super) fn fat_time(seconds: i64) -> (u16, u16) {
         day -= days_of_month(year, month);
         month += 1;
     }
-    let date = (year - 1980) << 9 | month << 5 | (day as u16 + 1);
-    let time = second / 3600 << 11 | second / 60 % 60 << 5 | second % 60 / 2;
+    let date = ((year - 1980) << 9) | (month << 5) | (day as u16 + 1);
+    let time = ((second / 3600) << 11) | ((second / 60 % 60) << 5) | (second % 60 / 2);
     (date, time as u16)
 }
 

@@ -1,4 +1,4 @@
-//! The time that a change of an inode in use gets.
+//! The time that a change of an in-memory inode gets.
 //!
 //! Times come from the coarse clock, which is cheap and ticks every few milliseconds. A change after the times were read
 //! must show, even within a tick: it gets the exact time then, as multigrain timestamps of Linux have it. Where a cache
@@ -7,7 +7,7 @@
 use undercroft_sync::atomic::{AtomicBool, Ordering};
 use undercroft_vfs::{Timestamp, clock};
 
-/// How an inode in use gets the times of its changes.
+/// How an in-memory inode gets the times of its changes.
 #[derive(Debug, Default)]
 pub struct ChangeTimes {
     /// The times were read since they changed last: the next change must show.

@@ -61,11 +61,11 @@ mod tests {
     struct File(AtomicBool);
 
     impl InUse for File {
-        fn store_late_times(&self) -> Result<()> {
+        fn store_lazy_times(&self) -> Result<()> {
             Ok(())
         }
 
-        fn store_late_times_if_room(&self) -> Result<bool> {
+        fn store_lazy_times_if_room(&self) -> Result<bool> {
             Ok(true)
         }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use undercroft_sync::Append;
+use undercroft_sync::AppendList;
 use undercroft_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use undercroft_vfs::Result;
 
@@ -16,10 +16,10 @@ use crate::numbers::{FsBlock, Group};
 use crate::options::WriteOptions;
 use crate::volume::Volume;
 
-/// The free space of a filesystem that takes changes.
+/// The free space of a writable filesystem.
 #[derive(Debug)]
 pub(crate) struct Allocator {
-    pub(super) cells: Append<GroupCell>,
+    pub(super) cells: AppendList<GroupCell>,
     /// Blocks that may be given out; freed blocks that wait for a commit; inodes.
     pub(super) free: Counter,
     pub(super) pending: Counter,
@@ -30,7 +30,7 @@ pub(crate) struct Allocator {
     /// Where threads make files.
     pub(super) moved: Moved,
     /// Groups whose descriptor has changed in the running transaction: a bit each.
-    pub(super) dirty: Append<AtomicU64>,
+    pub(super) dirty: AppendList<AtomicU64>,
     /// What the descriptors on disk add up to.
     pub(super) blocks_on_disk: AtomicI64,
     pub(super) inodes_on_disk: AtomicI64,
@@ -101,7 +101,7 @@ impl Allocator {
             })
             .collect::<Result<_>>()?;
         let zone = Zone::new(volume, &descriptors)?;
-        let cells: Append<GroupCell> = (0..)
+        let cells: AppendList<GroupCell> = (0..)
             .map(Group)
             .zip(&descriptors)
             .map(|(group, details)| GroupCell::new(geometry, group, details, &zone))

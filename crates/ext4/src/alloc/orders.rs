@@ -5,7 +5,7 @@
 //! before they can be had. So a full group costs nothing, and a single block is found if there is one. A second
 //! instance, with one order only, says which groups have free inodes.
 
-use undercroft_sync::Append;
+use undercroft_sync::AppendList;
 use undercroft_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Runs of up to 2^19 blocks: as many as a group of blocks of 64 KiB has.
@@ -15,7 +15,7 @@ pub(super) const BLOCK_ORDERS: u32 = 20;
 #[derive(Debug)]
 pub(super) struct Orders {
     groups: AtomicU32,
-    bits: Box<[Append<AtomicU64>]>,
+    bits: Box<[AppendList<AtomicU64>]>,
 }
 
 impl Orders {

@@ -1,7 +1,7 @@
 //! Reading a directory that changes: in the order of its names' hashes.
 //!
 //! Where names move from block to block, a position in bytes would give some of them twice. Names keep their hashes, so
-//! in a filesystem that takes changes a directory that has an index, or will get one when it grows, is read by hash,
+//! in a writable filesystem a directory that has an index, or will get one when it grows, is read by hash,
 //! and every name that exists throughout is returned exactly once. Directories that never get an index do not move
 //! names, and are read block by block as those of a filesystem that is only read.
 //!
@@ -42,7 +42,7 @@ const LAST_RANK: u64 = 0xff;
 /// Leaves that are brought in together when one is missing.
 const PREFETCHED_LEAVES: usize = 64;
 
-/// Whether positions in the directory are hashes, in a filesystem that takes changes.
+/// Whether positions in the directory are hashes, in a writable filesystem.
 pub(super) fn is_ordered(directory: &Directory<'_>) -> bool {
     let (volume, inode) = (directory.volume, directory.inode);
     let has_feature = volume.superblock().features().compat.contains(Compat::DIR_INDEX);

@@ -1,4 +1,4 @@
-//! Growing a filesystem, while it is in use or not: there is one way for both, on a volume that takes changes.
+//! Growing a filesystem, while it is in use or not: there is one way for both, on a writable volume.
 //!
 //! | module | what it does |
 //! | --- | --- |

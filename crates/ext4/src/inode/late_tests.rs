@@ -1,9 +1,9 @@
-//! Late times, when there are many.
+//! Lazy times, when there are many.
 
 use std::time::{Duration, Instant};
 
 use undercroft_block::{Access, MemoryDevice};
-use undercroft_vfs::{FileSystem, Ino, Written};
+use undercroft_vfs::{FileSystem, Ino, WriteKind};
 
 use crate::testing::images::{Mke2fs, Scratch};
 use crate::{Ext4, OpenOptions, WriteOptions};
@@ -25,7 +25,7 @@ fn more_late_times_than_a_transaction_has_room_for_are_stored_by_the_clock() {
     let fs = Ext4::open(std::sync::Arc::new(device), OpenOptions::default(), write_options).unwrap();
     let inodes: Vec<_> = (12..12 + FILES).map(|ino| fs.read_inode(Ino(ino)).unwrap()).collect();
     let before = fs.write_stats();
-    inodes.iter().for_each(|inode| inode.finish_write(0, 7, 7, Written::Over).unwrap());
+    inodes.iter().for_each(|inode| inode.finish_write(0, 7, 7, WriteKind::Overwrite).unwrap());
     let began = Instant::now();
     while fs.write_stats().blocks_logged - before.blocks_logged < FILES / 4 {
         assert!(began.elapsed() < Duration::from_secs(20), "{before:?}, then {:?}", fs.write_stats());

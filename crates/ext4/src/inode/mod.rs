@@ -112,7 +112,7 @@ impl Inode {
     /// Reads an inode that may have no name any more: an orphan, say.
     ///
     /// # Errors
-    /// As for [`read`](Self::read), but that an inode without a name is found too.
+    /// As for [`read`](Self::read), but that an unlinked inode is found too.
     pub(crate) fn read_linked_or_not(volume: &Volume, number: u32, location: Location) -> Result<Self> {
         Self::validate(volume, number, &InodeBytes::read_at(volume, number, location)?)
     }

@@ -1,4 +1,4 @@
-//! An inode in use, as far as directories, orphans and the store of its fields need it.
+//! An in-memory inode, as far as directories, orphans and the store of its fields need it.
 //!
 //! Locks: `fields` (class `inode_fields`) guards the fields and with them the root of the block map. Changing
 //! them takes the lock exclusively, under a handle; reading them takes it shared, and no handle. A thread that holds the
@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use undercroft_diskfs::in_use::Late;
+use undercroft_diskfs::in_use::LazyTimeState;
 use undercroft_sync::{RwLock, order};
 use undercroft_vfs::{FileType, Result};
 
@@ -16,7 +16,7 @@ use crate::orphan::Membership;
 use crate::transaction::Handle;
 use crate::writer::Mounted;
 
-/// The state of an inode in use.
+/// The state of an in-memory inode.
 #[derive(Debug)]
 pub(crate) struct InodeState {
     pub(crate) volume: Arc<Mounted>,
@@ -28,7 +28,7 @@ pub(crate) struct InodeState {
     pub(crate) directory: DirectoryLocks,
     pub(crate) orphan: Membership,
     /// The times are newer than those on the disk.
-    pub(crate) late: Late,
+    pub(crate) lazy_times: LazyTimeState,
 }
 
 impl InodeState {
@@ -41,7 +41,7 @@ impl InodeState {
             fields: RwLock::new(&order::INODE_FIELDS, inode),
             directory: DirectoryLocks::new(),
             orphan: Membership::default(),
-            late: Late::default(),
+            lazy_times: LazyTimeState::default(),
         }
     }
 
@@ -57,7 +57,7 @@ impl InodeState {
         let mut fields = self.fields.write();
         let result = change(&mut fields);
         fields.store(handle, self.location)?;
-        self.late.clear();
+        self.lazy_times.clear();
         Ok(result)
     }
 
@@ -65,8 +65,8 @@ impl InodeState {
     ///
     /// # Errors
     /// Why the filesystem takes no changes any more.
-    pub(crate) fn store_late_times(&self) -> Result<()> {
-        self.late
+    pub(crate) fn store_lazy_times(&self) -> Result<()> {
+        self.lazy_times
             .store(
                 &self.fields,
                 || self.volume.start(1).map(Some),
@@ -78,21 +78,21 @@ impl InodeState {
     /// The same, unless the running transaction has no room: `false` then.
     ///
     /// # Errors
-    /// As for [`store_late_times`](Self::store_late_times).
-    pub(crate) fn store_late_times_if_room(&self) -> Result<bool> {
-        self.late.store(
+    /// As for [`store_lazy_times`](Self::store_lazy_times).
+    pub(crate) fn store_lazy_times_if_room(&self) -> Result<bool> {
+        self.lazy_times.store(
             &self.fields,
             || self.volume.start_if_room(1),
             |fields, handle| fields.store(handle, self.location),
         )
     }
 
-    /// The last user of an inode with names is gone; see [`Late::retire`].
+    /// The last user of an inode with names is gone; see [`LazyTimeState::store_and_release`].
     ///
     /// # Errors
-    /// As for [`store_late_times`](Self::store_late_times).
-    pub(crate) fn retire(&self) -> Result<()> {
-        self.late.retire(
+    /// As for [`store_lazy_times`](Self::store_lazy_times).
+    pub(crate) fn store_and_release(&self) -> Result<()> {
+        self.lazy_times.store_and_release(
             &self.fields,
             || self.volume.start(1),
             |fields, handle| fields.store(handle, self.location),

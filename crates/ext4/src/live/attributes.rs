@@ -3,7 +3,7 @@
 //! Each change is one handle. The fields are changed in a copy, which replaces them once it is stored, so a refused
 //! change has no effect. Locks: the inode's fields, under the handle.
 
-use undercroft_vfs::{AttrChange, Error, ExtentHints, NewTime, Result, XattrMode};
+use undercroft_vfs::{AttrChange, Error, ExtentSizeHints, NewTime, Result, XattrMode};
 
 use super::Live;
 use crate::features::RoCompat;
@@ -45,7 +45,7 @@ pub(super) fn set_attr(live: &Live, change: &AttrChange) -> Result<()> {
     *fields = changed;
     live.permissions_cache.update(&fields);
     live.content.forget_time();
-    live.late.clear();
+    live.lazy_times.clear();
     Ok(())
 }
 
@@ -68,15 +68,15 @@ pub(super) fn set_xattr(
     *fields = changed;
     live.permissions_cache.update(&fields);
     live.content.forget_time();
-    live.late.clear();
+    live.lazy_times.clear();
     Ok(())
 }
 
 fn apply(live: &Live, fields: &mut Inode, change: &AttrChange) -> Result<()> {
     let now = live.now();
     let AttrChange { permissions, uid, gid, accessed, modified, changed, flags, project, hints } = *change;
-    if hints.is_some_and(|hints| hints != ExtentHints::default()) {
-        return Err(Error::Unsupported("a hint of how large extents should be".into()));
+    if hints.is_some_and(|hints| hints != ExtentSizeHints::default()) {
+        return Err(Error::Unsupported("an extent size hint".into()));
     }
     if let Some(flags) = flags {
         fields.flags = resolve_flags(fields, flags)?;

@@ -1,11 +1,11 @@
-//! The vfs contract in terms of this crate, for an inode in use.
+//! The vfs contract in terms of this crate, for an in-memory inode.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use undercroft_vfs::{
     Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, FallocateMode, FileType, Found,
-    HashedName, Ino, Inode as VfsInode, NewInode, Node, Ownership, Result, Written, XattrMode,
+    HashedName, Ino, Inode as VfsInode, NewInode, Node, Ownership, Result, WriteKind, XattrMode,
 };
 
 use super::{Live, attributes, content, names, release};
@@ -191,11 +191,11 @@ impl VfsInode for Live {
         self.volume.writer()?.transactions.check()
     }
 
-    fn finish_write(&self, offset: u64, len: u64, size: u64, written: Written) -> Result<()> {
+    fn finish_write(&self, offset: u64, len: u64, size: u64, written: WriteKind) -> Result<()> {
         let writer = self.volume.writer()?;
         // An overwrite starts no handle, so an abort has to be checked for here.
         writer.transactions.check()?;
-        if written == Written::Over && content::is_noted(self, writer, size) {
+        if written == WriteKind::Overwrite && content::is_noted(self, writer, size) {
             return Ok(());
         }
         self.synced(content::finish_write(self, offset, len, size, written))

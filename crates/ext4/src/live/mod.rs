@@ -1,4 +1,4 @@
-//! An inode in use: its state ([`InodeState`]), its content, its cached permissions, and the vfs contract for it
+//! An in-memory inode: its state ([`InodeState`]), its content, its cached permissions, and the vfs contract for it
 //! (`contract`).
 //!
 //! Locks: those of its state and of its content.
@@ -23,7 +23,7 @@ use crate::inode::{Inode, InodeState, Location};
 use crate::writer::Mounted;
 use content::ContentState;
 
-/// An inode in use.
+/// An in-memory inode.
 #[derive(Debug)]
 pub(crate) struct Live {
     state: InodeState,
@@ -60,17 +60,17 @@ impl Live {
         Arc::new_cyclic(|this| Self { this: Weak::clone(this), ..Self::new(volume, inode, location) })
     }
 
-    /// This inode, for a list of inodes in use.
+    /// This inode, for a list of in-memory inodes.
     fn listed(&self) -> Weak<dyn InUse> {
         Weak::<Self>::clone(&self.this)
     }
 
     /// The times in memory are newer than those on the disk.
     pub(crate) fn times_are_late(&self) {
-        if self.late.set()
+        if self.lazy_times.set()
             && let Ok(writer) = self.volume.writer()
         {
-            writer.late_times.add(self.listed());
+            writer.lazy_times.add(self.listed());
         }
     }
 
@@ -111,12 +111,12 @@ impl Live {
 }
 
 impl InUse for Live {
-    fn store_late_times(&self) -> Result<()> {
-        self.state.store_late_times()
+    fn store_lazy_times(&self) -> Result<()> {
+        self.state.store_lazy_times()
     }
 
-    fn store_late_times_if_room(&self) -> Result<bool> {
-        self.state.store_late_times_if_room()
+    fn store_lazy_times_if_room(&self) -> Result<bool> {
+        self.state.store_lazy_times_if_room()
     }
 
     fn free_window(&self) -> bool {

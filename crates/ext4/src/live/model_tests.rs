@@ -1,9 +1,9 @@
-//! Random schedules of an inode that is released while other threads store its late times.
+//! Random schedules of an inode that is released while other threads store its lazy times.
 //!
 //!     RUSTFLAGS="--cfg shuttle" cargo test -p undercroft-ext4 --lib model_tests
 //!
 //! One user writes over the file, leaves, loads the inode anew and changes it, as often as the inode cache may drop
-//! it; the committing thread and a thread that syncs the filesystem store late times meanwhile. What the user reads
+//! it; the committing thread and a thread that syncs the filesystem store lazy times meanwhile. What the user reads
 //! after a load is what it left there: no old handle is stored over a newer inode, and no time is lost. A failure
 //! prints its schedule; `shuttle::replay` runs it again.
 
@@ -13,7 +13,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use undercroft_block::{Access, MemoryDevice};
 use undercroft_oracle::{Mke2fs, Scratch};
 use undercroft_sync::thread;
-use undercroft_vfs::{Inode as VfsInode, Written};
+use undercroft_vfs::{Inode as VfsInode, WriteKind};
 
 use super::Live;
 use crate::inode::{self, Inode};
@@ -81,7 +81,7 @@ fn come_and_go(volume: &Arc<Mounted>) {
             let handle = volume.start(1).unwrap();
             live.change_fields(&handle, |fields| fields.permissions = round).unwrap();
         }
-        live.finish_write(0, 7, 7, Written::Over).unwrap();
+        live.finish_write(0, 7, 7, WriteKind::Overwrite).unwrap();
         left = Some((round, live.attr().modified));
         live.release();
     }
@@ -93,8 +93,8 @@ fn no_released_inode_is_stored_over_a_newer_one() {
     let property = || {
         let volume = open();
         let stores: [fn(&Mounted); 2] = [
-            |volume| assert!(volume.writer().unwrap().late_times.store_what_fits().unwrap()),
-            |volume| volume.writer().unwrap().late_times.store_all().unwrap(),
+            |volume| assert!(volume.writer().unwrap().lazy_times.store_what_fits().unwrap()),
+            |volume| volume.writer().unwrap().lazy_times.store_all().unwrap(),
         ];
         let threads = stores.map(|store| {
             let volume = Arc::clone(&volume);

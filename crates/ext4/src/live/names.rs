@@ -338,7 +338,7 @@ fn lose_name(handle: &Handle<'_>, victim: &Live, now: Timestamp) -> Result<()> {
 /// Of the changes within one tick of the coarse clock only the first is stored: the others would store the same time.
 /// If the times were read since, the clock is precise and the next change is stored.
 fn touch_directory(handle: &Handle<'_>, dir: &Live, now: Timestamp, gained: i32) -> Result<()> {
-    if gained == 0 && !dir.late.is_set() {
+    if gained == 0 && !dir.lazy_times.is_set() {
         if dir.content.has_time(now) {
             return Ok(());
         }
@@ -393,7 +393,7 @@ mod tests {
     #[cfg(feature = "oracle")]
     use undercroft_oracle::MountMode;
     use undercroft_vfs::{
-        Announce, Credentials, FileSystem, HashedName, NewObject, RenameFlags, Vfs, VfsOptions, Written,
+        Announce, Credentials, FileSystem, HashedName, NewObject, RenameFlags, Vfs, VfsOptions, WriteKind,
     };
 
     use super::*;
@@ -434,7 +434,7 @@ mod tests {
         let mut size = 0;
         while let Ok(extent) = file.prepare_write(size, 1 << 20) {
             let len = extent.start + extent.len - size;
-            file.finish_write(size, len, size + len, Written::First).unwrap();
+            file.finish_write(size, len, size + len, WriteKind::Allocating).unwrap();
             size += len;
         }
         file

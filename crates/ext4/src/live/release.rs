@@ -1,10 +1,10 @@
-//! The end of an inode in use.
+//! The end of an in-memory inode.
 //!
 //! An inode whose last name went while it was in use is deleted when its last user goes. Until that is durable it is in
 //! the orphan list or file, so after a crash in between it is deleted when the filesystem is opened again.
 //!
-//! Other threads may still hold the handle, to store late times: nothing is stored through it once it is released, see
-//! [`Late`](undercroft_diskfs::in_use::Late).
+//! Other threads may still hold the handle, to store lazy times: nothing is stored through it once it is released, see
+//! [`LazyTimeState`](undercroft_diskfs::in_use::LazyTimeState).
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const DELETE_CREDITS: u32 = 10;
 /// The last user is gone.
 pub(super) fn release(live: &Arc<Live>) {
     // Deleted with its last name.
-    if live.volume.writer().is_err() || live.late.is_released() {
+    if live.volume.writer().is_err() || live.lazy_times.is_released() {
         return;
     }
     let has_no_name = live.fields.read().links == 0;
@@ -39,11 +39,11 @@ pub(super) fn release(live: &Arc<Live>) {
 /// Frees a file's reservation window, and stores times that are newer in memory.
 fn store_and_free_window(live: &Live) -> Result<()> {
     content::give_back_reserved(live);
-    live.retire()
+    live.store_and_release()
 }
 
 fn delete(live: &Live) -> Result<()> {
-    live.late.set_released();
+    live.lazy_times.set_released();
     content::truncate_all(live)?;
     let handle = live.volume.start(DELETE_CREDITS + xattr::credits(&live.volume, None))?;
     delete_inode(&handle, live)
@@ -63,7 +63,7 @@ pub(super) fn credits_at_once(live: &Live) -> Option<u32> {
 /// Deletes an inode under a handle that has room for all of it, content and all: one that was made under it, or one
 /// whose content [goes in one step](credits_at_once).
 pub(super) fn delete_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
-    live.late.set_released();
+    live.lazy_times.set_released();
     content::truncate_now(handle, live)?;
     delete_inode(handle, live)
 }
@@ -88,7 +88,7 @@ mod tests {
 
     use undercroft_block::{Access, BlockDevice, Device, FileDevice, FileOptions};
     use undercroft_sync::{Mutex, order};
-    use undercroft_vfs::{Inode as VfsInode, Written};
+    use undercroft_vfs::{Inode as VfsInode, WriteKind};
 
     use super::*;
     use crate::inode::Inode;
@@ -152,7 +152,7 @@ mod tests {
         stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'))
     }
 
-    /// The commit thread has taken the inode from the list of late times and is about to store it when the last user
+    /// The commit thread has taken the inode from the list of lazy times and is about to store it when the last user
     /// goes. The inode that is loaded next is changed; that change must not be lost.
     #[test]
     fn a_store_of_times_that_is_under_way_comes_before_the_inode_is_loaded_anew() {
@@ -164,7 +164,7 @@ mod tests {
         let device = Arc::new(HoldsUp { base, next: Mutex::new(&order::DEVICE, None), at: OnceLock::new() });
         let writable = &Writable::open_on(Arc::clone(&device) as Device, image, WriteOptions::default());
         let old = load(writable);
-        old.finish_write(0, 7, 7, Written::Over).unwrap();
+        old.finish_write(0, 7, 7, WriteKind::Overwrite).unwrap();
         let modified = old.attr().modified;
         let table = old.location.block.0;
         writable.volume.buffers().forget(table);
@@ -172,7 +172,7 @@ mod tests {
         *device.next.lock() = Some((begun, goes_on));
         device.at.set(table * u64::from(writable.volume.block_bytes())).unwrap();
         std::thread::scope(|scope| {
-            scope.spawn(|| writable.volume.writer().unwrap().late_times.store_all().unwrap());
+            scope.spawn(|| writable.volume.writer().unwrap().lazy_times.store_all().unwrap());
             has_begun.recv_timeout(Duration::from_secs(60)).unwrap();
             let (number, numbered) = channel();
             let user = scope.spawn(move || {

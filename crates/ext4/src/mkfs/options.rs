@@ -22,19 +22,19 @@ pub struct MkfsOptions {
     /// Features to add, or to leave out with a `^` before the name, separated by commas, as `mke2fs -O` takes
     /// them; `none` leaves out all that came before it.
     pub features: String,
-    /// Size of the filesystem; the whole device unless said.
+    /// Size of the filesystem; the whole device by default.
     pub size_bytes: Option<u64>,
-    /// Block size; 1 KiB below 512 MiB and 4 KiB from there on unless said.
+    /// Block size; 1 KiB below 512 MiB and 4 KiB from there on by default.
     pub block_bytes: Option<u32>,
-    /// Cluster size with `bigalloc`; 16 blocks unless said.
+    /// Cluster size with `bigalloc`; 16 blocks by default.
     pub cluster_bytes: Option<u32>,
-    /// Inode size; 256 bytes unless said.
+    /// Inode size; 256 bytes by default.
     pub inode_bytes: Option<u16>,
-    /// One inode for so many bytes of the filesystem; by its size unless said.
+    /// One inode for so many bytes of the filesystem; by its size by default.
     pub bytes_per_inode: Option<u64>,
     /// The number of inodes at least, in place of `bytes_per_inode`.
     pub inodes: Option<u32>,
-    /// Blocks (clusters with `bigalloc`) in a group; as many as one block of bitmap can count unless said.
+    /// Blocks (clusters with `bigalloc`) in a group; as many as one block of bitmap can count by default.
     pub per_group: Option<u32>,
     /// Groups whose bitmaps and inode tables lie together, with `flex_bg`; a power of two.
     pub groups_per_flex: u32,
@@ -42,15 +42,15 @@ pub struct MkfsOptions {
     pub reserved_percent: f64,
     /// The label, at most 16 bytes.
     pub label: Vec<u8>,
-    /// The UUID; random unless said.
+    /// The UUID; random by default.
     pub uuid: Option<Uuid>,
-    /// The seed of names' hashes; random unless said.
+    /// The seed of names' hashes; random by default.
     pub hash_seed: Option<Uuid>,
-    /// Size of the journal; by the filesystem's size unless said.
+    /// Size of the journal; by the filesystem's size by default.
     pub journal_bytes: Option<u64>,
-    /// Blocks of a RAID chunk; by the device's topology unless said.
+    /// Blocks of a RAID chunk; by the device's topology by default.
     pub stride_blocks: Option<u16>,
-    /// Blocks of data in a RAID stripe; by the device's topology unless said.
+    /// Blocks of data in a RAID stripe; by the device's topology by default.
     pub stripe_width_blocks: Option<u32>,
     /// User and group that own the root directory.
     pub root_owner: (u32, u32),
@@ -63,7 +63,7 @@ pub struct MkfsOptions {
     pub discard: bool,
     /// Whether to overwrite what is on the device, as [`what_is_on`](crate::what_is_on) finds it.
     pub overwrite: bool,
-    /// The time of making; now unless said.
+    /// The time of making; now by default.
     pub time: Option<Timestamp>,
 }
 

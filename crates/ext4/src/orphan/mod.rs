@@ -5,7 +5,7 @@
 //! is entered under the handle that takes its last name or makes its truncation visible, and leaves under the handle
 //! that frees it or ends the truncation, so whatever a crash leaves is found by [recovery](recover).
 //!
-//! Each inode in use records whether it is an orphan, so that query takes no lock. In the file no thread waits for
+//! Each in-memory inode records whether it is an orphan, so that query takes no lock. In the file no thread waits for
 //! another: threads are distributed over its blocks. When the file is full, the list is used.
 //!
 //! If an inode has lost its last name during its truncation, it stays an orphan when the truncation ends.

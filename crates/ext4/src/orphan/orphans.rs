@@ -1,4 +1,4 @@
-//! The orphans of a filesystem as they are kept in memory, and the place among them that each inode in use records.
+//! The orphans of a filesystem as they are kept in memory, and the place among them that each in-memory inode records.
 
 use undercroft_sync::atomic::AtomicU64;
 use undercroft_vfs::Result;
@@ -8,7 +8,7 @@ use super::list::OrphanList;
 use crate::options::{OrphanForm, WriteOptions};
 use crate::volume::Volume;
 
-/// The place of an inode in use among the orphans.
+/// The place of an in-memory inode among the orphans.
 ///
 /// | value | meaning |
 /// | --- | --- |
@@ -24,7 +24,7 @@ pub(super) const BEING_ENTERED: u64 = 1;
 pub(super) const IN_LIST: u64 = 2;
 pub(super) const IN_FILE: u64 = 3;
 
-/// The orphans of a filesystem that takes changes.
+/// The orphans of a writable filesystem.
 #[derive(Debug)]
 pub(crate) struct Orphans {
     pub(super) form: OrphanForm,

@@ -1,4 +1,4 @@
-//! Orphans that a crash left are finished when the filesystem is opened for writing: inodes without a name are deleted,
+//! Orphans that a crash left are finished when the filesystem is opened for writing: unlinked inodes are deleted,
 //! others are truncated to their size.
 //!
 //! They are finished one after the other, each in as many handles as it takes. The last handle removes the orphan from

@@ -181,7 +181,7 @@ fn unlink_all(writable: &Writable) {
     }
 }
 
-/// Cuts files short and leaves their blocks behind the end, as a crash between two steps of a truncation does.
+/// Cuts files short and leaves their blocks past the end, as a crash between two steps of a truncation does.
 fn cut_all(writable: &Writable) {
     for n in 0..FILES {
         let file = writable.live(number_of(writable, &format!("f{n}")));

@@ -47,7 +47,7 @@ impl Writable {
         Self { volume, image }
     }
 
-    /// An inode in use.
+    /// An in-memory inode.
     pub(crate) fn live(&self, number: u32) -> Arc<Live> {
         let location = inode::locate(&self.volume, number).unwrap();
         let inode = Inode::read_located(&self.volume, number, location).unwrap();

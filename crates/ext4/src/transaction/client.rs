@@ -14,11 +14,11 @@ impl Client for Mounted {
     type Item = Block;
 
     /// # Panics
-    /// For a filesystem that takes no changes; it has no transactions.
+    /// For a read-only filesystem; it has no transactions.
     fn transactions(&self) -> &Transactions {
         match self.writer() {
             Ok(writer) => &writer.transactions,
-            Err(_) => unreachable!("only a filesystem that takes changes is a client of the journal"),
+            Err(_) => unreachable!("only a writable filesystem is a client of the journal"),
         }
     }
 
@@ -38,10 +38,10 @@ impl Client for Mounted {
         self.writer()?.allocator.prepare_commit(&Handle::new(handle))
     }
 
-    /// Late times are stored with a timed commit. An error that keeps one from being stored is returned by the next
+    /// Lazy times are stored with a timed commit. An error that keeps one from being stored is returned by the next
     /// change of its inode.
     fn prepare_timed_commit(&self) -> bool {
-        self.writer().and_then(|writer| writer.late_times.store_what_fits()).unwrap_or(true)
+        self.writer().and_then(|writer| writer.lazy_times.store_what_fits()).unwrap_or(true)
     }
 
     fn write_back(&self, batch: &[WriteBack<'_, Block>]) -> Result<()> {

@@ -26,7 +26,7 @@ impl<'a> Handle<'a> {
     pub(crate) fn writer(&self) -> &'a Writer {
         match self.0.client().writer() {
             Ok(writer) => writer,
-            Err(_) => unreachable!("only a filesystem that takes changes has handles"),
+            Err(_) => unreachable!("only a writable filesystem has handles"),
         }
     }
 
@@ -62,7 +62,7 @@ impl<'a> Handle<'a> {
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> R {
         self.0.change(block, 1, |guard| {
-            guard.beside_mut().seal = seal;
+            guard.private_mut().seal = seal;
             change(guard.bytes_mut())
         })
     }
@@ -78,7 +78,7 @@ impl<'a> Handle<'a> {
             guard.mark_all_validated();
             guard.bytes_mut().fill(0);
             // Its space is not used again before the transaction that freed it is durable, and its buffer gone.
-            let _ = guard.beside_mut().reuse();
+            let _ = guard.private_mut().reuse();
         }
         Ok(self.change_block(&block, seal, fill))
     }

@@ -223,7 +223,7 @@ impl Dispatcher {
             }
             Opcode::SYNCFS => Ok(self.server.sync()?),
             Opcode::STATFS => {
-                reply.push(&statfs_out(&self.server.settled_statfs()?));
+                reply.push(&statfs_out(&self.server.statfs_after_deletions()?));
                 Ok(())
             }
             Opcode::SETXATTR => self.set_xattr(request),

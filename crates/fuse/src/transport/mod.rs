@@ -57,7 +57,7 @@ use crate::panics::caught;
 use crate::server::Server;
 use abi::{InitFlags, MINOR_ASKING_FOR_MODE};
 use dispatch::{Dispatcher, Next};
-use idle::limit::Turns;
+use idle::limit::WaitPermits;
 use idle::polling::{self, Keeping, Latency, Pace};
 use idle::spin::{Watch, Watcher};
 use notify::{EndOnDrop, Notifier};
@@ -130,7 +130,7 @@ impl Connection {
         let Self { device, dispatcher, notifier, server, commit_pause, loops, rings, latency_request } = self;
         // Where the device may not be opened again, as for some users, all loops read from one descriptor.
         let others: Vec<Option<Device>> = (1..loops).map(|_| device.another().ok()).collect();
-        let (watch, turns) = (Watch::new(), Turns::new());
+        let (watch, turns) = (Watch::new(), WaitPermits::new());
         let latency = Latency::new();
         thread::scope(|scope| {
             let _end = EndOnDrop(&notifier);
@@ -300,7 +300,7 @@ mod tests {
         let cache = WriteCache::new(Arc::clone(&server), Arc::clone(&notifier), limit, false);
         let dispatcher =
             Dispatcher::new(server, &MountOptions::default(), InitFlags::empty(), notifier, cache);
-        let turns = Turns::new();
+        let turns = WaitPermits::new();
         thread::scope(|scope| {
             let served = scope
                 .spawn(|| serve(Watcher::new(&device, None, &turns, Pace::new(None)), &dispatcher, None));

@@ -234,7 +234,7 @@ impl Ledger {
         let end = Arc::new(Mutex::new(&order::BUFFER, (next, head)));
         let ledger = Arc::new(Self {
             accounts: (0..).zip(&found.accounts).map(account).collect(),
-            intents: Mutex::new(&order::INDEX, intents.collect()),
+            intents: Mutex::new(&order::COLLECTED, intents.collect()),
             transactions: OnceLock::new(),
             end: Arc::clone(&end),
             below: base,

@@ -1,14 +1,14 @@
 //! What the requests to an array and its threads share.
 //!
-//! A write enters the gate, sees to it that the superblocks say *active*, has its bits of the write-intent bitmap set,
+//! A write enters the active writes, sees to it that the superblocks say *active*, has its bits of the write-intent bitmap set,
 //! and then goes to the personality. When nothing was written for a while, the array is marked clean again by the
-//! keeper: with the gate closed and everything flushed, so that what the superblocks then say is true.
+//! maintenance thread: with no write under way and everything flushed, so that what the superblocks then say is true.
 //!
 //! The contract of block devices knows no write that is durable by itself: data is durable after a flush, which flushes
 //! every member. What this crate must have durable for its own sake (superblocks, bitmap, partial parity log) it
 //! writes and flushes at once.
 //!
-//! Order of what is taken: `managing`, then the gate, then the turns of [`Shared`] and [`Records`].
+//! Order of what is taken: `managing`, then the active writes, then the mutexes of [`Shared`] and [`Records`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use undercroft_block::{self as block, Access, Operation, Request};
 use undercroft_sync::atomic::{AtomicBool, Ordering};
 use uuid::Uuid;
 
-use super::bell::Bell;
 use super::intent::{Intended, Intent};
 use super::jobs::Jobs;
 use super::records::{Raise, Records, State};
-use crate::gate::Turn;
+use super::wake::WakeSignal;
 use crate::level::{Personality, Shared};
 use crate::member::Role;
+use crate::quiesce::IoMutex;
 use crate::superblock::{IN_SYNC, Timestamp, Version};
 use crate::{Error, Geometry, Result};
 
@@ -40,14 +40,14 @@ pub(super) struct Core {
     pub(super) records: Arc<Records>,
     pub(super) intent: Option<Arc<Intent>>,
     pub(super) jobs: Jobs,
-    pub(super) bell: Arc<Bell>,
+    pub(super) wake: Arc<WakeSignal>,
     /// How long a member is waited for.
     pub(super) member_timeout: Option<Duration>,
     /// Taken by threads that let members join or leave.
-    pub(super) managing: Turn,
+    pub(super) managing: IoMutex,
     /// The array is closed: the monitor looks once more.
     is_over: AtomicBool,
-    /// The superblocks say that writes may be under way. Changed in the gate, or with the gate closed.
+    /// The superblocks say that writes may be under way. Changed by an active write, or while the array is quiesced.
     is_active: AtomicBool,
 }
 
@@ -72,13 +72,13 @@ pub(super) struct Parts {
     pub(super) records: Arc<Records>,
     pub(super) intent: Option<Arc<Intent>>,
     pub(super) jobs: Jobs,
-    pub(super) bell: Arc<Bell>,
+    pub(super) wake: Arc<WakeSignal>,
     pub(super) member_timeout: Option<Duration>,
 }
 
 impl Core {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { identity, read_only, shared, personality, records, intent, jobs, bell, member_timeout } =
+        let Parts { identity, read_only, shared, personality, records, intent, jobs, wake, member_timeout } =
             parts;
         Self {
             title: match identity.name.as_str() {
@@ -93,9 +93,9 @@ impl Core {
             records,
             intent,
             jobs,
-            bell,
+            wake,
             member_timeout,
-            managing: Turn::new(),
+            managing: IoMutex::new(),
             is_over: AtomicBool::new(false),
             is_active: AtomicBool::new(false),
         }
@@ -117,7 +117,7 @@ impl Core {
     /// Nothing more will happen to it.
     pub(super) fn set_over(&self) {
         self.is_over.store(true, Ordering::Release);
-        self.bell.ring();
+        self.wake.notify();
     }
 
     /// Whether anything may still be written.
@@ -158,7 +158,7 @@ impl Core {
         Intended::begin(self, ranges.map(|(offset, len)| self.geometry().sync_range(offset..offset + len)))
     }
 
-    /// Has the superblocks say that writes may be under way. The caller is in the gate.
+    /// Has the superblocks say that writes may be under way. The caller is an active write.
     fn make_active(&self) -> Result<()> {
         if self.is_active() || !self.geometry().level.is_redundant() {
             return Ok(());
@@ -169,7 +169,7 @@ impl Core {
             was_clean
         })?;
         self.is_active.store(true, Ordering::Release);
-        self.bell.ring();
+        self.wake.notify();
         Ok(())
     }
 
@@ -247,7 +247,7 @@ impl Core {
         if let Err(panic) = done {
             let error = self.shared.stop("a thread of the array panicked".to_owned());
             self.jobs.end(Err(error));
-            self.bell.ring();
+            self.wake.notify();
             std::panic::resume_unwind(panic);
         }
     }

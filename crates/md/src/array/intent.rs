@@ -1,7 +1,7 @@
 //! The write-intent bitmap in use.
 //!
 //! Before a write the bits of its chunks are set and durable on every member that has a role; they are cleared by the
-//! keeper when they are not needed any more, and only while no member is missing or being filled, so that the bits name
+//! maintenance thread when they are not needed any more, and only while no member is missing or being filled, so that the bits name
 //! all that such a member lacks. What a sync has to look at are the bits that were set when the array stopped
 //! uncleanly, and those of writes that were not on all members.
 //!

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use undercroft_sync::{Mutex, order};
 
-use super::bell::Heard;
 use super::core::Core;
 use super::records::{Duty, Raise};
+use super::wake::Seen;
 use crate::level::SyncWork;
 use crate::member::{Member, Role};
 use crate::superblock::IN_SYNC;
@@ -246,10 +246,10 @@ impl Running {
 impl Core {
     /// What the thread for background work does until the array is closed.
     pub(super) fn work(&self) {
-        let mut heard = Heard::default();
-        while !self.bell.is_closing() {
+        let mut seen = Seen::default();
+        while !self.wake.is_closing() {
             let Some(job) = self.next_job() else {
-                self.bell.wait(&mut heard, None);
+                self.wake.wait(&mut seen, None);
                 continue;
             };
             self.jobs.begin(&job);
@@ -262,7 +262,7 @@ impl Core {
                 intent.end_sync(&synced, matches!(outcome, Ok(None)) && self.is_complete());
             }
             self.jobs.end(outcome);
-            self.bell.ring();
+            self.wake.notify();
         }
     }
 
@@ -392,7 +392,7 @@ impl Core {
     /// Waits as long as it must, and says how much to do next.
     fn next_step(&self, job: &Job) -> Next {
         loop {
-            if self.bell.is_closing() {
+            if self.wake.is_closing() {
                 return Next::Stop("the array is being closed");
             }
             if self.shared.stopped().is_some() {
@@ -419,7 +419,7 @@ impl Core {
             if wait.is_zero() {
                 return Next::Step(step);
             }
-            self.bell.wait_until(wait, || self.bell.is_closing());
+            self.wake.wait_until(wait, || self.wake.is_closing());
         }
     }
 
@@ -457,7 +457,7 @@ impl Core {
     }
 
     fn complete_recovery(&self, job: &Job) -> Result<()> {
-        let _turn = self.managing.take();
+        let _managing = self.managing.lock();
         // Old members leave: a thread that still writes to one would not write to the other.
         let quiet = self.shared.quiesce();
         let lineup = self.shared.lineup();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use undercroft_block::Device;
 
 use super::core::Core;
-use super::keeper::Joining;
+use super::maintenance::Joining;
 use super::records::{Disk, Duty, Raise};
 use crate::assemble::{Candidate, histories};
 use crate::bad_blocks::BadBlocks;
@@ -22,7 +22,7 @@ const DECLARED: &str = "it was declared failed";
 impl Core {
     /// A device that joins, nothing of which is right yet.
     fn new_member(&self, device: &Device, number: u32, data_offset: u64) -> Member {
-        let timed = TimedDevice::new(device, self.member_timeout, &self.bell);
+        let timed = TimedDevice::new(device, self.member_timeout, &self.wake);
         Member::new(Arc::clone(device), number, data_offset, 0).with_timeout(timed)
     }
 
@@ -37,7 +37,7 @@ impl Core {
     pub(super) fn add(&self, device: &Device) -> Result<u32> {
         self.check_managed()?;
         let number = {
-            let _turn = self.managing.take();
+            let _managing = self.managing.lock();
             // A member of this array is not overwritten with what it alone holds. What another one held is lost.
             match Candidate::read(Arc::clone(device)) {
                 Ok(former) if former.superblock.array_uuid == self.identity.uuid => {
@@ -92,7 +92,7 @@ impl Core {
     /// A member that was out comes back to its role, and is given what the write-intent bitmap says it missed.
     pub(super) fn re_add(&self, device: &Device) -> Result<u32> {
         self.check_managed()?;
-        let _turn = self.managing.take();
+        let _managing = self.managing.lock();
         let candidate = Candidate::read(Arc::clone(device))?;
         let superblock = candidate.superblock;
         let refuse = |reason: &str| -> Result<u32> {
@@ -224,7 +224,7 @@ impl Core {
     /// Lets go of a spare, or of a device that has failed.
     pub(super) fn remove(&self, number: u32) -> Result<()> {
         self.check_managed()?;
-        let _turn = self.managing.take();
+        let _managing = self.managing.lock();
         let (member, duty) = self.find(number)?;
         if !matches!(duty, Duty::Spare | Duty::Faulty) {
             return Err(Error::Invalid(format!(
@@ -238,7 +238,7 @@ impl Core {
     /// Copies the member of a role to a spare, which then takes its place.
     pub(super) fn replace(&self, role: u32) -> Result<u32> {
         self.check_managed()?;
-        let _turn = self.managing.take();
+        let _managing = self.managing.lock();
         let lineup = self.shared.lineup();
         let Some(place) = lineup.places.get(role as usize) else {
             return Err(Error::Invalid(format!("{} has no role {role}", self.title)));
@@ -267,7 +267,7 @@ impl Core {
             return Err(Error::Invalid(format!("{:?} has no redundancy to check", self.geometry().level)));
         }
         self.jobs.request(work)?;
-        self.bell.ring();
+        self.wake.notify();
         Ok(())
     }
 

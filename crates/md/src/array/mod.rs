@@ -1,18 +1,17 @@
 //! The array: a block device made of members, with everything that keeps it whole.
 //!
 //! [`Array::open`] assembles it from members that have superblocks, [`Array::create`] makes a new one. Requests come in
-//! through [`BlockDevice`] (`core`); two threads stand by it, the keeper (`keeper`) for what is due from time to time
+//! through [`BlockDevice`] (`core`); two threads stand by it, the maintenance thread (`maintenance`) for what is due from time to time
 //! and one for background work (`jobs`). What must survive a crash is written by `records` (superblocks) and `intent`
 //! (the write-intent bitmap). `manage` lets devices come and go, `status` tells.
 //!
 //! Crashes: whatever was flushed is there after the next start, which does what the members ask for: replay of a
 //! partial parity log, before anything else; a resync of what the bitmap names, or of all, beside normal use.
 
-mod bell;
 mod core;
 mod intent;
 mod jobs;
-mod keeper;
+mod maintenance;
 mod manage;
 mod monitor;
 mod open;
@@ -20,6 +19,7 @@ mod options;
 mod records;
 mod replayed;
 mod status;
+mod wake;
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -32,12 +32,12 @@ use undercroft_block::{
 };
 use undercroft_sync::{Mutex, order};
 
-pub(crate) use self::bell::Bell;
 pub use self::jobs::{Action, Finished, Progress};
 pub use self::monitor::Event;
 pub use self::options::ArrayOptions;
 pub use self::records::Duty;
 pub use self::status::{BitmapStatus, ConsistencyPolicy, MemberStatus, Status};
+pub(crate) use self::wake::WakeSignal;
 
 use self::core::Core;
 use crate::create::{self, CreateOptions};
@@ -51,7 +51,7 @@ const ZEROES_BYTES: u64 = 1 << 20;
 /// dropped, and the outcome is lost.
 pub struct Array {
     core: Arc<Core>,
-    /// The keeper and the thread for background work, until they are joined.
+    /// The maintenance thread and the thread for background work, until they are joined.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The thread that tells what happens, until it is joined: after the array is closed.
     monitors: Mutex<Vec<JoinHandle<()>>>,
@@ -100,8 +100,8 @@ impl Array {
             monitors: Mutex::new(&order::ARRAY, Vec::new()),
         };
         if core.read_only.is_none() && core.geometry().level.is_redundant() {
-            let (keeper, worker) = (Arc::clone(&core), Arc::clone(&core));
-            array.spawn("md-keeper", move || keeper.unless_it_panics(Core::keep))?;
+            let (maintenance, worker) = (Arc::clone(&core), Arc::clone(&core));
+            array.spawn("md-maintenance", move || maintenance.unless_it_panics(Core::keep))?;
             array.spawn("md-worker", move || worker.unless_it_panics(Core::work))?;
         }
         Ok(array)
@@ -125,7 +125,7 @@ impl Array {
     /// When something could not be written, now or since the array was opened: at the next start it is made consistent
     /// as after a crash.
     pub fn close(&self) -> Result<()> {
-        self.core.bell.close();
+        self.core.wake.close();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             // A panic of it has been reported where it happened; what it leaves is as after a crash.
@@ -224,26 +224,26 @@ impl Array {
     /// Ends a check or repair before its time.
     pub fn cancel_check(&self) {
         self.core.jobs.cancel();
-        self.core.bell.ring();
+        self.core.wake.notify();
     }
 
     /// Has background work wait, or go on.
     pub fn pause_sync(&self, is_paused: bool) {
         self.core.jobs.set_paused(is_paused);
-        self.core.bell.ring();
+        self.core.wake.notify();
     }
 
     /// Limits background work; `None`: no limit.
     pub fn limit_sync(&self, bytes_per_second: Option<NonZeroU64>) {
         self.core.jobs.set_limit(bytes_per_second);
-        self.core.bell.ring();
+        self.core.wake.notify();
     }
 
     /// Waits until no background work is under way or due, or the time is over. Tells which.
     pub fn wait_for_sync(&self, timeout: Duration) -> bool {
         // A spare may be about to take a place.
         let _ = self.core.fill_places();
-        self.core.bell.wait_until(timeout, || !self.core.is_busy())
+        self.core.wake.wait_until(timeout, || !self.core.is_busy())
     }
 
     #[cfg(test)]

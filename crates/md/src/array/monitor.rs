@@ -1,8 +1,9 @@
-//! What happens to an array, told when it happens.
+//! Events of an array, reported to a listener.
 //!
-//! A thread looks at the array's status whenever the bell rings, and tells what has changed since it looked last. So what
-//! is told needs no hook where it happens, and what comes and goes between two looks is told as what is left of it: a device that was
-//! filled in between was taken and is in sync now. No locks of its own; a listener that takes its time delays the next event and nothing else.
+//! The monitor thread wakes when the array's state changes, compares the status with the one it saw last, and reports the
+//! differences as events. So the code that changes the state reports nothing itself. A change that begins and ends between
+//! two looks is reported by its result: a spare that was taken and rebuilt meanwhile gives both events at once. The thread
+//! takes no locks of its own; a slow listener delays the next event and nothing else.
 //!
 //! The events' names are those of `mdadm --monitor` where it has one.
 
@@ -222,7 +223,7 @@ const fn words(action: Action) -> &'static str {
 impl Core {
     /// What the monitor does until the array is closed; `first` is its first look at the array.
     pub(super) fn monitor(&self, first: Status, mut tell: impl FnMut(&Event)) {
-        let mut heard = super::bell::Heard::default();
+        let mut seen = super::wake::Seen::default();
         Event::of_start(&first).iter().for_each(&mut tell);
         let mut last = first;
         loop {
@@ -234,7 +235,7 @@ impl Core {
             if is_over {
                 return;
             }
-            self.bell.wait(&mut heard, None);
+            self.wake.wait(&mut seen, None);
         }
     }
 }

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use undercroft_block::{Access, Device};
 
-use super::bell::Bell;
 use super::core::{Core, Identity, Parts};
 use super::intent::Intent;
 use super::jobs::Jobs;
 use super::options::ArrayOptions;
 use super::records::{Disk, Duty, Raise, Records, State};
 use super::replayed::InMemory;
+use super::wake::WakeSignal;
 use crate::assemble::{self, Candidate, Consistency, Joined, Plan};
 use crate::bad_blocks::BadBlocks;
 use crate::level::mirrored::Mirrored;
@@ -38,8 +38,8 @@ pub(super) fn open(devices: Vec<Device>, options: ArrayOptions) -> Result<Core> 
         replay_in_memory(&mut plan);
     }
 
-    let bell = Arc::new(Bell::default());
-    let (disks, lineup) = disks(&plan, options, &bell)?;
+    let wake = Arc::new(WakeSignal::default());
+    let (disks, lineup) = disks(&plan, options, &wake)?;
     let has_log = plan.has_ppl && read_only.is_none();
     let is_replayed =
         (has_log || plan.consistency == Consistency::Ppl) && prepare_logs(&plan, &disks, &lineup)?;
@@ -73,7 +73,7 @@ pub(super) fn open(devices: Vec<Device>, options: ArrayOptions) -> Result<Core> 
         state,
         intent.clone(),
         read_only.is_some(),
-        Arc::clone(&bell),
+        Arc::clone(&wake),
     ));
     let shared = Arc::new(Shared::new(plan.geometry.clone(), lineup, Box::new(Arc::clone(&records))));
     shared.set_resynced(resynced);
@@ -100,7 +100,7 @@ pub(super) fn open(devices: Vec<Device>, options: ArrayOptions) -> Result<Core> 
         records,
         intent,
         jobs: Jobs::new(options.sync_bytes_per_second),
-        bell,
+        wake,
         member_timeout: options.member_timeout,
     }))
 }
@@ -112,10 +112,13 @@ fn check_missing(plan: &Plan, options: ArrayOptions) -> Result<()> {
         return Ok(());
     }
     let roles: Vec<String> = absent.iter().map(u32::to_string).collect();
-    let (what, whose) =
-        if roles.len() == 1 { ("the member", "its role is") } else { ("members", "their roles are") };
+    let (what, whose) = if roles.len() == 1 {
+        ("a member that the superblocks list as active is", "role")
+    } else {
+        ("members that the superblocks list as active are", "roles")
+    };
     Err(Error::Assembly(format!(
-        "{what} that the others believe to be there was not given ({whose} {}): give all, or start the array degraded",
+        "{what} missing ({whose} {}): name all members, or start the array degraded",
         roles.join(", ")
     )))
 }
@@ -149,14 +152,14 @@ fn joined(plan: &Plan) -> impl Iterator<Item = (&Joined, Duty)> {
     in_places.chain(plan.spares.iter().map(|joined| (joined, Duty::Spare)))
 }
 
-fn disks(plan: &Plan, options: ArrayOptions, bell: &Arc<Bell>) -> Result<(Vec<Disk>, Lineup)> {
+fn disks(plan: &Plan, options: ArrayOptions, wake: &Arc<WakeSignal>) -> Result<(Vec<Disk>, Lineup)> {
     let mut lineup = Lineup { places: vec![Place::default(); plan.places.len()] };
     let mut disks = Vec::new();
     for (joined, duty) in joined(plan) {
         let superblock = joined.superblock.clone();
         let recovered = if duty == Duty::Spare { 0 } else { joined.recovered };
         let device = Arc::clone(&joined.device);
-        let timed = TimedDevice::new(&device, options.member_timeout, bell);
+        let timed = TimedDevice::new(&device, options.member_timeout, wake);
         let member = Member::new(device, superblock.number, superblock.data.offset, recovered);
         let member = Arc::new(member.with_timeout(timed));
         match duty {

@@ -26,8 +26,8 @@
 //!
 //! A member whose superblock cannot be written has failed, and the others are written once more to say so.
 //!
-//! Locks: one change at a time takes a turn; the state in memory is under the class `ARRAY`, never held while a member
-//! is called. Nothing waits for the gate in here.
+//! Locks: a change holds `changing`; the state in memory is under the class `ARRAY`, never held while a member
+//! is called. No thread enters or quiesces the active writes in here.
 
 use std::fmt;
 use std::ops::Range;
@@ -38,12 +38,12 @@ use undercroft_block as block;
 use undercroft_sync::atomic::{AtomicUsize, Ordering};
 use undercroft_sync::{Mutex, order};
 
-use super::bell::Bell;
+use super::wake::WakeSignal;
 use crate::assemble::Plan;
 use crate::bad_blocks::{BadBlocks, ListPage};
 use crate::fan_out;
-use crate::gate::Turn;
 use crate::member::{Lineup, Member};
+use crate::quiesce::IoMutex;
 use crate::recorder::Recorder;
 use crate::superblock::{DeviceRole, IN_SYNC, Recovery, Superblock, Timestamp};
 use crate::{Error, Geometry, Result};
@@ -133,11 +133,11 @@ pub(crate) struct Records {
     is_read_only: bool,
     /// The bitmap's superblock goes with the members'.
     pub(super) bitmap: Option<Arc<super::intent::Intent>>,
-    turn: Turn,
+    changing: IoMutex,
     state: Mutex<State>,
     /// Devices with bad blocks: most often 0, so that no thread looks further.
     with_bad_blocks: AtomicUsize,
-    bell: Arc<Bell>,
+    wake: Arc<WakeSignal>,
 }
 
 /// What the superblocks said before a change.
@@ -308,16 +308,16 @@ impl Records {
         state: State,
         bitmap: Option<Arc<super::intent::Intent>>,
         is_read_only: bool,
-        bell: Arc<Bell>,
+        wake: Arc<WakeSignal>,
     ) -> Self {
         let records = Self {
             geometry,
             is_read_only,
             bitmap,
-            turn: Turn::new(),
+            changing: IoMutex::new(),
             state: Mutex::new(&order::ARRAY, state),
             with_bad_blocks: AtomicUsize::new(0),
-            bell,
+            wake,
         };
         records.count_bad_blocks(&records.state.lock());
         records
@@ -341,7 +341,7 @@ impl Records {
 
     /// The same, unless `change` answers that there is nothing to write.
     pub(super) fn write_if(&self, raise: Raise, change: impl FnOnce(&mut State) -> bool) -> Result<()> {
-        let _turn = self.turn.take();
+        let _changing = self.changing.lock();
         let mut lost: Vec<Arc<Member>> = Vec::new();
         if !self.is_read_only && self.state.lock().is_uneven {
             self.level(&mut lost)?;
@@ -376,7 +376,7 @@ impl Records {
             member.set_failed();
         }
         if !lost.is_empty() {
-            self.bell.ring();
+            self.wake.notify();
         }
         Ok(())
     }
@@ -465,7 +465,7 @@ impl Records {
     /// # Errors
     /// When it cannot be written.
     pub(super) fn prepare(&self, member: &Member, duty: Duty, by_bitmap: bool) -> Result<()> {
-        let _turn = self.turn.take();
+        let _changing = self.changing.lock();
         let block = {
             let mut state = self.state.lock();
             let (roles, events, resynced) = (state.roles(), state.events, state.resynced);
@@ -562,7 +562,7 @@ impl Recorder for Arc<Records> {
             is_needed = !state.leave_out(failed, &self.geometry, &cause.to_string());
             !is_needed
         });
-        self.bell.ring();
+        self.wake.notify();
         if is_needed {
             // Another one was lost while the superblocks were written.
             return Err(Error::TooFewMembers(format!("{} is needed", failed.device().name())));
@@ -571,7 +571,7 @@ impl Recorder for Arc<Records> {
     }
 
     fn stopped(&self) {
-        self.bell.ring();
+        self.wake.notify();
     }
 
     fn keeps_bad_blocks(&self, member: &Member) -> bool {
@@ -588,7 +588,7 @@ impl Recorder for Arc<Records> {
             // What was on the list already may be so in memory only, if it could not be written before.
             is_recorded && !has_failed && !disk.bad_blocks.is_written()
         })?;
-        self.bell.ring();
+        self.wake.notify();
         Ok(is_recorded)
     }
 

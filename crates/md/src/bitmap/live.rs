@@ -11,10 +11,10 @@
 //! The header (256 bytes) and the bits are written apart. Bits are written in pages of 4 KiB, counted from the header's
 //! beginning, by the holder of the page; a thread that waits for a page finds its bits written by the one before.
 //!
-//! Over writes to members, which may be arrays with bitmaps of their own, turns are kept and no locks (see
-//! [`gate`](crate::gate)): `tick`, then that of a page. A page's locks are held only to look at it or to change it: the
+//! Over writes to members, which may be arrays with bitmaps of their own, an `IoMutex` is held and no lock (see
+//! [`quiesce`](crate::quiesce)): `tick`, then that of a page. A page's locks are held only to look at it or to change it: the
 //! image, the list. An implementation of [`BitmapStore`] must not come back here; members that fail are returned to the
-//! caller, which leaves them out once all turns have ended.
+//! caller, which leaves them out once all of them are released.
 
 use std::fmt;
 use std::ops::Range;
@@ -28,8 +28,8 @@ use zerocopy::IntoBytes as _;
 
 use super::chunk::Chunk;
 use super::{BitmapHeader, HEADER_BYTES};
-use crate::gate::Turn;
 use crate::member::Member;
+use crate::quiesce::IoMutex;
 
 const PAGE_BYTES: usize = 4096;
 const PAGE_CHUNKS: u64 = PAGE_BYTES as u64 * 8;
@@ -56,12 +56,12 @@ pub(crate) struct Bitmap {
     events_cleared: AtomicU64,
     pages: Box<[Page]>,
     /// One clears at a time.
-    tick: Turn,
+    tick: IoMutex,
 }
 
 struct Page {
     /// Of the thread that writes the page to the members.
-    turn: Turn,
+    writing: IoMutex,
     /// By bit of the page, from the header's beginning. Made when the first bit is set.
     chunks: OnceLock<Box<[Chunk]>>,
     /// The bits as they are on the members, or are being written to them.
@@ -79,7 +79,7 @@ impl fmt::Debug for Bitmap {
 impl Page {
     fn new() -> Self {
         Self {
-            turn: Turn::new(),
+            writing: IoMutex::new(),
             chunks: OnceLock::new(),
             image: Mutex::new(&order::BITMAP_PAGE, Box::new([0; PAGE_BYTES])),
             wanted: Mutex::new(&order::BITMAP_WANTED, Vec::new()),
@@ -130,7 +130,7 @@ impl Bitmap {
             chunk_shift,
             events_cleared: AtomicU64::new(events_cleared),
             pages,
-            tick: Turn::new(),
+            tick: IoMutex::new(),
             header: BitmapHeader { state: 0, ..header },
         }
     }
@@ -167,7 +167,7 @@ impl Bitmap {
     /// All of the bits, as pieces with their offsets: what a device gets that joins the array.
     pub(crate) fn contents(&self) -> Vec<(u64, Vec<u8>)> {
         let piece = |(number, page): (usize, &Page)| {
-            let _turn = page.turn.take();
+            let _writing = page.writing.lock();
             self.piece(number, &page.image.lock()[..])
         };
         self.pages.iter().enumerate().map(piece).collect()
@@ -216,8 +216,8 @@ impl Bitmap {
             let chunks = page.chunks();
             let missing = bits.clone().filter(|&bit| !chunks[bit].is_set()).map(|bit| bit as u32);
             page.wanted.lock().extend(missing);
-            let _turn = page.turn.take();
-            // Taken in the page's turn: what is on the list from here on is in this write or the next.
+            let _writing = page.writing.lock();
+            // Taken with the page's mutex held: what is on the list from here on is in this write or the next.
             let wanted = std::mem::take(&mut *page.wanted.lock());
             let new: Vec<usize> =
                 wanted.into_iter().map(|bit| bit as usize).filter(|&bit| !chunks[bit].is_set()).collect();
@@ -253,7 +253,7 @@ impl Bitmap {
     /// are not needed, as an array does that closes. `array_events`: what the superblocks say.
     #[must_use]
     pub(crate) fn clear_idle(&self, array_events: u64, now: bool, store: &dyn BitmapStore) -> Failures {
-        let _tick = self.tick.take();
+        let _tick = self.tick.lock();
         let mut failures = Failures::new();
         let may_clear = |page: &&Page| page.known().iter().any(|chunk| chunk.may_be_cleared(now));
         if self.pages.iter().any(|page| may_clear(&page)) {
@@ -278,7 +278,7 @@ impl Bitmap {
     }
 
     fn clear_page(&self, number: usize, page: &Page, now: bool, store: &dyn BitmapStore) -> Failures {
-        let _turn = page.turn.take();
+        let _writing = page.writing.lock();
         let (offset, bytes) = {
             let mut image = page.image.lock();
             for (bit, chunk) in page.known().iter().enumerate() {

@@ -1,7 +1,7 @@
 //! RAID4, 5 and 6: which member of a stripe holds which chunk of data, and which the parity.
 //!
 //! A *stripe* is one row of chunks, one chunk on each member, at the same place on all. Of its chunks one is *P*, the
-//! exclusive or of the data; in RAID6 one more is *Q*. Data chunks have an *index* in the order of the array's bytes.
+//! XOR of the data; in RAID6 one more is *Q*. Data chunks have an *index* in the order of the array's bytes.
 //!
 //! The layouts are those of `raid5_compute_sector` in the md driver. P moves by one member from stripe to stripe: to
 //! the left from the last member, or to the right from the first. Q is on the member after P, going round. Data fills

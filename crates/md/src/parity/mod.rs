@@ -1,7 +1,7 @@
-//! Parity arithmetic: the exclusive or of many chunks, and RAID6's second syndrome, in the widest form the processor
+//! Parity arithmetic: the XOR of many chunks, and RAID6's second syndrome, in the widest form the processor
 //! has.
 //!
-//! *P* is the exclusive or of the data. *Q* is the sum of 2^e times each data chunk in GF(2^8) with the polynomial
+//! *P* is the XOR of the data. *Q* is the sum of 2^e times each data chunk in GF(2^8) with the polynomial
 //! 0x11d, as in "The mathematics of RAID-6" (H. Peter Anvin); the exponent e of a chunk is its place among the `data`
 //! that the functions take, or is told. All functions go through their operands once and are bound by memory.
 //!
@@ -48,7 +48,7 @@ pub fn xor_into(dst: &mut [u8], src: &[u8]) {
     Form::best().xor_into(dst, src);
 }
 
-/// `dst` becomes the exclusive or of all sources; zeroes where there is none.
+/// `dst` becomes the XOR of all sources; zeroes where there is none.
 pub fn xor_of<C: Chunk>(dst: &mut [u8], sources: &[C]) {
     Form::best().xor_of(dst, sources);
 }

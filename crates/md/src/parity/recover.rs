@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Without P and one chunk of data, Dx = (Q + Q') / 2^x, and P follows. One chunk of data alone, or data and Q, is the
-//! exclusive or of what is left, and then [`syndrome`](super::syndrome): nothing of its own.
+//! XOR of what is left, and then [`syndrome`](super::syndrome): nothing of its own.
 
 use super::{Form, gf, xor_into};
 
@@ -74,7 +74,7 @@ mod tests {
                 left[x] = None;
                 recover_data_and_p(&left, &q, &mut first, &mut second);
                 assert_eq!((&first, &second), (&data[x], &p), "{x} of {count} and P");
-                // Data and Q: the exclusive or of what is left.
+                // Data and Q: the XOR of what is left.
                 left[x] = Some(&p);
                 xor_of(&mut second, &left);
                 assert_eq!(second, data[x]);

@@ -39,7 +39,7 @@ pub(crate) struct LogEntry<'a> {
     pub(crate) array_offset: u64,
     /// Bytes that are written, in all chunks together.
     pub(crate) data_bytes: u32,
-    /// The exclusive or of all data chunks that are not written, in these rows; empty if all are.
+    /// The XOR of all data chunks that are not written, in these rows; empty if all are.
     pub(crate) partial_parity: &'a [u8],
     /// Members that will be written, as bits by role, that of the parity among them.
     pub(crate) roles: u64,

@@ -1,6 +1,6 @@
 //! The partial parity log, which closes the write hole of RAID5.
 //!
-//! Before a part of a stripe is written, the exclusive or of the data that the write leaves as it is goes into the log
+//! Before a part of a stripe is written, the XOR of the data that the write leaves as it is goes into the log
 //! of the member that holds the stripe's parity. After an unclean stop, that and the data that was written, as much of
 //! it as arrived, give a parity that matches, so that what was not written can be reconstructed even if a member is
 //! lost. The data itself is not protected: a block that was being written is old, new, or torn.

@@ -57,7 +57,7 @@ impl Opened {
         block
     }
 
-    /// The exclusive or of a row of blocks, without one role.
+    /// The XOR of a row of blocks, without one role.
     fn sum(&self, offset: u64, without: Option<Role>) -> Vec<u8> {
         let mut sum = vec![0; BLOCK as usize];
         for role in (0..self.plan.geometry.members).map(Role).filter(|&role| Some(role) != without) {

@@ -170,7 +170,7 @@ impl Work<'_> {
         for run in self.buffer.columns[index].valid.runs() {
             let (offset, bytes) = (self.offset + run.start as u64, self.buffer.columns[index].bytes(run));
             let outcome = target.write_at(offset, bytes);
-            self.shared.settle_write(role, target, [(offset, bytes)], &outcome)?;
+            self.shared.handle_write_errors(role, target, [(offset, bytes)], &outcome)?;
             if target.has_failed() {
                 break;
             }

@@ -95,7 +95,7 @@ impl Work<'_> {
         runs
     }
 
-    /// The exclusive or of the columns that are not written, in these rows; nothing if all are.
+    /// The XOR of the columns that are not written, in these rows; nothing if all are.
     fn partial_parity(&self, rows: &Rows, modified: Pages) -> Vec<u8> {
         if rows.columns.len() == self.shape.data {
             return Vec::new();

@@ -130,7 +130,7 @@ fn in_threads(count: usize, work: impl Fn(usize) + Send + Sync + 'static) {
     }
 }
 
-fn strangers_and_friends(slots: usize, wake: StripeWake) {
+fn random_stripes_from_several_threads(slots: usize, wake: StripeWake) {
     const THREADS: usize = 4;
     const ROUNDS: usize = 3;
     let world = World::new(slots, wake);
@@ -149,18 +149,18 @@ fn strangers_and_friends(slots: usize, wake: StripeWake) {
 
 #[test]
 fn one_slot_serves_all_threads() {
-    explore(|| strangers_and_friends(1, StripeWake::One));
+    explore(|| random_stripes_from_several_threads(1, StripeWake::One));
 }
 
 #[test]
 fn two_slots_serve_all_threads() {
-    explore(|| strangers_and_friends(2, StripeWake::One));
+    explore(|| random_stripes_from_several_threads(2, StripeWake::One));
 }
 
 #[test]
 fn the_plain_form_serves_all_threads() {
-    explore(|| strangers_and_friends(2, StripeWake::All));
-    explore(|| strangers_and_friends(2, StripeWake::AllSpinning));
+    explore(|| random_stripes_from_several_threads(2, StripeWake::All));
+    explore(|| random_stripes_from_several_threads(2, StripeWake::AllSpinning));
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Work<'_> {
         let mut lost = Pages::NONE;
         for task in &tasks {
             let pieces = task.pieces(self.offset);
-            self.shared.settle_write(task.column.role, task.target, pieces, &task.outcome)?;
+            self.shared.handle_write_errors(task.column.role, task.target, pieces, &task.outcome)?;
             if task.outcome.is_err() {
                 lost |= task.column.dirty;
             }
@@ -97,7 +97,7 @@ impl Work<'_> {
             for run in pages.runs() {
                 let (offset, bytes) = (self.offset + run.start as u64, column.bytes(run));
                 let outcome = member.write_at(offset, bytes);
-                self.shared.settle_write(column.role, member, [(offset, bytes)], &outcome)?;
+                self.shared.handle_write_errors(column.role, member, [(offset, bytes)], &outcome)?;
                 if member.has_failed() {
                     break;
                 }

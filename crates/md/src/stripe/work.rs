@@ -3,7 +3,7 @@
 //!
 //! A caller that wants pages says so in the columns (`wanted`) and calls [`Work::make_valid`]. What a member cannot read is
 //! rebuilt and written back to it (healed); if it does not take that, the blocks are recorded as bad or the member
-//! fails, as with any other write (see [`settle`](crate::level::settle)). The lineup is loaded once, after the stripe
+//! fails, as with any other write (see [`write_errors`](crate::level::write_errors)). The lineup is loaded once, after the stripe
 //! has become the owner's: a member that joins does so while nothing is written, and background work that brings it up owns
 //! the stripe like every other user.
 

@@ -5,7 +5,7 @@
 //! comes about in the way that reads less of what is not in memory yet:
 //!
 //! - *read-modify-write* (rmw): the old bytes of what changes, and the old parity; parity changes by the difference;
-//! - *reconstruct-write* (rcw): the data that does not change; parity is computed anew.
+//! - *reconstruct-write* (rcw): the data that does not change; parity is recomputed.
 //!
 //! Where pages that are needed cannot be read they are rebuilt first, so a degraded stripe needs no third way. Parity
 //! whose member is missing is not computed.

@@ -1,4 +1,4 @@
-//! The power goes at any moment: what was flushed is there after the next start, and the redundancy is right again.
+//! Power is lost at any moment: what was flushed is there after the next start, and the redundancy is right again.
 //!
 //! Fault model: all members lose power at once. Of each, what a flush has promised survives, and of the rest any subset
 //! of sectors. What was written but not flushed may be old or new, byte by byte; nothing else may differ. Where a
@@ -298,7 +298,7 @@ fn bad_blocks_are_known_after_a_crash() {
 }
 
 #[test]
-fn parity_without_a_log_is_not_believed_after_a_crash_without_a_member() {
+fn unclean_degraded_raid5_without_ppl_starts_only_by_force() {
     let run = Run::new(&small(Level::Raid5), 4, Harm::Lost(2), 1);
     let middle = run.order.len() / 2;
     let devices = run.crash(middle, 5);

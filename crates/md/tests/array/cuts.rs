@@ -1,4 +1,4 @@
-//! The power goes between any two requests of an operation that changes superblocks: the array starts again without
+//! Power is lost between any two requests of an operation that changes superblocks: the array starts again without
 //! force, here and by the rules of Linux, and holds what was flushed.
 //!
 //! Fault model: all members lose power at once, after each request of the operation in turn; of what was not flushed

@@ -14,7 +14,7 @@ fn watch(array: &Array) -> Receiver<Event> {
     let (send, told) = channel();
     array
         .watch(move |event| {
-            // The test may have heard enough.
+            // The test may have seen enough.
             let _ = send.send(event.clone());
         })
         .unwrap();

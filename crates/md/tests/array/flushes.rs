@@ -1,7 +1,7 @@
 //! One flush of one member fails, and the next one succeeds: what the failed one lost is not missed.
 //!
 //! Every flush of every member fails in turn. An array that can do without the member goes on without it and keeps what
-//! it promised, also when the power goes after that. An array that cannot never calls anything durable again, and takes
+//! it promised, also when power is lost after that. An array that cannot never calls anything durable again, and takes
 //! no writes.
 
 use std::sync::Arc;
@@ -66,7 +66,7 @@ fn every_flush_of_a_member_fails_in_turn(new: &CreateOptions, members: usize, me
                     assert!(new.level.is_redundant(), "{what}: nothing was told");
                     assert_eq!(array.status().degraded, 1, "{what}");
                 }
-                // The power goes before the array is stopped.
+                // Power is lost before the array is stopped.
                 for cache in &caches {
                     cache.crash().unwrap();
                 }

@@ -65,7 +65,7 @@ fn a_spare_that_cannot_be_written_has_failed_and_the_next_one_is_taken() {
 
 /// Its superblock is taken, but not the bitmap or the log that a member has.
 #[test]
-fn a_spare_that_cannot_be_furnished_has_failed_and_the_next_one_is_taken() {
+fn spare_whose_bitmap_or_ppl_cannot_be_written_fails_and_the_next_is_used() {
     for (new, members) in kinds().into_iter().filter(|(new, _)| new.bitmap || new.ppl) {
         let (switches, devices) = switched(members + 2, new.data_offset.unwrap_or(0) + DATA);
         let array = create(&devices[..members], &new);
@@ -377,7 +377,7 @@ fn an_array_that_could_not_be_closed_says_so_each_time() {
                 let counting = faulty(u64::MAX);
                 let before = open(&counting).map(|array| (seen(&counting), array)).unwrap().0;
                 let devices = faulty(before + after);
-                // The keeper may have been quick.
+                // The maintenance thread may have been quick.
                 let Ok(array) = open(&devices) else { continue };
                 let closed = [array.close(), array.close()];
                 if !devices[0].has_failed() {

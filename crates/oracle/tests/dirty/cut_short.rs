@@ -1,6 +1,6 @@
 //! A recovery for writing that is itself cut short, with fast commits in the journal.
 //!
-//! Fault model: the power goes after any request of the recovery, and what was not flushed survives in any subset, by
+//! Fault model: power is lost after any request of the recovery, and what was not flushed survives in any subset, by
 //! seed. Whatever is left shows the same tree as before, and is recovered from by the next: first the fast commits
 //! count, and then the transaction that they have become. Linux comes to the same.
 

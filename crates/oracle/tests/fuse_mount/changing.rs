@@ -135,7 +135,7 @@ fn times_are_set_to_the_nanosecond() {
 
 /// The end of time, which has brought servers down.
 #[test]
-fn times_that_nobody_lives_to_see_do_no_harm() {
+fn extreme_timestamps_are_stored() {
     let ours = Ours::new("");
     fs::write(ours.path("file"), b"x").unwrap();
     for seconds in [i64::MIN, i64::MIN + 1, i64::MAX] {

@@ -97,7 +97,7 @@ fn a_failure_is_told_however_late_it_comes() {
 }
 
 #[test]
-fn a_thread_that_tells_of_a_failure_does_not_keep_the_filesystem_open() {
+fn failure_listener_does_not_keep_the_filesystem_open() {
     let dir = tempfile::tempdir().unwrap();
     let fs = Arc::new(Failing::new());
     let (tell, open) = (Arc::clone(&fs.tell), Arc::downgrade(&fs));

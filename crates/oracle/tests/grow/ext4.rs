@@ -271,7 +271,7 @@ fn a_resize_inode_that_lies_is_corrupt() {
 /// What a disk writes at once: a superblock that is torn opens nowhere.
 const WHOLE_BYTES: u32 = 1024;
 
-/// The power goes after each request. The filesystem has the old size or the new one then, for us and for the kernel, and
+/// Power is lost after each request. The filesystem has the old size or the new one then, for us and for the kernel, and
 /// e2fsck finds nothing.
 #[test]
 fn a_power_cut_leaves_the_old_size_or_the_new_one() {

@@ -207,7 +207,7 @@ fn what_cannot_grow_is_refused_by_name_and_stays_as_it_is() {
     assert!(matches!(xfs.grow(None, &mut |_, _| ()), Err(Error::ReadOnly)));
 }
 
-/// The power goes after each request. The filesystem has the old size or the new one then, for us and for the kernel, and
+/// Power is lost after each request. The filesystem has the old size or the new one then, for us and for the kernel, and
 /// xfs_repair finds nothing.
 #[test]
 fn a_power_cut_leaves_the_old_size_or_the_new_one() {

@@ -50,7 +50,7 @@ pub(crate) fn each_of(
 /// Calls `work` with so many seeds, by all threads, or with the one that the environment says; whether with all of them.
 /// Fails if that takes much memory.
 pub(crate) fn each_seed(images: u64, work: impl Fn(u64) + Sync) -> bool {
-    // From here on the peak is counted anew: making the images does not belong to it.
+    // From here on the peak is recounted: making the images does not belong to it.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before_kib = peak_memory_kib();
     let only = number_from_environment("UNDERCROFT_SEED");

@@ -59,7 +59,7 @@ pub(crate) fn damaged_images_are_written_to_or_end_with_a_clear_error() {
     });
 }
 
-/// Has each seed's damaged image written to, `images` of them unless said, and judges what became of all.
+/// Has each seed's damaged image written to, `images` of them by default, and judges what became of all.
 pub(crate) fn every_seed(images: u64, work: impl Fn(u64, &Tally) + Sync) {
     let images = number_from_environment("UNDERCROFT_DAMAGED_WRITES").unwrap_or(images);
     let tally = Tally::default();

@@ -129,7 +129,7 @@ impl Victim {
         Self { name, paths, bytes: bytes.into(), headers, sites, log, block_bytes }
     }
 
-    /// One structure changed, or more; in half of the images with their checksums mended.
+    /// One structure changed, or more; in half of the images with their checksums recomputed.
     fn damage(&self, extent: Extent, random: &mut Rng) -> Damaged {
         let mend = random.below(2) == 0;
         let mut patches = Vec::new();

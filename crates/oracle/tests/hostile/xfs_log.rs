@@ -2,7 +2,7 @@
 //!
 //! Fault model: images that the kernel left dirty under random work, in which records that a recovery replays are
 //! changed: bits, bytes and fields anywhere, numbers at the start of an operation or of what it carries, or a record's
-//! bytes for another's. In half of them the records' checksums are mended, so that the damage gets past those.
+//! bytes for another's. In half of them the records' checksums are recomputed, so that the damage gets past those.
 //!
 //! `UNDERCROFT_HOSTILE_LOGS` sets how many there are (800), `UNDERCROFT_SEED` replays one.
 

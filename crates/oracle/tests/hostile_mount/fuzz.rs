@@ -1,7 +1,7 @@
 //! Damaged images, mounted, walked, changed and unmounted, over /dev/fuse and over io_uring.
 //!
 //! Half of the images have damage of any kind (see `damage`), half have a tangled directory graph: entries that lead to
-//! other directories, to the root and to the directory that holds them, with checksums mended. Three of four are mounted
+//! other directories, to the root and to the directory that holds them, with checksums recomputed. Three of four are mounted
 //! for writing, over a snapshot that is thrown away. For each image: every request is answered, no thread of the server
 //! panics or ends, and unmounting leaves no mount behind; in the end no process is left.
 //!

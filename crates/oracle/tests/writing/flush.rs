@@ -1,7 +1,7 @@
 //! A flush fails, once: what was not flushed may be lost, the device does not say of what, and its next flush succeeds.
 //!
 //! Every flush of a run fails in turn, those of opening and closing included. From then on no sync may succeed and no
-//! change may be taken, and closing tells the cause. After the power went, all that had been synced is there: the log
+//! change may be taken, and closing tells the cause. After power was lost, all that had been synced is there: the log
 //! still holds what was on its way home.
 
 use std::sync::Arc;

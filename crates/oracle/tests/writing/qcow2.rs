@@ -1,4 +1,4 @@
-//! An ext4 and an XFS in a qcow2 image, and the power goes after each request that the image makes of its disk: `qemu-img check`
+//! An ext4 and an XFS in a qcow2 image, and power is lost after each request that the image makes of its disk: `qemu-img check`
 //! finds nothing worse than clusters that nothing uses, and what was synced is there after the recovery.
 //!
 //! The image is small and so are its clusters, so that each run makes tables of every kind.
@@ -66,7 +66,7 @@ fn damage(image: &Path) -> Option<String> {
     (!matches!(output.status.code(), Some(0 | 3))).then(|| String::from_utf8_lossy(&told).into_owned())
 }
 
-/// The power goes after every request, or after every so many of them.
+/// Power is lost after every request, or after every so many of them.
 fn survives_a_power_cut(make: &Make, step: usize) {
     let how = How::usual(make);
     let scratch = Scratch::new("qcow2").unwrap();

@@ -117,16 +117,16 @@ fn both_agree_mounted(make: &Make, abilities: Abilities, mounted: &str) {
     let ours = make.make().unwrap();
     let kernels = ours.copy().unwrap();
     let crew = || (0..WORKERS).map(|number| Worker::new(seed, number, abilities)).collect::<Vec<_>>();
-    let (mut our_crew, mut kernels_crew) = (crew(), crew());
+    let (mut our_workers, mut kernel_workers) = (crew(), crew());
 
-    let by_us = work_on_ours(&ours, &mut our_crew, true, how);
-    let by_kernel = work_on_the_kernels(&kernels, &mut kernels_crew, true, how, mounted);
+    let by_us = work_on_ours(&ours, &mut our_workers, true, how);
+    let by_kernel = work_on_the_kernels(&kernels, &mut kernel_workers, true, how, mounted);
     assert_same_refused(&by_us, &by_kernel, |number| Worker::new(seed, number, abilities));
     assert_alike(&ours, &kernels, how, "the same changes on ours and on the kernel's");
 
     // Each goes on with what the other has left.
-    let by_us = work_on_ours(&kernels, &mut kernels_crew, false, how);
-    let by_kernel = work_on_the_kernels(&ours, &mut our_crew, false, how, mounted);
+    let by_us = work_on_ours(&kernels, &mut kernel_workers, false, how);
+    let by_kernel = work_on_the_kernels(&ours, &mut our_workers, false, how, mounted);
     assert_same_refused(&by_us, &by_kernel, |number| {
         let mut worker = Worker::new(seed, number, abilities);
         worker.by_ref().take(operations()).for_each(drop);

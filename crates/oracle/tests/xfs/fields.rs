@@ -1,7 +1,7 @@
 //! Known damage: each field of each structure in turn changed by xfs_db, which mends the checksum, and our verdict
 //! against that of `xfs_repair -n`.
 //!
-//! `UNDERCROFT_XFS_FIELDS=N` tries one case in N, so 1 tries every field with every value; [`ONE_IN`] unless said. Which of
+//! `UNDERCROFT_XFS_FIELDS=N` tries one case in N, so 1 tries every field with every value; [`ONE_IN`] by default. Which of
 //! N it is follows `UNDERCROFT_SEED`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -150,7 +150,7 @@ fn random_damage_is_answered() {
         Some(seed) => seed..seed + 1,
         None => 0..number("UNDERCROFT_XFS_IMAGES").unwrap_or(IMAGES),
     };
-    // From here on the peak is counted anew: making the images does not belong to it.
+    // From here on the peak is recounted: making the images does not belong to it.
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let before_kib = peak_memory_kib();
     let (refused, damaged, unhurt) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));

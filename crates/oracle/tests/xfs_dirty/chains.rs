@@ -2,7 +2,7 @@
 //! of which Linux logs as a chain of transactions, while other threads make whatever there is durable at once. So most
 //! images are copied with a log that announces work and does not finish it.
 //!
-//! Of each filesystem one such image is opened by us while the power goes, at any moment around a flush, with any part of
+//! Of each filesystem one such image is opened by us while power is lost, at any moment around a flush, with any part of
 //! what was not flushed lost: what is left we recover and Linux recovers, both with the same outcome.
 
 use std::fs::File;
@@ -179,7 +179,7 @@ const MAPS: usize = 3;
 /// Blocks of metadata that are written home are not torn; see `writing::crash`.
 const WHOLE_BYTES: u32 = 4096;
 
-/// Moments of one opening at which the power goes.
+/// Moments of one opening at which power is lost.
 const CUTS: usize = 10;
 
 fn open_for_writing(device: Device) -> Arc<Xfs> {

@@ -105,7 +105,7 @@ fn each_seed<T: Send>(default: u64, work: impl Fn(u64) -> T + Sync) -> Vec<T> {
     done.unwrap_or_else(|seed| panic!("seed {seed} failed; see above"))
 }
 
-/// Filesystems unless said.
+/// Filesystems by default.
 const FILESYSTEMS: u64 = 10;
 
 #[test]

@@ -1,6 +1,6 @@
 //! A copy of a dirty image, recovered by us for writing, and written to a little.
 //!
-//! Afterwards the log is clean, xfs_repair and our check find nothing, inodes without a name are gone, and the kernel shows
+//! Afterwards the log is clean, xfs_repair and our check find nothing, unlinked inodes are gone, and the kernel shows
 //! what we show: what the changes did not touch is as the image showed it read-only.
 
 use std::collections::HashSet;
@@ -71,7 +71,7 @@ pub(crate) fn judge(dirty: &Dirty, shown: &Manifest, recovery: Option<&Recovery>
     drop((fs, vfs));
     Differences::between(&touched.without(shown), &touched.without(&ours))
         .assert_none(&format!("{name}: before and after writing, {recovery:?}"));
-    assert_eq!(inodes_in_use(&ours), inodes_in_tree(&ours), "{name}: inodes without a name are left");
+    assert_eq!(inodes_in_use(&ours), inodes_in_tree(&ours), "{name}: unlinked inodes are left");
     let log_option = log_loop.as_ref().map_or_else(String::new, |log| format!(",logdev={}", log.path()));
     let mount = copy.image.mount(MountMode::ReadOnly, &format!("noatime,nouuid{log_option}")).unwrap();
     let mut theirs = kernel_manifest(mount.path()).unwrap();

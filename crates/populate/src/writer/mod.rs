@@ -33,7 +33,7 @@ use crate::{Content, Entry, EntryKind, EntryPath, Error, Metadata};
 /// How entries are put.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriterOptions {
-    /// The time of change of every inode that is put, and the times of directories that no entry names; now unless said.
+    /// The time of change of every inode that is put, and the times of directories that no entry names; now by default.
     pub changed: Option<Timestamp>,
 }
 

@@ -129,7 +129,7 @@ impl Recorder {
         };
         let state =
             State { attr, xattrs: BTreeMap::new(), calls: Vec::new(), while_reading: None, failing: false };
-        Self { state: Mutex::new(&order::INDEX, state) }
+        Self { state: Mutex::new(&order::COLLECTED, state) }
     }
 
     /// Does something once, between the next reading of an attribute and the answer.

@@ -57,7 +57,7 @@ pub(super) fn check_read(
     let first = (0..expected_len).find(|&at| got[at] != expected[at]);
     check.equal(|| format!("first byte that differs in {}", what()), &first, &None);
     check.that(got[expected_len..].iter().all(|&byte| byte == 0xa5), || {
-        format!("{} wrote behind the end of the file", what())
+        format!("{} wrote past the end of the file", what())
     });
 }
 

@@ -7,7 +7,7 @@
 
 use super::write::write_first;
 use super::{Backing, Hold, Source, Stop};
-use crate::{Error, FallocateMode, Result, Written};
+use crate::{Error, FallocateMode, Result, WriteKind};
 
 /// Clears mapped bytes between the end of the file and the end of its last block, before the end moves to `until`
 /// without a write of those bytes.
@@ -33,7 +33,7 @@ pub(crate) fn clear_tail(backing: Backing<'_>, until: u64) -> Result<()> {
             backing.inode.check_changes()?;
             match write_first(backing, size, &zeroes, &run, Hold::Exclusive) {
                 // The file keeps its size.
-                Ok(len) => backing.inode.finish_write(size, len as u64, size, Written::First),
+                Ok(len) => backing.inode.finish_write(size, len as u64, size, WriteKind::Allocating),
                 Err(Stop::Failed(error)) => Err(error),
                 Err(Stop::NeedsExclusive) => unreachable!("it is held exclusively"),
             }

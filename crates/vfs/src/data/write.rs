@@ -16,7 +16,7 @@
 use undercroft_block::Request;
 
 use super::{BATCH, Backing, Run, Source};
-use crate::{Error, Extent, Result, Written};
+use crate::{Error, Extent, Result, WriteKind};
 
 /// Most bytes that are copied to be written in one request with the zeroes around them.
 const PADDED_MAX: u64 = 1 << 20;
@@ -56,7 +56,7 @@ pub(crate) fn overwrite_at_once(backing: Backing<'_>, offset: u64, data: &[u8]) 
         inode.check_changes()?;
         return Err(error.into());
     }
-    inode.finish_write(offset, len, offset + len, Written::Over)?;
+    inode.finish_write(offset, len, offset + len, WriteKind::Overwrite)?;
     Ok(true)
 }
 
@@ -85,10 +85,10 @@ fn write_some(
     let first = backing.run_at(offset)?;
     backing.inode.check_changes()?;
     let (len, written) = match first.source {
-        Source::Device(_) | Source::Kept => (overwrite(backing, offset, data, first)?, Written::Over),
+        Source::Device(_) | Source::Kept => (overwrite(backing, offset, data, first)?, WriteKind::Overwrite),
         Source::Hole | Source::Unwritten(_) | Source::Inline { .. } | Source::Shared(_) => {
             let data = &data[..first.len.min(data.len() as u64) as usize];
-            (write_first(backing, offset, data, &first, hold)?, Written::First)
+            (write_first(backing, offset, data, &first, hold)?, WriteKind::Allocating)
         }
     };
     backing.inode.finish_write(offset, len as u64, offset + len as u64, written)?;

@@ -1,6 +1,6 @@
-//! The allocation groups of a filesystem that takes changes.
+//! The allocation groups of a writable filesystem.
 
-use undercroft_sync::Append;
+use undercroft_sync::AppendList;
 use undercroft_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use undercroft_vfs::{Error, Result};
 
@@ -13,11 +13,11 @@ use crate::volume::Volume;
 /// large filesystems.
 pub(crate) const GROUPS_MAX: u32 = 1 << 20;
 
-/// The allocation groups of a filesystem that takes changes.
+/// The allocation groups of a writable filesystem.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     /// More are appended when the filesystem grows.
-    pub(super) groups: Append<Group>,
+    pub(super) groups: AppendList<Group>,
     /// Blocks that can be reserved.
     pub(super) reservable: AtomicI64,
     /// Blocks that can be reserved after a commit.
@@ -41,7 +41,7 @@ impl Allocator {
             return Err(Error::Unsupported("writing to a filesystem of so many allocation groups".into()));
         }
         let groups =
-            volume.geometry().ags().map(|ag| Group::new(volume, ag)).collect::<Result<Append<_>>>()?;
+            volume.geometry().ags().map(|ag| Group::new(volume, ag)).collect::<Result<AppendList<_>>>()?;
         let reservable = groups.iter().map(|group| group.state.lock().counted).sum::<u64>();
         Ok(Self {
             groups,
@@ -58,7 +58,7 @@ impl Allocator {
     #[cfg(test)]
     pub(crate) fn without_groups() -> Self {
         Self {
-            groups: Append::default(),
+            groups: AppendList::default(),
             reservable: AtomicI64::new(0),
             busy: AtomicU64::new(0),
             extent_credits: 0,

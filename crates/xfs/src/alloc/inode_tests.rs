@@ -1,6 +1,6 @@
 //! Inodes allocated and freed on images of mkfs.xfs, against a model and the checks.
 //!
-//! Inodes without names are on the unlinked lists, so that this crate's check has nothing to say of them; what
+//! Unlinked inodes are on the unlinked lists, so that this crate's check has nothing to say of them; what
 //! xfs_repair says of them is known.
 
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ impl Numbers {
     }
 }
 
-/// Makes an inode without a name, with a chunk's space reserved if it may make one.
+/// Makes an unlinked inode, with a chunk's space reserved if it may make one.
 fn create(image: &Writable, parent: Ino, is_directory: bool, may_make: bool) -> Result<Ino> {
     let geometry = image.volume.geometry();
     let credits = new_inode_credits(geometry, may_make) + 4;

@@ -161,7 +161,7 @@ impl Allocator {
         group.change_chunk(&chunk, &after)
     }
 
-    /// As [`Inode::check_in_use`](crate::inode::Inode::check_in_use), on a filesystem that takes changes. Under no handle.
+    /// As [`Inode::check_in_use`](crate::inode::Inode::check_in_use), on a writable filesystem. Under no handle.
     ///
     /// # Errors
     /// [`Stale`](Error::Stale) when it is not in use; corruption of the inode tree; I/O failure.

@@ -1,10 +1,11 @@
 //! Filling and shortening a group's free list.
 //!
-//! The list is filled before each change of the trees. Where the group has no more blocks it stays shorter: the trees of
-//! a group with few free extents do not grow.
+//! The list is filled before each change of the free space trees. If the group has too few free blocks, the list stays
+//! short; that is safe, because the trees of a group with few free extents do not grow.
 //!
-//! To fill the list changes the trees, which may grow out of it. So a list that is short gets runs whose removal adds no
-//! record, or for which it suffices. Such a list is met in a group that was filled by others.
+//! Filling the list also changes these trees, and they take new blocks from the list. So a short list is filled only with
+//! free runs whose removal adds no record, or for whose records the list has enough blocks. Lists are short in groups that
+//! another implementation filled.
 
 use undercroft_vfs::{Error, Result};
 

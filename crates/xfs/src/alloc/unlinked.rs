@@ -1,4 +1,4 @@
-//! Inodes without names that are in use: lists that begin in the header of each group, from which a crash leaves them to
+//! Unlinked inodes that are in use: lists that begin in the header of each group, from which a crash leaves them to
 //! be deleted at the next opening.
 //!
 //! A group has 64 lists; an inode is on that of its number within the group, modulo 64. Each inode on a list has the

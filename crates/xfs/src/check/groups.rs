@@ -17,7 +17,7 @@ pub(super) struct Group {
     pub(super) space: Space,
     pub(super) chunks: Chunks,
     pub(super) counts: Counts,
-    /// Lists of inodes without a name that have any, each with its first.
+    /// Lists of unlinked inodes that have any, each with its first.
     pub(super) unlinked: Vec<(u32, u32)>,
 }
 
@@ -33,7 +33,7 @@ const AGF: Header = Header { name: "AGF", magic: b"XAGF", crc: 216, uuid: 64 };
 const AGI: Header = Header { name: "AGI", magic: b"XAGI", crc: 312, uuid: 296 };
 const AGFL: Header = Header { name: "AGFL", magic: b"XAFL", crc: 32, uuid: 8 };
 
-/// Lists of inodes without a name in each group.
+/// Lists of unlinked inodes in each group.
 pub(super) const BUCKETS: u32 = 64;
 
 /// Trees deeper than this cannot be: a level has at least two blocks for each of the one above.

@@ -36,7 +36,7 @@ impl Checker<'_> {
         orphans
     }
 
-    /// The lists of inodes without a name, and those without links that are on none.
+    /// The lists of unlinked inodes, and those without links that are on none.
     fn check_unlinked(&mut self) -> u64 {
         let mut waiting = std::mem::take(self.next_unlinked.get_mut());
         let mut orphans = 0;
@@ -48,7 +48,7 @@ impl Checker<'_> {
                 while next != u32::MAX {
                     let Some(ino) = self.geometry.join_ino(ag, AgIno(next)) else {
                         let detail = format!(
-                            "list {bucket} of inodes without a name leads to {next}, which is no inode of the group"
+                            "list {bucket} of unlinked inodes leads to {next}, which is no inode of the group"
                         );
                         self.findings.add("unlinked", at, detail);
                         break;
@@ -59,7 +59,7 @@ impl Checker<'_> {
                     }
                     let Some(after) = waiting.remove(&ino.0) else {
                         let detail = format!(
-                            "list {bucket} of inodes without a name leads to inode {ino}, which has links, is free, or was \
+                            "list {bucket} of unlinked inodes leads to inode {ino}, which has links, is free, or was \
                              on a list already"
                         );
                         self.findings.add("unlinked", at, detail);

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | 1 | `groups`, `trees`, `chunks`, `interrupted` | headers of groups, their trees and free lists, copies of the superblock |
 //! | 2 | `announce`, `inodes`, `forks`, `directories`, `hash_index`, `attributes` | every inode in every chunk, and every block of its forks |
-//! | 3 | `links` | names against inodes, the inodes without a name, the way to the root, counts, and blocks without an owner |
+//! | 3 | `links` | names against inodes, the unlinked inodes, the way to the root, counts, and blocks without an owner |
 //!
 //! Threads share the groups in the first pass and the chunks of inodes in the second, where the groups take turns. Each
 //! group's `space` has a lock of its own, held for one run of blocks; the state of an inode is atomic.
@@ -233,10 +233,10 @@ impl<'a> Checker<'a> {
             interrupted: Interrupted::default(),
             threads,
             groups: Vec::new(),
-            many_found: Mutex::new(&order::INDEX, HashMap::new()),
-            many_stored: Mutex::new(&order::INDEX, HashMap::new()),
-            directories: Mutex::new(&order::INDEX, HashMap::new()),
-            next_unlinked: Mutex::new(&order::INDEX, HashMap::new()),
+            many_found: Mutex::new(&order::COLLECTED, HashMap::new()),
+            many_stored: Mutex::new(&order::COLLECTED, HashMap::new()),
+            directories: Mutex::new(&order::COLLECTED, HashMap::new()),
+            next_unlinked: Mutex::new(&order::COLLECTED, HashMap::new()),
             inodes: AtomicU64::new(0),
             directory_count: AtomicU64::new(0),
         }
@@ -247,7 +247,8 @@ impl Checker<'_> {
     fn run(&mut self) -> Result<()> {
         self.check_superblock();
         let count = self.geometry.ag_count();
-        let done: Vec<Mutex<Option<Group>>> = (0..count).map(|_| Mutex::new(&order::INDEX, None)).collect();
+        let done: Vec<Mutex<Option<Group>>> =
+            (0..count).map(|_| Mutex::new(&order::COLLECTED, None)).collect();
         self.share_out(done.len(), &|checker, number| {
             *done[number].lock() = Some(checker.check_group(number as u32)?);
             Ok(())
@@ -280,7 +281,7 @@ impl Checker<'_> {
     /// Distributes pieces of work, by their numbers and in order, to the threads; the first failure ends it.
     fn share_out(&self, count: usize, work: &(dyn Fn(&Self, usize) -> Result<()> + Sync)) -> Result<()> {
         let next = AtomicUsize::new(0);
-        let failure = Mutex::new(&order::INDEX, None);
+        let failure = Mutex::new(&order::COLLECTED, None);
         let one = || {
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //! reader that finds damage looks once more without any changes beside it.
 //!
 //! Locks: the directory's `names`, shared, while blocks are read, and exclusive for a second look; none while an entry is
-//! handed out. A filesystem that takes no changes needs none.
+//! handed out. A read-only filesystem needs none.
 
 use std::ops::ControlFlow;
 

@@ -167,9 +167,9 @@ pub(crate) struct Dinode {
     pub(crate) size_bytes: u64,
     /// Blocks of both forks, with their B+trees.
     pub(crate) blocks: u64,
-    /// Hint of the size of new extents, in blocks.
+    /// Extent size hint, in blocks.
     pub(crate) extent_size: u32,
-    /// Hint of the size of copies of shared blocks, in blocks.
+    /// CoW extent size hint, in blocks.
     pub(crate) cow_extent_size: u32,
     pub(crate) accessed: Timestamp,
     pub(crate) modified: Timestamp,

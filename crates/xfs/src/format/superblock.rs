@@ -339,7 +339,7 @@ impl Superblock {
 }
 
 /// Stores in the first superblock, durably, what holds once a filesystem takes changes: inodes may have attributes, and
-/// quotas must be counted anew.
+/// quotas must be recounted.
 ///
 /// # Errors
 /// Corruption; I/O failure.

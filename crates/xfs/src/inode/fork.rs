@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use undercroft_vfs::DeviceNumber;
 use zerocopy::FromBytes;
 
-use super::known_extents::KnownExtents;
+use super::incore_extents::IncoreExtents;
 use crate::error::Verdict;
 use crate::format::Geometry;
 use crate::format::dinode::ForkFormat;
@@ -49,7 +49,7 @@ pub(crate) struct Found {
     /// number shows it.
     pub(crate) extents: u64,
     /// The extents, if they are as many as the inode counts and few enough to be kept.
-    pub(crate) known: Option<KnownExtents>,
+    pub(crate) known: Option<IncoreExtents>,
 }
 
 impl Fork {
@@ -80,7 +80,7 @@ impl Fork {
             Self::Local(bytes) => bytes.len(),
             Self::Btree(tree) => {
                 let known = tree.found.get().and_then(|found| found.known.as_ref());
-                size_of::<ExtentTree>() + tree.root.len() + known.map_or(0, KnownExtents::memory_bytes)
+                size_of::<ExtentTree>() + tree.root.len() + known.map_or(0, IncoreExtents::memory_bytes)
             }
             Self::Extents(extents) => size_of_val(&extents[..]),
         }

@@ -108,7 +108,7 @@ pub(crate) fn new_flags2(volume: &Volume) -> DiFlags2 {
     flags2
 }
 
-/// Whether Linux takes this for a hint of how large extents should be: an extent at most, and half of a group.
+/// Whether Linux takes this for an extent size hint: an extent at most, and half of a group.
 pub(crate) fn is_extent_size(volume: &Volume, blocks: u32) -> bool {
     (1..=EXTENT_MAX_BLOCKS).contains(&blocks) && blocks <= volume.geometry().ag_blocks() / 2
 }

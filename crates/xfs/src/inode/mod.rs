@@ -5,14 +5,14 @@
 //! is an inode at all. But a user can write bytes that look like an inode into a file: for a number that a user may
 //! have made up, [`Inode::check_in_use`] looks into the tree, as Linux does (`XFS_IGET_UNTRUSTED`).
 //!
-//! An [`Inode`] holds its forks: small content, extent records, or the root of a B+tree of them. Inodes without names
+//! An [`Inode`] holds its forks: small content, extent records, or the root of a B+tree of them. Unlinked inodes
 //! are read like others.
 
 mod checksum;
 mod fork;
 mod fresh;
+mod incore_extents;
 mod inheritance;
-mod known_extents;
 mod remapped;
 mod room;
 mod state;
@@ -31,8 +31,8 @@ use crate::volume::Volume;
 pub(crate) use checksum::{change_bytes, core_in, place, seal_new};
 pub(crate) use fork::{ExtentTree, Fork, ForkKind, Found};
 pub(crate) use fresh::{is_extent_size, new_flags2};
+pub(crate) use incore_extents::{INCORE_EXTENTS_MAX, IncoreExtents};
 pub(crate) use inheritance::Inheritance;
-pub(crate) use known_extents::{KNOWN_MAX, KnownExtents};
 pub(crate) use remapped::{Remap, Remapped};
 pub(crate) use state::{InodeState, STORE_CREDITS};
 pub(crate) use store::write_identity;

@@ -53,7 +53,7 @@ impl Inode {
     }
 }
 
-/// The content of an attribute fork that is kept in it, without what lies behind its end.
+/// The content of an attribute fork that is kept in it, without what lies past its end.
 fn short_form(bytes: &[u8]) -> &[u8] {
     let total = bytes.first_chunk().map_or(0, |total| usize::from(u16::from_be_bytes(*total)));
     bytes.get(..total).unwrap_or(bytes)

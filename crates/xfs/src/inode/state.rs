@@ -1,4 +1,4 @@
-//! An inode in use, as far as directories, unlinked lists and the store of its fields need it.
+//! An in-memory inode, as far as directories, unlinked lists and the store of its fields need it.
 //!
 //! Locks: `fields` (class `inode_fields`) guards the core and the forks. Changing them takes the lock exclusively, under
 //! a handle; reading them takes it shared, and no handle. A thread that holds the lock starts no handle. `names` (class
@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use undercroft_diskfs::in_use::Late;
+use undercroft_diskfs::in_use::LazyTimeState;
 use undercroft_sync::atomic::AtomicBool;
 use undercroft_sync::{RwLock, order};
 use undercroft_vfs::{FileType, Ino, Result};
@@ -20,7 +20,7 @@ use crate::writer::Mounted;
 /// Blocks that storing an inode's fields changes.
 pub(crate) const STORE_CREDITS: u32 = 1;
 
-/// The state of an inode in use.
+/// The state of an in-memory inode.
 #[derive(Debug)]
 pub(crate) struct InodeState {
     pub(crate) volume: Arc<Mounted>,
@@ -31,7 +31,7 @@ pub(crate) struct InodeState {
     /// The directory has its hash index in blocks of its own, when its names were changed last. A hint.
     pub(crate) is_indexed: AtomicBool,
     /// The times are newer than those on the disk.
-    pub(crate) late: Late,
+    pub(crate) lazy_times: LazyTimeState,
 }
 
 impl InodeState {
@@ -46,7 +46,7 @@ impl InodeState {
             fields: RwLock::new(&order::INODE_FIELDS, inode),
             names: RwLock::new(&order::DIRECTORY_INDEX, ()),
             is_indexed: AtomicBool::new(false),
-            late: Late::default(),
+            lazy_times: LazyTimeState::default(),
         }
     }
 
@@ -62,7 +62,7 @@ impl InodeState {
         let mut fields = self.fields.write();
         let result = change(&mut fields);
         fields.store(handle)?;
-        self.late.clear();
+        self.lazy_times.clear();
         Ok(result)
     }
 
@@ -70,8 +70,8 @@ impl InodeState {
     ///
     /// # Errors
     /// Why the filesystem takes no changes any more.
-    pub(crate) fn store_late_times(&self) -> Result<()> {
-        self.late
+    pub(crate) fn store_lazy_times(&self) -> Result<()> {
+        self.lazy_times
             .store(
                 &self.fields,
                 || self.volume.start(STORE_CREDITS).map(Some),
@@ -83,21 +83,21 @@ impl InodeState {
     /// The same, unless the running transaction has no room: `false` then.
     ///
     /// # Errors
-    /// As for [`store_late_times`](Self::store_late_times).
-    pub(crate) fn store_late_times_if_room(&self) -> Result<bool> {
-        self.late.store(
+    /// As for [`store_lazy_times`](Self::store_lazy_times).
+    pub(crate) fn store_lazy_times_if_room(&self) -> Result<bool> {
+        self.lazy_times.store(
             &self.fields,
             || self.volume.start_if_room(STORE_CREDITS),
             |fields, handle| fields.store(handle),
         )
     }
 
-    /// The last user of an inode with names is gone; see [`Late::retire`].
+    /// The last user of an inode with names is gone; see [`LazyTimeState::store_and_release`].
     ///
     /// # Errors
-    /// As for [`store_late_times`](Self::store_late_times).
-    pub(crate) fn retire(&self) -> Result<()> {
-        self.late.retire(
+    /// As for [`store_lazy_times`](Self::store_lazy_times).
+    pub(crate) fn store_and_release(&self) -> Result<()> {
+        self.lazy_times.store_and_release(
             &self.fields,
             || self.volume.start(STORE_CREDITS),
             |fields, handle| fields.store(handle),

@@ -3,7 +3,7 @@
 //! Each change is one handle. The fields are changed in a copy, which replaces them once it is stored, so a refused
 //! change has no effect. Locks: the inode's fields, under the handle.
 
-use undercroft_vfs::{AttrChange, Error, ExtentHints, FileType, InodeFlags, NewTime, Result, XattrMode};
+use undercroft_vfs::{AttrChange, Error, ExtentSizeHints, FileType, InodeFlags, NewTime, Result, XattrMode};
 
 use super::Live;
 use super::owner::{FLAGS, shown_flags};
@@ -28,7 +28,7 @@ pub(super) fn set_attr(live: &Live, change: &AttrChange) -> Result<()> {
     *fields = changed;
     live.permissions_cache.update(&fields);
     live.content.forget_time();
-    live.late.clear();
+    live.lazy_times.clear();
     Ok(())
 }
 
@@ -58,7 +58,7 @@ pub(super) fn set_xattr(
                     *fields = changed;
                     live.permissions_cache.update(&fields);
                     live.content.forget_time();
-                    live.late.clear();
+                    live.lazy_times.clear();
                     return Ok(());
                 }
                 Attempt::Wants(more) => {
@@ -162,9 +162,9 @@ fn set_project(volume: &Volume, fields: &mut Inode, project: u32) -> Result<()> 
     Ok(())
 }
 
-/// Sets the hints of how large extents should be, by Linux's rules: whole blocks, an extent at most and half of a group, and
+/// Sets the extent size hints, by Linux's rules: whole blocks, an extent at most and half of a group, and
 /// for a file only while it has no extents.
-fn set_hints(volume: &Volume, fields: &mut Inode, hints: ExtentHints) -> Result<()> {
+fn set_hints(volume: &Volume, fields: &mut Inode, hints: ExtentSizeHints) -> Result<()> {
     let geometry = volume.geometry();
     let core = &mut fields.core;
     let is_directory = core.kind == FileType::Directory;

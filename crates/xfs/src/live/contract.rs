@@ -1,11 +1,11 @@
-//! The vfs contract in terms of this crate, for an inode in use.
+//! The vfs contract in terms of this crate, for an in-memory inode.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use undercroft_vfs::{
-    Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, ExtentHints, FallocateMode, FileType,
-    Found, HashedName, Inode as VfsInode, NewInode, Node, Ownership, Result, Written, XattrMode,
+    Attr, AttrChange, DirEntry, DirOffset, Durable, Error, Extent, ExtentSizeHints, FallocateMode, FileType,
+    Found, HashedName, Inode as VfsInode, NewInode, Node, Ownership, Result, WriteKind, XattrMode,
 };
 
 use super::{Live, attributes, content, names, owner, release};
@@ -65,8 +65,8 @@ impl VfsInode for Live {
         }
     }
 
-    fn extent_hints(&self) -> ExtentHints {
-        self.permissions_cache.extent_hints(self.volume.geometry().block_log())
+    fn extent_size_hints(&self) -> ExtentSizeHints {
+        self.permissions_cache.extent_size_hints(self.volume.geometry().block_log())
     }
 
     fn extent_count(&self) -> u64 {
@@ -203,11 +203,11 @@ impl VfsInode for Live {
         self.volume.writer()?.transactions.check()
     }
 
-    fn finish_write(&self, offset: u64, len: u64, size: u64, written: Written) -> Result<()> {
+    fn finish_write(&self, offset: u64, len: u64, size: u64, written: WriteKind) -> Result<()> {
         let writer = self.volume.writer()?;
         // An overwrite starts no handle, so an abort has to be checked for here.
         writer.transactions.check()?;
-        if written == Written::Over && content::is_noted(self, writer, size) {
+        if written == WriteKind::Overwrite && content::is_noted(self, writer, size) {
             return Ok(());
         }
         self.synced(content::finish_write(self, offset, len, size, written))

@@ -1,4 +1,4 @@
-//! An inode in use: its state ([`InodeState`]), its content, and the vfs contract for it (`contract`).
+//! An in-memory inode: its state ([`InodeState`]), its content, and the vfs contract for it (`contract`).
 //!
 //! Locks: those of its state and of its content.
 
@@ -30,7 +30,7 @@ use crate::inode::{Inode, InodeState};
 use crate::writer::Mounted;
 pub(crate) use reading::prefetch;
 
-/// An inode in use.
+/// An in-memory inode.
 #[derive(Debug)]
 pub(crate) struct Live {
     state: InodeState,
@@ -68,17 +68,17 @@ impl Live {
         Arc::new_cyclic(|this| Self { this: Weak::clone(this), ..Self::new(volume, inode) })
     }
 
-    /// This inode, for a list of inodes in use.
+    /// This inode, for a list of in-memory inodes.
     fn listed(&self) -> Weak<dyn InUse> {
         Weak::<Self>::clone(&self.this)
     }
 
     /// The times in memory are newer than those on the disk.
     pub(crate) fn times_are_late(&self) {
-        if self.late.set()
+        if self.lazy_times.set()
             && let Ok(writer) = self.volume.writer()
         {
-            writer.late_times.add(self.listed());
+            writer.lazy_times.add(self.listed());
         }
     }
 
@@ -118,7 +118,7 @@ impl Live {
     }
 }
 
-/// Deletes inodes without names that a crash left: those on the lists of unlinked inodes, which no caller uses now. A list
+/// Deletes unlinked inodes that a crash left: those on the lists of unlinked inodes, which no caller uses now. A list
 /// that is broken or cannot be read stays, and so does an inode that cannot be read or that no chunk has in use: xfs_repair
 /// finds them. Each is counted once.
 ///
@@ -144,12 +144,12 @@ pub(crate) fn delete_unlinked(volume: &Arc<Mounted>) -> Result<()> {
 }
 
 impl InUse for Live {
-    fn store_late_times(&self) -> Result<()> {
-        self.state.store_late_times()
+    fn store_lazy_times(&self) -> Result<()> {
+        self.state.store_lazy_times()
     }
 
-    fn store_late_times_if_room(&self) -> Result<bool> {
-        self.state.store_late_times_if_room()
+    fn store_lazy_times_if_room(&self) -> Result<bool> {
+        self.state.store_lazy_times_if_room()
     }
 
     fn free_window(&self) -> bool {

@@ -497,7 +497,7 @@ fn touch(dir: &Live, now: Timestamp, gained: i64) -> impl FnMut(&mut Inode) -> b
     move |inode| {
         let nearest = inode.nearest_time(now);
         if gained == 0
-            && !dir.late.is_set()
+            && !dir.lazy_times.is_set()
             && inode.core.modified == nearest
             && inode.core.changed == nearest
         {

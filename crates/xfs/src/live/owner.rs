@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use undercroft_vfs::{ExtentHints, FileType, InodeFlags, Ownership};
+use undercroft_vfs::{ExtentSizeHints, FileType, InodeFlags, Ownership};
 
 use crate::format::dinode::{DiFlags, DiFlags2};
 use crate::inode::{Inheritance, Inode};
@@ -20,7 +20,7 @@ pub(crate) struct CachedPermissions {
     /// Permissions in the low 16 bits, above them `di_flags`, and above those the low half of `di_flags2`, which has
     /// all flags that mean something here.
     access: AtomicU64,
-    /// The hints of the sizes of extents: of new ones, and above it of copies.
+    /// The extent size hints: of new ones, and above it of copies.
     extent_sizes: AtomicU64,
     project: AtomicU32,
     /// The volume does not distinguish capital letters in the names of directories.
@@ -64,15 +64,15 @@ impl CachedPermissions {
         }
     }
 
-    /// The hints of how large extents should be, where a block has so many bytes, as a power of two.
-    pub(super) fn extent_hints(&self, block_log: u8) -> ExtentHints {
+    /// The extent size hints, where a block has so many bytes, as a power of two.
+    pub(super) fn extent_size_hints(&self, block_log: u8) -> ExtentSizeHints {
         let (flags, flags2) = self.flags();
         let sizes = self.extent_sizes.load(Ordering::Relaxed);
         let bytes = |is_set: bool, blocks: u32| {
             let bytes = u64::from(blocks) << block_log;
             if is_set { u32::try_from(bytes).unwrap_or(u32::MAX) } else { 0 }
         };
-        ExtentHints {
+        ExtentSizeHints {
             size: bytes(flags.intersects(DiFlags::EXTENT_SIZE | DiFlags::EXTENT_SIZE_INHERIT), sizes as u32),
             copy_size: bytes(flags2.contains(DiFlags2::COW_EXTENT_SIZE), (sizes >> 32) as u32),
         }

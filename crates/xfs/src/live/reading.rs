@@ -1,4 +1,4 @@
-//! Reading an inode in use: its forks' content.
+//! Reading an in-memory inode: its forks' content.
 
 use undercroft_vfs::{Ino, Result};
 

@@ -1,4 +1,4 @@
-//! The end of an inode in use.
+//! The end of an in-memory inode.
 //!
 //! An inode whose last name went while it was in use is deleted when its last user goes. Until that is durable it is on
 //! an unlinked list, so after a crash in between it is deleted when the filesystem is opened again.
@@ -8,8 +8,8 @@
 //! inode that still cannot be deleted, for want of space or because it is damaged or cannot be read, stays on its list
 //! for the next opening, and is counted.
 //!
-//! Other threads may still hold the handle, to store late times: nothing is stored through it once it is released, see
-//! [`Late`](undercroft_diskfs::in_use::Late).
+//! Other threads may still hold the handle, to store lazy times: nothing is stored through it once it is released, see
+//! [`LazyTimeState`](undercroft_diskfs::in_use::LazyTimeState).
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ const DELETE_CREDITS: u32 = FREE_INODE_CREDITS + UNLINKED_CREDITS + STORE_CREDIT
 /// The last user is gone.
 pub(super) fn release(live: &Arc<Live>) {
     // Deleted with its last name.
-    if live.volume.writer().is_err() || live.late.is_released() {
+    if live.volume.writer().is_err() || live.lazy_times.is_released() {
         return;
     }
     let has_no_name = live.fields.read().core.links == 0;
@@ -49,17 +49,17 @@ pub(super) fn release(live: &Arc<Live>) {
     }
 }
 
-/// Frees a file's reservation window and what is left behind its end, and stores times that are newer in memory.
+/// Frees a file's reservation window and what is left past its end, and stores times that are newer in memory.
 fn store_and_free_window(live: &Live) -> Result<()> {
     content::give_back_reserved(live);
     // Blocks that stay harm nothing, and the next user of the file meets what is wrong with its map.
     let _ = content::remove_unreserved(live);
-    live.retire()
+    live.store_and_release()
 }
 
 /// Deletes an inode that is on an unlinked list, or leaves it there if that is not possible.
 fn delete(live: &Live) -> Result<()> {
-    live.late.set_released();
+    live.lazy_times.set_released();
     let writer = live.volume.writer()?;
     let mut deleted = delete_once(live);
     if is_refused(live, &deleted) {
@@ -114,7 +114,7 @@ pub(super) const TAKE_BACK_CREDITS: u32 = DELETE_CREDITS;
 /// As for [`delete_now`].
 pub(super) fn take_back(handle: &Handle<'_>, live: &Live) -> Result<()> {
     delete_now(handle, live)?;
-    if !live.late.is_released() {
+    if !live.lazy_times.is_released() {
         handle.writer().inodes_left.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
@@ -127,7 +127,7 @@ pub(super) fn take_back(handle: &Handle<'_>, live: &Live) -> Result<()> {
 /// # Errors
 /// Corruption; I/O failure. The caller aborts the changes then.
 pub(super) fn delete_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
-    live.late.set_released();
+    live.lazy_times.set_released();
     let allocator = &handle.writer().allocator;
     let deleted = content::truncate_now(handle, live).and_then(|()| allocator.free_inode(handle, live.ino));
     if !is_refused(live, &deleted) {
@@ -139,6 +139,6 @@ pub(super) fn delete_now(handle: &Handle<'_>, live: &Live) -> Result<()> {
         fields.store(handle)?;
     }
     allocator.add_unlinked(handle, live.ino)?;
-    live.late.set_in_use();
+    live.lazy_times.set_in_use();
     Ok(())
 }

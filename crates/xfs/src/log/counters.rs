@@ -11,7 +11,7 @@ use undercroft_vfs::{Error, Ino, Result};
 
 use super::buffer::{INODE_MAGIC, NEXT_UNLINKED};
 use super::format::{be16, be32};
-use super::given_back::GivenBack;
+use super::freed_by_recovery::FreedByRecovery;
 use crate::ag::{Agf, Agi};
 use crate::format::{AgIno, AgNumber, Superblock, crc};
 use crate::volume::Volume;
@@ -79,7 +79,7 @@ fn next_unlinked(volume: &Volume, ag: AgNumber, at: AgIno) -> Result<Option<AgIn
 ///
 /// # Errors
 /// `Io`.
-pub(super) fn count(volume: &Volume, given: GivenBack) -> Result<Superblock> {
+pub(super) fn count(volume: &Volume, given: FreedByRecovery) -> Result<Superblock> {
     let (superblock, geometry) = (volume.superblock(), volume.geometry());
     let possible = |[inodes, free_inodes, free_blocks]: &[u64; 3]| {
         *free_blocks <= geometry.blocks() && free_inodes <= inodes

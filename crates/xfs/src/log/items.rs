@@ -1,8 +1,9 @@
 //! The items of a checkpoint that is written: buffers, whole or in part, and buffers that were freed.
 //!
-//! A buffer is logged with all of its parts of 128 bytes, as one region behind its description, or with some runs of them,
-//! each a region. Inodes are logged as buffers too: without the flag that has a recovery take nothing from a buffer but the pointers between unlinked inodes,
-//! it replays what was logged of the buffer, and does not seal it.
+//! A buffer item is a description and its regions: one region with the whole buffer, or one for each run of changed
+//! 128-byte parts. Inodes are logged as buffers too, but without the flag `XFS_BLF_INODE_BUF`. With the flag, recovery would
+//! replay only the pointers between unlinked inodes; without it, recovery replays all logged parts and does not seal them
+//! again.
 //!
 //! Source: Linux, `xfs_buf_log_format` and its use at recovery.
 

@@ -14,8 +14,8 @@
 //! | [`intents`] | work that was interrupted |
 //! | [`remap`] | changes of files' maps among it, carried out |
 //! | [`target`], [`sealing`] | the layer in memory, and positions and checksums in it |
-//! | [`counters`] | free space and inodes, counted anew |
-//! | [`given_back`] | space that Linux gives back after the replay |
+//! | [`counters`] | free space and inodes, recounted |
+//! | [`freed_by_recovery`] | space that Linux gives back after the replay |
 //! | [`report`] | what was done |
 //! | [`write`](self::write), [`items`] | writing it: records, and the items of checkpoints |
 //! | `survey` | for tests: where the records that count lie |
@@ -31,7 +31,7 @@
 //! - freed buffers: 4 million, 256 MiB;
 //! - the buffers of one position: 1 million, 64 MiB;
 //! - changes in memory: 64 MiB, and the index of those in a temporary file: 256 MiB;
-//! - inodes without names: 1 million, 16 MiB;
+//! - unlinked inodes: 1 million, 16 MiB;
 //! - extents of files whose maps change: 1 million, 64 MiB.
 //!
 //! Recovery follows Linux in the ends of the log, the order of changes, and the treatment of blocks that are newer than
@@ -46,7 +46,7 @@ mod cancelled;
 mod counters;
 mod ends;
 mod format;
-mod given_back;
+mod freed_by_recovery;
 mod head;
 mod icreate;
 mod inode;
@@ -74,7 +74,7 @@ use uuid::Uuid;
 
 use self::area::LogArea;
 use self::ends::LogEnds;
-use self::given_back::GivenBack;
+use self::freed_by_recovery::FreedByRecovery;
 use self::target::Target;
 use crate::ag::{Agf, Agi};
 use crate::error::corrupt;
@@ -85,7 +85,7 @@ use crate::volume::Volume;
 pub(crate) use self::counters::store_anew as store_counters;
 pub(crate) use self::format::Lsn;
 #[cfg(test)]
-pub(crate) use self::given_back::unfinished_copies as copies;
+pub(crate) use self::freed_by_recovery::unfinished_copies as copies;
 pub(crate) use self::intents::{MapChange, OwnerChange, OwnerChangeKind, Unfinished, UsersChange};
 pub(crate) use self::items::{size_of_buffer, size_of_cancelled, size_of_runs};
 pub use self::report::{LogPosition, Recovery};
@@ -252,7 +252,7 @@ fn recover_between(
             // A log of zeroes does not say that the counters were brought up to date.
             let (overlay, layers) = Target::new(device, superblock, IN_MEMORY_BYTES).into_device();
             let volume = Volume::new(Arc::clone(&overlay), superblock.clone(), CACHE_BYTES);
-            let superblock = counters::count(&volume, GivenBack::default())?;
+            let superblock = counters::count(&volume, FreedByRecovery::default())?;
             let remapped = Remapped::default();
             return Ok(Recovered { device: overlay, superblock, remapped, recovery: None, position, layers });
         }
@@ -276,10 +276,10 @@ fn recover_between(
     let mut volume = Volume::new(Arc::clone(&overlay), superblock, CACHE_BYTES);
     (recovery.unlinked, recovery.broken_lists) = counters::unlinked(&volume)?;
     volume.remap(remap::remapped(&volume, &recovery.unfinished)?);
-    let given = match given_back::given_back(&volume, &recovery) {
+    let given = match freed_by_recovery::freed_by_recovery(&volume, &recovery) {
         Ok(given) => given,
         // Only counters depend on it; the check will say what is wrong.
-        Err(Error::Corrupt(_)) => GivenBack::default(),
+        Err(Error::Corrupt(_)) => FreedByRecovery::default(),
         Err(error) => return Err(error),
     };
     let superblock = counters::count(&volume, given)?;

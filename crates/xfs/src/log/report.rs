@@ -30,22 +30,22 @@ pub struct Recovery {
     pub newer: u64,
     /// Changes that were left out, because what they changed was freed later on.
     pub freed: u64,
-    /// Whether the log has changes of quota, which are not replayed: it must be counted anew.
+    /// Whether the log has changes of quota, which are not replayed: it must be recounted.
     pub quota: bool,
     /// The block of the log in which a record is damaged, as a crash in the middle of writing it leaves it. The log ends
     /// there.
     pub torn_at: Option<u32>,
-    /// Lists of inodes without a name that are broken; the inodes behind the break are not known, and xfs_repair finds
+    /// Lists of unlinked inodes that are broken; the inodes behind the break are not known, and xfs_repair finds
     /// them.
     pub broken_lists: u64,
-    /// Inodes without a name that were in use, which a mount for writing frees.
+    /// Unlinked inodes that were in use, which a mount for writing frees.
     pub(crate) unlinked: Vec<Ino>,
     /// Work that was interrupted.
     pub(crate) unfinished: Vec<Unfinished>,
 }
 
 impl Recovery {
-    /// Inodes without a name that were in use, which a mount for writing frees.
+    /// Unlinked inodes that were in use, which a mount for writing frees.
     #[must_use]
     pub fn unlinked_inodes(&self) -> usize {
         self.unlinked.len()

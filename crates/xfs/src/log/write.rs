@@ -138,7 +138,7 @@ pub(crate) struct LogWriter {
 }
 
 impl LogWriter {
-    /// Begins to write behind the end of a log whose changes are all in place. Where it ends in the middle of work, the
+    /// Begins to write past the end of a log whose changes are all in place. Where it ends in the middle of work, the
     /// first checkpoint is the one that finishes it, and until that is durable a recovery finds the log as it was.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ impl LogWriter {
         Self { data: Some(Device::clone(data)), ..self }
     }
 
-    /// Where the first record goes behind the end of a log. A log of zeroes has no cycle yet.
+    /// Where the first record goes past the end of a log. A log of zeroes has no cycle yet.
     pub(super) fn head_behind(ends: &LogEnds) -> Lsn {
         if ends.next.cycle() == 0 { Lsn::new(1, ends.next.block()) } else { ends.next }
     }

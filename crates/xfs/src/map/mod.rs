@@ -14,7 +14,7 @@ use crate::btree::{Bmbt, Btree};
 use crate::error::corrupt_inode;
 use crate::format::FileBlock;
 use crate::format::extent::{Extent, FILE_BLOCK_END};
-use crate::inode::{ExtentTree, Fork, Found, KNOWN_MAX, KnownExtents};
+use crate::inode::{ExtentTree, Fork, Found, INCORE_EXTENTS_MAX, IncoreExtents};
 use crate::volume::Volume;
 pub(crate) use records::near_inode;
 pub(crate) use shared::{Sharing, sharing, sharing_in, sharing_in_before};
@@ -110,7 +110,7 @@ pub(crate) fn first_hole(volume: &Volume, ino: Ino, fork: &Fork, at: FileBlock) 
 
 /// The extents of a tree, if they are kept in memory. All of it is read the first time. Refuses a tree that has another
 /// number of extents than its inode counts.
-fn known<'a>(volume: &Volume, ino: Ino, fork: &'a ExtentTree) -> Result<Option<&'a KnownExtents>> {
+fn known<'a>(volume: &Volume, ino: Ino, fork: &'a ExtentTree) -> Result<Option<&'a IncoreExtents>> {
     let found = match fork.found.get() {
         Some(found) => found,
         None => {
@@ -130,12 +130,12 @@ fn read_all(volume: &Volume, ino: Ino, fork: &ExtentTree) -> Result<Found> {
         && extents <= fork.extents
     {
         extents += 1;
-        if extents <= KNOWN_MAX {
+        if extents <= INCORE_EXTENTS_MAX {
             list.push(extent);
         }
         next = cursor.increment()?;
     }
-    let all_known = extents == fork.extents && extents <= KNOWN_MAX;
+    let all_known = extents == fork.extents && extents <= INCORE_EXTENTS_MAX;
     Ok(Found { extents, known: all_known.then(|| list.into_iter().collect()) })
 }
 

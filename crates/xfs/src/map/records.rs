@@ -19,7 +19,7 @@ use crate::format::block_header::HeaderKind;
 use crate::format::dinode::{DiFlags2, ForkFormat, ROOT_HEADER_BYTES};
 use crate::format::extent::{EXTENT_BYTES, EXTENT_MAX_BLOCKS, Extent, RawExtent};
 use crate::format::{FileBlock, FsBlock, Incompat};
-use crate::inode::{ExtentTree, Fork, ForkKind, Found, Inode, KnownExtents};
+use crate::inode::{ExtentTree, Fork, ForkKind, Found, IncoreExtents, Inode};
 use crate::transaction::{Handle, Seal};
 use crate::volume::Volume;
 use zerocopy::IntoBytes;
@@ -237,7 +237,7 @@ impl Records<'_, '_> {
         Ok(())
     }
 
-    pub(super) fn set_tree(&mut self, root: Arc<[u8]>, extents: u64, known: Option<KnownExtents>) {
+    pub(super) fn set_tree(&mut self, root: Arc<[u8]>, extents: u64, known: Option<IncoreExtents>) {
         // All of the tree was read before it was changed, and the change is counted.
         let found = OnceLock::from(Found { extents, known });
         self.set_fork(Fork::Btree(Arc::new(ExtentTree { root, extents, found })), ForkFormat::Btree);

@@ -33,15 +33,15 @@ pub enum Groups {
 /// How to make a filesystem of version 5.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
-    /// Size of the filesystem; the whole device unless said.
+    /// Size of the filesystem; the whole device by default.
     pub size_bytes: Option<u64>,
-    /// Block size: 1 KiB to 64 KiB, 4 KiB unless said.
+    /// Block size: 1 KiB to 64 KiB, 4 KiB by default.
     pub block_bytes: Option<u32>,
-    /// Sector size, of the headers of groups and of the log; by the device's topology unless said.
+    /// Sector size, of the headers of groups and of the log; by the device's topology by default.
     pub sector_bytes: Option<u32>,
-    /// Inode size: 512 bytes to 2 KiB, 512 bytes unless said.
+    /// Inode size: 512 bytes to 2 KiB, 512 bytes by default.
     pub inode_bytes: Option<u32>,
-    /// Block size of directories, up to 64 KiB; 4 KiB, or a block where that is larger, unless said.
+    /// Block size of directories, up to 64 KiB; 4 KiB, or a block where that is larger, by default.
     pub dir_block_bytes: Option<u32>,
     /// Allocation groups.
     pub groups: Groups,
@@ -49,15 +49,15 @@ pub struct MkfsOptions {
     pub stripe: Stripe,
     /// Part of the space that inodes may take in percent; by the filesystem's size for 0.
     pub inode_percent: u8,
-    /// Size of the log; by the filesystem's size unless said.
+    /// Size of the log; by the filesystem's size by default.
     pub log_bytes: Option<u64>,
-    /// Log records begin at multiples of so many bytes; as `stripe` has it unless said.
+    /// Log records begin at multiples of so many bytes; as `stripe` has it by default.
     pub log_stripe_bytes: Option<u64>,
-    /// The allocation group that has the log; the middle one unless said.
+    /// The allocation group that has the log; the middle one by default.
     pub log_group: Option<u64>,
     /// A B+tree of the inode chunks that have free inodes.
     pub finobt: bool,
-    /// Counters of the blocks of the inodes' B+trees; with `finobt` unless said.
+    /// Counters of the blocks of the inodes' B+trees; with `finobt` by default.
     pub inobtcount: Option<bool>,
     /// A B+tree of what each block belongs to.
     pub rmapbt: bool,
@@ -71,7 +71,7 @@ pub struct MkfsOptions {
     pub nrext64: bool,
     /// The label, at most 12 bytes.
     pub label: Vec<u8>,
-    /// The UUID; random unless said.
+    /// The UUID; random by default.
     pub uuid: Option<Uuid>,
     /// Whether what mkfs.xfs does not support is made: less than 300 MiB, a log of less than 64 MiB, a single group.
     pub small: bool,
@@ -81,7 +81,7 @@ pub struct MkfsOptions {
     pub discard: bool,
     /// Whether to overwrite what is on the device, as [`what_is_on`](crate::what_is_on) finds it.
     pub overwrite: bool,
-    /// The time of making; now unless said.
+    /// The time of making; now by default.
     pub time: Option<Timestamp>,
 }
 

@@ -61,7 +61,7 @@ impl Writable {
         self.volume.writer().unwrap()
     }
 
-    /// An inode in use.
+    /// An in-memory inode.
     pub(crate) fn live(&self, ino: Ino) -> Arc<Live> {
         Live::shared(Arc::clone(&self.volume), Inode::read(&self.volume, ino).unwrap())
     }

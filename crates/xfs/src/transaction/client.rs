@@ -28,11 +28,11 @@ impl Client for Mounted {
     type Item = Block;
 
     /// # Panics
-    /// For a filesystem that takes no changes; it has no transactions.
+    /// For a read-only filesystem; it has no transactions.
     fn transactions(&self) -> &Transactions {
         match self.writer() {
             Ok(writer) => &writer.transactions,
-            Err(_) => unreachable!("only a filesystem that takes changes is a client of the journal"),
+            Err(_) => unreachable!("only a writable filesystem is a client of the journal"),
         }
     }
 
@@ -54,7 +54,7 @@ impl Client for Mounted {
     }
 
     fn prepare_timed_commit(&self) -> bool {
-        self.writer().and_then(|writer| writer.late_times.store_what_fits()).unwrap_or(true)
+        self.writer().and_then(|writer| writer.lazy_times.store_what_fits()).unwrap_or(true)
     }
 
     fn write_back(&self, batch: &[WriteBack<'_, Block>]) -> Result<()> {

@@ -36,7 +36,7 @@ impl<'a> Handle<'a> {
     pub(crate) fn writer(&self) -> &'a Writer {
         match self.handle.client().writer() {
             Ok(writer) => writer,
-            Err(_) => unreachable!("only a filesystem that takes changes has handles"),
+            Err(_) => unreachable!("only a writable filesystem has handles"),
         }
     }
 
@@ -133,15 +133,15 @@ impl<'a> Handle<'a> {
         let mut more = 0;
         let result = self.handle.change(block, 0, |guard| {
             let tid = self.tid();
-            let beside = guard.beside_mut();
-            let is_first = beside.changed_in() != tid;
-            let used = if is_first { 0 } else { self.units(block, beside.seal) };
-            let in_log = beside.may_be_in_log(tid);
-            if is_first && let Seal::Inodes(parts) = &mut beside.seal {
+            let private = guard.private_mut();
+            let is_first = private.changed_in() != tid;
+            let used = if is_first { 0 } else { self.units(block, private.seal) };
+            let in_log = private.may_be_in_log(tid);
+            if is_first && let Seal::Inodes(parts) = &mut private.seal {
                 parts.begin(in_log);
             }
-            beside.seal = beside.seal.then(seal);
-            more = self.units(block, beside.seal).saturating_sub(used);
+            private.seal = private.seal.then(seal);
+            more = self.units(block, private.seal).saturating_sub(used);
             change(guard)
         });
         self.handle.charge(more);
@@ -177,7 +177,7 @@ impl<'a> Handle<'a> {
         let block = loop {
             let block = self.volume().make_structure(block, count)?;
             let mut guard = block.lock();
-            if guard.beside_mut().reuse() {
+            if guard.private_mut().reuse() {
                 guard.mark_all_validated();
                 guard.bytes_mut().fill(0);
                 drop(guard);

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
-use undercroft_block::GatedDevice;
+use undercroft_block::FreezableDevice;
 use undercroft_block::mountinfo::{MountDevice, MountTable};
 use undercroft_md::{Array, Finished, Status};
 use undercroft_sync::{Mutex, order};
@@ -40,7 +40,7 @@ pub(super) struct Source {
     pub(super) kind: Option<WeakFilesystem>,
     pub(super) array: Option<ServedArray>,
     /// What holds back writes to the image, if there are any.
-    pub(super) gate: Option<Weak<GatedDevice>>,
+    pub(super) freezer: Option<Weak<FreezableDevice>>,
     pub(super) log: Option<PathBuf>,
 }
 
@@ -154,7 +154,7 @@ impl ServedMount {
                 Some(Filesystem::Ext4(ext4)) => recorded_errors(ext4.superblock()).is_some(),
                 Some(Filesystem::Xfs(_)) | None => false,
             },
-            is_frozen: self.gate().is_ok_and(|gate| gate.is_closed()),
+            is_frozen: self.freezer().is_ok_and(|freezer| freezer.is_frozen()),
             log: source.log.as_deref().map(Bytes::of_path),
             space: space.into(),
         })
@@ -267,16 +267,16 @@ impl ServedMount {
 
     /// Holds back what is written to the image.
     fn freeze(&self) -> Result<Answer, Failure> {
-        let gate = self.gate()?;
+        let freezer = self.freezer()?;
         let failed = |error: &dyn std::error::Error| {
             Failure::new(Kind::Io, format!("cannot freeze {}", self.source.shown)).because(error)
         };
-        if !gate.is_closed() {
+        if !freezer.is_frozen() {
             self.filesystem()?.sync().map_err(|error| failed(&error))?;
         }
         let device = self.device;
         let is_over = move || !is_mounted(device);
-        if gate.close(Arc::new(is_over)).map_err(|error| failed(&error))? {
+        if freezer.freeze(Arc::new(is_over)).map_err(|error| failed(&error))? {
             return self.describe().map(|served| Answer::Served(Box::new(served)));
         }
         let what = format!("{} is frozen already", self.source.shown);
@@ -285,21 +285,21 @@ impl ServedMount {
 
     /// Lets it go on.
     fn thaw(&self) -> Result<Answer, Failure> {
-        if self.gate()?.open() {
+        if self.freezer()?.thaw() {
             return self.describe().map(|served| Answer::Served(Box::new(served)));
         }
         Err(Failure::new(Kind::Host, format!("{} is not frozen", self.source.shown)))
     }
 
-    fn gate(&self) -> Result<Arc<GatedDevice>, Failure> {
+    fn freezer(&self) -> Result<Arc<FreezableDevice>, Failure> {
         let shown = &self.source.shown;
-        let Some(gate) = &self.source.gate else {
+        let Some(freezer) = &self.source.freezer else {
             return Err(Failure::new(
                 Kind::Usage,
                 format!("nothing is written to {shown}: it cannot be frozen"),
             ));
         };
-        gate.upgrade().ok_or_else(|| self.ending())
+        freezer.upgrade().ok_or_else(|| self.ending())
     }
 
     /// Waits for background work, for as long as there are a client and a mount.

@@ -112,7 +112,7 @@ impl<'a> MountSource<'a> {
     pub(super) fn open(&self) -> Result<(Arc<Vfs>, Option<OpenArray>, Source), Failure> {
         match self {
             Self::Image { image, what_for, vfs } => {
-                let Opened { vfs, filesystem, partition, array, gate } =
+                let Opened { vfs, filesystem, partition, array, freezer } =
                     image::open_for(image, *what_for, *vfs).map_err(|failure| {
                         if matches!(what_for, Use::Write(_)) && is_write_protected(image) {
                             failure.noting("to read it, leave out \"rw\"".to_owned())
@@ -149,7 +149,7 @@ impl<'a> MountSource<'a> {
                     filesystem: Arc::downgrade(vfs.filesystem()),
                     kind: Some(filesystem.downgrade()),
                     array: array.as_ref().map(ServedArray::new),
-                    gate: gate.as_ref().map(Arc::downgrade),
+                    freezer: freezer.as_ref().map(Arc::downgrade),
                     log: None,
                 };
                 Ok((vfs, array, source))
@@ -167,7 +167,7 @@ impl<'a> MountSource<'a> {
                     filesystem: Arc::downgrade(vfs.filesystem()),
                     kind: None,
                     array: None,
-                    gate: None,
+                    freezer: None,
                     log: None,
                 };
                 Ok((vfs, None, source))

@@ -2,7 +2,7 @@
 //! filesystem with the tour's own tree in it, loses a member, is read without it, is rebuilt, and loses another.
 //!
 //! Everything that the tour claims is read back: every file is compared with the sums that travel with the tour,
-//! through a filesystem that was opened anew, so that nothing comes from a cache of ours.
+//! through a filesystem that was reopened, so that nothing comes from a cache of ours.
 
 use std::path::PathBuf;
 use std::sync::Arc;

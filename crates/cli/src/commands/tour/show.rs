@@ -307,7 +307,7 @@ fn islands(sparse: &Sparse) -> String {
 fn interruption(out: &mut Out, report: &Report) -> Result<(), Failure> {
     let palette = out.palette;
     let recovery = &report.recovery;
-    say(out, "The power went after the last changes had reached the journal, and before they")?;
+    say(out, "Power was lost after the last changes had reached the journal, and before they")?;
     say(out, "had reached their places on disk. When the image was opened, the journal was")?;
     say(out, &format!("replayed, in memory: {}.", palette.paint(style::GOOD, &recovery.words())))?;
     say(out, "")?;

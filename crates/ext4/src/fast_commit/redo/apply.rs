@@ -72,7 +72,7 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    /// Makes an inode without a name an orphan, which is deleted with all others. Blocks that another file owns now are
+    /// Makes an unlinked inode an orphan, which is deleted with all others. Blocks that another file owns now are
     /// removed from it.
     fn make_orphan(&mut self, plan: &Plan, mut old: Inode) -> Result<()> {
         let location = inode::locate(self.volume, old.number)?;

@@ -1,6 +1,6 @@
 //! Recovery that is itself cut short, and the order in which it makes things durable.
 //!
-//! Fault model: one write fails, and so does everything after it, as when the power goes. What was written
+//! Fault model: one write fails, and so does everything after it, as when power is lost. What was written
 //! before survives. (That unflushed writes may survive in any subset makes no difference: before the log is
 //! emptied there is a flush, and until then recovery starts anew.)
 
@@ -18,7 +18,7 @@ const SUPERBLOCK: u64 = 300 * BLOCK as u64;
 #[derive(Debug)]
 struct Mortal {
     inner: MemoryDevice,
-    /// Writes and flushes until the power goes.
+    /// Writes and flushes until power is lost.
     left: AtomicUsize,
     /// Where each write went; `None` for a flush.
     done: Mutex<Vec<Option<u64>>>,
@@ -78,7 +78,7 @@ fn log() -> LogBuilder {
     log
 }
 
-/// Recovers and empties the log on a device; false when the power went.
+/// Recovers and empties the log on a device; false when power was lost.
 fn recover(log: &LogBuilder, device: &Mortal) -> bool {
     let dirty = match Log::open(device, log.location(), LogBuilder::volume()).unwrap() {
         Log::Dirty(dirty) => dirty,

@@ -165,6 +165,6 @@ fn store_keeping_times(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size
     }
     live.content.changed_in.store(handle.tid().0, Ordering::Relaxed);
     inode.store(handle, live.location)?;
-    live.late.clear();
+    live.lazy_times.clear();
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Changing sizes: blocks are removed in steps, and the inode is an orphan until the last of them.
 //!
-//! A crash between two steps leaves an orphan: a file of the new size with blocks behind its end, which the next
+//! A crash between two steps leaves an orphan: a file of the new size with blocks past its end, which the next
 //! opening of the filesystem removes. The caller excludes other writers, so the file's reservation window is freed
 //! first.
 

@@ -12,7 +12,7 @@ use crate::transaction::Tid;
 /// I/O failure; why the filesystem takes no changes any more.
 pub(crate) fn sync(live: &Live, what: Durable) -> Result<()> {
     if what == Durable::Everything {
-        live.store_late_times()?;
+        live.store_lazy_times()?;
     }
     let transactions = &live.volume.writer()?.transactions;
     transactions.check()?;
@@ -38,5 +38,5 @@ pub(crate) fn sync(live: &Live, what: Durable) -> Result<()> {
 fn inode_changed_in(live: &Live) -> Tid {
     // A block of a transaction that is not durable is held in the cache.
     let block = live.volume.buffers().cached(live.location.block.0);
-    block.map_or(Tid(0), |block| block.lock().beside().changed_in())
+    block.map_or(Tid(0), |block| block.lock().private().changed_in())
 }

@@ -6,7 +6,7 @@ use undercroft_block::testing::Rng;
 use undercroft_block::{FileDevice, FileOptions};
 #[cfg(feature = "oracle")]
 use undercroft_oracle::MountMode;
-use undercroft_vfs::{Durable, FallocateMode, Written, clock};
+use undercroft_vfs::{Durable, FallocateMode, WriteKind, clock};
 
 use super::*;
 use crate::dir;
@@ -68,8 +68,8 @@ impl Subject {
             let at = offset + done as u64;
             let rest = &data[done..];
             let (extent, written) = match map(&self.live, at)? {
-                known @ Extent { mapping: Mapping::Device { .. }, .. } => (known, Written::Over),
-                _ => (prepare_write(&self.live, at, rest.len() as u64)?, Written::First),
+                known @ Extent { mapping: Mapping::Device { .. }, .. } => (known, WriteKind::Overwrite),
+                _ => (prepare_write(&self.live, at, rest.len() as u64)?, WriteKind::Allocating),
             };
             let into = at - extent.start;
             let len = (extent.len - into).min(rest.len() as u64);
@@ -290,10 +290,10 @@ fn a_write_over_what_is_there_starts_no_handle() {
     while clock::now() <= old {
         std::thread::yield_now();
     }
-    finish_write(&subject.live, 4096, 8192, 12_288, Written::Over).unwrap();
+    finish_write(&subject.live, 4096, 8192, 12_288, WriteKind::Overwrite).unwrap();
     assert_eq!(started(), before);
     assert!(subject.live.fields.read().modified > old);
-    subject.live.store_late_times().unwrap();
+    subject.live.store_lazy_times().unwrap();
     assert_eq!(started(), before + 1);
     subject.verify();
 }
@@ -304,7 +304,7 @@ fn what_is_durable_costs_a_flush() {
     subject.write(0, &[1; 4096]).unwrap();
     subject.writable.commit();
     sync(&subject.live, Durable::Data).unwrap();
-    subject.live.store_late_times().unwrap();
+    subject.live.store_lazy_times().unwrap();
     subject.writable.commit();
     sync(&subject.live, Durable::Everything).unwrap();
     subject.verify();
@@ -364,8 +364,8 @@ fn threads_fill_the_holes_of_one_file_at_once() {
                         let at = block * 1024;
                         let known = map(live, at).unwrap();
                         let (extent, written) = match known.mapping {
-                            Mapping::Device { .. } => (known, Written::Over),
-                            _ => (prepare_write(live, at, 1024).unwrap(), Written::First),
+                            Mapping::Device { .. } => (known, WriteKind::Overwrite),
+                            _ => (prepare_write(live, at, 1024).unwrap(), WriteKind::Allocating),
                         };
                         let (Mapping::Device { offset } | Mapping::Unwritten { offset }) = extent.mapping
                         else {

@@ -2,7 +2,7 @@
 
 use undercroft_diskfs::in_use;
 use undercroft_sync::atomic::Ordering;
-use undercroft_vfs::{Error, Extent, Mapping, Result, Written, clock::Coarse};
+use undercroft_vfs::{Error, Extent, Mapping, Result, WriteKind, clock::Coarse};
 
 use super::{Live, block_bits, check_kind, in_bytes, inline, lookup, size, store};
 use crate::inode::Inode;
@@ -103,11 +103,11 @@ pub(crate) fn finish_write(
     offset: u64,
     len: u64,
     new_size: u64,
-    written: Written,
+    written: WriteKind,
 ) -> Result<()> {
     let bits = block_bits(live);
     let plain = live.volume.writer()?.options.journaled_overwrites;
-    if !plain && written == Written::Over && new_size <= size(live) {
+    if !plain && written == WriteKind::Overwrite && new_size <= size(live) {
         return touch(live);
     }
     let (first, end) = (offset >> bits, offset.saturating_add(len).div_ceil(1 << bits));

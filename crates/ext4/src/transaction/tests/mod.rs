@@ -46,7 +46,7 @@ fn bytes_of(device: &Device) -> Vec<u8> {
     bytes
 }
 
-/// A filesystem that takes changes.
+/// A writable filesystem.
 struct Open {
     volume: Arc<Mounted>,
     service: Service,

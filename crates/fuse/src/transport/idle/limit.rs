@@ -17,7 +17,7 @@ const WAITING_MAX: usize = 2;
 
 /// The turns of all loops of a mount.
 #[derive(Debug)]
-pub(in crate::transport) struct Turns {
+pub(in crate::transport) struct WaitPermits {
     waiting: AtomicUsize,
     /// The connection has ended: all loops may wait, and return at once.
     closed: AtomicBool,
@@ -26,21 +26,21 @@ pub(in crate::transport) struct Turns {
 
 /// A loop's turn to wait for a request, until dropped.
 #[derive(Debug)]
-pub(in crate::transport) struct Turn<'a>(&'a Turns);
+pub(in crate::transport) struct WaitPermit<'a>(&'a WaitPermits);
 
-impl Turns {
+impl WaitPermits {
     pub(in crate::transport) const fn new() -> Self {
         Self { waiting: AtomicUsize::new(0), closed: AtomicBool::new(false), resting: WaitQueue::new() }
     }
 
     /// Rests until it is the calling loop's turn.
-    pub(in crate::transport) fn take(&self) -> Turn<'_> {
+    pub(in crate::transport) fn take(&self) -> WaitPermit<'_> {
         self.resting.wait_exclusive(|| {
             let all = self.closed.load(Ordering::Relaxed);
             let take = |waiting| (all || waiting < WAITING_MAX).then_some(waiting + 1);
             self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
         });
-        Turn(self)
+        WaitPermit(self)
     }
 
     /// No more requests come.
@@ -50,7 +50,7 @@ impl Turns {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for WaitPermit<'_> {
     fn drop(&mut self) {
         if self.0.waiting.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.0.resting.wake_one();
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_thread_may_wait_once_two_others_have_stopped() {
-        let turns = Turns::new();
+        let turns = WaitPermits::new();
         let (sender, came) = mpsc::channel();
         thread::scope(|scope| {
             let (first, second) = (turns.take(), turns.take());
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn all_threads_are_woken_at_the_end() {
-        let turns = Turns::new();
+        let turns = WaitPermits::new();
         thread::scope(|scope| {
             let _two = (turns.take(), turns.take());
             let rest = || drop(turns.take());
@@ -117,7 +117,7 @@ mod tests {
     /// Each request is answered before the next one comes.
     #[test]
     fn at_least_one_thread_waits_in_every_schedule() {
-        let turns = Turns::new();
+        let turns = WaitPermits::new();
         let (client, server) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let serve = || {

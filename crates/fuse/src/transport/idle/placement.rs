@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_requests_let_it_go_and_short_ones_call_it_back() {
+    fn long_requests_unpin_the_thread_and_short_ones_pin_it_again() {
         // In a thread of its own, which may be bound.
         let processors = || sched_getaffinity(None).unwrap();
         let moves = move || {

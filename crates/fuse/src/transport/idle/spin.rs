@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
-use super::limit::Turns;
+use super::limit::WaitPermits;
 use super::polling::Pace;
 use crate::transport::device::{Device, Received};
 
@@ -48,7 +48,7 @@ pub(in crate::transport) struct Watcher<'a> {
     device: &'a Device,
     /// None where other loops use the same descriptor: they would not sleep either.
     watch: Option<&'a Watch>,
-    turns: &'a Turns,
+    turns: &'a WaitPermits,
     pace: Pace<'a>,
     /// Whether asking the device waits.
     waiting: bool,
@@ -100,7 +100,7 @@ impl<'a> Watcher<'a> {
     pub(in crate::transport) fn new(
         device: &'a Device,
         watch: Option<&'a Watch>,
-        turns: &'a Turns,
+        turns: &'a WaitPermits,
         pace: Pace<'a>,
     ) -> Self {
         Self { device, watch, turns, pace, waiting: true }
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn requests_are_taken_awake_and_asleep() {
         let (device, kernel) = device();
-        let (watch, turns) = (Watch::new(), Turns::new());
+        let (watch, turns) = (Watch::new(), WaitPermits::new());
         let mut watcher = Watcher::new(&device, Some(&watch), &turns, Pace::new(None));
         let mut buffer = [0; 16];
         kernel.send(b"at once").unwrap();
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn only_so_many_stay_awake() {
-        let (watch, turns) = (Watch::with_places(1), Turns::new());
+        let (watch, turns) = (Watch::with_places(1), WaitPermits::new());
         let (device, kernel) = device();
         let mut watcher = Watcher::new(&device, Some(&watch), &turns, Pace::new(None));
         let now = Instant::now();

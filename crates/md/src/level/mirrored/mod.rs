@@ -24,7 +24,7 @@ use undercroft_block::Request;
 
 use self::map::CopyMap;
 use self::ranges::Ranges;
-use super::settle::BLOCK_BYTES;
+use super::write_errors::BLOCK_BYTES;
 use super::{Personality, Shared, SyncStep, SyncWork};
 use crate::member::{Lineup, Member, Role};
 use crate::{Error, Result};

@@ -57,7 +57,7 @@ impl Mirrored {
         self.read_copies(&lineup, position, &mut units, &mut copies);
         let mut step = SyncStep { done: end - position, mismatched: 0 };
         for unit in &units {
-            self.settle_unit(&lineup, position, unit, &copies, work, &mut step)?;
+            self.finish_unit(&lineup, position, unit, &copies, work, &mut step)?;
         }
         Ok(step)
     }
@@ -116,7 +116,7 @@ impl Mirrored {
     }
 
     /// Counts what differs in a unit, and writes what has to be written.
-    fn settle_unit(
+    fn finish_unit(
         &self,
         lineup: &Lineup,
         position: u64,
@@ -235,7 +235,7 @@ impl Mirrored {
     /// Writes to a member what it should hold.
     fn write_copy(&self, role: Role, member: &Arc<Member>, place: u64, data: &[u8]) -> Result<()> {
         let outcome = member.write_at(place, data);
-        self.shared.settle_write(role, member, [(place, data)], &outcome)
+        self.shared.handle_write_errors(role, member, [(place, data)], &outcome)
     }
 
     /// One step of filling members, and replacements, that are not recovered so far, from `position` of the members'
@@ -300,7 +300,7 @@ impl Mirrored {
                 }
             }
             for task in batches.run() {
-                self.settle_task(&task)?;
+                self.finish_task(&task)?;
             }
             return Ok(());
         }

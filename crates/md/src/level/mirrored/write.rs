@@ -2,7 +2,7 @@
 //!
 //! A member that is being rebuilt is written like any other, beyond its mark too, so that it need not be known where
 //! the rebuilding is just now; replacements as well. What a member does not take is recorded, or the member fails (see
-//! [`settle`](crate::level::settle)). The write has succeeded when a member that may be read has taken each byte.
+//! [`write_errors`](crate::level::write_errors)). The write has succeeded when a member that may be read has taken each byte.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Mirrored {
         );
         for task in &tasks {
             let piece = [(task.member_offset, data)];
-            self.shared.settle_write(task.role, task.member, piece, &task.outcome)?;
+            self.shared.handle_write_errors(task.role, task.member, piece, &task.outcome)?;
         }
         if self.is_kept(&lineup, offset, len) { Ok(()) } else { Err(no_copy_left(offset, len)) }
     }
@@ -68,7 +68,7 @@ impl Mirrored {
             }
         }
         for task in batches.run() {
-            self.settle_task(&task)?;
+            self.finish_task(&task)?;
         }
         match runs.into_iter().find(|&(offset, len)| !self.is_kept(&lineup, offset, len)) {
             None => Ok(()),
@@ -96,7 +96,7 @@ impl Mirrored {
     }
 
     /// What follows from how a member took its part of a batch of writes.
-    pub(super) fn settle_task(&self, task: &Task<'_, '_>) -> Result<()> {
-        self.shared.settle_write(task.role, task.member, task.member_writes(), &task.outcome)
+    pub(super) fn finish_task(&self, task: &Task<'_, '_>) -> Result<()> {
+        self.shared.handle_write_errors(task.role, task.member, task.member_writes(), &task.outcome)
     }
 }

@@ -264,7 +264,7 @@ fn a_page_that_does_not_take_a_write_is_recorded_and_the_write_succeeds() {
                 assert_eq!(rig.sync(SyncWork::Check).unwrap(), 0);
                 assert!(!rig.told.bad.lock().is_empty(), "a check writes nothing");
                 assert_eq!(rig.sync(SyncWork::Repair).unwrap(), 0);
-                assert!(rig.told.bad.lock().is_empty(), "written anew");
+                assert!(rig.told.bad.lock().is_empty(), "rewritten");
                 rig.check_members();
             }
         }
@@ -272,7 +272,7 @@ fn a_page_that_does_not_take_a_write_is_recorded_and_the_write_succeeds() {
 }
 
 #[test]
-fn a_page_too_many_is_an_error_to_its_writer_and_the_array_goes_on() {
+fn write_to_an_unrecoverable_row_fails_and_the_array_stays_writable() {
     let (mut rig, _) = scratched(Level::Raid5, 1, 2, false, true);
     rig.lose(0);
     let data = Rng::new(5).bytes(rig.model.len());

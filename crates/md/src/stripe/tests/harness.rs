@@ -28,7 +28,7 @@ pub(super) const LAYOUTS: [ParityLayout; 6] = [
     ParityLayout::ParityLast,
 ];
 
-/// What was told to the keeper of the state of the array.
+/// What was told to the recorder of the state of the array.
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) failed: Mutex<Vec<u32>>,

@@ -1,7 +1,7 @@
 //! Damaged images, for the tests that read them and the tests that write to them.
 //!
 //! Fault model: real images, filled by the kernel, in which bits, bytes or whole blocks of metadata (found by surveying
-//! the good image) are changed; in half of them the damaged structures' checksums are mended afterwards, so that the
+//! the good image) are changed; in half of them the damaged structures' checksums are recomputed afterwards, so that the
 //! damage gets past them. One image of eight has a tangled directory graph instead (see `tangle`).
 
 pub(crate) mod changes;

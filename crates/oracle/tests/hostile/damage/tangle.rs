@@ -1,5 +1,5 @@
 //! Directory graphs that are no trees: entries of real directories that lead to other directories, to the root, to the
-//! directory that holds them. Checksums are mended, so that nothing else is wrong.
+//! directory that holds them. Checksums are recomputed, so that nothing else is wrong.
 
 use std::sync::Arc;
 

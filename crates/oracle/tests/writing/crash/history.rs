@@ -1,4 +1,4 @@
-//! What was done to a filesystem before the power went, and what a crash may make of it.
+//! What was done to a filesystem before power was lost, and what a crash may make of it.
 //!
 //! Each worker remembers how its own part of the tree looked after each of its changes, and how many requests had
 //! reached the device by then. A crash leads back to a moment no older than the last one that was durable, and no newer
@@ -179,7 +179,7 @@ impl Site<'_> {
 }
 
 impl History {
-    /// Numbers of requests after which the power goes: `count` at random, and beside them just before and just after
+    /// Numbers of requests after which power is lost: `count` at random, and beside them just before and just after
     /// flushes, as many again, or all of them.
     pub(super) fn cuts(&self, seed: u64, count: u64, all_flushes: bool) -> Vec<usize> {
         let events = self.recording.events();

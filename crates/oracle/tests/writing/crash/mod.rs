@@ -1,11 +1,11 @@
-//! Crashes: the power goes after any request to the device, and what was not flushed survives in any subset.
+//! Crashes: power is lost after any request to the device, and what was not flushed survives in any subset.
 //!
 //! Changes are recorded with what the tree looked like after each. A crash may leave the tree as it was after any of
 //! them that was not before the last one made durable, and nothing else: each change is there whole or not at all. Of
 //! bytes that were overwritten since then each sector is an old one or a new one of the same file. Where a commit
 //! comes in the middle of changes, the change of a file's bytes may be there in part, and nothing but that.
 //!
-//! The power goes at random requests, and just before and just after flushes. After some crashes it goes again, once or
+//! Power is lost at random requests, and just before and just after flushes. After some crashes it goes again, once or
 //! twice, in the midst of our recovery. Each crash is recovered from twice, by us and by Linux, both find the same, and
 //! Linux's checker looks at both. Without a journal e2fsck mends, once, and nothing that
 //! was durable is lost.
@@ -51,7 +51,7 @@ const SYNC_EVERY: u64 = 15;
 
 type Operations = Box<dyn Iterator<Item = Operation> + Send>;
 
-/// What is done to a filesystem before the power goes.
+/// What is done to a filesystem before power is lost.
 struct Workload {
     make: Make,
     /// Whether that makes a journal.
@@ -339,7 +339,7 @@ fn attributes() {
     survives(&Workload::new("orphan_file", operations), 15);
 }
 
-/// Names that make one directory grow, and what is done of it before the power goes.
+/// Names that make one directory grow, and what is done of it before power is lost.
 fn growing(seed: u64, number: u64) -> Operations {
     let path =
         move |n: u64| format!("worker-{number}/{seed}-{n:-<width$}", width = 60 + (n * 37 % 180) as usize);

@@ -91,7 +91,7 @@ fn a_directory_that_grows_in_blocks_of_several() {
     }
 }
 
-/// By seed the power goes in another round of the log, the least that Linux takes.
+/// By seed power is lost in another round of the log, the least that Linux takes.
 #[test]
 fn when_the_log_has_wrapped() {
     let before = |seed| (seed * 731 % 4000) as usize;

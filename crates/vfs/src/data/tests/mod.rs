@@ -428,7 +428,7 @@ fn a_write_over_shared_bytes_goes_elsewhere() {
     two.write_at(5, b"again").unwrap();
     store(&mut new, 5, b"again");
     assert_eq!(fs.file(1).calls().0, prepared);
-    // The rest of a shared block behind the end is cleared before the end moves, in a copy.
+    // The rest of a shared block past the end is cleared before the end moves, in a copy.
     two.truncate(15 * BLOCK + 7).unwrap();
     two.truncate(SPACE).unwrap();
     new[(15 * BLOCK + 7) as usize..].fill(0);

@@ -1,7 +1,7 @@
 //! A filesystem that holds the data path to the contract.
 //!
 //! Two files whose blocks lie scattered on a device in memory, or are kept. What was never written, and what lies
-//! behind the end of a file, is litter and not zeroes; every promise that the contract makes to a filesystem is
+//! past the end of a file, is litter and not zeroes; every promise that the contract makes to a filesystem is
 //! asserted where it is kept or broken.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use undercroft_sync::{Mutex, order};
 
 use crate::{
     Attr, AttrChange, DeviceNumber, DirEntry, DirOffset, Error, Extent, FallocateMode, FileSystem, FileType,
-    Found, HashedName, Ino, Inode, InodeFlags, Limits, Mapping, Result, StatFs, Timestamp, Written,
+    Found, HashedName, Ino, Inode, InodeFlags, Limits, Mapping, Result, StatFs, Timestamp, WriteKind,
 };
 
 pub(super) const BLOCK: u64 = 64;
@@ -370,7 +370,7 @@ impl Inode for StrictInode {
         Ok(answer.expect("at least one block"))
     }
 
-    fn finish_write(&self, offset: u64, len: u64, size: u64, written: Written) -> Result<()> {
+    fn finish_write(&self, offset: u64, len: u64, size: u64, written: WriteKind) -> Result<()> {
         self.finished.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state.lock();
         // The size stays where the rest of a shared block at the end was cleared.
@@ -382,7 +382,7 @@ impl Inode for StrictInode {
                 Some(_) => state.copies.remove(&index).expect("a copy that was prepared"),
                 None => old.expect("a block that was prepared"),
             };
-            if self.home == Home::Device && written == Written::Over {
+            if self.home == Home::Device && written == WriteKind::Overwrite {
                 assert_eq!(block.use_, Use::Written, "block {index} is no overwrite");
             }
             if let Some(old) = copied {

@@ -1,4 +1,4 @@
-//! A leaf as it is changed: its attributes in order, written anew as a whole.
+//! A leaf as it is changed: its attributes in order, rewritten as a whole.
 //!
 //! A leaf is written without gaps: entries in front, names and values at the end, one free space between them. So the
 //! header never says that there are holes, and names the free space as its only one.

@@ -1,4 +1,4 @@
-//! Attributes in the inode, written anew: a header with the total length and the count, then for each the lengths of
+//! Attributes in the inode, rewritten: a header with the total length and the count, then for each the lengths of
 //! name and value, its flags, and both.
 
 use super::leaf::{Item, ItemValue};

@@ -234,7 +234,7 @@ impl<K: ChangeKind> Btree<'_, K> {
         let (last, first) = (left.count.checked_sub(1), right.key(0, geometry));
         if last.is_none_or(|last| left.key(last, geometry) >= first) {
             return Err(
-                self.corrupt(right.block, "does not begin behind the end of the block before it".into())
+                self.corrupt(right.block, "does not begin past the end of the block before it".into())
             );
         }
         Ok(())

@@ -70,7 +70,7 @@ impl Change<'_> {
         }
         if touch(inode) || must_store {
             inode.store(handle)?;
-            dir.late.clear();
+            dir.lazy_times.clear();
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! A directory of one block, with its hash index at the end.
 //!
 //! When a name is entered, stale entries of the index go, and the space that they took is unused again: an index of a
-//! block is small, and is written anew each time.
+//! block is small, and is rewritten each time.
 
 use std::sync::Arc;
 

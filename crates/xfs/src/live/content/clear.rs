@@ -1,6 +1,6 @@
 //! Zeroes over a part of one block.
 
-use undercroft_vfs::{Error, Extent, Mapping, Result, Written};
+use undercroft_vfs::{Error, Extent, Mapping, Result, WriteKind};
 
 use super::{Live, block_bits, finish_write, map, prepare_write, size};
 
@@ -47,5 +47,5 @@ fn clear_copy(live: &Live, home: u64, from: u64, to: u64) -> Result<()> {
         super::cancel_write(live);
         return Err(Error::from(error));
     }
-    finish_write(live, from, to - from, size(live).min(to), Written::First)
+    finish_write(live, from, to - from, size(live).min(to), WriteKind::Allocating)
 }

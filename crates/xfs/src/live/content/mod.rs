@@ -5,11 +5,11 @@
 //! | `stretch`      | blocks of one kind that lie together, as a reader or a writer sees them |
 //! | `look`         | looks up what lies under a block                                |
 //! | `state`        | what a file in use keeps in memory about its content            |
-//! | `hint`         | allocates in the multiples that a file has been given           |
+//! | `extsize`      | allocates in the multiples that a file has been given           |
 //! | `window`       | the blocks that are reserved for a file and not in its map yet  |
 //! | `write`        | prepares and finishes writes                                    |
 //! | `size`         | sets the size, and removes everything                           |
-//! | `behind_end`   | removes blocks behind the end                                   |
+//! | `post_eof`   | removes post-EOF blocks                                   |
 //! | `share`        | shares blocks with another file                                 |
 //! | `space`        | allocates, punches, zeroes, collapses and inserts               |
 //! | `clear`        | writes zeroes over a part of a block                            |
@@ -26,12 +26,12 @@
 //! Locks: the map is changed with the inode's fields held exclusively, under a handle. With them held the window's lock
 //! may be taken (class `file_space`).
 
-mod behind_end;
 mod clear;
-mod hint;
+mod extsize;
 #[cfg(all(test, feature = "oracle"))]
-mod hint_tests;
+mod extsize_tests;
 mod look;
+mod post_eof;
 mod share;
 #[cfg(all(test, feature = "oracle"))]
 mod share_tests;
@@ -57,7 +57,7 @@ use crate::format::FsBlock;
 use crate::inode::Inode;
 use crate::transaction::Handle;
 
-pub(super) use self::behind_end::remove_unreserved;
+pub(super) use self::post_eof::remove_unreserved;
 pub(super) use self::share::{clone_range, shares_blocks};
 pub(super) use self::size::{remove_all_credits, set_size, truncate_all, truncate_now};
 pub(super) use self::space::fallocate;
@@ -140,6 +140,6 @@ fn store_keeping_times(live: &Live, handle: &Handle<'_>, inode: &mut Inode, size
     }
     live.content.changed_in.store(handle.tid().0, Ordering::Relaxed);
     handle.or_abort(inode.store(handle))?;
-    live.late.clear();
+    live.lazy_times.clear();
     Ok(())
 }

@@ -20,7 +20,7 @@ use undercroft_vfs::{Error, Result};
 
 use super::size::remove;
 use super::write::retry_when_full;
-use super::{Live, behind_end, block_bits, check_kind, end_block, store, store_keeping_times};
+use super::{Live, block_bits, check_kind, end_block, post_eof, store, store_keeping_times};
 use crate::format::dinode::DiFlags2;
 use crate::format::extent::Extent;
 use crate::format::{FileBlock, FsBlock};
@@ -50,7 +50,7 @@ pub(in super::super) fn clone_range(
     }
     check(target, source, from, offset, len)?;
     target.content.window.lock().clear();
-    behind_end::remove_written(target)?;
+    post_eof::remove_written(target)?;
     mark(source)?;
     mark(target)?;
     let bits = block_bits(target);

@@ -1,13 +1,13 @@
 //! Changing sizes, and removing everything.
 //!
 //! The handle that removes the first blocks stores the new size; further handles remove the rest. A crash between two of
-//! them leaves blocks behind the end (post-EOF blocks), which are never shown: see `behind_end`. The caller excludes other
+//! them leaves post-EOF blocks, which are never shown: see `post_eof`. The caller excludes other
 //! writers, so the file's reservation window is freed first.
 
 use undercroft_sync::atomic::Ordering;
 use undercroft_vfs::{Error, FileType, Result};
 
-use super::{Live, behind_end, check_kind, end_block, store, store_keeping_times};
+use super::{Live, check_kind, end_block, post_eof, store, store_keeping_times};
 use crate::attr;
 use crate::format::FileBlock;
 use crate::format::extent::FILE_BLOCK_END;
@@ -34,7 +34,7 @@ pub(in super::super) fn set_size(live: &Live, size: u64) -> Result<()> {
         return Err(Error::FileTooLarge);
     }
     if size > old {
-        behind_end::remove_written(live)?;
+        post_eof::remove_written(live)?;
         let handle = live.volume.start(STORE_CREDITS)?;
         return store(live, &handle, &mut live.fields.write(), Some(size));
     }

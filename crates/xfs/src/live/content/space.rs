@@ -13,7 +13,7 @@ use super::clear::clear;
 use super::size::remove;
 use super::write::{goal, retry_when_full};
 use super::{
-    Live, behind_end, block_bits, check_kind, end_block, hint, size as size_of_file, store,
+    Live, block_bits, check_kind, end_block, extsize, post_eof, size as size_of_file, store,
     store_keeping_times,
 };
 use crate::format::FileBlock;
@@ -46,11 +46,11 @@ pub(in super::super) fn fallocate(
         return Err(Error::FileTooLarge);
     }
     live.content.window.lock().clear();
-    let unit = hint::unit(live);
+    let unit = extsize::unit(live);
     let limit = end_block(live, FILE_MAX_BYTES);
     let first_touched = (offset >> block_bits(live)) / unit * unit;
     let end_touched = end_block(live, end).next_multiple_of(unit).min(limit);
-    behind_end::remove_written(live)?;
+    post_eof::remove_written(live)?;
     match mode {
         FallocateMode::Allocate => {
             allocate(live, first_touched, end_touched)?;
@@ -86,7 +86,7 @@ pub(in super::super) fn fallocate(
     let handle = live.volume.start(STORE_CREDITS)?;
     let mut fields = live.fields.write();
     if matches!(mode, FallocateMode::Allocate | FallocateMode::Zero) {
-        // Linux leaves the blocks behind the end then when the file is closed.
+        // Linux leaves the post-EOF blocks then when the file is closed.
         fields.core.flags |= DiFlags::PREALLOC;
     }
     let size = (fields.core.size_bytes != size).then_some(size);
@@ -104,7 +104,7 @@ fn insert(live: &Live, first: u64, by: u64, size: u64) -> Result<()> {
     if end.checked_add(by).is_none_or(|end| end > end_block(live, FILE_MAX_BYTES)) {
         return Err(Error::FileTooLarge);
     }
-    // What is behind the end, in its last block, comes to lie within the new size until it has moved.
+    // What is past the end, in its last block, comes to lie within the new size until it has moved.
     let block = 1 << block_bits(live);
     clear(live, old, old.next_multiple_of(block))?;
     retry_when_full(live, || {

@@ -15,7 +15,7 @@ pub(crate) struct ContentState {
     pub(super) size: AtomicU64,
     pub(super) extents: ExtentCache,
     pub(super) window: Mutex<Window>,
-    /// No written blocks are known to lie behind the end. Changed with the inode's state held exclusively.
+    /// No written blocks are known to lie past the end. Changed with the inode's state held exclusively.
     pub(super) end_is_clean: AtomicBool,
     /// The time of the last write that the fields have, in nanoseconds; 0 if they may have another. Written with the
     /// fields locked.

@@ -12,7 +12,7 @@ use crate::transaction::Tid;
 /// I/O failure; why the filesystem takes no changes any more.
 pub(in super::super) fn sync(live: &Live, what: Durable) -> Result<()> {
     if what == Durable::Everything {
-        live.store_late_times()?;
+        live.store_lazy_times()?;
     }
     let transactions = &live.volume.writer()?.transactions;
     transactions.check()?;
@@ -41,5 +41,5 @@ fn inode_changed_in(live: &Live) -> Tid {
     let home = geometry.inode_place(live.ino).and_then(|(block, _)| geometry.linear(block));
     // A block of a transaction that is not durable is held in the cache.
     let block = home.and_then(|home| live.volume.buffers().cached(home));
-    block.map_or(Tid(0), |block| block.lock().beside().changed_in())
+    block.map_or(Tid(0), |block| block.lock().private().changed_in())
 }

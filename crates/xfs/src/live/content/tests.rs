@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use undercroft_block::testing::Rng;
 use undercroft_oracle::{Image, MkfsXfs, MountMode};
-use undercroft_vfs::{Durable, Extent, FallocateMode, Ino, Mapping, Written, clock};
+use undercroft_vfs::{Durable, Extent, FallocateMode, Ino, Mapping, WriteKind, clock};
 
 use super::*;
 use crate::inode::{Fork, ForkKind};
@@ -116,8 +116,8 @@ impl Subject {
         let known = map(&self.live, at)?;
         let rest = &rest[..(known.len - (at - known.start)).min(rest.len() as u64) as usize];
         let (extent, written) = match known.mapping {
-            Mapping::Device { .. } => (known.clone(), Written::Over),
-            _ => (prepare_write(&self.live, at, rest.len() as u64)?, Written::First),
+            Mapping::Device { .. } => (known.clone(), WriteKind::Overwrite),
+            _ => (prepare_write(&self.live, at, rest.len() as u64)?, WriteKind::Allocating),
         };
         let into = at - extent.start;
         let piece = &rest[..(extent.len - into).min(rest.len() as u64) as usize];
@@ -353,10 +353,10 @@ fn a_write_over_what_is_there_starts_no_handle() {
     while clock::now() <= old {
         std::thread::yield_now();
     }
-    finish_write(&subject.live, 4096, 8192, 12_288, Written::Over).unwrap();
+    finish_write(&subject.live, 4096, 8192, 12_288, WriteKind::Overwrite).unwrap();
     assert_eq!(started(), before);
     assert!(subject.live.fields.read().core.modified > old);
-    subject.live.store_late_times().unwrap();
+    subject.live.store_lazy_times().unwrap();
     assert_eq!(started(), before + 1);
     subject.verify();
 }
@@ -367,13 +367,13 @@ fn what_is_durable_costs_a_flush() {
     subject.write(0, &[1; 4096]).unwrap();
     subject.writable.commit();
     sync(&subject.live, Durable::Data).unwrap();
-    subject.live.store_late_times().unwrap();
+    subject.live.store_lazy_times().unwrap();
     subject.writable.commit();
     sync(&subject.live, Durable::Everything).unwrap();
     subject.verify();
 }
 
-/// Blocks behind the end that were written, as Linux's allocation ahead and an interrupted truncation leave them.
+/// Post-EOF blocks that were written, as Linux's allocation ahead and an interrupted truncation leave them.
 #[test]
 fn old_bytes_behind_the_end_never_show() {
     let changes: [fn(&mut Subject); 6] = [
@@ -438,14 +438,14 @@ fn a_write_in_flight_keeps_its_blocks() {
             let short = prepare_write(live, 0, 4096).unwrap();
             let Mapping::Unwritten { offset } = short.mapping else { panic!("{short:?}") };
             device.write_at(offset, &[3; 4096]).unwrap();
-            finish_write(live, 0, 4096, 4096, Written::First).unwrap();
+            finish_write(live, 0, 4096, 4096, WriteKind::Allocating).unwrap();
         });
     });
     live.content.free_window();
     let Extent { len, mapping: Mapping::Unwritten { offset }, .. } = long else { panic!("{long:?}") };
     assert_eq!(len, 8 * 4096);
     device.write_at(offset, &[4; 8 * 4096]).unwrap();
-    finish_write(live, 0, len, len, Written::First).unwrap();
+    finish_write(live, 0, len, len, WriteKind::Allocating).unwrap();
     subject.model[..8 * 4096].fill(4);
     assert!(subject.read() == subject.model);
     subject.verify();
@@ -483,7 +483,7 @@ fn a_file_may_begin_where_others_end() {
     let extent = prepare_write(&subject.live, far, 4096).unwrap();
     let Mapping::Unwritten { offset } = extent.mapping else { panic!("{extent:?}") };
     subject.live.volume.device().write_at(offset, &[1; 4096]).unwrap();
-    finish_write(&subject.live, far, 4096, far + 4096, Written::First).unwrap();
+    finish_write(&subject.live, far, 4096, far + 4096, WriteKind::Allocating).unwrap();
     assert!(matches!(map(&subject.live, far).unwrap().mapping, Mapping::Device { .. }));
     assert!(matches!(prepare_write(&subject.live, 1 << 63, 1), Err(Error::FileTooLarge)));
     let insert = fallocate(&subject.live, FallocateMode::Insert, 0, 1 << 20, far + 4096 + (1 << 20));
@@ -541,8 +541,8 @@ fn threads_fill_the_holes_of_one_file_at_once() {
                         let at = block * 1024;
                         let known = map(live, at).unwrap();
                         let (extent, written) = match known.mapping {
-                            Mapping::Device { .. } => (known, Written::Over),
-                            _ => (prepare_write(live, at, 1024).unwrap(), Written::First),
+                            Mapping::Device { .. } => (known, WriteKind::Overwrite),
+                            _ => (prepare_write(live, at, 1024).unwrap(), WriteKind::Allocating),
                         };
                         let (Mapping::Device { offset } | Mapping::Unwritten { offset }) = extent.mapping
                         else {
@@ -593,7 +593,7 @@ fn a_prepared_write_is_finished_although_space_ran_out() {
         let (held, reserved) = subject.hold_everything();
         let Mapping::Unwritten { offset } = extent.mapping else { panic!("{extent:?}") };
         subject.live.volume.device().write_at(offset + (at - extent.start), &[9; 1024]).unwrap();
-        finish_write(&subject.live, at, 1024, at + 1024, Written::First).unwrap();
+        finish_write(&subject.live, at, 1024, at + 1024, WriteKind::Allocating).unwrap();
         subject.model[at as usize..][..1024].fill(9);
         drop(held);
         subject.allocator().unreserve(reserved);
@@ -676,7 +676,7 @@ fn a_hole_is_filled_around_a_write_in_flight() {
     assert_eq!(live.fields.read().core.blocks, BLOCKS - 2);
     let data = vec![9; 2 * block as usize];
     live.volume.device().write_at(offset + (at - extent.start), &data).unwrap();
-    finish_write(live, at, 2 * block, at + 2 * block, Written::First).unwrap();
+    finish_write(live, at, 2 * block, at + 2 * block, WriteKind::Allocating).unwrap();
     subject.model[at as usize..][..data.len()].copy_from_slice(&data);
     assert!(subject.read() == subject.model);
     subject.verify();

@@ -9,12 +9,12 @@
 
 use undercroft_diskfs::in_use;
 use undercroft_sync::atomic::Ordering;
-use undercroft_vfs::{Error, Extent, Result, Written, clock::Coarse};
+use undercroft_vfs::{Error, Extent, Result, WriteKind, clock::Coarse};
 
 use super::look::{in_bytes, lookup};
 use super::stretch::{State, Stretch};
 use super::window::{FlightSpace, MapReservation, Window};
-use super::{Live, behind_end, block_bits, check_kind, end_block, hint, size, store};
+use super::{Live, block_bits, check_kind, end_block, extsize, post_eof, size, store};
 use crate::alloc::Goal;
 use crate::error::corrupt_inode;
 use crate::format::extent::EXTENT_MAX_BLOCKS;
@@ -38,7 +38,7 @@ const RECORDS_PER_WRITE: u64 = 2;
 /// # Errors
 /// As for [`Inode::prepare_write`](undercroft_vfs::Inode::prepare_write).
 pub(in super::super) fn prepare_write(live: &Live, offset: u64, len: u64) -> Result<Extent> {
-    hint::fill_holes(live, offset, len)?;
+    extsize::fill_holes(live, offset, len)?;
     retry_when_full(live, || try_prepare(live, offset, len))
 }
 
@@ -61,7 +61,7 @@ fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
     let end = end_block(live, offset.saturating_add(len.max(1))).min(limit);
     check_kind(&live.fields.read())?;
     if end > end_block(live, size(live)) {
-        behind_end::remove_written(live)?;
+        post_eof::remove_written(live)?;
     }
     // With the fields locked no other write comes into the map between the look at it and the reservation.
     let inode = &*live.fields.read();
@@ -78,7 +78,7 @@ fn try_prepare(live: &Live, offset: u64, len: u64) -> Result<Extent> {
         FlightSpace { spare: MapReservation::new(allocator, spare_blocks(inode, &window))?, copies: None };
     let prepared = match here.state {
         State::Written | State::PostEof => {
-            let detail = format!("block {block} is behind the end and was written");
+            let detail = format!("block {block} is past the end and was written");
             return Err(corrupt_inode("data fork", live.ino, Some(here.home), detail));
         }
         State::Unwritten => {
@@ -157,10 +157,10 @@ pub(in super::super) fn finish_write(
     offset: u64,
     len: u64,
     new_size: u64,
-    written: Written,
+    written: WriteKind,
 ) -> Result<()> {
     let bits = block_bits(live);
-    if written == Written::Over {
+    if written == WriteKind::Overwrite {
         let plain = live.volume.writer()?.options.journaled_overwrites;
         if !plain && new_size <= size(live) {
             return touch(live);

@@ -8,7 +8,7 @@ use super::super::area::LogArea;
 use super::super::counters;
 use super::super::ends::{LogEnds, reach};
 use super::super::format::{Lsn, flags};
-use super::super::given_back::{GivenBack, given_back};
+use super::super::freed_by_recovery::{FreedByRecovery, freed_by_recovery};
 use super::super::intents::{IntentKind, Intents, Unfinished};
 use super::super::replay;
 use super::super::report::Recovery;
@@ -143,14 +143,14 @@ fn estimates_that_cannot_be_are_left_out() {
     let image = LogImage::new();
     let volume = Volume::new(image.device.clone(), image.superblock.clone(), 1 << 20);
     for given in [
-        GivenBack { blocks: u64::MAX, ..GivenBack::default() },
-        GivenBack { inodes: 1, ..GivenBack::default() },
-        GivenBack { blocks: 7, inodes: u64::MAX, chunk_inodes: 0 },
+        FreedByRecovery { blocks: u64::MAX, ..FreedByRecovery::default() },
+        FreedByRecovery { inodes: 1, ..FreedByRecovery::default() },
+        FreedByRecovery { blocks: 7, inodes: u64::MAX, chunk_inodes: 0 },
     ] {
         let superblock = counters::count(&volume, given).unwrap();
         assert_eq!((superblock.free_blocks(), superblock.free_inodes()), (0, 0), "{given:?}");
     }
-    let given = GivenBack { blocks: 7, ..GivenBack::default() };
+    let given = FreedByRecovery { blocks: 7, ..FreedByRecovery::default() };
     assert_eq!(counters::count(&volume, given).unwrap().free_blocks(), 7);
 }
 
@@ -159,10 +159,10 @@ fn estimates_end_after_so_many_steps() {
     let image = LogImage::new();
     let volume = Volume::new(image.device.clone(), image.superblock.clone(), 1 << 20);
     let recovery = |unlinked| Recovery { unlinked: vec![Ino(u64::MAX); unlinked], ..Recovery::default() };
-    let refusal = given_back(&volume, &recovery((1 << 20) + 1)).unwrap_err().to_string();
+    let refusal = freed_by_recovery(&volume, &recovery((1 << 20) + 1)).unwrap_err().to_string();
     assert!(refusal.contains("more than 1048576 extents"), "{refusal}");
     image.put_agf(0, |agf| agf[0] = 0);
-    let refusal = given_back(&volume, &recovery(1 << 20)).unwrap_err().to_string();
+    let refusal = freed_by_recovery(&volume, &recovery(1 << 20)).unwrap_err().to_string();
     assert!(refusal.contains("AGF"), "{refusal}");
 }
 

@@ -244,7 +244,7 @@ fn a_host_of_another_byte_order_is_named() {
     assert!(refusal.contains("another byte order"), "{refusal}");
 }
 
-/// Each byte of a log in turn takes some other values, its checksum mended: the answer is data or one sentence.
+/// Each byte of a log in turn takes some other values, its checksum recomputed: the answer is data or one sentence.
 #[test]
 fn damage_with_right_checksums_does_no_harm() {
     let mut image = LogImage::new();

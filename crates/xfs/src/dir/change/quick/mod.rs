@@ -255,7 +255,7 @@ impl<'a> Quick<'a> {
         if touch(&mut fields) {
             let stored = fields.store(self.handle);
             self.handle.or_abort(stored)?;
-            self.dir.late.clear();
+            self.dir.lazy_times.clear();
         }
         Ok(())
     }

@@ -117,7 +117,7 @@ impl Quick<'_> {
         touch(fields);
         let stored = fields.store(self.handle);
         self.handle.or_abort(stored)?;
-        self.dir.late.clear();
+        self.dir.lazy_times.clear();
         Ok(true)
     }
 }

@@ -1,12 +1,12 @@
-//! The gate that every write of an array enters, and the turn that every change of its state takes.
+//! The count of active writes, which can be brought to zero and held there, and a mutex that is held over I/O.
 //!
-//! [`Gate`]: writers pass in any number and meet no other: each counts itself on a cache line that it shares with few.
-//! A thread that must have no write under way (a member joins, the array is marked clean) closes the gate, waits until
-//! all writers inside have left, does its work, and opens it again. One closes it at a time.
+//! [`ActiveWrites`]: any number of writers enter and share no cache line with most others. A thread that must have no write
+//! under way (a member joins, the array is marked clean) quiesces: new writers wait, and it goes on when those that entered
+//! have left. One thread quiesces at a time.
 //!
-//! [`Turn`]: one at a time, kept over I/O. It is no lock of the lock order, since members may themselves be arrays with
-//! turns of their own. Order: the gate first, then a turn; a thread that has a turn waits for no gate. So a writer inside may
-//! report a failed member, which takes a turn, while a thread waits for the gate to empty.
+//! [`IoMutex`]: held over I/O, so it is no lock of the lock order: members may themselves be arrays with such mutexes of
+//! their own. Order: the active writes first, then an `IoMutex`; a thread that holds an `IoMutex` neither enters nor
+//! quiesces. So a writer that has entered may report a failed member, which takes an `IoMutex`, while a thread quiesces.
 //!
 //! Called by the array for each write, by [`Shared`](crate::level::Shared) and by the array's own threads.
 
@@ -19,13 +19,13 @@ const SHARDS: usize = 64;
 const ENTERED: u64 = 1 << 32;
 const INSIDE: u64 = ENTERED - 1;
 
-/// Lets writers pass, or none.
+/// The writes of an array that are under way.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct ActiveWrites {
     shards: Box<[Shard]>,
     /// Whether newcomers wait. Written by the holder of `closing`.
     closed: AtomicBool,
-    closing: Turn,
+    closing: IoMutex,
     opened: WaitQueue,
     left: WaitQueue,
 }
@@ -34,56 +34,56 @@ pub(crate) struct Gate {
 #[repr(align(128))]
 struct Shard(AtomicU64);
 
-/// A writer inside the gate, until dropped.
+/// A write that is under way, until this is dropped.
 #[derive(Debug)]
 #[must_use = "the writer leaves when this is dropped"]
-pub(crate) struct Pass<'a> {
-    gate: &'a Gate,
+pub(crate) struct ActiveWrite<'a> {
+    writes: &'a ActiveWrites,
     shard: &'a Shard,
 }
 
-/// No writer is inside the gate, until this is dropped.
+/// No write is under way, until this is dropped.
 #[derive(Debug)]
-#[must_use = "the gate opens when this is dropped"]
-pub(crate) struct Quiet<'a> {
-    gate: &'a Gate,
-    _closing: TurnGuard<'a>,
+#[must_use = "writers wait until this is dropped"]
+pub(crate) struct Quiesced<'a> {
+    writes: &'a ActiveWrites,
+    _closing: IoMutexGuard<'a>,
 }
 
-impl Gate {
+impl ActiveWrites {
     pub(crate) fn new() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             closed: AtomicBool::new(false),
-            closing: Turn::new(),
+            closing: IoMutex::new(),
             opened: WaitQueue::new(),
             left: WaitQueue::new(),
         }
     }
 
-    /// Enters, after a wait if the gate is closed. A thread enters once at a time.
-    pub(crate) fn enter(&self) -> Pass<'_> {
+    /// Enters, after a wait while another thread quiesces. A thread enters once at a time.
+    pub(crate) fn enter(&self) -> ActiveWrite<'_> {
         let shard = &self.shards[thread_number() % SHARDS];
         loop {
             // Sequentially consistent, as the closer's two steps: either it sees us inside or we see it closed.
             shard.0.fetch_add(ENTERED + 1, Ordering::SeqCst);
-            let pass = Pass { gate: self, shard };
+            let active = ActiveWrite { writes: self, shard };
             if !self.closed.load(Ordering::SeqCst) {
-                return pass;
+                return active;
             }
-            drop(pass);
+            drop(active);
             self.opened.wait(|| !self.closed.load(Ordering::SeqCst));
         }
     }
 
-    /// Closes the gate and returns when no writer is inside.
-    pub(crate) fn quiesce(&self) -> Quiet<'_> {
-        let closing = self.closing.take();
+    /// Lets no new writer enter, and returns when none is left.
+    pub(crate) fn quiesce(&self) -> Quiesced<'_> {
+        let closing = self.closing.lock();
         self.closed.store(true, Ordering::SeqCst);
-        // From here on the gate opens again whatever happens.
-        let quiet = Quiet { gate: self, _closing: closing };
+        // From here on writers are let in again, whatever happens.
+        let quiesced = Quiesced { writes: self, _closing: closing };
         self.left.wait(|| self.shards.iter().all(|shard| shard.0.load(Ordering::SeqCst) & INSIDE == 0));
-        quiet
+        quiesced
     }
 
     /// A number that has changed if a writer has entered since it was asked for the last time, and is the same if not.
@@ -93,47 +93,47 @@ impl Gate {
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for ActiveWrite<'_> {
     fn drop(&mut self) {
         self.shard.0.fetch_sub(1, Ordering::SeqCst);
-        if self.gate.closed.load(Ordering::SeqCst) {
-            self.gate.left.wake_all();
+        if self.writes.closed.load(Ordering::SeqCst) {
+            self.writes.left.wake_all();
         }
     }
 }
 
-impl Drop for Quiet<'_> {
+impl Drop for Quiesced<'_> {
     fn drop(&mut self) {
-        self.gate.closed.store(false, Ordering::SeqCst);
-        self.gate.opened.wake_all();
+        self.writes.closed.store(false, Ordering::SeqCst);
+        self.writes.opened.wake_all();
     }
 }
 
-/// One at a time, served in the order they come.
+/// A mutex that may be held over I/O; threads get it in the order in which they came.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub(crate) struct IoMutex {
     taken: AtomicBool,
     queue: WaitQueue,
 }
 
-/// It is the caller's turn, until this is dropped.
+/// The mutex is held until this is dropped.
 #[derive(Debug)]
-#[must_use = "the turn ends when this is dropped"]
-pub(crate) struct TurnGuard<'a>(&'a Turn);
+#[must_use = "the mutex is released when this is dropped"]
+pub(crate) struct IoMutexGuard<'a>(&'a IoMutex);
 
-impl Turn {
+impl IoMutex {
     pub(crate) const fn new() -> Self {
         Self { taken: AtomicBool::new(false), queue: WaitQueue::new() }
     }
 
-    /// Waits for the turn.
-    pub(crate) fn take(&self) -> TurnGuard<'_> {
+    /// Waits until the mutex is free, and takes it.
+    pub(crate) fn lock(&self) -> IoMutexGuard<'_> {
         self.queue.wait_exclusive(|| !self.taken.swap(true, Ordering::Acquire));
-        TurnGuard(self)
+        IoMutexGuard(self)
     }
 }
 
-impl Drop for TurnGuard<'_> {
+impl Drop for IoMutexGuard<'_> {
     fn drop(&mut self) {
         self.0.taken.store(false, Ordering::Release);
         self.0.queue.wake_one();
@@ -149,12 +149,12 @@ mod tests {
 
     #[test]
     fn no_writer_is_inside_while_the_gate_is_closed() {
-        let (gate, inside) = (Gate::new(), AtomicU32::new(0));
+        let (writes, inside) = (ActiveWrites::new(), AtomicU32::new(0));
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..5000 {
-                        let _pass = gate.enter();
+                        let _active = writes.enter();
                         inside.fetch_add(1, Ordering::SeqCst);
                         thread::yield_now();
                         inside.fetch_sub(1, Ordering::SeqCst);
@@ -164,7 +164,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        let _quiet = gate.quiesce();
+                        let _quiesced = writes.quiesce();
                         for _ in 0..3 {
                             assert_eq!(inside.load(Ordering::SeqCst), 0);
                             thread::yield_now();
@@ -177,21 +177,21 @@ mod tests {
 
     #[test]
     fn entries_are_told_from_none() {
-        let gate = Gate::new();
-        let before = gate.entered();
-        assert_eq!(gate.entered(), before);
-        drop(gate.enter());
-        assert_ne!(gate.entered(), before);
+        let writes = ActiveWrites::new();
+        let before = writes.entered();
+        assert_eq!(writes.entered(), before);
+        drop(writes.enter());
+        assert_ne!(writes.entered(), before);
     }
 
     #[test]
     fn a_turn_is_one_at_a_time() {
-        let (turn, inside) = (Turn::new(), AtomicU32::new(0));
+        let (mutex, inside) = (IoMutex::new(), AtomicU32::new(0));
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..2000 {
-                        let _turn = turn.take();
+                        let _guard = mutex.lock();
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                         thread::yield_now();
                         inside.fetch_sub(1, Ordering::SeqCst);

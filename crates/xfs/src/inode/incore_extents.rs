@@ -1,21 +1,21 @@
 //! The extents of a fork's B+tree in memory, in order: a look-up reads no block of the tree.
 //!
 //! They lie in pieces that versions share. A change copies the piece that it concerns and the list of pieces, not all
-//! extents. Trees of more than [`KNOWN_MAX`] extents are not kept so: such a list would cost more than it saves.
+//! extents. Trees of more than [`INCORE_EXTENTS_MAX`] extents are not kept so: such a list would cost more than it saves.
 
 use std::sync::Arc;
 
 use crate::format::extent::Extent;
 
 /// The most extents that are kept.
-pub(crate) const KNOWN_MAX: u64 = 1 << 15;
+pub(crate) const INCORE_EXTENTS_MAX: u64 = 1 << 15;
 
 /// Extents in a piece at most; one that is full is cut into halves.
 const PIECE_MAX: usize = 64;
 
 /// The extents of a fork, in order. They do not overlap.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KnownExtents {
+pub(crate) struct IncoreExtents {
     /// None is empty.
     pieces: Arc<[Piece]>,
     count: usize,
@@ -28,7 +28,7 @@ struct Piece {
     extents: Arc<[Extent]>,
 }
 
-impl KnownExtents {
+impl IncoreExtents {
     /// The last extent that begins at `at` or before it, and the first one behind `at`.
     pub(crate) fn around(&self, at: u64) -> (Option<Extent>, Option<Extent>) {
         let after = self.pieces.partition_point(|piece| piece.first <= at);
@@ -57,7 +57,7 @@ impl KnownExtents {
     /// With `new` in the place of `old`: extents that follow each other, or none. `None` for more extents than are kept.
     pub(crate) fn spliced(&self, old: &[Extent], new: &[Extent]) -> Option<Self> {
         let count = self.count + new.len() - old.len().min(self.count);
-        if count as u64 > KNOWN_MAX {
+        if count as u64 > INCORE_EXTENTS_MAX {
             return None;
         }
         let Some(first) = old.first().or(new.first()).map(|extent| extent.file.0) else {
@@ -84,14 +84,14 @@ impl KnownExtents {
     }
 }
 
-impl FromIterator<Extent> for KnownExtents {
+impl FromIterator<Extent> for IncoreExtents {
     fn from_iter<I: IntoIterator<Item = Extent>>(extents: I) -> Self {
         let extents: Vec<_> = extents.into_iter().collect();
         Self { pieces: pieces_of(&extents).into(), count: extents.len() }
     }
 }
 
-impl KnownExtents {
+impl IncoreExtents {
     pub(super) fn memory_bytes(&self) -> usize {
         self.count * size_of::<Extent>() + size_of_val(&self.pieces[..])
     }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_change_shows_in_the_new_version_and_not_in_the_old_one() {
         let mut list: Vec<_> = (0..1000).map(|n| extent(n * 10, 5)).collect();
-        let mut known: KnownExtents = list.iter().copied().collect();
+        let mut known: IncoreExtents = list.iter().copied().collect();
         let mut random = 7_u64;
         for round in 0..3000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -157,19 +157,19 @@ mod tests {
 
     #[test]
     fn the_first_hole_lies_behind_extents_that_follow_each_other() {
-        let known: KnownExtents = (0..300).filter(|n| *n != 250).map(|n| extent(100 + n * 2, 2)).collect();
+        let known: IncoreExtents = (0..300).filter(|n| *n != 250).map(|n| extent(100 + n * 2, 2)).collect();
         assert_eq!([0, 99, 100, 101, 599].map(|at| known.first_hole(at)), [0, 99, 600, 600, 600]);
         assert_eq!(
             [600, 601, 602, 699, 700, 9000].map(|at| known.first_hole(at)),
             [600, 601, 700, 700, 700, 9000]
         );
-        assert_eq!(KnownExtents::default().first_hole(5), 5);
-        let one = KnownExtents::default().spliced(&[], &[extent(5, 1)]).unwrap();
+        assert_eq!(IncoreExtents::default().first_hole(5), 5);
+        let one = IncoreExtents::default().spliced(&[], &[extent(5, 1)]).unwrap();
         assert_eq!(
             (one.first_hole(5), one.around(4).1, one.around(5).0),
             (6, Some(extent(5, 1)), Some(extent(5, 1)))
         );
-        let most: KnownExtents = (0..KNOWN_MAX).map(|n| extent(n * 2, 1)).collect();
+        let most: IncoreExtents = (0..INCORE_EXTENTS_MAX).map(|n| extent(n * 2, 1)).collect();
         assert!(most.spliced(&[], &[extent(1, 1)]).is_none());
     }
 }

@@ -17,7 +17,7 @@ use super::Shared;
 use crate::Result;
 use crate::member::{Member, Role};
 
-/// What is written anew and recorded as bad at once, at most: a page.
+/// What is rewritten and recorded as bad at once, at most: a page.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 
 impl Shared {
@@ -25,7 +25,7 @@ impl Shared {
     ///
     /// # Errors
     /// When it failed and the array cannot do without it, or what it lacks cannot be recorded.
-    pub(crate) fn settle_write<'d>(
+    pub(crate) fn handle_write_errors<'d>(
         &self,
         role: Role,
         member: &Arc<Member>,

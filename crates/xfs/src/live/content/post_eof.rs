@@ -1,4 +1,4 @@
-//! Blocks behind the end of a file: written ones are removed before the file grows over them, and with the last user of the
+//! Post-EOF blocks of a file: written ones are removed before the file grows over them, and with the last user of the
 //! file all go that no program has reserved.
 //!
 //! Whole extents go, so the map never needs space for it. Blocks that were never written stay. Only an inode that was read
@@ -16,7 +16,7 @@ use crate::inode::{Fork, ForkKind, Inode, STORE_CREDITS};
 use crate::map::change::{self, Progress};
 use crate::map::{self, Run};
 
-/// Removes all that was written behind the end of the file. The inode's state is held exclusively.
+/// Removes all that was written past the end of the file. The inode's state is held exclusively.
 ///
 /// # Errors
 /// Corruption; I/O failure; why the filesystem takes no changes any more.
@@ -49,7 +49,7 @@ pub(super) fn remove_written(live: &Live) -> Result<()> {
     Ok(())
 }
 
-/// Removes all blocks behind the end of a file that has no users any more, as Linux does: not those that a program has
+/// Removes all post-EOF blocks of a file that has no users any more, as Linux does: not those that a program has
 /// reserved, which the file says. A file whose content was not changed while it was in use is left alone: looking at a damaged
 /// file changes nothing.
 ///

@@ -4,7 +4,7 @@
 //! next change of the inode, with a sync, when its last user goes, and with the next timed commit: an inode with late
 //! times is listed, so that it is found then.
 //!
-//! A thread that stores late times may hold an inode longer than the inode cache does, and the inode may be loaded anew
+//! A thread that stores lazy times may hold an inode longer than the inode cache does, and the inode may be reloaded
 //! meanwhile. So a thread stores times only while it holds the fields and the inode has not been released; the release
 //! takes the fields exclusively, which waits for a store that is under way, and stores what is still late itself. Times
 //! count as late until they are stored: an inode whose store fails stays in its list.
@@ -12,7 +12,7 @@
 //! An entry that is being stored is on no list, so one thread stores at a time: a sync waits until what another thread
 //! took from a list is stored, and may then say that all is durable that was late when it began.
 //!
-//! Locks: `late_store`, held by that thread; one of class `late_times` for each list, without which entries are stored.
+//! Locks: `lazy_times_store`, held by that thread; one of class `lazy_times` for each list, without which entries are stored.
 //! The inode's fields, shared, for a store, under a handle; exclusive for a release.
 
 use std::sync::Weak;
@@ -28,7 +28,7 @@ const LISTS: usize = 16;
 
 /// Inodes whose times are late.
 #[derive(Debug)]
-pub struct LateTimes {
+pub struct LazyTimes {
     lists: [Mutex<Vec<Weak<dyn InUse>>>; LISTS],
     next: AtomicUsize,
     storing: Mutex<()>,
@@ -36,12 +36,12 @@ pub struct LateTimes {
 
 /// Whether an inode's times are late, and whether they may still be stored.
 #[derive(Debug, Default)]
-pub struct Late {
+pub struct LazyTimeState {
     late: AtomicBool,
     released: AtomicBool,
 }
 
-impl Late {
+impl LazyTimeState {
     /// Notes that the times are stored. Called with the fields that were stored still locked.
     #[inline]
     pub fn clear(&self) {
@@ -94,7 +94,7 @@ impl Late {
     ///
     /// # Errors
     /// Those of `start` and `store`.
-    pub fn retire<F, H>(
+    pub fn store_and_release<F, H>(
         &self,
         fields: &RwLock<F>,
         start: impl FnOnce() -> Result<H>,
@@ -130,14 +130,14 @@ impl Late {
     }
 }
 
-impl Default for LateTimes {
+impl Default for LazyTimes {
     fn default() -> Self {
-        let lists = std::array::from_fn(|_| Mutex::new(&order::LATE_TIMES, Vec::new()));
-        Self { lists, next: AtomicUsize::new(0), storing: Mutex::new(&order::LATE_STORE, ()) }
+        let lists = std::array::from_fn(|_| Mutex::new(&order::LAZY_TIMES, Vec::new()));
+        Self { lists, next: AtomicUsize::new(0), storing: Mutex::new(&order::LAZY_TIMES_STORE, ()) }
     }
 }
 
-impl LateTimes {
+impl LazyTimes {
     /// Stores all of them. Under no handle. If one cannot be stored, the others are stored all the same.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ impl LateTimes {
             let late = std::mem::take(&mut *list.lock());
             for next in late {
                 let Some(inode) = next.upgrade() else { continue };
-                if let Err(error) = inode.store_late_times() {
+                if let Err(error) = inode.store_lazy_times() {
                     list.lock().push(next);
                     outcome = outcome.and(Err(error));
                 }
@@ -170,7 +170,7 @@ impl LateTimes {
             let mut late = std::mem::take(&mut *list.lock());
             while let Some(next) = late.pop() {
                 let Some(inode) = next.upgrade() else { continue };
-                let stored = match inode.store_late_times_if_room() {
+                let stored = match inode.store_lazy_times_if_room() {
                     Ok(true) => Ok(()),
                     Ok(false) => {
                         late.push(next);
@@ -207,7 +207,7 @@ mod tests {
 
     /// An inode whose store fails, finds no room or waits while the fields say so.
     struct Times {
-        late: Late,
+        lazy_times: LazyTimeState,
         fails: AtomicBool,
         lacks_room: AtomicBool,
         /// The next store says that it has begun, and waits until it is told to go on.
@@ -218,7 +218,7 @@ mod tests {
     impl Default for Times {
         fn default() -> Self {
             Self {
-                late: Late::default(),
+                lazy_times: LazyTimeState::default(),
                 fails: AtomicBool::new(false),
                 lacks_room: AtomicBool::new(false),
                 pause: Mutex::new(&order::INODE_FIELDS, None),
@@ -228,10 +228,10 @@ mod tests {
     }
 
     impl Times {
-        fn changed(self: &Arc<Self>, late_times: &LateTimes) {
-            if self.late.set() {
+        fn changed(self: &Arc<Self>, lazy_times: &LazyTimes) {
+            if self.lazy_times.set() {
                 let inode: Weak<Self> = Arc::downgrade(self);
-                late_times.add(inode);
+                lazy_times.add(inode);
             }
         }
 
@@ -241,7 +241,7 @@ mod tests {
     }
 
     impl InUse for Times {
-        fn store_late_times(&self) -> Result<()> {
+        fn store_lazy_times(&self) -> Result<()> {
             if self.fails.load(Ordering::Relaxed) {
                 return Err(Error::ReadOnly);
             }
@@ -249,16 +249,16 @@ mod tests {
                 begun.send(()).unwrap();
                 go_on.recv().unwrap();
             }
-            self.late.clear();
+            self.lazy_times.clear();
             self.stores.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }
 
-        fn store_late_times_if_room(&self) -> Result<bool> {
+        fn store_lazy_times_if_room(&self) -> Result<bool> {
             if self.lacks_room.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            self.store_late_times().map(|()| true)
+            self.store_lazy_times().map(|()| true)
         }
 
         fn free_window(&self) -> bool {
@@ -266,41 +266,41 @@ mod tests {
         }
     }
 
-    fn late_inodes(late_times: &LateTimes, count: usize) -> Vec<Arc<Times>> {
+    fn late_inodes(lazy_times: &LazyTimes, count: usize) -> Vec<Arc<Times>> {
         let inodes: Vec<Arc<Times>> = (0..count).map(|_| Arc::default()).collect();
-        inodes.iter().for_each(|inode| inode.changed(late_times));
+        inodes.iter().for_each(|inode| inode.changed(lazy_times));
         inodes
     }
 
     #[test]
     fn an_inode_is_listed_once_until_its_times_are_stored() {
-        let late_times = LateTimes::default();
-        let inodes = late_inodes(&late_times, 3 * LISTS);
-        inodes.iter().for_each(|inode| inode.changed(&late_times));
-        late_times.store_all().unwrap();
-        late_times.store_all().unwrap();
-        assert!(inodes.iter().all(|inode| inode.stores() == 1 && !inode.late.is_set()));
-        inodes[0].changed(&late_times);
-        assert!(late_times.store_what_fits().unwrap());
+        let lazy_times = LazyTimes::default();
+        let inodes = late_inodes(&lazy_times, 3 * LISTS);
+        inodes.iter().for_each(|inode| inode.changed(&lazy_times));
+        lazy_times.store_all().unwrap();
+        lazy_times.store_all().unwrap();
+        assert!(inodes.iter().all(|inode| inode.stores() == 1 && !inode.lazy_times.is_set()));
+        inodes[0].changed(&lazy_times);
+        assert!(lazy_times.store_what_fits().unwrap());
         assert_eq!((inodes[0].stores(), inodes[1].stores()), (2, 1));
     }
 
     /// What another thread is storing is not durable when a sync finds the lists empty.
     #[test]
     fn a_sync_waits_for_times_that_another_thread_is_storing() {
-        let late_times = LateTimes::default();
-        let inodes = late_inodes(&late_times, 1);
+        let lazy_times = LazyTimes::default();
+        let inodes = late_inodes(&lazy_times, 1);
         let (begun, waits) = mpsc::channel();
         let (go_on, told) = mpsc::channel();
         *inodes[0].pause.lock() = Some((begun, told));
         thread::scope(|scope| {
-            scope.spawn(|| late_times.store_all().unwrap());
+            scope.spawn(|| lazy_times.store_all().unwrap());
             waits.recv().unwrap();
-            assert!(late_times.store_what_fits().unwrap());
+            assert!(lazy_times.store_what_fits().unwrap());
             assert_eq!(inodes[0].stores(), 0);
-            assert!(late_times.storing.try_lock().is_none());
+            assert!(lazy_times.storing.try_lock().is_none());
             let sync = scope.spawn(|| {
-                late_times.store_all().unwrap();
+                lazy_times.store_all().unwrap();
                 inodes[0].stores()
             });
             go_on.send(()).unwrap();
@@ -311,35 +311,35 @@ mod tests {
     #[test]
     fn an_inode_whose_store_fails_stays_listed_and_the_others_are_stored() {
         for store in
-            [|list: &LateTimes| list.store_all(), |list: &LateTimes| list.store_what_fits().map(drop)]
+            [|list: &LazyTimes| list.store_all(), |list: &LazyTimes| list.store_what_fits().map(drop)]
         {
-            let late_times = LateTimes::default();
-            let inodes = late_inodes(&late_times, 2 * LISTS);
+            let lazy_times = LazyTimes::default();
+            let inodes = late_inodes(&lazy_times, 2 * LISTS);
             inodes[LISTS].fails.store(true, Ordering::Relaxed);
-            store(&late_times).unwrap_err();
+            store(&lazy_times).unwrap_err();
             let stored = inodes.iter().filter(|inode| inode.stores() == 1).count();
-            assert_eq!((stored, inodes[LISTS].late.is_set()), (2 * LISTS - 1, true));
+            assert_eq!((stored, inodes[LISTS].lazy_times.is_set()), (2 * LISTS - 1, true));
             inodes[LISTS].fails.store(false, Ordering::Relaxed);
-            store(&late_times).unwrap();
+            store(&lazy_times).unwrap();
             assert_eq!(inodes[LISTS].stores(), 1);
         }
     }
 
     #[test]
     fn what_has_no_room_in_a_transaction_stays_listed() {
-        let late_times = LateTimes::default();
-        let inodes = late_inodes(&late_times, 3 * LISTS);
+        let lazy_times = LazyTimes::default();
+        let inodes = late_inodes(&lazy_times, 3 * LISTS);
         inodes[LISTS].lacks_room.store(true, Ordering::Relaxed);
-        assert!(!late_times.store_what_fits().unwrap());
-        assert!(inodes[LISTS].late.is_set());
+        assert!(!lazy_times.store_what_fits().unwrap());
+        assert!(inodes[LISTS].lazy_times.is_set());
         inodes[LISTS].lacks_room.store(false, Ordering::Relaxed);
-        assert!(late_times.store_what_fits().unwrap());
+        assert!(lazy_times.store_what_fits().unwrap());
         assert!(inodes.iter().all(|inode| inode.stores() == 1));
     }
 
     #[test]
     fn times_are_stored_while_they_are_late_and_not_after_the_release() {
-        let (late, fields) = (Late::default(), RwLock::new(&order::INODE_FIELDS, 5_u32));
+        let (lazy_times, fields) = (LazyTimeState::default(), RwLock::new(&order::INODE_FIELDS, 5_u32));
         let stores = AtomicUsize::new(0);
         let store = |fields: &u32, handle: &u32| {
             assert_eq!((*fields, *handle), (5, 9));
@@ -347,29 +347,29 @@ mod tests {
             Ok(())
         };
         let count = || stores.load(Ordering::Relaxed);
-        assert!(late.store(&fields, || -> Result<Option<u32>> { unreachable!() }, store).unwrap());
-        assert!(late.set() && !late.set());
-        assert!(!late.store(&fields, || Ok(None), store).unwrap());
-        late.store(&fields, || Err::<Option<u32>, _>(Error::ReadOnly), store).unwrap_err();
-        late.store(&fields, || Ok(Some(9)), |_, _| Err(Error::ReadOnly)).unwrap_err();
-        assert_eq!((count(), late.is_set()), (0, true));
-        assert!(late.store(&fields, || Ok(Some(9)), store).unwrap());
-        assert_eq!((count(), late.is_set()), (1, false));
+        assert!(lazy_times.store(&fields, || -> Result<Option<u32>> { unreachable!() }, store).unwrap());
+        assert!(lazy_times.set() && !lazy_times.set());
+        assert!(!lazy_times.store(&fields, || Ok(None), store).unwrap());
+        lazy_times.store(&fields, || Err::<Option<u32>, _>(Error::ReadOnly), store).unwrap_err();
+        lazy_times.store(&fields, || Ok(Some(9)), |_, _| Err(Error::ReadOnly)).unwrap_err();
+        assert_eq!((count(), lazy_times.is_set()), (0, true));
+        assert!(lazy_times.store(&fields, || Ok(Some(9)), store).unwrap());
+        assert_eq!((count(), lazy_times.is_set()), (1, false));
 
-        assert!(late.set());
-        late.retire(&fields, || Ok(9), store).unwrap();
-        assert_eq!((count(), late.is_set(), late.is_released()), (2, false, true));
-        assert!(late.set());
-        assert!(late.store(&fields, || Ok(Some(9)), store).unwrap());
-        assert_eq!((count(), late.is_set()), (2, true));
+        assert!(lazy_times.set());
+        lazy_times.store_and_release(&fields, || Ok(9), store).unwrap();
+        assert_eq!((count(), lazy_times.is_set(), lazy_times.is_released()), (2, false, true));
+        assert!(lazy_times.set());
+        assert!(lazy_times.store(&fields, || Ok(Some(9)), store).unwrap());
+        assert_eq!((count(), lazy_times.is_set()), (2, true));
     }
 
     #[test]
     fn an_inode_that_is_gone_is_passed_over() {
-        let late_times = LateTimes::default();
-        let mut inodes = late_inodes(&late_times, 2);
+        let lazy_times = LazyTimes::default();
+        let mut inodes = late_inodes(&lazy_times, 2);
         inodes.remove(0);
-        late_times.store_all().unwrap();
+        lazy_times.store_all().unwrap();
         assert_eq!(inodes[0].stores(), 1);
     }
 }

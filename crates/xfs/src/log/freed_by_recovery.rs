@@ -41,7 +41,7 @@ impl Steps {
 
 /// What becomes free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct GivenBack {
+pub(super) struct FreedByRecovery {
     pub(super) blocks: u64,
     /// Inodes that become free.
     pub(super) inodes: u64,
@@ -49,7 +49,7 @@ pub(super) struct GivenBack {
     pub(super) chunk_inodes: u64,
 }
 
-impl GivenBack {
+impl FreedByRecovery {
     /// Inodes and intents may claim any number.
     fn add_blocks(&mut self, blocks: u64) {
         self.blocks = self.blocks.saturating_add(blocks);
@@ -60,10 +60,10 @@ impl GivenBack {
 ///
 /// # Errors
 /// Corruption of a group's header or tree, or more to count than is counted here; I/O failure.
-pub(super) fn given_back(volume: &Volume, recovery: &Recovery) -> Result<GivenBack> {
+pub(super) fn freed_by_recovery(volume: &Volume, recovery: &Recovery) -> Result<FreedByRecovery> {
     let steps = &mut Steps(MAX_STEPS);
     let mut leaving = Leaving::default();
-    let mut given = GivenBack::default();
+    let mut given = FreedByRecovery::default();
     for step in &recovery.unfinished {
         match *step {
             Unfinished::Free { blocks, .. } => given.add_blocks(blocks.into()),

@@ -1,10 +1,10 @@
-//! Hints of the size of extents, and what is left behind the end of a file, beside the kernel.
+//! Extent size hints, and what is left past the end of a file, beside the kernel.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use undercroft_oracle::{MkfsXfs, MountMode};
-use undercroft_vfs::{AttrChange, Credentials, Error, ExtentHints, FallocateMode, Follow, InodeFlags};
+use undercroft_vfs::{AttrChange, Credentials, Error, ExtentSizeHints, FallocateMode, Follow, InodeFlags};
 
 use super::whole_tests::{World, read};
 
@@ -21,7 +21,7 @@ fn space_is_allocated_in_the_multiples_of_the_hint() {
     const WRITES: [(u64, usize); 4] = [(100_000, 1), (300_000, 70_000), (131_072, 4096), (1 << 20, 65_536)];
     let caller = Credentials::root();
     let world = World::new("-m rmapbt=1", |root| {
-        // In one go: when it is closed the kernel frees what is behind the end.
+        // In one go: when it is closed the kernel frees what is past the end.
         let writes = WRITES
             .iter()
             .flat_map(|(offset, len)| [format!("pwrite -S 7 {offset} {len}"), "fsync".to_owned()]);
@@ -33,9 +33,9 @@ fn space_is_allocated_in_the_multiples_of_the_hint() {
         let node = world.vfs.resolve(&caller, path, Follow::Last).unwrap();
         let done =
             world.vfs.set_attr(&caller, &node, &AttrChange { hints: Some(hints), ..AttrChange::default() });
-        done.map(|()| assert_eq!(node.extent_hints(), hints))
+        done.map(|()| assert_eq!(node.extent_size_hints(), hints))
     };
-    let of = |size, copy_size| ExtentHints { size, copy_size };
+    let of = |size, copy_size| ExtentSizeHints { size, copy_size };
     let file = world.vfs.create_file(&caller, "/ours").unwrap();
     for wrong in [of(4095, 0), of(1 << 31, 0), of(0, 100)] {
         assert!(matches!(set("/ours", wrong), Err(Error::InvalidArgument(_))));
@@ -51,7 +51,7 @@ fn space_is_allocated_in_the_multiples_of_the_hint() {
     assert!(read(&file) == model);
     let kernels = world.file("/kernels");
     assert!(read(&kernels) == model);
-    assert_eq!(kernels.node().extent_hints(), of(65_536, 0));
+    assert_eq!(kernels.node().extent_size_hints(), of(65_536, 0));
     assert_eq!(file.node().attr().sectors, kernels.node().attr().sectors);
     // Not with extents, but the same again.
     assert!(matches!(set("/ours", of(0, 0)), Err(Error::InvalidArgument(_))));
@@ -68,7 +68,7 @@ fn space_is_allocated_in_the_multiples_of_the_hint() {
     world.vfs.set_attr(&caller, &dir, &flags).unwrap();
     world.vfs.write(&caller, "/dir/inner", [1; 5]).unwrap();
     let inner = world.file("/dir/inner");
-    assert_eq!((inner.node().extent_hints().size, inner.node().attr().sectors), (32_768, 64));
+    assert_eq!((inner.node().extent_size_hints().size, inner.node().attr().sectors), (32_768, 64));
     drop((file, kernels, reserved, inner, dir));
     let image = world.verify(&[("ours", &model), ("dir/inner", &[1; 5])]);
     let mount = image.mount(MountMode::ReadOnly, "").unwrap();
@@ -89,7 +89,7 @@ fn a_hint_of_more_than_a_group_is_none() {
     let _ = image.xfs_db_write(&["path /f", "write core.extsize 0xffffffff"]);
     let world = World::of(image);
     let file = world.file("/f");
-    assert_eq!(file.node().extent_hints().size, u32::MAX);
+    assert_eq!(file.node().extent_size_hints().size, u32::MAX);
     file.write_all_at(100_000, &[1; 10]).unwrap();
     file.fallocate(FallocateMode::Allocate, 1 << 20, 1, false).unwrap();
     assert_eq!(file.node().attr().sectors, 16);
@@ -102,7 +102,7 @@ fn threads_fill_the_same_multiples() {
     let world = World::new("", |_| {});
     let caller = Credentials::root();
     let file = world.vfs.create_file(&caller, "/f").unwrap();
-    let hints = Some(ExtentHints { size: 1 << 18, copy_size: 0 });
+    let hints = Some(ExtentSizeHints { size: 1 << 18, copy_size: 0 });
     world.vfs.set_attr(&caller, file.node(), &AttrChange { hints, ..AttrChange::default() }).unwrap();
     file.truncate(BLOCKS * 4096).unwrap();
     std::thread::scope(|scope| {
@@ -121,7 +121,7 @@ fn threads_fill_the_same_multiples() {
     let _ = world.verify(&[("f", &model)]);
 }
 
-/// Blocks behind the end go with the last user of the file, unless a program has reserved them.
+/// Post-EOF blocks go with the last user of the file, unless a program has reserved them.
 #[test]
 fn what_no_program_has_reserved_behind_the_end_is_freed() {
     let image = MkfsXfs::new(64, "-m rmapbt=1").make().unwrap();

@@ -1,4 +1,4 @@
-//! The hint of how large a file's extents should be: a hole that is written to is filled, before the write, with blocks that
+//! The extent size hint: a hole that is written to is filled, before the write, with blocks that
 //! were never written, in multiples of the hint.
 //!
 //! As on Linux, the multiples are those of the file's blocks, cut off where the hole ends. Writers of whole blocks come here
@@ -7,7 +7,7 @@
 use undercroft_vfs::{Error, Result};
 
 use super::space::allocate_some;
-use super::{Live, behind_end, block_bits, end_block, size};
+use super::{Live, block_bits, end_block, post_eof, size};
 use crate::format::FileBlock;
 use crate::inode::is_extent_size;
 use crate::map::{self, Run};
@@ -39,7 +39,7 @@ fn fill(live: &Live, first: u64, end: u64, unit: u64) -> Result<()> {
     let limit = end_block(live, FILE_MAX_BYTES);
     let end = end.min(limit);
     if end > end_block(live, size(live)) {
-        behind_end::remove_written(live)?;
+        post_eof::remove_written(live)?;
     }
     let (start, stop) = (first / unit * unit, end.next_multiple_of(unit).min(limit));
     let mut at = first;

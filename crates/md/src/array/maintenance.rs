@@ -1,18 +1,18 @@
-//! The keeper: a thread that does what is due from time to time.
+//! The maintenance thread: a thread that does what is due from time to time.
 //!
 //! It marks the array clean when nothing was written for a while, clears bits of the write-intent bitmap, lets spares
 //! take the places of failed members, has replacements whose old member failed take its place, and begins to replace
 //! members that did not take what was written to them. A member that does not answer is looked at every second, and left
-//! out when its limit is over. It sleeps until there is something to do; the bell wakes it when
+//! out when its limit is over. It sleeps until there is something to do; the wake wakes it when
 //! that changes. Bits that must not be cleared, because a member is missing, are nothing to do.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::bell::Heard;
 use super::core::Core;
 use super::open::log_of;
 use super::records::{Duty, Raise};
+use super::wake::Seen;
 use crate::member::Member;
 use crate::timeout::LATE;
 use crate::{Result, ppl};
@@ -28,14 +28,14 @@ pub(super) enum Joining {
 }
 
 impl Core {
-    /// What the keeper does until the array is closed.
+    /// What the maintenance thread does until the array is closed.
     pub(super) fn keep(&self) {
-        let mut heard = Heard::default();
+        let mut seen = Seen::default();
         let mut cleared = Instant::now();
-        while !self.bell.is_closing() {
+        while !self.wake.is_closing() {
             let entered = self.shared.entered();
-            self.bell.wait(&mut heard, self.nap(cleared));
-            if self.bell.is_closing() || !self.takes_writes() {
+            self.wake.wait(&mut seen, self.nap(cleared));
+            if self.wake.is_closing() || !self.takes_writes() {
                 continue;
             }
             self.shared.fail_hung();
@@ -53,7 +53,7 @@ impl Core {
         }
     }
 
-    /// How long there is nothing to do, if the bell is not rung. `cleared`: when bits were cleared last.
+    /// How long there is nothing to do, if the wake is not count. `cleared`: when bits were cleared last.
     fn nap(&self, cleared: Instant) -> Option<Duration> {
         let quiet = (self.is_active() && self.takes_writes()).then_some(QUIET_FOR);
         let intent = self.intent.as_ref().filter(|intent| intent.has_bits_to_clear(self));
@@ -76,7 +76,7 @@ impl Core {
         if !self.geometry().level.is_redundant() {
             return Ok(());
         }
-        let _turn = self.managing.take();
+        let _managing = self.managing.lock();
         for role in 0..self.geometry().members {
             loop {
                 let place = self.shared.lineup().places[role as usize].clone();
@@ -101,7 +101,7 @@ impl Core {
     }
 
     /// Has the first spare that can take up a duty do so. The spares that cannot have failed, and are told. Answers the
-    /// spare, or why there is none. The caller has the turn to manage.
+    /// spare, or why there is none. The caller holds `managing`.
     ///
     /// # Errors
     /// When the superblocks cannot be written.
@@ -154,7 +154,7 @@ impl Core {
     }
 
     /// A device of the array takes up a duty, with nothing right on it yet, or with what the bitmap does not name. The
-    /// caller has the turn to manage, and does away with a device that cannot.
+    /// caller holds `managing`, and does away with a device that cannot.
     ///
     /// # Errors
     /// When the superblocks cannot be written.
@@ -211,7 +211,7 @@ impl Core {
     /// Members have come or gone.
     pub(super) fn changed(&self) {
         self.jobs.unblock();
-        self.bell.ring();
+        self.wake.notify();
     }
 }
 
