@@ -10,6 +10,7 @@ mod hints;
 mod image;
 mod md;
 mod mkfs;
+mod named;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

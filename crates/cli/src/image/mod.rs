@@ -34,7 +34,7 @@ use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{self as vfs, Credentials, Follow, Node, Vfs, VfsOptions};
 
 pub(crate) use filesystem::{Filesystem, FilesystemKind};
-pub(crate) use partition::{Partitioned, number_of_partition};
+pub(crate) use partition::Partitioned;
 pub(crate) use rescue::refuse_copies;
 
 pub(crate) use array::{OpenArray, failure as md_failure, identity, open_array, open_member};

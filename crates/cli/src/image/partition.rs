@@ -11,8 +11,8 @@ use super::{FilesystemKind, rescue};
 use crate::exit::Kind;
 use crate::failure::Failure;
 use crate::plan::ImageSpec;
-use crate::text::human;
 use crate::text::names::safe;
+use crate::text::partitions::list;
 
 /// The whole device, or one partition of it with its number.
 ///
@@ -65,30 +65,6 @@ pub(super) fn disk(spec: &ImageSpec, device: Device) -> Result<Partitioned, Fail
             .advise(format!("`undercroft info {}` tells what is on it", spec.shown())));
     }
     Ok(Partitioned { device, table, meant: None })
-}
-
-/// The number of the partition that has this name in the table of a disk.
-pub(crate) fn number_of_partition(spec: &ImageSpec, name: &str) -> Result<NonZeroU32, Failure> {
-    let shown = spec.shown();
-    // What is to be opened for is decided later, and told then.
-    let quiet = ImageSpec { lock: false, quiet: true, ..spec.clone() };
-    let (device, _array) = super::open_disk(&quiet, false)?;
-    let table = read(spec, &device)?;
-    let is_named = |partition: &&Partition| partition.label.as_deref() == Some(name);
-    let mut named = table.partitions.iter().filter(is_named);
-    let name = safe(name.as_bytes());
-    let refusal = |what: String| Err(Failure::new(Kind::CannotOpen, what));
-    match (named.next().and_then(|first| NonZeroU32::new(first.number)), named.next()) {
-        (Some(number), None) => Ok(number),
-        (Some(_), Some(_)) => {
-            refusal(format!("{shown} has several partitions of the name \"{name}\": it has {}", list(&table)))
-                .map_err(|failure| failure.advise(format!("name one as {}", spec.shown_with_part("N"))))
-        }
-        (None, _) if table.partitions.is_empty() => refusal(format!("{shown} has no partition \"{name}\""))
-            .map_err(|failure| failure.advise("it has no partition table: leave `?part=` off")),
-        (None, _) => refusal(format!("{shown} has no partition \"{name}\""))
-            .map_err(|failure| failure.advise(format!("it has {}", list(&table)))),
-    }
 }
 
 /// A disk whose partitions are listed one by one.
@@ -169,18 +145,4 @@ fn may_be_meant(device: &Device, partition: &Partition) -> bool {
 fn is_for_files_of_linux(partition: &Partition) -> bool {
     let not_files = ["Linux swap", "Linux RAID", "Linux LVM"];
     partition.kind.name().is_some_and(|name| name.starts_with("Linux") && !not_files.contains(&name))
-}
-
-/// `3 partitions (1: 100 MiB EFI system "boot", 2: ...)`.
-fn list(table: &Table) -> String {
-    let partitions = table.partitions.iter().map(|partition| {
-        let kind = partition.kind.name().map_or_else(|| format!("type {}", partition.kind), str::to_owned);
-        let label = partition
-            .label
-            .as_ref()
-            .map_or_else(String::new, |label| format!(" \"{}\"", safe(label.as_bytes())));
-        format!("{}: {} {kind}{label}", partition.number, human::size(partition.size_bytes))
-    });
-    let number = table.partitions.len() as u64;
-    format!("{} ({})", human::counted(number, "partition"), partitions.collect::<Vec<_>>().join(", "))
 }

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::array::ArraySpec;
 use super::hints::Hints;
+use super::named::number_of_partition;
 use crate::args::ImageArgs;
 use crate::failure::Failure;
-use crate::image;
 use crate::text::names::safe;
 
 /// Which image, and how to open it.
@@ -73,7 +73,7 @@ impl ImageSpec {
         let Hints { partition, partition_name, superblock, lost_gpt, log } = hints;
         let mut spec = Self { partition, superblock, lost_gpt, log, ..self };
         if let Some(name) = partition_name {
-            spec.partition = Some(image::number_of_partition(&spec, &name)?);
+            spec.partition = Some(number_of_partition(&spec, &name)?);
         }
         Ok(spec)
     }

@@ -1,3 +1,5 @@
+//! FAT filesystems of all sizes, and what is refused.
+
 use std::process::Command;
 
 use undercroft_block::{FileDevice, FileOptions, MemoryDevice};

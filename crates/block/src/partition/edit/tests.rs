@@ -1,3 +1,5 @@
+//! Tables made, changed, written and read again; and those that are refused.
+
 use uuid::Uuid;
 
 use super::*;
