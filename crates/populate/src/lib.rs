@@ -15,11 +15,14 @@ mod directory;
 mod entry;
 mod error;
 mod fill;
+mod layers;
+mod oci;
 mod path;
 mod source;
 mod tar;
 #[cfg(test)]
 mod testing;
+mod verify;
 mod writer;
 
 pub use archive::{archive_from, archive_in};
@@ -28,6 +31,10 @@ pub use directory::{DirectorySource, FileId};
 pub use entry::{Content, Entry, EntryKind, Metadata, Xattr};
 pub use error::{Error, SourceError, SourceErrorKind};
 pub use fill::{FillOptions, fill};
+pub use oci::{
+    ArchiveKind, ImageOptions, NoPlatform, Platform, image_in_archive, image_in_layout, is_image_archive,
+    is_image_layout,
+};
 pub use path::{EntryPath, PathError};
 pub use source::{Piece, Source};
 pub use tar::{Archive, OpenArchive, TarSource};

@@ -96,10 +96,12 @@ enum Refused {
 /// What a failed read of a stream says about the source.
 #[must_use]
 pub fn failure(error: io::Error) -> SourceErrorKind {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<Refused>()) {
+    let cause = error.get_ref();
+    match cause.and_then(|cause| cause.downcast_ref::<Refused>()) {
         Some(Refused::TooLarge(..)) => SourceErrorKind::TooLarge(error.to_string()),
         Some(Refused::Unsupported(_)) => SourceErrorKind::Unsupported(error.to_string()),
         Some(Refused::Damaged(..)) => SourceErrorKind::Malformed(error.to_string()),
+        None if cause.is_some_and(is_ours) => SourceErrorKind::Malformed(error.to_string()),
         None if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
             SourceErrorKind::Malformed(error.to_string())
         }
@@ -177,5 +179,5 @@ impl Read for Bounded {
 
 /// Whether an error comes from a reader of this crate.
 fn is_ours(inner: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
-    inner.is::<Refused>()
+    inner.is::<Refused>() || inner.is::<crate::verify::Mismatch>()
 }

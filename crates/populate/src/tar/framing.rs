@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use super::Archive;
 use super::header::{Header, RECORD_BYTES};
-use crate::SourceErrorKind;
+use crate::{SourceErrorKind, failure};
 
 /// An archive, and where reading is in it.
 pub(super) struct Framing {
@@ -27,6 +27,16 @@ impl Framing {
     /// Where the last header began.
     pub(super) const fn last_header(&self) -> u64 {
         self.last_header
+    }
+
+    /// How much was read and skipped.
+    pub(super) const fn position(&self) -> u64 {
+        self.at
+    }
+
+    /// Reads to the end of the stream.
+    pub(super) fn drain(&mut self) -> Result<(), SourceErrorKind> {
+        io::copy(&mut self.archive, &mut io::sink()).map(drop).map_err(failed)
     }
 
     /// The next header, behind the rest of the last member; `None` at the end.
@@ -89,7 +99,7 @@ impl Framing {
         let mut whole = Vec::new();
         let read = <&mut Box<dyn Archive> as Read>::take(&mut self.archive, len)
             .read_to_end(&mut whole)
-            .map_err(SourceErrorKind::Io)?;
+            .map_err(failed)?;
         self.at += read as u64;
         if (read as u64) < len {
             return Err(cut_off());
@@ -129,7 +139,7 @@ impl Framing {
                 Ok(0) => break,
                 Ok(more) => read += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(SourceErrorKind::Io(error)),
+                Err(error) => return Err(failed(error)),
             }
         }
         self.at += read as u64;
@@ -138,7 +148,7 @@ impl Framing {
 }
 
 fn failed(error: io::Error) -> SourceErrorKind {
-    if error.kind() == io::ErrorKind::UnexpectedEof { cut_off() } else { SourceErrorKind::Io(error) }
+    if error.kind() == io::ErrorKind::UnexpectedEof { cut_off() } else { failure(error) }
 }
 
 fn cut_off() -> SourceErrorKind {

@@ -115,6 +115,19 @@ impl TarSource {
         }
     }
 
+    /// Where in the archive the content of the last entry begins.
+    pub(crate) fn content_begin(&self) -> u64 {
+        self.framing.as_ref().map_or(0, Framing::position)
+    }
+
+    /// Reads what is behind the end of the archive, as far as there is something.
+    pub(crate) fn drain(&mut self) -> Result<(), SourceError> {
+        match &mut self.framing {
+            Some(framing) => framing.drain().map_err(|kind| self.error(None, kind)),
+            None => Ok(()),
+        }
+    }
+
     fn error(&self, member: Option<&[u8]>, kind: SourceErrorKind) -> SourceError {
         let error = SourceError::new(&self.shown, kind);
         let error = match member {
