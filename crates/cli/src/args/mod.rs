@@ -5,6 +5,7 @@
 
 mod bench;
 pub(crate) mod diff;
+mod disk;
 pub(crate) mod edit;
 mod get;
 mod md;
@@ -24,6 +25,7 @@ use std::ffi::OsString;
 use clap::{Args, Parser, Subcommand, ValueHint};
 
 pub(crate) use bench::BenchArgs;
+pub(crate) use disk::{AddArgs, CreateArgs, DiskCommand, DiskFamily, ImageCommand, TableKind};
 pub(crate) use get::GetArgs;
 pub(crate) use md::{ArrayArgs, MdCommand, MdCreateArgs, NewMemberArgs, WaitArgs};
 pub(crate) use mkfs::{MkfsArgs, MkfsFamily, MkfsOther, NewImageFormat};
@@ -40,7 +42,7 @@ use crate::exit;
 
 const IMAGE_HELP: &str = "\
 IMAGE is a disk image (raw or qcow2) or a block device. `IMAGE?part=N` names partition N of a partitioned \
-disk; a disk with exactly one Linux partition needs no hint. A damaged or truncated image is read as far as it is intact. `IMAGE?sb=BLOCK` \
+disk, and `IMAGE?part=NAME` the one of this name; a disk with exactly one Linux partition needs no hint. A damaged or truncated image is read as far as it is intact. `IMAGE?sb=BLOCK` \
 reads it through the copy of an ext superblock at BLOCK, `IMAGE?gpt=backup` through the backup partition table; `info` lists the copies \
 that are good. `IMAGE?log=PATH` names the external log of an XFS; a command that writes to the image writes to the log, too. An image is written to by `mkfs`, by `grow`, `resize`, `tune`, `label` and `uuid`, \
 by the edits (`put` to `mknod`), by `shell`, by `mount -o rw`, and by the commands of `md` that change an array (all but `examine` and `status`). All other commands open it read-only and \
@@ -187,6 +189,9 @@ Examples:
   SOURCE_DATE_EPOCH=1700000000 undercroft mkfs ext4 root.img -d tree --owner 0:0 --seed one    # the same bytes every time"
     )]
     Mkfs(Box<MkfsArgs>),
+
+    #[command(flatten)]
+    Disk(DiskFamily),
 
     #[command(flatten)]
     Whole(WholeCommand),
