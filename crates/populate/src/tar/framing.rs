@@ -54,6 +54,7 @@ impl Framing {
         }
         if ends {
             self.ended = true;
+            self.archive.finish().map_err(failed)?;
             return Ok(None);
         }
         let header = Header::new(record).ok_or_else(|| self.no_header())?;
@@ -153,7 +154,7 @@ fn failed(error: io::Error) -> SourceErrorKind {
     if error.kind() == io::ErrorKind::UnexpectedEof && error.get_ref().is_none() {
         cut_off()
     } else {
-        crate::failure(error)
+        failure(error)
     }
 }
 
