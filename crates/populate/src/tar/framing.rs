@@ -154,7 +154,7 @@ fn failed(error: io::Error) -> SourceErrorKind {
     if error.kind() == io::ErrorKind::UnexpectedEof && error.get_ref().is_none() {
         cut_off()
     } else {
-        failure(error)
+        crate::failure(error)
     }
 }
 
