@@ -37,7 +37,7 @@ impl std::fmt::Debug for OpenSource {
 /// There is nothing of this name that can be read.
 pub fn open_source(path: &Path, how: &OpenSource) -> Result<Box<dyn Source>, SourceError> {
     if path == Path::new("-") {
-        let open = archive_from(&mut io::stdin().lock(), &how.keep_in);
+        let open = archive_from(&mut io::stdin().lock(), &how.keep_in, how.most_bytes);
         return archive("standard input", open, how);
     }
     let shown = path.display().to_string();
@@ -50,7 +50,7 @@ pub fn open_source(path: &Path, how: &OpenSource) -> Result<Box<dyn Source>, Sou
     }
     let mut file = File::open(path).map_err(fail)?;
     let open = if kind.is_fifo() || kind.is_char_device() {
-        archive_from(&mut file, &how.keep_in)
+        archive_from(&mut file, &how.keep_in, how.most_bytes)
     } else if kind.is_file() {
         archive_in(file)
     } else {
@@ -66,7 +66,7 @@ fn archive(
     open: io::Result<OpenArchive>,
     how: &OpenSource,
 ) -> Result<Box<dyn Source>, SourceError> {
-    let fail = |error| SourceError::new(shown, SourceErrorKind::Io(error));
+    let fail = |error| SourceError::new(shown, failure(error));
     let open = open.map_err(fail)?;
     let mut first = [0; 16];
     let mut beginning = open().map_err(fail)?;

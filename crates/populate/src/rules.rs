@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use undercroft_vfs::Timestamp;
 
-use crate::{Entry, EntryKind, ModeChange, Piece, Source, SourceError};
+use crate::{Entry, EntryKind, EntryPath, ModeChange, Piece, Source, SourceError, SourceErrorKind};
 
 /// Whether a path, in its bytes and without a slash in front, is left out.
 pub type LeftOut = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
@@ -45,10 +45,9 @@ impl fmt::Debug for Rules {
 }
 
 impl Rules {
-    /// Whether an entry is left out.
-    fn leaves_out(&self, entry: &Entry) -> bool {
-        !entry.path.is_root()
-            && self.left_out.as_ref().is_some_and(|left_out| left_out(entry.path.as_bytes()))
+    /// Whether what is at a path is left out.
+    fn leaves_out(&self, path: &EntryPath) -> bool {
+        !path.is_root() && self.left_out.as_ref().is_some_and(|left_out| left_out(path.as_bytes()))
     }
 
     fn apply(&self, entry: &mut Entry) {
@@ -105,10 +104,18 @@ impl Source for Ruled {
 
     fn next_entry(&mut self) -> Result<Option<Entry>, SourceError> {
         while let Some(mut entry) = self.source.next_entry()? {
-            if !self.rules.leaves_out(&entry) {
-                self.rules.apply(&mut entry);
-                return Ok(Some(entry));
+            if self.rules.leaves_out(&entry.path) {
+                continue;
             }
+            if let EntryKind::HardLink(target) = &entry.kind
+                && self.rules.leaves_out(target)
+            {
+                let what = format!("it is a hard link to {}, which is left out", target.shown());
+                let error = SourceError::new(self.source.name(), SourceErrorKind::Refused(what));
+                return Err(error.at_member(entry.path.as_bytes()));
+            }
+            self.rules.apply(&mut entry);
+            return Ok(Some(entry));
         }
         Ok(None)
     }
@@ -157,5 +164,21 @@ mod tests {
         let mut buf = [0; 10];
         assert!(ruled.read_content(&mut buf).unwrap().is_none());
         assert!(ruled.next_entry().unwrap().is_none());
+    }
+
+    #[test]
+    fn links_to_what_is_left_out_are_refused_by_name() {
+        let link = |to: &str| EntryKind::HardLink(EntryPath::new(to.as_bytes()).unwrap());
+        let given = Given::default()
+            .with(file("out", 3), b"abc")
+            .with(file("in", 3), b"xyz")
+            .with(entry("kept", link("in")), &[])
+            .with(entry("lost", link("out")), &[]);
+        let rules = Rules { left_out: Some(Arc::new(|path| path == b"out")), ..Rules::default() };
+        let mut ruled = Ruled::new(Box::new(given), Arc::new(rules));
+        assert_eq!(ruled.next_entry().unwrap().unwrap().path.as_bytes(), b"in");
+        assert_eq!(ruled.next_entry().unwrap().unwrap().path.as_bytes(), b"kept");
+        let refused = ruled.next_entry().unwrap_err().to_string();
+        assert!(refused.contains("lost: it is a hard link to /out, which is left out"), "{refused}");
     }
 }

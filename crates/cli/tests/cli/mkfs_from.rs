@@ -323,6 +323,27 @@ fn a_broken_source_leaves_no_image() {
     assert!(fs::read(&image).unwrap() == before);
 }
 
+#[test]
+fn an_image_in_its_own_source_and_behind_a_link_is_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = dir.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), b"x").unwrap();
+    let (image, link) = (tree.join("image"), dir.path().join("link"));
+    let from = tree.to_str().unwrap();
+    undercroft(["mkfs", "ext4", image.to_str().unwrap(), "-q", "--from", from]).succeeded();
+    let names: Vec<_> = shown("ext4", &image).entries.into_keys().filter(|name| !name.is_empty()).collect();
+    assert_eq!(names, [&b"file"[..], b"lost+found"]);
+    std::os::unix::fs::symlink("tree/image", &link).unwrap();
+    fs::write(tree.join("more"), b"y").unwrap();
+    undercroft(["mkfs", "ext4", link.to_str().unwrap(), "-q", "--force", "--from", from]).succeeded();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(shown("ext4", &image).entries.contains_key(&b"more"[..]));
+    fs::remove_file(&image).unwrap();
+    let refused = undercroft(["mkfs", "ext4", link.to_str().unwrap(), "-q", "--from", from]);
+    assert!(refused.code != 0 && refused.stderr.contains("a symbolic link to nothing"), "{}", refused.stderr);
+}
+
 /// Without privileges, without FUSE, with standard input: the owners are the archive's.
 #[test]
 fn an_ordinary_user_makes_an_image_of_devices_and_owners() {

@@ -139,6 +139,9 @@ impl Filling {
             blocks: before.blocks_free.saturating_sub(after.blocks_free),
             inodes: before.inodes_free.saturating_sub(after.inodes_free),
         };
+        if !only_space && filled.unkept_xattrs.count > 0 {
+            eprintln!("undercroft: note: {}", filled.unkept_xattrs);
+        }
         let contents = Contents {
             entries: filled.entries,
             data_bytes: filled.data_bytes,

@@ -5,16 +5,16 @@
 //! much is free. A filesystem that turns out to be too small, because its space lies in more pieces, is made again a little
 //! larger.
 
-use std::path::Path;
 use std::sync::Arc;
 
+use tempfile::NamedTempFile;
 use undercroft_block::{Device, FileDevice, FileOptions, MemoryDevice};
 use undercroft_diskfs::mkfs::MkfsError;
 use undercroft_ext4 as ext4;
 use undercroft_xfs as xfs;
 
 use super::fill::{FillFailure, Filling, Used};
-use super::whole::{NewImage, scratch};
+use super::whole::NewImage;
 use super::{Contents, Made};
 use crate::exit::Kind;
 use crate::failure::Failure;
@@ -90,14 +90,14 @@ pub(super) fn smallest(
     fill: &FillPlan,
     filling: &mut Filling,
     new: &NewImage,
-    directory: &Path,
+    scratch: &NamedTempFile,
 ) -> Result<(Made, Contents), Failure> {
     let mut plan = plan.clone();
     if let NewFormat::Ext(options) = &mut plan.options {
         // The sizes that mkfs takes by the filesystem's size would change with it.
         options.block_bytes = options.block_bytes.or(Some(4096));
     }
-    let used = rehearse(&plan, filling, directory)?;
+    let used = rehearse(&plan, filling, scratch)?;
     if let NewFormat::Ext(options) = &mut plan.options
         && options.inodes.is_none()
         && options.bytes_per_inode.is_none()
@@ -125,11 +125,12 @@ pub(super) fn smallest(
 }
 
 /// What filling takes.
-fn rehearse(plan: &MkfsPlan, filling: &mut Filling, directory: &Path) -> Result<Used, Failure> {
+fn rehearse(plan: &MkfsPlan, filling: &mut Filling, scratch: &NamedTempFile) -> Result<Used, Failure> {
     for size in REHEARSED_BYTES {
-        let (file, path) = scratch(directory)?;
-        file.as_file().set_len(size).map_err(|error| Failure::host(path.display().to_string(), &error))?;
-        let device = FileDevice::open(&path, FileOptions::read_write())
+        let (file, path) = (scratch.as_file(), scratch.path());
+        let sized = file.set_len(0).and_then(|()| file.set_len(size));
+        sized.map_err(|error| Failure::host(path.display().to_string(), &error))?;
+        let device = FileDevice::open(path, FileOptions::read_write())
             .map_err(|error| Failure::of(Kind::Host, &error))?;
         let device: Device = Arc::new(device);
         match filling.rehearse(&device, &plan.options) {

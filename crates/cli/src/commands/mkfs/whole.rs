@@ -7,6 +7,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use tempfile::{Builder, NamedTempFile};
 use undercroft_block::ImageFormat;
 use undercroft_diskfs::mkfs::MkfsError;
@@ -41,21 +42,42 @@ pub(crate) fn make_and_fill(plan: &MkfsPlan, fill: &FillPlan) -> Result<(Made, C
         refuse_present(plan)?;
     }
     let format = new_file::format_of(&image.path, plan.format)?;
-    let directory = directory_of(&image.path);
-    let file = beside(&image.path, directory)?;
-    let not_these = [file.as_file().metadata().ok(), found.clone()];
-    let not_these = not_these.into_iter().flatten().map(|file| id(&file)).collect();
+    let path = real_path(&image.path, found.is_some())?;
+    let directory = directory_of(&path);
+    let file = beside(&path, directory)?;
+    let rehearsal = size_bytes.is_none().then(|| scratch(directory)).transpose()?;
+    let made_here = [Some(&file), rehearsal.as_ref()].into_iter().flatten();
+    let made_here = made_here.filter_map(|file| file.as_file().metadata().ok());
+    let not_these = made_here.chain(found.clone()).map(|file| id(&file)).collect();
     let mut filling = Filling::open(fill, not_these, directory.to_owned())?;
     let new = NewImage { spec: ImageSpec::plain(file.path().to_owned()), format };
-    let made = match size_bytes {
-        Some(size) => new.fill(plan, &mut filling, size)?,
-        None => smallest(plan, fill, &mut filling, &new, directory)?,
+    let made = match (size_bytes, rehearsal) {
+        (None, Some(rehearsal)) => smallest(plan, fill, &mut filling, &new, &rehearsal)?,
+        (size, _) => new.fill(plan, &mut filling, size.unwrap_or_default())?,
     };
     if let Some(found) = found {
         let _ = file.as_file().set_permissions(found.permissions());
     }
-    keep(file, &image.path, directory)?;
+    keep(file, &path, directory)?;
     Ok(made)
+}
+
+/// Where an image file lies, or is to lie: not the symbolic link that leads to it, which stays.
+fn real_path(path: &Path, is_there: bool) -> Result<PathBuf, Failure> {
+    let shown = path.display();
+    if !is_there {
+        return match fs::symlink_metadata(path) {
+            Ok(_) => Err(Failure::new(Kind::CannotOpen, format!("{shown} is a symbolic link to nothing"))),
+            Err(_) => Ok(path.to_owned()),
+        };
+    }
+    let real = fs::canonicalize(path).map_err(|error| Failure::host(shown.to_string(), &error))?;
+    let stat = statx(CWD, &real, AtFlags::empty(), StatxFlags::empty());
+    if stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)) {
+        let what = format!("{shown} cannot be replaced: it is mounted there from somewhere else");
+        return Err(Failure::new(Kind::CannotOpen, what).advise("give the file's own path"));
+    }
+    Ok(real)
 }
 
 /// Makes the filesystem on a device, a partition or an array.
@@ -136,14 +158,12 @@ fn keep(file: NamedTempFile, path: &Path, directory: &Path) -> Result<(), Failur
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| fail(&error))
 }
 
-/// Where scratch files of the size of the metadata lie.
-pub(super) fn scratch(directory: &Path) -> Result<(NamedTempFile, PathBuf), Failure> {
-    let file = Builder::new()
+/// A scratch file of the size of the metadata.
+fn scratch(directory: &Path) -> Result<NamedTempFile, Failure> {
+    Builder::new()
         .prefix(".undercroft.")
         .tempfile_in(directory)
-        .map_err(|error| Failure::host(format!("cannot make a file in {}", directory.display()), &error))?;
-    let path = file.path().to_owned();
-    Ok((file, path))
+        .map_err(|error| Failure::host(format!("cannot make a file in {}", directory.display()), &error))
 }
 
 fn id(file: &fs::Metadata) -> FileId {
