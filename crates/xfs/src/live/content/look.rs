@@ -29,9 +29,12 @@ pub(super) fn in_bytes(stretch: &Stretch, live: &Live) -> Result<Extent> {
     Ok(Extent { start: bytes(stretch.start), len: bytes(stretch.end) - bytes(stretch.start), mapping })
 }
 
-/// A written stretch as the cache keeps it.
-fn cached(written: &Stretch) -> CachedExtent {
-    CachedExtent { start: written.start, end: written.end, home: written.home.0 }
+/// Caches a written stretch, in which `block` lies, by where it lies on the device in blocks.
+fn keep(live: &Live, written: &Stretch, block: u64, file_end: u64) {
+    if let Some(home) = live.volume.geometry().linear(written.home) {
+        let extent = CachedExtent { start: written.start, end: written.end, home };
+        live.content.extents.keep(extent, block, file_end);
+    }
 }
 
 /// Looks a block up with the fields held, and caches what was found.
@@ -58,7 +61,7 @@ pub(super) fn lookup(live: &Live, inode: &Inode, block: u64) -> Result<Stretch> 
     }
     let within = Stretch { end: whole.end.min(file_end), ..whole };
     if !inode.core.may_share_blocks() {
-        live.content.extents.keep(cached(&within), block, file_end);
+        keep(live, &within, block, file_end);
         return Ok(within);
     }
     let left = (within.end - block) as u32;
@@ -74,7 +77,7 @@ pub(super) fn lookup(live: &Live, inode: &Inode, block: u64) -> Result<Stretch> 
         home: within.home_of(block),
     };
     if !is_shared {
-        live.content.extents.keep(cached(&part), block, file_end);
+        keep(live, &part, block, file_end);
     }
     Ok(part)
 }

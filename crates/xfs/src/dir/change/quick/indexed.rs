@@ -89,7 +89,7 @@ impl Quick<'_> {
             return Ok(false);
         }
         // The block of names, and its lock.
-        let candidates = self.candidates(fork, &leaf)?;
+        let (candidates, free) = self.candidates(fork, &leaf)?;
         let mut chosen = None;
         for wait in [false, true] {
             for &number in candidates.iter().flatten() {
@@ -106,7 +106,6 @@ impl Quick<'_> {
             }
         }
         let Some((number, home, block, data_lock)) = chosen else { return Ok(false) };
-        let free = if leaf.is_only { None } else { self.free_block(fork, number)? };
         if free.is_none() && !leaf.is_only {
             return Ok(false);
         }
@@ -295,8 +294,13 @@ impl Quick<'_> {
         Ok(folded)
     }
 
-    /// Blocks of names that have room for the name, by the index.
-    fn candidates(&self, fork: &Fork, leaf: &FoundLeaf) -> Result<[Option<u32>; CANDIDATES]> {
+    /// Blocks of names that have room for the name, by the index, and the block of the free index that knows them if the
+    /// directory has such blocks.
+    fn candidates(
+        &self,
+        fork: &Fork,
+        leaf: &FoundLeaf,
+    ) -> Result<([Option<u32>; CANDIDATES], Option<FreeBlock>)> {
         let len = self.entry_bytes();
         let mut found = [None; CANDIDATES];
         let fits = |best: &[u8]| {
@@ -310,7 +314,7 @@ impl Quick<'_> {
             for (slot, (block, _)) in found.iter_mut().zip(with_room) {
                 *slot = u32::try_from(block).ok();
             }
-            return Ok(found);
+            return Ok((found, None));
         }
         let blocks = self.dir.fields.read().core.size_bytes / self.layout.dir_block_bytes as u64;
         let end = u32::try_from(blocks).unwrap_or(u32::MAX).min(self.names_end());
@@ -327,11 +331,12 @@ impl Quick<'_> {
             for (slot, (place, _)) in found.iter_mut().zip(first.into_iter().chain(more)) {
                 *slot = u32::try_from(index as usize * room + place).ok();
             }
+            drop(guard);
             if found[0].is_some() {
-                break;
+                return Ok((found, Some(free)));
             }
         }
-        Ok(found)
+        Ok((found, None))
     }
 
     /// Whether a block of names, whose lock is held, has room for the name where its header says so.
@@ -355,10 +360,9 @@ impl Quick<'_> {
     fn free_block(&self, fork: &Fork, number: u32) -> Result<Option<FreeBlock>> {
         let index = number / free::room(&self.layout) as u32;
         let at = self.free_start() + index * self.layout.dir_block_count();
-        if self.home(fork, at)?.is_none() {
+        let Some((home, block)) = self.block_if_there(fork, at, HeaderKind::DirBlock)? else {
             return Ok(None);
-        }
-        let (home, block) = self.block(fork, at, HeaderKind::DirBlock)?;
+        };
         let valid = free::validate(block.lock().buffer(), &self.layout, index);
         let valid = self.validated(home, valid)?;
         Ok(Some(FreeBlock { block, valid }))

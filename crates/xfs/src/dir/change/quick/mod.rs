@@ -213,9 +213,13 @@ impl<'a> Quick<'a> {
 
     /// A block that must be there, with its header verified.
     fn block(&self, fork: &Fork, at: u32, kind: HeaderKind) -> Result<(FsBlock, Block)> {
-        let Some(home) = self.home(fork, at)? else {
-            return Err(self.corrupt(None, format!("its index leads to block {at}, which is not there")));
-        };
+        self.block_if_there(fork, at, kind)?
+            .ok_or_else(|| self.corrupt(None, format!("its index leads to block {at}, which is not there")))
+    }
+
+    /// A block, if it is there, with its header verified.
+    fn block_if_there(&self, fork: &Fork, at: u32, kind: HeaderKind) -> Result<Option<(FsBlock, Block)>> {
+        let Some(home) = self.home(fork, at)? else { return Ok(None) };
         let block = self.volume.structure(home, self.layout.dir_block_count())?;
         let validated = if kind == HeaderKind::DaBlock { Validated::DaBlock } else { Validated::DirBlock };
         let verdict = {
@@ -229,7 +233,7 @@ impl<'a> Quick<'a> {
                 })
         };
         self.validated(home, verdict)?;
-        Ok((home, block))
+        Ok(Some((home, block)))
     }
 
     /// The name, if the entry at `at` of a block of names is it.
