@@ -5,10 +5,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use crate::oci::{As, Name, image_in_archive, image_in_layout, is_image_archive, is_image_layout};
 use crate::tar::{Archive, OpenArchive};
 use crate::{
-    Compression, DirectorySource, FileId, LeftOut, Source, SourceError, SourceErrorKind, Stream, TarSource,
-    archive_from, archive_in, decompressed, failure,
+    ArchiveKind, Compression, DirectorySource, FileId, ImageOptions, LeftOut, Platform, Source, SourceError,
+    SourceErrorKind, Stream, TarSource, archive_from, archive_in, decompressed, failure,
 };
 
 /// How sources are opened.
@@ -20,8 +21,10 @@ pub struct OpenSource {
     pub left_out: Option<LeftOut>,
     /// Where a stream is kept that can be read only once.
     pub keep_in: PathBuf,
-    /// Most bytes that may come out of a compressed source.
+    /// Most bytes that may come out of a compressed source, or of a layer of an image.
     pub most_bytes: u64,
+    /// Which of an image's platforms; that of this machine if there are several and none is said.
+    pub platform: Option<Platform>,
 }
 
 impl std::fmt::Debug for OpenSource {
@@ -30,65 +33,111 @@ impl std::fmt::Debug for OpenSource {
     }
 }
 
-/// Opens a directory, or a tar archive in a file; `-` is an archive on standard input. An archive may be compressed, which
-/// its first bytes say.
+/// Opens a directory, a tar archive in a file, or an image of containers: an OCI layout, an archive of one, or what
+/// `docker save` writes; `-` is an archive on standard input. An archive may be compressed, which its first bytes say.
+///
+/// What a source is, is seen by what is in it. A name may say it in front, as skopeo has it (`oci:`, `oci-archive:`,
+/// `docker-archive:`), or `dir:` and `tar:` for what would be an image otherwise; behind a colon it may have the tag of an
+/// image.
 ///
 /// # Errors
 /// There is nothing of this name that can be read.
-pub fn open_source(path: &Path, how: &OpenSource) -> Result<Box<dyn Source>, SourceError> {
-    if path == Path::new("-") {
+pub fn open_source(typed: &Path, how: &OpenSource) -> Result<Box<dyn Source>, SourceError> {
+    if typed == Path::new("-") {
         let open = archive_from(&mut io::stdin().lock(), &how.keep_in, how.most_bytes);
-        return archive("standard input", open, how);
+        return archive("standard input", open, None, &Name::any(), how);
     }
-    let shown = path.display().to_string();
+    let name = Name::of(typed);
+    let path = &*name.path;
+    let shown = typed.display().to_string();
     let fail = |error| SourceError::new(&shown, SourceErrorKind::Io(error));
     // Without waiting for a pipe's other end when it is no pipe.
     let kind = std::fs::metadata(path).map_err(fail)?.file_type();
     if kind.is_dir() {
-        let source = DirectorySource::open(path, how.not_these.iter().copied())?;
-        return Ok(Box::new(source.leaving_out(how.left_out.clone())));
+        return directory(&shown, &name, how);
+    }
+    if matches!(name.kind, As::Directory | As::Layout) {
+        return Err(fail(io::ErrorKind::NotADirectory.into()));
     }
     let mut file = File::open(path).map_err(fail)?;
-    let open = if kind.is_fifo() || kind.is_char_device() {
-        archive_from(&mut file, &how.keep_in, how.most_bytes)
-    } else if kind.is_file() {
-        archive_in(file)
-    } else {
+    if kind.is_fifo() || kind.is_char_device() {
+        return archive(&shown, archive_from(&mut file, &how.keep_in, how.most_bytes), None, &name, how);
+    }
+    if !kind.is_file() {
         let what = "it is neither a directory nor a file with an archive";
         return Err(SourceError::new(&shown, SourceErrorKind::Unsupported(what.into())));
-    };
-    archive(&shown, open, how)
+    }
+    let same = file.try_clone().map_err(fail)?;
+    archive(&shown, archive_in(file), Some(same), &name, how)
 }
 
-/// A tar archive, whether it is compressed or not.
+/// A directory, or the layout in one.
+fn directory(shown: &str, name: &Name, how: &OpenSource) -> Result<Box<dyn Source>, SourceError> {
+    let is_layout = name.kind == As::Layout || (name.kind == As::Any && is_image_layout(&name.path));
+    if is_layout {
+        return image_in_layout(&name.path, shown, &options(name, how));
+    }
+    if !matches!(name.kind, As::Any | As::Directory) || name.reference.is_some() {
+        return Err(no_image(shown));
+    }
+    let source = DirectorySource::open(&name.path, how.not_these.iter().copied())?;
+    Ok(Box::new(source.leaving_out(how.left_out.clone())))
+}
+
+fn options(name: &Name, how: &OpenSource) -> ImageOptions {
+    ImageOptions {
+        platform: how.platform.clone(),
+        reference: name.reference.clone(),
+        most_bytes: how.most_bytes,
+    }
+}
+
+fn no_image(shown: &str) -> SourceError {
+    SourceError::new(shown, SourceErrorKind::Refused("it is no image of containers".into()))
+}
+
+/// An archive of files or of an image. `file`: the file that it is in, all of it.
 fn archive(
     shown: &str,
     open: io::Result<OpenArchive>,
+    file: Option<File>,
+    name: &Name,
     how: &OpenSource,
 ) -> Result<Box<dyn Source>, SourceError> {
     let fail = |error| SourceError::new(shown, failure(error));
-    let open = open.map_err(fail)?;
-    let mut first = [0; 16];
-    let mut beginning = open().map_err(fail)?;
-    let mut len = 0;
-    while len < first.len() {
-        match beginning.read(&mut first[len..]).map_err(fail)? {
-            0 => break,
-            more => len += more,
+    let (open, is_compressed) = plain(open.map_err(fail)?, how.most_bytes).map_err(fail)?;
+    let kind = match name.kind {
+        As::OciArchive => ArchiveKind::Oci,
+        As::DockerArchive => ArchiveKind::Docker,
+        As::Any if is_image_archive(shown, &open)? => ArchiveKind::Any,
+        _ if name.reference.is_some() => return Err(no_image(shown)),
+        _ => return Ok(Box::new(TarSource::new(shown, open))),
+    };
+    let file = match file.filter(|_| !is_compressed) {
+        Some(file) => file,
+        None => {
+            let mut kept = tempfile::tempfile_in(&how.keep_in).map_err(fail)?;
+            io::copy(&mut open().map_err(fail)?, &mut kept).map_err(fail)?;
+            kept
         }
-    }
-    if Compression::recognised(&first[..len]).is_none() {
+    };
+    image_in_archive(file, kind, shown, &options(name, how))
+}
+
+/// An archive without its compression, and whether it has one.
+fn plain(open: OpenArchive, most_bytes: u64) -> io::Result<(OpenArchive, bool)> {
+    let mut first = Vec::new();
+    open()?.take(16).read_to_end(&mut first)?;
+    if Compression::recognised(&first).is_none() {
         // It may be compressed with something that is known by name only.
-        decompressed(open().map(|archive| Box::new(archive) as Stream).map_err(fail)?, how.most_bytes)
-            .map_err(|error| SourceError::new(shown, failure(error)))?;
-        return Ok(Box::new(TarSource::new(shown, open)));
+        decompressed(Box::new(open()?), most_bytes)?;
+        return Ok((open, false));
     }
-    let most_bytes = how.most_bytes;
     let open: OpenArchive = Box::new(move || {
         let stream: Stream = Box::new(open()?);
         Ok(Box::new(Plain(decompressed(stream, most_bytes)?)))
     });
-    Ok(Box::new(TarSource::new(shown, open)))
+    Ok((open, true))
 }
 
 /// What comes out of a compressed archive.

@@ -8,8 +8,8 @@ use clap::{Args, ValueHint};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options for filling it")]
 pub(crate) struct FromArgs {
-    /// Fill it with a directory, or with a tar archive: a file, also compressed with gzip, xz, zstd or bzip2, or `-` for
-    /// standard input. Several are put one over the other. A new image appears when it is whole, as large as needed unless
+    /// Fill it with a directory, a tar archive (a file, also compressed with gzip, xz, zstd or bzip2, or `-` for
+    /// standard input) or an image of containers (an OCI layout, an archive of one or of `docker save`, with `:TAG` behind). Several are put one over the other. A new image appears when it is whole, as large as needed unless
     /// --size says
     #[arg(long, value_name = "SOURCE", value_hint = ValueHint::AnyPath, group = "sources")]
     pub(crate) from: Vec<OsString>,
@@ -57,6 +57,10 @@ pub(crate) struct FromArgs {
     /// Refuse sources from whose compressed form more comes
     #[arg(long, value_name = "SIZE", requires = "sources")]
     pub(crate) max_size: Option<String>,
+
+    /// Which of an image's platforms: linux/arm64, linux/arm/v7. That of this machine unless said, if there are several
+    #[arg(long, value_name = "OS/ARCH", requires = "sources")]
+    pub(crate) platform: Option<String>,
 
     /// Threads; one reads and writes in turns. The image is the same
     #[arg(long, value_name = "COUNT", requires = "sources", value_parser = clap::value_parser!(u16).range(1..))]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use undercroft_populate::{LeftOut, Rules};
+use undercroft_populate::{LeftOut, NoPlatform, Platform, Rules};
 use undercroft_vfs::Timestamp;
 use uuid::{Builder, Uuid};
 
@@ -34,6 +34,8 @@ pub(crate) struct FillPlan {
     pub(crate) auto_size: bool,
     /// Most bytes that come out of a compressed source.
     pub(crate) most_bytes: u64,
+    /// Which of an image's platforms.
+    pub(crate) platform: Option<Platform>,
     /// Reading and writing on one thread.
     pub(crate) single_thread: bool,
     /// The time at which the filesystem is made.
@@ -104,6 +106,7 @@ impl FillPlan {
             free,
             auto_size: size_typed == Some("auto") || free != Free::Nothing,
             most_bytes: max.unwrap_or(MOST_BYTES),
+            platform: typed.platform.as_deref().map(platform).transpose()?,
             single_thread: typed.threads == Some(1),
             time: epoch,
         }))
@@ -240,6 +243,12 @@ fn time(typed: &str) -> Result<Timestamp, Failure> {
         Failure::new(Kind::Usage, format!("--mtime: {typed:?} is no time"))
             .advise("write it as 2026-11-28, 2026-11-28T10:00:00Z or @1795000000")
     })
+}
+
+fn platform(typed: &str) -> Result<Platform, Failure> {
+    typed
+        .parse()
+        .map_err(|error: NoPlatform| Failure::new(Kind::Usage, format!("--platform {typed}")).because(&error))
 }
 
 fn free(typed: &str) -> Result<Free, Failure> {

@@ -9,6 +9,7 @@
 //! | `layout`    | documents by their digests                                   |
 //! | `platform`  | what an image is for                                         |
 //! | `select`    | which image of several                                       |
+//! | `name`      | how a user names a source                                    |
 //! | `docker`    | `manifest.json` of `docker save`                             |
 //! | `layer`     | a layer's entries, verified                                  |
 //! | `recognise` | whether a directory or a tar is an image                     |
@@ -24,6 +25,7 @@ mod docker;
 mod documents;
 mod layer;
 mod layout;
+mod name;
 mod platform;
 mod recognise;
 mod select;
@@ -37,8 +39,9 @@ use std::path::Path;
 use self::documents::{Config, Manifest};
 use self::layer::{BlobLayer, Unpacked};
 use self::layout::Layout;
+pub(crate) use self::name::{As, Name};
 pub use self::platform::{NoPlatform, Platform};
-pub use self::recognise::{is_image_archive, is_image_layout};
+pub(crate) use self::recognise::{is_image_archive, is_image_layout};
 use self::select::Wanted;
 use self::store::Store;
 use crate::layers::{Layer, Layered};

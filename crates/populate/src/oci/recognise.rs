@@ -10,17 +10,13 @@ use crate::tar::TarSource;
 use crate::{EntryPath, OpenArchive, Source, SourceError, failure};
 
 /// Whether a directory is an OCI layout.
-#[must_use]
-pub fn is_image_layout(path: &Path) -> bool {
+pub(crate) fn is_image_layout(path: &Path) -> bool {
     path.join(MARKER).is_file() && path.join(INDEX).is_file()
 }
 
 /// Whether a tar is an archive of images: it has the marker of a layout or the manifest of `docker save`, and nothing but
 /// what such archives have. Of any other tar little more than the first member is read.
-///
-/// # Errors
-/// The tar cannot be read, or is none.
-pub fn is_image_archive(shown: &str, open: &OpenArchive) -> Result<bool, SourceError> {
+pub(crate) fn is_image_archive(shown: &str, open: &OpenArchive) -> Result<bool, SourceError> {
     let archive = open().map_err(|error| SourceError::new(shown, failure(error)))?;
     let archive = Cell::new(Some(archive));
     let once = move || archive.take().ok_or_else(|| io::Error::other("an archive is read once"));

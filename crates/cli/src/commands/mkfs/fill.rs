@@ -74,6 +74,7 @@ impl Filling {
             left_out: plan.rules.left_out.clone(),
             keep_in,
             most_bytes: plan.most_bytes,
+            platform: plan.platform.clone(),
         };
         let mut sources: Vec<Box<dyn Source>> = Vec::new();
         for path in &plan.sources {
