@@ -20,10 +20,12 @@ mod mkfs;
 pub(crate) mod mount;
 mod mount_log;
 mod mounts;
+mod resize;
 mod shell;
 mod stat;
 mod tour;
 mod tree;
+mod tune;
 pub(crate) mod uuid;
 
 use std::ffi::OsStr;
@@ -94,6 +96,8 @@ fn carry_out(plan: Plan) -> Result<Option<Kind>, Failure> {
         Plan::Df { images, style, format } => df::run(&images, style, format),
         Plan::Mkfs { what, format } => mkfs::run(&what, format).map(|()| None),
         Plan::Grow { image, size_bytes, format } => grow::run(&image, size_bytes, format).map(|()| None),
+        Plan::Resize { image, size, format } => resize::run(&image, size, format).map(|()| None),
+        Plan::Tune { image, what, format } => tune::run(&image, &what, format).map(|()| None),
         Plan::Label { image, label, format } => label::run(&image, label, format).map(|()| None),
         Plan::Uuid { image, change, format } => uuid::run(&image, change, format).map(|()| None),
         Plan::Check { image, format } => check::run(&image, format),

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::support::{run, tool, undercroft};
 
-const COMMANDS: [&str; 42] = [
+const COMMANDS: [&str; 44] = [
     "info",
     "ls",
     "tree",
@@ -23,6 +23,8 @@ const COMMANDS: [&str; 42] = [
     "install-helper",
     "mkfs",
     "grow",
+    "resize",
+    "tune",
     "label",
     "uuid",
     "check",
@@ -97,7 +99,7 @@ fn the_help_names_the_commands_that_write() {
     let help = undercroft(["--help"]).text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         help.contains(
-            "An image is written to by `mkfs`, by `grow`, `label` and `uuid`, by the edits (`put` to `mknod`), by `shell`, by `mount -o rw`, and by the commands of `md`"
+            "An image is written to by `mkfs`, by `grow`, `resize`, `tune`, `label` and `uuid`, by the edits (`put` to `mknod`), by `shell`, by `mount -o rw`, and by the commands of `md`"
         ),
         "{help}"
     );

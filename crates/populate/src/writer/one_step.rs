@@ -77,28 +77,31 @@ impl Writer {
             return make(&self.vfs, name).map_err(refused(path));
         }
         drop(there);
-        over_temporary(&self.vfs, dir, name, make).map_err(refused(path))
+        over_temporary(&self.vfs, dir, name, make, |()| Ok::<_, VfsError>(())).map_err(refused(path))
     }
 }
 
-pub(super) fn over_temporary(
+/// Makes something under a temporary name, finishes it there, and renames it over what has the name.
+pub(super) fn over_temporary<T, E: From<VfsError>>(
     vfs: &Vfs,
     dir: &Arc<Node>,
     name: &[u8],
-    make: impl Fn(&Vfs, &[u8]) -> Result<()>,
-) -> Result<()> {
+    make: impl Fn(&Vfs, &[u8]) -> Result<T>,
+    finish: impl FnOnce(&T) -> std::result::Result<(), E>,
+) -> std::result::Result<T, E> {
     let root = &Credentials::root();
     for number in 0..TEMPORARY_MAX {
         let temporary = format!(".undercroft-{number}.new").into_bytes();
-        match make(vfs, &temporary) {
+        let made = match make(vfs, &temporary) {
             Err(VfsError::Exists) => continue,
             made => made?,
-        }
-        let renamed = vfs.rename(root, (dir, &temporary), (dir, name), RenameFlags::empty());
+        };
+        let renamed = finish(&made)
+            .and_then(|()| Ok(vfs.rename(root, (dir, &temporary), (dir, name), RenameFlags::empty())?));
         if renamed.is_err() {
             vfs.unlink(root, dir, &temporary)?;
         }
-        return renamed;
+        return renamed.map(|()| made);
     }
-    Err(VfsError::Exists)
+    Err(VfsError::Exists.into())
 }
