@@ -42,7 +42,7 @@ pub(crate) enum EditCommand<I: Args> {
 put into DEST, which must be a directory. `DIR/.` stands for what is in DIR. Keeps modes, times, extended attributes, access control lists, \
 hard links, symbolic links, device nodes, fifos, sockets and holes. All belongs to root unless --owner or --preserve is given. Directories \
 that are there are filled up; any other name is replaced, in one step for each file, once all of it is there. A tree is a sequence of such \
-steps. No symbolic link of the image is followed below DEST.
+steps. Symbolic links of the image that lead to directories are followed, within the image.
 
 Examples:
   undercroft put disk.img ./hosts /etc/hosts
@@ -54,8 +54,8 @@ Examples:
     /// Unpack a tar archive into an image
     #[command(
         after_help = "TAR is a file or `-` for standard input, as it is or compressed with gzip, xz, zstd or bzip2. Owners and extended \
-attributes are the archive's own. Members are put one after the other, each file in one step; directories that are there stay, and no symbolic \
-link of the image is followed. A slash in front of a name is left out, and `..` is refused.
+attributes are the archive's own. Members are put one after the other, each file in one step; directories that are there stay. Symbolic links \
+of the image are followed within it, and none that the archive itself has made. A slash in front of a name is left out, and `..` is refused.
 
 Examples:
   undercroft tar-in disk.img root.tar.zst

@@ -110,7 +110,7 @@ fn difference(plan: &DiffPlan, path: &[u8], ours: &Manifest, theirs: &Manifest) 
     let mut told = Told::default();
     match (ours.items.get(path), theirs.items.get(path)) {
         (Some(one), Some(other)) => {
-            items(plan, one, other, ours.coarse_times || theirs.coarse_times, &mut told)
+            items(plan, one, other, ours.coarse_times || theirs.coarse_times, &mut told);
         }
         (Some(item), None) if !is_empty_lost_found(path, item, ours) => {
             told.add("only_in_image", format!("only in {}", plan.image.shown()));

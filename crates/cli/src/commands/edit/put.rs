@@ -1,7 +1,7 @@
 //! `put` and `tar-in`: files of this machine, or of an archive, go into an image.
 //!
-//! The writer of `undercroft-populate` puts entry after entry, each name in one step, and follows no symbolic link of the
-//! image.
+//! The writer of `undercroft-populate` puts entry after entry, each name in one step. It follows symbolic links of the
+//! image within it, and none that the same source has made.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -217,7 +217,11 @@ fn copy(vfs: &Arc<Vfs>, source: &mut dyn Source, target: &Target, rules: &Rules<
             writer.write(piece.offset, bytes).map_err(refused)?;
         }
     }
-    writer.finish().map(drop).map_err(refused)
+    let filled = writer.finish().map_err(refused)?;
+    if filled.unkept_xattrs.count > 0 {
+        eprintln!("undercroft: note: {}", filled.unkept_xattrs);
+    }
+    Ok(())
 }
 
 /// An entry as it is put; `None` if it is left out.
@@ -252,8 +256,8 @@ pub(crate) fn source_failure(error: &SourceError) -> Failure {
 
 fn failure(base: &[u8], error: &Error) -> Failure {
     match error {
-        Error::Filesystem { path, error } => Failure::inside(&join(base, path.as_bytes()), error),
-        Error::Entry { path, what } => {
+        Error::Filesystem { path, error, .. } => Failure::inside(&join(base, path.as_bytes()), error),
+        Error::Entry { path, what, .. } => {
             Failure::new(Kind::Path, format!("{}: {what}", safe(&join(base, path.as_bytes()))))
         }
         Error::Source(error) => source_failure(error),

@@ -44,7 +44,7 @@ pub(crate) fn run(vfs: &Vfs, plan: &Find) -> Result<Option<Kind>, Failure> {
         match image::resolve(vfs, start, false) {
             Ok(node) => {
                 complaints.done_some();
-                below(vfs, plan, start, node, &evaluation, &mut printer, &mut complaints)?;
+                below(vfs, plan, start, &node, &evaluation, &mut printer, &mut complaints)?;
             }
             Err(failure) => complaints.add(failure)?,
         }
@@ -60,7 +60,7 @@ fn below(
     vfs: &Vfs,
     plan: &Find,
     start: &[u8],
-    node: Arc<Node>,
+    node: &Arc<Node>,
     evaluation: &Evaluation<'_>,
     printer: &mut Printer,
     complaints: &mut Complaints,
@@ -74,14 +74,14 @@ fn below(
         (0..prints).try_for_each(|_| printer.print(path, node))?;
         Ok(prunes)
     };
-    let is_pruned = match judge(start, &node, 0) {
+    let is_pruned = match judge(start, node, 0) {
         Ok(is_pruned) => is_pruned,
         Err(failure) => return complaints.add(failure),
     };
     if node.kind() != FileType::Directory || is_pruned || plan.depth_max == 0 {
         return Ok(());
     }
-    let mut walk = Walk::new(vfs, &node, start.to_vec(), Order::Name);
+    let mut walk = Walk::new(vfs, node, start.to_vec(), Order::Name);
     while let Some(event) = walk.next() {
         match event {
             Event::File(entry) => {

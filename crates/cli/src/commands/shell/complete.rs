@@ -32,7 +32,7 @@ impl Completer for Completion {
         let before = &line[..pos];
         let start = word_start(before);
         let typed = &before[start..];
-        let first = before.trim_start().split_whitespace().next().unwrap_or_default();
+        let first = before.split_whitespace().next().unwrap_or_default();
         if before[..start].trim().is_empty() {
             let known = self.commands.iter().filter(|command| command.starts_with(typed));
             return Ok((start, known.map(|command| format!("{command} ")).collect()));
