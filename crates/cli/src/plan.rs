@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 pub(crate) use array::{ArrayMembers, ArraySpec};
 pub(crate) use bench::BenchPlan;
-pub(crate) use disk::{AddPlan, CopyPlan, CreatePlan, DiskPlan, kind_of};
+pub(crate) use disk::{AddPlan, Compress, CopyPlan, CreatePlan, DiskPlan, kind_of};
 pub(crate) use get::{Destination, Existing, GetPlan};
 pub(crate) use image::ImageSpec;
 pub(crate) use md::{Change, MdPlan, NewArrayPlan, NewMembers, Waiting};

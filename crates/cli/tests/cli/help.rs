@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::support::{run, tool, undercroft};
 
-const COMMANDS: [&str; 24] = [
+const COMMANDS: [&str; 27] = [
     "info",
     "ls",
     "tree",
@@ -22,6 +22,9 @@ const COMMANDS: [&str; 24] = [
     "unmount",
     "install-helper",
     "mkfs",
+    "disk",
+    "image",
+    "compact",
     "grow",
     "label",
     "uuid",
@@ -79,7 +82,7 @@ fn the_help_names_the_commands_that_write() {
     let help = undercroft(["--help"]).text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         help.contains(
-            "An image is written to by `mkfs`, by `grow`, `label` and `uuid`, by `mount -o rw`, and by the commands of `md`"
+            "An image is written to by `mkfs`, by `grow`, `label` and `uuid`, by `disk add`, `disk resize` and `compact`, by `mount -o rw`, and by the commands of `md`"
         ),
         "{help}"
     );
@@ -100,8 +103,17 @@ fn there_is_a_manual_page_for_every_command() {
         .iter()
         .map(|command| format!("undercroft-{command}.1"))
         .chain(parts.iter().map(|part| format!("undercroft-md-{part}.1")))
+        .chain(
+            ["create", "list", "add", "extract", "resize"]
+                .iter()
+                .map(|part| format!("undercroft-disk-{part}.1")),
+        )
         .collect();
-    expected.extend(["undercroft.1".to_owned(), "undercroft-mkfs-xfs.1".to_owned()]);
+    expected.extend([
+        "undercroft.1".to_owned(),
+        "undercroft-mkfs-xfs.1".to_owned(),
+        "undercroft-image-copy.1".to_owned(),
+    ]);
     expected.sort();
     assert_eq!(pages, expected);
     for page in pages {
