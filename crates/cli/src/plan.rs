@@ -11,6 +11,7 @@ mod image;
 mod md;
 mod mkfs;
 mod named;
+mod tune;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -26,6 +27,7 @@ pub(crate) use get::{Destination, Existing, GetPlan};
 pub(crate) use image::ImageSpec;
 pub(crate) use md::{Change, MdPlan, NewArrayPlan, NewMembers, Waiting};
 pub(crate) use mkfs::{MkfsPlan, NewFormat};
+pub(crate) use tune::TunePlan;
 
 use crate::args::{Command, MountCommand, ProgramCommand, ReadCommand, When, WholeCommand};
 use crate::exit::{Kind, Verdict};
@@ -152,6 +154,16 @@ pub(crate) enum Plan {
         size_bytes: Option<u64>,
         format: Format,
     },
+    Resize {
+        image: ImageSpec,
+        size: NewSize,
+        format: Format,
+    },
+    Tune {
+        image: ImageSpec,
+        what: Box<TunePlan>,
+        format: Format,
+    },
     Label {
         image: ImageSpec,
         /// What it becomes; empty for none. It is shown by default.
@@ -185,6 +197,32 @@ pub(crate) enum Plan {
     Man {
         dir: Option<PathBuf>,
     },
+}
+
+/// The size that a filesystem is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NewSize {
+    Bytes(u64),
+    WholeDevice,
+    /// As small as it can be.
+    Minimum,
+    /// It keeps its size: how small it can be is shown.
+    ShowMinimum,
+}
+
+impl NewSize {
+    fn of(size: Option<&str>, minimum: bool, print_minimum: bool) -> Result<Self, Failure> {
+        Ok(match (size, minimum, print_minimum) {
+            (None, false, false) => Self::WholeDevice,
+            (Some(size), false, false) => Self::Bytes(mkfs::size(size)?),
+            (None, true, false) => Self::Minimum,
+            (None, false, true) => Self::ShowMinimum,
+            _ => {
+                let what = "take one of SIZE, --minimum (-M) and --print-minimum (-P)";
+                return Err(Failure::new(Kind::Usage, what));
+            }
+        })
+    }
 }
 
 /// What a filesystem's UUID becomes.
@@ -358,6 +396,22 @@ impl Plan {
                 },
                 size_bytes: size.as_deref().map(mkfs::size).transpose()?,
                 format: Format::of(json.json),
+            },
+            WholeCommand::Resize { image, size, minimum, print_minimum, danger, json } => Self::Resize {
+                image: ImageSpec {
+                    write_while_in_use: danger.write_while_in_use,
+                    ..ImageSpec::parse(&image)?
+                },
+                size: NewSize::of(size.as_deref(), minimum, print_minimum)?,
+                format: Format::of(json.json),
+            },
+            WholeCommand::Tune(args) => Self::Tune {
+                image: ImageSpec {
+                    write_while_in_use: args.danger.write_while_in_use,
+                    ..ImageSpec::parse(&args.image)?
+                },
+                format: Format::of(args.json.json),
+                what: Box::new(TunePlan::of(*args)?),
             },
             WholeCommand::Label { image, name, danger, json } => Self::Label {
                 image: ImageSpec {

@@ -96,7 +96,7 @@ impl Ext4 {
 }
 
 /// Changes the superblock, on the disk and in memory, and then its copies.
-fn change(volume: &Mounted, change: &dyn Fn(&mut RawSuperblock)) -> Result<()> {
+pub(crate) fn change(volume: &Mounted, change: &dyn Fn(&mut RawSuperblock)) -> Result<()> {
     let writer = volume.writer()?;
     let _resizing = writer.resizing.lock();
     let old = volume.superblock();

@@ -66,6 +66,7 @@ mod numbers;
 mod open;
 mod options;
 mod orphan;
+mod shrink;
 
 mod statfs;
 mod superblock;
@@ -73,6 +74,7 @@ mod symlink;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod transaction;
+mod tune;
 mod volume;
 mod writer;
 mod xattr;
@@ -88,6 +90,8 @@ pub use mkfs::{Family, MkfsOptions, NewFilesystem, mkfs};
 pub use mmp::MmpWait;
 pub use open::OpenOptions;
 pub use options::{OrphanForm, WriteOptions};
+pub use shrink::{Minimum, Shrunk, minimum, shrink};
 pub use superblock::{Geometry, State, Superblock};
+pub use tune::{HashAlgorithm, MountDefault, OnError, Reserved, Tuning, check_tuning, tune};
 pub use undercroft_diskfs::mkfs::{MkfsError, Present, what_is_on};
 pub use undercroft_diskfs::{Finding, WriteStats};

@@ -242,7 +242,7 @@ fn replay(volume: &Volume, device: &Device) -> Result<Replayed> {
 
 /// Where the journal's blocks lie, by the map of the journal's inode as the device has it now: the journal
 /// never moves, so no transaction in it can change that.
-fn locate_log(volume: &Volume) -> Result<(LogLocation, jbd2::Volume)> {
+pub(crate) fn locate_log(volume: &Volume) -> Result<(LogLocation, jbd2::Volume)> {
     let superblock = volume.superblock();
     if let Some(uuid) = superblock.external_journal() {
         let message = format!(

@@ -12,6 +12,7 @@ use undercroft_sync::{Mutex, order};
 use undercroft_vfs::{Error, Result};
 
 use crate::alloc::Allocator;
+use crate::numbers::FsBlock;
 use crate::options::WriteOptions;
 use crate::orphan::Orphans;
 use crate::volume::Volume;
@@ -96,6 +97,8 @@ pub(crate) struct Writer {
     pub(crate) shared_attributes: xattr::SharedBlocks,
     /// Held while the filesystem grows.
     pub(crate) resizing: Mutex<()>,
+    /// A block that each batch of a checkpoint writes back durably after all others: it leads to the log, which moves.
+    pub(crate) written_back_last: OnceLock<FsBlock>,
 }
 
 impl Writer {
@@ -118,6 +121,7 @@ impl Writer {
             windows: WindowList::default(),
             shared_attributes: xattr::SharedBlocks::default(),
             resizing: Mutex::new(&order::RESIZE, ()),
+            written_back_last: OnceLock::new(),
         })
     }
 }

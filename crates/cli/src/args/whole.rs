@@ -15,7 +15,7 @@ first; of a partition, its own end is the limit. The layout stays as resize2fs a
 blocks that are reserved for them, then into groups of their own (feature meta_bg); in XFS groups stay as long as they are. A crash leaves the \
 old size or the new one; without a journal it may leave \
 what `e2fsck -y` mends, with every file as it was. What is mounted for writing is grown by the process that has it mounted, while it is used. \
-Making ext4 smaller is left to resize2fs; XFS cannot be made smaller.
+`undercroft resize` makes ext4 smaller too; XFS cannot be made smaller.
 
 Examples:
   undercroft grow disk.img 20G
@@ -34,6 +34,43 @@ Examples:
         #[command(flatten)]
         json: JsonArg,
     },
+
+    /// Make a filesystem larger or smaller
+    #[command(
+        alias = "resize2fs",
+        after_help = "Larger, as `undercroft grow` does it: ext2, ext3, ext4 and XFS, mounted or not. Smaller: ext2, ext3 and ext4, while they are not \
+mounted. The filesystem is checked first; then what lies past the new end is moved, file by file, and at last the end. Inodes of groups that go get \
+other numbers. A crash leaves the old size or the new one, with every file as it was; without a journal it may leave what `e2fsck -y` mends. \
+A raw image file is cut to the new size; a partition, a qcow2 image or a device stays as large as it was, which is said.
+
+Examples:
+  undercroft resize disk.img 2G
+  undercroft resize disk.img --minimum      # as small as what is in it allows
+  undercroft resize -P disk.img             # how small that is
+  undercroft resize '/dev/sdb?part=2'       # as large as the partition
+  undercroft resize disk.img --minimum --json"
+    )]
+    Resize {
+        /// Disk image or block device; `IMAGE?part=N` for a partition, `md:MEMBER,...` for an array
+        #[arg(value_hint = ValueHint::FilePath)]
+        image: OsString,
+        /// Size of the filesystem afterwards: 20G, 512M, or a number of bytes; all of the device unless said
+        size: Option<String>,
+        /// As small as it can be
+        #[arg(short = 'M', long)]
+        minimum: bool,
+        /// Print how small it can be, and change nothing
+        #[arg(short = 'P', long)]
+        print_minimum: bool,
+        #[command(flatten)]
+        danger: DangerArgs,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+
+    /// Change how a filesystem is used, and its features
+    #[command(alias = "tune2fs", alias = "xfs_admin", after_help = super::tune::NOTES)]
+    Tune(Box<super::TuneArgs>),
 
     /// Show or change the label of a filesystem
     #[command(

@@ -62,7 +62,10 @@ pub(crate) fn run(spec: &ImageSpec, label: Option<Vec<u8>>, format: Format) -> R
 }
 
 /// The label before, and now.
-fn of_unmounted(spec: &ImageSpec, change_to: Option<Vec<u8>>) -> Result<(Vec<u8>, Vec<u8>), Failure> {
+pub(super) fn of_unmounted(
+    spec: &ImageSpec,
+    change_to: Option<Vec<u8>>,
+) -> Result<(Vec<u8>, Vec<u8>), Failure> {
     let Some(label) = change_to else {
         let label = label_of(&image::open(spec)?.filesystem);
         return Ok((label.clone(), label));

@@ -16,9 +16,11 @@ mod mkfs;
 pub(crate) mod mount;
 mod mount_log;
 mod mounts;
+mod resize;
 mod stat;
 mod tour;
 mod tree;
+mod tune;
 pub(crate) mod uuid;
 
 use std::ffi::OsStr;
@@ -93,6 +95,8 @@ fn carry_out(plan: Plan) -> Result<Option<Kind>, Failure> {
         Plan::Mkfs { what, format } => mkfs::run(&what, format).map(|()| None),
         Plan::Disk { what, format } => disk::run(&what, format).map(|()| None),
         Plan::Grow { image, size_bytes, format } => grow::run(&image, size_bytes, format).map(|()| None),
+        Plan::Resize { image, size, format } => resize::run(&image, size, format).map(|()| None),
+        Plan::Tune { image, what, format } => tune::run(&image, &what, format).map(|()| None),
         Plan::Label { image, label, format } => label::run(&image, label, format).map(|()| None),
         Plan::Uuid { image, change, format } => uuid::run(&image, change, format).map(|()| None),
         Plan::Check { image, format } => check::run(&image, format),

@@ -32,10 +32,10 @@ struct UuidReport {
 }
 
 /// What has changed.
-struct Changed {
+pub(super) struct Changed {
     before: Uuid,
-    now: Uuid,
-    got_feature: Option<&'static str>,
+    pub(super) now: Uuid,
+    pub(super) got_feature: Option<&'static str>,
 }
 
 /// Shows the UUID, or gives the filesystem another one.
@@ -94,7 +94,7 @@ pub(crate) fn uuid_of(filesystem: &Filesystem) -> Uuid {
     }
 }
 
-fn change_unmounted(spec: &ImageSpec, change: UuidChange) -> Result<Changed, Failure> {
+pub(super) fn change_unmounted(spec: &ImageSpec, change: UuidChange) -> Result<Changed, Failure> {
     let shown = spec.shown();
     let located = image::locate(spec)?;
     let kind = image::require_filesystem(&located.device, &located.shown)?;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::support::{run, tool, undercroft};
 
-const COMMANDS: [&str; 27] = [
+const COMMANDS: [&str; 29] = [
     "info",
     "ls",
     "tree",
@@ -26,6 +26,8 @@ const COMMANDS: [&str; 27] = [
     "image",
     "compact",
     "grow",
+    "resize",
+    "tune",
     "label",
     "uuid",
     "check",
@@ -82,7 +84,7 @@ fn the_help_names_the_commands_that_write() {
     let help = undercroft(["--help"]).text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         help.contains(
-            "An image is written to by `mkfs`, by `grow`, `label` and `uuid`, by `disk add`, `disk resize` and `compact`, by `mount -o rw`, and by the commands of `md`"
+            "An image is written to by `mkfs`, by `grow`, `resize`, `tune`, `label` and `uuid`, by `disk add`, `disk resize` and `compact`, by `mount -o rw`, and by the commands of `md`"
         ),
         "{help}"
     );

@@ -42,6 +42,8 @@ pub(crate) struct Allocator {
     pub(super) held_back: AtomicU64,
     pub(super) kept_for_maps: AtomicU64,
     pub(super) reserved_for: u32,
+    /// Blocks from here on are not given out: where a filesystem is to end that becomes smaller.
+    pub(super) fence: AtomicU64,
     /// Groups that share a place for their tables, as the superblock has it; 1 where they do not.
     pub(super) flex_groups: u32,
     pub(super) inodes_per_group: u32,
@@ -142,6 +144,7 @@ impl Allocator {
             ),
             held_back: AtomicU64::new(geometry.reserved_blocks() + kept_for_maps),
             kept_for_maps: AtomicU64::new(kept_for_maps),
+            fence: AtomicU64::new(u64::MAX),
             reserved_for: u32::from(superblock.raw().s_def_resuid.get()),
             flex_groups: superblock.groups_per_flex(),
             inodes_per_group: geometry.inodes_per_group(),

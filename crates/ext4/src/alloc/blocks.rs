@@ -141,7 +141,7 @@ impl Allocator {
     }
 
     /// Goes through blocks group by group.
-    fn by_group(
+    pub(super) fn by_group(
         &self,
         first: FsBlock,
         count: u64,
@@ -359,7 +359,11 @@ impl Allocator {
     }
 
     pub(super) fn give_to_map(&self, cell: &GroupCell, blocks: &mut BlocksGuard<'_>, range: Range<u32>) {
+        let range = self.before_fence(cell, range);
         let count = range.end - range.start;
+        if count == 0 {
+            return;
+        }
         let map = blocks.map();
         map.give(range.clone());
         let free = cell.free.load(Ordering::Relaxed) + count;

@@ -23,11 +23,7 @@ impl GroupCell {
     ) -> Result<()> {
         let count = range.end - range.start;
         if blocks.uninit {
-            handle.make(self.block_bitmap, Seal::Plain, |bitmap| {
-                self.own.iter().for_each(|own| bits::set(bitmap, own.clone()));
-                bits::set(bitmap, self.len()..bitmap.len() as u32 * 8);
-                bits::set(bitmap, range);
-            })?;
+            self.make_bitmap(handle, range)?;
             blocks.uninit = false;
         } else {
             let bitmap = self.block_bitmap(handle.volume(), blocks)?;
@@ -39,6 +35,18 @@ impl GroupCell {
         self.free_on_disk.fetch_sub(count, Ordering::Relaxed);
         blocks.changed = true;
         Ok(())
+    }
+
+    /// Writes the bitmap of a group that has none yet, with a range in use besides the filesystem's own blocks.
+    ///
+    /// # Errors
+    /// I/O failure; nothing has changed then.
+    pub(super) fn make_bitmap(&self, handle: &Handle<'_>, range: Range<u32>) -> Result<()> {
+        handle.make(self.block_bitmap, Seal::Plain, |bitmap| {
+            self.own.iter().for_each(|own| bits::set(bitmap, own.clone()));
+            bits::set(bitmap, self.len()..bitmap.len() as u32 * 8);
+            bits::set(bitmap, range);
+        })
     }
 
     /// Makes the group longer by blocks that are free. They are in its map, and given out when the allocator counts

@@ -21,6 +21,7 @@ mod inode_map;
 mod inodes;
 mod moved;
 mod orders;
+mod shrink;
 mod trim;
 mod zone;
 

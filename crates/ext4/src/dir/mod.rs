@@ -37,6 +37,7 @@ mod nokey;
 mod parent;
 mod query;
 mod remove;
+mod renumber;
 mod tail;
 mod walk;
 
@@ -54,6 +55,7 @@ pub(crate) use locks::{DirectoryLocks, LeafLocks};
 pub(crate) use nokey::{ENCRYPTED_MIN_BYTES, disguise_target, disguised_bytes};
 pub(crate) use parent::{check_parent, is_empty, make_first, set_parent};
 pub(crate) use remove::{REMOVE_CREDITS, move_in_block, remove, replace};
+pub(crate) use renumber::{Named, for_each_named, lead_elsewhere};
 pub(crate) use tail::{seal_index, seal_leaf};
 
 use std::ops::ControlFlow;

@@ -32,16 +32,30 @@ pub(super) fn write_new(volume: &Volume, old: &Superblock, new: &Superblock) -> 
 /// # Errors
 /// I/O failure.
 pub(super) fn write(volume: &Volume, old: &Superblock) -> Result<()> {
+    let groups = old.geometry().groups();
+    write_from(volume, groups, (groups - 1) / old.geometry().descriptors_per_block())
+}
+
+/// Writes all copies of a filesystem that has become smaller.
+///
+/// # Errors
+/// I/O failure.
+pub(crate) fn write_all(volume: &Volume) -> Result<()> {
+    write_from(volume, volume.superblock().geometry().groups(), 0)
+}
+
+/// Writes copies of the superblock, and of blocks of descriptors: in groups from `first_new` on all of them, in others
+/// those from `first_changed` on.
+fn write_from(volume: &Volume, first_new: u32, first_changed: u32) -> Result<()> {
     let new = volume.superblock();
     let geometry = new.geometry();
     let block_bytes = u64::from(geometry.block_bytes());
     let device = volume.device();
-    let first_changed = (old.geometry().groups() - 1) / geometry.descriptors_per_block();
     let in_front = geometry.descriptor_blocks_before_meta_groups();
     let reserved = u64::from(geometry.reserved_descriptor_blocks());
     for group in backups(geometry) {
         let at = geometry.group_start(group).0;
-        let is_new = group.0 >= old.geometry().groups();
+        let is_new = group.0 >= first_new;
         device.write_at(at * block_bytes, superblock_copy(volume, new, group)?.as_bytes())?;
         // A group whose descriptor lies in a meta group has no others behind its superblock.
         if group.0 / geometry.descriptors_per_block() >= geometry.first_meta_group() {

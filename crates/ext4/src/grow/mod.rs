@@ -38,9 +38,9 @@
 //! what resize2fs and Linux's own resizing make of images.
 
 pub(crate) mod copies;
-mod resize_inode;
+pub(crate) mod resize_inode;
 pub(crate) mod size;
-mod switch;
+pub(crate) mod switch;
 
 use undercroft_diskfs::mkfs::MkfsError;
 use undercroft_vfs::{Error, Result};

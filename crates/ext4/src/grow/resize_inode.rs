@@ -9,6 +9,7 @@
 
 use undercroft_vfs::{Error, Result};
 
+use crate::alloc::Purpose;
 use crate::error::corrupt_inode;
 use crate::features::{Compat, RoCompat};
 use crate::inode::{self, Inode, InodeFlags, Location};
@@ -23,7 +24,7 @@ const NUMBER: u32 = 7;
 const DOUBLE_INDIRECT: usize = 13;
 
 /// The resize inode, validated: it says what the superblock says.
-pub(super) struct ResizeInode {
+pub(crate) struct ResizeInode {
     inode: Inode,
     location: Location,
     double: Block,
@@ -44,7 +45,7 @@ fn set_entry(bytes: &mut [u8], index: usize, value: u64) {
 }
 
 /// Groups that have a copy of the superblock.
-pub(super) fn backups(geometry: &Geometry) -> impl Iterator<Item = Group> + '_ {
+pub(crate) fn backups(geometry: &Geometry) -> impl Iterator<Item = Group> + '_ {
     (1..geometry.groups()).map(Group).filter(|&group| geometry.has_superblock(group))
 }
 
@@ -69,7 +70,7 @@ impl ResizeInode {
     ///
     /// # Errors
     /// Corruption: it does not hold the blocks that the superblock says are reserved. I/O failure.
-    pub(super) fn read(volume: &Volume, superblock: &Superblock) -> Result<Option<Self>> {
+    pub(crate) fn read(volume: &Volume, superblock: &Superblock) -> Result<Option<Self>> {
         if !superblock.features().compat.contains(Compat::RESIZE_INODE) {
             return Ok(None);
         }
@@ -114,16 +115,16 @@ impl ResizeInode {
     }
 
     /// Blocks that [`change`](Self::change) changes at most, those that become descriptors left out.
-    pub(super) fn credits(&self) -> u32 {
-        // The inode, its double-indirect block or the bitmap and the descriptor where that is freed, and the lists.
-        4 + self.lists.len() as u32
+    pub(crate) fn credits(&self) -> u32 {
+        // The inode, its double-indirect block, bitmaps and descriptors where that is freed or moved, and the lists.
+        7 + self.lists.len() as u32
     }
 
     /// Makes it say what the new superblock says. Reserved blocks that become descriptors are left to the caller.
     ///
     /// # Errors
     /// Corruption; I/O failure.
-    pub(super) fn change(mut self, handle: &Handle<'_>, old: &Superblock, new: &Superblock) -> Result<()> {
+    pub(crate) fn change(mut self, handle: &Handle<'_>, old: &Superblock, new: &Superblock) -> Result<()> {
         let geometry = new.geometry();
         if !new.features().compat.contains(Compat::RESIZE_INODE) {
             return self.empty(handle);
@@ -150,6 +151,64 @@ impl ResizeInode {
         let blocks = 1 + u64::from(geometry.reserved_descriptor_blocks()) * (1 + copies as u64);
         self.inode.sectors = blocks << (geometry.block_bits() - 9);
         self.inode.store(handle, self.location)
+    }
+
+    /// Makes it say what the new superblock says, which has fewer groups: blocks of descriptors that it does not need are
+    /// reserved. Reserved blocks that are too many for it are left to the caller. Changes [`credits`](Self::credits) blocks,
+    /// and those of descriptors that are reserved.
+    ///
+    /// # Errors
+    /// Corruption; I/O failure.
+    pub(crate) fn shrink(mut self, handle: &Handle<'_>, old: &Superblock, new: &Superblock) -> Result<()> {
+        let geometry = new.geometry();
+        let per_block = geometry.block_bytes() / 4;
+        let (before, now) = (old.geometry().descriptor_blocks(), geometry.descriptor_blocks());
+        let end = now + geometry.reserved_descriptor_blocks();
+        handle.change_block(&self.double, Seal::Plain, |leads| {
+            leads.fill(0);
+            for index in now..end {
+                set_entry(leads, (index % per_block) as usize, primary(geometry, index).0);
+            }
+        });
+        let write_list = |home: FsBlock, bytes: &mut [u8]| {
+            bytes.fill(0);
+            for (at, group) in backups(geometry).enumerate() {
+                set_entry(bytes, at, in_group(geometry, home, group));
+            }
+        };
+        for home in (now..before.min(end)).map(|index| primary(geometry, index)) {
+            handle.change(home, Seal::Plain, |bytes| write_list(home, bytes))?;
+        }
+        let kept = end.saturating_sub(before) as usize;
+        for list in &self.lists[..kept] {
+            handle.change_block(list, Seal::Plain, |bytes| write_list(FsBlock(list.number()), bytes));
+        }
+        for list in &self.lists[kept..] {
+            handle.forget(FsBlock(list.number()));
+        }
+        let copies = backups(geometry).count() as u64;
+        let blocks = 1 + u64::from(geometry.reserved_descriptor_blocks()) * (1 + copies);
+        self.inode.sectors = blocks << (geometry.block_bits() - 9);
+        self.inode.store(handle, self.location)
+    }
+
+    /// Moves its double-indirect block if it lies at or past `end`. Changes [`credits`](Self::credits) blocks at most.
+    ///
+    /// # Errors
+    /// [`NoSpace`](Error::NoSpace): nothing has changed then. Corruption; I/O failure.
+    pub(crate) fn move_before(mut self, handle: &Handle<'_>, end: FsBlock) -> Result<()> {
+        let old = FsBlock(self.double.number());
+        if old < end {
+            return Ok(());
+        }
+        let allocator = &handle.writer().allocator;
+        let content = self.double.buffer().to_vec();
+        let (new, _) = allocator.allocate(handle, FsBlock(0), 1, Purpose::Metadata)?;
+        handle.make(new, Seal::Plain, |bytes| bytes.copy_from_slice(&content))?;
+        set_entry(&mut self.inode.i_block, DOUBLE_INDIRECT, new.0);
+        self.inode.store(handle, self.location)?;
+        handle.forget(old);
+        allocator.free(handle, old, 1)
     }
 
     /// All reserved blocks have become descriptors, and no more are reserved.

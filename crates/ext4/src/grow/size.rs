@@ -45,7 +45,7 @@ pub(super) fn decide(
     }
     if wanted < geometry.blocks() {
         return refuse(format!(
-            "the filesystem has {} bytes, and making it smaller is left to resize2fs, while it is not mounted",
+            "the filesystem has {} bytes; `undercroft resize` makes it smaller, while it is not mounted",
             geometry.blocks() << block_bits
         ));
     }
@@ -96,7 +96,7 @@ fn most_blocks(old: &Superblock) -> Most {
 }
 
 /// The blocks of the last group, if they are too few for one.
-fn too_few_for_a_group(geometry: &Geometry) -> u64 {
+pub(crate) fn too_few_for_a_group(geometry: &Geometry) -> u64 {
     let last = Group(geometry.groups() - 1);
     let here = u64::from(geometry.blocks_in(last));
     if here == u64::from(geometry.blocks_per_group()) {

@@ -146,8 +146,8 @@ fn change_all(
     Ok(())
 }
 
-/// Takes over what a larger filesystem's superblock says otherwise, but for what is free.
-fn put_sizes(raw: &mut RawSuperblock, new: &RawSuperblock) {
+/// Takes over what the superblock of another size says otherwise, but for what is free.
+pub(crate) fn put_sizes(raw: &mut RawSuperblock, new: &RawSuperblock) {
     raw.s_blocks_count_lo = new.s_blocks_count_lo;
     raw.s_blocks_count_hi = new.s_blocks_count_hi;
     raw.s_r_blocks_count_lo = new.s_r_blocks_count_lo;
@@ -161,7 +161,7 @@ fn put_sizes(raw: &mut RawSuperblock, new: &RawSuperblock) {
 }
 
 /// The block that holds the descriptors numbered `index` of their blocks.
-pub(super) fn home_of(superblock: &Superblock, index: u32) -> FsBlock {
+pub(crate) fn home_of(superblock: &Superblock, index: u32) -> FsBlock {
     let geometry = superblock.geometry();
     geometry.descriptor_location(Group(index * geometry.descriptors_per_block())).0
 }

@@ -33,7 +33,7 @@ pub(crate) use fresh::{Inheritance, possible_flags};
 pub(crate) use raw::RawInode;
 use raw::{BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, GENERATION, RawInodeExtra};
 pub(crate) use state::InodeState;
-pub(crate) use store::{add_uses, mark_deleted, set_deletion_time};
+pub(crate) use store::{add_uses, clear_slot, mark_deleted, move_slot, set_deletion_time};
 
 /// The root directory.
 pub(crate) const ROOT_INODE: u32 = 2;

@@ -11,6 +11,7 @@ use super::{
     BASE_BYTES, CHECKSUM_HI, CHECKSUM_LO, Inode, InodeFlags, Location, RawInode, RawInodeExtra, checksums,
     has_large_size, has_whole_checksum, time,
 };
+use crate::checksum::crc32c;
 use crate::features::{Incompat, RoCompat};
 use crate::transaction::{Handle, Seal};
 use crate::volume::Volume;
@@ -215,6 +216,43 @@ pub(crate) fn mark_deleted(
         raw.i_uid_high.set(0);
         raw.i_gid_high.set(0);
     })
+}
+
+/// Moves an inode to another number, whose slot is free, and clears the old slot. Two blocks change.
+///
+/// Where metadata has checksums the inode gets another generation: the one with which the checksums of its blocks, which
+/// begin with number and generation, come out as they are.
+///
+/// # Errors
+/// I/O failure.
+pub(crate) fn move_slot(
+    handle: &Handle<'_>,
+    (from, old): (u32, Location),
+    (to, new): (u32, Location),
+) -> Result<()> {
+    let volume = handle.volume();
+    let bytes = volume.read_block(old.block)?[old.range(volume)].to_vec();
+    let seed = volume.superblock().checksum_seed();
+    // The checksum of four bytes depends on them and on what went before only by the sum of both.
+    let difference = crc32c(seed, &from.to_le_bytes()) ^ crc32c(seed, &to.to_le_bytes());
+    let has_checksums = volume.superblock().has_metadata_checksums();
+    change_slot(handle, to, new, |slot| {
+        slot.copy_from_slice(&bytes);
+        if let Ok((raw, _)) = RawInode::mut_from_prefix(slot)
+            && has_checksums
+        {
+            raw.i_generation.set(raw.i_generation.get() ^ difference);
+        }
+    })?;
+    clear_slot(handle, from, old)
+}
+
+/// Clears the slot of an inode that is not in use any more.
+///
+/// # Errors
+/// I/O failure.
+pub(crate) fn clear_slot(handle: &Handle<'_>, number: u32, location: Location) -> Result<()> {
+    change_slot(handle, number, location, |slot| slot.fill(0))
 }
 
 /// Sets an inode's deletion time, which for a member of the list of orphans is the number of the next one.

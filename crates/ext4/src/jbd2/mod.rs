@@ -29,7 +29,7 @@ mod superblock;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use create::empty_superblock;
+pub(crate) use create::{copy_as_empty, empty_superblock};
 pub(crate) use location::{LogBlock, LogLocation, LogRun, Volume};
 pub(crate) use log::{CleanLog, DirtyLog, Log, ReplayedLog};
 pub use report::RecoveryReport;

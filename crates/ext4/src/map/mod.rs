@@ -148,6 +148,38 @@ pub(crate) fn split_at(handle: &Handle<'_>, inode: &mut Inode, at: u64) -> Resul
     if has_extents(inode) { extent::split_at(handle, inode, at) } else { Ok(()) }
 }
 
+/// Calls `visit` with each block of the map itself; with some of them several times.
+///
+/// # Errors
+/// Corruption; I/O failure.
+pub(crate) fn for_each_node(volume: &Volume, inode: &Inode, visit: &mut dyn FnMut(FsBlock)) -> Result<()> {
+    if has_extents(inode) {
+        extent::nodes(volume, inode, visit)
+    } else {
+        indirect::nodes(volume, inode, visit)
+    }
+}
+
+/// Blocks that [`relocate_nodes`] changes at most.
+pub(crate) fn relocate_credits(inode: &Inode) -> u32 {
+    // For each: it, the block that leads to it, and blocks of the allocator for both places.
+    let levels = if has_extents(inode) { extent::depth(inode) } else { 3 };
+    levels * (2 + 2 * ALLOCATE_CREDITS)
+}
+
+/// Moves blocks of the map on the way to a file block that lie at or past `end` to where the allocator has room. Returns
+/// the file block from which on another way leads.
+///
+/// # Errors
+/// [`NoSpace`](Error::NoSpace): the map is good, and some blocks may have moved. Corruption; I/O failure.
+pub(crate) fn relocate_nodes(handle: &Handle<'_>, inode: &mut Inode, at: u64, end: FsBlock) -> Result<u64> {
+    if has_extents(inode) {
+        extent::relocate(handle, inode, at, end)
+    } else {
+        indirect::relocate(handle, inode, at, end)
+    }
+}
+
 /// Gives a file another block, whose content the journal has: of a directory, or a symbolic link's target.
 ///
 /// # Errors

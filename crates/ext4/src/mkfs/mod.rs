@@ -41,6 +41,7 @@ pub(crate) use groups::{describe_unused, encode};
 use inode::NewInode;
 pub use options::{Family, MkfsOptions};
 use shape::Shape;
+pub(crate) use shape::{orphan_file_blocks, usual_journal_blocks};
 pub(crate) use space::Space;
 pub(crate) use tables::{Tables, base_blocks, place};
 pub(crate) use writer::Planned;

@@ -62,7 +62,7 @@ impl Shape {
         let groups = Groups::decide(options, &units, &mut chosen, size, blocks)?;
         let (journal_blocks, fast_commit_blocks) = journal(options, &mut chosen, &groups, &units)?;
         let orphan_file_blocks =
-            if chosen.compat(Compat::ORPHAN_FILE) { (groups.blocks / 4096).clamp(32, 512) as u32 } else { 0 };
+            if chosen.compat(Compat::ORPHAN_FILE) { orphan_file_blocks(groups.blocks) } else { 0 };
         let superblock = encode(options, device, &chosen, &units, &groups)?;
         Ok(Self { superblock, chosen, journal_blocks, fast_commit_blocks, orphan_file_blocks })
     }
@@ -285,6 +285,26 @@ fn backup_groups(groups: u32) -> [u32; 2] {
     }
 }
 
+/// Blocks of the orphan file of a filesystem of so many blocks.
+pub(crate) fn orphan_file_blocks(blocks: u64) -> u32 {
+    (blocks / 4096).clamp(32, 512) as u32
+}
+
+/// Blocks of a journal where no size is asked for; `None` where a filesystem of so many blocks has no room for one.
+pub(crate) fn usual_journal_blocks(blocks: u64) -> Option<u64> {
+    match blocks {
+        0..2048 => None,
+        2048..0x8000 => Some(1024),
+        0x8000..0x4_0000 => Some(4096),
+        0x4_0000..0x8_0000 => Some(8192),
+        0x8_0000..0x40_0000 => Some(16384),
+        0x40_0000..0x80_0000 => Some(0x8000),
+        0x80_0000..0x100_0000 => Some(0x1_0000),
+        0x100_0000..0x200_0000 => Some(0x2_0000),
+        _ => Some(0x4_0000),
+    }
+}
+
 /// Blocks of the log, and of its area of fast commits among them.
 fn journal(
     options: &MkfsOptions,
@@ -299,17 +319,7 @@ fn journal(
             Ok((0, 0))
         };
     }
-    let usual = match groups.blocks {
-        0..2048 => None,
-        2048..0x8000 => Some(1024),
-        0x8000..0x4_0000 => Some(4096),
-        0x4_0000..0x8_0000 => Some(8192),
-        0x8_0000..0x40_0000 => Some(16384),
-        0x40_0000..0x80_0000 => Some(0x8000),
-        0x80_0000..0x100_0000 => Some(0x1_0000),
-        0x100_0000..0x200_0000 => Some(0x2_0000),
-        _ => Some(0x4_0000),
-    };
+    let usual = usual_journal_blocks(groups.blocks);
     let asked = options.journal_bytes.map(|bytes| bytes / u64::from(units.block_bytes));
     let (Some(log), usual) = (asked.or(usual), usual.unwrap_or(JOURNAL_MIN_BLOCKS)) else {
         chosen.give_up_without_journal("2048 blocks are the least that have room for a journal")?;

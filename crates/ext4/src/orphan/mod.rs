@@ -34,6 +34,14 @@ pub(crate) use recover::recover;
 /// neighbour in the list and the inode's own place in its table.
 pub(crate) const CREDITS: u32 = 3;
 
+/// Makes a block of the orphan file without entries; its checksum is missing.
+pub(crate) fn make_block(bytes: &mut [u8]) {
+    bytes.fill(0);
+    if let Some(at) = bytes.len().checked_sub(read::TAIL_BYTES) {
+        bytes[at..at + 4].copy_from_slice(&read::TAIL_MAGIC.to_le_bytes());
+    }
+}
+
 /// Puts the checksum of a block of the orphan file, which lies at `home`, into its end.
 pub(crate) fn seal_block(seed: u32, home: FsBlock, bytes: &mut [u8]) {
     let Some(end) = bytes.len().checked_sub(read::TAIL_BYTES) else { return };

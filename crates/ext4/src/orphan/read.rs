@@ -16,7 +16,7 @@ use crate::numbers::FsBlock;
 use crate::volume::{Validated, Volume};
 
 const FILE: &str = "orphan file";
-const TAIL_MAGIC: u32 = 0x0B10_CA04;
+pub(super) const TAIL_MAGIC: u32 = 0x0B10_CA04;
 /// At the end of each block of the file: a magic number, and the checksum.
 pub(super) const TAIL_BYTES: usize = 8;
 

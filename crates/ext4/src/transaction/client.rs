@@ -47,7 +47,14 @@ impl Client for Mounted {
     fn write_back(&self, batch: &[WriteBack<'_, Block>]) -> Result<()> {
         let versions =
             batch.iter().map(|write| (write.item.number(), &*write.version.buffer, write.version.seal));
-        write_home(self, versions)
+        let Some(last) = self.writer()?.written_back_last.get() else { return write_home(self, versions) };
+        let (last, others): (Vec<_>, Vec<_>) = versions.partition(|(home, ..)| *home == last.0);
+        write_home(self, others.into_iter())?;
+        if !last.is_empty() {
+            self.flush()?;
+            write_home(self, last.into_iter())?;
+        }
+        Ok(())
     }
 
     /// File data has been written before; then come inodes and maps, then directories. So after a crash e2fsck finds no

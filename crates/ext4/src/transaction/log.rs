@@ -37,6 +37,13 @@ pub(crate) fn logged(
     Transactions::logged(first, head, tail, &limits, stop)
 }
 
+impl Mounted {
+    /// Items that one batch of a checkpoint writes back at most.
+    pub(crate) fn items_written_back_at_once(&self) -> u32 {
+        BATCH_BYTES / self.block_bytes()
+    }
+}
+
 /// The lower half of a transaction's number is its number in the log.
 fn sequence(tid: Tid) -> Sequence {
     Sequence(tid.0 as u32)

@@ -177,3 +177,26 @@ fn replace(handle: &Handle<'_>, inode: &mut Inode, home: FsBlock, uses: &mut Use
 fn sectors(volume: &Volume) -> u64 {
     u64::from(volume.block_bytes() / 512)
 }
+
+/// Copies the block of an inode's attributes to `new`, with so many users there and so many left, and leaves the inode as
+/// it is. Two blocks change.
+///
+/// # Errors
+/// Corruption; I/O failure.
+pub(crate) fn copy_block(
+    handle: &Handle<'_>,
+    inode: &Inode,
+    new: FsBlock,
+    users_there: u32,
+    users_left: u32,
+) -> Result<()> {
+    let Some((block, held)) = AttributeBlock::hold(handle.volume(), inode)? else { return Ok(()) };
+    handle.make(new, Seal::Xattrs, |bytes| {
+        bytes.copy_from_slice(held.bytes());
+        block::set_users(bytes, users_there);
+    })?;
+    if users_left > 0 {
+        handle.change_block(&block, Seal::Xattrs, |bytes| block::set_users(bytes, users_left));
+    }
+    Ok(())
+}

@@ -13,6 +13,7 @@ mod entry;
 mod home;
 mod list;
 mod name;
+mod renumber;
 mod set;
 mod shared;
 mod uses;
@@ -35,7 +36,9 @@ use block::AttributeBlock;
 pub(crate) use block::seal_block;
 use entry::Entry;
 pub(crate) use entry::{Attributes, Value, entry_hashes};
+pub(crate) use home::copy_block;
 pub(crate) use name::INDEX_SYSTEM;
+pub(crate) use renumber::{ValueNamed, for_each_value_inode, lead_value_elsewhere};
 pub(crate) use set::{credits, has_value_inodes, release, remove_inline_data, replace_inline_data, set};
 pub(crate) use shared::SharedBlocks;
 

@@ -241,7 +241,7 @@ fn what_cannot_grow_is_refused_by_name_and_stays_as_it_is() {
         before
     };
     let image = Mke2fs::new("ext4", 64).block_bytes(1024).make().unwrap();
-    refused(&image, Some(32 * MIB), "resize2fs");
+    refused(&image, Some(32 * MIB), "undercroft resize");
     refused(&image, Some(65 * MIB), "make it larger first");
     assert_sound(&image, "after refusals");
     let bigalloc = Mke2fs::new("ext4", 64).features("bigalloc").make().unwrap();

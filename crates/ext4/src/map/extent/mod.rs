@@ -7,6 +7,7 @@
 //! | `path`   | finds the way from the root to a leaf                             |
 //! | `tree`   | puts extents in the place of others: splits, grows, shrinks       |
 //! | `change` | inserts, removes, and marks runs of blocks written or unwritten   |
+//! | `relocate` | moves nodes to other blocks                                     |
 //! | `shift`  | moves what follows a block to another place in the file           |
 //!
 //! What always holds: a leaf's entries rise and do not overlap; an entry of an inner node names the first file block of
@@ -19,6 +20,7 @@ mod change;
 mod node;
 mod path;
 mod raw;
+mod relocate;
 mod shift;
 mod tree;
 
@@ -34,6 +36,7 @@ use crate::volume::Volume;
 
 pub(super) use self::change::{insert, mark, remove};
 pub(crate) use self::raw::seal_extent_node;
+pub(super) use self::relocate::{nodes, relocate};
 pub(super) use self::shift::{shift_down, shift_up, split_at};
 
 /// The root of a tree that maps nothing.

@@ -15,15 +15,15 @@ use crate::volume::Volume;
 pub(in crate::map) const CREDITS: u32 = MAX_LEVELS as u32 * (1 + ALLOCATE_CREDITS);
 
 /// The indirect blocks on the way to a file block, as far as there are any.
-struct Way {
-    route: Route,
+pub(super) struct Way {
+    pub(super) route: Route,
     blocks: [Option<Block>; MAX_LEVELS],
     /// How many.
-    depth: usize,
+    pub(super) depth: usize,
 }
 
 impl Way {
-    fn find(volume: &Volume, inode: &Inode, route: Route) -> Result<Self> {
+    pub(super) fn find(volume: &Volume, inode: &Inode, route: Route) -> Result<Self> {
         let mut way = Self { route, blocks: [const { None }; MAX_LEVELS], depth: 0 };
         while way.depth < route.levels {
             let number = way.with(inode, way.depth, |bytes| get(bytes, route.slots[way.depth]));
@@ -39,7 +39,7 @@ impl Way {
     }
 
     /// Whether the way leads to the block's own number.
-    fn is_whole(&self) -> bool {
+    pub(super) fn is_whole(&self) -> bool {
         self.depth == self.route.levels
     }
 
@@ -47,19 +47,19 @@ impl Way {
         level.checked_sub(1).and_then(|at| self.blocks[at].as_ref())
     }
 
-    fn home(&self, level: usize) -> Option<FsBlock> {
+    pub(super) fn home(&self, level: usize) -> Option<FsBlock> {
         self.block(level).map(|block| FsBlock(block.number()))
     }
 
     /// Looks at the numbers of a level: the inode's at 0.
-    fn with<R>(&self, inode: &Inode, level: usize, look: impl FnOnce(&[u8]) -> R) -> R {
+    pub(super) fn with<R>(&self, inode: &Inode, level: usize, look: impl FnOnce(&[u8]) -> R) -> R {
         match self.block(level) {
             None => look(&inode.i_block),
             Some(block) => look(block.lock().buffer()),
         }
     }
 
-    fn change<R>(
+    pub(super) fn change<R>(
         &self,
         handle: &Handle<'_>,
         inode: &mut Inode,

@@ -7,6 +7,7 @@
 //! Locks: the caller holds the inode's fields, shared to look up and exclusively to change.
 
 mod change;
+mod relocate;
 
 use undercroft_cache::Buffer;
 use undercroft_vfs::{Error, Result};
@@ -18,6 +19,7 @@ use crate::numbers::{FileBlock, FsBlock};
 use crate::volume::Volume;
 
 pub(super) use self::change::{CREDITS, insert, remove};
+pub(super) use self::relocate::{nodes, relocate};
 
 const STRUCTURE: &str = "block map";
 const DIRECT: u64 = 12;

@@ -1,0 +1,226 @@
+//! `resize`: makes a filesystem larger, whether or not it is mounted, or smaller while it is not.
+
+use std::fs::File;
+use std::io::Write;
+
+use serde::Serialize;
+use undercroft_block::Device;
+use undercroft_ext4::{OpenOptions, Shrunk};
+use undercroft_vfs::Error;
+
+use super::grow;
+use crate::control::client;
+use crate::exit::Kind;
+use crate::failure::Failure;
+use crate::image::{self, Filesystem, FilesystemKind, Located};
+use crate::plan::{Format, ImageSpec, NewSize};
+use crate::text::bar::Bar;
+use crate::text::human;
+use crate::text::names::safe;
+use crate::text::out::Out;
+
+/// How it has become smaller.
+#[derive(Debug, Serialize)]
+struct ShrinkReport {
+    /// Whether it has.
+    shrunk: bool,
+    size_bytes: u64,
+    size_bytes_before: u64,
+    block_bytes: u32,
+    blocks: u64,
+    blocks_before: u64,
+    groups: u32,
+    groups_before: u32,
+    inodes: u32,
+    inodes_before: u32,
+    /// Whether the image file was made as long as the filesystem.
+    file_cut: bool,
+    /// Why it was not, where it has another size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file_not_cut: Option<&'static str>,
+}
+
+/// How small it can become.
+#[derive(Debug, Serialize)]
+struct MinimumReport {
+    minimum_bytes: u64,
+    minimum_blocks: u64,
+    block_bytes: u32,
+    blocks: u64,
+}
+
+/// Gives a filesystem another size, and tells which, or tells how small it can become.
+pub(crate) fn run(spec: &ImageSpec, size: NewSize, format: Format) -> Result<(), Failure> {
+    if let Some(live) = client::find(spec)? {
+        let point = live.served.point.to_path();
+        let mounted = safe(live.served.image.as_bytes());
+        return match size {
+            NewSize::Minimum | NewSize::ShowMinimum => {
+                let what = format!(
+                    "{mounted} is mounted on {}, and becomes smaller only while it is not",
+                    point.display()
+                );
+                Err(Failure::new(Kind::Unsupported, what)
+                    .advise(format!("`undercroft unmount {}` first", point.display())))
+            }
+            NewSize::WholeDevice => grow::run(spec, None, format),
+            NewSize::Bytes(bytes) => grow::run(spec, Some(bytes), format),
+        };
+    }
+    client::refuse_directory(spec)?;
+    match size {
+        NewSize::WholeDevice => grow::run(spec, None, format),
+        NewSize::Bytes(bytes) if bytes >= size_now(spec)? => grow::run(spec, Some(bytes), format),
+        NewSize::Bytes(bytes) => shrink(spec, Some(bytes), format),
+        NewSize::Minimum => shrink(spec, None, format),
+        NewSize::ShowMinimum => show_minimum(spec, format),
+    }
+}
+
+/// The size of the filesystem, rounded down to whole blocks of any size that it may have.
+fn size_now(spec: &ImageSpec) -> Result<u64, Failure> {
+    Ok(match &image::open(spec)?.filesystem {
+        Filesystem::Ext4(ext4) => ext4.superblock().geometry().size_bytes(),
+        Filesystem::Xfs(xfs) => xfs.superblock().geometry().data_bytes(),
+    })
+}
+
+fn options() -> OpenOptions {
+    OpenOptions { on_mmp_wait: image::tell_of_wait, ..OpenOptions::default() }
+}
+
+/// Refuses what is no ext2, ext3 or ext4.
+fn require_ext4(located: &Located, shown: &str) -> Result<(), Failure> {
+    match image::require_filesystem(&located.device, &located.shown)? {
+        FilesystemKind::Ext4 => Ok(()),
+        FilesystemKind::Xfs => {
+            let what = format!("{shown} is XFS, which cannot be made smaller");
+            let advice = "make a smaller one, and copy the files into it";
+            Err(Failure::new(Kind::Unsupported, what).advise(advice))
+        }
+    }
+}
+
+fn show_minimum(spec: &ImageSpec, format: Format) -> Result<(), Failure> {
+    let shown = spec.shown();
+    let located = image::locate(spec)?;
+    require_ext4(&located, &shown)?;
+    let found = undercroft_ext4::minimum(&located.device, options());
+    let minimum = found.map_err(|error| failure(&shown, &error))?;
+    let report = MinimumReport {
+        minimum_bytes: minimum.least * u64::from(minimum.block_bytes),
+        minimum_blocks: minimum.least,
+        block_bytes: minimum.block_bytes,
+        blocks: minimum.blocks,
+    };
+    let mut out = Out::stdout();
+    match format {
+        Format::Json => out.json(&report)?,
+        Format::Text => {
+            let size = human::size(report.minimum_bytes);
+            let blocks = human::counted(report.minimum_blocks, "block");
+            writeln!(
+                out,
+                "the filesystem on {shown} needs {} bytes at least: {size}, {blocks}",
+                report.minimum_bytes
+            )?;
+        }
+    }
+    out.finish()
+}
+
+fn shrink(spec: &ImageSpec, size_bytes: Option<u64>, format: Format) -> Result<(), Failure> {
+    let shown = spec.shown();
+    // Refused before the image is opened for writing.
+    let looked_at = image::locate(spec)?;
+    require_ext4(&looked_at, &shown)?;
+    looked_at.close()?;
+    let located = image::locate_to_write(spec)?;
+    let bar = Bar::new();
+    let mut progress = |done: u64, all: u64| bar.show("moving", done, all);
+    let done = undercroft_ext4::shrink(&located.device, options(), size_bytes, &mut progress);
+    drop(bar);
+    let is_partition = located.partition.is_some();
+    let device = std::sync::Arc::clone(&located.device);
+    let closed = located.close();
+    let shrunk = done.map_err(|error| failure(&shown, &error))?;
+    closed?;
+    let report = ShrinkReport::of(&shrunk, cut(spec, &device, &shrunk, is_partition)?);
+    let mut out = Out::stdout();
+    match format {
+        Format::Json => out.json(&report)?,
+        Format::Text => report.print(&mut out, &shown)?,
+    }
+    out.finish()
+}
+
+/// Makes a raw image file as long as the filesystem. Otherwise tells why not.
+fn cut(
+    spec: &ImageSpec,
+    device: &Device,
+    shrunk: &Shrunk,
+    is_partition: bool,
+) -> Result<Option<&'static str>, Failure> {
+    let size_bytes = shrunk.blocks.1 * u64::from(shrunk.block_bytes);
+    if is_partition || spec.partition.is_some() {
+        return Ok(Some("the partition stays as large as it was"));
+    }
+    if spec.array.is_some() {
+        return Ok(Some("the array stays as large as it was"));
+    }
+    let failed = |error| {
+        Failure::host(format!("the filesystem is smaller, but {} cannot be cut", spec.shown()), &error)
+    };
+    let file = File::options().write(true).open(&spec.path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Ok(Some("the device stays as large as it was"));
+    }
+    if metadata.len() != device.size_bytes() {
+        return Ok(Some("the qcow2 image stays as large as it was; `qemu-img resize --shrink` cuts it"));
+    }
+    file.set_len(size_bytes).map_err(failed)?;
+    file.sync_all().map_err(failed)?;
+    Ok(None)
+}
+
+fn failure(shown: &str, error: &Error) -> Failure {
+    Failure::new(Kind::of(error), format!("cannot make the filesystem on {shown} smaller")).because(error)
+}
+
+impl ShrinkReport {
+    fn of(shrunk: &Shrunk, file_not_cut: Option<&'static str>) -> Self {
+        let Shrunk { block_bytes, blocks, groups, inodes } = *shrunk;
+        Self {
+            shrunk: blocks.0 != blocks.1,
+            size_bytes: blocks.1 * u64::from(block_bytes),
+            size_bytes_before: blocks.0 * u64::from(block_bytes),
+            block_bytes,
+            blocks: blocks.1,
+            blocks_before: blocks.0,
+            groups: groups.1,
+            groups_before: groups.0,
+            inodes: inodes.1,
+            inodes_before: inodes.0,
+            file_cut: file_not_cut.is_none(),
+            file_not_cut,
+        }
+    }
+
+    fn print(&self, out: &mut Out, shown: &str) -> Result<(), Failure> {
+        let now = human::size(self.size_bytes);
+        if self.shrunk {
+            let before = human::size(self.size_bytes_before);
+            writeln!(out, "the filesystem on {shown} has become smaller, from {before} to {now}")?;
+        } else {
+            writeln!(out, "the filesystem on {shown} is as small as it can be: {now}")?;
+        }
+        let blocks = human::counted(self.blocks, "block");
+        let inodes = human::counted(self.inodes.into(), "inode");
+        writeln!(out, "{blocks}, {inodes}, {}", human::counted(self.groups.into(), "group"))?;
+        if let Some(reason) = self.file_not_cut {
+            writeln!(out, "{reason}")?;
+        }
+        Ok(())
+    }
+}

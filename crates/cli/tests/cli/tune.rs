@@ -1,0 +1,76 @@
+//! `tune`: in tune2fs's words, and what is refused stays as it was.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::{tool, undercroft};
+
+fn make(path: &Path, family: &str, size: &str) {
+    undercroft(["mkfs", family, path.to_str().unwrap(), "--size", size]).succeeded();
+}
+
+#[test]
+fn a_filesystem_is_tuned_in_the_words_of_tune2fs() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("a.img");
+    make(&image, "ext4", "64M");
+    let path = image.to_str().unwrap();
+    let args = "-m 1 -e remount-ro -c 30 -i 6m -o ^acl,debug -E stride=4,stripe_width=8,mount_opts=discard -u 5 -g 6";
+    let text = undercroft(["tune", path].into_iter().chain(args.split(' '))).text();
+    assert!(text.contains("has been tuned"), "{text}");
+    let dump = tool(&format!("dumpe2fs -h {path}"), dir.path());
+    for fact in [
+        "Reserved block count:     655",
+        "Errors behavior:          Remount read-only",
+        "Maximum mount count:      30",
+        "(6 months)",
+        "Default mount options:    debug user_xattr",
+        "RAID stride:              4",
+        "RAID stripe width:        8",
+        "Mount options:            discard",
+        "Reserved blocks uid:      5",
+        "Reserved blocks gid:      6",
+    ] {
+        assert!(dump.contains(fact), "{fact}: {dump}");
+    }
+    let report =
+        undercroft(["tune", path, "-L", "data", "-U", "random", "-O", "^has_journal,^orphan_file", "--json"])
+            .json();
+    assert_eq!((&report["tuned"], &report["label"]), (&true.into(), &"data".into()), "{report}");
+    assert!(!report["features"].as_array().unwrap().contains(&"has_journal".into()), "{report}");
+    assert_eq!(undercroft(["label", path]).text(), "data\n");
+    undercroft(["tune", path, "-O", "has_journal", "-J", "size=4"]).succeeded();
+    tool(&format!("e2fsck -fn {path}"), dir.path());
+    assert!(undercroft(["tune", "-l", path]).text().contains("has_journal"));
+}
+
+#[test]
+fn what_cannot_be_tuned_is_refused_and_stays_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("a.img");
+    make(&image, "ext4", "64M");
+    let path = image.to_str().unwrap();
+    let before = fs::read(&image).unwrap();
+    for (args, code, word) in [
+        ("-O ^metadata_csum", 4, "tune2fs"),
+        ("-O bigalloc", 4, "when the filesystem is made"),
+        ("-m 60", 4, "0 to 50"),
+        ("-e nothing", 2, "remount-ro"),
+        ("-i 3y", 2, "d, w, m or s"),
+        ("-o nothing", 2, "user_xattr"),
+        ("-E nothing=1", 2, "stripe_width"),
+        ("-L a-label-that-is-too-long", 4, "16 bytes"),
+    ] {
+        let refusal = undercroft(["tune", path].into_iter().chain(args.split(' '))).failed(code);
+        assert!(refusal.contains(word), "{args}: {refusal}");
+    }
+    assert!(undercroft(["tune", path]).failed(2).contains("nothing to change"));
+    assert!(fs::read(&image).unwrap() == before, "the image has changed");
+    let xfs = dir.path().join("x.img");
+    make(&xfs, "xfs", "300M");
+    let path = xfs.to_str().unwrap();
+    assert!(undercroft(["tune", path, "-m", "1"]).failed(4).contains("(-L)"));
+    undercroft(["tune", path, "-L", "data"]).succeeded();
+    assert_eq!(undercroft(["label", path]).text(), "data\n");
+    tool(&format!("xfs_repair -n {path}"), dir.path());
+}

@@ -1,0 +1,175 @@
+//! Fields of the superblock, in tune2fs's words.
+
+use std::hash::{BuildHasher, RandomState};
+
+use undercroft_vfs::Result;
+
+use super::{Tuning, refuse};
+use crate::superblock::{RawSuperblock, Superblock};
+
+/// Blocks kept for the superuser.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reserved {
+    /// Of all blocks, 0 to 50.
+    Percent(f64),
+    /// So many.
+    Blocks(u64),
+}
+
+/// What the kernel does when it finds damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// It goes on.
+    Continue = 1,
+    /// It takes no changes any more.
+    RemountReadOnly = 2,
+    /// It stops the machine.
+    Panic = 3,
+}
+
+/// How names are hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashAlgorithm {
+    /// `legacy`
+    Legacy = 0,
+    /// `half_md4`
+    HalfMd4 = 1,
+    /// `tea`
+    Tea = 2,
+}
+
+/// A mount option that a filesystem has by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MountDefault {
+    bits: u32,
+    /// The bits that it stands in.
+    mask: u32,
+}
+
+/// The modes of a journal stand in two bits.
+const JOURNAL_MODES: u32 = 0x60;
+/// Names, and bits with their mask.
+const MOUNT_DEFAULTS: [(&str, u32, u32); 12] = [
+    ("debug", 0x1, 0x1),
+    ("bsdgroups", 0x2, 0x2),
+    ("user_xattr", 0x4, 0x4),
+    ("acl", 0x8, 0x8),
+    ("uid16", 0x10, 0x10),
+    ("journal_data", 0x20, JOURNAL_MODES),
+    ("journal_data_ordered", 0x40, JOURNAL_MODES),
+    ("journal_data_writeback", 0x60, JOURNAL_MODES),
+    ("nobarrier", 0x100, 0x100),
+    ("block_validity", 0x200, 0x200),
+    ("discard", 0x400, 0x400),
+    ("nodelalloc", 0x800, 0x800),
+];
+
+impl MountDefault {
+    /// By the name that tune2fs gives it.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        MOUNT_DEFAULTS.iter().find(|(known, ..)| *known == name).map(|&(_, bits, mask)| Self { bits, mask })
+    }
+
+    /// The names of all.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        MOUNT_DEFAULTS.iter().map(|(name, ..)| *name)
+    }
+}
+
+/// What the hashes of names begin with, for a filesystem that has nothing of the kind yet.
+pub(super) struct HashSeed([u32; 4]);
+
+impl HashSeed {
+    pub(super) fn new() -> Self {
+        Self([0_u32; 4].map(|_| RandomState::new().hash_one(0) as u32 | 1))
+    }
+
+    /// Lets directories get an index.
+    pub(super) fn put(&self, raw: &mut RawSuperblock) {
+        if raw.s_def_hash_version == 0 {
+            raw.s_def_hash_version = HashAlgorithm::HalfMd4 as u8;
+        }
+        if raw.s_hash_seed.iter().all(|word| word.get() == 0) {
+            for (word, seed) in raw.s_hash_seed.iter_mut().zip(self.0) {
+                word.set(seed);
+            }
+        }
+    }
+}
+
+/// Refuses values that a field cannot have.
+pub(super) fn check(superblock: &Superblock, tuning: &Tuning) -> Result<()> {
+    let blocks = superblock.geometry().blocks();
+    match tuning.reserved {
+        Some(Reserved::Percent(percent)) if !(0.0..=50.0).contains(&percent) => {
+            return refuse(format!("{percent}% kept for the superuser: take 0 to 50"));
+        }
+        Some(Reserved::Blocks(count)) if count > blocks / 2 => {
+            return refuse(format!(
+                "{count} of {blocks} blocks kept for the superuser: take half of them at most"
+            ));
+        }
+        _ => {}
+    }
+    let length = superblock.raw().s_mount_opts.len() - 1;
+    if tuning.mount_options.as_ref().is_some_and(|options| options.len() > length || options.contains(&0)) {
+        return refuse(format!("mount options have {length} bytes at most, none of them zero"));
+    }
+    Ok(())
+}
+
+/// Puts them into the superblock.
+pub(super) fn put(old: &Superblock, tuning: &Tuning, seed: &HashSeed, raw: &mut RawSuperblock) {
+    let blocks = old.geometry().blocks();
+    if let Some(reserved) = tuning.reserved {
+        let count = match reserved {
+            // Exact as far as a double is, as in tune2fs, whose number this is to be.
+            Reserved::Percent(percent) => (percent * blocks as f64 / 100.0) as u64,
+            Reserved::Blocks(count) => count,
+        };
+        raw.s_r_blocks_count_lo.set(count as u32);
+        raw.s_r_blocks_count_hi.set((count >> 32) as u32);
+    }
+    let set16 = |value: Option<u16>, field: &mut zerocopy::little_endian::U16| {
+        if let Some(value) = value {
+            field.set(value);
+        }
+    };
+    set16(tuning.reserved_user, &mut raw.s_def_resuid);
+    set16(tuning.reserved_group, &mut raw.s_def_resgid);
+    set16(tuning.on_error.map(|on_error| on_error as u16), &mut raw.s_errors);
+    // As tune2fs has "never".
+    set16(
+        tuning.mounts_most.map(|count| if count == 0 { u16::MAX } else { count }),
+        &mut raw.s_max_mnt_count,
+    );
+    set16(tuning.mounts, &mut raw.s_mnt_count);
+    set16(tuning.stride, &mut raw.s_raid_stride);
+    if let Some(seconds) = tuning.check_interval_s {
+        raw.s_checkinterval.set(seconds);
+    }
+    if let Some(blocks) = tuning.stripe_width {
+        raw.s_raid_stripe_width.set(blocks);
+    }
+    for &(MountDefault { bits, mask }, is_set) in &tuning.mount_defaults {
+        let now = raw.s_default_mount_opts.get();
+        let is_now = now & mask == bits;
+        let value = match is_set {
+            true => bits,
+            false if is_now => 0,
+            false => now & mask,
+        };
+        raw.s_default_mount_opts.set(now & !mask | value);
+    }
+    if let Some(options) = &tuning.mount_options {
+        raw.s_mount_opts.fill(0);
+        raw.s_mount_opts[..options.len()].copy_from_slice(options);
+    }
+    if let Some(algorithm) = tuning.hash_algorithm {
+        raw.s_def_hash_version = algorithm as u8;
+        let keep = raw.s_def_hash_version;
+        seed.put(raw);
+        raw.s_def_hash_version = keep;
+    }
+}

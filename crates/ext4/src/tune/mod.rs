@@ -1,0 +1,136 @@
+//! Changing what the superblock says of how a filesystem is used, and features that can be switched.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | `fields` | fields of the superblock, in tune2fs's words |
+//! | `features` | which features are switched, and which are refused |
+//! | `journal` | adds a journal, and removes it |
+//! | `orphan_file` | adds an orphan file, and removes it |
+//!
+//! Fields and features that nothing but the superblock shows change in one transaction, and in its copies afterwards. A
+//! journal is added to a filesystem that has none, and so without one: it is made first, and then the superblock leads to it. To
+//! remove it, the superblock forgets it first, of a filesystem that is clean; then its blocks are freed. A crash in between
+//! leaves the filesystem as it was or as it becomes, perhaps with blocks in use that no file has, which `e2fsck -p` frees. An
+//! orphan file is added and removed in two transactions, too: a crash between them leaves an inode without a name.
+//!
+//! Everything that can be refused is refused before the first change.
+//!
+//! Locks: class `resize`. Source: what tune2fs 1.47 makes of images.
+
+mod features;
+mod fields;
+mod journal;
+mod orphan_file;
+
+use undercroft_block::Device;
+use undercroft_vfs::{Error, Result};
+
+use crate::Ext4;
+use crate::features::Compat;
+use crate::identity;
+use crate::open::OpenOptions;
+use crate::options::WriteOptions;
+use crate::superblock::{self, Superblock};
+use features::Switches;
+pub use fields::{HashAlgorithm, MountDefault, OnError, Reserved};
+
+/// What changes. What is `None` or empty stays as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tuning {
+    /// Features by their names, those with `^` in front switched off: `dir_index,^has_journal`.
+    pub features: String,
+    /// Size of a journal that is added, in bytes; as mke2fs has it unless said.
+    pub journal_bytes: Option<u64>,
+    /// Blocks kept for the superuser.
+    pub reserved: Option<Reserved>,
+    /// The user and the group that reserved blocks are for.
+    pub reserved_user: Option<u16>,
+    /// See `reserved_user`.
+    pub reserved_group: Option<u16>,
+    /// What the kernel does when it finds damage.
+    pub on_error: Option<OnError>,
+    /// Mounts after which the filesystem is to be checked; 0 for never.
+    pub mounts_most: Option<u16>,
+    /// Mounts since the last check.
+    pub mounts: Option<u16>,
+    /// Seconds after which it is to be checked; 0 for never.
+    pub check_interval_s: Option<u32>,
+    /// Options that a mount has unless it says otherwise, and whether they are set.
+    pub mount_defaults: Vec<(MountDefault, bool)>,
+    /// Further options of that kind, as text.
+    pub mount_options: Option<Vec<u8>>,
+    /// Blocks of a chunk of the array below.
+    pub stride: Option<u16>,
+    /// Blocks of a stripe of it.
+    pub stripe_width: Option<u32>,
+    /// How names are hashed in directories that get an index.
+    pub hash_algorithm: Option<HashAlgorithm>,
+}
+
+/// Whether a filesystem can be tuned in this way.
+///
+/// # Errors
+/// [`Error::Unsupported`] says what cannot be done, and what does it.
+pub fn check_tuning(superblock: &Superblock, tuning: &Tuning) -> Result<()> {
+    Switches::decide(superblock, &tuning.features)?.check(superblock, tuning)?;
+    fields::check(superblock, tuning)
+}
+
+/// Tunes the filesystem on a device, which is not in use. It is durable on return.
+///
+/// # Errors
+/// As [`check_tuning`]: nothing has changed then. [`Error::NoSpace`] for a journal; corruption; I/O failure.
+pub fn tune(device: &Device, options: OpenOptions, tuning: &Tuning) -> Result<()> {
+    let found = Superblock::read(&**device)?;
+    check_tuning(&found, tuning)?;
+    let open = || Ext4::open(std::sync::Arc::clone(device), options, WriteOptions::default());
+    let ext4 = open()?;
+    let superblock = ext4.superblock().clone();
+    let switches = Switches::decide(&superblock, &tuning.features)?;
+    let tuned = tune_open(&ext4, &found, &switches, tuning);
+    let closed = ext4.close();
+    drop(ext4);
+    tuned?;
+    closed?;
+    if !switches.off.compat.contains(Compat::HAS_JOURNAL) {
+        return Ok(());
+    }
+    journal::forget(&**device)?;
+    let ext4 = open()?;
+    let removed = journal::remove(ext4.volume(), &superblock, &found, tuning.mounts);
+    let closed = ext4.close();
+    removed?;
+    closed
+}
+
+/// All but removing a journal. Mounts are counted as they were `found`, unless they are to be counted otherwise.
+fn tune_open(ext4: &Ext4, found: &Superblock, switches: &Switches, tuning: &Tuning) -> Result<()> {
+    let volume = ext4.volume();
+    let old = volume.superblock().clone();
+    let seed = fields::HashSeed::new();
+    let is_on = |feature| switches.on.compat.contains(feature);
+    let added =
+        if is_on(Compat::HAS_JOURNAL) { Some(journal::add(volume, tuning.journal_bytes)?) } else { None };
+    let orphan_file = if is_on(Compat::ORPHAN_FILE) { Some(orphan_file::add(volume)?) } else { None };
+    let removed = old.orphan_file_inode().filter(|_| switches.off.compat.contains(Compat::ORPHAN_FILE));
+    identity::change(volume, &|raw| {
+        superblock::keep_mount_record(raw, found);
+        fields::put(&old, tuning, &seed, raw);
+        switches.put(&old, &seed, raw);
+        if let Some(added) = &added {
+            added.put(raw);
+        }
+        if orphan_file.is_some() || removed.is_some() {
+            raw.s_orphan_file_inum.set(orphan_file.unwrap_or(0));
+        }
+    })?;
+    if let Some(number) = removed {
+        orphan_file::remove(volume, number)?;
+    }
+    volume.writer()?.allocator.hold_back(volume);
+    Ok(())
+}
+
+fn refuse<T>(what: impl Into<String>) -> Result<T> {
+    Err(Error::Unsupported(what.into().into()))
+}
