@@ -1,7 +1,7 @@
 //! Where partitions lie on a disk: one behind the other, each at a multiple of the alignment, sizes as they are asked for.
 //!
-//! What a disk has beyond the least sizes is given to partitions by their weights, as systemd-repart does: a partition that
-//! reaches its largest size leaves the rest to the others.
+//! Partitions that may have several sizes share the disk by their weights, within their least and largest sizes, as
+//! systemd-repart does it.
 
 use std::ops::Range;
 
@@ -68,8 +68,8 @@ pub fn place(sizes: &[Size], room: Range<u64>, align_bytes: u64) -> Result<Vec<R
         let missing = needed - slack - room.end;
         return Err(Error::Refused(format!("the partitions need {missing} bytes more than there are")));
     }
-    let mut grown: Vec<u64> = sizes.iter().map(|size| size.min_bytes).collect();
-    share(sizes, &mut grown, room.end.saturating_sub(needed) / align_bytes * align_bytes, align_bytes);
+    let start = room.start.next_multiple_of(align_bytes);
+    let grown = share(sizes, room.end.saturating_sub(start) / align_bytes * align_bytes, align_bytes);
     let mut at = room.start;
     let mut places = Vec::with_capacity(sizes.len());
     for bytes in grown {
@@ -87,30 +87,41 @@ fn rounded(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(GRAIN_BYTES)
 }
 
-/// Shares out `left` bytes by weight; those that reach their largest size first are full, and the rest is shared again.
-fn share(sizes: &[Size], grown: &mut [u64], mut left: u64, align_bytes: u64) {
+/// The size of each where all of them together take `room` bytes: by weight, but none less than its least size and none more
+/// than its largest. Those that would be are given these first, and the others share what remains.
+fn share(sizes: &[Size], room: u64, align_bytes: u64) -> Vec<u64> {
+    let down = |bytes: u64| bytes / align_bytes * align_bytes;
+    // What a partition takes with what it loses to the alignment.
+    let taken = |bytes: u64| bytes.saturating_add(align_bytes - 1) / align_bytes * align_bytes;
+    let mut decided: Vec<Option<u64>> =
+        sizes.iter().map(|size| (!size.grows()).then_some(size.min_bytes)).collect();
     loop {
-        let can_grow = |index: usize| {
-            let size = &sizes[index];
-            size.grows() && size.max_bytes.is_none_or(|max| grown[index] + align_bytes <= max)
-        };
-        let growing: Vec<usize> = (0..sizes.len()).filter(|&index| can_grow(index)).collect();
+        let used = decided.iter().flatten().fold(0_u64, |used, &bytes| used.saturating_add(taken(bytes)));
+        let left = room.saturating_sub(used);
+        let open = |index: &usize| decided[*index].is_none();
+        let growing: Vec<usize> = (0..sizes.len()).filter(open).collect();
         let weights: u64 = growing.iter().map(|&index| u64::from(sizes[index].weight)).sum();
-        let (Some(&last), true) = (growing.last(), left >= align_bytes) else { return };
-        let before = left;
-        for &index in &growing {
-            let part = u128::from(before) * u128::from(sizes[index].weight) / u128::from(weights);
-            // What rounding leaves goes to the last.
-            let part = if index == last && growing.len() == 1 { left } else { part as u64 };
-            let room = sizes[index].max_bytes.map_or(part, |max| part.min(max - grown[index]));
-            let part = room / align_bytes * align_bytes;
-            grown[index] += part.min(left);
-            left -= part.min(left);
-        }
-        if left == before {
-            // Each part is less than a step: the first takes one.
-            grown[growing[0]] += align_bytes;
-            left -= align_bytes;
+        let part = |index: usize| {
+            let part = u128::from(left) * u128::from(sizes[index].weight) / u128::from(weights.max(1));
+            down(part as u64)
+        };
+        let too_small = growing.iter().find(|&&index| part(index) < sizes[index].min_bytes);
+        let too_large =
+            || growing.iter().find(|&&index| sizes[index].max_bytes.is_some_and(|max| part(index) > max));
+        if let Some(&index) = too_small {
+            decided[index] = Some(sizes[index].min_bytes);
+        } else if let Some(&index) = too_large() {
+            decided[index] = sizes[index].max_bytes;
+        } else {
+            let mut shared: Vec<u64> =
+                (0..sizes.len()).map(|at| decided[at].unwrap_or_else(|| part(at))).collect();
+            // What rounding leaves goes to the last that may have it.
+            let rest = left.saturating_sub(growing.iter().map(|&index| part(index)).sum());
+            if let Some(&last) = growing.last() {
+                let most = sizes[last].max_bytes.unwrap_or(u64::MAX);
+                shared[last] = shared[last].saturating_add(down(rest)).min(most);
+            }
+            return shared;
         }
     }
 }
@@ -142,13 +153,15 @@ mod tests {
     fn what_is_left_is_shared_by_weight() {
         let rest = Size::from(10 * MIB);
         assert_eq!(mib(&[Size::fixed(9 * MIB), rest], 100), [(1, 9), (10, 90)]);
-        assert_eq!(mib(&[rest, Size { weight: 3000, ..rest }], 101), [(1, 30), (31, 70)]);
+        assert_eq!(mib(&[rest, Size { weight: 3000, ..rest }], 101), [(1, 25), (26, 75)]);
         let limited = Size { max_bytes: Some(20 * MIB), ..rest };
         assert_eq!(mib(&[limited, rest], 101), [(1, 20), (21, 80)]);
         assert_eq!(mib(&[limited, limited], 101), [(1, 20), (21, 20)]);
         assert_eq!(mib(&[Size { weight: 0, ..rest }, rest], 101), [(1, 10), (11, 90)]);
         let tiny = Size { weight: 1, ..rest };
-        assert_eq!(mib(&[tiny, tiny, tiny], 32), [(1, 11), (12, 10), (22, 10)]);
+        assert_eq!(mib(&[tiny, tiny, tiny], 33), [(1, 10), (11, 10), (21, 12)]);
+        let large = Size { min_bytes: 60 * MIB, ..rest };
+        assert_eq!(mib(&[large, rest], 101), [(1, 60), (61, 40)]);
     }
 
     #[test]

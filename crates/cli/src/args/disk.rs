@@ -16,12 +16,21 @@ directory or an archive, whose files are put into it. A TOML file says more: `un
 #[derive(Debug, Subcommand)]
 pub(crate) enum DiskFamily {
     /// Make, list and change partitioned disks
+    #[command(after_help = "Examples:
+  undercroft disk create disk.img esp=vfat:100M:boot/ root=ext4:2G:rootfs.tar
+  undercroft disk list disk.img
+  undercroft disk add disk.img home=ext4:1G
+  undercroft disk resize disk.img 20G --grow
+  undercroft disk extract 'disk.img?part=root' root.img")]
     Disk {
         #[command(subcommand)]
         command: DiskCommand,
     },
 
-    /// Work with image files, whatever is in them
+    /// Copy image files, whatever is in them
+    #[command(after_help = "Examples:
+  undercroft image copy disk.qcow2 disk.img
+  undercroft image copy 'disk.img?part=root' /dev/sdb1")]
     Image {
         #[command(subcommand)]
         command: ImageCommand,
@@ -143,10 +152,10 @@ A TOML file (--config) has what cannot be said in a PART; paths in it are relati
 Examples:
   undercroft disk create disk.img esp=vfat:100M:boot/ root=ext4:2G:rootfs.tar
   undercroft disk create disk.qcow2 --size 20G root=xfs:rest:rootfs.tar swap=swap:1G
-  undercroft disk create disk.img --table mbr boot=raw:boot.img root=ext4:min:tree/
+  undercroft disk create disk.img --table mbr boot=raw:boot.img root=ext4:500M:tree/
   undercroft disk create disk.img --config disk.toml --seed release-7
   undercroft disk create disk.img --definitions repart.d/ --root tree/ --size 8G
-  undercroft disk create - root=ext4:min:tree/ | ssh host 'dd of=/dev/sdb'"
+  undercroft disk create - --compress zstd root=ext4:1G:tree/ > disk.img.zst"
     )
 }
 
@@ -200,6 +209,10 @@ pub(crate) struct CreateArgs {
     /// Format of the image file; qcow2 if its name ends in .qcow2, otherwise raw
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<NewImageFormat>,
+
+    /// Compress what goes to standard output
+    #[arg(long, value_name = "HOW")]
+    pub(crate) compress: Option<Compress>,
 
     /// What all UUIDs are made from that are not given; they are random unless said
     #[arg(long, value_name = "TEXT")]
@@ -297,4 +310,15 @@ pub(crate) enum TableKind {
     /// Master boot record, of four partitions at most
     #[value(alias = "dos", alias = "msdos")]
     Mbr,
+}
+
+/// Ways to compress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Compress {
+    /// As gzip
+    Gzip,
+    /// As zstd
+    Zstd,
+    /// As xz
+    Xz,
 }

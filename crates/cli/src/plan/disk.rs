@@ -12,6 +12,7 @@ use undercroft_disk::definition::{
 
 use super::mkfs::{self, format_of_new};
 use super::{Format, ImageSpec};
+pub(crate) use crate::args::Compress;
 use crate::args::{AddArgs, CreateArgs, DiskCommand, DiskFamily, ImageCommand, TableKind};
 use crate::exit::Kind;
 use crate::failure::Failure;
@@ -34,6 +35,7 @@ pub(crate) struct CreatePlan {
     pub(crate) image: ImageSpec,
     /// It goes to standard output, raw.
     pub(crate) to_stdout: bool,
+    pub(crate) compress: Option<Compress>,
     pub(crate) format: Option<ImageFormat>,
     pub(crate) scheme: Scheme,
     pub(crate) size_bytes: Option<u64>,
@@ -129,6 +131,10 @@ impl CreatePlan {
             true => ImageSpec::plain(PathBuf::from("-")),
             false => whole(ImageSpec::parse(&typed.image)?)?,
         };
+        if typed.compress.is_some() && !to_stdout {
+            return Err(Failure::new(Kind::Usage, "`--compress` is for standard output")
+                .advise("give `-` as the image, or leave it off"));
+        }
         let definition = match (&typed.config, &typed.definitions) {
             (Some(file), _) => {
                 definition::toml::read(file).map_err(|error| Failure::of(Kind::Usage, &error))?
@@ -159,6 +165,7 @@ impl CreatePlan {
         Ok(Self {
             image,
             to_stdout,
+            compress: typed.compress,
             format: typed.format.map(format_of_new),
             scheme,
             size_bytes,

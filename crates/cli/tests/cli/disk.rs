@@ -310,7 +310,7 @@ fn what_cannot_be_made_leaves_nothing_behind() {
     for (args, code, words) in [
         ("disk create disk.img root=ext4:4M:tree", 8, "make the partition larger"),
         ("disk create disk.img root=ext4:rest", 2, "`--size 10G`"),
-        ("disk create disk.img --size 50M root=ext4:100M", 2, "need 53477376 bytes more"),
+        ("disk create disk.img --size 50M root=ext4:100M", 2, "bytes more than there are"),
         ("disk create disk.img root=ext4:4M:none", 8, "none: No such file"),
         ("disk create disk.img esp=vfat:4M:tree", 8, "symbolic links"),
         ("disk create disk.img a=none:1M b=none:1M --table gpt --id xyz", 2, "no UUID"),
@@ -381,6 +381,18 @@ fn compacting_gives_back_what_was_deleted() {
 }
 
 #[test]
+fn a_qcow2_image_with_snapshots_is_not_compacted() {
+    let dir = tempfile::tempdir().unwrap();
+    within(dir.path(), "disk create disk.qcow2 root=ext4:20M").succeeded();
+    output_of("qemu-img snapshot -c before disk.qcow2", dir.path());
+    let refused = within(dir.path(), "compact disk.qcow2").failed(4);
+    assert!(refused.contains("has snapshots, which would be lost"), "{refused}");
+    output_of("qemu-img snapshot -d before disk.qcow2 && qemu-img bitmap --add disk.qcow2 b", dir.path());
+    let refused = within(dir.path(), "compact disk.qcow2").failed(4);
+    assert!(refused.contains("bitmaps"), "{refused}");
+}
+
+#[test]
 fn images_are_copied_with_their_holes() {
     let sources = sources();
     let dir = sources.path();
@@ -398,6 +410,14 @@ fn images_are_copied_with_their_holes() {
     );
     let stdout = output_of(&format!("{PROGRAM} disk create - --seed s root=ext4:20M:tree.tar | wc -c"), dir);
     assert_eq!(stdout.trim(), (22 << 20).to_string());
+    for (how, tool) in [("gzip", "gzip"), ("zstd", "zstd"), ("xz", "xz")] {
+        let sum = |pipe: &str| output_of(&format!("{PROGRAM} disk create - {pipe} | sha256sum"), dir);
+        let plain = sum("--seed s swap=swap:20M tar=raw:tree.tar");
+        assert_eq!(
+            sum(&format!("--compress {how} --seed s swap=swap:20M tar=raw:tree.tar | {tool} -dc")),
+            plain
+        );
+    }
     let copied = undercroft([
         "image",
         "copy",

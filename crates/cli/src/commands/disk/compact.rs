@@ -3,9 +3,9 @@
 //! The filesystems tell their device what they have free, as by fstrim. A raw image file gives that back at once. A qcow2
 //! image cannot, so what it was told is left out of a copy, which takes its place.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -45,8 +45,13 @@ pub(super) fn run(spec: &ImageSpec, format: Format) -> Result<(), Failure> {
             .advise("name the file; a mount is trimmed by fstrim"));
     }
     let allocated_bytes_before = allocated(spec)?;
+    let is_qcow2 = is_qcow2(spec)?;
+    if is_qcow2 {
+        // Opening it to write ends its bitmaps.
+        refuse_what_would_be_lost(spec)?;
+    }
     let target = image::open_to_overwrite(spec)?;
-    let free_bytes = if is_qcow2(spec)? {
+    let free_bytes = if is_qcow2 {
         let forgetting = Arc::new(ForgettingDevice::new(Device::clone(&target.device)));
         let free = forget_free(&(Arc::clone(&forgetting) as Device), spec)?;
         forgetting.flush().map_err(|error| Failure::of(Kind::Io, &error))?;
@@ -71,6 +76,27 @@ pub(super) fn run(spec: &ImageSpec, format: Format) -> Result<(), Failure> {
         }
     }
     out.finish()
+}
+
+/// A copy of a qcow2 image has what a guest sees, and nothing else.
+fn refuse_what_would_be_lost(spec: &ImageSpec) -> Result<(), Failure> {
+    const SNAPSHOTS_AT: usize = 60;
+    const AUTOCLEAR_AT: usize = 88;
+    const HAS_BITMAPS: u64 = 1;
+    let mut header = [0; 104];
+    let read = File::open(&spec.path).and_then(|file| file.read_exact_at(&mut header, 0));
+    read.map_err(|error| Failure::host(spec.shown(), &error))?;
+    let field = |at: usize| u64::from_be_bytes(std::array::from_fn(|index| header[at + index]));
+    let version = field(4) >> 32;
+    let what = if field(SNAPSHOTS_AT) >> 32 > 0 {
+        "snapshots"
+    } else if version > 2 && field(AUTOCLEAR_AT) & HAS_BITMAPS != 0 {
+        "bitmaps of changed blocks"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(Kind::Unsupported, format!("{} has {what}, which would be lost", spec.shown()))
+        .advise("remove them first, with `qemu-img`"))
 }
 
 fn allocated(spec: &ImageSpec) -> Result<u64, Failure> {

@@ -4,7 +4,7 @@
 
 use std::env;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use undercroft_disk::layout::{self, Size};
 use undercroft_ext4::MkfsError;
 use uuid::Uuid;
 
+use super::compress::Compressor;
 use super::output::NewImage;
 use super::parts::{ALIGN_BYTES, Ids, Part, least_sizes, no_room};
 use super::{content, list};
@@ -178,7 +179,7 @@ fn to_stdout(plan: &CreatePlan, ids: &Ids, parts: &[Part<'_>], sizes: &[Size]) -
     let new = NewImage::make(&env::temp_dir().join(name), disk_bytes, Some(ImageFormat::Raw), false)?;
     let device = new.open()?;
     fill(parts, &places, &editor, &device, true)?;
-    let mut out = io::stdout().lock();
+    let mut out = Compressor::new(io::stdout().lock(), plan.compress)?;
     let mut buf = vec![0; PIECE_BYTES];
     let mut at = 0;
     while at < disk_bytes {
@@ -187,5 +188,5 @@ fn to_stdout(plan: &CreatePlan, ids: &Ids, parts: &[Part<'_>], sizes: &[Size]) -
         out.write_all(&buf[..len])?;
         at += len as u64;
     }
-    Ok(out.flush()?)
+    Ok(out.finish()?)
 }

@@ -2,6 +2,7 @@
 
 mod add;
 mod compact;
+mod compress;
 mod content;
 mod copy;
 mod create;
